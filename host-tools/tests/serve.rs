@@ -37,8 +37,22 @@ fn what_cannot_be_is_refused_with_status_2() {
     refused(&["--socket", "a", "--wire", "tap:t"], "the ports are InfiniBand");
     refused(&["--socket", "a", "--socket", "b", "--wire", "tap:t"], "the ports are InfiniBand");
     refused(&["--socket", "a", "--link", "eth", "--wire", "tap:lo"], "«lo»");
+    refused(&["--socket", "a", "--partitions", "none"], "cannot read the partitions of none");
+    refused(&["--socket", "a", "--link", "eth", "--partitions", "/dev/null"], "needs InfiniBand ports");
     let two = ["--socket", "a", "--socket", "b", "--link", "ib", "--link", "eth"];
     refused(&[&two[..], &["--wire", "w", "--wire-to", "x"]].concat(), "one link layer");
+}
+
+#[test]
+fn a_file_of_partitions_that_is_wrong_is_refused_with_its_line() {
+    let directory = TempDir::new().expect("a directory");
+    fs::write(directory.path().join("p.conf"), "Default=0x7fff : ALL;\nstorage=0x8010 : SOMEBODY;\n")
+        .expect("a file");
+    let output =
+        serve(directory.path(), &["--socket", "a", "--partitions", "p.conf"]).output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("p.conf") && said.contains("line 2: «SOMEBODY»"), "{said}");
 }
 
 /// A server that ends with the test.

@@ -14,7 +14,7 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::fabric::Fabric;
 use bareverbs_serve::real_time::{FaultScript, Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
-use bareverbs_sim::net::{self, SubnetConfig};
+use bareverbs_sim::net::{self, Partitions, SubnetConfig};
 use bareverbs_sim::nic::{LinkLayer, NicConfig, SubnetMembership};
 use bareverbs_sim::run::Seed;
 use clap::{Args, ValueEnum};
@@ -59,6 +59,10 @@ pub struct ServeArguments {
     /// LID mask control of the subnet: every InfiniBand port gets so many LIDs, as a power of two.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub lmc: u8,
+    /// A file of partitions, as OpenSM's partitions.conf: which InfiniBand port is a member of which. Switches let no packet of a foreign
+    /// partition pass. Without it all ports are full members of the default partition.
+    #[arg(long, value_name = "FILE")]
+    pub partitions: Option<PathBuf>,
     /// What to log besides what goes wrong.
     #[arg(long, value_enum)]
     pub trace: Vec<Trace>,
@@ -194,8 +198,13 @@ impl Network {
         let outside = arguments.wire.outside()?;
         let switched = cards.len() > 1 || outside.is_none() && layers.contains(&LinkLayer::InfiniBand);
         let fabric = switched
-            .then(|| Fabric::new(SubnetConfig { lmc: arguments.lmc, ..SubnetConfig::default() }))
+            .then(|| Fabric::new(subnet(arguments)?).context("cannot start the switch"))
             .transpose()?;
+        if arguments.partitions.is_some() && (fabric.is_none() || !layers.contains(&LinkLayer::InfiniBand)) {
+            bail!(
+                "--partitions needs InfiniBand ports at a switch of this process: --link ib, with more than one card or without --wire"
+            );
+        }
         if let (Some(fabric), Some(outside)) = (&fabric, &outside) {
             let layer = layers.first().copied().unwrap_or(LinkLayer::InfiniBand);
             if layers.iter().any(|other| *other != layer) {
@@ -230,6 +239,18 @@ impl Network {
         let trace_commands = arguments.trace.contains(&Trace::Commands);
         Ok(ServerConfig { nic, attachment, capture, faults, trace_commands })
     }
+}
+
+/// How the subnet of the InfiniBand ports is managed.
+fn subnet(arguments: &ServeArguments) -> Result<SubnetConfig> {
+    let read = |path: &PathBuf| {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("cannot read the partitions of {}", path.display()))?;
+        Partitions::parse(&text)
+            .with_context(|| format!("the partitions of {} are not clear", path.display()))
+    };
+    let partitions = arguments.partitions.as_ref().map(read).transpose()?.unwrap_or_default();
+    Ok(SubnetConfig { lmc: arguments.lmc, partitions, ..SubnetConfig::default() })
 }
 
 /// What is logged besides warnings.

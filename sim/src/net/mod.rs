@@ -22,5 +22,5 @@ pub use fault::{Action, Chance, Fate, FaultId, RandomFaults, ScriptedFault, Trig
 pub use frame::{FrameId, FramePool};
 pub use link::LinkConfig;
 pub use port_set::PortSet;
-pub use subnet::{MANAGER_LID, Member, SubnetConfig, SubnetSwitchConfig};
+pub use subnet::{MANAGER_LID, Member, PartitionFileError, Partitions, SubnetConfig, SubnetSwitchConfig};
 pub use switch::{Egress, Switch, SwitchConfig, SwitchCounters};

@@ -56,7 +56,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
             let ready = self.now + entry.config.latency;
             return self.send(way, id, ready);
         }
-        entry.switch.count_tail_drop();
+        entry.switch.count_tail_drop(port, &frame.bytes);
         frame.fate = Fate::TailDropped;
         self.schedule.push(self.now, Event::Arrival { way: way as u32, frame: id });
     }

@@ -58,13 +58,24 @@ pub fn multicast_group(frame: &[u8]) -> Option<[u8; 16]> {
 
 /// The queue pair that a packet goes to; `None` for a scrap, or a packet without a base transport header. IBTA v1.4 §7.7.5, §9.2.6.
 pub fn destination_qpn(frame: &[u8]) -> Option<u32> {
-    let bth = match frame.get(1)? & 3 {
-        LNH_LOCAL => LRH,
-        LNH_GLOBAL => LRH + ipv6::SIZE,
-        _ => return None,
-    };
+    let bth = transport_header_at(frame)?;
     let [_, high, middle, low] = *frame.get(bth + 4..bth + 8)?.first_chunk()?;
     Some(u32::from_be_bytes([0, high, middle, low]))
+}
+
+/// The P_Key of a packet, without a look at the rest of it. `None` for a scrap, and for raw packets, which have none.
+pub fn partition_key(frame: &[u8]) -> Option<u16> {
+    let bth = transport_header_at(frame)?;
+    frame.get(bth + 2..bth + 4)?.first_chunk().copied().map(u16::from_be_bytes)
+}
+
+/// Where the base transport header of a packet begins.
+fn transport_header_at(frame: &[u8]) -> Option<usize> {
+    match frame.get(1)? & 3 {
+        LNH_LOCAL => Some(LRH),
+        LNH_GLOBAL => Some(LRH + ipv6::SIZE),
+        _ => None,
+    }
 }
 
 /// The virtual lane of a packet.

@@ -12,7 +12,7 @@ use bareverbs_hal::pci::{Need, Tree};
 use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
-use bareverbs_sim::net::{LinkConfig, SubnetConfig, SwitchConfig};
+use bareverbs_sim::net::{LinkConfig, Partitions, SubnetConfig, SwitchConfig};
 use bareverbs_sim::nic::{Nic, NicConfig, SubnetMembership};
 use bareverbs_sim::run::{Latency, LinkId, NodeId};
 use std::fs;
@@ -58,7 +58,8 @@ impl Scene {
     pub(super) fn managed(partition_keys: Vec<u16>) -> Self {
         let world = SimWorld::new(1);
         let nodes = [1, 2].map(|number| add(&world, number, infiniband(number as u8)));
-        let config = SubnetConfig { partition_keys, ..SubnetConfig::default() };
+        let partitions = Partitions::of_all(&partition_keys);
+        let config = SubnetConfig { partitions, ..SubnetConfig::default() };
         let switch = world.with(|world| world.add_subnet("switch", SwitchConfig::default(), config));
         let link = world.connect(nodes[0], switch, LinkConfig::gigabits(100)).expect("a free port");
         world.connect(nodes[1], switch, LinkConfig::gigabits(100)).expect("a free port");

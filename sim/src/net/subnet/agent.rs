@@ -8,21 +8,24 @@
 //! have been told their LIDs. All cables are of one width and speed, as a switch is not told what is at the other end.
 
 use super::config::SubnetSwitchConfig;
-use super::end_port::{Portrait, full_member};
-use super::events::link_notice;
+use super::end_port::Portrait;
+use super::enforcement::{Enforcement, keys_of, table_of};
+use super::events::{link_notice, switch_key_notice};
 use super::forwarding::{ForwardingTables, GROUPS, LINEAR_BLOCK, POSITION, multicast_blocks};
-use crate::wire::DEFAULT_PARTITION_KEY;
+use super::partitions::{PARTITION_KEYS, PartitionedPort, Partitions};
+use super::switch_traps::{SwitchTrap, SwitchTraps};
+use crate::net::topology::NodeKind;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
-use crate::wire::management::attributes::{NodeInfo, PortInfo, SmInfo, SwitchInfo};
+use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
 use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, attribute, node_type, status};
+use crate::wire::{DEFAULT_PARTITION_KEY, Packet};
 use bareverbs_prm::time::{Duration, Time};
 
 /// The LID of the manager: the last one that a port can have, so that those of ports begin with 1.
 pub const MANAGER_LID: u16 = 0xbfff;
 /// `SubnetTimeOut`, and how long a packet lives at most: 4.096 µs times 2 to this power.
 pub(super) const SUBNET_TIMEOUT: u8 = 18;
-/// How often a trap is sent that nobody has heard, and after how long again: `SubnetTimeOut`.
-const TRAPS: u8 = 5;
+/// After how long a trap is sent again: `SubnetTimeOut`.
 const TRAP_INTERVAL: Duration = Duration::from_nanos(4_096 << SUBNET_TIMEOUT);
 /// Prefix of the GIDs of a subnet that nobody gave another (IBTA v1.4 §4.1.1).
 const LINK_LOCAL_PREFIX: u64 = 0xfe80 << 48;
@@ -45,9 +48,8 @@ const POLLING: u8 = 2;
 const LINK_UP: u8 = 5;
 /// 4.096 µs times 2 to this power, within which the agent answers.
 const RESPONSE_TIME: u8 = 8;
-/// GUIDs of a block, and P_Keys of one.
+/// GUIDs of a block.
 const GUIDS: u32 = 8;
-const KEYS: usize = 32;
 
 /// What the manager in the same node, if there is one, lets be known of itself.
 #[derive(Debug, Clone, Copy)]
@@ -56,13 +58,6 @@ pub(super) struct ManagerState {
     pub(super) info: SmInfo,
     /// The master configures its own switch alone.
     pub(super) is_master: bool,
-}
-
-/// A trap that the manager has not heard yet.
-#[derive(Debug)]
-struct Trap {
-    sent: u8,
-    due: Time,
 }
 
 /// See the module.
@@ -77,21 +72,15 @@ pub(super) struct SwitchAgent {
     has_fixed_ports: bool,
     /// A manager elsewhere configures it, and is told of changed links.
     is_configured_from_afar: bool,
-    trap: Option<Trap>,
-    traps: u64,
+    traps: SwitchTraps,
+    enforcement: Enforcement,
 }
 
 impl SwitchAgent {
-    /// A switch whose port 0 is the manager's: a full member of every partition, so that every port can ask. It has as many ports as have
-    /// had cables.
-    pub(super) fn of_manager(guid: u64, partition_keys: &[u16]) -> Self {
-        let mut keys: Vec<u16> =
-            partition_keys.iter().filter(|key| **key != 0).map(|key| full_member(*key)).collect();
-        keys.push(DEFAULT_PARTITION_KEY);
-        keys.sort_unstable();
-        keys.dedup();
-        keys.reverse();
-        let mut agent = Self::new(guid, keys, MANAGER_DESCRIPTION);
+    /// A switch whose port 0 is the manager's. It has as many ports as have had cables.
+    pub(super) fn of_manager(guid: u64, partitions: &Partitions) -> Self {
+        let own = PartitionedPort { guid, kind: NodeKind::Switch, is_manager: true };
+        let mut agent = Self::new(guid, partitions.keys(own), MANAGER_DESCRIPTION);
         agent.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
         agent.portrait.port.set_capability_mask(CAPABILITIES | IS_MANAGER);
         agent.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
@@ -109,14 +98,14 @@ impl SwitchAgent {
 
     fn new(guid: u64, partition_keys: Vec<u16>, description: &str) -> Self {
         let mut portrait = Portrait::new();
-        portrait.node = node_info(guid, partition_keys.len());
+        portrait.node = node_info(guid);
         portrait.describe(description);
         portrait.port = port_info();
         portrait.port.set_gid_prefix(LINK_LOCAL_PREFIX).set_guid_cap(1);
         portrait.port.set_port_state(PortState::Active as u8).set_port_physical_state(LINK_UP);
         let mut info = SwitchInfo::new();
         info.set_linear_cap(FIRST_MULTICAST_LID).set_multicast_cap(GROUPS as u16);
-        info.set_partition_enforcement_cap(0).set_life_time(SUBNET_TIMEOUT);
+        info.set_partition_enforcement_cap(PARTITION_KEYS as u16).set_life_time(SUBNET_TIMEOUT);
         info.set_default_multicast_primary(u8::MAX).set_default_multicast_not_primary(u8::MAX);
         info.set_default_port(u8::MAX);
         Self {
@@ -126,8 +115,8 @@ impl SwitchAgent {
             partition_keys,
             has_fixed_ports: false,
             is_configured_from_afar: false,
-            trap: None,
-            traps: 0,
+            traps: SwitchTraps::new(TRAP_INTERVAL),
+            enforcement: Enforcement::default(),
         }
     }
 
@@ -156,6 +145,11 @@ impl SwitchAgent {
         self.has_fixed_ports.then_some(self.cables.len())
     }
 
+    /// External ports that it has by now.
+    pub(super) fn ports(&self) -> usize {
+        self.cables.len()
+    }
+
     /// What a port says of itself; port 0 is the switch's own.
     pub(super) fn port(&self, port: u8) -> Option<&PortInfo> {
         match usize::from(port).checked_sub(1) {
@@ -175,9 +169,38 @@ impl SwitchAgent {
         cable.set_port_state(state as u8).set_port_physical_state(physical);
         self.info.set_port_state_change(true);
         if self.is_configured_from_afar {
-            self.traps += 1;
-            self.trap = Some(Trap { sent: 0, due: now });
+            self.traps.raise(now, SwitchTrap::Links, link_notice(self.lid()));
         }
+    }
+
+    /// What the external ports let pass.
+    pub(super) const fn enforcement(&self) -> &Enforcement {
+        &self.enforcement
+    }
+
+    /// A port, counted from 0, did not let a packet pass. What the manager of the same node is to be told of it, if it is the master.
+    pub(super) fn note_violation(&mut self, now: Time, port: usize, packet: &Packet<'_>) -> Option<Notice> {
+        let notice = switch_key_notice(self.lid(), u8::try_from(port + 1).ok()?, packet)?;
+        let is_new = self.traps.raise(now, SwitchTrap::PartitionKey, notice);
+        if self.is_configured_from_afar {
+            return None;
+        }
+        // The manager hears it at once.
+        self.traps.hear(now, SwitchTrap::PartitionKey);
+        is_new.then_some(notice)
+    }
+
+    /// The manager of the same node sets what a port, counted from 1, lets pass: everything, or packets with these P_Keys.
+    pub(super) fn set_partitions(&mut self, port: u8, keys: Option<&[u16]>) {
+        let Some(index) = usize::from(port).checked_sub(1) else { return };
+        let is_known = keys.is_none_or(|keys| self.enforcement.set_table(index, &table_of(keys)));
+        self.enforce(index, keys.is_some() && is_known, keys.is_some() && is_known);
+    }
+
+    fn enforce(&mut self, index: usize, is_inbound: bool, is_outbound: bool) {
+        let Some(cable) = self.cables.get_mut(index) else { return };
+        cable.set_partition_enforcement_inbound(is_inbound).set_partition_enforcement_outbound(is_outbound);
+        self.enforcement.set_enforced(index, is_inbound, is_outbound);
     }
 
     /// The manager of the same node is the master no more.
@@ -187,7 +210,8 @@ impl SwitchAgent {
 
     /// The manager of the same node is the master again. The ports that have a link, which begin anew.
     pub(super) fn obey_own(&mut self) -> Vec<u8> {
-        (self.is_configured_from_afar, self.trap) = (false, None);
+        self.is_configured_from_afar = false;
+        self.traps.clear();
         self.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
         self.portrait.port.set_gid_prefix(LINK_LOCAL_PREFIX);
         self.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
@@ -212,27 +236,20 @@ impl SwitchAgent {
     /// The trap that is due, and where it goes: to the manager's LID, which the switch has to know.
     pub(super) fn poll_trap(&mut self, now: Time) -> Option<(SubnetPacket, u16)> {
         let (own, manager) = (self.lid(), self.portrait.port.master_sm_lid());
-        let trap = self.trap.as_mut().filter(|trap| trap.due <= now)?;
-        if own == 0 || manager == 0 || trap.sent >= TRAPS {
-            self.trap = None;
+        if own == 0 || manager == 0 {
+            self.traps.clear();
             return None;
         }
-        trap.sent += 1;
-        trap.due = now + TRAP_INTERVAL;
-        let mut packet = SubnetPacket::lid_routed(Method::Trap, attribute::NOTICE, self.traps);
-        packet.write(&link_notice(own));
-        Some((packet, manager))
+        Some((self.traps.poll(now, own)?, manager))
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.trap.as_ref().map(|trap| trap.due)
+        self.traps.poll_timeout()
     }
 
     /// The manager has heard a trap.
     pub(super) fn repress(&mut self, transaction: u64) {
-        if transaction == self.traps {
-            self.trap = None;
-        }
+        self.traps.repress(transaction);
     }
 
     /// Answers a question that has arrived, in place; false if it has no answer. `ingress` is the port that it came in by.
@@ -309,17 +326,27 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// P_Keys of port 0; other ports enforce none (IBTA v1.4 §14.2.5.7).
+    /// The one block of P_Keys of a port: those that port 0 has, and those that an external port lets pass (IBTA v1.4 §14.2.5.7).
     fn show_keys(&self, packet: &mut SubnetPacket, modifier: u32) -> Result<(), u16> {
-        let keys = match modifier >> 16 {
-            0 => self.partition_keys.chunks(KEYS).nth(modifier as usize).ok_or(status::INVALID)?,
-            _ => return Err(status::INVALID),
+        let keys = match partition_block(modifier)? {
+            None => &self.partition_keys[..],
+            Some(port) => self.enforcement.table(port).ok_or(status::INVALID)?,
         };
-        packet.data_mut().fill(0);
-        for (to, key) in packet.data_mut().chunks_exact_mut(2).zip(keys) {
-            to.copy_from_slice(&key.to_be_bytes());
-        }
+        packet.data_mut().copy_from_slice(&table_of(keys));
         Ok(())
+    }
+
+    fn change_keys(&mut self, modifier: u32, table: &[u8; 64]) -> Result<(), u16> {
+        match partition_block(modifier)? {
+            None => {
+                let keys = keys_of(table);
+                let length = keys.iter().rposition(|key| *key != 0).map_or(0, |last| last + 1);
+                self.partition_keys = keys[..length].to_vec();
+                Ok(())
+            }
+            Some(port) if self.enforcement.set_table(port, table) => Ok(()),
+            Some(_) => Err(status::INVALID),
+        }
     }
 
     /// SMInfo. Its SM_Key is shown to who knows it (IBTA v1.4 §14.2.5.13).
@@ -350,6 +377,9 @@ impl SwitchAgent {
                     port => self.change_cable(port, &wish)?,
                 }
                 self.show_port(packet, ingress, modifier)?;
+            }
+            (attribute::PARTITION_KEYS, modifier) => {
+                self.change_keys(modifier, packet.data().try_into().map_err(|_| status::INVALID)?)?;
             }
             (attribute::LINEAR_FORWARDING, modifier) => {
                 let ports = packet.data().try_into().map_err(|_| status::INVALID)?;
@@ -393,15 +423,15 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// The next state of a cable's port (IBTA v1.4 §7.2.7). A link is not switched off here.
+    /// The next state of a cable's port (IBTA v1.4 §7.2.7), and whether it looks at P_Keys. A link is not switched off here.
     fn change_cable(&mut self, port: u8, wish: &PortInfo) -> Result<(), u16> {
         let cable = self.cables.get_mut(usize::from(port).wrapping_sub(1)).ok_or(status::INVALID)?;
         if !matches!(wish.port_physical_state(), 0 | POLLING) {
             return Err(status::INVALID);
         }
-        let (state, wish) = (PortState::from_raw(cable.port_state()), wish.port_state());
-        let next = match (state, PortState::from_raw(wish)) {
-            (Some(state), None) if wish == 0 => state,
+        let (state, wished) = (PortState::from_raw(cable.port_state()), wish.port_state());
+        let next = match (state, PortState::from_raw(wished)) {
+            (Some(state), None) if wished == 0 => state,
             (Some(PortState::Initialize | PortState::Armed), Some(PortState::Armed)) => PortState::Armed,
             (Some(PortState::Armed | PortState::Active), Some(PortState::Active)) => PortState::Active,
             (Some(PortState::Down), Some(PortState::Down)) => PortState::Down,
@@ -409,6 +439,8 @@ impl SwitchAgent {
             _ => return Err(status::INVALID),
         };
         cable.set_port_state(next as u8);
+        let enforced = (wish.partition_enforcement_inbound(), wish.partition_enforcement_outbound());
+        self.enforce(usize::from(port) - 1, enforced.0, enforced.1);
         Ok(())
     }
 
@@ -419,6 +451,7 @@ impl SwitchAgent {
             cable.set_port_state(PortState::Down as u8).set_port_physical_state(POLLING);
             self.cables.push(cable);
         }
+        self.enforcement.grow(self.cables.len());
         self.portrait.node.set_num_ports(self.cables.len() as u8);
     }
 }
@@ -440,12 +473,18 @@ fn multicast_block(modifier: u32) -> Result<(u16, u8), u16> {
     if is_one { Ok((block, position)) } else { Err(status::INVALID) }
 }
 
-fn node_info(guid: u64, partition_keys: usize) -> NodeInfo {
+/// The external port, counted from 0, of a P_Key table; `None` for port 0. Each has one block.
+fn partition_block(modifier: u32) -> Result<Option<usize>, u16> {
+    let (port, block) = ((modifier >> 16) as usize, modifier & 0xffff);
+    if block == 0 { Ok(port.checked_sub(1)) } else { Err(status::INVALID) }
+}
+
+fn node_info(guid: u64) -> NodeInfo {
     let mut info = NodeInfo::new();
     info.set_base_version(1).set_class_version(CLASS_VERSION);
     info.set_node_type(node_type::SWITCH).set_vendor_id(VENDOR);
     info.set_system_image_guid(guid).set_node_guid(guid).set_port_guid(guid);
-    info.set_partition_cap(u16::try_from(partition_keys).unwrap_or(u16::MAX));
+    info.set_partition_cap(PARTITION_KEYS as u16);
     info
 }
 

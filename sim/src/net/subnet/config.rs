@@ -1,6 +1,6 @@
 //! How a subnet is managed.
 
-use crate::wire::DEFAULT_PARTITION_KEY;
+use super::partitions::Partitions;
 use std::collections::BTreeMap;
 
 /// GUID of the switch, if it is given no other.
@@ -13,8 +13,8 @@ const SM_KEY: u64 = 1;
 pub struct SubnetConfig {
     /// LID mask control: every port has `1 << lmc` LIDs; at most 7.
     pub lmc: u8,
-    /// Entries of every port's P_Key table, the first 32 of which count.
-    pub partition_keys: Vec<u16>,
+    /// Who is a member of which partition.
+    pub partitions: Partitions,
     /// LIDs of ports by their GUIDs, known from before, as OpenSM keeps them in `guid2lid`. One that is on no boundary of the mask
     /// (IBTA v1.4 §4.1.3), or is that of a group or of the manager, is forgotten.
     pub known_lids: BTreeMap<u64, u16>,
@@ -31,7 +31,7 @@ impl Default for SubnetConfig {
     fn default() -> Self {
         Self {
             lmc: 0,
-            partition_keys: vec![DEFAULT_PARTITION_KEY],
+            partitions: Partitions::default(),
             known_lids: BTreeMap::new(),
             guid: SWITCH_GUID,
             sm_key: SM_KEY,

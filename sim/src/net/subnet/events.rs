@@ -1,6 +1,7 @@
 //! What happens in a subnet that ports may want to be told of (IBTA v1.4 §14.2.5.1): notices, and who may hear them.
 
-use crate::wire::management::attributes::{GidDetails, Notice};
+use crate::wire::management::attributes::{GidDetails, Notice, SwitchKeyDetails};
+use crate::wire::{Network, Packet};
 use zerocopy::IntoBytes;
 
 /// Traps 64 to 67: a port is in service, and out of it; a group is made, and ends.
@@ -10,11 +11,19 @@ pub(super) const GROUP_CREATED: u16 = 66;
 pub(super) const GROUP_DELETED: u16 = 67;
 /// Trap 128: the link of a port of a switch has come or gone.
 pub(super) const LINK_STATE_CHANGE: u16 = 128;
+/// Trap 259: a packet was not let pass for its P_Key by a port of a switch.
+const SWITCH_PARTITION_KEY: u16 = 259;
+/// `DataValid` of it: both LIDs, P_Key, service level, source and destination queue pair, both GIDs.
+const VALID_LIDS_KEY_LEVEL: u16 = 0xf;
+const VALID_SOURCE_QP: u16 = 1 << 4;
+const VALID_DESTINATION_QP: u16 = 1 << 5;
+const VALID_GIDS: u16 = 3 << 6;
 /// `ProducerType` of a switch, and of a manager.
 pub(super) const SWITCH_PRODUCER: u32 = 2;
 const MANAGER_PRODUCER: u32 = 4;
-/// `Type` of a notice (IBTA v1.4 §13.4.8.2): urgent, and of subnet management.
+/// `Type` of a notice (IBTA v1.4 §13.4.8.2): urgent, of security, and of subnet management.
 const URGENT: u8 = 1;
+const SECURITY: u8 = 2;
 const SUBNET_MANAGEMENT: u8 = 3;
 
 /// Something that has happened.
@@ -48,6 +57,33 @@ pub(super) fn link_notice(lid: u16) -> Notice {
     let mut notice = Notice::new();
     notice.set_generic(true).set_kind(URGENT).set_producer(SWITCH_PRODUCER).set_trap(LINK_STATE_CHANGE);
     *notice.set_issuer_lid(lid).set_lid(lid)
+}
+
+/// The notice of a switch with this LID whose port, counted from 1, did not let a packet pass for its P_Key.
+pub(super) fn switch_key_notice(lid: u16, port: u8, packet: &Packet<'_>) -> Option<Notice> {
+    let Network::InfiniBand(local) = packet.route.network else { return None };
+    let mut details = SwitchKeyDetails::new();
+    let mut valid = VALID_LIDS_KEY_LEVEL | VALID_DESTINATION_QP;
+    details.set_source_lid(local.source).set_destination_lid(local.destination);
+    details.set_key(packet.bth.partition_key).set_service_level(local.service_level);
+    details.set_destination_qp(packet.bth.destination.value()).set_switch_lid(lid).set_port(port);
+    if let Some(deth) = packet.service_header.deth() {
+        valid |= VALID_SOURCE_QP;
+        details.set_source_qp(deth.source.value());
+    }
+    if let Some(global) = local.global {
+        valid |= VALID_GIDS;
+        details.set_source_gid(global.source.octets()).set_destination_gid(global.destination.octets());
+    }
+    details.set_data_valid(valid);
+    let mut notice = Notice::new();
+    notice.set_generic(true).set_kind(SECURITY).set_producer(SWITCH_PRODUCER).set_trap(SWITCH_PARTITION_KEY);
+    // The details begin two bytes before what a notice has for their rest.
+    let (first, rest) = details.as_bytes().split_at(2);
+    let mut bytes = [0; GidDetails::SIZE];
+    bytes[..rest.len()].copy_from_slice(rest);
+    notice.set_lid(u16::from_be_bytes([first[0], first[1]])).set_details(bytes);
+    Some(*notice.set_issuer_lid(lid))
 }
 
 fn write_details(notice: &mut Notice, rest: &GidDetails) {

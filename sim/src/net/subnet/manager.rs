@@ -12,10 +12,11 @@ use super::events::ServiceChange;
 use super::lids::Lids;
 use super::mastership::OtherManager;
 use super::neighbour::{BringUp, Neighbour};
+use super::partitions::{PartitionedPort, Partitions};
 use super::plan::{GroupPort, Place, Plan};
 use super::remote_switch::RemoteSwitch;
 use super::switch_port::SwitchPort;
-use crate::wire::DEFAULT_PARTITION_KEY;
+use crate::net::topology::NodeKind;
 use crate::wire::management::attributes::{CapabilityDetails, NodeInfo, Notice, PortInfo, SwitchInfo};
 use crate::wire::management::{HOPS, Method, SubnetPacket, attribute, status};
 use bareverbs_prm::time::Time;
@@ -26,8 +27,6 @@ use zerocopy::FromBytes;
 const SWITCHES: usize = 128;
 /// Trap 144: what a port can do, or what its node is called, is another thing than before.
 const CAPABILITY_CHANGE: u16 = 144;
-/// P_Keys of one block of the table.
-const PARTITION_KEY_BLOCK: usize = 32;
 
 /// A port that has a LID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,7 +80,6 @@ pub(super) struct Manager {
 impl Manager {
     pub(super) fn new(mut config: SubnetConfig) -> Self {
         config.lmc = config.lmc.min(7);
-        config.partition_keys.truncate(PARTITION_KEY_BLOCK);
         let lids = Lids::new(config.lmc, core::mem::take(&mut config.known_lids));
         Self {
             config,
@@ -261,12 +259,24 @@ impl Manager {
         for guid in guids {
             let mut blocks = self.plan.linear(guid);
             blocks.append(&mut multicast.remove(&guid).unwrap_or_default());
+            let enforced = self.enforced_ports(guid);
             if let Some(switch) = self.switches.get_mut(&guid) {
-                switch.want(blocks);
+                switch.want(blocks, enforced);
             }
             self.wake(now, guid);
         }
         self.find_next_due();
+    }
+
+    /// The P_Keys that ports of a switch with adapters are to let pass.
+    fn enforced_ports(&self, guid: u64) -> BTreeMap<u8, Vec<u16>> {
+        if !self.config.partitions.is_enforced() {
+            return BTreeMap::new();
+        }
+        let ports = SwitchPort { switch: guid, port: 0 }..=SwitchPort { switch: guid, port: u8::MAX };
+        let keys = |neighbour: &Neighbour| neighbour.enforced_keys().map(<[u16]>::to_vec);
+        let neighbours = self.neighbours.range(ports);
+        neighbours.filter_map(|(at, neighbour)| Some((at.port, keys(neighbour)?))).collect()
     }
 
     pub(super) const fn plan(&self) -> &Plan {
@@ -292,7 +302,7 @@ impl Manager {
             lmc: self.config.lmc,
             at: *at,
             portrait: &neighbour.portrait,
-            partition_keys: &self.config.partition_keys,
+            partition_keys: &neighbour.partition_keys,
         });
         let switches = self.switches.iter().filter(|(_, switch)| switch.has_lid());
         ports.chain(switches.map(|(guid, switch)| EndPort {
@@ -300,7 +310,7 @@ impl Manager {
             lmc: 0,
             at: SwitchPort { switch: *guid, port: 0 },
             portrait: &switch.portrait,
-            partition_keys: &[DEFAULT_PARTITION_KEY],
+            partition_keys: &switch.partition_keys,
         }))
     }
 
@@ -330,9 +340,15 @@ impl Manager {
         own.filter(move |(_, neighbour)| ready(neighbour)).map(|(at, _)| at.port)
     }
 
-    /// P_Keys that every port has.
-    pub(super) fn partition_keys(&self) -> &[u16] {
-        &self.config.partition_keys
+    pub(super) const fn partitions(&self) -> &Partitions {
+        &self.config.partitions
+    }
+
+    /// What ports of the own switch are to let pass; `None` is everything.
+    pub(super) fn own_partitions(&self) -> impl Iterator<Item = (u8, Option<&[u16]>)> {
+        let own = self.neighbours.iter().filter(|(at, _)| at.switch == self.config.guid);
+        let is_enforced = self.config.partitions.is_enforced();
+        own.filter(move |_| is_enforced).map(|(at, neighbour)| (at.port, neighbour.enforced_keys()))
     }
 
     /// Requests sent so far.
@@ -384,6 +400,11 @@ impl Manager {
             self.lids.adopt(neighbour.portrait.node.port_guid(), has_lid);
         }
         let node = neighbour.portrait.node;
+        if was == BringUp::Identify {
+            let guid = node.port_guid();
+            let port = PartitionedPort { guid, kind: NodeKind::ChannelAdapter, is_manager: false };
+            neighbour.partition_keys = self.config.partitions.keys(port);
+        }
         if let Some(far) = neighbour.as_switch() {
             self.hear_of_switch(now, far.switch, node);
         } else if neighbour.is_inspected() {
@@ -406,7 +427,8 @@ impl Manager {
         if guid == 0 || self.knows_switch(guid) || self.switches.len() >= SWITCHES {
             return;
         }
-        let mut switch = RemoteSwitch::new(now, node);
+        let own = PartitionedPort { guid: node.port_guid(), kind: NodeKind::Switch, is_manager: false };
+        let mut switch = RemoteSwitch::new(now, node, self.config.partitions.keys(own));
         switch.lid = self.lid_of(node.port_guid());
         self.switches.insert(guid, switch);
         self.find_routes();

@@ -7,7 +7,7 @@
 //! pair 1, the subnet's administration.
 //!
 //! **What it may not do.** It floods nothing: a LID that nobody has leads nowhere. Ports join groups by the administration; a group can be
-//! set from outside, too. No switch has an agent at queue pair 1 but for that of the manager. **Where to read first.** `manager`, then `routing`, then
+//! set from outside, too. **Where to read first.** `manager`, then `routing`, then
 //! `administration`; `mastership` and `succession` for subnets of several managers.
 
 mod administration;
@@ -15,6 +15,7 @@ mod agent;
 mod config;
 mod directory;
 mod end_port;
+mod enforcement;
 mod events;
 mod exchange;
 mod forwarding;
@@ -22,16 +23,20 @@ mod lids;
 mod manager;
 mod mastership;
 mod neighbour;
+mod partitions;
 mod plan;
+mod port_tallies;
 mod remote_switch;
 mod routing;
 mod succession;
 mod switch_port;
+mod switch_traps;
 mod topology;
 
 pub use agent::MANAGER_LID;
 pub use config::{SubnetConfig, SubnetSwitchConfig};
 pub use manager::Member;
+pub use partitions::{PartitionFileError, Partitions};
 
 use super::port_set::PortSet;
 use crate::wire::infiniband::{
@@ -39,7 +44,7 @@ use crate::wire::infiniband::{
 };
 use crate::wire::management::attributes::Notice;
 use crate::wire::management::{
-    GENERAL_SERVICES_QKEY, GeneralPacket, Method, PortState, SubnetPacket, attribute,
+    GENERAL_SERVICES_QKEY, GeneralPacket, Method, PortState, SubnetPacket, attribute, class,
 };
 use crate::wire::{LocalRoute, Network, Packet};
 use administration::Administration;
@@ -51,6 +56,7 @@ use forwarding::ForwardingTables;
 use manager::Manager;
 use mastership::Mastership;
 use plan::GroupPort;
+use port_tallies::PortTallies;
 use std::collections::{BTreeMap, VecDeque};
 
 /// External ports of a switch: directed routes name them in a byte, of which 255 is no port (IBTA v1.4 §14.2.2).
@@ -63,6 +69,7 @@ const WAITING: usize = 64;
 pub struct Subnet {
     tables: ForwardingTables,
     agent: Box<SwitchAgent>,
+    tallies: PortTallies,
     managing: Option<Box<Managing>>,
     /// Packets of the own agent, and those that it passes on: port, frame, invariant CRC.
     answers: VecDeque<(usize, Vec<u8>, u32)>,
@@ -97,9 +104,9 @@ pub(super) enum Management {
 impl Subnet {
     /// A switch with the manager of the subnet.
     pub(super) fn of_manager(config: SubnetConfig) -> Self {
-        let (sm_key, keys) = (config.sm_key, &config.partition_keys);
-        let agent = SwitchAgent::of_manager(config.guid, keys);
-        let administration = Administration::new(sm_key, keys);
+        let (sm_key, partitions) = (config.sm_key, &config.partitions);
+        let agent = SwitchAgent::of_manager(config.guid, partitions);
+        let administration = Administration::new(sm_key, partitions.ip_keys());
         let groups = BTreeMap::new();
         let mut subnet = Self::new(agent);
         let mastership = Mastership::new(config.guid, sm_key, config.priority);
@@ -115,9 +122,12 @@ impl Subnet {
     }
 
     fn new(agent: SwitchAgent) -> Self {
+        let mut tallies = PortTallies::default();
+        tallies.grow(agent.ports());
         Self {
             tables: ForwardingTables::default(),
             agent: Box::new(agent),
+            tallies,
             managing: None,
             answers: VecDeque::new(),
             has_packets: false,
@@ -177,6 +187,10 @@ impl Subnet {
         };
         self.has_packets = true;
         self.agent.handle_link(now, number, up);
+        self.tallies.grow(self.agent.ports());
+        if !up {
+            self.tallies.link_downed(port);
+        }
         if let Some(managing) = self.master() {
             managing.manager.handle_link(now, number, up);
             self.report_notice(now, link_notice(MANAGER_LID), MANAGER_LID);
@@ -218,15 +232,36 @@ impl Subnet {
         if taken { Management::Taken } else { Management::Lost }
     }
 
-    /// A packet that no port leads to: one for queue pair 1 of the manager. False if it is none, or of nobody who may ask.
+    /// A packet that no port leads to: one for queue pair 1 of the switch's own port. False if it is none, or of nobody who may ask.
     #[cold]
-    pub(super) fn handle_own(&mut self, now: Time, frame: &[u8]) -> bool {
-        if destination_lid(frame) != Some(MANAGER_LID) {
+    pub(super) fn handle_own(&mut self, now: Time, ingress: usize, frame: &[u8]) -> bool {
+        let own = self.agent.lid();
+        if own == 0 || destination_lid(frame) != Some(own) {
             return false;
         }
         self.has_packets = true;
         let packet = parse(frame).ok().filter(|packet| self.hears(packet));
         let Some(question) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
+        match question.header().class() {
+            class::PERFORMANCE => self.answer_performance(ingress, &question),
+            _ => self.ask_administration(now, question),
+        }
+    }
+
+    /// The answer leaves as the question came, unless a port is known that leads to who asked.
+    fn answer_performance(&mut self, ingress: usize, question: &GeneralPacket) -> bool {
+        let mut answer = *question.bytes();
+        if !self.tallies.answer(&mut answer) {
+            return false;
+        }
+        let exit = question.source_lid().and_then(|lid| self.tables.exit(lid)).unwrap_or(ingress);
+        if let Some((frame, icrc)) = question.answer_frame(&answer).filter(|_| self.answers.len() < WAITING) {
+            self.answers.push_back((exit, frame.into_bytes(), icrc));
+        }
+        true
+    }
+
+    fn ask_administration(&mut self, now: Time, question: GeneralPacket) -> bool {
         let master = self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master());
         let Some(managing) = master else { return false };
         let info = managing.state().info;
@@ -266,7 +301,50 @@ impl Subnet {
         let packet =
             self.poll_manager().or_else(|| self.answers.pop_front()).or_else(|| self.poll_administration());
         self.has_packets = packet.is_some();
+        if let Some((port, frame, _)) = &packet {
+            self.tallies.sent(*port, frame);
+        }
         packet
+    }
+
+    /// Whether some port looks at P_Keys.
+    #[inline]
+    pub(super) const fn enforces_partitions(&self) -> bool {
+        self.agent.enforcement().is_any()
+    }
+
+    /// Whether a packet may come in by a port. One that may not is counted, and the manager is told.
+    pub(super) fn lets_in(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
+        let may = self.agent.enforcement().lets_in(port, frame);
+        if !may {
+            self.tallies.not_let_in(port);
+            self.note_violation(now, port, frame);
+        }
+        may
+    }
+
+    /// Whether a packet may leave by a port. One that may not is counted, and the manager is told.
+    pub(super) fn lets_out(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
+        let may = self.agent.enforcement().lets_out(port, frame);
+        if !may {
+            self.tallies.not_let_out(port);
+            self.note_violation(now, port, frame);
+        }
+        may
+    }
+
+    #[cold]
+    fn note_violation(&mut self, now: Time, port: usize, frame: &[u8]) {
+        let Ok(packet) = parse(frame) else { return };
+        self.has_packets = true;
+        if let Some(notice) = self.agent.note_violation(now, port, &packet) {
+            self.report_notice(now, notice, MANAGER_LID);
+        }
+        self.send_trap(now);
+    }
+
+    pub(super) const fn tallies(&mut self) -> &mut PortTallies {
+        &mut self.tallies
     }
 
     fn poll_manager(&mut self) -> Option<(usize, Vec<u8>, u32)> {
@@ -395,6 +473,9 @@ impl Subnet {
         let has_left = changes.iter().any(|change| !change.is_in_service);
         changes.iter().for_each(|change| managing.report_service(now, change, &self.agent));
         managing.manager.raised_ports().for_each(|port| self.agent.raise(port));
+        for (port, keys) in managing.manager.own_partitions() {
+            self.agent.set_partitions(port, keys);
+        }
         if managing.manager.take_plan_change() {
             self.tables.clear_linear();
             for (place, ports) in managing.manager.plan().linear(self.agent.guid()) {
@@ -452,7 +533,7 @@ impl Managing {
             self.administration.forget(change.guid);
         }
         let trap = if change.is_in_service { events::GID_IN_SERVICE } else { events::GID_OUT_OF_SERVICE };
-        let keys = self.manager.partition_keys().to_vec();
+        let keys = self.manager.partitions().all_keys();
         self.report(now, gid_notice(MANAGER_LID, trap, change.gid), keys, own);
     }
 

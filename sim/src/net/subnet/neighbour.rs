@@ -8,6 +8,7 @@
 use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
 use super::config::SubnetConfig;
 use super::end_port::Portrait;
+use super::enforcement::table_of;
 use super::events::ServiceChange;
 use super::exchange::Exchange;
 use super::switch_port::SwitchPort;
@@ -68,6 +69,8 @@ pub(super) struct Neighbour {
     is_read: bool,
     /// Its node is called something else than what it was asked for.
     is_renamed: bool,
+    /// The P_Keys that it is to have: empty until it has said who it is.
+    pub(super) partition_keys: Vec<u16>,
 }
 
 impl Neighbour {
@@ -82,6 +85,7 @@ impl Neighbour {
             has_manager_news: false,
             is_read: false,
             is_renamed: false,
+            partition_keys: Vec::new(),
         }
     }
 
@@ -94,6 +98,11 @@ impl Neighbour {
     pub(super) fn port_guid(&self) -> Option<u64> {
         let guid = self.portrait.node.port_guid();
         Some(guid).filter(|guid| *guid != 0 && self.bring_up != BringUp::Switch)
+    }
+
+    /// The P_Keys that the switch's port is to let pass; `None` if it is to let pass everything, as to another switch.
+    pub(super) fn enforced_keys(&self) -> Option<&[u16]> {
+        self.port_guid().map(|_| &self.partition_keys[..])
     }
 
     /// Whether it is active.
@@ -223,7 +232,7 @@ impl Neighbour {
         match self.bring_up {
             BringUp::Identify | BringUp::Switch => get(attribute::NODE_INFO, 0),
             BringUp::Describe | BringUp::Rename => get(attribute::NODE_DESCRIPTION, 0),
-            BringUp::Partition => set_partition(config, transaction),
+            BringUp::Partition => self.set_partitions(transaction),
             BringUp::Arm => {
                 let mut packet = self.set_port_info(config.lmc, PortState::Armed, transaction);
                 if is_successor {
@@ -236,6 +245,12 @@ impl Neighbour {
             BringUp::AskManager => get(attribute::SM_INFO, 0),
             BringUp::ReadTable(index) => get(TABLES[index].0, TABLES[index].1),
         }
+    }
+
+    fn set_partitions(&self, transaction: u64) -> SubnetPacket {
+        let mut packet = SubnetPacket::request(Method::Set, attribute::PARTITION_KEYS, 0, transaction);
+        packet.data_mut().copy_from_slice(&table_of(&self.partition_keys));
+        packet
     }
 
     /// LID, mask, where the manager is, and next state.
@@ -269,12 +284,4 @@ impl BringUp {
             _ => Self::Identify,
         }
     }
-}
-
-fn set_partition(config: &SubnetConfig, transaction: u64) -> SubnetPacket {
-    let mut packet = SubnetPacket::request(Method::Set, attribute::PARTITION_KEYS, 0, transaction);
-    for (to, key) in packet.data_mut().chunks_exact_mut(2).zip(&config.partition_keys) {
-        to.copy_from_slice(&key.to_be_bytes());
-    }
-    packet
 }

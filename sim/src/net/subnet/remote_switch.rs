@@ -2,9 +2,11 @@
 
 use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
 use super::end_port::{DESCRIPTION, Portrait};
+use super::enforcement::table_of;
 use super::events::ServiceChange;
 use super::exchange::Exchange;
 use super::forwarding::NO_PORT;
+use crate::wire::DEFAULT_PARTITION_KEY;
 use crate::wire::infiniband::PERMISSIVE_LID;
 use crate::wire::management::attributes::{NodeInfo, PortInfo, SwitchInfo};
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute};
@@ -34,6 +36,8 @@ enum SwitchRequest {
     /// LID of port 0, and where the manager is.
     Address,
     Raise(u8, PortState),
+    /// PortInfo: whether the port looks at P_Keys.
+    Enforce(u8, bool),
     Write(BlockPlace),
 }
 
@@ -67,13 +71,16 @@ pub(super) struct RemoteSwitch {
     written: Blocks,
     dirty: BTreeSet<BlockPlace>,
     asked: Option<SwitchRequest>,
+    /// The P_Keys that port 0 is to have, and those that other ports are to let pass.
+    pub(super) partition_keys: Vec<u16>,
+    enforced: BTreeMap<u8, Vec<u16>>,
     /// By what port 0 is known to be in service.
     service: Option<ServiceChange>,
 }
 
 impl RemoteSwitch {
     /// One that has said who it is.
-    pub(super) fn new(now: Time, node: NodeInfo) -> Self {
+    pub(super) fn new(now: Time, node: NodeInfo, partition_keys: Vec<u16>) -> Self {
         let mut portrait = Box::new(Portrait::new());
         portrait.node = node;
         Self {
@@ -90,6 +97,8 @@ impl RemoteSwitch {
             written: Blocks::new(),
             dirty: BTreeSet::new(),
             asked: None,
+            partition_keys,
+            enforced: BTreeMap::new(),
             service: None,
         }
     }
@@ -134,8 +143,15 @@ impl RemoteSwitch {
         self.ports.get(usize::from(port))
     }
 
-    /// The forwarding tables that it is to have.
-    pub(super) fn want(&mut self, wanted: Blocks) {
+    /// The forwarding tables that it is to have, and the P_Keys that its ports are to let pass.
+    pub(super) fn want(&mut self, mut wanted: Blocks, enforced: BTreeMap<u8, Vec<u16>>) {
+        // A port begins with the default partition.
+        if self.partition_keys != [DEFAULT_PARTITION_KEY] {
+            wanted.insert(partition_place(0), table_of(&self.partition_keys));
+        }
+        let can_enforce = self.info.is_none_or(|info| info.partition_enforcement_cap() > 0);
+        self.enforced = if can_enforce { enforced } else { BTreeMap::new() };
+        wanted.extend(self.enforced.iter().map(|(port, keys)| (partition_place(*port), table_of(keys))));
         let places = wanted.keys().chain(self.written.keys());
         let differ = |place: &BlockPlace| block(&wanted, *place) != block(&self.written, *place);
         self.dirty = places.copied().filter(differ).collect();
@@ -194,7 +210,9 @@ impl RemoteSwitch {
                 self.ports[0] = answer.read()?;
                 self.portrait.port = self.ports[0];
             }
-            SwitchRequest::Raise(port, _) => *self.ports.get_mut(usize::from(port))? = answer.read()?,
+            SwitchRequest::Raise(port, _) | SwitchRequest::Enforce(port, _) => {
+                *self.ports.get_mut(usize::from(port))? = answer.read()?
+            }
             SwitchRequest::Write(place) => {
                 self.written.insert(place, answer.data().try_into().ok()?);
                 if block(&self.written, place) == block(&self.wanted, place) {
@@ -237,7 +255,21 @@ impl RemoteSwitch {
         }
         let mut raised = self.raised.iter().copied();
         let raise = raised.find_map(|port| Some(SwitchRequest::Raise(port, self.next_state(port)?)));
-        raise.or_else(|| self.dirty.first().map(|place| SwitchRequest::Write(*place)))
+        raise
+            .or_else(|| self.dirty.first().map(|place| SwitchRequest::Write(*place)))
+            .or_else(|| self.next_enforced())
+    }
+
+    /// A port with a link that looks at P_Keys and is not to, or is to and does not.
+    fn next_enforced(&self) -> Option<SwitchRequest> {
+        let ports = (1..).zip(self.ports.get(1..)?);
+        let mut linked = ports.filter(|(_, info)| info.port_state() > PortState::Down as u8);
+        linked.find_map(|(port, info)| {
+            let is_wanted = self.enforced.contains_key(&port);
+            let is_right = info.partition_enforcement_inbound() == is_wanted
+                && info.partition_enforcement_outbound() == is_wanted;
+            (!is_right).then_some(SwitchRequest::Enforce(port, is_wanted))
+        })
     }
 
     /// The state that leads a port on to be active.
@@ -276,6 +308,14 @@ impl RemoteSwitch {
                 packet.write(wish.set_port_state(state as u8).set_port_physical_state(0));
                 packet
             }
+            SwitchRequest::Enforce(port, is_wanted) => {
+                let mut packet = packet(Method::Set, attribute::PORT_INFO, port.into());
+                let mut wish = self.port(port).copied().unwrap_or_default();
+                wish.set_partition_enforcement_inbound(is_wanted);
+                wish.set_partition_enforcement_outbound(is_wanted);
+                packet.write(wish.set_port_state(0).set_port_physical_state(0));
+                packet
+            }
             SwitchRequest::Write(place) => {
                 let mut packet = packet(Method::Set, place.attribute, place.modifier);
                 packet.data_mut().copy_from_slice(&block(&self.wanted, place));
@@ -283,6 +323,11 @@ impl RemoteSwitch {
             }
         }
     }
+}
+
+/// The P_Keys of a port.
+fn partition_place(port: u8) -> BlockPlace {
+    BlockPlace { attribute: attribute::PARTITION_KEYS, modifier: u32::from(port) << 16 }
 }
 
 /// A block of tables of which only those with entries are there.

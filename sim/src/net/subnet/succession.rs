@@ -82,7 +82,7 @@ impl Managing {
     }
 
     fn begin_anew(&mut self) {
-        self.administration = Administration::new(self.sm_key, self.manager.partition_keys());
+        self.administration = Administration::new(self.sm_key, self.manager.partitions().ip_keys());
         self.manager = self.manager.successor();
         self.groups.clear();
     }

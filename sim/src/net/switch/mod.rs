@@ -201,9 +201,12 @@ impl Switch {
         self.counters
     }
 
-    /// The runner had no room for a frame in the egress buffer.
-    pub const fn count_tail_drop(&mut self) {
+    /// The runner had no room for a frame in the egress buffer of a port.
+    pub fn count_tail_drop(&mut self, port: usize, frame: &[u8]) {
         self.counters.tail_dropped += 1;
+        if let Table::InfiniBand(subnet) = &mut self.table {
+            subnet.tallies().discarded(port, frame);
+        }
     }
 
     /// Tells an Ethernet switch for good which port leads to `address`. An InfiniBand switch is told by its manager only.
@@ -341,19 +344,100 @@ fn switch_infiniband(
     ingress: usize,
     frame: &[u8],
 ) -> Exits {
-    if Subnet::is_management(frame) {
-        return switch_management(subnet, counters, now, ingress, frame);
+    subnet.tallies().received(ingress, frame);
+    let exits = if Subnet::is_management(frame) {
+        switch_management(subnet, counters, now, ingress, frame)
+    } else {
+        switch_data(subnet, counters, now, ingress, frame)
+    };
+    count_exits(subnet, exits, frame);
+    exits
+}
+
+#[inline]
+fn switch_data(
+    subnet: &mut Subnet,
+    counters: &mut SwitchCounters,
+    now: Time,
+    ingress: usize,
+    frame: &[u8],
+) -> Exits {
+    if subnet.enforces_partitions() {
+        return switch_partition(subnet, counters, now, ingress, frame);
     }
+    switch_by_lid(subnet, counters, now, ingress, frame)
+}
+
+/// Forwards a packet whose P_Key the ports let pass.
+fn switch_partition(
+    subnet: &mut Subnet,
+    counters: &mut SwitchCounters,
+    now: Time,
+    ingress: usize,
+    frame: &[u8],
+) -> Exits {
+    if !subnet.lets_in(now, ingress, frame) {
+        counters.filtered += 1;
+        return Exits::None;
+    }
+    match switch_by_lid(subnet, counters, now, ingress, frame) {
+        Exits::One(port) if !subnet.lets_out(now, port, frame) => {
+            counters.forwarded -= 1;
+            counters.filtered += 1;
+            Exits::None
+        }
+        Exits::Group(mut ports) => {
+            let mut passing = PortSet::default();
+            while let Some(port) = ports.take_first() {
+                passing = if subnet.lets_out(now, port, frame) { passing.with(port) } else { passing };
+            }
+            Exits::Group(passing)
+        }
+        exits => exits,
+    }
+}
+
+#[inline]
+fn switch_by_lid(
+    subnet: &mut Subnet,
+    counters: &mut SwitchCounters,
+    now: Time,
+    ingress: usize,
+    frame: &[u8],
+) -> Exits {
     if let Some(group) = subnet.group(frame) {
         counters.flooded += 1;
         return Exits::Group(group.without(ingress));
     }
     let exit = subnet.exit(frame);
-    if exit.is_none() && subnet.handle_own(now, frame) {
+    if exit.is_none() && subnet.handle_own(now, ingress, frame) {
         counters.managed += 1;
         return Exits::None;
     }
-    one_of(exit, ingress, counters)
+    relayed(subnet, one_of(exit, ingress, counters), ingress)
+}
+
+/// A packet for which there is no other port counts at the one that it came in by.
+#[inline]
+fn relayed(subnet: &mut Subnet, exits: Exits, ingress: usize) -> Exits {
+    if exits == Exits::None {
+        subnet.tallies().not_relayed(ingress);
+    }
+    exits
+}
+
+/// Counts the packet that came in at the ports that it leaves by.
+#[inline]
+fn count_exits(subnet: &mut Subnet, exits: Exits, frame: &[u8]) {
+    match exits {
+        Exits::One(port) => subnet.tallies().sent(port, frame),
+        Exits::Group(mut ports) => {
+            while let Some(port) = ports.take_first() {
+                subnet.tallies().sent(port, frame);
+            }
+        }
+        Exits::None | Exits::Flood { .. } => {}
+    }
 }
 
 /// Gives a packet of the management lane to the manager and the agent, or forwards it if it goes to somebody else.
@@ -366,10 +450,13 @@ fn switch_management(
     frame: &[u8],
 ) -> Exits {
     match subnet.handle_management(now, ingress, frame) {
-        Management::Forward(exit) => return one_of(exit, ingress, counters),
+        Management::Forward(exit) => return relayed(subnet, one_of(exit, ingress, counters), ingress),
         Management::Passed => counters.forwarded += 1,
         Management::Taken => counters.managed += 1,
-        Management::Lost => counters.filtered += 1,
+        Management::Lost => {
+            counters.filtered += 1;
+            subnet.tallies().not_relayed(ingress);
+        }
     }
     Exits::None
 }

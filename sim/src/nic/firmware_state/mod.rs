@@ -12,5 +12,5 @@ mod system;
 
 pub(super) use capabilities::PAGE;
 pub(super) use cleared_counters::{COUNTER_SET, COUNTERS, ClearedCounters, CounterValues};
-pub(super) use port_agents::{ARBITRATION_ENTRIES, CLASSIC, EXTENDED, PerformanceAgent};
+pub(super) use port_agents::ARBITRATION_ENTRIES;
 pub(super) use system::{Firmware, SystemState};

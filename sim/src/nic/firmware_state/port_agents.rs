@@ -1,11 +1,8 @@
-//! What the agents of an InfiniBand port remember: tables of lanes, and counters as they were when they were set.
+//! What the agent of an InfiniBand port remembers: tables of lanes.
 
 /// Service levels, and entries of a table of VL arbitration.
 const SERVICE_LEVELS: usize = 16;
 pub(in crate::nic) const ARBITRATION_ENTRIES: u8 = 8;
-/// Counters of PortCounters, in the order of `CounterSelect` and then `CounterSelect2`, and of PortCountersExtended.
-pub(in crate::nic) const CLASSIC: usize = 17;
-pub(in crate::nic) const EXTENDED: usize = 8;
 
 /// Tables of a port that nothing here acts on, since there is one lane for data: they are kept for who set them.
 #[derive(Debug)]
@@ -30,11 +27,4 @@ impl LaneTables {
             _ => None,
         }
     }
-}
-
-/// By how much the device's counts are ahead of what is shown.
-#[derive(Debug, Default)]
-pub(in crate::nic) struct PerformanceAgent {
-    pub(in crate::nic) classic: [u64; CLASSIC],
-    pub(in crate::nic) extended: [u64; EXTENDED],
 }

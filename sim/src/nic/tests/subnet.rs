@@ -3,7 +3,7 @@
 use super::host::Host;
 use super::management::{make_management, post_mad, post_receive, received};
 use super::verbs::{Node, create_qp, data};
-use crate::net::{Egress, MANAGER_LID, PortSet, SubnetConfig, Switch};
+use crate::net::{Egress, MANAGER_LID, Partitions, PortSet, SubnetConfig, Switch};
 use crate::nic::{NicConfig, SubnetMembership};
 use crate::wire::infiniband::parse;
 use crate::wire::management::administration::{AdministrationPacket, McMemberRecord, PathRecord, record};
@@ -127,8 +127,8 @@ impl Pair {
 /// Requirement: IBTA v1.4 §7.2.7: a port goes from Initialize over Armed to Active when the subnet's manager says so.
 #[test]
 fn the_manager_gives_lids_and_makes_ports_active() {
-    let partition_keys = vec![0xffff, 0x8001];
-    let mut pair = Pair::new(SubnetConfig { lmc: 1, partition_keys, ..SubnetConfig::default() });
+    let partitions = Partitions::of_all(&[0xffff, 0x8001]);
+    let mut pair = Pair::new(SubnetConfig { lmc: 1, partitions, ..SubnetConfig::default() });
     let (one, two) = (pair.port(0), pair.port(1));
     assert_eq!((one.lid(), one.lmc(), one.port_state(), one.port_physical_state()), (2, 1, 4, 5));
     assert_eq!((two.lid(), two.sm_lid(), two.vport_state(), two.subnet_timeout()), (4, MANAGER_LID, 4, 18));
@@ -359,12 +359,14 @@ fn a_member_that_blocks_its_own_multicasts_does_not_hear_them() {
 /// Requirement: IBTA v1.4 §10.9.3: two limited members of a partition cannot talk to each other.
 #[test]
 fn limited_members_of_a_partition_do_not_hear_each_other() {
-    let mut pair = Pair::new(SubnetConfig { partition_keys: vec![0x1234], ..SubnetConfig::default() });
+    let mut pair =
+        Pair::new(SubnetConfig { partitions: Partitions::of_all(&[0x1234]), ..SubnetConfig::default() });
     pair.connect(false);
     pair.send();
     pair.nodes[0].expect_none();
     assert_eq!(pair.nodes[1].host.nic.counters().frames_bad_pkey, 1);
-    let mut pair = Pair::new(SubnetConfig { partition_keys: vec![0x9234], ..SubnetConfig::default() });
+    let mut pair =
+        Pair::new(SubnetConfig { partitions: Partitions::of_all(&[0x9234]), ..SubnetConfig::default() });
     pair.connect(false);
     pair.send();
     assert_eq!(pair.nodes[0].expect().opcode(), CqeOpcode::Requester);
@@ -373,7 +375,8 @@ fn limited_members_of_a_partition_do_not_hear_each_other() {
 /// Requirement: IBTA v1.4 §14.2.5.1: a packet with a foreign P_Key is counted, and the manager is told by trap 257 until it has heard.
 #[test]
 fn the_manager_is_told_of_a_foreign_key() {
-    let mut pair = Pair::new(SubnetConfig { partition_keys: vec![0x1234], ..SubnetConfig::default() });
+    let mut pair =
+        Pair::new(SubnetConfig { partitions: Partitions::of_all(&[0x1234]), ..SubnetConfig::default() });
     pair.connect(false);
     pair.send();
     let (one, two) = (pair.port(0).lid(), pair.port(1).lid());

@@ -84,6 +84,22 @@ layout! {
 }
 
 layout! {
+    /// `DataDetails` of trap 259, from its first byte on: a switch did not let a packet pass for its P_Key (IBTA v1.4 §14.2.5.1).
+    pub struct SwitchKeyDetails, "SwitchKeyDetails", 13;
+    bits data_valid / set_data_valid: u16 = 0[31:16], "DataValid";
+    bits source_lid / set_source_lid: u16 = 0[15:0], "LIDADDR1";
+    bits destination_lid / set_destination_lid: u16 = 1[31:16], "LIDADDR2";
+    bits key / set_key: u16 = 1[15:0], "PKEY";
+    bits service_level / set_service_level: u8 = 2[31:28], "SL";
+    bits source_qp / set_source_qp: u32 = 2[23:0], "QP1";
+    bits destination_qp / set_destination_qp: u32 = 3[23:0], "QP2";
+    bytes source_gid / set_source_gid: 16 = 4, "GIDADDR1";
+    bytes destination_gid / set_destination_gid: 16 = 8, "GIDADDR2";
+    bits switch_lid / set_switch_lid: u16 = 12[31:16], "SWLIDADDR";
+    bits port / set_port: u8 = 12[15:8], "PORTNO";
+}
+
+layout! {
     /// Notice in a datagram of queue pair 1, where it says who has issued it (IBTA v1.4 §13.4.8.2).
     pub struct IssuedNotice, "IssuedNotice", 20;
     part notice / notice_mut: Notice = 0, "Notice";

@@ -2,11 +2,12 @@
 //! nothing else uses (§14.2), and those of general services to queue pair 1.
 //!
 //! **Where to read first.** [`SubnetPacket`]; `attributes` for what a datagram carries, `general` for queue pair 1, `administration` for
-//! the records of the subnet.
+//! the records of the subnet, `performance` for the counters of ports.
 
 pub mod administration;
 pub mod attributes;
 mod general;
+pub mod performance;
 
 pub use general::{GENERAL_SERVICES, GENERAL_SERVICES_QKEY, GeneralPacket};
 

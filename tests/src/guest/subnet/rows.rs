@@ -305,7 +305,7 @@ fn agents_of_switches(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
         row(
             "smpquery pkeys of a switch",
             format!("smpquery pkeys {}", leaf.lid),
-            ["0: 0xffff 0x0000".to_owned(), "1 pkeys capacity for this port".to_owned()],
+            ["0: 0xffff 0x0000".to_owned(), "32 pkeys capacity for this port".to_owned()],
         ),
         row(
             "smpquery vlarb of a switch",
@@ -325,9 +325,10 @@ fn agents_of_switches(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// What the performance agent of the far port says.
+/// What the performance agents of the far port and of the switches say.
 fn counters(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
-    let lid = built.far.lid;
+    let BuiltSubnet { spine, leaf, far, .. } = built;
+    let lid = far.lid;
     let silent = [
         "PortSelect: 1",
         "SymbolErrorCounter: 0",
@@ -343,6 +344,26 @@ fn counters(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
         row("perfquery -x", format!("counters_rise {lid}"), ["as many words as packets have".to_owned()]),
         row("perfquery -r", format!("counters_clear '' {lid}"), ["lower than before".to_owned()]),
         row("perfquery -x -r", format!("counters_clear -x {lid}"), ["lower than before".to_owned()]),
+        row(
+            "perfquery of a switch",
+            format!("perfquery {} {}", leaf.lid, leaf.to_far),
+            [format!("PortSelect: {}", leaf.to_far), "PortXmitDiscards: 0".to_owned()],
+        ),
+        row(
+            "perfquery -x of a switch",
+            format!("counters_rise {} {}", leaf.lid, leaf.to_switch),
+            ["as many words as packets have".to_owned()],
+        ),
+        row(
+            "perfquery -a of a switch",
+            format!("perfquery -a {}", spine.lid),
+            ["PortSelect: 255".to_owned(), "PortRcvConstraintErrors: 0".to_owned()],
+        ),
+        row(
+            "ibqueryerrors",
+            "ibqueryerrors".to_owned(),
+            ["4 nodes checked, 0 bad nodes found", "0 ports have errors beyond threshold"].map(str::to_owned),
+        ),
     ]
 }
 

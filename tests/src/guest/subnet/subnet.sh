@@ -33,10 +33,10 @@ value() { sed -n "s/^$1:\.*//p" /tmp/$2; }
 # How much a counter rose between two outputs.
 rise() { echo $(($(value $1 after) - $(value $1 before))); }
 
-# Two looks at the counters of a port, of which the second sees what the first has sent there: management datagrams, each of 288 bytes without the variant
+# Two looks at the counters of a port (its LID, and its number if it is not 1), of which the second sees what the first has sent there: management datagrams, each of 288 bytes without the variant
 # CRC, which the manager adds to by its sweeps. All of them are words of 4 bytes and packets.
 counters_rise() {
-    perfquery -x $1 1 >/tmp/before && perfquery -x $1 1 >/tmp/after || return 1
+    perfquery -x $1 ${2:-1} >/tmp/before && perfquery -x $1 ${2:-1} >/tmp/after || return 1
     for way in Rcv Xmit; do
         packets=$(rise Port${way}Pkts) words=$(rise Port${way}Data)
         echo "$way: $packets packets, $words words"

@@ -107,12 +107,11 @@ pub(in crate::net::subnet) struct GroupEvent {
 }
 
 impl MulticastGroups {
-    /// The broadcast groups of IP, one for each partition.
-    pub(super) fn new(partition_keys: &[u16]) -> Self {
+    /// The broadcast groups of IP, one for each of these partitions.
+    pub(super) fn new(ip_keys: impl Iterator<Item = u16>) -> Self {
         let mut groups =
             Self { by_gid: BTreeMap::new(), changed: BTreeSet::new(), made: 0, events: VecDeque::new() };
-        let keys: BTreeSet<u16> =
-            partition_keys.iter().filter(|key| **key != 0).copied().map(full_member).collect();
+        let keys: BTreeSet<u16> = ip_keys.collect();
         // The default partition is the highest, and has the first LID.
         for (key, lid) in keys.into_iter().rev().zip(FIRST_MULTICAST_LID..) {
             let record = broadcast(key, lid);

@@ -86,8 +86,9 @@ struct AdministrationRequest<'a> {
 }
 
 impl Administration {
-    pub(super) fn new(sm_key: u64, partition_keys: &[u16]) -> Self {
-        let groups = MulticastGroups::new(partition_keys);
+    /// `ip_keys` are those of full members of partitions with a broadcast group of IP.
+    pub(super) fn new(sm_key: u64, ip_keys: impl Iterator<Item = u16>) -> Self {
+        let groups = MulticastGroups::new(ip_keys);
         Self {
             sm_key,
             groups,

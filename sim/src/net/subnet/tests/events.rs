@@ -135,7 +135,8 @@ fn reports_of_trap(switch: &mut Switch, trap: u16) -> Vec<AdministrationPacket> 
 /// Requirement: IBTA v1.4 §14.2.5.1: traps 66 and 67 tell of groups that are made and end, in partitions of the subscriber.
 #[test]
 fn groups_that_are_made_and_end_are_reported() {
-    let config = SubnetConfig { partition_keys: vec![0xffff, 0x0001], ..SubnetConfig::default() };
+    let config =
+        SubnetConfig { partitions: Partitions::of_all(&[0xffff, 0x0001]), ..SubnetConfig::default() };
     let (mut switch, agents) = subnet_of(config, vec![Agent::new(0xa), Agent::new(0xb)]);
     subscribe(&mut switch, &agents, 0, &wish(66));
     subscribe(&mut switch, &agents, 0, &wish(67));

@@ -33,8 +33,8 @@ impl Subnet {
     }
 
     fn of(agents: Vec<Agent>) -> Self {
-        let partition_keys = vec![0xffff, 0x8001];
-        let config = SubnetConfig { partition_keys, ..SubnetConfig::default() };
+        let partitions = Partitions::of_all(&[0xffff, 0x8001]);
+        let config = SubnetConfig { partitions, ..SubnetConfig::default() };
         let (switch, agents) = subnet_of(config, agents);
         Self { switch, agents }
     }

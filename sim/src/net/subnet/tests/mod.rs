@@ -7,7 +7,9 @@ mod groups;
 mod links;
 mod manager;
 mod own_port;
+mod partitions;
 mod paths;
+mod performance;
 mod random;
 mod records;
 mod services;
@@ -136,8 +138,8 @@ fn converse(switch: &mut Switch, agents: &mut [Agent], now: Time) {
 
 /// Two ports that are up.
 fn subnet(lmc: u8) -> (Switch, Vec<Agent>) {
-    let partition_keys = vec![0xffff, 0x8001];
-    let config = SubnetConfig { lmc, partition_keys, ..SubnetConfig::default() };
+    let partitions = Partitions::of_all(&[0xffff, 0x8001]);
+    let config = SubnetConfig { lmc, partitions, ..SubnetConfig::default() };
     subnet_of(config, vec![Agent::new(0xa), Agent::new(0xb)])
 }
 
@@ -171,8 +173,17 @@ fn request(
 
 /// A datagram of general services from a LID to the manager's.
 fn general_frame(source: u16, bytes: &[u8; SIZE], q_key: u32, partition_key: u16) -> FrameBuffer {
-    let local =
-        LocalRoute { source, destination: MANAGER_LID, service_level: 0, virtual_lane: 0, global: None };
+    general_frame_between([source, MANAGER_LID], bytes, q_key, partition_key)
+}
+
+/// A datagram of general services from one LID to another.
+fn general_frame_between(
+    [source, destination]: [u16; 2],
+    bytes: &[u8; SIZE],
+    q_key: u32,
+    partition_key: u16,
+) -> FrameBuffer {
+    let local = LocalRoute { source, destination, service_level: 0, virtual_lane: 0, global: None };
     let template = HeaderTemplate::new(&local.into(), Qpn::from_low_bits(1), partition_key)
         .of_service(ServiceClass::UnreliableDatagram);
     let header = PacketHeader {

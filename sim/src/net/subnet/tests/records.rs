@@ -158,7 +158,7 @@ fn what_the_administration_does_not_have_is_refused() {
         let answer = ask(&mut switch, &agents, 0, &wish);
         assert_eq!((answer.mad.method(), answer.mad.status()), (method, expected), "{wish:?}");
     }
-    for (class, version) in [(class::ADMINISTRATION, 1), (0x09, 1), (class::PERFORMANCE, 1)] {
+    for (class, version) in [(class::ADMINISTRATION, 1), (0x09, 1), (class::PERFORMANCE, 2)] {
         let mut wish = request(GET, record::NODE, 0, &EMPTY);
         wish.mad.set_class(class).set_class_version(version);
         assert_eq!(ask(&mut switch, &agents, 0, &wish).mad.status(), status::BAD_VERSION, "class {class}");
@@ -196,8 +196,8 @@ fn strangers_are_not_heard() {
 /// Requirement: IBTA v1.4 §15.4.1: nobody is told of ports with which it has no partition in common.
 #[test]
 fn limited_members_do_not_see_each_other() {
-    let partition_keys = vec![0x0123];
-    let config = SubnetConfig { partition_keys, ..SubnetConfig::default() };
+    let partitions = Partitions::of_all(&[0x0123]);
+    let config = SubnetConfig { partitions, ..SubnetConfig::default() };
     let (mut switch, agents) = subnet_of(config, vec![Agent::new(0xa), Agent::new(0xb)]);
     let all = request(method::GET_TABLE, record::NODE, 0, &EMPTY).to_bytes();
     switch.handle_frame(Time::ZERO, 0, &general_frame(agents[0].lid, &all, GENERAL_SERVICES_QKEY, 0x0123));

@@ -11,7 +11,8 @@ const BROADCAST: [u8; 16] = [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 
 
 /// A subnet whose ports were looked at once more.
 fn swept(mut agents: Vec<Agent>) -> (Switch, Vec<Agent>) {
-    let config = SubnetConfig { partition_keys: vec![0xffff, 0x8001], ..SubnetConfig::default() };
+    let config =
+        SubnetConfig { partitions: Partitions::of_all(&[0xffff, 0x8001]), ..SubnetConfig::default() };
     let mut switch = Switch::infiniband(config);
     (0..agents.len()).for_each(|port| switch.handle_link(Time::ZERO, port, true));
     converse(&mut switch, &mut agents, Time::ZERO);

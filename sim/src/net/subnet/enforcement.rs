@@ -1,0 +1,141 @@
+//! What external ports of a switch let pass by its P_Key (IBTA v1.4 §14.2.5.6, §14.2.5.7): a table a port, looked at on the way in and on the way out.
+//!
+//! On the way in, a packet may have a key of the table, or that of a limited member where the table has that of a full one: nobody claims to be more than
+//! the manager made it. On the way out, it has to have a key that the receiver hears (§10.9.3). Packets of subnet management are not looked at.
+
+use super::end_port::is_same_partition;
+use super::partitions::PARTITION_KEYS;
+use crate::wire::DEFAULT_PARTITION_KEY;
+use crate::wire::infiniband::partition_key;
+
+/// Bytes of a block of a P_Key table.
+const BLOCK: usize = 2 * PARTITION_KEYS;
+const FULL: u16 = 1 << 15;
+
+#[derive(Debug, Clone)]
+struct PortPartitions {
+    keys: [u16; PARTITION_KEYS],
+    is_inbound: bool,
+    is_outbound: bool,
+}
+
+/// See the module. Ports are counted from 0, as the switch counts them.
+#[derive(Debug, Default)]
+pub(super) struct Enforcement {
+    ports: Vec<PortPartitions>,
+    /// Some port looks at P_Keys: most switches have none, and look at no port.
+    is_any: bool,
+}
+
+impl Enforcement {
+    pub(super) fn grow(&mut self, ports: usize) {
+        let mut keys = [0; PARTITION_KEYS];
+        keys[0] = DEFAULT_PARTITION_KEY;
+        let port = PortPartitions { keys, is_inbound: false, is_outbound: false };
+        self.ports.resize(ports.max(self.ports.len()), port);
+    }
+
+    /// The table of a port.
+    pub(super) fn table(&self, port: usize) -> Option<&[u16]> {
+        self.ports.get(port).map(|port| &port.keys[..])
+    }
+
+    /// Replaces the table of a port; false if there is no such port.
+    pub(super) fn set_table(&mut self, port: usize, table: &[u8; BLOCK]) -> bool {
+        let Some(port) = self.ports.get_mut(port) else { return false };
+        port.keys = keys_of(table);
+        true
+    }
+
+    /// Whether a port looks at packets that come in, and at those that leave.
+    pub(super) fn set_enforced(&mut self, port: usize, is_inbound: bool, is_outbound: bool) {
+        if let Some(port) = self.ports.get_mut(port) {
+            (port.is_inbound, port.is_outbound) = (is_inbound, is_outbound);
+        }
+        self.is_any = self.ports.iter().any(|port| port.is_inbound || port.is_outbound);
+    }
+
+    #[inline]
+    pub(super) const fn is_any(&self) -> bool {
+        self.is_any
+    }
+
+    /// Whether a packet may come in by a port.
+    pub(super) fn lets_in(&self, port: usize, frame: &[u8]) -> bool {
+        let Some((port, key)) = self.ports.get(port).zip(partition_key(frame)) else { return true };
+        let may_send = |own: &u16| *own & !FULL != 0 && (*own == key || *own == key | FULL);
+        !port.is_inbound || port.keys.iter().any(may_send)
+    }
+
+    /// Whether a packet may leave by a port.
+    pub(super) fn lets_out(&self, port: usize, frame: &[u8]) -> bool {
+        let Some((port, key)) = self.ports.get(port).zip(partition_key(frame)) else { return true };
+        !port.is_outbound || port.keys.iter().any(|own| is_same_partition(*own, key))
+    }
+}
+
+/// P_Keys of a block.
+pub(super) fn keys_of(table: &[u8; BLOCK]) -> [u16; PARTITION_KEYS] {
+    core::array::from_fn(|index| u16::from_be_bytes([table[2 * index], table[2 * index + 1]]))
+}
+
+/// The block of these P_Keys, of which the first 32 count.
+pub(super) fn table_of(keys: &[u16]) -> [u8; BLOCK] {
+    let mut table = [0; BLOCK];
+    for (to, key) in table.chunks_exact_mut(2).zip(keys) {
+        to.copy_from_slice(&key.to_be_bytes());
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(key: u16) -> Vec<u8> {
+        let mut frame = vec![0; 30];
+        frame[1] = 2;
+        frame[10..12].copy_from_slice(&key.to_be_bytes());
+        frame
+    }
+
+    fn enforcing(keys: &[u16]) -> Enforcement {
+        let mut enforcement = Enforcement::default();
+        enforcement.grow(2);
+        assert!(enforcement.set_table(1, &table_of(keys)) && !enforcement.set_table(2, &table_of(keys)));
+        enforcement.set_enforced(1, true, true);
+        enforcement
+    }
+
+    /// Requirement: IBTA v1.4 §10.9.3: two limited members do not hear each other, and nobody hears another partition.
+    #[test]
+    fn packets_of_members_pass_and_others_do_not() {
+        let full = enforcing(&[0xffff, 0x8005]);
+        let limited = enforcing(&[0x7fff, 0x0005]);
+        let pass = |enforcement: &Enforcement, key| {
+            (enforcement.lets_in(1, &packet(key)), enforcement.lets_out(1, &packet(key)))
+        };
+        assert_eq!(
+            [0x8005, 0x0005, 0x8006, 0, 0x8000].map(|key| pass(&full, key)),
+            [(true, true), (true, true), (false, false), (false, false), (false, false)]
+        );
+        assert_eq!(pass(&limited, 0x8005), (false, true), "it claims to be a full member; it hears one");
+        assert_eq!(
+            pass(&limited, 0x0005),
+            (true, false),
+            "it sends as what it is; it hears no limited member"
+        );
+    }
+
+    #[test]
+    fn ports_that_do_not_look_let_everything_pass() {
+        let mut enforcement = enforcing(&[0xffff]);
+        assert!(enforcement.is_any());
+        assert!(enforcement.lets_in(0, &packet(5)) && enforcement.lets_out(0, &packet(5)));
+        assert!(enforcement.lets_in(9, &packet(5)), "no such port");
+        enforcement.set_enforced(1, true, false);
+        assert!(!enforcement.lets_in(1, &packet(5)) && enforcement.lets_out(1, &packet(5)));
+        enforcement.set_enforced(1, false, false);
+        assert!(!enforcement.is_any() && enforcement.lets_in(1, &packet(5)));
+    }
+}

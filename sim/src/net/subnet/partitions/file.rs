@@ -1,0 +1,283 @@
+//! The text of a file of partitions, as OpenSM reads it: `name=number, flags : members ;`, over as many lines as it takes.
+
+use super::{DEFAULT_PARTITION, FULL, Members, Membership, PARTITION_KEYS, Partition};
+
+/// The largest file that is read, in bytes.
+const LIMIT: usize = 1 << 20;
+
+/// What is wrong with a file of partitions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PartitionFileError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What is wrong there, and what would do.
+    pub problem: String,
+}
+
+impl core::fmt::Display for PartitionFileError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "line {}: {}", self.line, self.problem)
+    }
+}
+
+impl core::error::Error for PartitionFileError {}
+
+/// A definition: what stands before a semicolon, and the line that it begins in.
+struct Definition {
+    line: usize,
+    text: String,
+}
+
+/// What is said of a partition before the colon.
+struct Heading {
+    number: Option<u16>,
+    is_default: bool,
+    has_ip: bool,
+    usual: Membership,
+}
+
+/// All partitions, the default one first.
+pub(super) fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
+    if text.len() > LIMIT {
+        return Err(at(1, format!("a file of {} bytes is too long: at most {LIMIT}", text.len())));
+    }
+    let mut partitions = vec![default_partition()];
+    for definition in definitions(text)? {
+        let (heading, members) = read_definition(&definition)?;
+        add(&mut partitions, &heading, members).map_err(|problem| at(definition.line, problem))?;
+        let keys: usize = partitions.iter().map(entries).sum();
+        if keys > PARTITION_KEYS {
+            let problem = format!("more P_Keys than the {PARTITION_KEYS} that a port has room for here");
+            return Err(at(definition.line, problem));
+        }
+    }
+    let default = &mut partitions[0];
+    if default.members.len() == 1 {
+        default.members.push((Members::All, Membership::Limited));
+    }
+    Ok(partitions)
+}
+
+/// The manager's port is a full member of it, whatever a file says.
+fn default_partition() -> Partition {
+    Partition {
+        number: DEFAULT_PARTITION,
+        has_ip: false,
+        members: vec![(Members::Manager, Membership::Full)],
+    }
+}
+
+/// The most entries of a table that a partition takes.
+fn entries(partition: &Partition) -> usize {
+    1 + usize::from(partition.members.iter().any(|(_, membership)| *membership == Membership::Both))
+}
+
+/// Texts before semicolons, without what stands behind `#`.
+fn definitions(text: &str) -> Result<Vec<Definition>, PartitionFileError> {
+    let mut all = Vec::new();
+    let mut open = Definition { line: 1, text: String::new() };
+    for (line, content) in (1..).zip(text.lines()) {
+        let mut rest = content.split('#').next().unwrap_or_default();
+        while let Some((before, behind)) = rest.split_once(';') {
+            open.add(line, before);
+            all.push(core::mem::replace(&mut open, Definition { line, text: String::new() }));
+            rest = behind;
+        }
+        open.add(line, rest);
+    }
+    all.retain(|definition| !definition.text.trim().is_empty());
+    match open.text.trim() {
+        "" => Ok(all),
+        _ => Err(at(open.line, "the definition does not end: a semicolon is missing".to_owned())),
+    }
+}
+
+impl Definition {
+    fn add(&mut self, line: usize, text: &str) {
+        if self.text.trim().is_empty() {
+            self.line = line;
+        }
+        self.text.push_str(text);
+        self.text.push(' ');
+    }
+}
+
+fn read_definition(
+    definition: &Definition,
+) -> Result<(Heading, Vec<(Members, Membership)>), PartitionFileError> {
+    let problem = |problem| at(definition.line, problem);
+    let Some((heading, members)) = definition.text.split_once(':') else {
+        return Err(problem("a colon is missing between the partition and its members".to_owned()));
+    };
+    let heading = read_heading(heading).map_err(problem)?;
+    let words = members.split(',').map(str::trim).filter(|word| !word.is_empty());
+    let members: Result<Vec<_>, String> = words.map(|word| read_member(word, heading.usual)).collect();
+    Ok((heading, members.map_err(problem)?))
+}
+
+/// `name=number, flag, flag=value …`.
+fn read_heading(text: &str) -> Result<Heading, String> {
+    let mut words = text.split(',').map(str::trim);
+    let (name, number) = split_value(words.next().unwrap_or_default());
+    let is_default = name == "Default";
+    let number = number.map(read_partition_number).transpose()?;
+    if is_default && number.is_some_and(|number| number != DEFAULT_PARTITION) {
+        return Err("the partition Default has the number 0x7fff and no other".to_owned());
+    }
+    let mut heading = Heading { number, is_default, has_ip: false, usual: Membership::Limited };
+    for word in words.filter(|word| !word.is_empty()) {
+        match split_value(word) {
+            ("ipoib", None) => heading.has_ip = true,
+            ("defmember", Some(value)) => heading.usual = read_membership(value)?,
+            // Of the group of broadcasts, which is as IPoIB wants it here; and the place in a table, which is that in the file.
+            ("mtu" | "rate" | "sl" | "scope" | "Q_Key" | "TClass" | "FlowLabel", Some(_))
+            | ("indx0", None) => {}
+            ("mgid", _) => {
+                return Err("groups are made by who joins them, and not in advance (mgid)".to_owned());
+            }
+            (other, _) => {
+                return Err(format!(
+                    "«{other}» is no flag of a partition: ipoib, defmember=full|limited|both, indx0, mtu=, rate=, sl=, scope=, Q_Key=, TClass=, FlowLabel="
+                ));
+            }
+        }
+    }
+    Ok(heading)
+}
+
+/// A GUID or a group of ports, and what they are.
+fn read_member(word: &str, usual: Membership) -> Result<(Members, Membership), String> {
+    let (name, membership) = split_value(word);
+    let membership = membership.map_or(Ok(usual), read_membership)?;
+    let members = match name {
+        "ALL" => Members::All,
+        "ALL_CAS" => Members::Adapters,
+        "ALL_SWITCHES" => Members::Switches,
+        "ALL_ROUTERS" => Members::Routers,
+        "SELF" => Members::Manager,
+        guid => Members::Guid(read_number(guid).filter(|guid| *guid != 0).ok_or_else(|| {
+            format!(
+                "«{guid}» is no member: a port's GUID (0x…), ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF"
+            )
+        })?),
+    };
+    Ok((members, membership))
+}
+
+/// OpenSM takes any beginning of the words.
+fn read_membership(word: &str) -> Result<Membership, String> {
+    let begins = |whole: &str| !word.is_empty() && whole.starts_with(word);
+    match () {
+        () if begins("full") => Ok(Membership::Full),
+        () if begins("limited") => Ok(Membership::Limited),
+        () if begins("both") => Ok(Membership::Both),
+        () => Err(format!("«{word}» is no membership: full, limited or both")),
+    }
+}
+
+fn read_partition_number(word: &str) -> Result<u16, String> {
+    let number = read_number(word).and_then(|number| u16::try_from(number).ok()).map(|number| number & !FULL);
+    number.filter(|number| *number != 0).ok_or_else(|| {
+        format!("«{word}» is no number of a partition: 0x1 to 0x7fff, with or without the highest of 16 bits")
+    })
+}
+
+/// As C writes numbers: with `0x`, or decimal.
+fn read_number(word: &str) -> Option<u64> {
+    match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => word.parse().ok(),
+    }
+}
+
+fn split_value(word: &str) -> (&str, Option<&str>) {
+    match word.split_once('=') {
+        Some((name, value)) => (name.trim(), Some(value.trim())),
+        None => (word.trim(), None),
+    }
+}
+
+/// A partition that is defined again has more members.
+fn add(
+    partitions: &mut Vec<Partition>,
+    heading: &Heading,
+    members: Vec<(Members, Membership)>,
+) -> Result<(), String> {
+    let number = match (heading.is_default, heading.number) {
+        (true, _) => DEFAULT_PARTITION,
+        (false, Some(number)) => number,
+        (false, None) => free_number(partitions).ok_or("no number of a partition is left")?,
+    };
+    match partitions.iter_mut().find(|partition| partition.number == number) {
+        Some(known) => {
+            known.has_ip |= heading.has_ip;
+            known.members.extend(members);
+        }
+        None => partitions.push(Partition { number, has_ip: heading.has_ip, members }),
+    }
+    Ok(())
+}
+
+fn free_number(partitions: &[Partition]) -> Option<u16> {
+    (1..DEFAULT_PARTITION).find(|number| partitions.iter().all(|partition| partition.number != *number))
+}
+
+const fn at(line: usize, problem: String) -> PartitionFileError {
+    PartitionFileError { line, problem }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_file_is_read_as_opensm_reads_it() {
+        let text = "\
+# of a site
+Default=0x7fff, ipoib, mtu=5 : ALL=full,
+    SELF=full ;
+storage=0x8010,defmember=full : 0x0002c90300000021, 33=limi ; unnumbered : SELF;
+storage=0x10 : ALL_CAS;";
+        let partitions = read(text).expect("a file");
+        let numbers: Vec<_> =
+            partitions.iter().map(|partition| (partition.number, partition.has_ip)).collect();
+        assert_eq!(numbers, [(0x7fff, true), (0x10, false), (1, false)]);
+        let storage = [
+            (Members::Guid(0x0002_c903_0000_0021), Membership::Full),
+            (Members::Guid(33), Membership::Limited),
+            (Members::Adapters, Membership::Limited),
+        ];
+        assert_eq!(partitions[1].members, storage);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let wrong = [
+            ("\nA=0x1 ALL;", 2, "colon"),
+            ("A=0x1 : ALL", 1, "semicolon"),
+            ("A=0x8000 : ALL;", 1, "no number"),
+            ("A=0x10000 : ALL;", 1, "no number"),
+            ("Default=5 : ALL;", 1, "0x7fff"),
+            ("\n\nA=1,colour=red : ALL;", 3, "«colour» is no flag"),
+            ("A=1 : ALL=most;", 1, "«most» is no membership"),
+            ("A=1 : EVERYBODY;", 1, "«EVERYBODY» is no member"),
+            ("A=1 : 0;", 1, "no member"),
+            ("A=1, mgid=ff12:401b::1 : ALL;", 1, "in advance"),
+        ];
+        for (text, line, problem) in wrong {
+            let error = read(text).expect_err(text);
+            assert!(error.line == line && error.to_string().contains(problem), "{text}: {error}");
+        }
+        let many: String = (1..40).map(|number| format!("P{number}={number} : ALL;\n")).collect();
+        assert_eq!(read(&many).expect_err("too many").line, 32);
+    }
+
+    proptest! {
+        /// Any text is read or refused.
+        #[test]
+        fn any_text_is_read_or_refused(text in "[A-Za-z0-9=,:;# \n]{0,200}") {
+            let _ = read(&text);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! The performance agents of switches: what crosses a port is counted there.
+
+use super::*;
+use crate::wire::infiniband::VCRC;
+use crate::wire::management::attributes::{PortCounters, PortCountersExtended};
+
+/// Where the attribute of the class begins.
+const DATA: usize = 64;
+
+fn question(method: u8, number: u16, attribute: &(impl IntoBytes + Immutable)) -> [u8; SIZE] {
+    let (mut mad, mut header) = ([0; SIZE], MadHeader::new());
+    header.set_base_version(1).set_class(class::PERFORMANCE).set_class_version(1);
+    header.set_method(method).set_attribute(number).write_to(&mut mad);
+    mad[DATA..][..attribute.as_bytes().len()].copy_from_slice(attribute.as_bytes());
+    mad
+}
+
+/// What the switch answers to a question that comes in by a port, which it has to leave by again.
+fn answer<T: FromBytes>(switch: &mut Switch, from: usize, frame: &[u8]) -> (u16, T) {
+    switch.handle_frame(Time::ZERO, from, frame);
+    let Some(Egress::Own { port, frame, .. }) = switch.poll() else { panic!("no answer") };
+    let packet = parse(&frame).expect("a packet of the link");
+    assert_eq!((port, switch.poll()), (from, None));
+    let mad: [u8; SIZE] = packet.payload.try_into().expect("a datagram");
+    (MadHeader::of(&mad).status(), T::read_from_prefix(&mad[DATA..]).expect("an attribute").0)
+}
+
+fn counters(switch: &mut Switch, agents: &[Agent], port: u8) -> PortCounters {
+    let mut select = PortCounters::new();
+    let asked = question(GET, attribute::PORT_COUNTERS, select.set_port_select(port));
+    let frame = general_frame(agents[0].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
+    let (refused, counters) = answer(switch, 0, &frame);
+    assert_eq!(refused, status::OK);
+    counters
+}
+
+/// A packet of 20 bytes to a LID.
+fn packet_to(lid: u16) -> Vec<u8> {
+    let mut bytes = vec![0; 20 + VCRC];
+    bytes[1] = 2;
+    bytes[2..4].copy_from_slice(&lid.to_be_bytes());
+    bytes
+}
+
+/// Requirement: IBTA v1.4 §16.1.3.5: a switch counts packets and words at the port that they come in by, and at each that they leave by; one that
+/// no other port leads to is a relay error of the port that it came in by.
+#[test]
+fn a_switch_counts_what_crosses_its_ports() {
+    let (mut switch, agents) = subnet(0);
+    let before = [1, 2].map(|port| counters(&mut switch, &agents, port));
+    for lid in [agents[1].lid, agents[0].lid, 0x3000] {
+        switch.handle_frame(Time::ZERO, 0, &packet_to(lid));
+        while switch.poll().is_some() {}
+    }
+    let second = counters(&mut switch, &agents, 2);
+    assert_eq!(second.port_xmit_pkts() - before[1].port_xmit_pkts(), 1);
+    assert_eq!(second.port_xmit_data() - before[1].port_xmit_data(), 5);
+    assert_eq!(second.port_rcv_pkts(), before[1].port_rcv_pkts());
+    let first = counters(&mut switch, &agents, 1);
+    assert_eq!(first.port_rcv_switch_relay_errors() - before[0].port_rcv_switch_relay_errors(), 2);
+    // Three packets, and three questions for counters.
+    assert_eq!(first.port_rcv_pkts() - before[0].port_rcv_pkts(), 6);
+}
+
+/// Requirement: IBTA v1.4 §16.1.4.11: packets to groups are counted apart, at each port by which they leave.
+#[test]
+fn packets_to_groups_are_counted_at_each_port() {
+    let (mut switch, agents) = subnet(0);
+    assert!(switch.set_multicast_ports(0xc123, PortSet::default().with(0).with(1)));
+    switch.handle_frame(Time::ZERO, 0, &packet_to(0xc123));
+    assert_eq!(switch.poll(), Some(Egress::Copy { port: 1 }));
+    let mut select = PortCountersExtended::new();
+    let asked = question(GET, attribute::PORT_COUNTERS_EXTENDED, select.set_port_select(2));
+    let frame = general_frame(agents[0].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
+    let (_, told): (u16, PortCountersExtended) = answer(&mut switch, 0, &frame);
+    assert_eq!((told.port_multicast_xmit_pkts(), told.port_multicast_rcv_pkts()), (1, 0));
+    assert_eq!(told.port_unicast_xmit_pkts() + 1, told.port_xmit_pkts());
+}
+
+/// A frame for which the runner has no room was not sent, and is discarded.
+#[test]
+fn a_packet_without_room_is_discarded_and_not_sent() {
+    let (mut switch, agents) = subnet(0);
+    let before = counters(&mut switch, &agents, 2);
+    let packet = packet_to(agents[1].lid);
+    switch.handle_frame(Time::ZERO, 0, &packet);
+    assert_eq!(switch.poll(), Some(Egress::Forward { port: 1 }));
+    switch.count_tail_drop(1, &packet);
+    let after = counters(&mut switch, &agents, 2);
+    assert_eq!(
+        (after.port_xmit_pkts(), after.port_xmit_data()),
+        (before.port_xmit_pkts(), before.port_xmit_data())
+    );
+    assert_eq!(after.port_xmit_discards(), 1);
+}
+
+/// Requirement: IBTA v1.4 §16.1.3.5, §9.2.4: counters of a link that has gone; a port that is not there, and a foreign partition.
+#[test]
+fn links_that_go_are_counted_and_ports_that_are_not_there_refused() {
+    let (mut switch, agents) = subnet(0);
+    switch.handle_link(Time::ZERO, 1, false);
+    while switch.poll().is_some() {}
+    assert_eq!(counters(&mut switch, &agents, 2).link_downed_counter(), 1);
+    let mut select = PortCounters::new();
+    let asked = question(GET, attribute::PORT_COUNTERS, select.set_port_select(3));
+    let frame = general_frame(agents[0].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
+    assert_eq!(answer::<PortCounters>(&mut switch, 0, &frame).0, status::INVALID);
+    for (q_key, partition_key) in [(1, 0xffff), (GENERAL_SERVICES_QKEY, 0x0123)] {
+        let frame = general_frame(agents[0].lid, &asked, q_key, partition_key);
+        switch.handle_frame(Time::ZERO, 0, &frame);
+        assert_eq!(switch.poll(), None);
+    }
+}
+
+/// A switch without a manager answers at the LID that it was given, by the way that leads to who asks, or back.
+#[test]
+fn a_switch_without_a_manager_has_a_performance_agent() {
+    let mut switch = further_switch::further_switch();
+    further_switch::configure(&mut switch);
+    let mut select = PortCounters::new();
+    let asked =
+        question(SET, attribute::PORT_COUNTERS, select.set_port_select(3).set_counter_select(1 << 15));
+    let frame = general_frame_between([9, 7], &asked, GENERAL_SERVICES_QKEY, 0xffff);
+    let (refused, told): (u16, PortCounters) = answer(&mut switch, 2, &frame);
+    assert_eq!((refused, told.port_rcv_pkts()), (status::OK, 0), "it was set to 0");
+}
