@@ -1,9 +1,9 @@
 //! Every field of a management datagram against tables made from libibmad, OpenSM and Linux.
 
 use bareverbs_prm::field::{Layout as _, LayoutInfo};
+use bareverbs_sim::wire::management::MadHeader;
 use bareverbs_sim::wire::management::administration::*;
 use bareverbs_sim::wire::management::attributes::*;
-use bareverbs_sim::wire::management::MadHeader;
 use bareverbs_tests::prm_tables::vector;
 use std::collections::BTreeMap;
 
@@ -106,7 +106,8 @@ fn every_field_of_a_management_datagram_lies_where_other_programs_put_it() {
     let (exact, wrong, missing) = compare(LAYOUTS);
     println!("mad oracle: {} structures, {exact} fields at just their places", LAYOUTS.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    let explained: Vec<_> = WITHOUT.iter().map(|(layout, field, _)| ((*layout).to_owned(), (*field).to_owned())).collect();
+    let explained: Vec<_> =
+        WITHOUT.iter().map(|(layout, field, _)| ((*layout).to_owned(), (*field).to_owned())).collect();
     assert_eq!(missing, explained, "not in the table, or explained without need");
     assert!(exact >= EXACT_FLOOR, "only {exact}");
 }

@@ -546,6 +546,12 @@ fn groups(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
             format!("ibroute -M -n {}", spine.lid),
             [format!("0xc000 {:04x}", 1_u16 << spine.to_near | 1 << spine.to_far)],
         ),
+        // One hop: over more of them the program reads nodes that it has freed.
+        row(
+            "ibtracert -m",
+            format!("ibtracert -m 0xc000 {} {}", spine.lid, near.lid),
+            [format!("To ca {:#x} port 1 lid {1}-{1}", near.node_guid, near.lid)],
+        ),
     ]
 }
 
