@@ -6,7 +6,9 @@ use bareverbs::offload::card::CardDma;
 use bareverbs::offload::client::KvClient;
 use bareverbs::offload::client::deployer::Deployer;
 use bareverbs::offload::dpu::DpuServer;
+use bareverbs::offload::kernel::CompiledIn;
 use bareverbs::offload::kernels::BuiltInKernels;
+use bareverbs::offload::own_memory::OwnMemory;
 use bareverbs::offload::program::WithPrograms;
 use bareverbs::offload::table::TableWriter;
 use bareverbs::offload::verbs::{RegionTable, VerbsEndpoint};
@@ -47,6 +49,10 @@ pub(super) const RECEIVES: usize = WINDOW;
 pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
 pub(super) type Server =
     DpuServer<WithPrograms<BuiltInKernels, PLACES>, DPU_SLOTS, DPU_CONNECTIONS, RECEIVES>;
+/// A server on a core of the server's host, for one client.
+pub(super) type CoreServer = DpuServer<CompiledIn<BuiltInKernels>, WINDOW, 1, RECEIVES>;
+/// Its door to the table, which lies in its own memory.
+pub(super) type OwnTable = OwnMemory<RegionTable<Rc<MemoryRegion<Handle>>, Handle>, WINDOW>;
 /// The DPU's door to the one region that its host shares.
 pub(super) type TableDoor = CardDma<Handle, 1, DPU_SLOTS>;
 pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;

@@ -1,12 +1,14 @@
 //! `bareverbs demo`: a key-value file in the memory of a simulated server, and a client on another simulated host that
-//! fetches every key four ways and believes nothing that it did not compare.
+//! fetches every key six ways and believes nothing that it did not compare.
 //!
 //! * [`data`]: the file.
-//! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring` and `dpu_wiring` boot and connect them, `swaps`
-//!   deploys the program.
+//! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring`, `dpu_wiring` and `cpu_wiring` boot and connect them, `swaps`
+//!   deploys the program, `advice` chooses among ways.
 //! * [`ways`]: the lookups.
 //! * [`report`]: what was found.
 
+mod advice;
+mod cpu_wiring;
 pub mod data;
 mod dpu_wiring;
 pub mod hosts;

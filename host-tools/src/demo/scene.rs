@@ -7,6 +7,8 @@
 //!          └────────────┴── DPU: kernels on its cores ── DMA engine ────┴ one card
 //! ```
 
+use super::advice::{Advice, way_of};
+use super::cpu_wiring::Core;
 use super::data::Row;
 use super::hosts::{Asker, DpuEndpoint, Host, Operator, SceneConfig, Server, TableDoor, Writer};
 use super::swaps::Swaps;
@@ -42,7 +44,9 @@ pub struct LookedUp {
 
 /// Everything that takes part. Fields are dropped in this order: users before what they use.
 pub struct Scene {
-    askers: [Asker; 4],
+    askers: [Asker; 5],
+    advice: Advice,
+    core: Core,
     operator: Operator,
     swaps: Swaps,
     dpu: Server,
@@ -80,7 +84,7 @@ impl Scene {
         world
             .with(|world| world.join_card(&[server.node, dpu.node], config.preset.dpu_dma))
             .context("making server and DPU one card")?;
-        let (writer, table) = publish(&world, &server, rows)?;
+        let (writer, table, region) = publish(&world, &server, rows)?;
         world.with(|world| {
             world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
             match capture {
@@ -93,9 +97,12 @@ impl Scene {
         let on_dpu = parts.ask_dpu(&client, &dpu, config)?;
         let nic_way = parts.ask_nic(&client, &server, &kernels)?;
         let read_way = parts.ask_by_read(&client, &server)?;
+        let (cpu_way, core) = parts.ask_cpu(&client, &server, region, config)?;
         let buffer = vec![0; on_dpu.kernel.client.buffer_size()];
         let mut scene = Self {
-            askers: [on_dpu.kernel, nic_way, read_way, on_dpu.program],
+            askers: [on_dpu.kernel, nic_way, read_way, on_dpu.program, cpu_way],
+            advice: Advice::new(config.preset),
+            core,
             operator: on_dpu.operator,
             swaps: Swaps::new()?,
             dpu: on_dpu.server,
@@ -116,6 +123,17 @@ impl Scene {
 
     /// Looks `key` up and waits, in simulated time, until that has ended.
     pub fn lookup(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
+        if way != WayName::Advised {
+            return self.lookup_by(way, key);
+        }
+        let (choice, question) = self.advice.choose();
+        let found = self.lookup_by(way_of(choice), key)?;
+        self.advice.learn(choice, question, &found.result, Duration::from_nanos(found.nanos));
+        Ok(found)
+    }
+
+    /// The same on a way with a connection of its own.
+    fn lookup_by(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
         let begin = self.world.now();
         let span = self.begin_span(CLIENT, &format!("lookup: {way}"));
         self.start(way, key)?;
@@ -185,11 +203,12 @@ impl Scene {
     fn serve(&mut self, now: Time) -> bool {
         let accepted = self.dpu.runtime().counters().accepted;
         let replies = self.dpu.counters().replies;
+        let core = self.core.poll(now);
         let active = self.dpu.poll(now, &mut self.dpu_endpoint, &mut self.dma, &mut self.scratch);
         if active && !self.swaps.under_way() {
             self.show_invocations(accepted, replies);
         }
-        active
+        active || core
     }
 
     /// Shows in a recording what the DPU began and ended since it had `accepted` requests and sent `replies`. One lookup is under way at a time.
@@ -220,7 +239,8 @@ impl Scene {
         let server = self.dpu.poll_timeout(&self.dma);
         let client = way.and_then(|way| self.askers[way as usize].client.poll_timeout());
         let operator = self.operator.deployer.poll_timeout();
-        match [due, server, client, operator].into_iter().flatten().min() {
+        let core = self.core.poll_timeout();
+        match [due, server, core, client, operator].into_iter().flatten().min() {
             Some(due) => {
                 self.world.run_until(due);
                 Ok(())

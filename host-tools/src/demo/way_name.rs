@@ -14,11 +14,19 @@ pub enum WayName {
     Read,
     /// A program on the cores of a DPU, deployed over the wire.
     Program,
+    /// A kernel on a core of the server.
+    Cpu,
+    /// Of READs, the kernel on the DPU and the core of the server, what has been fastest so far.
+    Advised,
 }
 
 impl WayName {
     /// All ways, in the order of the report.
-    pub const ALL: [Self; 4] = [Self::KernelDpu, Self::KernelNic, Self::Read, Self::Program];
+    pub const ALL: [Self; 6] =
+        [Self::KernelDpu, Self::KernelNic, Self::Read, Self::Program, Self::Cpu, Self::Advised];
+
+    /// Ways with a connection of their own, in its order.
+    pub const CONNECTED: [Self; 5] = [Self::KernelDpu, Self::KernelNic, Self::Read, Self::Program, Self::Cpu];
 
     /// The name as reports have it.
     pub const fn text(self) -> &'static str {
@@ -27,6 +35,8 @@ impl WayName {
             Self::KernelNic => "kernel-nic",
             Self::Read => "read",
             Self::Program => "program",
+            Self::Cpu => "cpu",
+            Self::Advised => "advised",
         }
     }
 }

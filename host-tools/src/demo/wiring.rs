@@ -91,7 +91,7 @@ pub(super) fn publish(
     world: &SimWorld<Nic>,
     server: &Host,
     rows: &[Row],
-) -> anyhow::Result<(Writer, Published)> {
+) -> anyhow::Result<(Writer, Published, Rc<MemoryRegion<Handle>>)> {
     let config = table_config(rows.len(), KERNEL_TIME);
     let length = table_size(&config, rows);
     let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
@@ -99,7 +99,7 @@ pub(super) fn publish(
     let shared =
         SharedRegion::share(&region, access_key(world)?).context("sharing the table with the DPU")?;
     let region = Rc::new(region);
-    let memory = RegionTable::new(region.clone(), server.device.clone());
+    let memory = RegionTable::new(Rc::clone(&region), server.device.clone());
     let mut writer = TableWriter::create(memory, &config).context("making the table")?;
     for row in rows {
         writer
@@ -109,7 +109,7 @@ pub(super) fn publish(
     let descriptor = *writer.descriptor();
     let max_value = rows.iter().map(|row| row.value.len()).max().unwrap_or_default() as u32;
     let (address, rkey) = (region.address(), region.rkey().value());
-    Ok((writer, Published { descriptor, address, length: length as u64, rkey, max_value, shared }))
+    Ok((writer, Published { descriptor, address, length: length as u64, rkey, max_value, shared }, region))
 }
 
 /// The secret of the table, drawn from the seed as everything that is left to chance.
@@ -176,6 +176,11 @@ impl Wiring {
     /// The table as the DPU reaches it, in this region of its door.
     pub(super) fn grant_within(&self, region: HostRegion) -> anyhow::Result<Grant> {
         Grant::within(region, self.table.address, self.table.length).context("granting the table")
+    }
+
+    /// The table as a core of the server reaches it.
+    pub(super) fn own_grant(&self) -> anyhow::Result<Grant> {
+        Grant::within(HostRegion(0), 0, self.table.length).context("granting the table")
     }
 
     /// Memory of the client for response slots.

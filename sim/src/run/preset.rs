@@ -35,6 +35,9 @@ use bareverbs_prm::time::Duration;
 
 /// Bytes of an element for which the figures are published.
 const ELEMENT: u64 = 64;
+/// What a core of a server is busy with for one request, and for each access to its own memory.
+const CPU_SERVICE: Duration = Duration::from_micros(1);
+const CPU_ACCESS: Duration = Duration::from_nanos(100);
 
 /// A set of delays with a name.
 ///
@@ -57,6 +60,8 @@ pub struct Preset {
     pub nic_kernel: KernelCost,
     /// A kernel on the cores of a DPU.
     pub dpu_kernel: KernelCost,
+    /// A kernel on a core of the server itself, which reads its own memory. Chosen: a million requests a second, and accesses in the cache.
+    pub cpu_kernel: KernelCost,
     /// The DMA engine between a DPU and the memory of its host.
     pub dpu_dma: DmaCost,
 }
@@ -155,6 +160,7 @@ impl Published {
                 dispatch: rest(self.dpu.0, there_and_back.saturating_add(doorbell_to_wire), rate, [186, 174]),
                 per_dma: Duration::from_nanos(self.dpu.1 - self.dpu_dma),
             },
+            cpu_kernel: KernelCost { dispatch: CPU_SERVICE, per_dma: CPU_ACCESS },
             dpu_dma: DmaCost {
                 latency: Duration::from_nanos(self.dpu_dma).saturating_sub(self.dma_engine.transfer(ELEMENT)),
                 ..self.dma_engine
