@@ -207,7 +207,8 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
             receive.disown(user_index);
         }
         self.core.restart();
-        self.core.initialise(initial).map_err(|error| ResetError::Modify(ModifyError::Command(error)))?;
+        let initial = initial.with_partition_key(self.core.parts.pkey_index);
+        self.core.initialise(&initial).map_err(|error| ResetError::Modify(ModifyError::Command(error)))?;
         Ok(PreparedQueuePair { core: self.core, service: PhantomData })
     }
 }

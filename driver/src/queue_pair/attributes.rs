@@ -80,6 +80,11 @@ impl QueuePairAttributes {
         Self { pkey_index: Some(0), port: Some(1), q_key: Some(key), ..Self::default() }
     }
 
+    /// With another P_Key than the first.
+    pub(crate) const fn with_partition_key(self, index: u16) -> Self {
+        Self { pkey_index: Some(index), ..self }
+    }
+
     /// Those that are given.
     pub fn given(&self) -> Attributes {
         let mut set = Attributes::NONE;

@@ -71,6 +71,7 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     psn: Option<Psn>,
     blue_flame: bool,
     counter_set: u8,
+    pkey_index: u16,
     q_key: u32,
     shared: Option<Shared>,
     xrc_domain: Option<Xrcdn>,
@@ -195,6 +196,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             psn: None,
             blue_flame: true,
             counter_set: 0,
+            pkey_index: 0,
             q_key: 0,
             shared: None,
             xrc_domain: None,
@@ -230,6 +232,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             psn,
             blue_flame,
             counter_set,
+            pkey_index,
             shared,
             xrc_domain,
             stranger,
@@ -245,6 +248,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             psn,
             blue_flame,
             counter_set,
+            pkey_index,
             q_key,
             shared,
             xrc_domain,
@@ -295,6 +299,15 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         self
     }
 
+    /// Index of the partition key that its packets carry and have to match (IBTA v1.4 §10.9.3); 0 by default. [`Device::partition_key`] reads
+    /// the table. A port of RoCE has entry 0 only, and packets of an empty entry reach nobody.
+    ///
+    /// [`Device::partition_key`]: crate::Device::partition_key
+    pub const fn partition_key_index(mut self, index: u16) -> Self {
+        self.pkey_index = index;
+        self
+    }
+
     /// PSN of the first packet sent. By default derived from the queue pair number; choose a random one where packets of an
     /// earlier connection may still be in flight (IBTA v1.4 chapter 12, communication management).
     pub const fn initial_psn(mut self, psn: Psn) -> Self {
@@ -340,7 +353,8 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         };
         let parts = self.parts(rings, &geometry, (share, qpn), &capabilities);
         let mut core = Core::new(device, parts);
-        core.initialise(&self.initial(&capabilities)).map_err(BuildError::Command)?;
+        let initial = self.initial(&capabilities).with_partition_key(self.pkey_index);
+        core.initialise(&initial).map_err(BuildError::Command)?;
         Ok(PreparedQueuePair { core, service: PhantomData })
     }
 
@@ -470,6 +484,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             domain: self.domain.number(),
             queues: [self.send.number(), self.receive.number()],
             counter_set: self.counter_set,
+            pkey_index: self.pkey_index,
             psn: self.psn.unwrap_or(default_psn(qpn)),
             blue_flame,
             shared: self.shared.is_some() && !xrc,

@@ -41,6 +41,8 @@ pub(crate) struct Parts<D: DeviceRef> {
     pub(crate) psn: Psn,
     /// The set that it counts in; 0 for none.
     pub(crate) counter_set: u8,
+    /// Index of its P_Key.
+    pub(crate) pkey_index: u16,
     pub(crate) blue_flame: Option<u8>,
     /// Receives are those of a shared receive queue.
     pub(crate) shared: bool,
