@@ -19,12 +19,23 @@ pub fn json_object(kind: &'static str, value: Value) -> Result<String, Failure> 
 /// # Errors
 /// [`Failure::Run`] if standard output takes nothing for another reason: a full disk.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_to_reader(text).map(drop)
+}
+
+/// Whether somebody still takes what is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reader {
+    Listens,
+    Gone,
+}
+
+/// As [`print`], for who prints more as time goes on, and may end when nobody reads it any more.
+pub(crate) fn print_to_reader(text: &str) -> Result<Reader, Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(Failure::Run(anyhow::Error::new(error).context("cannot write to standard output")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(Reader::Listens),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Err(error) => Err(Failure::Run(anyhow::Error::new(error).context("cannot write to standard output"))),
     }
 }
 

@@ -24,7 +24,7 @@ use bareverbs_sim::nic::{LinkLayer, Nic};
 use bareverbs_sim::run::Seed;
 use bareverbs_uverbs::{SubnetPort, VirtualHost};
 use clap::Args;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
 /// A host of a network as it is settled there, with all that is set of it.
 #[derive(Debug, Clone)]
@@ -51,6 +51,25 @@ pub struct HostArguments {
     /// `bareverbs run`. [default: that of the host's running programs, or that of --device]
     #[arg(long, requires = "host")]
     link: Option<HostLink>,
+}
+
+/// Which entry of its GID table an end uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum GidWish {
+    /// The first of RoCEv2, IPv4 before IPv6.
+    #[default]
+    Any,
+    Index(u8),
+    /// The first of RoCEv2 that is an address of IPv6.
+    IPv6,
+    /// That of an address.
+    Address(IpAddr),
+}
+
+impl From<Option<u8>> for GidWish {
+    fn from(index: Option<u8>) -> Self {
+        index.map_or(Self::Any, Self::Index)
+    }
 }
 
 /// Which device, and where it is plugged in.
@@ -166,17 +185,33 @@ impl SeatArguments {
 
     /// Where the peer listens for TCP: the name of a host of the network leads to this machine, as in the programs there.
     pub(crate) fn resolve(&self, peer: &str, port: u16) -> anyhow::Result<SocketAddr> {
+        self.resolve_by(peer, port, false)
+    }
+
+    /// As [`Self::resolve`], by IPv6 alone.
+    pub(crate) fn resolve_ipv6(&self, peer: &str, port: u16) -> anyhow::Result<SocketAddr> {
+        self.resolve_by(peer, port, true)
+    }
+
+    fn resolve_by(&self, peer: &str, port: u16, ipv6: bool) -> anyhow::Result<SocketAddr> {
         let settled = self.place.settle(&self.device)?;
         if settled.is_some_and(|settled| settled.network.has_host(peer)) {
-            return Ok((Ipv4Addr::LOCALHOST, port).into());
+            return Ok(if ipv6 {
+                (Ipv6Addr::LOCALHOST, port).into()
+            } else {
+                (Ipv4Addr::LOCALHOST, port).into()
+            });
         }
         let resolved = (peer, port).to_socket_addrs();
         let mut addresses: Vec<SocketAddr> = resolved
             .with_context(|| format!("{peer:?} is no host of the network and no name of a machine"))?
             .collect();
-        addresses.sort_by_key(SocketAddr::is_ipv6);
+        addresses.sort_by_key(|address| address.is_ipv6() != ipv6);
+        if ipv6 {
+            addresses.retain(SocketAddr::is_ipv6);
+        }
         let first = addresses.first().copied();
-        first.with_context(|| format!("{peer:?} has no address"))
+        first.with_context(|| format!("{peer:?} has no address{}", if ipv6 { " of IPv6" } else { "" }))
     }
 }
 
@@ -345,23 +380,48 @@ impl Seat {
     }
 
     /// The GID index to use: the one asked for, or the first of RoCEv2, IPv4 before IPv6.
-    pub(crate) fn gid_index(&self, wished: Option<u8>) -> anyhow::Result<u8> {
+    pub(crate) fn gid_index(&self, wish: &GidWish) -> anyhow::Result<u8> {
         if self.gids.is_empty() {
-            return Ok(wished.unwrap_or(0));
-        }
-        if let Some(index) = wished {
-            let count = self.gids.len();
-            return match self.gids.get(usize::from(index)) {
-                Some(_) => Ok(index),
-                None => bail!("the port has no GID index {index}, it has 0 to {}", count - 1),
+            return match wish {
+                GidWish::Any => Ok(0),
+                GidWish::Index(index) => Ok(*index),
+                GidWish::IPv6 | GidWish::Address(_) => {
+                    bail!(
+                        "the GIDs of an InfiniBand port are no addresses of IP; choose one by its index (-x)"
+                    )
+                }
             };
         }
-        let routable = |ipv4: bool| {
-            self.gids.iter().position(|entry| {
-                entry.version == RoceVersion::Version2 && entry.gid.to_ipv4().is_some() == ipv4
-            })
+        let find = |is_wanted: &dyn Fn(Gid) -> bool| {
+            let of_version_2 = |entry: &GidEntry| entry.version == RoceVersion::Version2;
+            self.gids.iter().position(|entry| of_version_2(entry) && is_wanted(entry.gid))
         };
-        let index = routable(true).or_else(|| routable(false)).context("the port has no GID of RoCEv2")?;
+        let has_ipv4 = |gid: Gid| gid.to_ipv4().is_some();
+        let index = match wish {
+            GidWish::Index(index) => {
+                let count = self.gids.len();
+                let known = self.gids.get(usize::from(*index)).map(|_| usize::from(*index));
+                known.with_context(|| {
+                    format!("the port has no GID index {index}, it has 0 to {}", count - 1)
+                })?
+            }
+            GidWish::Any => find(&has_ipv4)
+                .or_else(|| find(&|gid| !has_ipv4(gid)))
+                .context("the port has no GID of RoCEv2")?,
+            // As with perftest: one that leads further than the link first.
+            GidWish::IPv6 => find(&|gid| !has_ipv4(gid) && mac_of_link_local(gid).is_none())
+                .or_else(|| find(&|gid| !has_ipv4(gid)))
+                .context(
+                    "the port has no GID of RoCEv2 that is an address of IPv6; give it one with --address",
+                )?,
+            GidWish::Address(ip) => {
+                let found = find(&|gid| gid == gid_of(*ip));
+                found.with_context(|| {
+                    let gids: Vec<String> = self.gids.iter().map(|entry| entry.gid.to_string()).collect();
+                    format!("no GID of the port is the address {ip}; it has {}", gids.join(", "))
+                })?
+            }
+        };
         Ok(index as u8)
     }
 }

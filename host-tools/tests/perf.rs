@@ -37,6 +37,10 @@ fn both_ends_agree_and_every_byte_is_compared() {
         &["send", "bw", "-n", "100", "-R", "-c", "UD", "-s", "1024", "-q", "2"],
         &["send", "bw", "-n", "100", "-R", "-c", "UD", "-s", "1024", "-b"],
         &["send", "lat", "-n", "20", "-R", "-c", "UD"],
+        &["write", "bw", "-n", "100", "--reversed", "--mr_per_qp", "-q", "2"],
+        &["read", "lat", "-n", "20", "--reversed", "--latency_gap", "10"],
+        &["send", "bw", "-n", "100", "--reversed", "--recv_post_list", "10"],
+        &["write", "bw", "-n", "100", "--perform_warm_up", "--ipv6-addr"],
     ] {
         let [client, server] = both(arguments);
         assert_eq!((client["role"].as_str(), server["role"].as_str()), (Some("client"), Some("server")));
@@ -51,8 +55,13 @@ fn both_ends_agree_and_every_byte_is_compared() {
         let options = &client["options"];
         let is_told =
             arguments[0] != "send" && options["bidirectional"] == false && options["immediate"] == false;
+        // The end that listens does what the client does, and tells it.
+        let (active, passive) = match options["reversed"] == true {
+            true => (&server, &client),
+            false => (&client, &server),
+        };
         if client["measure"] == "bandwidth" && is_told {
-            let [own, told] = [&client["results"][0]["local"], &server["results"][0]["remote"]];
+            let [own, told] = [&active["results"][0]["local"], &passive["results"][0]["remote"]];
             let rate = |end: &Value| end["average_bytes_per_s"].as_f64().expect("a rate");
             assert!((rate(own) / rate(told) - 1.0).abs() < 1e-9, "{arguments:?}: {own} {told}");
         }
@@ -142,4 +151,46 @@ fn who_receives_without_an_end_has_rows_of_its_own() {
     let own = rates(&server);
     assert!(own.first().is_some_and(|rate| *rate > 0.0), "{server}");
     assert_eq!(server.matches("#bytes").count(), 1, "{server}");
+}
+
+#[test]
+fn a_test_without_an_end_ends_with_who_reads_it() {
+    let (hosts, port) = (Hosts::new(), free_port());
+    let server = ["perf", "write", "bw", "-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"];
+    let client = [&server[..], &["a"]].concat();
+    let server = hosts.on("a", &server).spawn().expect("the program");
+    wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
+    let mut client = hosts.on("b", &client).spawn().expect("the program");
+    let mut lines = BufReader::new(client.stdout.take().expect("its output")).lines();
+    assert!(lines.next().is_some_and(|line| line.is_ok()), "what stands before the rows");
+    drop(lines);
+    let client = client.wait_with_output().expect("it ends by itself");
+    assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+    let server = server.wait_with_output().expect("it is told");
+    assert!(server.status.success(), "{}", String::from_utf8_lossy(&server.stderr));
+    assert!(rates(&String::from_utf8_lossy(&server.stdout)).iter().all(|rate| *rate > 0.0));
+}
+
+#[test]
+fn times_in_cycles_and_how_busy_the_processors_were() {
+    let (hosts, port) = (Hosts::new(), free_port());
+    let words = ["perf", "send", "lat", "-D", "1", "-p", &port, "-C", "--cpu_util", "--timeout", "30"];
+    let ended = hosts.both(&words, &[&words[..], &["a"]].concat());
+    let has_rate = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|text| text.contains("cpu MHz"));
+    for output in ended {
+        let (said, complaint) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        if !has_rate {
+            assert!(complaint.contains("leave -C out"), "{complaint}");
+            continue;
+        }
+        assert!(said.contains("t_avg[cycles]    tps average    CPU_Util[%]"), "{said}{complaint}");
+        let row = said.lines().find_map(|line| line.strip_prefix(" 2 ")).expect("a row");
+        let numbers: Vec<f64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [_, cycles, per_second, busy] = numbers[..] else { panic!("{said}") };
+        // Half of a round trip takes so many of a processor's cycles, and there are so many round trips in a second.
+        let rate = cycles * 2.0 * per_second;
+        assert!((1e8..2e10).contains(&rate), "{rate} cycles in a second: {said}");
+        assert!(busy > 0.0 && busy <= 100.0, "{said}");
+    }
 }

@@ -92,7 +92,7 @@ impl<T: ServiceTask> SeatedTask for ServiceOpening<T> {
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<T::Output, Failure> {
         let Self { credentials, address, gid_index, timeout, task } = self;
-        let gid_index = seat.gid_index(gid_index).map_err(Failure::Input)?;
+        let gid_index = seat.gid_index(&gid_index.into()).map_err(Failure::Input)?;
         let domain = ProtectionDomain::allocate(device).context("allocating a protection domain")?;
         task.run(&ServiceDoor { device, seat, domain, credentials, address, gid_index, timeout })
     }

@@ -107,7 +107,7 @@ impl<'d, H: Hal> Service<'d, H> {
         let programs = WithPrograms::new(config.fuel);
         let runtime = Runtime::with(programs, config.limits, KernelCost::FREE);
         Ok(Self {
-            gid_index: seat.gid_index(config.gid_index)?,
+            gid_index: seat.gid_index(&config.gid_index.into())?,
             limits: config.limits,
             door: OwnMemory::new(table.memory(&device)),
             table,

@@ -2,13 +2,17 @@
 
 use super::foreign::ForeignArguments;
 use super::lane::MOST_INLINE;
+use super::output_arguments::{MOST_LISTED, OutputArguments, parse_rate};
+use super::placement::PlacementArguments;
 use super::plan::{Amount, Measure, Operation, Plan, RateLimit, RateUnit, Transport};
-use crate::seat::SeatArguments;
+use super::processors::cycles_per_microsecond;
+use super::run_control::RunArguments;
+use crate::seat::{GidWish, SeatArguments};
 use anyhow::{Result, bail, ensure};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Duration;
 use clap::{Args, ValueEnum};
-use std::path::{Path, PathBuf};
+use std::net::IpAddr;
 
 /// Largest message of `-a`, 2^23 bytes.
 const LOG_LARGEST: u32 = 23;
@@ -23,10 +27,6 @@ const CQ_MODERATION: u32 = 100;
 const ITERATIONS: u64 = 1000;
 const WRITE_BANDWIDTH_ITERATIONS: u64 = 5000;
 const OUTSTANDING_READS: u8 = 16;
-/// Where perftest writes JSON.
-const JSON_FILE: &str = "perftest_out.json";
-/// Most latencies of a size that are listed.
-const MOST_LISTED: u64 = 1_000_000;
 
 /// What is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -86,6 +86,10 @@ pub struct PerfArguments {
     pub(crate) seat: SeatArguments,
     #[command(flatten)]
     load: LoadArguments,
+    #[command(flatten)]
+    run: RunArguments,
+    #[command(flatten)]
+    pub(crate) placement: PlacementArguments,
     #[command(flatten)]
     path: PathArguments,
     #[command(flatten)]
@@ -185,6 +189,21 @@ struct PathArguments {
     /// GID index. [default: the first of RoCEv2, IPv4 before IPv6; on InfiniBand none]
     #[arg(short = 'x', long = "gid-index", alias = "gid_index")]
     gid_index: Option<u8>,
+    /// Use the first GID that is an address of IPv6.
+    #[arg(long, conflicts_with = "gid_index")]
+    ipv6: bool,
+    /// Use the GID that is this address.
+    #[arg(long = "bind_source_ip", alias = "bind-source-ip", value_name = "ADDRESS", conflicts_with_all = ["gid_index", "ipv6"])]
+    source: Option<IpAddr>,
+    /// Meet over IPv6 instead of IPv4.
+    #[arg(long = "ipv6-addr", alias = "ipv6_addr", conflicts_with = "rdma_cm")]
+    meets_by_ipv6: bool,
+    /// Index of the P_Key.
+    #[arg(long = "pkey_index", alias = "pkey-index", default_value_t = 0, conflicts_with = "rdma_cm")]
+    pkey_index: u16,
+    /// LID by which the peer is reached, instead of the one that it tells.
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..0xc000), conflicts_with = "rdma_cm")]
+    dlid: Option<u16>,
     /// Local ACK timeout: 4.096 µs times 2 to the power of it.
     #[arg(short = 'u', long = "qp-timeout", alias = "qp_timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     ack_timeout: u8,
@@ -211,83 +230,15 @@ struct PathArguments {
     timeout: u64,
 }
 
-/// What is shown.
-#[derive(Debug, Clone, Args)]
-pub(crate) struct OutputArguments {
-    /// Rates in units of 10^9 bit/s instead of MiB/s. The peer has to do the same.
-    #[arg(long = "report_gbits", alias = "report-gbits")]
-    pub(crate) gigabits: bool,
-    /// Do not look for the peak.
-    #[arg(short = 'N', long = "noPeak", alias = "no-peak")]
-    pub(crate) no_peak: bool,
-    /// Fail (exit status 1) if the average is below this, in the unit of rates.
-    #[arg(short = 'w', long = "limit_bw", alias = "limit-bw", value_parser = parse_rate)]
-    pub(crate) limit_bandwidth: Option<f64>,
-    /// Fail (exit status 1) if there are fewer millions of messages in a second.
-    #[arg(short = 'y', long = "limit_msgrate", alias = "limit-msgrate", value_parser = parse_rate)]
-    pub(crate) limit_message_rate: Option<f64>,
-    /// List every latency in the order of the messages before the figures of its size; with --json as `samples_us`.
-    #[arg(short = 'U', long = "report-unsorted", alias = "report_unsorted", conflicts_with = "duration")]
-    pub(crate) unsorted: bool,
-    /// List every latency from the shortest to the longest before the figures of its size; with --json as `samples_us`.
-    #[arg(short = 'H', long = "report-histogram", alias = "report_histogram", conflicts_with = "duration")]
-    pub(crate) sorted: bool,
-    /// Print nothing but this number for each size, in the unit of the columns; latency is the average.
-    #[arg(long = "output", value_name = "NUMBER", conflicts_with = "json")]
-    pub(crate) number: Option<OnlyNumber>,
-    /// With -b, show each direction by itself behind both together.
-    #[arg(long = "report-both", alias = "report_both", requires = "bidirectional")]
-    pub(crate) both: bool,
-    /// One JSON object instead of text.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write the JSON object to the file perftest_out.json too.
-    #[arg(long = "out_json", alias = "out-json")]
-    json_file: bool,
-    /// Write the JSON object to this file too.
-    #[arg(long = "out_json_file", alias = "out-json-file", value_name = "FILE")]
-    json_path: Option<PathBuf>,
-    /// Draw latency by percentile, or bandwidth by size, to this file (SVG).
-    #[arg(long, value_name = "FILE")]
-    pub(crate) plot: Option<PathBuf>,
-}
-
-/// The one number of a size that a script wants.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnlyNumber {
-    Bandwidth,
-    #[value(name = "message_rate", alias = "message-rate")]
-    MessageRate,
-    Latency,
-}
-
-impl OutputArguments {
-    /// The file that JSON goes to.
-    pub(crate) fn json_path(&self) -> Option<&Path> {
-        self.json_path.as_deref().or_else(|| self.json_file.then_some(Path::new(JSON_FILE)))
+impl PathArguments {
+    fn gid_wish(&self) -> GidWish {
+        match (self.gid_index, self.source) {
+            (Some(index), _) => GidWish::Index(index),
+            (None, Some(address)) => GidWish::Address(address),
+            (None, None) if self.ipv6 => GidWish::IPv6,
+            (None, None) => GidWish::Any,
+        }
     }
-
-    /// Whether every latency is listed.
-    const fn lists(&self) -> bool {
-        self.unsorted || self.sorted
-    }
-
-    /// Options that only one kind of test has.
-    fn check(&self, measure: Measure) -> Result<()> {
-        ensure!(!self.lists() || measure == Measure::Latency, "-H and -U list latencies: they are for `lat`");
-        let can = match self.number {
-            None => true,
-            Some(OnlyNumber::Latency) => measure == Measure::Latency,
-            Some(OnlyNumber::Bandwidth | OnlyNumber::MessageRate) => measure == Measure::Bandwidth,
-        };
-        ensure!(can, "--output: tests of bw have bandwidth and message_rate, those of lat have latency");
-        Ok(())
-    }
-}
-
-fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate = text.parse().ok().filter(|rate: &f64| rate.is_finite() && *rate > 0.0);
-    rate.ok_or_else(|| format!("{text:?} is no rate; take a number above 0"))
 }
 
 fn parse_mtu(text: &str) -> Result<PathMtu, String> {
@@ -307,8 +258,19 @@ impl PerfArguments {
         self.path.port
     }
 
+    /// Whether the ends meet over IPv6.
+    pub(crate) const fn meets_by_ipv6(&self) -> bool {
+        self.path.meets_by_ipv6
+    }
+
     /// The options, checked.
     pub(crate) fn plan(&self) -> Result<Plan> {
+        let plan = self.planned()?;
+        plan.run.check(&plan)?;
+        Ok(plan)
+    }
+
+    fn planned(&self) -> Result<Plan> {
         let (load, path) = (&self.load, &self.path);
         self.foreign.check()?;
         let measure = if self.kind == FigureKind::Bw { Measure::Bandwidth } else { Measure::Latency };
@@ -354,7 +316,9 @@ impl PerfArguments {
             events: load.events,
             mtu: path.mtu,
             outstanding: load.outstanding,
-            gid_index: path.gid_index,
+            gid_wish: path.gid_wish(),
+            peer_lid: path.dlid,
+            pkey_index: path.pkey_index,
             ack_timeout: path.ack_timeout,
             retry_count: path.retry_count,
             service_level: path.service_level,
@@ -371,6 +335,8 @@ impl PerfArguments {
             gigabits: self.report.gigabits,
             timeout: std::time::Duration::from_secs(path.timeout),
             endless: load.endless,
+            cycles: self.report.cycles.then(cycles_per_microsecond).transpose()?,
+            run: self.run.control()?,
         })
     }
 

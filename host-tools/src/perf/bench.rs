@@ -7,19 +7,20 @@
 //! of which is connected to one of the other half at the peer. Every connection has a shared receive queue of its own. With `--use-srq`
 //! all connections have one together.
 
+mod buffer;
 mod introduction;
 
 use super::lane::{Lane, Message, Q_KEY};
 use super::plan::{Operation, Plan, Transport};
 use crate::counters::{Readings, queue_counters};
 use crate::rdma_cm::DATAGRAM_Q_KEY;
-use crate::seat::Seat;
+use crate::seat::{GidWish, Seat};
 use anyhow::{Context as _, Result, bail};
 use bareverbs_core::address_handle::ROUTE_HEADER;
 use bareverbs_core::completion_channel::CompletionChannel;
 use bareverbs_core::completion_queue::{Arming, CompletionQueue, Notify};
 use bareverbs_core::hal::Hal;
-use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
+use bareverbs_core::memory_region::{MemorySlice, RemoteSlice};
 use bareverbs_core::protection_domain::ProtectionDomain;
 use bareverbs_core::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint, Service};
 use bareverbs_core::shared_receive_queue::{SharedReceiveQueue, SharedReceiveQueueConfig};
@@ -29,7 +30,9 @@ use bareverbs_core::xrc_domain::XrcDomain;
 use bareverbs_core::{CounterSet, Device, DeviceConfig};
 use bareverbs_perftest::exchange::Destination;
 use bareverbs_prm::ids::{Gid, MacAddress, Mkey};
-use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use bareverbs_prm::numbering::{PathMtu, PortType, RoceVersion};
+use buffer::Buffer;
+use std::ops::Range;
 
 /// Completions that are taken at once.
 const POLL_BATCH: usize = 16;
@@ -61,7 +64,7 @@ pub(crate) struct Bench<'d, H: Hal> {
     xrc: Option<XrcDomain<&'d Device<H>>>,
     sends: Completions<'d, H>,
     receives: Completions<'d, H>,
-    pub(crate) memory: MemoryRegion<&'d Device<H>>,
+    pub(crate) memory: Buffer<'d, H>,
     #[allow(dead_code, reason = "it lives as long as what is in it")]
     domain: ProtectionDomain<&'d Device<H>>,
     pub(crate) device: &'d Device<H>,
@@ -97,6 +100,28 @@ pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
     }
 }
 
+/// Whether the port has the P_Key that was asked for.
+pub(crate) fn check_partition<H: Hal>(device: &Device<H>, plan: &Plan) -> Result<()> {
+    let index = plan.pkey_index;
+    if index == 0 {
+        return Ok(());
+    }
+    if device.capabilities().port_type == PortType::Ethernet {
+        bail!(
+            "--pkey_index {index}: a port of RoCE has one P_Key, that of index 0; VLANs separate there (-x)"
+        );
+    }
+    let key = device
+        .partition_key(index)
+        .with_context(|| format!("--pkey_index {index}: the port has no such P_Key"))?;
+    if key == 0 {
+        bail!(
+            "--pkey_index {index}: that entry of the port's P_Key table is empty; `bareverbs doctor` lists those that are not"
+        );
+    }
+    Ok(())
+}
+
 /// Basic blocks that the sends of a queue pair take at most.
 fn send_blocks(plan: &Plan) -> u32 {
     let inline = if plan.inline == 0 { 0 } else { (plan.inline + BLOCK).div_ceil(BLOCK) };
@@ -104,12 +129,13 @@ fn send_blocks(plan: &Plan) -> u32 {
 }
 
 impl<'d, H: Hal> Completions<'d, H> {
-    fn create(device: &'d Device<H>, entries: u32, events: bool) -> Result<Self> {
+    fn create(device: &'d Device<H>, entries: u32, plan: &Plan) -> Result<Self> {
         let builder = CompletionQueue::builder(device).entries(entries);
-        if !events {
+        if !plan.events {
             return Ok(Self { queue: builder.create()?, channel: None, is_armed: false });
         }
-        let channel = CompletionChannel::create(device, 0, 4)?;
+        let channel = CompletionChannel::create(device, plan.run.vector, 4)
+            .with_context(|| format!("events by interrupt vector {} (-X)", plan.run.vector))?;
         let queue = builder.channel(&channel).create()?;
         Ok(Self { queue, channel: Some(channel), is_armed: false })
     }
@@ -150,6 +176,7 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
         &self,
         builder: QueuePairBuilder<'b, &'d Device<H>, S>,
     ) -> QueuePairBuilder<'b, &'d Device<H>, S> {
+        let builder = builder.partition_key_index(self.plan.pkey_index);
         match self.counters {
             Some(set) => builder.counter_set(set),
             None => builder,
@@ -212,19 +239,13 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
 impl<'d, H: Hal> Bench<'d, H> {
     /// Makes everything and fills in what the peer has to know.
     pub(crate) fn set_up(device: &'d Device<H>, seat: &Seat, plan: &Plan, is_client: bool) -> Result<Self> {
-        let gid_index = seat.gid_index(plan.gid_index)?;
+        let gid_index = plan.gid_index(seat)?;
         let domain = ProtectionDomain::allocate(device)?;
-        let access = AccessFlags::LOCAL_WRITE
-            | AccessFlags::REMOTE_READ
-            | AccessFlags::REMOTE_WRITE
-            | AccessFlags::REMOTE_ATOMIC;
         let count = plan.queue_pairs as usize;
         let total = if plan.has_separate_ends() { 2 * count } else { count };
-        let bytes = 2 * total * plan.room() + ROUTE_HEADER + INTRODUCTION;
-        let memory = MemoryRegion::allocate(&domain, bytes, access)
-            .with_context(|| format!("a buffer of {bytes} bytes"))?;
-        let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan.events)?;
-        let receives = Completions::create(device, plan.rx_depth * plan.queue_pairs, plan.events)?;
+        let memory = Buffer::allocate(&domain, plan, total, ROUTE_HEADER + INTRODUCTION)?;
+        let sends = Completions::create(device, plan.tx_depth * plan.queue_pairs, plan)?;
+        let receives = Completions::create(device, plan.rx_depth * plan.queue_pairs, plan)?;
         let counters = CounterSet::create(device)
             .inspect_err(|error| tracing::warn!("queue pairs count in no set of their own: {error}"))
             .ok();
@@ -270,14 +291,14 @@ impl<'d, H: Hal> Bench<'d, H> {
         // An InfiniBand port without a GID index asked for uses no global route header, as with perftest.
         let gid = match seat.gids.get(usize::from(self.gid_index)) {
             Some(entry) => entry.gid,
-            None if plan.gid_index.is_some() => self.device.infiniband_gid(self.gid_index.into())?,
+            None if plan.gid_wish != GidWish::Any => self.device.infiniband_gid(self.gid_index.into())?,
             None => Gid::default(),
         };
         let lid = self.device.port()?.lid;
         let identity = |(index, lane): (usize, &Lane<'d, H>)| {
             let (qpn, psn) = lane.identity(self.gid_index)?;
-            let address = self.memory.address() + ((self.lanes.len() + index) * self.room) as u64;
-            let rkey = self.memory.rkey().value();
+            let (address, rkey) = self.memory.remote((self.lanes.len() + index) * self.room);
+            let rkey = rkey.value();
             // Only a peer of XRC has to name it.
             let shared_queue =
                 self.shared.get(index % self.count).filter(|_| plan.transport == Transport::Xrc);
@@ -343,7 +364,8 @@ impl<'d, H: Hal> Bench<'d, H> {
             let mac = if on_ethernet { seat.mac_of(peer.gid)? } else { MacAddress::default() };
             let gid = if own.gid.is_zero() { Gid::default() } else { peer.gid };
             let version = on_ethernet.then_some(RoceVersion::Version2);
-            let remote = RemoteEndpoint { qpn: peer.qpn, psn: peer.psn, gid, mac, version, lid: peer.lid };
+            let lid = plan.peer_lid.unwrap_or(peer.lid);
+            let remote = RemoteEndpoint { qpn: peer.qpn, psn: peer.psn, gid, mac, version, lid };
             let reads = plan.outstanding.min(peer.outstanding_reads.max(1));
             let options = ConnectOptions {
                 gid_index: self.gid_index,
@@ -375,21 +397,39 @@ impl<'d, H: Hal> Bench<'d, H> {
 
     /// Posts the receive of message number `index` of a queue pair.
     pub(crate) fn post_receive(&mut self, plan: &Plan, size: u32, lane: usize, index: u64) -> Result<()> {
-        let at = self.receive_at(lane) + plan.slot(size, index);
-        let headers = self.memory.slice(2 * self.lanes.len() * self.room, ROUTE_HEADER)?;
-        let slices = [headers, self.memory.slice(at, size as usize)?];
-        let slices = match plan.operation {
-            // The bytes go where the peer says; the receive only tells of them.
-            Operation::Write => &slices[..0],
-            _ if self.transport == Transport::Ud => &slices[..],
-            _ => &slices[1..],
-        };
-        let token = ((lane as u64) << 48) | (index & 0xffff_ffff_ffff);
-        let request = ReceiveRequest::new(token, slices);
+        let place = self.receive(plan, size, lane, index)?;
+        let request = place.request();
         match self.shared.get_mut(if plan.shared_receives { 0 } else { lane }) {
             Some(queue) => Ok(queue.post_receive(&request)?),
-            None => self.lanes[lane].post_receive(&request),
+            None => self.lanes[lane].post_receives(&[request]),
         }
+    }
+
+    /// Posts those of several messages with one doorbell; the queue pair shares its receives with nobody.
+    pub(crate) fn post_receives(
+        &mut self,
+        plan: &Plan,
+        size: u32,
+        lane: usize,
+        indices: Range<u64>,
+    ) -> Result<()> {
+        let places: Vec<_> =
+            indices.map(|index| self.receive(plan, size, lane, index)).collect::<Result<_>>()?;
+        let requests: Vec<_> = places.iter().map(ReceivePlace::request).collect();
+        self.lanes[lane].post_receives(&requests)
+    }
+
+    fn receive(&self, plan: &Plan, size: u32, lane: usize, index: u64) -> Result<ReceivePlace> {
+        let at = self.receive_at(lane) + plan.slot(size, index);
+        let headers = self.memory.slice(2 * self.lanes.len() * self.room, ROUTE_HEADER)?;
+        let used = match plan.operation {
+            // The bytes go where the peer says; the receive only tells of them.
+            Operation::Write => 0..0,
+            _ if self.transport == Transport::Ud => 0..2,
+            _ => 1..2,
+        };
+        let token = ((lane as u64) << 48) | (index & 0xffff_ffff_ffff);
+        Ok(ReceivePlace { token, slices: [headers, self.memory.slice(at, size as usize)?], used })
     }
 
     /// Message number `index` of a queue pair, which tells its number when it is done.
@@ -450,6 +490,19 @@ impl<'d, H: Hal> Bench<'d, H> {
             }
             each(lane, index, completion.byte_count.saturating_sub(header))
         })
+    }
+}
+
+/// Where a message is received.
+struct ReceivePlace {
+    token: u64,
+    slices: [MemorySlice; 2],
+    used: Range<usize>,
+}
+
+impl ReceivePlace {
+    fn request(&self) -> ReceiveRequest<'_> {
+        ReceiveRequest::new(self.token, &self.slices[self.used.clone()])
     }
 }
 

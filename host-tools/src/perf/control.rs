@@ -58,7 +58,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         meeting: &CmMeeting,
         path_mtu: PathMtu,
     ) -> Result<Self, Failure> {
-        let gid_index = seat.gid_index(plan.gid_index).map_err(Failure::Input)?;
+        let gid_index = plan.gid_index(seat).map_err(Failure::Input)?;
         let timeout = Duration::from_nanos(u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX));
         let mut manager = ConnectionManager::open(device, seat, gid_index, timeout)?;
         let peer = meeting.peer.as_ref().map(|peer| manager.peer(peer));

@@ -2,17 +2,19 @@
 //!
 //! The order of the messages is perftest's, which differs from program to program. Our end is one of its two roles.
 
-use super::bench::Bench;
+use super::bench::{Bench, check_partition};
 use super::control::{CmMeeting, CmSide};
 use super::data::{self, DataCheck};
 use super::figures::Bandwidth;
 use super::interrupt;
 use super::live::LiveRows;
 use super::plan::{Amount, Measure, Operation, Plan};
+use super::processors::ProcessorTime;
 use super::run::{PerfOutcome, SizeRow, drive};
 use super::stream::Stream;
 use super::turns::Turns;
 use crate::Failure;
+use crate::output::Reader;
 use crate::seat::{Seat, SeatedTask};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bareverbs_core::Device;
@@ -63,7 +65,8 @@ impl SeatedTask for Conversation<'_> {
     type Output = PerfOutcome;
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<PerfOutcome, Failure> {
-        seat.gid_index(self.plan.gid_index).map_err(Failure::Input)?;
+        self.plan.gid_index(seat).map_err(Failure::Input)?;
+        check_partition(device, self.plan).map_err(Failure::Input)?;
         let hal = device.hal();
         let mut meanwhile = || {
             hal.relax(hal.now() + REST);
@@ -86,7 +89,7 @@ impl SeatedTask for Conversation<'_> {
             (Meeting::Cm(_), None) => return Err(Failure::Run(anyhow!("nobody has opened RDMA CM"))),
         };
         let plan = self.plan.for_mtu(session.mtu())?;
-        let bench = Bench::set_up(device, seat, &plan, role == Role::Client)?;
+        let bench = Bench::set_up(device, seat, &plan, plan.is_client(role == Role::Client))?;
         let talk = Talk { plan: &plan, seat, session, cm: cm.as_ref(), role, bench, live: self.live };
         Ok(talk.run()?)
     }
@@ -111,19 +114,22 @@ pub(crate) const fn bytes_of(mtu: PathMtu) -> u32 {
 }
 
 impl<H: Hal> Talk<'_, '_, H> {
+    /// Whether this end is the client of the traffic.
     fn is_client(&self) -> bool {
-        self.role == Role::Client
+        self.plan.is_client(self.role == Role::Client)
     }
 
     fn run(mut self) -> Result<PerfOutcome> {
         data::fill(self.plan, self.is_client(), &self.bench)?;
         self.connect()?;
         self.session.set_limit(self.plan.patience());
+        let begin = self.plan.run.processor_use.then(ProcessorTime::now).transpose()?;
         let rows = match (self.plan.measure, self.plan.takes_receives()) {
             (Measure::Latency, _) => self.latency()?,
             (Measure::Bandwidth, true) => self.two_sided_bandwidth()?,
             (Measure::Bandwidth, false) => self.one_sided_bandwidth()?,
         };
+        let end = begin.map(|_| ProcessorTime::now()).transpose()?;
         let data = match self.session.peer_is_ours() {
             true => Some(self.check_data()?),
             false => None,
@@ -131,7 +137,17 @@ impl<H: Hal> Talk<'_, '_, H> {
         if let Some(cm) = self.cm {
             cm.part()?;
         }
-        self.outcome(rows, data)
+        self.keep();
+        let busy_percent = begin.zip(end).and_then(|(begin, end)| end.busy_percent_since(begin));
+        Ok(PerfOutcome { busy_percent, ..self.outcome(rows, data)? })
+    }
+
+    /// Leaves the queue pairs where they are for as long as that was asked for; the peer may still want an answer.
+    fn keep(&self) {
+        let (hal, begin) = (self.bench.device.hal(), Instant::now());
+        while begin.elapsed() < self.plan.run.keep {
+            hal.relax(hal.now() + REST);
+        }
     }
 
     fn outcome(&self, rows: Vec<SizeRow>, data: Option<DataCheck>) -> Result<PerfOutcome> {
@@ -146,6 +162,7 @@ impl<H: Hal> Talk<'_, '_, H> {
             peers: self.bench.peers.clone(),
             peer_version: Some(self.session.peer_version()),
             counters: self.bench.counters()?,
+            busy_percent: None,
             data,
         })
     }
@@ -235,6 +252,7 @@ impl<H: Hal> Talk<'_, '_, H> {
         }
         let mut rows = if self.plan.endless { self.periods(false)? } else { Vec::new() };
         for size in self.finite_sizes() {
+            self.warm_up(size)?;
             let own = self.stream(size, self.plan.bidirectional)?;
             if self.plan.bidirectional {
                 if self.plan.all_sizes && !self.plan.operation.is_atomic() {
@@ -295,7 +313,9 @@ impl<H: Hal> Talk<'_, '_, H> {
         if meet {
             self.synchronise()?;
         }
-        self.live.begin(&self.outcome(Vec::new(), None)?)?;
+        if self.live.begin(&self.outcome(Vec::new(), None)?)? == Reader::Gone {
+            return Ok(Vec::new());
+        }
         let mut rows = Vec::new();
         loop {
             drive(self.plan, self.seat, &mut self.bench, &mut stream)?;
@@ -303,9 +323,20 @@ impl<H: Hal> Talk<'_, '_, H> {
                 return Ok(rows);
             }
             let row = SizeRow::bandwidth(stream.next_period());
-            self.live.row(&row, self.plan)?;
+            let is_read = self.live.row(&row, self.plan)?;
             rows.push(row);
+            // Nobody is left to show anything to: as if somebody had interrupted.
+            if is_read == Reader::Gone {
+                return Ok(rows);
+            }
         }
+    }
+
+    /// Messages that do not count, if this end sends.
+    fn warm_up(&mut self, size: u32) -> Result<()> {
+        let Some(plan) = self.plan.of_warm_up() else { return Ok(()) };
+        let mut stream = Stream::prepare(&plan, size, self.is_client(), &mut self.bench)?;
+        drive(&plan, self.seat, &mut self.bench, &mut stream)
     }
 
     /// The traffic of one size; `meet` says whether both ends meet before it.

@@ -4,6 +4,7 @@
 //! written, sent or read is then known; what perftest sends is not.
 
 use super::bench::Bench;
+use super::payload::Payload;
 use super::plan::{Amount, Operation, Plan};
 use anyhow::Result;
 use bareverbs_core::hal::Hal;
@@ -24,13 +25,17 @@ pub(crate) struct DataCheck {
     pub(crate) wrong: u64,
 }
 
-/// Which pattern: that of an end's queue pair.
+/// Which pattern: that of an end's queue pair, or what both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
-struct Pattern(u32);
+struct Pattern<'a> {
+    number: u32,
+    payload: Option<&'a Payload>,
+}
 
-impl Pattern {
-    const fn of(is_client: bool, lane: usize) -> Self {
-        Self(((is_client as u32) << 24) | (lane as u32 + 1))
+impl<'a> Pattern<'a> {
+    const fn of(plan: &'a Plan, is_client: bool, lane: usize) -> Self {
+        let number = ((is_client as u32) << 24) | (lane as u32 + 1);
+        Self { number, payload: plan.run.payload.as_ref() }
     }
 
     fn bytes(self, offset: usize, length: usize) -> Vec<u8> {
@@ -38,7 +43,10 @@ impl Pattern {
     }
 
     fn byte(self, at: usize) -> u8 {
-        mix((at / 4) as u32 ^ self.0.rotate_left(8)).to_le_bytes()[at % 4]
+        match self.payload {
+            Some(payload) => payload.byte(at),
+            None => mix((at / 4) as u32 ^ self.number.rotate_left(8)).to_le_bytes()[at % 4],
+        }
     }
 }
 
@@ -58,7 +66,7 @@ pub(crate) fn fill<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -
             true => (bench.receive_at(lane), bench.send_at(lane)),
             false => (bench.send_at(lane), bench.receive_at(lane)),
         };
-        let pattern = Pattern::of(is_client, lane);
+        let pattern = Pattern::of(plan, is_client, lane);
         for begin in (0..plan.room()).step_by(PIECE) {
             let length = PIECE.min(plan.room() - begin);
             bench.memory.copy_in(given + begin, &pattern.bytes(begin, length))?;
@@ -72,7 +80,7 @@ pub(crate) fn fill<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -
 pub(crate) fn restore<H: Hal>(plan: &Plan, size: u32, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
     if plan.numbers_messages() {
         let last = size as usize - 1;
-        bench.memory.copy_in(bench.send_at(0) + last, &[Pattern::of(is_client, 0).byte(last)])?;
+        bench.memory.copy_in(bench.send_at(0) + last, &[Pattern::of(plan, is_client, 0).byte(last)])?;
     }
     Ok(())
 }
@@ -104,13 +112,13 @@ pub(crate) fn check<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) 
 }
 
 /// Whose messages may have come to a room: those of the queue pair opposite, or with a shared receive queue of any.
-fn senders(plan: &Plan, is_client: bool, lane: usize) -> Vec<Pattern> {
+fn senders(plan: &Plan, is_client: bool, lane: usize) -> Vec<Pattern<'_>> {
     let lanes = if plan.shared_receives { 0..plan.queue_pairs as usize } else { lane..lane + 1 };
-    lanes.map(|lane| Pattern::of(!is_client, lane)).collect()
+    lanes.map(|lane| Pattern::of(plan, !is_client, lane)).collect()
 }
 
 /// What a message has covered holds the pattern. What none has covered is untouched. Of a test by time it is not known which those are.
-fn compare(plan: &Plan, senders: &[Pattern], begin: usize, bytes: &[u8], found: &mut DataCheck) {
+fn compare(plan: &Plan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], found: &mut DataCheck) {
     let numbers = plan.numbers_messages();
     for (at, byte) in (begin..).zip(bytes) {
         // The number of a message is in its last byte.
@@ -130,10 +138,11 @@ fn compare(plan: &Plan, senders: &[Pattern], begin: usize, bytes: &[u8], found: 
 
 /// Whether a message of any size goes over that byte of its room.
 fn is_covered(plan: &Plan, at: usize) -> bool {
-    let count = match plan.amount {
+    let count_of = |plan: &Plan| match plan.amount {
         Amount::Iterations(count) => count,
         Amount::Time { .. } => u64::MAX,
     };
+    let count = count_of(plan).max(plan.of_warm_up().as_ref().map_or(0, count_of));
     plan.sizes.iter().any(|&size| {
         let used = u64::from(plan.slots(size)).min(count);
         let step = (size.max(1) as usize).next_multiple_of(super::plan::CACHE_LINE as usize);
@@ -146,6 +155,11 @@ fn is_covered(plan: &Plan, at: usize) -> bool {
     })
 }
 
+/// How many of `count` messages go to one of the slots, which they take in turn.
+const fn times_of(count: u64, slots: u64, slot: u64) -> u64 {
+    count / slots + (slot < count % slots) as u64
+}
+
 /// The words of the server have grown by the number of additions. Compare and swap leaves a word as it was, unless it was zero.
 fn check_words<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
     let (Amount::Iterations(count), true) = (plan.amount, plan.sends(!is_client)) else {
@@ -153,12 +167,17 @@ fn check_words<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Re
     };
     let mut found = DataCheck::default();
     for lane in 0..bench.count() {
-        let pattern = Pattern::of(is_client, lane);
+        let pattern = Pattern::of(plan, is_client, lane);
         let slots = u64::from(plan.slots(WORD as u32));
+        // What only a warm-up has touched is not looked at.
         for slot in 0..slots.min(count) {
             let at = plan.slot(WORD as u32, slot);
             let was = pattern.bytes(at, WORD).iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            let times = count / slots + u64::from(slot < count % slots);
+            let warm_up = plan.of_warm_up().map_or(0, |warm_up| match warm_up.amount {
+                Amount::Iterations(count) => times_of(count, slots, slot),
+                Amount::Time { .. } => 0,
+            });
+            let times = warm_up + times_of(count, slots, slot);
             let expected = match plan.operation {
                 Operation::FetchAdd => u64::wrapping_add(was, times),
                 _ if was == 0 => 1,

@@ -168,10 +168,10 @@ impl LatencyLog {
         })
     }
 
-    /// A message was posted: what passed since the one before is a round trip.
-    pub(crate) fn post(&mut self, now: Time, clock: &Clock) {
+    /// A message was posted: what passed since the one before is a round trip, but for the time that this end rested.
+    pub(crate) fn post(&mut self, now: Time, rest: Duration, clock: &Clock) {
         if let Some(last) = self.last.replace(now).filter(|_| clock.counts(now)) {
-            self.sample(now.since(last).as_picos() / self.parts);
+            self.sample(now.since(last).saturating_sub(rest).as_picos() / self.parts);
         }
     }
 
@@ -220,7 +220,7 @@ mod tests {
         let mut log = LatencyLog::new(1, true).unwrap();
         // 1.6, 2.0, 2.4 µs: perftest says 0 for their deviation, since it cuts the distances to whole numbers.
         for time in [0.0, 1.6, 3.6, 6.0] {
-            log.post(at(time), &COUNTED);
+            log.post(at(time), Duration::ZERO, &COUNTED);
         }
         let found = log.finish(2);
         assert_eq!((found.iterations, found.minimum, found.maximum), (3, 1.6e6, 2.4e6));
@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn a_message_each_way_takes_half_the_round_trip() {
         let mut log = LatencyLog::new(2, false).unwrap();
-        log.post(at(0.0), &COUNTED);
-        log.post(at(3.0), &COUNTED);
+        log.post(at(0.0), Duration::ZERO, &COUNTED);
+        log.post(at(7.0), Duration::from_micros(4), &COUNTED);
         let found = log.finish(2);
         assert_eq!((found.mean, found.deviation, found.samples.is_none()), (1.5e6, 0.0, true));
         assert!((found.rate - 1e6 / 3.0).abs() < 1e-3);

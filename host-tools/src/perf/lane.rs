@@ -148,12 +148,24 @@ impl<'d, H: Hal> Lane<'d, H> {
     }
 
     pub(crate) fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<()> {
+        self.post_receives(core::slice::from_ref(request))
+    }
+
+    /// Posts all receives with one doorbell.
+    pub(crate) fn post_receives(&mut self, requests: &[ReceiveRequest<'_>]) -> Result<()> {
+        macro_rules! post_to {
+            ($queue_pair:ident) => {{
+                let mut batch = $queue_pair.receive_batch();
+                requests.iter().try_for_each(|request| batch.post(request))?;
+                batch.ring();
+            }};
+        }
         match self {
-            Self::PreparedRc(queue_pair) => queue_pair.post_receive(request)?,
-            Self::PreparedUc(queue_pair) => queue_pair.post_receive(request)?,
-            Self::Rc(queue_pair) => queue_pair.post_receive(request)?,
-            Self::Uc(queue_pair) => queue_pair.post_receive(request)?,
-            Self::Ud(queue_pair, _) => queue_pair.post_receive(request)?,
+            Self::PreparedRc(queue_pair) => post_to!(queue_pair),
+            Self::PreparedUc(queue_pair) => post_to!(queue_pair),
+            Self::Rc(queue_pair) => post_to!(queue_pair),
+            Self::Uc(queue_pair) => post_to!(queue_pair),
+            Self::Ud(queue_pair, _) => post_to!(queue_pair),
             Self::PreparedInitiator(_) | Self::PreparedTarget(_) | Self::Initiator(_) | Self::Target(_) => {
                 bail!("a queue pair of XRC has no receive queue of its own")
             }

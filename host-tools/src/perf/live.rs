@@ -1,11 +1,11 @@
 //! Rows that are shown while the test goes on: those of `--run_infinitely`.
 
-use super::arguments::OutputArguments;
+use super::output_arguments::OutputArguments;
 use super::plan::Plan;
 use super::report::{self, Occasion};
 use super::run::{PerfOutcome, SizeRow};
 use crate::Failure;
-use crate::output::print;
+use crate::output::{Reader, print_to_reader};
 use anyhow::Result;
 
 /// Where they are shown. JSON has them all at the end.
@@ -17,20 +17,23 @@ pub(crate) struct LiveRows<'a> {
 
 impl LiveRows<'_> {
     /// Shows what stands in front of them.
-    pub(crate) fn begin(&self, outcome: &PerfOutcome) -> Result<()> {
+    pub(crate) fn begin(&self, outcome: &PerfOutcome) -> Result<Reader> {
         match self.wishes.json || self.wishes.number.is_some() {
-            true => Ok(()),
-            false => shown(print(&report::beginning(outcome, self.occasion))),
+            true => Ok(Reader::Listens),
+            false => shown(print_to_reader(&report::beginning(outcome, self.occasion))),
         }
     }
 
     /// Shows one.
-    pub(crate) fn row(&self, row: &SizeRow, plan: &Plan) -> Result<()> {
-        if self.wishes.json { Ok(()) } else { shown(print(&report::lines_of(row, plan, self.wishes))) }
+    pub(crate) fn row(&self, row: &SizeRow, plan: &Plan) -> Result<Reader> {
+        match self.wishes.json {
+            true => Ok(Reader::Listens),
+            false => shown(print_to_reader(&report::lines_of(row, plan, self.wishes))),
+        }
     }
 }
 
-fn shown(printed: Result<(), Failure>) -> Result<()> {
+fn shown(printed: Result<Reader, Failure>) -> Result<Reader> {
     printed.map_err(|failure| match failure {
         Failure::Input(error) | Failure::Run(error) => error,
     })

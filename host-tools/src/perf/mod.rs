@@ -14,11 +14,16 @@ mod foreign;
 mod interrupt;
 mod lane;
 mod live;
+mod output_arguments;
 mod pair;
+mod payload;
+mod placement;
 pub(crate) mod plan;
 mod plot;
+mod processors;
 mod report;
 mod run;
+pub(crate) mod run_control;
 mod samples;
 mod stream;
 mod turns;
@@ -29,16 +34,16 @@ use crate::Failure;
 use crate::output::{json_object, print};
 use crate::place::DeviceSelector;
 use anyhow::{Context as _, anyhow};
-use arguments::OutputArguments;
 use bareverbs_perftest::line::Listener;
 use bench::device_config;
 use control::CmMeeting;
 use conversation::{Conversation, Meeting};
 use live::LiveRows;
+use output_arguments::OutputArguments;
 use plan::Plan;
 use report::Occasion;
 use run::{PerfOutcome, SizeRow};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Runs the test. False if a limit was missed, or data was wrong.
 pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
@@ -51,6 +56,7 @@ pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
 
 fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
     let plan = arguments.plan().map_err(Failure::Input)?;
+    arguments.placement.apply().map_err(Failure::Input)?;
     let seat = &arguments.seat;
     let is_pair = !plan.rdma_cm
         && arguments.peer.is_none()
@@ -76,7 +82,7 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         true => json()?,
         false => match (arguments.report.number, outcome.has_shown_rows()) {
             (Some(_), true) => String::new(),
-            (None, true) => report::ending(&outcome, &occasion),
+            (None, true) => report::ending(&outcome, &occasion, &arguments.report),
             (Some(_), false) => report::only(&outcome, &arguments.report),
             (None, false) => report::text(&outcome, &occasion, &arguments.report),
         },
@@ -101,6 +107,18 @@ fn alone(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure>
              take -D without it"
         )));
     }
+    for (given, option) in [
+        (plan.run.reversed, "--reversed: both ends are in this process, and none waits for the other"),
+        (plan.run.processor_use, "--cpu_util: both ends are in this process and their time is virtual"),
+        (
+            plan.cycles.is_some(),
+            "-C: both ends are in this process and their time is virtual, so that no cycles pass in it",
+        ),
+    ] {
+        if given {
+            return Err(Failure::Input(anyhow!("{option}; name a peer, or leave it out")));
+        }
+    }
     pair::run(plan)
 }
 
@@ -118,9 +136,16 @@ fn with_peer(arguments: &PerfArguments, plan: &Plan, live: LiveRows<'_>) -> Resu
     }
     let meeting = match &arguments.peer {
         peer if plan.rdma_cm => Meeting::Cm(CmMeeting { peer: peer.clone(), port }),
+        Some(peer) if arguments.meets_by_ipv6() => {
+            Meeting::Connect(seat.resolve_ipv6(peer, port).map_err(Failure::Input)?)
+        }
         Some(peer) => Meeting::Connect(seat.resolve(peer, port).map_err(Failure::Input)?),
         None => {
-            let listener = Listener::bind_to((Ipv4Addr::UNSPECIFIED, port).into());
+            let any: IpAddr = match arguments.meets_by_ipv6() {
+                true => Ipv6Addr::UNSPECIFIED.into(),
+                false => Ipv4Addr::UNSPECIFIED.into(),
+            };
+            let listener = Listener::bind_to((any, port).into());
             eprintln!("waiting for the client at TCP port {port}");
             Meeting::Accept(
                 listener.context("choose another port with -p, at both ends").map_err(Failure::Input)?,

@@ -1,6 +1,6 @@
 //! Both ends of a test in this process: two simulated devices with a cable between them, in virtual time.
 
-use super::bench::{Bench, device_config};
+use super::bench::{Bench, check_partition, device_config};
 use super::conversation::{bytes_of, path_mtu};
 use super::data;
 use super::plan::{Measure, Plan, Transport};
@@ -16,7 +16,7 @@ use anyhow::{Context as _, Result, anyhow};
 use bareverbs_core::Device;
 use bareverbs_core::hal::Hal;
 use bareverbs_hal_sim::SimHal;
-use bareverbs_prm::numbering::PathMtu;
+use bareverbs_prm::numbering::{PathMtu, PortType};
 use bareverbs_sim::nic::LinkLayer;
 
 /// Runs the test.
@@ -30,12 +30,40 @@ pub(crate) fn run(plan: &Plan) -> Result<PerfOutcome, Failure> {
     };
     let [client, server] = hals.map(open);
     let (client, server) = (client?, server?);
-    seat(&client)?.gid_index(plan.gid_index).map_err(Failure::Input)?;
+    plan.gid_index(&seat(&client)?).map_err(Failure::Input)?;
+    check_partition(&client, plan).map_err(Failure::Input)?;
     let mtu = path_mtu(&client, plan)?;
     Ok(measure(plan, mtu, &client, &server)?)
 }
 
+/// Runs the test between two InfiniBand ports with this table of P_Keys.
+#[cfg(test)]
+pub(crate) fn in_partitions(plan: &Plan, partition_keys: Vec<u16>) -> Result<PerfOutcome, Failure> {
+    use bareverbs_hal_sim::{MemoryConfig, SimWorld};
+    use bareverbs_sim::net::{LinkConfig, SubnetConfig, SwitchConfig};
+    use bareverbs_sim::nic::{Nic, NicConfig, SubnetMembership};
+    use bareverbs_sim::run::Latency;
+    let world = SimWorld::new(1);
+    let config = SubnetConfig { partition_keys, ..SubnetConfig::default() };
+    let switch = world.with(|world| world.add_subnet("switch", SwitchConfig::default(), config));
+    let devices = [1, 2].map(|number| {
+        let mac = bareverbs_prm::ids::MacAddress([2, 0, 0, 0, 0, number]);
+        let nic = Nic::new(NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) });
+        let node = world.add_node(&format!("host{number}"), nic, Latency::default(), MemoryConfig::default());
+        world.connect(node, switch, LinkConfig::gigabits(100)).expect("a free port");
+        Device::open(world.hal(node), device_config(plan)).expect("a device")
+    });
+    // The subnet manager has had time.
+    world.run_until(world.now() + bareverbs_prm::time::Duration::from_secs(3));
+    let [client, server] = devices;
+    check_partition(&client, plan).map_err(Failure::Input)?;
+    Ok(measure(plan, path_mtu(&client, plan)?, &client, &server)?)
+}
+
 fn seat<H: Hal>(device: &Device<H>) -> Result<Seat> {
+    if device.capabilities().port_type != PortType::Ethernet {
+        return Ok(Seat::in_world(Vec::new()));
+    }
     let rows = fill_table(device, &[])?.map_err(|error| anyhow!("{error}"))?;
     Ok(Seat::in_world(rows.into_iter().map(|(entry, _)| entry).collect()))
 }
@@ -65,11 +93,12 @@ fn measure<H: Hal>(plan: &Plan, mtu: PathMtu, client: &Device<H>, server: &Devic
         rows,
         mtu: bytes_of(mtu),
         gid_index: left.gid_index(),
-        on_ethernet: true,
+        on_ethernet: !seats[0].gids.is_empty(),
         own: left.own.clone(),
         peers: left.peers.clone(),
         peer_version: None,
         counters: sum(left.counters()?, right.counters()?),
+        busy_percent: None,
         data: Some(found),
     })
 }
@@ -97,6 +126,12 @@ fn one_size<H: Hal>(
         let client_side = Side { bench: left, traffic: &mut client };
         drive_both(plan, seat, client_side, Side { bench: right, traffic: &mut server })?;
         return Ok(SizeRow::Latency(Box::new(client.finish())));
+    }
+    if let Some(warm_up) = plan.of_warm_up() {
+        let mut server = Stream::prepare(&warm_up, size, false, right)?;
+        let mut client = Stream::prepare(&warm_up, size, true, left)?;
+        let client_side = Side { bench: left, traffic: &mut client };
+        drive_both(&warm_up, seat, client_side, Side { bench: right, traffic: &mut server })?;
     }
     let mut server = Stream::prepare(plan, size, false, right)?;
     let mut client = Stream::prepare(plan, size, true, left)?;

@@ -1,5 +1,8 @@
 //! What is measured, and how: the options of a run after they have been checked against each other.
 
+use super::run_control::RunControl;
+use crate::seat::{GidWish, Seat};
+use anyhow::{Result, ensure};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Duration;
 use serde::Serialize;
@@ -103,7 +106,11 @@ pub(crate) struct Plan {
     pub(crate) inline: u32,
     pub(crate) mtu: Option<PathMtu>,
     pub(crate) outstanding: u8,
-    pub(crate) gid_index: Option<u8>,
+    /// Which entry of the GID table this end uses, if somebody has said so.
+    pub(crate) gid_wish: GidWish,
+    /// The LID that the peer is reached by, if it is not the one that it tells.
+    pub(crate) peer_lid: Option<u16>,
+    pub(crate) pkey_index: u16,
     pub(crate) ack_timeout: u8,
     pub(crate) retry_count: u8,
     pub(crate) service_level: u8,
@@ -125,6 +132,9 @@ pub(crate) struct Plan {
     pub(crate) timeout: std::time::Duration,
     /// `--run_infinitely`: the time of `amount` is that of a row, and rows follow each other until somebody interrupts.
     pub(crate) endless: bool,
+    /// Cycles of a microsecond, if latencies are shown in cycles.
+    pub(crate) cycles: Option<f64>,
+    pub(crate) run: RunControl,
 }
 
 /// How long an end may wait for the other one to be interrupted. One that goes away before ends the wait.
@@ -193,6 +203,27 @@ impl Plan {
             }
             Amount::Iterations(_) => self.timeout,
         }
+    }
+
+    /// The index of the GID that this end uses; what the port cannot do is refused.
+    pub(crate) fn gid_index(&self, seat: &Seat) -> Result<u8> {
+        ensure!(
+            self.peer_lid.is_none() || seat.gids.is_empty(),
+            "--dlid: the port is one of Ethernet, and has no LIDs"
+        );
+        seat.gid_index(&self.gid_wish)
+    }
+
+    /// Whether an end is the client of the traffic: the one that connects, unless the test is reversed.
+    pub(crate) const fn is_client(&self, connects: bool) -> bool {
+        connects != self.run.reversed
+    }
+
+    /// The messages that come before those that count, as perftest has them: a list, or what the send queue holds.
+    pub(crate) fn of_warm_up(&self) -> Option<Self> {
+        let messages = if self.post_list > 1 { self.post_list } else { self.tx_depth };
+        let (amount, rate_limit) = (Amount::Iterations(messages.into()), None);
+        self.run.warms_up.then(|| Self { amount, rate_limit, ..self.clone() })
     }
 
     /// Whether the last byte of a message is its number, since nothing else tells the peer that it has come.

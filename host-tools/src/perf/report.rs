@@ -1,7 +1,7 @@
 //! What is shown of a test: perftest's columns, and one JSON object.
 
-use super::arguments::{OnlyNumber, OutputArguments};
 use super::figures::{Bandwidth, Latency, PERCENTILES};
+use super::output_arguments::{OnlyNumber, OutputArguments};
 use super::plan::{Amount, Measure, Operation, Plan, Transport};
 use super::run::{BandwidthRow, PerfOutcome, SizeRow};
 use super::samples;
@@ -30,7 +30,7 @@ pub(crate) fn only(outcome: &PerfOutcome, wishes: &OutputArguments) -> String {
 /// The one number of a row.
 fn number_of(row: &SizeRow, number: OnlyNumber, plan: &Plan) -> String {
     let value = match (row, number) {
-        (SizeRow::Latency(latency), _) => latency.mean / 1e6,
+        (SizeRow::Latency(latency), _) => latency.mean / time_unit(plan).1,
         (SizeRow::Bandwidth(row), OnlyNumber::MessageRate) => row.total().messages / 1e6,
         (SizeRow::Bandwidth(row), _) => row.total().average / unit(plan),
     };
@@ -39,12 +39,13 @@ fn number_of(row: &SizeRow, number: OnlyNumber, plan: &Plan) -> String {
 
 /// The text.
 pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion, wishes: &OutputArguments) -> String {
-    let rows = outcome.rows.iter().map(|row| lines_of(row, &outcome.plan, wishes) + "\n");
+    let busy = outcome.busy_percent.map(|busy| format!("\t    {busy:<3.2}")).unwrap_or_default();
+    let rows = outcome.rows.iter().map(|row| lines_of(row, &outcome.plan, wishes) + &busy + "\n");
     let mut rows: String = rows.collect();
     if wishes.both {
         rows.push_str(&each_direction(outcome));
     }
-    format!("{}\n{rows}{}", beginning(outcome, occasion), ending(outcome, occasion))
+    format!("{}\n{rows}{}", beginning(outcome, occasion), ending(outcome, occasion, wishes))
 }
 
 /// What went to the peer, and what came from it.
@@ -76,7 +77,7 @@ pub(crate) fn beginning(outcome: &PerfOutcome, occasion: &Occasion) -> String {
 
 /// A row, behind the lists of latencies that were asked for.
 pub(crate) fn lines_of(row: &SizeRow, plan: &Plan, wishes: &OutputArguments) -> String {
-    let mut lists = samples::lists(row, wishes);
+    let mut lists = samples::lists(row, wishes, time_unit(plan));
     if let Some(number) = wishes.number {
         return lists + &number_of(row, number, plan);
     }
@@ -91,9 +92,14 @@ pub(crate) fn lines_of(row: &SizeRow, plan: &Plan, wishes: &OutputArguments) -> 
 }
 
 /// What stands behind the rows.
-pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion) -> String {
+pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion, wishes: &OutputArguments) -> String {
     let mut text = format!("{LINE}\n{}", data_line(outcome));
     text.push_str(&counters_line(outcome));
+    for name in &wishes.counters {
+        let value = outcome.counters.as_ref().and_then(|counters| counters.get(name));
+        let value = value.map_or_else(|| "not counted".to_owned(), u64::to_string);
+        let _ = write!(text, "\n {name:<16}: {value}");
+    }
     if occasion.simulated {
         text.push_str("\n sim: the device is simulated, and these are no figures of a NIC");
     }
@@ -197,19 +203,23 @@ fn address(whose: &str, end: &Destination, plan: &Plan) -> String {
 /// The heading of the columns.
 fn columns(plan: &Plan) -> String {
     let unit = if plan.gigabits { "Gb/sec" } else { "MiB/sec" };
-    match (plan.measure, plan.amount) {
+    let (time, _) = time_unit(plan);
+    let busy = if plan.run.processor_use { "    CPU_Util[%]" } else { "" };
+    let columns = match (plan.measure, plan.amount) {
         (Measure::Bandwidth, _) => {
             format!(" #bytes     #iterations    BW peak[{unit}]    BW average[{unit}]   MsgRate[Mpps]")
         }
         (Measure::Latency, Amount::Time { .. }) => {
-            " #bytes        #iterations       t_avg[usec]    tps average".to_owned()
+            format!(" #bytes        #iterations       t_avg[{time}]    tps average")
         }
         (Measure::Latency, _) => {
-            " #bytes #iterations    t_min[usec]    t_max[usec]  t_typical[usec]    t_avg[usec]    \
-                                  t_stdev[usec]   99% percentile[usec]   99.9% percentile[usec] "
-                .to_owned()
+            format!(
+                " #bytes #iterations    t_min[{time}]    t_max[{time}]  t_typical[{time}]    t_avg[{time}]    \
+                 t_stdev[{time}]   99% percentile[{time}]   99.9% percentile[{time}] "
+            )
         }
-    }
+    };
+    columns + busy
 }
 
 fn bandwidth_row(row: &BandwidthRow, plan: &Plan) -> String {
@@ -229,9 +239,15 @@ pub(crate) const fn unit(plan: &Plan) -> f64 {
     if plan.gigabits { 1e9 / 8.0 } else { 1_048_576.0 }
 }
 
+/// What times are shown in, and how many picoseconds one of it is.
+fn time_unit(plan: &Plan) -> (&'static str, f64) {
+    plan.cycles.map_or(("usec", 1e6), |cycles| ("cycles", 1e6 / cycles))
+}
+
 fn latency_row(latency: &Latency, plan: &Plan) -> String {
     let Latency { size, iterations, rate, .. } = latency;
-    let micros = |picos: f64| picos / 1e6;
+    let unit = time_unit(plan).1;
+    let micros = |picos: f64| picos / unit;
     if matches!(plan.amount, Amount::Time { .. }) {
         return format!(
             " {size:<7}       {iterations}            {:<7.2}        {rate:<7.2}",
@@ -310,6 +326,13 @@ pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
             "shared_receives": plan.shared_receives,
             "immediate": plan.immediate,
             "events": plan.events,
+            "latency_gap_us": plan.run.gap.as_nanos() as f64 / 1e3,
+            "reversed": plan.run.reversed,
+            "region_each": plan.run.region_each,
+            "warms_up": plan.run.warms_up,
+            "receive_list": plan.run.receive_list,
+            "vector": plan.run.vector,
+            "pkey_index": plan.pkey_index,
             "inline_bytes": plan.inline,
             "outstanding_reads": plan.outstanding,
             "mtu_bytes": outcome.mtu,
@@ -320,6 +343,7 @@ pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
         "remote": outcome.peers.iter().map(end).collect::<Vec<_>>(),
         "results": outcome.rows.iter().map(result).collect::<Vec<_>>(),
         "counters": outcome.counters,
+        "busy_percent": outcome.busy_percent,
         "data": outcome.data.map(|data| json!({"compared_bytes": data.compared, "wrong_bytes": data.wrong})),
     })
 }

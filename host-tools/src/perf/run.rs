@@ -32,6 +32,8 @@ pub(crate) struct PerfOutcome {
     pub(crate) peer_version: Option<String>,
     /// What the queue pairs of this process have counted; None if the device had no set for them.
     pub(crate) counters: Option<Readings>,
+    /// How much of the machine's processors was busy, if that was asked for.
+    pub(crate) busy_percent: Option<f64>,
     /// None if it is not known what the peer sends.
     pub(crate) data: Option<DataCheck>,
 }
@@ -39,8 +41,9 @@ pub(crate) struct PerfOutcome {
 impl PerfOutcome {
     /// Whether this end has shown its rows while the test went on: a server that only gives its memory has none of its own.
     pub(crate) fn has_shown_rows(&self) -> bool {
+        let is_client = self.plan.is_client(self.role == Some(Role::Client));
         let is_idle_server =
-            self.role == Some(Role::Server) && !self.plan.sends(false) && !self.plan.receives(false);
+            self.role.is_some() && !self.plan.sends(is_client) && !self.plan.receives(is_client);
         self.plan.endless && !is_idle_server
     }
 }
@@ -136,6 +139,10 @@ impl<H: Hal> EndTraffic<H> for Turns<'_> {
 
     fn state(&self) -> String {
         Turns::state(self)
+    }
+
+    fn wakeup(&self) -> Option<Time> {
+        Turns::wakeup(self)
     }
 }
 

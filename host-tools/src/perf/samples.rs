@@ -1,33 +1,33 @@
 //! Every latency of a size, one a line, as perftest lists them.
 
-use super::arguments::OutputArguments;
+use super::output_arguments::OutputArguments;
 use super::run::SizeRow;
 use std::fmt::Write as _;
 
 /// Digits that are shown of a number.
 const DIGITS: i32 = 6;
 
-/// The lists of a size that were asked for: first in the order of the messages, then by length.
-pub(crate) fn lists(row: &SizeRow, wishes: &OutputArguments) -> String {
+/// The lists of a size that were asked for, in a unit of so many picoseconds: first in the order of the messages, then by length.
+pub(crate) fn lists(row: &SizeRow, wishes: &OutputArguments, unit: (&str, f64)) -> String {
     let SizeRow::Latency(latency) = row else { return String::new() };
     let Some(samples) = &latency.samples else { return String::new() };
     let mut text = String::new();
     if wishes.unsorted {
-        list(&mut text, samples);
+        list(&mut text, samples, unit);
     }
     if wishes.sorted {
         let mut sorted = samples.clone();
         sorted.sort_unstable();
-        list(&mut text, &sorted);
+        list(&mut text, &sorted, unit);
     }
     text
 }
 
-fn list(text: &mut String, samples: &[u64]) {
+fn list(text: &mut String, samples: &[u64], (name, unit): (&str, f64)) {
     // Writing to a string does not fail.
-    let _ = writeln!(text, "#, usec");
+    let _ = writeln!(text, "#, {name}");
     for (number, picos) in (1..).zip(samples) {
-        let _ = writeln!(text, "{number}, {}", general(*picos as f64 / 1e6));
+        let _ = writeln!(text, "{number}, {}", general(*picos as f64 / unit));
     }
 }
 

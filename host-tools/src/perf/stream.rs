@@ -16,6 +16,8 @@ struct Progress {
     done: u64,
     received: u64,
     receives_posted: u64,
+    /// Receives that were taken since, and wait to be posted with others.
+    to_post: u64,
 }
 
 /// One end of the traffic of one size.
@@ -46,9 +48,10 @@ impl<'p> Stream<'p> {
         let mut progress = vec![Progress::default(); bench.count()];
         for (lane, progress) in progress.iter_mut().enumerate().filter(|_| receives) {
             let wanted = clock.count().unwrap_or(u64::MAX).min(plan.receives_each().into());
+            let list = u64::from(plan.run.receive_list);
             while progress.receives_posted < wanted {
-                bench.post_receive(plan, size, lane, progress.receives_posted)?;
-                progress.receives_posted += 1;
+                post_receives(plan, size, lane, progress.receives_posted, bench)?;
+                progress.receives_posted += list;
             }
         }
         let waits_for_first = sends && receives && !is_client;
@@ -141,6 +144,7 @@ impl<'p> Stream<'p> {
     fn take_receives<H: Hal>(&mut self, now: Time, bench: &mut Bench<'_, H>) -> Result<bool> {
         let Self { plan, size, sends, progress, log, clock, waits_for_first, .. } = self;
         let mut repost = Vec::new();
+        let list = u64::from(plan.run.receive_list);
         let busy = bench.take_receives(|lane, index, bytes| {
             let Some(own) = progress.get_mut(lane) else { return Ok(()) };
             ensure!(
@@ -153,14 +157,16 @@ impl<'p> Stream<'p> {
             if !*sends {
                 log.receive(now, clock);
             }
-            if clock.count().is_none_or(|count| own.receives_posted < count) {
+            own.to_post += 1;
+            if own.to_post == list && clock.count().is_none_or(|count| own.receives_posted < count) {
                 repost.push((lane, own.receives_posted));
-                own.receives_posted += 1;
+                own.receives_posted += list;
+                own.to_post = 0;
             }
             Ok(())
         })?;
         for (lane, index) in repost {
-            bench.post_receive(plan, *size, lane, index)?;
+            post_receives(plan, *size, lane, index, bench)?;
         }
         Ok(busy)
     }
@@ -195,6 +201,20 @@ impl<'p> Stream<'p> {
     fn is_signalled(&self, index: u64) -> bool {
         let every = u64::from(self.plan.cq_moderation.max(1));
         (index + 1).is_multiple_of(every) || self.clock.count() == Some(index + 1)
+    }
+}
+
+/// Posts the receives of a list, which begins with message number `first`.
+fn post_receives<H: Hal>(
+    plan: &Plan,
+    size: u32,
+    lane: usize,
+    first: u64,
+    bench: &mut Bench<'_, H>,
+) -> Result<()> {
+    match u64::from(plan.run.receive_list) {
+        1 => bench.post_receive(plan, size, lane, first),
+        list => bench.post_receives(plan, size, lane, first..first + list),
     }
 }
 

@@ -76,6 +76,21 @@ fn every_test_moves_its_data_and_says_whose_time_it_measured() {
         "send bw --send_with_imm --use-srq -q 2 -n 50",
         "send lat --send_with_imm -c UD -n 50",
         "write bw -D 1 -f 0 -s 1048576 --rate_limit 1000",
+        "write lat --latency_gap 5 -n 20",
+        "read lat --latency_gap 5 -n 20",
+        "send lat -c UD --latency_gap 5 -n 20",
+        "write bw --mr_per_qp -q 3 -n 50 -s 5000",
+        "read bw --mr_per_qp -b -q 2 -n 50",
+        "send bw --mr_per_qp -c UD -q 3 -n 50 -s 100",
+        "send lat --mr_per_qp -c XRC -n 20",
+        "atomic bw --mr-per-qp -q 2 -n 70",
+        "write bw --perform_warm_up -b -n 50 -t 60",
+        "atomic bw --perform_warm_up -n 70",
+        "read bw --perform-warm-up -l 10 -n 20",
+        "send bw --recv_post_list 8 -q 2 -n 800 -s 64",
+        "send bw --recv-post-list 5 -b -c UD -n 800 -r 500 -s 64",
+        "write bw --write_with_imm --recv_post_list 10 -n 1000 -r 500",
+        "send bw -e -X 0 -n 20 --wait_destroy 0 --ipv6",
         "write bw -F -z -i 1 -T 8 --cqe_poll 16 --force_link Ethernet --no-lock -n 20",
     ] {
         let (perf, good) = json(words);
@@ -108,6 +123,58 @@ fn all_sizes_are_those_of_perftest() {
     assert_eq!(sizes("read bw -a -n 5"), (1..=23).map(|log| 1 << log).collect::<Vec<u64>>());
     assert_eq!(sizes("send bw -c UD -a -n 5 -m 512"), (1..=9).map(|log| 1 << log).collect::<Vec<u64>>());
     assert_eq!(sizes("atomic bw -a -n 5"), [8]);
+}
+
+/// The time of a simulated world is the same however long the ends rest.
+#[test]
+fn a_rest_is_no_part_of_a_latency_and_of_a_read_nothing_is_left() {
+    let mean = |words: &str| json(words).0["results"][0]["latency_us"]["mean"].as_f64().expect("a time");
+    let (brisk, rested) = (mean("read lat -n 20"), mean("read lat -n 20 --latency_gap 100"));
+    assert!((brisk - rested).abs() < 0.1 * brisk, "{brisk} {rested}");
+    // The other end rests too, and nobody can tell that from a long way: half of it is in the half of a round trip.
+    let (brisk, rested) = (mean("send lat -n 20"), mean("send lat -n 20 --latency_gap 100"));
+    assert!((rested - brisk - 50.0).abs() < 0.1 * rested, "{brisk} {rested}");
+}
+
+#[test]
+fn the_bytes_of_a_file_are_what_is_sent_and_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("payload");
+    std::fs::write(&path, "0x01234567, 0x89abcdef, 0x0").expect("written");
+    for test in ["write bw -n 50 -s 5000", "send lat -n 20 -s 64", "read bw -n 50 -b"] {
+        let (perf, good) = json(&format!("{test} --payload_file_path {}", path.display()));
+        assert!(good && perf["data"]["compared_bytes"].as_u64() > Some(64), "{test}: {}", perf["data"]);
+    }
+}
+
+/// Ports that are limited members of one partition, of index 0, and full members of another one, of index 1.
+#[test]
+fn the_p_key_of_an_index_reaches_who_is_in_its_partition() {
+    let reached = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let plan = parse(&words).expect("arguments").plan().expect("a plan");
+        pair::in_partitions(&plan, vec![0x0001, 0x8002])
+    };
+    for test in ["write bw -n 20", "send bw -n 20 -c UD -s 64 --timeout 1", "read lat -n 20"] {
+        let outcome = reached(&format!("{test} --pkey_index 1")).expect("both are full members");
+        assert!(outcome.data.is_some_and(|data| data.compared > 0 && data.wrong == 0), "{test}");
+        let refused = reached(test).map(|outcome| outcome.rows);
+        assert!(refused.is_err(), "{test}: two limited members talked: {refused:?}");
+    }
+    let Err(Failure::Input(error)) = reached("write bw --pkey_index 2") else {
+        panic!("an empty entry was taken")
+    };
+    assert!(format!("{error:#}").contains("is empty"), "{error:#}");
+    let Err(Failure::Input(error)) = reached("write bw --pkey_index 999") else {
+        panic!("there is no such entry")
+    };
+    assert!(format!("{error:#}").contains("has no such P_Key"), "{error:#}");
+}
+
+#[test]
+fn counters_that_were_asked_for_are_shown_by_name() {
+    let shown = text("write bw -n 50 -W hw_counters/rx_write_requests,packet_seq_err");
+    assert!(shown.contains("\n rx_write_requests: 50\n packet_seq_err  : 0\n"), "{shown}");
 }
 
 #[test]
@@ -160,8 +227,29 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("send bw --run_infinitely -D 1 -b", "only one end can send"),
         ("write bw --run_infinitely -D 1 -f 0", "cannot be used with"),
         ("write bw --log_dci_streams 3", "--log_dci_streams of perftest is not spoken"),
-        ("write bw --mmap_offset 3", "one region of DMA memory"),
-        ("send lat -C", "counts nanoseconds"),
+        ("write bw --mmap_offset 3", "DMA memory of this process"),
+        ("send lat -C", "-C: "),
+        ("send bw -C", "-C is for tests of latency"),
+        ("send lat --cpu_util -D 1", "their time is virtual"),
+        ("write bw --cpu_util", "--duration"),
+        ("write bw --reversed", "none waits for the other"),
+        ("write bw --reversed -R", "leave one of them out"),
+        ("write bw --latency_gap 5", "is for tests of latency"),
+        ("write lat --latency_gap 5000000 --timeout 5", "no shorter than --timeout"),
+        ("send bw --perform_warm_up", "take no receives"),
+        ("write bw --recv_post_list 4", "take receives"),
+        ("send bw --recv_post_list 4 --use-srq", "one by one"),
+        ("send bw --recv_post_list 5", "no multiple of that"),
+        ("send bw --recv_post_list 4 -n 1002", "the last list would be shorter"),
+        ("write bw -X 3", "--events"),
+        ("write bw --pkey_index 1", "has one P_Key"),
+        ("write bw --dlid 3", "has no LIDs"),
+        ("write bw --ipv6 -x 1", "cannot be used with"),
+        ("write bw --bind_source_ip 10.9.9.9", "no GID of the port is the address 10.9.9.9"),
+        ("write bw --pin_cores 1-0", "the first is behind the last"),
+        ("write bw --payload_file_path /no/such/file", "reading the payload"),
+        ("atomic bw --payload_file_path /dev/null", "no word in it"),
+        ("write bw -W packet_seq_errr", "no counter"),
         ("send bw -H", "they are for `lat`"),
         ("send lat -U -D 3", "cannot be used with"),
         ("send lat -H -n 2000000", "at most 1000000 latencies"),

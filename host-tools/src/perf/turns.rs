@@ -29,6 +29,8 @@ pub(crate) struct Turns<'p> {
     /// Messages that have come and that it was not their turn yet to be seen.
     waiting: u64,
     receives_posted: u64,
+    /// When this end began to rest before its next message.
+    rests_since: Option<Time>,
     is_client: bool,
     clock: Clock,
     log: LatencyLog,
@@ -59,7 +61,20 @@ impl<'p> Turns<'p> {
         };
         let log = LatencyLog::new(if plan.operation.fetches() { 1 } else { 2 }, plan.keeps_samples)?;
         let (sent, received, waiting) = (0, 0, 0);
-        Ok(Self { plan, size, next, sent, received, waiting, receives_posted, is_client, clock, log })
+        let rests_since = None;
+        Ok(Self {
+            plan,
+            size,
+            next,
+            sent,
+            received,
+            waiting,
+            receives_posted,
+            rests_since,
+            is_client,
+            clock,
+            log,
+        })
     }
 
     /// Does what can be done now; whether there was anything.
@@ -135,8 +150,18 @@ impl<'p> Turns<'p> {
         Ok(busy)
     }
 
+    /// When the rest before the next message is over.
+    pub(crate) fn wakeup(&self) -> Option<Time> {
+        self.rests_since.map(|since| since + self.plan.run.gap)
+    }
+
     fn send<H: Hal>(&mut self, now: Time, bench: &mut Bench<'_, H>) -> Result<bool> {
-        self.log.post(now, &self.clock);
+        let since = *self.rests_since.get_or_insert(now);
+        if now < since + self.plan.run.gap {
+            return Ok(false);
+        }
+        self.rests_since = None;
+        self.log.post(now, now.since(since), &self.clock);
         if self.plan.numbers_messages() {
             let number = [(self.sent + 1) as u8];
             bench.memory.copy_in(bench.send_at(0) + self.size as usize - 1, &number)?;

@@ -52,7 +52,7 @@ fn begin<'a, 'd, H: Hal>(
     if port.state.is_down() {
         bail!("the port is down ({}); `bareverbs doctor` says what keeps it so", port.state);
     }
-    seat.gid_index(plan.gid_index)?;
+    plan.gid_index(seat)?;
     let meanwhile: &mut Meanwhile<'_> = &mut resting(device.hal());
     let mtu = bytes_of(port.active_mtu);
     let mut session = match door {

@@ -15,6 +15,7 @@ use crate::Failure;
 use crate::output::{json_object, print};
 use crate::perf::bench::device_config;
 use crate::perf::plan::{Amount, Measure, Operation, Plan, Transport};
+use crate::perf::run_control::RunControl;
 use crate::place::DeviceSelector;
 use crate::seat::SeatArguments;
 use anyhow::Context as _;
@@ -176,7 +177,9 @@ impl PingArguments {
             inline: 0,
             mtu: None,
             outstanding: 1,
-            gid_index: self.gid_index,
+            gid_wish: self.gid_index.into(),
+            peer_lid: None,
+            pkey_index: 0,
             ack_timeout: 14,
             retry_count: 7,
             service_level: 0,
@@ -192,6 +195,8 @@ impl PingArguments {
             gigabits: false,
             timeout: std::time::Duration::from_secs(self.peer_timeout),
             endless: false,
+            cycles: None,
+            run: RunControl::default(),
         }
     }
 }

@@ -1,0 +1,154 @@
+//! How a test runs beside its load: rests, warm-up, who sends, where its memory and its events are.
+
+use super::payload::{Payload, read_payload};
+use super::plan::{Amount, Measure, Plan, Transport};
+use anyhow::{Result, ensure};
+use bareverbs_prm::time::Duration;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Options of a run.
+#[derive(Debug, Clone, Args)]
+pub(super) struct RunArguments {
+    /// Microseconds that this end rests before each message of a test of latency. They are in none of its figures; a rest of the peer is.
+    #[arg(long = "latency_gap", alias = "latency-gap", value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    latency_gap: u64,
+    /// The end that listens does what the client does otherwise: it sends, reads and measures. Both ends have to be given this.
+    #[arg(long)]
+    reversed: bool,
+    /// Each queue pair has a memory region of its own, instead of one for all.
+    #[arg(long = "mr_per_qp", alias = "mr-per-qp")]
+    region_each: bool,
+    /// Before each size a queue full of messages that do not count: tests of bandwidth of WRITE, READ and atomics.
+    #[arg(long = "perform_warm_up", alias = "perform-warm-up")]
+    warms_up: bool,
+    /// Seconds between the end of the test and that of its queue pairs.
+    #[arg(long = "wait_destroy", alias = "wait-destroy", value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
+    keep: u64,
+    /// Receives that are posted with one doorbell.
+    #[arg(long = "recv_post_list", alias = "recv-post-list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    receive_list: u32,
+    /// Interrupt vector by which events come.
+    #[arg(short = 'X', long, requires = "events", default_value_t = 0)]
+    vector: u16,
+    /// With -D, a further column: how much of the machine's processors was not idle.
+    #[arg(long = "cpu_util", alias = "cpu-util", requires = "duration", conflicts_with = "endless")]
+    processor_use: bool,
+    /// What this end sends, and expects: 32-bit words of a text file, as in «0x01234567, 0x89abcdef», again and again. Both ends have to be
+    /// given the same.
+    #[arg(long = "payload_file_path", alias = "payload-file-path", value_name = "FILE")]
+    payload: Option<PathBuf>,
+}
+
+/// The checked options of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct RunControl {
+    /// How long an end rests before a message of a test of latency.
+    pub(crate) gap: Duration,
+    /// The end that listens is the client of the traffic.
+    pub(crate) reversed: bool,
+    /// A memory region for each queue pair.
+    pub(crate) region_each: bool,
+    /// Messages that do not count come first.
+    pub(crate) warms_up: bool,
+    /// How long queue pairs stay when the test is over.
+    pub(crate) keep: std::time::Duration,
+    /// Receives of a doorbell.
+    pub(crate) receive_list: u32,
+    /// By which events come.
+    pub(crate) vector: u16,
+    /// Whether it is measured how busy the processors are.
+    pub(crate) processor_use: bool,
+    /// What is sent, if the ends have agreed on that.
+    pub(crate) payload: Option<Payload>,
+}
+
+impl RunArguments {
+    /// The options, with the file that they name.
+    pub(super) fn control(&self) -> Result<RunControl> {
+        Ok(RunControl {
+            gap: Duration::from_micros(self.latency_gap),
+            reversed: self.reversed,
+            region_each: self.region_each,
+            warms_up: self.warms_up,
+            keep: std::time::Duration::from_secs(self.keep),
+            receive_list: self.receive_list,
+            vector: self.vector,
+            processor_use: self.processor_use,
+            payload: self.payload.as_deref().map(read_payload).transpose()?,
+        })
+    }
+}
+
+impl Default for RunControl {
+    /// As a run is without options.
+    fn default() -> Self {
+        Self {
+            gap: Duration::ZERO,
+            reversed: false,
+            region_each: false,
+            warms_up: false,
+            keep: std::time::Duration::ZERO,
+            receive_list: 1,
+            vector: 0,
+            processor_use: false,
+            payload: None,
+        }
+    }
+}
+
+impl RunControl {
+    /// Whether these options fit the rest of the plan.
+    pub(super) fn check(&self, plan: &Plan) -> Result<()> {
+        let is_latency = plan.measure == Measure::Latency;
+        ensure!(
+            is_latency || self.gap == Duration::ZERO,
+            "--latency_gap is for tests of latency; --rate_limit spaces the messages of those of bandwidth"
+        );
+        let gap = std::time::Duration::from_nanos(self.gap.as_nanos());
+        ensure!(
+            gap < plan.timeout,
+            "--latency_gap is no shorter than --timeout, for which nothing may happen"
+        );
+        ensure!(
+            !self.reversed || !plan.rdma_cm,
+            "--reversed: with -R the end that asks for the connection sends; leave one of them out"
+        );
+        ensure!(
+            !self.warms_up || !is_latency && !plan.takes_receives(),
+            "--perform_warm_up is for tests of bandwidth whose messages take no receives, as with perftest"
+        );
+        ensure!(
+            self.payload.is_none() || !plan.operation.is_atomic(),
+            "--payload_file_path: atomics work on numbers, not on bytes of a file"
+        );
+        self.check_receives(plan)
+    }
+
+    fn check_receives(&self, plan: &Plan) -> Result<()> {
+        let list = self.receive_list;
+        if list == 1 {
+            return Ok(());
+        }
+        ensure!(
+            plan.takes_receives() && plan.measure == Measure::Bandwidth,
+            "--recv_post_list is for tests of bandwidth whose messages take receives: `send bw`, or --write_with_imm"
+        );
+        ensure!(
+            !plan.shared_receives && plan.transport != Transport::Xrc,
+            "--recv_post_list: receives of a shared queue are posted one by one; leave --use-srq or -c XRC out"
+        );
+        ensure!(
+            plan.rx_depth.is_multiple_of(list),
+            "--recv_post_list {list}: {} receives (-r, at most -n) are no multiple of that",
+            plan.rx_depth
+        );
+        if let Amount::Iterations(count) = plan.amount {
+            ensure!(
+                count.is_multiple_of(list.into()),
+                "-n {count} is no multiple of --recv_post_list {list}: the last list would be shorter"
+            );
+        }
+        Ok(())
+    }
+}
