@@ -57,8 +57,7 @@ fn doctor_and_monitor_look_at_the_device_of_a_host() {
     let devinfo = said(&["devinfo", "--json"]);
     let gids = said(&["gids", "--json"]);
     let doctor = said(&["doctor", "--json", "--root", "/nowhere"]);
-    let monitor = said(&["monitor", "--once", "--json"]);
-    for object in [&devinfo, &gids, &doctor, &monitor] {
+    for object in [&devinfo, &gids, &doctor] {
         assert_eq!(object["selector"], "sim (host a)");
     }
     let of = |object: &serde_json::Value| {
@@ -71,7 +70,6 @@ fn doctor_and_monitor_look_at_the_device_of_a_host() {
         of(&gids["entries"]),
         "the doctor judges the addresses that programs of the host have"
     );
-    assert!(monitor["counters"]["tx_packets_phy"]["value"].is_u64(), "{monitor}");
 }
 
 #[test]
@@ -93,8 +91,8 @@ fn a_host_has_its_addresses_and_its_wire_is_the_networks() {
     for (words, complaint) in [
         (&["doctor", "--address", "10.0.0.1/24", "--device", "sim"][..], "cannot be used with"),
         (&["doctor", "--device", "vfio-user:nic"], "wire of its own"),
-        (&["monitor", "--device", "vfio-user:nic", "--once"], "wire of its own"),
-        (&["monitor", "--loss", "0.1", "--once"], "leave --host out"),
+        (&["monitor", "--once"], "bareverbs run --list"),
+        (&["monitor", "--loss", "0.1", "--once"], "leave --host "),
     ] {
         let output = hosts.on("a", words).output().expect("the program");
         let error = String::from_utf8_lossy(&output.stderr);

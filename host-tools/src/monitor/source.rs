@@ -9,7 +9,6 @@ use anyhow::anyhow;
 use bareverbs_core::Device;
 use bareverbs_core::command::CommandError;
 use bareverbs_core::hal::Hal;
-use bareverbs_prm::time::Duration as DeviceDuration;
 use bareverbs_sim::nic::LinkLayer;
 use std::time::{Duration, Instant};
 
@@ -17,8 +16,6 @@ use std::time::{Duration, Instant};
 const WARM_UP: u64 = 100;
 /// How long simulated traffic rests between two messages, in real time: it shall be seen, not heat the room.
 const REST: Duration = Duration::from_millis(1);
-/// How long a device in this process rests that others send to.
-const LIVE_REST: DeviceDuration = DeviceDuration::from_micros(500);
 
 /// Reads counters and lets time pass.
 pub(super) trait Reader {
@@ -48,11 +45,10 @@ pub(super) fn open(
     watch: impl Watch,
 ) -> Result<(), Failure> {
     match device {
-        _ if place.is_given() && loss <= 0.0 => {
-            place.with_device(device, |_| Quiet { watch, is_live: true })?.map_err(Failure::Run)
-        }
-        DeviceSelector::Simulated(LinkLayer::Ethernet) if place.is_given() => Err(Failure::Input(anyhow!(
-            "--loss is of the wire between simulated hosts: leave --host out, or let `bareverbs run --loss` lose what programs send"
+        _ if place.is_given() => Err(Failure::Input(anyhow!(
+            "--host: a monitor opens a device of its own and owns it, so that it would show nothing of what the programs of the host do; leave --host \
+             out. `bareverbs run --list` shows what their devices sent, received and lost, `bareverbs perf --host NAME` the counters of its own \
+             queue pairs (-W, --json), and a capture of a program (`bareverbs run --capture FILE --records`) what it did, for `bareverbs report`"
         ))),
         DeviceSelector::Simulated(LinkLayer::Ethernet) => {
             let config = TrafficConfig { loss, ..TrafficConfig::default() };
@@ -63,7 +59,7 @@ pub(super) fn open(
         _ if loss > 0.0 => Err(Failure::Input(anyhow!(
             "--loss is of the wire between simulated hosts: --device sim:ethernet"
         ))),
-        _ => device.with_device(Quiet { watch, is_live: false })?.map_err(Failure::Run),
+        _ => device.with_device(Quiet { watch })?.map_err(Failure::Run),
     }
 }
 
@@ -96,21 +92,18 @@ impl Reader for Busy {
 /// A device on which this process runs no traffic.
 struct Quiet<W> {
     watch: W,
-    /// Others send to it in the time of this machine, and it lives in this process: it has to be let.
-    is_live: bool,
 }
 
 impl<W: Watch> DeviceTask for Quiet<W> {
     type Output = anyhow::Result<()>;
 
     fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, CommandError> {
-        Ok(self.watch.watch(&mut Alone { device, is_live: self.is_live }))
+        Ok(self.watch.watch(&mut Alone { device }))
     }
 }
 
 struct Alone<'a, H: Hal> {
     device: &'a Device<H>,
-    is_live: bool,
 }
 
 impl<H: Hal> Reader for Alone<'_, H> {
@@ -119,10 +112,6 @@ impl<H: Hal> Reader for Alone<'_, H> {
     }
 
     fn pass(&mut self, until: Instant) -> anyhow::Result<()> {
-        let hal = self.device.hal();
-        while self.is_live && Instant::now() < until {
-            hal.relax(hal.now() + LIVE_REST);
-        }
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         Ok(())
     }
