@@ -1,11 +1,12 @@
 //! `bareverbs run`, installed where everybody can read it, and programs that it starts.
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -21,6 +22,8 @@ const FROM_BIND_TO_LISTEN: Duration = Duration::from_millis(500);
 /// How long a program may take on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
+/// As much as is looked at of what a program says while it runs.
+const BEGINNING: usize = 1 << 16;
 
 /// A program on a virtual host.
 #[derive(Debug, Clone)]
@@ -240,6 +243,31 @@ impl StartedProgram {
             std::thread::sleep(PAUSE);
         }
         Ok(self)
+    }
+
+    /// Waits until it has said what is looked for.
+    pub fn wait_until_said(&mut self, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
+        let mut beginning = vec![0; BEGINNING];
+        loop {
+            // The program writes where the file stands: that must stay.
+            let length = self.said.read_at(&mut beginning, 0)?;
+            if is_wanted(&String::from_utf8_lossy(&beginning[..length])) {
+                return Ok(());
+            }
+            let has_ended = self.child.try_wait()?.is_some();
+            ensure!(
+                !has_ended && self.start.elapsed() < self.limit,
+                "{} does not say what is waited for, but:\n{}",
+                self.name,
+                self.said()?
+            );
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Sends it SIGINT, as Ctrl-C does.
+    pub fn interrupt(&self) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), Signal::INT).context("cannot interrupt a program")
     }
 
     fn said(&self) -> Result<String> {

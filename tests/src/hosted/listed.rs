@@ -4,9 +4,10 @@ use super::installation::{
     HostedProgram, Installation, ProgramEnd, free_port, is_installed, needs_library, path_of,
 };
 use crate::guest::table::Verdict;
-use crate::perftest_rows::agree;
+use crate::perftest_rows::{agree, has_all_sizes, has_rows};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LIST: &str = include_str!("../../judges/run-programs.csv");
@@ -19,6 +20,10 @@ const JOINING: &str = "mckey";
 const CLOSED_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
 /// Frames that a host has sent before its peer is killed: data flow by then.
 const FRAMES_BEFORE_KILL: u64 = 1000;
+/// Rows of a test without an end before it is interrupted.
+const ROWS_BEFORE_INTERRUPT: usize = 2;
+/// An option of perftest that version 4.5 has not.
+const LATER_OPTION: &str = "--write_with_imm";
 /// Codes of the local ACK timeout that perftest sets, and that connection management does; tries of a requester with 7 retries.
 const ACK_TIMEOUT: u32 = 14;
 const CONNECTION_ACK_TIMEOUT: u32 = 17;
@@ -64,6 +69,8 @@ enum Demand {
     Agrees,
     /// The first program is killed while data flows; the second has to see that, say so and end.
     SeesKill,
+    /// The second program is interrupted when it has printed some rows; then both succeed.
+    Interrupted,
 }
 
 /// All rows.
@@ -84,6 +91,7 @@ fn case(row: &csv::StringRecord) -> Result<ListedCase> {
             "fails" => Demand::Fails,
             "agrees" => Demand::Agrees,
             "sees kill" => Demand::SeesKill,
+            "interrupted" => Demand::Interrupted,
             other => bail!("{other:?} is no verdict"),
         },
         output: words(6),
@@ -99,7 +107,11 @@ impl fmt::Display for ListedCase {
         if !self.options.is_empty() {
             write!(f, " ({})", self.options.join(" "))?;
         }
-        if self.demand == Demand::SeesKill { f.write_str(", the first is killed") } else { Ok(()) }
+        match self.demand {
+            Demand::SeesKill => f.write_str(", the first is killed"),
+            Demand::Interrupted => f.write_str(", the second is interrupted"),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -117,6 +129,15 @@ impl ListedCase {
     /// and that of Debian 12 must not be.
     pub fn is_for_another_system(&self) -> Option<&'static str> {
         let has = |name: &str| self.program.command.iter().any(|word| word == name);
+        let commands = [Some(&self.program), self.peer.as_ref()].into_iter().flatten();
+        let of_perftest =
+            commands.filter_map(|program| program.command.first()).find(|name| name.starts_with("ib_"));
+        if let Some(program) = of_perftest.filter(|_| has(LATER_OPTION))
+            && is_installed(program)
+            && !knows_option(program, LATER_OPTION)
+        {
+            return Some("the perftest here has no --write_with_imm");
+        }
         let path = path_of("ucx_perftest").filter(|_| has("ucx_perftest"))?;
         match (has("mpirun"), needs_library(&path, "libmpi.so")) {
             (false, true) => Some("ucx_perftest is built for mpirun here"),
@@ -138,7 +159,11 @@ impl ListedCase {
         if self.program.command.first().is_none_or(|program| program != JOINING) {
             first.wait_for_port(installation, port)?;
         }
-        let second = installation.start(&peer, &self.options)?;
+        let mut second = installation.start(&peer, &self.options)?;
+        if self.demand == Demand::Interrupted {
+            second.wait_until_said(|said| has_rows(said, ROWS_BEFORE_INTERRUPT))?;
+            second.interrupt()?;
+        }
         if self.demand == Demand::SeesKill {
             installation.wait_for_frames(&peer.host, FRAMES_BEFORE_KILL)?;
             drop(first);
@@ -153,8 +178,12 @@ impl ListedCase {
         self.check_end(&first)?;
         self.check_end(&second)?;
         if self.demand == Demand::Agrees {
-            agree(&first.said, &second.said)
-                .with_context(|| format!("what they said:\n{}\nand\n{}", first.said, second.said))?;
+            let said = || format!("what they said:\n{}\nand\n{}", first.said, second.said);
+            agree(&first.said, &second.said).with_context(said)?;
+            let has = |word: &str| peer.command.iter().any(|given| given == word);
+            if has("-a") {
+                has_all_sizes(&second.said, has("UD")).with_context(said)?;
+            }
         }
         self.check_output(&(first.said + &second.said))
     }
@@ -191,6 +220,12 @@ impl ListedCase {
         }
         Ok(())
     }
+}
+
+/// Whether the help of a program names an option.
+fn knows_option(program: &str, option: &str) -> bool {
+    let help = Command::new(program).arg("--help").output();
+    help.is_ok_and(|help| String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).contains(option))
 }
 
 /// Why a command cannot be run here: its program is one of a package that is not installed.
