@@ -163,6 +163,7 @@ fn check_timeline(checked: &mut Checked, path: &Path) {
         ("X", "dur", Value::from("1 ms")),
         ("C", "args", serde_json::json!({"value": "many"})),
         ("f", "id", Value::Null),
+        ("s", "id", Value::from("10.0.0.1/10.0.0.2/7")),
         ("M", "name", Value::from("process_colour")),
         ("X", "colour", Value::from("red")),
         ("X", "ph", Value::from("Z")),

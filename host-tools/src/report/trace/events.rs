@@ -80,14 +80,15 @@ impl<W: Write> EventWriter<W> {
         self.at("X", place, json!({"name": name, "cat": cat, "dur": micros(length), "args": arguments}))
     }
 
-    /// A step of an arrow, at the slice that begins at its place. Arrows of one name have different ids.
-    pub(super) fn flow(&mut self, step: FlowStep, place: Place, name: &str, id: &str) -> io::Result<()> {
+    /// A step of an arrow, at the slice that begins at its place. Arrows of one name have different ids. An id is a number: the format says
+    /// nothing of that, but Perfetto drops an arrow with another one.
+    pub(super) fn flow(&mut self, step: FlowStep, place: Place, name: &str, id: u64) -> io::Result<()> {
         let phase = match step {
             FlowStep::Start => "s",
             FlowStep::Step => "t",
             FlowStep::End => "f",
         };
-        self.at(phase, place, json!({"name": name, "id": id, "bp": "e"}))
+        self.at(phase, place, json!({"name": name, "id": format!("{id:#x}"), "bp": "e"}))
     }
 
     /// A number over time, of a whole device.

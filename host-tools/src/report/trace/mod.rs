@@ -12,13 +12,16 @@ use super::frames::{Frame, Item, Record};
 use super::tally::{Pair, address, refusal};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::CqeOpcode;
+use bareverbs_prm::psn::Psn;
 use bareverbs_sim::nic::{DeviceEvent, FrameOrigin, FrameWork};
 use bareverbs_sim::run::RecordText;
 use bareverbs_sim::wire::Packet;
 use events::{EventWriter, FlowStep, Place};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write};
+use std::net::Ipv6Addr;
 use tracks::{Begun, Spot, TrackKind, Tracks};
 use work::{EndedWork, FetchedWork, Key, Works};
 
@@ -41,6 +44,13 @@ pub(super) struct Timeline<W: Write> {
     last: u64,
     /// Spans and calls that found no room.
     not_shown: u64,
+}
+
+/// The arrow from a request to the response that names its PSN: a number that both lead to.
+fn answer_id(asks: Ipv6Addr, answers: Ipv6Addr, psn: Psn) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (asks, answers, psn.value()).hash(&mut hasher);
+    hasher.finish()
 }
 
 impl<W: Write> Timeline<W> {
@@ -108,8 +118,7 @@ impl<W: Write> Timeline<W> {
         let response = packet.bth.opcode.is_response();
         let (asks, answers) = if response { (pair.to, pair.from) } else { (pair.from, pair.to) };
         let step = if response { FlowStep::End } else { FlowStep::Start };
-        let id = format!("{asks}/{answers}/{}", packet.bth.psn.value());
-        self.out.flow(step, place, ANSWER, &id)
+        self.out.flow(step, place, ANSWER, answer_id(asks, answers, packet.bth.psn))
     }
 
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {

@@ -110,15 +110,15 @@ impl Works {
             return Ok(());
         };
         self.flows += 1;
-        let id = self.flows.to_string();
+        let id = self.flows;
         let step = match doorbell {
             Some(place) => {
-                out.flow(FlowStep::Start, place, WORK, &id)?;
+                out.flow(FlowStep::Start, place, WORK, id)?;
                 FlowStep::Step
             }
             None => FlowStep::Start,
         };
-        out.flow(step, slice.place, WORK, &id)?;
+        out.flow(step, slice.place, WORK, id)?;
         *self.depths.entry(key.device).or_default() += 1;
         self.under_way.insert(key, UnderWay { slice, flow: self.flows, latest: slice.place.nanos });
         Ok(())
@@ -139,13 +139,13 @@ impl Works {
     ) -> io::Result<()> {
         if let Some(work) = self.under_way.get_mut(&key) {
             work.latest = work.latest.max(place.nanos);
-            return out.flow(FlowStep::Step, place, WORK, &work.flow.to_string());
+            return out.flow(FlowStep::Step, place, WORK, work.flow);
         }
         let Some(&slice) = self.ended.get(&key) else { return Ok(()) };
         self.flows += 1;
-        let id = self.flows.to_string();
-        out.flow(FlowStep::Start, slice, LATE, &id)?;
-        out.flow(FlowStep::End, place, LATE, &id)
+        let id = self.flows;
+        out.flow(FlowStep::Start, slice, LATE, id)?;
+        out.flow(FlowStep::End, place, LATE, id)
     }
 
     /// When the entry that ends a work request may be shown at the earliest.
@@ -163,7 +163,7 @@ impl Works {
     ) -> io::Result<()> {
         let Some(work) = self.remove(key) else { return Ok(()) };
         if let Some(entry) = ended.entry {
-            out.flow(FlowStep::End, entry, WORK, &work.flow.to_string())?;
+            out.flow(FlowStep::End, entry, WORK, work.flow)?;
         }
         let arguments = if ended.syndrome == 0 { Value::Null } else { json!({"syndrome": ended.syndrome}) };
         tracks.end(out, work.slice, ended.nanos, &arguments)?;
