@@ -4,6 +4,7 @@
 //! outside this crate may depend on it. **Where to read first.** [`prm_tables`] compares layouts with the reference
 //! tables; [`boot_trace`] reads what a real ConnectX-4 said; [`judges`] asks tshark and scapy.
 
+pub mod attack;
 pub mod boot_trace;
 pub mod conformance;
 pub mod datagrams;

@@ -1,0 +1,12 @@
+//! A hostile client of `bareverbs serve`, a process of its own so that it can be ended without a word: `attacker SOCKET ATTACK`.
+
+use anyhow::{Context, Result, bail};
+use bareverbs_tests::attack::ATTACKS;
+use std::path::Path;
+
+fn main() -> Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [socket, name] = arguments.as_slice() else { bail!("attacker SOCKET ATTACK") };
+    let (_, attack) = ATTACKS.iter().find(|(known, _)| known == name).context("no such attack")?;
+    match attack(Path::new(socket))? {}
+}
