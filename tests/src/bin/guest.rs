@@ -8,7 +8,7 @@ use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
 use bareverbs_tests::guest::{
-    Skipped, bare_metal, interrupt, mlx5, programs, rxe, storage, subnet, vfio, without_guest,
+    Skipped, bare_metal, interrupt, mlx5, programs, rxe, soak, storage, subnet, vfio, without_guest,
 };
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -93,6 +93,12 @@ enum Judge {
         /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
         #[arg(long)]
         record: bool,
+    },
+    /// Two guests of one `bareverbs serve` that resets, rebinds, reboots and lost frames do not spare: bytes, memory, descriptors.
+    Soak {
+        /// A round that has not begun after so many minutes does not begin.
+        #[arg(long, default_value_t = 60)]
+        minutes: u64,
     },
     /// What the VFIO judge runs in the guest.
     #[command(hide = true)]
@@ -191,6 +197,7 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         Judge::Programs { judge, snabb: Some(program) } => judge_snabb(&judge.asked(), program),
         Judge::Programs { judge, .. } => judge_programs(&judge.asked(), judge.extent()),
         Judge::Subnet { only, kernel, record } => judge_subnet(&Asked { only, record: *record }, *kernel),
+        Judge::Soak { minutes } => soak(*minutes),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
         Judge::Hosted { arguments } => {
@@ -321,6 +328,14 @@ fn judge_subnet(asked: &Asked<'_>, kernel: Kernel) -> Result<ExitCode> {
     let output = output_directory().join(&name);
     let report = subnet::run(&subnet::SubnetOptions { only, kernel, output })?;
     asked.conclude(&name, &report, &[])
+}
+
+/// It has no list: what it says is how much was done.
+fn soak(minutes: u64) -> Result<ExitCode> {
+    let limit = Duration::from_secs(minutes.saturating_mul(60));
+    let report = soak::run(&soak::SoakOptions { limit, output: output_directory().join("soak") })?;
+    println!("{report}");
+    Ok(if report.is_success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn judge_bare_metal(asked: &Asked<'_>) -> Result<ExitCode> {

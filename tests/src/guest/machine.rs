@@ -136,6 +136,12 @@ impl Machine {
         Ok(kernel)
     }
 
+    /// Ends the machine at once, as a loss of power would; a guest that is dropped ends so too.
+    pub fn kill(&mut self) -> Result<()> {
+        self.qemu.0.kill().context("cannot end QEMU")?;
+        self.qemu.0.wait().map(drop).context("QEMU does not end")
+    }
+
     /// Sockets of wire `index`: where this process has to listen, and where it has to send to.
     pub fn wire_sockets(&self, index: usize) -> (PathBuf, PathBuf) {
         let path = |end| self.directory.path().join(format!("wire{index}.{end}"));

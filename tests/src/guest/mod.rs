@@ -20,6 +20,7 @@ pub mod programs;
 pub mod recipe;
 pub mod root;
 pub mod rxe;
+pub mod soak;
 pub mod storage;
 pub mod subnet;
 pub mod table;
