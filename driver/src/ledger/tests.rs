@@ -182,3 +182,28 @@ fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
     poster.close(&words);
     assert!(!poller.is_current(&record));
 }
+
+/// A copy goes ahead, the one that was kept takes over how far it went, and asks for more only when it is told to.
+#[test]
+fn a_poller_that_is_kept_follows_its_copy_and_asks_when_told() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 8);
+    (0..2).for_each(|id| poster.post(&words, id, 1, 0));
+    poster.publish(&words);
+    let mut kept = SendPoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
+    let (record, pairs) = (kept.record(&words).unwrap(), kept.pairs(&words));
+    let mut copy = kept;
+    assert_eq!(copy.retire_next::<false>(&record, &pairs, 0).map(|retired| retired.id), Some(0));
+    kept.follow(&copy);
+    assert_eq!(
+        kept.retire_next::<false>(&record, &pairs, 0).map(|retired| retired.id),
+        None,
+        "the copy has it"
+    );
+    assert_eq!(kept.retire_next::<false>(&record, &pairs, 1).map(|retired| retired.id), Some(1));
+    poster.post(&words, 2, 1, 0);
+    poster.publish(&words);
+    assert!(kept.retire_next::<false>(&record, &pairs, 2).is_none(), "it was not told to ask");
+    kept.refresh(&record);
+    assert_eq!(kept.retire_next::<false>(&record, &pairs, 2).map(|retired| retired.id), Some(2));
+}
