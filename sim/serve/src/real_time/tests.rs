@@ -31,6 +31,8 @@ struct Echo {
     /// Calls that yield before there is nothing more to do.
     yields: u32,
     yielded: bool,
+    /// Frames that waited when registers were written.
+    waited: Vec<usize>,
 }
 
 impl Device for Echo {
@@ -39,6 +41,7 @@ impl Device for Echo {
     }
     fn handle_mmio_write<M: HostMemory>(&mut self, now: Time, _: &mut M, _: u64, _: &[u8]) {
         self.timer = Some(now + Duration::from_millis(2));
+        self.waited.push(self.frames.len());
     }
     fn handle_frame<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &[u8]) {
         self.frames.push_back(frame.iter().rev().copied().collect());
@@ -127,6 +130,20 @@ fn a_timer_ends_without_a_frame() {
     runner.mmio_write(0, &[0; 4]);
     assert!(!runner.step().expect("step"), "not yet");
     assert_eq!(collect(&mut runner, &mut far, 1), [b"timer".to_vec()]);
+}
+
+/// A client that is faster than the thread of the device hands over a doorbell of a queue and a command at a time. rdma-core's
+/// `test_resize_cq` posts six sends and then makes their completion queue too small for them, which has to be refused.
+#[test]
+fn a_command_finds_done_what_queues_were_asked_before_it() {
+    let (mut runner, _far) = wire("command");
+    let device = runner.device_mut();
+    device.frames.extend((0..6).map(|number| vec![number]));
+    device.yields = 1000;
+    runner.mmio_write(0x800, &[0; 8]);
+    runner.mmio_write(0x18, &[0; 4]);
+    assert_eq!(runner.device().waited, [6, 0]);
+    assert_eq!(runner.device().yields, 999, "one turn, however much is left");
 }
 
 #[test]
