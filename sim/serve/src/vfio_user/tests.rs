@@ -306,3 +306,78 @@ fn a_path_in_use_is_refused_and_a_dead_socket_is_replaced() {
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     Server::bind(&dead, config).unwrap();
 }
+
+/// Random numbers of which many are small: they name commands, regions and lengths that there are.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let number = (self.0 >> 33) as u32;
+        match number & 3 {
+            0 => number >> 2,
+            1 => number >> 29,
+            2 => number >> 18,
+            _ => 0,
+        }
+    }
+
+    /// A message whose length is right, and whether it wants a reply.
+    fn message(&mut self) -> (Vec<u8>, bool) {
+        let length = 4 * (self.next() % 16);
+        let body: Vec<u8> = (0..length / 4).flat_map(|_| self.next().to_ne_bytes()).collect();
+        let command = self.next() as u16 % 16;
+        let mut bytes = message(command, 16 + length, &body);
+        let quiet = self.next() % 8 == 1;
+        bytes[8] = if quiet { 1 << 4 } else { 0 };
+        (bytes, !quiet)
+    }
+}
+
+/// Replies until the end of the conversation.
+fn count_replies(mut stream: UnixStream) -> usize {
+    let mut count = 0;
+    let mut header = [0; 16];
+    while stream.read_exact(&mut header).is_ok() {
+        let size = u32::from_ne_bytes(header[4..8].try_into().unwrap());
+        stream.read_exact(&mut vec![0; size as usize - 16]).unwrap();
+        count += 1;
+    }
+    count
+}
+
+/// Each message is done or refused, and answered if it wants to be; the client after them all is served. A hundred messages a
+/// conversation; `BAREVERBS_CONVERSATIONS` says how many conversations, so that more can be asked for than in every run.
+#[test]
+fn random_messages_are_all_answered() {
+    let conversations = std::env::var("BAREVERBS_CONVERSATIONS").map_or(30, |text| text.parse().unwrap());
+    let (rig, mut dice) = (Rig::new(), Dice(12));
+    let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let (before, begun, mut answered) = (descriptors(), Instant::now(), 0);
+    for _ in 0..conversations {
+        let mut stream = UnixStream::connect(rig.path()).unwrap();
+        stream.write_all(&message(1, 22, b"\0\0\0\0{}")).unwrap();
+        let reader = std::thread::spawn({
+            let stream = stream.try_clone().unwrap();
+            move || count_replies(stream)
+        });
+        let mut wanted = 1;
+        for _ in 0..100 {
+            let (bytes, wants_reply) = dice.message();
+            stream.write_all(&bytes).unwrap();
+            wanted += usize::from(wants_reply);
+        }
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        assert_eq!(reader.join().unwrap(), wanted);
+        assert_eq!(rig.farewell(), Farewell::Closed);
+        answered += wanted;
+    }
+    println!(
+        "{conversations} conversations of 100 messages, {answered} replies in {:?}, descriptors {before} and {}",
+        begun.elapsed(),
+        descriptors()
+    );
+    let mut machine = rig.client();
+    machine.boot();
+    assert_eq!(machine.enable(), Some((0, [0; 16])));
+}
