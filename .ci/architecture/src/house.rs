@@ -464,10 +464,10 @@ pub const HOUSE: &[CrateRules] = &[
         ],
         layers: &[
             &["conformance", "judges", "node", "perftest_rows", "prm_tables"],
-            &["boot_trace", "datagrams", "pair", "places", "shared"],
+            &["attack", "boot_trace", "datagrams", "pair", "places", "shared"],
             &["guest", "replay", "tap", "trace_memory", "walk"],
             &["hosted"],
-            &["bin/conformance", "bin/guest", "bin/run-judge"],
+            &["bin/attacker", "bin/conformance", "bin/guest", "bin/run-judge"],
         ],
         pure: &[],
         bans: &[],
