@@ -237,8 +237,11 @@ impl Nic {
         if wish.client_reregister() {
             self.tell_port(memory, PortChange::ClientRereg);
         }
-        if before != state && state == PortState::Active {
-            self.tell_port(memory, PortChange::Active);
+        match state {
+            PortState::Active if before != state => self.tell_port(memory, PortChange::Active),
+            // Linux's clients of an active port leave off until it is active again.
+            PortState::Initialize if before != state => self.tell_port(memory, PortChange::Initialized),
+            _ => {}
         }
         Ok(())
     }

@@ -17,7 +17,9 @@ use crate::wire::{
 use bareverbs_prm::command::ib_port::{QueryHcaVportContextIn, QueryHcaVportContextOut};
 use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};
 use bareverbs_prm::ids::{MacAddress, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, ServiceType, WqeOpcode};
+use bareverbs_prm::numbering::{
+    CommandOpcode as Op, CqeOpcode, EventType, PortChange, ServiceType, WqeOpcode,
+};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::AddressVector;
 use proptest::prelude::*;
@@ -188,6 +190,31 @@ fn port_info_is_set_in_the_order_of_states() {
     assert_ne!(info.capability_mask() & 1 << 14, 0, "extended speeds are there to be read");
     let shown = answer(&mut node.host, &mad(class::LID_ROUTED, 1, attribute::VENDOR_PORT_INFO, 1));
     assert_eq!((status(&shown), &shown[64..128]), (0, &[0; 64][..]), "no FDR10");
+}
+
+/// IBTA v1.4 §7.2.7: a port that a manager takes down trains anew, and its host hears that it is no longer active.
+///
+/// IPoIB leaves off then, and joins its groups again when the port is active.
+#[test]
+fn the_host_hears_that_the_port_trains_anew() {
+    let mut node = managed();
+    let state = |node: &mut Node, state: u8| {
+        let mut wish = PortInfo::new();
+        wish.set_lid(LID).set_master_sm_lid(ASKER).set_port_state(state);
+        let mut question = mad(class::LID_ROUTED, 2, attribute::PORT_INFO, 1);
+        question[64..128].copy_from_slice(wish.as_bytes());
+        data_of::<PortInfo>(&answer(&mut node.host, &question)).port_state()
+    };
+    let changes = |node: &mut Node| -> Vec<u8> {
+        let events = core::iter::from_fn(|| node.poll_event());
+        events.filter(|event| event.kind() == EventType::PortChange).map(|event| event.sub_type()).collect()
+    };
+    changes(&mut node);
+    assert_eq!(state(&mut node, 1), 2, "it is initialized, not down");
+    assert_eq!(changes(&mut node), [PortChange::Initialized.raw()]);
+    assert_eq!((state(&mut node, 1), changes(&mut node)), (2, vec![]), "it was that before");
+    assert_eq!((state(&mut node, 3), state(&mut node, 4)), (3, 4));
+    assert_eq!(changes(&mut node), [PortChange::Active.raw()]);
 }
 
 /// A datagram queue pair of management in place of the node's, ready to send.

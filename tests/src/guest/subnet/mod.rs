@@ -6,6 +6,7 @@
 //! `ibnetdiscover`.
 
 mod built;
+mod ipoib;
 mod row;
 mod rows;
 
@@ -57,7 +58,11 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     nics.serve_at(FAR, &leaf)?;
     let configuration = Configuration {
         vfio_user: [NEAR, FAR].map(|index| nics.socket(index)).to_vec(),
-        files: vec![(FUNCTIONS.0.to_owned(), FUNCTIONS.1.into())],
+        files: [FUNCTIONS]
+            .iter()
+            .chain(ipoib::FILES)
+            .map(|(name, text)| ((*name).to_owned(), (*text).into()))
+            .collect(),
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("subnet-console.log"))?;

@@ -45,7 +45,8 @@ impl DiagnosticRow {
         built: Option<&BuiltSubnet>,
     ) -> Result<Entry> {
         let start = Instant::now();
-        let outcome = machine.control.run(&format!(". {functions}\n{}", self.command), LIMIT)?;
+        let outcome =
+            machine.control.run(&format!("functions={functions}\n. {functions}\n{}", self.command), LIMIT)?;
         let verdict = match (outcome.is_success(), self.see(&outcome.output, built)) {
             (true, Ok(seen)) => Verdict::Pass(seen),
             (true, Err(wrong)) => Verdict::Fail(wrong),

@@ -1,6 +1,7 @@
 //! What is asked: each program of infiniband-diags, and values that it has to print of the subnet that was built.
 
 use super::built::{BuiltPort, BuiltSubnet, BuiltSwitch, FAR, LEAF, LEAF_PORTS, NEAR};
+use super::ipoib;
 use super::row::{DiagnosticRow, Wanted};
 use bareverbs_sim::net::MANAGER_LID;
 use std::net::Ipv6Addr;
@@ -37,6 +38,7 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows.extend(paths(built));
     rows.extend(groups(built));
     rows.extend(pings(built));
+    rows.extend(ipoib::all(built));
     rows.push(row("kernel log", CLEAN_LOG.to_owned(), ["clean".to_owned()]));
     rows
 }
