@@ -6,7 +6,7 @@
 //! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
 //! results alone; progress and complaints go to standard error.
 //!
-//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`kernel`], [`dpu`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
+//! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`ipoib`], [`kernel`], [`dpu`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
 //! [`explain`], [`report`], [`offload_figures`], [`advise`].
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod general_services;
 pub mod gids;
 pub mod glue;
 pub mod inject;
+pub mod ipoib;
 pub mod kernel;
 pub mod link_type;
 pub mod manual;

@@ -2,8 +2,8 @@
 //! be carried out as given.
 
 use bareverbs_tools::{
-    Failure, advise, demo, devinfo, doctor, dpu, explain, gids, inject, kernel, link_type, manual, monitor,
-    offload_figures, perf, ping, report, run, serve, vfio,
+    Failure, advise, demo, devinfo, doctor, dpu, explain, gids, inject, ipoib, kernel, link_type, manual,
+    monitor, offload_figures, perf, ping, report, run, serve, vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -40,6 +40,8 @@ enum Subcommands {
     Perf(Box<perf::PerfArguments>),
     /// Ask a peer whether it answers, over datagrams or a connection: loss, duplicates, order, time of the round trip.
     Ping(Box<ping::PingArguments>),
+    /// Join a TAP interface of this machine with an InfiniBand subnet, by IP over InfiniBand.
+    Ipoib(ipoib::IpoibArguments),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
     /// Check, disassemble and try programs that are deployed as kernels near data; deploy, list and remove them on a service.
@@ -73,6 +75,7 @@ fn main() -> ExitCode {
         Subcommands::LinkType(arguments) => link_type::run(&arguments),
         Subcommands::Perf(arguments) => perf::run(&arguments),
         Subcommands::Ping(arguments) => ping::run(&arguments),
+        Subcommands::Ipoib(arguments) => ipoib::run(&arguments).map(|()| true),
         Subcommands::Explain(arguments) => explain::run(&arguments),
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
         Subcommands::Dpu(arguments) => dpu::run(&arguments),

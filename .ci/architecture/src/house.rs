@@ -434,8 +434,8 @@ pub const HOUSE: &[CrateRules] = &[
             &["seat"],
             &["rdma_cm"],
             &[
-                "advise", "demo", "devinfo", "dpu", "gids", "inject", "kernel", "manual", "monitor", "perf",
-                "run", "serve", "vfio",
+                "advise", "demo", "devinfo", "dpu", "gids", "inject", "ipoib", "kernel", "manual", "monitor",
+                "perf", "run", "serve", "vfio",
             ],
             &["doctor", "ping"],
             &["explain"],

@@ -1,13 +1,14 @@
 //! One annotation: `Requirement: IBTA v1.4 §9.7.5.2.1: words`.
 
 /// The documents that requirements come from, in the order of the table.
-const DOCUMENTS: [(&str, &str); 6] = [
+const DOCUMENTS: [(&str, &str); 7] = [
     ("IBTA v1.4", "IBTA v1.4 §"),
     ("RDMA IP CM Service", "RDMA IP CM Service A11"),
     ("XRC", "XRC A14"),
     ("RoCE", "RoCE A16"),
     ("RoCEv2", "RoCEv2 A17"),
     ("PRM", "PRM §"),
+    ("RFC 4391", "RFC 4391 §"),
 ];
 
 /// What a specification requires. The order is the table's: document, section by its numbers, words.

@@ -60,6 +60,14 @@ impl TapIo {
         Ok(Self { device, name: name.to_owned(), buffer: Buffer::default(), lost: Tally::default() })
     }
 
+    /// Says how long the longest packet may be that the kernel sends by this interface.
+    ///
+    /// # Errors
+    /// Needs `CAP_NET_ADMIN`.
+    pub fn set_mtu(&self, bytes: u16) -> io::Result<()> {
+        self.device.set_mtu(bytes)
+    }
+
     /// Frames that were lost because the interface was down.
     pub fn lost(&self) -> u64 {
         self.lost.count()

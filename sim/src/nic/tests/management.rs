@@ -192,7 +192,7 @@ fn port_info_is_set_in_the_order_of_states() {
     assert_eq!((status(&shown), &shown[64..128]), (0, &[0; 64][..]), "no FDR10");
 }
 
-/// IBTA v1.4 §7.2.7: a port that a manager takes down trains anew, and its host hears that it is no longer active.
+/// Requirement: IBTA v1.4 §7.2.7: a port that a manager takes down trains anew, and its host hears that it is no longer active.
 ///
 /// IPoIB leaves off then, and joins its groups again when the port is active.
 #[test]

@@ -12,7 +12,7 @@ pub mod our_process;
 mod our_tools;
 pub(super) mod question;
 pub mod suite;
-mod this_machine;
+pub(super) mod this_machine;
 mod two_guests;
 
 pub use question::Mlx5Options;

@@ -73,7 +73,7 @@ fn join(nics: &ServedNics) -> Result<()> {
 }
 
 /// Sends a stream back once it has ended.
-fn echo(listener: TcpListener) -> JoinHandle<Result<()>> {
+pub(in super::super) fn echo(listener: TcpListener) -> JoinHandle<Result<()>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         let mut stream = accept(&listener)?;

@@ -4,6 +4,8 @@ ipoib.py tcp|udp|multicast NEAR_ADDRESS FAR_ADDRESS [AMOUNT]
 
 tcp moves AMOUNT MiB each way at the same time; udp sends AMOUNT datagrams of growing sizes, each way; multicast sends AMOUNT datagrams to the
 group FAR_ADDRESS, whose member is the far namespace.
+
+ipoib.py stream PORT ADDRESS AMOUNT
 """
 import os, random, socket, struct, sys, threading
 
@@ -102,6 +104,16 @@ def multicast(near, group, amount):
     print(f"multicast: {amount} datagrams are the same")
 
 
+def stream(port, address, amount):
+    """AMOUNT MiB to somebody outside, who sends all of it back once it has ended."""
+    end = open_at("near", address, socket.SOCK_STREAM)
+    end.connect((address, int(port)))
+    sent = random.randbytes(amount << 20)
+    pour(end, sent)
+    assert drain(end) == sent, "other bytes than sent"
+    print(f"stream: {amount} MiB there and back are the same")
+
+
 def index_at(namespace):
     with open(f"/run/netns/{namespace}") as file:
         os.setns(file.fileno(), os.CLONE_NEWNET)
@@ -110,4 +122,4 @@ def index_at(namespace):
 
 if __name__ == "__main__":
     way, near, far = sys.argv[1:4]
-    {"tcp": tcp, "udp": udp, "multicast": multicast}[way](near, far, int(sys.argv[4]))
+    {"tcp": tcp, "udp": udp, "multicast": multicast, "stream": stream}[way](near, far, int(sys.argv[4]))

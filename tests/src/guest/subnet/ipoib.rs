@@ -18,7 +18,11 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
 }
 
 /// A question made of the functions of `ipoib.sh`.
-fn row<const COUNT: usize>(name: &'static str, command: &str, wanted: [String; COUNT]) -> DiagnosticRow {
+pub(super) fn row<const COUNT: usize>(
+    name: &'static str,
+    command: &str,
+    wanted: [String; COUNT],
+) -> DiagnosticRow {
     DiagnosticRow::new(name, format!(". $(dirname $functions)/ipoib.sh\n{command}"), wanted)
 }
 

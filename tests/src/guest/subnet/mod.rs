@@ -6,6 +6,7 @@
 //! `ibnetdiscover`.
 
 mod built;
+mod gateway;
 mod ipoib;
 mod row;
 mod rows;
@@ -76,6 +77,8 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     for row in rows::all(&built).into_iter().filter(wants) {
         report.add(row.ask(&mut machine, &functions, Some(&built))?);
     }
+    gateway::play(&mut machine, &functions, (&nics, &leaf), options, &mut report)?;
+    report.add(rows::kernel_log("kernel log at the end").ask(&mut machine, &functions, Some(&built))?);
     drop(machine);
     report.add(nics.entry("commands of the drivers"));
     Ok(report)

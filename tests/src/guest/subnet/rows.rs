@@ -39,8 +39,13 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows.extend(groups(built));
     rows.extend(pings(built));
     rows.extend(ipoib::all(built));
-    rows.push(row("kernel log", CLEAN_LOG.to_owned(), ["clean".to_owned()]));
+    rows.push(kernel_log("kernel log"));
     rows
+}
+
+/// Nothing has been complained of.
+pub(super) fn kernel_log(name: &'static str) -> DiagnosticRow {
+    row(name, CLEAN_LOG.to_owned(), ["clean".to_owned()])
 }
 
 fn row<const COUNT: usize>(name: &'static str, command: String, wanted: [String; COUNT]) -> DiagnosticRow {

@@ -1,0 +1,174 @@
+//! The gateway at work: a device at one side, frames at the other.
+
+use super::gateway::{Gateway, GatewayCounters, GatewayOutput, PortIdentity};
+use super::interface::IpoibInterface;
+use crate::general_services::GeneralServices;
+use anyhow::{Result, bail};
+use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
+use bareverbs_core::command::CommandError;
+use bareverbs_core::hal::Hal;
+use bareverbs_core::queue_pair::AddressVector;
+use bareverbs_core::{AddressHandle, Device};
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::PortType;
+use bareverbs_prm::time::{Duration, Time};
+use bareverbs_serve::real_time::FrameIo;
+
+/// Time between two looks at the port: a manager may move it, and another may come.
+const LOOK_AT_PORT: Duration = Duration::from_millis(500);
+/// Frames of the machine's side that are taken before datagrams are.
+const BATCH: usize = 32;
+
+/// See the module.
+pub(super) struct Bridge<'d, H: Hal, F> {
+    interface: IpoibInterface<'d, H>,
+    services: GeneralServices<'d, H>,
+    gateway: Gateway,
+    frames: F,
+    /// What could not be done yet.
+    stuck: Option<GatewayOutput>,
+    frame: Vec<u8>,
+    look_due: Time,
+    /// The largest packet of IP, once the group of broadcasts was joined.
+    mtu: Option<usize>,
+    /// Where the administrator is.
+    manager: Option<PortIdentity>,
+}
+
+impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
+    /// Makes the interface at the port of a device. Transactions with the administrator begin behind `first`.
+    pub(super) fn open(device: &'d Device<H>, frames: F, first: u64) -> Result<Self> {
+        if device.capabilities().port_type == PortType::Ethernet {
+            bail!(
+                "the port is Ethernet: IPoIB is for InfiniBand, and a TAP interface is at an Ethernet port's wire by `bareverbs serve --wire tap:NAME`"
+            );
+        }
+        let interface = IpoibInterface::open(device)?;
+        let services = GeneralServices::open(device)?;
+        let gateway = Gateway::new(interface.qpn(), first);
+        Ok(Self {
+            interface,
+            services,
+            gateway,
+            frames,
+            stuck: None,
+            frame: Vec::new(),
+            look_due: Time::ZERO,
+            mtu: None,
+            manager: None,
+        })
+    }
+
+    /// What was carried so far.
+    pub(super) const fn counters(&self) -> GatewayCounters {
+        self.gateway.counters()
+    }
+
+    /// The largest packet of IP; `None` until the group of broadcasts was joined.
+    pub(super) const fn mtu(&self) -> Option<usize> {
+        self.mtu
+    }
+
+    /// The machine's side.
+    pub(super) const fn frames(&self) -> &F {
+        &self.frames
+    }
+
+    /// Does what can be done without waiting; whether there was anything.
+    pub(super) fn step(&mut self) -> Result<bool> {
+        let now = self.services.device.hal().now();
+        if now >= self.look_due {
+            self.look_due = now + LOOK_AT_PORT;
+            self.manager = identity(self.services.device)?;
+            self.gateway.handle_port(now, self.manager);
+        }
+        let mut is_busy = self.act()?;
+        for arrived in self.services.take()? {
+            self.gateway.handle_answer(now, &arrived.datagram);
+            is_busy = true;
+        }
+        if now >= self.gateway.poll_timeout() {
+            self.gateway.handle_timeout(now);
+        }
+        is_busy |= self.act()?;
+        // What waits for room at one side keeps back what comes from the other.
+        if self.stuck.is_none() {
+            for (arrival, datagram) in self.interface.take()? {
+                self.gateway.handle_datagram(now, arrival, &datagram);
+                is_busy = true;
+            }
+        }
+        is_busy |= self.act()?;
+        for _ in 0..BATCH {
+            if self.stuck.is_some() || !self.frames.receive(&mut self.frame)? {
+                break;
+            }
+            self.gateway.handle_frame(now, &self.frame);
+            is_busy = true;
+            self.act()?;
+        }
+        Ok(is_busy)
+    }
+
+    /// Does what the gateway wants, until something has to wait.
+    fn act(&mut self) -> Result<bool> {
+        let mut is_busy = false;
+        while let Some(output) = self.stuck.take().or_else(|| self.gateway.poll()) {
+            if !self.perform(&output)? {
+                self.stuck = Some(output);
+                break;
+            }
+            is_busy = true;
+        }
+        Ok(is_busy)
+    }
+
+    /// False if there is no room for it now.
+    fn perform(&mut self, output: &GatewayOutput) -> Result<bool> {
+        match output {
+            GatewayOutput::Frame(frame) => return Ok(self.frames.send(frame)?),
+            GatewayOutput::Datagram { way, qpn, q_key, packet } => {
+                if !self.interface.may_send()? {
+                    return Ok(false);
+                }
+                self.interface.send(way, (*qpn, *q_key), packet)?;
+            }
+            GatewayOutput::Question(datagram) => {
+                if !self.services.may_send()? {
+                    return Ok(false);
+                }
+                // Without a manager there is nobody to be asked.
+                let Some(port) = self.manager else { return Ok(true) };
+                let vector = AddressVector {
+                    lid: port.manager_lid,
+                    hop_limit: 0,
+                    ..AddressVector::roce(0, Gid::default(), MacAddress::default())
+                };
+                let handle = AddressHandle::new(&self.services.device, &vector)?;
+                let destination = handle.destination(GENERAL_SERVICES_QPN, GENERAL_SERVICES_Q_KEY);
+                self.services.send(datagram, &destination)?;
+            }
+            GatewayOutput::Ready { q_key, mtu } => {
+                self.interface.set_q_key(*q_key)?;
+                self.mtu = Some(*mtu);
+            }
+            GatewayOutput::Attach(group) => self.interface.attach(*group)?,
+            GatewayOutput::Detach(group) => self.interface.detach(*group)?,
+        }
+        Ok(true)
+    }
+}
+
+/// What the port is; `None` while it is not active, or nobody manages it.
+fn identity<H: Hal>(device: &Device<H>) -> Result<Option<PortIdentity>, CommandError> {
+    let port = device.port()?;
+    if port.state.is_down() || port.lid == 0 || port.subnet_manager_lid == 0 {
+        return Ok(None);
+    }
+    Ok(Some(PortIdentity {
+        gid: device.infiniband_gid(0)?,
+        lid: port.lid,
+        manager_lid: port.subnet_manager_lid,
+        partition_key: device.partition_key(0)?,
+    }))
+}

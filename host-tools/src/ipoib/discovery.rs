@@ -1,0 +1,211 @@
+//! Neighbour discovery of IPv6, whose options hold hardware addresses: 6 bytes on Ethernet, 20 behind 2 empty ones on InfiniBand
+//! (RFC 4861 §4.6.1, RFC 4391 §9.3).
+
+use super::link::{ADDRESS, HardwareAddress};
+use bareverbs_prm::ids::MacAddress;
+use std::net::Ipv6Addr;
+
+/// Bytes of IPv6's header, and where fields of it begin.
+pub(super) const IPV6_HEADER: usize = 40;
+const LENGTH_AT: usize = 4;
+const NEXT_HEADER_AT: usize = 6;
+const HOP_LIMIT_AT: usize = 7;
+const SOURCE_AT: usize = 8;
+const DESTINATION_AT: usize = 24;
+pub(super) const ICMPV6: u8 = 58;
+/// Where the checksum of a message lies in it.
+const CHECKSUM_AT: usize = 2;
+/// Options that hold the hardware address of the sender, or of whom the message is about.
+const SOURCE_OPTION: u8 = 1;
+const TARGET_OPTION: u8 = 2;
+/// Empty bytes before an address of InfiniBand.
+const PADDING: usize = 2;
+
+/// Source and destination of a packet of IPv6.
+pub(super) fn ends(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
+    let address = |at: usize| packet.get(at..)?.first_chunk::<16>().copied().map(Ipv6Addr::from);
+    let is_ipv6 = packet.len() >= IPV6_HEADER && packet[0] >> 4 == 6;
+    is_ipv6.then_some(())?;
+    Some((address(SOURCE_AT)?, address(DESTINATION_AT)?))
+}
+
+/// What the next header of a packet is.
+pub(super) fn next_header(packet: &[u8]) -> Option<u8> {
+    packet.get(NEXT_HEADER_AT).copied()
+}
+
+/// How the hardware addresses of options look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AddressKind {
+    Ethernet,
+    InfiniBand,
+}
+
+/// A message of neighbour discovery in a packet.
+#[derive(Debug)]
+pub(super) struct Discovery<'a> {
+    packet: &'a [u8],
+    /// Where the options begin, and where the packet ends.
+    options_at: usize,
+    end: usize,
+}
+
+impl<'a> Discovery<'a> {
+    /// The message that a packet is, if it is one that a neighbour has sent (RFC 4861 §6.1, §7.1).
+    pub(super) fn parse(packet: &'a [u8]) -> Option<Self> {
+        let (header, message) = packet.split_at_checked(IPV6_HEADER)?;
+        let length = usize::from(u16::from_be_bytes([header[LENGTH_AT], header[LENGTH_AT + 1]]));
+        let message = message.get(..length)?;
+        let fixed = match *message.first()? {
+            133 => 8,        // router solicitation
+            134 => 16,       // router advertisement
+            135 | 136 => 24, // neighbour solicitation and advertisement
+            137 => 40,       // redirect
+            _ => return None,
+        };
+        let is_sound = header[NEXT_HEADER_AT] == ICMPV6 && header[HOP_LIMIT_AT] == 255 && length >= fixed;
+        let (options_at, end) = (IPV6_HEADER + fixed, IPV6_HEADER + length);
+        is_sound.then_some(Self { packet, options_at, end })
+    }
+
+    /// The message for InfiniBand, with addresses as `translate` has them; options for which it has none go.
+    pub(super) fn to_infiniband(
+        &self,
+        mut translate: impl FnMut(MacAddress) -> Option<HardwareAddress>,
+    ) -> Option<Vec<u8>> {
+        self.rewrite(AddressKind::Ethernet, |bytes| {
+            let own = translate(MacAddress(*bytes.first_chunk()?))?;
+            Some([&[0; PADDING][..], &own.bytes()].concat())
+        })
+    }
+
+    /// The message for Ethernet.
+    pub(super) fn to_ethernet(
+        &self,
+        mut translate: impl FnMut(HardwareAddress) -> Option<MacAddress>,
+    ) -> Option<Vec<u8>> {
+        self.rewrite(AddressKind::InfiniBand, |bytes| {
+            let mac = translate(HardwareAddress::parse(bytes.get(PADDING..)?)?)?;
+            Some(mac.0.to_vec())
+        })
+    }
+
+    fn rewrite(
+        &self,
+        kind: AddressKind,
+        mut translate: impl FnMut(&[u8]) -> Option<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
+        let mut rewritten = self.packet[..self.options_at].to_vec();
+        let mut rest = &self.packet[self.options_at..self.end];
+        while let [option, units, ..] = *rest {
+            // A length of 0 would never end (RFC 4861 §4.6).
+            let bytes = rest.split_off(..usize::from(units) * 8).filter(|bytes| !bytes.is_empty())?;
+            match option {
+                SOURCE_OPTION | TARGET_OPTION => {
+                    let address = &bytes[2..];
+                    let is_of_kind = address.len() == kind.length();
+                    let Some(other) = is_of_kind.then(|| translate(address)).flatten() else { continue };
+                    rewritten.extend([option, ((other.len() + 2) / 8) as u8]);
+                    rewritten.extend(other);
+                }
+                _ => rewritten.extend(bytes),
+            }
+        }
+        finish(&mut rewritten)?;
+        Some(rewritten)
+    }
+}
+
+impl AddressKind {
+    const fn length(self) -> usize {
+        match self {
+            Self::Ethernet => 6,
+            Self::InfiniBand => PADDING + ADDRESS,
+        }
+    }
+}
+
+/// Sets the length and the checksum of a packet that is a message of ICMPv6.
+pub(super) fn finish(packet: &mut [u8]) -> Option<()> {
+    let length = packet.len().checked_sub(IPV6_HEADER)?;
+    packet[LENGTH_AT..LENGTH_AT + 2].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
+    finish_behind(packet, IPV6_HEADER)
+}
+
+/// Sets the checksum of a message of ICMPv6 that begins at `at`, behind headers of extension perhaps (RFC 4443 §2.3).
+pub(super) fn finish_behind(packet: &mut [u8], at: usize) -> Option<()> {
+    let field = at + CHECKSUM_AT..at + CHECKSUM_AT + 2;
+    packet.get_mut(field.clone())?.fill(0);
+    let length = u32::try_from(packet.len() - at).ok()?.to_be_bytes();
+    let addresses = packet.get(SOURCE_AT..IPV6_HEADER)?;
+    let sum = checksum(&[addresses, &length, &[0, 0, 0, ICMPV6], &packet[at..]]);
+    packet[field].copy_from_slice(&sum.to_be_bytes());
+    Some(())
+}
+
+/// The checksum of the Internet over parts (RFC 1071). All but the last have an even length.
+pub(super) fn checksum(parts: &[&[u8]]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
+    let mut sum: u32 = parts.iter().flat_map(|part| part.chunks(2)).map(word).sum();
+    while sum >> 16 != 0 {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    !(sum as u16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::ids::{Gid, Qpn};
+
+    /// A neighbour solicitation of fe80::1 for fe80::2, with the address of its sender, an option of another kind, and a checksum.
+    fn solicitation() -> Vec<u8> {
+        let mut packet = vec![0x60, 0, 0, 0, 0, 40, ICMPV6, 255];
+        packet.extend("fe80::1".parse::<Ipv6Addr>().expect("an address").octets());
+        packet.extend("ff02::1:ff00:2".parse::<Ipv6Addr>().expect("an address").octets());
+        packet.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+        packet.extend("fe80::2".parse::<Ipv6Addr>().expect("an address").octets());
+        packet.extend([SOURCE_OPTION, 1, 2, 0, 0, 0, 0, 7]);
+        packet.extend([14, 1, 1, 2, 3, 4, 5, 6]);
+        finish(&mut packet).expect("a message");
+        packet
+    }
+
+    fn is_right(packet: &[u8]) -> bool {
+        let length = u32::try_from(packet.len() - IPV6_HEADER).expect("short").to_be_bytes();
+        checksum(&[&packet[SOURCE_AT..IPV6_HEADER], &length, &[0, 0, 0, ICMPV6], &packet[IPV6_HEADER..]]) == 0
+    }
+
+    #[test]
+    fn a_solicitation_crosses_over_and_back() {
+        let (packet, mac) = (solicitation(), MacAddress([2, 0, 0, 0, 0, 7]));
+        let own = HardwareAddress { qpn: Qpn::from_low_bits(0x42), gid: Gid([0xfe; 16]) };
+        let discovery = Discovery::parse(&packet).expect("a message");
+        let crossed = discovery.to_infiniband(|sender| (sender == mac).then_some(own)).expect("crossed");
+        assert_eq!(crossed.len(), packet.len() + 16, "an option of 24 bytes in place of 8");
+        assert_eq!(crossed[64..72], [SOURCE_OPTION, 3, 0, 0, 0, 0, 0, 0x42]);
+        assert_eq!(crossed[4..6], [0, 56]);
+        assert!(is_right(&packet) && is_right(&crossed));
+        let back = Discovery::parse(&crossed).expect("a message");
+        let back = back.to_ethernet(|sender| (sender == own).then_some(mac)).expect("crossed");
+        assert_eq!(back, packet);
+        let without = discovery.to_infiniband(|_| None).expect("crossed");
+        assert_eq!(without.len(), packet.len() - 8, "the option goes");
+        assert!(is_right(&without));
+    }
+
+    #[test]
+    fn what_is_no_message_of_a_neighbour_is_left() {
+        let packet = solicitation();
+        let changed = |at: usize, value: u8| {
+            let mut packet = packet.clone();
+            packet[at] = value;
+            packet
+        };
+        assert!(Discovery::parse(&changed(HOP_LIMIT_AT, 64)).is_none(), "it came from afar");
+        assert!(Discovery::parse(&changed(40, 128)).is_none(), "an echo");
+        assert!(Discovery::parse(&packet[..70]).is_none());
+        let endless = changed(65, 0);
+        assert!(Discovery::parse(&endless).expect("a message").to_ethernet(|_| None).is_none());
+    }
+}
