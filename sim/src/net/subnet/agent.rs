@@ -79,8 +79,7 @@ pub(super) struct SwitchAgent {
 impl SwitchAgent {
     /// A switch whose port 0 is the manager's. It has as many ports as have had cables.
     pub(super) fn of_manager(guid: u64, partitions: &Partitions) -> Self {
-        let own = PartitionedPort { guid, kind: NodeKind::Switch, is_manager: true };
-        let mut agent = Self::new(guid, partitions.keys(own), MANAGER_DESCRIPTION);
+        let mut agent = Self::new(guid, partitions.keys(own_port(guid)), MANAGER_DESCRIPTION);
         agent.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
         agent.portrait.port.set_capability_mask(CAPABILITIES | IS_MANAGER);
         agent.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
@@ -208,10 +207,13 @@ impl SwitchAgent {
         self.is_configured_from_afar = true;
     }
 
-    /// The manager of the same node is the master again. The ports that have a link, which begin anew.
-    pub(super) fn obey_own(&mut self) -> Vec<u8> {
+    /// The manager of the same node is the master again, with these partitions. The ports that have a link, which are looked at anew.
+    pub(super) fn obey_own(&mut self, partitions: &Partitions) -> Vec<u8> {
+        self.partition_keys = partitions.keys(own_port(self.guid()));
         self.is_configured_from_afar = false;
         self.traps.clear();
+        // What the other manager had the ports look at: this one says so anew.
+        (0..self.cables.len()).for_each(|index| self.enforce(index, false, false));
         self.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
         self.portrait.port.set_gid_prefix(LINK_LOCAL_PREFIX);
         self.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
@@ -349,10 +351,11 @@ impl SwitchAgent {
         }
     }
 
-    /// SMInfo. Its SM_Key is shown to who knows it (IBTA v1.4 §14.2.5.13).
+    /// SMInfo. Its SM_Key is shown to who is authenticated (IBTA v1.4 §14.2.5.13): who knows the M_Key, which nobody has to know while it is 0. Other
+    /// managers compare the SM_Key with theirs, and take no notice of a manager with another one.
     fn show_manager(&self, packet: &mut SubnetPacket, manager: ManagerState) {
-        let mut info = manager.info;
-        if packet.read::<SmInfo>().is_none_or(|asked| asked.sm_key() != info.sm_key()) {
+        let (mut info, m_key) = (manager.info, self.portrait.port.m_key());
+        if m_key != 0 && packet.m_key() != m_key {
             info.set_sm_key(0);
         }
         packet.write(&info);
@@ -380,6 +383,7 @@ impl SwitchAgent {
             }
             (attribute::PARTITION_KEYS, modifier) => {
                 self.change_keys(modifier, packet.data().try_into().map_err(|_| status::INVALID)?)?;
+                self.show_keys(packet, modifier)?;
             }
             (attribute::LINEAR_FORWARDING, modifier) => {
                 let ports = packet.data().try_into().map_err(|_| status::INVALID)?;
@@ -471,6 +475,11 @@ fn multicast_block(modifier: u32) -> Result<(u16, u8), u16> {
     let (block, position) = ((modifier & 0x1ff) as u16, (modifier >> 28) as u8);
     let is_one = modifier & 0x0fff_fe00 == 0 && block < multicast_blocks() && position < POSITION;
     if is_one { Ok((block, position)) } else { Err(status::INVALID) }
+}
+
+/// Port 0 of the manager's switch.
+const fn own_port(guid: u64) -> PartitionedPort {
+    PartitionedPort { guid, kind: NodeKind::Switch, is_manager: true }
 }
 
 /// The external port, counted from 0, of a P_Key table; `None` for port 0. Each has one block.

@@ -68,6 +68,11 @@ impl ForwardingTables {
         self.linear.fill(NO_PORT);
     }
 
+    /// Forgets all groups.
+    pub(super) fn clear_groups(&mut self) {
+        self.groups.clear();
+    }
+
     /// A block of the linear table.
     pub(super) fn linear_block(&self, block: u16) -> [u8; BLOCK] {
         let first = usize::from(block) * BLOCK;

@@ -26,7 +26,7 @@ use zerocopy::FromBytes;
 /// Switches that a manager takes on: a node that makes up ever more of them is believed so many.
 const SWITCHES: usize = 128;
 /// Trap 144: what a port can do, or what its node is called, is another thing than before.
-const CAPABILITY_CHANGE: u16 = 144;
+pub(super) const CAPABILITY_CHANGE: u16 = 144;
 
 /// A port that has a LID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -228,7 +228,9 @@ impl Manager {
 
     /// Plans anew if cables or LIDs have changed and nobody is left who may tell of more; whether it did.
     pub(super) fn take_plan_change(&mut self) -> bool {
-        if !self.is_changed || !self.switches.is_empty() && self.is_exploring() {
+        // One that takes over leaves the tables as they are until it knows all: data goes on meanwhile.
+        let waits = self.is_successor || !self.switches.is_empty();
+        if !self.is_changed || waits && self.is_exploring() {
             return false;
         }
         self.is_changed = false;
@@ -366,10 +368,9 @@ impl Manager {
         self.next_due = ports.chain(switches).min().filter(|due| *due < Time::MAX);
     }
 
-    /// Whether somebody may yet tell of a switch or a cable.
+    /// Whether somebody may yet tell of a switch, a cable, or the LID that it has.
     fn is_exploring(&self) -> bool {
-        let asked =
-            |neighbour: &Neighbour| neighbour.bring_up == BringUp::Identify && neighbour.exchange.is_open();
+        let asked = |neighbour: &Neighbour| !neighbour.is_inspected() && neighbour.exchange.is_open();
         self.neighbours.values().any(asked) || self.switches.values().any(|switch| !switch.is_explored())
     }
 

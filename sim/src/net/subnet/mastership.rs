@@ -1,8 +1,8 @@
 //! Which manager of several is the master (IBTA v1.4 §14.4.1): the state of this one, and SMInfo by which managers know and replace each other.
 //!
 //! The greater one is the master: that of the higher priority, and of two alike that of the lower GUID. A master that finds a greater manager
-//! waiting hands the subnet over to it, and stands by when that one has acknowledged. Who stands by asks the master again and again,
-//! and takes over when it has no answer any more.
+//! waiting hands the subnet over to it, and stands by when that one has said that it takes it: by its answer, which is all that OpenSM sends, or by an
+//! acknowledgement. Who stands by asks the master again and again, and takes over when it has no answer any more.
 //!
 //! **What it may not do.** Who speaks to it by LIDs is refused, unless it is known: no way leads back there. It does not look around before it
 //! takes over: it is the master at once, and finds a greater one by its sweeps.
@@ -63,6 +63,8 @@ pub(super) struct Mastership {
     transactions: u64,
     /// The question to the master that has no answer yet; 0 if there is none.
     asked: u64,
+    /// The handover that has no answer yet; 0 if there is none.
+    offered: u64,
     /// Questions without answer.
     missed: u8,
     due: Option<Time>,
@@ -77,7 +79,7 @@ impl Mastership {
         own.set_guid(guid).set_sm_key(sm_key).set_priority(priority.min(15));
         let role = ManagerRole::Master;
         let packets = VecDeque::new();
-        Self { own, role, other: None, transactions: 0, asked: 0, missed: 0, due: None, packets }
+        Self { own, role, other: None, transactions: 0, asked: 0, offered: 0, missed: 0, due: None, packets }
     }
 
     pub(super) const fn is_master(&self) -> bool {
@@ -109,11 +111,15 @@ impl Mastership {
             return Err(status::INVALID);
         }
         match (self.role, modifier) {
-            (ManagerRole::Standby | ManagerRole::Master, HANDOVER) => {
+            (ManagerRole::Standby, HANDOVER) => {
                 self.send(ACKNOWLEDGE, &other.route);
                 Ok(self.take_over())
             }
+            // Only who stands by acknowledges.
+            (ManagerRole::Master, HANDOVER) => Ok(self.take_over()),
             (ManagerRole::Master, ACKNOWLEDGE) if self.hands_over_to(&other) => Ok(self.stand_by(now, other)),
+            // Its answer was there before.
+            (ManagerRole::Standby, ACKNOWLEDGE) if self.hands_over_to(&other) => Ok(Succession::Stay),
             (ManagerRole::Standby, DISABLE) => {
                 (self.role, self.other, self.due) = (ManagerRole::NotActive, None, None);
                 Ok(Succession::Stay)
@@ -124,18 +130,26 @@ impl Mastership {
         }
     }
 
-    /// The master has found another manager. A greater one that is ready for it gets the subnet.
+    /// The master has found another manager. A greater one that is ready for it, and has the same key, gets the subnet.
     pub(super) fn hear(&mut self, other: OtherManager) {
         let state = other.info.sm_state();
         let is_ready = state == ManagerRole::Standby as u8 || state == ManagerRole::Master as u8;
-        if self.is_master() && is_ready && is_greater(&other.info, &self.own) {
-            self.send(HANDOVER, &other.route);
+        let is_trusted = other.info.sm_key() == self.own.sm_key();
+        if self.is_master() && is_ready && is_trusted && is_greater(&other.info, &self.own) {
+            self.offered = self.send(HANDOVER, &other.route);
             self.other = Some(other);
         }
     }
 
-    /// The master's answer. One that is no master any more is no answer.
-    pub(super) fn handle_answer(&mut self, now: Time, answer: &SubnetPacket) {
+    /// The answer of another manager: the heir's takes the subnet, the master's says that it lives. One that is no master any more is no answer.
+    pub(super) fn handle_answer(&mut self, now: Time, answer: &SubnetPacket) -> Succession {
+        let is_taken = self.is_master()
+            && self.offered != 0
+            && answer.transaction() == self.offered
+            && answer.status() == status::OK;
+        if let Some(heir) = self.other.take_if(|_| is_taken) {
+            return self.stand_by(now, heir);
+        }
         let is_asked = self.asked != 0 && answer.transaction() == self.asked;
         let info: Option<SmInfo> = answer.read().filter(|_| is_asked && answer.status() == status::OK);
         let lives = |info: &SmInfo| {
@@ -146,6 +160,7 @@ impl Mastership {
             (self.asked, self.missed) = (0, 0);
             self.due = Some(now + POLL_INTERVAL);
         }
+        Succession::Stay
     }
 
     /// Asks the master, or takes over from it.
@@ -181,7 +196,7 @@ impl Mastership {
 
     fn stand_by(&mut self, now: Time, master: OtherManager) -> Succession {
         self.role = ManagerRole::Standby;
-        (self.other, self.asked, self.missed) = (Some(master), 0, 0);
+        (self.other, self.asked, self.offered, self.missed) = (Some(master), 0, 0, 0);
         self.due = Some(now + POLL_INTERVAL);
         Succession::Yield
     }
@@ -189,17 +204,18 @@ impl Mastership {
     fn take_over(&mut self) -> Succession {
         let was_master = self.is_master();
         self.role = ManagerRole::Master;
-        (self.other, self.due, self.asked, self.missed) = (None, None, 0, 0);
+        (self.other, self.due, self.asked, self.offered, self.missed) = (None, None, 0, 0, 0);
         if was_master { Succession::Stay } else { Succession::TakeOver }
     }
 
-    /// A Set of SMInfo, in which a manager says of itself who it is.
-    fn send(&mut self, modifier: u32, route: &[u8]) {
+    /// A Set of SMInfo, in which a manager says of itself who it is. Its transaction.
+    fn send(&mut self, modifier: u32, route: &[u8]) -> u64 {
         self.transactions += 1;
         let transaction = OWN_TRANSACTION | self.transactions;
         let mut packet = SubnetPacket::request(Method::Set, attribute::SM_INFO, modifier, transaction);
         packet.write(&self.info(self.transactions as u32));
         self.push(route.to_vec(), packet);
+        transaction
     }
 
     /// One for which there is no room is lost: the switch takes them after each packet.
@@ -310,6 +326,9 @@ mod tests {
     fn who_does_not_know_the_key_is_refused() {
         let mut stranger = other(7, 15, ManagerRole::Master);
         stranger.info.set_sm_key(KEY + 1);
-        assert_eq!(standby().handle_set(at(0), HANDOVER, stranger), Err(status::INVALID));
+        assert_eq!(standby().handle_set(at(0), HANDOVER, stranger.clone()), Err(status::INVALID));
+        let mut own = Mastership::new(50, KEY, 3);
+        own.hear(stranger);
+        assert_eq!(own.poll_packet(), None, "nor is it handed the subnet");
     }
 }

@@ -377,7 +377,8 @@ impl Subnet {
     fn take_answer(&mut self, now: Time, ingress: u8, mut answer: SubnetPacket) -> bool {
         let Some(managing) = self.managing.as_mut().filter(|_| answer.arrive(0)) else { return false };
         if Mastership::is_own(answer.transaction()) {
-            managing.mastership.handle_answer(now, &answer);
+            let succession = managing.mastership.handle_answer(now, &answer);
+            self.succeed(now, succession);
             return true;
         }
         if managing.mastership.is_master() {
@@ -389,17 +390,21 @@ impl Subnet {
 
     /// A trap is heard by the manager, and who sent it is told so (IBTA v1.4 §13.4.9).
     fn take_trap(&mut self, now: Time, ingress: u8, trap: &SubnetPacket, local: &LocalRoute) -> bool {
-        let Some(managing) = self.master() else { return false };
         if !trap.is_lid_routed() {
             return false;
         }
+        let Some(managing) = self.master() else { return self.take_late_trap(ingress, trap, local) };
         let Some(notice) = managing.manager.handle_trap(now, trap) else { return false };
-        let mut heard = SubnetPacket::lid_routed(Method::TrapRepress, trap.attribute().0, trap.transaction());
-        heard.data_mut().copy_from_slice(trap.data());
-        self.send_back(ingress, &heard, local);
+        self.repress(ingress, trap, local);
         self.report_notice(now, notice, notice.issuer_lid());
         self.follow_manager(now);
         true
+    }
+
+    fn repress(&mut self, ingress: u8, trap: &SubnetPacket, local: &LocalRoute) {
+        let mut heard = SubnetPacket::lid_routed(Method::TrapRepress, trap.attribute().0, trap.transaction());
+        heard.data_mut().copy_from_slice(trap.data());
+        self.send_back(ingress, &heard, local);
     }
 
     /// The answer leaves as the question came: by the same port, or by that which leads to the LID that asked.

@@ -1,8 +1,8 @@
 //! What is at a linked port of a switch, and how the manager brings it up.
 //!
 //! The port of an adapter is brought up by five requests: who are you (NodeInfo), what are you called (NodeDescription), be of these partitions
-//! (P_KeyTable), have this LID and be armed (PortInfo), be active (PortInfo). Who takes over from another manager asks for the LID that the port has
-//! before. One with a manager of its own is asked for SMInfo at each sweep. A switch is only asked who it is: the rest is
+//! (P_KeyTable), have this LID and be armed (PortInfo), be active (PortInfo). Who takes over from another manager asks for the LID and the state that the
+//! port has before; one that is active stays so. One with a manager of its own is asked for SMInfo at each sweep. A switch is only asked who it is: the rest is
 //! `remote_switch`'s.
 
 use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
@@ -44,8 +44,10 @@ pub(super) enum BringUp {
     AskManager,
     /// One of [`TABLES`], by its index.
     ReadTable(usize),
-    /// What LID it has from the master before this one.
+    /// What LID it has from the master before this one, and whether it is active.
     Inspect,
+    /// It was active under the master before this one, and stays so.
+    Keep,
     /// It has told that its node is called something else: what?
     Rename,
     /// It is a switch, and needs nothing here.
@@ -199,7 +201,7 @@ impl Neighbour {
             BringUp::ReadTable(index) => {
                 portrait.learn_table(TABLES[index].0, TABLES[index].1, answer.data())
             }
-            BringUp::Arm | BringUp::Activate | BringUp::Done | BringUp::Inspect => {
+            BringUp::Arm | BringUp::Activate | BringUp::Keep | BringUp::Done | BringUp::Inspect => {
                 portrait.port = answer.read().unwrap_or_default();
             }
         }
@@ -213,10 +215,12 @@ impl Neighbour {
         };
         self.exchange.end(now);
         match (before, self.bring_up) {
-            (BringUp::Activate | BringUp::Done, BringUp::AskManager) => {}
+            (BringUp::Activate | BringUp::Keep | BringUp::Done, BringUp::AskManager) => {}
             (_, BringUp::Done) => self.exchange.settle(now),
             (_, BringUp::Switch) => self.exchange.stop(),
-            (BringUp::Arm | BringUp::Activate, BringUp::Identify) => self.exchange.pause(now),
+            (BringUp::Arm | BringUp::Activate | BringUp::Keep, BringUp::Identify) => {
+                self.exchange.pause(now);
+            }
             _ => {}
         }
     }
@@ -233,14 +237,15 @@ impl Neighbour {
             BringUp::Identify | BringUp::Switch => get(attribute::NODE_INFO, 0),
             BringUp::Describe | BringUp::Rename => get(attribute::NODE_DESCRIPTION, 0),
             BringUp::Partition => self.set_partitions(transaction),
-            BringUp::Arm => {
-                let mut packet = self.set_port_info(config.lmc, PortState::Armed, transaction);
+            BringUp::Arm | BringUp::Keep => {
+                let state = (self.bring_up == BringUp::Arm).then_some(PortState::Armed);
+                let mut packet = self.set_port_info(config.lmc, state, transaction);
                 if is_successor {
                     packet.data_mut()[CLIENT_REREGISTER.0] |= CLIENT_REREGISTER.1;
                 }
                 packet
             }
-            BringUp::Activate => self.set_port_info(config.lmc, PortState::Active, transaction),
+            BringUp::Activate => self.set_port_info(config.lmc, Some(PortState::Active), transaction),
             BringUp::Done | BringUp::Inspect => get(attribute::PORT_INFO, 1),
             BringUp::AskManager => get(attribute::SM_INFO, 0),
             BringUp::ReadTable(index) => get(TABLES[index].0, TABLES[index].1),
@@ -253,12 +258,12 @@ impl Neighbour {
         packet
     }
 
-    /// LID, mask, where the manager is, and next state.
-    fn set_port_info(&self, lmc: u8, state: PortState, transaction: u64) -> SubnetPacket {
+    /// LID, mask, where the manager is, and next state; `None` leaves that as it is.
+    fn set_port_info(&self, lmc: u8, state: Option<PortState>, transaction: u64) -> SubnetPacket {
         let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
         let mut wish = PortInfo::new();
         wish.set_lid(self.lid).set_lmc(lmc).set_master_sm_lid(MANAGER_LID);
-        wish.set_port_state(state as u8).set_subnet_timeout(SUBNET_TIMEOUT);
+        wish.set_port_state(state.map_or(0, |state| state as u8)).set_subnet_timeout(SUBNET_TIMEOUT);
         packet.write(&wish);
         packet
     }
@@ -274,13 +279,16 @@ impl BringUp {
             (Self::Identify, _) if is_successor => Self::Inspect,
             (Self::Identify | Self::Inspect, _) => Self::Describe,
             (Self::Describe, _) => Self::Partition,
+            // What it was before, by its answer to Inspect.
+            (Self::Partition, Some(PortState::Active)) if is_successor => Self::Keep,
             (Self::Partition, _) => Self::Arm,
             (Self::ReadTable(index), _) => Self::ReadTable(index),
             (Self::Arm, Some(PortState::Armed)) => Self::Activate,
-            (Self::Activate | Self::Done, Some(PortState::Active)) if has_manager => Self::AskManager,
-            (Self::Activate | Self::Done, Some(PortState::Active)) | (Self::AskManager | Self::Rename, _) => {
-                Self::Done
+            (Self::Activate | Self::Keep | Self::Done, Some(PortState::Active)) if has_manager => {
+                Self::AskManager
             }
+            (Self::Activate | Self::Keep | Self::Done, Some(PortState::Active))
+            | (Self::AskManager | Self::Rename, _) => Self::Done,
             _ => Self::Identify,
         }
     }

@@ -2,10 +2,12 @@
 
 use super::administration::Administration;
 use super::agent::ManagerState;
+use super::manager::CAPABILITY_CHANGE;
 use super::mastership::{OtherManager, Succession};
 use super::{Managing, Subnet};
 use crate::wire::LocalRoute;
-use crate::wire::management::{CLASS_VERSION, SubnetPacket, status};
+use crate::wire::management::attributes::Notice;
+use crate::wire::management::{CLASS_VERSION, SubnetPacket, attribute, status};
 use bareverbs_prm::time::Time;
 
 impl Subnet {
@@ -41,6 +43,19 @@ impl Subnet {
         true
     }
 
+    /// OpenSM tells who was the master when it began that it is there, by trap 144, and has the subnet perhaps before that arrives. That it was
+    /// heard is said to it, though a driver may keep that for itself, as mlx5_ib does; there is nothing to be done about it here any more.
+    pub(super) fn take_late_trap(&mut self, ingress: u8, trap: &SubnetPacket, local: &LocalRoute) -> bool {
+        let notice = trap.read::<Notice>().filter(|_| trap.attribute().0 == attribute::NOTICE);
+        let is_manager =
+            notice.is_some_and(|notice| notice.is_generic() && notice.trap() == CAPABILITY_CHANGE);
+        let is_heard = is_manager && self.managing.is_some();
+        if is_heard {
+            self.repress(ingress, trap, local);
+        }
+        is_heard
+    }
+
     /// Asks the master, if it is another one, and takes over if it has no answer any more.
     pub(super) fn watch_master(&mut self, now: Time) {
         let Some(managing) = self.managing.as_deref_mut() else { return };
@@ -48,7 +63,7 @@ impl Subnet {
         self.succeed(now, succession);
     }
 
-    fn succeed(&mut self, now: Time, succession: Succession) {
+    pub(super) fn succeed(&mut self, now: Time, succession: Succession) {
         match succession {
             Succession::Stay => {}
             Succession::Yield => self.yield_subnet(),
@@ -63,11 +78,13 @@ impl Subnet {
         self.agent.obey_another();
     }
 
-    /// All ports are brought up as if their cables had just come, but keep their LIDs.
+    /// All ports are looked at as if their cables had just come, but keep their LIDs, and states if they are active. The tables of LIDs stay until it
+    /// is known what is to be in them: data goes on. Groups are joined again.
     fn take_over(&mut self, now: Time) {
         let Some(managing) = self.managing.as_deref_mut() else { return };
         managing.begin_anew();
-        for port in self.agent.obey_own() {
+        self.tables.clear_groups();
+        for port in self.agent.obey_own(managing.manager.partitions()) {
             managing.manager.handle_link(now, port, true);
         }
         self.follow_manager(now);

@@ -38,6 +38,7 @@ pub const CLASS_VERSION: u8 = 1;
 const DIRECTION: u16 = 1 << 15;
 /// `DrSLID`: the LID of who asks by a route that begins with LIDs (IBTA v1.4 §14.2.1.2).
 const DIRECTED_SOURCE: usize = 32;
+const M_KEY: usize = 24;
 const ATTRIBUTE_AT: usize = 64;
 const INITIAL_PATH: usize = 128;
 const RETURN_PATH: usize = 192;
@@ -314,6 +315,11 @@ impl SubnetPacket {
     /// The attribute's bytes, to be filled.
     pub fn data_mut(&mut self) -> &mut [u8] {
         &mut self.0[ATTRIBUTE_AT..ATTRIBUTE_AT + ATTRIBUTE]
+    }
+
+    /// The key by which a manager may change a port (IBTA v1.4 §14.2.4).
+    pub fn m_key(&self) -> u64 {
+        self.0[M_KEY..M_KEY + 8].iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
     /// Version of the class.

@@ -85,7 +85,7 @@ impl Agent {
             (Method::Set, attribute::PORT_INFO) => {
                 let wish: PortInfo = packet.read().expect("a packet has room for it");
                 (self.lid, self.lmc, self.manager_lid) = (wish.lid(), wish.lmc(), wish.master_sm_lid());
-                self.state = PortState::from_raw(wish.port_state()).expect("a state");
+                self.state = self.next_state(wish.port_state());
                 self.reregisters |= wish.client_reregister();
                 packet.write(&self.port_info());
             }
@@ -108,6 +108,11 @@ impl Agent {
         }
         packet.answer(refused);
         packet.to_frame(0, 0).0.into_bytes()
+    }
+
+    /// The state that a manager wants; 0 leaves it.
+    fn next_state(&self, wish: u8) -> PortState {
+        if wish == 0 { self.state } else { PortState::from_raw(wish).expect("a state") }
     }
 
     fn node_info(&self) -> NodeInfo {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::wire::management::administration::record;
+use crate::wire::management::attributes::Notice;
 
 const HANDOVER: u32 = 1;
 const ACKNOWLEDGE: u32 = 2;
@@ -20,14 +21,25 @@ struct Rivals {
     told: Vec<u32>,
     /// Traps of the switch.
     traps: u32,
+    /// Status of answers to Sets of SMInfo; nobody answers those if there is none.
+    answers: Option<u16>,
 }
 
 impl Rivals {
     fn new(priority: u8) -> Self {
+        Self::of(priority, None)
+    }
+
+    /// The second port's manager answers a handover with this status.
+    fn with_answer(priority: u8, status: u16) -> Self {
+        Self::of(priority, Some(status))
+    }
+
+    fn of(priority: u8, answers: Option<u16>) -> Self {
         let mut agents = vec![Agent::new(0xa), Agent::new(0xb)];
         agents[1].manager = Some(manager(0xb, priority, STANDBY));
         let switch = Switch::infiniband(SubnetConfig { priority: 3, ..SubnetConfig::default() });
-        let mut rivals = Self { switch, agents, told: Vec::new(), traps: 0 };
+        let mut rivals = Self { switch, agents, told: Vec::new(), traps: 0, answers };
         for port in 0..2 {
             rivals.switch.handle_link(Time::ZERO, port, true);
         }
@@ -55,11 +67,37 @@ impl Rivals {
         }
         let is_manager = packet.attribute().0 == attribute::SM_INFO;
         self.told.extend((is_manager && packet.method() == Method::Set).then(|| packet.attribute().1));
-        if !is_manager || self.agents[port].manager.is_some() {
+        if is_manager && packet.method() == Method::Set {
+            self.answer_manager(now, port, packet);
+        } else if !is_manager || self.agents[port].manager.is_some() {
             let answer = self.agents[port].answer(&frame);
             self.switch.handle_frame(now, port, &answer);
         }
         None
+    }
+
+    fn answer_manager(&mut self, now: Time, port: usize, mut set: SubnetPacket) {
+        let Some(status) = self.answers else { return };
+        assert!(set.arrive(1));
+        set.answer(status);
+        self.switch.handle_frame(now, port, &set.to_frame(0, 0).0);
+    }
+
+    /// `SMState` of the switch's manager.
+    fn state(&mut self) -> u8 {
+        let mut asked = SubnetPacket::request(Method::Get, attribute::SM_INFO, 0, 9);
+        asked.leave_by(1);
+        self.answer(&asked).read::<SmInfo>().expect("SMInfo").sm_state()
+    }
+
+    /// The port by which data from the switch's other port leaves for a LID.
+    fn exit(&mut self, lid: u16) -> Option<usize> {
+        let [high, low] = lid.to_be_bytes();
+        self.switch.handle_frame(Time::ZERO, usize::from(lid == 1), &[0, 2, high, low, 0, 0, 0, 0]);
+        match self.switch.poll() {
+            Some(Egress::Forward { port }) => Some(port),
+            _ => None,
+        }
     }
 
     /// What the switch answers to the manager at the second port.
@@ -149,6 +187,96 @@ fn a_manager_that_has_handed_over_stands_by() {
     let mut table = SubnetPacket::request(Method::Get, attribute::LINEAR_FORWARDING, 0, 7);
     table.leave_by(1);
     assert_eq!(rivals.answer(&table).data(), [1; 64], "the tables are the master's");
+}
+
+/// Requirement: IBTA v1.4 §14.4.1: the answer to a handover is enough, as OpenSM acknowledges none; one that refuses leaves the subnet.
+#[test]
+fn an_answered_handover_needs_no_acknowledgement() {
+    for (refused, state) in [(status::OK, STANDBY), (status::INVALID, MASTER)] {
+        let mut rivals = Rivals::with_answer(5, refused);
+        assert!(rivals.told.contains(&HANDOVER));
+        assert_eq!(rivals.state(), state, "{refused}");
+        rivals.agents[1].manager = Some(manager(0xb, 5, MASTER));
+        assert_eq!(rivals.set(ACKNOWLEDGE).status(), status::OK, "of one that comes late");
+        assert_eq!(rivals.state(), STANDBY);
+    }
+}
+
+/// Requirement: IBTA v1.4 §14.4.1: a manager that stands by represses the trap 144 of another manager; other traps are for the master.
+#[test]
+fn who_stands_by_represses_the_trap_of_another_manager() {
+    let mut rivals = Rivals::yielded();
+    let mut block = [255_u8; 64];
+    block[2] = 2;
+    let mut table = SubnetPacket::request(Method::Set, attribute::LINEAR_FORWARDING, 0, 6);
+    table.data_mut().copy_from_slice(&block);
+    table.leave_by(1);
+    assert_eq!(rivals.answer(&table).status(), status::OK);
+    for (number, answers) in [(144, 1), (128, 0)] {
+        let mut notice = Notice::new();
+        notice.set_generic(true).set_trap(number).set_issuer_lid(2);
+        let mut trap = SubnetPacket::lid_routed(Method::Trap, attribute::NOTICE, 0x99);
+        trap.write(&notice);
+        rivals.switch.handle_frame(Time::ZERO, 1, &trap.to_frame(2, MANAGER_LID).0);
+        let mut heard = Vec::new();
+        while let Some(Egress::Own { port, frame, .. }) = rivals.switch.poll() {
+            let packet = SubnetPacket::of(&parse(&frame).unwrap()).expect("of subnet management");
+            heard.push((port, packet.method(), packet.transaction()));
+        }
+        assert_eq!(heard, vec![(1, Method::TrapRepress, 0x99); answers], "trap {number}");
+    }
+}
+
+/// Requirement: IBTA v1.4 §14.4.1: who takes over from a master that has died leaves ports active and tables as they are until it knows all.
+#[test]
+fn a_takeover_stops_no_data() {
+    let mut rivals = Rivals::yielded();
+    for agent in &mut rivals.agents {
+        (agent.state, agent.manager_lid) = (PortState::Active, 2);
+    }
+    rivals.agents[1].manager = None;
+    let states = |rivals: &Rivals| rivals.agents.iter().all(|agent| agent.state == PortState::Active);
+    let is_own = |rivals: &Rivals| rivals.agents.iter().all(|agent| agent.manager_lid == MANAGER_LID);
+    for _ in 0..50 {
+        let due = rivals.switch.poll_timeout().expect("it has something to do");
+        rivals.switch.handle_timeout(due);
+        while let Some(egress) = rivals.switch.poll() {
+            rivals.serve(due, egress);
+            let ways = [1_u16, 2].map(|lid| rivals.exit(lid));
+            assert_eq!(ways, [Some(0), Some(1)], "LIDs lead where they led");
+            assert!(states(&rivals));
+        }
+        if is_own(&rivals) {
+            break;
+        }
+    }
+    assert!(is_own(&rivals) && rivals.agents.iter().all(|agent| agent.reregisters));
+    assert_eq!(rivals.state(), MASTER);
+}
+
+/// Requirement: IBTA v1.4 §14.2.5.7: another master may change the P_Keys of port 0; the own manager has its partitions again when it is the master.
+#[test]
+fn partitions_of_the_own_port_are_those_of_the_master() {
+    let mut rivals = Rivals::yielded();
+    let keys = |rivals: &mut Rivals| {
+        let mut asked = SubnetPacket::request(Method::Get, attribute::PARTITION_KEYS, 0, 7);
+        asked.leave_by(1);
+        rivals.answer(&asked).data()[..4].to_vec()
+    };
+    assert_eq!(keys(&mut rivals), [0xff, 0xff, 0, 0]);
+    let mut wish = SubnetPacket::request(Method::Set, attribute::PARTITION_KEYS, 0, 8);
+    wish.data_mut()[..4].copy_from_slice(&[0x80, 1, 0x80, 2]);
+    wish.leave_by(1);
+    let answer = rivals.answer(&wish);
+    assert_eq!((answer.status(), &answer.data()[..4]), (status::OK, &[0x80, 1, 0x80, 2][..]));
+    let mut beyond = SubnetPacket::request(Method::Set, attribute::PARTITION_KEYS, 1, 8);
+    beyond.leave_by(1);
+    assert_eq!(rivals.answer(&beyond).status(), status::INVALID, "there is one block");
+    assert_eq!(keys(&mut rivals), [0x80, 1, 0x80, 2]);
+    rivals.agents[1].manager = Some(manager(0xb, 5, MASTER));
+    rivals.set(HANDOVER);
+    rivals.converse(Time::ZERO);
+    assert_eq!(keys(&mut rivals), [0xff, 0xff, 0, 0]);
 }
 
 /// Requirement: IBTA v1.4 §14.4.1: a manager that stands by takes over from a master that has died; LIDs stay, and clients register again.
