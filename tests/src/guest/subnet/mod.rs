@@ -1,13 +1,15 @@
 //! The judge of subnet management: the programs of infiniband-diags, in a guest with two InfiniBand ports at two switches that a cable joins.
 //!
 //! **What this is.** One switch has the manager and the subnet's administration, the other one is managed over the cable. Every row is a program
-//! and the values that it has to print, which follow from what was built and from the LIDs that the manager gave. **What it may not
+//! and the values that it has to print, which follow from what was built and from the LIDs that the manager gave. OpenSM runs in the guest, too: beside that manager, and
+//! alone at a third switch with two more ports. **What it may not
 //! do.** A warning of the kernel is a failure. **Where to read first.** `rows`, then `subnet.sh`; `built` for what is wanted of
 //! `ibnetdiscover`.
 
 mod built;
 mod gateway;
 mod ipoib;
+mod opensm;
 mod row;
 mod rows;
 
@@ -26,11 +28,13 @@ use row::DiagnosticRow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Numbers of the NICs: at the switch with the manager, and at the other one.
+/// Numbers of the NICs: at the switch with the manager, at the other one, and two at a switch of a subnet without any manager.
 const NEAR: usize = 0;
 const FAR: usize = 1;
+const LONE: [usize; 2] = [2, 3];
 /// The functions that the questions are made of, and what they are called in the guest.
-const FUNCTIONS: (&str, &str) = ("subnet.sh", include_str!("subnet.sh"));
+const FUNCTIONS: &str = "subnet.sh";
+const PARTS: [&str; 2] = [include_str!("subnet.sh"), include_str!("opensm.sh")];
 /// How long the manager may take for the whole subnet, once the guest's drivers are there.
 const FOUND_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -57,18 +61,16 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     let (leaf_end, spine_end) = nics.wire("leaf")?;
     leaf.plug_wire(LinkLayer::InfiniBand, &Outside::datagram(leaf_end, spine_end))?;
     nics.serve_at(FAR, &leaf)?;
+    let lone = Fabric::without_manager(&opensm::lone_switch())?;
+    LONE.into_iter().try_for_each(|index| nics.serve_at(index, &lone))?;
     let configuration = Configuration {
-        vfio_user: [NEAR, FAR].map(|index| nics.socket(index)).to_vec(),
-        files: [FUNCTIONS]
-            .iter()
-            .chain(ipoib::FILES)
-            .map(|(name, text)| ((*name).to_owned(), (*text).into()))
-            .collect(),
+        vfio_user: [NEAR, FAR].into_iter().chain(LONE).map(|index| nics.socket(index)).collect(),
+        files: files(),
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("subnet-console.log"))?;
     let mut report = Report::new(&["case"]);
-    let functions = Machine::path_inside(FUNCTIONS.0);
+    let functions = Machine::path_inside(FUNCTIONS);
     report.add(rows::bring_up().ask(&mut machine, &functions, None)?);
     let built = wait_for(&nics)?;
     let wants = |row: &DiagnosticRow| {
@@ -82,6 +84,13 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     drop(machine);
     report.add(nics.entry("commands of the drivers"));
     Ok(report)
+}
+
+/// The files of the guest: functions, and what IPoIB's questions need.
+fn files() -> Vec<(String, Vec<u8>)> {
+    let functions = (FUNCTIONS.to_owned(), PARTS.concat().into());
+    let further = ipoib::FILES.iter().map(|(name, text)| ((*name).to_owned(), (*text).into()));
+    std::iter::once(functions).chain(further).collect()
 }
 
 /// Waits until the manager has found all that was built.

@@ -2,6 +2,7 @@
 
 use super::built::{BuiltPort, BuiltSubnet, BuiltSwitch, FAR, LEAF, LEAF_PORTS, NEAR};
 use super::ipoib;
+use super::opensm;
 use super::row::{DiagnosticRow, Wanted};
 use bareverbs_sim::net::MANAGER_LID;
 use std::net::Ipv6Addr;
@@ -14,7 +15,7 @@ const SPINE: &str = "bareverbs switch with the subnet's manager";
 /// A link of four lanes of EDR, as `iblinkinfo` shows it.
 const UP: &str = "==( 4X 25.78125 Gbps Active/ LinkUp)==>";
 /// The group of IPv4's broadcasts in the default partition, and its LID.
-const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
+pub(super) const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 
 /// The drivers probe, and both ports become active.
 pub(super) fn bring_up() -> DiagnosticRow {
@@ -38,8 +39,9 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows.extend(paths(built));
     rows.extend(groups(built));
     rows.extend(pings(built));
-    rows.extend(ipoib::all(built));
+    rows.extend(opensm::all(built));
     rows.push(kernel_log("kernel log"));
+    rows.extend(ipoib::all(built));
     rows
 }
 
@@ -48,11 +50,15 @@ pub(super) fn kernel_log(name: &'static str) -> DiagnosticRow {
     row(name, CLEAN_LOG.to_owned(), ["clean".to_owned()])
 }
 
-fn row<const COUNT: usize>(name: &'static str, command: String, wanted: [String; COUNT]) -> DiagnosticRow {
+pub(super) fn row<const COUNT: usize>(
+    name: &'static str,
+    command: String,
+    wanted: [String; COUNT],
+) -> DiagnosticRow {
     DiagnosticRow::new(name, command, wanted)
 }
 
-fn gid(port: &BuiltPort) -> Ipv6Addr {
+pub(super) fn gid(port: &BuiltPort) -> Ipv6Addr {
     Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(port.guid))
 }
 
