@@ -240,7 +240,7 @@ fn alone() -> Vec<DiagnosticRow> {
         row(
             "ibnetdiscover of OpenSM's subnet",
             format!("counted {LONE_GUID:x} ibnetdiscover -C $lone"),
-            discovered(4),
+            discovered(5),
         ),
         row(
             "OpenSM hands over to OpenSM",
