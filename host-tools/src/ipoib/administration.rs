@@ -242,7 +242,7 @@ mod tests {
         let mut now = Time::ZERO;
         for _ in 1..TIMES {
             assert!(client.handle_timeout(now).is_none());
-            now = now + ANSWER_WITHIN;
+            now += ANSWER_WITHIN;
             assert_eq!(client.handle_timeout(now), Some(Ok(asked)));
         }
         assert_eq!(client.handle_timeout(now + ANSWER_WITHIN), Some(Err(question)));

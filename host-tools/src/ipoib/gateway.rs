@@ -190,12 +190,16 @@ impl Gateway {
     fn ask_who_listens(&mut self) {
         let Some(port) = self.port else { return };
         let all_hosts = Ipv4Addr::new(224, 0, 0, 1);
-        self.to_machine((ethernet_group(all_hosts.into()), OWN_MAC), IPV4, &memberships::ipv4_question());
+        self.send_to_machine(
+            (ethernet_group(all_hosts.into()), OWN_MAC),
+            IPV4,
+            &memberships::ipv4_question(),
+        );
         let mut sender = Ipv6Addr::from(port.gid.0).segments();
         sender[..4].copy_from_slice(&[0xfe80, 0, 0, 0]);
         if let Some(question) = memberships::ipv6_question(sender.into()) {
             let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-            self.to_machine((ethernet_group(all_nodes.into()), OWN_MAC), IPV6, &question);
+            self.send_to_machine((ethernet_group(all_nodes.into()), OWN_MAC), IPV6, &question);
         }
     }
 
@@ -266,14 +270,14 @@ impl Gateway {
             self.outputs.push_back(GatewayOutput::Attach(group));
         }
         for packet in self.groups.joined(group, record) {
-            self.to_group(group, &record, packet);
+            self.emit_to_group(group, &record, packet);
         }
     }
 
     fn take_path(&mut self, now: Time, gid: Gid, path: Option<&PathRecord>) {
         let lane = path.map(|path| SubnetLane { lid: path.dlid(), service_level: path.service_level() });
         for (qpn, lane, packet) in self.neighbours.set_path(now, gid, lane) {
-            self.to_port(qpn, lane, packet);
+            self.emit_to_port(qpn, lane, packet);
         }
     }
 
@@ -300,7 +304,7 @@ impl Gateway {
             _ => None,
         };
         match carried {
-            Some((group, packet)) => self.to_subnet(now, destination, group, link::wrap(kind, &packet)),
+            Some((group, packet)) => self.send_to_subnet(now, destination, group, link::wrap(kind, &packet)),
             None => self.counters.foreign += 1,
         }
     }
@@ -346,7 +350,7 @@ impl Gateway {
         self.port.map(|port| HardwareAddress { qpn: self.qpn, gid: port.gid })
     }
 
-    fn to_subnet(&mut self, now: Time, destination: MacAddress, to: IpAddr, packet: Vec<u8>) {
+    fn send_to_subnet(&mut self, now: Time, destination: MacAddress, to: IpAddr, packet: Vec<u8>) {
         let Some(port) = self.port else {
             self.counters.without_way += 1;
             return;
@@ -371,7 +375,7 @@ impl Gateway {
 
     fn send_to_group(&mut self, now: Time, group: Gid, packet: Vec<u8>) {
         match self.groups.send(now, group, packet) {
-            GroupSending::Now(record, packet) => self.to_group(group, &record, packet),
+            GroupSending::Now(record, packet) => self.emit_to_group(group, &record, packet),
             GroupSending::Join => self.ask(now, Question::Join { group, role: Role::Sender }),
             GroupSending::Waits => {}
             GroupSending::Lost => self.counters.without_way += 1,
@@ -380,17 +384,17 @@ impl Gateway {
 
     fn send_to_port(&mut self, now: Time, mac: MacAddress, packet: Vec<u8>) {
         match self.neighbours.send(now, mac, packet) {
-            Sending::Now(qpn, lane, packet) => self.to_port(qpn, lane, packet),
+            Sending::Now(qpn, lane, packet) => self.emit_to_port(qpn, lane, packet),
             Sending::Ask(address) => self.ask(now, Question::Path { gid: address.gid }),
             Sending::Lost => self.counters.without_way += 1,
         }
     }
 
-    fn to_port(&mut self, qpn: Qpn, lane: SubnetLane, packet: Vec<u8>) {
-        self.to_interface(DatagramWay::Port(lane), qpn, packet);
+    fn emit_to_port(&mut self, qpn: Qpn, lane: SubnetLane, packet: Vec<u8>) {
+        self.emit(DatagramWay::Port(lane), qpn, packet);
     }
 
-    fn to_group(&mut self, gid: Gid, record: &McMemberRecord, packet: Vec<u8>) {
+    fn emit_to_group(&mut self, gid: Gid, record: &McMemberRecord, packet: Vec<u8>) {
         let way = DatagramWay::Group {
             lane: SubnetLane { lid: record.mlid(), service_level: record.service_level() },
             gid,
@@ -398,11 +402,11 @@ impl Gateway {
             traffic_class: record.traffic_class(),
             flow_label: record.flow_label(),
         };
-        self.to_interface(way, Qpn::from_low_bits(0xff_ffff), packet);
+        self.emit(way, Qpn::from_low_bits(0xff_ffff), packet);
     }
 
     /// All interfaces of a partition have the Q_Key of its group of broadcasts.
-    fn to_interface(&mut self, way: DatagramWay, qpn: Qpn, packet: Vec<u8>) {
+    fn emit(&mut self, way: DatagramWay, qpn: Qpn, packet: Vec<u8>) {
         let broadcast = self.port.map(|port| link::broadcast_group(port.partition_key));
         let Some(record) = broadcast.and_then(|group| self.groups.record(group)) else {
             self.counters.without_way += 1;
@@ -429,7 +433,7 @@ impl Gateway {
             packet.map(|(ends, packet)| (kind, ends, packet))
         });
         match carried {
-            Some((kind, ends, packet)) => self.to_machine(ends, kind, &packet),
+            Some((kind, ends, packet)) => self.send_to_machine(ends, kind, &packet),
             None => self.counters.foreign += 1,
         }
     }
@@ -483,7 +487,7 @@ impl Gateway {
         self.neighbours.source(from.lid, from.qpn).unwrap_or(OWN_MAC)
     }
 
-    fn to_machine(&mut self, (destination, source): (MacAddress, MacAddress), kind: u16, packet: &[u8]) {
+    fn send_to_machine(&mut self, (destination, source): (MacAddress, MacAddress), kind: u16, packet: &[u8]) {
         self.counters.to_machine += 1;
         let frame = [&destination.0[..], &source.0, &kind.to_be_bytes(), packet].concat();
         self.outputs.push_back(GatewayOutput::Frame(frame));

@@ -38,13 +38,14 @@ pub(crate) fn run(plan: &Plan) -> Result<PerfOutcome, Failure> {
 
 /// Runs the test between two InfiniBand ports with this table of P_Keys.
 #[cfg(test)]
-pub(crate) fn in_partitions(plan: &Plan, partition_keys: Vec<u16>) -> Result<PerfOutcome, Failure> {
+pub(crate) fn in_partitions(plan: &Plan, partition_keys: &[u16]) -> Result<PerfOutcome, Failure> {
     use bareverbs_hal_sim::{MemoryConfig, SimWorld};
-    use bareverbs_sim::net::{LinkConfig, SubnetConfig, SwitchConfig};
+    use bareverbs_sim::net::{LinkConfig, Partitions, SubnetConfig, SwitchConfig};
     use bareverbs_sim::nic::{Nic, NicConfig, SubnetMembership};
     use bareverbs_sim::run::Latency;
     let world = SimWorld::new(1);
-    let config = SubnetConfig { partition_keys, ..SubnetConfig::default() };
+    let partitions = Partitions::of_all(partition_keys);
+    let config = SubnetConfig { partitions, ..SubnetConfig::default() };
     let switch = world.with(|world| world.add_subnet("switch", SwitchConfig::default(), config));
     let devices = [1, 2].map(|number| {
         let mac = bareverbs_prm::ids::MacAddress([2, 0, 0, 0, 0, number]);

@@ -153,7 +153,7 @@ fn the_p_key_of_an_index_reaches_who_is_in_its_partition() {
     let reached = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
         let plan = parse(&words).expect("arguments").plan().expect("a plan");
-        pair::in_partitions(&plan, vec![0x0001, 0x8002])
+        pair::in_partitions(&plan, &[0x0001, 0x8002])
     };
     for test in ["write bw -n 20", "send bw -n 20 -c UD -s 64 --timeout 1", "read lat -n 20"] {
         let outcome = reached(&format!("{test} --pkey_index 1")).expect("both are full members");
