@@ -24,17 +24,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// Whether somebody still takes what is printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Reader {
+pub(crate) enum Audience {
     Listens,
     Gone,
 }
 
 /// As [`print`], for who prints more as time goes on, and may end when nobody reads it any more.
-pub(crate) fn print_to_reader(text: &str) -> Result<Reader, Failure> {
+pub(crate) fn print_to_reader(text: &str) -> Result<Audience, Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Ok(()) => Ok(Reader::Listens),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Reader::Gone),
+        Ok(()) => Ok(Audience::Listens),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Audience::Gone),
         Err(error) => Err(Failure::Run(anyhow::Error::new(error).context("cannot write to standard output"))),
     }
 }

@@ -14,14 +14,14 @@ use crate::offload_figures::components::Components;
 const WEIGHT: u32 = 4;
 
 /// What the client knows of the table and of its ways.
-pub(super) struct Advice {
+pub(super) struct MeasuredAdvice {
     advisor: Advisor,
     /// Elements and bytes that lookups have read so far, on the average, times 2 to the [`WEIGHT`].
     elements: u32,
     bytes: u32,
 }
 
-impl Advice {
+impl MeasuredAdvice {
     /// Nothing is measured yet: each way is thought to cost what the model of `bareverbs advise` says.
     pub(super) fn new(preset: Preset) -> Self {
         let components = Components::of(preset);
@@ -92,7 +92,7 @@ mod tests {
                 (AdvisedWay::KernelDpu, Choice::Kernel),
                 (AdvisedWay::Cpu, Choice::Cpu),
             ] {
-                let advice = Advice::new(preset);
+                let advice = MeasuredAdvice::new(preset);
                 let question = Question { elements: 5, bytes: 64 };
                 let expected = time(&components, way, &Case { hops: 4, bytes: 64, load: 0.0, retries: 0.0 });
                 let found =
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_question_is_what_lookups_were_on_the_average() {
-        let mut advice = Advice::new(Preset::BF3_ARM);
+        let mut advice = MeasuredAdvice::new(Preset::BF3_ARM);
         for _ in 0..400 {
             let (choice, asked) = advice.choose();
             advice.learn(choice, asked, &result(9, 4_000), Duration::from_micros(5));

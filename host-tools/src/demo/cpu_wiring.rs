@@ -13,6 +13,9 @@ use bareverbs::offload::verbs::{RegionTable, VerbsEndpoint};
 use bareverbs::prm::time::Time;
 use std::rc::Rc;
 
+/// Turns at a moment: as many as a window of lookups can have.
+const TURNS: usize = 4 * WINDOW;
+
 /// The core with its connection and its door to the table.
 pub(super) struct Core {
     server: CoreServer,
@@ -24,7 +27,10 @@ pub(super) struct Core {
 impl Core {
     /// Does what can be done now; whether that was anything.
     pub(super) fn poll(&mut self, now: Time) -> bool {
-        self.server.poll(now, &mut self.endpoint, &mut self.door, &mut self.scratch)
+        // An access to its own memory has ended when it was asked for, so that one turn makes the next one possible.
+        let turns = (0..TURNS)
+            .take_while(|_| self.server.poll(now, &mut self.endpoint, &mut self.door, &mut self.scratch));
+        turns.count() > 0
     }
 
     /// When there is something to do, if nothing arrives before.

@@ -7,7 +7,7 @@
 //!          └────────────┴── DPU: kernels on its cores ── DMA engine ────┴ one card
 //! ```
 
-use super::advice::{Advice, way_of};
+use super::advice::{MeasuredAdvice, way_of};
 use super::cpu_wiring::Core;
 use super::data::Row;
 use super::hosts::{Asker, DpuEndpoint, Host, Operator, SceneConfig, Server, TableDoor, Writer};
@@ -45,7 +45,7 @@ pub struct LookedUp {
 /// Everything that takes part. Fields are dropped in this order: users before what they use.
 pub struct Scene {
     askers: [Asker; 5],
-    advice: Advice,
+    advice: MeasuredAdvice,
     core: Core,
     operator: Operator,
     swaps: Swaps,
@@ -101,7 +101,7 @@ impl Scene {
         let buffer = vec![0; on_dpu.kernel.client.buffer_size()];
         let mut scene = Self {
             askers: [on_dpu.kernel, nic_way, read_way, on_dpu.program, cpu_way],
-            advice: Advice::new(config.preset),
+            advice: MeasuredAdvice::new(config.preset),
             core,
             operator: on_dpu.operator,
             swaps: Swaps::new()?,

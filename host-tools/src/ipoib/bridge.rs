@@ -131,7 +131,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
                 if !self.interface.may_send()? {
                     return Ok(false);
                 }
-                self.interface.send(way, (*qpn, *q_key), packet)?;
+                self.interface.send(way, *qpn, *q_key, packet)?;
             }
             GatewayOutput::Question(datagram) => {
                 if !self.services.may_send()? {

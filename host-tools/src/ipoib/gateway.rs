@@ -190,16 +190,14 @@ impl Gateway {
     fn ask_who_listens(&mut self) {
         let Some(port) = self.port else { return };
         let all_hosts = Ipv4Addr::new(224, 0, 0, 1);
-        self.send_to_machine(
-            (ethernet_group(all_hosts.into()), OWN_MAC),
-            IPV4,
-            &memberships::ipv4_question(),
-        );
+        let ends = FrameEnds { destination: ethernet_group(all_hosts.into()), source: OWN_MAC };
+        self.send_to_machine(ends, IPV4, &memberships::ipv4_question());
         let mut sender = Ipv6Addr::from(port.gid.0).segments();
         sender[..4].copy_from_slice(&[0xfe80, 0, 0, 0]);
         if let Some(question) = memberships::ipv6_question(sender.into()) {
             let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-            self.send_to_machine((ethernet_group(all_nodes.into()), OWN_MAC), IPV6, &question);
+            let ends = FrameEnds { destination: ethernet_group(all_nodes.into()), source: OWN_MAC };
+            self.send_to_machine(ends, IPV6, &question);
         }
     }
 
@@ -448,7 +446,8 @@ impl Gateway {
             _ => known.unwrap_or(EVERYBODY),
         };
         let target = asked.target.and(known);
-        Some(((destination, sender), asked.with(sender, target).to_ethernet()))
+        let ends = FrameEnds { destination, source: sender };
+        Some((ends, asked.with(sender, target).to_ethernet()))
     }
 
     /// The MAC address of an interface that says its own address.
@@ -465,7 +464,7 @@ impl Gateway {
             Some(group) if Some(group) == broadcast => EVERYBODY,
             _ => self.destination(to.into())?,
         };
-        Some(((destination, self.source(from)), packet.to_vec()))
+        Some((FrameEnds { destination, source: self.source(from) }, packet.to_vec()))
     }
 
     fn ipv6_to_machine(&mut self, now: Time, from: Arrival, packet: &[u8]) -> Option<Carried> {
@@ -476,7 +475,8 @@ impl Gateway {
             Some(translated) => translated?,
             None => packet.to_vec(),
         };
-        Some(((self.destination(to.into())?, self.source(from)), packet))
+        let ends = FrameEnds { destination: self.destination(to.into())?, source: self.source(from) };
+        Some((ends, packet))
     }
 
     fn destination(&self, to: IpAddr) -> Option<MacAddress> {
@@ -487,15 +487,22 @@ impl Gateway {
         self.neighbours.source(from.lid, from.qpn).unwrap_or(OWN_MAC)
     }
 
-    fn send_to_machine(&mut self, (destination, source): (MacAddress, MacAddress), kind: u16, packet: &[u8]) {
+    fn send_to_machine(&mut self, ends: FrameEnds, kind: u16, packet: &[u8]) {
         self.counters.to_machine += 1;
-        let frame = [&destination.0[..], &source.0, &kind.to_be_bytes(), packet].concat();
+        let frame = [&ends.destination.0[..], &ends.source.0, &kind.to_be_bytes(), packet].concat();
         self.outputs.push_back(GatewayOutput::Frame(frame));
     }
 }
 
-/// Destination and source of a frame for the machine's side, and its packet.
-type Carried = ((MacAddress, MacAddress), Vec<u8>);
+/// Who a frame of the machine's side is for, and who sends it.
+#[derive(Debug, Clone, Copy)]
+struct FrameEnds {
+    destination: MacAddress,
+    source: MacAddress,
+}
+
+/// A packet for the machine's side, with the ends of its frame.
+type Carried = (FrameEnds, Vec<u8>);
 
 /// Destination, source, type and packet of a frame.
 fn ethernet(frame: &[u8]) -> Option<(MacAddress, MacAddress, u16, &[u8])> {

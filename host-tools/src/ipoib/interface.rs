@@ -122,7 +122,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     }
 
     /// Posts a datagram; [`Self::may_send`] was asked before.
-    pub(super) fn send(&mut self, way: &DatagramWay, (qpn, q_key): (Qpn, u32), packet: &[u8]) -> Result<()> {
+    pub(super) fn send(&mut self, way: &DatagramWay, qpn: Qpn, q_key: u32, packet: &[u8]) -> Result<()> {
         let handle = AddressHandle::new(&self.device, &vector(way))?;
         let room = (u64::from(RECEIVES) + self.posted % u64::from(SENDS)) as usize * STRIDE;
         self.memory.copy_in(room, packet)?;

@@ -6,7 +6,7 @@ use super::output_arguments::{MOST_LISTED, OutputArguments, parse_rate};
 use super::placement::PlacementArguments;
 use super::plan::{Amount, Measure, Operation, Plan, RateLimit, RateUnit, Transport};
 use super::processors::cycles_per_microsecond;
-use super::run_control::RunArguments;
+use super::run_control::RunControlArguments;
 use crate::seat::{GidWish, SeatArguments};
 use anyhow::{Result, bail, ensure};
 use bareverbs_prm::numbering::PathMtu;
@@ -87,7 +87,7 @@ pub struct PerfArguments {
     #[command(flatten)]
     load: LoadArguments,
     #[command(flatten)]
-    run: RunArguments,
+    run: RunControlArguments,
     #[command(flatten)]
     pub(crate) placement: PlacementArguments,
     #[command(flatten)]

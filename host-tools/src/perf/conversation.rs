@@ -14,7 +14,7 @@ use super::run::{PerfOutcome, SizeRow, drive};
 use super::stream::Stream;
 use super::turns::Turns;
 use crate::Failure;
-use crate::output::Reader;
+use crate::output::Audience;
 use crate::seat::{Seat, SeatedTask};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bareverbs_core::Device;
@@ -313,7 +313,7 @@ impl<H: Hal> Talk<'_, '_, H> {
         if meet {
             self.synchronise()?;
         }
-        if self.live.begin(&self.outcome(Vec::new(), None)?)? == Reader::Gone {
+        if self.live.begin(&self.outcome(Vec::new(), None)?)? == Audience::Gone {
             return Ok(Vec::new());
         }
         let mut rows = Vec::new();
@@ -326,7 +326,7 @@ impl<H: Hal> Talk<'_, '_, H> {
             let is_read = self.live.row(&row, self.plan)?;
             rows.push(row);
             // Nobody is left to show anything to: as if somebody had interrupted.
-            if is_read == Reader::Gone {
+            if is_read == Audience::Gone {
                 return Ok(rows);
             }
         }

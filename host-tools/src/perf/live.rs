@@ -5,7 +5,7 @@ use super::plan::Plan;
 use super::report::{self, Occasion};
 use super::run::{PerfOutcome, SizeRow};
 use crate::Failure;
-use crate::output::{Reader, print_to_reader};
+use crate::output::{Audience, print_to_reader};
 use anyhow::Result;
 
 /// Where they are shown. JSON has them all at the end.
@@ -17,23 +17,23 @@ pub(crate) struct LiveRows<'a> {
 
 impl LiveRows<'_> {
     /// Shows what stands in front of them.
-    pub(crate) fn begin(&self, outcome: &PerfOutcome) -> Result<Reader> {
+    pub(crate) fn begin(&self, outcome: &PerfOutcome) -> Result<Audience> {
         match self.wishes.json || self.wishes.number.is_some() {
-            true => Ok(Reader::Listens),
+            true => Ok(Audience::Listens),
             false => shown(print_to_reader(&report::beginning(outcome, self.occasion))),
         }
     }
 
     /// Shows one.
-    pub(crate) fn row(&self, row: &SizeRow, plan: &Plan) -> Result<Reader> {
+    pub(crate) fn row(&self, row: &SizeRow, plan: &Plan) -> Result<Audience> {
         match self.wishes.json {
-            true => Ok(Reader::Listens),
+            true => Ok(Audience::Listens),
             false => shown(print_to_reader(&report::lines_of(row, plan, self.wishes))),
         }
     }
 }
 
-fn shown(printed: Result<Reader, Failure>) -> Result<Reader> {
+fn shown(printed: Result<Audience, Failure>) -> Result<Audience> {
     printed.map_err(|failure| match failure {
         Failure::Input(error) | Failure::Run(error) => error,
     })

@@ -1,6 +1,6 @@
 //! What is measured, and how: the options of a run after they have been checked against each other.
 
-use super::run_control::RunControl;
+use super::run_options::RunControl;
 use crate::seat::{GidWish, Seat};
 use anyhow::{Result, ensure};
 use bareverbs_prm::numbering::PathMtu;

@@ -4,7 +4,7 @@ use super::figures::{Bandwidth, Latency, PERCENTILES};
 use super::output_arguments::{OnlyNumber, OutputArguments};
 use super::plan::{Amount, Measure, Operation, Plan, Transport};
 use super::run::{BandwidthRow, PerfOutcome, SizeRow};
-use super::samples;
+use super::samples::{self, SampleUnit};
 use crate::counters::known;
 use bareverbs_perftest::exchange::Destination;
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub(crate) fn only(outcome: &PerfOutcome, wishes: &OutputArguments) -> String {
 /// The one number of a row.
 fn number_of(row: &SizeRow, number: OnlyNumber, plan: &Plan) -> String {
     let value = match (row, number) {
-        (SizeRow::Latency(latency), _) => latency.mean / time_unit(plan).1,
+        (SizeRow::Latency(latency), _) => latency.mean / time_unit(plan).picos,
         (SizeRow::Bandwidth(row), OnlyNumber::MessageRate) => row.total().messages / 1e6,
         (SizeRow::Bandwidth(row), _) => row.total().average / unit(plan),
     };
@@ -203,7 +203,7 @@ fn address(whose: &str, end: &Destination, plan: &Plan) -> String {
 /// The heading of the columns.
 fn columns(plan: &Plan) -> String {
     let unit = if plan.gigabits { "Gb/sec" } else { "MiB/sec" };
-    let (time, _) = time_unit(plan);
+    let time = time_unit(plan).name;
     let busy = if plan.run.processor_use { "    CPU_Util[%]" } else { "" };
     let columns = match (plan.measure, plan.amount) {
         (Measure::Bandwidth, _) => {
@@ -240,13 +240,14 @@ pub(crate) const fn unit(plan: &Plan) -> f64 {
 }
 
 /// What times are shown in, and how many picoseconds one of it is.
-fn time_unit(plan: &Plan) -> (&'static str, f64) {
-    plan.cycles.map_or(("usec", 1e6), |cycles| ("cycles", 1e6 / cycles))
+fn time_unit(plan: &Plan) -> SampleUnit {
+    let micros = SampleUnit { name: "usec", picos: 1e6 };
+    plan.cycles.map_or(micros, |cycles| SampleUnit { name: "cycles", picos: 1e6 / cycles })
 }
 
 fn latency_row(latency: &Latency, plan: &Plan) -> String {
     let Latency { size, iterations, rate, .. } = latency;
-    let unit = time_unit(plan).1;
+    let unit = time_unit(plan).picos;
     let micros = |picos: f64| picos / unit;
     if matches!(plan.amount, Amount::Time { .. }) {
         return format!(

@@ -1,7 +1,8 @@
 //! How a test runs beside its load: rests, warm-up, who sends, where its memory and its events are.
 
-use super::payload::{Payload, read_payload};
+use super::payload::read_payload;
 use super::plan::{Amount, Measure, Plan, Transport};
+use super::run_options::RunControl;
 use anyhow::{Result, ensure};
 use bareverbs_prm::time::Duration;
 use clap::Args;
@@ -9,7 +10,7 @@ use std::path::PathBuf;
 
 /// Options of a run.
 #[derive(Debug, Clone, Args)]
-pub(super) struct RunArguments {
+pub(super) struct RunControlArguments {
     /// Microseconds that this end rests before each message of a test of latency. They are in none of its figures; a rest of the peer is.
     #[arg(long = "latency_gap", alias = "latency-gap", value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     latency_gap: u64,
@@ -40,30 +41,7 @@ pub(super) struct RunArguments {
     payload: Option<PathBuf>,
 }
 
-/// The checked options of a run.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) struct RunControl {
-    /// How long an end rests before a message of a test of latency.
-    pub(crate) gap: Duration,
-    /// The end that listens is the client of the traffic.
-    pub(crate) reversed: bool,
-    /// A memory region for each queue pair.
-    pub(crate) region_each: bool,
-    /// Messages that do not count come first.
-    pub(crate) warms_up: bool,
-    /// How long queue pairs stay when the test is over.
-    pub(crate) keep: std::time::Duration,
-    /// Receives of a doorbell.
-    pub(crate) receive_list: u32,
-    /// By which events come.
-    pub(crate) vector: u16,
-    /// Whether it is measured how busy the processors are.
-    pub(crate) processor_use: bool,
-    /// What is sent, if the ends have agreed on that.
-    pub(crate) payload: Option<Payload>,
-}
-
-impl RunArguments {
+impl RunControlArguments {
     /// The options, with the file that they name.
     pub(super) fn control(&self) -> Result<RunControl> {
         Ok(RunControl {
@@ -77,23 +55,6 @@ impl RunArguments {
             processor_use: self.processor_use,
             payload: self.payload.as_deref().map(read_payload).transpose()?,
         })
-    }
-}
-
-impl Default for RunControl {
-    /// As a run is without options.
-    fn default() -> Self {
-        Self {
-            gap: Duration::ZERO,
-            reversed: false,
-            region_each: false,
-            warms_up: false,
-            keep: std::time::Duration::ZERO,
-            receive_list: 1,
-            vector: 0,
-            processor_use: false,
-            payload: None,
-        }
     }
 }
 

@@ -7,8 +7,17 @@ use std::fmt::Write as _;
 /// Digits that are shown of a number.
 const DIGITS: i32 = 6;
 
-/// The lists of a size that were asked for, in a unit of so many picoseconds: first in the order of the messages, then by length.
-pub(crate) fn lists(row: &SizeRow, wishes: &OutputArguments, unit: (&str, f64)) -> String {
+/// What samples are printed in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SampleUnit {
+    /// What it is called.
+    pub(crate) name: &'static str,
+    /// Its picoseconds.
+    pub(crate) picos: f64,
+}
+
+/// The lists of a size that were asked for: first in the order of the messages, then by length.
+pub(crate) fn lists(row: &SizeRow, wishes: &OutputArguments, unit: SampleUnit) -> String {
     let SizeRow::Latency(latency) = row else { return String::new() };
     let Some(samples) = &latency.samples else { return String::new() };
     let mut text = String::new();
@@ -23,11 +32,11 @@ pub(crate) fn lists(row: &SizeRow, wishes: &OutputArguments, unit: (&str, f64)) 
     text
 }
 
-fn list(text: &mut String, samples: &[u64], (name, unit): (&str, f64)) {
+fn list(text: &mut String, samples: &[u64], unit: SampleUnit) {
     // Writing to a string does not fail.
-    let _ = writeln!(text, "#, {name}");
+    let _ = writeln!(text, "#, {}", unit.name);
     for (number, picos) in (1..).zip(samples) {
-        let _ = writeln!(text, "{number}, {}", general(*picos as f64 / unit));
+        let _ = writeln!(text, "{number}, {}", general(*picos as f64 / unit.picos));
     }
 }
 

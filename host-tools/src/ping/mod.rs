@@ -15,7 +15,7 @@ use crate::Failure;
 use crate::output::{json_object, print};
 use crate::perf::bench::device_config;
 use crate::perf::plan::{Amount, Measure, Operation, Plan, Transport};
-use crate::perf::run_control::RunControl;
+use crate::perf::run_options::RunControl;
 use crate::place::DeviceSelector;
 use crate::seat::SeatArguments;
 use anyhow::Context as _;

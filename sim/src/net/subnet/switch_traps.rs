@@ -17,7 +17,7 @@ pub(super) enum SwitchTrap {
 }
 
 #[derive(Debug)]
-struct OpenTrap {
+struct UnheardTrap {
     notice: Notice,
     transaction: u64,
     sent: u8,
@@ -28,7 +28,7 @@ struct OpenTrap {
 /// See the module.
 #[derive(Debug)]
 pub(super) struct SwitchTraps {
-    open: [Option<OpenTrap>; 2],
+    open: [Option<UnheardTrap>; 2],
     transactions: u64,
     interval: Duration,
 }
@@ -49,7 +49,7 @@ impl SwitchTraps {
         }
         self.transactions += 1;
         *place =
-            Some(OpenTrap { notice, transaction: self.transactions, sent: 0, is_heard: false, due: now });
+            Some(UnheardTrap { notice, transaction: self.transactions, sent: 0, is_heard: false, due: now });
         true
     }
 
@@ -90,7 +90,7 @@ impl SwitchTraps {
     }
 }
 
-impl OpenTrap {
+impl UnheardTrap {
     const fn has_turn(&self) -> bool {
         !self.is_heard && self.sent < ATTEMPTS
     }

@@ -97,7 +97,7 @@ impl Trouble {
 
 /// What was done of one kind, and what went wrong.
 #[derive(Debug, Default)]
-struct Tally {
+struct SoakTally {
     done: u64,
     faults: Vec<String>,
     elapsed: Duration,
@@ -112,7 +112,7 @@ struct Soak<'a> {
     output: &'a Path,
     rounds: u32,
     failed_rounds: u32,
-    tallies: BTreeMap<String, Tally>,
+    tallies: BTreeMap<String, SoakTally>,
     health: Health,
 }
 
@@ -254,7 +254,7 @@ impl<'a> Soak<'a> {
 
     fn report(self) -> Result<Report> {
         let mut report = Report::new(&["what"]);
-        for (name, Tally { done, faults, elapsed }) in self.tallies {
+        for (name, SoakTally { done, faults, elapsed }) in self.tallies {
             let verdict = match faults.first() {
                 None => Verdict::Pass(done.to_string()),
                 Some(first) => Verdict::Fail(format!("{} times, first in {first}", faults.len())),

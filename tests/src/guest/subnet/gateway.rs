@@ -7,7 +7,6 @@ use super::super::mlx5::nic::ServedNics;
 use super::super::mlx5::this_machine::echo;
 use super::super::process::{self, KillOnDrop, TICK};
 use super::super::table::{Entry, Report, Verdict};
-use super::SubnetOptions;
 use super::ipoib::row;
 use super::row::DiagnosticRow;
 use anyhow::{Context, Result, ensure};
@@ -19,7 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Number of the NIC.
-const NUMBER: usize = 2;
+const NUMBER: usize = 4;
 /// How long the gateway may take to join.
 const JOINED_WITHIN: Duration = Duration::from_secs(60);
 /// What it says then.
@@ -53,22 +52,29 @@ impl Addresses {
     }
 }
 
+/// Where the NIC of this machine is plugged in, and where its log is left.
+pub(super) struct FarSwitch<'a> {
+    pub(super) nics: &'a ServedNics,
+    pub(super) fabric: &'a Fabric,
+    pub(super) output: &'a Path,
+}
+
 /// Asks, if any of it is wanted. Where this machine cannot have the interface all of it is skipped.
 pub(super) fn play(
     machine: &mut Machine,
     functions: &str,
-    (nics, leaf): (&ServedNics, &Fabric),
-    options: &SubnetOptions,
+    far: &FarSwitch<'_>,
+    only: Option<&str>,
     report: &mut Report,
 ) -> Result<()> {
-    let is_wanted = |name: &&str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
+    let is_wanted = |name: &&str| only.is_none_or(|only| name.contains(only));
     let names: Vec<&str> = NAMES.into_iter().filter(is_wanted).collect();
     if names.is_empty() {
         return Ok(());
     }
     let (tap, addresses) = (format!("bvg{}", std::process::id()), Addresses::of_process(std::process::id()));
-    nics.serve_at(NUMBER, leaf)?;
-    let _gateway = match join(nics, &tap, &addresses, &options.output.join("subnet-ipoib.log")) {
+    far.nics.serve_at(NUMBER, far.fabric)?;
+    let _gateway = match join(far.nics, &tap, &addresses, &far.output.join("subnet-ipoib.log")) {
         Ok(gateway) => gateway,
         Err(reason) => {
             names.into_iter().for_each(|name| report.add(entry(name, Verdict::Skip(format!("{reason:#}")))));

@@ -24,6 +24,7 @@ use bareverbs_serve::real_time::Outside;
 use bareverbs_sim::net::SubnetSwitchConfig;
 use bareverbs_sim::nic::LinkLayer;
 use built::{BuiltSubnet, LEAF, LEAF_GUID, LEAF_PORTS};
+use gateway::FarSwitch;
 use row::DiagnosticRow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -79,7 +80,8 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     for row in rows::all(&built).into_iter().filter(wants) {
         report.add(row.ask(&mut machine, &functions, Some(&built))?);
     }
-    gateway::play(&mut machine, &functions, (&nics, &leaf), options, &mut report)?;
+    let far = FarSwitch { nics: &nics, fabric: &leaf, output: &options.output };
+    gateway::play(&mut machine, &functions, &far, options.only.as_deref(), &mut report)?;
     report.add(rows::kernel_log("kernel log at the end").ask(&mut machine, &functions, Some(&built))?);
     drop(machine);
     report.add(nics.entry("commands of the drivers"));

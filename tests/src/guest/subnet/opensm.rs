@@ -5,8 +5,7 @@
 //! built-in manager.
 
 use super::built::{BuiltPort, BuiltSubnet};
-use super::row::{DiagnosticRow, Wanted};
-use super::rows::{BROADCAST, gid, row};
+use super::row::{BROADCAST, DiagnosticRow, Wanted, gid, row};
 use bareverbs_sim::net::{MANAGER_LID, SubnetSwitchConfig};
 
 /// The switch of the subnet without a manager.

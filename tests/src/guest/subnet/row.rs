@@ -2,12 +2,16 @@
 
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
-use super::built::BuiltSubnet;
+use super::built::{BuiltPort, BuiltSubnet};
 use anyhow::Result;
+use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 /// Longest time of a command. `ibroute` reads 768 blocks.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// The group of IPv4's broadcasts in the default partition, and its LID.
+pub(super) const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 
 /// What a command has to say.
 #[derive(Debug, Clone)]
@@ -26,6 +30,18 @@ pub(super) struct DiagnosticRow {
     pub(super) wanted: Wanted,
     /// Other rows need it.
     pub(super) is_needed: bool,
+}
+
+pub(super) fn row<const COUNT: usize>(
+    name: &'static str,
+    command: String,
+    wanted: [String; COUNT],
+) -> DiagnosticRow {
+    DiagnosticRow::new(name, command, wanted)
+}
+
+pub(super) fn gid(port: &BuiltPort) -> Ipv6Addr {
+    Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(port.guid))
 }
 
 impl DiagnosticRow {

@@ -3,9 +3,8 @@
 use super::built::{BuiltPort, BuiltSubnet, BuiltSwitch, FAR, LEAF, LEAF_PORTS, NEAR};
 use super::ipoib;
 use super::opensm;
-use super::row::{DiagnosticRow, Wanted};
+use super::row::{BROADCAST, DiagnosticRow, Wanted, gid, row};
 use bareverbs_sim::net::MANAGER_LID;
-use std::net::Ipv6Addr;
 
 /// Nothing of mlx5, of the RDMA core or of IPoIB in the kernel's log at a level from warning up.
 const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -iE 'mlx5|infiniband|ib_|ib[0-9]|rdma|umad|WARNING:|BUG:')
@@ -14,8 +13,6 @@ const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -i
 const SPINE: &str = "bareverbs switch with the subnet's manager";
 /// A link of four lanes of EDR, as `iblinkinfo` shows it.
 const UP: &str = "==( 4X 25.78125 Gbps Active/ LinkUp)==>";
-/// The group of IPv4's broadcasts in the default partition, and its LID.
-pub(super) const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 
 /// The drivers probe, and both ports become active.
 pub(super) fn bring_up() -> DiagnosticRow {
@@ -48,18 +45,6 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
 /// Nothing has been complained of.
 pub(super) fn kernel_log(name: &'static str) -> DiagnosticRow {
     row(name, CLEAN_LOG.to_owned(), ["clean".to_owned()])
-}
-
-pub(super) fn row<const COUNT: usize>(
-    name: &'static str,
-    command: String,
-    wanted: [String; COUNT],
-) -> DiagnosticRow {
-    DiagnosticRow::new(name, command, wanted)
-}
-
-pub(super) fn gid(port: &BuiltPort) -> Ipv6Addr {
-    Ipv6Addr::from_bits(0xfe80_u128 << 112 | u128::from(port.guid))
 }
 
 /// What the guest's ports are, and who manages them.

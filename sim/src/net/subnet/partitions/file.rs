@@ -1,6 +1,8 @@
 //! The text of a file of partitions, as OpenSM reads it: `name=number, flags : members ;`, over as many lines as it takes.
 
-use super::{DEFAULT_PARTITION, FULL, Members, Membership, PARTITION_KEYS, Partition};
+use super::model::{
+    DEFAULT_PARTITION, FULL, Members, PARTITION_KEYS, Partition, PartitionMembership, Partitions,
+};
 
 /// The largest file that is read, in bytes.
 const LIMIT: usize = 1 << 20;
@@ -22,6 +24,21 @@ impl core::fmt::Display for PartitionFileError {
 
 impl core::error::Error for PartitionFileError {}
 
+impl Partitions {
+    /// Reads a file of partitions in the format of OpenSM's `partitions.conf`. Switches then let no packet of a foreign partition in or out by a port
+    /// with an adapter, where they can tell.
+    ///
+    /// The manager's port is a full member of the default partition, whatever the file says, and a port that no rule names is a limited
+    /// member of it. A partition without a number is given one that is free.
+    ///
+    /// # Errors
+    ///
+    /// [`PartitionFileError`] says in which line what is wrong. Groups that a file would make in advance (`mgid=`) are refused.
+    pub fn parse(text: &str) -> Result<Self, PartitionFileError> {
+        Ok(Self { partitions: read(text)?, is_enforced: true })
+    }
+}
+
 /// A definition: what stands before a semicolon, and the line that it begins in.
 struct Definition {
     line: usize,
@@ -33,11 +50,11 @@ struct Heading {
     number: Option<u16>,
     is_default: bool,
     has_ip: bool,
-    usual: Membership,
+    usual: PartitionMembership,
 }
 
 /// All partitions, the default one first.
-pub(super) fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
+fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
     if text.len() > LIMIT {
         return Err(at(1, format!("a file of {} bytes is too long: at most {LIMIT}", text.len())));
     }
@@ -53,7 +70,7 @@ pub(super) fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
     }
     let default = &mut partitions[0];
     if default.members.len() == 1 {
-        default.members.push((Members::All, Membership::Limited));
+        default.members.push((Members::All, PartitionMembership::Limited));
     }
     Ok(partitions)
 }
@@ -63,13 +80,13 @@ fn default_partition() -> Partition {
     Partition {
         number: DEFAULT_PARTITION,
         has_ip: false,
-        members: vec![(Members::Manager, Membership::Full)],
+        members: vec![(Members::Manager, PartitionMembership::Full)],
     }
 }
 
 /// The most entries of a table that a partition takes.
 fn entries(partition: &Partition) -> usize {
-    1 + usize::from(partition.members.iter().any(|(_, membership)| *membership == Membership::Both))
+    1 + usize::from(partition.members.iter().any(|(_, membership)| *membership == PartitionMembership::Both))
 }
 
 /// Texts before semicolons, without what stands behind `#`.
@@ -104,7 +121,7 @@ impl Definition {
 
 fn read_definition(
     definition: &Definition,
-) -> Result<(Heading, Vec<(Members, Membership)>), PartitionFileError> {
+) -> Result<(Heading, Vec<(Members, PartitionMembership)>), PartitionFileError> {
     let problem = |problem| at(definition.line, problem);
     let Some((heading, members)) = definition.text.split_once(':') else {
         return Err(problem("a colon is missing between the partition and its members".to_owned()));
@@ -124,7 +141,7 @@ fn read_heading(text: &str) -> Result<Heading, String> {
     if is_default && number.is_some_and(|number| number != DEFAULT_PARTITION) {
         return Err("the partition Default has the number 0x7fff and no other".to_owned());
     }
-    let mut heading = Heading { number, is_default, has_ip: false, usual: Membership::Limited };
+    let mut heading = Heading { number, is_default, has_ip: false, usual: PartitionMembership::Limited };
     for word in words.filter(|word| !word.is_empty()) {
         match split_value(word) {
             ("ipoib", None) => heading.has_ip = true,
@@ -146,7 +163,7 @@ fn read_heading(text: &str) -> Result<Heading, String> {
 }
 
 /// A GUID or a group of ports, and what they are.
-fn read_member(word: &str, usual: Membership) -> Result<(Members, Membership), String> {
+fn read_member(word: &str, usual: PartitionMembership) -> Result<(Members, PartitionMembership), String> {
     let (name, membership) = split_value(word);
     let membership = membership.map_or(Ok(usual), read_membership)?;
     let members = match name {
@@ -165,12 +182,12 @@ fn read_member(word: &str, usual: Membership) -> Result<(Members, Membership), S
 }
 
 /// OpenSM takes any beginning of the words.
-fn read_membership(word: &str) -> Result<Membership, String> {
+fn read_membership(word: &str) -> Result<PartitionMembership, String> {
     let begins = |whole: &str| !word.is_empty() && whole.starts_with(word);
     match () {
-        () if begins("full") => Ok(Membership::Full),
-        () if begins("limited") => Ok(Membership::Limited),
-        () if begins("both") => Ok(Membership::Both),
+        () if begins("full") => Ok(PartitionMembership::Full),
+        () if begins("limited") => Ok(PartitionMembership::Limited),
+        () if begins("both") => Ok(PartitionMembership::Both),
         () => Err(format!("«{word}» is no membership: full, limited or both")),
     }
 }
@@ -201,7 +218,7 @@ fn split_value(word: &str) -> (&str, Option<&str>) {
 fn add(
     partitions: &mut Vec<Partition>,
     heading: &Heading,
-    members: Vec<(Members, Membership)>,
+    members: Vec<(Members, PartitionMembership)>,
 ) -> Result<(), String> {
     let number = match (heading.is_default, heading.number) {
         (true, _) => DEFAULT_PARTITION,
@@ -244,9 +261,9 @@ storage=0x10 : ALL_CAS;";
             partitions.iter().map(|partition| (partition.number, partition.has_ip)).collect();
         assert_eq!(numbers, [(0x7fff, true), (0x10, false), (1, false)]);
         let storage = [
-            (Members::Guid(0x0002_c903_0000_0021), Membership::Full),
-            (Members::Guid(33), Membership::Limited),
-            (Members::Adapters, Membership::Limited),
+            (Members::Guid(0x0002_c903_0000_0021), PartitionMembership::Full),
+            (Members::Guid(33), PartitionMembership::Limited),
+            (Members::Adapters, PartitionMembership::Limited),
         ];
         assert_eq!(partitions[1].members, storage);
     }

@@ -1,0 +1,204 @@
+//! Rules of partitions, and what a port is by them.
+
+use super::super::end_port::full_member;
+use crate::net::topology::NodeKind;
+use crate::wire::DEFAULT_PARTITION_KEY;
+
+/// P_Keys of a table of one block, which is all that a port is given.
+pub(in crate::net::subnet) const PARTITION_KEYS: usize = 32;
+/// The number of the partition that all ports are of, unless they are told otherwise.
+pub(super) const DEFAULT_PARTITION: u16 = DEFAULT_PARTITION_KEY & !FULL;
+pub(super) const FULL: u16 = 1 << 15;
+
+/// How a port belongs to a partition. Limited members hear full members only (IBTA v1.4 §10.9.1.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PartitionMembership {
+    Full,
+    Limited,
+    /// Both keys are in its table.
+    Both,
+}
+
+/// Whom a rule is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Members {
+    All,
+    Adapters,
+    Switches,
+    Routers,
+    /// The port of the manager.
+    Manager,
+    Guid(u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Partition {
+    /// Without the bit that says who is a full member.
+    pub(super) number: u16,
+    /// IP has a broadcast group in it (RFC 4391, section 4).
+    pub(super) has_ip: bool,
+    pub(super) members: Vec<(Members, PartitionMembership)>,
+}
+
+/// Partitions of a subnet; see the module.
+///
+/// ```
+/// use bareverbs_sim::net::Partitions;
+///
+/// let text = "Default=0x7fff, ipoib : ALL=limited, SELF=full;  storage=0x8010 : 0x0002c90300000021=full, ALL_CAS;";
+/// assert!(Partitions::parse(text).is_ok());
+/// let error = Partitions::parse("Default=0x7fff : SOMEBODY;").unwrap_err();
+/// assert_eq!(error.line, 1);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partitions {
+    pub(super) partitions: Vec<Partition>,
+    pub(super) is_enforced: bool,
+}
+
+/// A port that is to have a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::net::subnet) struct PartitionedPort {
+    pub(in crate::net::subnet) guid: u64,
+    pub(in crate::net::subnet) kind: NodeKind,
+    /// The manager is behind it.
+    pub(in crate::net::subnet) is_manager: bool,
+}
+
+impl Default for Partitions {
+    /// All ports are full members of the default partition.
+    fn default() -> Self {
+        Self::of_all(&[DEFAULT_PARTITION_KEY])
+    }
+}
+
+impl Partitions {
+    /// Every port has these P_Keys, of which the first 32 count; 0 is none. Switches are of the default partition, too, and the manager's port is a full
+    /// member of every partition, so that every port can ask it. Switches look at no P_Key.
+    pub fn of_all(keys: &[u16]) -> Self {
+        let keys = keys.iter().take(PARTITION_KEYS).copied().filter(|key| key & !FULL != 0);
+        let mut partitions: Vec<Partition> = keys
+            .map(|key| {
+                let membership =
+                    if key & FULL == 0 { PartitionMembership::Limited } else { PartitionMembership::Full };
+                let members = vec![(Members::Manager, PartitionMembership::Full), (Members::All, membership)];
+                Partition { number: key & !FULL, has_ip: true, members }
+            })
+            .collect();
+        if partitions.iter().all(|partition| partition.number != DEFAULT_PARTITION) {
+            let members = vec![
+                (Members::Manager, PartitionMembership::Full),
+                (Members::Switches, PartitionMembership::Full),
+            ];
+            partitions.push(Partition { number: DEFAULT_PARTITION, has_ip: false, members });
+        }
+        Self { partitions, is_enforced: false }
+    }
+
+    /// Whether switches are to look at P_Keys.
+    pub(in crate::net::subnet) const fn is_enforced(&self) -> bool {
+        self.is_enforced
+    }
+
+    /// The table that a port is to have, without the entries that are empty.
+    pub(in crate::net::subnet) fn keys(&self, port: PartitionedPort) -> Vec<u16> {
+        let mut keys = Vec::new();
+        for partition in &self.partitions {
+            let (full, limited) = (full_member(partition.number), partition.number);
+            match partition.membership(port) {
+                None => {}
+                Some(PartitionMembership::Full) => keys.push(full),
+                Some(PartitionMembership::Limited) => keys.push(limited),
+                Some(PartitionMembership::Both) => keys.extend([full, limited]),
+            }
+        }
+        keys.dedup();
+        keys
+    }
+
+    /// The P_Keys of full members of partitions with a broadcast group of IP.
+    pub(in crate::net::subnet) fn ip_keys(&self) -> impl Iterator<Item = u16> + '_ {
+        self.partitions
+            .iter()
+            .filter(|partition| partition.has_ip)
+            .map(|partition| full_member(partition.number))
+    }
+
+    /// The P_Keys of full members of all partitions.
+    pub(in crate::net::subnet) fn all_keys(&self) -> Vec<u16> {
+        self.partitions.iter().map(|partition| full_member(partition.number)).collect()
+    }
+}
+
+impl Partition {
+    /// What a port is: as the rule for its GUID says, else as the most of the other rules that name it.
+    fn membership(&self, port: PartitionedPort) -> Option<PartitionMembership> {
+        let named = self.members.iter().find(|(members, _)| *members == Members::Guid(port.guid));
+        let others = self.members.iter().filter(|(members, _)| members.names(port));
+        named
+            .or_else(|| others.max_by_key(|(_, membership)| membership.rank()))
+            .map(|(_, membership)| *membership)
+    }
+}
+
+impl PartitionMembership {
+    const fn rank(self) -> u8 {
+        match self {
+            Self::Limited => 0,
+            Self::Full => 1,
+            Self::Both => 2,
+        }
+    }
+}
+
+impl Members {
+    fn names(self, port: PartitionedPort) -> bool {
+        match self {
+            Self::All => true,
+            Self::Adapters => port.kind == NodeKind::ChannelAdapter,
+            Self::Switches => port.kind == NodeKind::Switch,
+            Self::Routers => port.kind == NodeKind::Router,
+            Self::Manager => port.is_manager,
+            Self::Guid(guid) => guid == port.guid,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ADAPTER: PartitionedPort =
+        PartitionedPort { guid: 0x21, kind: NodeKind::ChannelAdapter, is_manager: false };
+    const SWITCH: PartitionedPort = PartitionedPort { guid: 0x51, kind: NodeKind::Switch, is_manager: false };
+    const MANAGER: PartitionedPort = PartitionedPort { is_manager: true, ..SWITCH };
+
+    #[test]
+    fn every_port_has_the_keys_of_all() {
+        let partitions = Partitions::of_all(&[0x9234, 0, 0x0005, 0x8000]);
+        assert_eq!(partitions.keys(ADAPTER), [0x9234, 0x0005]);
+        assert_eq!(partitions.keys(SWITCH), [0x9234, 0x0005, 0xffff]);
+        assert_eq!(partitions.keys(MANAGER), [0x9234, 0x8005, 0xffff]);
+        assert_eq!(Partitions::default().keys(ADAPTER), [0xffff]);
+        assert_eq!(Partitions::of_all(&[0x8001; 40]).ip_keys().count(), 32);
+    }
+
+    #[test]
+    fn the_rule_for_a_guid_counts_before_that_for_all() {
+        let text =
+            "Default=0x7fff : ALL=full, SELF=full; P=2 : ALL=full, 0x21=limited; Q=3,defmember=both : 0x21;";
+        let partitions = Partitions::parse(text).expect("a file");
+        assert_eq!(partitions.keys(ADAPTER), [0xffff, 0x0002, 0x8003, 0x0003]);
+        assert_eq!(partitions.keys(SWITCH), [0xffff, 0x8002]);
+        assert!(partitions.is_enforced() && !Partitions::default().is_enforced());
+    }
+
+    /// As OpenSM does: a port that no rule names is a limited member of the default partition, and the manager's a full one.
+    #[test]
+    fn who_is_not_named_is_a_limited_member_of_the_default_partition() {
+        let partitions = Partitions::parse("P=0x8002, ipoib : 0x21=full;").expect("a file");
+        assert_eq!(partitions.keys(ADAPTER), [0x7fff, 0x8002]);
+        assert_eq!(partitions.keys(MANAGER), [0xffff]);
+        assert_eq!(partitions.ip_keys().collect::<Vec<_>>(), [0x8002]);
+    }
+}
