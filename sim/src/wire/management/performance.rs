@@ -350,7 +350,7 @@ mod tests {
         assert_eq!(classic(&mut agent, 2, &wish).port_rcv_switch_relay_errors(), 0);
     }
 
-    /// Requirement: IBTA v1.4 §16.1.3, §13.4.7: a port that the node has not, an attribute, a method and a version that the agent does not
+    /// Requirement: IBTA v1.4 §13.4.7: a port that the node has not, an attribute, a method and a version that the agent does not
     /// know are refused, and what is no question has no answer.
     #[test]
     fn what_the_agent_does_not_know_is_refused() {

@@ -45,7 +45,7 @@ fn ports_have_the_keys_that_the_file_gives_them() {
     assert_eq!(keys(&agents[1].keys), [0x7fff, 0x0005, 0x8006]);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.6, `PartitionEnforcementInbound` and `-Outbound`: a port of a switch drops and counts packets of partitions that the port
+/// Requirement: IBTA v1.4 §14.2.5.6: with `PartitionEnforcementInbound` and `-Outbound` a port of a switch drops and counts packets of partitions that the port
 /// behind it is not of.
 #[test]
 fn a_switch_lets_members_pass_and_nobody_else() {
@@ -115,7 +115,7 @@ fn tables_of_ports_are_as_they_were_written() {
     assert_eq!(keys(get(&mut switch, attribute::PARTITION_KEYS, 0).data()), [0x8009]);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.1, trap 259: a switch tells the manager of a packet that it did not let pass, with the packet's addresses and
+/// Requirement: IBTA v1.4 §14.2.5.1: by trap 259 a switch tells the manager of a packet that it did not let pass, with the packet's addresses and
 /// its own LID and port, until the manager has heard.
 #[test]
 fn a_switch_tells_the_manager_of_a_foreign_packet() {

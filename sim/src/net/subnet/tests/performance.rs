@@ -94,7 +94,7 @@ fn a_packet_without_room_is_discarded_and_not_sent() {
     assert_eq!(after.port_xmit_discards(), 1);
 }
 
-/// Requirement: IBTA v1.4 §16.1.3.5, §9.2.4: counters of a link that has gone; a port that is not there, and a foreign partition.
+/// Requirement: IBTA v1.4 §16.1.3.5: counters of a link that has gone; a port that is not there, and a foreign partition.
 #[test]
 fn links_that_go_are_counted_and_ports_that_are_not_there_refused() {
     let (mut switch, agents) = subnet(0);
