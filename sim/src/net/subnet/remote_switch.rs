@@ -215,9 +215,11 @@ impl RemoteSwitch {
             }
             SwitchRequest::Write(place) => {
                 self.written.insert(place, answer.data().try_into().ok()?);
-                if block(&self.written, place) == block(&self.wanted, place) {
-                    self.dirty.remove(&place);
-                }
+                // What is wanted may have changed since it was asked, even back to what was there before.
+                match block(&self.written, place) == block(&self.wanted, place) {
+                    true => self.dirty.remove(&place),
+                    false => self.dirty.insert(place),
+                };
             }
         }
         None
