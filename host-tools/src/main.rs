@@ -18,7 +18,7 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
-    /// Fetch every key of a file from a simulated server, four ways, and check every value.
+    /// Fetch every key of a file from a simulated server, six ways, and check every value.
     Demo(demo::DemoArguments),
     /// Serve the simulated NIC to a virtual machine, over vfio-user.
     Serve(serve::ServeArguments),
