@@ -448,7 +448,11 @@ mod tests {
     fn a_peer_that_is_too_old_or_no_perftest_is_named() {
         assert!(refusal_of(*b"5.60\0\0\0\0\0\0\0\0\0\0\0\0").contains("5.6, which is older"));
         assert!(refusal_of(*b"HTTP/1.1 400 Bad").contains("version \"HTTP/1.1 400 Bad\""));
-        assert!(refusal_of(*b"6.06\0\0\0\0\0\0\0\0\0\0\0\0").contains("hung up"));
+        // Whether it closes before or after it has what we send is a race; both are a peer that hung up.
+        for _ in 0..20 {
+            let refused = refusal_of(*b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
+            assert!(refused.contains("the peer hung up"), "{refused}");
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What carries the messages of an exchange, and one such carrier: a TCP connection that never blocks the NIC beside it. Every wait lets the
 //! caller do a bit of work.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -155,7 +155,15 @@ impl Line {
 
     /// Sends one message in one piece: the programs read it with one call.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
-        let sent = self.stream.write(message).context("cannot send to the peer over TCP")?;
+        let sent = match self.stream.write(message) {
+            Err(error) if is_gone(error.kind()) => {
+                bail!(
+                    "the peer hung up before a message of {} bytes; what it says itself tells why",
+                    message.len()
+                )
+            }
+            sent => sent.context("cannot send to the peer over TCP")?,
+        };
         if sent != message.len() {
             bail!("sent {sent} of {} bytes to the peer over TCP", message.len());
         }
@@ -175,9 +183,8 @@ impl Line {
         let mut filled = 0;
         while let Some(rest) = message.get_mut(filled..).filter(|rest| !rest.is_empty()) {
             match self.stream.read(rest) {
-                Ok(0) => bail!(
-                    "the peer hung up after {filled} of {length} bytes of a message; what it says itself tells why"
-                ),
+                Ok(0) => return Err(hung_up(filled, length)),
+                Err(error) if is_gone(error.kind()) => return Err(hung_up(filled, length)),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     wait(deadline, "the peer says nothing over TCP", meanwhile)?;
@@ -187,6 +194,15 @@ impl Line {
         }
         Ok(())
     }
+}
+
+/// A peer that ends with bytes of ours unread resets the connection, and does not just close it.
+const fn is_gone(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe)
+}
+
+fn hung_up(filled: usize, length: usize) -> anyhow::Error {
+    anyhow!("the peer hung up after {filled} of {length} bytes of a message; what it says itself tells why")
 }
 
 fn wait(deadline: Instant, complaint: &str, meanwhile: &mut Meanwhile<'_>) -> Result<()> {
