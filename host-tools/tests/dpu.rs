@@ -64,6 +64,52 @@ fn programs_are_deployed_called_replaced_and_removed_from_afar() {
     service.refused(("owner", "owner.key"), &["kernel", "remove", "KVLOOKPR"], 1, "no program is deployed");
 }
 
+/// These programs write the memory of the table, in which nobody looks a key up here.
+#[test]
+fn programs_write_for_who_may() {
+    let service = DpuService::start(&[]);
+    for (file, opcode) in [("sequencer.o", "NUMBERS"), ("put.o", "PUT")] {
+        service.object("kernel-deploy", "owner", &["kernel", "deploy", &program(file), "--opcode", opcode]);
+    }
+    let numbers = ["kernel", "call", "NUMBERS", "--parameters"];
+    let counter = format!("{:016x}", 64_u64.swap_bytes());
+    let three = format!("{counter}{:016x}", 3_u64.swap_bytes());
+    let put = ["kernel", "call", "PUT", "--parameters"];
+    let record = format!("{counter}{}", "ab".repeat(9));
+    // Who may not write changes nothing; the program reads first.
+    for words in [[&numbers[..], &[&three]].concat(), [&put[..], &[&record]].concat()] {
+        let output = service.run("guest", &words);
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(text.starts_with("no answer: the grant is for reading only"), "{text}");
+    }
+    let number = |words: &[&str]| {
+        let called = service.object("kernel-call", "owner", words);
+        assert_eq!((&called["status"], &called["hops"]), (&"ok".into(), &2.into()), "{called}");
+        u64::from_str_radix(called["answer"].as_str().expect("digits"), 16).expect("a number")
+    };
+    let first = number(&[&numbers[..], &[&three]].concat());
+    assert_eq!(number(&[&numbers[..], &[&three]].concat()), first.wrapping_add(3));
+    assert_eq!(number(&[&numbers[..], &[&three]].concat()), first.wrapping_add(6));
+    let version = number(&[&put[..], &[&record]].concat()).swap_bytes();
+    assert_eq!(version, first.wrapping_add(9).swap_bytes(), "the word that the sequencer left");
+    assert_eq!(number(&[&put[..], &[&record]].concat()).swap_bytes(), version.wrapping_add(1));
+    let long = "00".repeat(449);
+    let owner = ("owner", "owner.key");
+    service.refused(
+        owner,
+        &["kernel", "call", "PUT", "--parameters", &long],
+        2,
+        "with 449 bytes of parameters",
+    );
+    service.refused(
+        owner,
+        &["kernel", "call", "PUT", "--parameters", "0"],
+        2,
+        "an even number of hexadecimal digits",
+    );
+}
+
 #[test]
 fn who_may_not_is_told_why() {
     let service = DpuService::start(&[]);

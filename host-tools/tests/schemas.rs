@@ -193,6 +193,8 @@ fn check_service(checked: &mut Checked) {
         &["dpu", "get", "key-1", "absent"][..],
         &["kernel", "deploy", &lookup, "--opcode", "LOOKUP"],
         &["kernel", "list"],
+        &["kernel", "call", "LOOKUP", "--parameters", "00"],
+        &["kernel", "call", "AGGREGAT"],
         &["kernel", "remove", "LOOKUP"],
     ] {
         let output = service.run("owner", &[words, &["--json"]].concat());

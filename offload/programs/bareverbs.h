@@ -13,7 +13,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 /* What happened. */
-enum { EVENT_START, EVENT_FETCHED, EVENT_PAYLOAD };
+enum { EVENT_START, EVENT_FETCHED, EVENT_PAYLOAD, EVENT_WRITTEN, EVENT_COMPARED };
 
 /* What the program wants next: the value that it returns. */
 enum {
@@ -23,6 +23,8 @@ enum {
 	EMIT,          /* answer with `length` bytes at `offset` of the window */
 	REPLY,         /* answer with `length` bytes at `offset` of the state */
 	AWAIT_PAYLOAD, /* hand over the payload of the request */
+	WRITE,         /* write `length` bytes of the state, from its byte `from` on, at `offset` of the region */
+	COMPARE_AND_SWAP, /* put `desired` in the place of the word at `offset` of the region if it is `expected` */
 };
 
 enum {
@@ -32,6 +34,8 @@ enum {
 	STATUS_OUT_OF_BOUNDS = 4,
 	STATUS_INCONSISTENT = 8,
 	STATUS_BUSY = 9,
+	STATUS_READ_ONLY = 19,
+	STATUS_NO_ATOMICS = 20,
 };
 
 struct bareverbs_context {
@@ -48,6 +52,11 @@ struct bareverbs_context {
 	u64 version;
 	u32 length;
 	u32 status;
+	u64 found; /* EVENT_COMPARED: the word that was there; it was swapped if it is the expected one */
+	u64 expected;
+	u64 desired;
+	u32 from;
+	u32 reserved;
 };
 
 /* Helpers. Each takes one unit of fuel for 16 bytes. */
@@ -70,6 +79,25 @@ static inline u64 fetch(struct bareverbs_context *context, u64 offset, u32 lengt
 	context->offset = offset;
 	context->length = length;
 	return FETCH;
+}
+
+/* Writes bytes of the state. The region has to be granted for writing. */
+static inline u64 write_state(struct bareverbs_context *context, u64 offset, u32 from, u32 length)
+{
+	context->offset = offset;
+	context->from = from;
+	context->length = length;
+	return WRITE;
+}
+
+/* The word is big-endian in memory, and its address a multiple of 8; the numbers here are plain. A queue of DMA work requests
+ * has no such request: the program then ends with the status "no atomics". */
+static inline u64 compare_and_swap(struct bareverbs_context *context, u64 offset, u64 expected, u64 desired)
+{
+	context->offset = offset;
+	context->expected = expected;
+	context->desired = desired;
+	return COMPARE_AND_SWAP;
 }
 
 #endif

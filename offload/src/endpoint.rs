@@ -5,8 +5,8 @@
 
 use core::fmt;
 
-/// Most bytes of [`Work::Send`]: the longest lookup request, and a piece of a program.
-pub const MAX_SEND: usize = 192;
+/// Most bytes of [`Work::Send`]: a request with all the parameters that a program may have.
+pub const MAX_SEND: usize = 512;
 
 /// A part of the memory of an endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

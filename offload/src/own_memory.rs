@@ -1,7 +1,7 @@
 //! A door to memory of the server itself: for a service whose processor reads the table where it lies, with no card and no other host in between.
 //!
 //! Nothing is asked of a device. A request is carried out by a copy when its end is asked for, so that the runtime has the same turns as with a
-//! queue of DMA work requests.
+//! queue of DMA work requests. A compare and swap is one act for all who go through this door, and the door of its memory's only writer.
 
 use crate::endpoint::{Endpoint, Part, PostError};
 use crate::grant::HostRegion;
@@ -17,8 +17,14 @@ struct Copying {
     tag: u64,
     address: u64,
     part: Part,
-    /// Whether the memory is written.
-    writes: bool,
+    act: CopyAct,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum CopyAct {
+    Read,
+    Write,
+    CompareAndSwap { expected: u64, desired: u64 },
 }
 
 /// Memory that the server can reach by itself, as region zero; addresses count from its start. At most `DEPTH` requests wait.
@@ -57,22 +63,43 @@ impl<M: TableMemory, const DEPTH: usize> OwnMemory<M, DEPTH> {
 
     /// Carries a request out, piece by piece.
     fn carry_out(&mut self, request: &Copying, endpoint: &mut impl Endpoint) -> Result<(), DmaFault> {
-        let Copying { address, part, writes, .. } = *request;
+        let Copying { address, part, act, .. } = *request;
+        if let CopyAct::CompareAndSwap { expected, desired } = act {
+            return self.compare_and_swap(address, [expected, desired], part, endpoint);
+        }
         let mut buffer = [0; PIECE];
         let mut done = 0;
         while done < part.length as usize {
             let length = (part.length as usize - done).min(PIECE);
             let piece = buffer.get_mut(..length).ok_or(DmaFault::Memory)?;
             let (there, here) = (address + done as u64, part.offset + done);
-            let copied = if writes {
-                endpoint.copy_out(here, piece).is_ok() && self.memory.write(there, piece).is_ok()
-            } else {
-                self.memory.read(there, piece).is_ok() && endpoint.copy_in(here, piece).is_ok()
+            let copied = match act {
+                CopyAct::Write => {
+                    endpoint.copy_out(here, piece).is_ok() && self.memory.write(there, piece).is_ok()
+                }
+                _ => self.memory.read(there, piece).is_ok() && endpoint.copy_in(here, piece).is_ok(),
             };
             if !copied {
                 return Err(DmaFault::Memory);
             }
             done += length;
+        }
+        Ok(())
+    }
+
+    fn compare_and_swap(
+        &mut self,
+        address: u64,
+        [expected, desired]: [u64; 2],
+        into: Part,
+        endpoint: &mut impl Endpoint,
+    ) -> Result<(), DmaFault> {
+        let mut word = [0; 8];
+        let memory = |_| DmaFault::Memory;
+        self.memory.read(address, &mut word).map_err(memory)?;
+        endpoint.copy_in(into.offset, &word).map_err(|_| DmaFault::Memory)?;
+        if word == expected.to_be_bytes() {
+            self.memory.write(address, &desired.to_be_bytes()).map_err(memory)?;
         }
         Ok(())
     }
@@ -90,7 +117,7 @@ impl<M: TableMemory, const DEPTH: usize> HostDma for OwnMemory<M, DEPTH> {
         address: u64,
         into: Part,
     ) -> Result<(), PostError> {
-        self.submit(region, Copying { tag, address, part: into, writes: false })
+        self.submit(region, Copying { tag, address, part: into, act: CopyAct::Read })
     }
 
     fn submit_write(
@@ -100,7 +127,28 @@ impl<M: TableMemory, const DEPTH: usize> HostDma for OwnMemory<M, DEPTH> {
         address: u64,
         from: Part,
     ) -> Result<(), PostError> {
-        self.submit(region, Copying { tag, address, part: from, writes: true })
+        self.submit(region, Copying { tag, address, part: from, act: CopyAct::Write })
+    }
+
+    fn compares_and_swaps(&self) -> bool {
+        true
+    }
+
+    fn submit_compare_and_swap(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        [expected, desired]: [u64; 2],
+        into: Part,
+    ) -> Result<(), PostError> {
+        if into.length != 8 {
+            return Err(PostError::BadRequest);
+        }
+        self.submit(
+            region,
+            Copying { tag, address, part: into, act: CopyAct::CompareAndSwap { expected, desired } },
+        )
     }
 
     fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
@@ -140,6 +188,29 @@ mod tests {
         let mut found = [0; 10];
         endpoint.copy_out(0, &mut found).expect("inside");
         assert_eq!(found, expected[3100..3110]);
+    }
+
+    #[test]
+    fn a_word_is_swapped_if_it_is_the_expected_one() {
+        let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
+        let mut memory = vec![0; 24];
+        memory[15] = 7;
+        let mut door = OwnMemory::<_, 4>::new(memory.as_mut_slice());
+        assert!(door.compares_and_swaps());
+        let into = Part { offset: 64, length: 8 };
+        for (tag, expected, desired, found) in [(1, 6_u64, 9_u64, 7_u64), (2, 7, 8, 7), (3, 7, 9, 8)] {
+            door.submit_compare_and_swap(tag, REGION, 8, [expected, desired], into).expect("room");
+            assert_eq!(door.poll(&mut endpoint), Some(HostDmaDone { tag, end: DmaEnd::Done }));
+            let mut word = [0; 8];
+            endpoint.copy_out(64, &mut word).expect("inside");
+            assert_eq!(u64::from_be_bytes(word), found, "request {tag}");
+        }
+        for (address, length) in [(17, 8), (8, 4)] {
+            let refused =
+                door.submit_compare_and_swap(4, REGION, address, [0, 0], Part { offset: 0, length });
+            assert_eq!(refused, Err(PostError::BadRequest), "{length} bytes at {address}");
+        }
+        assert_eq!(memory[8..16], 8_u64.to_be_bytes());
     }
 
     #[test]

@@ -112,7 +112,7 @@ pub(crate) struct ServiceDoor<'d, H: Hal> {
 /// A connection to a service, which ends when this is dropped.
 pub(crate) struct ServiceConnection<'d, H: Hal> {
     pub(crate) endpoint: VerbsEndpoint<&'d Device<H>, 1>,
-    pub(super) offer: Offer,
+    pub(crate) offer: Offer,
     /// The table's memory, for who may READ it.
     pub(super) table: Option<RemoteSlice>,
     session: Session,

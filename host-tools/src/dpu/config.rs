@@ -48,6 +48,8 @@ pub(super) struct TenantSettings {
     deploy: bool,
     #[serde(default)]
     read: bool,
+    #[serde(default)]
+    write: bool,
     #[serde(default = "four")]
     connections: u16,
     #[serde(default = "share")]
@@ -241,6 +243,7 @@ impl TenantSettings {
             key,
             deploy: self.deploy,
             read: self.read,
+            write: self.write,
             connections: self.connections.into(),
             share: self.requests_at_a_time,
             allowance: Allowance {
@@ -279,7 +282,7 @@ mod tests {
         assert_eq!(config.limits.time, Duration::from_millis(100));
         let [tenant] = &config.tenants[..] else { panic!("one tenant") };
         assert_eq!(tenant.key_file, Path::new("/etc/dpu/shop.key"));
-        assert!(!tenant.deploy && !tenant.read);
+        assert!(!tenant.deploy && !tenant.read && !tenant.write);
         assert_eq!((tenant.connections, usize::from(tenant.requests_at_a_time)), (4, SHARE));
     }
 
@@ -288,7 +291,7 @@ mod tests {
         let text = format!(
             "listen = \"[::]:7471\"\ndevice = \"vfio-user:/run/nic\"\naddresses = [\"10.0.0.1/24@7\"]\ngid_index = 3\n\
              drain_seconds = 2\n[table]\ndata = \"rows.csv\"\n[limits]\nhops = 5\nbytes = 4096\nretries = 0\ntime_us = 7\n\
-             [programs]\nstep_fuel = 10\nrequest_fuel = 20\n{TENANT}deploy = true\nread = true\nconnections = 2\n\
+             [programs]\nstep_fuel = 10\nrequest_fuel = 20\n{TENANT}deploy = true\nread = true\nwrite = true\nconnections = 2\n\
              requests_at_a_time = 1\nrequests_per_second = 1000\ndmas_per_second = 2000\nbytes_per_second = 4000\nburst_us = 9\n"
         );
         let config = parse(&text).expect("all of it");
@@ -304,6 +307,7 @@ mod tests {
         );
         assert_eq!(config.fuel, Fuel { step: 10, invocation: 20 });
         assert_eq!(config.tenants[0].requests_per_second, Some(1000));
+        assert!(config.tenants[0].write);
         assert_eq!(interval(Some(1000)), Duration::from_millis(1));
         assert_eq!(interval(None), Duration::ZERO);
     }

@@ -30,9 +30,9 @@ pub(super) struct CallerAim {
 
 /// What the service says.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Offer {
+pub(crate) struct Offer {
     /// The region in which lookups are granted.
-    pub(super) region: u32,
+    pub(crate) region: u32,
     /// Requests that are taken before the first answer.
     pub(super) credits: u32,
     /// Bytes of the longest value.
@@ -80,7 +80,7 @@ impl Offer {
         Ok(offer)
     }
 
-    pub(super) const fn limits(&self) -> Limits {
+    pub(crate) const fn limits(&self) -> Limits {
         let Self { hops, bytes, retries, time_us, .. } = *self;
         Limits { hops, bytes, retries, time: Duration::from_micros(time_us) }
     }

@@ -241,6 +241,7 @@ impl<'d, H: Hal> Service<'d, H> {
         let region = match caller.wish {
             Aim::Lookup => {
                 let table = Grant::new(0, self.table.region.len() as u64)?;
+                let table = if caller.tenant.write { table.writable() } else { table };
                 self.server.runtime().grant(id, table)?.0
             }
             Aim::Read => {

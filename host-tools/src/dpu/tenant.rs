@@ -19,6 +19,8 @@ pub(super) struct Tenant {
     pub(super) deploy: bool,
     /// Whether it may READ the table by itself.
     pub(super) read: bool,
+    /// Whether kernels and programs that it calls may write the table.
+    pub(super) write: bool,
     /// Connections at a time.
     pub(super) connections: usize,
     /// Requests that run at a time, of each connection.
@@ -80,6 +82,7 @@ mod tests {
             key: SharedKey::new([key; 32]),
             deploy: false,
             read: false,
+            write: false,
             connections: 2,
             share: 1,
             allowance: Allowance::UNLIMITED,

@@ -1,16 +1,19 @@
 //! `bareverbs kernel`: programs that are deployed as kernels near data, before they are deployed: whether the verifier lets them
-//! pass, what their instructions are, and what they do to the memory of a file, step by step. `remote` deploys, lists and removes them on a service.
+//! pass, what their instructions are, and what they do to the memory of a file, step by step. `remote` deploys, lists and removes them on a service, `call` calls one.
 
+mod call;
+mod digits;
 mod program_file;
 mod remote;
 mod trial;
 
 use crate::Failure;
 use crate::output::json_object;
-use anyhow::anyhow;
+use anyhow::Context as _;
 use bareverbs_offload::program::{Fuel, Operation, Program};
 use clap::{Args, Subcommand};
-use program_file::{ProgramFile, hex, read};
+use digits::{bytes_of, hex};
+use program_file::{ProgramFile, read};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use trial::{Ended, Request, Trial};
@@ -34,6 +37,8 @@ enum Action {
     Deploy(Box<remote::DeployArguments>),
     /// List the programs of a service.
     List(Box<remote::ListArguments>),
+    /// Call a kernel or a program of a service; exit status 1 if it says a status in place of an answer.
+    Call(Box<call::CallArguments>),
     /// Remove a program of a service; exit status 1 if there is none.
     Remove(Box<remote::RemoveArguments>),
 }
@@ -45,6 +50,12 @@ struct TrialArguments {
     /// The granted region: a file. Offsets count from its start.
     #[arg(long, value_name = "FILE")]
     memory: PathBuf,
+    /// Grant the region for writing as well. What the program writes goes to a copy; `--memory-after` keeps it.
+    #[arg(long)]
+    writable: bool,
+    /// Write the region as the request left it to this file.
+    #[arg(long, value_name = "FILE", requires = "writable")]
+    memory_after: Option<PathBuf>,
     /// The parameters of the request, as hexadecimal digits.
     #[arg(long, value_name = "HEX", default_value = "")]
     parameters: String,
@@ -66,6 +77,7 @@ pub fn run(arguments: &KernelArguments) -> Result<bool, Failure> {
         Action::Disassemble(program) => (disassemble(program)?, true),
         Action::Run(arguments) => try_out(arguments)?,
         Action::Deploy(arguments) => (remote::deploy(arguments)?, true),
+        Action::Call(arguments) => call::call(arguments)?,
         Action::List(arguments) => (remote::list(arguments)?, true),
         Action::Remove(arguments) => (remote::remove(arguments)?, true),
     };
@@ -122,11 +134,16 @@ fn try_out(arguments: &TrialArguments) -> Result<(String, bool), Failure> {
     let payload = bytes_of("--payload", &arguments.payload)?;
     let request = Request {
         memory: &memory,
+        writable: arguments.writable,
         parameters: &parameters,
         payload: &payload,
         fuel: Fuel { step: arguments.step_fuel, invocation: arguments.fuel },
     };
     let trial = Trial::run(&program, &request).map_err(Failure::Input)?;
+    if let Some(path) = &arguments.memory_after {
+        let written = std::fs::write(path, &trial.memory);
+        written.with_context(|| format!("writing {}", path.display())).map_err(Failure::Run)?;
+    }
     let good = matches!(trial.ended, Ended::Answer { .. });
     let text = if arguments.program.json { json_object("kernel-run", object(&trial))? } else { text(&trial) };
     Ok((text, good))
@@ -161,17 +178,6 @@ fn object(trial: &Trial) -> Value {
             json!({"steps": steps, "answer": null, "status": status.to_string(), "fault": fault})
         }
     }
-}
-
-fn bytes_of(option: &str, digits: &str) -> Result<Vec<u8>, Failure> {
-    let wrong =
-        || Failure::Input(anyhow!("{option} {digits}: an even number of hexadecimal digits is needed"));
-    let (pairs, []) = digits.as_bytes().as_chunks::<2>() else { return Err(wrong()) };
-    let byte = |pair: &[u8; 2]| {
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        Some((digit(pair[0])? * 16 + digit(pair[1])?) as u8)
-    };
-    pairs.iter().map(byte).collect::<Option<_>>().ok_or_else(wrong)
 }
 
 #[cfg(test)]

@@ -42,8 +42,3 @@ pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = std::fs::read(path);
     read.with_context(|| format!("reading {}", path.display())).map_err(Failure::Input)
 }
-
-/// Bytes as hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}

@@ -1,6 +1,7 @@
 //! Programs on a service from afar: deployed, listed, removed.
 
-use super::program_file::{ProgramFile, hex};
+use super::digits::hex;
+use super::program_file::ProgramFile;
 use crate::Failure;
 use crate::dpu::client::{ServiceArguments, ServiceConnection, ServiceDoor, ServiceTask};
 use crate::dpu::offer::Aim;

@@ -10,13 +10,15 @@ use std::process::Command;
 
 const LOOKUP: &[u8] = include_bytes!("../../../offload/programs/kv_lookup.o");
 const SUM: &[u8] = include_bytes!("../../../offload/programs/sum_list.o");
+const SEQUENCER: &[u8] = include_bytes!("../../../offload/programs/sequencer.o");
+const PUT: &[u8] = include_bytes!("../../../offload/programs/put.o");
 
 fn program(object: &[u8]) -> Program {
     Program::verify(&load(object, None).expect("one function")).expect("it can be deployed")
 }
 
 fn run<'a>(program: &Program, memory: &'a [u8], parameters: &'a [u8]) -> Trial {
-    let request = Request { memory, parameters, payload: &[], fuel: Fuel::default() };
+    let request = Request { memory, writable: true, parameters, payload: &[], fuel: Fuel::default() };
     Trial::run(program, &request).expect("it begins")
 }
 
@@ -41,6 +43,31 @@ fn the_compiled_lookup_finds_values_in_a_table() {
             assert_eq!(ended, Ended::Status { status: Status::NotFound, fault: None });
         }
     }
+}
+
+#[test]
+fn what_a_program_writes_is_told_and_kept() {
+    let mut memory = vec![0; 64];
+    memory[15] = 41;
+    let parameters = [8_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat();
+    let trial = run(&program(SEQUENCER), &memory, &parameters);
+    assert_eq!(trial.steps[1].action, "put 0x2b in the place of the word at 0x8 if it is 0x29");
+    assert_eq!(trial.ended, Ended::Answer { bytes: 41_u64.to_be_bytes().to_vec(), version: 0 });
+    assert_eq!(trial.memory[8..16], 43_u64.to_be_bytes());
+    let parameters = [&16_u64.to_le_bytes()[..], b"new"].concat();
+    let trial = run(&program(PUT), &memory, &parameters);
+    assert_eq!(trial.steps[1].action, "write 11 bytes at 0x10");
+    assert_eq!(trial.memory[16..27], *b"\x01\0\0\0\0\0\0\0new");
+    let request = Request {
+        memory: &memory,
+        writable: false,
+        parameters: &parameters,
+        payload: &[],
+        fuel: Fuel::default(),
+    };
+    let refused = Trial::run(&program(PUT), &request).expect("it begins");
+    assert_eq!(refused.ended, Ended::Status { status: Status::ReadOnly, fault: None });
+    assert_eq!(refused.memory, memory);
 }
 
 #[test]
@@ -111,7 +138,9 @@ fn clang_builds_what_is_deployed() {
         assert!(compiled.expect("clang runs").success(), "{}", source.display());
         std::fs::read(output).expect("the object")
     };
-    for (name, object) in [("kv_lookup.c", LOOKUP), ("sum_list.c", SUM)] {
+    for (name, object) in
+        [("kv_lookup.c", LOOKUP), ("sum_list.c", SUM), ("sequencer.c", SEQUENCER), ("put.c", PUT)]
+    {
         let code = load(&compile(&sources.join(name)), None).expect("one function");
         Program::verify(&code).expect("it can be deployed");
         if version.contains("14.0.6") {

@@ -1,9 +1,9 @@
-//! One request to a program over memory that does not change, under the limits of a DPU.
+//! One request to a program over memory that nobody else changes, under the limits of a DPU.
 
 use anyhow::{Result, anyhow};
 use bareverbs_offload::budget::{Budget, Limits, Next};
 use bareverbs_offload::grant::{Checked, Grant};
-use bareverbs_offload::kernel::{Emission, Status, Step};
+use bareverbs_offload::kernel::{Emission, Event, Status, Step};
 use bareverbs_offload::program::{Fault, Fuel, Program, ProgramInvocation};
 use bareverbs_prm::time::Time;
 
@@ -11,6 +11,8 @@ use bareverbs_prm::time::Time;
 pub struct Request<'a> {
     /// The granted region.
     pub memory: &'a [u8],
+    /// Whether it is granted for writing; what is written stays in a copy.
+    pub writable: bool,
     pub parameters: &'a [u8],
     pub payload: &'a [u8],
     pub fuel: Fuel,
@@ -37,6 +39,8 @@ pub enum Ended {
 pub struct Trial {
     pub steps: Vec<StepTaken>,
     pub ended: Ended,
+    /// The region as the request left it.
+    pub memory: Vec<u8>,
 }
 
 struct Walk<'a> {
@@ -45,7 +49,8 @@ struct Walk<'a> {
     grant: Grant,
     budget: Budget,
     invocation: ProgramInvocation,
-    window: &'a [u8],
+    memory: Vec<u8>,
+    window: Vec<u8>,
     payload_taken: bool,
 }
 
@@ -53,12 +58,15 @@ impl Trial {
     /// Runs the request to its end.
     pub fn run(program: &Program, request: &Request<'_>) -> Result<Self> {
         let grant = Grant::new(0, request.memory.len() as u64)?;
+        let grant = if request.writable { grant.writable() } else { grant };
         let started = ProgramInvocation::start(program, request.fuel, request.parameters, &grant);
         let (invocation, mut step) =
             started.map_err(|status| anyhow!("the program does not begin: {status}"))?;
         let budget = Budget::new(Limits::default(), Time::ZERO);
+        let memory = request.memory.to_vec();
+        let window = Vec::new();
         let mut walk =
-            Walk { program, request, grant, budget, invocation, window: &[], payload_taken: false };
+            Walk { program, request, grant, budget, invocation, memory, window, payload_taken: false };
         let mut steps = Vec::new();
         let mut used = 0;
         loop {
@@ -67,7 +75,7 @@ impl Trial {
             used = fuel;
             match walk.next(step) {
                 Ok(next) => step = next,
-                Err(ended) => return Ok(Self { steps, ended }),
+                Err(ended) => return Ok(Self { steps, ended, memory: walk.memory }),
             }
         }
     }
@@ -77,28 +85,44 @@ impl<'a> Walk<'a> {
     fn next(&mut self, step: Step) -> Result<Step, Ended> {
         match self.budget.charge(step, Time::ZERO) {
             Next::Read(range) => {
-                self.window = self.read(range)?;
-                Ok(self.invocation.dma_done(self.program, self.window, &self.grant))
+                self.window = self.place(range)?.to_vec();
+                Ok(self.invocation.dma_done(self.program, &self.window, &self.grant))
             }
             Next::Payload if self.payload_taken => Err(self.end(Status::BadParameters)),
             Next::Payload => {
-                (self.payload_taken, self.window) = (true, self.request.payload);
-                Ok(self.invocation.payload(self.program, self.window, &self.grant))
+                (self.payload_taken, self.window) = (true, self.request.payload.to_vec());
+                Ok(self.invocation.payload(self.program, &self.window, &self.grant))
             }
-            Next::Emit(part) => Err(self.answer(self.window, part)),
+            Next::Emit(part) => Err(self.answer(&self.window, part)),
             Next::Reply(part) => Err(self.answer(self.invocation.state(), part)),
             Next::End(status) => Err(self.end(status)),
-            // A program has no verbs for these.
-            Next::ReadEach(_) | Next::AwaitPart | Next::Write { .. } | Next::CompareAndSwap { .. } => {
-                Err(self.end(Status::BadParameters))
+            Next::Write { to, from } => self.write(to.range(), from),
+            Next::CompareAndSwap { word, expected, desired } => {
+                let place = self.place(word.range())?;
+                let found = u64::from_be_bytes(std::array::from_fn(|at| place[at]));
+                if found == expected {
+                    place.copy_from_slice(&desired.to_be_bytes());
+                }
+                Ok(self.invocation.resumed(self.program, Event::Compared { found }, &self.grant))
             }
+            // A program has no verbs for these.
+            Next::ReadEach(_) | Next::AwaitPart => Err(self.end(Status::BadParameters)),
         }
     }
 
-    fn read(&self, range: Checked) -> Result<&'a [u8], Ended> {
+    fn write(&mut self, to: Checked, from: u32) -> Result<Step, Ended> {
+        let state = *self.invocation.state();
+        let written = state.get(from as usize..).and_then(|rest| rest.get(..to.length() as usize));
+        let written = written.ok_or_else(|| self.end(Status::OutOfBounds))?;
+        self.place(to)?.copy_from_slice(written);
+        Ok(self.invocation.resumed(self.program, Event::Written, &self.grant))
+    }
+
+    /// The bytes of a range.
+    fn place(&mut self, range: Checked) -> Result<&mut [u8], Ended> {
+        let end = self.end(Status::DmaFault);
         let begin = usize::try_from(range.offset()).ok();
-        let bytes = begin.and_then(|begin| self.request.memory.get(begin..)?.get(..range.length() as usize));
-        bytes.ok_or_else(|| self.end(Status::DmaFault))
+        begin.and_then(|begin| self.memory.get_mut(begin..)?.get_mut(..range.length() as usize)).ok_or(end)
     }
 
     fn answer(&self, bytes: &[u8], part: Emission) -> Ended {
@@ -130,8 +154,11 @@ fn words(step: Step) -> String {
         Step::Write { to, .. } => {
             format!("write {} bytes at {:#x}", to.range().length(), to.range().offset())
         }
-        Step::CompareAndSwap { word, .. } => {
-            format!("compare and swap the word at {:#x}", word.range().offset())
+        Step::CompareAndSwap { word, expected, desired } => {
+            format!(
+                "put {desired:#x} in the place of the word at {:#x} if it is {expected:#x}",
+                word.range().offset()
+            )
         }
     }
 }

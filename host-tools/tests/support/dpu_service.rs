@@ -12,8 +12,8 @@ use std::process::{Child, ChildStderr, Output};
 pub const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:nic\"\n";
 /// A tenant that may do anything.
 pub const OWNER: &str =
-    "[[tenant]]\nname = \"owner\"\nkey_file = \"owner.key\"\ndeploy = true\nread = true\n";
-/// A tenant that may look up.
+    "[[tenant]]\nname = \"owner\"\nkey_file = \"owner.key\"\ndeploy = true\nread = true\nwrite = true\n";
+/// A tenant that may look up, and write nothing.
 pub const GUEST: &str = "[[tenant]]\nname = \"guest\"\nkey_file = \"guest.key\"\n";
 
 /// A service with its devices, in a directory of its own.

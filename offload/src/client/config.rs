@@ -61,14 +61,14 @@ impl ClientConfig {
     }
 }
 
-/// Why a lookup was not begun.
+/// Why a lookup, or a call, was not begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartError {
     /// No slot or no credit; poll and try again.
     NoSlot(NoSlot),
     /// The request could not be posted.
     Post(PostError),
-    /// The key has no bytes or too many, or the table is not where it should be.
+    /// The key has no bytes or too many, the table is not where it should be, or parameters and payload are too long.
     Refused(Status),
 }
 
@@ -77,19 +77,19 @@ impl fmt::Display for StartError {
         match self {
             Self::NoSlot(error) => error.fmt(f),
             Self::Post(error) => error.fmt(f),
-            Self::Refused(status) => write!(f, "the lookup cannot be begun: {status}"),
+            Self::Refused(status) => write!(f, "the request cannot be begun: {status}"),
         }
     }
 }
 
 impl core::error::Error for StartError {}
 
-/// How a lookup ended.
+/// How a lookup, or a call, ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The value was found; its bytes are at the start of the buffer.
+    /// The value, or the answer, is at the start of the buffer.
     Found,
-    /// The server, or the walk, said why there is no value.
+    /// The server, or the walk, said why there is none.
     Status(Status),
     /// No answer came in time.
     TimedOut,

@@ -31,7 +31,7 @@ pub struct DeployerConfig {
     pub rkey: u32,
     /// Requests that the server takes before its first reply.
     pub credits: u32,
-    /// How long to wait for each answer; a deployment takes one for every 124 bytes, and another.
+    /// How long to wait for each answer; a deployment takes one for every 444 bytes, and another.
     pub timeout: Duration,
 }
 

@@ -109,8 +109,8 @@ impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
     fn resumed(&self, invocation: &mut Self::Invocation, event: Event<'_>, grant: &Grant) -> Step {
         match invocation {
             HostedInvocation::CompiledIn(kernel) => self.compiled_in.resumed(kernel, event, grant),
-            // Neither asks for what is resumed.
-            HostedInvocation::Program(_) | HostedInvocation::Control(_) => Step::Done(Status::BadParameters),
+            HostedInvocation::Program(run) => self.store.resumed(run, event, grant),
+            HostedInvocation::Control(_) => Step::Done(Status::BadParameters),
         }
     }
 

@@ -5,8 +5,8 @@ use super::fault::Fault;
 use super::interpret::run;
 use super::limits::{Fuel, STATE};
 use super::memory::{Context, Entry, Memory};
-use crate::grant::Grant;
-use crate::kernel::{Emission, Status, Step};
+use crate::grant::{Grant, GrantFault};
+use crate::kernel::{Emission, Event, Status, Step};
 
 /// Most bytes of the parameters of a program.
 pub const MAX_PARAMETERS: usize = 448;
@@ -26,16 +26,58 @@ pub enum Verb {
     Reply = 4,
     /// Hand over the payload.
     AwaitPayload = 5,
+    /// Write `length` bytes of the state, from its byte `from` on, at `offset` of the region.
+    Write = 6,
+    /// Put `desired` in the place of the big-endian word at `offset` of the region if it is `expected`.
+    CompareAndSwap = 7,
 }
 
-const VERBS: [Verb; 6] =
-    [Verb::Done, Verb::Fetch, Verb::Refetch, Verb::Emit, Verb::Reply, Verb::AwaitPayload];
+const VERBS: [Verb; 8] = [
+    Verb::Done,
+    Verb::Fetch,
+    Verb::Refetch,
+    Verb::Emit,
+    Verb::Reply,
+    Verb::AwaitPayload,
+    Verb::Write,
+    Verb::CompareAndSwap,
+];
 
+/// Why a step runs, and what came with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum StepCause {
-    Start = 0,
-    Fetched = 1,
-    Payload = 2,
+enum StepCause<'a> {
+    Start,
+    Fetched(&'a [u8]),
+    Payload(&'a [u8]),
+    Written,
+    Compared { found: u64 },
+}
+
+impl<'a> StepCause<'a> {
+    /// Its number in the context.
+    const fn number(self) -> u32 {
+        match self {
+            Self::Start => 0,
+            Self::Fetched(_) => 1,
+            Self::Payload(_) => 2,
+            Self::Written => 3,
+            Self::Compared { .. } => 4,
+        }
+    }
+
+    const fn window(self) -> &'a [u8] {
+        match self {
+            Self::Fetched(bytes) | Self::Payload(bytes) => bytes,
+            Self::Start | Self::Written | Self::Compared { .. } => &[],
+        }
+    }
+
+    const fn found(self) -> u64 {
+        match self {
+            Self::Compared { found } => found,
+            _ => 0,
+        }
+    }
 }
 
 /// One request that a program answers.
@@ -86,22 +128,32 @@ impl ProgramInvocation {
         };
         let place = invocation.parameters.get_mut(..parameters.len()).ok_or(Status::BadParameters)?;
         place.copy_from_slice(parameters);
-        let step = invocation.step(program, StepCause::Start, &[], grant);
+        let step = invocation.step(program, StepCause::Start, grant);
         Ok((invocation, step))
     }
 
     /// Goes on with the bytes that were asked for.
     pub fn dma_done(&mut self, program: &Program, bytes: &[u8], grant: &Grant) -> Step {
-        self.step(program, StepCause::Fetched, bytes, grant)
+        self.step(program, StepCause::Fetched(bytes), grant)
     }
 
     /// Goes on with the payload.
     pub fn payload(&mut self, program: &Program, chunk: &[u8], grant: &Grant) -> Step {
         self.asked = 0;
-        self.step(program, StepCause::Payload, chunk, grant)
+        self.step(program, StepCause::Payload(chunk), grant)
     }
 
-    /// What [`Step::Reply`] means.
+    /// Goes on after [`Step::Write`] or [`Step::CompareAndSwap`]. A program has no verb for several ranges at once.
+    pub fn resumed(&mut self, program: &Program, event: Event<'_>, grant: &Grant) -> Step {
+        let cause = match event {
+            Event::Written => StepCause::Written,
+            Event::Compared { found } => StepCause::Compared { found },
+            Event::Part { .. } => return Step::Done(Status::BadParameters),
+        };
+        self.step(program, cause, grant)
+    }
+
+    /// What [`Step::Reply`] and [`Step::Write`] mean.
     pub const fn state(&self) -> &[u8; STATE] {
         &self.state
     }
@@ -117,8 +169,8 @@ impl ProgramInvocation {
     }
 
     /// Runs a step; a fault ends the invocation.
-    fn step(&mut self, program: &Program, event: StepCause, window: &[u8], grant: &Grant) -> Step {
-        match self.try_step(program, event, window, grant) {
+    fn step(&mut self, program: &Program, cause: StepCause<'_>, grant: &Grant) -> Step {
+        match self.try_step(program, cause, grant) {
             Ok(step) => step,
             Err(fault) => {
                 self.fault = Some(fault);
@@ -127,19 +179,14 @@ impl ProgramInvocation {
         }
     }
 
-    fn try_step(
-        &mut self,
-        program: &Program,
-        event: StepCause,
-        window: &[u8],
-        grant: &Grant,
-    ) -> Result<Step, Fault> {
+    fn try_step(&mut self, program: &Program, cause: StepCause<'_>, grant: &Grant) -> Result<Step, Fault> {
         let entry = Entry {
-            event: event as u32,
+            event: cause.number(),
             step: self.steps,
             parameters: self.parameters.get(..self.parameters_length).unwrap_or(&[]),
-            window,
+            window: cause.window(),
             window_offset: self.asked,
+            found: cause.found(),
         };
         self.steps = self.steps.wrapping_add(1);
         let mut memory = Memory::new(&entry, &mut self.state);
@@ -154,20 +201,30 @@ impl ProgramInvocation {
     fn obey(&mut self, value: u64, context: &Context, grant: &Grant) -> Result<Step, Fault> {
         let verb = usize::try_from(value).ok().and_then(|value| VERBS.get(value)).copied();
         let (offset, length) = (context.offset.get(), context.length.get());
-        let range = || grant.check(offset, length);
+        let or_end =
+            |checked: Result<Step, GrantFault>| checked.unwrap_or_else(|fault| Step::Done(fault.into()));
         Ok(match verb.ok_or(Fault::Verb { value })? {
             Verb::Done => Step::Done(status(context)?),
             Verb::AwaitPayload => Step::AwaitPayload,
             Verb::Emit => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Emit),
             Verb::Reply => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Reply),
-            verb => {
-                let otherwise = if verb == Verb::Refetch { Some(status(context)?) } else { None };
+            Verb::Fetch => {
                 self.asked = offset;
-                match (range(), otherwise) {
-                    (Ok(range), None) => Step::Fetch(range),
-                    (Ok(range), Some(otherwise)) => Step::Refetch { range, otherwise },
-                    (Err(fault), _) => Step::Done(fault.into()),
-                }
+                or_end(grant.check(offset, length).map(Step::Fetch))
+            }
+            Verb::Refetch => {
+                self.asked = offset;
+                let otherwise = status(context)?;
+                or_end(grant.check(offset, length).map(|range| Step::Refetch { range, otherwise }))
+            }
+            Verb::Write => {
+                let from = context.from.get();
+                or_end(grant.check_write(offset, length).map(|to| Step::Write { to, from }))
+            }
+            Verb::CompareAndSwap => {
+                let (expected, desired) = (context.expected.get(), context.desired.get());
+                let swap = |word| Step::CompareAndSwap { word, expected, desired };
+                or_end(grant.check_word(offset).map(swap))
             }
         })
     }

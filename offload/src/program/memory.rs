@@ -2,7 +2,7 @@
 //!
 //! | segment | what | bytes | may write |
 //! |--:|---|--:|---|
-//! | 1 | the context: what happened, and what the program asks for | 72 | yes |
+//! | 1 | the context: what happened, and what the program asks for | 104 | yes |
 //! | 2 | the parameters of the request | at most 448 | no |
 //! | 3 | the window: what was read last, or the payload | what was asked for | no |
 //! | 4 | the state, kept from step to step | 160 | yes |
@@ -35,6 +35,11 @@ pub(super) struct Context {
     pub(super) version: U64,
     pub(super) length: U32,
     pub(super) status: U32,
+    found: U64,
+    pub(super) expected: U64,
+    pub(super) desired: U64,
+    pub(super) from: U32,
+    reserved: U32,
 }
 
 /// Bytes of the context.
@@ -48,6 +53,8 @@ pub(super) struct Entry<'a> {
     pub(super) window: &'a [u8],
     /// Where the window lies in the region.
     pub(super) window_offset: u64,
+    /// The word that a compare and swap found.
+    pub(super) found: u64,
 }
 
 pub(super) struct Memory<'a> {
@@ -76,6 +83,11 @@ impl<'a> Memory<'a> {
             version: U64::ZERO,
             length: U32::ZERO,
             status: U32::ZERO,
+            found: entry.found.into(),
+            expected: U64::ZERO,
+            desired: U64::ZERO,
+            from: U32::ZERO,
+            reserved: U32::ZERO,
         };
         Self {
             context: zerocopy::transmute!(context),

@@ -5,7 +5,7 @@ use super::code::Program;
 use super::invocation::ProgramInvocation;
 use super::limits::Fuel;
 use crate::grant::Grant;
-use crate::kernel::{Opcode, Status, Step};
+use crate::kernel::{Event, Opcode, Status, Step};
 use core::fmt;
 
 /// Why a program was not deployed or removed.
@@ -169,6 +169,14 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
     pub fn payload(&self, run: &mut ProgramRun, chunk: &[u8], grant: &Grant) -> Step {
         match self.program(run) {
             Some(program) => run.invocation.payload(program, chunk, grant),
+            None => Step::Done(Status::NoKernel),
+        }
+    }
+
+    /// Goes on after a write, or a compare and swap.
+    pub fn resumed(&self, run: &mut ProgramRun, event: Event<'_>, grant: &Grant) -> Step {
+        match self.program(run) {
+            Some(program) => run.invocation.resumed(program, event, grant),
             None => Step::Done(Status::NoKernel),
         }
     }

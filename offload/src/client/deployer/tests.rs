@@ -134,23 +134,23 @@ fn program(instructions: usize) -> Vec<u8> {
 #[test]
 fn programs_of_all_lengths_are_deployed_listed_and_removed() {
     let mut scene = Scene::new();
-    for (version, length) in (1..).zip([1, 15, 16, 31, 512]) {
+    for (version, length) in (1..).zip([1, 55, 56, 111, 512]) {
         let event = scene.deploy(Opcode(length as u64), &program(length));
         assert_eq!(event, DeployerEvent::Deployed { version });
     }
     let listed = scene.list();
     let digest = |length| Program::verify(&program(length)).expect("verified").digest();
-    let expected = [1, 15, 16, 31, 512].map(|length| (length as u64, length, digest(length), true));
+    let expected = [1, 55, 56, 111, 512].map(|length| (length as u64, length, digest(length), true));
     let found = listed.iter().map(|one| (one.opcode.0, one.instructions, one.digest, one.current));
     assert!(found.eq(expected), "{listed:?}");
     assert_eq!(
         scene.deploy(MINE, &program(2)),
         DeployerEvent::Failed(DeployFailure::Refused(ControlOutcome::Full { places: 5 }))
     );
-    assert_eq!(scene.deploy(Opcode(15), &program(2)), DeployerEvent::Deployed { version: 6 });
+    assert_eq!(scene.deploy(Opcode(55), &program(2)), DeployerEvent::Deployed { version: 6 });
     for (opcode, event) in [
-        (15, DeployerEvent::Removed { version: 6 }),
-        (15, DeployerEvent::Failed(DeployFailure::Refused(ControlOutcome::Missing))),
+        (55, DeployerEvent::Removed { version: 6 }),
+        (55, DeployerEvent::Failed(DeployFailure::Refused(ControlOutcome::Missing))),
     ] {
         scene.deployer.remove(scene.now, &mut scene.near, Opcode(opcode)).expect("begins");
         assert_eq!(scene.finish(), event);
@@ -197,7 +197,7 @@ fn who_may_not_deploy_is_told_so() {
 fn a_deployer_that_another_one_disturbs_begins_again_and_gives_up_in_the_end() {
     for (disturbances, done) in [(10, true), (u32::MAX, false)] {
         let mut scene = Scene::new();
-        scene.deployer.deploy(scene.now, &mut scene.near, MINE, &program(50)).expect("begins");
+        scene.deployer.deploy(scene.now, &mut scene.near, MINE, &program(500)).expect("begins");
         let mut left = disturbances;
         let event = loop {
             scene.serve();

@@ -128,7 +128,7 @@ proptest! {
     fn random_programs_do_what_rbpf_does(code in program()) {
         let program = verified(&code);
         let mut state = [0; STATE];
-        let entry = Entry { event: 1, step: 2, parameters: b"parameters", window: b"window", window_offset: 9 };
+        let entry = Entry { event: 1, step: 2, parameters: b"parameters", window: b"window", window_offset: 9, found: 0 };
         let mut memory = Memory::new(&entry, &mut state);
         let mut theirs: Vec<u8> = (0..CONTEXT as u64)
             .map(|at| memory.load::<1>(0, Memory::CONTEXT_ADDRESS + at).expect("inside")[0])

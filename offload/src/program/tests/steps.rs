@@ -1,6 +1,6 @@
 use super::*;
 use crate::grant::Grant;
-use crate::kernel::{Emission, Status, Step};
+use crate::kernel::{Emission, Event, Status, Step};
 
 /// Where things are in the context.
 const PARAMETERS_AT: i16 = 0;
@@ -9,6 +9,7 @@ const WINDOW_AT: i16 = 16;
 const OFFSET: i16 = 48;
 const LENGTH: i16 = 64;
 const STATUS: i16 = 68;
+const FROM: i16 = 96;
 
 fn grant() -> Grant {
     Grant::new(0x10_0000, 4096).expect("no wrap")
@@ -74,7 +75,7 @@ fn every_segment_has_its_bounds_and_its_rights() {
         code.extend([mov(0, 0), exit()]);
         start(&code).1 == Step::Done(Status::Ok)
     };
-    for (segment, size, writable) in [(1, 72, true), (2, 4, false), (4, 160, true), (5, 256, true)] {
+    for (segment, size, writable) in [(1, 104, true), (2, 4, false), (4, 160, true), (5, 256, true)] {
         assert!(access(segment, size - 4, false), "segment {segment}");
         assert!(!access(segment, size - 3, false), "segment {segment}");
         assert!(!access(segment, size, false), "segment {segment}");
@@ -88,7 +89,7 @@ fn every_segment_has_its_bounds_and_its_rights() {
 
 #[test]
 fn verbs_and_statuses_that_do_not_exist_are_faults() {
-    for value in [6, -1, 255] {
+    for value in [8, -1, 255] {
         let (invocation, step) = start(&[mov(0, value), exit()]);
         assert_eq!(step, Step::Done(Status::ProgramFault));
         assert!(matches!(invocation.fault(), Some(Fault::Verb { .. })));
@@ -188,6 +189,127 @@ fn a_program_of_clang_answers_with_a_sum() {
     }
     assert_eq!(step, Step::Reply(Emission { offset: 0, length: 16, version: 0 }));
     assert_eq!(invocation.state()[..16], [675_u64.to_le_bytes(), 3_u64.to_le_bytes()].concat());
+}
+
+/// The memory of a region that programs read, write, and compare and swap, as a kernel in the NIC would.
+struct Region(Vec<u8>);
+
+impl Region {
+    fn bytes(&mut self, range: crate::grant::Checked) -> &mut [u8] {
+        &mut self.0[range.offset() as usize..][..range.length() as usize]
+    }
+
+    /// Runs one request; `between` happens before each swap. The last step, and the state.
+    fn run(
+        &mut self,
+        program: &Program,
+        parameters: &[u8],
+        mut between: impl FnMut(&mut Self),
+    ) -> (Step, [u8; STATE]) {
+        let grant = Grant::new(0x10_0000, 4096).expect("no wrap").writable();
+        let started = ProgramInvocation::start(program, Fuel::default(), parameters, &grant);
+        let (mut invocation, mut step) = started.expect("it begins");
+        loop {
+            step = match step {
+                Step::Fetch(range) => invocation.dma_done(program, self.bytes(range), &grant),
+                Step::Write { to, from } => {
+                    let from = from as usize;
+                    let length = to.range().length() as usize;
+                    self.bytes(to.range()).copy_from_slice(&invocation.state()[from..from + length]);
+                    invocation.resumed(program, Event::Written, &grant)
+                }
+                Step::CompareAndSwap { word, expected, desired } => {
+                    between(self);
+                    let place = self.bytes(word.range());
+                    let found = u64::from_be_bytes(*place.first_chunk().expect("a word"));
+                    if found == expected {
+                        place.copy_from_slice(&desired.to_be_bytes());
+                    }
+                    invocation.resumed(program, Event::Compared { found }, &grant)
+                }
+                ended => return (ended, *invocation.state()),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_sequencer_hands_out_numbers_though_another_counts_too() {
+    let program = compiled(include_bytes!("../../../programs/sequencer.o"));
+    let mut region = Region(vec![0; 4096]);
+    region.0[64..72].copy_from_slice(&1000_u64.to_be_bytes());
+    let parameters = [64_u64.to_le_bytes(), 5_u64.to_le_bytes()].concat();
+    let mut others = 3;
+    let (step, state) = region.run(&program, &parameters, |region| {
+        // Another client takes ten, three times, before this one comes through.
+        if others > 0 {
+            others -= 1;
+            let now = u64::from_be_bytes(*region.0[64..].first_chunk().expect("a word"));
+            region.0[64..72].copy_from_slice(&(now + 10).to_be_bytes());
+        }
+    });
+    assert_eq!(step, Step::Reply(Emission { offset: 0, length: 8, version: 0 }));
+    assert_eq!(state[..8], 1030_u64.to_be_bytes());
+    assert_eq!(region.0[64..72], 1035_u64.to_be_bytes());
+}
+
+#[test]
+fn a_record_is_written_behind_its_version() {
+    let program = compiled(include_bytes!("../../../programs/put.o"));
+    let mut region = Region(vec![0xee; 4096]);
+    region.0[128..136].copy_from_slice(&7_u64.to_le_bytes());
+    for length in [1, 8, 13, 152] {
+        let before = region.0[128..136].to_vec();
+        let record: Vec<u8> = (0..length).collect();
+        let parameters = [&128_u64.to_le_bytes()[..], &record].concat();
+        let (step, state) = region.run(&program, &parameters, |_| {});
+        assert_eq!(step, Step::Reply(Emission { offset: 0, length: 8, version: 0 }), "{length} bytes");
+        assert_eq!(state[..8], before);
+        assert_eq!(region.0[136..][..record.len()], record);
+    }
+    assert_eq!(region.0[128..136], 11_u64.to_le_bytes());
+    assert_eq!(region.0[288], 0xee, "what lies behind the longest record");
+    for length in [0, 7, 8, 161] {
+        let (step, _) = region.run(&program, &vec![0; length], |_| {});
+        assert_eq!(step, Step::Done(Status::BadParameters), "{length} bytes of parameters");
+    }
+}
+
+/// `offset`, `length`, `from` and the verb, put into the context by a program of nothing else.
+fn asks(verb: Verb, offset: i32, length: i32, from: i32) -> [Instruction; 5] {
+    [
+        put(n::DW, 1, OFFSET, offset),
+        put(n::W, 1, LENGTH, length),
+        put(n::W, 1, FROM, from),
+        mov(0, verb as i32),
+        exit(),
+    ]
+}
+
+#[test]
+fn writing_needs_a_grant_that_lets() {
+    for verb in [Verb::Write, Verb::CompareAndSwap] {
+        assert_eq!(start(&asks(verb, 64, 8, 0)).1, Step::Done(Status::ReadOnly));
+    }
+    let ask = |verb, offset, length| {
+        let program = verified(&asks(verb, offset, length, 3));
+        let grant = grant().writable();
+        ProgramInvocation::start(&program, Fuel::default(), &[], &grant).expect("it begins").1
+    };
+    assert!(matches!(ask(Verb::Write, 4088, 8), Step::Write { to, from: 3 } if to.range().offset() == 4088));
+    assert_eq!(ask(Verb::Write, 4089, 8), Step::Done(Status::OutOfBounds));
+    assert_eq!(ask(Verb::Write, 0, 0), Step::Done(Status::OutOfBounds));
+    assert!(matches!(ask(Verb::CompareAndSwap, 8, 0), Step::CompareAndSwap { expected: 0, desired: 0, .. }));
+    assert_eq!(ask(Verb::CompareAndSwap, 12, 0), Step::Done(Status::BadParameters), "no multiple of 8");
+}
+
+#[test]
+fn an_event_that_no_verb_asks_for_ends_the_request() {
+    let program = verified(&asks(Verb::Fetch, 0, 8, 0));
+    let (mut invocation, _) =
+        ProgramInvocation::start(&program, Fuel::default(), &[], &grant()).expect("it begins");
+    let part = Event::Part { part: 0, bytes: &[0; 8] };
+    assert_eq!(invocation.resumed(&program, part, &grant()), Step::Done(Status::BadParameters));
 }
 
 /// RFC 9669, sections 4.1 and 4.3: where the oracle departs from it.

@@ -1,0 +1,346 @@
+//! Calls kernels and programs by op-code: any parameters, any answer.
+
+use super::config::{Ended, StartError};
+use super::slots::{Loan, SlotLayout, Slots};
+use crate::budget::Limits;
+use crate::endpoint::{Completion, Endpoint, MAX_SEND, Outcome, Part, PostError, Work};
+use crate::kernel::Opcode;
+use crate::status::Status;
+use crate::wire::{Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer, WITHDRAW};
+use bareverbs_prm::time::{Duration, Time};
+
+/// Work request id of a receive.
+const RECEIVE: u64 = u64::MAX;
+
+/// Where the kernels run that are called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelPlace {
+    /// On the cores of a DPU, or of the server: a request is a SEND, its answer an RDMA WRITE with immediate.
+    Cores,
+    /// In the NIC of the server: a request is StRoM's RPC Params, its answer an RDMA WRITE that nothing announces.
+    Nic,
+}
+
+/// What a client of kernels is told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelClientConfig {
+    /// Where the kernels run.
+    pub place: KernelPlace,
+    /// Where the response slots are; slot `i` is at offset `i * stride` of the memory of the endpoint.
+    pub layout: SlotLayout,
+    /// Requests that the server takes before its first reply.
+    pub credits: u32,
+    /// How long to wait for an answer.
+    pub timeout: Duration,
+    /// What the server may spend on a request.
+    pub limits: Limits,
+}
+
+/// What is asked of a kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Call<'a> {
+    /// The kernel, or the program that was deployed under this op-code.
+    pub opcode: Opcode,
+    /// The region that it works on.
+    pub region: RegionHandle,
+    /// What it is told. With the payload at most 448 bytes.
+    pub parameters: &'a [u8],
+    /// Payload for kernels that take some; none for those in a NIC.
+    pub payload: &'a [u8],
+}
+
+/// A call that has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallResult {
+    /// What [`KernelClient::start`] returned.
+    pub request_id: u64,
+    /// How it ended.
+    pub ended: Ended,
+    /// Bytes of the answer; for [`Status::Truncated`] the bytes it would have had.
+    pub length: u32,
+    /// The version that the kernel stated.
+    pub version: u64,
+    /// Elements that the kernel read.
+    pub hops: u16,
+    /// Times that it began to read again.
+    pub retries: u16,
+    /// From the request's arrival to the answer, as the server counts it.
+    pub server_time: Duration,
+}
+
+/// A client with at most `N` calls at a time, over connection 0 of its endpoint. It never waits.
+///
+/// ```
+/// use bareverbs_offload::budget::Limits;
+/// use bareverbs_offload::client::slots::SlotLayout;
+/// use bareverbs_offload::client::{Call, KernelClient, KernelClientConfig, KernelPlace, StartError};
+/// use bareverbs_offload::endpoint::Endpoint;
+/// use bareverbs_offload::kernel::Opcode;
+/// use bareverbs_offload::wire::RegionHandle;
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// /// Has a list added up by the program that was deployed as "SUM". `slots` is the memory of the endpoint as the server knows it.
+/// fn sum(
+///     endpoint: &mut impl Endpoint,
+///     slots: SlotLayout,
+///     region: RegionHandle,
+/// ) -> Result<KernelClient<4>, StartError> {
+///     let mut client = KernelClient::new(KernelClientConfig {
+///         place: KernelPlace::Cores,
+///         layout: slots,
+///         credits: 4,
+///         timeout: Duration::from_millis(5),
+///         limits: Limits::default(),
+///     });
+///     let (opcode, first) = (Opcode(u64::from_be_bytes(*b"SUM\0\0\0\0\0")), 64_u64.to_le_bytes());
+///     client.start(Time::ZERO, endpoint, &Call { opcode, region, parameters: &first, payload: &[] })?;
+///     Ok(client) // `KernelClient::poll` gives the answer.
+/// }
+/// ```
+#[derive(Debug)]
+pub struct KernelClient<const N: usize> {
+    config: KernelClientConfig,
+    slots: Slots<N>,
+    /// The region of the call that has a slot: a withdrawal names it again.
+    regions: [RegionHandle; N],
+    receives_posted: bool,
+    broken: bool,
+}
+
+impl<const N: usize> KernelClient<N> {
+    /// A client that has not begun anything.
+    pub const fn new(config: KernelClientConfig) -> Self {
+        let slots = Slots::new(config.layout, config.credits);
+        Self { config, slots, regions: [RegionHandle(0); N], receives_posted: false, broken: false }
+    }
+
+    /// Bytes that the buffer given to [`KernelClient::poll`] must have.
+    pub const fn buffer_size(&self) -> usize {
+        self.config.layout.max_response as usize
+    }
+
+    /// Begins a call; returns the id of the request.
+    ///
+    /// # Errors
+    /// There is no slot or no credit, the connection is broken, or parameters and payload are too long.
+    pub fn start(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        call: &Call<'_>,
+    ) -> Result<u64, StartError> {
+        if self.broken {
+            return Err(StartError::Post(PostError::Broken));
+        }
+        self.post_receives(endpoint).map_err(StartError::Post)?;
+        let loan = self.slots.lend(now + self.config.timeout).map_err(StartError::NoSlot)?;
+        self.regions[usize::from(loan.reply.slot)] = call.region;
+        match self.post(endpoint, &loan, call) {
+            Ok(()) => Ok(loan.request_id),
+            Err(error) => {
+                self.slots.cancel(&loan);
+                Err(error)
+            }
+        }
+    }
+
+    /// A WRITE with immediate takes a receive each.
+    fn post_receives(&mut self, endpoint: &mut impl Endpoint) -> Result<(), PostError> {
+        if self.receives_posted || self.config.place == KernelPlace::Nic {
+            return Ok(());
+        }
+        // A request may be answered, and its withdrawal besides.
+        for _ in 0..2 * N {
+            post_receive(endpoint)?;
+        }
+        self.receives_posted = true;
+        Ok(())
+    }
+
+    fn post(&self, endpoint: &mut impl Endpoint, loan: &Loan, call: &Call<'_>) -> Result<(), StartError> {
+        let request = Request {
+            opcode: call.opcode,
+            request_id: loan.request_id,
+            reply: loan.reply,
+            deadline: self.config.limits.time,
+            hop_limit: self.config.limits.hops,
+            region: call.region,
+            parameters: call.parameters,
+            payload: call.payload,
+        };
+        let mut buffer = [0; MAX_SEND];
+        let too_long = StartError::Refused(Status::BadParameters);
+        let work = match self.config.place {
+            KernelPlace::Cores => Work::Send(request.encode_message(&mut buffer).ok_or(too_long)?),
+            KernelPlace::Nic => {
+                let bytes = request.encode_strom(&mut buffer).ok_or(too_long)?;
+                Work::RpcParameters { opcode: call.opcode.0, region: call.region.0, bytes }
+            }
+        };
+        endpoint.post(0, loan.request_id, work).map_err(StartError::Post)
+    }
+
+    /// A call that has ended, if any. The answer is copied to `buffer`, which has [`KernelClient::buffer_size`] bytes.
+    pub fn poll(&mut self, now: Time, endpoint: &mut impl Endpoint, buffer: &mut [u8]) -> Option<CallResult> {
+        while let Some(completion) = endpoint.poll() {
+            if let Some(result) = self.take(endpoint, &completion, buffer) {
+                return Some(result);
+            }
+        }
+        if self.broken {
+            return self.give_up(Time::MAX, Ended::Disconnected);
+        }
+        let result = self.poll_memory(endpoint, buffer).or_else(|| self.give_up(now, Ended::TimedOut));
+        self.withdraw(endpoint);
+        result
+    }
+
+    /// Tells the server of requests that were given up, so that neither end keeps their slots. What cannot be sent now is sent at a later poll.
+    fn withdraw(&mut self, endpoint: &mut impl Endpoint) {
+        while endpoint.has_room(0)
+            && let Some(loan) = self.slots.withdraw()
+        {
+            let region = self.regions[usize::from(loan.reply.slot)];
+            let call = Call { opcode: WITHDRAW, region, parameters: &[], payload: &[] };
+            if self.post(endpoint, &loan, &call).is_err() {
+                self.slots.not_withdrawn(&loan);
+                return;
+            }
+        }
+    }
+
+    /// When to poll again, if nothing arrives before.
+    pub fn poll_timeout(&self) -> Option<Time> {
+        self.slots.poll_timeout()
+    }
+
+    /// Answers that came after they were given up.
+    pub const fn stale(&self) -> u64 {
+        self.slots.stale()
+    }
+
+    fn give_up(&mut self, now: Time, ended: Ended) -> Option<CallResult> {
+        self.slots.expire(now).map(|request_id| CallResult {
+            request_id,
+            ended,
+            length: 0,
+            version: 0,
+            hops: 0,
+            retries: 0,
+            server_time: Duration::ZERO,
+        })
+    }
+
+    fn take(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        completion: &Completion,
+        buffer: &mut [u8],
+    ) -> Option<CallResult> {
+        match completion.outcome {
+            Outcome::Failed => {
+                self.broken = true;
+                None
+            }
+            Outcome::Received { immediate, .. } => self.answered(endpoint, immediate?, buffer),
+            Outcome::Done => None,
+        }
+    }
+
+    /// A WRITE with immediate has come.
+    fn answered(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        immediate: u32,
+        buffer: &mut [u8],
+    ) -> Option<CallResult> {
+        let immediate = Immediate::decode(immediate);
+        self.slots.add_credits(immediate.credits.into());
+        self.broken |= post_receive(endpoint).is_err();
+        self.settle(endpoint, immediate.slot.into(), buffer)
+    }
+
+    /// Looks for answers that nothing announces: by the request id at the end of each slot that is lent.
+    fn poll_memory(&mut self, endpoint: &mut impl Endpoint, buffer: &mut [u8]) -> Option<CallResult> {
+        if self.config.place != KernelPlace::Nic {
+            return None;
+        }
+        endpoint.refresh();
+        for index in 0..N {
+            let Some(request_id) = self.slots.request_of(index) else { continue };
+            let mut word = [0; 8];
+            let end = self.trailer_offset(index) + TRAILER_SIZE;
+            if endpoint.copy_out(end - 8, &mut word).is_err() || u64::from_be_bytes(word) != request_id {
+                continue;
+            }
+            // The id is written last: what comes before it is there, once it may be looked at.
+            endpoint.refresh();
+            // No answer of the NIC has credits: each request returns its own, a withdrawal too.
+            let credits = 1 + u32::from(self.slots.is_withdrawn(index));
+            let result = self.settle(endpoint, index, buffer);
+            if self.slots.request_of(index).is_none() {
+                self.slots.add_credits(credits);
+            }
+            if result.is_some() {
+                return result;
+            }
+        }
+        None
+    }
+
+    fn trailer_offset(&self, index: usize) -> usize {
+        let SlotLayout { stride, max_response, .. } = self.config.layout;
+        index * stride as usize + (max_response as usize).next_multiple_of(8)
+    }
+
+    /// Takes the answer in slot `index`, if it is the one that is waited for.
+    fn settle(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        index: usize,
+        buffer: &mut [u8],
+    ) -> Option<CallResult> {
+        self.slots.request_of(index)?;
+        let mut bytes = [0; TRAILER_SIZE];
+        endpoint.copy_out(self.trailer_offset(index), &mut bytes).ok()?;
+        let trailer = Trailer::parse(&bytes)?;
+        if !self.slots.settle(index, &trailer) {
+            return None;
+        }
+        let mut result = CallResult {
+            request_id: trailer.request_id,
+            ended: Ended::Status(trailer.status),
+            length: trailer.length,
+            version: trailer.version,
+            hops: trailer.hops,
+            retries: trailer.retries,
+            server_time: Duration::from_nanos(trailer.server_nanos.into()),
+        };
+        if trailer.status == Status::Ok {
+            result.ended = self.copy_answer(endpoint, index, trailer.length as usize, buffer);
+        }
+        Some(result)
+    }
+
+    fn copy_answer(
+        &self,
+        endpoint: &mut impl Endpoint,
+        index: usize,
+        length: usize,
+        buffer: &mut [u8],
+    ) -> Ended {
+        // A server that says more than fits said something impossible.
+        if length > self.config.layout.max_response as usize {
+            return Ended::Status(Status::Inconsistent);
+        }
+        let Some(answer) = buffer.get_mut(..length) else { return Ended::Status(Status::Truncated) };
+        match endpoint.copy_out(self.trailer_offset(index) - length, answer) {
+            Ok(()) => Ended::Found,
+            Err(_) => Ended::Status(Status::OutOfBounds),
+        }
+    }
+}
+
+fn post_receive(endpoint: &mut impl Endpoint) -> Result<(), PostError> {
+    endpoint.post_receive(0, RECEIVE, Part { offset: 0, length: 0 })
+}
