@@ -53,12 +53,12 @@ counters_clear() {
     [ $after -ge 1 ] && [ $after -lt $before ] && [ $after -le 200 ] && echo "lower than before"
 }
 
-# IPoIB's interfaces join the groups of the subnet.
+# IPoIB's interfaces join the groups of the subnet. Without -C, saquery asks at any port that is active, also in a subnet that has no manager any more.
 join_groups() {
     modprobe ib_ipoib || return 1
     for device in $near $far; do
         within "ls /sys/class/infiniband/$device/device/net/* >/dev/null 2>&1" || return 1
         ip link set $(ls /sys/class/infiniband/$device/device/net | head -n 1) up || return 1
     done
-    within "test \$(saquery --smkey 1 -m | grep -A 1 'Mlid\.*0xC000\$' | grep -c 'PortGid\.*fe80:') = 2"
+    within "test \$(saquery -C \$near --smkey 1 -m | grep -A 1 'Mlid\.*0xC000\$' | grep -c 'PortGid\.*fe80:') = 2"
 }
