@@ -83,6 +83,11 @@ pub fn virtual_lane(frame: &[u8]) -> Option<u8> {
     frame.first().map(|byte| byte >> 4)
 }
 
+/// The service level of a packet.
+pub fn service_level(frame: &[u8]) -> Option<u8> {
+    frame.get(1).map(|byte| byte >> 4)
+}
+
 /// Local and global route header, with lengths zero.
 pub(super) struct RouteHeaders {
     bytes: [u8; LRH + ipv6::SIZE],

@@ -12,6 +12,7 @@ use super::end_port::Portrait;
 use super::enforcement::{Enforcement, keys_of, table_of};
 use super::events::{link_notice, switch_key_notice};
 use super::forwarding::{ForwardingTables, GROUPS, LINEAR_BLOCK, POSITION, multicast_blocks};
+use super::lanes::{ARBITRATION_ENTRIES, Lanes};
 use super::partitions::{PARTITION_KEYS, PartitionedPort, Partitions};
 use super::switch_traps::{SwitchTrap, SwitchTraps};
 use crate::net::topology::NodeKind;
@@ -34,9 +35,9 @@ const ADMINISTRATION_GUID: u64 = 0x0200_0000_0000_0002;
 /// The company number of the maker, as that of the adapters.
 const VENDOR: u32 = 0x0002c9;
 const MANAGER_DESCRIPTION: &str = "bareverbs switch with the subnet's manager";
-/// `CapabilityMask`: a manager is here; SystemImageGUID; extended speeds. Traps of switches without one.
+/// `CapabilityMask`: a manager is here; mapping of service levels, SystemImageGUID, extended speeds. Traps of switches without one.
 const IS_MANAGER: u32 = 1 << 1;
-const CAPABILITIES: u32 = 1 << 11 | 1 << 14;
+const CAPABILITIES: u32 = 1 << 6 | 1 << 11 | 1 << 14;
 const TRAPS_CAPABILITY: u32 = 1 << 3;
 /// Width 4x, basic speed QDR, extended speed EDR, MTU 4096, one data lane, physical states.
 const WIDTH_4X: u8 = 2;
@@ -74,6 +75,7 @@ pub(super) struct SwitchAgent {
     is_configured_from_afar: bool,
     traps: SwitchTraps,
     enforcement: Enforcement,
+    lanes: Lanes,
 }
 
 impl SwitchAgent {
@@ -116,6 +118,7 @@ impl SwitchAgent {
             is_configured_from_afar: false,
             traps: SwitchTraps::new(TRAP_INTERVAL),
             enforcement: Enforcement::default(),
+            lanes: Lanes::default(),
         }
     }
 
@@ -175,6 +178,16 @@ impl SwitchAgent {
     /// What the external ports let pass.
     pub(super) const fn enforcement(&self) -> &Enforcement {
         &self.enforcement
+    }
+
+    /// Which packets have a lane.
+    pub(super) const fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// External ports, as management counts them.
+    fn last_port(&self) -> u8 {
+        self.portrait.node.num_ports()
     }
 
     /// A port, counted from 0, did not let a packet pass. What the manager of the same node is to be told of it, if it is the master.
@@ -304,6 +317,12 @@ impl SwitchAgent {
                 let (block, position) = multicast_block(modifier)?;
                 packet.data_mut().copy_from_slice(&tables.multicast_block(block, position));
             }
+            ((attribute::SL_TO_VL, modifier), _) => {
+                packet.write(&self.lanes.mapping(self.last_port(), modifier)?);
+            }
+            ((attribute::VL_ARBITRATION, modifier), _) => {
+                packet.data_mut().copy_from_slice(&self.lanes.arbitration(self.last_port(), modifier)?);
+            }
             ((attribute::SM_INFO, _), Some(manager)) => self.show_manager(packet, manager),
             _ => return Err(status::UNSUPPORTED),
         }
@@ -385,6 +404,16 @@ impl SwitchAgent {
                 self.change_keys(modifier, packet.data().try_into().map_err(|_| status::INVALID)?)?;
                 self.show_keys(packet, modifier)?;
             }
+            (attribute::SL_TO_VL, modifier) => {
+                let block = packet.data().try_into().map_err(|_| status::INVALID)?;
+                self.lanes.set_mapping(self.last_port(), modifier, block)?;
+            }
+            (attribute::VL_ARBITRATION, modifier) => {
+                let block = packet.data().try_into().map_err(|_| status::INVALID)?;
+                self.lanes.set_arbitration(self.last_port(), modifier, block)?;
+                // Of a longer table the beginning is kept, and the answer says so.
+                packet.data_mut().copy_from_slice(&self.lanes.arbitration(self.last_port(), modifier)?);
+            }
             (attribute::LINEAR_FORWARDING, modifier) => {
                 let ports = packet.data().try_into().map_err(|_| status::INVALID)?;
                 tables.set_linear_block(linear_block(modifier)?, ports);
@@ -452,6 +481,8 @@ impl SwitchAgent {
     fn count_port(&mut self, port: u8) {
         while self.cables.len() < usize::from(port) {
             let mut cable = port_info();
+            cable.set_vl_arbitration_high_cap(ARBITRATION_ENTRIES);
+            cable.set_vl_arbitration_low_cap(ARBITRATION_ENTRIES);
             cable.set_port_state(PortState::Down as u8).set_port_physical_state(POLLING);
             self.cables.push(cable);
         }

@@ -165,10 +165,14 @@ impl Manager {
     }
 
     /// A trap; the notice of one of somebody in the subnet, who then is told that it was heard (IBTA v1.4 §13.4.9).
-    pub(super) fn handle_trap(&mut self, now: Time, trap: &SubnetPacket) -> Option<Notice> {
+    pub(super) fn handle_trap(&mut self, now: Time, trap: &SubnetPacket, source: u16) -> Option<Notice> {
         let notice: Option<Notice> = trap.read().filter(|_| trap.attribute().0 == attribute::NOTICE);
         let notice = notice.filter(Notice::is_generic)?;
-        let lid = notice.issuer_lid();
+        let (lid, lmc) = (notice.issuer_lid(), self.config.lmc);
+        // Nobody speaks for another port (IBTA v1.4 §13.4.8.2, IssuerLID). One with several LIDs sends by any of them.
+        if lid >> lmc != source >> lmc {
+            return None;
+        }
         let switch = self.switches.iter_mut().find(|(_, switch)| lid != 0 && switch.lid == lid);
         if let Some((guid, switch)) = switch {
             let guid = *guid;
@@ -429,7 +433,7 @@ impl Manager {
             return;
         }
         let own = PartitionedPort { guid: node.port_guid(), kind: NodeKind::Switch, is_manager: false };
-        let mut switch = RemoteSwitch::new(now, node, self.config.partitions.keys(own));
+        let mut switch = RemoteSwitch::new(now, node, self.config.partitions.keys(own), self.is_successor);
         switch.lid = self.lid_of(node.port_guid());
         self.switches.insert(guid, switch);
         self.find_routes();

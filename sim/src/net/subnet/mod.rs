@@ -19,6 +19,7 @@ mod enforcement;
 mod events;
 mod exchange;
 mod forwarding;
+mod lanes;
 mod lids;
 mod manager;
 mod mastership;
@@ -313,6 +314,21 @@ impl Subnet {
         self.agent.enforcement().is_any()
     }
 
+    /// Whether some port has no lane for some service level.
+    #[inline]
+    pub(super) const fn maps_lanes(&self) -> bool {
+        self.agent.lanes().is_any()
+    }
+
+    /// Whether a packet that came in by a port has a lane out of another one. One that has none is counted where it would have left.
+    pub(super) fn carries(&mut self, ingress: usize, exit: usize, frame: &[u8]) -> bool {
+        let has_lane = self.agent.lanes().carries(ingress, exit, frame);
+        if !has_lane {
+            self.tallies.has_no_lane(exit);
+        }
+        has_lane
+    }
+
     /// Whether a packet may come in by a port. One that may not is counted, and the manager is told.
     pub(super) fn lets_in(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
         let may = self.agent.enforcement().lets_in(port, frame);
@@ -394,7 +410,7 @@ impl Subnet {
             return false;
         }
         let Some(managing) = self.master() else { return self.take_late_trap(ingress, trap, local) };
-        let Some(notice) = managing.manager.handle_trap(now, trap) else { return false };
+        let Some(notice) = managing.manager.handle_trap(now, trap, local.source) else { return false };
         self.repress(ingress, trap, local);
         self.report_notice(now, notice, notice.issuer_lid());
         self.follow_manager(now);

@@ -39,6 +39,13 @@ impl PortTallies {
         }
     }
 
+    /// A packet's service level has no lane there (IBTA v1.4 §16.1.3.5, of `PortXmitDiscards`).
+    pub(super) fn has_no_lane(&mut self, port: usize) {
+        if let Some(tally) = self.tallies.get_mut(port) {
+            tally.discards += 1;
+        }
+    }
+
     /// No other port leads to where a packet goes.
     pub(in crate::net) fn not_relayed(&mut self, port: usize) {
         if let Some(tally) = self.tallies.get_mut(port) {

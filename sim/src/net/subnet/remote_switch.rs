@@ -5,9 +5,9 @@ use super::end_port::{DESCRIPTION, Portrait};
 use super::enforcement::table_of;
 use super::events::ServiceChange;
 use super::exchange::Exchange;
-use super::forwarding::NO_PORT;
+use super::forwarding::{LINEAR_BLOCK, MULTICAST_BLOCK, NO_PORT, POSITION};
 use crate::wire::DEFAULT_PARTITION_KEY;
-use crate::wire::infiniband::PERMISSIVE_LID;
+use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use crate::wire::management::attributes::{NodeInfo, PortInfo, SwitchInfo};
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute};
 use bareverbs_prm::time::Time;
@@ -70,6 +70,10 @@ pub(super) struct RemoteSwitch {
     wanted: Blocks,
     written: Blocks,
     dirty: BTreeSet<BlockPlace>,
+    /// Blocks in which a former master may have left something.
+    inherited: BTreeSet<BlockPlace>,
+    /// There was another master, and what it wrote is not looked for yet.
+    is_inherited: bool,
     asked: Option<SwitchRequest>,
     /// The P_Keys that port 0 is to have, and those that other ports are to let pass.
     pub(super) partition_keys: Vec<u16>,
@@ -79,8 +83,8 @@ pub(super) struct RemoteSwitch {
 }
 
 impl RemoteSwitch {
-    /// One that has said who it is.
-    pub(super) fn new(now: Time, node: NodeInfo, partition_keys: Vec<u16>) -> Self {
+    /// One that has said who it is. With `is_inherited` another manager was its master before.
+    pub(super) fn new(now: Time, node: NodeInfo, partition_keys: Vec<u16>, is_inherited: bool) -> Self {
         let mut portrait = Box::new(Portrait::new());
         portrait.node = node;
         Self {
@@ -96,6 +100,8 @@ impl RemoteSwitch {
             wanted: Blocks::new(),
             written: Blocks::new(),
             dirty: BTreeSet::new(),
+            inherited: BTreeSet::new(),
+            is_inherited,
             asked: None,
             partition_keys,
             enforced: BTreeMap::new(),
@@ -155,6 +161,7 @@ impl RemoteSwitch {
         let places = wanted.keys().chain(self.written.keys());
         let differ = |place: &BlockPlace| block(&wanted, *place) != block(&self.written, *place);
         self.dirty = places.copied().filter(differ).collect();
+        self.dirty.extend(&self.inherited);
         self.wanted = wanted;
     }
 
@@ -194,7 +201,10 @@ impl RemoteSwitch {
                 self.portrait.description = answer.data().try_into().unwrap_or([0; DESCRIPTION]);
                 self.is_described = true;
             }
-            SwitchRequest::Inspect => self.info = answer.read(),
+            SwitchRequest::Inspect => {
+                self.info = answer.read();
+                self.inherit();
+            }
             SwitchRequest::Notice => {
                 let changed = self.info.is_some_and(|info| info.port_state_change());
                 self.info = answer.read();
@@ -215,6 +225,7 @@ impl RemoteSwitch {
             }
             SwitchRequest::Write(place) => {
                 self.written.insert(place, answer.data().try_into().ok()?);
+                self.inherited.remove(&place);
                 // What is wanted may have changed since it was asked, even back to what was there before.
                 match block(&self.written, place) == block(&self.wanted, place) {
                     true => self.dirty.remove(&place),
@@ -223,6 +234,27 @@ impl RemoteSwitch {
             }
         }
         None
+    }
+
+    /// Once, before the tops of its tables change: all blocks below may hold what a former master wrote. They are written over with the next
+    /// tables that are wanted, empty ones too.
+    fn inherit(&mut self) {
+        let Some(info) = self.info.filter(|_| core::mem::take(&mut self.is_inherited)) else { return };
+        let linear = 0..=info.linear_top() / LINEAR_BLOCK;
+        self.inherited.extend(
+            linear
+                .map(|block| BlockPlace { attribute: attribute::LINEAR_FORWARDING, modifier: block.into() }),
+        );
+        let groups = inherited_groups(&info).div_ceil(MULTICAST_BLOCK);
+        for position in 0..=self.portrait.node.num_ports() / POSITION {
+            self.inherited.extend((0..groups).map(|block| BlockPlace {
+                attribute: attribute::MULTICAST_FORWARDING,
+                modifier: u32::from(position) << 28 | u32::from(block),
+            }));
+        }
+        if !self.wanted.is_empty() {
+            self.dirty.extend(&self.inherited);
+        }
     }
 
     fn learn_port(&mut self, port: u8, info: PortInfo) -> Option<PortNews> {
@@ -324,6 +356,15 @@ impl RemoteSwitch {
                 packet
             }
         }
+    }
+}
+
+/// Groups of which a switch may have entries: up to `MulticastFDBTop`, if it has one, and no more than it has room for (IBTA v1.4 §14.2.5.4).
+fn inherited_groups(info: &SwitchInfo) -> u16 {
+    let room = info.multicast_cap().min(PERMISSIVE_LID - FIRST_MULTICAST_LID);
+    match info.multicast_top() {
+        0 => room,
+        top => top.saturating_add(1).saturating_sub(FIRST_MULTICAST_LID).min(room),
     }
 }
 

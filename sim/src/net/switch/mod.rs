@@ -362,14 +362,14 @@ fn switch_data(
     ingress: usize,
     frame: &[u8],
 ) -> Exits {
-    if subnet.enforces_partitions() {
-        return switch_partition(subnet, counters, now, ingress, frame);
+    if subnet.enforces_partitions() || subnet.maps_lanes() {
+        return switch_checked(subnet, counters, now, ingress, frame);
     }
     switch_by_lid(subnet, counters, now, ingress, frame)
 }
 
-/// Forwards a packet whose P_Key the ports let pass.
-fn switch_partition(
+/// Forwards a packet whose P_Key the ports let pass, and whose service level has a lane.
+fn switch_checked(
     subnet: &mut Subnet,
     counters: &mut SwitchCounters,
     now: Time,
@@ -380,8 +380,11 @@ fn switch_partition(
         counters.filtered += 1;
         return Exits::None;
     }
+    let passes = |subnet: &mut Subnet, port: usize| {
+        subnet.carries(ingress, port, frame) && subnet.lets_out(now, port, frame)
+    };
     match switch_by_lid(subnet, counters, now, ingress, frame) {
-        Exits::One(port) if !subnet.lets_out(now, port, frame) => {
+        Exits::One(port) if !passes(subnet, port) => {
             counters.forwarded -= 1;
             counters.filtered += 1;
             Exits::None
@@ -389,7 +392,7 @@ fn switch_partition(
         Exits::Group(mut ports) => {
             let mut passing = PortSet::default();
             while let Some(port) = ports.take_first() {
-                passing = if subnet.lets_out(now, port, frame) { passing.with(port) } else { passing };
+                passing = if passes(subnet, port) { passing.with(port) } else { passing };
             }
             Exits::Group(passing)
         }

@@ -167,6 +167,9 @@ fn traps_are_repressed_and_reported() {
     assert_eq!((heard.method(), heard.transaction(), heard.data()), (Method::TrapRepress, 9, trap.data()));
     let [(_, report)] = reports(&mut switch, 0)[..] else { panic!("one Report") };
     assert_eq!((report.notice(), report.issuer_gid()), (&notice, gid(0xb)));
+    trap.write(notice.set_issuer_lid(agents[0].lid));
+    switch.handle_frame(Time::ZERO, 1, &trap.to_frame(agents[1].lid, MANAGER_LID).0);
+    assert_eq!(switch.poll(), None, "nobody speaks for another port");
     let stranger = notice.set_issuer_lid(0x777);
     trap.write(stranger);
     switch.handle_frame(Time::ZERO, 1, &trap.to_frame(0x777, MANAGER_LID).0);

@@ -2,8 +2,11 @@
 
 use super::*;
 use crate::net::SubnetSwitchConfig;
+use crate::net::subnet::remote_switch::{BlockPlace, Blocks, RemoteSwitch};
+use crate::wire::DEFAULT_PARTITION_KEY;
 use crate::wire::management::attributes::{Notice, SwitchInfo};
 use bareverbs_prm::time::Duration;
+use std::collections::BTreeMap;
 
 /// One of four ports, the first three of which have a link.
 pub(super) fn further_switch() -> Switch {
@@ -127,6 +130,85 @@ fn packets_go_where_the_tables_say() {
     {
         assert_eq!(get(&mut switch, number, modifier).status(), status::INVALID);
     }
+}
+
+/// Requirement: IBTA v1.4 §7.6.6: a packet whose service level has no lane for data is dropped and counted at the port that it would have left by;
+/// packets of subnet management have their own lane, whatever the table says.
+#[test]
+fn a_service_level_without_a_lane_is_dropped() {
+    let mut switch = further_switch();
+    configure(&mut switch);
+    let mapping = |switch: &mut Switch| get(switch, attribute::SL_TO_VL, 0x0103).data()[..8].to_vec();
+    assert_eq!(mapping(&mut switch), [0; 8]);
+    // From port 1 to port 3 the levels 0 to 2 have lane 0, the others lane 15.
+    let table = [0, 0x0f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
+    assert_eq!(set(&mut switch, attribute::SL_TO_VL, 0x0103, &table), status::OK);
+    assert_eq!(mapping(&mut switch), table);
+    let mut passes = |port: usize, lane: u8, level: u8| {
+        switch.handle_frame(Time::ZERO, port, &[lane << 4, level << 4 | 2, 0, 9, 0, 0, 0, 0]);
+        switch.poll().is_some()
+    };
+    assert_eq!([0, 1, 2, 3, 15].map(|level| passes(0, 0, level)), [true, true, true, false, false]);
+    assert_eq!([3, 15].map(|level| passes(1, 0, level)), [true, true], "from another port");
+    let asked = SubnetPacket::lid_routed(Method::Get, attribute::NODE_INFO, 3).to_frame(5, 9).0;
+    switch.handle_frame(Time::ZERO, 0, &asked);
+    assert_eq!(switch.poll(), Some(Egress::Forward { port: 2 }), "on lane 15");
+    assert_eq!(switch.counters().filtered, 2);
+    let arbitration = [[0_u8, 64], [0, 0]];
+    assert_eq!(set(&mut switch, attribute::VL_ARBITRATION, 1 << 16 | 3, &arbitration), status::OK);
+    assert_eq!(get(&mut switch, attribute::VL_ARBITRATION, 1 << 16 | 3).data()[..4], [0, 64, 0, 0]);
+    for (number, modifier) in [(attribute::SL_TO_VL, 0x0105), (attribute::VL_ARBITRATION, 2 << 16 | 3)] {
+        assert_eq!(get(&mut switch, number, modifier).status(), status::INVALID);
+    }
+    let port: PortInfo = get(&mut switch, attribute::PORT_INFO, 3).read().unwrap();
+    assert_eq!((port.vl_cap(), port.operational_vls()), (1, 1), "one lane for data");
+    assert_eq!((port.vl_arbitration_low_cap(), port.vl_arbitration_high_cap()), (8, 8));
+}
+
+/// What a former master has written does not outlive its takeover, though nobody knows any more what it was.
+#[test]
+fn a_switch_is_cleared_of_what_a_former_master_wrote() {
+    let mut switch = further_switch();
+    configure(&mut switch);
+    let mut info: SwitchInfo = get(&mut switch, attribute::SWITCH_INFO, 0).read().unwrap();
+    info.set_linear_top(200).set_multicast_top(0xc040);
+    let node: NodeInfo = get(&mut switch, attribute::NODE_INFO, 0).read().unwrap();
+    let mut wanted = [255; 64];
+    wanted[9] = 3;
+    let wanted = Blocks::from([(linear_place(0), wanted)]);
+    let multicast = BlockPlace { attribute: attribute::MULTICAST_FORWARDING, modifier: 2 };
+    for is_inherited in [false, true] {
+        assert_eq!(set(&mut switch, attribute::SWITCH_INFO, 0, &info), status::OK);
+        assert_eq!(set(&mut switch, attribute::LINEAR_FORWARDING, 3, &[1_u8; 64]), status::OK);
+        assert_eq!(set(&mut switch, attribute::MULTICAST_FORWARDING, 2, &[0_u8, 2]), status::OK);
+        let mut remote = RemoteSwitch::new(Time::ZERO, node, vec![DEFAULT_PARTITION_KEY], is_inherited);
+        remote.lid = 7;
+        let mut turn = |remote: &mut RemoteSwitch| {
+            let answer = ask(&mut switch, remote.request(1));
+            assert_eq!(answer.status(), status::OK);
+            remote.accept(Time::ZERO, &answer);
+        };
+        while !remote.is_configured() {
+            turn(&mut remote);
+        }
+        remote.want(wanted.clone(), BTreeMap::new());
+        while !remote.is_configured() {
+            turn(&mut remote);
+        }
+        let block = |switch: &mut Switch, place: BlockPlace| {
+            get(switch, place.attribute, place.modifier).data().to_vec()
+        };
+        assert_eq!(block(&mut switch, linear_place(0)), wanted[&linear_place(0)]);
+        let is_left = [linear_place(3), multicast].map(|place| block(&mut switch, place))
+            == [vec![1; 64], [&[0, 2][..], &[0; 62]].concat()];
+        let is_empty = [linear_place(3), multicast].map(|place| block(&mut switch, place))
+            == [vec![255; 64], vec![0; 64]];
+        assert_eq!((is_left, is_empty), (!is_inherited, is_inherited));
+    }
+}
+
+const fn linear_place(block: u32) -> BlockPlace {
+    BlockPlace { attribute: attribute::LINEAR_FORWARDING, modifier: block }
 }
 
 /// Requirement: IBTA v1.4 §14.2.2: a directed route that begins with LIDs goes by them to the switch where its ports begin, and back from there.

@@ -124,3 +124,18 @@ fn a_switch_without_a_manager_has_a_performance_agent() {
     let (refused, told): (u16, PortCounters) = answer(&mut switch, 2, &frame);
     assert_eq!((refused, told.port_rcv_pkts()), (status::OK, 0), "it was set to 0");
 }
+
+/// A packet whose service level has no lane is discarded at the port that it would have left by.
+#[test]
+fn a_packet_without_a_lane_is_discarded() {
+    let mut switch = further_switch::further_switch();
+    further_switch::configure(&mut switch);
+    assert_eq!(further_switch::set(&mut switch, attribute::SL_TO_VL, 0x0103, &[0xff_u8; 8]), status::OK);
+    switch.handle_frame(Time::ZERO, 0, &packet_to(9));
+    assert_eq!(switch.poll(), None);
+    let mut select = PortCounters::new();
+    let asked = question(GET, attribute::PORT_COUNTERS, select.set_port_select(3));
+    let frame = general_frame_between([9, 7], &asked, GENERAL_SERVICES_QKEY, 0xffff);
+    let (_, told): (u16, PortCounters) = answer(&mut switch, 2, &frame);
+    assert_eq!((told.port_xmit_discards(), told.port_xmit_pkts()), (1, 0));
+}

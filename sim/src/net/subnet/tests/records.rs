@@ -124,7 +124,12 @@ fn ports_are_found_by_bits_of_their_capabilities() {
         let (ports, _) = table::<PortInfoRecord>(&mut switch, &agents, 0, &wanted);
         ports.iter().map(PortInfoRecord::end_port_lid).collect::<Vec<_>>()
     };
-    assert_eq!(found(1 << 31, 1 << 6), [1, 2]);
+    assert_eq!(found(1 << 31, 1 << 6), [1, 2, MANAGER_LID]);
+    assert_eq!(
+        found(1 << 31, 1 << 6 | 1 << 11),
+        [MANAGER_LID],
+        "ports of these adapters have no SystemImageGUID"
+    );
     assert_eq!(found(1 << 31, 1 << 1), [MANAGER_LID], "where the manager is");
     assert_eq!(found(0, 1 << 6), []);
     assert_eq!(found(0, 1 << 14 | 1 << 6), [1, 2]);

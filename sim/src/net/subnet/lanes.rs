@@ -1,0 +1,156 @@
+//! Virtual lanes of a switch (IBTA v1.4 §7.6): which lane a service level has between two ports, and how lanes share a cable.
+//!
+//! There is one lane for data, lane 0 (`OperationalVLs` is 1), beside that of subnet management. So a packet leaves by lane 0 if its service level
+//! leads there, and is dropped if it leads to lane 15 or to one that is not configured (§7.6.6). Tables of arbitration are kept and shown; they
+//! decide nothing, as one lane shares with nobody. Packets of subnet management have a lane of their own, and are not looked at.
+
+use crate::wire::infiniband::service_level;
+use crate::wire::management::status;
+use std::collections::BTreeMap;
+
+/// The lane of data.
+const DATA_LANE: u8 = 0;
+/// Bytes of a mapping: 16 levels of 4 bits. Entries of a table of arbitration that a port has, each a lane and a weight.
+const MAPPING: usize = 8;
+pub(super) const ARBITRATION_ENTRIES: u8 = 8;
+const ARBITRATION: usize = 2 * ARBITRATION_ENTRIES as usize;
+const BLOCK: usize = 64;
+
+type Mapping = [u8; MAPPING];
+
+/// See the module. Ports are counted from 1, as management counts them; port 0 is the switch's own.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    /// By the ports in and out. One that is not there has all levels on the lane of data.
+    mappings: BTreeMap<(u8, u8), Mapping>,
+    /// By port and block.
+    arbitration: BTreeMap<(u8, u8), [u8; ARBITRATION]>,
+    /// Some mapping leads away from the lane of data: most switches have none, and look at no packet.
+    is_any: bool,
+}
+
+impl Lanes {
+    /// SLtoVLMappingTable of two ports, of a switch with so many external ones.
+    pub(super) fn mapping(&self, ports: u8, modifier: u32) -> Result<Mapping, u16> {
+        let place = mapping_place(ports, modifier)?;
+        Ok(self.mappings.get(&place).copied().unwrap_or_default())
+    }
+
+    /// Replaces it.
+    pub(super) fn set_mapping(&mut self, ports: u8, modifier: u32, block: &[u8; BLOCK]) -> Result<(), u16> {
+        let place = mapping_place(ports, modifier)?;
+        let mapping: Mapping = core::array::from_fn(|index| block[index]);
+        self.mappings.insert(place, mapping);
+        let leads_away = |mapping: &Mapping| *mapping != Mapping::default();
+        self.mappings.retain(|_, mapping| leads_away(mapping));
+        self.is_any = !self.mappings.is_empty();
+        Ok(())
+    }
+
+    /// A block of VLArbitrationTable of a port.
+    pub(super) fn arbitration(&self, ports: u8, modifier: u32) -> Result<[u8; BLOCK], u16> {
+        let place = arbitration_place(ports, modifier)?;
+        let mut block = [0; BLOCK];
+        if let Some(table) = self.arbitration.get(&place) {
+            block[..ARBITRATION].copy_from_slice(table);
+        }
+        Ok(block)
+    }
+
+    /// Replaces it.
+    pub(super) fn set_arbitration(
+        &mut self,
+        ports: u8,
+        modifier: u32,
+        block: &[u8; BLOCK],
+    ) -> Result<(), u16> {
+        let place = arbitration_place(ports, modifier)?;
+        self.arbitration.insert(place, core::array::from_fn(|index| block[index]));
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) const fn is_any(&self) -> bool {
+        self.is_any
+    }
+
+    /// Whether a packet has a lane out of one port that came in by another. These are counted from 0, as the switch counts them.
+    pub(super) fn carries(&self, ingress: usize, exit: usize, frame: &[u8]) -> bool {
+        let number = |port: usize| u8::try_from(port + 1).ok();
+        let Some((place, level)) = number(ingress).zip(number(exit)).zip(service_level(frame)) else {
+            return true;
+        };
+        self.mappings.get(&place).is_none_or(|mapping| lane(mapping, level) == DATA_LANE)
+    }
+}
+
+/// The lane of a level: the first of two lies in the upper bits.
+fn lane(mapping: &Mapping, level: u8) -> u8 {
+    let pair = mapping[usize::from(level / 2) % MAPPING];
+    if level.is_multiple_of(2) { pair >> 4 } else { pair & 0xf }
+}
+
+/// Ports in and out. All ports at once, as the upper half may ask, is an option that SwitchInfo would say (IBTA v1.4 §14.2.5.8).
+fn mapping_place(ports: u8, modifier: u32) -> Result<(u8, u8), u16> {
+    let [_, _, ingress, exit] = modifier.to_be_bytes();
+    let is_one = modifier >> 16 == 0 && ingress <= ports && exit <= ports;
+    if is_one { Ok((ingress, exit)) } else { Err(status::INVALID) }
+}
+
+/// Port and block: 1 is the lower half of low priority, 3 that of high priority; there are no upper halves (IBTA v1.4 §14.2.5.9).
+fn arbitration_place(ports: u8, modifier: u32) -> Result<(u8, u8), u16> {
+    let (block, port) = (modifier >> 16, modifier & 0xffff);
+    match (u8::try_from(port), block) {
+        (Ok(port), 1 | 3) if port <= ports => Ok((port, block as u8)),
+        _ => Err(status::INVALID),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(level: u8) -> [u8; 8] {
+        [0, level << 4 | 2, 0, 1, 0, 0, 0, 2]
+    }
+
+    #[test]
+    fn levels_without_a_lane_for_data_are_not_carried() {
+        let mut lanes = Lanes::default();
+        assert!(!lanes.is_any() && lanes.carries(0, 1, &packet(15)));
+        let mut block = [0; BLOCK];
+        // Levels 2, 3 and 15 of the way from port 1 to port 2.
+        (block[1], block[7]) = (0xf1, 0x0f);
+        assert_eq!(lanes.set_mapping(4, 0x0102, &block), Ok(()));
+        let carried: Vec<u8> = (0..16).filter(|level| lanes.carries(0, 1, &packet(*level))).collect();
+        assert_eq!(carried, [0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
+        assert!(lanes.is_any() && lanes.carries(1, 0, &packet(15)), "the way back has a table of its own");
+        assert!(lanes.carries(0, 1, &[]), "a scrap is somebody else's matter");
+        assert_eq!(lanes.set_mapping(4, 0x0102, &[0; BLOCK]), Ok(()));
+        assert!(!lanes.is_any() && lanes.carries(0, 1, &packet(15)));
+    }
+
+    /// Requirement: IBTA v1.4 §14.2.5.8: a table of lanes is that of a port in and a port out; of ports that are not there none is shown.
+    #[test]
+    fn tables_are_kept_by_their_ports() {
+        let mut lanes = Lanes::default();
+        let block = core::array::from_fn(|index| index as u8);
+        for modifier in [0x0102, 0x0400, 0x0004] {
+            assert_eq!(lanes.set_mapping(4, modifier, &block), Ok(()));
+            assert_eq!(lanes.mapping(4, modifier), Ok([0, 1, 2, 3, 4, 5, 6, 7]));
+        }
+        assert_eq!(lanes.mapping(4, 0x0201), Ok([0; 8]));
+        for modifier in [1 << 16 | 3, 3 << 16 | 3] {
+            assert_eq!(lanes.set_arbitration(4, modifier, &block), Ok(()));
+            let kept = lanes.arbitration(4, modifier).expect("a block");
+            assert_eq!((&kept[..16], &kept[16..]), (&block[..16], &[0; 48][..]));
+        }
+        assert_eq!(lanes.arbitration(4, 1 << 16 | 2), Ok([0; BLOCK]));
+        for modifier in [0x0105, 0x0501, 0x3_0000, 1 << 16 | 0x0102] {
+            assert_eq!(lanes.mapping(4, modifier), Err(status::INVALID), "{modifier:#x}");
+        }
+        for modifier in [1, 2 << 16 | 1, 4 << 16 | 1, 1 << 16 | 5, 1 << 16 | 0x101] {
+            assert_eq!(lanes.arbitration(4, modifier), Err(status::INVALID), "{modifier:#x}");
+        }
+    }
+}
