@@ -2,8 +2,8 @@
 //! addresses of IP and ports (IBTA v1.4 chapter 12, annex A11).
 //!
 //! The other end may be Linux's RDMA CM or a program of `bareverbs run`. On InfiniBand addresses of IP belong to IPoIB, and the way to them
-//! is the subnet administrator's to tell: only a network of `bareverbs run` says both, of its hosts (`ways`). `services` is what datagrams
-//! have in place of connections.
+//! is the subnet administrator's to tell: a network of `bareverbs run` says both of its hosts, and in other subnets the port is an interface
+//! of IPoIB itself ([`IpoibPresence`]), which finds peers and is found (`ways`). `services` is what datagrams have in place of connections.
 //!
 //! Messages are handled while [`ConnectionManager`] is asked for something, and by [`ConnectionManager::step`]; whoever waits for other things
 //! calls it now and then, since a peer that has lost an answer asks again.
@@ -13,6 +13,7 @@ mod ways;
 
 use crate::Failure;
 use crate::general_services::GeneralServices;
+use crate::ipoib::{IpoibPresence, IpoibWay};
 use crate::seat::Seat;
 use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::{
@@ -25,7 +26,7 @@ use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QP
 use bareverbs_core::hal::Hal;
 use bareverbs_core::queue_pair::{ConnectOptions, RemoteEndpoint};
 use bareverbs_prm::ids::{Gid, Qpn};
-use bareverbs_prm::numbering::{PathMtu, RoceVersion};
+use bareverbs_prm::numbering::{PathMtu, PortType, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::Ports;
@@ -50,13 +51,20 @@ const FIRST_EPHEMERAL: u16 = 0xc000;
 pub(crate) const DATAGRAM_Q_KEY: u32 = 0x0123_4567;
 
 /// The own port.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct OwnPort {
     gid: Gid,
-    /// The address that peers know it by.
-    ip: IpAddr,
+    /// The addresses that peers know it by.
+    ips: Vec<IpAddr>,
     /// On InfiniBand.
-    lid: Option<u16>,
+    subnet: Option<SubnetEnd>,
+}
+
+/// An InfiniBand port in its subnet.
+#[derive(Debug, Clone, Copy)]
+struct SubnetEnd {
+    lid: u16,
+    partition_key: u16,
 }
 
 /// A peer that is asked for something.
@@ -65,31 +73,51 @@ pub(crate) struct CmPeer {
     path: Path,
     /// The address that it was named by.
     ip: IpAddr,
+    /// What the path carries at most, if the administrator said so; code of the path MTU.
+    path_mtu: Option<u8>,
 }
 
 impl OwnPort {
     /// The port of a seat, by the address with this index.
-    fn of(seat: &Seat, gid_index: u8) -> Result<Self> {
+    fn of<H: Hal>(device: &Device<H>, seat: &Seat, gid_index: u8) -> Result<Self> {
+        let subnet =
+            |lid| -> Result<_> { Ok(Some(SubnetEnd { lid, partition_key: device.partition_key(0)? })) };
         if let Some((host, port)) = seat.infiniband_host() {
-            return Ok(Self { gid: port.gid, ip: host.ipv4().into(), lid: Some(port.lid) });
+            return Ok(Self { gid: port.gid, ips: vec![host.ipv4().into()], subnet: subnet(port.lid)? });
         }
-        let Some(entry) = seat.gids.get(usize::from(gid_index)) else {
-            bail!(
-                "RDMA CM over InfiniBand needs addresses of IPoIB, which a device without kernel has only in a network of \
-                 `bareverbs run` (--host NAME --link ib); leave -R out at both ends"
-            )
-        };
+        if device.capabilities().port_type != PortType::Ethernet {
+            let ips: Vec<IpAddr> = seat.subnet_addresses.clone();
+            if ips.is_empty() {
+                bail!(
+                    "RDMA CM over InfiniBand needs an address of IPoIB: give the port one that nobody has (--address 10.0.0.9/24), or the \
+                     device a host of `bareverbs run` (--host NAME --link ib); or leave -R out at both ends"
+                );
+            }
+            return Ok(Self { gid: device.infiniband_gid(0)?, ips, subnet: subnet(device.port()?.lid)? });
+        }
+        let entry = seat.gids.get(usize::from(gid_index)).context("the port has no address")?;
         if entry.version != RoceVersion::Version2 {
             bail!(
                 "RDMA CM is spoken over RoCE version 2, and GID index {gid_index} is of another one: choose another with -x"
             );
         }
-        Ok(Self { gid: entry.gid, ip: ip_of(entry.gid), lid: None })
+        Ok(Self { gid: entry.gid, ips: vec![ip_of(entry.gid)], subnet: None })
     }
 
-    fn path_to(&self, remote: Gid, remote_lid: u16) -> Path {
-        let lids = self.lid.map(|local| Lids { local, remote: remote_lid });
+    /// The path to a port; of `remote_lid` and `service_level` only InfiniBand knows.
+    fn path_to(&self, remote: Gid, remote_lid: u16, service_level: u8) -> Path {
+        let lids = self.subnet.map(|SubnetEnd { lid: local, partition_key }| Lids {
+            local,
+            remote: remote_lid,
+            partition_key,
+            service_level,
+        });
         Path { local: self.gid, remote, lids }
+    }
+
+    /// The own address of the family of another one.
+    fn ip_beside(&self, other: IpAddr) -> Option<IpAddr> {
+        self.ips.iter().find(|ip| ip.is_ipv4() == other.is_ipv4()).copied()
     }
 }
 
@@ -138,7 +166,7 @@ struct ServiceRequests {
 /// A question that was answered. Asked once more, since the answer was lost, it gets the same answer.
 #[derive(Debug)]
 struct AnsweredRequest {
-    peer: Gid,
+    path: Path,
     request: u32,
     answer: ServiceAnswer,
 }
@@ -149,6 +177,8 @@ pub(crate) struct ConnectionManager<'d, H: Hal> {
     manager: Manager,
     seat: &'d Seat,
     own: OwnPort,
+    /// The interface of IPoIB that the port has for us, in a subnet that does not say its addresses of IP otherwise.
+    presence: Option<IpoibPresence<'d, H>>,
     /// The port in which connections are asked for, once [`Self::listen`] was called; and that of datagrams.
     port: Option<u16>,
     datagram_port: Option<u16>,
@@ -166,21 +196,24 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     /// Opens the queue pair of general services.
     ///
     /// # Errors
-    /// [`Failure::Input`] on InfiniBand, or if the port is down or has no such GID.
+    /// [`Failure::Input`] on InfiniBand without an address, or if the port is down or has no such GID.
     pub(crate) fn open(
         device: &'d Device<H>,
         seat: &'d Seat,
         gid_index: u8,
         timeout: Duration,
     ) -> Result<Self, Failure> {
-        let own = OwnPort::of(seat, gid_index).map_err(Failure::Input)?;
+        let own = OwnPort::of(device, seat, gid_index).map_err(Failure::Input)?;
         let nanos = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |elapsed| elapsed.as_nanos() as u64);
         let identity = device.identity().map_err(anyhow::Error::from)?;
+        let is_alone = own.subnet.is_some() && seat.infiniband_host().is_none();
+        let presence = is_alone.then(|| IpoibPresence::open(device, own.ips.clone(), nanos)).transpose()?;
         Ok(Self {
             services: GeneralServices::open(device)?,
             manager: Manager::new(identity.guids.node, seat.process_number(), nanos),
             seat,
             own,
+            presence,
             port: None,
             datagram_port: None,
             ports: seat.ports()?,
@@ -217,9 +250,15 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     /// Handles what has come and what is due, and sends what is to be sent.
     pub(crate) fn step(&mut self) -> Result<()> {
         let now = self.hal().now();
+        self.step_presence()?;
         for arrived in self.services.take()? {
-            // Other classes are for services that are not here.
-            let Some(message) = Message::parse(&arrived.datagram) else { continue };
+            let Some(message) = Message::parse(&arrived.datagram) else {
+                // Other classes are for services that are not here, but for answers of the subnet's administrator.
+                if let Some(presence) = &mut self.presence {
+                    presence.handle_answer(now, &arrived.datagram);
+                }
+                continue;
+            };
             let Some(path) = self.path_of(&arrived, &message) else { continue };
             self.manager.handle(now, path, &message);
         }
@@ -232,6 +271,16 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             }
         }
         self.flush()
+    }
+
+    /// Lets the interface of IPoIB work, whose port may get another LID.
+    fn step_presence(&mut self) -> Result<()> {
+        let Some(presence) = &mut self.presence else { return Ok(()) };
+        presence.step(&mut self.services)?;
+        if let (Some(port), Some(end)) = (presence.port(), &mut self.own.subnet) {
+            *end = SubnetEnd { lid: port.lid, partition_key: port.partition_key };
+        }
+        Ok(())
     }
 
     /// Keeps an answer that is waited for. What becomes of other connections is seen where they stand.
@@ -324,6 +373,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     }
 
     fn offer(&self, peer: &CmPeer, port: u16, own: QueueEnd, wishes: &Wishes) -> Offer {
+        let path_mtu = wishes.path_mtu.raw();
         Offer {
             service_id: service_id(PORT_SPACE_TCP, port),
             path: peer.path,
@@ -337,7 +387,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             retry_count: wishes.retry_count,
             rnr_retry: RNR_RETRY,
             ack_timeout: wishes.ack_timeout,
-            path_mtu: wishes.path_mtu.raw(),
+            path_mtu: peer.path_mtu.map_or(path_mtu, |most| path_mtu.min(most)),
             traffic_class: wishes.traffic_class,
             extension: Extension::default(),
             private: self.ends(peer, port, own.qpn).write().to_vec(),
@@ -346,8 +396,10 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     /// Addresses of both ends. A program without a port of its own has one that follows from its queue pair.
     fn ends(&self, peer: &CmPeer, port: u16, own: Qpn) -> IpEnds {
+        // A peer of another family than all own addresses is not found.
+        let own_ip = self.own.ip_beside(peer.ip).unwrap_or(peer.ip);
         IpEnds {
-            source: SocketAddr::new(self.own.ip, FIRST_EPHEMERAL | own.value() as u16),
+            source: SocketAddr::new(own_ip, FIRST_EPHEMERAL | own.value() as u16),
             destination: SocketAddr::new(peer.ip, port),
         }
     }
@@ -448,6 +500,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                 max_reads: 1 << reads.ilog2(),
                 hop_limit: HOPS,
                 traffic_class: connection.terms.traffic_class,
+                service_level: path.lids.map_or(0, |lids| lids.service_level),
                 ..ConnectOptions::default()
             },
         })
@@ -483,6 +536,15 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     fn state(&self, id: CommunicationId) -> Option<ConnectionState> {
         self.manager.get(id).map(|connection| connection.state)
+    }
+}
+
+impl<H: Hal> Drop for ConnectionManager<'_, H> {
+    /// Whoever finds the address later finds another port with it. A device that has failed has said so before.
+    fn drop(&mut self) {
+        if let Some(presence) = &mut self.presence {
+            let _ = presence.leave(&mut self.services);
+        }
     }
 }
 

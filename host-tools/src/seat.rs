@@ -81,7 +81,8 @@ pub struct SeatArguments {
     pub(crate) device: DeviceSelector,
     #[command(flatten)]
     place: HostArguments,
-    /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
+    /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times. On
+    /// InfiniBand it is one of IPoIB, by which RDMA CM (-R) finds the port.
     #[arg(long = "address", value_name = "IP/BITS[@VLAN]", conflicts_with = "host")]
     addresses: Vec<PortAddress>,
     /// MAC address of the peer, or of the router before it: 02:00:00:00:00:01. Needed for a peer whose GID is not link-local, unless
@@ -101,6 +102,8 @@ pub struct SeatArguments {
 pub(crate) struct Seat {
     /// Entries of the RoCE address table in order; none on InfiniBand.
     pub(crate) gids: Vec<GidEntry>,
+    /// Addresses that an InfiniBand port is to have in its subnet, by IPoIB.
+    pub(crate) subnet_addresses: Vec<IpAddr>,
     /// Longest time between two looks at a device that has nothing to say.
     pub(crate) rest: Duration,
     network: Option<NetworkDirectory>,
@@ -153,8 +156,7 @@ impl SeatArguments {
             DeviceSelector::Pci(_) => Duration::ZERO,
             DeviceSelector::VfioUser(_) | DeviceSelector::Simulated(_) => SHARED_REST,
         };
-        let (gids, peer_mac) = (Vec::new(), self.peer_mac);
-        let seat = Seat { gids, rest, network: None, process: None, peer_mac };
+        let seat = Seat { rest, peer_mac: self.peer_mac, ..Seat::in_world(Vec::new()) };
         let mut seated = Seated { seat, addresses: &self.addresses, task };
         let Some(settled) = settled else {
             return self.device.with_configured_device(config, seated)?;
@@ -300,7 +302,8 @@ impl<T: DeviceTask> DeviceTask for Managed<T> {
 impl Seat {
     /// A seat at a cable in one world in virtual time.
     pub(crate) fn in_world(gids: Vec<GidEntry>) -> Self {
-        Self { gids, rest: SHARED_REST, network: None, process: None, peer_mac: None }
+        let subnet_addresses = Vec::new();
+        Self { gids, subnet_addresses, rest: SHARED_REST, network: None, process: None, peer_mac: None }
     }
 
     /// The MAC address of the peer with a GID, or of the router before it.
@@ -445,6 +448,7 @@ impl<T: SeatedTask> DeviceTask for Seated<'_, T> {
             }
             _ => {
                 wait_until_active(device)?;
+                seat.subnet_addresses = addresses.iter().map(|address| address.ip).collect();
                 Ok(Vec::new())
             }
         };

@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader};
-use support::{Hosts, free_port, object_of, wait_for};
+use support::{Hosts, Served, bareverbs, free_port, object_of, output_of, wait_for};
 
 /// Both ends of a test: what client and server say.
 fn both(arguments: &[&str]) -> [Value; 2] {
@@ -66,6 +66,45 @@ fn both_ends_agree_and_every_byte_is_compared() {
             assert!((rate(own) / rate(told) - 1.0).abs() < 1e-9, "{arguments:?}: {own} {told}");
         }
     }
+}
+
+/// RDMA CM over InfiniBand where nobody tells who has which address: both ports answer ARP and neighbour discovery of IPoIB, and the subnet's
+/// administrator knows the paths.
+#[test]
+fn ports_of_a_subnet_find_each_other_by_addresses_of_ipoib() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let here = directory.path();
+    let _served = Served::start(here, &["--socket", "other", "--link", "ib"]);
+    wait_for(&here.join("other"), "the second device is not served");
+    for (test, ips) in [
+        (&["write", "bw", "-n", "50", "-q", "2"][..], ["10.7.0.1", "10.7.0.2"]),
+        (&["send", "lat", "-n", "20", "-c", "UD"], ["fd07::1", "fd07::2"]),
+    ] {
+        let test = [&["perf"], test, &["-R", "--json", "--timeout", "30"]].concat();
+        let server = [&test[..], &["--device", "vfio-user:nic", "--address", ips[0]]].concat();
+        let server = bareverbs(here, &server).spawn().expect("the program");
+        let client = [&test[..], &["--device", "vfio-user:other", "--address", ips[1], ips[0]]].concat();
+        let client = output_of(here, &client);
+        let server = server.wait_with_output().expect("the program");
+        let [client, server] = [client, server].map(|output| {
+            assert!(output.status.success(), "{ips:?}: {}", String::from_utf8_lossy(&output.stderr));
+            object_of("perf", &output)
+        });
+        assert_eq!((&client["local"], &client["remote"]), (&server["remote"], &server["local"]), "{ips:?}");
+        assert_eq!((&client["data"]["wrong_bytes"], &server["data"]["wrong_bytes"]), (&0.into(), &0.into()));
+    }
+    let refused = |words: &[&str], reason: &str| {
+        let test = ["perf", "write", "bw", "-R", "--timeout", "1", "--device", "vfio-user:nic"];
+        let output = output_of(here, &[&test[..], words].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2) && said.contains(reason), "{words:?}: {said}");
+    };
+    refused(&["10.7.0.2"], "--address 10.0.0.9/24");
+    refused(&["--address", "10.7.0.1", "fd07::2"], "one more with --address");
+    refused(
+        &["--address", "10.7.0.1", "10.7.0.9"],
+        "no interface of IPoIB says within 1s that it has 10.7.0.9",
+    );
 }
 
 #[test]

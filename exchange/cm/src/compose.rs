@@ -11,7 +11,6 @@ const RESPONSE_TIMEOUT: u8 = 20;
 const MOST_RETRIES: u8 = 15;
 /// Life of a packet in the network, as a code of time: what Linux assumes of RoCE since 6.2.
 const PACKET_LIFE: u8 = 16;
-pub(super) const PARTITION: u16 = 0xffff;
 /// LIDs where there are none.
 const NO_LID: u16 = 0xffff;
 /// Extended transport type of XRC (IBTA annex A14).
@@ -132,7 +131,7 @@ pub(super) fn request_message(
         (request::STARTING_PSN, terms.send_psn.value().into()),
         (request::LOCAL_TIMEOUT, RESPONSE_TIMEOUT.into()),
         (request::RETRY_COUNT, offer.retry_count.into()),
-        (request::PARTITION_KEY, PARTITION.into()),
+        (request::PARTITION_KEY, offer.path.partition_key().into()),
         (request::PATH_MTU, offer.path_mtu.into()),
         (request::RNR_RETRY, offer.rnr_retry.into()),
         (request::MAX_RETRIES, MOST_RETRIES.into()),
@@ -147,6 +146,7 @@ pub(super) fn request_message(
     }
     message.set(request::HOP_LIMIT, offer.path.hop_limit());
     message.set(request::SUBNET_LOCAL, u8::from(offer.path.lids.is_some()));
+    message.set(request::SERVICE_LEVEL, offer.path.lids.map_or(0, |lids| lids.service_level));
     message
         .set_gid(request::LOCAL_GID_AT, offer.path.local)
         .set_gid(request::REMOTE_GID_AT, offer.path.remote);

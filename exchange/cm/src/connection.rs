@@ -12,13 +12,17 @@ pub struct CommunicationId(
     pub u32,
 );
 
-/// LIDs of both ends of a path through an InfiniBand subnet.
+/// LIDs of both ends of a path through an InfiniBand subnet, and what else the path says of its packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lids {
     /// Ours.
     pub local: u16,
     /// The peer's.
     pub remote: u16,
+    /// Partition that the path is in.
+    pub partition_key: u16,
+    /// Service level of its packets.
+    pub service_level: u8,
 }
 
 /// Between whom messages go.
@@ -39,12 +43,22 @@ impl Path {
         self.lids.is_none() || self.remote.is_multicast()
     }
 
+    /// Partition: on Ethernet there is one, of full members.
+    pub const fn partition_key(&self) -> u16 {
+        match self.lids {
+            Some(lids) => lids.partition_key,
+            None => DEFAULT_PARTITION,
+        }
+    }
+
     /// Limit of hops: that of RoCE is Linux's; a path within a subnet has none.
     pub const fn hop_limit(&self) -> u8 {
         if self.lids.is_none() { ROCE_HOPS } else { 0 }
     }
 }
 
+/// The default partition as full members name it.
+const DEFAULT_PARTITION: u16 = 0xffff;
 /// Hop limit of RoCE, as Linux has it.
 const ROCE_HOPS: u8 = 64;
 

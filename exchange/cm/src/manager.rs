@@ -1,6 +1,6 @@
 //! What programs want of communication management, and what becomes of it in time.
 
-use super::compose::{PARTITION, begin, no_terms, request_message, set_extension};
+use super::compose::{begin, no_terms, request_message, set_extension};
 use super::connection::{
     CommunicationId, Connection, ConnectionState, Path, Repetition, Role, Terms, time_of,
 };
@@ -378,7 +378,8 @@ impl Manager {
         let id = self.new_id()?;
         let transaction = self.new_transaction(id);
         let mut message = Message::new(Kind::ServiceRequest, transaction);
-        message.set(service_request::REQUEST_ID, id.0).set(service_request::PARTITION_KEY, PARTITION);
+        message.set(service_request::REQUEST_ID, id.0);
+        message.set(service_request::PARTITION_KEY, offer.path.partition_key());
         message.set(service_request::SERVICE_ID, offer.service_id);
         message.set_private(service_request::PRIVATE, &offer.private);
         let connection =

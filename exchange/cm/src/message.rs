@@ -120,6 +120,7 @@ pub mod request {
     pub const REMOTE_GID_AT: usize = 72;
     pub const TRAFFIC_CLASS: Field = Field::new(92, 8);
     pub const HOP_LIMIT: Field = Field::new(93, 8);
+    pub const SERVICE_LEVEL: Field = Field::bits(94, 7, 4);
     pub const SUBNET_LOCAL: Field = Field::bits(94, 3, 3);
     pub const ACK_TIMEOUT: Field = Field::bits(95, 7, 3);
     pub const PRIVATE: Private = 140..232;
@@ -288,7 +289,16 @@ impl Message {
 
     /// The GID of the port that a REQ is for; `None` of other messages.
     pub fn remote_gid(&self) -> Option<Gid> {
-        let bytes = self.0.get(HEADER + request::REMOTE_GID_AT..)?.first_chunk();
+        self.gid(request::REMOTE_GID_AT)
+    }
+
+    /// The GID of the port that sends a REQ; `None` of other messages.
+    pub fn local_gid(&self) -> Option<Gid> {
+        self.gid(request::LOCAL_GID_AT)
+    }
+
+    fn gid(&self, at: usize) -> Option<Gid> {
+        let bytes = self.0.get(HEADER + at..)?.first_chunk();
         bytes.copied().map(Gid).filter(|_| self.kind() == Kind::Request)
     }
 

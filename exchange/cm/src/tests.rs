@@ -1,9 +1,9 @@
 //! Two sides against each other, over a network that loses, repeats and reorders messages.
 
 use super::manager::{Event, Manager, News, reason};
-use super::message::{Kind, Message, reject, request, service_reply};
+use super::message::{Kind, Message, reject, request, service_reply, service_request};
 use super::wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};
-use super::{CommunicationId, ConnectionState, Path, Service};
+use super::{CommunicationId, ConnectionState, Lids, Path, Service};
 use alloc::vec;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Gid, Qpn};
@@ -425,4 +425,28 @@ fn arbitrary_messages_do_no_harm() {
     }
     assert_eq!(world.state(0, active), Some(ConnectionState::Established));
     assert_eq!(world.state(1, passive), Some(ConnectionState::Established));
+}
+
+/// Requirement: IBTA v1.4 §12.6.5: a REQ over InfiniBand names both ports by LID and GID, the partition and the service level of the path, and
+/// that it stays within the subnet.
+#[test]
+fn a_request_over_infiniband_names_its_path() {
+    let mut world = World::perfect();
+    let lids = Lids { local: 0x11, remote: 0x22, partition_key: 0x8007, service_level: 5 };
+    let path = Path { local: A, remote: B, lids: Some(lids) };
+    world.sides[0].connect(Time::ZERO, &Offer { path, ..offer() }).expect("room");
+    let (way, message) = world.sides[0].poll_message().expect("a REQ");
+    assert_eq!((way, message.local_gid(), message.remote_gid()), (path, Some(A), Some(B)));
+    let said =
+        [request::LOCAL_LID, request::REMOTE_LID, request::PARTITION_KEY].map(|field| message.get(field));
+    assert_eq!(said, [0x11, 0x22, 0x8007]);
+    // Behind the common header of 24 bytes: P_Key, both LIDs, hop limit, and the byte of service level and «subnet local».
+    let bytes = &message.bytes()[24..];
+    assert_eq!((&bytes[48..50], &bytes[52..56]), (&[0x80, 7][..], &[0, 0x11, 0, 0x22][..]));
+    assert_eq!(bytes[93..95], [0, 5 << 4 | 1 << 3]);
+    let asked = ServiceOffer { service_id: 0x0111_1c06, path, private: Vec::new() };
+    world.sides[0].resolve_service(Time::ZERO, &asked).expect("room");
+    let (_, message) = world.sides[0].poll_message().expect("a SIDR_REQ");
+    assert_eq!(message.get(service_request::PARTITION_KEY), 0x8007);
+    assert_eq!((message.local_gid(), message.remote_gid()), (None, None), "it has no GIDs");
 }

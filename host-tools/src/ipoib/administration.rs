@@ -141,6 +141,11 @@ impl AdministrationClient {
         Some(Err(question))
     }
 
+    /// Whether no question waits for its answer.
+    pub(super) fn is_idle(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// All answers would be for another port than this has become.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();

@@ -1,21 +1,23 @@
 //! The gateway at work: a device at one side, frames at the other.
 
-use super::gateway::{Gateway, GatewayCounters, GatewayOutput, PortIdentity};
-use super::interface::IpoibInterface;
+use super::gateway::{Gateway, GatewayCounters, GatewayOutput};
+use super::interface::{InterfaceDepths, IpoibInterface, identity};
+use super::port::{InterfaceOutput, PortIdentity};
 use crate::general_services::GeneralServices;
 use anyhow::{Result, bail};
-use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN};
-use bareverbs_core::command::CommandError;
+use bareverbs_core::Device;
 use bareverbs_core::hal::Hal;
-use bareverbs_core::queue_pair::AddressVector;
-use bareverbs_core::{AddressHandle, Device};
-use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::PortType;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::real_time::FrameIo;
 
 /// Time between two looks at the port: a manager may move it, and another may come.
-const LOOK_AT_PORT: Duration = Duration::from_millis(500);
+pub(super) const LOOK_AT_PORT: Duration = Duration::from_millis(500);
+/// How long the administrator has to let the interface go, and the rest between two looks.
+pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(500);
+pub(super) const LEAVE_REST: Duration = Duration::from_micros(200);
+/// Datagrams of the interface.
+const DEPTHS: InterfaceDepths = InterfaceDepths { receives: 256, sends: 128 };
 /// Frames of the machine's side that are taken before datagrams are.
 const BATCH: usize = 32;
 
@@ -43,7 +45,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
                 "the port is Ethernet: IPoIB is for InfiniBand, and a TAP interface is at an Ethernet port's wire by `bareverbs serve --wire tap:NAME`"
             );
         }
-        let interface = IpoibInterface::open(device)?;
+        let interface = IpoibInterface::open(device, DEPTHS)?;
         let services = GeneralServices::open(device)?;
         let gateway = Gateway::new(interface.qpn(), first);
         Ok(Self {
@@ -126,49 +128,31 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
     /// False if there is no room for it now.
     fn perform(&mut self, output: &GatewayOutput) -> Result<bool> {
         match output {
-            GatewayOutput::Frame(frame) => return Ok(self.frames.send(frame)?),
-            GatewayOutput::Datagram { way, qpn, q_key, packet } => {
-                if !self.interface.may_send()? {
-                    return Ok(false);
+            GatewayOutput::Frame(frame) => Ok(self.frames.send(frame)?),
+            GatewayOutput::Interface(output) => {
+                if let InterfaceOutput::Ready { mtu, .. } = output {
+                    self.mtu = Some(*mtu);
                 }
-                self.interface.send(way, *qpn, *q_key, packet)?;
+                self.interface.perform(&mut self.services, self.manager, output)
             }
-            GatewayOutput::Question(datagram) => {
-                if !self.services.may_send()? {
-                    return Ok(false);
-                }
-                // Without a manager there is nobody to be asked.
-                let Some(port) = self.manager else { return Ok(true) };
-                let vector = AddressVector {
-                    lid: port.manager_lid,
-                    hop_limit: 0,
-                    ..AddressVector::roce(0, Gid::default(), MacAddress::default())
-                };
-                let handle = AddressHandle::new(&self.services.device, &vector)?;
-                let destination = handle.destination(GENERAL_SERVICES_QPN, GENERAL_SERVICES_Q_KEY);
-                self.services.send(datagram, &destination)?;
-            }
-            GatewayOutput::Ready { q_key, mtu } => {
-                self.interface.set_q_key(*q_key)?;
-                self.mtu = Some(*mtu);
-            }
-            GatewayOutput::Attach(group) => self.interface.attach(*group)?,
-            GatewayOutput::Detach(group) => self.interface.detach(*group)?,
         }
-        Ok(true)
     }
-}
 
-/// What the port is; `None` while it is not active, or nobody manages it.
-fn identity<H: Hal>(device: &Device<H>) -> Result<Option<PortIdentity>, CommandError> {
-    let port = device.port()?;
-    if port.state.is_down() || port.lid == 0 || port.subnet_manager_lid == 0 {
-        return Ok(None);
+    /// Leaves all groups; whether the administrator has let the interface go.
+    pub(super) fn close(mut self) -> Result<bool> {
+        let hal = self.services.device.hal();
+        let deadline = hal.now() + LEAVE_WITHIN;
+        self.gateway.leave(hal.now());
+        loop {
+            self.act()?;
+            let now = hal.now();
+            for arrived in self.services.take()? {
+                self.gateway.handle_answer(now, &arrived.datagram);
+            }
+            if self.gateway.has_left() || now > deadline {
+                return Ok(self.gateway.has_left());
+            }
+            hal.relax(now + LEAVE_REST);
+        }
     }
-    Ok(Some(PortIdentity {
-        gid: device.infiniband_gid(0)?,
-        lid: port.lid,
-        manager_lid: port.subnet_manager_lid,
-        partition_key: device.partition_key(0)?,
-    }))
 }

@@ -34,6 +34,53 @@ pub(super) fn next_header(packet: &[u8]) -> Option<u8> {
     packet.get(NEXT_HEADER_AT).copied()
 }
 
+/// Types of messages that ask for a neighbour and answer (RFC 4861 §§4.3, 4.4).
+const SOLICITATION: u8 = 135;
+const ADVERTISEMENT: u8 = 136;
+/// Flags of an advertisement: it was asked for, and replaces what was known.
+const SOLICITED_OVERRIDE: u8 = 0x60;
+/// Bytes of both before their options, and where the address of IP lies that they are about.
+const NEIGHBOUR_FIXED: usize = 24;
+const TARGET_AT: usize = 8;
+
+/// A question for a neighbour, or an answer, on InfiniBand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NeighbourMessage {
+    pub(super) is_solicitation: bool,
+    pub(super) source: Ipv6Addr,
+    pub(super) destination: Ipv6Addr,
+    /// Who is asked for, or who answers.
+    pub(super) target: Ipv6Addr,
+    /// Address of the sender of a question, or of who answers.
+    pub(super) address: Option<HardwareAddress>,
+}
+
+impl NeighbourMessage {
+    /// The group in which a node is asked for (RFC 4291 §2.7.1).
+    pub(super) fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
+        let low = target.to_bits() & 0xff_ffff;
+        Ipv6Addr::from_bits(0xff02 << 112 | 0x1_ff00_0000 | low)
+    }
+
+    /// The packet; `None` if it has no address to say.
+    pub(super) fn to_packet(self) -> Option<Vec<u8>> {
+        let (kind, flags, option) = match self.is_solicitation {
+            true => (SOLICITATION, 0, SOURCE_OPTION),
+            false => (ADVERTISEMENT, SOLICITED_OVERRIDE, TARGET_OPTION),
+        };
+        let mut packet = vec![0x60, 0, 0, 0, 0, 0, ICMPV6, 255];
+        packet.extend(self.source.octets());
+        packet.extend(self.destination.octets());
+        packet.extend([kind, 0, 0, 0, flags, 0, 0, 0]);
+        packet.extend(self.target.octets());
+        packet.extend([option, ((2 + PADDING + ADDRESS) / 8) as u8]);
+        packet.extend([0; PADDING]);
+        packet.extend(self.address?.bytes());
+        finish(&mut packet)?;
+        Some(packet)
+    }
+}
+
 /// How the hardware addresses of options look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressKind {
@@ -88,6 +135,28 @@ impl<'a> Discovery<'a> {
             let mac = translate(HardwareAddress::parse(bytes.get(PADDING..)?)?)?;
             Some(mac.0.to_vec())
         })
+    }
+
+    /// The question for a neighbour, or the answer, that it is; with options of InfiniBand.
+    pub(super) fn neighbour(&self) -> Option<NeighbourMessage> {
+        let message = &self.packet[IPV6_HEADER..self.end];
+        let is_solicitation = match message[0] {
+            SOLICITATION => true,
+            ADVERTISEMENT => false,
+            _ => return None,
+        };
+        let (source, destination) = ends(self.packet)?;
+        let target = Ipv6Addr::from(*message.get(TARGET_AT..NEIGHBOUR_FIXED)?.first_chunk::<16>()?);
+        let wanted = if is_solicitation { SOURCE_OPTION } else { TARGET_OPTION };
+        let mut address = None;
+        let mut rest = &self.packet[self.options_at..self.end];
+        while let [option, units, ..] = *rest {
+            let bytes = rest.split_off(..usize::from(units) * 8).filter(|bytes| !bytes.is_empty())?;
+            if option == wanted && bytes.len() == 2 + AddressKind::InfiniBand.length() {
+                address = HardwareAddress::parse(&bytes[2 + PADDING..]);
+            }
+        }
+        Some(NeighbourMessage { is_solicitation, source, destination, target, address })
     }
 
     fn rewrite(
@@ -192,6 +261,30 @@ mod tests {
         let without = discovery.to_infiniband(|_| None).expect("crossed");
         assert_eq!(without.len(), packet.len() - 8, "the option goes");
         assert!(is_right(&without));
+    }
+
+    /// Requirement: RFC 4391 §9.3: an option with an address of InfiniBand has 3 units of 8 bytes, of which two bytes are empty.
+    #[test]
+    fn questions_and_answers_survive_their_packets() {
+        let address = Some(HardwareAddress { qpn: Qpn::from_low_bits(0x42), gid: Gid([0xfe; 16]) });
+        let [source, target] = [1, 0x12_3456].map(|low| Ipv6Addr::from_bits(0xfd44 << 112 | low));
+        let destination = NeighbourMessage::solicited_node(target);
+        assert_eq!(destination, "ff02::1:ff12:3456".parse::<Ipv6Addr>().expect("an address"));
+        for is_solicitation in [true, false] {
+            let message = NeighbourMessage { is_solicitation, source, destination, target, address };
+            let packet = message.to_packet().expect("a packet");
+            assert_eq!((packet.len(), &packet[4..8]), (88, &[0, 48, ICMPV6, 255][..]));
+            assert_eq!(packet[65..68], [3, 0, 0]);
+            assert!(is_right(&packet));
+            assert_eq!(Discovery::parse(&packet).and_then(|found| found.neighbour()), Some(message));
+            assert_eq!(NeighbourMessage { address: None, ..message }.to_packet(), None);
+            for end in 0..packet.len() {
+                assert!(Discovery::parse(&packet[..end]).is_none(), "cut off at {end}");
+            }
+        }
+        let of_ethernet = solicitation();
+        let found = Discovery::parse(&of_ethernet).and_then(|found| found.neighbour()).expect("a question");
+        assert_eq!(found.address, None, "its address is of another kind");
     }
 
     #[test]

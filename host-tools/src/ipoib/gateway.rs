@@ -2,80 +2,35 @@
 //!
 //! **What this is.** The machine's side, a TAP interface, sees Ethernet: every interface of the subnet has a MAC address there that is made up
 //! here (`neighbours`). The subnet sees one interface, the own queue pair, for all hosts of the machine's side. ARP and neighbour discovery
-//! are rewritten (`arp`, `discovery`), groups are joined as reports of IGMP and MLD say (`memberships`, `groups`), and the administrator is
-//! asked for paths (`administration`). **What it may not do.** Routing: packets keep their addresses of IP. It knows no clock, socket or
+//! are rewritten (`arp`, `discovery`), and groups are joined as reports of IGMP and MLD say (`memberships`); `subnet_side` does the rest. **What it may not do.** Routing: packets keep their addresses of IP. It knows no clock, socket or
 //! device: inputs are `handle_*`, outputs come from [`Gateway::poll`].
 
-use super::administration::{AdministrationClient, AskingPort, Question, QuestionOutcome, Role};
 use super::arp::{ArpOperation, ArpPacket};
 use super::discovery::{self, Discovery};
-use super::groups::{GroupSending, Groups};
-use super::link::{self, ARP, HEADER, HardwareAddress, IPV4, IPV6};
+use super::link::{self, ARP, HEADER, IPV4, IPV6};
 use super::memberships::{self, ASK_EVERY, MembershipReport, Memberships};
-use super::neighbours::{Hosts, Neighbours, Sending, SubnetLane};
-use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
+use super::neighbours::Hosts;
+use super::port::{Arrival, InterfaceOutput, PortIdentity};
+use super::subnet_side::{SubnetSide, group_of};
+use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::wire::management::SIZE;
-use bareverbs_sim::wire::management::administration::{McMemberRecord, PathRecord};
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Time between two looks at what is due.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the groups are joined again: another manager may have come that knows of none, and a group that is only sent to may have ended with
-/// its last member, and have another LID by now.
-const REFRESH: Duration = Duration::from_secs(30);
 /// MAC address of what the gateway itself sends to the machine's side, and of interfaces whose address was never heard.
 const OWN_MAC: MacAddress = MacAddress([0x02, 0x49, 0, 0, 0, 0]);
 const EVERYBODY: MacAddress = MacAddress([0xff; 6]);
-
-/// What the port is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PortIdentity {
-    pub(super) gid: Gid,
-    pub(super) lid: u16,
-    /// Where the administrator is.
-    pub(super) manager_lid: u16,
-    pub(super) partition_key: u16,
-}
-
-/// Where a datagram goes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum DatagramWay {
-    Port(SubnetLane),
-    Group { lane: SubnetLane, gid: Gid, hop_limit: u8, traffic_class: u8, flow_label: u32 },
-}
-
-/// From whom a datagram came, and to which group if not to us alone.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Arrival {
-    pub(super) lid: u16,
-    pub(super) qpn: Qpn,
-    pub(super) group: Option<Gid>,
-}
 
 /// What is to be done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GatewayOutput {
     /// A frame for the machine's side.
     Frame(Vec<u8>),
-    /// A datagram for an interface or a group.
-    Datagram {
-        way: DatagramWay,
-        qpn: Qpn,
-        q_key: u32,
-        packet: Vec<u8>,
-    },
-    /// A question for the administrator.
-    Question(Box<[u8; SIZE]>),
-    /// The group of broadcasts is joined: it says the Q_Key and the largest packet of IP.
-    Ready {
-        q_key: u32,
-        mtu: usize,
-    },
-    /// The queue pair belongs to a group from now on, or no longer.
-    Attach(Gid),
-    Detach(Gid),
+    /// Something for the interface at the subnet's side.
+    Interface(InterfaceOutput),
 }
 
 /// What was carried, and what was lost.
@@ -91,19 +46,23 @@ pub(super) struct GatewayCounters {
     pub(super) foreign: u64,
 }
 
+/// What of the machine's side was carried, and what was not.
+#[derive(Debug, Clone, Copy, Default)]
+struct MachineCounters {
+    to_machine: u64,
+    without_way: u64,
+    too_long: u64,
+    foreign: u64,
+}
+
 /// See the module.
 pub(super) struct Gateway {
-    qpn: Qpn,
-    port: Option<PortIdentity>,
-    client: AdministrationClient,
-    groups: Groups,
+    subnet: SubnetSide,
     memberships: Memberships,
-    neighbours: Neighbours,
     hosts: Hosts,
-    outputs: VecDeque<GatewayOutput>,
-    counters: GatewayCounters,
+    frames: VecDeque<Vec<u8>>,
+    counters: MachineCounters,
     due: Time,
-    refresh_due: Time,
     question_due: Time,
 }
 
@@ -111,29 +70,28 @@ impl Gateway {
     /// A gateway whose interface is this queue pair. Transactions with the administrator begin behind `first`.
     pub(super) fn new(qpn: Qpn, first: u64) -> Self {
         Self {
-            qpn,
-            port: None,
-            client: AdministrationClient::new(first),
-            groups: Groups::default(),
+            subnet: SubnetSide::new(qpn, first),
             memberships: Memberships::default(),
-            neighbours: Neighbours::default(),
             hosts: Hosts::default(),
-            outputs: VecDeque::new(),
-            counters: GatewayCounters::default(),
+            frames: VecDeque::new(),
+            counters: MachineCounters::default(),
             due: Time::ZERO,
-            refresh_due: Time::ZERO,
             question_due: Time::ZERO,
         }
     }
 
     /// The next thing to do.
     pub(super) fn poll(&mut self) -> Option<GatewayOutput> {
-        self.outputs.pop_front()
+        let frame = self.frames.pop_front().map(GatewayOutput::Frame);
+        frame.or_else(|| self.subnet.poll().map(GatewayOutput::Interface))
     }
 
     /// What was carried so far.
     pub(super) const fn counters(&self) -> GatewayCounters {
-        self.counters
+        let (subnet, MachineCounters { to_machine, without_way, too_long, foreign }) =
+            (self.subnet.packets(), self.counters);
+        let without_way = subnet.without_way + without_way;
+        GatewayCounters { to_subnet: subnet.sent, to_machine, without_way, too_long, foreign }
     }
 
     /// When [`Self::handle_timeout`] has something to do.
@@ -141,18 +99,11 @@ impl Gateway {
         self.due
     }
 
-    /// The port is active with these addresses, or it is not active. A change ends all memberships, and paths are found anew.
+    /// The port is active with these addresses, or it is not active.
     pub(super) fn handle_port(&mut self, now: Time, port: Option<PortIdentity>) {
-        if self.port == port {
-            return;
+        if self.subnet.handle_port(now, port) {
+            self.due = now;
         }
-        self.port = port;
-        self.client.forget();
-        self.neighbours.forget_paths();
-        let detached = self.groups.clear();
-        self.outputs.extend(detached.into_iter().map(GatewayOutput::Detach));
-        self.refresh_due = now;
-        self.due = now;
     }
 
     /// Does what is due.
@@ -161,34 +112,27 @@ impl Gateway {
             return;
         }
         self.due = now + TICK;
-        while let Some(late) = self.client.handle_timeout(now) {
-            match late {
-                Ok(datagram) => self.outputs.push_back(GatewayOutput::Question(Box::new(datagram))),
-                Err(question) => self.take_failure(now, question),
-            }
-        }
-        if let Some(port) = self.port {
-            self.refresh(now);
-            self.sync_groups(now, port);
-        }
-    }
-
-    /// Joins what was joined before again, now and then, and asks who listens.
-    fn refresh(&mut self, now: Time) {
-        if now >= self.refresh_due {
-            self.refresh_due = now + REFRESH;
-            for (group, role) in self.groups.all_joined() {
-                self.ask(now, Question::Join { group, role });
-            }
-        }
-        if now >= self.question_due {
+        if self.subnet.port().is_some() && now >= self.question_due {
             self.question_due = now + ASK_EVERY;
             self.ask_who_listens();
         }
+        let memberships = &mut self.memberships;
+        self.subnet
+            .handle_timeout(now, |key| memberships.current(now).map(|group| group_of(key, group)).collect());
+    }
+
+    /// The gateway ends: it leaves all groups.
+    pub(super) fn leave(&mut self, now: Time) {
+        self.subnet.leave(now);
+    }
+
+    /// Whether it has left all groups, as far as the administrator has answered.
+    pub(super) fn has_left(&self) -> bool {
+        self.subnet.has_left()
     }
 
     fn ask_who_listens(&mut self) {
-        let Some(port) = self.port else { return };
+        let Some(port) = self.subnet.port() else { return };
         let all_hosts = Ipv4Addr::new(224, 0, 0, 1);
         let ends = FrameEnds { destination: ethernet_group(all_hosts.into()), source: OWN_MAC };
         self.send_to_machine(ends, IPV4, &memberships::ipv4_question());
@@ -201,92 +145,9 @@ impl Gateway {
         }
     }
 
-    /// Joins the group of broadcasts, then all that somebody listens to; leaves others.
-    fn sync_groups(&mut self, now: Time, port: PortIdentity) {
-        let broadcast = link::broadcast_group(port.partition_key);
-        if self.groups.want(now, broadcast) {
-            self.ask(now, Question::Join { group: broadcast, role: Role::Member });
-        }
-        if self.groups.record(broadcast).is_none() {
-            return;
-        }
-        let wanted: Vec<Gid> =
-            self.memberships.current(now).map(|group| group_of(port.partition_key, group)).collect();
-        for group in &wanted {
-            if self.groups.want(now, *group) {
-                self.ask(now, Question::Join { group: *group, role: Role::Member });
-            }
-        }
-        let unwanted = self.groups.take_unwanted(now, |gid| gid == broadcast || wanted.contains(&gid));
-        for (group, role) in unwanted {
-            if role == Role::Member {
-                self.outputs.push_back(GatewayOutput::Detach(group));
-            }
-            self.ask(now, Question::Leave { group, role });
-        }
-    }
-
-    fn ask(&mut self, now: Time, question: Question) {
-        let Some(port) = self.port else { return };
-        let asker = AskingPort { gid: port.gid, partition_key: port.partition_key };
-        let broadcast = link::broadcast_group(port.partition_key);
-        // The group of broadcasts is there before its members (RFC 4391 §5).
-        let is_broadcast = matches!(question, Question::Join { group, .. } if group == broadcast);
-        let like = self.groups.record(broadcast).filter(|_| !is_broadcast).copied();
-        if let Some(datagram) = self.client.ask(now, asker, question, like.as_ref()) {
-            self.outputs.push_back(GatewayOutput::Question(Box::new(datagram)));
-        }
-    }
-
     /// A datagram of general services came from the administrator.
     pub(super) fn handle_answer(&mut self, now: Time, datagram: &[u8; SIZE]) {
-        let Some((question, outcome)) = self.client.handle(datagram) else { return };
-        match (question, outcome) {
-            (Question::Join { group, role }, QuestionOutcome::Joined(record)) => {
-                self.take_membership(group, role, record);
-            }
-            (Question::Path { gid }, QuestionOutcome::Path(path)) => self.take_path(now, gid, Some(&path)),
-            (question, QuestionOutcome::Failed(status)) => {
-                if let Some(status) = status {
-                    tracing::debug!(
-                        "the subnet's administrator answers {question:?} with status {status:#06x}"
-                    );
-                }
-                self.take_failure(now, question);
-            }
-            _ => {}
-        }
-    }
-
-    fn take_membership(&mut self, group: Gid, role: Role, record: McMemberRecord) {
-        let Some(port) = self.port else { return };
-        if group == link::broadcast_group(port.partition_key) {
-            self.outputs
-                .push_back(GatewayOutput::Ready { q_key: record.q_key(), mtu: packet_limit(&record) });
-        }
-        if role == Role::Member {
-            self.outputs.push_back(GatewayOutput::Attach(group));
-        }
-        for packet in self.groups.joined(group, record) {
-            self.emit_to_group(group, &record, packet);
-        }
-    }
-
-    fn take_path(&mut self, now: Time, gid: Gid, path: Option<&PathRecord>) {
-        let lane = path.map(|path| SubnetLane { lid: path.dlid(), service_level: path.service_level() });
-        for (qpn, lane, packet) in self.neighbours.set_path(now, gid, lane) {
-            self.emit_to_port(qpn, lane, packet);
-        }
-    }
-
-    fn take_failure(&mut self, now: Time, question: Question) {
-        match question {
-            Question::Join { group, .. } => {
-                self.counters.without_way += self.groups.refused(now, group) as u64;
-            }
-            Question::Path { gid } => self.take_path(now, gid, None),
-            Question::Leave { .. } => {}
-        }
+        self.subnet.handle_answer(now, datagram);
     }
 
     /// A frame of the machine's side.
@@ -311,8 +172,8 @@ impl Gateway {
     fn arp_to_subnet(&mut self, source: MacAddress, packet: &[u8]) -> Option<(IpAddr, Vec<u8>)> {
         let asked = ArpPacket::parse_ethernet(packet)?;
         self.hosts.hear(source, Some(asked.sender_ip.into()));
-        let target = asked.target.and_then(|target| self.neighbours.address(target));
-        let own = self.own_address()?;
+        let target = asked.target.and_then(|target| self.subnet.neighbours().address(target));
+        let own = self.subnet.address()?;
         Some((Ipv4Addr::BROADCAST.into(), asked.with(own, target).to_infiniband()))
     }
 
@@ -327,7 +188,7 @@ impl Gateway {
         let (from, to) = discovery::ends(packet)?;
         self.hosts.hear(source, Some(from.into()));
         self.listen(now, memberships::ipv6_reports(packet));
-        let own = self.own_address()?;
+        let own = self.subnet.address()?;
         let translated = Discovery::parse(packet).map(|message| message.to_infiniband(|_| Some(own)));
         match translated {
             Some(translated) => Some((to.into(), translated?)),
@@ -344,17 +205,8 @@ impl Gateway {
         }
     }
 
-    fn own_address(&self) -> Option<HardwareAddress> {
-        self.port.map(|port| HardwareAddress { qpn: self.qpn, gid: port.gid })
-    }
-
     fn send_to_subnet(&mut self, now: Time, destination: MacAddress, to: IpAddr, packet: Vec<u8>) {
-        let Some(port) = self.port else {
-            self.counters.without_way += 1;
-            return;
-        };
-        let broadcast = link::broadcast_group(port.partition_key);
-        let Some(limit) = self.groups.record(broadcast).map(packet_limit) else {
+        let Some(limit) = self.subnet.packet_limit() else {
             self.counters.without_way += 1;
             return;
         };
@@ -363,62 +215,17 @@ impl Gateway {
             return;
         }
         if destination == EVERYBODY {
-            self.send_to_group(now, broadcast, packet);
+            self.subnet.broadcast_packet(now, packet);
         } else if destination.0[0] & 1 != 0 {
-            self.send_to_group(now, group_of(port.partition_key, to), packet);
+            self.subnet.send_to_ip_group(now, to, packet);
         } else {
-            self.send_to_port(now, destination, packet);
+            self.subnet.send_to_port(now, destination, packet);
         }
-    }
-
-    fn send_to_group(&mut self, now: Time, group: Gid, packet: Vec<u8>) {
-        match self.groups.send(now, group, packet) {
-            GroupSending::Now(record, packet) => self.emit_to_group(group, &record, packet),
-            GroupSending::Join => self.ask(now, Question::Join { group, role: Role::Sender }),
-            GroupSending::Waits => {}
-            GroupSending::Lost => self.counters.without_way += 1,
-        }
-    }
-
-    fn send_to_port(&mut self, now: Time, mac: MacAddress, packet: Vec<u8>) {
-        match self.neighbours.send(now, mac, packet) {
-            Sending::Now(qpn, lane, packet) => self.emit_to_port(qpn, lane, packet),
-            Sending::Ask(address) => self.ask(now, Question::Path { gid: address.gid }),
-            Sending::Lost => self.counters.without_way += 1,
-        }
-    }
-
-    fn emit_to_port(&mut self, qpn: Qpn, lane: SubnetLane, packet: Vec<u8>) {
-        self.emit(DatagramWay::Port(lane), qpn, packet);
-    }
-
-    fn emit_to_group(&mut self, gid: Gid, record: &McMemberRecord, packet: Vec<u8>) {
-        let way = DatagramWay::Group {
-            lane: SubnetLane { lid: record.mlid(), service_level: record.service_level() },
-            gid,
-            hop_limit: record.hop_limit(),
-            traffic_class: record.traffic_class(),
-            flow_label: record.flow_label(),
-        };
-        self.emit(way, Qpn::from_low_bits(0xff_ffff), packet);
-    }
-
-    /// All interfaces of a partition have the Q_Key of its group of broadcasts.
-    fn emit(&mut self, way: DatagramWay, qpn: Qpn, packet: Vec<u8>) {
-        let broadcast = self.port.map(|port| link::broadcast_group(port.partition_key));
-        let Some(record) = broadcast.and_then(|group| self.groups.record(group)) else {
-            self.counters.without_way += 1;
-            return;
-        };
-        self.counters.to_subnet += 1;
-        self.outputs.push_back(GatewayOutput::Datagram { way, qpn, q_key: record.q_key(), packet });
     }
 
     /// A datagram of the subnet, without the room for a route header.
     pub(super) fn handle_datagram(&mut self, now: Time, from: Arrival, datagram: &[u8]) {
-        // A group gives back what was sent to it.
-        let is_own = self.port.is_some_and(|port| port.lid == from.lid) && from.qpn == self.qpn;
-        if is_own {
+        if self.subnet.is_own(from) {
             return;
         }
         let carried = link::unwrap(datagram).and_then(|(kind, packet)| {
@@ -439,7 +246,7 @@ impl Gateway {
     /// The packet as the machine's side has it, and its ends.
     fn arp_to_machine(&mut self, now: Time, from: Arrival, packet: &[u8]) -> Option<Carried> {
         let asked = ArpPacket::parse_infiniband(packet)?;
-        let sender = self.hear(now, from, asked.sender);
+        let sender = self.subnet.hear(now, from, asked.sender);
         let known = self.hosts.mac(asked.target_ip.into());
         let destination = match asked.operation {
             ArpOperation::Request if from.group.is_some() => EVERYBODY,
@@ -450,18 +257,10 @@ impl Gateway {
         Some((ends, asked.with(sender, target).to_ethernet()))
     }
 
-    /// The MAC address of an interface that says its own address.
-    fn hear(&mut self, now: Time, from: Arrival, address: HardwareAddress) -> MacAddress {
-        // Somebody else may speak for it: then its LID is not this one.
-        let lid = if address.qpn == from.qpn { from.lid } else { 0 };
-        self.neighbours.hear(now, address, lid)
-    }
-
     fn ipv4_to_machine(&self, from: Arrival, packet: &[u8]) -> Option<Carried> {
         let [_, to] = ipv4_ends(packet)?;
-        let broadcast = self.port.map(|port| link::broadcast_group(port.partition_key));
         let destination = match from.group {
-            Some(group) if Some(group) == broadcast => EVERYBODY,
+            Some(group) if self.subnet.is_broadcast(group) => EVERYBODY,
             _ => self.destination(to.into())?,
         };
         Some((FrameEnds { destination, source: self.source(from) }, packet.to_vec()))
@@ -469,8 +268,9 @@ impl Gateway {
 
     fn ipv6_to_machine(&mut self, now: Time, from: Arrival, packet: &[u8]) -> Option<Carried> {
         let (_, to) = discovery::ends(packet)?;
+        let subnet = &mut self.subnet;
         let translated = Discovery::parse(packet)
-            .map(|message| message.to_ethernet(|address| Some(self.hear(now, from, address))));
+            .map(|message| message.to_ethernet(|address| Some(subnet.hear(now, from, address))));
         let packet = match translated {
             Some(translated) => translated?,
             None => packet.to_vec(),
@@ -484,13 +284,13 @@ impl Gateway {
     }
 
     fn source(&self, from: Arrival) -> MacAddress {
-        self.neighbours.source(from.lid, from.qpn).unwrap_or(OWN_MAC)
+        self.subnet.neighbours().source(from.lid, from.qpn).unwrap_or(OWN_MAC)
     }
 
     fn send_to_machine(&mut self, ends: FrameEnds, kind: u16, packet: &[u8]) {
         self.counters.to_machine += 1;
         let frame = [&ends.destination.0[..], &ends.source.0, &kind.to_be_bytes(), packet].concat();
-        self.outputs.push_back(GatewayOutput::Frame(frame));
+        self.frames.push_back(frame);
     }
 }
 
@@ -520,13 +320,6 @@ fn ipv4_ends(packet: &[u8]) -> Option<[Ipv4Addr; 2]> {
     is_ipv4.then_some([Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h)])
 }
 
-fn group_of(partition_key: u16, group: IpAddr) -> Gid {
-    match group {
-        IpAddr::V4(group) => link::ipv4_group(partition_key, group),
-        IpAddr::V6(group) => link::ipv6_group(partition_key, group),
-    }
-}
-
 /// The MAC address of a group of IP (RFC 1112 §6.4, RFC 2464 §7).
 fn ethernet_group(group: IpAddr) -> MacAddress {
     match group {
@@ -539,12 +332,6 @@ fn ethernet_group(group: IpAddr) -> MacAddress {
             MacAddress([0x33, 0x33, octets[12], octets[13], octets[14], octets[15]])
         }
     }
-}
-
-/// The largest packet of IP in a group: its MTU without the header of IPoIB (RFC 4391 §7).
-fn packet_limit(record: &McMemberRecord) -> usize {
-    let mtu = 128_usize << record.mtu().clamp(1, 5);
-    mtu - HEADER
 }
 
 #[cfg(test)]

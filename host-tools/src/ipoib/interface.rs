@@ -1,9 +1,11 @@
 //! The queue pair of datagrams that is an interface of IPoIB, and its memory.
 
-use super::gateway::{Arrival, DatagramWay};
 use super::neighbours::SubnetLane;
+use super::port::{Arrival, DatagramWay, InterfaceOutput, PortIdentity};
+use crate::general_services::GeneralServices;
 use anyhow::{Context as _, Result, bail};
-use bareverbs_core::address_handle::ROUTE_HEADER;
+use bareverbs_core::address_handle::{GENERAL_SERVICES_Q_KEY, GENERAL_SERVICES_QPN, ROUTE_HEADER};
+use bareverbs_core::command::CommandError;
 use bareverbs_core::completion_queue::CompletionQueue;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::memory_region::{AccessFlags, MemoryRegion};
@@ -15,9 +17,6 @@ use bareverbs_core::{AddressHandle, Device};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use std::collections::BTreeSet;
 
-/// Receives that wait for datagrams, and datagrams that may be under way.
-const RECEIVES: u32 = 256;
-const SENDS: u32 = 128;
 /// Bytes of the largest datagram, and between two rooms.
 const LARGEST: usize = 4096;
 const STRIDE: usize = LARGEST + 128;
@@ -25,6 +24,15 @@ const STRIDE: usize = LARGEST + 128;
 const BATCH: usize = 16;
 /// Where the destination lies in a route header.
 const DESTINATION_AT: usize = 24;
+
+/// Datagrams that an interface holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct InterfaceDepths {
+    /// Receives that wait for datagrams.
+    pub(super) receives: u32,
+    /// Datagrams that may be under way.
+    pub(super) sends: u32,
+}
 
 /// See the module. Fields are in the order in which they must go.
 pub(super) struct IpoibInterface<'d, H: Hal> {
@@ -35,6 +43,7 @@ pub(super) struct IpoibInterface<'d, H: Hal> {
     #[allow(dead_code, reason = "it lives as long as what is in it")]
     domain: ProtectionDomain<&'d Device<H>>,
     device: &'d Device<H>,
+    depths: InterfaceDepths,
     q_key: u32,
     groups: BTreeSet<Gid>,
     /// Sends that were posted, and those that are done.
@@ -44,14 +53,16 @@ pub(super) struct IpoibInterface<'d, H: Hal> {
 
 impl<'d, H: Hal> IpoibInterface<'d, H> {
     /// Makes the queue pair and posts its receives.
-    pub(super) fn open(device: &'d Device<H>) -> Result<Self> {
+    pub(super) fn open(device: &'d Device<H>, depths: InterfaceDepths) -> Result<Self> {
         let domain = ProtectionDomain::allocate(device)?;
-        let rooms = (RECEIVES + SENDS) as usize;
+        let InterfaceDepths { receives: most_receives, sends: most_sends } = depths;
+        let rooms = (most_receives + most_sends) as usize;
         let memory = MemoryRegion::allocate(&domain, rooms * STRIDE, AccessFlags::LOCAL_WRITE)?;
-        let sends = CompletionQueue::builder(device).entries(SENDS).create()?;
-        let receives = CompletionQueue::builder(device).entries(RECEIVES).create()?;
-        let builder =
-            QueuePairBuilder::new(&domain, &sends, &receives).send_queue(SENDS).receive_queue(RECEIVES);
+        let sends = CompletionQueue::builder(device).entries(most_sends).create()?;
+        let receives = CompletionQueue::builder(device).entries(most_receives).create()?;
+        let builder = QueuePairBuilder::new(&domain, &sends, &receives)
+            .send_queue(most_sends)
+            .receive_queue(most_receives);
         let prepared = builder.service::<Ud>().q_key(0).build().context("the queue pair of the interface")?;
         let queue_pair = prepared.ready_to_send()?;
         let groups = BTreeSet::new();
@@ -62,12 +73,13 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
             memory,
             domain,
             device,
+            depths,
             q_key: 0,
             groups,
             posted: 0,
             done: 0,
         };
-        for room in 0..u64::from(RECEIVES) {
+        for room in 0..u64::from(most_receives) {
             interface.post_receive(room)?;
         }
         Ok(interface)
@@ -84,7 +96,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     }
 
     /// Datagrams have to carry this Q_Key from now on.
-    pub(super) fn set_q_key(&mut self, q_key: u32) -> Result<()> {
+    fn set_q_key(&mut self, q_key: u32) -> Result<()> {
         if q_key != self.q_key {
             self.queue_pair.set_q_key(q_key).context("the Q_Key of the group of broadcasts")?;
             self.q_key = q_key;
@@ -93,7 +105,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     }
 
     /// Takes what is sent to a group.
-    pub(super) fn attach(&mut self, group: Gid) -> Result<()> {
+    fn attach(&mut self, group: Gid) -> Result<()> {
         if self.groups.insert(group) {
             self.queue_pair.attach_multicast(group).with_context(|| format!("cannot attach to {group}"))?;
         }
@@ -101,7 +113,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     }
 
     /// Takes it no longer.
-    pub(super) fn detach(&mut self, group: Gid) -> Result<()> {
+    fn detach(&mut self, group: Gid) -> Result<()> {
         if self.groups.remove(&group) {
             self.queue_pair.detach_multicast(group).with_context(|| format!("cannot detach from {group}"))?;
         }
@@ -109,7 +121,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     }
 
     /// Takes the completions of sends; whether another may be posted.
-    pub(super) fn may_send(&mut self) -> Result<bool> {
+    fn may_send(&mut self) -> Result<bool> {
         let mut batch = [WorkCompletion::EMPTY; BATCH];
         let count = self.sends.poll(&mut batch)?;
         for completion in &batch[..count] {
@@ -118,19 +130,52 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
             }
             self.done += 1;
         }
-        Ok(self.posted - self.done < SENDS.into())
+        Ok(self.posted - self.done < self.depths.sends.into())
     }
 
     /// Posts a datagram; [`Self::may_send`] was asked before.
-    pub(super) fn send(&mut self, way: &DatagramWay, qpn: Qpn, q_key: u32, packet: &[u8]) -> Result<()> {
+    fn send(&mut self, way: &DatagramWay, qpn: Qpn, q_key: u32, packet: &[u8]) -> Result<()> {
         let handle = AddressHandle::new(&self.device, &vector(way))?;
-        let room = (u64::from(RECEIVES) + self.posted % u64::from(SENDS)) as usize * STRIDE;
+        let InterfaceDepths { receives, sends } = self.depths;
+        let room = (u64::from(receives) + self.posted % u64::from(sends)) as usize * STRIDE;
         self.memory.copy_in(room, packet)?;
         let slices = [self.memory.slice(room, packet.len())?];
         let request = WorkRequest::send(self.posted, &slices);
         self.queue_pair.post_send_to(&request, &handle.destination(qpn, q_key))?;
         self.posted += 1;
         Ok(())
+    }
+
+    /// Does what is to be done; false if there is no room for it now.
+    pub(super) fn perform(
+        &mut self,
+        services: &mut GeneralServices<'d, H>,
+        administrator: Option<PortIdentity>,
+        output: &InterfaceOutput,
+    ) -> Result<bool> {
+        match output {
+            InterfaceOutput::Datagram { way, qpn, q_key, packet } => {
+                if !self.may_send()? {
+                    return Ok(false);
+                }
+                self.send(way, *qpn, *q_key, packet)?;
+            }
+            InterfaceOutput::Question(datagram) => {
+                if !services.may_send()? {
+                    return Ok(false);
+                }
+                // Without a manager there is nobody to be asked.
+                let Some(port) = administrator else { return Ok(true) };
+                let lane = SubnetLane { lid: port.manager_lid, service_level: 0, mtu: 0 };
+                let handle = AddressHandle::new(&self.device, &vector(&DatagramWay::Port(lane)))?;
+                let destination = handle.destination(GENERAL_SERVICES_QPN, GENERAL_SERVICES_Q_KEY);
+                services.send(datagram, &destination)?;
+            }
+            InterfaceOutput::Ready { q_key, .. } => self.set_q_key(*q_key)?,
+            InterfaceOutput::Attach(group) => self.attach(*group)?,
+            InterfaceOutput::Detach(group) => self.detach(*group)?,
+        }
+        Ok(true)
     }
 
     /// Datagrams that have come, without the room for a route header.
@@ -157,9 +202,23 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     }
 }
 
+/// What the port is; `None` while it is not active, or nobody manages it.
+pub(super) fn identity<H: Hal>(device: &Device<H>) -> Result<Option<PortIdentity>, CommandError> {
+    let port = device.port()?;
+    if port.state.is_down() || port.lid == 0 || port.subnet_manager_lid == 0 {
+        return Ok(None);
+    }
+    Ok(Some(PortIdentity {
+        gid: device.infiniband_gid(0)?,
+        lid: port.lid,
+        manager_lid: port.subnet_manager_lid,
+        partition_key: device.partition_key(0)?,
+    }))
+}
+
 /// The path as the device has it: within the subnet only groups need a route header.
 fn vector(way: &DatagramWay) -> AddressVector {
-    let within = |SubnetLane { lid, service_level }: SubnetLane| AddressVector {
+    let within = |SubnetLane { lid, service_level, .. }: SubnetLane| AddressVector {
         lid,
         service_level,
         hop_limit: 0,

@@ -1,9 +1,10 @@
 //! `bareverbs ipoib`: a TAP interface of this machine in an InfiniBand subnet, by IP over InfiniBand (RFC 4391, RFC 4392).
 //!
 //! **What this is.** `link`, `arp` and `discovery` are what travels; `memberships` what the machine listens to; `administration`, `groups` and
-//! `neighbours` what is known of the subnet; `gateway` brings them together, without clock or device. `interface` is the queue pair and
-//! `bridge` the work with it. **What it may not do.** Connected mode, and packets of anything but IP and ARP. **Where to read first.**
-//! `gateway`.
+//! `neighbours` what is known of the subnet, which `subnet_side` brings together; `gateway` joins the machine's side, without clock or device.
+//! `interface` is the queue pair and `bridge` the work with it. For RDMA CM over InfiniBand `host` is an interface with addresses of its own
+//! and no machine behind it, and `presence` the work with that. **What it may not do.** Connected mode, and packets of anything but IP and ARP.
+//! **Where to read first.** `subnet_side`.
 
 mod administration;
 mod arp;
@@ -11,10 +12,14 @@ mod bridge;
 mod discovery;
 mod gateway;
 mod groups;
+mod host;
 mod interface;
 mod link;
 mod memberships;
 mod neighbours;
+mod port;
+mod presence;
+mod subnet_side;
 
 use crate::Failure;
 use crate::place::{DeviceSelector, DeviceTask, SELECTOR_HELP};
@@ -26,6 +31,8 @@ use bareverbs_prm::time::Duration;
 use bareverbs_serve::real_time::TapIo;
 use bridge::Bridge;
 use clap::Args;
+pub(crate) use host::IpoibWay;
+pub(crate) use presence::IpoibPresence;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,6 +121,11 @@ impl GatewayTask<'_> {
             hal.relax(hal.now() + if quiet < PATIENCE { SHORT_REST } else { LONG_REST });
         }
         tracing::info!("{:?}", bridge.counters());
+        if !bridge.close()? {
+            tracing::warn!(
+                "the administrator did not answer that {name} leaves its groups; it forgets them when the port goes down"
+            );
+        }
         Ok(())
     }
 }

@@ -25,6 +25,8 @@ const MADE_UP: [u8; 2] = [0x02, 0x49];
 pub(super) struct SubnetLane {
     pub(super) lid: u16,
     pub(super) service_level: u8,
+    /// Code of the largest payload: 128 · 2^code bytes.
+    pub(super) mtu: u8,
 }
 
 /// What is known of the way to an interface.
@@ -127,16 +129,26 @@ impl Neighbours {
         self.sources.get(&(lid, qpn)).copied()
     }
 
-    /// Sends to the interface that a MAC address stands for, if the way is known.
-    pub(super) fn send(&mut self, now: Time, mac: MacAddress, packet: Vec<u8>) -> Sending {
-        let Some(neighbour) = self.by_mac.get_mut(&mac) else { return Sending::Lost };
+    /// The interface that a MAC address stands for, and the way to it. `None` if there is none; without a way the administrator has to be asked.
+    pub(super) fn lane(&self, now: Time, mac: MacAddress) -> Option<(HardwareAddress, Option<SubnetLane>)> {
+        let neighbour = self.by_mac.get(&mac)?;
         match neighbour.path {
             PathState::Known(lane, since) if now.since(since) < PATH_LASTS => {
-                return Sending::Now(neighbour.address.qpn, lane, packet);
+                Some((neighbour.address, Some(lane)))
             }
-            PathState::None(since) if now.since(since) < NO_PATH_LASTS => return Sending::Lost,
-            _ => {}
+            PathState::None(since) if now.since(since) < NO_PATH_LASTS => None,
+            _ => Some((neighbour.address, None)),
         }
+    }
+
+    /// Sends to the interface that a MAC address stands for, if the way is known.
+    pub(super) fn send(&mut self, now: Time, mac: MacAddress, packet: Vec<u8>) -> Sending {
+        match self.lane(now, mac) {
+            Some((address, Some(lane))) => return Sending::Now(address.qpn, lane, packet),
+            Some((_, None)) => {}
+            None => return Sending::Lost,
+        }
+        let Some(neighbour) = self.by_mac.get_mut(&mac) else { return Sending::Lost };
         if neighbour.waiting.len() >= MOST_WAITING {
             return Sending::Lost;
         }
@@ -203,7 +215,7 @@ mod tests {
         HardwareAddress { qpn: Qpn::from_low_bits(number), gid: Gid([7; 16]) }
     }
 
-    const LANE: SubnetLane = SubnetLane { lid: 5, service_level: 1 };
+    const LANE: SubnetLane = SubnetLane { lid: 5, service_level: 1, mtu: 4 };
 
     #[test]
     fn packets_wait_for_the_path() {

@@ -277,6 +277,15 @@ fn groups_are_joined_as_the_machine_reports() {
     assert!(is_heard(&mut gateways, 4));
 }
 
+/// Whoever ends leaves its groups, and the administrator says so.
+#[test]
+fn gateways_that_end_have_left_the_subnet() {
+    let scene = SubnetScene::new();
+    for gateway in scene.gateways() {
+        assert!(gateway.close().expect("a gateway that works"));
+    }
+}
+
 /// A cable that is pulled out and plugged in again: groups are joined anew, and paths are found.
 #[test]
 fn the_subnet_is_joined_again_after_the_cable_was_pulled_out() {

@@ -43,8 +43,10 @@ const BLOCK: u32 = 64;
 
 /// Bytes of the datagram that introduces a queue pair: its number once more, which nobody reads.
 const INTRODUCTION: usize = 4;
-/// Words of the ledger that the queue pairs of `-R` take: that of general services, and that of the exchange.
+/// Words of the ledger that the queue pairs of `-R` take, and how many these are: that of general services, that of the exchange, and on
+/// InfiniBand that of IPoIB.
 const CM_WORDS: u32 = 1024;
+const CM_QUEUES: u32 = 3;
 
 /// A completion queue, and the channel that tells of it with `-e`.
 struct Completions<'d, H: Hal> {
@@ -92,7 +94,7 @@ pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
     };
     let shared = if plan.shared_receives { 2 * (plan.rx_depth + 1).next_power_of_two() } else { 0 };
     let words = plan.queue_pairs * (2 * send_blocks(plan).next_power_of_two() + receives) + shared;
-    let (words, queues) = if plan.rdma_cm { (words + CM_WORDS, queues + 2) } else { (words, queues) };
+    let (words, queues) = if plan.rdma_cm { (words + CM_WORDS, queues + CM_QUEUES) } else { (words, queues) };
     DeviceConfig {
         queue_pairs: config.queue_pairs.max(queues + 1),
         ledger_words: config.ledger_words.max(words.next_power_of_two()),

@@ -29,11 +29,11 @@ impl<H: Hal> ConnectionManager<'_, H> {
 
     /// A peer asks for a service: it waits to be answered, or hears that nobody has it.
     pub(super) fn on_service_request(&mut self, id: CommunicationId, message: &Message) {
-        let Some(peer) = self.manager.get(id).map(|known| known.path.remote) else { return };
+        let Some(path) = self.manager.get(id).map(|known| known.path) else { return };
         let (request, service) =
             (message.get32(service_request::REQUEST_ID), message.get(service_request::SERVICE_ID));
         let known = &self.service_requests.answered;
-        let repeated = known.iter().find(|known| (known.peer, known.request) == (peer, request));
+        let repeated = known.iter().find(|known| (known.path, known.request) == (path, request));
         let has_room = self.service_requests.waiting.len() < MOST_REQUESTS;
         let answer = match repeated {
             Some(known) => known.answer.clone(),
@@ -93,7 +93,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
                 if self.manager.answer_service(id, &answer).is_ok() {
                     let answered = &mut self.service_requests.answered;
                     answered.truncate(MOST_REQUESTS - 1);
-                    answered.push_front(AnsweredRequest { peer: path.remote, request, answer });
+                    answered.push_front(AnsweredRequest { path, request, answer });
                     self.step()?;
                     return Ok(path);
                 }
@@ -119,6 +119,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
             path_mtu: wishes.path_mtu,
             hop_limit: HOPS,
             traffic_class: wishes.traffic_class,
+            service_level: path.lids.map_or(0, |lids| lids.service_level),
             ..ConnectOptions::default()
         };
         Ok(DatagramAgreement { remote, options, q_key })

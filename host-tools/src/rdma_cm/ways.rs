@@ -1,24 +1,55 @@
 //! Who is asked and how messages get there: by GID and MAC address on Ethernet, by LID within an InfiniBand subnet.
 
-use super::{CmPeer, ConnectionManager, QueueEnd, ip_of};
+use super::{CmPeer, ConnectionManager, IpoibWay, QueueEnd, ip_of};
 use crate::general_services::Arrived;
-use anyhow::{Context as _, Result};
-use bareverbs_cm::{Kind, Message, Path};
+use anyhow::{Context as _, Result, bail};
+use bareverbs_cm::{Kind, Message, Path, request};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::queue_pair::{AddressVector, RemoteEndpoint};
 use bareverbs_core::{AddressHandle, GidEntry};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::RoceVersion;
+use bareverbs_prm::time::Duration;
+use std::net::{IpAddr, ToSocketAddrs as _};
 
 impl<H: Hal> ConnectionManager<'_, H> {
     /// The peer that somebody names.
-    pub(crate) fn peer(&self, name: &str) -> Result<CmPeer> {
-        if self.own.lid.is_some() {
+    pub(crate) fn peer(&mut self, name: &str) -> Result<CmPeer> {
+        if self.presence.is_some() {
+            return self.find_over_ipoib(name);
+        }
+        if self.own.subnet.is_some() {
             let (port, ip) = self.seat.subnet_port_of(name)?;
-            return Ok(CmPeer { path: self.own.path_to(port.gid, port.lid), ip });
+            return Ok(CmPeer { path: self.own.path_to(port.gid, port.lid, 0), ip, path_mtu: None });
         }
         let gid = self.seat.gid_of_peer(name, self.own.gid)?;
-        Ok(CmPeer { path: self.own.path_to(gid, 0), ip: ip_of(gid) })
+        Ok(CmPeer { path: self.own.path_to(gid, 0, 0), ip: ip_of(gid), path_mtu: None })
+    }
+
+    /// Asks for an address by ARP or neighbour discovery, and for the path to its port.
+    fn find_over_ipoib(&mut self, name: &str) -> Result<CmPeer> {
+        let resolved = (name, 0).to_socket_addrs();
+        let resolved =
+            resolved.with_context(|| format!("{name:?} is no IP address and no name that has one"))?;
+        let mut ips = resolved.map(|address| address.ip());
+        let Some(ip) = ips.find(|ip| self.own.ip_beside(*ip).is_some()) else {
+            bail!("{name} has no address of the family of this port's: give it one more with --address")
+        };
+        let deadline = self.hal().now() + self.timeout;
+        loop {
+            self.step()?;
+            let now = self.hal().now();
+            let presence = self.presence.as_mut().context("the port is no interface of IPoIB")?;
+            if let Some(IpoibWay { gid, lid, service_level, mtu }) = presence.way(now, ip) {
+                let path = self.own.path_to(gid, lid, service_level);
+                return Ok(CmPeer { path, ip, path_mtu: Some(mtu) });
+            }
+            if now > deadline {
+                let is_joined = presence.is_joined();
+                bail!("{}", not_found(ip, is_joined, self.timeout));
+            }
+            self.rest();
+        }
     }
 
     /// The path to whoever sent a message; `None` if it came for no address of ours.
@@ -27,11 +58,15 @@ impl<H: Hal> ConnectionManager<'_, H> {
             Kind::Request => message.remote_gid()?,
             _ => self.own.gid,
         };
-        if self.own.lid.is_some() {
+        if self.own.subnet.is_some() {
             let lid = arrived.completion.origin.lid();
-            // Who has left the subnet since is answered as well as can be: by LID.
-            let remote = self.seat.gid_of_lid(lid).unwrap_or_default();
-            return (local == self.own.gid).then(|| self.own.path_to(remote, lid));
+            // Who has left the subnet since, or has never said its GID, is answered as well as can be: by LID.
+            let remote = message.local_gid().or_else(|| self.seat.gid_of_lid(lid)).unwrap_or_default();
+            let service_level = match message.kind() {
+                Kind::Request => message.get8(request::SERVICE_LEVEL),
+                _ => 0,
+            };
+            return (local == self.own.gid).then(|| self.own.path_to(remote, lid, service_level));
         }
         let is_ours = self.seat.gids.iter().any(|entry| entry.gid == local);
         is_ours.then_some(Path { local, remote: arrived.source()?, lids: None })
@@ -46,7 +81,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
             hop_limit: path.hop_limit(),
             traffic_class: 0,
             flow_label: 0,
-            service_level: 0,
+            service_level: path.lids.map_or(0, |lids| lids.service_level),
             udp_source_port: 0,
             lid,
         };
@@ -78,6 +113,21 @@ impl<H: Hal> ConnectionManager<'_, H> {
         let found = self.seat.gids.iter().position(is_it);
         Ok(found.with_context(|| format!("{gid} is no address of this port in RoCE version 2"))? as u8)
     }
+}
+
+/// Why an address was not found in the subnet.
+fn not_found(ip: IpAddr, is_joined: bool, timeout: Duration) -> String {
+    let timeout = std::time::Duration::from_nanos(timeout.as_nanos());
+    if !is_joined {
+        return format!(
+            "the port did not join IPoIB's group of broadcasts within {timeout:?}, so {ip} cannot be asked for: is the port active (`bareverbs \
+             doctor`), and does the administrator have the group? OpenSM makes it for partitions with the word ipoib"
+        );
+    }
+    format!(
+        "no interface of IPoIB says within {timeout:?} that it has {ip}, or the administrator has no path to it: is ib_ipoib loaded there, its \
+         interface up with this address (`ip addr`), and its port in the same partition?"
+    )
 }
 
 struct QueueRoute {

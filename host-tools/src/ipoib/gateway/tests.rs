@@ -1,4 +1,8 @@
+use super::super::administration::Role;
+use super::super::port::DatagramWay;
 use super::*;
+use bareverbs_prm::ids::Gid;
+use bareverbs_sim::wire::management::administration::{AdministrationPacket, McMemberRecord};
 use proptest::prelude::*;
 
 const PORT: PortIdentity =
@@ -12,7 +16,7 @@ fn gateway() -> Gateway {
     gateway.handle_timeout(Time::ZERO);
     let mut record = McMemberRecord::new();
     record.set_mtu(4).set_q_key(0xb1b).set_mlid(0xc000);
-    gateway.take_membership(link::broadcast_group(0xffff), Role::Member, record);
+    gateway.subnet.take_membership(link::broadcast_group(0xffff), Role::Member, record);
     outputs(&mut gateway);
     gateway
 }
@@ -29,21 +33,48 @@ fn the_group_of_broadcasts_comes_first() {
     assert_eq!(outputs(&mut gateway), [], "there is no port yet");
     gateway.handle_port(Time::ZERO, Some(PORT));
     gateway.handle_timeout(Time::ZERO);
-    let questions =
-        outputs(&mut gateway).into_iter().filter(|output| matches!(output, GatewayOutput::Question(_)));
+    let questions = outputs(&mut gateway)
+        .into_iter()
+        .filter(|output| matches!(output, GatewayOutput::Interface(InterfaceOutput::Question(_))));
     assert_eq!(questions.count(), 1);
     let mut record = McMemberRecord::new();
     record.set_mtu(4).set_q_key(7);
     let group = link::broadcast_group(0xffff);
-    gateway.take_membership(group, Role::Member, record);
+    gateway.subnet.take_membership(group, Role::Member, record);
     assert_eq!(
         outputs(&mut gateway),
-        [GatewayOutput::Ready { q_key: 7, mtu: 2044 }, GatewayOutput::Attach(group)]
+        [InterfaceOutput::Ready { q_key: 7, mtu: 2044 }, InterfaceOutput::Attach(group)]
+            .map(GatewayOutput::Interface)
     );
     gateway.handle_timeout(Time::ZERO + TICK);
     assert_eq!(outputs(&mut gateway).len(), 2, "224.0.0.1 and ff02::1");
     gateway.handle_port(Time::ZERO + TICK, None);
-    assert_eq!(outputs(&mut gateway), [GatewayOutput::Detach(group)]);
+    assert_eq!(outputs(&mut gateway), [GatewayOutput::Interface(InterfaceOutput::Detach(group))]);
+}
+
+/// Requirement: IBTA v1.4 §15.2.5.17: who ends leaves its groups, so that the administrator knows no member that is gone.
+#[test]
+fn a_gateway_that_ends_leaves_its_groups() {
+    let mut gateway = gateway();
+    gateway.leave(Time::ZERO);
+    assert!(!gateway.has_left(), "a question is to be sent");
+    let group = link::broadcast_group(0xffff);
+    let said = outputs(&mut gateway);
+    let [GatewayOutput::Interface(detached), GatewayOutput::Interface(InterfaceOutput::Question(asked))] =
+        &said[..]
+    else {
+        panic!("{said:?}")
+    };
+    assert_eq!(detached, &InterfaceOutput::Detach(group));
+    assert!(!gateway.has_left(), "the answer is to come");
+    let mut answer = AdministrationPacket::of(asked);
+    assert_eq!(
+        (answer.mad.method(), answer.record().map(|record: McMemberRecord| record.mgid())),
+        (0x15, Some(group.0))
+    );
+    answer.mad.set_method(0x95);
+    gateway.handle_answer(Time::ZERO, &answer.to_bytes());
+    assert!(gateway.has_left());
 }
 
 #[test]
@@ -69,11 +100,11 @@ fn a_broadcast_leaves_by_its_group() {
     let frame = [&EVERYBODY.0[..], &[2, 0, 0, 0, 0, 1], &[8, 0], &packet].concat();
     gateway.handle_frame(Time::ZERO, &frame);
     let sent = outputs(&mut gateway);
-    let [GatewayOutput::Datagram { way: DatagramWay::Group { lane, gid, .. }, qpn, q_key, packet: sent }] =
-        &sent[..]
+    let [GatewayOutput::Interface(InterfaceOutput::Datagram { way, qpn, q_key, packet: sent })] = &sent[..]
     else {
         panic!("{sent:?}")
     };
+    let DatagramWay::Group { lane, gid, .. } = way else { panic!("{way:?}") };
     assert_eq!((lane.lid, *gid), (0xc000, link::broadcast_group(0xffff)));
     assert_eq!((qpn.value(), *q_key, sent), (0xff_ffff, 0xb1b, &link::wrap(IPV4, &packet)));
 }

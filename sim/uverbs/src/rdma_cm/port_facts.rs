@@ -5,6 +5,9 @@ use alloc::vec::Vec;
 use bareverbs_cm::{Lids, Path};
 use bareverbs_prm::ids::Gid;
 
+/// The default partition as full members name it: subnets of `bareverbs run` have no other.
+const DEFAULT_PARTITION: u16 = 0xffff;
+
 /// What connection management knows of a port.
 #[derive(Debug, Clone)]
 pub(crate) struct PortFacts {
@@ -54,7 +57,9 @@ impl PortFacts {
 
     /// The path to a peer, whose LID counts on InfiniBand only.
     pub(super) fn path(&self, local: Gid, remote: Gid, remote_lid: u16) -> Path {
-        Path { local, remote, lids: self.lid.map(|local| Lids { local, remote: remote_lid }) }
+        let lids =
+            |local| Lids { local, remote: remote_lid, partition_key: DEFAULT_PARTITION, service_level: 0 };
+        Path { local, remote, lids: self.lid.map(lids) }
     }
 
     /// The path from a port to itself.

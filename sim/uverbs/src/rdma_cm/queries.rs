@@ -16,7 +16,7 @@ const PARTITION: u16 = 0xffff;
 /// `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`.
 const PATH_FLAGS: u32 = 1 | 2 | 8 | 32;
 /// LIDs of RoCE, which has none.
-const NO_LIDS: Lids = Lids { local: 0, remote: 0 };
+const NO_LIDS: Lids = Lids { local: 0, remote: 0, partition_key: 0, service_level: 0 };
 /// A selector that says «exactly».
 const EXACTLY: u8 = 2;
 /// Code of the life of a packet, as Linux assumes it of RoCE, and of the rate, 100 Gb/s.
@@ -173,7 +173,7 @@ fn subnet_record(path: Path, mtu: u8, traffic_class: u8) -> [u8; 64] {
     let mut record = [0; 64];
     record[8..24].copy_from_slice(&path.remote.0);
     record[24..40].copy_from_slice(&path.local.0);
-    let Lids { local, remote } = path.lids.unwrap_or(NO_LIDS);
+    let Lids { local, remote, .. } = path.lids.unwrap_or(NO_LIDS);
     record[40..42].copy_from_slice(&remote.to_be_bytes());
     record[42..44].copy_from_slice(&local.to_be_bytes());
     // Flow label 20 bits and hop limit; then class, and «reversible» before the number of paths.

@@ -9,7 +9,7 @@ pub mod cases;
 mod ethernet;
 pub(super) mod nic;
 pub mod our_process;
-mod our_tools;
+pub(super) mod our_tools;
 pub(super) mod question;
 pub mod suite;
 pub(super) mod this_machine;

@@ -117,7 +117,7 @@ impl GuestPort {
 }
 
 /// A run of the command.
-struct ToolRun {
+pub(in super::super) struct ToolRun {
     child: KillOnDrop,
     said: PathBuf,
 }
@@ -159,13 +159,7 @@ impl ToolSides<'_> {
     }
 
     fn start(&self, words: &str) -> Result<ToolRun> {
-        let said = self.output.join("mlx5-tool.log");
-        let file = File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(&self.bareverbs).args(words.split_whitespace());
-        command.arg("--device").arg(format!("vfio-user:{}", self.socket.display()));
-        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
-        Ok(ToolRun { child: KillOnDrop(command.spawn().context("cannot run bareverbs")?), said })
+        ToolRun::start(&self.bareverbs, &self.socket, self.output.join("mlx5-tool.log"), words)
     }
 
     /// `ibping -S` says nothing. It is there when a ping of the guest's other device is answered.
@@ -287,12 +281,27 @@ fn own_counters(said: &str, counter: &str) -> Result<Vec<u64>> {
 }
 
 impl ToolRun {
+    /// Starts it with the device behind a socket; what it says goes to a file.
+    pub(in super::super) fn start(
+        bareverbs: &Path,
+        socket: &Path,
+        said: PathBuf,
+        words: &str,
+    ) -> Result<Self> {
+        let file = File::create(&said).with_context(|| format!("cannot write {}", said.display()))?;
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(bareverbs).args(words.split_whitespace());
+        command.arg("--device").arg(format!("vfio-user:{}", socket.display()));
+        command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file);
+        Ok(Self { child: KillOnDrop(command.spawn().context("cannot run bareverbs")?), said })
+    }
+
     fn said(&self) -> Result<String> {
         std::fs::read_to_string(&self.said).with_context(|| format!("cannot read {}", self.said.display()))
     }
 
     /// Waits for a line that begins so, and gives its rest.
-    fn wait_for(&self, beginning: &str) -> Result<String> {
+    pub(in super::super) fn wait_for(&self, beginning: &str) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let said = self.said()?;
@@ -308,7 +317,7 @@ impl ToolRun {
     }
 
     /// Waits for the end; it has to be a good one.
-    fn finish(mut self) -> Result<String> {
+    pub(in super::super) fn finish(mut self) -> Result<String> {
         let deadline = Instant::now() + 2 * LIMIT;
         let status = loop {
             if let Some(status) = self.child.0.try_wait()? {

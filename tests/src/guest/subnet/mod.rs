@@ -10,6 +10,7 @@ mod built;
 mod gateway;
 mod ipoib;
 mod opensm;
+mod own_side;
 mod row;
 mod rows;
 
@@ -82,6 +83,7 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     }
     let far = FarSwitch { nics: &nics, fabric: &leaf, output: &options.output };
     gateway::play(&mut machine, &functions, &far, options.only.as_deref(), &mut report)?;
+    own_side::play(&mut machine, &functions, &far, options.only.as_deref(), &mut report)?;
     report.add(rows::kernel_log("kernel log at the end").ask(&mut machine, &functions, Some(&built))?);
     drop(machine);
     report.add(nics.entry("commands of the drivers"));

@@ -1,0 +1,240 @@
+//! Hosts against each other: a subnet that joins everybody, knows every path, and carries datagrams at once.
+
+use super::super::port::DatagramWay;
+use super::*;
+use bareverbs_sim::wire::management::administration::{
+    AdministrationPacket, McMemberRecord, PathRecord, method, record,
+};
+use proptest::prelude::*;
+use zerocopy::IntoBytes as _;
+
+const SET: u8 = 2;
+const MLID: u16 = 0xc000;
+const Q_KEY: u32 = 0xb1b;
+
+fn port(index: usize) -> PortIdentity {
+    PortIdentity {
+        gid: Gid([index as u8 + 1; 16]),
+        lid: 10 + index as u16,
+        manager_lid: 1,
+        partition_key: 0xffff,
+    }
+}
+
+fn qpn(index: usize) -> Qpn {
+    Qpn::from_low_bits(0x40 + index as u32)
+}
+
+fn ips(index: usize) -> [IpAddr; 2] {
+    let last = index as u8 + 1;
+    [IpAddr::from([10, 7, 0, last]), IpAddr::from([0xfd44, 0, 0, 0, 0, 0, 0, last.into()])]
+}
+
+/// What the administrator says: every group has an MLID, every port a path of service level 3 and 1,024 bytes.
+fn answer(question: &[u8; SIZE]) -> [u8; SIZE] {
+    let mut packet = AdministrationPacket::of(question);
+    let asked = packet.mad.method();
+    packet.mad.set_method(0x80 | if asked == SET { 1 } else { asked });
+    match packet.mad.attribute() {
+        record::PATH => {
+            let mut path: PathRecord = packet.record().expect("a record");
+            let lid = 9 + u16::from(path.dgid()[0]);
+            path.set_dlid(lid).set_service_level(3).set_mtu(3);
+            packet.data[..size_of::<PathRecord>()].copy_from_slice(path.as_bytes());
+        }
+        _ => {
+            let mut member: McMemberRecord = packet.record().expect("a record");
+            member.set_mlid(MLID).set_q_key(Q_KEY).set_mtu(4);
+            packet.data[..size_of::<McMemberRecord>()].copy_from_slice(member.as_bytes());
+        }
+    }
+    packet.to_bytes()
+}
+
+struct Subnet {
+    now: Time,
+    hosts: Vec<IpoibHost>,
+    /// Groups of each host.
+    groups: Vec<Vec<Gid>>,
+    /// Methods that were asked for.
+    asked: Vec<u8>,
+}
+
+impl Subnet {
+    fn new(count: usize) -> Self {
+        let hosts = (0..count).map(|index| {
+            let mut host = IpoibHost::new(qpn(index), ips(index).to_vec(), 0);
+            host.handle_port(Time::ZERO, Some(port(index)));
+            host
+        });
+        let mut subnet = Self {
+            now: Time::ZERO,
+            hosts: hosts.collect(),
+            groups: vec![Vec::new(); count],
+            asked: Vec::new(),
+        };
+        for _ in 0..3 {
+            subnet.rest(TICK);
+        }
+        subnet
+    }
+
+    /// Carries what there is, until there is nothing.
+    fn carry(&mut self) {
+        while let Some((from, output)) =
+            self.hosts.iter_mut().enumerate().find_map(|(index, host)| Some((index, host.poll()?)))
+        {
+            self.take(from, output);
+        }
+    }
+
+    fn take(&mut self, from: usize, output: InterfaceOutput) {
+        match output {
+            InterfaceOutput::Question(question) => {
+                self.asked.push(AdministrationPacket::of(&question).mad.method());
+                self.hosts[from].handle_answer(self.now, &answer(&question));
+            }
+            InterfaceOutput::Attach(group) => self.groups[from].push(group),
+            InterfaceOutput::Detach(group) => self.groups[from].retain(|known| *known != group),
+            InterfaceOutput::Ready { q_key, .. } => assert_eq!(q_key, Q_KEY),
+            InterfaceOutput::Datagram { way, qpn: to, q_key, packet } => {
+                assert_eq!(q_key, Q_KEY);
+                let group = match way {
+                    DatagramWay::Group { gid, .. } => Some(gid),
+                    DatagramWay::Port(_) => None,
+                };
+                let arrival = Arrival { lid: port(from).lid, qpn: qpn(from), group };
+                for index in 0..self.hosts.len() {
+                    let is_for_it = match way {
+                        DatagramWay::Group { gid, .. } => self.groups[index].contains(&gid),
+                        DatagramWay::Port(lane) => lane.lid == port(index).lid && to == qpn(index),
+                    };
+                    if is_for_it {
+                        self.hosts[index].handle_datagram(self.now, arrival, &packet);
+                    }
+                }
+            }
+        }
+    }
+
+    fn rest(&mut self, time: Duration) {
+        self.now += time;
+        self.hosts.iter_mut().for_each(|host| host.handle_timeout(self.now));
+        self.carry();
+    }
+
+    /// What a host finds, with a rest for questions.
+    fn find(&mut self, from: usize, ip: IpAddr) -> Option<IpoibWay> {
+        for _ in 0..3 {
+            if let Some(way) = self.hosts[from].way(self.now, ip) {
+                return Some(way);
+            }
+            self.carry();
+        }
+        None
+    }
+}
+
+/// Requirement: RFC 4391 §9.1: an interface is found by its address, of IPv4 with ARP and of IPv6 with neighbour discovery; the way to it is the
+/// administrator's path.
+#[test]
+fn hosts_find_each_other() {
+    let mut subnet = Subnet::new(3);
+    let expected = IpoibWay { gid: port(1).gid, lid: port(1).lid, service_level: 3, mtu: 3 };
+    for ip in ips(1) {
+        assert_eq!(subnet.find(0, ip), Some(expected), "{ip}");
+    }
+    let before = subnet.asked.len();
+    assert_eq!(subnet.find(1, ips(0)[0]).map(|way| way.lid), Some(port(0).lid), "who asked is known");
+    assert_eq!(subnet.asked.len(), before, "its path too, by which it was answered");
+    assert!(subnet.hosts[2].known.is_empty(), "what others ask of others is theirs");
+}
+
+/// A question that is lost is asked again after a second, not before; an address that nobody has is never found.
+#[test]
+fn an_address_is_asked_for_once_a_second() {
+    let mut subnet = Subnet::new(1);
+    let nobody = IpAddr::from([10, 7, 0, 99]);
+    let questions = |subnet: &mut Subnet| {
+        assert_eq!(subnet.hosts[0].way(subnet.now, nobody), None);
+        let said = core::iter::from_fn(|| subnet.hosts[0].poll());
+        said.filter(|output| matches!(output, InterfaceOutput::Datagram { .. })).count()
+    };
+    assert_eq!((questions(&mut subnet), questions(&mut subnet)), (1, 0));
+    subnet.rest(ASK_AGAIN);
+    assert_eq!(questions(&mut subnet), 1);
+    assert_eq!(subnet.find(0, "fd44::99".parse().expect("an address")), None);
+}
+
+/// Nobody is asked before the group of broadcasts is joined, and none but the joined are left at the end.
+#[test]
+fn a_host_joins_first_and_leaves_at_the_end() {
+    let mut host = IpoibHost::new(qpn(0), ips(0).to_vec(), 0);
+    assert!(!host.is_joined() && host.way(Time::ZERO, ips(1)[0]).is_none() && host.poll().is_none());
+    let mut subnet = Subnet::new(2);
+    assert!(subnet.hosts[0].is_joined());
+    assert_eq!(
+        subnet.groups[0].len(),
+        2,
+        "that of broadcasts, and that in which its address of IPv6 is asked for"
+    );
+    subnet.asked.clear();
+    subnet.hosts[0].leave(subnet.now);
+    assert!(!subnet.hosts[0].has_left());
+    subnet.carry();
+    assert!(subnet.hosts[0].has_left() && subnet.groups[0].is_empty());
+    assert_eq!(subnet.asked, [method::DELETE; 2]);
+}
+
+/// An answer that nobody has asked for tells nothing, and who claims an own address changes nothing.
+#[test]
+fn what_was_not_asked_for_is_not_learned() {
+    let mut subnet = Subnet::new(1);
+    let arrival = Arrival { lid: 99, qpn: qpn(9), group: None };
+    let address = HardwareAddress { qpn: qpn(9), gid: Gid([9; 16]) };
+    let [IpAddr::V4(own), IpAddr::V6(own6)] = ips(0) else { panic!("both families") };
+    let [IpAddr::V4(other), IpAddr::V6(other6)] = ips(5) else { panic!("both families") };
+    let reply = ArpPacket {
+        operation: ArpOperation::Reply,
+        sender: address,
+        sender_ip: own,
+        target: None,
+        target_ip: own,
+    };
+    let advertisement = NeighbourMessage {
+        is_solicitation: false,
+        source: other6,
+        destination: own6,
+        target: other6,
+        address: Some(address),
+    };
+    let for_another = ArpPacket { sender_ip: other, target_ip: other, ..reply };
+    let packets = [
+        link::wrap(ARP, &reply.to_infiniband()),
+        link::wrap(ARP, &for_another.to_infiniband()),
+        link::wrap(IPV6, &advertisement.to_packet().expect("a packet")),
+    ];
+    for packet in packets {
+        subnet.hosts[0].handle_datagram(subnet.now, arrival, &packet);
+        assert!(subnet.hosts[0].known.is_empty() && subnet.hosts[0].poll().is_none());
+    }
+}
+
+proptest! {
+    /// What peers send is an allegation.
+    #[test]
+    fn arbitrary_bytes_are_survived(
+        packets in prop::collection::vec((prop::sample::select(vec![ARP, IPV6]), prop::collection::vec(any::<u8>(), 0..120)), 0..20),
+        lid in any::<u16>(), number in any::<u32>(),
+    ) {
+        let mut subnet = Subnet::new(1);
+        for (kind, bytes) in &packets {
+            let from = Arrival { lid, qpn: Qpn::from_low_bits(number), group: None };
+            subnet.hosts[0].handle_datagram(subnet.now, from, &link::wrap(*kind, bytes));
+            subnet.hosts[0].handle_datagram(subnet.now, from, bytes);
+        }
+        let answer: [u8; SIZE] = core::array::from_fn(|at| packets.get(at % 8).map_or(3, |packet| packet.1.len() as u8));
+        subnet.hosts[0].handle_answer(subnet.now, &answer);
+        prop_assert!(core::iter::from_fn(|| subnet.hosts[0].poll()).count() <= 2 * packets.len());
+    }
+}
