@@ -1,12 +1,17 @@
-//! Where kernels meet the simulator: inside the NIC model.
+//! Where kernels meet the simulator: inside the NIC model. RPC Params call them, RPC WRITEs fill the streams that they have opened.
+
+mod runtime;
+mod streams;
+
+pub use runtime::{NIC_CONNECTIONS, NIC_SLOTS, NicRuntime};
 
 use bareverbs_offload::grant::Grant;
-use bareverbs_offload::kernel::{CompiledIn, KernelSet, Opcode};
+use bareverbs_offload::kernel::{KernelSet, Opcode};
 use bareverbs_offload::runtime::{
     Admission, ConnectError, ConnectionId, Counters, DmaAction, DmaFault, DmaRequest, Reply, ResponseWindow,
-    Runtime,
 };
-use bareverbs_offload::wire::RegionHandle;
+use bareverbs_offload::streams::open_stream::OpenStream;
+use bareverbs_offload::wire::{RegionHandle, WITHDRAW};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{HostMemory, RpcEngine, RpcReply};
@@ -14,14 +19,7 @@ use bareverbs_sim::transport::RpcPacket;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-
-/// Invocations that a NIC runs at a time.
-pub const NIC_SLOTS: usize = 64;
-/// Connections that may call kernels in a NIC.
-pub const NIC_CONNECTIONS: usize = 16;
-
-/// The runtime of a NIC.
-pub type NicRuntime<S> = Runtime<CompiledIn<S>, NIC_SLOTS, NIC_CONNECTIONS>;
+use streams::{NoStream, StreamAnswer, StreamCaller, Streams};
 
 struct Inner<S: KernelSet> {
     runtime: NicRuntime<S>,
@@ -30,6 +28,7 @@ struct Inner<S: KernelSet> {
     staging: Vec<Vec<u8>>,
     replies: VecDeque<RpcReply>,
     strangers: u64,
+    streams: Streams,
 }
 
 /// Kernels inside a NIC model. Clones are the same kernels: one goes into the device, one stays with its owner.
@@ -50,6 +49,7 @@ impl<S: KernelSet> NicKernels<S> {
             staging: vec![Vec::new(); NIC_SLOTS],
             replies: VecDeque::new(),
             strangers: 0,
+            streams: Streams::default(),
         })))
     }
 
@@ -71,20 +71,45 @@ impl<S: KernelSet> NicKernels<S> {
         self.0.borrow().runtime.counters()
     }
 
-    /// Packets that came over queue pairs nobody admitted, or were not parameters.
+    /// Packets that came over queue pairs nobody admitted, or were of a stream that was not open: it never was, or has ended with a status.
     pub fn strangers(&self) -> u64 {
         self.0.borrow().strangers
     }
 }
 
 impl<S: KernelSet> Inner<S> {
-    fn call(&mut self, now: Time, qpn: Qpn, packet: &RpcPacket<'_>) {
-        let caller = self.callers.get(&qpn).copied().filter(|_| packet.parameters);
-        let Some(connection) = caller else {
+    fn take(&mut self, now: Time, qpn: Qpn, packet: &RpcPacket<'_>, memory: &mut dyn HostMemory) {
+        let Some(&connection) = self.callers.get(&qpn) else {
             self.strangers += 1;
             return;
         };
+        let caller = StreamCaller { now, qpn, connection };
         let opcode = Opcode(packet.rpc_opcode);
+        let answer = match packet.parameters {
+            false => {
+                self.streams.fill(&mut self.runtime, caller, packet, memory).unwrap_or_else(|NoStream| {
+                    self.strangers += 1;
+                    None
+                })
+            }
+            true if OpenStream::is_opened_by(opcode) => self.streams.open(&mut self.runtime, caller, packet),
+            true => {
+                self.call(now, caller, packet);
+                None
+            }
+        };
+        if let Some(StreamAnswer { reply, bytes }) = answer {
+            let bytes = [&bytes[..], &reply.trailer.encode()].concat();
+            self.replies.push_back(RpcReply { qpn, address: reply.address, rkey: reply.rkey, bytes });
+        }
+    }
+
+    fn call(&mut self, now: Time, caller: StreamCaller, packet: &RpcPacket<'_>) {
+        let StreamCaller { qpn, connection, .. } = caller;
+        let opcode = Opcode(packet.rpc_opcode);
+        if opcode == WITHDRAW {
+            self.streams.withdraw(qpn, packet);
+        }
         let admission = self.runtime.handle_strom(now, connection, opcode, packet.region, packet.payload);
         if let Admission::Refused(reply) = admission {
             self.push(&reply);
@@ -148,7 +173,7 @@ fn carry_out<'s>(
 impl<S: KernelSet> RpcEngine for NicKernels<S> {
     fn handle_rpc(&mut self, now: Time, memory: &mut dyn HostMemory, qpn: Qpn, packet: RpcPacket<'_>) {
         let inner = &mut *self.0.borrow_mut();
-        inner.call(now, qpn, &packet);
+        inner.take(now, qpn, &packet, memory);
         inner.run(now, memory);
     }
 

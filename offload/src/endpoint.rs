@@ -40,6 +40,15 @@ pub enum Work<'a> {
         /// The parameter block.
         bytes: &'a [u8],
     },
+    /// StRoM's RPC WRITE: a part of own memory to the stream that this op-code has opened.
+    RpcWrite {
+        /// The kernel.
+        opcode: u64,
+        /// The region handle.
+        region: u32,
+        /// The part of the stream.
+        from: Part,
+    },
     /// READ from the peer into own memory.
     Read {
         /// Where to.

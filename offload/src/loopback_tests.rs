@@ -113,6 +113,8 @@ impl Endpoint for Fake {
             Work::RpcParameters { opcode, region, bytes } => {
                 self.peer.borrow_mut().calls.push((opcode, region, bytes.to_vec()));
             }
+            // Nobody takes streams here.
+            Work::RpcWrite { .. } => return Err(PostError::BadRequest),
             Work::Read { into, from } => self.read(into, from),
             Work::WriteImmediate { from, to, immediate } => {
                 self.write(to, &self.bytes(from));

@@ -177,6 +177,10 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
             Work::RpcParameters { opcode, region, bytes } => {
                 self.post_request(connection, &WorkRequest::rpc_params(id, opcode, Mkey::new(region), bytes))
             }
+            Work::RpcWrite { opcode, region, from } => {
+                let slices = [self.slice(from)?];
+                self.post_request(connection, &WorkRequest::rpc_write(id, opcode, Mkey::new(region), &slices))
+            }
             Work::Read { into, from } => {
                 let slices = [self.slice(into)?];
                 self.post_request(connection, &WorkRequest::read(id, &slices, remote(from)))

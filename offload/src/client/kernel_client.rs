@@ -11,6 +11,8 @@ use bareverbs_prm::time::{Duration, Time};
 
 /// Work request id of a receive.
 const RECEIVE: u64 = u64::MAX;
+/// Work request id of a part of a stream.
+const STREAM: u64 = u64::MAX - 1;
 
 /// Where the kernels run that are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,6 +180,24 @@ impl<const N: usize> KernelClient<N> {
             }
         };
         endpoint.post(0, loan.request_id, work).map_err(StartError::Post)
+    }
+
+    /// Sends a part of the endpoint's memory on the stream that a call of this op-code has opened, in a NIC. The parts arrive in the order in which they are
+    /// sent; the memory may change when the call has ended. See [`streams::open_stream`](crate::streams::open_stream).
+    ///
+    /// # Errors
+    /// The queue is full, the part is not in the memory, or the connection is broken.
+    pub fn send_stream(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        opcode: Opcode,
+        region: RegionHandle,
+        from: Part,
+    ) -> Result<(), PostError> {
+        if self.broken {
+            return Err(PostError::Broken);
+        }
+        endpoint.post(0, STREAM, Work::RpcWrite { opcode: opcode.0, region: region.0, from })
     }
 
     /// A call that has ended, if any. The answer is copied to `buffer`, which has [`KernelClient::buffer_size`] bytes.

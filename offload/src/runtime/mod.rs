@@ -29,7 +29,7 @@ use crate::cost::KernelCost;
 use crate::grant::{Grant, GrantFault};
 use crate::kernel::{Deployment, Opcode, Step};
 use crate::status::Status;
-use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, WITHDRAW};
+use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, Trailer, WITHDRAW};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
@@ -212,6 +212,60 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     ) -> Admission {
         let parsed = Request::parse_strom(opcode, region_key, bytes);
         self.handle_parsed(now, connection, parsed)
+    }
+
+    /// A block that opens a stream: its request, and the region that it names. `Err`: it is refused, or dropped, as any request would be.
+    pub fn open_stream<'a>(
+        &mut self,
+        now: Time,
+        connection: ConnectionId,
+        opcode: Opcode,
+        region_key: u32,
+        bytes: &'a [u8],
+    ) -> Result<(Request<'a>, Grant), Admission> {
+        let in_time = self.connections.take_request(connection, now);
+        let parsed = Request::parse_strom(opcode, region_key, bytes);
+        let request = parsed.map_err(|_| self.dropped(DropReason::Unintelligible))?;
+        let window =
+            self.connections.window(connection).ok_or_else(|| self.dropped(DropReason::NoConnection))?;
+        if !window.covers(&request.reply) {
+            return Err(self.dropped(DropReason::ReplyWindow));
+        }
+        let grant = match self.connections.region(connection, request.region) {
+            _ if self.draining => Err(Status::ShuttingDown),
+            _ if !in_time => Err(Status::Busy),
+            Ok(grant) => Ok(*grant),
+            Err(status) => Err(status),
+        };
+        let grant =
+            grant.map_err(|status| self.refused(connection, request.request_id, &request.reply, status))?;
+        self.counters.accepted += 1;
+        Ok((request, grant))
+    }
+
+    /// Charges what a stream has written to the allowance of its connection. It is not held up, being on the wire already: what comes next is.
+    pub fn charge_stream(&mut self, now: Time, connection: ConnectionId, bytes: u32) {
+        self.connections.take_dma(connection, now, bytes);
+    }
+
+    /// The end of a stream: a reply without a body, before which an answer of `length` bytes is written if the status is [`Status::Ok`] and the answer fits.
+    /// `None` if nothing can be written there.
+    pub fn stream_reply(
+        &mut self,
+        connection: ConnectionId,
+        request_id: u64,
+        to: &ReplyTo,
+        outcome: Result<u32, Status>,
+    ) -> Option<Reply> {
+        let (status, length) = match outcome {
+            Ok(length) if length > to.max_response => (Status::Truncated, length),
+            Ok(length) => (Status::Ok, length),
+            Err(status) => (status, 0),
+        };
+        let written = if status == Status::Ok { length } else { 0 };
+        let address = to.write_address(written)?;
+        let trailer = Trailer { length, ..slot::empty_trailer(status, request_id) };
+        Some(Reply { ticket: None, connection, address, rkey: to.rkey, slot: to.slot, body: None, trailer })
     }
 
     fn handle_parsed(

@@ -5,6 +5,7 @@
 //! carries out writes before it goes on, and a client behind credits waits.
 
 pub mod hyper_log_log;
+pub mod open_stream;
 pub mod shuffle;
 
 use crate::grant::Writable;

@@ -1,0 +1,125 @@
+//! Streams into a NIC: one at a time on each queue pair.
+
+use bareverbs_offload::grant::Grant;
+use bareverbs_offload::kernel::{KernelSet, Opcode};
+use bareverbs_offload::runtime::{Admission, ConnectionId, Reply};
+use bareverbs_offload::status::Status;
+use bareverbs_offload::streams::open_stream::{MAX_ANSWER, OpenStream};
+use bareverbs_offload::wire::{ReplyTo, Request};
+use bareverbs_prm::ids::Qpn;
+use bareverbs_prm::time::Time;
+use bareverbs_sim::nic::HostMemory;
+use bareverbs_sim::transport::RpcPacket;
+use std::collections::BTreeMap;
+
+use super::runtime::NicRuntime;
+
+/// A stream that a client fills, and where it wants the answer.
+struct RunningStream {
+    stream: Box<OpenStream>,
+    opcode: Opcode,
+    request_id: u64,
+    reply: ReplyTo,
+}
+
+/// Whose packet it is, and when it came.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StreamCaller {
+    pub(super) now: Time,
+    pub(super) qpn: Qpn,
+    pub(super) connection: ConnectionId,
+}
+
+/// A reply with its answer.
+pub(super) struct StreamAnswer {
+    pub(super) reply: Reply,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The streams of all queue pairs.
+#[derive(Default)]
+pub(super) struct Streams(BTreeMap<Qpn, RunningStream>);
+
+impl Streams {
+    /// An RPC Params that opens a stream. The reply if it does not.
+    pub(super) fn open<S: KernelSet>(
+        &mut self,
+        runtime: &mut NicRuntime<S>,
+        caller: StreamCaller,
+        packet: &RpcPacket<'_>,
+    ) -> Option<StreamAnswer> {
+        let StreamCaller { now, qpn, connection } = caller;
+        let opcode = Opcode(packet.rpc_opcode);
+        let (request, grant) =
+            match runtime.open_stream(now, connection, opcode, packet.region, packet.payload) {
+                Ok(opened) => opened,
+                Err(Admission::Refused(reply)) => return Some(StreamAnswer { reply, bytes: Vec::new() }),
+                Err(_) => return None,
+            };
+        let Request { request_id, reply, .. } = request;
+        match self.begin(qpn, &request, grant) {
+            Ok(stream) => {
+                self.0.insert(qpn, RunningStream { stream, opcode, request_id, reply });
+                None
+            }
+            Err(status) => {
+                let reply = runtime.stream_reply(connection, request_id, &reply, Err(status))?;
+                Some(StreamAnswer { reply, bytes: Vec::new() })
+            }
+        }
+    }
+
+    fn begin(&self, qpn: Qpn, request: &Request<'_>, grant: Grant) -> Result<Box<OpenStream>, Status> {
+        if self.0.contains_key(&qpn) {
+            return Err(Status::Busy);
+        }
+        OpenStream::open(request.opcode, request.parameters, grant).map(Box::new)
+    }
+
+    /// A part of an RPC WRITE: the answer if it was the last, or if the stream cannot go on. `Err`: there is no such stream.
+    pub(super) fn fill<S: KernelSet>(
+        &mut self,
+        runtime: &mut NicRuntime<S>,
+        caller: StreamCaller,
+        packet: &RpcPacket<'_>,
+        memory: &mut dyn HostMemory,
+    ) -> Result<Option<StreamAnswer>, NoStream> {
+        let StreamCaller { now, qpn, connection } = caller;
+        let running = self.0.get_mut(&qpn).filter(|running| running.opcode.0 == packet.rpc_opcode);
+        let running = running.ok_or(NoStream)?;
+        let mut written = 0;
+        let taken = running.stream.take(packet.payload, |write| {
+            written += write.bytes.len() as u32;
+            memory.write(write.to.range().address(), write.bytes).is_ok()
+        });
+        runtime.charge_stream(now, connection, written);
+        if taken.is_ok() && !running.stream.is_whole() {
+            return Ok(None);
+        }
+        let Some(running) = self.0.remove(&qpn) else { return Err(NoStream) };
+        let mut buffer = [0; MAX_ANSWER];
+        let answer = running.stream.answer(&mut buffer);
+        let outcome = taken.map(|()| answer.len() as u32);
+        let reply = runtime.stream_reply(connection, running.request_id, &running.reply, outcome);
+        Ok(reply.map(|reply| {
+            let bytes = if reply.trailer.status == Status::Ok { answer.to_vec() } else { Vec::new() };
+            StreamAnswer { reply, bytes }
+        }))
+    }
+
+    /// The client does not wait any more.
+    pub(super) fn withdraw(&mut self, qpn: Qpn, packet: &RpcPacket<'_>) {
+        let parsed = Request::parse_strom(Opcode(packet.rpc_opcode), packet.region, packet.payload);
+        let id = parsed.ok().map(|request| request.request_id);
+        if self.0.get(&qpn).is_some_and(|running| Some(running.request_id) == id) {
+            self.0.remove(&qpn);
+        }
+    }
+}
+
+/// Bytes of a stream that nobody has opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct NoStream;
+
+#[cfg(test)]
+mod tests;

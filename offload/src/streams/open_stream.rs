@@ -1,0 +1,355 @@
+//! Streams that clients open, fill and are answered for: StRoM's kernels on the receive path of a NIC.
+//!
+//! An RPC Params names the kernel by its op-code, and says how long the stream is and where it goes. RPC WRITEs of the same op-code bring the bytes, in as many
+//! messages as the client likes. When all have come, and are written, there is one answer, or a status as soon as the stream cannot go on. Parameters, numbers big-endian:
+//!
+//! ```text
+//!  0  bytes of the stream, a multiple of 8: 8
+//!  8  SHUFFLE only, for each of 16 partitions: offset in the region 8 | bytes 8
+//! ```
+//!
+//! | op-code | what it does | answer |
+//! |---|---|---|
+//! | [`SHUFFLE`] | puts each value of 8 bytes into the partition that its low 4 bits name | how many values each partition got: 16 numbers of 8 bytes |
+//! | [`COUNT`] | writes the stream to the start of the region, and counts its different values | the registers of the sketch, 1,024 bytes: [`Sketch::from_registers`](super::hyper_log_log::Sketch::from_registers) |
+//!
+//! **What it may not do.** Wait for its writes: who drives it carries each out at once, as a NIC does that writes as fast as its wire brings.
+
+use super::hyper_log_log::CountingTap;
+use super::shuffle::{PartitionRange, Shuffle};
+use super::{StreamFault, StreamKernel, StreamWrite};
+use crate::grant::Grant;
+use crate::kernel::Opcode;
+use crate::status::Status;
+use zerocopy::big_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// "SHUFFLE" in ASCII: partitions a stream.
+pub const SHUFFLE: Opcode = Opcode(u64::from_be_bytes(*b"SHUFFLE\0"));
+/// "COUNTHLL" in ASCII: counts the different values of a stream.
+pub const COUNT: Opcode = Opcode(u64::from_be_bytes(*b"COUNTHLL"));
+/// Partitions of [`SHUFFLE`].
+pub const PARTITIONS: usize = 16;
+/// Registers of the sketch of [`COUNT`]: a standard error of 3.3 %.
+pub const REGISTERS: usize = 1024;
+/// Most bytes of an answer.
+pub const MAX_ANSWER: usize = REGISTERS;
+/// Bytes that the tap writes at a time.
+const PIECE: usize = 4096;
+const WRITES: usize = 8;
+
+/// What [`SHUFFLE`] is told.
+///
+/// ```
+/// use bareverbs_offload::streams::open_stream::{PARTITIONS, PartitionPlace, ShuffleParameters};
+/// use zerocopy::IntoBytes;
+///
+/// // 1,024 bytes of values that are spread evenly.
+/// let place = |n: usize| PartitionPlace { offset: (64 * n as u64).into(), length: 64.into() };
+/// let parameters = ShuffleParameters { bytes: 1024.into(), partitions: std::array::from_fn(place) };
+/// assert_eq!(parameters.as_bytes().len(), 8 + 16 * PARTITIONS);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct ShuffleParameters {
+    /// Bytes of the stream.
+    pub bytes: U64,
+    /// Where each partition goes.
+    pub partitions: [PartitionPlace; PARTITIONS],
+}
+
+/// Where a partition goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+pub struct PartitionPlace {
+    /// First byte, from the start of the region.
+    pub offset: U64,
+    /// Bytes that it has room for.
+    pub length: U64,
+}
+
+#[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "there is no heap here; who has one boxes the stream")]
+enum StreamKind {
+    Shuffle(Shuffle<PARTITIONS, WRITES>),
+    Count(CountingTap<REGISTERS, PIECE>),
+}
+
+/// A stream under way.
+///
+/// ```
+/// use bareverbs_offload::grant::Grant;
+/// use bareverbs_offload::streams::open_stream::{COUNT, MAX_ANSWER, OpenStream};
+/// use bareverbs_offload::streams::hyper_log_log::Sketch;
+///
+/// let grant = Grant::new(0x1000, 64)?.writable();
+/// let mut stream = OpenStream::open(COUNT, &24_u64.to_be_bytes(), grant).unwrap();
+/// let mut region = [0; 64];
+/// stream.take(&[7; 24], |write| {
+///     let at = write.to.range().offset() as usize;
+///     region[at..at + write.bytes.len()].copy_from_slice(write.bytes);
+///     true
+/// }).unwrap();
+/// assert!(stream.is_whole() && region[..24] == [7; 24]);
+/// let mut answer = [0; MAX_ANSWER];
+/// let sketch = Sketch::<1024>::from_registers(stream.answer(&mut answer)).unwrap();
+/// assert_eq!(sketch.estimate().round(), 1.0); // the same value three times
+/// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
+/// ```
+#[derive(Debug, Clone)]
+pub struct OpenStream {
+    kind: StreamKind,
+    /// Bytes that have not come.
+    left: u64,
+}
+
+impl OpenStream {
+    /// Whether a stream is opened by this op-code.
+    pub const fn is_opened_by(opcode: Opcode) -> bool {
+        opcode.0 == SHUFFLE.0 || opcode.0 == COUNT.0
+    }
+
+    /// Opens a stream into the region of a grant, which has to be writable.
+    ///
+    /// # Errors
+    /// [`Status::NoKernel`] for another op-code, [`Status::BadParameters`] for parameters of another length or a stream that is empty or no whole number of values,
+    /// [`Status::ReadOnly`] and [`Status::OutOfBounds`] as the grant says.
+    pub fn open(opcode: Opcode, parameters: &[u8], grant: Grant) -> Result<Self, Status> {
+        let (kind, left) = match opcode {
+            SHUFFLE => {
+                let told =
+                    ShuffleParameters::read_from_bytes(parameters).map_err(|_| Status::BadParameters)?;
+                let range = |place: PartitionPlace| PartitionRange {
+                    offset: place.offset.get(),
+                    length: place.length.get(),
+                };
+                let shuffle = Shuffle::new(grant, told.partitions.map(range))?;
+                (StreamKind::Shuffle(shuffle), told.bytes.get())
+            }
+            COUNT => {
+                let bytes = U64::read_from_bytes(parameters).map_err(|_| Status::BadParameters)?.get();
+                let last = bytes.checked_sub(1).ok_or(Status::BadParameters)?;
+                grant.check_write(last, 1)?;
+                (StreamKind::Count(CountingTap::new(grant)), bytes)
+            }
+            _ => return Err(Status::NoKernel),
+        };
+        if left == 0 || !left.is_multiple_of(8) {
+            return Err(Status::BadParameters);
+        }
+        Ok(Self { kind, left })
+    }
+
+    /// Takes bytes that have come. `write` carries a write out, and says whether it could.
+    ///
+    /// # Errors
+    /// The stream is longer than was said, a partition has no room for what came ([`Status::OutOfBounds`]), or a write failed ([`Status::DmaFault`]). It cannot go on then.
+    pub fn take(&mut self, bytes: &[u8], write: impl FnMut(&StreamWrite<'_>) -> bool) -> Result<(), Status> {
+        self.left = self.left.checked_sub(bytes.len() as u64).ok_or(Status::BadParameters)?;
+        let is_last = self.left == 0;
+        match &mut self.kind {
+            StreamKind::Shuffle(kernel) => pass(kernel, bytes, is_last, write),
+            StreamKind::Count(kernel) => pass(kernel, bytes, is_last, write),
+        }
+    }
+
+    /// Whether all has come, and was written.
+    pub const fn is_whole(&self) -> bool {
+        self.left == 0
+    }
+
+    /// What the client is told at the end.
+    pub fn answer<'b>(&self, buffer: &'b mut [u8; MAX_ANSWER]) -> &'b [u8] {
+        match &self.kind {
+            StreamKind::Shuffle(shuffle) => {
+                let (counts, _) = buffer.as_chunks_mut::<8>();
+                for (partition, count) in counts.iter_mut().take(PARTITIONS).enumerate() {
+                    *count = shuffle.count(partition).to_be_bytes();
+                }
+                &buffer[..8 * PARTITIONS]
+            }
+            StreamKind::Count(tap) => {
+                buffer.copy_from_slice(tap.sketch().registers());
+                buffer
+            }
+        }
+    }
+}
+
+/// Takes all bytes, and carries out each write as it is wanted.
+fn pass(
+    kernel: &mut impl StreamKernel,
+    mut bytes: &[u8],
+    is_last: bool,
+    mut write: impl FnMut(&StreamWrite<'_>) -> bool,
+) -> Result<(), Status> {
+    let mut written = |kernel: &mut _| write_all(kernel, &mut write);
+    while !bytes.is_empty() {
+        let taken = kernel.take(bytes)?;
+        // With all writes done, there is room.
+        if written(kernel)? == 0 && taken == 0 {
+            return Err(Status::DmaFault);
+        }
+        bytes = bytes.get(taken..).unwrap_or_default();
+    }
+    while is_last && !kernel.finish()? {
+        if written(kernel)? == 0 {
+            return Err(Status::DmaFault);
+        }
+    }
+    written(kernel).map(drop)
+}
+
+/// How many were carried out.
+fn write_all<K: StreamKernel>(
+    kernel: &mut K,
+    write: &mut impl FnMut(&StreamWrite<'_>) -> bool,
+) -> Result<usize, Status> {
+    let mut count = 0;
+    while let Some(wanted) = kernel.poll_write() {
+        let (tag, done) = (wanted.tag, write(&wanted));
+        kernel.write_done(tag);
+        count += 1;
+        if !done {
+            return Err(Status::DmaFault);
+        }
+    }
+    Ok(count)
+}
+
+impl From<StreamFault> for Status {
+    fn from(fault: StreamFault) -> Self {
+        match fault {
+            StreamFault::PartitionFull { .. } | StreamFault::Region { .. } => Self::OutOfBounds,
+            StreamFault::Incomplete { .. } => Self::BadParameters,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::streams::hyper_log_log::Sketch;
+    use proptest::prelude::*;
+
+    fn grant(length: usize) -> Grant {
+        Grant::new(0x1000, length as u64).expect("no wrap").writable()
+    }
+
+    /// Brings the stream in pieces; the status if it cannot go on.
+    fn fill(
+        stream: &mut OpenStream,
+        region: &mut [u8],
+        bytes: &[u8],
+        pieces: &[usize],
+    ) -> Result<(), Status> {
+        let (mut rest, mut lengths) = (bytes, pieces.iter().cycle());
+        while !rest.is_empty() {
+            let (piece, later) = rest.split_at(rest.len().min(*lengths.next().expect("it cycles")));
+            stream.take(piece, |write| {
+                let at = write.to.range().offset() as usize;
+                region[at..at + write.bytes.len()].copy_from_slice(write.bytes);
+                true
+            })?;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn shuffled(values: &[u64], room: impl Fn(usize) -> u64) -> ShuffleParameters {
+        let mut end = 0;
+        let partitions = core::array::from_fn(|partition| {
+            let count = values.iter().filter(|value| **value as usize % PARTITIONS == partition).count();
+            let length = 8 * count as u64 + room(partition);
+            let place = PartitionPlace { offset: end.into(), length: length.into() };
+            end += length;
+            place
+        });
+        ShuffleParameters { bytes: (8 * values.len() as u64).into(), partitions }
+    }
+
+    proptest! {
+        #[test]
+        fn a_shuffled_stream_has_each_value_in_its_partition(
+            values in proptest::collection::vec(any::<u64>(), 1..600),
+            pieces in proptest::collection::vec(1_usize..300, 1..10),
+        ) {
+            let parameters = shuffled(&values, |_| 8);
+            let mut region = vec![0; 8 * (values.len() + PARTITIONS)];
+            let mut stream = OpenStream::open(SHUFFLE, parameters.as_bytes(), grant(region.len())).expect("opens");
+            let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+            prop_assert_eq!(fill(&mut stream, &mut region, &bytes, &pieces), Ok(()));
+            prop_assert!(stream.is_whole());
+            let mut buffer = [0; MAX_ANSWER];
+            let answer = stream.answer(&mut buffer);
+            for (partition, count) in answer.chunks_exact(8).enumerate() {
+                let wanted: Vec<u64> = values.iter().copied().filter(|value| *value as usize % PARTITIONS == partition).collect();
+                prop_assert_eq!(u64::from_be_bytes(count.try_into().unwrap()), wanted.len() as u64);
+                let begin = parameters.partitions[partition].offset.get() as usize;
+                let found = region[begin..][..8 * wanted.len()].chunks_exact(8);
+                let found: Vec<u64> = found.map(|value| u64::from_le_bytes(value.try_into().unwrap())).collect();
+                prop_assert_eq!(found, wanted, "in the order of the stream");
+            }
+        }
+
+        #[test]
+        fn a_counted_stream_is_written_as_it_came(
+            stream_bytes in proptest::collection::vec(any::<[u8; 8]>(), 1..2000),
+            pieces in proptest::collection::vec(1_usize..5000, 1..10),
+        ) {
+            let bytes = stream_bytes.as_flattened();
+            let mut region = vec![0; bytes.len()];
+            let mut stream = OpenStream::open(COUNT, &(bytes.len() as u64).to_be_bytes(), grant(bytes.len())).expect("opens");
+            prop_assert_eq!(fill(&mut stream, &mut region, bytes, &pieces), Ok(()));
+            prop_assert_eq!(&region, bytes);
+            let mut expected = Sketch::<REGISTERS>::new();
+            stream_bytes.iter().for_each(|value| expected.add(u64::from_le_bytes(*value)));
+            let mut buffer = [0; MAX_ANSWER];
+            prop_assert_eq!(stream.answer(&mut buffer), expected.registers());
+        }
+    }
+
+    #[test]
+    fn a_stream_that_cannot_be_is_refused() {
+        let open = |opcode, parameters: &[u8], grant| {
+            OpenStream::open(opcode, parameters, grant).map(|_| ()).unwrap_err()
+        };
+        let bytes = |bytes: u64| bytes.to_be_bytes();
+        let read_only = Grant::new(0x1000, 64).expect("no wrap");
+        assert_eq!(open(Opcode(1), &bytes(8), grant(64)), Status::NoKernel);
+        assert_eq!(open(COUNT, &bytes(0), grant(64)), Status::BadParameters);
+        assert_eq!(open(COUNT, &bytes(9), grant(64)), Status::BadParameters);
+        assert_eq!(open(COUNT, &bytes(72), grant(64)), Status::OutOfBounds);
+        assert_eq!(open(COUNT, &bytes(u64::MAX), grant(64)), Status::OutOfBounds);
+        assert_eq!(open(COUNT, &bytes(8), read_only), Status::ReadOnly);
+        assert_eq!(open(COUNT, &[0; 7], grant(64)), Status::BadParameters);
+        let values = [1, 2, 3];
+        assert_eq!(open(SHUFFLE, shuffled(&values, |_| 0).as_bytes(), grant(16)), Status::OutOfBounds);
+        assert_eq!(
+            open(SHUFFLE, &shuffled(&values, |_| 0).as_bytes()[1..], grant(64)),
+            Status::BadParameters
+        );
+        assert_eq!(open(SHUFFLE, shuffled(&[], |_| 0).as_bytes(), grant(64)), Status::BadParameters);
+        assert!(
+            OpenStream::is_opened_by(SHUFFLE)
+                && OpenStream::is_opened_by(COUNT)
+                && !OpenStream::is_opened_by(Opcode(0))
+        );
+    }
+
+    #[test]
+    fn a_stream_that_goes_wrong_ends_with_the_reason() {
+        let mut region = vec![0; 64];
+        let mut stream = OpenStream::open(COUNT, &16_u64.to_be_bytes(), grant(64)).expect("opens");
+        assert_eq!(fill(&mut stream, &mut region, &[1; 24], &[24]), Err(Status::BadParameters), "too long");
+        let mut stream = OpenStream::open(COUNT, &16_u64.to_be_bytes(), grant(64)).expect("opens");
+        assert_eq!(stream.take(&[1; 8], |_| false), Err(Status::DmaFault));
+        // The histogram says one value of partition 1, and two come.
+        let mut parameters = shuffled(&[1, 2], |_| 0);
+        parameters.bytes = 24.into();
+        let mut stream = OpenStream::open(SHUFFLE, parameters.as_bytes(), grant(64)).expect("opens");
+        let values = [1_u64, 2, 1].map(u64::to_le_bytes);
+        assert_eq!(fill(&mut stream, &mut region, values.as_flattened(), &[8]), Err(Status::OutOfBounds));
+        assert_eq!(region[8..16], [0; 8], "partition 2 was not overwritten");
+    }
+}
