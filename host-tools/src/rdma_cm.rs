@@ -461,7 +461,8 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         let reads = if wishes.reads == 0 { 0 } else { agreement.options.max_reads };
         let acceptance = Acceptance {
             qpn: own.qpn,
-            psn: Some(own.psn),
+            // The one that the queue pair was connected with.
+            psn: None,
             shared_receives: false,
             responder_resources: reads,
             initiator_depth: reads,
@@ -479,7 +480,8 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     fn agreement(&self, id: CommunicationId, wishes: &Wishes) -> Result<Agreement> {
         let connection = self.manager.get(id).context("the connection has ended before it began")?;
-        let (Terms { remote_qpn, receive_psn, path_mtu, .. }, path) = (connection.terms, connection.path);
+        let (Terms { remote_qpn, receive_psn, send_psn, path_mtu, .. }, path) =
+            (connection.terms, connection.path);
         let reads = [wishes.reads, connection.terms.responder_resources, connection.terms.initiator_depth];
         let reads = reads.into_iter().min().unwrap_or(0).max(1);
         if !(PathMtu::Mtu256.raw()..=wishes.path_mtu.raw()).contains(&path_mtu) {
@@ -501,6 +503,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                 hop_limit: HOPS,
                 traffic_class: connection.terms.traffic_class,
                 service_level: path.lids.map_or(0, |lids| lids.service_level),
+                send_psn: Some(send_psn),
                 ..ConnectOptions::default()
             },
         })

@@ -59,6 +59,8 @@ pub struct ConnectOptions {
     pub service_level: u8,
     /// UDP source port; the default is derived from both queue pair numbers.
     pub udp_source_port: Option<u16>,
+    /// First PSN of what it sends; the default is that of [`PreparedQueuePair::endpoint`]. A peer of RDMA CM says where to begin.
+    pub send_psn: Option<Psn>,
 }
 
 impl Default for ConnectOptions {
@@ -82,6 +84,7 @@ impl ConnectOptions {
         flow_label: 0,
         service_level: 0,
         udp_source_port: None,
+        send_psn: None,
     };
 
     /// The path to a peer that these options describe. Without a UDP source port of their own it is zero.
@@ -166,7 +169,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     /// The attributes of RTR to RTS. Those of our own requests are set only if the queue pair sends any.
     fn to_send(&self, options: &ConnectOptions) -> QueuePairAttributes {
         let set = QueuePairAttributes {
-            send_psn: Some(self.core.parts.psn),
+            send_psn: Some(options.send_psn.unwrap_or(self.core.parts.psn)),
             ack_timeout: S::ACKNOWLEDGED.then_some(options.ack_timeout),
             ..QueuePairAttributes::default()
         };

@@ -125,9 +125,9 @@ pub struct Terms {
     pub local_qpn: Qpn,
     /// The peer's queue pair.
     pub remote_qpn: Qpn,
-    /// First PSN that we send.
+    /// First PSN that we send: the peer said it (`Starting PSN`).
     pub send_psn: Psn,
-    /// First PSN that the peer sends.
+    /// First PSN that the peer sends: we said it.
     pub receive_psn: Psn,
     /// READs and atomics of the peer that we serve at a time.
     pub responder_resources: u8,

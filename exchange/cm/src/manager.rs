@@ -185,8 +185,8 @@ impl Manager {
             service: offer.service,
             local_qpn: offer.qpn,
             remote_qpn: Qpn::from_low_bits(0),
-            send_psn: offer.psn.unwrap_or_else(|| self.new_psn()),
-            receive_psn: Psn::new(0),
+            send_psn: Psn::new(0),
+            receive_psn: offer.psn.unwrap_or_else(|| self.new_psn()),
             responder_resources: offer.responder_resources,
             initiator_depth: offer.initiator_depth,
             retry_count: offer.retry_count,
@@ -244,13 +244,14 @@ impl Manager {
         let connection = self.expect(id, ConnectionState::RequestReceived)?;
         let terms = &mut connection.terms;
         terms.local_qpn = answer.qpn;
-        terms.send_psn = answer.psn.unwrap_or(terms.send_psn);
+        terms.receive_psn = answer.psn.unwrap_or(terms.receive_psn);
         (terms.responder_resources, terms.initiator_depth) =
             (answer.responder_resources, answer.initiator_depth);
         connection.state = ConnectionState::ReplySent;
         let (terms, path) = (*terms, connection.path);
         let mut message = Self::message(id, connection, Kind::Reply);
-        message.set(reply::LOCAL_QPN, answer.qpn.value()).set(reply::STARTING_PSN, terms.send_psn.value());
+        message.set(reply::LOCAL_QPN, answer.qpn.value());
+        message.set(reply::STARTING_PSN, terms.receive_psn.value());
         message.set(reply::RESPONDER_RESOURCES, terms.responder_resources);
         message.set(reply::INITIATOR_DEPTH, terms.initiator_depth).set(reply::FAILOVER, NO_FAILOVER);
         message.set(reply::FLOW_CONTROL, answer.flow_control).set(reply::RNR_RETRY, answer.rnr_retry);

@@ -63,7 +63,7 @@ impl Manager {
         }
         // Libraries bring their queue pair up before they accept, so the answer's PSN is settled now.
         let mut connection = connection;
-        connection.terms.send_psn = self.new_psn();
+        connection.terms.receive_psn = self.new_psn();
         self.connections.insert(id, connection);
         self.tell(id, News::Requested(message.clone()));
     }
@@ -174,7 +174,7 @@ impl Manager {
         };
         let terms = &mut connection.terms;
         terms.remote_qpn = Qpn::from_low_bits(message.get32(reply::LOCAL_QPN));
-        terms.receive_psn = Psn::new(message.get32(reply::STARTING_PSN));
+        terms.send_psn = Psn::new(message.get32(reply::STARTING_PSN));
         terms.responder_resources = message.get8(reply::INITIATOR_DEPTH);
         terms.initiator_depth = message.get8(reply::RESPONDER_RESOURCES);
         terms.rnr_retry = message.get8(reply::RNR_RETRY);

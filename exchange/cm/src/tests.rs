@@ -170,8 +170,9 @@ fn both_sides_agree_on_what_was_offered() {
     assert_eq!((one.rnr_retry, other.rnr_retry), (4, 6), "each has the other's");
 }
 
+/// Requirement: IBTA v1.4 §12.6.5: `Starting PSN` of a REQ, and of a REP, is where the receiver of the message begins to send. Linux reads it so.
 #[test]
-fn a_queue_pair_that_has_its_first_psn_keeps_it() {
+fn who_says_a_starting_psn_is_sent_it() {
     let mut world = World::perfect();
     let (now, [one, other]) = (world.now, [0x55, 0x77].map(Psn::new));
     let active = world.sides[0].connect(now, &Offer { psn: Some(one), ..offer() }).unwrap();
@@ -181,8 +182,8 @@ fn a_queue_pair_that_has_its_first_psn_keeps_it() {
     assert!(matches!(world.event(0), Some(Event { news: News::Replied(_), .. })));
     let terms = |side: usize, id| world.sides[side].get(id).unwrap().terms;
     let (active, passive) = (terms(0, active), terms(1, passive));
-    assert_eq!((active.send_psn, active.receive_psn), (one, other));
-    assert_eq!((passive.send_psn, passive.receive_psn), (other, one));
+    assert_eq!((active.receive_psn, active.send_psn), (one, other));
+    assert_eq!((passive.receive_psn, passive.send_psn), (other, one));
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub struct Offer {
     pub service: Service,
     /// Our queue pair.
     pub qpn: Qpn,
-    /// First PSN that the queue pair sends; `None` lets the manager choose one.
+    /// First PSN that the queue pair expects; `None` lets the manager choose one.
     pub psn: Option<Psn>,
     /// Whether its receives are those of a shared receive queue.
     pub shared_receives: bool,
@@ -56,7 +56,7 @@ pub struct Offer {
 pub struct Acceptance {
     /// Our queue pair.
     pub qpn: Qpn,
-    /// First PSN that the queue pair sends; `None` is the one in [`Terms::send_psn`](crate::Terms).
+    /// First PSN that the queue pair expects; `None` is the one in [`Terms::receive_psn`](crate::Terms).
     pub psn: Option<Psn>,
     /// Whether its receives are those of a shared receive queue.
     pub shared_receives: bool,
