@@ -8,9 +8,9 @@ use bareverbs::prelude::{
 };
 use bareverbs_core::CounterSet;
 use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
-use bareverbs_sim::net::{LinkConfig, RandomFaults};
-use bareverbs_sim::nic::{Nic, NicConfig};
-use bareverbs_sim::run::Latency;
+use bareverbs_sim::net::{LinkConfig, RandomFaults, SwitchConfig};
+use bareverbs_sim::nic::{Nic, NicConfig, PortBuffer, PortSpeed};
+use bareverbs_sim::run::{Latency, NodeId, TopologyError};
 use std::io::Write;
 use std::rc::Rc;
 
@@ -31,11 +31,42 @@ pub struct TrafficConfig {
     pub loss: f64,
     /// Whether the receiver posts its receive before the message is sent; otherwise it posts it when the sender has been told to wait.
     pub ready: bool,
+    /// The receiver takes data more slowly than it comes.
+    pub receive_buffer: Option<PortBuffer>,
+    /// Both ports send and obey pause frames.
+    pub pause: bool,
+    /// A switch stands between the hosts, its link to the receiver has a tenth of the speed, and it marks packets while so many bytes wait
+    /// there.
+    pub marked_from: Option<u64>,
 }
 
 impl Default for TrafficConfig {
     fn default() -> Self {
-        Self { seed: 1, loss: 0.0, ready: true }
+        Self { seed: 1, loss: 0.0, ready: true, receive_buffer: None, pause: false, marked_from: None }
+    }
+}
+
+impl TrafficConfig {
+    /// The ports of the sender and of the receiver.
+    fn ports(&self) -> [NicConfig; 2] {
+        let port = |number| NicConfig {
+            starts_with_pause: self.pause,
+            congestion_control: self.marked_from.is_some(),
+            ..NicConfig::new(mac(number))
+        };
+        let cable = self.marked_from.map(|_| PortSpeed::Gbps10);
+        [port(1), NicConfig { receive_buffer: self.receive_buffer, cable, ..port(2) }]
+    }
+
+    /// Plugs the cables in.
+    fn join(&self, world: &SimWorld, [sender, receiver]: [NodeId; 2]) -> Result<(), TopologyError> {
+        if self.marked_from.is_none() {
+            return world.connect(sender, receiver, LinkConfig::gigabits(100)).map(drop);
+        }
+        let config = SwitchConfig { mark_from: self.marked_from, ..SwitchConfig::default() };
+        let switch = world.with(|world| world.add_switch("switch", config));
+        world.connect(sender, switch, LinkConfig::gigabits(100))?;
+        world.connect(switch, receiver, LinkConfig::gigabits(10)).map(drop)
     }
 }
 
@@ -73,11 +104,11 @@ impl Traffic {
     /// The simulator refused something.
     pub fn start(config: TrafficConfig) -> anyhow::Result<Self> {
         let world = SimWorld::new(config.seed);
-        let nodes = [1, 2].map(|number| {
-            let nic = Nic::new(NicConfig::new(mac(number)));
-            world.add_node(&format!("host{number}"), nic, Latency::default(), MemoryConfig::default())
+        let nodes = config.ports().map(|port| {
+            let name = format!("host{}", port.mac.0[5]);
+            world.add_node(&name, Nic::new(port), Latency::default(), MemoryConfig::default())
         });
-        world.connect(nodes[0], nodes[1], LinkConfig::gigabits(100)).context("joining the hosts")?;
+        config.join(&world, nodes).context("joining the hosts")?;
         world.with(|world| world.set_random_faults_everywhere(RandomFaults::loss(config.loss)));
         let [sender, receiver] = [0, 1].map(|at| loose(world.hal(nodes[at]), at as u8 + 1));
         let (sender, receiver) = (sender?, receiver?);
@@ -253,5 +284,18 @@ mod tests {
         assert!(late.counter_sets()[0].read().expect("counters").rnr_nak_retry_err >= 5);
         late.trespass().expect("refused");
         assert_eq!(late.counter_sets()[0].read().expect("counters").req_remote_access_errors, 1);
+    }
+
+    /// Marks are set by the switch, counted by the receiver, and told to the sender (RoCEv2 A17.9.3).
+    #[test]
+    fn a_switch_with_a_slow_way_out_marks_and_the_sender_is_told() {
+        let config = TrafficConfig { marked_from: Some(2048), ..TrafficConfig::default() };
+        let mut traffic = Traffic::start(config).expect("two hosts");
+        (0..20).for_each(|_| traffic.step().expect("a message"));
+        let counters = |device: &TrafficDevice| device.congestion_counters(false).expect("counters");
+        let (sender, receiver) = (counters(traffic.device()), counters(traffic.receiver()));
+        assert!(receiver.np_ecn_marked_roce_packets > 0);
+        assert!(receiver.np_cnp_sent > 0 && sender.rp_cnp_handled > 0);
+        assert_eq!(traffic.counter_sets()[0].read().expect("counters").packet_seq_err, 0);
     }
 }

@@ -77,6 +77,17 @@ impl EgressQueue {
         }
     }
 
+    /// Bytes that wait now in the buffer of a switch.
+    pub fn waiting(&mut self, now: Time) -> u64 {
+        match &mut self.bound {
+            Bound::Pipeline { .. } => 0,
+            Bound::Buffer { bytes, waiting, .. } => {
+                forget_gone(waiting, bytes, now);
+                *bytes
+            }
+        }
+    }
+
     /// When to offer the next frames to a queue that is full.
     pub fn room_at(&self) -> Time {
         match &self.bound {
@@ -133,6 +144,10 @@ mod tests {
         assert!(queue.has_room(Time::ZERO, 74) && !queue.has_room(Time::ZERO, 75));
         assert_eq!(queue.room_at(), at(100));
         assert!(queue.has_room(at(100), 75));
+        assert_eq!(
+            (queue.waiting(at(100)), queue.push(at(100), 75), queue.waiting(at(100))),
+            (0, at(199), 75)
+        );
     }
 
     #[test]

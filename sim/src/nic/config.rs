@@ -49,10 +49,22 @@ pub struct NicConfig {
     pub boot_pages: u32,
     /// Pages that QUERY_PAGES asks for before INIT_HCA.
     pub init_pages: u32,
-    /// Speed that the port reports.
+    /// Speed that the port is capable of.
     pub speed: PortSpeed,
+    /// Speed of the cable and what is behind it, if the port agreed on less than it is capable of.
+    pub cable: Option<PortSpeed>,
     /// Largest Ethernet payload of the port in bytes.
     pub mtu: u16,
+    /// MTU of the port after power-on and reset, if it is not the largest.
+    pub initial_mtu: Option<u16>,
+    /// Versions of RoCE that an Ethernet port offers.
+    pub roce: RoceSupport,
+    /// Whether packets of RoCEv2 say that a switch may mark them instead of dropping them (`ROCE_CC_PRIO_MASK_P1`).
+    pub congestion_control: bool,
+    /// Whether pause frames are sent and obeyed after power-on and reset (PFCC).
+    pub starts_with_pause: bool,
+    /// The buffer of an Ethernet port whose host takes data more slowly than the wire brings it. `None`: everything is taken at once.
+    pub receive_buffer: Option<PortBuffer>,
     /// Whether work requests may replace the translations of memory keys (UMR, `umr_modify_entity_size_disabled` is off). Linux
     /// offers fast registration to its storage if they may, and fills a cache of thousands of keys.
     pub translation_updates: bool,
@@ -192,6 +204,36 @@ pub struct Limits {
     pub roce_addresses: u16,
 }
 
+/// Versions of RoCE that a card offers. Without any, RoCE is switched off in it (`devlink dev param set … enable_roce value false`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RoceSupport {
+    /// Version 1, between hosts of one Ethernet.
+    pub version_1: bool,
+    /// Version 2, over UDP.
+    pub version_2: bool,
+}
+
+impl RoceSupport {
+    /// As a ConnectX-5.
+    pub const BOTH: Self = Self { version_1: true, version_2: true };
+    /// RoCE is switched off.
+    pub const OFF: Self = Self { version_1: false, version_2: false };
+
+    /// A bit for each version in `roce_version` of the RoCE capabilities.
+    pub(crate) const fn versions(self) -> u8 {
+        (self.version_1 as u8) | (self.version_2 as u8) << 2
+    }
+}
+
+/// What waits for the host: frames come by the wire and go at the rate of the host's PCIe slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortBuffer {
+    /// Bytes of the buffer. A frame that does not fit is dropped and counted by its priority.
+    pub bytes: u32,
+    /// How fast the host takes what is in it.
+    pub bits_per_second: u64,
+}
+
 /// Speeds that the PTYS register can report.
 ///
 /// ```
@@ -281,7 +323,13 @@ impl NicConfig {
             boot_pages: 3,
             init_pages: 5,
             speed: PortSpeed::Gbps100,
+            cable: None,
             mtu: 10_218,
+            initial_mtu: None,
+            roce: RoceSupport::BOTH,
+            congestion_control: false,
+            starts_with_pause: false,
+            receive_buffer: None,
             translation_updates: true,
             blue_flame: true,
             strom: false,
@@ -297,6 +345,22 @@ impl NicConfig {
     /// As [`Self::new`], with an InfiniBand port, whose packets carry 4096 bytes.
     pub const fn infiniband(mac: MacAddress) -> Self {
         Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, blue_flame: false, ..Self::new(mac) }
+    }
+
+    /// The speed that the link has when it is up.
+    pub const fn link_speed(&self) -> PortSpeed {
+        match self.cable {
+            Some(cable) if cable.bits_per_second() < self.speed.bits_per_second() => cable,
+            _ => self.speed,
+        }
+    }
+
+    /// The MTU of the port after power-on and reset.
+    pub const fn first_mtu(&self) -> u16 {
+        match self.initial_mtu {
+            Some(mtu) if mtu < self.mtu => mtu,
+            _ => self.mtu,
+        }
     }
 
     /// The same for real time, in which peers that share processors pause: the local ACK timer runs as long as the standard

@@ -32,6 +32,7 @@ mod extension;
 mod features;
 mod firmware;
 mod firmware_state;
+mod flow_control;
 mod interrupt;
 mod memory;
 mod mkey;
@@ -61,7 +62,8 @@ mod tests;
 
 pub use card::{AccessKey, CardNotice, DmaCopy, DmaRequest};
 pub use config::{
-    CONNECTX5, CardFunction, Limits, LinkLayer, NicConfig, PortSpeed, QueuePairNumbers, SubnetMembership,
+    CONNECTX5, CardFunction, Limits, LinkLayer, NicConfig, PortBuffer, PortSpeed, QueuePairNumbers,
+    RoceSupport, SubnetMembership,
 };
 pub use counters::Counters;
 pub use device::Nic;

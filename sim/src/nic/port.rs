@@ -25,6 +25,8 @@ const SUBNET_TIMEOUT: u8 = 18;
 /// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): traps, the table of service levels, the GUID of the system, extended link
 /// speeds, a notice when it changes, and clients that register again when they are told to.
 const CAPABILITIES: u32 = 1 << 3 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 22 | 1 << 25 | 1 << 26;
+/// ECN field of a packet that may be marked: ECT(0), as ConnectX sends it.
+const CAPABLE: u8 = 0b10;
 /// `grh_gid_fl` of an address vector: there is a global route header.
 const HAS_GRH: u32 = 1 << 30;
 
@@ -45,6 +47,8 @@ pub(crate) struct Port {
     partition_keys: [u16; PARTITION_KEYS],
     mac: MacAddress,
     queue_pair_numbers: QueuePairNumbers,
+    /// ECN field of packets of RoCEv2 whose sender leaves it to the port (RFC 3168).
+    ecn: u8,
     traps: PortTraps,
     /// Entry that matched last; looked at first.
     recent: usize,
@@ -78,6 +82,7 @@ impl Port {
             trained: PortState::Initialize,
             partition_keys: default_partition(),
             mac: config.mac,
+            ecn: if config.congestion_control { CAPABLE } else { 0 },
             queue_pair_numbers: config.queue_pair_numbers,
             traps: PortTraps::default(),
             recent: 0,
@@ -235,7 +240,7 @@ impl Port {
             destination_mac: MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0()),
             vlan: vlan_of(source).map(|id| VlanTag { id, priority: path.eth_prio(), drop_eligible: false }),
             network: network(source, Gid(path.rgid_rip()))?,
-            traffic_class: class & !3 | path.ecn() & 3,
+            traffic_class: class & !3 | self.ecn_of(path.ecn() & 3, source),
             hop_limit: if path.hop_limit() == 0 { 64 } else { path.hop_limit() },
             flow_label: path.flow_label(),
             udp_source_port: source_port(path.udp_sport(), software_port, qpn, context.remote_qpn().value()),
@@ -319,6 +324,11 @@ impl Port {
         }
     }
 
+    /// The ECN field of a packet from this address: what software chose, or that of the port. Version 1 has no header of IP.
+    fn ecn_of(&self, chosen: u8, source: &RoceAddress) -> u8 {
+        if chosen == 0 && source.roce_version() == RoceVersion::Version2 { self.ecn } else { chosen }
+    }
+
     /// The way of one datagram. `None` if its source is no entry of the RoCE address table, or of another family than its
     /// destination.
     pub(crate) fn datagram_route(
@@ -341,7 +351,7 @@ impl Port {
                 VlanTag { id, priority: vector.stat_rate_sl() >> 1 & 7, drop_eligible: false }
             }),
             network: network(source, Gid(vector.rgid()))?,
-            traffic_class: vector.tclass(),
+            traffic_class: vector.tclass() & !3 | self.ecn_of(vector.tclass() & 3, source),
             hop_limit: if vector.hop_limit() == 0 { 64 } else { vector.hop_limit() },
             flow_label: word & 0xf_ffff,
             udp_source_port: source_port(vector.rlid(), software_port, qpn.value(), peer),

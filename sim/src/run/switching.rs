@@ -3,7 +3,7 @@
 use super::device::Device;
 use super::topology::SwitchId;
 use super::world::{Event, World};
-use crate::net::{Egress, Fate, FrameId};
+use crate::net::{Egress, Fate, FrameId, mark_congestion};
 use crate::nic::HostMemory;
 
 impl<M: HostMemory, D: Device> World<M, D> {
@@ -52,7 +52,12 @@ impl<M: HostMemory, D: Device> World<M, D> {
             return self.frames.give_back(id);
         };
         let frame = self.frames.get_mut(id);
-        if self.ways[way].queue.has_room(self.now, frame.bytes.len()) {
+        let queue = &mut self.ways[way].queue;
+        if queue.has_room(self.now, frame.bytes.len()) {
+            let is_long = entry.config.mark_from.is_some_and(|limit| queue.waiting(self.now) >= limit);
+            if is_long && !entry.switch.is_infiniband() && mark_congestion(&mut frame.bytes) {
+                entry.switch.count_mark();
+            }
             let ready = self.now + entry.config.latency;
             return self.send(way, id, ready);
         }

@@ -183,7 +183,7 @@ fn port(tree: &mut Tree, index: DeviceIndex, device: &DescribedDevice<'_>) {
     for (name, line) in [
         ("state", "4: ACTIVE".into()),
         ("phys_state", "5: LinkUp".into()),
-        ("rate", rate(config.speed).into()),
+        ("rate", rate(config.link_speed()).into()),
         ("lid", format!("{:#x}", number(|told| told.lid.into()))),
         ("lid_mask_count", number(|told| told.lmc.into()).to_string()),
         ("sm_lid", format!("{:#x}", number(|told| told.sm_lid.into()))),

@@ -1,13 +1,13 @@
 //! The table: what is broken, and what is in order.
 
-use super::super::facts::{DeviceFacts, EndFacts, Facts, Opening, PortFacts};
+use super::super::facts::Facts;
 use super::scenes::*;
 use crate::traffic::TrafficConfig;
 use bareverbs_core::hal::Hal as _;
 use bareverbs_core::hal::Mmio as _;
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::time::Duration;
-use bareverbs_sim::nic::NicConfig;
+use bareverbs_sim::nic::{NicConfig, PortBuffer, PortSpeed, RoceSupport};
 
 /// One rule, broken.
 pub(super) struct Case {
@@ -33,45 +33,40 @@ pub(super) const BASELINES: &[Baseline] = &[
     ("traffic", || counted(TrafficConfig::default(), false, |_| ())),
 ];
 
-/// Both ends of a cable between Ethernet ports. The simulated wire has no pause frames: that they are on is written in by hand.
+/// Both ends of a cable between Ethernet ports.
 fn roce() -> Facts {
-    lossless(Scene::new([ethernet(1), ethernet(2)]).both(["10.0.0.1/24", "10.0.0.2/24"]))
-}
-
-fn lossless(facts: Facts) -> Facts {
-    edited(facts, |port| port.flow_control = port.flow_control.map(|_| true))
+    between("10.0.0.1/24", "10.0.0.2/24")
 }
 
 fn subnet() -> Facts {
     Scene::managed(vec![0xffff]).both(["", ""])
 }
 
-fn edited(mut facts: Facts, edit: impl FnOnce(&mut PortFacts)) -> Facts {
-    if let Some(port) = end_mut(&mut facts).port.as_mut() {
-        edit(port);
-    }
-    facts
-}
-
-fn end_mut(facts: &mut Facts) -> &mut EndFacts {
-    match &mut facts.opening {
-        Opening::Open(DeviceFacts { end: Some(end), .. }) => end,
-        other => panic!("the device is not open: {other:?}"),
-    }
-}
-
 /// RoCE between these addresses.
 fn between(own: &str, peer: &str) -> Facts {
-    lossless(Scene::new([ethernet(1), ethernet(2)]).both([own, peer]))
+    Scene::new([ethernet(1), ethernet(2)]).both([own, peer])
 }
 
-fn counting(name: &str, value: u64) -> Facts {
-    let mut facts = counted(TrafficConfig::default(), false, |_| ());
-    facts.counters.get_or_insert_default().insert(name.to_owned(), value);
-    facts
+/// Both ends of a cable between such ports, in one network.
+fn joined(ports: [NicConfig; 2]) -> Facts {
+    Scene::new(ports).both(["10.0.0.1/24", "10.0.0.2/24"])
 }
 
-const LOSSY: TrafficConfig = TrafficConfig { seed: 3, loss: 0.1, ready: true };
+/// A host that takes a gigabit a second from a port of a hundred, and a buffer of so many bytes.
+fn slow_receiver(bytes: u32) -> TrafficConfig {
+    let receive_buffer = Some(PortBuffer { bytes, bits_per_second: 1_000_000_000 });
+    TrafficConfig { receive_buffer, ..TrafficConfig::default() }
+}
+
+/// A card that offers one version of RoCE only, or none.
+const V1: RoceSupport = RoceSupport { version_1: true, version_2: false };
+const V2: RoceSupport = RoceSupport { version_1: false, version_2: true };
+const CABLE: Option<PortSpeed> = Some(PortSpeed::Gbps25);
+const MTU: Option<u16> = Some(1500);
+
+fn lossy() -> TrafficConfig {
+    TrafficConfig { seed: 3, loss: 0.1, ..TrafficConfig::default() }
+}
 
 /// A machine after a change.
 fn machine(change: impl FnOnce(&Files)) -> Facts {
@@ -80,7 +75,7 @@ fn machine(change: impl FnOnce(&Files)) -> Facts {
     files.facts(None)
 }
 
-const DEVICE: &str = "sys/bus/pci/devices/0000:3b:00.0";
+const DEVICE: &str = "sys/bus/pci/devices/ffff:3b:00.0";
 
 /// Address of the command queue, changed to where no memory is, and its doorbell (PRM, initialization segment).
 fn lose_the_command_queue(device: &bareverbs_core::Device<bareverbs_hal_sim::SimHal>) {
@@ -109,13 +104,13 @@ cases! {
             files.remove(&format!("{DEVICE}/iommu_group"));
             files.remove("sys/kernel/iommu_groups");
         });
-    "host.iommu-group", "tree of files: a function with a kernel driver in the group", with [], says ["not viable", "0000:3b:00.1"],
+    "host.iommu-group", "tree of files: a function with a kernel driver in the group", with [], says ["not viable", "ffff:3b:00.1"],
         || machine(|files| {
-            let other = "sys/bus/pci/devices/0000:3b:00.1";
+            let other = "sys/bus/pci/devices/ffff:3b:00.1";
             files.write(&format!("{other}/vendor"), "0x15b3\n");
             files.write(&format!("{other}/device"), "0x1017\n");
             files.link("sys/bus/pci/drivers/mlx5_core", &format!("{other}/driver"));
-            files.write("sys/kernel/iommu_groups/7/devices/0000:3b:00.1", "");
+            files.write("sys/kernel/iommu_groups/7/devices/ffff:3b:00.1", "");
         });
     "host.permission", "tree of files: `/dev/vfio/7` is missing", with [], says ["/dev/vfio/7"],
         || machine(|files| files.remove("dev/vfio/7"));
@@ -128,8 +123,12 @@ cases! {
         || contained(&container("net1", "10.0.0.1"));
     "container.foreign-address", "tree of files: a GID of 10.9.9.9 in a namespace that has 10.0.0.1", with [], says ["10.9.9.9", "10.0.0.1"],
         || contained(&container("eth0", "10.9.9.9"));
-    "device.unreachable", "by hand: VFIO refuses a function that is ready", with [], says ["refused"],
-        || Facts { opening: Opening::Unreachable("VFIO refused".to_owned()), ..ready_machine().facts(None) };
+    "device.unreachable", "tree of files with a function that is ready; VFIO of the machine that runs the test does not know it", with [], says ["ffff:3b:00.0"],
+        || {
+            let mut facts = ready_machine().facts(None);
+            open(&mut facts, FUNCTION);
+            facts
+        };
     "firmware.not-ready", "simulator: firmware that initialises for 1,000 s", with [], says ["not ready"],
         || Scene::new([NicConfig { firmware_ready_after: NEVER, ..ethernet(1) }, ethernet(2)]).facts(0, "");
     "device.open", "simulator: BAR0 too small for a doorbell page", with [], says ["opening the device failed"],
@@ -139,54 +138,40 @@ cases! {
     "port.link-type", "simulator: InfiniBand at one end of the cable, Ethernet at the other", with [], says ["InfiniBand", "LINK_TYPE_P1=IB(1)"],
         || Scene::new([infiniband(1), ethernet(2)]).both(["", ""]);
     "port.disabled", "simulator: the port is down until software brings it up", with [], says ["Disabled"],
-        || lossless(Scene::new([NicConfig { starts_down: true, ..ethernet(1) }, ethernet(2)]).facts(0, ""));
+        || Scene::new([NicConfig { starts_down: true, ..ethernet(1) }, ethernet(2)]).facts(0, "");
     "port.polling", "simulator: the cable is pulled out", with [], says ["PORT_DOWN", "polls"],
         || {
             let scene = Scene::new([ethernet(1), ethernet(2)]);
             scene.world.with(|world| world.set_link_up(scene.link, false)).expect("a link");
-            lossless(scene.facts(0, ""))
+            scene.facts(0, "")
         };
     "port.no-sm", "simulator: InfiniBand ports back to back, without a manager", with [], says ["PORT_INIT"],
         || Scene::new([infiniband(1), infiniband(2)]).facts(0, "");
-    "port.slow", "by hand: 25 Gbit/s of 100", with [], says ["25000", "100000"],
-        || edited(roce(), |port| port.rate_mbps = Some(25_000));
+    "port.slow", "simulator: a cable of 25 Gbit/s in ports of 100", with [], says ["25000", "100000"],
+        || joined([1, 2].map(|number| NicConfig { cable: CABLE, ..ethernet(number) }));
     "pkey.ends", "simulator: subnets with different partitions", with [], says ["0x8001", "0x8002"],
         || Facts { peer: Scene::managed(vec![0x8002]).facts(1, "").port().cloned(), ..Scene::managed(vec![0x8001]).facts(0, "") };
-    "gid.empty", "by hand: an empty table", with [], says ["empty"],
-        || {
-            let mut facts = roce();
-            end_mut(&mut facts).gids.clear();
-            facts
-        };
+    "gid.empty", "simulator: RoCE is switched off in the card", with [], says ["empty"],
+        || joined([NicConfig { roce: RoceSupport::OFF, ..ethernet(1) }, ethernet(2)]);
     "gid.link-local", "simulator: no address at this end", with [], says ["10.0.0.2", "fe80::"], || between("", "10.0.0.2/24");
     "gid.family", "simulator: IPv4 here, IPv6 there", with [], says ["2001:db8::2 (IPv6)", "10.0.0.1"],
         || between("10.0.0.1/24", "2001:db8::2/64");
-    "gid.version", "simulator, entries chosen by hand: version 2 here, version 1 there", with [], says ["RoCEv1", "10.0.0.1 v2"],
-        || {
-            let mut facts = roce();
-            end_mut(&mut facts).gids.retain(|gid| gid.version == 2);
-            facts.peer.iter_mut().for_each(|peer| peer.gids.retain(|gid| gid.version == 1));
-            facts
-        };
+    "gid.version", "simulator: a card that offers version 2 only, and one that offers version 1 only", with [], says ["RoCEv1", "10.0.0.1 v2"],
+        || joined([NicConfig { roce: V2, ..ethernet(1) }, NicConfig { roce: V1, ..ethernet(2) }]);
     "gid.vlan", "simulator: VLAN 7 there, no tag here", with [], says ["VLAN 7", "no VLAN"],
         || between("10.0.0.1/24", "10.0.0.2/24@7");
     "gid.no-route", "simulator: networks without a router", with [], says ["10.0.1.2", "10.0.0.1/24"],
         || between("10.0.0.1/24", "10.0.1.2/24");
     "mtu.ends", "simulator: an MTU of 1,500 at the peer", with [], says ["10218", "1500"],
-        || lossless(Scene::new([ethernet(1), NicConfig { mtu: 1500, ..ethernet(2) }]).both(["10.0.0.1/24", "10.0.0.2/24"]));
-    "mtu.small", "by hand: an MTU of 1,500 at both ends", with [], says ["1024 bytes", "1500"],
-        || {
-            let small = |port: &mut PortFacts| (port.port_mtu, port.active_mtu) = (1500, 1024);
-            let mut facts = edited(roce(), small);
-            facts.peer.iter_mut().filter_map(|peer| peer.port.as_mut()).for_each(small);
-            facts
-        };
-    "flow.pause-off", "simulator: its wire has no pause frames", with [], says ["PFCC"],
-        || Scene::new([ethernet(1), ethernet(2)]).facts(0, "");
+        || joined([ethernet(1), NicConfig { initial_mtu: MTU, ..ethernet(2) }]);
+    "mtu.small", "simulator: an MTU of 1,500 at both ends, whose ports can do more", with [], says ["1024 bytes", "1500"],
+        || joined([1, 2].map(|number| NicConfig { initial_mtu: MTU, ..ethernet(number) }));
+    "flow.pause-off", "simulator: pause frames are off", with [], says ["PFCC"],
+        || Scene::new([1, 2].map(|number| NicConfig { starts_with_pause: false, ..ethernet(number) })).facts(0, "");
     "counters.retransmission", "simulator: the wire loses a tenth of the frames", with [], says ["packet_seq_err", "packets"],
-        || counted(LOSSY, false, |_| ());
+        || counted(lossy(), false, |_| ());
     "counters.loss-unmarked", "simulator: the same, at the receiver", with ["counters.retransmission"], says ["out_of_sequence", "no packet was marked"],
-        || counted(LOSSY, true, |_| ());
+        || counted(lossy(), true, |_| ());
     "counters.not-ready", "simulator: receives are posted too late", with [], says ["rnr_nak_retry_err"],
         || counted(TrafficConfig { ready: false, ..TrafficConfig::default() }, false, |_| ());
     "counters.fault", "simulator: a WRITE beyond the memory of the peer", with [], says ["req_remote_access_errors = 1"],
@@ -201,8 +186,11 @@ cases! {
                 }
             })
         };
-    "counters.discard", "by hand: frames dropped for want of buffers", with [], says ["rx_prio3_discards = 5"], || counting("rx_prio3_discards", 5);
-    "counters.paused", "by hand: pause frames came", with [], says ["rx_prio3_pause = 5"], || counting("rx_prio3_pause", 5);
-    "counters.congestion", "by hand: marked packets came", with [], says ["np_ecn_marked_roce_packets = 5"],
-        || counting("np_ecn_marked_roce_packets", 5);
+    "counters.discard", "simulator: a receiver that is slower than its wire, without pause frames", with ["counters.retransmission"],
+        says ["rx_prio0_discards = "],
+        || counted(slow_receiver(4096), true, |_| ());
+    "counters.paused", "simulator: a receiver that is slower than its wire, with pause frames", with [], says ["rx_pause_ctrl_phy = ", "rx_prio0_pause = "],
+        || counted(TrafficConfig { pause: true, ..slow_receiver(8192) }, false, |_| ());
+    "counters.congestion", "simulator: a switch whose way to the receiver is slower marks packets", with [], says ["np_ecn_marked_roce_packets = "],
+        || counted(TrafficConfig { marked_from: Some(2048), ..TrafficConfig::default() }, true, |_| ());
 }

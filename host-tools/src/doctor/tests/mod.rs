@@ -1,5 +1,5 @@
-//! Every rule: facts in which just this is broken, and facts in which it has nothing to say. What the simulator can break is broken there;
-//! facts of a machine come from a tree of files; the few that neither has are changed by hand, and the table says so.
+//! Every rule: facts in which just this is broken, and facts in which it has nothing to say. What is of a device or of the network is broken
+//! in the simulator, what is of a machine in a tree of files. No fact is written by hand.
 
 mod cases;
 mod scenes;

@@ -19,8 +19,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
-/// The function that trees of files have.
-pub(super) const FUNCTION: &str = "0000:3b:00.0";
+/// The function that trees of files have, in a domain that no machine has.
+pub(super) const FUNCTION: &str = "ffff:3b:00.0";
 
 /// Two hosts with a cable.
 pub(super) struct Scene {
@@ -33,8 +33,9 @@ pub(super) const fn mac(number: u8) -> MacAddress {
     MacAddress([2, 0, 0, 0, 0, number])
 }
 
+/// A port whose pause frames are on, as a ConnectX has them.
 pub(super) fn ethernet(number: u8) -> NicConfig {
-    NicConfig::new(mac(number))
+    NicConfig { starts_with_pause: true, ..NicConfig::new(mac(number)) }
 }
 
 pub(super) fn infiniband(number: u8) -> NicConfig {
@@ -102,6 +103,14 @@ impl Scene {
         let peer = self.facts(1, addresses[1]).port().cloned();
         Facts { peer, ..self.facts(0, addresses[0]) }
     }
+}
+
+/// Opens a device as the command does.
+pub(super) fn open(facts: &mut Facts, selector: &str) {
+    let arguments = super::parse(&["--device", selector]).expect("a device");
+    let device = arguments.device().expect("a device");
+    super::super::gather::device(facts, &device, &arguments.place, &[])
+        .unwrap_or_else(|failure| panic!("{failure:?}"));
 }
 
 fn parsed(address: &str) -> PortAddress {

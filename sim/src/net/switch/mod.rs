@@ -24,6 +24,8 @@ pub struct SwitchConfig {
     pub latency: Duration,
     /// Bytes that may wait at one egress port; a frame that does not fit is dropped.
     pub buffer_per_port: u64,
+    /// Bytes that wait at an egress port from which on an Ethernet switch marks packets of IP whose sender understands it (ECN).
+    pub mark_from: Option<u64>,
     /// Addresses that an Ethernet switch learns; frames to further ones are flooded.
     pub address_limit: usize,
     /// How long an Ethernet switch remembers an address that sends nothing.
@@ -36,6 +38,7 @@ impl Default for SwitchConfig {
         Self {
             latency: Duration::from_nanos(300),
             buffer_per_port: 1 << 20,
+            mark_from: None,
             address_limit: 8192,
             address_ageing: Duration::from_secs(300),
         }
@@ -58,6 +61,8 @@ pub struct SwitchCounters {
     pub not_learned: u64,
     /// Frames that found the egress buffer full. The runner counts them.
     pub tail_dropped: u64,
+    /// Packets that were marked because frames waited at their egress port. The runner counts them.
+    pub marked: u64,
 }
 
 /// A frame that leaves a switch. By a port without a cable, which whoever manages a subnet may have written into a table, it goes nowhere.
@@ -153,6 +158,7 @@ impl Switch {
             managed: 0,
             not_learned: 0,
             tail_dropped: 0,
+            marked: 0,
         };
         Self { table, ports: 0, exits: Exits::None, counters }
     }
@@ -207,6 +213,11 @@ impl Switch {
         if let Table::InfiniBand(subnet) = &mut self.table {
             subnet.tallies().discarded(port, frame);
         }
+    }
+
+    /// The runner marked a packet, because frames waited where it leaves.
+    pub(crate) const fn count_mark(&mut self) {
+        self.counters.marked += 1;
     }
 
     /// Tells an Ethernet switch for good which port leads to `address`. An InfiniBand switch is told by its manager only.
@@ -327,12 +338,21 @@ fn switch_ethernet(
     let is_known = addresses.learn(now, MacAddress([s0, s1, s2, s3, s4, s5]), ingress);
     counters.not_learned += u64::from(!is_known);
     match addresses.find(now, MacAddress([d0, d1, d2, d3, d4, d5])) {
+        None if is_link_local([d0, d1, d2, d3, d4, d5]) => {
+            counters.filtered += 1;
+            Exits::None
+        }
         None => {
             counters.flooded += 1;
             Exits::Flood { next: 0, ingress }
         }
         exit => one_of(exit, ingress, counters),
     }
+}
+
+/// Whether an address is one of those that no bridge forwards to: bridge protocols and pause frames (IEEE 802.1D table 7-10).
+const fn is_link_local(address: [u8; 6]) -> bool {
+    matches!(address, [0x01, 0x80, 0xc2, 0, 0, last] if last < 0x10)
 }
 
 /// Gives management packets to the manager, and forwards the others by their LID. A LID that nobody has leads nowhere.

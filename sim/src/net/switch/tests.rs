@@ -49,6 +49,18 @@ fn never_learns_a_group_address_and_filters_scraps() {
     assert_eq!(exits(&mut switch, 0, &[0; 11]), []);
 }
 
+/// IEEE 802.1D table 7-10.
+#[test]
+fn pause_frames_and_bridge_protocols_end_at_the_switch() {
+    let mut switch = ethernet(3, &SwitchConfig::default());
+    for (last, copied) in [(0, false), (1, false), (0xf, false), (0x10, true)] {
+        let mut frame = frame(9, 1);
+        frame[..6].copy_from_slice(&[0x01, 0x80, 0xc2, 0, 0, last]);
+        assert_eq!(exits(&mut switch, 0, &frame).is_empty(), !copied, "{last:#x}");
+    }
+    assert_eq!((switch.counters().filtered, switch.counters().flooded), (3, 1));
+}
+
 #[test]
 fn an_address_told_beforehand_is_never_flooded() {
     let mut switch = ethernet(3, &SwitchConfig::default());

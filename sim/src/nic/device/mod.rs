@@ -18,6 +18,7 @@ use super::contexts::Slab;
 use super::counters::{CongestionTally, Counters};
 use super::extension::RpcEngine;
 use super::firmware_state::{ClearedCounters, Firmware};
+use super::flow_control::FlowControl;
 use super::memory::HostMemory;
 use super::mkey::MkeyTable;
 use super::multicast::Groups;
@@ -80,6 +81,7 @@ pub struct Nic {
     /// The queue pair whose frame comes back to this device at the moment.
     pub(super) looping: Option<bareverbs_prm::ids::Qpn>,
     pub(super) port: Port,
+    pub(super) flow: FlowControl,
     pub(super) ethernet: ethernet::EthernetObjects,
     pub(super) schedule: TurnSchedule,
     pub(super) engine: Option<Box<dyn RpcEngine>>,
@@ -124,6 +126,7 @@ impl Nic {
             groups: Groups::default(),
             looping: None,
             port: Port::new(&config),
+            flow: FlowControl::new(&config),
             ethernet: ethernet::EthernetObjects::new(),
             schedule: TurnSchedule::default(),
             engine: None,
@@ -159,6 +162,7 @@ impl Nic {
         self.firmware = Firmware::new(&config);
         self.pci = pci::ConfigSpace::new(&config, self.bar_size());
         self.port = Port::new(&config);
+        self.flow.reset(&config);
         self.port.link_up = link_up;
         self.last_refusal = None;
         self.link_changed = false;

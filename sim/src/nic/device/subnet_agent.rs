@@ -209,11 +209,14 @@ impl Nic {
     fn show_speed(&self, info: &mut PortInfo) {
         let (width, speed) = self.config.speed.infiniband_protocol();
         let width = port_info_width(width);
-        info.set_link_width_enabled(width).set_link_width_supported(width).set_link_width_active(width);
-        let (basic, extended) = (if speed & 7 == 0 { 4 } else { speed as u8 & 7 }, (speed >> 4) as u8 & 0xf);
-        info.set_link_speed_supported(basic).set_link_speed_enabled(basic).set_link_speed_active(basic);
+        info.set_link_width_enabled(width).set_link_width_supported(width);
+        let (basic, extended) = port_info_speed(speed);
+        info.set_link_speed_supported(basic).set_link_speed_enabled(basic);
         info.set_link_speed_ext_supported(extended).set_link_speed_ext_enabled(extended);
-        info.set_link_speed_ext_active(extended);
+        let (width, speed) = self.config.link_speed().infiniband_protocol();
+        let (basic, extended) = port_info_speed(speed);
+        info.set_link_width_active(port_info_width(width));
+        info.set_link_speed_active(basic).set_link_speed_ext_active(extended);
     }
 
     /// What a manager may set of PortInfo: LID, LMC, its own LID and level, timeout, and the next state. Nothing changes if
@@ -292,6 +295,11 @@ const fn port_info_width(lanes: u16) -> u8 {
         0b100 => 2,
         _ => 1,
     }
+}
+
+/// Basic and extended speed of PortInfo: from FDR on the basic one says QDR.
+const fn port_info_speed(speed: u16) -> (u8, u8) {
+    (if speed & 7 == 0 { 4 } else { speed as u8 & 7 }, (speed >> 4) as u8 & 0xf)
 }
 
 /// A block of a table by its number.

@@ -23,7 +23,7 @@ pub(crate) const PRIORITIES: usize = 8;
 
 /// Priority of a frame: that of its 802.1Q tag, or 0.
 #[inline]
-fn priority_of(frame: &[u8]) -> usize {
+pub(in crate::nic) fn priority_of(frame: &[u8]) -> usize {
     match frame.get(12..15) {
         Some(&[0x81, 0x00, control]) => usize::from(control >> 5),
         _ => 0,

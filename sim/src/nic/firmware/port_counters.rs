@@ -6,6 +6,7 @@ use super::register_data::{bytes, check_port, read};
 use crate::nic::Nic;
 use crate::nic::ethernet::traffic::{Count, DirectionTraffic, PRIORITIES, PortTraffic};
 use crate::nic::firmware_state::{COUNTER_SET, COUNTERS, CounterValues};
+use crate::nic::flow_control::FlowTally;
 use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::ethernet_port::PpcntRegister;
 use bareverbs_prm::command::port_counters::InfiniBandCounterSet;
@@ -104,6 +105,7 @@ struct View {
     traffic: PortTraffic,
     received: (u64, u64),
     sent: (u64, u64),
+    flow: FlowTally,
 }
 
 impl View {
@@ -113,6 +115,7 @@ impl View {
             traffic: nic.ethernet.traffic,
             received: (counters.frames_received, counters.bytes_received),
             sent: (counters.frames_sent, counters.bytes_sent),
+            flow: nic.flow.counted,
         }
     }
 
@@ -121,8 +124,9 @@ impl View {
         all.saturating_sub(direction.multicast.packets + direction.broadcast.packets)
     }
 
-    fn ieee_802_3(&self) -> [(usize, u64); 9] {
+    fn ieee_802_3(&self) -> [(usize, u64); 14] {
         let (received, sent) = (&self.traffic.received, &self.traffic.sent);
+        let flow = &self.flow;
         [
             (0, self.sent.0),
             (1, self.received.0),
@@ -133,6 +137,11 @@ impl View {
             (8, received.multicast.packets),
             (9, received.broadcast.packets),
             (12, self.traffic.oversize),
+            (14, flow.sent),
+            (15, flow.received + flow.unsupported),
+            (16, flow.unsupported),
+            (17, flow.received),
+            (18, flow.sent),
         ]
     }
 
@@ -162,10 +171,24 @@ impl View {
         ]
     }
 
-    fn priority(&self, priority: u8) -> [(usize, u64); 4] {
+    /// Pause frames for all traffic are shown with priority 0, as devices do that have no priority flow control on.
+    fn priority(&self, priority: u8) -> [(usize, u64); 10] {
         let of =
             |counts: &[Count; PRIORITIES]| counts.get(usize::from(priority)).copied().unwrap_or_default();
         let (received, sent) = (of(&self.traffic.received_by_priority), of(&self.traffic.sent_by_priority));
-        [(0, received.bytes), (4, received.packets), (5, sent.bytes), (9, sent.packets)]
+        let flow = if priority == 0 { self.flow } else { FlowTally::default() };
+        let discards = self.flow.discards.get(usize::from(priority)).copied().unwrap_or_default();
+        [
+            (0, received.bytes),
+            (4, received.packets),
+            (5, sent.bytes),
+            (9, sent.packets),
+            (10, flow.received),
+            (11, flow.received_time.as_nanos() / 1000),
+            (12, flow.sent),
+            (13, flow.sent_time.as_nanos() / 1000),
+            (14, flow.transitions),
+            (15, discards),
+        ]
     }
 }

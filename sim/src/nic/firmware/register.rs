@@ -47,15 +47,15 @@ pub(super) fn access<M: HostMemory>(
         RegisterId::Pvlc => virtual_lanes(nic, data, write),
         RegisterId::NodeDesc => node_description(nic, call.now, data, write),
         RegisterId::Ppcnt => port_counters::access(nic, data, write),
-        other if !nic.port.is_infiniband() => ethernet_register(other, data, write),
+        other if !nic.port.is_infiniband() => ethernet_register(nic, other, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }?;
     Ok(())
 }
 
-fn ethernet_register(id: RegisterId, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+fn ethernet_register(nic: &mut Nic, id: RegisterId, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     match id {
-        RegisterId::Pfcc => port_register::flow_control(data, write),
+        RegisterId::Pfcc => port_register::flow_control(&mut nic.flow, data, write),
         RegisterId::Pplm => port_register::error_correction(data, write),
         RegisterId::Pmlp => port_register::module_lanes(data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
@@ -96,18 +96,20 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
     register.set_local_port(1);
     if nic.config.link_layer == LinkLayer::InfiniBand {
         let (width, speed) = nic.config.speed.infiniband_protocol();
+        let (running_width, running_speed) = nic.config.link_speed().infiniband_protocol();
         register.set_proto_mask(INFINIBAND);
         register.set_ib_link_width_capability(width).set_ib_proto_capability(speed);
         register.set_ib_link_width_admin(width).set_ib_proto_admin(speed);
         if nic.port.link_up {
-            register.set_ib_link_width_oper(width).set_ib_proto_oper(speed);
+            register.set_ib_link_width_oper(running_width).set_ib_proto_oper(running_speed);
         }
         return bytes(&register);
     }
     let speed = nic.config.speed.ethernet_protocol();
     register.set_proto_mask(ETHERNET);
     register.set_eth_proto_capability(speed).set_eth_proto_admin(speed);
-    register.set_eth_proto_oper(if nic.port.link_up { speed } else { 0 });
+    let running = nic.config.link_speed().ethernet_protocol();
+    register.set_eth_proto_oper(if nic.port.link_up { running } else { 0 });
     bytes(&register)
 }
 

@@ -21,8 +21,6 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 pub(in crate::nic) const PAGE: usize = 256;
 /// Counter sets: as many as `counter_set_id` has values but zero.
 const COUNTER_SETS: u16 = 255;
-/// A bit for each version of RoCE: 1 and 2.
-const ROCE_VERSIONS: u8 = 1 << 0 | 1 << 2;
 /// Bit of `cmdif_checksum` offers; 3 signs everything.
 const CHECKSUMS: u8 = 3;
 
@@ -211,7 +209,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     }
     page.set_log_max_mcg(LOG_GROUPS).set_max_qp_mcg(GROUP_MEMBERS).set_block_lb_mc(true);
     match config.link_layer {
-        LinkLayer::Ethernet => ethernet_capabilities::extend(&mut page),
+        LinkLayer::Ethernet => ethernet_capabilities::extend(&mut page, config.roce),
         LinkLayer::InfiniBand => infiniband(&mut page),
     }
     page
@@ -260,7 +258,7 @@ fn roce(config: &NicConfig) -> RoceCapabilities {
     let mut page = RoceCapabilities::new();
     page.set_sw_r_roce_src_udp_port(true);
     // Version 2 over IPv4 and IPv6.
-    page.set_roce_version(ROCE_VERSIONS).set_l3_type(0x6);
+    page.set_roce_version(config.roce.versions()).set_l3_type(0x6);
     page.set_r_roce_dest_udp_port(crate::wire::ROCE_UDP_PORT);
     page.set_r_roce_min_src_udp_port(*SOURCE_PORTS.start()).set_r_roce_max_src_udp_port(*SOURCE_PORTS.end());
     page.set_roce_address_table_size(config.limits.roce_addresses);

@@ -4,6 +4,7 @@ use super::limits::{
     FLOW_TABLE_LEVELS, LOG_FLOW_COUNTERS, LOG_FLOW_DESTINATIONS, LOG_FLOW_TABLE_SIZE, LOG_FLOW_TABLES,
     LOG_MULTICAST, LOG_UNICAST, LOG_VLANS,
 };
+use crate::nic::RoceSupport;
 use crate::nic::ethernet::send::LOG_LARGEST;
 use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::command::caps_ethernet::{
@@ -19,8 +20,8 @@ const LOG_QUEUE_TABLE: u8 = 11;
 const INLINE_NOT_REQUIRED: u8 = 2;
 
 /// Adds to the general page what an Ethernet port has.
-pub(super) fn extend(page: &mut GeneralCapabilities) {
-    page.set_port_type(PortType::Ethernet).set_roce(true);
+pub(super) fn extend(page: &mut GeneralCapabilities, roce: RoceSupport) {
+    page.set_port_type(PortType::Ethernet).set_roce(roce != RoceSupport::OFF);
     page.set_eth_net_offloads(true).set_nic_flow_table(true).set_vport_counters(true);
     page.set_log_max_transport_domain(LOG_OBJECTS).set_log_max_tis(LOG_OBJECTS).set_log_max_tir(LOG_OBJECTS);
     page.set_log_max_sq(LOG_OBJECTS).set_log_max_rq(LOG_OBJECTS).set_log_max_wq_sz(LOG_QUEUE);

@@ -54,7 +54,7 @@ impl Firmware {
             node_description: [0; 64],
             lanes: LaneTables::new(),
             driver_version: [0; 64],
-            admin_mtu: config.mtu,
+            admin_mtu: config.first_mtu(),
             unknown: BTreeMap::new(),
         }
     }

@@ -33,7 +33,9 @@ impl Nic {
         if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
             self.handle_management(now, memory, frame);
         } else if !self.is_for_us(frame) && !self.accepts(frame) {
-            self.counters.frames_foreign += 1;
+            self.refuse_foreign(now, frame);
+        } else if self.flow.is_metered() && !self.has_room(now, frame) {
+            // The receive buffer has counted it.
         } else if self.is_for_flow_tables(frame) {
             self.receive_ethernet(now, memory, frame, false);
         } else if let Some(packet) = known {
@@ -42,6 +44,20 @@ impl Nic {
             self.accept_frame(now, memory, frame);
         }
         self.settle(now, memory);
+    }
+
+    /// A frame for somebody else, or one that ends at the port and tells it to wait.
+    #[cold]
+    fn refuse_foreign(&mut self, now: Time, frame: &[u8]) {
+        let is_control =
+            !self.port.is_infiniband() && self.port.is_up() && self.flow.handle_control(now, frame);
+        self.counters.frames_foreign += u64::from(!is_control);
+    }
+
+    /// Whether the receive buffer of an Ethernet port takes a frame. An InfiniBand port has credits.
+    #[cold]
+    fn has_room(&mut self, now: Time, frame: &[u8]) -> bool {
+        self.port.is_infiniband() || self.flow.takes(now, frame)
     }
 
     /// Whether the link takes a frame in. An armed port receives already (IBTA v1.4 §7.2.7).

@@ -11,12 +11,15 @@ impl Nic {
     pub fn poll_timeout(&self) -> Option<Time> {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
         let trap = self.port.next_trap();
-        earlier(earlier(earlier(self.schedule.next_alarm(), self.completions.poll_timeout()), engine), trap)
+        let pause = self.flow.poll_timeout();
+        let queues = earlier(self.schedule.next_alarm(), self.completions.poll_timeout());
+        earlier(earlier(earlier(queues, engine), trap), pause)
     }
 
     /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
     /// engine wants.
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
+        self.flow.handle_timeout(now);
         let mut parts = self.parts(now, memory);
         while let Some(Alarm { time, number }) = parts.schedule.pop_due(now) {
             // An alarm whose queue pair is gone, or has another one by now, is nobody's.

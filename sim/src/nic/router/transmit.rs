@@ -37,7 +37,8 @@ impl Nic {
 
     /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none.
     pub fn has_transmit(&self) -> bool {
-        !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit()
+        let has_work = !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit();
+        has_work && !self.flow.is_stopped() || self.flow.owes_frame()
     }
 
     /// Whether the latest [`Self::poll_transmit`] gave nothing only because enough frames had come back inside it: there is more to do, at once,
@@ -57,9 +58,25 @@ impl Nic {
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
         self.looped_back = 0;
+        if !self.flow.is_quiet() {
+            return self.transmit_control(frame);
+        }
         let transmit = self.next_frame(now, memory, frame);
         self.settle(now, memory);
         transmit
+    }
+
+    /// A pause frame goes before everything else, also out of a port that is stopped itself (IEEE 802.3 annex 31B.3.2). A port that is
+    /// stopped sends nothing else.
+    #[cold]
+    #[inline(never)]
+    fn transmit_control(&mut self, frame: &mut FrameBuffer) -> Option<Transmit> {
+        frame.replace(&self.flow.poll_frame(self.port.mac())?);
+        if let Some(observer) = &mut self.attached.observer {
+            observer.set_frame(None);
+        }
+        self.count_sent(frame);
+        Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 })
     }
 
     /// RDMA and Ethernet take turns.

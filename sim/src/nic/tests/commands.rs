@@ -467,10 +467,17 @@ fn registers_of_the_port() {
     flow_control[1] = 1;
     assert!(access(RegisterId::Pfcc, 0, &flow_control).is_ok(), "as drivers wrote it before it grew");
     flow_control[8] = 0x80;
+    let out = access(RegisterId::Pfcc, 0, &flow_control).unwrap();
+    assert_eq!(
+        (out[8], access(RegisterId::Pfcc, 1, &[0, 1, 0, 0]).unwrap()[8]),
+        (0x80, 0x80),
+        "pause frames"
+    );
+    flow_control[9] = 1 << 3;
     assert_eq!(
         access(RegisterId::Pfcc, 0, &flow_control).unwrap_err().1,
         syndrome::REGISTER_VALUE.syndrome,
-        "no pause frames"
+        "no priority has pause frames of its own"
     );
 }
 

@@ -14,6 +14,7 @@ mod errors;
 mod ethernet;
 mod events;
 mod fast_registration;
+mod flow_control;
 mod host;
 mod infiniband;
 mod management;

@@ -59,6 +59,11 @@ pub struct Player {
 }
 
 impl Player {
+    /// A frame that leaves next.
+    pub fn queue_frame(&mut self, frame: Vec<u8>) {
+        self.outgoing.push_back((TransmitClass::Request, frame));
+    }
+
     pub fn new(mac: u8) -> Self {
         Self { mac, ..Self::default() }
     }

@@ -278,6 +278,27 @@ fn a_full_egress_buffer_drops_and_counts() {
     assert_eq!(world.link_counters(switch, b).unwrap().lost, 8);
 }
 
+/// RFC 3168: two bits behind those of the class of service.
+#[test]
+fn a_switch_marks_packets_of_ip_while_frames_wait() {
+    let config = SwitchConfig { mark_from: Some(250), ..SwitchConfig::default() };
+    let (mut world, [a, b, _], switch) = star(config, [100, 1, 100]);
+    world.set_switch_address(switch, MacAddress([0, 0, 0, 0, 0, 2]), b).unwrap();
+    let packet = |ecn: u8| {
+        let mut frame = vec![0; 100];
+        (frame[5], frame[11]) = (2, 1);
+        frame[12..16].copy_from_slice(&[0x08, 0x00, 0x45, 26 << 2 | ecn]);
+        frame
+    };
+    world.with_device(a, |player, _, _| {
+        [2, 2, 2, 2, 0, 1, 3].iter().for_each(|ecn| player.queue_frame(packet(*ecn)))
+    });
+    world.run_until_idle(FOREVER);
+    let classes: Vec<u8> = world.device(b).received.iter().map(|(_, bytes)| bytes[15] & 3).collect();
+    assert_eq!(classes, [2, 2, 2, 3, 0, 3, 3], "from the fourth on 250 bytes wait");
+    assert_eq!(world.switch_counters(switch).unwrap().marked, 2);
+}
+
 #[test]
 fn wrong_cables_are_refused() {
     let mut world: TestWorld = World::new(1);

@@ -1,6 +1,7 @@
 //! Registers that only Ethernet ports have: flow control, error correction, module lanes.
 
 use super::super::register_data::{bytes, check_port, read, read_grown};
+use crate::nic::flow_control::FlowControl;
 use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::ethernet_port::{PfccRegister, PmlpRegister, PplmRegister};
 
@@ -9,16 +10,22 @@ const OLD_FLOW_CONTROL: usize = 12;
 /// Lanes of the cable, in module 0.
 const LANES: u8 = 4;
 
-/// Pause frames and priority flow control: none, since the wire of the model has no back-pressure.
-pub(in crate::nic::firmware) fn flow_control(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+/// Pause frames for all traffic can be switched on; those of single priorities cannot, since all queue pairs share one queue to the wire.
+pub(in crate::nic::firmware) fn flow_control(
+    flow: &mut FlowControl,
+    data: &[u8],
+    write: bool,
+) -> Result<Vec<u8>, Refusal> {
     let wish: PfccRegister = read_grown(data, OLD_FLOW_CONTROL)?;
     check_port(wish.local_port())?;
-    let asked = wish.pptx() || wish.pprx() || wish.pfctx() != 0 || wish.pfcrx() != 0;
-    if write && asked {
-        return Err(syndrome::REGISTER_VALUE);
+    if write {
+        if wish.pfctx() != 0 || wish.pfcrx() != 0 {
+            return Err(syndrome::REGISTER_VALUE);
+        }
+        (flow.sends, flow.obeys) = (wish.pptx(), wish.pprx());
     }
     let mut register = PfccRegister::new();
-    register.set_local_port(1);
+    register.set_local_port(1).set_pptx(flow.sends).set_pprx(flow.obeys);
     bytes(&register)
 }
 
