@@ -4,6 +4,8 @@ pub(crate) mod openmetrics;
 
 use crate::Failure;
 use anyhow::Context as _;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _};
 use tracing_subscriber::EnvFilter;
@@ -37,6 +39,25 @@ pub(crate) fn print_to_reader(text: &str) -> Result<Audience, Failure> {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Audience::Gone),
         Err(error) => Err(Failure::Run(anyhow::Error::new(error).context("cannot write to standard output"))),
     }
+}
+
+/// Whether somebody still reads standard output, for who has nothing to print yet. A pipe whose reader has gone is in error at once.
+///
+/// # Errors
+/// [`Failure::Run`] if the system does not say.
+pub(crate) fn audience() -> Result<Audience, Failure> {
+    let out = std::io::stdout();
+    let mut watched = [PollFd::new(&out, PollFlags::empty())];
+    match poll(&mut watched, Some(&Timespec::default())) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok(Audience::Listens),
+        Err(error) => {
+            let error = anyhow::Error::new(error).context("asking whether anybody reads standard output");
+            return Err(Failure::Run(error));
+        }
+    }
+    let is_gone = watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
+    Ok(if is_gone { Audience::Gone } else { Audience::Listens })
 }
 
 /// Logs to standard error what `directives` name, unless `RUST_LOG` says otherwise; in colours only where somebody sees them.

@@ -210,6 +210,22 @@ fn a_test_without_an_end_ends_with_who_reads_it() {
     assert!(rates(&String::from_utf8_lossy(&server.stdout)).iter().all(|rate| *rate > 0.0));
 }
 
+/// JSON is printed at the end only, so that no write tells.
+#[test]
+fn a_test_without_an_end_ends_with_who_would_have_read_its_json() {
+    let (hosts, port) = (Hosts::new(), free_port());
+    let server = ["perf", "write", "bw", "-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"];
+    let client = [&server[..], &["--json", "a"]].concat();
+    let server = hosts.on("a", &server).spawn().expect("the program");
+    wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
+    let mut client = hosts.on("b", &client).spawn().expect("the program");
+    drop(client.stdout.take());
+    let client = client.wait_with_output().expect("it ends by itself");
+    assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+    let server = server.wait_with_output().expect("it is told");
+    assert!(server.status.success(), "{}", String::from_utf8_lossy(&server.stderr));
+}
+
 #[test]
 fn times_in_cycles_and_how_busy_the_processors_were() {
     let (hosts, port) = (Hosts::new(), free_port());

@@ -1,11 +1,12 @@
 //! `bareverbs explain`: what a status, a syndrome, a counter, a finding of `doctor` or an error name means, which values to compare, and
 //! what to try.
 //!
-//! **What this is.** Tables and their look-up: `table` and `more` have what devices and libraries say, `doctor` its findings, `counters`
-//! the counters. `query` understands how it was printed. **What it may not do.** Ask a device: everything here is known beforehand;
+//! **What this is.** Tables and their look-up: `table` and `more` have what devices and libraries say, `outcomes` how commands and lookups end,
+//! `doctor` its findings, `counters` the counters. `query` understands how it was printed. **What it may not do.** Ask a device: everything here is known beforehand;
 //! what a queue pair itself has to say is `QueuePair::diagnose` of the driver.
 
 mod more;
+mod outcomes;
 mod query;
 mod table;
 
@@ -108,7 +109,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 }
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
-    ENTRIES.iter().chain(more::ENTRIES)
+    let lookups = outcomes::LOOKUPS.iter().map(|(_, entry)| entry);
+    ENTRIES.iter().chain(more::ENTRIES).chain(outcomes::ENTRIES).chain(lookups)
 }
 
 /// Everything that is known, in the order of the tables.
@@ -127,7 +129,8 @@ pub fn explain(what: &str) -> Vec<Explanation> {
     let rules = RULES.iter().filter(|rule| query.names(rule.id)).map(of_rule);
     let counters = KNOWN.iter().filter(|known| query.names_counter(known)).map(of_counter);
     let refused = ALL.iter().filter(|refusal| query.has_number(refusal.syndrome)).map(of_refusal);
-    named.chain(rules).chain(counters).chain(refused).collect()
+    let lookups = outcomes::lookup_in(what).map(of_entry);
+    named.chain(rules).chain(counters).chain(refused).chain(lookups).collect()
 }
 
 fn of_entry(entry: &Entry) -> Explanation {

@@ -81,7 +81,7 @@ entries! {
     Ping, None, ["PING_LOST"]:
         "a probe or its answer never came: the wire lost it, a switch dropped it, or the end that receives had no receive posted, another \
          Q_Key or another P_Key",
-        "rx_discards_phy, out_of_buffer and rx_crc_errors_phy of both ends (bareverbs monitor); whether all are lost or some; -c UD against -c RC",
+        "rx_prioN_discards, out_of_buffer and rx_crc_errors_phy of both ends (bareverbs monitor); whether all are lost or some; -c UD against -c RC",
         "all lost: bareverbs gids --peer PEER, a firewall for UDP 4791, the route; some lost: PFC or ECN, cable and module";
     Ping, None, ["PING_LATE"]:
         "an answer came after its timeout (-W)",

@@ -19,7 +19,7 @@ impl Query {
         if let Some(number) = number(what) {
             return Self { names: Vec::new(), numbers: vec![number] };
         }
-        if let Some(named) = named_number(what) {
+        if let Some(named) = named_number(what).or_else(|| exit_status(what)) {
             return named;
         }
         let words = what.split(|at: char| !at.is_ascii_alphanumeric() && !matches!(at, '_' | '.' | '-'));
@@ -74,6 +74,15 @@ fn named_number(what: &str) -> Option<Query> {
     let (names, numbers) =
         if unknown { (Vec::new(), vec![inside]) } else { (vec![name.to_ascii_uppercase()], Vec::new()) };
     Some(Query { names, numbers })
+}
+
+/// `exit status 2`, `exit code 2`, `exit 2`.
+fn exit_status(what: &str) -> Option<Query> {
+    let words: Vec<&str> = what.split_whitespace().collect();
+    let ([exit, number] | [exit, "status" | "code", number]) = words[..] else { return None };
+    let number: u8 = number.parse().ok()?;
+    let names = vec![format!("EXIT_{number}")];
+    exit.eq_ignore_ascii_case("exit").then_some(Query { names, numbers: Vec::new() })
 }
 
 /// E followed by capitals and digits: `EINVAL`, `E2BIG`.

@@ -25,6 +25,10 @@ pub(super) enum Kind {
     PortState,
     /// What `bareverbs ping` found.
     Ping,
+    /// How a lookup near data ended.
+    Lookup,
+    /// Exit status of `bareverbs`.
+    Exit,
 }
 
 impl Kind {
@@ -41,6 +45,8 @@ impl Kind {
             Self::Health => "health syndrome",
             Self::PortState => "port state",
             Self::Ping => "finding of ping",
+            Self::Lookup => "status of a lookup",
+            Self::Exit => "exit status of bareverbs",
         }
     }
 
@@ -58,6 +64,8 @@ impl Kind {
             Self::Health => "health",
             Self::PortState => "port-state",
             Self::Ping => "ping",
+            Self::Lookup => "lookup",
+            Self::Exit => "exit",
         }
     }
 }

@@ -20,6 +20,60 @@ fn every_finding_and_every_counter_is_explained() {
     assert_eq!(names_of("rx_prio3_pause"), ["rx_prioN_pause"]);
 }
 
+/// As `kernel run`, `dpu` and `demo` print them.
+#[test]
+fn every_status_of_a_lookup_is_explained_as_it_is_printed() {
+    use bareverbs_offload::status::Status;
+    let known = (0..=u8::MAX).map(Status::from_number).filter(|status| !matches!(status, Status::Unknown(_)));
+    for status in known {
+        let (_, entry) =
+            outcomes::LOOKUPS.iter().find(|(of, _)| *of == status).expect("a row for each status");
+        assert_eq!(names_of(entry.names[0]), [entry.names[0]]);
+        for line in [status.to_string(), format!("no answer: {status}")] {
+            assert!(status == Status::Ok || names_of(&line) == [entry.names[0]], "{line}");
+        }
+    }
+    assert!(names_of("the file was not found").is_empty(), "a sentence of somebody else");
+}
+
+#[test]
+fn every_exit_status_is_explained() {
+    for number in [0, 1, 2, 130] {
+        let name = format!("EXIT_{number}");
+        for line in [
+            format!("exit status {number}"),
+            format!("Exit {number}"),
+            format!("exit code {number}"),
+            name.clone(),
+        ] {
+            assert_eq!(names_of(&line), [name.as_str()], "{line}");
+        }
+    }
+    assert!(names_of("exit status 77").is_empty() && names_of("exit stage 2").is_empty());
+}
+
+/// Those that the driver gives, by the names of the manual.
+#[test]
+fn every_event_of_the_driver_is_explained() {
+    use bareverbs_prm::numbering::EventType;
+    for row in EventType::INFO.rows.iter().filter(|row| row.value <= 0x14 && !matches!(row.value, 0xc..=0xf))
+    {
+        let found = explain(row.name);
+        assert!(found.iter().any(|found| found.kind == "asynchronous event"), "{}: {found:?}", row.name);
+    }
+}
+
+/// What `bareverbs vfio check` looks at has the ids of the doctor.
+#[test]
+fn every_check_of_a_function_is_explained() {
+    use bareverbs_hal::pci::Check;
+    let all = [Check::DeviceId, Check::Driver, Check::Iommu, Check::Group, Check::Permission];
+    for check in all.into_iter().chain([Check::LockedMemory, Check::HugePages]) {
+        let id = crate::vfio::id_of(check).expect("an id");
+        assert_eq!(names_of(id), [id], "{check}");
+    }
+}
+
 #[test]
 fn numbers_and_names_lead_to_the_same_row() {
     let by_name = explain("ibv_wc_retry_exc_err");

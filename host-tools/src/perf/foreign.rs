@@ -22,9 +22,11 @@ enum OptionFate {
     Ignored(&'static str),
     /// It is refused, since.
     Refused(&'static str),
+    /// The value 1 changes nothing, any other is refused, since.
+    OnlyOne(&'static str),
 }
 
-use OptionFate::{Ignored, Refused};
+use OptionFate::{Ignored, OnlyOne, Refused};
 
 const OUR_POLLING: &str = "this driver polls as it always does";
 const ALWAYS_COMPARED: &str = "two ends of `bareverbs perf` always compare their bytes";
@@ -35,6 +37,7 @@ const MEMORY: &str = "the buffer is DMA memory of this process, laid out as perf
 const THE_DEVICE: &str = "the device decides";
 const SOFTWARE_LIMITS: &str = "software limits the rate here";
 const ONE_PORT: &str = "a device has one port here";
+const PORT_BY_DEVICE: &str = "a device has one port here, since each port of a card is a PCI function of its own: name that of the second port with --device";
 
 const fn flag(long: &'static str, fate: OptionFate) -> ForeignOption {
     ForeignOption { long, short: None, takes_value: false, fate }
@@ -50,7 +53,7 @@ const fn short(letter: char, option: ForeignOption) -> ForeignOption {
 
 const OPTIONS: &[ForeignOption] = &[
     short('F', flag("CPU-freq", Ignored("nothing here warns of it"))),
-    short('i', value("ib-port", Ignored(ONE_PORT))),
+    short('i', value("ib-port", OnlyOne(PORT_BY_DEVICE))),
     flag("dont_xchg_versions", Ignored("versions are exchanged with whoever exchanges them")),
     flag("use_old_post_send", Ignored(OUR_POLLING)),
     flag("no_lock", Ignored("one thread has the device")),
@@ -115,14 +118,24 @@ const OPTIONS: &[ForeignOption] = &[
 /// Those of them that were given.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ForeignArguments {
-    given: Vec<&'static ForeignOption>,
+    given: Vec<GivenOption>,
+}
+
+#[derive(Debug, Clone)]
+struct GivenOption {
+    option: &'static ForeignOption,
+    value: Option<String>,
 }
 
 impl ForeignArguments {
     /// Refuses what nobody has here; says what is ignored.
     pub(super) fn check(&self) -> Result<()> {
-        for ForeignOption { long, fate, .. } in &self.given {
+        for GivenOption { option: ForeignOption { long, fate, .. }, value } in &self.given {
             match fate {
+                OnlyOne(_) if value.as_deref() == Some("1") => {}
+                OnlyOne(reason) => {
+                    bail!("--{long} {} of perftest: {reason}", value.as_deref().unwrap_or_default())
+                }
                 Refused(reason) => bail!("--{long} of perftest is not spoken: {reason}"),
                 Ignored(reason) => eprintln!("--{long} is ignored: {reason}"),
             }
@@ -158,7 +171,11 @@ impl FromArgMatches for ForeignArguments {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let is_given =
             |option: &&ForeignOption| matches.value_source(option.long) == Some(ValueSource::CommandLine);
-        Ok(Self { given: OPTIONS.iter().filter(is_given).collect() })
+        let given = OPTIONS.iter().filter(is_given).map(|option| GivenOption {
+            option,
+            value: option.takes_value.then(|| matches.get_one::<String>(option.long).cloned()).flatten(),
+        });
+        Ok(Self { given: given.collect() })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {

@@ -262,6 +262,8 @@ fn what_cannot_be_is_refused_with_the_reason() {
         ("write bw --send_with_imm", "is for `perf send`"),
         ("write bw --unsolicited_write", "only SRD"),
         ("read bw --use-cuda 0", "accelerators"),
+        ("write bw -i 2", "--ib-port 2 of perftest: a device has one port here"),
+        ("send lat --ib_port two", "a PCI function of its own"),
     ] {
         let said = refusal(words);
         assert!(said.contains(reason), "{words}: {said}");

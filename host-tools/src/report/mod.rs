@@ -3,10 +3,11 @@
 //! A capture of `demo`, `serve` or a test, or of any tool that writes pcapng, is read as a stream, twice if a connection failed in it: memory
 //! does not grow with it. Recordings of the simulator also have what hosts, drivers, devices and kernels did (docs/adr/0029).
 //!
-//! * `frames`: the stream. `tally`: what is counted of frames, `device` of records. `sequence`, `plots`, `page`: what people see. `trace`: the timeline.
+//! * `frames`: the stream. `tally`: what is counted of frames, `latency` of requests, `device` of records. `sequence`, `plots`, `page`: what people see. `trace`: the timeline.
 
 mod device;
 mod frames;
+mod latency;
 mod page;
 mod plots;
 mod sequence;
@@ -110,8 +111,8 @@ fn sequence(path: &Path, tally: &CaptureTally) -> Result<Option<String>, Failure
 
 fn text(tally: &CaptureTally, interfaces: &[String]) -> String {
     let mut text = summary(tally, interfaces);
-    if !tally.latency.is_empty() {
-        let micros = |percentile| tally.latency.value_at_percentile(percentile) as f64 / 1000.0;
+    if !tally.latency.all.is_empty() {
+        let micros = |percentile| tally.latency.all.value_at_percentile(percentile) as f64 / 1000.0;
         text.push_str(&format!(
             "\nlatency: p50 {:.3} µs, p99 {:.3} µs, longest {:.3} µs",
             micros(50.0),
@@ -157,7 +158,7 @@ fn object(tally: &CaptureTally, interfaces: &[String]) -> Value {
             "cause": broken.cause, "explain": broken.explain, "nanoseconds": broken.nanos,
         })
     });
-    let percentile = |percentile| tally.latency.value_at_percentile(percentile);
+    let percentile = |percentile| tally.latency.all.value_at_percentile(percentile);
     json!({
         "frames": tally.frames,
         "bytes": tally.bytes,
@@ -166,7 +167,7 @@ fn object(tally: &CaptureTally, interfaces: &[String]) -> Value {
         "flows": flows,
         "frames_of_further_flows": tally.further,
         "not_read": tally.unread,
-        "latency_ns": {"count": tally.latency.len(), "p50": percentile(50.0), "p99": percentile(99.0), "max": tally.latency.max()},
+        "latency_ns": {"count": tally.latency.all.len(), "p50": percentile(50.0), "p99": percentile(99.0), "max": tally.latency.all.max()},
         "failed": broken,
         "sent_again_by_cause": tally.device.causes(),
         "device": tally.device.object(),

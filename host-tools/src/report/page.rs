@@ -43,21 +43,45 @@ impl Page<'_> {
             section(&mut html, "Requests without an acknowledgement", &depth);
             let repeated = over_time(self.tally, "frames", |step| step.repeated as f64)?;
             section(&mut html, "Frames sent again", &repeated);
+            self.congestion(&mut html)?;
             self.devices(&mut html)?;
         }
-        if self.tally.latency.is_empty() {
-            html.push_str("<h2>Latency</h2>\n<p>No request was acknowledged.</p>\n");
-        } else {
-            section(
-                &mut html,
-                "Latency of requests, at the interface that the capture was taken at",
-                &latencies(self.tally)?,
-            );
-            self.percentiles(&mut html);
-        }
+        self.latency(&mut html)?;
         self.flows(&mut html);
         html.push_str("</body></html>\n");
         Ok(html)
+    }
+
+    /// Marks of switches and what receivers make of them, if there were any.
+    fn congestion(&self, html: &mut String) -> anyhow::Result<()> {
+        if self.tally.steps.iter().all(|step| step.marked + step.notified == 0) {
+            return Ok(());
+        }
+        let lines = [
+            PlotLine::new("packets with a congestion mark", |step| step.marked),
+            PlotLine::new("congestion notifications", |step| step.notified),
+        ];
+        let plot = lines_over_time(self.tally, "frames in a step of the axis", &lines)?;
+        section(html, "Congestion", &plot);
+        Ok(())
+    }
+
+    /// A histogram of all requests, and, if there are several kinds, one of each.
+    fn latency(&self, html: &mut String) -> anyhow::Result<()> {
+        let latency = &self.tally.latency;
+        if latency.all.is_empty() {
+            html.push_str("<h2>Latency</h2>\n<p>No request was acknowledged.</p>\n");
+            return Ok(());
+        }
+        let title = "Latency of requests, at the interface that the capture was taken at";
+        section(html, title, &latencies(&latency.all)?);
+        if latency.by_kind().count() > 1 {
+            for (kind, histogram) in latency.by_kind() {
+                section(html, &format!("Latency of {}", kind.name()), &latencies(histogram)?);
+            }
+        }
+        self.percentiles(html);
+        Ok(())
     }
 
     /// What only the devices know.
@@ -119,11 +143,20 @@ impl Page<'_> {
         }
     }
 
+    /// A column for each kind of request.
     fn percentiles(&self, html: &mut String) {
-        html.push_str("<div class=\"wide\"><table><tr><th>percentile</th><th>µs</th></tr>\n");
+        html.push_str("<div class=\"wide\"><table><tr><th>percentile, in µs</th>");
+        for (kind, histogram) in self.tally.latency.by_kind() {
+            let _ = write!(html, "<th>{} ({})</th>", kind.name(), histogram.len());
+        }
+        html.push_str("</tr>\n");
         for percentile in [50.0, 90.0, 99.0, 99.9, 100.0] {
-            let nanos = self.tally.latency.value_at_percentile(percentile);
-            let _ = writeln!(html, "<tr><td>{percentile}</td><td>{:.3}</td></tr>", nanos as f64 / 1000.0);
+            let _ = write!(html, "<tr><td>{percentile}</td>");
+            for (_, histogram) in self.tally.latency.by_kind() {
+                let nanos = histogram.value_at_percentile(percentile);
+                let _ = write!(html, "<td>{:.3}</td>", nanos as f64 / 1000.0);
+            }
+            html.push_str("</tr>\n");
         }
         html.push_str("</table></div>\n");
     }

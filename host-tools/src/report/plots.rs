@@ -2,6 +2,7 @@
 
 use super::tally::{CaptureTally, Interval};
 use anyhow::anyhow;
+use hdrhistogram::Histogram;
 use plotters::prelude::*;
 
 /// Size in pixels; the page scales it.
@@ -94,9 +95,8 @@ fn used_steps(tally: &CaptureTally) -> usize {
 }
 
 /// How many requests were acknowledged after how long, in buckets that double.
-pub(super) fn latencies(tally: &CaptureTally) -> anyhow::Result<String> {
-    let buckets: Vec<(f64, f64)> = tally
-        .latency
+pub(super) fn latencies(histogram: &Histogram<u64>) -> anyhow::Result<String> {
+    let buckets: Vec<(f64, f64)> = histogram
         .iter_log(500, 2.0)
         .map(|bucket| {
             (bucket.value_iterated_to() as f64 / 1000.0, bucket.count_since_last_iteration() as f64)

@@ -2,8 +2,8 @@
 
 use super::device::{CAUSES, DeviceInterval, DeviceTally};
 use super::frames::{Frame, Record};
+use super::latency::{Latencies, RequestKind};
 use bareverbs_sim::wire::{Aeth, Extension, NakCode, Network, Packet, ServiceClass, Syndrome};
-use hdrhistogram::Histogram;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv6Addr;
 
@@ -15,8 +15,6 @@ const OUTSTANDING: usize = 1024;
 pub(super) const STEPS: usize = 256;
 /// Times that a packet is sent before the connection counts as failed.
 const REPETITIONS: u32 = 4;
-/// Longest latency that the histogram holds: an hour.
-const LONGEST: u64 = 3_600_000_000_000;
 /// Half of the numbers of packets: what is less far ahead is newer (IBTA v1.4 §9.7.2).
 const HALF: u32 = 1 << 23;
 const PSN_MASK: u32 = (1 << 24) - 1;
@@ -51,8 +49,8 @@ pub(super) struct Flow {
     highest: Option<u32>,
     /// The packet that was repeated last, and how often.
     repeating: (u32, u32),
-    /// PSN and time of requests without an acknowledgement.
-    outstanding: VecDeque<(u32, u64)>,
+    /// PSN, time and kind of requests without an acknowledgement.
+    outstanding: VecDeque<(u32, u64, RequestKind)>,
 }
 
 /// A step of the time axis.
@@ -62,6 +60,9 @@ pub(super) struct Interval {
     pub(super) bytes: u64,
     pub(super) repeated: u64,
     pub(super) lost: u64,
+    /// Packets that a switch had marked, and notifications of it.
+    pub(super) marked: u64,
+    pub(super) notified: u64,
     /// Most requests without an acknowledgement.
     pub(super) depth: u64,
     /// Packets that were sent again, by cause.
@@ -93,7 +94,7 @@ pub(super) struct CaptureTally {
     /// Frames of flows beyond the limit.
     pub(super) further: u64,
     /// From request to acknowledgement, in nanoseconds.
-    pub(super) latency: Histogram<u64>,
+    pub(super) latency: Latencies,
     pub(super) steps: [Interval; STEPS],
     /// Nanoseconds of a step; it doubles when the capture is longer.
     pub(super) step_nanos: u64,
@@ -114,7 +115,7 @@ impl CaptureTally {
             span: None,
             flows: BTreeMap::new(),
             further: 0,
-            latency: Histogram::new_with_bounds(1, LONGEST, 3)?,
+            latency: Latencies::new()?,
             steps: [Interval::default(); STEPS],
             step_nanos: 1000,
             broken: None,
@@ -138,6 +139,7 @@ impl CaptureTally {
             }
         };
         let (depth, lost) = (self.depth, frame.is_lost());
+        let (marked, notified) = frame.packet.as_ref().map_or((false, false), congestion);
         let cause = frame.origin.and_then(|origin| origin.again);
         if let Some(cause) = cause {
             self.device.again[cause as usize] += 1;
@@ -147,6 +149,8 @@ impl CaptureTally {
         step.bytes += frame.bytes as u64;
         step.repeated += u64::from(repeated);
         step.lost += u64::from(lost);
+        step.marked += u64::from(marked);
+        step.notified += u64::from(notified);
         step.depth = step.depth.max(depth);
         if let Some(cause) = cause {
             step.again[cause as usize] += 1;
@@ -203,7 +207,8 @@ impl CaptureTally {
                 flow.outstanding.pop_front();
                 self.depth -= 1;
             }
-            flow.outstanding.push_back((psn, frame.nanos));
+            let kind = RequestKind::of(packet.bth.opcode.kind());
+            flow.outstanding.push_back((psn, frame.nanos, kind));
             self.depth += 1;
             return false;
         }
@@ -238,13 +243,13 @@ impl CaptureTally {
         if frame.is_lost() {
             return;
         }
-        while let Some(&(asked, when)) = flow.outstanding.front() {
+        while let Some(&(asked, when, kind)) = flow.outstanding.front() {
             if is_ahead(asked, psn) {
                 break;
             }
             flow.outstanding.pop_front();
             self.depth -= 1;
-            self.latency.saturating_record(frame.nanos.saturating_sub(when).max(1));
+            self.latency.record(kind, frame.nanos.saturating_sub(when));
         }
     }
 
@@ -255,7 +260,7 @@ impl CaptureTally {
         if let Some((partner, counts)) = self.partners.get(&answered) {
             return (*counts == interface).then_some((there, *partner));
         }
-        let waits = |flow: &Flow| flow.outstanding.iter().any(|(asked, _)| *asked == psn);
+        let waits = |flow: &Flow| flow.outstanding.iter().any(|(asked, ..)| *asked == psn);
         let mut flows = self.flows.range((there, 0)..=(there, u32::MAX));
         let (key, _) = flows.find(|(_, flow)| waits(flow))?;
         let key = *key;
@@ -284,11 +289,21 @@ impl Interval {
             bytes: self.bytes + other.bytes,
             repeated: self.repeated + other.repeated,
             lost: self.lost + other.lost,
+            marked: self.marked + other.marked,
+            notified: self.notified + other.notified,
             depth: self.depth.max(other.depth),
             again: core::array::from_fn(|cause| self.again[cause] + other.again[cause]),
             device: self.device.and(other.device),
         }
     }
+}
+
+/// Whether a packet of RoCEv2 was marked on its way, and whether it tells a sender of that (RoCEv2 A17.9.3).
+fn congestion(packet: &Packet<'_>) -> (bool, bool) {
+    const EXPERIENCED: u8 = 0b11;
+    let has_ip = matches!(packet.route.network, Network::V4 { .. } | Network::V6 { .. });
+    let is_marked = has_ip && packet.route.traffic_class & EXPERIENCED == EXPERIENCED;
+    (is_marked, packet.bth.service == ServiceClass::CongestionNotification)
 }
 
 /// Whether `psn` is newer than `other`.

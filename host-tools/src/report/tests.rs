@@ -152,6 +152,27 @@ fn the_page_has_no_outside_parts() {
 }
 
 /// Memory does not grow with the capture: the axis keeps its number of steps, and what it counted.
+/// The last message is a WRITE that is refused, so that SENDs alone were acknowledged.
+#[test]
+fn latency_has_a_column_for_each_kind_of_request_that_was_acknowledged() {
+    let captured = Captured::new(TrafficConfig::default(), steps(20));
+    let html = captured.report(false).2;
+    assert!(html.contains("<th>SEND (80)</th>"), "20 messages of four packets: {html}");
+    assert!(
+        !html.contains("RDMA WRITE (") && !html.contains("Latency of SEND"),
+        "one kind needs one histogram"
+    );
+}
+
+#[test]
+fn marks_of_a_switch_are_shown_over_time() {
+    let config = TrafficConfig { marked_from: Some(2048), ..TrafficConfig::default() };
+    let html = Captured::new(config, steps(20)).report(false).2;
+    assert!(html.contains("<h2>Congestion</h2>") && html.contains("congestion notifications"), "{html}");
+    let without = Captured::new(TrafficConfig::default(), steps(5)).report(false).2;
+    assert!(!without.contains("<h2>Congestion</h2>"), "{without}");
+}
+
 #[test]
 fn a_long_capture_has_coarser_steps() {
     let captured = Captured::new(TrafficConfig::default(), steps(50));

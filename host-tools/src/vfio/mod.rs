@@ -6,6 +6,9 @@ mod check;
 mod common;
 mod list;
 
+#[cfg(test)]
+pub(crate) use check::id_of;
+
 use crate::Failure;
 use bareverbs_hal::pci::Tree;
 use clap::{Args, Subcommand};
