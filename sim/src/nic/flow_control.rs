@@ -37,6 +37,8 @@ pub(super) struct FlowControl {
     told_until: Time,
     /// Until when this port sends nothing.
     stopped_until: Option<Time>,
+    /// Nothing is stopped and nothing is owed: each frame asks.
+    is_quiet: bool,
 }
 
 /// Counters of flow control.
@@ -78,6 +80,7 @@ impl FlowControl {
             owed: None,
             told_until: Time::ZERO,
             stopped_until: None,
+            is_quiet: true,
         }
     }
 
@@ -95,10 +98,15 @@ impl FlowControl {
     /// Whether nothing is stopped and nothing has to be told: the usual state.
     #[inline]
     pub(super) const fn is_quiet(&self) -> bool {
-        self.stopped_until.is_none() && self.owed.is_none()
+        self.is_quiet
     }
 
-    #[inline]
+    /// After what was stopped or owed has changed.
+    const fn look_again(&mut self) {
+        self.is_quiet = self.stopped_until.is_none() && self.owed.is_none();
+    }
+
+    #[cfg(test)]
     pub(super) const fn is_stopped(&self) -> bool {
         self.stopped_until.is_some()
     }
@@ -108,13 +116,13 @@ impl FlowControl {
     }
 
     /// When the port may send again.
-    #[inline]
     pub(super) const fn poll_timeout(&self) -> Option<Time> {
         self.stopped_until
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
         self.stopped_until = self.stopped_until.filter(|until| *until > now);
+        self.look_again();
     }
 
     /// Whether a frame for this port finds room. If the buffer is half full then, the other end is to be told to wait.
@@ -141,12 +149,14 @@ impl FlowControl {
         let left = self.told_until.since(now);
         self.owed = Some(quanta as u16);
         self.told_until = now + wait;
+        self.look_again();
         self.counted.sent_time = longer(self.counted.sent_time, wait, left);
     }
 
     /// The pause frame that the other end has yet to be sent.
     pub(super) fn poll_frame(&mut self, source: MacAddress) -> Option<[u8; SHORTEST]> {
         let quanta = self.owed.take()?;
+        self.look_again();
         self.counted.sent += 1;
         let mut frame = [0; SHORTEST];
         frame[..6].copy_from_slice(&CONTROL_ADDRESS);
@@ -182,6 +192,7 @@ impl FlowControl {
         self.counted.received_time = longer(self.counted.received_time, wait, left);
         self.counted.transitions += u64::from(self.stopped_until.is_none() && quanta > 0);
         self.stopped_until = (quanta > 0).then_some(now + wait);
+        self.look_again();
     }
 }
 

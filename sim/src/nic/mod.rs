@@ -41,6 +41,7 @@ mod observer;
 mod page_list;
 mod pci;
 mod port;
+mod port_link;
 mod port_traps;
 mod queue_counters;
 mod queue_pair;

@@ -1,7 +1,9 @@
 //! The port: link, addresses, and the way of packets out of a queue pair context.
 
+use super::port_link::PortLink;
 use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice, description_notice};
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
+
 use crate::wire::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID, is_multicast_lid};
 use crate::wire::management::{PortState, SubnetPacket};
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
@@ -33,8 +35,7 @@ const HAS_GRH: u32 = 1 << 30;
 /// State of the port.
 #[derive(Debug)]
 pub(crate) struct Port {
-    pub(crate) link_up: bool,
-    pub(crate) admin_up: bool,
+    pub(crate) link: PortLink,
     /// The RoCE address table.
     addresses: Vec<RoceAddress>,
     pub(crate) vport: NicVportContext,
@@ -72,8 +73,7 @@ impl Port {
             *first = link_local(config.mac);
         }
         Self {
-            link_up: true,
-            admin_up: !config.starts_down,
+            link: PortLink::new(!config.starts_down, config.receive_buffer.is_some()),
             addresses,
             vport,
             hca_vport: hca_vport(guid, card_guid(config), config.subnet),
@@ -152,7 +152,7 @@ impl Port {
 
     /// Whether frames pass.
     pub(crate) const fn is_up(&self) -> bool {
-        self.link_up && self.admin_up
+        self.link.is_up()
     }
 
     /// The address to which frames must be sent.

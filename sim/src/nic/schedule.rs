@@ -4,6 +4,9 @@ use super::queue_pair::{Effects, QueuePair};
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeSet, VecDeque};
 
+/// No queue pair has this number.
+const NOBODY: u32 = u32::MAX;
+
 /// Queue pairs with work, in turn, and alarms in the order of time.
 #[derive(Debug, Default)]
 pub(crate) struct TurnSchedule {
@@ -83,6 +86,11 @@ impl TurnSchedule {
     fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Time) {
         qp.alarm = deadline;
         self.alarms.insert(Alarm { time: deadline, number: qp.number().value() });
+    }
+
+    /// Sets an alarm that is no queue pair's: who handles it finds nobody, and has looked at all that is due.
+    pub(crate) fn wake_at(&mut self, time: Time) {
+        self.alarms.insert(Alarm { time, number: NOBODY });
     }
 
     #[inline]

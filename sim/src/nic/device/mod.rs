@@ -156,14 +156,14 @@ impl Nic {
     /// engine behind the RPC op-codes stay.
     pub fn reset(&mut self, now: Time) {
         let config = self.config;
-        let link_up = self.port.link_up;
+        let link_up = self.port.link.is_plugged();
         self.forget_objects();
         self.registers = registers::Registers::new(&config, now);
         self.firmware = Firmware::new(&config);
         self.pci = pci::ConfigSpace::new(&config, self.bar_size());
         self.port = Port::new(&config);
         self.flow.reset(&config);
-        self.port.link_up = link_up;
+        self.port.link.set_plugged(link_up);
         self.last_refusal = None;
         self.link_changed = false;
     }
@@ -187,20 +187,24 @@ impl Nic {
         self.domains.clear();
         self.ethernet.clear();
         self.schedule = TurnSchedule::default();
+        // A port that was told to pause goes on pausing.
+        if let Some(until) = self.flow.poll_timeout() {
+            self.schedule.wake_at(until);
+        }
         self.outbox.clear();
         self.looped_back = 0;
     }
 
     /// No cable was plugged in yet, which is no link that went down.
     pub const fn begin_without_cable(&mut self) {
-        self.port.link_up = false;
+        self.port.link.set_plugged(false);
     }
 
     /// The cable was plugged in or pulled out. Software learns of it with the next input.
     pub fn set_link_up(&mut self, up: bool) {
-        self.link_changed |= up != self.port.link_up;
+        self.link_changed |= up != self.port.link.is_plugged();
         self.times_down += u64::from(self.port.is_up() && !up);
-        self.port.link_up = up;
+        self.port.link.set_plugged(up);
         self.port.train();
     }
 

@@ -98,7 +98,7 @@ pub(super) fn query_vport_state<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
-    output.set_admin_state(nic.port.admin_up.into()).set_state(nic.port.is_up().into());
+    output.set_admin_state(nic.port.link.is_wanted().into()).set_state(nic.port.is_up().into());
     Ok(())
 }
 

@@ -100,7 +100,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
         register.set_proto_mask(INFINIBAND);
         register.set_ib_link_width_capability(width).set_ib_proto_capability(speed);
         register.set_ib_link_width_admin(width).set_ib_proto_admin(speed);
-        if nic.port.link_up {
+        if nic.port.link.is_plugged() {
             register.set_ib_link_width_oper(running_width).set_ib_proto_oper(running_speed);
         }
         return bytes(&register);
@@ -109,7 +109,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
     register.set_proto_mask(ETHERNET);
     register.set_eth_proto_capability(speed).set_eth_proto_admin(speed);
     let running = nic.config.link_speed().ethernet_protocol();
-    register.set_eth_proto_oper(if nic.port.link_up { running } else { 0 });
+    register.set_eth_proto_oper(if nic.port.link.is_plugged() { running } else { 0 });
     bytes(&register)
 }
 
@@ -119,16 +119,16 @@ fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusa
     check_port(wish.local_port())?;
     let was_up = nic.port.is_up();
     if write && wish.ase() {
-        nic.port.admin_up = match wish.admin_status() {
+        nic.port.link.set_wanted(match wish.admin_status() {
             1 => true,
             2 => false,
             _ => return Err(syndrome::REGISTER_VALUE),
-        };
+        });
         nic.link_changed |= nic.port.is_up() != was_up;
         nic.times_down += u64::from(was_up && !nic.port.is_up());
     }
     let mut register = PaosRegister::new();
-    register.set_local_port(1).set_admin_status(if nic.port.admin_up { 1 } else { 2 });
+    register.set_local_port(1).set_admin_status(if nic.port.link.is_wanted() { 1 } else { 2 });
     register.set_oper_status(if nic.port.is_up() { 1 } else { 2 });
     bytes(&register)
 }

@@ -27,7 +27,7 @@ pub struct Transmit {
 }
 
 /// A frame that is complete and waits for the wire.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FinishedFrame {
     pub(crate) bytes: FrameBuffer,
     pub(crate) icrc: u32,

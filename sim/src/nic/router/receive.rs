@@ -3,7 +3,7 @@
 use crate::nic::bus::Bus;
 use crate::nic::observer::DeviceEvent;
 use crate::nic::port_traps::{KeyViolation, TrapNumber};
-use crate::nic::queue_pair::is_notification;
+use crate::nic::queue_pair::{FinishedFrame, is_notification};
 use crate::nic::{HostMemory, Nic};
 use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, multicast_group, virtual_lane};
 use crate::wire::management::PortState;
@@ -32,10 +32,8 @@ impl Nic {
     ) {
         if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
             self.handle_management(now, memory, frame);
-        } else if !self.is_for_us(frame) && !self.accepts(frame) {
-            self.refuse_foreign(now, frame);
-        } else if self.flow.is_metered() && !self.has_room(now, frame) {
-            // The receive buffer has counted it.
+        } else if !self.takes(now, frame) {
+            // It is for somebody else, or the receive buffer has counted it.
         } else if self.is_for_flow_tables(frame) {
             self.receive_ethernet(now, memory, frame, false);
         } else if let Some(packet) = known {
@@ -48,19 +46,52 @@ impl Nic {
 
     /// A frame for somebody else, or one that ends at the port and tells it to wait.
     #[cold]
+    #[inline(never)]
     fn refuse_foreign(&mut self, now: Time, frame: &[u8]) {
         let is_control =
             !self.port.is_infiniband() && self.port.is_up() && self.flow.handle_control(now, frame);
+        if let Some(until) = self.flow.poll_timeout().filter(|_| is_control) {
+            self.schedule.wake_at(until);
+        }
         self.counters.frames_foreign += u64::from(!is_control);
     }
 
-    /// Whether the receive buffer of an Ethernet port takes a frame. An InfiniBand port has credits.
-    #[cold]
-    fn has_room(&mut self, now: Time, frame: &[u8]) -> bool {
-        self.port.is_infiniband() || self.flow.takes(now, frame)
+    /// Whether a frame goes on.
+    #[inline]
+    fn takes(&mut self, now: Time, frame: &[u8]) -> bool {
+        self.is_for_us(frame) && self.takes_at_once() || self.takes_after_all(now, frame)
     }
 
-    /// Whether the link takes a frame in. An armed port receives already (IBTA v1.4 §7.2.7).
+    /// Whether a frame for this port needs no receive buffer. An InfiniBand port has credits.
+    #[inline]
+    const fn takes_at_once(&self) -> bool {
+        self.port.is_infiniband() || self.port.link.takes_at_once()
+    }
+
+    /// Whether a frame goes on that is not for the port's own address, or has to find room first.
+    fn takes_after_all(&mut self, now: Time, frame: &[u8]) -> bool {
+        if !(self.is_for_us(frame) && self.is_open() || self.accepts(frame)) {
+            self.refuse_foreign(now, frame);
+            return false;
+        }
+        if !self.flow.is_metered() || self.port.is_infiniband() {
+            return true;
+        }
+        let was_owed = self.flow.owes_frame();
+        let fits = self.flow.takes(now, frame);
+        if self.flow.owes_frame() && !was_owed {
+            // The place of the pause frame, which is made when its turn comes: so whoever asks whether there is something to send need not ask for it.
+            self.outbox.push_front(FinishedFrame::default());
+        }
+        fits
+    }
+
+    /// Whether frames pass. What an InfiniBand port takes depends on its state, which was looked at.
+    const fn is_open(&self) -> bool {
+        self.port.is_infiniband() || self.port.is_up()
+    }
+
+    /// Whether a frame is for an address of the port; on InfiniBand, also whether the link takes it in. An armed port receives already (IBTA v1.4 §7.2.7).
     #[inline]
     fn is_for_us(&self, frame: &[u8]) -> bool {
         if self.port.is_infiniband() {
@@ -69,7 +100,7 @@ impl Nic {
                     || self.takes_group_frame(frame));
         }
         let own = frame.get(..6) == Some(&self.port.mac().0);
-        self.port.is_up() && (own || self.takes_group_frame(frame))
+        own || self.takes_group_frame(frame)
     }
 
     /// Whether a frame is for a multicast group that has members here.

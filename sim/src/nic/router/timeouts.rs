@@ -10,16 +10,17 @@ impl Nic {
     /// When to call [`Self::handle_timeout`]; it may find nothing due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
-        let trap = self.port.next_trap();
-        let pause = self.flow.poll_timeout();
         let queues = earlier(self.schedule.next_alarm(), self.completions.poll_timeout());
-        earlier(earlier(earlier(queues, engine), trap), pause)
+        let all = earlier(queues, engine);
+        if self.port.next_trap().is_none() { all } else { earlier(all, self.port.next_trap()) }
     }
 
     /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
     /// engine wants.
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        self.flow.handle_timeout(now);
+        if !self.flow.is_quiet() {
+            self.flow.handle_timeout(now);
+        }
         let mut parts = self.parts(now, memory);
         while let Some(Alarm { time, number }) = parts.schedule.pop_due(now) {
             // An alarm whose queue pair is gone, or has another one by now, is nobody's.

@@ -35,10 +35,10 @@ impl Nic {
         parts.schedule.apply(qp, effects);
     }
 
-    /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none.
+    /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none: a port that was told to pause has
+    /// none while it waits.
     pub fn has_transmit(&self) -> bool {
-        let has_work = !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit();
-        has_work && !self.flow.is_stopped() || self.flow.owes_frame()
+        !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit()
     }
 
     /// Whether the latest [`Self::poll_transmit`] gave nothing only because enough frames had come back inside it: there is more to do, at once,
@@ -72,6 +72,9 @@ impl Nic {
     #[inline(never)]
     fn transmit_control(&mut self, frame: &mut FrameBuffer) -> Option<Transmit> {
         frame.replace(&self.flow.poll_frame(self.port.mac())?);
+        if self.outbox.front().is_some_and(|finished| finished.bytes.is_empty()) {
+            self.outbox.pop_front();
+        }
         if let Some(observer) = &mut self.attached.observer {
             observer.set_frame(None);
         }

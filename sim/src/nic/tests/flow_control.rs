@@ -62,7 +62,7 @@ fn a_slow_receiver_stops_its_sender_and_nothing_is_lost() {
     let mut pair = Pair::with(NicConfig { starts_with_pause: true, ..SLOW }, |_| {});
     write_ten_packets(&mut pair);
     pair.run();
-    assert!(!pair.a.host.nic.has_transmit() && pair.a.host.nic.poll_timeout().is_some(), "stopped");
+    assert!(pair.a.host.nic.poll_timeout().is_some(), "it waits for the end of the pause");
     assert!(pair.a.poll().is_none());
     let of_priority = |node: &mut Node, index| port_counter(node, PortCounterGroup::PerPriority, index);
     assert_eq!((of_priority(&mut pair.b, 12), of_priority(&mut pair.a, 10)), (1, 1), "tx_pause, rx_pause");

@@ -1,0 +1,49 @@
+//! Whether frames pass a port: its cable, what software wants, and a receive buffer that may be full.
+
+/// See the module.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PortLink {
+    is_plugged: bool,
+    is_wanted: bool,
+    is_metered: bool,
+    /// It is up, and takes what comes at once. Each frame asks.
+    takes_at_once: bool,
+}
+
+impl PortLink {
+    /// A port with a cable.
+    pub(crate) const fn new(is_wanted: bool, is_metered: bool) -> Self {
+        Self { is_plugged: true, is_wanted, is_metered, takes_at_once: is_wanted && !is_metered }
+    }
+
+    /// Whether frames pass.
+    pub(crate) const fn is_up(&self) -> bool {
+        self.is_plugged && self.is_wanted
+    }
+
+    /// Whether frames pass, and there is no receive buffer that may be full.
+    #[inline]
+    pub(crate) const fn takes_at_once(&self) -> bool {
+        self.takes_at_once
+    }
+
+    /// Whether there is a cable whose other end is up.
+    pub(crate) const fn is_plugged(&self) -> bool {
+        self.is_plugged
+    }
+
+    /// Whether software wants the port up.
+    pub(crate) const fn is_wanted(&self) -> bool {
+        self.is_wanted
+    }
+
+    pub(crate) const fn set_plugged(&mut self, is_plugged: bool) {
+        self.is_plugged = is_plugged;
+        self.takes_at_once = self.is_up() && !self.is_metered;
+    }
+
+    pub(crate) const fn set_wanted(&mut self, is_wanted: bool) {
+        self.is_wanted = is_wanted;
+        self.takes_at_once = self.is_up() && !self.is_metered;
+    }
+}
