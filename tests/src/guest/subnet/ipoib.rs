@@ -114,7 +114,7 @@ fn transfers() -> Vec<DiagnosticRow> {
 
 /// Other modes, and what happens to ports and interfaces while bytes move.
 fn changes(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
-    let same = "TCP: 24 MiB each way are the same";
+    let same = "TCP: 64 MiB each way are the same";
     vec![
         said(
             "IPoIB connected mode",

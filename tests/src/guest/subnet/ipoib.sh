@@ -65,7 +65,7 @@ connected() {
 
 # Moves bytes while the command is run three times.
 over() {
-    transfer tcp $near_ip $far_ip 24 >/tmp/transfer 2>&1 & pid=$!
+    transfer tcp $near_ip $far_ip 64 >/tmp/transfer 2>&1 & pid=$!
     sleep 0.7
     "$@" && kill -0 $pid && "$@" && "$@" || return 1
     wait $pid; status=$?
@@ -74,7 +74,7 @@ over() {
 }
 # Takes the port of a LID down. The manager brings it up again, and IPoIB joins its groups anew.
 retrain() {
-    ibportstate $1 1 down | grep -q 'LinkState:\.*Initialize' && within "ibportstate $1 1 query | grep -q 'LinkState:\.*Active'" && within "carrier far"
+    ibportstate -C $near $1 1 down | grep -q 'LinkState:\.*Initialize' && within "ibportstate -C $near $1 1 query | grep -q 'LinkState:\.*Active'" && within "carrier far"
 }
 blink() { at far ip link set far0 down && sleep 0.3 && interface_up far; }
 
