@@ -26,6 +26,8 @@ pub(crate) struct BandwidthLog {
     wants_peak: bool,
     /// The end that receives begins to measure with its first message, which then takes no time.
     begins_with_message: bool,
+    /// When the end that receives has looked last and found nothing, before its first message.
+    waited: Option<Time>,
 }
 
 /// Bandwidth of one size.
@@ -66,6 +68,13 @@ impl BandwidthLog {
         }
     }
 
+    /// An end that does not send has looked, and nothing had come.
+    pub(crate) const fn wait(&mut self, now: Time) {
+        if self.first.is_none() {
+            self.waited = Some(now);
+        }
+    }
+
     /// A message has come to an end that does not send.
     pub(crate) fn receive(&mut self, now: Time, clock: &Clock) {
         self.begins_with_message = true;
@@ -74,13 +83,10 @@ impl BandwidthLog {
 
     /// The figures of messages of `size` bytes.
     pub(crate) fn finish(&self, size: u32, clock: &Clock) -> Bandwidth {
-        let elapsed = match (clock.sample(), self.first, self.last) {
-            (Some(sample), _, _) => sample,
-            (None, Some(first), Some(last)) => last.since(first),
-            _ => Duration::ZERO,
+        let (timed, elapsed) = match clock.sample() {
+            Some(sample) => (self.counted, sample),
+            None => self.span(),
         };
-        let timed =
-            self.counted - u64::from(self.begins_with_message && clock.sample().is_none()).min(self.counted);
         let messages = rate(timed, elapsed);
         let size_bytes = f64::from(size);
         Bandwidth {
@@ -89,6 +95,16 @@ impl BandwidthLog {
             peak: self.peak() * size_bytes,
             average: messages * size_bytes,
             messages,
+        }
+    }
+
+    /// The messages that the time is of, and the time.
+    fn span(&self) -> (u64, Duration) {
+        let (Some(first), Some(last)) = (self.first, self.last) else { return (0, Duration::ZERO) };
+        match self.waited {
+            // What was found all at once has come since the end looked before.
+            Some(waited) if self.begins_with_message && first == last => (self.counted, last.since(waited)),
+            _ => (self.counted - u64::from(self.begins_with_message).min(self.counted), last.since(first)),
         }
     }
 
@@ -263,6 +279,24 @@ mod tests {
         near(found.average, 4e8);
         // The last two took 2 µs.
         near(found.peak, 1e9);
+    }
+
+    #[test]
+    fn who_receives_measures_from_its_first_message_or_from_when_nothing_was_there() {
+        let received = |times: &[f64]| {
+            let mut log = BandwidthLog::new(false);
+            log.wait(at(1.0));
+            log.wait(at(2.0));
+            times.iter().for_each(|time| log.receive(at(*time), &COUNTED));
+            log.wait(at(9.0));
+            log.finish(10, &COUNTED)
+        };
+        let near = |found: Bandwidth, wanted: f64| {
+            assert!((found.messages / wanted - 1.0).abs() < 1e-9, "{found:?}")
+        };
+        near(received(&[4.0, 5.0, 6.0]), 1e6);
+        near(received(&[6.0, 6.0]), 5e5);
+        assert_eq!(received(&[]).messages, 0.0);
     }
 
     #[test]

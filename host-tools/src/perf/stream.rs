@@ -165,6 +165,9 @@ impl<'p> Stream<'p> {
             }
             Ok(())
         })?;
+        if !busy && !*sends {
+            log.wait(now);
+        }
         for (lane, index) in repost {
             post_receives(plan, *size, lane, index, bench)?;
         }
