@@ -1,4 +1,4 @@
-//! Where kernels meet the simulator: inside the NIC model. RPC Params call them, RPC WRITEs fill the streams that they have opened.
+//! Where kernels meet the simulator: inside the NIC model. RPC Params call kernels or open streams, and RPC WRITEs fill the streams.
 
 mod runtime;
 mod streams;

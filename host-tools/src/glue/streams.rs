@@ -5,7 +5,7 @@ use bareverbs_offload::kernel::{KernelSet, Opcode};
 use bareverbs_offload::runtime::{Admission, ConnectionId, Reply};
 use bareverbs_offload::status::Status;
 use bareverbs_offload::streams::open_stream::{MAX_ANSWER, OpenStream};
-use bareverbs_offload::wire::{ReplyTo, Request};
+use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::HostMemory;
@@ -18,6 +18,7 @@ use super::runtime::NicRuntime;
 struct RunningStream {
     stream: Box<OpenStream>,
     opcode: Opcode,
+    region: RegionHandle,
     request_id: u64,
     reply: ReplyTo,
 }
@@ -56,10 +57,10 @@ impl Streams {
                 Err(Admission::Refused(reply)) => return Some(StreamAnswer { reply, bytes: Vec::new() }),
                 Err(_) => return None,
             };
-        let Request { request_id, reply, .. } = request;
+        let Request { request_id, reply, region, .. } = request;
         match self.begin(qpn, &request, grant) {
             Ok(stream) => {
-                self.0.insert(qpn, RunningStream { stream, opcode, request_id, reply });
+                self.0.insert(qpn, RunningStream { stream, opcode, region, request_id, reply });
                 None
             }
             Err(status) => {
@@ -88,9 +89,13 @@ impl Streams {
         let running = self.0.get_mut(&qpn).filter(|running| running.opcode.0 == packet.rpc_opcode);
         let running = running.ok_or(NoStream)?;
         let mut written = 0;
-        let taken = running.stream.take(packet.payload, |write| {
-            written += write.bytes.len() as u32;
-            memory.write(write.to.range().address(), write.bytes).is_ok()
+        // A grant may have been revoked since the stream was opened.
+        let granted = runtime.check_stream(connection, running.region);
+        let taken = granted.and_then(|()| {
+            running.stream.take(packet.payload, |write| {
+                written += write.bytes.len() as u32;
+                memory.write(write.to.range().address(), write.bytes).is_ok()
+            })
         });
         runtime.charge_stream(now, connection, written);
         if taken.is_ok() && !running.stream.is_whole() {

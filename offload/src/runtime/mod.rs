@@ -243,6 +243,14 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         Ok((request, grant))
     }
 
+    /// Whether the region that a stream goes to is still granted.
+    ///
+    /// # Errors
+    /// The status that ends the stream: [`Status::Revoked`], or [`Status::OutOfBounds`] once the connection has ended.
+    pub fn check_stream(&self, connection: ConnectionId, region: RegionHandle) -> Result<(), Status> {
+        self.connections.region(connection, region).map(drop)
+    }
+
     /// Charges what a stream has written to the allowance of its connection. It is not held up, being on the wire already: what comes next is.
     pub fn charge_stream(&mut self, now: Time, connection: ConnectionId, bytes: u32) {
         self.connections.take_dma(connection, now, bytes);

@@ -143,6 +143,12 @@ impl FlowControl {
         fits
     }
 
+    /// What was to be sent is forgotten, a pause frame too.
+    pub(super) const fn forget_frame(&mut self) {
+        self.owed = None;
+        self.look_again();
+    }
+
     fn tell(&mut self, now: Time, wait: Duration) {
         let quanta = wait.as_picos().div_ceil(self.quantum).min(u16::MAX.into());
         let wait = Duration::from_picos(quanta * self.quantum);

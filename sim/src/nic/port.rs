@@ -3,7 +3,6 @@
 use super::port_link::PortLink;
 use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice, description_notice};
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
-
 use crate::wire::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID, is_multicast_lid};
 use crate::wire::management::{PortState, SubnetPacket};
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};

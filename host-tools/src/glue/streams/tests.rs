@@ -30,6 +30,7 @@ use bareverbs::sim::nic::{Nic, NicConfig};
 use bareverbs::sim::run::preset::Preset;
 use bareverbs::sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_core::hal::Hal as _;
 use std::rc::Rc;
 use zerocopy::IntoBytes as _;
 
@@ -144,9 +145,12 @@ impl Scene {
                 answer.truncate(if result.ended == Ended::Found { result.length as usize } else { 0 });
                 return (result, answer);
             }
-            let hal = self.device.hal();
-            bareverbs_core::hal::Hal::relax(hal, self.world.now() + Duration::from_micros(5));
+            self.pass(Duration::from_micros(5));
         }
+    }
+
+    fn pass(&self, time: Duration) {
+        self.device.hal().relax(self.world.now() + time);
     }
 
     fn memory(&self) -> Vec<u8> {
@@ -226,4 +230,41 @@ fn a_stream_that_goes_wrong_ends_with_its_status_and_the_next_one_works() {
     let right = (BYTES as u64).to_be_bytes();
     assert_eq!(scene.stream(COUNT, &right, &bytes, BYTES).0.ended, Ended::Found);
     assert_eq!(scene.memory(), bytes);
+}
+
+/// The first half is written; the grant is revoked before the second.
+#[test]
+fn a_stream_writes_nothing_after_its_grant_was_revoked() {
+    let mut scene = Scene::new(0.0);
+    let bytes = bytes_of(&values());
+    let half = bytes.len() / 2;
+    let call =
+        Call { opcode: COUNT, region: scene.region, parameters: &(BYTES as u64).to_be_bytes(), payload: &[] };
+    scene.client.start(scene.world.now(), &mut scene.endpoint, &call).expect("begins");
+    scene.endpoint.copy_in(STRIDE as usize, &bytes).expect("it has room");
+    let send = |scene: &mut Scene, at: usize| {
+        let from = Part { offset: STRIDE as usize + at, length: half as u32 };
+        scene.client.send_stream(&mut scene.endpoint, COUNT, scene.region, from).expect("there is room");
+    };
+    send(&mut scene, 0);
+    let arrived = (0..10_000).any(|_| {
+        scene.pass(Duration::from_micros(5));
+        scene.memory()[..half] == bytes[..half]
+    });
+    assert!(arrived, "the first half is written");
+    {
+        let inner = &mut *scene.kernels.0.borrow_mut();
+        let connection = *inner.callers.values().next().expect("the client");
+        inner.runtime.revoke(connection, scene.region);
+    }
+    send(&mut scene, half);
+    let mut answer = vec![0; scene.client.buffer_size()];
+    let result = loop {
+        if let Some(result) = scene.client.poll(scene.world.now(), &mut scene.endpoint, &mut answer) {
+            break result;
+        }
+        scene.pass(Duration::from_micros(5));
+    };
+    assert_eq!(result.ended, Ended::Status(Status::Revoked));
+    assert_eq!(scene.memory(), [&bytes[..half], &vec![0; half]].concat());
 }

@@ -192,6 +192,7 @@ impl Nic {
             self.schedule.wake_at(until);
         }
         self.outbox.clear();
+        self.flow.forget_frame();
         self.looped_back = 0;
     }
 

@@ -80,7 +80,7 @@ impl Nic {
         let was_owed = self.flow.owes_frame();
         let fits = self.flow.takes(now, frame);
         if self.flow.owes_frame() && !was_owed {
-            // The place of the pause frame, which is made when its turn comes: so whoever asks whether there is something to send need not ask for it.
+            // This keeps a place for the pause frame, which is made when its turn comes. `has_transmit` then need not ask for pause frames.
             self.outbox.push_front(FinishedFrame::default());
         }
         fits

@@ -12,6 +12,7 @@ impl Nic {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
         let queues = earlier(self.schedule.next_alarm(), self.completions.poll_timeout());
         let all = earlier(queues, engine);
+        // Traps are rare, and each frame asks.
         if self.port.next_trap().is_none() { all } else { earlier(all, self.port.next_trap()) }
     }
 
