@@ -96,6 +96,12 @@ mod tests {
     use std::ptr::NonNull;
 
     const PAGE: usize = 4096;
+    /// The kernel counts the pinned pages of a process, so one test pins at a time.
+    static PINNING: Mutex<()> = Mutex::new(());
+
+    fn alone() -> MutexGuard<'static, ()> {
+        PINNING.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
     fn pages(count: usize) -> MmapRaw {
         MmapOptions::new().len(count * PAGE).map_anon().expect("memory").into()
@@ -112,6 +118,7 @@ mod tests {
 
     #[test]
     fn pages_are_pinned_until_their_last_stretch_is_unmapped() {
+        let _alone = alone();
         let memory = pages(64);
         let start = NonNull::new(memory.as_mut_ptr()).expect("an address");
         let piece = Piece { start, length: 64 * PAGE, page: PAGE, file: None };
@@ -135,6 +142,7 @@ mod tests {
 
     #[test]
     fn a_piece_whose_addresses_are_hidden_is_not_held() {
+        let _alone = alone();
         let memory = pages(1);
         let start = NonNull::new(memory.as_mut_ptr()).expect("an address");
         let piece = Piece { start, length: PAGE, page: PAGE, file: None };
