@@ -13,8 +13,17 @@ use std::time::Duration;
 /// How long a process may take to say how it is.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Columns of the table, as processes name them.
-const COLUMNS: [&str; 8] =
-    ["pid", "program", "queue-pairs", "completion-queues", "memory-keys", "sent", "received", "lost"];
+const COLUMNS: [&str; 9] = [
+    "pid",
+    "program",
+    "queue-pairs",
+    "completion-queues",
+    "memory-keys",
+    "sent",
+    "received",
+    "lost",
+    "driven",
+];
 
 /// Pulls the cables of a host out or plugs them in: `HOST`, or `HOST:DEVICE` for the cable of one device.
 pub(super) fn set_cable(network: &NetworkDirectory, named: &str, plugged_in: bool) -> Result<()> {

@@ -91,7 +91,7 @@ impl FrameIo for NetworkIo {
 /// How this process is, for `bareverbs run --list`: lines of a name and a value. A tool does not tell of its objects.
 fn status(WireCounters { sent, received, unreachable, overrun }: WireCounters) -> String {
     format!(
-        "pid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-keys -\nsent {sent}\nreceived {received}\nlost {}\n",
+        "pid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-keys -\nsent {sent}\nreceived {received}\nlost {}\ndriven -\n",
         std::process::id(),
         unreachable + overrun
     )

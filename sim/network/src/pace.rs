@@ -54,6 +54,11 @@ impl Pace {
         }
     }
 
+    /// Rests because another thread drives the NIC just now.
+    pub fn pause(&self) {
+        std::thread::sleep(std::time::Duration::from_nanos(SHORTEST.as_nanos()));
+    }
+
     /// Whether every thread that wants to run has a core, this one included.
     fn has_free_core(&mut self) -> bool {
         if self.asked.is_none_or(|asked| asked.elapsed() > ASK) {

@@ -2,9 +2,10 @@
 //! `fork` has none until it opens one.
 
 use crate::descriptors;
+use crate::errno::keeping_errno;
 use crate::link::Link;
-use crate::nic_thread::{self, Duties, Step};
-use crate::own_work::OwnWork;
+use crate::nic_thread::{self, Duties, Round, Turn};
+use crate::own_work::{self, OwnWork};
 use crate::program::Program;
 use crate::settings::Settings;
 use bareverbs_network::{EndedProcess, Neighbours, OutsideNeighbours, Wire};
@@ -22,7 +23,8 @@ use core::ffi::c_int;
 use core::ops::{Deref, DerefMut};
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::panic::catch_unwind;
+use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
 
 const HEADER: usize = size_of::<IoctlHeader>();
 /// Times that the NIC's thread lets others go first before it insists.
@@ -131,6 +133,28 @@ fn lock() -> Option<Locked> {
     Some(Locked { device: device.lock().unwrap_or_else(PoisonError::into_inner), _own_work: own_work })
 }
 
+/// Why there is no device at once.
+enum Unavailable {
+    /// A thread has it, perhaps this one.
+    Busy,
+    /// There is none.
+    Gone,
+}
+
+/// The device, if no thread has it.
+fn try_lock() -> Result<Locked, Unavailable> {
+    let device = DEVICE.load(Ordering::Acquire);
+    // SAFETY: as in `lock`.
+    let device = unsafe { device.as_ref() }.ok_or(Unavailable::Gone)?;
+    let own_work = OwnWork::begin();
+    let device = match device.try_lock() {
+        Ok(device) => device,
+        Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+        Err(TryLockError::WouldBlock) => return Err(Unavailable::Busy),
+    };
+    Ok(Locked { device, _own_work: own_work })
+}
+
 /// The same for a thread of the program, which goes before the NIC's thread.
 fn device() -> Result<Locked, Errno> {
     WAITING.fetch_add(1, Ordering::Relaxed);
@@ -158,7 +182,7 @@ fn make() -> Result<(), Errno> {
         Errno::Io
     })?;
     DEVICE.store(Box::into_raw(Box::new(Mutex::new(made))), Ordering::Release);
-    nic_thread::start(Duties { step, give_up }).map_err(|error| {
+    nic_thread::start(Duties { take_turn, give_up }).map_err(|error| {
         eprintln!("bareverbs run: no device: its thread cannot be started: {error}");
         give_up();
         Errno::Io
@@ -189,16 +213,44 @@ fn assemble() -> Result<Device, String> {
     Ok(Device { devices, connections, program, links })
 }
 
-/// One round of the NIC's thread; `None` if there is nothing to do any more.
-fn step() -> Option<Step> {
+/// A round in a thread of the program, unless another thread has the device: a program that waits for the device lends it its
+/// processor.
+pub(crate) fn drive() {
+    if !own_work::may_work_here() {
+        return;
+    }
+    keeping_errno(|| {
+        let driven = catch_unwind(|| {
+            if let Ok(mut device) = try_lock() {
+                device.program.driven_rounds += 1;
+                round(&mut device);
+            }
+        });
+        if driven.is_err() {
+            nic_thread::fail(give_up);
+        }
+    });
+}
+
+/// A turn of the NIC's thread. Threads of the program that want the device go first, and one that has it is not waited for: to wake
+/// this thread would cost it more than a round.
+fn take_turn() -> Turn {
     for _ in 0..COURTESY {
         if WAITING.load(Ordering::Relaxed) == 0 {
             break;
         }
         std::thread::yield_now();
     }
-    let mut device = lock()?;
-    let Device { devices, connections, program, links } = &mut *device;
+    match try_lock() {
+        Ok(mut device) => round(&mut device).map_or(Turn::Over, Turn::Done),
+        Err(Unavailable::Busy) => Turn::Elsewhere,
+        Err(Unavailable::Gone) => Turn::Over,
+    }
+}
+
+/// One round: frames, messages and events are moved, and time passes. `None` after a round has failed.
+fn round(device: &mut Device) -> Option<Round> {
+    let Device { devices, connections, program, links } = device;
     let links = links.as_mut()?;
     let now = program.time();
     let mut busy = program.directly(|program| work(now, Parts { devices, connections, links, program }));
@@ -213,7 +265,7 @@ fn step() -> Option<Step> {
     let of_devices = devices.iter().filter_map(Uverbs::next_wakeup);
     let of_links = links.iter().filter_map(Link::next_wakeup);
     let wakeup = of_devices.chain(of_links).chain(connections.next_wakeup()).min();
-    Some(Step { now: program.time(), busy, wakeup })
+    Some(Round { now: program.time(), busy, wakeup })
 }
 
 /// What the NIC's thread works with.

@@ -8,7 +8,7 @@
 //! survive a wrong address. A program that was started without `bareverbs run` sees no difference.
 //!
 //! **Where to read first.** `paths` for what is replaced, `calls` and `names` for the functions, `device` for the life of the
-//! device, `nic_thread` for what drives it, `link` for the way of its frames to
+//! device, `nic_thread` and `verbs_calls` for what drives it, `link` for the way of its frames to
 //! [`bareverbs_network`] and other processes.
 #![cfg(target_os = "linux")]
 
@@ -32,3 +32,5 @@ mod own_work;
 mod paths;
 mod program;
 mod settings;
+mod verbs_calls;
+mod verbs_layout;

@@ -124,7 +124,7 @@ impl Link {
 
     /// Frames for the device, and what has become of its cable; whether there were any.
     pub(crate) fn take_in(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
-        self.wire.look(now, |counters| status(uverbs, counters));
+        self.wire.look(now, |counters| status(uverbs, counters, program.driven_rounds));
         self.watch_capture(uverbs);
         self.watch_faults();
         if self.has_cable != self.wire.has_cable() {
@@ -229,12 +229,12 @@ fn program_name() -> String {
 }
 
 /// How this process is, for `bareverbs run --list`: lines of a name and a value.
-fn status(uverbs: &Uverbs, wire: WireCounters) -> String {
+fn status(uverbs: &Uverbs, wire: WireCounters, driven: u64) -> String {
     let [_, keys, completion_queues, queue_pairs, _, _] = uverbs.nic().live_objects();
     let WireCounters { sent, received, unreachable, overrun } = wire;
     format!(
         "pid {}\nprogram {}\nqueue-pairs {queue_pairs}\ncompletion-queues {completion_queues}\nmemory-keys {keys}\n\
-         sent {sent}\nreceived {received}\nlost {}\n{}",
+         sent {sent}\nreceived {received}\nlost {}\ndriven {driven}\n{}",
         std::process::id(),
         program_name(),
         unreachable + overrun,

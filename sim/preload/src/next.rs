@@ -15,6 +15,21 @@ pub(crate) fn address(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
+/// A function of a library that the process has loaded, though perhaps not for all to see; null if there is none.
+pub(crate) fn address_in(library: &CStr, cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    let found = address(cache, name);
+    if !found.is_null() {
+        return found;
+    }
+    // SAFETY: both are C strings. The library is not loaded if it is not there yet, and stays loaded, since its functions are kept.
+    let found = unsafe {
+        let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+        if handle.is_null() { core::ptr::null_mut() } else { libc::dlsym(handle, name.as_ptr()) }
+    };
+    cache.store(found, Ordering::Relaxed);
+    found
+}
+
 /// Calls the next function of a name and type; without one, `errno` is ENOSYS and the failure value is the answer.
 macro_rules! call_next {
     ($name:literal, fn($($ty:ty),*) -> $ret:ty, ($($argument:expr),*), $failure:expr) => {{

@@ -11,9 +11,19 @@ use std::panic::catch_unwind;
 const TIMER_SLACK: NonZero<u64> = NonZero::<u64>::MIN;
 const STACK: usize = 1 << 20;
 
-/// What a round of the thread did.
+/// What came of a turn of the thread.
 #[derive(Debug)]
-pub(crate) struct Step {
+pub(crate) enum Turn {
+    Done(Round),
+    /// A thread of the program has the device.
+    Elsewhere,
+    /// There is nothing to do any more.
+    Over,
+}
+
+/// What a round of the device did.
+#[derive(Debug)]
+pub(crate) struct Round {
     /// When it ended.
     pub(crate) now: Time,
     pub(crate) busy: bool,
@@ -24,8 +34,7 @@ pub(crate) struct Step {
 /// What the thread does.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Duties {
-    /// One round; `None` ends the thread.
-    pub(crate) step: fn() -> Option<Step>,
+    pub(crate) take_turn: fn() -> Turn,
     /// What is left to do if a round has panicked.
     pub(crate) give_up: fn(),
 }
@@ -57,18 +66,27 @@ fn run(duties: Duties) {
     let _own_work = OwnWork::begin();
     // Without it sleeps are longer, and all works.
     let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
-    if catch_unwind(|| work(duties.step)).is_err() {
-        (duties.give_up)();
-        eprintln!(
-            "bareverbs run: the simulated device has stopped with the fault above, which is one of bareverbs; requests to it \
-             fail from now on (EIO)"
-        );
+    if catch_unwind(|| work(duties.take_turn)).is_err() {
+        fail(duties.give_up);
     }
 }
 
-fn work(step: fn() -> Option<Step>) {
+/// What is done when a round has panicked.
+pub(crate) fn fail(give_up: fn()) {
+    give_up();
+    eprintln!(
+        "bareverbs run: the simulated device has stopped with the fault above, which is one of bareverbs; requests to it fail \
+         from now on (EIO)"
+    );
+}
+
+fn work(take_turn: fn() -> Turn) {
     let mut pace = Pace::new();
-    while let Some(Step { now, busy, wakeup }) = step() {
-        pace.rest(now, busy, wakeup);
+    loop {
+        match take_turn() {
+            Turn::Done(Round { now, busy, wakeup }) => pace.rest(now, busy, wakeup),
+            Turn::Elsewhere => pace.pause(),
+            Turn::Over => break,
+        }
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct Program {
     neighbours: Neighbours,
     outside: OutsideNeighbours,
     ports: Ports,
+    /// Rounds of the device that threads of the program did.
+    pub(crate) driven_rounds: u64,
     /// Whether memory is accessed by this thread itself and not by the kernel for it.
     is_direct: bool,
 }
@@ -38,6 +40,7 @@ impl Program {
             neighbours,
             outside,
             ports,
+            driven_rounds: 0,
             is_direct: false,
         }
     }

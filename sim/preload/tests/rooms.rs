@@ -12,7 +12,39 @@ mod guarded;
 mod memory;
 #[path = "../src/next.rs"]
 #[cfg(target_arch = "x86_64")]
+#[expect(dead_code, reason = "the functions of libibverbs use the rest")]
 mod next;
+#[path = "../src/verbs_layout.rs"]
+#[expect(dead_code, reason = "the members are for the functions that replace others")]
+mod verbs_layout;
+
+/// Structure, member, offset and width, as `tests/vectors/verbs/layout.csv` has them. Offsets of a `verbs_context` count backwards from
+/// the `ibv_context` at its end.
+fn layout_table() -> String {
+    use core::mem::offset_of;
+    use verbs_layout::{Context, ExtendedQueuePair, QueuePair, VerbsContext};
+    let end = offset_of!(VerbsContext, context);
+    let rows = [
+        ("ibv_context", "(sizeof)", 0, size_of::<Context>()),
+        ("ibv_context", "ops.poll_cq", offset_of!(Context, ops.poll_cq), 8),
+        ("ibv_context", "ops.post_send", offset_of!(Context, ops.post_send), 8),
+        ("ibv_context", "cmd_fd", offset_of!(Context, cmd_fd), 4),
+        ("ibv_context", "abi_compat", offset_of!(Context, abi_compat), 8),
+        ("verbs_context", "create_qp_ex", end - offset_of!(VerbsContext, create_qp_ex), 8),
+        ("verbs_context", "sz", end - offset_of!(VerbsContext, sz), 8),
+        ("ibv_qp", "(sizeof)", 0, size_of::<QueuePair>()),
+        ("ibv_qp", "context", offset_of!(QueuePair, owned.context), 8),
+        ("ibv_qp_ex", "wr_complete", offset_of!(ExtendedQueuePair, wr_complete), 8),
+    ];
+    let line = |(structure, member, offset, width)| format!("{structure},{member},{offset},{width}\n");
+    rows.map(line).concat()
+}
+
+#[test]
+fn the_structures_of_libibverbs_are_what_its_header_says() {
+    let expected = include_str!("../../../tests/vectors/verbs/layout.csv");
+    assert_eq!(expected, format!("structure,member,byte_offset,byte_width\n{}", layout_table()));
+}
 
 #[test]
 fn ranges_are_looked_up_in_the_kernels_table() {

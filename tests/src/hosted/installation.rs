@@ -146,22 +146,36 @@ impl Installation {
         Ok(StartedProgram { child, said, name, start: Instant::now(), limit: LIMIT })
     }
 
-    /// Waits until a process of a host has sent so many frames, as `bareverbs run --list` has it: the eighth word behind the
-    /// host's name.
+    /// Waits until a process of a host has sent so many frames.
     pub fn wait_for_frames(&self, host: &str, wanted: u64) -> Result<()> {
+        self.wait_for_count(host, "sent", wanted)
+    }
+
+    /// Waits until threads of a program have done so many rounds of their device.
+    pub fn wait_for_driven_rounds(&self, host: &str, wanted: u64) -> Result<()> {
+        self.wait_for_count(host, "driven", wanted)
+    }
+
+    /// Waits until a column of `bareverbs run --list` has at least a number for a process of a host.
+    fn wait_for_count(&self, host: &str, column: &str, wanted: u64) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < LIMIT {
             let list = self.run_tool(&["run", "--list"])?.said;
-            let rows = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-            let mut sent = rows
+            let mut rows = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+            let heading = rows.next().unwrap_or_default();
+            let at = heading.iter().position(|name| *name == column).context("no such column")?;
+            let mut counts = rows
                 .filter(|row| row.first() == Some(&host))
-                .filter_map(|row| row.get(8)?.parse::<u64>().ok());
-            if sent.any(|sent| sent >= wanted) {
+                .filter_map(|row| row.get(at)?.parse::<u64>().ok());
+            if counts.any(|count| count >= wanted) {
                 return Ok(());
             }
             std::thread::sleep(PAUSE);
         }
-        bail!("no process of host {host} has sent {wanted} frames after {} s", LIMIT.as_secs())
+        bail!(
+            "no process of host {host} has reached {wanted} in column «{column}» of `run --list` after {} s",
+            LIMIT.as_secs()
+        )
     }
 
     /// Whether a program of a virtual host has a port of connection management:

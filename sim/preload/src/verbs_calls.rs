@@ -1,0 +1,147 @@
+//! The functions of libibverbs with which a program posts requests and polls for completions: the device also does its work in
+//! the thread that calls them.
+//!
+//! **What this is.** A program that polls keeps a core busy, so on a machine without a free one the NIC's thread comes too late:
+//! it has to sleep in order to leave the core to the program, and a sleep lasts longer than many messages take. The program's own
+//! thread is there, and waits for the device. libibverbs reaches its driver through functions that stand in the context of a device
+//! and in each queue pair; behind `post_send` and `wr_complete`, and before `poll_cq`, one round of the device is done. The driver's
+//! functions themselves are called as they would be. ADR 0033 says why it is done here and what else was tried.
+//!
+//! **What it may not do.** Nothing depends on it: a program that reaches its driver in another way is served by the NIC's thread.
+//! [`crate::verbs_layout`] has the places that are replaced; a context that is not an extended one keeps its `create_qp_ex`.
+
+use crate::descriptors::{self, Descriptor};
+use crate::device;
+use crate::errno::set_errno;
+use crate::next;
+use crate::verbs_layout::{Context, ExtendedQueuePair, IS_EXTENDED, Owned, QueuePair, VerbsContext};
+use core::ffi::{CStr, c_int, c_void};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+const LIBRARY: &CStr = c"libibverbs.so.1";
+
+type OpenDevice = unsafe extern "C" fn(*mut c_void) -> *mut Context;
+type PollCq = unsafe extern "C" fn(*mut Owned, c_int, *mut c_void) -> c_int;
+type PostSend = unsafe extern "C" fn(*mut Owned, *mut c_void, *mut *mut c_void) -> c_int;
+type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut c_void) -> *mut QueuePair;
+type ToQpEx = unsafe extern "C" fn(*mut QueuePair) -> *mut ExtendedQueuePair;
+type WrComplete = unsafe extern "C" fn(*mut ExtendedQueuePair) -> c_int;
+
+/// The driver's functions. A process has one driver for our devices, so there is one of each.
+static POLL_CQ: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static POST_SEND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static CREATE_QP_EX: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+static WR_COMPLETE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Puts `ours` in the place of the driver's function, and notes that one in `theirs`. A place that has another function than the
+/// noted one is left alone.
+fn stand_before(place: &mut *mut c_void, theirs: &AtomicPtr<c_void>, ours: *mut c_void) {
+    let found = *place;
+    if found.is_null() || found == ours {
+        return;
+    }
+    let noted = theirs.compare_exchange(core::ptr::null_mut(), found, Ordering::AcqRel, Ordering::Acquire);
+    if noted.is_ok() || noted == Err(found) {
+        *place = ours;
+    }
+}
+
+/// As in libibverbs; requests and polls of our own devices also drive these.
+///
+/// # Safety
+/// As in libibverbs.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ibv_open_device(device: *mut c_void) -> *mut c_void {
+    static NEXT: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let next = next::address_in(LIBRARY, &NEXT, c"ibv_open_device");
+    if next.is_null() {
+        set_errno(libc::ENOSYS);
+        return core::ptr::null_mut();
+    }
+    // SAFETY: libibverbs declares the function so, and the caller promises what it asks. What it gives is null or a context that
+    // nobody else knows yet.
+    unsafe {
+        let context = core::mem::transmute::<*mut c_void, OpenDevice>(next)(device);
+        if let Some(context) = context.as_mut() {
+            replace(context);
+        }
+        context.cast()
+    }
+}
+
+/// Puts the functions below into a context of one of our devices.
+///
+/// # Safety
+/// libibverbs has just made the context.
+unsafe fn replace(context: &mut Context) {
+    if !matches!(descriptors::get(context.cmd_fd), Descriptor::Device(_)) {
+        return;
+    }
+    stand_before(&mut context.ops.poll_cq, &POLL_CQ, poll_cq as PollCq as *mut c_void);
+    stand_before(&mut context.ops.post_send, &POST_SEND, post_send as PostSend as *mut c_void);
+    if context.abi_compat.addr() != IS_EXTENDED {
+        return;
+    }
+    // SAFETY: an extended context is the last member of a `verbs_context`, whose size tells how far it reaches.
+    unsafe {
+        let extended = (&raw mut *context).byte_sub(offset_of!(VerbsContext, context)).cast::<VerbsContext>();
+        if (*extended).sz >= size_of::<VerbsContext>() {
+            stand_before(
+                &mut (*extended).create_qp_ex,
+                &CREATE_QP_EX,
+                create_qp_ex as CreateQpEx as *mut c_void,
+            );
+        }
+    }
+}
+
+unsafe extern "C" fn poll_cq(queue: *mut Owned, entries: c_int, completions: *mut c_void) -> c_int {
+    device::drive();
+    // SAFETY: this function is reached through a context only after the driver's was noted; the arguments are the caller's.
+    unsafe {
+        core::mem::transmute::<*mut c_void, PollCq>(POLL_CQ.load(Ordering::Acquire))(
+            queue,
+            entries,
+            completions,
+        )
+    }
+}
+
+unsafe extern "C" fn post_send(queue: *mut Owned, requests: *mut c_void, failed: *mut *mut c_void) -> c_int {
+    // SAFETY: as in `poll_cq`.
+    let posted = unsafe {
+        core::mem::transmute::<*mut c_void, PostSend>(POST_SEND.load(Ordering::Acquire))(
+            queue, requests, failed,
+        )
+    };
+    device::drive();
+    posted
+}
+
+unsafe extern "C" fn create_qp_ex(context: *mut Context, attributes: *mut c_void) -> *mut QueuePair {
+    static TO_QP_EX: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let to_qp_ex = next::address_in(LIBRARY, &TO_QP_EX, c"ibv_qp_to_qp_ex");
+    // SAFETY: as in `poll_cq`. `ibv_qp_to_qp_ex` gives null for a queue pair without the functions of an extended one.
+    unsafe {
+        let made = core::mem::transmute::<*mut c_void, CreateQpEx>(CREATE_QP_EX.load(Ordering::Acquire))(
+            context, attributes,
+        );
+        if !made.is_null()
+            && !to_qp_ex.is_null()
+            && let Some(extended) = core::mem::transmute::<*mut c_void, ToQpEx>(to_qp_ex)(made).as_mut()
+        {
+            stand_before(&mut extended.wr_complete, &WR_COMPLETE, wr_complete as WrComplete as *mut c_void);
+        }
+        made
+    }
+}
+
+unsafe extern "C" fn wr_complete(queue: *mut ExtendedQueuePair) -> c_int {
+    // SAFETY: as in `poll_cq`.
+    let posted = unsafe {
+        core::mem::transmute::<*mut c_void, WrComplete>(WR_COMPLETE.load(Ordering::Acquire))(queue)
+    };
+    device::drive();
+    posted
+}

@@ -1,0 +1,68 @@
+//! Where libibverbs keeps the functions of its driver: parts of the structures of `infiniband/verbs.h` that programs are compiled
+//! against, which have stood in the same places since contexts are extended (libibverbs 1.1.8). `tests/vectors/verbs` has what a C
+//! compiler makes of that header.
+
+use core::ffi::{c_int, c_uint, c_void};
+
+/// `__VERBS_ABI_IS_EXTENDED`: what `abi_compat` of an extended context is.
+pub(crate) const IS_EXTENDED: usize = usize::MAX;
+
+/// `struct ibv_context_ops`.
+#[repr(C)]
+pub(crate) struct ContextOps {
+    before_poll_cq: [*mut c_void; 11],
+    pub(crate) poll_cq: *mut c_void,
+    before_post_send: [*mut c_void; 13],
+    pub(crate) post_send: *mut c_void,
+    behind_post_send: [*mut c_void; 6],
+}
+
+/// `struct ibv_context`.
+#[repr(C)]
+pub(crate) struct Context {
+    device: *mut c_void,
+    pub(crate) ops: ContextOps,
+    pub(crate) cmd_fd: c_int,
+    async_fd: c_int,
+    num_comp_vectors: c_int,
+    mutex: libc::pthread_mutex_t,
+    pub(crate) abi_compat: *mut c_void,
+}
+
+/// The end of `struct verbs_context`, which grows at its beginning.
+#[repr(C)]
+pub(crate) struct VerbsContext {
+    pub(crate) create_qp_ex: *mut c_void,
+    behind_create_qp_ex: [*mut c_void; 4],
+    abi_placeholder3: u64,
+    pub(crate) sz: usize,
+    pub(crate) context: Context,
+}
+
+/// The beginning of `struct ibv_qp` and `struct ibv_cq`.
+#[repr(C)]
+pub(crate) struct Owned {
+    pub(crate) context: *mut Context,
+}
+
+/// `struct ibv_qp`.
+#[repr(C)]
+pub(crate) struct QueuePair {
+    pub(crate) owned: Owned,
+    members: [*mut c_void; 5],
+    numbers: [u32; 4],
+    mutex: libc::pthread_mutex_t,
+    cond: libc::pthread_cond_t,
+    events_completed: u32,
+}
+
+/// `struct ibv_qp_ex`, as far as its `wr_complete`.
+#[repr(C)]
+pub(crate) struct ExtendedQueuePair {
+    base: QueuePair,
+    comp_mask: u64,
+    wr_id: u64,
+    wr_flags: c_uint,
+    before_wr_complete: [*mut c_void; 18],
+    pub(crate) wr_complete: *mut c_void,
+}
