@@ -170,6 +170,11 @@ impl Process for Program {
         self.outside.look_up(now, gid).is_some()
     }
 
+    fn is_outside(&mut self, gid: Gid) -> bool {
+        let now = self.time();
+        self.neighbours.resolve(now, gid).is_none() && self.outside.look_up(now, gid).is_some()
+    }
+
     fn find_subnet_port(&mut self, address: Gid) -> Option<SubnetPort> {
         let now = self.time();
         self.neighbours.subnet_port(now, address)

@@ -57,6 +57,10 @@ impl Process for Nobody {
         false
     }
 
+    fn is_outside(&mut self, _: Gid) -> bool {
+        false
+    }
+
     fn find_subnet_port(&mut self, _: Gid) -> Option<SubnetPort> {
         None
     }

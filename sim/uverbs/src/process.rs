@@ -51,6 +51,9 @@ pub trait Process: HostMemory {
     /// Whether a host that has a GID is there: a process of it has a device.
     fn is_reachable(&mut self, gid: Gid) -> bool;
 
+    /// Whether whoever has a GID is at the other end of a wire that leads out of the network: how long its packets may be is not known.
+    fn is_outside(&mut self, gid: Gid) -> bool;
+
     /// The InfiniBand port of the host that has an address, a GID or one of IP as a GID, if a process of it has a device: what ARP over
     /// IPoIB and a path record of the subnet's administration say together. It is not asked for multicast groups.
     fn find_subnet_port(&mut self, address: Gid) -> Option<SubnetPort>;

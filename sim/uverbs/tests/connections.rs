@@ -2,6 +2,7 @@
 
 mod support;
 
+use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::nic::HostMemory;
 use bareverbs_sim::wire::FrameBuffer;
@@ -240,6 +241,29 @@ fn two_programs_connect_and_part() {
     b.write(RDMA_USER_CM_CMD_DESTROY_ID, &destroy, 4).unwrap();
     assert_eq!(b.answer::<CmDestroyIdResp>().events_reported, 4);
     assert_eq!(b.write(RDMA_USER_CM_CMD_DESTROY_ID, &destroy, 4), Err(Errno::NoEntry));
+}
+
+/// A peer at the other end of a wire may have a port for frames of 1500 bytes, and its `ibv_modify_qp` refuses a longer path.
+#[test]
+fn a_path_that_leads_outside_is_for_plain_frames() {
+    let [mtu_1024, mtu_4096] = [3, 5];
+    for (outside, wanted) in [(vec![], mtu_4096), (vec![Gid::from_ipv4(ip("a"))], mtu_1024)] {
+        let (mut a, mut b) = (Host::new("a"), Host::new("b"));
+        b.program.outside = outside;
+        a.listen(PORT);
+        let active = connect(&mut b, PORT);
+        let query = CmQuery { response: BASE, id: active, option: RDMA_USER_CM_QUERY_PATH };
+        let out = size_of::<CmQueryPathResp>() + size_of::<PathRecordData>();
+        b.write(RDMA_USER_CM_CMD_QUERY, &query, out).unwrap();
+        let mut record = PathRecordData::new_zeroed();
+        b.program.read(BASE + size_of::<CmQueryPathResp>() as u64, record.as_mut_bytes()).unwrap();
+        assert_eq!(u32::from(record.path_rec[54] & 0x3f), wanted, "what the path record says");
+        exchange(&mut a, &mut b);
+        let asked = a.expect(CONNECT_REQUEST);
+        let ready = CmInitQpAttr { response: BASE, id: asked.id, qp_state: 2 };
+        a.write(RDMA_USER_CM_CMD_INIT_QP_ATTR, &ready, size_of::<UverbsQpAttr>()).unwrap();
+        assert_eq!(a.answer::<UverbsQpAttr>().path_mtu, wanted, "what the peer is asked for");
+    }
 }
 
 /// Whoever listens on any address hears every port; what he learns of the request says which device it is.

@@ -12,25 +12,30 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// Builds the command as this program was built, and gives its path.
 pub fn build() -> Result<PathBuf> {
-    build_program(&["-p", "bareverbs-tools", "--bin"], "", "bareverbs")
+    build_program(&["-p", "bareverbs-tools", "--bin", "bareverbs"], "bareverbs")
+}
+
+/// As [`build`], the library that `bareverbs run` loads into programs.
+pub fn build_library() -> Result<PathBuf> {
+    build_program(&["-p", "bareverbs-preload", "--lib"], "libbareverbs_preload.so")
 }
 
 /// As [`build`], an example of the backends.
 pub fn build_example(name: &str) -> Result<PathBuf> {
-    build_program(&["-p", "bareverbs-hal", "--example"], "examples", name)
+    build_program(&["-p", "bareverbs-hal", "--example", name], &format!("examples/{name}"))
 }
 
-/// Builds what `target` and `name` say; cargo puts it into `below` beside this program.
-fn build_program(target: &[&str], below: &str, name: &str) -> Result<PathBuf> {
+/// Builds what `target` says; cargo puts it into this file beside this program.
+fn build_program(target: &[&str], file: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let directory = own.parent().context("this program has no directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet"]).args(target).arg(name);
+    command.args(["build", "--quiet"]).args(target);
     command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    process::output(&mut command).with_context(|| format!("{name} cannot be built"))?;
-    let program = directory.join(below).join(name);
+    process::output(&mut command).with_context(|| format!("{file} cannot be built"))?;
+    let program = directory.join(file);
     if !program.is_file() {
         bail!("{} is missing although it was built", program.display());
     }

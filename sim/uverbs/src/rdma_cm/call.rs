@@ -9,6 +9,7 @@ use crate::connection_names::ConnectionFileId;
 use crate::process::Process;
 use crate::uapi::*;
 use alloc::vec::Vec;
+use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Time;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
@@ -85,6 +86,15 @@ impl<P: Process> CmCall<'_, P> {
     pub(super) fn port_of(&self, id: u32) -> &PortFacts {
         let path = self.cm.identifiers.get(&id).and_then(|known| known.path);
         path.map_or_else(|| self.cm.facts.first(), |path| self.cm.facts.with_gid(path.local))
+    }
+
+    /// Code of the largest path MTU of an identifier's path: that of the port, or towards a peer outside what a frame of Ethernet of 1500 bytes
+    /// has room for. Such a peer refuses more than its own port carries, and says that in no message.
+    pub(super) fn path_mtu(&mut self, id: u32) -> u8 {
+        let own = self.port_of(id).mtu;
+        let path = self.cm.identifiers.get(&id).and_then(|known| known.path);
+        let is_outside = path.is_some_and(|path| path.lids.is_none() && self.process.is_outside(path.remote));
+        if is_outside { own.min(PathMtu::Mtu1024.raw()) } else { own }
     }
 
     /// Writes an answer to the program.

@@ -62,7 +62,7 @@ fn wanted(known: &Identifier) -> Result<u64, Errno> {
 
 impl<P: Process> CmCall<'_, P> {
     pub(super) fn connect(&mut self, file: ConnectionFileId, wish: &CmConnect) -> Result<(), Errno> {
-        let mtu = self.port_of(wish.id).mtu;
+        let mtu = self.path_mtu(wish.id);
         let known = self.identifier(file, wish.id)?;
         if wish.conn_param.valid == 0 || known.stage != Stage::RouteResolved {
             return Err(Errno::Invalid);

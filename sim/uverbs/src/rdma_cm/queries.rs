@@ -46,7 +46,7 @@ impl<P: Process> CmCall<'_, P> {
     ) -> Result<(), Errno> {
         let least = core::mem::offset_of!(CmQueryRouteResp, ibdev_index);
         let place = AnswerPlace { address: wish.response, room }.needs(least)?;
-        let (mtu, guid) = (self.port_of(wish.id).mtu, self.port_of(wish.id).guid);
+        let (mtu, guid) = (self.path_mtu(wish.id), self.port_of(wish.id).guid);
         let known = self.identifier(file, wish.id)?;
         let mut answer = CmQueryRouteResp::new_zeroed();
         (answer.src_addr, answer.dst_addr) = (in6(known.source), in6(known.destination));
@@ -115,7 +115,7 @@ impl<P: Process> CmCall<'_, P> {
     fn query_path(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
         let head = size_of::<CmQueryPathResp>();
         let place = place.needs(head)?;
-        let mtu = self.port_of(id).mtu;
+        let mtu = self.path_mtu(id);
         let known = self.identifier(file, id)?;
         let (path, traffic_class) = (known.path.filter(|_| known.destination.is_some()), known.traffic_class);
         let num_paths = u32::from(path.is_some());

@@ -34,12 +34,15 @@ pub struct Program {
     pub subnet: Vec<VirtualHost>,
     /// Whether nobody is found at once.
     pub is_slow_to_find: bool,
+    /// GIDs at the other end of a wire.
+    pub outside: Vec<Gid>,
 }
 
 impl Default for Program {
     fn default() -> Self {
         let (bytes, now) = (vec![0; 1 << 20], Time::ZERO);
-        Self { bytes, event_files: Vec::new(), now, subnet: Vec::new(), is_slow_to_find: false }
+        let (event_files, subnet, outside) = (Vec::new(), Vec::new(), Vec::new());
+        Self { bytes, event_files, now, subnet, is_slow_to_find: false, outside }
     }
 }
 
@@ -119,6 +122,10 @@ impl Process for Program {
 
     fn is_reachable(&mut self, gid: Gid) -> bool {
         self.resolve(gid).is_some()
+    }
+
+    fn is_outside(&mut self, gid: Gid) -> bool {
+        self.outside.contains(&gid)
     }
 
     fn find_subnet_port(&mut self, address: Gid) -> Option<SubnetPort> {

@@ -129,7 +129,7 @@ impl ServedNics {
     pub fn wire(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
         let path = |end| self.directory.path().join(format!("{name}.{end}"));
         let (switch, other) = (path("switch"), path("other"));
-        self.fabric.plug_wire(self.link, &Outside::datagram(&switch, &other))?;
+        self.plug(&switch, &other)?;
         Ok((other, switch))
     }
 
@@ -140,6 +140,11 @@ impl ServedNics {
             lost => Verdict::Fail(format!("{lost} flooded frames found a port full")),
         };
         Entry { columns: vec!["frames lost at the switch".into()], verdict, elapsed: Duration::ZERO }
+    }
+
+    /// Plugs a wire between these sockets into the switch, of which the first is the switch's.
+    pub fn plug(&self, switch: &Path, other: &Path) -> Result<()> {
+        Ok(self.fabric.plug_wire(self.link, &Outside::datagram(switch, other))?)
     }
 
     /// Where the guest's machine finds one.

@@ -1,9 +1,11 @@
-//! The judge of programs of other projects on Linux's mlx5_ib: UCX, OpenMPI, libfabric, qperf and DPDK, between two ports of one guest.
+//! The judge of programs of other projects on Linux's mlx5_ib: UCX, OpenMPI, libfabric, qperf and DPDK, between two ports of one guest, and
+//! programs of RDMA CM between a port of the guest and a host of `bareverbs run`.
 //!
 //! **What this is.** Three ports at one switch, of which the last loses frames, as for [`super::storage`]. Each program compares what it
-//! receives, or counts it. **What it may not do.** A warning of the kernel is a failure. **Where to read first.** `all`, then
+//! receives, or counts it. **What it may not do.** A warning of the kernel is a failure. **Where to read first.** `verbs`, then
 //! `programs.sh`.
 
+mod hosted;
 pub mod snabb;
 
 use super::kernel::Kernel;
@@ -61,10 +63,14 @@ pub fn run(options: &ProgramsOptions) -> Result<Report> {
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("programs-console.log"))?;
     let mut report = Report::new(&["case"]);
-    for case in all(options.long) {
-        if case.set_up || options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str())) {
-            report.add(ask(&mut machine, &case)?);
-        }
+    let only = options.only.as_deref();
+    let wanted = |case: &Mlx5Case| case.set_up || only.is_none_or(|only| case.name.contains(only));
+    for case in verbs(options.long).iter().filter(|case| wanted(case)) {
+        report.add(ask(&mut machine, case)?);
+    }
+    hosted::play(&mut machine, &nics, only, &mut report)?;
+    for case in packets_and_logs().iter().filter(|case| wanted(case)) {
+        report.add(ask(&mut machine, case)?);
     }
     drop(machine);
     // What testpmd sends to an address that nobody has is flooded, and the third port takes nothing: losses at the switch are no fault.
@@ -72,18 +78,21 @@ pub fn run(options: &ProgramsOptions) -> Result<Report> {
     Ok(report)
 }
 
-/// All questions, in order.
-fn all(long: bool) -> Vec<Mlx5Case> {
+/// All questions to programs of verbs, in order.
+fn verbs(long: bool) -> Vec<Mlx5Case> {
     let bring_up = case("mlx5 probes", "PORT_ACTIVE", "bring_up");
     let mut cases = vec![Mlx5Case { set_up: true, limit: Duration::from_secs(120), ..bring_up }];
     cases.extend(ucx(long));
     cases.extend(mpi(long));
     cases.extend(fabric());
     cases.push(qperf(long));
-    cases.push(cases::clean("after verbs"));
-    cases.extend(packets());
-    cases.push(cases::clean("in the end"));
     cases
+}
+
+/// Those to the kernel's log, and to DPDK, which takes the ports from the kernel's programs.
+fn packets_and_logs() -> Vec<Mlx5Case> {
+    let (after_verbs, at_end) = (cases::clean("after verbs"), cases::clean("in the end"));
+    [after_verbs].into_iter().chain(packets()).chain([at_end]).collect()
 }
 
 /// UCX's own measurements over each of its transports for mlx5. They compare no byte; OpenMPI's exchange does, over the same transports.

@@ -1,6 +1,7 @@
 # Programs of other projects between two ports of one guest: functions that the questions of the judge are made of. `ports.sh` is
 # read before.
 rdma_far=$(rdmadev $(functions | sed -n 2p))
+near_address6=fd0a::1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp HOME=/tmp
 export UCX_LOG_LEVEL=warn UCX_IB_GID_INDEX=auto
 
@@ -47,6 +48,14 @@ qperf_between() {
     cat /tmp/results
     [ $status = 0 ] && echo "$(grep -cE '(bw|latency|msg_rate) *= ' /tmp/results) results"
 }
+
+# The way to a host of `bareverbs run` at the switch, by the near port: $1 is its address, $2 that of IPv6.
+meet_host() {
+    modprobe rdma_ucm && ip route replace $1 dev $near src $near_address && ip addr replace $near_address6/64 dev $near nodad &&
+        ip -6 route get $2 | grep -q "dev $near" && within "grep -q ^fd0a: /sys/class/infiniband/$rdma_near/ports/1/gids/*"
+}
+# Whether somebody listens at a port of RDMA CM.
+listens_by_cm() { within "rdma resource show cm_id | grep LISTEN | grep -q ':$1 '"; }
 
 # Asks testpmd how many packets its ports have until one of them has a burst, and two seconds more; half a minute at most.
 until_packets() {
