@@ -63,6 +63,8 @@ impl FrameIo for NetworkIo {
         self.wire.look(now, status);
         // A device of a tool has no connection management that could be told.
         while self.wire.poll_ended(now).is_some() {}
+        // Nor does it tell of its objects.
+        while self.wire.poll_object_question().is_some() {}
         if let Some(said) = self.hear_manager(now) {
             *frame = said;
             self.busy = true;

@@ -14,7 +14,8 @@ use crate::ring::{Consumer, Producer};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::{
-    Greeting, Membership, NeighbourQuestion, NetworkDirectory, NetworkError, answer_status, has_hung_up,
+    Greeting, Membership, NeighbourQuestion, NetworkDirectory, NetworkError, ObjectQuestion, answer_status,
+    has_hung_up,
 };
 use bareverbs_sim::net::fault::destination_qpn;
 use bareverbs_sim::nic::LinkLayer;
@@ -39,7 +40,7 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 const LAST_FRAMES: Duration = Duration::from_millis(5);
 /// Connections that may be open from others.
 const MOST_INCOMING: usize = 1024;
-/// Questions for neighbours that the bridge has not taken up yet.
+/// Questions that were not taken up yet: of the bridge for neighbours, of others for objects.
 const MOST_QUESTIONS: usize = 256;
 /// The bridge to the outside, among processes: no host has this address.
 const BRIDGE: Address = (MacAddress([0; 6]), 0);
@@ -151,6 +152,8 @@ pub struct Wire {
     strangers: Vec<(OwnedFd, Time)>,
     /// Who asked the bridge for a neighbour.
     questions: Vec<(OwnedFd, NeighbourQuestion)>,
+    /// Who asked this process for its objects.
+    object_questions: Vec<(OwnedFd, ObjectQuestion)>,
     /// Processes that have ended, and of whose last frames some may not have been read; when that was seen.
     ended: Vec<(Address, Time)>,
     /// Whose ring is looked at next.
@@ -202,6 +205,7 @@ impl Wire {
             incoming: Vec::new(),
             strangers: Vec::new(),
             questions: Vec::new(),
+            object_questions: Vec::new(),
             ended: Vec::new(),
             turn: 0,
             look_at: Time::ZERO,
@@ -428,6 +432,12 @@ impl Wire {
         self.questions.pop()
     }
 
+    /// The next one who asked for objects of this process, and the question. Whoever gets no answer by the time that the connection is closed
+    /// knows that there are none.
+    pub fn poll_object_question(&mut self) -> Option<(OwnedFd, ObjectQuestion)> {
+        self.object_questions.pop()
+    }
+
     /// The hosts of the network.
     pub(crate) fn hosts(&mut self, now: Time) -> &[VirtualHost] {
         self.neighbours.all(now)
@@ -443,6 +453,11 @@ impl Wire {
             Ok((Greeting::Neighbour(question), _)) => {
                 if self.own == BRIDGE && self.questions.len() < MOST_QUESTIONS {
                     self.questions.push((stranger, question));
+                }
+            }
+            Ok((Greeting::Objects(question), _)) => {
+                if self.own != BRIDGE && self.object_questions.len() < MOST_QUESTIONS {
+                    self.object_questions.push((stranger, question));
                 }
             }
             // Whoever asked and does not wait for the answer gets none.

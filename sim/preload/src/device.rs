@@ -281,7 +281,7 @@ fn work(now: Time, Parts { devices, connections, links, program }: Parts<'_>) ->
     let mut busy = false;
     for (uverbs, link) in devices.iter_mut().zip(&mut *links) {
         busy |= uverbs.sweep(now, program);
-        busy |= link.take_in(now, uverbs, program);
+        busy |= link.take_in(now, uverbs, program, connections);
         uverbs.advance(now, program);
     }
     for link in &mut *links {

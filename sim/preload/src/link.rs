@@ -4,12 +4,14 @@ use crate::program::Program;
 use crate::settings::Settings;
 use bareverbs_network::{EndedProcess, Wire, WireCounters};
 use bareverbs_prm::time::Time;
+use bareverbs_serve::network::{LONGEST_OBJECTS, ObjectQuestion, answer_objects};
 use bareverbs_serve::real_time::{FaultScript, Lane, Recorder};
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_sim::run::{RecordText, Seed};
 use bareverbs_sim::wire::FrameBuffer;
-use bareverbs_uverbs::{Uverbs, VirtualHost};
+use bareverbs_uverbs::netlink::{ListedObject, ObjectKind, ObjectOwner};
+use bareverbs_uverbs::{Connections, Uverbs, VirtualHost};
 
 /// Frames that are taken from the wire before the device is asked for its own.
 const RECEIVE_BATCH: usize = 64;
@@ -123,8 +125,15 @@ impl Link {
     }
 
     /// Frames for the device, and what has become of its cable; whether there were any.
-    pub(crate) fn take_in(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
-        self.wire.look(now, |counters| status(uverbs, counters, program.driven_rounds));
+    pub(crate) fn take_in(
+        &mut self,
+        now: Time,
+        uverbs: &mut Uverbs,
+        program: &mut Program,
+        connections: &Connections,
+    ) -> bool {
+        self.wire.look(now, |counters| status(uverbs, connections, counters, program.driven_rounds));
+        self.tell_objects(uverbs, program, connections);
         self.watch_capture(uverbs);
         self.watch_faults();
         if self.has_cable != self.wire.has_cable() {
@@ -136,6 +145,20 @@ impl Link {
             capture.records_of(now, uverbs.observed());
         }
         received
+    }
+
+    /// Answers those who asked for single objects.
+    fn tell_objects(&mut self, uverbs: &mut Uverbs, program: &mut Program, connections: &Connections) {
+        let owner = ObjectOwner { process_id: std::process::id(), number: self.wire.number() };
+        while let Some((asker, ObjectQuestion { kind, from })) = self.wire.poll_object_question() {
+            let listed = match ObjectKind::from_raw(kind) {
+                Some(ObjectKind::ConnectionIdentifier) => connections.list(uverbs.index(), owner),
+                Some(kind) => uverbs.list(program, kind, owner),
+                None => continue,
+            };
+            // Whoever asked and does not wait for the answer gets none.
+            drop(answer_objects(&asker, &ListedObject::encode(listed, from, LONGEST_OBJECTS)));
+        }
     }
 
     /// The next process that frames went to and that has ended.
@@ -229,7 +252,7 @@ fn program_name() -> String {
 }
 
 /// How this process is, for `bareverbs run --list`: lines of a name and a value.
-fn status(uverbs: &Uverbs, wire: WireCounters, driven: u64) -> String {
+fn status(uverbs: &Uverbs, connections: &Connections, wire: WireCounters, driven: u64) -> String {
     let [_, keys, completion_queues, queue_pairs, _, _] = uverbs.nic().live_objects();
     let WireCounters { sent, received, unreachable, overrun } = wire;
     format!(
@@ -238,6 +261,6 @@ fn status(uverbs: &Uverbs, wire: WireCounters, driven: u64) -> String {
         std::process::id(),
         program_name(),
         unreachable + overrun,
-        uverbs.objects().to_lines(),
+        uverbs.objects(connections).to_lines(),
     )
 }

@@ -9,8 +9,10 @@ use crate::next::call_next;
 use crate::own_work::OwnWork;
 use crate::paths;
 use crate::settings::Settings;
-use bareverbs_serve::network::NetworkDirectory;
-use bareverbs_uverbs::netlink::{self, Inventory, InventoryDevice, ObjectCounts};
+use bareverbs_serve::network::{NetworkDirectory, ObjectQuestion};
+use bareverbs_uverbs::netlink::{
+    self, Inventory, InventoryDevice, ListedObject, ListedObjects, ObjectCounts, ObjectKind,
+};
 use bareverbs_uverbs::{DeviceAttributes, Nobody, Uverbs, VirtualHost};
 use core::ffi::{c_int, c_void};
 use core::time::Duration;
@@ -24,6 +26,8 @@ use std::sync::OnceLock;
 const NETLINK_RDMA: c_int = 20;
 /// Longest datagram of requests.
 const LONGEST: usize = 1 << 16;
+/// Most objects of a kind that a process is believed to have.
+const MOST_OBJECTS: usize = 1 << 16;
 /// How long another process of the host may take to say what it has.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -59,6 +63,30 @@ impl Found {
         let processes = self.network.processes(&self.port);
         let said = processes.iter().filter_map(|&number| self.network.ask(&self.port, number, TIMEOUT).ok());
         said.fold(ObjectCounts::default(), |sum, said| sum.and(&ObjectCounts::from_lines(&said)))
+    }
+
+    /// The objects of a kind of all processes of the host.
+    fn list(&self, kind: ObjectKind) -> Vec<ListedObject> {
+        let processes = self.network.processes(&self.port);
+        processes.into_iter().flat_map(|number| self.list_of(number, kind)).collect()
+    }
+
+    /// Those of one process, which tells as many at a time as an answer has room for.
+    fn list_of(&self, number: u8, kind: ObjectKind) -> Vec<ListedObject> {
+        let mut listed: Vec<ListedObject> = Vec::new();
+        let mut from = 0;
+        while listed.len() < MOST_OBJECTS {
+            let question = ObjectQuestion { kind: kind.raw(), from };
+            let told = self.network.ask_objects(&self.port, number, question, TIMEOUT).unwrap_or_default();
+            let told = ListedObject::decode(&told);
+            let next = told.last().and_then(|last| last.number().checked_add(1));
+            listed.extend(told);
+            match next {
+                Some(next) if next > from => from = next,
+                _ => break,
+            }
+        }
+        listed
     }
 }
 
@@ -102,11 +130,14 @@ fn deliver(descriptor: c_int, datagram: &[u8]) -> rustix::io::Result<()> {
     let found = found().ok_or(rustix::io::Errno::NODEV)?;
     let port = port_of(theirs)?;
     let asks_for_objects = netlink::asks_for_objects(datagram);
-    let described = |found: &'static Found| {
+    let kinds = netlink::kinds_asked_for(datagram);
+    let list = |found: &Found| kinds.iter().map(|kind| (*kind, found.list(*kind))).collect();
+    let listed: Vec<ListedObjects> = found.iter().map(list).collect();
+    let described = |(found, listed): (&'static Found, _)| {
         let objects = if asks_for_objects { found.objects() } else { ObjectCounts::default() };
-        InventoryDevice { attributes: &found.attributes, objects }
+        InventoryDevice { attributes: &found.attributes, objects, listed }
     };
-    let devices: Vec<InventoryDevice<'_>> = found.iter().map(described).collect();
+    let devices: Vec<InventoryDevice<'_>> = found.iter().zip(&listed).map(described).collect();
     let answers = netlink::answer(datagram, port, &Inventory(&devices));
     let ours = rustix::net::socket_with(
         AddressFamily::NETLINK,

@@ -67,11 +67,11 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     let listener = call.listener(request, UVERBS_ATTR_CREATE_CQ_EVENT_FD, element)?;
     let log_entries = log_entries(call, request.constant(UVERBS_ATTR_CREATE_CQ_CQE))?;
     let cqn = create_queue(call, &provider, log_entries, flags)?;
-    call.device.queues.completion.insert(cqn, CompletionQueue { listener, channel });
+    let entries = (1_u32 << log_entries) - 1;
+    call.device.queues.completion.insert(cqn, CompletionQueue { listener, channel, entries });
     call.device.doorbells.watch_completion_queue(cqn, page, provider.db_addr);
     let handle = keep(call, Object::CompletionQueue(cqn), &[])?;
     request.put_new(UVERBS_ATTR_CREATE_CQ_HANDLE, handle.into());
-    let entries = (1_u32 << log_entries) - 1;
     let answer = Mlx5CreateCqResp { cqn: cqn.value(), reserved: 0 };
     let outputs =
         [(UVERBS_ATTR_CREATE_CQ_RESP_CQE, entries.as_bytes()), (UVERBS_ATTR_UHW_OUT, answer.as_bytes())];
@@ -178,7 +178,11 @@ pub(crate) fn resize<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     set_geometry(input.cq_context_mut(), log_entries, code, &place);
     let command = Command::new(CommandOpcode::ModifyCq, RESIZE, &input).list(&place.list);
     call.device.commands.run::<_, ModifyCqOut>(call.process, &command)?;
-    let answer = ResizeCqResp { cqe: (1 << log_entries) - 1, reserved: 0 };
+    let entries = (1 << log_entries) - 1;
+    if let Some(queue) = call.device.queues.completion.get_mut(&cqn) {
+        queue.entries = entries;
+    }
+    let answer = ResizeCqResp { cqe: entries, reserved: 0 };
     request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
 }
 

@@ -74,6 +74,11 @@ impl FileNumbers {
         Self { index, next: 0 }
     }
 
+    /// Whose they are.
+    pub(crate) const fn device(&self) -> DeviceIndex {
+        self.index
+    }
+
     /// The number that [`Self::take`] gives next.
     pub(crate) const fn next(&self) -> u32 {
         (self.index.0 as u32) << FILE_BITS | self.next

@@ -125,6 +125,25 @@ impl DeviceFile {
         self.objects.values().map(|entry| entry.object)
     }
 
+    /// Every object with its handle.
+    pub(crate) fn handles(&self) -> impl Iterator<Item = (u32, Object)> {
+        self.objects.iter().map(|(handle, entry)| (*handle, entry.object))
+    }
+
+    /// How often others use an object: a queue pair may use a completion queue twice.
+    pub(crate) fn users(&self, handle: u32) -> u64 {
+        let all = self.objects.values().flat_map(|entry| &entry.uses);
+        all.filter(|used| **used == handle).count() as u64
+    }
+
+    /// Numbers of the queue pairs that use an object.
+    pub(crate) fn queue_pairs_with(&self, handle: u32) -> Vec<u32> {
+        let users = self.objects.values().filter(|entry| entry.uses.contains(&handle));
+        let number =
+            |entry: &Held| if let Object::QueuePair(qpn) = entry.object { Some(qpn.value()) } else { None };
+        users.filter_map(number).collect()
+    }
+
     /// The handles that an object uses.
     pub(crate) fn uses(&self, handle: u32) -> Vec<u32> {
         self.objects.get(&handle).map(|entry| entry.uses.clone()).unwrap_or_default()

@@ -45,6 +45,7 @@ mod mapping;
 mod memory_methods;
 pub mod netlink;
 mod nobody;
+mod object_list;
 mod object_methods;
 mod page_list;
 mod process;

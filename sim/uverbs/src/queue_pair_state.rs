@@ -4,6 +4,7 @@ use crate::Errno;
 use crate::address_path::{Ends, Route};
 use crate::call::Call;
 use crate::commands::Command;
+use crate::device::Device;
 use crate::process::Process;
 use crate::queues::{QueuePair, QueuePairKind};
 use crate::request::Request;
@@ -79,7 +80,7 @@ fn change<P: Process>(call: &mut Call<'_, P>, wish: &ModifyQp) -> Result<(), Err
     let wish = &ModifyQp { attr_mask: wish.attr_mask & !ignored(kind), ..*wish };
     let has = |bit| wish.attr_mask & bit != 0;
     check(call, wish)?;
-    let now = State::from_device(query_context(call, qpn)?.state());
+    let now = State::from_device(query_context(call.device, call.process, qpn)?.state());
     let named = |number| State::from_number(number).ok_or(Errno::Invalid);
     let from = if has(attribute::CURRENT_STATE) { named(wish.cur_qp_state)? } else { now };
     let to = if has(attribute::STATE) { named(wish.qp_state)? } else { from };
@@ -222,11 +223,16 @@ fn leave<P: Process>(call: &mut Call<'_, P>, qpn: Qpn, opcode: CommandOpcode) ->
     Ok(call.device.commands.run::<_, ToErrorQpOut>(call.process, &command).map(drop)?)
 }
 
-fn query_context<P: Process>(call: &mut Call<'_, P>, qpn: Qpn) -> Result<QueuePairContext, Errno> {
+/// What the device knows of a queue pair.
+pub(crate) fn query_context<P: Process>(
+    device: &mut Device,
+    process: &mut P,
+    qpn: Qpn,
+) -> Result<QueuePairContext, Errno> {
     let mut input = QueryQpIn::new();
     input.set_qpn(qpn);
     let command = Command::new(CommandOpcode::QueryQp, 0, &input);
-    let answer: QueryQpOut = call.device.commands.run(call.process, &command)?;
+    let answer: QueryQpOut = device.commands.run(process, &command)?;
     Ok(*answer.qpc())
 }
 
@@ -234,7 +240,7 @@ fn query_context<P: Process>(call: &mut Call<'_, P>, qpn: Qpn) -> Result<QueuePa
 pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: QueryQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let qpn = call.file.queue_pair(wish.qp_handle)?;
-    let context = query_context(call, qpn)?;
+    let context = query_context(call.device, call.process, qpn)?;
     let queue = call.device.queues.pairs.get(&qpn).ok_or(Errno::Invalid)?;
     let answer = show(&context, queue, call.device.attributes.infiniband.is_some());
     request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())

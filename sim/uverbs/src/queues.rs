@@ -3,7 +3,9 @@
 use crate::event_record::EventFileId;
 use crate::events::EventFiles;
 use crate::process::Process;
-use crate::uapi::QpCap;
+use crate::uapi::{
+    IB_UVERBS_QPT_RC, IB_UVERBS_QPT_UC, IB_UVERBS_QPT_UD, IB_UVERBS_QPT_XRC_INI, IB_UVERBS_QPT_XRC_TGT, QpCap,
+};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Cqn, Gid, Qpn, Srqn, Xrcdn};
@@ -29,6 +31,8 @@ pub(crate) struct CompletionQueue {
     pub(crate) listener: Listener,
     /// The completion channel.
     pub(crate) channel: Option<EventFileId>,
+    /// Entries that a program may use.
+    pub(crate) entries: u32,
 }
 
 /// Kinds of queue pairs, as programs name them.
@@ -39,6 +43,19 @@ pub(crate) enum QueuePairKind {
     Datagram,
     XrcInitiator,
     XrcTarget,
+}
+
+impl QueuePairKind {
+    /// The number of `enum ib_qp_type`.
+    pub(crate) const fn number(self) -> u8 {
+        match self {
+            Self::ReliableConnection => IB_UVERBS_QPT_RC as u8,
+            Self::UnreliableConnection => IB_UVERBS_QPT_UC as u8,
+            Self::Datagram => IB_UVERBS_QPT_UD as u8,
+            Self::XrcInitiator => IB_UVERBS_QPT_XRC_INI as u8,
+            Self::XrcTarget => IB_UVERBS_QPT_XRC_TGT as u8,
+        }
+    }
 }
 
 /// A queue pair.

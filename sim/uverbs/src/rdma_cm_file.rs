@@ -9,11 +9,14 @@
 use crate::address_path::link_local_mac;
 use crate::connection_names::ConnectionFileId;
 use crate::device::Device;
+use crate::device_index::DeviceIndex;
 use crate::general_services::{Outgoing, Receiver};
+use crate::netlink::{ListedObject, ObjectOwner};
 use crate::process::Process;
 use crate::rdma_cm::{Heard, HostFacts, PortFacts, RdmaCm};
 use crate::{Errno, Uverbs, device_methods};
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use bareverbs_cm::{Message, Path};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
@@ -70,6 +73,16 @@ impl Connections {
             held: VecDeque::new(),
             look_at: Time::ZERO,
         }
+    }
+
+    /// The identifiers of connections that are at a device.
+    pub fn list(&self, device: DeviceIndex, owner: ObjectOwner) -> Vec<ListedObject> {
+        self.rdma_cm.list(device.number().into(), owner)
+    }
+
+    /// How many of these there are.
+    pub fn count(&self, device: DeviceIndex) -> u64 {
+        self.rdma_cm.count(device.number().into())
     }
 
     /// Opens the file.

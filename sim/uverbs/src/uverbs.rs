@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::request::Request;
 use crate::schema::Operation;
 use crate::{
-    Errno, address_methods, completion_methods, device_methods, memory_methods, object_methods,
+    Connections, Errno, address_methods, completion_methods, device_methods, memory_methods, object_methods,
     queue_pair_methods, shared_receive_methods, write_commands,
 };
 use alloc::collections::BTreeMap;
@@ -61,14 +61,25 @@ impl Uverbs {
         &self.device.commands.nic
     }
 
+    /// Which device of its host this is.
+    pub const fn index(&self) -> DeviceIndex {
+        self.numbers.device()
+    }
+
     /// What the program has made and not destroyed.
-    pub fn objects(&self) -> ObjectCounts {
-        let mut counts = ObjectCounts::default();
+    pub fn objects(&self, connections: &Connections) -> ObjectCounts {
+        let connection_identifiers = connections.count(self.index());
+        let mut counts = ObjectCounts { connection_identifiers, ..ObjectCounts::default() };
         for file in self.files.values() {
             counts.contexts += u64::from(file.has_context);
             file.objects().for_each(|object| counts.add(object));
         }
         counts
+    }
+
+    /// The device, and its files in order.
+    pub(crate) const fn device_and_files(&mut self) -> (&mut Device, &BTreeMap<FileId, DeviceFile>) {
+        (&mut self.device, &self.files)
     }
 
     /// Opens the device file.

@@ -11,7 +11,7 @@ use bareverbs_tests::guest::table::{Entry, Report, Verdict};
 use bareverbs_tests::hosted::installation::{Installation, is_installed};
 use bareverbs_tests::hosted::suite::{self, Suite};
 use bareverbs_tests::hosted::{
-    at_once, captures, devices, driven, entry, fields, full_disk, listed, mpi, trouble, wires,
+    at_once, captures, devices, driven, entry, fields, full_disk, listed, mpi, objects, trouble, wires,
 };
 use clap::Parser;
 use std::process::ExitCode;
@@ -100,6 +100,10 @@ impl Judgement {
         let name = "a / b: programs that poll drive their devices";
         if asked.wants(name) {
             self.add(&entry(name.into(), || driven::judge(installation)));
+        }
+        let name = "a: rdma resource show, each kind and by number";
+        if asked.wants(name) {
+            self.add(&entry(name.into(), || objects::judge(installation)));
         }
         for pair in wires::PAIRS {
             let name = pair.name();

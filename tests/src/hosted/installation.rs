@@ -225,6 +225,11 @@ impl StartedProgram {
         self
     }
 
+    /// Number of its process: `bareverbs run` becomes the program.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Waits for the end, which has to come before the limit.
     pub fn finish(mut self) -> Result<ProgramEnd> {
         loop {

@@ -3,7 +3,8 @@
 //! **What this is.** [`installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
 //! checked-in list demands, [`fields`] what `ibv_devinfo` prints, [`devices`] whether `devinfo` and `gids` show the same, [`mpi`]
 //! OpenMPI, [`captures`] what other programs find in captures, [`full_disk`] what a program is told whose capture has no room, [`trouble`] how
-//! programs live through faults, [`driven`] that a program that polls drives its device, [`at_once`] a hundred pairs, [`wires`] programs of two networks that a wire joins,
+//! programs live through faults, [`driven`] that a program that polls drives its device, [`objects`] what `rdma` says of their objects,
+//! [`at_once`] a hundred pairs, [`wires`] programs of two networks that a wire joins,
 //! [`suite`] what rdma-core's own tests say. **What it may not do.** A verdict is not asked for twice. Nothing is left
 //! behind: a program does not outlive its row. **Where to read first.** [`listed::ListedCase`].
 
@@ -16,6 +17,7 @@ pub mod full_disk;
 pub mod installation;
 pub mod listed;
 pub mod mpi;
+pub mod objects;
 pub mod suite;
 pub mod trouble;
 pub mod wires;

@@ -17,8 +17,12 @@ const MAGIC: [u8; 8] = *b"bvnet\0\0\0";
 const LENGTH: usize = 13;
 /// Length of a question behind them: the GID that is looked for, MAC address and GID of who asks.
 const QUESTION_LENGTH: usize = 38;
+/// The same of objects: their kind, and the least number.
+const OBJECT_QUESTION_LENGTH: usize = 6;
 /// Longest answer about a process.
 const LONGEST_STATUS: usize = 4096;
+/// Longest answer about its objects.
+pub const LONGEST_OBJECTS: usize = 32 << 10;
 
 /// Why a process connects to another. A connection lasts as long as both live.
 ///
@@ -42,6 +46,31 @@ pub enum Greeting {
     Status,
     /// It asks the bridge to the outside for a MAC address there.
     Neighbour(NeighbourQuestion),
+    /// It asks which objects of RDMA the other has. A process that does not tell hangs up.
+    Objects(ObjectQuestion),
+}
+
+/// Objects of a kind, from a number on. What the numbers of kinds and the answer mean is up to those who talk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ObjectQuestion {
+    /// Number of the kind.
+    pub kind: u16,
+    /// The least number that is asked for.
+    pub from: u32,
+}
+
+impl ObjectQuestion {
+    fn encode(self) -> [u8; OBJECT_QUESTION_LENGTH] {
+        let mut bytes = [0; OBJECT_QUESTION_LENGTH];
+        bytes[..2].copy_from_slice(&self.kind.to_le_bytes());
+        bytes[2..].copy_from_slice(&self.from.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let [k0, k1, from @ ..] = <[u8; OBJECT_QUESTION_LENGTH]>::try_from(bytes).ok()?;
+        Some(Self { kind: u16::from_le_bytes([k0, k1]), from: u32::from_le_bytes(from) })
+    }
 }
 
 /// Who has a GID outside of the network.
@@ -79,20 +108,25 @@ impl Greeting {
             Self::Frames => 1,
             Self::Status => 2,
             Self::Neighbour(_) => 3,
+            Self::Objects(_) => 4,
         }
     }
 
     fn encode(self) -> Vec<u8> {
         let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &[self.to_raw()]].concat();
-        if let Self::Neighbour(question) = self {
-            bytes.extend_from_slice(&question.encode());
+        match self {
+            Self::Neighbour(question) => bytes.extend_from_slice(&question.encode()),
+            Self::Objects(question) => bytes.extend_from_slice(&question.encode()),
+            Self::Frames | Self::Status => {}
         }
         bytes
     }
 
     fn decode(bytes: &[u8]) -> io::Result<Self> {
-        let question = bytes.get(LENGTH..).and_then(NeighbourQuestion::decode).map(Self::Neighbour);
-        let known = [Self::Frames, Self::Status].into_iter().chain(question);
+        let behind = bytes.get(LENGTH..).unwrap_or_default();
+        let neighbour = NeighbourQuestion::decode(behind).map(Self::Neighbour);
+        let objects = ObjectQuestion::decode(behind).map(Self::Objects);
+        let known = [Self::Frames, Self::Status].into_iter().chain(neighbour).chain(objects);
         let said = known.into_iter().find(|greeting| greeting.encode() == *bytes);
         said.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "this is no greeting of this version"))
     }
@@ -149,6 +183,25 @@ pub fn receive_status(connection: impl AsFd) -> io::Result<String> {
     }
     bytes.truncate(length);
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Answers [`Greeting::Objects`], with [`LONGEST_OBJECTS`] bytes at most.
+pub fn answer_objects(connection: impl AsFd, objects: &[u8]) -> io::Result<()> {
+    // No bytes at all would look like the end of the connection.
+    let bytes = [&[0], objects].concat();
+    rustix::net::send(connection, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
+    Ok(())
+}
+
+/// Receives the answer; `WouldBlock` if there is none yet, `UnexpectedEof` if there will be none.
+pub fn receive_objects(connection: impl AsFd) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; LONGEST_OBJECTS + 1];
+    let (length, _) = rustix::net::recv(connection, bytes.as_mut_slice(), RecvFlags::DONTWAIT)?;
+    if length == 0 {
+        return Err(ErrorKind::UnexpectedEof.into());
+    }
+    bytes.truncate(length);
+    Ok(bytes.split_off(1))
 }
 
 /// Whether the other side has gone, or said what it may not say.

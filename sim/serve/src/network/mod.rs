@@ -15,7 +15,10 @@ mod socket;
 mod trouble;
 
 pub use error::{MOST_PROCESSES, NetworkError};
-pub use greeting::{Greeting, NeighbourQuestion, VERSION, answer_status, has_hung_up, receive_status};
+pub use greeting::{
+    Greeting, LONGEST_OBJECTS, NeighbourQuestion, ObjectQuestion, VERSION, answer_objects, answer_status,
+    has_hung_up, receive_objects, receive_status,
+};
 pub use membership::Membership;
 pub use ports::Ports;
 
@@ -194,6 +197,19 @@ impl NetworkDirectory {
         ask(&self.connect(host, number)?, timeout)
     }
 
+    /// Asks a process for objects of a kind, and waits so long for its answer; errors as with [`Self::ask`].
+    pub fn ask_objects(
+        &self,
+        host: &str,
+        number: u8,
+        question: ObjectQuestion,
+        timeout: Duration,
+    ) -> io::Result<Vec<u8>> {
+        let connection = self.connect(host, number)?;
+        Greeting::Objects(question).send(&connection, None)?;
+        wait(timeout, || receive_objects(&connection))
+    }
+
     /// The number that the kernel knows a process by, also if that stands still and answers nobody; errors as with [`Self::connect`].
     pub fn process_id(&self, host: &str, number: u8) -> io::Result<u32> {
         // Of a connected socket of this kind: whoever listens at the other end.
@@ -244,9 +260,14 @@ impl NetworkDirectory {
 /// Asks who is at the other end of a connection how it is, and waits so long for the answer.
 fn ask(connection: &OwnedFd, timeout: Duration) -> io::Result<String> {
     Greeting::Status.send(connection, None)?;
+    wait(timeout, || receive_status(connection))
+}
+
+/// Waits so long for an answer.
+fn wait<T>(timeout: Duration, receive: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
-        match receive_status(connection) {
+        match receive() {
             Err(error) if error.kind() == ErrorKind::WouldBlock && start.elapsed() < timeout => {
                 std::thread::sleep(PAUSE);
             }

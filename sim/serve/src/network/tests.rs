@@ -138,6 +138,36 @@ fn a_question_for_a_neighbour_arrives_as_it_was_asked() {
 }
 
 #[test]
+fn a_question_for_objects_is_answered_with_bytes_or_with_none_at_all() {
+    let (_directory, network) = network();
+    network.add_host("a").unwrap();
+    let member = network.join("a").unwrap();
+    let question = ObjectQuestion { kind: 0x1234, from: 0x0300_0041 };
+    for objects in [&[][..], &[7; LONGEST_OBJECTS]] {
+        std::thread::scope(|scope| {
+            let asked = scope.spawn(|| {
+                network.ask_objects("a", member.number(), question, std::time::Duration::from_secs(10))
+            });
+            let asker = loop {
+                match member.accept().unwrap() {
+                    Some(asker) => break asker,
+                    None => std::thread::yield_now(),
+                }
+            };
+            let heard = loop {
+                match Greeting::receive(&asker) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                    heard => break heard.unwrap().0,
+                }
+            };
+            assert_eq!(heard, Greeting::Objects(question));
+            answer_objects(&asker, objects).unwrap();
+            assert_eq!(asked.join().unwrap().unwrap(), objects);
+        });
+    }
+}
+
+#[test]
 fn trouble_is_made_and_ended() {
     let (_directory, network) = network();
     network.set_apart("b", "a", true).unwrap();

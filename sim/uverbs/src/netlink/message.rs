@@ -2,6 +2,7 @@
 
 use crate::Errno;
 use alloc::vec::Vec;
+use core::ops::{Deref, DerefMut};
 
 /// Bytes of a header: length (4), type (2), flags (2), sequence number (4), port (4).
 const HEADER: usize = 16;
@@ -83,17 +84,17 @@ impl<'a> RequestMessage<'a> {
     /// What ends an answer of several messages, with an error if there is one.
     pub(super) fn done(&self, port: u32, error: Option<Errno>) -> Vec<u8> {
         let mut reply = Reply::new(DONE, flag::MULTI, self.sequence, port);
-        reply.bytes.extend_from_slice(&code(error));
+        reply.body.0.extend_from_slice(&code(error));
         reply.finish()
     }
 
     /// Says that a request failed, or did not, with the header of the request.
     pub(super) fn acknowledge(&self, port: u32, error: Option<Errno>) -> Vec<u8> {
         let mut reply = Reply::new(ERROR, 0, self.sequence, port);
-        reply.bytes.extend_from_slice(&code(error));
-        reply.bytes.extend_from_slice(self.header);
+        reply.body.0.extend_from_slice(&code(error));
+        reply.body.0.extend_from_slice(self.header);
         if error.is_some() {
-            reply.bytes.extend_from_slice(self.attributes);
+            reply.body.0.extend_from_slice(self.attributes);
         }
         reply.finish()
     }
@@ -103,73 +104,114 @@ fn code(error: Option<Errno>) -> [u8; 4] {
     error.map_or(0, |error| -error.raw()).to_ne_bytes()
 }
 
-/// A message that is being written.
-#[derive(Debug)]
-pub(super) struct Reply {
-    bytes: Vec<u8>,
-}
+/// Attributes that are being written.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Attributes(Vec<u8>);
 
-impl Reply {
-    fn new(kind: u16, flags: u16, sequence: u32, port: u32) -> Self {
-        let mut bytes = Vec::with_capacity(256);
-        bytes.extend_from_slice(&[0; 4]);
-        bytes.extend_from_slice(&kind.to_ne_bytes());
-        bytes.extend_from_slice(&flags.to_ne_bytes());
-        bytes.extend_from_slice(&sequence.to_ne_bytes());
-        bytes.extend_from_slice(&port.to_ne_bytes());
-        Self { bytes }
+impl Attributes {
+    /// Those that somebody else wrote; `None` unless each is whole.
+    pub(super) fn checked(bytes: &[u8]) -> Option<Self> {
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+            rest.get(ATTRIBUTE..length)?;
+            rest = rest.get(length.next_multiple_of(4)..)?;
+        }
+        Some(Self(bytes.to_vec()))
     }
 
-    pub(super) fn put(&mut self, attribute: u16, payload: &[u8]) {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn append(&mut self, others: &Self) {
+        self.0.extend_from_slice(&others.0);
+    }
+
+    pub(crate) fn put(&mut self, attribute: u16, payload: &[u8]) {
         let at = self.open(attribute);
-        self.bytes.extend_from_slice(payload);
+        self.0.extend_from_slice(payload);
         self.close(at);
     }
 
-    pub(super) fn put_u8(&mut self, attribute: u16, value: u8) {
+    pub(crate) fn put_u8(&mut self, attribute: u16, value: u8) {
         self.put(attribute, &[value]);
     }
 
-    pub(super) fn put_u32(&mut self, attribute: u16, value: u32) {
+    pub(crate) fn put_u32(&mut self, attribute: u16, value: u32) {
         self.put(attribute, &value.to_ne_bytes());
     }
 
-    pub(super) fn put_u64(&mut self, attribute: u16, value: u64) {
+    pub(crate) fn put_u64(&mut self, attribute: u16, value: u64) {
         self.put(attribute, &value.to_ne_bytes());
     }
 
     /// A text with a zero at its end.
     pub(super) fn put_text(&mut self, attribute: u16, text: &str) {
         let at = self.open(attribute);
-        self.bytes.extend_from_slice(text.as_bytes());
-        self.bytes.push(0);
+        self.0.extend_from_slice(text.as_bytes());
+        self.0.push(0);
         self.close(at);
     }
 
     /// An attribute that is made of attributes.
-    pub(super) fn nest(&mut self, attribute: u16, fill: impl FnOnce(&mut Self)) {
+    pub(crate) fn nest(&mut self, attribute: u16, fill: impl FnOnce(&mut Self)) {
         let at = self.open(attribute);
         fill(self);
         self.close(at);
     }
 
     fn open(&mut self, attribute: u16) -> usize {
-        let at = self.bytes.len();
-        self.bytes.extend_from_slice(&[0; 2]);
-        self.bytes.extend_from_slice(&attribute.to_ne_bytes());
+        let at = self.0.len();
+        self.0.extend_from_slice(&[0; 2]);
+        self.0.extend_from_slice(&attribute.to_ne_bytes());
         at
     }
 
-    /// Attributes are some hundred bytes at most.
+    /// Attributes are some thousand bytes at most.
     fn close(&mut self, at: usize) {
-        let length = (self.bytes.len() - at) as u16;
-        self.bytes[at..at + 2].copy_from_slice(&length.to_ne_bytes());
-        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+        let length = (self.0.len() - at) as u16;
+        self.0[at..at + 2].copy_from_slice(&length.to_ne_bytes());
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    }
+}
+
+/// A message that is being written: a header, and attributes or what else stands behind it.
+#[derive(Debug)]
+pub(super) struct Reply {
+    header: [u8; HEADER],
+    body: Attributes,
+}
+
+impl Reply {
+    fn new(kind: u16, flags: u16, sequence: u32, port: u32) -> Self {
+        let mut header = [0; HEADER];
+        header[4..6].copy_from_slice(&kind.to_ne_bytes());
+        header[6..8].copy_from_slice(&flags.to_ne_bytes());
+        header[8..12].copy_from_slice(&sequence.to_ne_bytes());
+        header[12..].copy_from_slice(&port.to_ne_bytes());
+        Self { header, body: Attributes::default() }
     }
 
-    pub(super) fn finish(mut self) -> Vec<u8> {
-        let length = self.bytes.len() as u32;
-        self.bytes[..4].copy_from_slice(&length.to_ne_bytes());
-        self.bytes
+    /// Its length begins the message.
+    pub(super) fn finish(self) -> Vec<u8> {
+        let mut bytes = [&self.header[..], &self.body.0].concat();
+        let length = bytes.len() as u32;
+        bytes[..4].copy_from_slice(&length.to_ne_bytes());
+        bytes
+    }
+}
+
+impl Deref for Reply {
+    type Target = Attributes;
+
+    fn deref(&self) -> &Attributes {
+        &self.body
+    }
+}
+
+impl DerefMut for Reply {
+    fn deref_mut(&mut self) -> &mut Attributes {
+        &mut self.body
     }
 }

@@ -1,4 +1,4 @@
-//! Answers on sockets of the protocol NETLINK_RDMA: which devices there are, their ports, their device files, and how many objects
+//! Answers on sockets of the protocol NETLINK_RDMA: which devices there are, their ports, their device files, and what objects
 //! they have. libibverbs, librdmacm and the `rdma` tool ask this way.
 //!
 //! **What this is.** A datagram of requests in, datagrams of answers out, as `ib_core` gives them (`linux/rdma_netlink.h`).
@@ -7,6 +7,7 @@
 //! (`EOPNOTSUPP`). It knows of no devices but ours.
 
 mod message;
+mod objects;
 
 use crate::Errno;
 use crate::attributes::DeviceAttributes;
@@ -31,6 +32,9 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use message::{Reply, RequestMessage, flag};
+
+pub(crate) use message::Attributes;
+pub use objects::{ListedObject, ListedObjects, ObjectKind, ObjectOwner};
 
 /// The only port of each device.
 const PORT: u32 = 1;
@@ -141,6 +145,8 @@ pub struct InventoryDevice<'a> {
     pub attributes: &'a DeviceAttributes,
     /// Objects on it of all processes of the host.
     pub objects: ObjectCounts,
+    /// The same, one by one, of the kinds that are asked for ([`kinds_asked_for`]).
+    pub listed: &'a ListedObjects,
 }
 
 /// What there is to tell: the devices in order.
@@ -150,6 +156,15 @@ pub struct Inventory<'a>(pub &'a [InventoryDevice<'a>]);
 /// Whether a datagram of requests wants to know of objects: what other answers say never changes.
 pub fn asks_for_objects(datagram: &[u8]) -> bool {
     message::requests(datagram).any(|request| command(&request) == Some(RDMA_NLDEV_CMD_RES_GET))
+}
+
+/// Kinds of objects that a datagram of requests wants to know one by one.
+pub fn kinds_asked_for(datagram: &[u8]) -> Vec<ObjectKind> {
+    let commands = message::requests(datagram).filter_map(|request| command(&request));
+    let mut kinds: Vec<ObjectKind> = commands.filter_map(ObjectKind::of_command).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    kinds
 }
 
 /// Answers a datagram of requests from the socket with a port number; each element is a datagram.
@@ -182,6 +197,12 @@ fn answer_one(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>
 /// A dump of devices or of objects tells of all devices, everything else of the one that it names.
 fn replies(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>) -> Result<Vec<Reply>, Errno> {
     let command = command(request).ok_or(Errno::Invalid)?;
+    if let Some(kind) = ObjectKind::of_command(command) {
+        let index = named_index(request, inventory)?;
+        let device = inventory.0.get(usize::from(index.number())).ok_or(Errno::NoDevice)?;
+        let listed = device.listed.get(&kind).map_or(&[][..], Vec::as_slice);
+        return objects::replies(request, port, kind, (index, listed));
+    }
     let tells_all = match command {
         RDMA_NLDEV_CMD_SYS_GET => return Ok(vec![system(request.reply(port))]),
         RDMA_NLDEV_CMD_GET | RDMA_NLDEV_CMD_RES_GET => request.has(flag::DUMP),

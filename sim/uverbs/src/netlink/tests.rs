@@ -33,7 +33,7 @@ fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
 fn ask(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let attributes = attributes();
     let objects = ObjectCounts { queue_pairs: 3, ..ObjectCounts::default() };
-    ask_of(&[InventoryDevice { attributes: &attributes, objects }], request)
+    ask_of(&[InventoryDevice { attributes: &attributes, objects, listed: &ListedObjects::new() }], request)
 }
 
 /// The same, of these devices.
@@ -63,10 +63,10 @@ fn a_dump_of_devices_has_ours_and_an_end() {
 
 #[test]
 fn of_two_devices_a_dump_tells_of_both_and_a_request_of_the_one_that_it_names() {
-    let attributes = attributes();
+    let (attributes, listed) = (attributes(), ListedObjects::new());
     let with = |queue_pairs| {
         let objects = ObjectCounts { queue_pairs, ..ObjectCounts::default() };
-        InventoryDevice { attributes: &attributes, objects }
+        InventoryDevice { attributes: &attributes, objects, listed: &listed }
     };
     let devices = [with(3), with(4)];
     let has =
@@ -136,7 +136,8 @@ fn what_no_library_sends_does_no_harm() {
 
 fn ask_anything(bytes: &[u8]) {
     let attributes = attributes_once();
-    let device = InventoryDevice { attributes, objects: ObjectCounts::default() };
+    let listed = ListedObjects::new();
+    let device = InventoryDevice { attributes, objects: ObjectCounts::default(), listed: &listed };
     answer(bytes, SOCKET, &Inventory(&[device]));
 }
 

@@ -21,6 +21,7 @@ mod file;
 mod group_address;
 mod groups;
 mod identifier;
+mod listing;
 mod naming;
 mod news;
 mod options;
