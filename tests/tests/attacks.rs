@@ -1,6 +1,6 @@
 //! While a client attacks the card that it has, two others talk over theirs: cards of one process at one switch. Then the attacker
-//! is killed, and the next client of its card is answered. The bounds are generous, since a quiet machine is nobody's right;
-//! what was measured on one is in `docs/security.md`.
+//! is killed, and the next client of its card is answered in 100 ms. A quiet machine is nobody's right: one try of several has to keep
+//! that bound, and all have to keep a generous one. What was measured is in `docs/security.md`.
 
 use bareverbs_core::work_request::WorkRequest;
 use bareverbs_hal::memory::ArenaConfig;
@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 
 /// Before the mends a bystander of the same process was dropped, or the card was held for 53 s and more after its client had gone.
 const BOUND: Duration = Duration::from_secs(20);
+/// How soon the next client is answered when nothing but the attack is in its way.
+const ANSWERED: Duration = Duration::from_millis(100);
+/// Tries to find the machine idle enough for [`ANSWERED`]. An attack that holds the card holds it in each of them.
+const TRIES: usize = 20;
 /// Commands and messages of the bystanders during each attack.
 const ROUNDS: usize = 100;
 
@@ -111,11 +115,15 @@ fn no_other_card_notices_an_attack_and_a_client_that_leaves_is_let_go() {
     };
     look("nothing");
     for (attack, _) in ATTACKS {
-        let mut attacker = Attacker::start(&attacked, attack);
-        look(attack);
-        assert_eq!(attacker.0.try_wait().unwrap(), None, "{attack} has ended by itself");
-        let left = leave(attacker, &attacked);
-        assert!(left < BOUND, "{attack}: the next client waits {left:?}");
-        println!("{attack}: the next client is answered after {left:?}");
+        let mut tries = Vec::new();
+        while tries.len() < TRIES && tries.last().is_none_or(|left| *left > ANSWERED) {
+            let mut attacker = Attacker::start(&attacked, attack);
+            look(attack);
+            assert_eq!(attacker.0.try_wait().unwrap(), None, "{attack} has ended by itself");
+            tries.push(leave(attacker, &attacked));
+        }
+        println!("{attack}: the next client is answered after {tries:?}");
+        assert!(tries.iter().all(|left| *left < BOUND), "{attack}: the next client waits {tries:?}");
+        assert!(tries.iter().any(|left| *left <= ANSWERED), "{attack}: the next client waits {tries:?}");
     }
 }

@@ -50,6 +50,8 @@ pub trait FrameIo {
 const RECEIVE_BATCH: usize = 64;
 /// Frames that may wait to be sent before the device is asked for no more.
 const SEND_LIMIT: usize = 64;
+/// [Effort](Device::effort) of a device after which a turn ends: pieces of memory of some 10 to 100 ns each.
+const TURN: u64 = 1 << 16;
 /// Register that starts commands: `command_doorbell_vector` of the initialization segment.
 const COMMAND_DOORBELL: u64 = 0x18;
 /// Longest rest, whatever the caller says: the other side cannot tell that it can take frames again.
@@ -107,6 +109,10 @@ pub struct RealTime<M, D, F> {
     capture: Option<Recorder>,
     interrupts: BTreeMap<u16, u64>,
     counters: FrameCounters,
+    /// What the device had done when the turn began.
+    begun: u64,
+    /// Frames that are due wait for the device's next turn.
+    cut_off: bool,
 }
 
 impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
@@ -125,6 +131,8 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             capture: None,
             interrupts: BTreeMap::new(),
             counters: FrameCounters::default(),
+            begun: 0,
+            cut_off: false,
         }
     }
 
@@ -225,8 +233,19 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         due.into_iter().flatten().min()
     }
 
+    /// A turn begins. Every [`Self::step`] is one; whoever hands over what the host asks for begins another for that.
+    pub fn begin_turn(&mut self) {
+        self.begun = self.device.effort();
+    }
+
+    /// Whether the device has done enough in this turn: others are to have theirs before the next.
+    pub fn is_spent(&self) -> bool {
+        self.device.effort() - self.begun >= TURN
+    }
+
     /// Does what is due and does not wait; tells whether there was anything.
     pub fn step(&mut self) -> io::Result<bool> {
+        self.begin_turn();
         let mut busy = self.receive()?;
         busy |= self.deliver();
         busy |= self.expire();
@@ -264,6 +283,10 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     }
 
     fn receive(&mut self) -> io::Result<bool> {
+        if self.cut_off {
+            // What came before is not taken yet: the rest waits outside.
+            return Ok(true);
+        }
         for count in 0..RECEIVE_BATCH {
             if !self.io.receive(&mut self.frame)? {
                 return Ok(count > 0);
@@ -281,10 +304,11 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     fn deliver(&mut self) -> bool {
         let mut busy = false;
         let now = self.now();
-        while self.inbound.pop(now, &mut self.frame) {
+        while !self.is_spent() && self.inbound.pop(now, &mut self.frame) {
             self.device.handle_frame(now, &mut self.memory, &self.frame);
             busy = true;
         }
+        self.cut_off = self.is_spent() && self.inbound.front(now).is_some();
         busy
     }
 
@@ -300,6 +324,9 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     fn transmit(&mut self) -> bool {
         let mut busy = false;
         while self.outbound.len() < SEND_LIMIT && self.device.has_transmit() {
+            if self.is_spent() {
+                return true;
+            }
             let now = self.now();
             if self.device.poll_transmit(now, &mut self.memory, &mut self.outgoing).is_none() {
                 // What the device has left waits for its next turn: clients and the wire are seen to first.

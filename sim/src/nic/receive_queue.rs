@@ -189,6 +189,7 @@ impl ScatterList {
         let Taker { mkeys, accessor, strict } = taker;
         self.pieces.clear();
         self.refused = None;
+        mkeys.effort().begin_access();
         for segment in bytes.chunks_exact(SEGMENT) {
             let segment = DataSegment::read_from_bytes(segment).map_err(|_| wqe::SEGMENTS)?;
             if segment.lkey() == INVALID_LKEY {

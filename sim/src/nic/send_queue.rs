@@ -111,7 +111,9 @@ pub(crate) struct FetchContext<'a> {
     pub(crate) strom: bool,
     pub(crate) strict: bool,
     pub(crate) format: wqe::Format,
+    /// Whether memory-to-memory operations are switched on.
     pub(crate) mmo: bool,
+    /// Whether every message names a shared receive queue of the peer.
     pub(crate) names_queue: bool,
 }
 
@@ -301,18 +303,7 @@ impl SendQueue {
         context: &FetchContext<'_>,
         pieces: &mut PieceList,
     ) -> Result<WqeRequest, WorkFault> {
-        let rules = WqeRules {
-            mkeys: context.mkeys,
-            accessor: context.accessor,
-            log_max_message: context.log_max_message,
-            strom: context.strom,
-            strict: context.strict,
-            format: context.format,
-            mmo: context.mmo,
-            names_queue: context.names_queue,
-            ring: self.queue.bytes(),
-            at: self.queue.next_offset(),
-        };
+        let rules = WqeRules { context, ring: self.queue.bytes(), at: self.queue.next_offset() };
         wqe::parse(self.queue.segments(next), &next.control, &rules, pieces)
     }
 

@@ -38,6 +38,10 @@ pub trait Device {
     fn has_yielded(&self) -> bool {
         false
     }
+    /// What it did so far, in units that say how long it takes; it only grows. Whoever drives it in real time ends a turn by it.
+    fn effort(&self) -> u64 {
+        0
+    }
     /// The next interrupt vector to raise.
     fn poll_interrupt(&mut self) -> Option<u16>;
     /// When to call [`Self::handle_timeout`].
@@ -147,6 +151,9 @@ impl Device for Nic {
     #[inline]
     fn has_yielded(&self) -> bool {
         Self::has_yielded(self)
+    }
+    fn effort(&self) -> u64 {
+        Self::effort(self)
     }
     #[inline]
     fn poll_interrupt(&mut self) -> Option<u16> {

@@ -33,6 +33,9 @@ struct Echo {
     yielded: bool,
     /// Frames that waited when registers were written.
     waited: Vec<usize>,
+    /// What each frame that it receives costs, and what all have.
+    cost: u64,
+    effort: u64,
 }
 
 impl Device for Echo {
@@ -45,6 +48,7 @@ impl Device for Echo {
     }
     fn handle_frame<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &[u8]) {
         self.frames.push_back(frame.iter().rev().copied().collect());
+        self.effort += self.cost;
     }
     fn handle_timeout<M: HostMemory>(&mut self, now: Time, _: &mut M) {
         if self.timer.take_if(|due| *due <= now).is_some() {
@@ -67,6 +71,9 @@ impl Device for Echo {
     }
     fn has_yielded(&self) -> bool {
         self.yielded
+    }
+    fn effort(&self) -> u64 {
+        self.effort
     }
     fn poll_interrupt(&mut self) -> Option<u16> {
         None
@@ -155,6 +162,24 @@ fn a_device_that_yields_is_asked_once_a_step() {
         assert_eq!(runner.device().yields, left);
     }
     assert!(!runner.step().expect("step"));
+}
+
+/// A peer's frames can ask for much of a device: its host is seen to between any two of such frames, and none is lost.
+#[test]
+fn frames_that_cost_a_turn_are_taken_one_a_step() {
+    let (mut runner, mut far) = wire("costly");
+    runner.device_mut().cost = super::TURN;
+    for number in 0..5u8 {
+        assert!(far.send(&[number]).expect("send"));
+    }
+    for taken in 1..=5 {
+        assert!(runner.step().expect("step"), "there is more to do, so nobody rests");
+        assert_eq!(runner.device().effort, taken * super::TURN);
+        assert!(runner.is_spent());
+    }
+    assert_eq!(collect(&mut runner, &mut far, 5), (0..5u8).map(|number| vec![number]).collect::<Vec<_>>());
+    assert_eq!(runner.counters().received, 5);
+    assert!(!runner.is_spent());
 }
 
 #[test]

@@ -7,6 +7,8 @@ use super::wire::{WakeSocket, Wire};
 use crate::real_time::{RealTime, Tally};
 use bareverbs_sim::nic::{CommandRecord, Nic};
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 use std::time::Duration;
 
@@ -63,6 +65,8 @@ pub(super) struct Link {
     pub(super) requests: SyncSender<Request>,
     pub(super) answers: Receiver<Answer>,
     pub(super) waker: WakeSocket,
+    /// The client is gone: what it wrote before and was not done yet is not done any more.
+    pub(super) is_leaving: Arc<AtomicBool>,
 }
 
 impl Link {
@@ -71,6 +75,12 @@ impl Link {
         self.requests.send(request).map_err(|_| gone())?;
         self.waker.wake();
         Ok(())
+    }
+
+    /// The client is gone, and nothing of it stays: neither does anybody wait for what it asked for last.
+    pub(super) fn forget(&mut self) -> Answer {
+        self.is_leaving.store(true, Ordering::Release);
+        self.call(Request::Forget)
     }
 
     /// Hands over a request and waits until it is done.
@@ -90,6 +100,8 @@ pub(super) struct Engine {
     pub(super) vectors: Vectors,
     pub(super) requests: Receiver<Request>,
     pub(super) answers: Sender<Answer>,
+    /// As [`Link::is_leaving`].
+    pub(super) is_leaving: Arc<AtomicBool>,
     /// Errors of the wire.
     pub(super) troubles: Tally,
 }
@@ -116,7 +128,11 @@ impl Engine {
 
     /// What waits in the link, up to a turn of it; says whether more may be left. `None` if the link has ended.
     fn work_off(&mut self) -> Option<bool> {
+        self.runner.begin_turn();
         for _ in 0..TURN {
+            if self.runner.is_spent() {
+                return Some(true);
+            }
             match self.requests.try_recv() {
                 Ok(request) => self.handle(request),
                 Err(TryRecvError::Empty) => return Some(false),
@@ -128,6 +144,7 @@ impl Engine {
 
     fn handle(&mut self, request: Request) {
         let done = match request {
+            Request::Write { .. } if self.is_leaving.load(Ordering::Acquire) => return,
             Request::Write { region, offset, bytes } => return self.write(region, offset, &bytes),
             Request::Read { region, offset, length } => Ok(self.read(region, offset, length)),
             Request::Map(map) => self.runner.memory_mut().map(map).map(|()| Vec::new()),
@@ -162,6 +179,7 @@ impl Engine {
         self.runner.memory_mut().clear();
         self.vectors.clear();
         while self.runner.poll_interrupt().is_some() {}
+        self.is_leaving.store(false, Ordering::Release);
     }
 
     /// Reads in the units of the region: 32-bit registers, or up to four bytes of configuration space.
@@ -243,15 +261,15 @@ fn say(record: &CommandRecord) {
 mod tests {
     use super::*;
     use crate::vfio_user::wire::{Frames, Wire};
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use bareverbs_sim::nic::NicConfig;
+    use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::{channel, sync_channel};
 
     #[test]
     fn a_client_that_writes_faster_than_the_device_works_waits() {
         let (_wire, waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
         let ((requests, incoming), (_outgoing, answers)) = (sync_channel(QUEUE), channel());
-        let mut link = Link { requests, answers, waker };
+        let mut link = Link { requests, answers, waker, is_leaving: Arc::default() };
         let posted = Arc::new(AtomicUsize::new(0));
         let poster = std::thread::spawn({
             let posted = posted.clone();
@@ -270,5 +288,37 @@ mod tests {
         assert_eq!(posted.load(Ordering::SeqCst), QUEUE, "nobody takes anything: the poster has to wait");
         assert_eq!(incoming.iter().count(), QUEUE + 100, "nothing is lost");
         poster.join().unwrap();
+    }
+
+    /// A client may leave thousands of requests behind, each worth a turn; the next one waits for none of them.
+    #[test]
+    fn what_a_client_wrote_before_it_left_is_not_done_any_more() {
+        let (wire, _waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
+        let nic = NicConfig::default();
+        let runner = RealTime::new(Nic::new(nic), ClientMemory::default(), wire);
+        let (_requests, requests) = sync_channel(QUEUE);
+        let (answers, answered) = channel();
+        let (is_leaving, troubles) = (Arc::new(AtomicBool::new(false)), Tally::default());
+        let mut engine = Engine {
+            runner,
+            vectors: Vectors::new(nic.vectors),
+            requests,
+            answers,
+            is_leaving: is_leaving.clone(),
+            troubles,
+        };
+        // Configuration space, command register: memory and bus mastering.
+        let write = || Request::Write { region: Region::Configuration, offset: 4, bytes: vec![6, 0, 0, 0] };
+        let written = |engine: &mut Engine| engine.read(Region::Configuration, 4, 2) == [6, 0];
+        engine.handle(write());
+        assert!(written(&mut engine));
+        engine.reset();
+        is_leaving.store(true, Ordering::Release);
+        engine.handle(write());
+        assert!(!written(&mut engine), "the client is gone");
+        engine.handle(Request::Forget);
+        answered.recv().unwrap().unwrap();
+        engine.handle(write());
+        assert!(written(&mut engine), "the next client is another one");
     }
 }

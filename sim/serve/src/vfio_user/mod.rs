@@ -30,12 +30,14 @@ use bareverbs_sim::run::Seed;
 use connection::Connection;
 use core::fmt;
 use door::Door;
-use engine::{Engine, Link, QUEUE, Request};
+use engine::{Engine, Link, QUEUE};
 use message::{Command, Message};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -196,7 +198,7 @@ impl Server {
     pub fn serve(&mut self) -> Result<Farewell, ServeError> {
         let stream = self.accept();
         let farewell = self.converse(stream);
-        self.link.call(Request::Forget).map_err(|_| ServeError::DeviceEnded)?;
+        self.link.forget().map_err(|_| ServeError::DeviceEnded)?;
         if self.device.is_finished() {
             return Err(ServeError::DeviceEnded);
         }
@@ -293,13 +295,14 @@ fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
     let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
     let (wire, waker) = Wire::new(|waker| join(&attachment, layer, waker)).map_err(ServeError::Wire)?;
     let ((requests, incoming), (outgoing, answers)) = (sync_channel(QUEUE), channel());
+    let is_leaving = Arc::new(AtomicBool::new(false));
+    let link = Link { requests, answers, waker, is_leaving: is_leaving.clone() };
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
         let runner = runner(&config, wire);
-        let vectors = Vectors::new(config.nic.vectors);
-        Engine { runner, vectors, requests: incoming, answers: outgoing, troubles: Tally::default() }.run();
+        let (vectors, troubles) = (Vectors::new(config.nic.vectors), Tally::default());
+        Engine { runner, vectors, requests: incoming, answers: outgoing, is_leaving, troubles }.run();
     });
-    let device = device.map_err(ServeError::Wire)?;
-    Ok((Link { requests, answers, waker }, device))
+    Ok((link, device.map_err(ServeError::Wire)?))
 }
 
 fn join(attachment: &Attachment, layer: LinkLayer, waker: Waker) -> io::Result<Frames> {

@@ -99,8 +99,6 @@ pub struct Nic {
     pub(super) performance: PerformanceAgent,
     /// Frames that are complete: datagrams, and answers of the port's agents.
     pub(super) outbox: VecDeque<FinishedFrame>,
-    /// Frames that came back inside the latest [`Nic::poll_transmit`].
-    pub(super) looped_back: u32,
 }
 
 impl Nic {
@@ -142,7 +140,6 @@ impl Nic {
             link_changed: false,
             performance: PerformanceAgent::default(),
             outbox: VecDeque::new(),
-            looped_back: 0,
             config,
         }
     }
@@ -193,7 +190,7 @@ impl Nic {
         }
         self.outbox.clear();
         self.flow.forget_frame();
-        self.looped_back = 0;
+        self.mkeys.effort().begin_turn();
     }
 
     /// No cable was plugged in yet, which is no link that went down.

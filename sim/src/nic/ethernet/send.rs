@@ -213,6 +213,7 @@ impl<M: HostMemory> Builder<'_, M> {
 
     /// Bytes of all data segments from `at` on.
     fn gather(&mut self, mut at: usize, into: &mut Vec<u8>) -> Result<(), WorkFault> {
+        self.mkeys.effort().begin_access();
         while at < self.bytes.len() {
             let data: DataSegment = self.segment(at)?;
             if data.byte_count() >> 31 != 0 {

@@ -1,11 +1,9 @@
 //! Reading and writing checked ranges, piece by piece, through as many keys as the translation names.
 
 use super::step::TranslationStep;
-use super::{
-    Access, HostRange, KeyFault, MAX_INDIRECTION, MAX_PIECES, MemoryKey, MkeyTable, RESERVED_LKEY,
-    Translation,
-};
+use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, RESERVED_LKEY, Translation};
 use super::{DmaFault, HostMemory, right};
+use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::mutation::mutated;
 
 impl MkeyTable {
@@ -84,34 +82,75 @@ impl MkeyTable {
             match step {
                 TranslationStep::Host(iova) => return Ok((iova, length)),
                 TranslationStep::Key { key: name, address } => {
-                    let inner = self.find(name)?;
-                    inner.check_inner(key, write)?;
-                    at = inner.translation.position(inner.offset_of(address, length)?);
-                    key = inner;
+                    self.effort.add(1);
+                    (key, at) = self.enter(key, name, address, length, write)?;
                 }
             }
         }
         Err(KeyFault::Depth)
     }
 
-    /// Whether every byte of a range behind an indirect key can be reached, so that a bad key is found before the first
-    /// byte has moved.
-    pub(super) fn check_indirect(
+    /// Whether every byte of a range behind a list of keys can be reached, so that a bad key is found before the first byte has moved.
+    /// Most data has no such key, and does not pay for what is asked here.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn check_list(
         &self,
         key: &MemoryKey,
-        mut at: u64,
-        mut length: u64,
+        at: u64,
+        length: u64,
         write: bool,
     ) -> Result<(), KeyFault> {
-        for _ in 0..MAX_PIECES {
-            if length == 0 {
-                return Ok(());
-            }
-            let (_, run) = self.resolve(key, at, length, write)?;
-            at = at.checked_add(run).ok_or(KeyFault::Range)?;
-            length -= run;
+        self.check_indirect(key, at, length, write, 0)
+    }
+
+    /// As [`Self::check_list`], with `keys` on the way so far.
+    fn check_indirect(
+        &self,
+        key: &MemoryKey,
+        at: u64,
+        length: u64,
+        write: bool,
+        keys: u8,
+    ) -> Result<(), KeyFault> {
+        if keys > MAX_INDIRECTION {
+            return Err(KeyFault::Depth);
         }
-        if length == 0 { Ok(()) } else { Err(KeyFault::Pieces) }
+        let Translation::Keys(list) = &key.translation else {
+            let pieces = key.translation.pieces(at, length).ok_or(KeyFault::Range)?;
+            return if self.effort.take(pieces) { Ok(()) } else { Err(KeyFault::Pieces) };
+        };
+        let (mut at, mut left, mut stretch) = (at, length, list.stretch_of(at));
+        while left > 0 {
+            // One after the other: to look for the place of each costs more than all else.
+            stretch = stretch.and_then(|stretch| list.stretch_from(stretch, at));
+            let (step, rest) = stretch.and_then(|place| list.step_in(place, at)).ok_or(KeyFault::Range)?;
+            let run = rest.min(left);
+            match step {
+                TranslationStep::Key { key: name, address } => {
+                    let (inner, at) = self.enter(key, name, address, run, write)?;
+                    self.check_indirect(inner, at, run, write, keys + 1)?;
+                }
+                TranslationStep::Host(_) => return Err(KeyFault::Range),
+            }
+            at = at.checked_add(run).ok_or(KeyFault::Range)?;
+            left -= run;
+        }
+        Ok(())
+    }
+
+    /// From an entry of a key to the key that it names, and the position there.
+    fn enter(
+        &self,
+        outer: &MemoryKey,
+        name: Mkey,
+        address: u64,
+        length: u64,
+        write: bool,
+    ) -> Result<(&MemoryKey, u64), KeyFault> {
+        let inner = self.find(name)?;
+        inner.check_inner(outer, write)?;
+        Ok((inner, inner.translation.position(inner.offset_of(address, length)?)))
     }
 }
 

@@ -108,16 +108,38 @@ impl KeyList {
     }
 
     pub(super) fn step(&self, at: u64) -> Option<(TranslationStep, u64)> {
+        self.step_in(self.stretch_of(at)?, at)
+    }
+
+    /// The number of the stretch in which a position lies, if there is one.
+    pub(super) fn stretch_of(&self, at: u64) -> Option<usize> {
+        match &self.form {
+            Form::Lengths { ends } => Some(ends.partition_point(|end| *end <= at)),
+            Form::Size { log_size, .. } => usize::try_from(at >> log_size).ok(),
+        }
+    }
+
+    /// The number of the stretch in which a position lies that is one of those behind `stretch`, or in it.
+    pub(super) fn stretch_from(&self, stretch: usize, at: u64) -> Option<usize> {
         match &self.form {
             Form::Lengths { ends } => {
-                let index = ends.partition_point(|end| *end <= at);
-                let start = index.checked_sub(1).map_or(0, |before| ends[before]);
-                self.stretches.get(index)?.step(at - start, ends[index] - start)
+                let passed = ends.get(stretch..)?.iter().take_while(|end| **end <= at);
+                Some(stretch + passed.count())
+            }
+            Form::Size { .. } => self.stretch_of(at),
+        }
+    }
+
+    /// What stands at a position of this stretch.
+    pub(super) fn step_in(&self, stretch: usize, at: u64) -> Option<(TranslationStep, u64)> {
+        match &self.form {
+            Form::Lengths { ends } => {
+                let start = stretch.checked_sub(1).map_or(0, |before| ends[before]);
+                self.stretches.get(stretch)?.step(at - start, ends[stretch] - start)
             }
             Form::Size { log_size, .. } => {
                 let size = 1u64 << log_size;
-                let index = usize::try_from(at >> log_size).ok()?;
-                self.stretches.get(index)?.step(at & (size - 1), size)
+                self.stretches.get(stretch)?.step(at & (size - 1), size)
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Memory keys: what a key and an address allege is checked here, and only a checked [`HostRange`] reaches memory.
 //!
 //! **Where to read first.** This file for keys and their checks (PRM, memory key context), `translation` for how offsets
-//! become host addresses, `list` for keys that are made of other keys, `access` for reading and writing, `update` for
-//! changes by work requests (UMR), `shared` for keys between functions of one card.
+//! become host addresses, `list` for keys that are made of other keys, `access` for reading and writing, `effort` for what that
+//! costs, `update` for changes by work requests (UMR), `shared` for keys between functions of one card.
 
 mod access;
+mod effort;
 mod list;
 mod shared;
 mod shared_key;
@@ -12,6 +13,7 @@ mod step;
 mod translation;
 mod update;
 
+pub(crate) use effort::Effort;
 pub use shared::{DmaEnd, DmaRefused};
 pub use shared_key::SharedKey;
 pub(crate) use translation::{Translation, access_mode, words};
@@ -33,11 +35,6 @@ pub(crate) const ANY_QP: u32 = 0xff_ffff;
 pub(crate) const RESERVED_LKEY: Mkey = Mkey::new(3 << 8);
 /// Keys that an access may pass through before it reaches memory (`max_indirection`).
 pub(crate) const MAX_INDIRECTION: u8 = 4;
-
-/// Pieces of memory that one access may consist of, behind keys that are made of other keys: the longest message, 1 GiB, in pages
-/// of 4 KiB, of which the first and the last may be cut. A list that repeats single bytes would keep the device busy for
-/// a minute.
-const MAX_PIECES: u32 = (1 << 18) + 1;
 
 /// Octwords of translation entries that all keys of a device may have together: 2^27 bytes, enough for 64 GiB in pages of
 /// 4 KiB. Real devices keep the entries in pages that the driver gave them.
@@ -78,7 +75,7 @@ pub(crate) enum KeyFault {
     Range,
     /// More keys on the way than [`MAX_INDIRECTION`].
     Depth,
-    /// More pieces of memory than [`MAX_PIECES`].
+    /// More pieces of memory than an access may have.
     Pieces,
     /// The change is not of those that key or device allow.
     Change,
@@ -170,11 +167,12 @@ pub(crate) struct MkeyTable {
     generation: u32,
     /// Octwords that the keys have or may come to have, at most [`TRANSLATION_BUDGET`].
     reserved: u64,
+    effort: Effort,
 }
 
 impl MkeyTable {
-    pub(crate) const fn new() -> Self {
-        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0, reserved: 0 }
+    pub(crate) fn new() -> Self {
+        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0, reserved: 0, effort: Effort::default() }
     }
 
     /// Creates a key with the translation entries of its list and gives its index, unless there are `limit` of them.
@@ -215,10 +213,31 @@ impl MkeyTable {
         self.keys.len()
     }
 
+    /// What the ways through keys have cost.
+    #[inline]
+    pub(crate) const fn effort(&self) -> &Effort {
+        &self.effort
+    }
+
     /// The allegation «`key` lets me do `access` to `length` bytes at `address`» becomes a range, or a fault.
     /// Length zero is checked for key, domain and right only, IBTA v1.4 §9.7.4.1.5.
     #[inline]
     pub(crate) fn check(
+        &self,
+        who: Accessor,
+        key: Mkey,
+        access: Access,
+        address: u64,
+        length: u64,
+    ) -> Result<HostRange, KeyFault> {
+        self.effort.begin_access();
+        self.check_segment(who, key, access, address, length)
+    }
+
+    /// As [`Self::check`], for one segment of an access that has several: [`Effort::begin_access`] came before the first.
+    // One copy for both halves of a connection: inlined into each it costs more.
+    #[inline(never)]
+    pub(crate) fn check_segment(
         &self,
         who: Accessor,
         key: Mkey,
@@ -234,7 +253,7 @@ impl MkeyTable {
         let start = if length == 0 { 0 } else { object.offset_of(address, length)? };
         let start = object.translation.position(start);
         if object.translation.is_indirect() {
-            self.check_indirect(object, start, length, access.writes())?;
+            self.check_list(object, start, length, access.writes())?;
         }
         Ok(HostRange { index, generation: object.generation, start, length })
     }

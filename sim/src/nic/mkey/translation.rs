@@ -88,6 +88,20 @@ impl Translation {
         matches!(self, Self::Keys(_))
     }
 
+    /// Pieces of host memory that a stretch consists of, if all of it is there.
+    pub(super) fn pieces(&self, at: u64, length: u64) -> Option<u64> {
+        let last = length.checked_sub(1).map(|rest| at.checked_add(rest));
+        match (self, last) {
+            (_, None) => Some(0),
+            (Self::Direct { .. }, _) => Some(1),
+            (Self::Pages { pages, log_page, .. }, Some(last)) => {
+                let (first, last) = (at >> log_page, last? >> log_page);
+                (last < pages.len() as u64).then_some(last - first + 1)
+            }
+            (Self::Keys(_) | Self::Alias(_), _) => None,
+        }
+    }
+
     /// What stands at a position, and how many bytes of it follow in one piece: at least one.
     #[inline]
     pub(super) fn step(&self, at: u64) -> Option<(TranslationStep, u64)> {

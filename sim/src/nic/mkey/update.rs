@@ -77,6 +77,8 @@ impl MkeyTable {
         key.change(update);
         key.replace(update, entries);
         key.generation = generation;
+        // The whole list is made anew, however few of its entries are others.
+        self.effort.add(u32::try_from(key.entries.len()).unwrap_or(u32::MAX));
         Ok(())
     }
 

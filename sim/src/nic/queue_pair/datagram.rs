@@ -210,7 +210,7 @@ impl QueuePair {
     /// The next datagram of a queue pair without a connection, unless its controller holds it back; changes of memory keys and NOPs
     /// before it are done. Its [`Effects`] follow with [`Self::end_turn`].
     pub(crate) fn poll_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<OutgoingDatagram> {
-        while self.state() == QpState::Rts && self.may_send_datagram(bus) {
+        while self.state() == QpState::Rts && self.may_send_datagram(bus) && !bus.mkeys.effort().is_spent() {
             match self.fetch_datagram(bus) {
                 Fetched::Datagram(fetched) => {
                     bus.counters.wqes += 1;

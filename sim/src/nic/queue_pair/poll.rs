@@ -153,7 +153,7 @@ impl QueuePair {
         None
     }
 
-    /// Takes WQEs out of the ring and gives them to the requester while both have room.
+    /// Takes WQEs out of the ring and gives them to the requester while both have room, and the turn is not over.
     pub(super) fn fetch<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if self.state() != QpState::Rts {
             return;
@@ -163,7 +163,7 @@ impl QueuePair {
         }
         while self.send.wants_fetch() {
             let Some(pending) = self.fetch_requests(bus) else { return };
-            if !self.update_in_order(bus, pending) {
+            if !self.update_in_order(bus, pending) || bus.mkeys.effort().is_spent() {
                 return;
             }
         }
@@ -183,7 +183,7 @@ impl QueuePair {
             names_queue: self.class == ServiceClass::ExtendedReliableConnection,
         };
         let requester = self.requester.as_mut()?;
-        while requester.has_room() {
+        while requester.has_room() && !context.mkeys.effort().is_spent() {
             match self.send.fetch(bus.memory, &context) {
                 Fetched::Request(request) => {
                     bus.counters.wqes += 1;

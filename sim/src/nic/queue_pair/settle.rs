@@ -3,7 +3,7 @@
 use super::replies::REPLY;
 use super::{Bus, Effects, HostMemory, QueuePair, earlier};
 use crate::nic::observer::DeviceEvent;
-use crate::nic::send_queue::{StoppedWqe, WorkCarrier};
+use crate::nic::send_queue::{OutstandingWqe, StoppedWqe, WorkCarrier};
 use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, Format, WorkFault};
 use crate::transport::{ReceivingSide, RequestCompletion, RequesterError, SendingSide};
@@ -103,11 +103,16 @@ impl QueuePair {
 
     /// Ends what stands at the front of the queue and is not with the requester: everything before it has ended. Whether a copy is at
     /// the front that the card has not ended, before which nothing else may end.
+    #[inline]
     fn end_local<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+        let is_local = |front: &OutstandingWqe| !matches!(front.carrier, WorkCarrier::Requester);
+        self.send.front().is_some_and(is_local) && self.end_local_wqes(bus)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn end_local_wqes<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         while let Some(carrier) = self.send.front().map(|front| front.carrier) {
-            if carrier == WorkCarrier::Requester {
-                return false;
-            }
             let dead = matches!(self.state(), QpState::Error | QpState::SqError);
             let result = match carrier {
                 WorkCarrier::Requester => return false,

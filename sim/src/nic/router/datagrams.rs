@@ -16,9 +16,9 @@ use bareverbs_prm::time::Time;
 const WAITING: usize = 64;
 
 impl Nic {
-    /// Works off everything that was posted to a queue pair without a connection.
+    /// Works off what was posted to a queue pair without a connection, for a turn.
     pub(super) fn send_datagrams<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
-        while self.outbox.len() < WAITING {
+        while self.outbox.len() < WAITING && !self.has_yielded() {
             let mut parts = self.parts(now, memory);
             let qp = parts.queue_pairs.get_mut(number);
             match qp.and_then(|qp| qp.poll_datagram(&mut parts.bus)) {
@@ -58,6 +58,7 @@ impl Nic {
         parts.bus.counters.bytes_looped_back += datagram.length() as u64;
         let effects = qp.on_datagram(&mut parts.bus, datagram);
         parts.schedule.apply(qp, effects);
+        self.mkeys.effort().add_frame();
     }
 
     /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and whoever shares the port's
@@ -79,6 +80,7 @@ impl Nic {
         }
         let is_taken = to_us || self.takes_group_frame(&frame.bytes);
         if is_taken {
+            self.mkeys.effort().add_frame();
             self.looping = Some(frame.qpn);
             self.accept_buffer(now, memory, &frame.bytes);
             self.looping = None;

@@ -71,7 +71,7 @@ impl Nic {
                 }
                 return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
             }
-            self.looped_back += 1;
+            self.mkeys.effort().add_frame();
         }
         None
     }

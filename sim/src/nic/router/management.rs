@@ -193,7 +193,7 @@ impl Nic {
     /// To the link, or back to the host. An answer for which there is no room is lost, as on the management lane of real ports.
     fn send_answer<M: HostMemory>(&mut self, now: Time, memory: &mut M, bytes: FrameBuffer, icrc: u32) {
         if infiniband::destination_lid(&bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
-            self.looped_back += 1;
+            self.mkeys.effort().add_frame();
             if infiniband::virtual_lane(&bytes) == Some(infiniband::MANAGEMENT_LANE) {
                 self.handle_management(now, memory, &bytes);
             } else {

@@ -8,10 +8,6 @@ use crate::wire::FrameBuffer;
 use bareverbs_prm::ids::{Qpn, UarIndex};
 use bareverbs_prm::time::Time;
 
-/// Frames that come back inside one [`Nic::poll_transmit`]; after them it yields. A queue pair that sends to itself, or a port to its own
-/// address, would otherwise keep whoever drives the device for as long as its work requests are long.
-const LOOPBACK_TURN: u32 = 16;
-
 impl Nic {
     /// A send doorbell.
     pub(super) fn ring_send_queue<M: HostMemory>(
@@ -41,10 +37,15 @@ impl Nic {
         !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit()
     }
 
-    /// Whether the latest [`Self::poll_transmit`] gave nothing only because enough frames had come back inside it: there is more to do, at once,
-    /// once the caller has seen to everything else.
+    /// Whether the latest [`Self::poll_transmit`] gave nothing only because enough frames had come back inside it, or enough pieces of memory
+    /// been looked up: there may be more to do, at once, once the caller has seen to everything else.
     pub const fn has_yielded(&self) -> bool {
-        self.looped_back >= LOOPBACK_TURN
+        self.mkeys.effort().is_spent()
+    }
+
+    /// What the device did so far, in pieces of memory behind keys that are made of other keys. Whoever drives it in real time ends a turn by it.
+    pub const fn effort(&self) -> u64 {
+        self.mkeys.effort().total()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
@@ -57,7 +58,7 @@ impl Nic {
         memory: &mut M,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        self.looped_back = 0;
+        self.mkeys.effort().begin_turn();
         if !self.flow.is_quiet() {
             return self.transmit_control(frame);
         }
@@ -155,7 +156,7 @@ impl Nic {
         if polled.loops_back {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.len() as u64;
-            self.looped_back += 1;
+            self.mkeys.effort().add_frame();
             if let Some(observer) = &mut self.attached.observer {
                 observer.frame_looped_back(now);
             }

@@ -258,6 +258,10 @@ fn an_access_has_as_many_pieces_as_a_message_has_pages() {
     model.add(context(MkeyAccessMode::Klms, 0, rounds), entries, Vec::new());
     let (key, ..) = model.keys[1];
     let check = |length| model.table.check(WHO, key, Access::RemoteRead, 0, length).map(|_| ());
-    assert_eq!(check(1 << 18), Ok(()));
+    assert_eq!(check((1 << 18) + 1), Ok(()));
+    assert_eq!(check((1 << 18) + 2), Err(KeyFault::Pieces));
     assert_eq!(check(rounds), Err(KeyFault::Pieces));
+    let segment = |length| model.table.check_segment(WHO, key, Access::RemoteRead, 0, length).map(|_| ());
+    model.table.effort().begin_access();
+    assert_eq!([segment(1 << 18), segment(1), segment(1)], [Ok(()), Ok(()), Err(KeyFault::Pieces)]);
 }

@@ -125,7 +125,8 @@ fn a_range_dies_with_its_key() {
 #[test]
 fn a_range_is_of_one_key_and_not_of_its_number() {
     // So few numbers that one is used again soon.
-    let mut table = MkeyTable { keys: Slab::new(FIRST_MKEY, 5), generation: 0, reserved: 0 };
+    let mut table =
+        MkeyTable { keys: Slab::new(FIRST_MKEY, 5), generation: 0, reserved: 0, effort: Effort::default() };
     let index = table.create(context(0, 0x100), vec![0x8000], 100).unwrap();
     let range = table.check(WHO, Mkey::new(index << 8 | 0x55), Access::LocalWrite, 0, 0x10).unwrap();
     table.destroy(index);

@@ -25,6 +25,7 @@ mod registers;
 mod rpc;
 mod states;
 mod subnet;
+mod turns;
 mod umem;
 mod umr;
 mod verbs;

@@ -17,7 +17,7 @@ const GIGABIT: u64 = 1_000_000_000;
 /// Bytes that need ten packets of the path MTU.
 const TEN_PACKETS: u32 = 10 << 10;
 
-const QKEY: u32 = 0x1111_1111;
+pub(super) const QKEY: u32 = 0x1111_1111;
 
 /// A frame that left.
 struct Departure {
@@ -175,7 +175,7 @@ fn answers_are_not_held_back() {
 }
 
 /// The queue pair of a node becomes one of datagrams.
-fn make_datagram(node: &mut Node) {
+pub(super) fn make_datagram(node: &mut Node) {
     let service = |context: &mut QueuePairContext| {
         context.set_st(ServiceType::Ud);
     };

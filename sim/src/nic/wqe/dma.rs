@@ -15,7 +15,7 @@ pub(super) fn parse_mmo(
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
 ) -> Result<DmaCopy, WorkFault> {
-    if !rules.mmo {
+    if !rules.context.mmo {
         return Err(OPCODE);
     }
     if control.opmod() != mmo::DMA {
@@ -43,11 +43,21 @@ fn check_metadata(metadata: &MmoMetadataSegment, rules: &WqeRules<'_>) -> Result
         return Err(OPMOD);
     }
     let (key, address) = (metadata.local_key(), metadata.local_address());
-    let opaque = rules.mkeys.check(rules.accessor, key, Access::LocalWrite, address, mmo::OPAQUE as u64);
+    let opaque = rules.context.mkeys.check(
+        rules.context.accessor,
+        key,
+        Access::LocalWrite,
+        address,
+        mmo::OPAQUE as u64,
+    );
     opaque.map(|_| ()).map_err(|_| DATA_KEY)
 }
 
 fn check_end(segment: &DataSegment, rules: &WqeRules<'_>, access: Access) -> Result<DmaEnd, WorkFault> {
     let (address, length) = (segment.address(), byte_count(segment).into());
-    rules.mkeys.check_dma(rules.accessor, segment.lkey(), access, address, length).map_err(|_| DATA_KEY)
+    rules
+        .context
+        .mkeys
+        .check_dma(rules.context.accessor, segment.lkey(), access, address, length)
+        .map_err(|_| DATA_KEY)
 }

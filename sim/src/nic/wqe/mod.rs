@@ -157,7 +157,7 @@ pub(crate) fn parse(
     pieces: &mut PieceList,
 ) -> Result<WqeRequest, WorkFault> {
     let mut cursor = SegmentReader { bytes, position: ControlSegment::SIZE };
-    if rules.strict && !strict::is_clear(&ControlSegment::INFO, control.as_bytes(), 0..0) {
+    if rules.context.strict && !strict::is_clear(&ControlSegment::INFO, control.as_bytes(), 0..0) {
         return Err(RESERVED);
     }
     let work = parse_work(control, &mut cursor, rules, pieces)?;
@@ -192,7 +192,7 @@ fn parse_work(
 ) -> Result<WqeRequest, WorkFault> {
     let immediate = control.immediate();
     let opcode = control.opcode();
-    match rules.format {
+    match rules.context.format {
         Format::Connected => {}
         Format::Datagram => return parse_datagram(control, cursor),
         Format::KeyUpdate => return parse_key_work(control, cursor, rules, pieces),
@@ -235,7 +235,7 @@ fn parse_queue(
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
 ) -> Result<ServiceHeader, WorkFault> {
-    if !rules.names_queue || control.opcode() == WqeOpcode::Nop {
+    if !rules.context.names_queue || control.opcode() == WqeOpcode::Nop {
         return Ok(ServiceHeader::None);
     }
     let segment: XrcSegment = cursor.segment(rules)?;
@@ -378,10 +378,10 @@ fn parse_rpc(
     let remote: RemoteAddressSegment = cursor.segment(rules)?;
     let (rpc_opcode, region) = (remote.address(), remote.rkey().value());
     match control.opmod() {
-        strom_opmod::RPC_PARAMS if rules.strom => {
+        strom_opmod::RPC_PARAMS if rules.context.strom => {
             Ok(WqeRequest::Request(Operation::RpcParams { rpc_opcode, region }, ServiceHeader::None))
         }
-        strom_opmod::RPC_WRITE if rules.strom => {
+        strom_opmod::RPC_WRITE if rules.context.strom => {
             Ok(WqeRequest::Request(Operation::RpcWrite { rpc_opcode, region }, ServiceHeader::None))
         }
         _ => Err(OPMOD),
@@ -397,11 +397,12 @@ fn parse_data(
     work: &WqeRequest,
     pieces: &mut PieceList,
 ) -> Result<(), WorkFault> {
+    rules.context.mkeys.effort().begin_access();
     let scatters = matches!(work, WqeRequest::Request(operation, _) if operation.expects_data());
     // The sum of the lengths comes before what stands behind each: checking 2 GiB behind every segment takes long.
     let mut left = match work {
         WqeRequest::KeyUpdate(_) => LONGEST_LIST,
-        _ => 1u64 << rules.log_max_message,
+        _ => 1u64 << rules.context.log_max_message,
     };
     while !cursor.is_at_end() {
         let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
@@ -409,7 +410,12 @@ fn parse_data(
             let segment: DataSegment = cursor.segment(rules)?;
             left = left.checked_sub(byte_count(&segment).into()).ok_or(MESSAGE)?;
             let access = if scatters { Access::LocalWrite } else { Access::LocalRead };
-            pieces.push(Piece::Memory(check_data(&segment, rules.mkeys, rules.accessor, access)?));
+            pieces.push(Piece::Memory(check_data(
+                &segment,
+                rules.context.mkeys,
+                rules.context.accessor,
+                access,
+            )?));
         } else if scatters {
             return Err(INLINE);
         } else {
@@ -419,7 +425,7 @@ fn parse_data(
     Ok(())
 }
 
-/// A data segment becomes a checked range.
+/// A data segment becomes a checked range. The pieces of all segments of a work request count together.
 #[inline]
 pub(crate) fn check_data(
     segment: &DataSegment,
@@ -428,7 +434,8 @@ pub(crate) fn check_data(
     access: Access,
 ) -> Result<HostRange, WorkFault> {
     let length = byte_count(segment);
-    mkeys.check(accessor, segment.lkey(), access, segment.address(), length.into()).map_err(|_| DATA_KEY)
+    let range = mkeys.check_segment(accessor, segment.lkey(), access, segment.address(), length.into());
+    range.map_err(|_| DATA_KEY)
 }
 
 /// An inline segment: a header of four bytes, the data, padding to 16. The bytes stay where they are.
@@ -450,7 +457,7 @@ fn check_length(work: &WqeRequest, length: u64, rules: &WqeRules<'_>) -> Result<
         WqeRequest::Nop | WqeRequest::Dma(_) => true,
         WqeRequest::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
         WqeRequest::Request(operation, _) if operation.is_atomic() => length == 8,
-        WqeRequest::Request(..) | WqeRequest::Datagram(_) => length <= 1 << rules.log_max_message,
+        WqeRequest::Request(..) | WqeRequest::Datagram(_) => length <= 1 << rules.context.log_max_message,
     };
     if fits { Ok(()) } else { Err(MESSAGE) }
 }

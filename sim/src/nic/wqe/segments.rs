@@ -1,7 +1,7 @@
 //! Segments of a WQE, and what they are checked against.
 
 use super::fault::{RESERVED, SEGMENTS, WorkFault};
-use crate::nic::mkey::{Accessor, MkeyTable};
+use crate::nic::send_queue::FetchContext;
 use crate::nic::strict;
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::wqe::DataSegment;
@@ -23,16 +23,8 @@ pub(crate) enum Format {
 
 /// What a WQE is checked against.
 pub(crate) struct WqeRules<'a> {
-    pub(crate) mkeys: &'a MkeyTable,
-    pub(crate) accessor: Accessor,
-    pub(crate) log_max_message: u8,
-    pub(crate) strom: bool,
-    pub(crate) strict: bool,
-    pub(crate) format: Format,
-    /// Whether memory-to-memory operations are switched on.
-    pub(crate) mmo: bool,
-    /// Whether every message names a shared receive queue of the peer.
-    pub(crate) names_queue: bool,
+    /// What holds for every WQE of the fetch.
+    pub(crate) context: &'a FetchContext<'a>,
     /// Bytes of the ring, a power of two, and where in it the WQE begins.
     pub(crate) ring: u32,
     pub(crate) at: u32,
@@ -51,7 +43,7 @@ impl SegmentReader<'_> {
     ) -> Result<T, WorkFault> {
         let rest = self.bytes.get(self.position..).ok_or(SEGMENTS)?;
         let (segment, _) = T::read_from_prefix(rest).map_err(|_| SEGMENTS)?;
-        if rules.strict && !strict::is_clear(&T::INFO, segment.as_bytes(), 0..0) {
+        if rules.context.strict && !strict::is_clear(&T::INFO, segment.as_bytes(), 0..0) {
             return Err(RESERVED);
         }
         self.position += T::SIZE;

@@ -1,0 +1,133 @@
+//! A turn of the device has an end, whatever it was asked for: frames that come back are counted, and pieces of memory behind keys that are
+//! made of other keys.
+
+use super::pacing::{QKEY, make_datagram};
+use super::verbs::{Node, data, remote};
+use crate::nic::{NicConfig, wqe};
+use crate::wire::FrameBuffer;
+use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
+use bareverbs_prm::cqe::ErrorEntry;
+use bareverbs_prm::ids::{Mkey, Qpn};
+use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, MkeyAccessMode, WqeOpcode};
+use bareverbs_prm::wqe::AddressVector;
+use zerocopy::IntoBytes;
+
+/// Pieces of one access, and after which a turn is over.
+const LONGEST: u64 = (1 << 18) + 1;
+const TURN: u64 = 1 << 16;
+
+/// A node whose queue pair is connected with itself.
+fn alone() -> Node {
+    let mut node = Node::new(1, NicConfig::default());
+    node.connect((node.qp.qpn, node.gid, node.mac), |_| {});
+    node
+}
+
+/// A key that repeats `piece` bytes of the node's region, beginning at its `offset`.
+fn repeat(node: &mut Node, offset: u64, piece: u64, rounds: u64) -> Mkey {
+    let words = [
+        piece << 32 | 0x400,
+        rounds << 32 | 1,
+        piece << 32 | u64::from(node.mr.key.value()),
+        node.mr.va + offset,
+    ];
+    let list: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    let mut input = CreateMkeyIn::new();
+    input.set_translations_octword_actual_size(2);
+    let context = input.memory_key_mkey_entry_mut();
+    context.set_lr(true).set_lw(true).set_rr(true).set_rw(true).set_pd(node.pd).set_mkey_7_0(0x33);
+    context.set_access_mode_1_0(MkeyAccessMode::Klms.raw()).set_qpn(Qpn::from_low_bits(0xff_ffff));
+    context.set_length(piece * rounds).set_translations_octword_size(2);
+    let (output, _): (CreateMkeyOut, _) =
+        node.host.command(CommandOpcode::CreateMkey, 0, input, &list, 16).unwrap();
+    Mkey::from_parts(output.mkey_index(), 0x33)
+}
+
+fn segment(key: Mkey, length: u32) -> Vec<u8> {
+    data(super::verbs::Sge { address: 0, length, key })
+}
+
+/// Asks the device for frames until it has nothing more to do: pieces and frames that came back, for each call.
+fn turns(node: &mut Node) -> Vec<(u64, u64)> {
+    let (mut frame, mut turns) = (FrameBuffer::new(), Vec::new());
+    let super::host::Host { nic, memory, now, .. } = &mut node.host;
+    loop {
+        let before = (nic.effort(), nic.counters().frames_looped_back);
+        assert!(nic.poll_transmit(*now, memory, &mut frame).is_none(), "no frame leaves the device");
+        turns.push((nic.effort() - before.0, nic.counters().frames_looped_back - before.1));
+        if !nic.has_yielded() {
+            return turns;
+        }
+    }
+}
+
+/// 30 messages of 32,768 pieces wait, and each is looked at twice, where it comes from and where it goes. As many as the requester takes were
+/// once looked at in one turn.
+#[test]
+fn messages_in_many_pieces_end_a_turn() {
+    const LENGTH: u32 = 1 << 15;
+    let mut node = alone();
+    node.host.memory.put(node.mr.iova, &[0x5a]);
+    let key = repeat(&mut node, 0, 1, LENGTH.into());
+    let there = node.mr.va + 4096;
+    let write = [remote(there, node.mr.key), segment(key, LENGTH)].concat();
+    (0..30).for_each(|_| node.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &write));
+    node.ring();
+    let turns = turns(&mut node);
+    let most = turns.iter().map(|(pieces, _)| *pieces).max().unwrap();
+    assert!(most < TURN + u64::from(LENGTH) + 1024, "{most} pieces in one call, of {turns:?}");
+    assert!(turns.len() > 15, "{turns:?}");
+    (0..30).for_each(|_| assert_eq!(node.expect().opcode(), CqeOpcode::Requester));
+    let written = node.host.memory.slice(node.mr.iova + 4096, LENGTH as usize);
+    assert!(written.iter().all(|byte| *byte == 0x5a));
+}
+
+/// A peer may ask for as much: all of a message is checked when its first packet comes, and each packet is written.
+#[test]
+fn what_a_remote_key_costs_counts() {
+    const LENGTH: u32 = 2048;
+    let mut node = alone();
+    let key = repeat(&mut node, 0, 1, LENGTH.into());
+    let write = [remote(0, key), data(node.mr.sge(0, LENGTH))].concat();
+    (0..4).for_each(|_| node.post(WqeOpcode::RdmaWrite, &write));
+    let pieces: u64 = turns(&mut node).iter().map(|(pieces, _)| *pieces).sum();
+    assert_eq!(pieces, 4 * 2 * u64::from(LENGTH));
+}
+
+/// Each of two segments may have half of the pieces of a message, and not one more.
+#[test]
+fn the_segments_of_a_message_have_the_pieces_of_one_message() {
+    let half = (LONGEST / 2) as u32;
+    for (second, is_refused) in [(half + 1, false), (half + 2, true)] {
+        let mut node = alone();
+        let here = repeat(&mut node, 0, 1, LONGEST);
+        let there = repeat(&mut node, 0, 4096, LONGEST / 4096 + 1);
+        let write = [remote(0, there), segment(here, half), segment(here, second)].concat();
+        node.post(WqeOpcode::RdmaWrite, &write);
+        turns(&mut node);
+        let entry = node.expect();
+        assert_eq!(entry.opcode() == CqeOpcode::RequesterError, is_refused, "{second}");
+        if is_refused {
+            let error: &ErrorEntry = zerocopy::transmute_ref!(&entry);
+            assert_eq!(
+                (error.syndrome(), error.vendor_syndrome()),
+                (wqe::DATA_KEY.syndrome, wqe::DATA_KEY.vendor)
+            );
+        }
+    }
+}
+
+/// Datagrams to their own queue pair never reach the wire, which would bound them.
+#[test]
+fn datagrams_that_come_back_end_a_turn() {
+    let mut node = Node::new(1, NicConfig::default());
+    make_datagram(&mut node);
+    let mut vector = AddressVector::new();
+    vector.set_qkey(QKEY).set_destination(1 << 31 | node.qp.qpn.value()).set_rgid(node.gid.0);
+    vector.set_grh_gid_fl(1 << 30 | 1 << 20).set_remote_mac(node.mac);
+    let segments = [vector.as_bytes(), &data(node.mr.sge(0, 8))].concat();
+    (0..30).for_each(|_| node.write_wqe(WqeOpcode::Send, |_| {}, &segments));
+    node.ring();
+    let looped: Vec<u64> = turns(&mut node).iter().map(|(_, frames)| *frames).collect();
+    assert_eq!(looped, [16, 14]);
+}
