@@ -15,6 +15,7 @@ use crate::device;
 use crate::errno::set_errno;
 use crate::next;
 use crate::verbs_layout::{Context, ExtendedQueuePair, IS_EXTENDED, Owned, QueuePair, VerbsContext};
+use core::cell::Cell;
 use core::ffi::{CStr, c_int, c_void};
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -96,7 +97,25 @@ unsafe fn replace(context: &mut Context) {
     }
 }
 
+/// Posts of a thread that polls for nothing between them, after which the device is driven again: a round for each would cost more than
+/// the requests.
+const BATCH: u32 = 16;
+
+thread_local! {
+    /// Posts of this thread since it polled.
+    static POSTED: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Drives the device behind the first of some posts, which may be the only one, and behind each [`BATCH`] of those that follow.
+fn drive_behind_post() {
+    let posted = POSTED.replace(POSTED.get().wrapping_add(1));
+    if posted.is_multiple_of(BATCH) {
+        device::drive();
+    }
+}
+
 unsafe extern "C" fn poll_cq(queue: *mut Owned, entries: c_int, completions: *mut c_void) -> c_int {
+    POSTED.set(0);
     device::drive();
     // SAFETY: this function is reached through a context only after the driver's was noted; the arguments are the caller's.
     unsafe {
@@ -115,7 +134,7 @@ unsafe extern "C" fn post_send(queue: *mut Owned, requests: *mut c_void, failed:
             queue, requests, failed,
         )
     };
-    device::drive();
+    drive_behind_post();
     posted
 }
 
@@ -142,6 +161,6 @@ unsafe extern "C" fn wr_complete(queue: *mut ExtendedQueuePair) -> c_int {
     let posted = unsafe {
         core::mem::transmute::<*mut c_void, WrComplete>(WR_COMPLETE.load(Ordering::Acquire))(queue)
     };
-    device::drive();
+    drive_behind_post();
     posted
 }
