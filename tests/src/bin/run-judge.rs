@@ -19,10 +19,10 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(about = "Programs of the distribution under `bareverbs run`")]
 struct JudgeArguments {
-    /// Only rows whose name contains this text; «test_cq» and its like: only this module of rdma-core's suite.
+    /// Only rows whose name contains this text; «test_cq» and its like: only this module of rdma-core's suite; «test_»: all of it.
     #[arg(long, allow_hyphen_values = true)]
     only: Option<String>,
-    /// Also what takes minutes: a hundred pairs at once, and rdma-core's suite on InfiniBand ports.
+    /// Also what takes minutes: a hundred pairs at once.
     #[arg(long)]
     long: bool,
     /// Write the lists of what the tests of rdma-core's suite say, `tests/judges`, instead of comparing with them.
@@ -31,6 +31,11 @@ struct JudgeArguments {
 }
 
 impl JudgeArguments {
+    /// Whether all of rdma-core's suite is asked.
+    fn wants_whole_suite(&self) -> bool {
+        self.only.as_ref().is_none_or(|only| only == EVERY_MODULE)
+    }
+
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| name.contains(only))
     }
@@ -39,6 +44,10 @@ impl JudgeArguments {
 /// A row that compares what two programs say.
 type Comparing = fn(&Installation) -> Result<()>;
 
+/// Part of the names of all modules of rdma-core's suite.
+const EVERY_MODULE: &str = "test_";
+/// Link layers on which it is asked.
+const LINKS: [&str; 2] = ["eth", "ib"];
 /// Exit status of what could not run here.
 const SKIPPED: u8 = 77;
 
@@ -120,7 +129,7 @@ impl Judgement {
 
     /// rdma-core's suite; its verdicts are held against a list of its version and link layer.
     fn suite(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
-        let only = asked.only.as_deref().filter(|only| only.starts_with("test_"));
+        let only = asked.only.as_deref().filter(|only| only.starts_with(EVERY_MODULE));
         if asked.only.is_some() && only.is_none() {
             return Ok(());
         }
@@ -129,8 +138,7 @@ impl Judgement {
             return Ok(());
         }
         let suite = Suite::unpack(installation)?;
-        let links: &[&str] = if asked.long { &["eth", "ib"] } else { &["eth"] };
-        links.iter().try_for_each(|link| self.suite_on(asked, &suite, only, link))
+        LINKS.iter().try_for_each(|link| self.suite_on(asked, &suite, only, link))
     }
 
     /// The suite on a host whose port is of this link layer.
@@ -158,7 +166,7 @@ impl Judgement {
     fn compare(&self, asked: &JudgeArguments, name: &str, report: &Report) -> Result<bool> {
         let floors = Floors::of_this_tree();
         let floor = floors.read(name)?;
-        if asked.record && asked.only.is_none() {
+        if asked.record && asked.wants_whole_suite() {
             let (list, failed) = Floor::record(report, floor.as_ref());
             floors.write(name, &list)?;
             println!(
@@ -171,7 +179,7 @@ impl Judgement {
             println!("no list {name} was recorded: the suite is held to its own failures only");
             return Ok(true);
         };
-        let check = floor.compare(report, Scope { whole: asked.only.is_none(), excuses: &[] });
+        let check = floor.compare(report, Scope { whole: asked.wants_whole_suite(), excuses: &[] });
         println!("{name}: {check}");
         Ok(check.is_success())
     }
