@@ -101,6 +101,7 @@ refusals! {
     MKEY_FEATURE = 0xb0_0037, BadParameter, "the memory key asks for a feature that is not offered";
     MKEY_LENGTH64 = 0xb0_0038, BadParameter, "length64 needs start 0, length 0, and another mode than MTT";
     MKEY_TRANSLATIONS_LIMIT = 0xb0_0039, NoResources, "no memory is left for the translation entries of keys";
+    MKEY_LIST = 0xb0_003a, BadParameter, "a list of keys is longer than log_max_klm_list_size says";
     MKEY_NOT_SHAREABLE = 0x17_2df6, BadParameter, "a memory key of this kind cannot be shared with other functions";
     CARD_FUNCTION = 0xb0_01e0, BadParameter, "the device is the only function of its card";
     SHARE_TYPE = 0xb0_01e1, BadParameter, "only memory keys can be shared with other functions";

@@ -15,6 +15,7 @@ pub(crate) mod flow;
 pub(crate) mod hash;
 mod headers;
 mod objects;
+pub(crate) mod packets;
 pub(crate) mod queue_state;
 pub(crate) mod receive;
 mod segment;

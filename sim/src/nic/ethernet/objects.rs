@@ -2,6 +2,7 @@
 
 use super::filter::AddressLists;
 use super::flow::Steering;
+use super::packets::Packets;
 use super::queue_state;
 use super::receive::PacketReceiveQueue;
 use super::send::PacketSendQueue;
@@ -41,8 +42,8 @@ pub(crate) struct EthernetObjects {
     pub(crate) traffic: PortTraffic,
     /// Send queues with work, in turn.
     pub(super) ready: VecDeque<u32>,
-    /// Packets that are made and not sent.
-    pub(super) outgoing: VecDeque<Vec<u8>>,
+    /// What is left of the work request that was taken last.
+    pub(in crate::nic) outgoing: Packets,
     /// Whether Ethernet goes before RDMA next time.
     turn: bool,
 }
@@ -60,7 +61,7 @@ impl EthernetObjects {
             lists: AddressLists::default(),
             traffic: PortTraffic::default(),
             ready: VecDeque::new(),
-            outgoing: VecDeque::new(),
+            outgoing: Packets::None,
             turn: false,
         }
     }

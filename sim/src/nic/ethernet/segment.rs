@@ -15,32 +15,72 @@ const CONGESTION_WINDOW_REDUCED: u8 = 0x80;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotSegmentable;
 
-/// Cuts `payload` into pieces of `mss` bytes, each behind the headers of the whole: lengths, identification, sequence
-/// number, flags and checksums are those of the piece.
-pub(crate) fn segments(header: &[u8], payload: &[u8], mss: usize) -> Result<Vec<Vec<u8>>, NotSegmentable> {
-    let template = Template::new(header, mss)?;
-    let last = payload.len().div_ceil(mss).max(1) - 1;
-    let pieces = (0..=last).map(|index| {
-        let from = index * mss;
-        let piece = payload.get(from..payload.len().min(from + mss)).unwrap_or_default();
-        template.build(piece, index, from, index == last)
-    });
-    pieces.collect()
+/// A payload that is cut into pieces of `mss` bytes, each behind the headers of the whole: lengths, identification, sequence number, flags
+/// and checksums are those of the piece. A frame is made when it is asked for: the PRM bounds the bytes of a large send (`max_lso_cap`)
+/// and not its frames, of which there are 2^18 if a byte stands in each.
+#[derive(Debug)]
+pub(crate) struct Train {
+    template: Template,
+    payload: Vec<u8>,
+    mss: usize,
+    /// Frames that were made, and how many there will be.
+    made: usize,
+    frames: usize,
+}
+
+impl Train {
+    /// A large send of which no frame is made yet.
+    pub(crate) fn new(header: Vec<u8>, payload: Vec<u8>, mss: usize) -> Result<Self, NotSegmentable> {
+        let template = Template::new(header, mss)?;
+        let frames = payload.len().div_ceil(mss).max(1);
+        Ok(Self { template, payload, mss, made: 0, frames })
+    }
+
+    /// Bytes of all frames.
+    pub(crate) const fn bytes(&self) -> usize {
+        self.frames * self.template.header.len() + self.payload.len()
+    }
+
+    /// Frames that were made.
+    #[cfg(test)]
+    pub(crate) const fn made(&self) -> usize {
+        self.made
+    }
+
+    /// Whether every frame was made.
+    pub(crate) const fn is_at_end(&self) -> bool {
+        self.made == self.frames
+    }
+}
+
+impl Iterator for Train {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        if self.is_at_end() {
+            return None;
+        }
+        let (index, from) = (self.made, self.made * self.mss);
+        let piece = self.payload.get(from..self.payload.len().min(from + self.mss)).unwrap_or_default();
+        self.made += 1;
+        Some(self.template.build(piece, index, from, self.is_at_end()))
+    }
 }
 
 /// The headers of the whole.
-struct Template<'a> {
-    header: &'a [u8],
+#[derive(Debug)]
+struct Template {
+    header: Vec<u8>,
     network_at: usize,
     tcp_at: usize,
     version4: bool,
 }
 
-impl<'a> Template<'a> {
-    /// The headers must be all of Ethernet, IP and TCP, and nothing more.
-    fn new(header: &'a [u8], mss: usize) -> Result<Self, NotSegmentable> {
-        let mut whole = header.to_vec();
-        let first = Headers::parse(header).ok_or(NotSegmentable)?;
+impl Template {
+    /// The headers must be all of Ethernet, IP and TCP, and nothing more: so every field that a frame changes is in them.
+    fn new(header: Vec<u8>, mss: usize) -> Result<Self, NotSegmentable> {
+        let mut whole = header.clone();
+        let first = Headers::parse(&header).ok_or(NotSegmentable)?;
         // The length fields are those of the whole send, or zero if that is too long for them.
         set_length(&mut whole, first.network_at);
         let headers = Headers::parse(&whole).ok_or(NotSegmentable)?;
@@ -53,37 +93,35 @@ impl<'a> Template<'a> {
         Ok(Self { header, network_at: headers.network_at, tcp_at, version4 })
     }
 
-    fn build(&self, piece: &[u8], index: usize, from: usize, last: bool) -> Result<Vec<u8>, NotSegmentable> {
+    fn build(&self, piece: &[u8], index: usize, from: usize, last: bool) -> Vec<u8> {
         let mut frame = Vec::with_capacity(self.header.len() + piece.len());
-        frame.extend_from_slice(self.header);
+        frame.extend_from_slice(&self.header);
         frame.extend_from_slice(piece);
         set_length(&mut frame, self.network_at);
         if self.version4 {
-            add(&mut frame, self.network_at + 4, index as u16).ok_or(NotSegmentable)?;
+            change(&mut frame, self.network_at + 4, |bytes| {
+                u16::from_be_bytes(bytes).wrapping_add(index as u16).to_be_bytes()
+            });
         }
-        let at = self.tcp_at + TCP_SEQUENCE;
-        let sequence = frame.get_mut(at..at + 4).and_then(|bytes| bytes.first_chunk_mut::<4>());
-        let sequence = sequence.ok_or(NotSegmentable)?;
-        *sequence = u32::from_be_bytes(*sequence).wrapping_add(from as u32).to_be_bytes();
-        let flags = frame.get_mut(self.tcp_at + TCP_FLAGS).ok_or(NotSegmentable)?;
-        if !last {
-            *flags &= !(FIN | PUSH);
+        change(&mut frame, self.tcp_at + TCP_SEQUENCE, |bytes| {
+            u32::from_be_bytes(bytes).wrapping_add(from as u32).to_be_bytes()
+        });
+        let ends = if last { 0 } else { FIN | PUSH };
+        let begins = if index == 0 { 0 } else { CONGESTION_WINDOW_REDUCED };
+        change(&mut frame, self.tcp_at + TCP_FLAGS, |[flags]| [flags & !(ends | begins)]);
+        if let Some(headers) = Headers::parse(&frame) {
+            checksum::fill_network(&mut frame, &headers);
+            checksum::fill_transport(&mut frame, &headers);
         }
-        if index > 0 {
-            *flags &= !CONGESTION_WINDOW_REDUCED;
-        }
-        let headers = Headers::parse(&frame).ok_or(NotSegmentable)?;
-        checksum::fill_network(&mut frame, &headers);
-        checksum::fill_transport(&mut frame, &headers);
-        Ok(frame)
+        frame
     }
 }
 
-/// Adds to a 16-bit field.
-fn add(frame: &mut [u8], at: usize, value: u16) -> Option<()> {
-    let field = frame.get_mut(at..)?.first_chunk_mut::<2>()?;
-    *field = u16::from_be_bytes(*field).wrapping_add(value).to_be_bytes();
-    Some(())
+/// Changes a field of the headers.
+fn change<const N: usize>(frame: &mut [u8], at: usize, edit: impl FnOnce([u8; N]) -> [u8; N]) {
+    if let Some(field) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
+        *field = edit(*field);
+    }
 }
 
 /// Makes the length field of the IP header that of the frame.

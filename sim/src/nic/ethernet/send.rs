@@ -1,7 +1,9 @@
 //! The way out: send queues whose WQEs are packets (PRM, Ethernet send WQE).
 
 use super::headers::{ETHERNET, Headers};
-use super::{checksum, queue_state, segment};
+use super::packets::Packets;
+use super::segment::Train;
+use super::{checksum, queue_state};
 use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::memory::HostMemory;
@@ -45,7 +47,7 @@ struct FetchedPackets {
     name: WqeName,
     signalled: bool,
     event: bool,
-    packets: Vec<Vec<u8>>,
+    packets: Packets,
 }
 
 impl PacketSendQueue {
@@ -93,7 +95,7 @@ impl PacketSendQueue {
     }
 
     /// The packets of one WQE; `None` if there is none, or if it stopped the queue.
-    pub(super) fn poll_packets<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<Vec<u8>>> {
+    pub(super) fn poll_packets<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Packets> {
         self.queued = false;
         if self.context.state() != queue_state::READY || self.queue.pending() == 0 {
             return None;
@@ -120,7 +122,7 @@ impl PacketSendQueue {
     fn observe_fetch<M>(&self, bus: &mut Bus<'_, M>, fetched: &FetchedPackets) {
         let Some(observer) = &mut bus.attached.observer else { return };
         let (qpn, work) = (self.number, WorkName::from(fetched.name));
-        let bytes = fetched.packets.iter().map(Vec::len).sum::<usize>() as u32;
+        let bytes = fetched.packets.bytes() as u32;
         observer.push(bus.now, DeviceEvent::WqeFetched { qpn, work, bytes });
         observer.begin_packets(bus.now, qpn, work);
         if !fetched.signalled {
@@ -179,10 +181,10 @@ struct Builder<'a, M> {
 }
 
 impl<M: HostMemory> Builder<'_, M> {
-    fn packets(mut self, control: &ControlSegment) -> Result<Vec<Vec<u8>>, WorkFault> {
+    fn packets(mut self, control: &ControlSegment) -> Result<Packets, WorkFault> {
         match control.opcode() {
             _ if control.opmod() != 0 => Err(wqe::OPMOD),
-            WqeOpcode::Nop => Ok(Vec::new()),
+            WqeOpcode::Nop => Ok(Packets::None),
             WqeOpcode::Send => self.packet(),
             WqeOpcode::Lso => self.train(),
             _ => Err(wqe::OPCODE),
@@ -243,7 +245,7 @@ impl<M: HostMemory> Builder<'_, M> {
     }
 
     /// One packet, with the checksums that were asked for.
-    fn packet(&mut self) -> Result<Vec<Vec<u8>>, WorkFault> {
+    fn packet(&mut self) -> Result<Packets, WorkFault> {
         let segment = self.ethernet()?;
         let (inline, data_at) = self.inline(&segment)?;
         let mut packet = inline.to_vec();
@@ -256,17 +258,18 @@ impl<M: HostMemory> Builder<'_, M> {
         if segment.l4_checksum() {
             checksum::fill_transport(&mut packet, &headers);
         }
-        Ok(vec![packet])
+        Ok(Packets::One(packet))
     }
 
     /// A large send: the inline bytes are the headers of every piece.
-    fn train(&mut self) -> Result<Vec<Vec<u8>>, WorkFault> {
+    fn train(&mut self) -> Result<Packets, WorkFault> {
         let segment = self.ethernet()?;
         let (inline, data_at) = self.inline(&segment)?;
         let header = inline.to_vec();
         let mut payload = Vec::new();
         self.gather(data_at, &mut payload)?;
-        segment::segments(&header, &payload, segment.mss().into()).map_err(|_| wqe::OFFLOAD)
+        let train = Train::new(header, payload, segment.mss().into()).map_err(|_| wqe::OFFLOAD)?;
+        Ok(Packets::Train(Box::new(train)))
     }
 }
 

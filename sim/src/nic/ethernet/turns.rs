@@ -7,6 +7,9 @@ use crate::nic::memory::HostMemory;
 use bareverbs_prm::ids::{Qpn, UarIndex};
 use std::collections::VecDeque;
 
+/// What a work request or a packet costs of a turn.
+const PACKET: u32 = 4;
+
 impl EthernetObjects {
     /// A doorbell of a send queue.
     pub(in crate::nic) fn on_doorbell<M: HostMemory>(
@@ -26,10 +29,11 @@ impl EthernetObjects {
         }
     }
 
-    /// The next packet for the port.
+    /// The next packet for the port. `None` also if the turn is over: work requests that make no packet are many.
     pub(in crate::nic) fn poll_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<u8>> {
-        loop {
-            if let Some(packet) = self.outgoing.pop_front() {
+        while !bus.mkeys.effort().is_spent() {
+            bus.mkeys.effort().add(PACKET);
+            if let Some(packet) = self.outgoing.next() {
                 return Some(packet);
             }
             let number = self.ready.pop_front()?;
@@ -38,10 +42,11 @@ impl EthernetObjects {
                 continue;
             };
             if let Some(packets) = queue.poll_packets(bus) {
-                self.outgoing.extend(packets);
+                self.outgoing = packets;
                 wake(&mut self.ready, queue);
             }
         }
+        None
     }
 }
 

@@ -3,6 +3,7 @@
 
 use super::call::Call;
 use super::dispatch::execute;
+use crate::nic::mkey::Effort;
 use crate::nic::{HostMemory, Nic, strict};
 use bareverbs_prm::command::entry::{CommandMailbox, CommandQueueEntry};
 use bareverbs_prm::eqe::CommandEvent;
@@ -20,11 +21,27 @@ const BLOCK: u64 = CommandMailbox::SIZE as u64;
 /// Bytes that are set aside for an input before its blocks have been read; more grows as blocks turn up, so that a length
 /// alone costs nothing.
 const FIRST_ALLOCATION: usize = 1 << 16;
+/// Longest input or output: the translation entries that all keys together may have, and what stands before them.
+const LONGEST: u32 = (1 << 27) + 4096;
+/// What a block of a chain costs of a turn.
+const BLOCK_COST: u32 = 8;
 
 /// The command doorbell: every slot whose bit is set is worked off, lowest first.
 pub(in crate::nic) fn ring<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M, vector: u32) {
-    for slot in (0..32).filter(|slot| vector >> slot & 1 != 0) {
+    nic.firmware.rung |= vector;
+    work_off(nic, now, memory);
+}
+
+/// Works off slots that were rung, for a turn; an alarm brings the next turn for those that are left.
+pub(in crate::nic) fn work_off<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M) {
+    nic.mkeys.effort().begin_turn();
+    while nic.firmware.rung != 0 && !nic.mkeys.effort().is_spent() {
+        let slot = nic.firmware.rung.trailing_zeros();
+        nic.firmware.rung &= !(1 << slot);
         handle_slot(nic, now, memory, slot);
+    }
+    if nic.firmware.rung != 0 {
+        nic.schedule.wake_at(now);
     }
 }
 
@@ -62,8 +79,9 @@ fn deliver<M: HostMemory>(
 ) -> Result<(Vec<u8>, Vec<u64>), DeliveryStatus> {
     check_entry(nic, entry)?;
     let checksums = nic.checksums();
-    let input = read_input(memory, entry, checksums)?;
-    let chain = find_output(memory, entry, checksums)?;
+    let effort = nic.mkeys.effort();
+    let input = read_input(memory, entry, checksums, effort)?;
+    let chain = find_output(memory, entry, checksums, effort)?;
     let mut call = Call::new(now, memory, &input, entry.output_length() as usize);
     let mut output = execute(nic, &mut call);
     output.truncate(entry.output_length() as usize);
@@ -77,10 +95,10 @@ fn check_entry(nic: &Nic, entry: &CommandQueueEntry) -> Result<(), DeliveryStatu
     if nic.checksums() && fold(entry.as_bytes()) != 0xff {
         return Err(DeliveryStatus::SignatureError);
     }
-    if (entry.input_length() as usize) < INLINE {
+    if (entry.input_length() as usize) < INLINE || entry.input_length() > LONGEST {
         return Err(DeliveryStatus::InputLength);
     }
-    if entry.output_length() < 8 {
+    if entry.output_length() < 8 || entry.output_length() > LONGEST {
         return Err(DeliveryStatus::OutputLength);
     }
     // The low bits of both pointers are declared reserved; here they are an alignment error with a status of its own.
@@ -102,6 +120,7 @@ fn read_input<M: HostMemory>(
     memory: &mut M,
     entry: &CommandQueueEntry,
     checksums: bool,
+    effort: &Effort,
 ) -> Result<Vec<u8>, DeliveryStatus> {
     let length = entry.input_length() as usize;
     let mut input = Vec::with_capacity(length.min(FIRST_ALLOCATION));
@@ -116,6 +135,7 @@ fn read_input<M: HostMemory>(
                 DeliveryStatus::InputLength
             });
         }
+        effort.add(BLOCK_COST);
         let mut block = CommandMailbox::new();
         memory.read(next, block.as_mut_bytes()).map_err(|_| DeliveryStatus::FirmwareError)?;
         check_block(&block, entry.token(), number, checksums)
@@ -133,6 +153,7 @@ fn find_output<M: HostMemory>(
     memory: &mut M,
     entry: &CommandQueueEntry,
     checksums: bool,
+    effort: &Effort,
 ) -> Result<Vec<u64>, DeliveryStatus> {
     let mut left = (entry.output_length() as usize).saturating_sub(INLINE);
     let mut next = pointer(entry.output_mailbox_pointer_63_32(), entry.output_mailbox_pointer_31_9() << 9);
@@ -145,6 +166,7 @@ fn find_output<M: HostMemory>(
                 DeliveryStatus::OutputLength
             });
         }
+        effort.add(BLOCK_COST);
         let mut block = CommandMailbox::new();
         memory.read(next, block.as_mut_bytes()).map_err(|_| DeliveryStatus::FirmwareError)?;
         check_block(&block, entry.token(), chain.len() as u32, checksums)

@@ -27,6 +27,12 @@ pub(super) fn create<M: HostMemory>(
     if !nic.mkeys.has_room_for(&context) {
         return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
     }
+    let longest = 1 << nic.firmware.capabilities.general.log_max_klm_list_size();
+    if matches!(access_mode(&context), MkeyAccessMode::Klms | MkeyAccessMode::Ksm)
+        && context.translations_octword_size() > longest
+    {
+        return Err(syndrome::MKEY_LIST);
+    }
     let entries = match access_mode(&context) {
         MkeyAccessMode::Pa => physical(&context)?,
         MkeyAccessMode::Mtt => page_list(call, input, &context)?,

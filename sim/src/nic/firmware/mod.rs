@@ -30,4 +30,4 @@ mod system;
 mod transition;
 mod umem;
 
-pub(super) use entry::ring;
+pub(super) use entry::{ring, work_off};

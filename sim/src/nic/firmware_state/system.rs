@@ -27,6 +27,8 @@ pub(crate) struct Firmware {
     pub(crate) pages: PageSupply,
     /// Address of the command queue; `None` until the driver wrote it.
     pub(crate) queue: Option<u64>,
+    /// Slots whose doorbell was rung and that wait for a turn.
+    pub(crate) rung: u32,
     /// What the health buffer shows.
     pub(crate) health: HealthBuffer,
     pub(crate) node_description: [u8; 64],
@@ -50,6 +52,7 @@ impl Firmware {
             capabilities: Capabilities::new(config),
             pages: PageSupply::new(config.boot_pages, config.init_pages),
             queue: None,
+            rung: 0,
             health,
             node_description: [0; 64],
             lanes: LaneTables::new(),

@@ -77,7 +77,7 @@ impl MkeyTable {
         write: bool,
     ) -> Result<(u64, u64), KeyFault> {
         for _ in 0..=MAX_INDIRECTION {
-            let (step, left) = key.translation.step(at).ok_or(KeyFault::Range)?;
+            let (step, left) = key.translation.step(&key.entries, at).ok_or(KeyFault::Range)?;
             length = length.min(left);
             match step {
                 TranslationStep::Host(iova) => return Ok((iova, length)),
@@ -117,7 +117,7 @@ impl MkeyTable {
             return Err(KeyFault::Depth);
         }
         let Translation::Keys(list) = &key.translation else {
-            let pieces = key.translation.pieces(at, length).ok_or(KeyFault::Range)?;
+            let pieces = key.translation.pieces(&key.entries, at, length).ok_or(KeyFault::Range)?;
             return if self.effort.take(pieces) { Ok(()) } else { Err(KeyFault::Pieces) };
         };
         let (mut at, mut left, mut stretch) = (at, length, list.stretch_of(at));

@@ -63,7 +63,7 @@ impl Effort {
     }
 
     /// Work of another kind that costs as much as so many pieces.
-    pub(super) fn add(&self, pieces: u32) {
+    pub(crate) fn add(&self, pieces: u32) {
         self.total.set(self.total.get() + u64::from(pieces));
         self.turn.set(self.turn.get().saturating_add(pieces));
     }

@@ -133,7 +133,8 @@ pub(crate) struct MemoryKey {
     /// Length of the region; 2^64 − 1 with `length64`.
     length: u64,
     translation: Translation,
-    /// The translation entries as they were given, two words an octword, of a key that work requests may change.
+    /// The translation entries as they were given, two words an octword: of a page list that is not one piece, and of a key that work
+    /// requests may change.
     entries: Vec<u64>,
     generation: u32,
 }
@@ -311,6 +312,8 @@ fn reserved_range(
 
 impl MemoryKey {
     fn new(context: MkeyContext, entries: Vec<u64>, generation: u32) -> Self {
+        let translation = Translation::build(&context, &entries);
+        let stays = context.umr_en() || matches!(translation, Translation::Pages { .. });
         let mut key = Self {
             pd: context.pd(),
             variant: 0,
@@ -319,9 +322,9 @@ impl MemoryKey {
             free: false,
             start: 0,
             length: 0,
-            translation: Translation::build(&context, &entries),
+            translation,
             // What nobody can change is not needed twice.
-            entries: if context.umr_en() { entries } else { Vec::new() },
+            entries: if stays { entries } else { Vec::new() },
             generation,
             context,
         };

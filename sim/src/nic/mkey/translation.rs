@@ -11,6 +11,10 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 /// The two low bits of a translation entry are flags.
 const ENTRY_FLAGS: u64 = 3;
 
+/// Entries of a list that is looked through after a change, to see whether it is one piece of memory. A longer one stays a list, so that a
+/// change costs no more than what it brings.
+const SHORT: usize = 1 << 12;
+
 /// From positions to host addresses or to other keys.
 #[derive(Debug)]
 pub(crate) enum Translation {
@@ -19,10 +23,8 @@ pub(crate) enum Translation {
         /// Host address of offset zero.
         base: u64,
     },
-    /// A page list; the region starts `lead` bytes into its first page.
+    /// A page list, which is the entries of the key; the region starts `lead` bytes into its first page.
     Pages {
-        /// Host addresses.
-        pages: Vec<u64>,
         /// Logarithm of the bytes of a page.
         log_page: u8,
         /// Offset of the region in its first page.
@@ -63,14 +65,26 @@ impl Translation {
         let size = 1u64 << log_page;
         let lead = start & (size - 1);
         let count = usize::try_from(lead.saturating_add(length).div_ceil(size)).unwrap_or(usize::MAX);
-        let page = |entry: &u64| entry & !ENTRY_FLAGS & !(size - 1);
-        let pages: Vec<u64> = entries.iter().take(count).map(page).collect();
-        let contiguous = pages.windows(2).all(|w| w[0].checked_add(size) == Some(w[1]));
+        let pages = entries.get(..count).unwrap_or(entries);
+        let follows = |w: &[u64]| page(w[0], size).checked_add(size) == Some(page(w[1], size));
         let covered = (pages.len() as u64).saturating_mul(size) >= lead.saturating_add(length);
         match pages.first() {
-            Some(first) if contiguous && covered => Self::Direct { base: first.wrapping_add(lead) },
-            _ => Self::Pages { pages, log_page, lead },
+            Some(&first) if covered && pages.windows(2).all(follows) => {
+                Self::Direct { base: page(first, size).wrapping_add(lead) }
+            }
+            _ => Self::Pages { log_page, lead },
         }
+    }
+
+    /// What a context says after a change of it, or of entries. Gives how many entries had to be looked at.
+    pub(super) fn follow(&mut self, context: &MkeyContext, entries: &[u64]) -> usize {
+        if access_mode(context) == MkeyAccessMode::Mtt && entries.len() > SHORT {
+            let log_page = context.log_page_size().min(63);
+            *self = Self::Pages { log_page, lead: context.start_addr() & ((1 << log_page) - 1) };
+            return 0;
+        }
+        *self = Self::build(context, entries);
+        entries.len()
     }
 
     /// The position of an offset in the region.
@@ -89,34 +103,39 @@ impl Translation {
     }
 
     /// Pieces of host memory that a stretch consists of, if all of it is there.
-    pub(super) fn pieces(&self, at: u64, length: u64) -> Option<u64> {
+    pub(super) fn pieces(&self, entries: &[u64], at: u64, length: u64) -> Option<u64> {
         let last = length.checked_sub(1).map(|rest| at.checked_add(rest));
         match (self, last) {
             (_, None) => Some(0),
             (Self::Direct { .. }, _) => Some(1),
-            (Self::Pages { pages, log_page, .. }, Some(last)) => {
+            (Self::Pages { log_page, .. }, Some(last)) => {
                 let (first, last) = (at >> log_page, last? >> log_page);
-                (last < pages.len() as u64).then_some(last - first + 1)
+                (last < entries.len() as u64).then_some(last - first + 1)
             }
             (Self::Keys(_) | Self::Alias(_), _) => None,
         }
     }
 
-    /// What stands at a position, and how many bytes of it follow in one piece: at least one.
+    /// What stands at a position of a key with these entries, and how many bytes of it follow in one piece: at least one.
     #[inline]
-    pub(super) fn step(&self, at: u64) -> Option<(TranslationStep, u64)> {
+    pub(super) fn step(&self, entries: &[u64], at: u64) -> Option<(TranslationStep, u64)> {
         match self {
             Self::Direct { .. } => Some((TranslationStep::Host(at), u64::MAX)),
-            Self::Pages { pages, log_page, .. } => {
+            Self::Pages { log_page, .. } => {
                 let size = 1u64 << log_page;
                 let within = at & (size - 1);
-                let page = pages.get(usize::try_from(at >> log_page).ok()?)?;
-                Some((TranslationStep::Host(page.wrapping_add(within)), size - within))
+                let entry = *entries.get(usize::try_from(at >> log_page).ok()?)?;
+                Some((TranslationStep::Host(page(entry, size).wrapping_add(within)), size - within))
             }
             Self::Keys(list) => list.step(at),
             Self::Alias(_) => None,
         }
     }
+}
+
+/// The host address of a page of `size` bytes.
+const fn page(entry: u64, size: u64) -> u64 {
+    entry & !ENTRY_FLAGS & !(size - 1)
 }
 
 /// Translation entries as words: of an octword of a page list two entries, of one of a key list its two halves.

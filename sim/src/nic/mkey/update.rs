@@ -2,7 +2,7 @@
 
 use super::list::KeyList;
 use super::translation::length_of;
-use super::{ANY_QP, Accessor, KeyFault, MemoryKey, MkeyTable, Translation, access_mode, room};
+use super::{ANY_QP, Accessor, KeyFault, MemoryKey, MkeyTable, access_mode, room};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::Mkey;
 use bareverbs_prm::numbering::MkeyAccessMode;
@@ -75,10 +75,9 @@ impl MkeyTable {
         let generation = self.generation;
         let key = self.keys.get_mut(index).ok_or(KeyFault::Unknown)?;
         key.change(update);
-        key.replace(update, entries);
+        let looked_at = key.replace(update, entries);
         key.generation = generation;
-        // The whole list is made anew, however few of its entries are others.
-        self.effort.add(u32::try_from(key.entries.len()).unwrap_or(u32::MAX));
+        self.effort.add(u32::try_from(looked_at).unwrap_or(u32::MAX));
         Ok(())
     }
 
@@ -213,27 +212,40 @@ impl MemoryKey {
     }
 
     /// Puts the entries in their place. What is not named stays, but for a change without an offset: that brings a whole
-    /// list.
-    fn replace(&mut self, update: &KeyUpdate, entries: &[u64]) {
+    /// list. Gives how many entries had to be looked at.
+    fn replace(&mut self, update: &KeyUpdate, entries: &[u64]) -> usize {
         let moved = mask::LENGTH | mask::START_ADDRESS | mask::PAGE_SIZE;
-        if entries.is_empty() && update.mask & moved == 0 {
-            return;
-        }
         if !entries.is_empty() {
             if update.flags & flag::TRANSLATION_OFFSET == 0 {
-                self.entries.clear();
+                self.entries = Vec::new();
             }
-            // It fits: check_entries compared it with the room of the key.
-            let start = usize::try_from(update.offset).map_or(usize::MAX, |offset| offset.saturating_mul(2));
-            let end = start.saturating_add(entries.len());
-            if self.entries.len() < end {
-                self.entries.resize(end, 0);
-            }
-            if let Some(place) = self.entries.get_mut(start..end) {
-                place.copy_from_slice(entries);
-            }
+            self.put(update.offset, entries);
+        } else if update.mask & moved == 0 {
+            return 0;
         }
-        self.translation = Translation::build(&self.context, &self.entries);
+        entries.len() + self.translation.follow(&self.context, &self.entries)
+    }
+
+    /// Entries from an octword on. A list that grows by an offset is made as long as it may ever be, of memory that is zero and not touched
+    /// before it is used.
+    fn put(&mut self, octword: u64, entries: &[u64]) {
+        // It fits: check_entries compared it with the room of the key.
+        let start = usize::try_from(octword).map_or(usize::MAX, |octword| octword.saturating_mul(2));
+        let end = start.saturating_add(entries.len());
+        if self.entries.is_empty() && start == 0 {
+            self.entries = entries.to_vec();
+            return;
+        }
+        if self.entries.len() < end {
+            let room =
+                usize::try_from(room(&self.context)).map_or(end, |octwords| octwords.saturating_mul(2));
+            let mut list = vec![0; room.max(end)];
+            list[..self.entries.len()].copy_from_slice(&self.entries);
+            self.entries = list;
+        }
+        if let Some(place) = self.entries.get_mut(start..end) {
+            place.copy_from_slice(entries);
+        }
     }
 }
 

@@ -99,6 +99,8 @@ impl Nic {
     /// A write that asks for another interface state says nothing about the address.
     fn write_queue_low(&mut self, value: u32) {
         let interface = (value >> INTERFACE_SHIFT) as u8 & 7;
+        // What waits was rung for the queue that was.
+        self.firmware.rung = 0;
         if interface == 0 {
             self.registers.interface = 0;
             self.registers.queue_low = value & QUEUE_ADDRESS;

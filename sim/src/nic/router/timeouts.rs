@@ -1,5 +1,6 @@
 //! Deadlines of the device, and what is due.
 
+use crate::nic::firmware;
 use crate::nic::observer::ObservedMemory;
 use crate::nic::queue_pair::earlier;
 use crate::nic::schedule::Alarm;
@@ -21,6 +22,9 @@ impl Nic {
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         if !self.flow.is_quiet() {
             self.flow.handle_timeout(now);
+        }
+        if self.firmware.rung != 0 {
+            firmware::work_off(self, now, memory);
         }
         let mut parts = self.parts(now, memory);
         while let Some(Alarm { time, number }) = parts.schedule.pop_due(now) {

@@ -38,22 +38,22 @@ const FORWARD: u16 = 4;
 const RECEIVE_SIZE: u32 = 2048;
 
 /// A node with a send queue, and a receive queue that every packet reaches.
-struct Station {
-    node: Node,
-    sqn: Sqn,
-    rqn: Rqn,
-    tirn: Tirn,
+pub(super) struct Station {
+    pub(super) node: Node,
+    pub(super) sqn: Sqn,
+    pub(super) rqn: Rqn,
+    pub(super) tirn: Tirn,
     send_ring: u64,
     send_record: u64,
     posted: u16,
-    receive_ring: u64,
+    pub(super) receive_ring: u64,
     receive_record: u64,
     received: u16,
-    receives: Cq,
+    pub(super) receives: Cq,
 }
 
 impl Station {
-    fn new(number: u8) -> Self {
+    pub(super) fn new(number: u8) -> Self {
         let mut node = Node::new(number, NicConfig::default());
         let host = &mut node.host;
         let (domain, _): (AllocTransportDomainOut, _) =
@@ -119,7 +119,7 @@ impl Station {
     }
 
     /// A root table whose only entry sends everything to the TIR.
-    fn steer_all(&mut self) {
+    pub(super) fn steer_all(&mut self) {
         let tirn = self.tirn;
         let host = self.host();
         let (table, _): (CreateFlowTableOut, _) =
@@ -146,7 +146,7 @@ impl Station {
     }
 
     /// Posts `count` receives of 2048 bytes, one behind the other in the memory region.
-    fn post_receives(&mut self, count: u16) {
+    pub(super) fn post_receives(&mut self, count: u16) {
         for _ in 0..count {
             let slot = self.received % (1 << LOG_RING);
             let sge = self.node.mr.sge(u64::from(slot) * u64::from(RECEIVE_SIZE), RECEIVE_SIZE);
@@ -159,7 +159,13 @@ impl Station {
     }
 
     /// Posts a WQE of an Ethernet segment, what is inline behind it, and a data segment of `payload`.
-    fn post(&mut self, opcode: WqeOpcode, ethernet: EthernetSegment, inline: &[u8], payload: &[u8]) {
+    pub(super) fn post(
+        &mut self,
+        opcode: WqeOpcode,
+        ethernet: EthernetSegment,
+        inline: &[u8],
+        payload: &[u8],
+    ) {
         let at = self.node.mr.iova + 0xf000;
         self.host().memory.put(at, payload);
         let mut body = ethernet.as_bytes().to_vec();
@@ -171,7 +177,7 @@ impl Station {
         self.post_raw(opcode, &body);
     }
 
-    fn post_raw(&mut self, opcode: WqeOpcode, body: &[u8]) {
+    pub(super) fn post_raw(&mut self, opcode: WqeOpcode, body: &[u8]) {
         let mut control = ControlSegment::new();
         control.set_opcode(opcode).set_wqe_index(self.posted).set_completion_mode(completion_mode::ALWAYS);
         control.set_qpn(bareverbs_prm::ids::Qpn::from_low_bits(self.sqn.value()));
@@ -191,7 +197,7 @@ impl Station {
         self.host().write_bytes(at, &raw.to_be_bytes());
     }
 
-    fn frames(&mut self) -> Vec<Vec<u8>> {
+    pub(super) fn frames(&mut self) -> Vec<Vec<u8>> {
         let mut frames = Vec::new();
         let mut frame = crate::wire::FrameBuffer::new();
         let host = self.host();
@@ -201,7 +207,7 @@ impl Station {
         frames
     }
 
-    fn take(&mut self, frame: &[u8]) -> Option<CompletionEntry> {
+    pub(super) fn take(&mut self, frame: &[u8]) -> Option<CompletionEntry> {
         let host = &mut self.node.host;
         host.nic.handle_frame(host.now, &mut host.memory, frame);
         poll_cq(host, &mut self.receives)
@@ -214,7 +220,7 @@ impl Station {
 }
 
 /// An Ethernet header from station 1 to station 2, an IPv4 header, a UDP header and `payload`.
-fn datagram(payload: &[u8]) -> Vec<u8> {
+pub(super) fn datagram(payload: &[u8]) -> Vec<u8> {
     let length = (20 + 8 + payload.len()) as u16;
     let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0, 0, 0, 0, 0, 0, 0, 64, 17, 0, 0];
     frame.extend([10, 0, 0, 1, 10, 0, 0, 2, 0, 9, 0, 9, 0, 0, 0, 0]);
@@ -223,7 +229,7 @@ fn datagram(payload: &[u8]) -> Vec<u8> {
     [frame, payload.to_vec()].concat()
 }
 
-fn checksums() -> EthernetSegment {
+pub(super) fn checksums() -> EthernetSegment {
     let mut segment = EthernetSegment::new();
     segment.set_l3_checksum(true).set_l4_checksum(true);
     segment
@@ -318,6 +324,30 @@ fn a_large_send_is_a_train_and_one_completion() {
     assert_eq!(one.frames().iter().map(Vec::len).collect::<Vec<_>>(), [154, 154, 104]);
     assert_eq!(one.node.expect().send_opcode(), WqeOpcode::Lso.raw());
     one.node.expect_none();
+}
+
+/// The PRM bounds the bytes of a large send and not its frames: each is made when the wire takes it, and the others wait uncut.
+#[test]
+fn a_large_send_is_cut_as_the_wire_takes_it() {
+    const BYTES: usize = 2000;
+    let mut one = Station::new(1);
+    let mut header = datagram(&[]);
+    header.truncate(34);
+    header[23] = 6;
+    header.extend([0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
+    let mut segment = checksums();
+    segment.set_mss(1).set_inline_size(54).set_inline_start(u16::from_be_bytes([header[0], header[1]]));
+    one.post(WqeOpcode::Lso, segment, &header[2..], &[7; BYTES]);
+    let mut frame = crate::wire::FrameBuffer::new();
+    for made in 1..BYTES {
+        let host = one.host();
+        let before = host.nic.effort();
+        assert!(host.nic.poll_transmit(host.now, &mut host.memory, &mut frame).is_some());
+        assert_eq!(host.nic.ethernet.outgoing.made(), made);
+        assert!(host.nic.effort() - before < 16, "a frame costs the same whatever stands behind it");
+    }
+    assert_eq!(one.frames().len(), 1);
+    assert!(one.host().nic.ethernet.outgoing.is_empty());
 }
 
 #[test]

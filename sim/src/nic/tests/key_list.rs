@@ -1,10 +1,12 @@
 //! Keys made of other keys against a flat model: for every byte of a region, the host address.
 
+use super::super::update::{KeyUpdate, UpdateRules};
 use super::super::{ANY_QP, Access, Accessor, KeyFault, MkeyTable};
 use crate::nic::{DmaFault, HostMemory};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
 use bareverbs_prm::numbering::MkeyAccessMode;
+use bareverbs_prm::wqe::{mkey_mask, umr_flags};
 use proptest::prelude::*;
 
 const PD: Pdn = Pdn::from_low_bits(7);
@@ -264,4 +266,41 @@ fn an_access_has_as_many_pieces_as_a_message_has_pages() {
     let segment = |length| model.table.check_segment(WHO, key, Access::RemoteRead, 0, length).map(|_| ());
     model.table.effort().begin_access();
     assert_eq!([segment(1 << 18), segment(1), segment(1)], [Ok(()), Ok(()), Err(KeyFault::Pieces)]);
+}
+
+/// A key of 2^20 pages, of which a work request changes eight, or its length: that costs what it brings, however long the list is.
+#[test]
+fn a_change_of_a_long_list_of_pages_costs_what_it_brings() {
+    const PAGES: u64 = 1 << 20;
+    let host = |page: u64| (page ^ 1) << 12;
+    let mut key = context(MkeyAccessMode::Mtt, 0, PAGES << 12);
+    key.set_umr_en(true).set_translations_octword_size(PAGES as u32 / 2);
+    let mut model = Model::new();
+    model.add(key, (0..PAGES).map(|page| host(page) | 3).collect(), Vec::new());
+    let (name, ..) = model.keys[0];
+    let rules = UpdateRules { who: WHO, fixed_page_size: false, fixed_atomic: false, fixed_indirect: false };
+    let mut change = |mask, length, offset, entries: &[u64]| {
+        let mut context = context(MkeyAccessMode::Mtt, 0, length);
+        context.set_umr_en(true);
+        let octowords = entries.len() as u16 / 2;
+        let flags = umr_flags::TRANSLATION_OFFSET;
+        let update = KeyUpdate { key: name, flags, mask, context, offset, octowords };
+        let before = model.table.effort().total();
+        model.table.update(&update, entries, &rules).unwrap();
+        assert!(model.table.effort().total() - before <= 64, "{mask:#x}");
+        let byte = |page: u64| {
+            let range = model.table.check(WHO, name, Access::LocalWrite, page << 12, 1).ok()?;
+            let mut memory = Addresses::default();
+            model.table.write(&mut memory, &range, 0, &[1]).unwrap();
+            Some(memory.written[0].0)
+        };
+        [0, 1000, 1007, 1008, PAGES - 1].map(byte)
+    };
+    let new: Vec<u64> = (0..8).map(|page| (0x9000_0000 + (page << 13)) | 3).collect();
+    let [first, near, last] = [0, 1008, PAGES - 1].map(|page| Some(host(page)));
+    let changed = [Some(0x9000_0000), Some(0x9000_e000)];
+    let after = [first, changed[0], changed[1], near, last];
+    assert_eq!(change(0, PAGES << 12, 500, &new), after);
+    assert_eq!(change(mkey_mask::LENGTH, 1 << 12, 0, &[]), [first, None, None, None, None]);
+    assert_eq!(change(mkey_mask::LENGTH, PAGES << 12, 0, &[]), after, "the rest of the list stays");
 }

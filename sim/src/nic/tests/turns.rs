@@ -5,12 +5,16 @@ use super::pacing::{QKEY, make_datagram};
 use super::verbs::{Node, data, remote};
 use crate::nic::{NicConfig, wqe};
 use crate::wire::FrameBuffer;
+use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
 use bareverbs_prm::cqe::ErrorEntry;
+use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::ids::{Mkey, Qpn};
-use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, MkeyAccessMode, WqeOpcode};
+use bareverbs_prm::numbering::{
+    CommandOpcode, CommandStatus, CqeOpcode, DeliveryStatus, MkeyAccessMode, WqeOpcode,
+};
 use bareverbs_prm::wqe::AddressVector;
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Pieces of one access, and after which a turn is over.
 const LONGEST: u64 = (1 << 18) + 1;
@@ -130,4 +134,68 @@ fn datagrams_that_come_back_end_a_turn() {
     node.ring();
     let looped: Vec<u64> = turns(&mut node).iter().map(|(_, frames)| *frames).collect();
     assert_eq!(looped, [16, 14]);
+}
+
+/// Blocks of the input of a long command, and what they cost.
+const BLOCKS: usize = 300;
+const LONG_COMMAND: u64 = 8 * (BLOCKS as u64 + 2);
+
+/// Puts the same long command in all slots: a list of keys that nobody uses.
+fn fill_slots(node: &mut Node) {
+    const OCTWORDS: u32 = BLOCKS as u32 * 32;
+    let mut input = CreateMkeyIn::new();
+    input.set_translations_octword_actual_size(OCTWORDS);
+    let context = input.memory_key_mkey_entry_mut();
+    context.set_free(true).set_umr_en(true).set_pd(node.pd).set_access_mode_1_0(MkeyAccessMode::Klms.raw());
+    context.set_qpn(Qpn::from_low_bits(0xff_ffff)).set_translations_octword_size(OCTWORDS);
+    let mut bytes = [input.as_bytes(), &vec![0; OCTWORDS as usize * 16]].concat();
+    let mut header = CommandHeaderIn::new();
+    header.set_opcode(CommandOpcode::CreateMkey);
+    bytes[..16].copy_from_slice(header.as_bytes());
+    (0..32).for_each(|slot| node.host.prepare(slot, &bytes, 16));
+}
+
+/// Rings for all slots and lets the device have its turns: what each cost.
+fn ring_all(node: &mut Node) -> Vec<u64> {
+    let mut before = node.host.nic.effort();
+    node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
+    let mut turns = Vec::new();
+    loop {
+        let super::host::Host { nic, memory, now, .. } = &mut node.host;
+        turns.push(nic.effort() - before);
+        before = nic.effort();
+        if nic.poll_timeout().is_none_or(|due| due > *now) {
+            return turns;
+        }
+        nic.handle_timeout(*now, memory);
+    }
+}
+
+/// A doorbell may ring for 32 commands of any length: as many as a turn has room for are done at once.
+#[test]
+fn commands_of_a_doorbell_end_a_turn() {
+    let mut node = Node::new(1, NicConfig::default());
+    fill_slots(&mut node);
+    let turns = ring_all(&mut node);
+    assert!(turns.iter().all(|cost| *cost < TURN + LONG_COMMAND), "{turns:?}");
+    assert_eq!(turns.len(), 2, "{turns:?}");
+    for slot in 0..32 {
+        let (delivery, output) = node.host.finish(slot, 16);
+        assert_eq!(delivery, DeliveryStatus::Ok);
+        assert_eq!(CommandHeaderOut::read_from_bytes(&output).unwrap().status(), CommandStatus::Ok);
+    }
+}
+
+/// Commands that wait are of the queue for which they were rung, and of no other that software puts in its place.
+#[test]
+fn commands_that_wait_are_forgotten_with_their_queue() {
+    let mut node = Node::new(1, NicConfig::default());
+    fill_slots(&mut node);
+    node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
+    let (done, queue) = (node.host.nic.effort(), node.host.queue);
+    node.host.write(init_segment::CMDQ_ADDRESS_LOW, queue as u32);
+    let super::host::Host { nic, memory, now, .. } = &mut node.host;
+    nic.handle_timeout(*now, memory);
+    assert_eq!(nic.effort(), done);
+    assert!(node.host.execute(0, &[0; 16], 16).0 == DeliveryStatus::Ok, "the queue works");
 }

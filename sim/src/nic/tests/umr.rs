@@ -155,8 +155,8 @@ fn translation_entries_of_all_keys_have_a_budget() {
     let large = |node: &mut Node, octwords: u32| {
         let mut input = CreateMkeyIn::new();
         let context = input.memory_key_mkey_entry_mut();
-        context.set_free(true).set_umr_en(true).set_access_mode_1_0(MkeyAccessMode::Klms.raw()).set_qpn(ANY);
-        context.set_pd(node.pd).set_translations_octword_size(octwords);
+        context.set_free(true).set_umr_en(true).set_access_mode_1_0(MkeyAccessMode::Mtt.raw()).set_qpn(ANY);
+        context.set_pd(node.pd).set_translations_octword_size(octwords).set_log_page_size(12);
         let created: Result<(CreateMkeyOut, _), _> = node.host.run(CommandOpcode::CreateMkey, 0, input);
         created.map(|(output, _)| output.mkey_index())
     };

@@ -1,7 +1,8 @@
 //! Headers, checksums, segmentation.
 
 use super::super::headers::{Headers, NetworkProtocol, TCP, UDP};
-use super::super::{checksum, hash, segment};
+use super::super::segment::{NotSegmentable, Train};
+use super::super::{checksum, hash};
 use super::frames::{checked, ethernet, ipv4, ipv6, tagged, tcp, udp};
 use bareverbs_prm::command::ethernet_receive::TirContext;
 use proptest::prelude::*;
@@ -114,7 +115,10 @@ fn a_train_has_the_whole_payload_in_order() {
         [(0x0800, ipv4(TCP, &tcp(1000, 0x99, &[]))), (0x86dd, ipv6(TCP, &tcp(1000, 0x99, &[])))]
     {
         let header = ethernet(PEER, ether_type, &whole);
-        let train = segment::segments(&header, &payload, 100).unwrap();
+        let train = Train::new(header.clone(), payload.clone(), 100).unwrap();
+        let whole = train.bytes();
+        let train: Vec<Vec<u8>> = train.collect();
+        assert_eq!(whole, train.iter().map(Vec::len).sum::<usize>());
         assert_eq!(train.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100, 50].map(|n| header.len() + n));
         let carried: Vec<u8> = train.iter().flat_map(|frame| frame[header.len()..].to_vec()).collect();
         assert_eq!(carried, payload);
@@ -138,10 +142,10 @@ fn a_train_has_the_whole_payload_in_order() {
 #[test]
 fn what_is_no_tcp_is_not_cut() {
     let header = ethernet(PEER, 0x0800, &ipv4(UDP, &udp(9, b"")));
-    assert_eq!(segment::segments(&header, &[0; 10], 4), Err(segment::NotSegmentable));
+    assert_eq!(Train::new(header, vec![0; 10], 4).err(), Some(NotSegmentable));
     let header = ethernet(PEER, 0x0800, &ipv4(TCP, &tcp(1, 0, &[])));
-    assert_eq!(segment::segments(&header, &[0; 10], 0), Err(segment::NotSegmentable));
-    assert_eq!(segment::segments(&header[..40], &[0; 10], 4), Err(segment::NotSegmentable));
+    assert_eq!(Train::new(header.clone(), vec![0; 10], 0).err(), Some(NotSegmentable));
+    assert_eq!(Train::new(header[..40].to_vec(), vec![0; 10], 4).err(), Some(NotSegmentable));
 }
 
 fn spreading(symmetric: bool) -> TirContext {
@@ -193,6 +197,8 @@ proptest! {
             checksum::fill_transport(&mut frame, &headers);
         }
         let (header, payload) = frame.split_at(frame.len().min(54));
-        let _ = segment::segments(header, payload, mss);
+        if let Ok(train) = Train::new(header.to_vec(), payload.to_vec(), mss) {
+            prop_assert_eq!(train.bytes(), train.map(|frame| frame.len()).sum::<usize>());
+        }
     }
 }

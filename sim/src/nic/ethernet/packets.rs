@@ -1,0 +1,55 @@
+//! What a work request of a send queue becomes on the wire, one packet after the other.
+
+use super::segment::Train;
+
+/// The packets of a work request that are not sent yet.
+#[derive(Debug, Default)]
+pub(crate) enum Packets {
+    /// No more.
+    #[default]
+    None,
+    /// One, which is made.
+    One(Vec<u8>),
+    /// Those of a large send, each of which is made when it is asked for.
+    Train(Box<Train>),
+}
+
+impl Packets {
+    /// Whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        matches!(self, Self::None)
+    }
+
+    /// Bytes of all of them.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::One(packet) => packet.len(),
+            Self::Train(train) => train.bytes(),
+        }
+    }
+
+    /// Packets of a large send that were made.
+    #[cfg(test)]
+    pub(crate) fn made(&self) -> usize {
+        if let Self::Train(train) = self { train.made() } else { 0 }
+    }
+}
+
+impl Iterator for Packets {
+    type Item = Vec<u8>;
+
+    fn next(&mut self) -> Option<Vec<u8>> {
+        match core::mem::take(self) {
+            Self::None => None,
+            Self::One(packet) => Some(packet),
+            Self::Train(mut train) => {
+                let packet = train.next();
+                if !train.is_at_end() {
+                    *self = Self::Train(train);
+                }
+                packet
+            }
+        }
+    }
+}
