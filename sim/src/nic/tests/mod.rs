@@ -12,6 +12,7 @@ mod delivery;
 mod destroy;
 mod errors;
 mod ethernet;
+mod ethernet_errors;
 mod events;
 mod fast_registration;
 mod flow_control;
