@@ -10,6 +10,7 @@ pub mod conformance;
 pub mod datagrams;
 pub mod guest;
 pub mod hosted;
+pub mod installation;
 pub mod judges;
 pub mod node;
 pub mod pair;

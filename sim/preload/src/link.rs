@@ -261,6 +261,6 @@ fn status(uverbs: &Uverbs, connections: &Connections, wire: WireCounters, driven
         std::process::id(),
         program_name(),
         unreachable + overrun,
-        uverbs.objects(connections).to_lines(),
+        uverbs.objects(connections.count(uverbs.index())).to_lines(),
     )
 }

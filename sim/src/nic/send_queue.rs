@@ -5,7 +5,7 @@ use super::memory::{DmaFault, HostMemory};
 use super::mkey::{KeyUpdate, MkeyTable};
 use super::observer::WorkName;
 use super::work_queue::{NextWqe, RefusedWqe, WorkQueue, WqeName};
-use super::wqe::{self, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
+use super::wqe::{self, FetchContext, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::wqe::{ControlSegment, completion_mode, fence_mode};
 use std::collections::VecDeque;
@@ -100,21 +100,6 @@ impl PendingUpdate {
     pub(crate) const fn pieces(&self) -> &PieceList {
         &self.wqe.pieces
     }
-}
-
-/// What fetching needs of the device.
-pub(crate) struct FetchContext<'a> {
-    pub(crate) mkeys: &'a MkeyTable,
-    pub(crate) accessor: super::mkey::Accessor,
-    pub(crate) log_max_message: u8,
-    pub(crate) max_wqe: u16,
-    pub(crate) strom: bool,
-    pub(crate) strict: bool,
-    pub(crate) format: wqe::Format,
-    /// Whether memory-to-memory operations are switched on.
-    pub(crate) mmo: bool,
-    /// Whether every message names a shared receive queue of the peer.
-    pub(crate) names_queue: bool,
 }
 
 /// The send queue of one queue pair.

@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::request::Request;
 use crate::schema::Operation;
 use crate::{
-    Connections, Errno, address_methods, completion_methods, device_methods, memory_methods, object_methods,
+    Errno, address_methods, completion_methods, device_methods, memory_methods, object_methods,
     queue_pair_methods, shared_receive_methods, write_commands,
 };
 use alloc::collections::BTreeMap;
@@ -66,9 +66,9 @@ impl Uverbs {
         self.numbers.device()
     }
 
-    /// What the program has made and not destroyed.
-    pub fn objects(&self, connections: &Connections) -> ObjectCounts {
-        let connection_identifiers = connections.count(self.index());
+    /// What the program has made and not destroyed, with so many identifiers of connections
+    /// ([`Connections::count`](crate::Connections::count)).
+    pub fn objects(&self, connection_identifiers: u64) -> ObjectCounts {
         let mut counts = ObjectCounts { connection_identifiers, ..ObjectCounts::default() };
         for file in self.files.values() {
             counts.contexts += u64::from(file.has_context);

@@ -8,11 +8,11 @@
 use anyhow::{Context, Result};
 use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
-use bareverbs_tests::hosted::installation::{Installation, is_installed};
 use bareverbs_tests::hosted::suite::{self, Suite};
 use bareverbs_tests::hosted::{
     at_once, captures, devices, driven, entry, fields, full_disk, listed, mpi, objects, trouble, wires,
 };
+use bareverbs_tests::installation::{Installation, is_installed};
 use clap::Parser;
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Many pairs of programs at the same time, on few processors: every one of them gets through.
 
-use super::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! Captures of `bareverbs run`, looked at from outside: tshark dissects every frame, and Python computes every ICRC anew.
 
-use super::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::judges::{Version, python_agrees_on_every_icrc, tshark_accepts, tshark_fields};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::Value;

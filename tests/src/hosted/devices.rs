@@ -4,7 +4,7 @@
 //! checked-in list says which fields are compared, and how each is written.
 
 use super::fields::fields;
-use super::installation::{HostedProgram, Installation};
+use crate::installation::{HostedProgram, Installation};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::net::Ipv6Addr;

@@ -1,7 +1,7 @@
 //! A program that polls lends its device the processor on which it waits.
 
-use super::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use anyhow::{Result, ensure};
 
 /// Seconds for which both programs poll.

@@ -1,6 +1,6 @@
 //! What `ibv_devinfo -v` prints, field by field.
 
-use super::installation::{HostedProgram, Installation};
+use crate::installation::{HostedProgram, Installation};
 use anyhow::{Context, Result, ensure};
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_uverbs::VirtualHost;

@@ -1,7 +1,7 @@
 //! A capture for which there is no room on the disk: the program is told so and goes on.
 
-use super::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use anyhow::{Result, ensure};
 
 /// Longest file that the program with the capture may write, in blocks of 512 bytes (`ulimit -f`): more than a ring of frames has.

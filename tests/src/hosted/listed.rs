@@ -1,9 +1,9 @@
 //! The checked-in list: programs on one virtual host or two, and what they have to do.
 
-use super::installation::{
+use crate::guest::table::Verdict;
+use crate::installation::{
     HostedProgram, Installation, ProgramEnd, free_port, is_installed, needs_library, path_of,
 };
-use crate::guest::table::Verdict;
 use crate::perftest_rows::{agree, has_all_sizes, has_rows};
 use anyhow::{Context, Result, bail, ensure};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The judge of `bareverbs run`: programs that nobody here wrote, on virtual hosts.
 //!
-//! **What this is.** [`installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
+//! **What this is.** [`crate::installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
 //! checked-in list demands, [`fields`] what `ibv_devinfo` prints, [`devices`] whether `devinfo` and `gids` show the same, [`mpi`]
 //! OpenMPI, [`captures`] what other programs find in captures, [`full_disk`] what a program is told whose capture has no room, [`trouble`] how
 //! programs live through faults, [`driven`] that a program that polls drives its device, [`objects`] what `rdma` says of their objects,
@@ -14,7 +14,6 @@ pub mod devices;
 pub mod driven;
 pub mod fields;
 pub mod full_disk;
-pub mod installation;
 pub mod listed;
 pub mod mpi;
 pub mod objects;

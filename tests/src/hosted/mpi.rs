@@ -1,7 +1,7 @@
 //! OpenMPI over UCX over the device: four ranks of a virtual host, each with a device of its own, exchange with all others.
 
-use super::installation::{HostedProgram, Installation, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, is_installed};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

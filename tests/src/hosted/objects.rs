@@ -1,7 +1,7 @@
 //! `rdma resource show`: objects of programs that run, all of a kind and one by its number.
 
-use super::installation::{HostedProgram, Installation, StartedProgram, free_port, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, StartedProgram, free_port, is_installed};
 use anyhow::{Context, Result, ensure};
 
 /// A kind of object: how `rdma` calls it, where it is asked for one device or port, what its number is called, and what else its line says.

@@ -1,9 +1,9 @@
 //! rdma-core's own tests (its package `rdma-core`, over `python3-pyverbs`) on a virtual host, unmodified, each in a process of its
 //! own, by the runner that the guest has too.
 
-use super::installation::{HostedProgram, Installation};
 use crate::guest::mlx5::suite::{RUNNER, Results, TEST_LIMIT};
 use crate::guest::table::{Entry, Verdict};
+use crate::installation::{HostedProgram, Installation};
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -1,7 +1,7 @@
 //! `bareverbs inject`: faults while programs run.
 
-use super::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::judges::tshark_fields;
 use anyhow::{Context, Result, ensure};
 

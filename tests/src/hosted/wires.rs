@@ -1,7 +1,7 @@
 //! Two networks of `bareverbs run` that a wire joins: a program of one meets a program of the other.
 
-use super::installation::{HostedProgram, Installation, StartedProgram, free_port, is_installed};
 use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, StartedProgram, free_port, is_installed};
 use anyhow::{Context, Result, ensure};
 use bareverbs_uverbs::VirtualHost;
 use core::net::Ipv4Addr;

@@ -6,7 +6,7 @@ mod segments;
 
 pub(crate) use dma::LOG_MAX_DMA;
 pub use fault::*;
-pub(crate) use segments::{Format, WqeRules, byte_count};
+pub(crate) use segments::{FetchContext, Format, WqeRules, byte_count};
 
 use super::card::DmaCopy;
 use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};

@@ -1,7 +1,7 @@
 //! Segments of a WQE, and what they are checked against.
 
 use super::fault::{RESERVED, SEGMENTS, WorkFault};
-use crate::nic::send_queue::FetchContext;
+use crate::nic::mkey::{Accessor, MkeyTable};
 use crate::nic::strict;
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::wqe::DataSegment;
@@ -19,6 +19,21 @@ pub(crate) enum Format {
     Datagram,
     /// There are no messages, only changes of memory keys.
     KeyUpdate,
+}
+
+/// What fetching needs of the device.
+pub(crate) struct FetchContext<'a> {
+    pub(crate) mkeys: &'a MkeyTable,
+    pub(crate) accessor: Accessor,
+    pub(crate) log_max_message: u8,
+    pub(crate) max_wqe: u16,
+    pub(crate) strom: bool,
+    pub(crate) strict: bool,
+    pub(crate) format: Format,
+    /// Whether memory-to-memory operations are switched on.
+    pub(crate) mmo: bool,
+    /// Whether every message names a shared receive queue of the peer.
+    pub(crate) names_queue: bool,
 }
 
 /// What a WQE is checked against.

@@ -4,7 +4,7 @@
 //! put together. Keys of memory are left out: the kernel tells them only to those who may administer networks.
 
 use super::message::{Attributes, Reply, RequestMessage, flag};
-use super::{PORT, put_name};
+use super::naming::{PORT, put_name};
 use crate::Errno;
 use crate::device_index::DeviceIndex;
 use crate::uapi::*;

@@ -5,6 +5,7 @@
 //! receives, or counts it. **What it may not do.** A warning of the kernel is a failure. **Where to read first.** `verbs`, then
 //! `programs.sh`.
 
+mod functions;
 mod hosted;
 pub mod snabb;
 
@@ -18,6 +19,7 @@ use super::root::Root;
 use super::table::Report;
 use anyhow::Result;
 use bareverbs_sim::nic::LinkLayer;
+use functions::FUNCTIONS;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -28,8 +30,7 @@ const FAR: usize = 3;
 const LOSSY: usize = 4;
 /// What happens to the frames of the last one, in both directions.
 const FAULTS: &str = "loss=0.01";
-/// The functions that the questions are made of, and what they are called in the guest.
-const FUNCTIONS: (&str, &str) = ("programs.sh", include_str!("programs.sh"));
+/// What compares the bytes of two ends, and what it is called in the guest.
 const EXCHANGE: (&str, &str) = ("exchange.py", include_str!("exchange.py"));
 /// Memory of the guest in MiB: DPDK wants huge pages.
 const MEMORY: u32 = 2048;
