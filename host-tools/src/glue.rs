@@ -8,7 +8,8 @@ pub use runtime::{NIC_CONNECTIONS, NIC_SLOTS, NicRuntime};
 use bareverbs_offload::grant::Grant;
 use bareverbs_offload::kernel::{KernelSet, Opcode};
 use bareverbs_offload::runtime::{
-    Admission, ConnectError, ConnectionId, Counters, DmaAction, DmaFault, DmaRequest, Reply, ResponseWindow,
+    Admission, ConnectError, ConnectionId, Counters, DmaAction, DmaFault, DmaRequest, ReaderProgress, Reply,
+    ResponseWindow,
 };
 use bareverbs_offload::streams::open_stream::OpenStream;
 use bareverbs_offload::wire::{RegionHandle, WITHDRAW};
@@ -64,6 +65,11 @@ impl<S: KernelSet> NicKernels<S> {
         let connection = inner.runtime.connect(window, NIC_SLOTS as u16)?;
         inner.callers.insert(qpn, connection);
         inner.runtime.grant(connection, grant)
+    }
+
+    /// How far the invocations are.
+    pub fn progress(&self) -> ReaderProgress {
+        self.0.borrow().runtime.progress()
     }
 
     /// What the runtime counted.
@@ -199,7 +205,7 @@ mod tests {
     use bareverbs_offload::kernels::kv_lookup::KvLookup;
     use bareverbs_offload::kernels::publish::{Publish, PublishParameters};
     use bareverbs_offload::status::Status;
-    use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+    use bareverbs_offload::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
     use bareverbs_offload::wire::{ReplyTo, Request, TRAILER_SIZE, Trailer};
     use bareverbs_prm::time::Duration;
     use bareverbs_sim::nic;
@@ -227,7 +233,8 @@ mod tests {
 
     fn table() -> (Memory, TableDescriptor) {
         let mut memory = vec![0; 4096];
-        let config = TableConfig { buckets: 4, overflow_lines: 1, seed: [0; 16], grace: Duration::ZERO };
+        let config =
+            TableConfig { buckets: 4, overflow_lines: 1, seed: [0; 16], policy: TablePolicy::default() };
         let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
         writer.insert(Time::ZERO, b"key", b"value").expect("room");
         let table = *writer.descriptor();

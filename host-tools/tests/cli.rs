@@ -145,6 +145,22 @@ fn a_program_that_is_replaced_while_it_answers_is_told_in_the_report() {
 }
 
 #[test]
+fn a_table_that_is_changed_while_it_is_read_is_told_in_the_report() {
+    let files = Files::new("changes");
+    let lines: String = (0..40).map(|n| format!("key {n},{}\n", "v".repeat(n * 9))).collect();
+    let path = files.write("data.csv", lines);
+    let found =
+        json(&demo(&["--json", "--data", &path, "--changes", "200", "--swaps", "5", "--loss", "0.01"]));
+    check(&found, 40);
+    assert_eq!((&found["writer"]["changes"], &found["program_swaps"]), (&200.into(), &5.into()));
+    let buckets = |at: usize| found["writer"]["buckets"][at].as_u64().expect("a number");
+    assert!(buckets(1) > buckets(0), "{found}");
+    let text = demo(&["--data", &path, "--changes", "20"]);
+    let text = String::from_utf8_lossy(&text.stdout);
+    assert!(text.contains("changed 20 times") && text.contains("all verified"), "{text}");
+}
+
+#[test]
 fn the_same_seed_gives_the_same_digest() {
     let files = Files::new("seed");
     let path = files.write("data", "a,1\nb,2\n");

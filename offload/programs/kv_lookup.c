@@ -1,31 +1,47 @@
 /* The lookup in the remote hash table, as a program: what offload/src/kernels/kv_lookup.rs does, step by step. */
 #include "bareverbs.h"
 
-enum { LINE_SIZE = 64, SLOTS = 3, MAX_KEY = 64, MAX_VALUE = 65536, MAX_OBJECT = 65648 };
+enum { MOVED = 1, LINE_SIZE = 64, SLOTS = 3, MAX_KEY = 64, MAX_VALUE = 65536, MAX_OBJECT = 65648 };
 enum { PARAMETERS_FIXED = 24, OBJECT_HEADER = 24, OBJECT_TAIL = 16 };
 
 struct lookup {
-	u64 line; /* the line that is looked at */
-	u64 next; /* the line behind it */
+	u64 head; /* the first line of the chain */
+	u64 next; /* the line behind the one that is looked at */
 	u64 candidates[SLOTS];
 	u64 expects_object;
+	u32 buckets;
+	u32 chain; /* its number */
 };
 
 static inline u64 fetch_line(struct bareverbs_context *context, struct lookup *lookup, u64 offset)
 {
 	if (offset % LINE_SIZE)
 		return done(context, STATUS_OUT_OF_BOUNDS);
-	lookup->line = offset;
 	lookup->expects_object = 0;
 	return fetch(context, offset, LINE_SIZE);
 }
 
-/* What was read was being changed: begins again with the line. */
+/* Begins with the first line of the chain of the hash, among lines that begin at the offset. */
+static inline u64 fetch_head(struct bareverbs_context *context, struct lookup *lookup, u64 lines, u32 buckets)
+{
+	u64 hash = be64(context->parameters);
+	u64 low = (hash & 0xffffffff) * buckets;
+	u64 bucket = ((hash >> 32) * buckets + (low >> 32)) >> 32;
+
+	lookup->head = lines + bucket * LINE_SIZE;
+	lookup->buckets = buckets;
+	lookup->chain = buckets + (u32)bucket;
+	if (lookup->head < lines)
+		return done(context, STATUS_OUT_OF_BOUNDS);
+	return fetch_line(context, lookup, lookup->head);
+}
+
+/* What was read was being changed: begins again with the first line. */
 static inline u64 again(struct bareverbs_context *context, struct lookup *lookup, u32 otherwise)
 {
 	lookup->expects_object = 0;
 	context->status = otherwise;
-	fetch(context, lookup->line, LINE_SIZE);
+	fetch(context, lookup->head, LINE_SIZE);
 	return REFETCH;
 }
 
@@ -52,7 +68,6 @@ static inline u64 advance(struct bareverbs_context *context, struct lookup *look
 static inline u64 start(struct bareverbs_context *context, struct lookup *lookup)
 {
 	const u8 *parameters = context->parameters;
-	u64 hash, low, bucket, offset;
 	u32 buckets, key;
 
 	if (context->parameters_length < PARAMETERS_FIXED)
@@ -61,13 +76,7 @@ static inline u64 start(struct bareverbs_context *context, struct lookup *lookup
 	buckets = be32(parameters + 16);
 	if (be16(parameters + 20) != key || be16(parameters + 22) || !key || key > MAX_KEY || !buckets)
 		return done(context, STATUS_BAD_PARAMETERS);
-	hash = be64(parameters);
-	low = (hash & 0xffffffff) * buckets;
-	bucket = ((hash >> 32) * buckets + (low >> 32)) >> 32;
-	offset = be64(parameters + 8) + bucket * LINE_SIZE;
-	if (offset < bucket * LINE_SIZE)
-		return done(context, STATUS_OUT_OF_BOUNDS);
-	return fetch_line(context, lookup, offset);
+	return fetch_head(context, lookup, be64(parameters + 8), buckets);
 }
 
 static inline u64 take_line(struct bareverbs_context *context, struct lookup *lookup)
@@ -77,12 +86,17 @@ static inline u64 take_line(struct bareverbs_context *context, struct lookup *lo
 
 	if (be32(line + 56) & 1)
 		return again(context, lookup, STATUS_BUSY);
-	if (crc32c(line, 60) != be32(line + 60))
+	if ((u32)crc32c(line, 60) != (be32(line + 60) ^ lookup->chain))
 		return again(context, lookup, STATUS_INCONSISTENT);
+	lookup->next = be64(line + 48);
+	if (lookup->next & MOVED) {
+		if (lookup->buckets >> 31)
+			return done(context, STATUS_OUT_OF_BOUNDS);
+		return fetch_head(context, lookup, lookup->next - MOVED, lookup->buckets * 2);
+	}
 #pragma clang loop unroll(disable)
 	for (u64 slot = 0; slot < SLOTS; slot++)
 		lookup->candidates[slot] = be64(line + 16 * slot) == hash ? be64(line + 16 * slot + 8) : 0;
-	lookup->next = be64(line + 48);
 	return advance(context, lookup);
 }
 

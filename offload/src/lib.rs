@@ -2,7 +2,8 @@
 //!
 //! **What this is.** Small state machines, *kernels*, that walk remote data structures where a hop costs a PCIe read
 //! and not a network round trip; the [`runtime`] that feeds them, bounds them and answers for them; the wire format of
-//! requests and replies; kernels through which a stream passes; a hash table that survives concurrent updates and the client that looks keys up in it.
+//! requests and replies; kernels through which a stream passes; a hash table that is changed and
+//! grows while it is read, and the client that looks keys up in it.
 //!
 //! **What it may not do.** No allocation, no clock, no socket, no `unsafe`. A pointer found in memory is an allegation:
 //! only [`grant::Grant::check`] turns it into something that can be read.

@@ -12,11 +12,11 @@ use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Wo
 use crate::grant::{Grant, HostRegion};
 use crate::host_dma::{DmaEnd, HostDma, HostDmaDone};
 use crate::kernel::{CompiledIn, Opcode};
-use crate::kernels::kv_layout::{LINE_SIZE, Line, MAX_OBJECT};
+use crate::kernels::kv_layout::{LINE_SIZE, Line, MAX_OBJECT, chain_of};
 use crate::kernels::kv_lookup::KvLookup;
 use crate::runtime::{Admission, ConnectionId, DmaFault, Reply, ResponseWindow, Runtime};
 use crate::status::Status;
-use crate::table::{TableConfig, TableDescriptor, TableWriter};
+use crate::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
 use crate::wire::RegionHandle;
 use bareverbs_prm::time::{Duration, Time};
 use std::cell::{Cell, RefCell};
@@ -208,8 +208,7 @@ fn value(n: u8) -> Vec<u8> {
 
 fn table() -> (Vec<u8>, TableDescriptor) {
     let mut memory = vec![0; 1 << 20];
-    let config =
-        TableConfig { buckets: 2, overflow_lines: 8, seed: [9; 16], grace: Duration::from_millis(9) };
+    let config = TableConfig { buckets: 2, overflow_lines: 8, seed: [9; 16], policy: TablePolicy::default() };
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
     for n in 0..20_u8 {
         writer.insert(Time::ZERO, &[n, 1, 2], &value(n)).expect("room");
@@ -218,10 +217,13 @@ fn table() -> (Vec<u8>, TableDescriptor) {
     (memory, descriptor)
 }
 
-fn runtime(host_length: usize) -> (Runtime<CompiledIn<KvLookup>, SLOTS, 1>, ConnectionId, RegionHandle) {
+fn runtime(
+    host_length: usize,
+    share: u16,
+) -> (Runtime<CompiledIn<KvLookup>, SLOTS, 1>, ConnectionId, RegionHandle) {
     let mut runtime = Runtime::new(Limits::default(), KernelCost::FREE);
     let window = ResponseWindow { address: WINDOW, length: STRIDE * SLOTS as u64, rkey: 1 };
-    let id = runtime.connect(window, SLOTS as u16).expect("room");
+    let id = runtime.connect(window, share).expect("room");
     let region = runtime.grant(id, Grant::new(HOST, host_length as u64).expect("no wrap")).expect("room");
     (runtime, id, region)
 }
@@ -237,11 +239,16 @@ const KINDS: [Kind; 3] = [Kind::Dpu, Kind::Nic, Kind::Read];
 
 impl Scene {
     fn new(kind: Kind) -> Self {
+        Self::with_share(kind, SLOTS as u16)
+    }
+
+    /// A server that runs so many requests of the client at a time.
+    fn with_share(kind: Kind, share: u16) -> Self {
         let (memory, table) = table();
         let host = Rc::new(RefCell::new(memory));
         let (near, mut far) = fabric(&host);
         let length = host.borrow().len();
-        let (runtime, id, region) = runtime(length);
+        let (runtime, id, region) = runtime(length, share);
         let (server, way) = match kind {
             Kind::Dpu => {
                 let mut dpu = Box::new(DpuServer::new(runtime));
@@ -392,12 +399,12 @@ fn a_window_of_lookups_is_answered_whatever_the_order() {
 fn broken_structures_get_the_same_status_on_every_way() {
     for kind in KINDS {
         let mut scene = Scene::new(kind);
-        let endless = Line { next: scene.table.lines, ..Line::default() };
-        let astray = Line { next: 1 << 40, ..Line::default() };
-        for (line, status) in [(endless, Status::HopLimit), (astray, Status::OutOfBounds)] {
+        for (astray, status) in [(None, Status::HopLimit), (Some(1 << 40), Status::OutOfBounds)] {
             for bucket in 0..2 {
                 let at = (scene.table.lines as usize) + bucket * LINE_SIZE as usize;
-                scene.host.borrow_mut()[at..at + 64].copy_from_slice(&line.encode());
+                let line = Line { next: astray.unwrap_or(at as u64), ..Line::default() };
+                scene.host.borrow_mut()[at..at + 64]
+                    .copy_from_slice(&line.encode(chain_of(bucket as u32, scene.table.buckets)));
             }
             let (result, _) = scene.lookup(&[3, 1, 2]);
             assert_eq!(result.ended, Ended::Status(status), "{kind:?}");

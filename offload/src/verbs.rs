@@ -242,15 +242,15 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, MemoryRegion};
-/// use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+/// use bareverbs_offload::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
 /// use bareverbs_offload::verbs::RegionTable;
-/// use bareverbs_prm::time::Duration;
 /// use std::error::Error;
 /// use std::rc::Rc;
 ///
 /// /// Makes an empty table in memory that peers can read.
 /// fn table<D: DeviceRef>(region: Rc<MemoryRegion<D>>) -> Result<TableDescriptor, Box<dyn Error>> {
-///     let config = TableConfig { buckets: 1024, overflow_lines: 256, seed: [3; 16], grace: Duration::from_micros(10) };
+///     let policy = TablePolicy::default();
+///     let config = TableConfig { buckets: 1024, overflow_lines: 256, seed: [3; 16], policy };
 ///     let device = region.device().clone();
 ///     Ok(*TableWriter::create(RegionTable::new(region, device), &config)?.descriptor())
 /// }

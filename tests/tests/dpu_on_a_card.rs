@@ -14,11 +14,11 @@ use bareverbs_offload::endpoint::{Endpoint, Outcome, Part, PostError, Work};
 use bareverbs_offload::grant::{Grant, HostRegion};
 use bareverbs_offload::host_dma::{DmaEnd, DmaFault, HostDma};
 use bareverbs_offload::kernel::{CompiledIn, Kernel, Opcode};
-use bareverbs_offload::kernels::kv_layout::Line;
+use bareverbs_offload::kernels::kv_layout::{Line, chain_of};
 use bareverbs_offload::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use bareverbs_offload::runtime::{Allowance, ConnectionId, ResponseWindow, Runtime};
 use bareverbs_offload::status::Status;
-use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+use bareverbs_offload::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
 use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
 use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request};
 use bareverbs_prm::ids::VhcaId;
@@ -81,7 +81,8 @@ fn secret(tenant: usize) -> AccessKey {
 /// A table of 16 rows in memory of the host.
 fn table(host: &Node, tenant: usize) -> (Region, TableDescriptor) {
     let region = Rc::new(host.memory(1 << 18, AccessFlags::LOCAL_WRITE));
-    let config = TableConfig { buckets: 8, overflow_lines: 16, seed: [3; 16], grace: Duration::ZERO };
+    let config =
+        TableConfig { buckets: 8, overflow_lines: 16, seed: [3; 16], policy: TablePolicy::default() };
     let memory = RegionTable::new(region.clone(), host.device.clone());
     let mut writer = TableWriter::create(memory, &config).expect("fits");
     for row in 0..16 {
@@ -400,7 +401,9 @@ impl Attack {
             for bucket in 0..u64::from(descriptor.buckets) {
                 let offset = descriptor.lines + bucket * 64;
                 let line = Line { next: offset, ..Line::default() };
-                table.copy_in(offset as usize, &line.encode()).expect("inside");
+                table
+                    .copy_in(offset as usize, &line.encode(chain_of(bucket as u32, descriptor.buckets)))
+                    .expect("inside");
             }
         }
     }

@@ -8,7 +8,7 @@ use bareverbs::offload::client::Way;
 use bareverbs::offload::dpu::{self, DpuServer};
 use bareverbs::offload::kernels::kv_layout::MAX_OBJECT;
 use bareverbs::offload::own_memory::OwnMemory;
-use bareverbs::offload::runtime::Runtime;
+use bareverbs::offload::runtime::{ReaderProgress, Runtime};
 use bareverbs::offload::verbs::{RegionTable, VerbsEndpoint};
 use bareverbs::prm::time::Time;
 use std::rc::Rc;
@@ -31,6 +31,11 @@ impl Core {
         let turns = (0..TURNS)
             .take_while(|_| self.server.poll(now, &mut self.endpoint, &mut self.door, &mut self.scratch));
         turns.count() > 0
+    }
+
+    /// How far its invocations are.
+    pub(super) fn progress(&mut self) -> ReaderProgress {
+        self.server.runtime().progress()
     }
 
     /// When there is something to do, if nothing arrives before.

@@ -16,8 +16,7 @@
 //! hash of the whole name instead, see [`shortened`].
 
 use bareverbs::offload::kernels::kv_layout::{LINE_SIZE, MAX_KEY, MAX_VALUE, hash_key, object_size};
-use bareverbs::offload::table::{DESCRIPTOR_SIZE, TableConfig};
-use bareverbs::prm::time::Duration;
+use bareverbs::offload::table::{HEADER_SIZE, TableConfig, TablePolicy};
 use clap::ValueEnum;
 use csv::{ByteRecord, ReaderBuilder};
 use std::collections::BTreeMap;
@@ -315,21 +314,21 @@ pub fn shortened(name: &[u8]) -> Vec<u8> {
 }
 
 /// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
-pub(crate) fn table_config(rows: usize, grace: Duration) -> TableConfig {
+pub(crate) fn table_config(rows: usize, policy: TablePolicy) -> TableConfig {
     let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 4);
     TableConfig {
         buckets: lines(rows / 2 + 1),
         overflow_lines: lines(rows / 3 + 1),
         seed: *b"bareverbs demo 1",
-        grace,
+        policy,
     }
 }
 
-/// Bytes of descriptor, lines and objects; an object takes up to a quarter more than its size.
+/// Bytes of descriptors, lines and objects; an object takes up to a quarter more than its size.
 pub(crate) fn table_size(config: &TableConfig, rows: &[Row]) -> usize {
     let lines = (config.buckets as usize + config.overflow_lines as usize) * LINE_SIZE as usize;
     let objects = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize * 5 / 4 + 16);
-    DESCRIPTOR_SIZE + lines + objects.sum::<usize>()
+    HEADER_SIZE + lines + objects.sum::<usize>()
 }
 
 #[cfg(test)]

@@ -32,6 +32,8 @@ pub struct SceneConfig {
     pub memory: MemoryConfig,
     /// Whether a capture also has records of what devices and hosts do.
     pub records: bool,
+    /// Changes that a writer makes to the table while it is read.
+    pub changes: u64,
 }
 
 /// Lookups that a client may have under way.

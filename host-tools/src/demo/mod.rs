@@ -4,10 +4,12 @@
 //! * [`data`]: the file.
 //! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring`, `dpu_wiring` and `cpu_wiring` boot and connect them, `swaps`
 //!   deploys the program, `advice` chooses among ways.
+//! * `changes`: a writer that changes the table meanwhile.
 //! * [`ways`]: the lookups.
 //! * [`report`]: what was found.
 
 mod advice;
+mod changes;
 mod cpu_wiring;
 pub mod data;
 mod dpu_wiring;
@@ -58,6 +60,9 @@ pub struct DemoArguments {
     /// Replace the deployed program so often while it answers.
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     pub swaps: u64,
+    /// Make so many changes to the table while it is read: other values, and keys that come and go, so that it grows.
+    #[arg(long, value_name = "TIMES", default_value_t = 0)]
+    pub changes: u64,
     /// Where simulated time goes.
     #[arg(long, default_value = "strom-10g", value_parser = preset_names())]
     pub preset: String,
@@ -101,8 +106,8 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
     // Only now, that nothing is wrong with the rest, a file may be overwritten.
     let capture = create_capture(arguments)?;
     let memory = MemoryConfig::default();
-    let records = arguments.records;
-    let config = SceneConfig { seed: arguments.seed, loss: arguments.loss, preset, memory, records };
+    let DemoArguments { seed, loss, records, changes, .. } = *arguments;
+    let config = SceneConfig { seed, loss, preset, memory, records, changes };
     let mut scene = Scene::build(&config, &data.rows, capture)?;
     let absent = ways::absent_keys(&data.rows);
     let ways = ways::run_all(&mut scene, &data.rows, &absent, arguments.swaps)?;
@@ -115,6 +120,7 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
         preset: preset.name,
         digest: format!("{:016x}", scene.digest()),
         program_swaps: Some(arguments.swaps).filter(|swaps| *swaps > 0),
+        writer: scene.writer_report(),
         ways,
     };
     Ok((report, context(arguments, &data, absent.len(), frames)))

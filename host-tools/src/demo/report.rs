@@ -1,5 +1,6 @@
 //! What a run of the demo found, for programs and for people.
 
+pub use super::changes::WriterReport;
 use super::way_name::WayName;
 use anyhow::Context as _;
 use comfy_table::presets::UTF8_BORDERS_ONLY;
@@ -60,6 +61,9 @@ pub struct Report {
     /// How often the deployed program was replaced while it answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program_swaps: Option<u64>,
+    /// What a writer did to the table meanwhile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writer: Option<WriterReport>,
     /// One report a way.
     pub ways: Vec<WayReport>,
 }
@@ -200,6 +204,12 @@ impl Report {
         if let Some(swaps) = self.program_swaps {
             let _ = write!(footing, "\nthe program was replaced {swaps} times while it answered");
         }
+        if let Some(WriterReport { changes, buckets: [before, after] }) = self.writer {
+            let _ = write!(
+                footing,
+                "\nthe table was changed {changes} times while it was read, and grew from {before} to {after} buckets"
+            );
+        }
         if let Some((path, frames)) = &context.capture {
             let _ = write!(footing, "\n{frames} frames captured in {path}");
         }
@@ -245,6 +255,7 @@ mod tests {
             preset: "strom-10g",
             digest: "00ff".into(),
             program_swaps: None,
+            writer: None,
             ways,
         }
     }

@@ -8,6 +8,7 @@
 //! ```
 
 use super::advice::{MeasuredAdvice, way_of};
+use super::changes::{Changes, READERS, WriterReport};
 use super::cpu_wiring::Core;
 use super::data::Row;
 use super::hosts::{Asker, DpuEndpoint, Host, Operator, SceneConfig, Server, TableDoor, Writer};
@@ -19,6 +20,7 @@ use anyhow::{Context as _, anyhow};
 use bareverbs::offload::client::LookupResult;
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::kernels::kv_layout::MAX_OBJECT;
+use bareverbs::offload::runtime::ReaderProgress;
 use bareverbs::offload::table::TableError;
 use bareverbs::prm::time::{Duration, Time};
 use bareverbs::sim::SimWorld;
@@ -53,6 +55,7 @@ pub struct Scene {
     dpu_endpoint: DpuEndpoint,
     dma: TableDoor,
     table: Writer,
+    changes: Changes,
     kernels: NicKernels<BuiltInKernels>,
     _served: Vec<Connected>,
     hosts: [Host; 3],
@@ -84,7 +87,8 @@ impl Scene {
         world
             .with(|world| world.join_card(&[server.node, dpu.node], config.preset.dpu_dma))
             .context("making server and DPU one card")?;
-        let (writer, table, region) = publish(&world, &server, rows)?;
+        let (mut writer, table, region) = publish(&world, &server, rows, config.changes)?;
+        let changes = Changes::new(rows, config.changes, &mut writer)?;
         world.with(|world| {
             world.set_random_faults_everywhere(RandomFaults::loss(config.loss));
             match capture {
@@ -109,6 +113,7 @@ impl Scene {
             dpu_endpoint: on_dpu.endpoint,
             dma: on_dpu.door,
             table: writer,
+            changes,
             kernels,
             _served: parts.served,
             hosts: [client, server, dpu],
@@ -170,6 +175,7 @@ impl Scene {
     }
 
     fn start(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<u64> {
+        self.changes.asks(key);
         let asker = &mut self.askers[way as usize];
         asker.client.start(self.world.now(), &mut asker.endpoint, key).map_err(|error| anyhow!(error))
     }
@@ -180,6 +186,7 @@ impl Scene {
             let now = self.world.now();
             let active = self.serve(now);
             self.swaps.go_on(now, &mut self.operator)?;
+            self.change(now)?;
             let asker = &mut self.askers[way as usize];
             if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut self.buffer) {
                 return Ok(result);
@@ -190,9 +197,36 @@ impl Scene {
         }
     }
 
+    /// The writer does its part.
+    fn change(&mut self, now: Time) -> anyhow::Result<()> {
+        let progress = self.progress();
+        self.changes.go_on(now, &mut self.table, progress)
+    }
+
+    fn progress(&mut self) -> [ReaderProgress; READERS] {
+        [self.dpu.runtime().progress(), self.kernels.progress(), self.core.progress()]
+    }
+
+    /// How many changes of the table have yet to be made.
+    pub const fn changes_left(&self) -> u64 {
+        self.changes.left()
+    }
+
+    /// What the writer did.
+    pub fn writer_report(&self) -> Option<WriterReport> {
+        self.changes.report(&self.table)
+    }
+
+    /// Whether a row had this value at any time since its lookup began. One lookup is under way at a time.
+    pub fn had(&self, row: &Row, value: &[u8]) -> bool {
+        self.changes.had(row, value)
+    }
+
     /// Gives a key of the table another value.
     pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<(), TableError> {
-        self.table.update(self.world.now(), key, value)
+        let progress = self.progress();
+        self.changes.announce(&mut self.table, progress);
+        self.table.update(self.world.now(), key, value).map(drop)
     }
 
     /// What the kernels in the NIC of the server counted.

@@ -44,20 +44,20 @@ pub fn run_all(
     });
     progress.finish_and_clear();
     let reports = reports.into_iter().collect::<anyhow::Result<_>>()?;
-    look_up_until_swapped(scene, rows)?;
+    look_up_until_done(scene, rows)?;
     Ok(reports)
 }
 
-/// Goes on looking up, beyond what is reported, until the program was replaced as often as was asked for.
-fn look_up_until_swapped(scene: &mut Scene, rows: &[Row]) -> anyhow::Result<()> {
+/// Goes on looking up, beyond what is reported, until the program was replaced and the table changed as often as was asked for.
+fn look_up_until_done(scene: &mut Scene, rows: &[Row]) -> anyhow::Result<()> {
     let mut rows = rows.iter().cycle();
-    while scene.swaps_left() > 0
+    while scene.swaps_left() + scene.changes_left() > 0
         && let Some(row) = rows.next()
     {
         let found = scene.lookup(WayName::Program, &row.key)?;
-        if found.result.ended != Ended::Found || found.value != row.value {
+        if found.result.ended != Ended::Found || !scene.had(row, &found.value) {
             bail!(
-                "{} while it is replaced: {:?}",
+                "{} while program and table change: {:?}",
                 lookup_text(WayName::Program, &row.key),
                 found.result.ended
             );
@@ -90,7 +90,7 @@ fn run_way(
         if looked_up.result.ended == Ended::Disconnected {
             bail!("{}: {GAVE_UP}", lookup_text(way, &row.key));
         }
-        let verified = looked_up.result.ended == Ended::Found && looked_up.value == row.value;
+        let verified = looked_up.result.ended == Ended::Found && scene.had(row, &looked_up.value);
         if !verified && tally.failures() < COMPLAINTS {
             progress.suspend(|| complain(way, &row.key, &looked_up.result));
         }

@@ -14,8 +14,9 @@ use bareverbs::offload::client::{ClientConfig, KvClient, Way};
 use bareverbs::offload::cost::KernelCost;
 use bareverbs::offload::grant::{Grant, HostRegion};
 use bareverbs::offload::kernels::BuiltInKernels;
+use bareverbs::offload::kernels::kv_layout::object_size;
 use bareverbs::offload::runtime::ResponseWindow;
-use bareverbs::offload::table::{TableDescriptor, TableWriter};
+use bareverbs::offload::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
 use bareverbs::offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
 use bareverbs::prm::ids::{Gid, MacAddress, VhcaId};
 use bareverbs::prm::numbering::PathMtu;
@@ -91,9 +92,9 @@ pub(super) fn publish(
     world: &SimWorld<Nic>,
     server: &Host,
     rows: &[Row],
+    changes: u64,
 ) -> anyhow::Result<(Writer, Published, Rc<MemoryRegion<Handle>>)> {
-    let config = table_config(rows.len(), KERNEL_TIME);
-    let length = table_size(&config, rows);
+    let (config, length) = plan(rows, changes);
     let region = MemoryRegion::allocate(&server.domain, length, AccessFlags::REMOTE_READ)
         .with_context(|| format!("allocating {length} bytes for the table"))?;
     let shared =
@@ -111,6 +112,31 @@ pub(super) fn publish(
     let (address, rkey) = (region.address(), region.rkey().value());
     Ok((writer, Published { descriptor, address, length: length as u64, rkey, max_value, shared }, region))
 }
+
+/// What the table is to be like, and its bytes. One that is changed begins with half as many buckets and grows; it has room for that, for keys that are added, and for
+/// values that were replaced and may still be read.
+fn plan(rows: &[Row], changes: u64) -> (TableConfig, usize) {
+    let policy = TablePolicy { lease: KERNEL_TIME, ..TablePolicy::default() };
+    let config = table_config(rows.len(), policy);
+    let length = table_size(&config, rows);
+    if changes == 0 {
+        return (config, length);
+    }
+    let buckets = config.buckets / 2 + 1;
+    let policy = TablePolicy { max_buckets: buckets.saturating_mul(16), ..policy };
+    let longest = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize).max();
+    let replaced = (longest.unwrap_or_default() * REPLACED).min(MOST_REPLACED);
+    (
+        TableConfig { buckets, policy, ..config },
+        2 * length + rows.len() * FOR_GROWTH + replaced + FOR_GROWTH * 64,
+    )
+}
+
+/// Values that can have been replaced and be read all the same, and the bytes for them that a table has at most.
+const REPLACED: usize = 320;
+const MOST_REPLACED: usize = 8 << 20;
+/// Bytes a row for growth and for keys that are added.
+const FOR_GROWTH: usize = 1024;
 
 /// The secret of the table, drawn from the seed as everything that is left to chance.
 fn access_key(world: &SimWorld<Nic>) -> anyhow::Result<AccessKey> {

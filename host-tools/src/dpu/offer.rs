@@ -97,11 +97,12 @@ impl Offer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bareverbs::offload::table::{TableConfig, TableWriter};
+    use bareverbs::offload::table::{TableConfig, TablePolicy, TableWriter};
 
     #[test]
     fn what_is_told_is_understood_and_other_bytes_are_not() {
-        let config = TableConfig { buckets: 1, overflow_lines: 1, seed: [1; 16], grace: Duration::ZERO };
+        let config =
+            TableConfig { buckets: 1, overflow_lines: 1, seed: [1; 16], policy: TablePolicy::default() };
         let mut memory = [0; 4096];
         let table = *TableWriter::create(&mut memory[..], &config).expect("fits").descriptor();
         let offer = Offer::new(7, 8, 99, Limits::default(), &table);

@@ -4,9 +4,9 @@ use super::config::TableSource;
 use crate::demo::data::{self, Header, Row, table_config, table_size};
 use anyhow::{Context as _, Result};
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
-use bareverbs::offload::table::{TableDescriptor, TableWriter};
+use bareverbs::offload::table::{TableDescriptor, TablePolicy, TableWriter};
 use bareverbs::offload::verbs::RegionTable;
-use bareverbs::prm::time::{Duration, Time};
+use bareverbs::prm::time::Time;
 use bareverbs::protection_domain::ProtectionDomain;
 use bareverbs_core::device::DeviceRef;
 use std::rc::Rc;
@@ -50,7 +50,7 @@ impl<D: DeviceRef + Clone> ServedTable<D> {
     pub(super) fn fill(domain: &ProtectionDomain<D>, device: &D, served: &ServedRows) -> Result<Self> {
         let ServedRows { rows, readable } = served;
         // Nothing is replaced in it while it is served, so no reader needs to be waited for.
-        let config = table_config(rows.len(), Duration::ZERO);
+        let config = table_config(rows.len(), TablePolicy::default());
         let length = table_size(&config, rows);
         let access = if *readable { AccessFlags::REMOTE_READ } else { AccessFlags::default() };
         let region = MemoryRegion::allocate(domain, length, access)

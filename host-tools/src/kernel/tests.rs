@@ -3,8 +3,8 @@ use crate::program_object::load;
 use bareverbs_offload::kernel::Status;
 use bareverbs_offload::kernels::kv_lookup::MAX_PARAMETERS;
 use bareverbs_offload::program::Program;
-use bareverbs_offload::table::{TableConfig, TableWriter};
-use bareverbs_prm::time::{Duration, Time};
+use bareverbs_offload::table::{TableConfig, TablePolicy, TableWriter};
+use bareverbs_prm::time::Time;
 use std::path::Path;
 use std::process::Command;
 
@@ -25,7 +25,7 @@ fn run<'a>(program: &Program, memory: &'a [u8], parameters: &'a [u8]) -> Trial {
 #[test]
 fn the_compiled_lookup_finds_values_in_a_table() {
     let mut memory = vec![0; 16 * 1024];
-    let config = TableConfig { buckets: 2, overflow_lines: 8, seed: [3; 16], grace: Duration::ZERO };
+    let config = TableConfig { buckets: 2, overflow_lines: 8, seed: [3; 16], policy: TablePolicy::default() };
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
     for n in 0..20_u8 {
         writer.insert(Time::ZERO, &[n + 1; 8], &[n; 100]).expect("room");

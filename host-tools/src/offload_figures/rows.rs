@@ -15,8 +15,8 @@ use bareverbs_offload::kernels::traversal::{Action, KEYS, Length, Row, Traversal
 use bareverbs_offload::streams::StreamKernel;
 use bareverbs_offload::streams::hyper_log_log::{CountingTap, Sketch};
 use bareverbs_offload::streams::shuffle::{PartitionRange, Shuffle};
-use bareverbs_offload::table::{TableConfig, TableWriter};
-use bareverbs_prm::time::{Duration, Time};
+use bareverbs_offload::table::{TableConfig, TablePolicy, TableWriter};
+use bareverbs_prm::time::Time;
 
 /// How far a ratio may be from the paper's without a sentence.
 const TOLERANCE: f64 = 0.10;
@@ -156,7 +156,7 @@ fn get(components: &Components, size: u32, paper: f64) -> Result<FigureRow, Fail
 
 fn looked_up(components: &Components, size: u32) -> anyhow::Result<Served> {
     let mut memory = vec![0; 32_768];
-    let config = TableConfig { buckets: 4, overflow_lines: 1, seed: [3; 16], grace: Duration::ZERO };
+    let config = TableConfig { buckets: 4, overflow_lines: 1, seed: [3; 16], policy: TablePolicy::default() };
     let mut writer = TableWriter::create(&mut memory[..], &config).context("making a table")?;
     writer.insert(Time::ZERO, b"some key", &vec![7; size as usize]).context("filling it")?;
     let mut buffer = [0; MAX_PARAMETERS];

@@ -17,12 +17,12 @@ use bareverbs_prm::time::Time;
 /// use bareverbs_offload::budget::Limits;
 /// use bareverbs_offload::client::walk::{Walk, WalkStep};
 /// use bareverbs_offload::grant::Grant;
-/// use bareverbs_offload::table::{TableConfig, TableWriter};
-/// use bareverbs_prm::time::{Duration, Time};
+/// use bareverbs_offload::table::{TableConfig, TablePolicy, TableWriter};
+/// use bareverbs_prm::time::Time;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let mut memory = vec![0; 4096];
-/// let config = TableConfig { buckets: 4, overflow_lines: 4, seed: [3; 16], grace: Duration::ZERO };
+/// let config = TableConfig { buckets: 4, overflow_lines: 4, seed: [3; 16], policy: TablePolicy::default() };
 /// let mut writer = TableWriter::create(&mut memory[..], &config)?;
 /// writer.insert(Time::ZERO, b"user:4711", b"Ada")?;
 /// let (table, region) = (*writer.descriptor(), Grant::new(0x10_0000, 4096)?);
@@ -112,13 +112,13 @@ impl Walk {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::table::{TableConfig, TableWriter};
-    use bareverbs_prm::time::Duration;
+    use crate::table::{TableConfig, TablePolicy, TableWriter};
 
     #[test]
     fn a_hit_takes_one_read_for_each_line_and_one_for_the_object() {
         let mut memory = vec![0; 4096];
-        let config = TableConfig { buckets: 1, overflow_lines: 4, seed: [1; 16], grace: Duration::ZERO };
+        let config =
+            TableConfig { buckets: 1, overflow_lines: 4, seed: [1; 16], policy: TablePolicy::default() };
         let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
         for key in 0..4_u8 {
             writer.insert(Time::ZERO, &[key], &[key; 9]).expect("room");

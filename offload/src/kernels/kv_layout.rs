@@ -5,9 +5,15 @@
 //!  0  fingerprint 0 | ref 0               0  key hash 8
 //! 16  fingerprint 1 | ref 1               8  key length 2 | flags 2 | value length 4
 //! 32  fingerprint 2 | ref 2              16  version 8
-//! 48  offset of the next line            24  key, value, zeros up to a multiple of 8
-//! 56  sequence 4 | crc32c 4               t  crc64 8 of [0, t) | version 8
+//! 48  offset of the next line | moved    24  key, value, zeros up to a multiple of 8
+//! 56  sequence 4 | seal 4                 t  crc64 8 of [0, t) | version 8
 //! ```
+//! The seal is the crc32c of what comes before it, exclusive-or the number of the chain that the line belongs to ([`chain_of`]). So a line that was taken out of
+//! one chain and put into another is not believed by a reader who still follows the first.
+//!
+//! A table that grows has lines elsewhere, twice as many. The first line of a chain that went there says so: its next line is the first of all new lines, with
+//! the lowest bit set ([`Line::moved_to`]). Whoever comes to it goes on there, in the bucket of twice as many that the hash belongs to.
+//!
 //! A ref packs the offset of an object (48 bits) and its size in units of 16 bytes (16 bits). Offsets count from the
 //! start of the region, never from anywhere else: the table can be moved, and no ref can name foreign memory. Zero is
 //! "nothing", since the descriptor of the table lives at offset zero.
@@ -44,6 +50,14 @@ pub fn hash_key(seed: &[u8; 16], key: &[u8]) -> u64 {
 /// The bucket that a hash belongs to: the high bits decide, any number of buckets will do.
 pub const fn bucket_of(hash: u64, buckets: u32) -> u32 {
     ((hash as u128 * buckets as u128) >> 64) as u32
+}
+
+/// Most buckets of a table, so that each chain of all tables that it ever grows to has a number of its own.
+pub const MAX_BUCKETS: u32 = 1 << 30;
+
+/// The number of the chain that begins in `bucket` of `buckets`. Buckets only ever double, so no two chains that a table ever has share one.
+pub const fn chain_of(bucket: u32, buckets: u32) -> u32 {
+    buckets.wrapping_add(bucket)
 }
 
 /// Bytes that an object takes. Both lengths must be within [`MAX_KEY`] and [`MAX_VALUE`].
@@ -123,16 +137,17 @@ pub struct LineSlot {
 ///
 /// let mut line = Line { sequence: 4, ..Line::default() };
 /// line.slots[0] = LineSlot { fingerprint: 0xa129_ca61, object: ObjectRef::new(0x400, 48).unwrap() };
-/// let mut bytes = line.encode();
-/// assert_eq!(Line::parse(&bytes), Ok(line));
+/// let mut bytes = line.encode(7);
+/// assert_eq!(Line::parse(&bytes, 7), Ok(line));
+/// assert_eq!(Line::parse(&bytes, 8), Err(Torn::Mismatch), "a line of another chain");
 /// bytes[15] ^= 1;
-/// assert_eq!(Line::parse(&bytes), Err(Torn::Mismatch));
+/// assert_eq!(Line::parse(&bytes, 7), Err(Torn::Mismatch));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Line {
     /// The references.
     pub slots: [LineSlot; SLOTS],
-    /// Offset of the next line of the chain, zero at its end.
+    /// Offset of the next line of the chain, zero at its end; or where the lines went, see [`Line::moved_to`].
     pub next: u64,
     /// Changes with every change of the line; odd while one is under way.
     pub sequence: u32,
@@ -144,7 +159,7 @@ struct LineBytes {
     slots: [[U64; 2]; SLOTS],
     next: U64,
     sequence: U32,
-    crc: U32,
+    seal: U32,
 }
 
 /// Bytes of a line that its checksum covers.
@@ -159,34 +174,57 @@ pub enum Torn {
     Mismatch,
 }
 
+/// The bit of [`Line::next`] which says that the lines went elsewhere.
+const MOVED: u64 = 1;
+
 impl Line {
-    /// Decodes and checks a line.
-    pub fn parse(bytes: &[u8]) -> Result<Self, Torn> {
-        let line = LineBytes::ref_from_bytes(bytes).map_err(|_| Torn::Mismatch)?;
-        let sequence = line.sequence.get();
-        if sequence % 2 == 1 {
+    /// Decodes a line of a chain, and checks it.
+    pub fn parse(bytes: &[u8], chain: u32) -> Result<Self, Torn> {
+        let raw = LineBytes::ref_from_bytes(bytes).map_err(|_| Torn::Mismatch)?;
+        if raw.sequence.get() % 2 == 1 {
             return Err(Torn::Changing);
         }
-        if bytes.get(..LINE_COVERED).map(crc32c) != Some(line.crc.get()) {
+        if bytes.get(..LINE_COVERED).map(|covered| crc32c(covered) ^ chain) != Some(raw.seal.get()) {
             return Err(Torn::Mismatch);
         }
-        let slots = line.slots.map(|[fingerprint, object]| LineSlot {
+        Ok(Self::decode(raw))
+    }
+
+    /// Decodes a line in the middle of a change, which nobody but the next writer may believe; `None` for any other.
+    pub fn unfinished(bytes: &[u8; LINE_SIZE as usize]) -> Option<Self> {
+        let raw = LineBytes::ref_from_bytes(bytes).ok()?;
+        (raw.sequence.get() % 2 == 1).then(|| Self::decode(raw))
+    }
+
+    fn decode(raw: &LineBytes) -> Self {
+        let slots = raw.slots.map(|[fingerprint, object]| LineSlot {
             fingerprint: fingerprint.get(),
             object: ObjectRef::from_bits(object.get()),
         });
-        Ok(Self { slots, next: line.next.get(), sequence })
+        Self { slots, next: raw.next.get(), sequence: raw.sequence.get() }
     }
 
-    /// The bytes of the line, checksum included.
-    pub fn encode(&self) -> [u8; LINE_SIZE as usize] {
+    /// The bytes of the line as one of this chain, sealed.
+    pub fn encode(&self, chain: u32) -> [u8; LINE_SIZE as usize] {
         let mut line = LineBytes {
             slots: self.slots.map(|slot| [slot.fingerprint.into(), slot.object.bits().into()]),
             next: self.next.into(),
             sequence: self.sequence.into(),
-            crc: U32::ZERO,
+            seal: U32::ZERO,
         };
-        line.crc = crc32c(&line.as_bytes()[..LINE_COVERED]).into();
+        line.seal = (crc32c(&line.as_bytes()[..LINE_COVERED]) ^ chain).into();
         zerocopy::transmute!(line)
+    }
+
+    /// Offset of the first of twice as many lines, if what this line led to is there now.
+    pub const fn moved_to(&self) -> Option<u64> {
+        if self.next & MOVED == MOVED { Some(self.next & !MOVED) } else { None }
+    }
+
+    /// The line, with what it led to in the table whose lines begin at `lines`.
+    #[must_use]
+    pub const fn with_move(self, lines: u64) -> Self {
+        Self { next: lines | MOVED, ..self }
     }
 }
 
@@ -293,14 +331,45 @@ impl ObjectFrame {
     }
 }
 
-/// The key of an object, given the bytes of its beginning, unchecked but for its length: for the writer, who owns the
-/// memory.
-pub fn peek_key(bytes: &[u8]) -> Option<&[u8]> {
-    let (header, rest) = ObjectHeaderBytes::ref_from_prefix(bytes).ok()?;
-    rest.get(..usize::from(header.key_length.get()))
+/// What the beginning of an object says, for the writer, who owns the memory: nothing but the lengths is checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peeked {
+    /// The hash of the key.
+    pub hash: u64,
+    /// The version of the value.
+    pub version: u64,
+    /// Bytes of the value.
+    pub value_length: u32,
+    key: [u8; MAX_KEY],
+    key_length: u8,
 }
 
-/// Bytes of an object that [`peek_key`] may need.
+impl Peeked {
+    /// The key.
+    pub fn key(&self) -> &[u8] {
+        &self.key[..usize::from(self.key_length)]
+    }
+
+    /// Where the value begins in the object.
+    pub fn value_offset(&self) -> u64 {
+        HEADER_SIZE as u64 + u64::from(self.key_length)
+    }
+}
+
+/// What the beginning of an object says; `None` if that cannot be.
+pub fn peek(bytes: &[u8]) -> Option<Peeked> {
+    let (header, rest) = ObjectHeaderBytes::ref_from_prefix(bytes).ok()?;
+    let (key_length, value_length) = (usize::from(header.key_length.get()), header.value_length.get());
+    if key_length == 0 || key_length > MAX_KEY || value_length as usize > MAX_VALUE {
+        return None;
+    }
+    let mut key = [0; MAX_KEY];
+    key[..key_length].copy_from_slice(rest.get(..key_length)?);
+    let (hash, version) = (header.hash.get(), header.version.get());
+    Some(Peeked { hash, version, value_length, key, key_length: key_length as u8 })
+}
+
+/// Bytes of an object that [`peek`] may need.
 pub const PEEK: usize = HEADER_SIZE + MAX_KEY;
 
 #[cfg(test)]
@@ -330,21 +399,40 @@ mod tests {
     fn a_line_has_64_bytes_at_the_stated_places() {
         let mut line = Line { next: 0x1122, sequence: 4, ..Line::default() };
         line.slots[1] = LineSlot { fingerprint: 0xa1a2, object: ObjectRef::new(0x40, 48).expect("aligned") };
-        let bytes = line.encode();
+        let bytes = line.encode(5);
         assert_eq!(bytes.len(), 64);
         assert_eq!(bytes[22..24], [0xa1, 0xa2]);
         assert_eq!(bytes[24..32], [0, 0, 0, 0, 0, 0x40, 0, 3]);
         assert_eq!(bytes[54..56], [0x11, 0x22]);
         assert_eq!(bytes[56..60], [0, 0, 0, 4]);
-        assert_eq!(Line::parse(&bytes), Ok(line));
+        assert_eq!(bytes[60..], (crc32c(&bytes[..60]) ^ 5).to_be_bytes());
+        assert_eq!(Line::parse(&bytes, 5), Ok(line));
+        assert_eq!(Line::parse(&bytes, 4), Err(Torn::Mismatch), "of another chain");
     }
 
     #[test]
     fn a_line_under_change_is_torn() {
-        let bytes = Line { sequence: 3, ..Line::default() }.encode();
-        assert_eq!(Line::parse(&bytes), Err(Torn::Changing));
-        assert_eq!(Line::parse(&bytes[..63]), Err(Torn::Mismatch));
-        assert_eq!(Line::parse(&[0; 64]), Err(Torn::Mismatch), "untouched memory is not an empty bucket");
+        let line = Line { sequence: 3, next: 64, ..Line::default() };
+        let bytes = line.encode(1);
+        assert_eq!(Line::parse(&bytes, 1), Err(Torn::Changing));
+        assert_eq!(Line::unfinished(&bytes), Some(line));
+        assert_eq!(Line::unfinished(&Line::default().encode(1)), None);
+        assert_eq!(Line::parse(&bytes[..63], 1), Err(Torn::Mismatch));
+        assert_eq!(Line::parse(&[0; 64], 1), Err(Torn::Mismatch), "untouched memory is not an empty bucket");
+    }
+
+    #[test]
+    fn a_line_that_moved_says_where_to() {
+        assert_eq!(Line { next: 128, ..Line::default() }.moved_to(), None);
+        assert_eq!(Line { next: 128, ..Line::default() }.with_move(4096).moved_to(), Some(4096));
+    }
+
+    #[test]
+    fn no_two_chains_of_a_table_that_doubles_share_a_number() {
+        let mut seen = std::collections::BTreeSet::new();
+        for buckets in [3, 6, 12, 24] {
+            assert!((0..buckets).all(|bucket| seen.insert(chain_of(bucket, buckets))));
+        }
     }
 
     #[test]
@@ -367,7 +455,8 @@ mod tests {
             prop_assert_eq!(object.len().next_multiple_of(16), object_size(key.len(), value.len()) as usize);
             let found = parse_object(&object).expect("whole");
             prop_assert_eq!((found.key, found.value, found.version), (&key[..], &value[..], version));
-            prop_assert_eq!(peek_key(&object), Some(&key[..]));
+            let peeked = peek(&object).expect("a key");
+            prop_assert_eq!((peeked.key(), peeked.version, peeked.hash), (&key[..], version, 7));
             let at = flip.index(object.len());
             object[at] ^= 1 << bit;
             prop_assert_eq!(parse_object(&object), Err(Torn::Mismatch));
@@ -376,7 +465,7 @@ mod tests {
         #[test]
         fn arbitrary_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse_object(&bytes);
-            let _ = Line::parse(&bytes);
+            let _ = Line::parse(&bytes, 1);
         }
     }
 }

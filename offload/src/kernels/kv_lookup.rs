@@ -2,10 +2,12 @@
 //!
 //! The same state machine runs on the cores of a DPU, in the NIC, and in a client that reads with RDMA READ; only who
 //! fetches differs. Everything read is checked before it is believed (see [`super::kv_layout`]); what is torn is read
-//! again, from the line on, because a torn object may mean that the line was outdated.
+//! again, from the first line on: what is torn may mean that the line before it was outdated, and that the place has another use now.
+//!
+//! A table that grew answers in the same walk: a first line whose chain moved names the new lines, and the lookup goes on there.
 
 use super::kv_layout::{
-    LINE_SIZE, Line, MAX_KEY, MAX_OBJECT, ObjectRef, SLOTS, Torn, bucket_of, parse_object,
+    LINE_SIZE, Line, MAX_KEY, MAX_OBJECT, ObjectRef, SLOTS, Torn, bucket_of, chain_of, parse_object,
 };
 use crate::grant::{Checked, Grant};
 use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
@@ -92,7 +94,10 @@ enum Waiting {
 #[derive(Debug, Clone)]
 pub struct KvLookup {
     hash: u64,
-    line: Checked,
+    /// The first line of the chain.
+    head: Checked,
+    chain: u32,
+    buckets: u32,
     next: u64,
     candidates: [ObjectRef; SLOTS],
     waiting: Waiting,
@@ -106,19 +111,22 @@ impl Kernel for KvLookup {
 
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let parameters = Parameters::parse(parameters)?;
-        let line = Self::first_line(&parameters, grant)?;
+        let Parameters { hash, lines, buckets, .. } = parameters;
+        let (head, chain) = head_of(hash, lines, buckets, grant)?;
         let mut key = [0; MAX_KEY];
         key[..parameters.key.len()].copy_from_slice(parameters.key);
         let lookup = Self {
-            hash: parameters.hash,
-            line,
+            hash,
+            head,
+            chain,
+            buckets,
             next: 0,
             candidates: [ObjectRef::NONE; SLOTS],
             waiting: Waiting::Line,
             key_length: parameters.key.len() as u8,
             key,
         };
-        Ok((lookup, Step::Fetch(line)))
+        Ok((lookup, Step::Fetch(head)))
     }
 
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
@@ -130,24 +138,33 @@ impl Kernel for KvLookup {
 }
 
 impl KvLookup {
-    fn first_line(parameters: &Parameters<'_>, grant: &Grant) -> Result<Checked, Status> {
-        let bucket = u64::from(bucket_of(parameters.hash, parameters.buckets));
-        let offset = parameters.lines.checked_add(bucket * u64::from(LINE_SIZE));
-        check_line(offset.ok_or(Status::OutOfBounds)?, grant)
-    }
-
     fn key(&self) -> &[u8] {
         &self.key[..usize::from(self.key_length)]
     }
 
     fn take_line(&mut self, bytes: &[u8], grant: &Grant) -> Step {
-        match Line::parse(bytes) {
-            Ok(line) => {
-                self.remember(&line);
-                self.advance(grant)
-            }
+        match Line::parse(bytes, self.chain) {
+            Ok(line) => match line.moved_to() {
+                Some(lines) => self.follow(lines, grant),
+                None => {
+                    self.remember(&line);
+                    self.advance(grant)
+                }
+            },
             Err(Torn::Changing) => self.again(Status::Busy),
             Err(Torn::Mismatch) => self.again(Status::Inconsistent),
+        }
+    }
+
+    /// Goes on among the lines of the table that this one has grown to.
+    fn follow(&mut self, lines: u64, grant: &Grant) -> Step {
+        let Some(buckets) = self.buckets.checked_mul(2) else { return Step::Done(Status::OutOfBounds) };
+        match head_of(self.hash, lines, buckets, grant) {
+            Ok((head, chain)) => {
+                (self.head, self.chain, self.buckets) = (head, chain, buckets);
+                Step::Fetch(head)
+            }
+            Err(status) => Step::Done(status),
         }
     }
 
@@ -174,10 +191,10 @@ impl KvLookup {
         }
     }
 
-    /// Reads the current line again.
+    /// Begins again with the first line.
     fn again(&mut self, otherwise: Status) -> Step {
         self.waiting = Waiting::Line;
-        Step::Refetch { range: self.line, otherwise }
+        Step::Refetch { range: self.head, otherwise }
     }
 
     /// Goes to the next candidate of this line, or to the next line, or to the end.
@@ -191,7 +208,6 @@ impl KvLookup {
         }
         match check_line(self.next, grant) {
             Ok(line) => {
-                self.line = line;
                 self.waiting = Waiting::Line;
                 Step::Fetch(line)
             }
@@ -211,6 +227,13 @@ impl KvLookup {
             Err(fault) => Step::Done(fault.into()),
         }
     }
+}
+
+/// The first line of the chain of a hash, and the number of the chain.
+fn head_of(hash: u64, lines: u64, buckets: u32, grant: &Grant) -> Result<(Checked, u32), Status> {
+    let bucket = bucket_of(hash, buckets);
+    let offset = lines.checked_add(u64::from(bucket) * u64::from(LINE_SIZE)).ok_or(Status::OutOfBounds)?;
+    Ok((check_line(offset, grant)?, chain_of(bucket, buckets)))
 }
 
 /// A line must lie in the region as a whole and be aligned, as every line of a writer is.

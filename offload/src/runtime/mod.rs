@@ -14,6 +14,7 @@
 //! waiting. What an invocation may read, how often, and for how long is decided here and never by its kernel.
 
 mod connection;
+mod progress;
 mod slot;
 mod tokens;
 mod traffic;
@@ -21,6 +22,7 @@ mod transfers;
 
 pub use crate::host_dma::DmaFault;
 pub use connection::{ConnectError, ConnectionId, ResponseWindow};
+pub use progress::ReaderProgress;
 pub use tokens::Allowance;
 pub use traffic::{Body, DmaAction, DmaRequest, Reply, STAGING, Source, Tag};
 
@@ -106,6 +108,8 @@ pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> 
     limits: Limits,
     cost: KernelCost,
     counters: Counters,
+    /// Invocations that have begun so far.
+    begun: u64,
     /// Whether nothing new begins.
     draining: bool,
 }
@@ -132,6 +136,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             limits,
             cost,
             counters: Counters::default(),
+            begun: 0,
             draining: false,
         }
     }
@@ -193,6 +198,12 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Invocations that hold a slot.
     pub fn running(&self) -> usize {
         self.slots.iter().filter(|slot| slot.invocation().is_some()).count()
+    }
+
+    /// How far the invocations are, for [`TableWriter::announce`](crate::table::TableWriter::announce). One that was given up counts until nothing of it is under way.
+    pub fn progress(&self) -> ReaderProgress {
+        let numbers = self.slots.iter().filter_map(Slot::invocation).map(|invocation| invocation.number);
+        ReaderProgress { begun: self.begun, oldest: numbers.min().unwrap_or(self.begun) }
     }
 
     /// Takes a message that arrived by SEND.
@@ -373,6 +384,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         };
         let mut invocation = Invocation {
             kernel,
+            number: self.begun,
             connection,
             region: request.region,
             grant,
@@ -386,6 +398,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         };
         let fuel = self.cost.per_fuel.saturating_mul(self.deployment.fuel_used(&invocation.kernel).into());
         invocation.take_step(&self.deployment, step, now, now + self.cost.dispatch + fuel);
+        self.begun += 1;
         self.slots[free].occupy(invocation);
         Ok(())
     }

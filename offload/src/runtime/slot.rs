@@ -52,6 +52,8 @@ pub(super) struct Window {
 
 pub(super) struct Invocation<I> {
     pub(super) kernel: I,
+    /// How many had begun before it.
+    pub(super) number: u64,
     pub(super) connection: ConnectionId,
     pub(super) region: RegionHandle,
     pub(super) grant: Grant,

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::kernel::{CompiledIn, Emission, Kernel, KernelSet, Opcode};
-use crate::kernels::kv_layout::Line;
+use crate::kernels::kv_layout::{Line, chain_of};
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
-use crate::table::{TableConfig, TableDescriptor, TableWriter};
+use crate::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
 use crate::wire::{Trailer, slot_size};
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
@@ -129,8 +129,7 @@ type KvWorld = World<KvLookup, 4>;
 
 fn table() -> (Vec<u8>, TableDescriptor) {
     let mut memory = vec![0; 8192];
-    let config =
-        TableConfig { buckets: 1, overflow_lines: 8, seed: [3; 16], grace: Duration::from_millis(2) };
+    let config = TableConfig { buckets: 1, overflow_lines: 8, seed: [3; 16], policy: TablePolicy::default() };
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config).expect("fits");
     for n in 0..12_u8 {
         writer.insert(Time::ZERO, &[n + 1; 8], &[n; 100]).expect("room");
@@ -170,12 +169,12 @@ fn status_of(world: &mut KvWorld, request: &Request<'_>) -> Status {
 #[test]
 fn a_hit_is_answered_with_its_value_and_what_it_took() {
     let (mut world, descriptor) = kv_world();
-    let parameters = lookup(&descriptor, &[12; 8]);
+    let parameters = lookup(&descriptor, &[6; 8]);
     let request = world.request(77, &parameters);
     assert_eq!(world.send(&request), Admission::Accepted);
     let answers = world.run();
     let [(reply, body)] = answers.as_slice() else { panic!("one reply") };
-    assert_eq!(body.as_slice(), &[11; 100]);
+    assert_eq!(body.as_slice(), &[5; 100]);
     assert_eq!((reply.trailer.status, reply.trailer.length), (Status::Ok, 100));
     assert_eq!(reply.trailer.hops, 5, "four lines of three and the object");
     assert_eq!(reply.address + 100 + 32, request.reply.address + slot_size(256), "ends with the slot");
@@ -205,7 +204,7 @@ fn both_doors_lead_to_the_same_answer() {
 #[test]
 fn every_refusal_has_its_status() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let miss = lookup(&descriptor, b"nobody");
     let good = world.request(1, &hit);
     let region = RegionHandle(good.region.0 ^ 0x0100);
@@ -228,7 +227,7 @@ fn every_refusal_has_its_status() {
 #[test]
 fn an_answer_that_does_not_fit_tells_its_size() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let mut request = world.request(1, &hit);
     request.reply.max_response = 8;
     assert_eq!(world.send(&request), Admission::Accepted);
@@ -240,7 +239,7 @@ fn an_answer_that_does_not_fit_tells_its_size() {
 #[test]
 fn replies_go_into_the_registered_window_or_nowhere() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let good = world.request(1, &hit);
     let beyond = WINDOW.address + WINDOW.length - slot_size(256) + 1;
     for reply in [
@@ -261,7 +260,7 @@ fn replies_go_into_the_registered_window_or_nowhere() {
 #[test]
 fn malformed_messages_are_answered_if_they_say_where() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let mut buffer = [0; 512];
     let bytes = world.request(9, &hit).encode_message(&mut buffer).expect("fits").to_vec();
     let cut = world.runtime.handle_message(world.now, world.connection, &bytes[..bytes.len() - 1]);
@@ -274,7 +273,7 @@ fn malformed_messages_are_answered_if_they_say_where() {
 #[test]
 fn full_is_busy_at_once_and_empty_again_later() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     for id in 0..4 {
         let request = world.request(id, &hit);
         assert_eq!(world.send(&request), Admission::Accepted);
@@ -289,7 +288,7 @@ fn full_is_busy_at_once_and_empty_again_later() {
 #[test]
 fn a_connection_cannot_take_more_than_its_share() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let length = world.memory.len() as u64;
     let second = world.runtime.connect(WINDOW, 1).expect("room");
     let region = world.runtime.grant(second, Grant::new(BASE, length).expect("no wrap")).expect("room");
@@ -321,7 +320,7 @@ fn steps_are_taken_in_turn() {
 #[test]
 fn a_revoked_grant_ends_what_runs_on_it() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let request = world.request(1, &hit);
     assert_eq!(world.send(&request), Admission::Accepted);
     world.now = micros(1);
@@ -353,7 +352,7 @@ fn no_handle_means_two_grants() {
 #[test]
 fn bytes_that_come_after_the_grant_was_revoked_are_not_used() {
     let (memory, descriptor) = table();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let reads = {
         let mut world = KvWorld::new(memory.clone());
         assert_eq!(world.send(&world.request(1, &hit)), Admission::Accepted);
@@ -385,7 +384,7 @@ fn bytes_that_come_after_the_grant_was_revoked_are_not_used() {
 #[test]
 fn a_completion_of_an_earlier_invocation_is_not_one_of_this() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let mut tags = vec![];
     for id in 1..=2 {
         assert_eq!(world.send(&world.request(id, &hit)), Admission::Accepted);
@@ -406,7 +405,7 @@ fn a_completion_of_an_earlier_invocation_is_not_one_of_this() {
 #[test]
 fn faults_and_short_reads_are_typed() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     for bytes in [Err(DmaFault::Memory), Ok(&[0_u8; 63][..])] {
         let request = world.request(1, &hit);
         assert_eq!(world.send(&request), Admission::Accepted);
@@ -420,7 +419,7 @@ fn faults_and_short_reads_are_typed() {
 #[test]
 fn a_dma_that_never_ends_keeps_its_buffer_but_not_its_client() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let request = Request { deadline: Duration::from_micros(5), ..world.request(1, &hit) };
     assert_eq!(world.send(&request), Admission::Accepted);
     world.now = micros(1);
@@ -439,7 +438,7 @@ fn a_dma_that_never_ends_keeps_its_buffer_but_not_its_client() {
 #[test]
 fn a_forgotten_connection_gets_no_reply() {
     let (mut world, descriptor) = kv_world();
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let request = world.request(1, &hit);
     assert_eq!(world.send(&request), Admission::Accepted);
     let connection = world.connection;
@@ -453,9 +452,9 @@ fn a_forgotten_connection_gets_no_reply() {
 fn an_endless_chain_ends_at_the_hop_limit() {
     let (memory, descriptor) = table();
     let mut world = KvWorld::new(memory);
-    let bite = Line { next: descriptor.lines, ..Line::default() }.encode();
+    let bite = Line { next: descriptor.lines, ..Line::default() }.encode(chain_of(0, 1));
     world.memory[descriptor.lines as usize..][..64].copy_from_slice(&bite);
-    let hit = lookup(&descriptor, &[12; 8]);
+    let hit = lookup(&descriptor, &[6; 8]);
     let request = world.request(1, &hit);
     assert_eq!(status_of(&mut world, &request), Status::HopLimit);
     assert_eq!(world.runtime.counters().dma_requests, 64);
@@ -508,7 +507,7 @@ proptest! {
             let at = at.index(world.memory.len());
             world.memory[at] = value;
         }
-        let hit = lookup(&descriptor, &[12; 8]);
+        let hit = lookup(&descriptor, &[6; 8]);
         let mut buffer = [0; 512];
         let good = world.request(1, &hit).encode_message(&mut buffer).expect("fits").to_vec();
         for (at, value) in flips {

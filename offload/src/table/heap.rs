@@ -4,7 +4,7 @@
 //! once nobody can be reading it any more.
 
 use super::{MemoryFault, TableError, TableMemory};
-use crate::kernels::kv_layout::{MAX_OBJECT, UNIT};
+use crate::kernels::kv_layout::{LINE_SIZE, MAX_OBJECT, UNIT};
 
 const CLASSES: usize = class_of(MAX_OBJECT).0 + 1;
 
@@ -17,6 +17,19 @@ const fn class_of(size: u32) -> (usize, u32) {
     let shift = (units - 1).ilog2() - 2;
     let quarters = units.div_ceil(1 << shift);
     (shift as usize * 4 + quarters as usize, (quarters << shift) * UNIT)
+}
+
+/// The largest class whose pieces have at most so many bytes, which are at least one [`UNIT`].
+fn class_within(bytes: u64) -> (usize, u32) {
+    let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(class_of(MAX_OBJECT).1);
+    let (class, piece) = class_of(bytes);
+    if piece <= bytes {
+        return (class, piece);
+    }
+    // A piece of the class above is larger by a quarter of a power of two at most.
+    let units = bytes / UNIT;
+    let step = 1 << (units.ilog2() - 2);
+    class_of(units / step * step * UNIT)
 }
 
 /// The free room of a table.
@@ -63,6 +76,37 @@ impl Heap {
         })
     }
 
+    /// Takes bytes that were never used, in one piece that is aligned like a line.
+    pub(super) fn take_lines(&mut self, bytes: u64) -> Option<u64> {
+        let offset = self.fresh.next_multiple_of(u64::from(LINE_SIZE));
+        let end = offset.checked_add(bytes)?;
+        (end <= self.end).then(|| {
+            self.fresh = end;
+            offset
+        })
+    }
+
+    /// From `begin` to `end` nothing was ever used.
+    pub(super) const fn never_used(&mut self, begin: u64, end: u64) {
+        (self.fresh, self.end) = (begin, end);
+    }
+
+    /// Gives room of any size back, in as large pieces as there are. Begin and end are multiples of [`UNIT`].
+    pub(super) fn give_gap(
+        &mut self,
+        memory: &mut impl TableMemory,
+        begin: u64,
+        end: u64,
+    ) -> Result<(), TableError> {
+        let mut at = begin;
+        while at < end {
+            let (_, piece) = class_within(end - at);
+            self.give(memory, at, piece)?;
+            at += u64::from(piece);
+        }
+        Ok(())
+    }
+
     /// Gives the room of an object of `size` bytes back.
     pub(super) fn give(
         &mut self,
@@ -97,5 +141,16 @@ mod tests {
             last = (class, bytes);
         }
         assert_eq!(last.0 + 1, CLASSES);
+    }
+
+    #[test]
+    fn a_gap_is_cut_into_pieces_that_are_exactly_of_a_class() {
+        for units in 1..5000_u64 {
+            let bytes = units * u64::from(UNIT);
+            let (class, piece) = class_within(bytes);
+            assert!(u64::from(piece) <= bytes && class_of(piece) == (class, piece), "{bytes}");
+            let larger = (piece + UNIT).min(MAX_OBJECT);
+            assert!(u64::from(class_of(larger).1) > bytes || larger <= piece, "{bytes}: not the largest");
+        }
     }
 }

@@ -2,18 +2,33 @@
 //!
 //! Readers come through RDMA or through a kernel and hold no lock; the order in which [`TableWriter`] writes is what
 //! keeps them from believing half a change. One writer per table. The bytes are described in
-//! [`crate::kernels::kv_layout`].
+//! [`crate::kernels::kv_layout`], the order in ADR 0033.
+//!
+//! * [`TableWriter`] inserts, updates, swaps, deletes, and loads many rows at once.
+//! * A table grows while it is read, chain by chain, up to [`TablePolicy::max_buckets`].
+//! * What was replaced is used again when its readers are through ([`TableWriter::attach`]), or after [`TablePolicy::lease`].
+//! * [`TableWriter::open`] goes on where a writer ended, at whatever point of a change.
 
+mod areas;
+mod chain;
+mod error;
+mod growth;
 mod heap;
+mod readers;
+mod reopen;
+mod retired;
 mod writer;
 
-pub use writer::{TableUsage, TableWriter};
+pub use error::{LoadError, MemoryFault, TableError};
+pub use readers::ReaderId;
+pub use reopen::marks_for;
+pub use writer::{Stored, TableUsage, TableWriter};
 
 use crate::kernels::checksum::crc32c;
-use crate::kernels::kv_layout::{LINE_SIZE, MAX_KEY, MAX_VALUE, hash_key};
+use crate::kernels::kv_layout::{LINE_SIZE, MAX_BUCKETS, hash_key};
 use crate::kernels::kv_lookup::Parameters;
+use areas::Area;
 use bareverbs_prm::time::Duration;
-use core::fmt;
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -29,15 +44,6 @@ pub trait TableMemory {
     fn order(&mut self) {
         core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
     }
-}
-
-/// An access outside of the memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryFault {
-    /// First byte.
-    pub offset: u64,
-    /// Bytes.
-    pub length: usize,
 }
 
 impl TableMemory for &mut [u8] {
@@ -71,20 +77,33 @@ pub struct TableConfig {
     pub overflow_lines: u32,
     /// The seed of the hash.
     pub seed: [u8; 16],
-    /// How long a replaced object is left alone: longer than any reader may take.
-    pub grace: Duration,
+    /// How far it may grow, and how long it leaves replaced bytes alone.
+    pub policy: TablePolicy,
+}
+
+/// What a writer may do with a table. It is no part of the table: the next writer may have another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TablePolicy {
+    /// Most buckets that the table may grow to; fewer than twice what it has, and it keeps its size.
+    pub max_buckets: u32,
+    /// How long a client that looks up by RDMA READs may go on reading what was replaced. Its reads prove themselves, so a client that takes longer reads again and
+    /// is never wrong. Zero: there are no such clients. Kernels are waited for in any case, see [`TableWriter::attach`].
+    pub lease: Duration,
 }
 
 /// Where the parts of a table are; what a client must know to look anything up.
 ///
+/// It stays true when the table grows: a lookup that begins with an old one takes an element more for each time that the table has doubled since.
+/// [`TableWriter::descriptor`] is the newest, and stands at [`NEWEST_DESCRIPTOR`] of the table for who READs it.
+///
 /// ```
-/// use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
-/// use bareverbs_prm::time::Duration;
+/// use bareverbs_offload::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
 ///
 /// let mut memory = vec![0; 1 << 16];
-/// let config = TableConfig { buckets: 64, overflow_lines: 16, seed: [3; 16], grace: Duration::from_micros(10) };
+/// let config =
+///     TableConfig { buckets: 64, overflow_lines: 16, seed: [3; 16], policy: TablePolicy::default() };
 /// let descriptor = *TableWriter::create(&mut memory[..], &config)?.descriptor();
-/// assert_eq!((descriptor.lines, descriptor.heap), (64, 64 + 80 * 64));
+/// assert_eq!((descriptor.lines, descriptor.heap), (128, 128 + 80 * 64));
 /// assert_eq!(TableDescriptor::parse(&descriptor.encode()), Some(descriptor));
 /// # Ok::<(), bareverbs_offload::table::TableError>(())
 /// ```
@@ -104,9 +123,13 @@ pub struct TableDescriptor {
     pub length: u64,
 }
 
-/// Bytes of an encoded descriptor; it stands at offset zero of every table.
+/// Bytes of an encoded descriptor; that of the table as it was made stands at offset zero.
 pub const DESCRIPTOR_SIZE: usize = 64;
-const DESCRIPTOR_MAGIC: u64 = u64::from_be_bytes(*b"bvkvtab1");
+/// Offset of the newest descriptor. Its checksum is wrong while it is being written: the one at zero will do.
+pub const NEWEST_DESCRIPTOR: u64 = DESCRIPTOR_SIZE as u64;
+/// Bytes before the first line.
+pub const HEADER_SIZE: usize = 2 * DESCRIPTOR_SIZE;
+const DESCRIPTOR_MAGIC: u64 = u64::from_be_bytes(*b"bvkvtab2");
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
@@ -127,14 +150,24 @@ const _: () = assert!(size_of::<DescriptorBytes>() == DESCRIPTOR_SIZE);
 impl TableDescriptor {
     /// The layout of a table of `length` bytes, if its lines leave room for objects.
     fn plan(config: &TableConfig, length: u64) -> Result<Self, TableError> {
-        let lines = DESCRIPTOR_SIZE as u64;
+        let lines = HEADER_SIZE as u64;
         let count = u64::from(config.buckets) + u64::from(config.overflow_lines);
         let heap = lines + count * u64::from(LINE_SIZE);
-        if config.buckets == 0 || heap >= length || length >> 48 != 0 {
+        if config.buckets == 0 || config.buckets > MAX_BUCKETS || heap >= length || length >> 48 != 0 {
             return Err(TableError::BadSize { length, lines: count });
         }
         let TableConfig { buckets, overflow_lines, seed, .. } = *config;
         Ok(Self { buckets, overflow_lines, seed, lines, heap, length })
+    }
+
+    const fn area(&self) -> Area {
+        Area { lines: self.lines, buckets: self.buckets, overflow_lines: self.overflow_lines }
+    }
+
+    /// The same table after its lines went to `area`.
+    const fn grown_to(self, area: Area) -> Self {
+        let Area { lines, buckets, overflow_lines } = area;
+        Self { lines, buckets, overflow_lines, ..self }
     }
 
     /// The bytes of the descriptor.
@@ -180,103 +213,12 @@ impl TableDescriptor {
     }
 }
 
-/// Why a table could not be made or changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TableError {
-    /// The memory does not hold the lines and anything besides, or is too large to be addressed.
-    BadSize {
-        /// Bytes of the memory.
-        length: u64,
-        /// Lines that were asked for.
-        lines: u64,
-    },
-    /// The key has no bytes or too many.
-    KeyLength {
-        /// Its bytes.
-        length: usize,
-    },
-    /// The value has too many bytes.
-    ValueLength {
-        /// Its bytes.
-        length: usize,
-    },
-    /// There is no room for an object of this size.
-    HeapFull {
-        /// Bytes of the object.
-        size: u32,
-        /// Bytes that are free, in pieces that do not fit, or never used.
-        free: u64,
-        /// Bytes that become free after their grace period.
-        retired: u64,
-    },
-    /// All overflow lines are taken.
-    LinesFull {
-        /// Overflow lines that the table has.
-        limit: u32,
-    },
-    /// Too many objects are in their grace period.
-    GracePending {
-        /// Most objects that can be.
-        limit: usize,
-    },
-    /// The key is in the table already.
-    KeyExists,
-    /// The key is not in the table.
-    NoSuchKey,
-    /// A line that only this writer writes does not hold what it wrote.
-    Corrupt {
-        /// Offset of the line.
-        line: u64,
-    },
-    /// The memory refused an access.
-    Memory(MemoryFault),
-}
-
-impl From<MemoryFault> for TableError {
-    fn from(fault: MemoryFault) -> Self {
-        Self::Memory(fault)
-    }
-}
-
-impl fmt::Display for TableError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::BadSize { length, lines } => {
-                write!(f, "{length} bytes cannot hold a table of {lines} lines and objects besides")
-            }
-            Self::KeyLength { length } => write!(f, "a key has 1 to {MAX_KEY} bytes, this one {length}"),
-            Self::ValueLength { length } => {
-                write!(f, "a value has at most {MAX_VALUE} bytes, this one {length}")
-            }
-            Self::HeapFull { size, free, retired } => write!(
-                f,
-                "no room for an object of {size} bytes: {free} bytes free, {retired} in their grace period"
-            ),
-            Self::LinesFull { limit } => {
-                write!(f, "all {limit} overflow lines are taken: give the table more buckets")
-            }
-            Self::GracePending { limit } => {
-                write!(f, "{limit} replaced objects are in their grace period: change the table less often")
-            }
-            Self::KeyExists => f.write_str("the key is in the table already"),
-            Self::NoSuchKey => f.write_str("the key is not in the table"),
-            Self::Corrupt { line } => {
-                write!(f, "the line at offset {line:#x} was changed by somebody else than its writer")
-            }
-            Self::Memory(fault) => fault.fmt(f),
-        }
-    }
-}
-
-impl fmt::Display for MemoryFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "access of {} bytes at offset {:#x} leaves the table", self.length, self.offset)
-    }
-}
-
-impl core::error::Error for TableError {}
-impl core::error::Error for MemoryFault {}
-
+#[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
+mod growth_tests;
+#[cfg(test)]
+mod journal;
 #[cfg(test)]
 mod tear_tests;
 #[cfg(test)]

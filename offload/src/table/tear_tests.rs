@@ -1,6 +1,7 @@
 //! A reader at any moment of a change, at a granularity of 8 bytes: it may see the old value, the new one, or be told to
 //! try again; it never sees anything else.
 
+use super::journal::{Journal, Store, apply};
 use super::tests::config;
 use super::*;
 use crate::budget::{Budget, Limits, Next};
@@ -10,40 +11,7 @@ use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use crate::status::Status;
 use bareverbs_prm::time::Time;
 use proptest::prelude::*;
-use std::cell::RefCell;
-use std::rc::Rc;
 use std::vec::Vec;
-
-/// One store of at most 8 bytes within an aligned word.
-type Store = (usize, Vec<u8>);
-
-/// Memory that notes each store of its writer.
-struct Journal {
-    bytes: Vec<u8>,
-    stores: Rc<RefCell<Vec<Store>>>,
-}
-
-impl TableMemory for Journal {
-    fn length(&self) -> u64 {
-        self.bytes.len() as u64
-    }
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), MemoryFault> {
-        buffer.copy_from_slice(&self.bytes[offset as usize..][..buffer.len()]);
-        Ok(())
-    }
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
-        let mut at = offset as usize;
-        self.bytes[at..][..bytes.len()].copy_from_slice(bytes);
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let (store, more) = rest.split_at(rest.len().min(8 - at % 8));
-            self.stores.borrow_mut().push((at, store.to_vec()));
-            at += store.len();
-            rest = more;
-        }
-        Ok(())
-    }
-}
 
 /// A table before a change, and the stores of the change.
 struct Scene {
@@ -53,18 +21,18 @@ struct Scene {
 }
 
 const HASH: u64 = 0x5555_5555_5555_5555;
-const SIZE: usize = 2048;
+/// Another hash of the same chain.
+const OTHER: u64 = HASH ^ 1;
+const SIZE: usize = 4096;
 
 fn record(prepare: impl Fn(&mut TableWriter<Journal>), change: impl Fn(&mut TableWriter<Journal>)) -> Scene {
-    let stores = Rc::new(RefCell::new(Vec::new()));
-    let memory = Journal { bytes: vec![0; SIZE], stores: stores.clone() };
-    let mut writer = TableWriter::create(memory, &config(2, 2)).expect("fits");
+    let mut writer = TableWriter::create(Journal::new(vec![0; SIZE]), &config(2, 2)).expect("fits");
     prepare(&mut writer);
     let before = writer.memory().bytes.clone();
-    stores.borrow_mut().clear();
-    change(&mut writer);
+    writer.memory().take_stores();
     let descriptor = *writer.descriptor();
-    let stores = stores.borrow().clone();
+    change(&mut writer);
+    let stores = writer.memory().take_stores();
     Scene { before, stores, descriptor }
 }
 
@@ -75,9 +43,7 @@ fn race(scene: &Scene, key: &[u8], mut schedule: impl FnMut() -> usize) -> Resul
     let mut fetch = |offset: usize, length: usize| {
         let mut bytes = Vec::new();
         for at in (offset..offset + length).step_by(8) {
-            for (to, store) in stores.by_ref().take(schedule()) {
-                memory[*to..][..store.len()].copy_from_slice(store);
-            }
+            apply(&mut memory, stores.by_ref().take(schedule()));
             bytes.extend_from_slice(&memory[at..at + 8]);
         }
         bytes
@@ -117,7 +83,7 @@ fn scenes() -> Vec<(&'static str, Scene)> {
     let update = record(with_old, |w| {
         w.update_hashed(Time::ZERO, HASH, b"key", NEW).expect("room");
     });
-    // The room of the object before the old one is used again at once: its grace period is over.
+    // The room of the object before the old one is used again at once: its lease is over.
     let reuse = record(
         |w| {
             insert(w, b"key", OLD);
@@ -134,9 +100,55 @@ fn scenes() -> Vec<(&'static str, Scene)> {
             insert(w, other, b"not the value of the key");
         }
         w.update_hashed(Time::ZERO, HASH, b"key", NEW).expect("room");
-        w.delete_hashed(Time::ZERO, HASH, b"a").expect("there");
+        w.remove_hashed(Time::ZERO, HASH, b"a").expect("there");
     });
-    vec![("update", update), ("reuse", reuse), ("neighbours", neighbours)]
+    vec![
+        ("update", update),
+        ("reuse", reuse),
+        ("neighbours", neighbours),
+        ("growth", growth()),
+        ("lines", lines(false)),
+        ("lines that come back", lines(true)),
+    ]
+}
+
+/// The key and others of its chain go to twice as many lines, and the value changes before and after.
+fn growth() -> Scene {
+    let prepare = |w: &mut TableWriter<Journal>| {
+        [&b"key"[..], b"a", b"b", b"c"].iter().for_each(|key| insert(w, key, OLD));
+    };
+    record(prepare, |w| {
+        assert_eq!(w.grow(), Ok(true));
+        w.update_hashed(Time::ZERO, HASH, b"key", NEW).expect("room");
+        while w.move_chain(Time::ZERO).expect("nobody is waited for") {}
+        w.update_hashed(Time::ZERO, HASH, b"key", OLD).expect("room");
+        assert_eq!(w.usage().buckets, 4);
+    })
+}
+
+/// The line that leads to that of the key goes, and is a line of another chain before its readers are through; then it may come back.
+fn lines(come_back: bool) -> Scene {
+    let far = Time::ZERO + Duration::from_secs(1);
+    let prepare = |w: &mut TableWriter<Journal>| {
+        for (key, hash) in [(&b"a"[..], OTHER), (b"b", OTHER), (b"c", OTHER), (b"key", HASH)] {
+            w.insert_hashed(Time::ZERO, hash, key, OLD).expect("room");
+        }
+        for key in [b"d", b"e", b"f"] {
+            w.insert_hashed(Time::ZERO, OTHER, key, OLD).expect("room");
+        }
+    };
+    record(prepare, move |w| {
+        w.remove_hashed(Time::ZERO, OTHER, b"f").expect("there");
+        for key in [b"u", b"v", b"w", b"x"] {
+            w.insert_hashed(far, !HASH, key, b"of another chain").expect("room");
+        }
+        w.update_hashed(far, HASH, b"key", NEW).expect("room");
+        if !come_back {
+            return;
+        }
+        w.remove_hashed(far, !HASH, b"x").expect("there");
+        w.insert_hashed(far + Duration::from_secs(2), OTHER, b"f", NEW).expect("room");
+    })
 }
 
 fn assert_sound(name: &str, result: &Result<Vec<u8>, Status>) {
@@ -193,7 +205,7 @@ fn a_key_that_comes_or_goes_is_there_or_not() {
     let chained =
         record(|w| [b"x", b"y", b"z"].iter().for_each(|k| insert(w, *k, OLD)), |w| insert(w, b"key", NEW));
     let goes =
-        record(|w| insert(w, b"key", NEW), |w| w.delete_hashed(Time::ZERO, HASH, b"key").expect("there"));
+        record(|w| insert(w, b"key", NEW), |w| w.remove_hashed(Time::ZERO, HASH, b"key").expect("there"));
     for scene in [comes, chained, goes] {
         for first in 0..=scene.stores.len() {
             for words in 0..32 {

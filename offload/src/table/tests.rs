@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 pub(super) fn config(buckets: u32, overflow_lines: u32) -> TableConfig {
-    TableConfig { buckets, overflow_lines, seed: [7; 16], grace: Duration::from_micros(10) }
+    let policy = TablePolicy { max_buckets: 0, lease: Duration::from_micros(10) };
+    TableConfig { buckets, overflow_lines, seed: [7; 16], policy }
 }
 
 /// Looks a key up in memory that does not change, as a kernel would.
@@ -93,7 +94,7 @@ fn collisions_of_the_whole_hash_are_told_apart_by_the_key() {
 
 #[test]
 fn a_full_table_says_what_is_full() {
-    let mut memory = vec![0; 64 + 2 * 64 + 200];
+    let mut memory = vec![0; 128 + 2 * 64 + 200];
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config(1, 1)).expect("fits");
     for key in [b"a", b"b", b"c", b"d"] {
         writer.insert(Time::ZERO, key, b"").expect("48 bytes each");
@@ -112,7 +113,7 @@ fn a_full_table_says_what_is_full() {
 }
 
 #[test]
-fn a_replaced_object_is_left_alone_for_its_grace_period() {
+fn a_replaced_object_is_left_alone_while_the_lease_lasts() {
     let mut memory = vec![0; 4096];
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config(1, 0)).expect("fits");
     let whole = writer.usage().heap_free;
@@ -126,7 +127,7 @@ fn a_replaced_object_is_left_alone_for_its_grace_period() {
 }
 
 #[test]
-fn too_many_changes_within_a_grace_period_are_refused_before_anything_is_written() {
+fn too_many_changes_within_a_lease_are_refused_before_anything_is_written() {
     let mut memory = vec![0; 1 << 16];
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config(1, 0)).expect("fits");
     writer.insert(Time::ZERO, b"k", b"").expect("room");
@@ -134,10 +135,72 @@ fn too_many_changes_within_a_grace_period_are_refused_before_anything_is_written
         writer.update(Time::ZERO, b"k", &n.to_be_bytes()).expect("room");
     }
     let before = writer.usage();
-    assert_eq!(writer.update(Time::ZERO, b"k", b""), Err(TableError::GracePending { limit: 256 }));
+    assert_eq!(
+        writer.update(Time::ZERO, b"k", b""),
+        Err(TableError::ReadersPending { limit: 256, behind: None })
+    );
     assert_eq!(writer.usage(), before);
-    writer.update(Time::ZERO + Duration::from_micros(10), b"k", b"last").expect("the grace period is over");
+    writer.update(Time::ZERO + Duration::from_micros(10), b"k", b"last").expect("the lease is over");
     assert_eq!(get(&mut writer, b"k"), Ok(b"last".to_vec()));
+}
+
+#[test]
+fn kernels_are_waited_for_and_none_that_began_later() {
+    let mut memory = vec![0; 1 << 16];
+    let without_lease = TableConfig { policy: TablePolicy::default(), ..config(1, 0) };
+    let mut writer = TableWriter::create(memory.as_mut_slice(), &without_lease).expect("fits");
+    let reader = writer.attach().expect("room");
+    let progress = |begun, oldest| crate::runtime::ReaderProgress { begun, oldest };
+    writer.insert(Time::ZERO, b"k", b"one").expect("room");
+    writer.update(Time::ZERO, b"k", b"two").expect("room");
+    for (announced, retired) in [(progress(3, 1), 48), (progress(9, 2), 48), (progress(9, 3), 0)] {
+        writer.announce(reader, announced);
+        writer.reclaim(Time::ZERO).expect("the memory is there");
+        assert_eq!(writer.usage().retired, retired, "{announced:?}");
+    }
+    for n in 0..256_u32 {
+        writer.update(Time::ZERO, b"k", &n.to_be_bytes()).expect("room");
+    }
+    let pending = Err(TableError::ReadersPending { limit: 256, behind: Some(reader) });
+    assert_eq!(writer.update(Time::ZERO, b"k", b""), pending);
+    writer.detach(reader);
+    writer.update(Time::ZERO, b"k", b"last").expect("nobody is waited for");
+    assert_eq!(get(&mut writer, b"k"), Ok(b"last".to_vec()));
+}
+
+#[test]
+fn a_swap_needs_the_version_that_is_there() {
+    let mut memory = vec![0; 4096];
+    let mut writer = TableWriter::create(memory.as_mut_slice(), &config(1, 0)).expect("fits");
+    let swap = |writer: &mut TableWriter<_>, expected, value: &[u8]| {
+        writer.compare_and_swap(Time::ZERO, b"k", expected, value)
+    };
+    assert_eq!(swap(&mut writer, Some(1), b"a"), Err(TableError::VersionMismatch { found: None }));
+    let first = swap(&mut writer, None, b"one").expect("it is not there");
+    assert_eq!(swap(&mut writer, None, b"a"), Err(TableError::VersionMismatch { found: Some(first) }));
+    let second = swap(&mut writer, Some(first), b"two").expect("that is the version");
+    assert_eq!(
+        swap(&mut writer, Some(first), b"a"),
+        Err(TableError::VersionMismatch { found: Some(second) })
+    );
+    let mut value = [0; 3];
+    assert_eq!(writer.get(b"k", &mut value), Ok(Some(Stored { length: 3, version: second })));
+    assert_eq!(&value, b"two");
+    assert_eq!(writer.get(b"l", &mut value), Ok(None));
+    assert_eq!(writer.get(b"k", &mut [0; 2]), Err(TableError::BufferTooSmall { needed: 3 }));
+    assert_eq!(writer.upsert(Time::ZERO, b"l", b"").map(drop), Ok(()));
+    assert_eq!(writer.upsert(Time::ZERO, b"l", b"x").map(drop), Ok(()));
+    assert_eq!((get(&mut writer, b"l"), writer.usage().entries), (Ok(b"x".to_vec()), 2));
+}
+
+#[test]
+fn loading_stops_at_the_first_row_without_room() {
+    let mut memory = vec![0; 128 + 64 + 160];
+    let mut writer = TableWriter::create(memory.as_mut_slice(), &config(1, 0)).expect("fits");
+    let rows: [(&[u8], &[u8]); 4] = [(b"a", b"1"), (b"b", b"2"), (b"c", &[0; 99]), (b"d", b"4")];
+    let error = writer.load(Time::ZERO, rows).expect_err("the third is too large");
+    assert!(error.loaded == 2 && matches!(error.cause, TableError::HeapFull { .. }), "{error}");
+    assert_eq!((get(&mut writer, b"b"), get(&mut writer, b"d")), (Ok(b"2".to_vec()), Err(Status::NotFound)));
 }
 
 #[derive(Debug, Clone)]
@@ -166,9 +229,9 @@ proptest! {
                 Change::Put(k, v) => {
                     let key = [k, k, k];
                     if model.insert(k, v.clone()).is_some() {
-                        prop_assert_eq!(writer.update(now, &key, &v), Ok(()));
+                        prop_assert_eq!(writer.update(now, &key, &v).map(drop), Ok(()));
                     } else {
-                        prop_assert_eq!(writer.insert(now, &key, &v), Ok(()));
+                        prop_assert_eq!(writer.insert(now, &key, &v).map(drop), Ok(()));
                     }
                 }
                 Change::Delete(k) => {

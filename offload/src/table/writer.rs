@@ -1,122 +1,187 @@
 //! Changes a table under the eyes of its readers.
 //!
 //! The order is the contract: write a new object completely; make the sequence of the line odd; change its words; store
-//! the even sequence and the checksum in one word. A replaced object is left alone for a grace period, since a reader
-//! that holds the old line may be reading it.
+//! the even sequence and the seal in one word. What was replaced is left alone until its readers are through.
 
-use super::heap::{Heap, footprint};
-use super::{TableConfig, TableDescriptor, TableError, TableMemory};
-use crate::kernels::kv_layout::{
-    LINE_SIZE, Line, LineSlot, MAX_KEY, MAX_VALUE, ObjectFrame, ObjectRef, PEEK, bucket_of, object_size,
-    peek_key,
+use super::areas::{Area, FreeLines};
+use super::chain::{Chain, LineAt};
+use super::error::LoadError;
+use super::growth::Growth;
+use super::heap::Heap;
+use super::readers::{ReaderId, Readers};
+use super::retired::{Replaced, Retired};
+use super::{
+    HEADER_SIZE, NEWEST_DESCRIPTOR, TableConfig, TableDescriptor, TableError, TableMemory, TablePolicy,
 };
-use bareverbs_prm::time::{Duration, Time};
-use heapless::Deque;
-
-/// Objects that can be in their grace period at a time.
-const RETIRED: usize = 256;
-/// Offset of the word with sequence and checksum in a line.
-const LAST_WORD: usize = 56;
+use crate::kernels::kv_layout::{
+    Line, LineSlot, MAX_KEY, MAX_VALUE, ObjectFrame, ObjectRef, PEEK, Peeked, object_size, peek,
+};
+use crate::runtime::ReaderProgress;
+use bareverbs_prm::time::Time;
 
 /// How full a table is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableUsage {
     /// Keys in the table.
     pub entries: u64,
-    /// Overflow lines in use.
+    /// Lines that hashes point at.
+    pub buckets: u32,
+    /// How many chains have yet to go to the lines that the table is growing to; zero if it does not grow now.
+    pub chains_to_move: u32,
+    /// Overflow lines in use, those that readers may still follow included.
     pub overflow_lines: u32,
     /// Bytes free for objects.
     pub heap_free: u64,
-    /// Bytes of objects in their grace period.
+    /// Bytes of objects that wait for their readers.
     pub retired: u64,
 }
 
-#[derive(Debug, Clone, Copy)]
-struct Retired {
-    object: ObjectRef,
-    since: Time,
+/// A value that was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stored {
+    /// Its bytes.
+    pub length: usize,
+    /// Its version.
+    pub version: u64,
 }
 
-/// A place in a line.
+/// A place in a line, and the line that leads to it if it is not the first.
 #[derive(Debug, Clone, Copy)]
 struct Place {
-    offset: u64,
-    line: Line,
+    at: LineAt,
     slot: usize,
+    before: Option<LineAt>,
 }
 
 /// Where a key is, or where it could go.
 enum Found {
-    Here(Place),
+    Here(Place, u64),
     FreeSlot(Place),
-    /// All lines of the chain are full; this is the last.
-    EndOfChain {
-        offset: u64,
-        line: Line,
-    },
+    /// All lines of the chain are full; this is the first.
+    Full(LineAt),
+}
+
+/// What must be there for a value to be put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    Absent,
+    Present,
+    Either,
+    Version(Option<u64>),
+}
+
+impl Want {
+    fn check(self, version: Option<u64>) -> Result<(), TableError> {
+        match (self, version) {
+            (Self::Absent, Some(_)) => Err(TableError::KeyExists),
+            (Self::Present, None) => Err(TableError::NoSuchKey),
+            (Self::Version(wanted), found) if wanted != found => Err(TableError::VersionMismatch { found }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A row, with the hash that it is found by.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Hashed<'a> {
+    pub(super) hash: u64,
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
 }
 
 /// The one who may change a table.
 ///
 /// ```
-/// use bareverbs_offload::table::{TableConfig, TableWriter};
+/// use bareverbs_offload::table::{TableConfig, TableError, TablePolicy, TableWriter};
 /// use bareverbs_prm::time::{Duration, Time};
 ///
 /// let mut memory = vec![0; 1 << 16];
-/// let config = TableConfig { buckets: 64, overflow_lines: 16, seed: [3; 16], grace: Duration::from_micros(10) };
+/// let policy = TablePolicy { max_buckets: 1024, lease: Duration::from_micros(10) };
+/// let config = TableConfig { buckets: 64, overflow_lines: 16, seed: [3; 16], policy };
 /// let mut table = TableWriter::create(&mut memory[..], &config)?;
 /// table.insert(Time::ZERO, b"key", b"value")?;
-/// table.update(Time::ZERO, b"key", b"another value")?;
+/// let version = table.upsert(Time::ZERO, b"key", b"another value")?;
+/// let swapped = table.compare_and_swap(Time::ZERO, b"key", Some(version), b"a third")?;
+/// let stale = table.compare_and_swap(Time::ZERO, b"key", Some(version), b"a fourth");
+/// assert_eq!(stale, Err(TableError::VersionMismatch { found: Some(swapped) }));
 /// assert_eq!(table.usage().entries, 1);
-/// # Ok::<(), bareverbs_offload::table::TableError>(())
+/// # Ok::<(), TableError>(())
 /// ```
 #[derive(Debug)]
 pub struct TableWriter<M> {
-    memory: M,
-    descriptor: TableDescriptor,
-    heap: Heap,
-    retired: Deque<Retired, RETIRED>,
-    retired_bytes: u64,
-    grace: Duration,
-    overflow_used: u32,
-    entries: u64,
-    version: u64,
+    pub(super) memory: M,
+    pub(super) descriptor: TableDescriptor,
+    pub(super) heap: Heap,
+    pub(super) free_lines: FreeLines,
+    /// Overflow lines of all areas.
+    pub(super) overflow_lines: u32,
+    /// Overflow lines that chains lead to.
+    pub(super) linked: u32,
+    pub(super) growth: Option<Growth>,
+    pub(super) retired: Retired,
+    pub(super) readers: Readers,
+    pub(super) policy: TablePolicy,
+    pub(super) entries: u64,
+    pub(super) version: u64,
 }
 
 impl<M: TableMemory> TableWriter<M> {
     /// Makes an empty table in `memory`, whatever that held before.
     pub fn create(memory: M, config: &TableConfig) -> Result<Self, TableError> {
         let descriptor = TableDescriptor::plan(config, memory.length())?;
-        let mut writer = Self {
-            memory,
-            descriptor,
-            heap: Heap::new(descriptor.heap, descriptor.length),
-            retired: Deque::new(),
-            retired_bytes: 0,
-            grace: config.grace,
-            overflow_used: 0,
-            entries: 0,
-            version: 0,
-        };
-        writer.clear_lines()?;
-        writer.memory.write(0, &descriptor.encode())?;
+        let heap = Heap::new(descriptor.heap, descriptor.length);
+        let mut writer = Self::around(memory, descriptor, heap, config.policy);
+        // Who dies in the middle leaves no table.
+        writer.memory.write(0, &[0; HEADER_SIZE])?;
         writer.memory.order();
+        writer.clear_lines()?;
+        writer.add_overflow_lines(&descriptor.area())?;
+        writer.memory.order();
+        writer.memory.write(0, &descriptor.encode())?;
+        writer.publish_newest()?;
         Ok(writer)
     }
 
+    /// A writer of a table without keys.
+    pub(super) fn around(memory: M, descriptor: TableDescriptor, heap: Heap, policy: TablePolicy) -> Self {
+        Self {
+            memory,
+            descriptor,
+            heap,
+            free_lines: FreeLines::default(),
+            overflow_lines: 0,
+            linked: 0,
+            growth: None,
+            retired: Retired::default(),
+            readers: Readers::new(),
+            policy,
+            entries: 0,
+            version: 0,
+        }
+    }
+
     fn clear_lines(&mut self) -> Result<(), TableError> {
-        let empty = Line::default().encode();
-        for index in 0..self.descriptor.buckets {
-            self.memory.write(self.line_offset(index.into()), &empty)?;
+        let area = self.descriptor.area();
+        for bucket in 0..area.buckets {
+            let Chain { head, number } = area.chain(bucket);
+            self.memory.write(head, &Line::default().encode(number))?;
         }
         Ok(())
     }
 
-    fn line_offset(&self, index: u64) -> u64 {
-        self.descriptor.lines + index * u64::from(LINE_SIZE)
+    pub(super) fn add_overflow_lines(&mut self, area: &Area) -> Result<(), TableError> {
+        self.overflow_lines += area.overflow_lines;
+        Ok(self.free_lines.add(&mut self.memory, area)?)
     }
 
-    /// What a client must know.
+    /// Tells who READs the table where its lines are now.
+    pub(super) fn publish_newest(&mut self) -> Result<(), TableError> {
+        self.memory.write(NEWEST_DESCRIPTOR, &self.descriptor.encode())?;
+        self.memory.order();
+        Ok(())
+    }
+
+    /// What a client must know. It changes when the table has grown; an old one stays true.
     pub const fn descriptor(&self) -> &TableDescriptor {
         &self.descriptor
     }
@@ -125,9 +190,14 @@ impl<M: TableMemory> TableWriter<M> {
     pub const fn usage(&self) -> TableUsage {
         TableUsage {
             entries: self.entries,
-            overflow_lines: self.overflow_used,
+            buckets: self.descriptor.buckets,
+            chains_to_move: match &self.growth {
+                Some(growth) => self.descriptor.buckets - growth.next,
+                None => 0,
+            },
+            overflow_lines: self.overflow_lines - self.free_lines.count(),
             heap_free: self.heap.free(),
-            retired: self.retired_bytes,
+            retired: self.retired.bytes(),
         }
     }
 
@@ -141,140 +211,223 @@ impl<M: TableMemory> TableWriter<M> {
         self.memory
     }
 
-    /// Adds a key that is not in the table.
-    pub fn insert(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<(), TableError> {
-        let hash = self.descriptor.hash(key);
-        self.insert_hashed(now, hash, key, value)
+    /// From now on replaced bytes wait for this reader: a runtime whose kernels read the table. Attach it before they can.
+    ///
+    /// # Errors
+    /// [`TableError::TooManyReaders`].
+    pub fn attach(&mut self) -> Result<ReaderId, TableError> {
+        self.readers.attach()
     }
 
-    /// [`TableWriter::insert`] under a hash of the caller's choice, so that tests can have collisions.
-    pub(super) fn insert_hashed(
+    /// A reader is gone, and nothing that it began is under way.
+    pub fn detach(&mut self, reader: ReaderId) {
+        self.readers.detach(reader);
+    }
+
+    /// How far a reader is ([`Runtime::progress`](crate::runtime::Runtime::progress)). It must have been taken after all changes that were made so far: from
+    /// elsewhere it has to be the answer to a question that was sent after them.
+    pub fn announce(&mut self, reader: ReaderId, progress: ReaderProgress) {
+        self.readers.announce(reader, progress);
+    }
+
+    /// Adds a key that is not in the table; returns its version.
+    pub fn insert(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
+        self.put(now, &self.hashed(key, value), Want::Absent)
+    }
+
+    /// Gives a key that is in the table another value; returns its version.
+    pub fn update(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
+        self.put(now, &self.hashed(key, value), Want::Present)
+    }
+
+    /// Gives a key a value, whether it is in the table or not; returns its version.
+    pub fn upsert(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
+        self.put(now, &self.hashed(key, value), Want::Either)
+    }
+
+    /// Gives a key a value if it has the expected version, `None` if it is not in the table; returns the new version.
+    ///
+    /// # Errors
+    /// [`TableError::VersionMismatch`] says which version it has.
+    pub fn compare_and_swap(
         &mut self,
         now: Time,
-        hash: u64,
         key: &[u8],
+        expected: Option<u64>,
         value: &[u8],
-    ) -> Result<(), TableError> {
-        check_lengths(key, value)?;
-        self.reclaim(now)?;
-        match self.find(hash, key)? {
-            Found::Here(_) => return Err(TableError::KeyExists),
-            Found::FreeSlot(place) => {
-                let object = self.store(hash, key, value)?;
-                self.point(place, LineSlot { fingerprint: hash, object })?;
-            }
-            Found::EndOfChain { offset, line } => self.extend(offset, line, hash, key, value)?,
+    ) -> Result<u64, TableError> {
+        self.put(now, &self.hashed(key, value), Want::Version(expected))
+    }
+
+    /// Puts rows into the table, one after the other, whether their keys are in it or not; returns how many there were.
+    ///
+    /// # Errors
+    /// The first row that has no room ends it. Those before are in the table.
+    pub fn load<'r>(
+        &mut self,
+        now: Time,
+        rows: impl IntoIterator<Item = (&'r [u8], &'r [u8])>,
+    ) -> Result<u64, LoadError> {
+        let mut loaded = 0;
+        for (key, value) in rows {
+            self.upsert(now, key, value).map_err(|cause| LoadError { loaded, cause })?;
+            loaded += 1;
         }
-        self.entries += 1;
-        Ok(())
+        Ok(loaded)
     }
 
-    /// Gives a key that is in the table another value.
-    pub fn update(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<(), TableError> {
+    /// The value of a key, copied to the start of `buffer`.
+    pub fn get(&self, key: &[u8], buffer: &mut [u8]) -> Result<Option<Stored>, TableError> {
         let hash = self.descriptor.hash(key);
-        self.update_hashed(now, hash, key, value)
-    }
-
-    pub(super) fn update_hashed(
-        &mut self,
-        now: Time,
-        hash: u64,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(), TableError> {
-        check_lengths(key, value)?;
-        let place = self.existing(now, hash, key)?;
-        let object = self.store(hash, key, value)?;
-        let old = self.point(place, LineSlot { fingerprint: hash, object })?;
-        self.retire(now, old)
+        let Found::Here(place, version) = self.find(hash, key)? else { return Ok(None) };
+        let object = place.at.line.slots[place.slot].object.offset();
+        let peeked = self.peek(object)?;
+        let (begin, length) = (object + peeked.value_offset(), peeked.value_length as usize);
+        let value = buffer.get_mut(..length).ok_or(TableError::BufferTooSmall { needed: length })?;
+        self.memory.read(begin, value)?;
+        Ok(Some(Stored { length, version }))
     }
 
     /// Takes a key out of the table.
     pub fn delete(&mut self, now: Time, key: &[u8]) -> Result<(), TableError> {
-        let hash = self.descriptor.hash(key);
-        self.delete_hashed(now, hash, key)
+        self.delete_hashed(now, &self.hashed(key, &[]))
     }
 
-    pub(super) fn delete_hashed(&mut self, now: Time, hash: u64, key: &[u8]) -> Result<(), TableError> {
-        check_lengths(key, &[])?;
-        let place = self.existing(now, hash, key)?;
-        let old = self.point(place, LineSlot::default())?;
+    pub(super) fn delete_hashed(&mut self, now: Time, row: &Hashed<'_>) -> Result<(), TableError> {
+        check_lengths(row)?;
+        self.tidy(now)?;
+        let Found::Here(place, _) = self.find(row.hash, row.key)? else { return Err(TableError::NoSuchKey) };
+        self.retired.check_room(2, &self.readers)?;
+        let fingerprint = place.at.line.slots[place.slot].fingerprint;
+        let old = self.point(&place, LineSlot { fingerprint, object: ObjectRef::NONE })?;
         self.entries -= 1;
-        self.retire(now, old)
+        self.retired.push(Replaced::Object(old), now, &mut self.readers)?;
+        self.unlink_if_empty(now, row.hash, &place)
     }
 
-    /// Frees what was replaced long enough ago. Every change does this, too.
+    /// Takes a line out of its chain whose last entry went.
+    fn unlink_if_empty(&mut self, now: Time, hash: u64, place: &Place) -> Result<(), TableError> {
+        let Place { at, slot, before: Some(before) } = place else { return Ok(()) };
+        let others = at.line.slots.iter().enumerate().filter(|(index, _)| index != slot);
+        if others.into_iter().any(|(_, slot)| !slot.object.is_none()) {
+            return Ok(());
+        }
+        before.change(&mut self.memory, Line { next: at.line.next, ..before.line })?;
+        self.linked -= 1;
+        let stays = self.stays(hash);
+        if let Some(growth) = self.growth.as_mut().filter(|_| stays) {
+            growth.unmoved -= 1;
+        }
+        self.retired.push(Replaced::Line(at.offset), now, &mut self.readers)
+    }
+
+    /// Frees what was replaced and is read by nobody any more. Every change does this, too.
     pub fn reclaim(&mut self, now: Time) -> Result<(), TableError> {
-        while let Some(oldest) = self.retired.front() {
-            if now.since(oldest.since) < self.grace {
-                break;
+        while let Some(what) = self.retired.pop(now, self.policy.lease, &self.readers) {
+            match what {
+                Replaced::Object(object) => {
+                    self.heap.give(&mut self.memory, object.offset(), object.size())?;
+                }
+                Replaced::Line(line) => self.free_lines.give(&mut self.memory, line)?,
+                Replaced::Lines(first) => self.free_chain(first)?,
             }
-            let object = oldest.object;
-            self.heap.give(&mut self.memory, object.offset(), object.size())?;
-            self.retired_bytes -= footprint(object.size());
-            self.retired.pop_front();
         }
         Ok(())
     }
 
-    /// Where a key is, with a place kept for the object it is going to lose.
-    fn existing(&mut self, now: Time, hash: u64, key: &[u8]) -> Result<Place, TableError> {
+    /// What every change begins with: freeing what is free, and moving some chains if the table grows.
+    fn tidy(&mut self, now: Time) -> Result<(), TableError> {
         self.reclaim(now)?;
-        if self.retired.is_full() {
-            return Err(TableError::GracePending { limit: RETIRED });
-        }
-        match self.find(hash, key)? {
-            Found::Here(place) => Ok(place),
-            _ => Err(TableError::NoSuchKey),
+        self.move_some(now)
+    }
+
+    fn hashed<'a>(&self, key: &'a [u8], value: &'a [u8]) -> Hashed<'a> {
+        Hashed { hash: self.descriptor.hash(key), key, value }
+    }
+
+    pub(super) fn put(&mut self, now: Time, row: &Hashed<'_>, want: Want) -> Result<u64, TableError> {
+        check_lengths(row)?;
+        self.tidy(now)?;
+        loop {
+            match self.find(row.hash, row.key)? {
+                Found::Here(place, version) => {
+                    want.check(Some(version))?;
+                    return self.replace(now, row, &place);
+                }
+                Found::FreeSlot(place) => {
+                    want.check(None)?;
+                    let object = self.store(row)?;
+                    self.point(&place, LineSlot { fingerprint: row.hash, object })?;
+                    return self.added();
+                }
+                Found::Full(head) => {
+                    want.check(None)?;
+                    if self.extend(&head, row)? {
+                        return self.added();
+                    }
+                    self.make_lines(now)?;
+                }
+            }
         }
     }
 
-    fn retire(&mut self, now: Time, object: ObjectRef) -> Result<(), TableError> {
-        let retired = Retired { object, since: now };
-        self.retired.push_back(retired).map_err(|_| TableError::GracePending { limit: RETIRED })?;
-        self.retired_bytes += footprint(object.size());
-        Ok(())
+    fn added(&mut self) -> Result<u64, TableError> {
+        self.entries += 1;
+        self.grow_if_full()?;
+        Ok(self.version)
+    }
+
+    fn replace(&mut self, now: Time, row: &Hashed<'_>, place: &Place) -> Result<u64, TableError> {
+        self.retired.check_room(1, &self.readers)?;
+        let object = self.store(row)?;
+        let old = self.point(place, LineSlot { fingerprint: row.hash, object })?;
+        self.retired.push(Replaced::Object(old), now, &mut self.readers)?;
+        Ok(self.version)
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Result<Found, TableError> {
-        let mut offset = self.line_offset(bucket_of(hash, self.descriptor.buckets).into());
-        let mut free = None;
+        let chain = self.chain(hash);
+        let head = chain.read(&self.memory, chain.head)?;
+        let (mut at, mut before, mut free) = (head, None, None);
         // A chain cannot be longer than there are lines.
-        for _ in 0..=self.overflow_used {
-            let line = self.read_line(offset)?;
-            for (slot, entry) in line.slots.iter().enumerate() {
-                let place = Place { offset, line, slot };
+        for _ in 0..=self.linked {
+            for (slot, entry) in at.line.slots.iter().enumerate() {
+                let place = Place { at, slot, before };
                 if entry.object.is_none() {
                     free = free.or(Some(place));
-                } else if entry.fingerprint == hash && self.holds(entry.object, key)? {
-                    return Ok(Found::Here(place));
+                } else if entry.fingerprint == hash
+                    && let Some(version) = self.version_of(entry.object, key)?
+                {
+                    return Ok(Found::Here(place, version));
                 }
             }
-            if line.next == 0 {
-                return Ok(free.map_or(Found::EndOfChain { offset, line }, Found::FreeSlot));
+            if at.line.next == 0 {
+                return Ok(free.map_or(Found::Full(head), Found::FreeSlot));
             }
-            offset = line.next;
+            before = Some(at);
+            at = chain.read(&self.memory, at.line.next)?;
         }
-        Err(TableError::Corrupt { line: offset })
+        Err(TableError::Corrupt { line: at.offset })
     }
 
-    fn read_line(&self, offset: u64) -> Result<Line, TableError> {
-        let mut bytes = [0; LINE_SIZE as usize];
-        self.memory.read(offset, &mut bytes)?;
-        Line::parse(&bytes).map_err(|_| TableError::Corrupt { line: offset })
+    /// The version of an object, if it has this key.
+    fn version_of(&self, object: ObjectRef, key: &[u8]) -> Result<Option<u64>, TableError> {
+        let peeked = self.peek(object.offset())?;
+        Ok((peeked.key() == key).then_some(peeked.version))
     }
 
-    fn holds(&self, object: ObjectRef, key: &[u8]) -> Result<bool, TableError> {
+    pub(super) fn peek(&self, object: u64) -> Result<Peeked, TableError> {
         let mut buffer = [0; PEEK];
-        let length = PEEK.min(object.size() as usize);
-        self.memory.read(object.offset(), &mut buffer[..length])?;
-        Ok(peek_key(&buffer) == Some(key))
+        let length = self.memory.length().saturating_sub(object).min(PEEK as u64);
+        self.memory.read(object, &mut buffer[..length as usize])?;
+        peek(&buffer).ok_or(TableError::Corrupt { line: object })
     }
 
     /// Writes an object that nobody refers to yet.
-    fn store(&mut self, hash: u64, key: &[u8], value: &[u8]) -> Result<ObjectRef, TableError> {
+    fn store(&mut self, row: &Hashed<'_>) -> Result<ObjectRef, TableError> {
+        let Hashed { hash, key, value } = *row;
         let size = object_size(key.len(), value.len());
-        let full = TableError::HeapFull { size, free: self.heap.free(), retired: self.retired_bytes };
+        let full = self.heap_full(size.into());
         let version = self.version.wrapping_add(1);
         let frame =
             ObjectFrame::new(hash, key, value, version).ok_or(TableError::KeyLength { length: key.len() })?;
@@ -290,64 +443,48 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(object)
     }
 
+    pub(super) const fn heap_full(&self, size: u64) -> TableError {
+        TableError::HeapFull { size, free: self.heap.free(), retired: self.retired.bytes() }
+    }
+
     /// Points a slot at another object, and returns the one it pointed at.
-    fn point(&mut self, place: Place, slot: LineSlot) -> Result<ObjectRef, TableError> {
-        let mut line = place.line;
+    fn point(&mut self, place: &Place, slot: LineSlot) -> Result<ObjectRef, TableError> {
+        let mut line = place.at.line;
         let old = core::mem::replace(&mut line.slots[place.slot], slot);
-        self.change_line(place.offset, &place.line, line)?;
+        place.at.change(&mut self.memory, line)?;
         Ok(old.object)
     }
 
-    /// Adds a line with one entry to the end of a chain.
-    fn extend(
-        &mut self,
-        offset: u64,
-        last: Line,
-        hash: u64,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(), TableError> {
-        if self.overflow_used == self.descriptor.overflow_lines {
-            return Err(TableError::LinesFull { limit: self.descriptor.overflow_lines });
-        }
-        let object = self.store(hash, key, value)?;
-        let mut line = Line::default();
-        line.slots[0] = LineSlot { fingerprint: hash, object };
-        let next = self.line_offset(u64::from(self.descriptor.buckets) + u64::from(self.overflow_used));
-        self.memory.write(next, &line.encode())?;
-        self.memory.order();
-        self.overflow_used += 1;
-        self.change_line(offset, &last, Line { next, ..last })
-    }
-
-    /// The three acts of a change: odd sequence; the words that differ; even sequence with checksum.
-    fn change_line(&mut self, offset: u64, old: &Line, new: Line) -> Result<(), TableError> {
-        let before = old.encode();
-        let after = Line { sequence: old.sequence.wrapping_add(2), ..new }.encode();
-        let odd = old.sequence.wrapping_add(1).to_be_bytes();
-        let mut last_word = [0; 8];
-        last_word[..4].copy_from_slice(&odd);
-        last_word[4..].copy_from_slice(&before[LAST_WORD + 4..]);
-        self.memory.write(offset + LAST_WORD as u64, &last_word)?;
-        self.memory.order();
-        for at in (0..LAST_WORD).step_by(8) {
-            if before[at..at + 8] != after[at..at + 8] {
-                self.memory.write(offset + at as u64, &after[at..at + 8])?;
+    /// Adds a line with one entry behind the first of a chain; returns whether there was one. Behind the first, so that a reader who is led to a line that was used in
+    /// this chain before misses none.
+    fn extend(&mut self, head: &LineAt, row: &Hashed<'_>) -> Result<bool, TableError> {
+        let Some(offset) = self.take_line(row.hash)? else { return Ok(false) };
+        let object = match self.store(row) {
+            Ok(object) => object,
+            Err(error) => {
+                self.free_lines.give(&mut self.memory, offset)?;
+                return Err(error);
             }
+        };
+        let mut line = Line { next: head.line.next, ..Line::default() };
+        line.slots[0] = LineSlot { fingerprint: row.hash, object };
+        LineAt { offset, chain: head.chain, line }.write_new(&mut self.memory)?;
+        head.change(&mut self.memory, Line { next: offset, ..head.line })?;
+        self.linked += 1;
+        let stays = self.stays(row.hash);
+        if let Some(growth) = self.growth.as_mut().filter(|_| stays) {
+            growth.unmoved += 1;
         }
-        self.memory.order();
-        self.memory.write(offset + LAST_WORD as u64, &after[LAST_WORD..])?;
-        self.memory.order();
-        Ok(())
+        Ok(true)
     }
 }
 
-fn check_lengths(key: &[u8], value: &[u8]) -> Result<(), TableError> {
-    if key.is_empty() || key.len() > MAX_KEY {
-        return Err(TableError::KeyLength { length: key.len() });
+fn check_lengths(row: &Hashed<'_>) -> Result<(), TableError> {
+    if row.key.is_empty() || row.key.len() > MAX_KEY {
+        return Err(TableError::KeyLength { length: row.key.len() });
     }
-    if value.len() > MAX_VALUE {
-        return Err(TableError::ValueLength { length: value.len() });
+    if row.value.len() > MAX_VALUE {
+        return Err(TableError::ValueLength { length: row.value.len() });
     }
     Ok(())
 }

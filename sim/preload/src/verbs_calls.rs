@@ -5,7 +5,7 @@
 //! it has to sleep in order to leave the core to the program, and a sleep lasts longer than many messages take. The program's own
 //! thread is there, and waits for the device. libibverbs reaches its driver through functions that stand in the context of a device
 //! and in each queue pair; behind `post_send` and `wr_complete`, and before `poll_cq`, one round of the device is done. The driver's
-//! functions themselves are called as they would be. ADR 0033 says why it is done here and what else was tried.
+//! functions themselves are called as they would be. ADR 0034 says why it is done here and what else was tried.
 //!
 //! **What it may not do.** Nothing depends on it: a program that reaches its driver in another way is served by the NIC's thread.
 //! [`crate::verbs_layout`] has the places that are replaced; a context that is not an extended one keeps its `create_qp_ex`.

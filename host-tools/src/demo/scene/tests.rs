@@ -5,7 +5,7 @@ use super::*;
 use bareverbs::offload::client::Ended;
 use bareverbs::offload::endpoint::{Endpoint, Work};
 use bareverbs::offload::kernel::{Kernel, Opcode};
-use bareverbs::offload::kernels::kv_layout::Line;
+use bareverbs::offload::kernels::kv_layout::{Line, chain_of};
 use bareverbs::offload::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use bareverbs::offload::status::Status;
 use bareverbs::offload::table::TableMemory;
@@ -15,7 +15,8 @@ use bareverbs::sim::run::preset::Preset;
 use std::collections::BTreeMap;
 
 fn config(seed: u64, loss: f64) -> SceneConfig {
-    SceneConfig { seed, loss, preset: Preset::STROM_10G, memory: MemoryConfig::default(), records: false }
+    let memory = MemoryConfig::default();
+    SceneConfig { seed, loss, preset: Preset::STROM_10G, memory, records: false, changes: 0 }
 }
 
 fn rows() -> Vec<Row> {
@@ -161,12 +162,62 @@ fn readers_see_the_old_value_or_the_new_one_while_the_server_changes_it() {
     }
 }
 
+#[test]
+fn a_table_that_changes_and_grows_is_read_on_all_ways_and_no_value_is_wrong() {
+    let rows: Vec<Row> = rows().into_iter().filter(|row| row.value.len() <= 4096).collect();
+    for (seed, loss) in [(1, 0.0), (2, 0.01)] {
+        let mut scene =
+            Scene::build(&SceneConfig { changes: 600, ..config(seed, loss) }, &rows, None).expect("boots");
+        let mut changed = 0;
+        while scene.changes_left() > 0 {
+            for way in WayName::ALL {
+                for row in &rows {
+                    let found = scene.lookup(way, &row.key).expect("runs");
+                    assert_eq!(found.result.ended, Ended::Found, "{way} {:?}", row.key);
+                    assert!(scene.had(row, &found.value), "{way} {:?}", row.key);
+                    changed += usize::from(found.value != row.value);
+                }
+                let miss = scene.lookup(way, b"nobody").expect("runs");
+                assert_eq!(miss.result.ended, Ended::Status(Status::NotFound), "{way}");
+            }
+        }
+        let report = scene.writer_report().expect("there were changes");
+        assert!(report.changes == 600 && report.buckets[1] > report.buckets[0], "{report:?}");
+        assert!(changed > 100, "{changed} lookups found a value that is not in the file");
+        assert_eq!(scene.table.usage().chains_to_move, 0);
+    }
+}
+
+#[test]
+fn kernels_reads_and_a_core_read_one_key_at_once_while_it_changes() {
+    let rows: Vec<Row> = rows().into_iter().filter(|row| row.value.len() <= 4096).collect();
+    for (seed, loss) in [(3, 0.0), (4, 0.01)] {
+        let settings = SceneConfig { changes: 400, ..config(seed, loss) };
+        let mut scene = Scene::build(&settings, &rows, None).expect("boots");
+        for row in rows.iter().cycle() {
+            for way in WayName::CONNECTED {
+                scene.start(way, &row.key).expect("a slot");
+            }
+            for way in WayName::CONNECTED {
+                let result = scene.finish(way).expect("runs");
+                assert_eq!(result.ended, Ended::Found, "{way} {:?}", row.key);
+                let value = scene.buffer[..result.length as usize].to_vec();
+                assert!(scene.had(row, &value), "{way} {:?}", row.key);
+            }
+            if scene.changes_left() == 0 {
+                break;
+            }
+        }
+    }
+}
+
 /// Writes `line` over both buckets of a table of two rows.
 fn sabotage(scene: &mut Scene, line: &Line) {
     let table = *scene.table.descriptor();
     for bucket in 0..u64::from(table.buckets) {
         let offset = table.lines + bucket * 64;
-        scene.table.memory().write(offset, &line.encode()).expect("inside");
+        let chain = chain_of(bucket as u32, table.buckets);
+        scene.table.memory().write(offset, &line.encode(chain)).expect("inside");
     }
 }
 
@@ -178,7 +229,7 @@ fn broken_structures_get_the_same_status_on_all_ways() {
     let cases = [
         (Line { next: lines, ..Line::default() }, Status::HopLimit),
         (Line { next: 1 << 47, ..Line::default() }, Status::OutOfBounds),
-        (Line { next: lines + 1, ..Line::default() }, Status::OutOfBounds),
+        (Line { next: lines + 16, ..Line::default() }, Status::OutOfBounds),
         (Line { sequence: 1, ..Line::default() }, Status::Busy),
     ];
     for (line, status) in cases {

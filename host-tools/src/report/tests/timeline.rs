@@ -296,6 +296,7 @@ fn a_recording_of_the_demo_has_its_lookups_and_kernels() {
         preset: "strom-10g".into(),
         json: false,
         swaps: 0,
+        changes: 0,
     };
     demo::execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"));
     let arguments = ReportArguments {

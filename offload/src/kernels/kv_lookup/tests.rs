@@ -1,6 +1,6 @@
 use super::*;
 use crate::budget::{Budget, Limits, Next};
-use crate::kernels::kv_layout::{LineSlot, ObjectFrame, object_size};
+use crate::kernels::kv_layout::{LineSlot, ObjectFrame, chain_of, object_size};
 use bareverbs_prm::time::Time;
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ fn parameters(buckets: u32) -> Vec<u8> {
 /// Memory of 1 KiB with `line` at offset 64.
 fn memory_with(line: Line) -> Vec<u8> {
     let mut memory = vec![0; 1024];
-    memory[64..128].copy_from_slice(&line.encode());
+    memory[64..128].copy_from_slice(&line.encode(chain_of(0, 1)));
     memory
 }
 
@@ -84,7 +84,7 @@ fn pointers_out_of_the_grant_or_off_their_alignment() {
         let expected = if bits == 1 << 16 | 1 { Status::Inconsistent } else { Status::OutOfBounds };
         assert_eq!(run(&memory, &parameters(1)), Err(expected), "ref {bits:#x}");
     }
-    for next in [u64::MAX, 1, 65, 1024, 1 << 40] {
+    for next in [u64::MAX, 16, 66, 1024, 1 << 40, 1024 + 1] {
         let memory = memory_with(Line { next, ..Line::default() });
         assert_eq!(run(&memory, &parameters(1)), Err(Status::OutOfBounds), "next {next:#x}");
     }
@@ -94,6 +94,22 @@ fn pointers_out_of_the_grant_or_off_their_alignment() {
 fn a_chain_that_bites_its_tail_ends_at_the_hop_limit() {
     let memory = memory_with(Line { next: 64, ..Line::default() });
     assert_eq!(run(&memory, &parameters(1)), Err(Status::HopLimit));
+}
+
+#[test]
+fn a_line_of_another_chain_is_not_believed() {
+    let mut memory = memory_with(Line { next: 128, ..Line::default() });
+    memory[128..192].copy_from_slice(&Line::default().encode(chain_of(0, 2)));
+    assert_eq!(run(&memory, &parameters(1)), Err(Status::Inconsistent));
+    memory[128..192].copy_from_slice(&Line::default().encode(chain_of(0, 1)));
+    assert_eq!(run(&memory, &parameters(1)), Err(Status::NotFound));
+}
+
+#[test]
+fn a_table_cannot_double_beyond_all_numbers() {
+    let mut memory = vec![0; 1024];
+    memory[64..128].copy_from_slice(&Line::default().with_move(64).encode(chain_of(0, 1 << 31)));
+    assert_eq!(run(&memory, &parameters(1 << 31)), Err(Status::OutOfBounds));
 }
 
 #[test]
@@ -123,9 +139,24 @@ fn an_object_that_was_replaced_is_no_other_key_of_the_same_hash() {
     assert_eq!(with_object(8, b"kez"), Err(Status::Inconsistent), "the line was outdated");
 }
 
+/// Lines behind 64 bytes of noise, sealed for the chain of a hash, or for the one that it is in when the table has doubled.
+fn sealed(noise: &[u8], lines: &[(Line, bool)], hash: u64, buckets: u32) -> Vec<u8> {
+    let mut memory = noise.to_vec();
+    for (line, doubled) in lines {
+        let buckets = buckets << u32::from(*doubled);
+        memory.extend_from_slice(&line.encode(chain_of(bucket_of(hash, buckets), buckets)));
+    }
+    memory
+}
+
 /// A line whose checksum is right whatever else it says, so that its pointers are followed.
 fn hostile_line() -> impl Strategy<Value = Line> {
-    let word = prop_oneof![any::<u64>(), (0..64_u64).prop_map(|n| n * 16), (0..16_u64).prop_map(|n| n * 64)];
+    let word = prop_oneof![
+        any::<u64>(),
+        (0..64_u64).prop_map(|n| n * 16),
+        (0..16_u64).prop_map(|n| n * 64),
+        (0..16_u64).prop_map(|n| n * 64 + 1)
+    ];
     let object = prop_oneof![any::<u64>(), (0..64_u64, 0..64_u64).prop_map(|(at, n)| at << 20 | n)];
     let slot = (prop_oneof![Just(9_u64), any::<u64>()], object)
         .prop_map(|(fingerprint, bits)| LineSlot { fingerprint, object: ObjectRef::from_bits(bits) });
@@ -139,16 +170,14 @@ fn hostile_line() -> impl Strategy<Value = Line> {
 proptest! {
     #[test]
     fn arbitrary_memory_ends_within_the_budget(
-        lines in proptest::collection::vec(hostile_line(), 15),
+        lines in proptest::collection::vec((hostile_line(), any::<bool>()), 15),
         noise in proptest::collection::vec(any::<u8>(), 64),
         buckets in 1..20_u32, hash: u64,
     ) {
-        let mut memory = noise;
-        lines.iter().for_each(|line| memory.extend_from_slice(&line.encode()));
         let mut parameters = parameters(buckets);
-        let _ = run(&memory, &parameters);
+        let _ = run(&sealed(&noise, &lines, 9, buckets), &parameters);
         parameters[..8].copy_from_slice(&hash.to_be_bytes());
-        let _ = run(&memory, &parameters);
+        let _ = run(&sealed(&noise, &lines, hash, buckets), &parameters);
     }
 
     #[test]

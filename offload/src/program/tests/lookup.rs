@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::grant::Grant;
-use crate::kernel::{Kernel, Step};
+use crate::kernel::{Kernel, Status, Step};
 use crate::kernels::checksum::crc32c;
-use crate::kernels::kv_layout::{Line, LineSlot, ObjectFrame, ObjectRef, object_size};
+use crate::kernels::kv_layout::{Line, LineSlot, ObjectFrame, ObjectRef, chain_of, object_size};
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS, Parameters};
 use proptest::prelude::*;
 
@@ -50,8 +50,8 @@ fn memory(keys: [&[u8]; 2], hashes: [u64; 2], value: &[u8]) -> Vec<u8> {
     let slots = [reference(256, keys[0], hashes[0]), reference(512, keys[1], hashes[1])];
     let first = Line { slots: [slots[0], LineSlot::default(), LineSlot::default()], next: 128, sequence: 4 };
     let second = Line { slots: [LineSlot::default(), slots[1], LineSlot::default()], next: 0, sequence: 2 };
-    memory[64..128].copy_from_slice(&first.encode());
-    memory[128..192].copy_from_slice(&second.encode());
+    memory[64..128].copy_from_slice(&first.encode(chain_of(0, 1)));
+    memory[128..192].copy_from_slice(&second.encode(chain_of(0, 1)));
     memory
 }
 
@@ -66,7 +66,34 @@ fn a_hit_a_miss_and_another_key_with_the_same_hash() {
     let step = compare(&memory, &parameters(9, b"wanted")).expect("equal");
     assert!(matches!(step, Step::Emit(emission) if emission.length == 9 && emission.version == 17));
     let miss = compare(&memory, &parameters(9, b"nobody")).expect("equal");
-    assert_eq!(miss, Step::Done(crate::kernel::Status::NotFound));
+    assert_eq!(miss, Step::Done(Status::NotFound));
+}
+
+/// A first line that moved to `lines`, as the only one of its table.
+fn moved_to(memory: &mut [u8], lines: u64) {
+    memory[64..128].copy_from_slice(&Line::default().with_move(lines).encode(chain_of(0, 1)));
+}
+
+#[test]
+fn lines_that_moved_are_found_where_they_went() {
+    for hash in [9, u64::MAX] {
+        let mut memory = memory([b"other", b"wanted"], [hash, hash], b"the value");
+        let bucket = u64::from(hash == u64::MAX);
+        let line = Line { next: 0, sequence: 2, ..Line::parse(&memory[128..192], 1).expect("whole") };
+        moved_to(&mut memory, 768);
+        memory[768 + 64 * bucket as usize..][..64].copy_from_slice(&line.encode(chain_of(bucket as u32, 2)));
+        let step = compare(&memory, &parameters(hash, b"wanted")).expect("equal");
+        assert!(matches!(step, Step::Emit(emission) if emission.length == 9));
+    }
+    for (lines, status) in
+        [(1 << 40, Status::OutOfBounds), (776, Status::OutOfBounds), (64, Status::OutOfBounds)]
+    {
+        let mut memory = memory([b"other", b"wanted"], [9, 9], b"the value");
+        moved_to(&mut memory, lines);
+        let step = compare(&memory, &parameters(9, b"wanted")).expect("equal");
+        let torn = lines == 64 && matches!(step, Step::Refetch { otherwise: Status::Inconsistent, .. });
+        assert!(step == Step::Done(status) || torn, "{lines}: {step:?}");
+    }
 }
 
 proptest! {
@@ -79,6 +106,7 @@ proptest! {
         changes in proptest::collection::vec((0_usize..1024, any::<u8>()), 0..4),
         references in proptest::collection::vec((0_usize..3, any::<u16>(), 0_u16..9), 0..3),
         sequence in 0_u8..4,
+        moved in proptest::option::weighted(0.2, 0_u8..16),
     ) {
         let mut memory = memory([b"key", b"wanted"], hashes, &value);
         changes.into_iter().for_each(|(at, value)| memory[at] = value);
@@ -88,7 +116,10 @@ proptest! {
         }
         // A line that was changed and is whole all the same, or is being changed.
         memory[123] = sequence;
-        let crc = crc32c(&memory[64..124]);
+        if let Some(lines) = moved {
+            memory[112..120].copy_from_slice(&(u64::from(lines) * 64 + 1).to_be_bytes());
+        }
+        let crc = crc32c(&memory[64..124]) ^ chain_of(0, 1);
         memory[124..128].copy_from_slice(&crc.to_be_bytes());
         let _last = compare(&memory, &parameters(hashes[0], key))?;
     }

@@ -22,7 +22,7 @@ use bareverbs_offload::kernel::CompiledIn;
 use bareverbs_offload::kernels::BuiltInKernels;
 use bareverbs_offload::kernels::kv_layout::MAX_OBJECT;
 use bareverbs_offload::runtime::{ResponseWindow, Runtime};
-use bareverbs_offload::table::{TableConfig, TableDescriptor, TableWriter};
+use bareverbs_offload::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
 use bareverbs_offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
@@ -154,7 +154,7 @@ fn fill(table: &Table, device: &PeerDevice) -> Result<TableDescriptor> {
         buckets: rows::ROWS / 2,
         overflow_lines: rows::ROWS / 2,
         seed: *b"no allocator at ",
-        grace: KERNEL_TIME,
+        policy: TablePolicy::default(),
     };
     let mut writer = TableWriter::create(RegionTable::new(Rc::clone(table), Rc::clone(device)), &config)?;
     for row in 0..rows::ROWS {
