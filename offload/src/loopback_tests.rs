@@ -1,6 +1,7 @@
 //! Client, DPU and a kernel in the NIC over a scripted network: what is hard to provoke over a good one.
 
 mod connections;
+mod fallback;
 mod withdrawn;
 
 use crate::budget::Limits;

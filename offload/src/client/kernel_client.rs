@@ -6,13 +6,16 @@ use crate::budget::Limits;
 use crate::endpoint::{Completion, Endpoint, MAX_SEND, Outcome, Part, PostError, Work};
 use crate::kernel::Opcode;
 use crate::status::Status;
-use crate::wire::{Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer, WITHDRAW};
+use crate::wire::{HEADER_SIZE, Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer, WITHDRAW};
 use bareverbs_prm::time::{Duration, Time};
 
 /// Work request id of a receive.
 const RECEIVE: u64 = u64::MAX;
 /// Work request id of a part of a stream.
 const STREAM: u64 = u64::MAX - 1;
+
+/// Most bytes of parameters and payload of a call.
+pub const MAX_CALL: usize = MAX_SEND - HEADER_SIZE;
 
 /// Where the kernels run that are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +48,7 @@ pub struct Call<'a> {
     pub opcode: Opcode,
     /// The region that it works on.
     pub region: RegionHandle,
-    /// What it is told. With the payload at most 448 bytes.
+    /// What it is told. With the payload at most [`MAX_CALL`] bytes.
     pub parameters: &'a [u8],
     /// Payload for kernels that take some; none for those in a NIC.
     pub payload: &'a [u8],

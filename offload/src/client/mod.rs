@@ -8,18 +8,19 @@
 //! | plain READ | an RDMA READ for each element | the elements; the client walks by itself |
 //!
 //! [`KvClient`] never waits: [`KvClient::start`] begins a lookup, [`KvClient::poll`] ends some. [`KernelClient`] does the same for kernels and programs of
-//! any op-code. [`slots`] and [`walk`] are pure. [`deployer`] deploys, lists and removes programs. [`advisor`] says which way is the fastest.
+//! any op-code; [`fallback`] asks a core of the server when they are missing or busy. [`slots`] and [`walk`] are pure. [`deployer`] deploys, lists and removes programs. [`advisor`] says which way is the fastest.
 
 pub mod advisor;
 mod config;
 pub mod deployer;
+pub mod fallback;
 mod kernel_client;
 mod read_client;
 pub mod slots;
 pub mod walk;
 
 pub use config::{ClientConfig, Ended, LookupResult, StartError, Way};
-pub use kernel_client::{Call, CallResult, KernelClient, KernelClientConfig, KernelPlace};
+pub use kernel_client::{Call, CallResult, KernelClient, KernelClientConfig, KernelPlace, MAX_CALL};
 
 use crate::endpoint::Endpoint;
 use crate::kernel::{Kernel, Opcode};

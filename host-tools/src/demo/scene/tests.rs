@@ -2,7 +2,10 @@
 
 use super::super::hosts::WINDOW;
 use super::*;
-use bareverbs::offload::client::Ended;
+use bareverbs::offload::budget::Limits;
+use bareverbs::offload::client::fallback::{FallbackCause, FallbackClient, Instead, Places};
+use bareverbs::offload::client::slots::SlotLayout;
+use bareverbs::offload::client::{Call, Ended, KernelClient, KernelClientConfig, KernelPlace, StartError};
 use bareverbs::offload::endpoint::{Endpoint, Work};
 use bareverbs::offload::kernel::{Kernel, Opcode};
 use bareverbs::offload::kernels::kv_layout::{Line, chain_of};
@@ -208,6 +211,65 @@ fn kernels_reads_and_a_core_read_one_key_at_once_while_it_changes() {
                 break;
             }
         }
+    }
+}
+
+/// A client of its own over the connection of this way.
+fn caller(scene: &Scene, way: WayName) -> KernelClient<WINDOW> {
+    let endpoint = &scene.askers[way as usize].endpoint;
+    let (address, rkey) = (endpoint.region().address(), endpoint.region().rkey().value());
+    let stride = (endpoint.region().len() / WINDOW) as u64;
+    KernelClient::new(KernelClientConfig {
+        place: KernelPlace::Cores,
+        layout: SlotLayout { address, rkey, stride, max_response: 4096 },
+        credits: WINDOW as u32,
+        timeout: Duration::from_secs(60),
+        limits: Limits::default(),
+    })
+}
+
+#[test]
+fn what_the_dpu_has_no_kernel_for_is_answered_by_a_core_of_the_server() {
+    let rows: Vec<Row> = rows().into_iter().filter(|row| row.value.len() <= 4096).collect();
+    for (seed, loss) in [(1, 0.0), (2, 0.02)] {
+        let mut scene = Scene::build(&config(seed, loss), &rows, None).expect("boots");
+        let (dpu, core) = (caller(&scene, WayName::KernelDpu), caller(&scene, WayName::Cpu));
+        let mut client = FallbackClient::new(dpu, core, Duration::from_secs(60), Duration::ZERO);
+        let table = *scene.table.descriptor();
+        let region = RegionHandle(0);
+        let instead = Instead { opcode: KvLookup::OPCODE, region };
+        let (mut asked, mut next) = (BTreeMap::new(), 0);
+        while next < rows.len() || !asked.is_empty() {
+            let now = scene.world.now();
+            let active = scene.serve(now);
+            let [dpu, _, _, _, core] = &mut scene.askers;
+            while asked.len() < WINDOW && next < rows.len() {
+                let mut buffer = [0; MAX_PARAMETERS];
+                let parameters = table.lookup(&rows[next].key).encode(&mut buffer).expect("fits");
+                let opcode = if next.is_multiple_of(2) { Opcode(7) } else { KvLookup::OPCODE };
+                let call = Call { opcode, region, parameters, payload: &[] };
+                let places = Places { kernels: &mut dpu.endpoint, instead: &mut core.endpoint };
+                match client.start(now, places, &call, instead) {
+                    Ok(id) => drop(asked.insert(id, next)),
+                    Err(StartError::NoSlot(_)) => break,
+                    Err(error) => panic!("{error}"),
+                }
+                next += 1;
+            }
+            let places = Places { kernels: &mut dpu.endpoint, instead: &mut core.endpoint };
+            let Some(ended) = client.poll(now, places, &mut scene.buffer) else {
+                if !active {
+                    scene.wait(None).expect("goes on");
+                }
+                continue;
+            };
+            let index = asked.remove(&ended.result.request_id).expect("asked once, answered once");
+            assert_eq!(ended.result.ended, Ended::Found, "{ended:?}");
+            assert!(scene.buffer[..ended.result.length as usize] == rows[index].value, "row {index}");
+            assert_eq!(ended.fell_back, index.is_multiple_of(2).then_some(FallbackCause::Missing));
+        }
+        assert_eq!(client.counters().missing, rows.len().div_ceil(2) as u64);
+        assert_eq!(scene.core.progress().begun, rows.len().div_ceil(2) as u64);
     }
 }
 
