@@ -23,9 +23,6 @@ impl Nic {
         if !self.flow.is_quiet() {
             self.flow.handle_timeout(now);
         }
-        if self.firmware.rung != 0 {
-            firmware::work_off(self, now, memory);
-        }
         let mut parts = self.parts(now, memory);
         while let Some(Alarm { time, number }) = parts.schedule.pop_due(now) {
             // An alarm whose queue pair is gone, or has another one by now, is nobody's.
@@ -34,6 +31,10 @@ impl Nic {
                 let effects = qp.on_timeout(&mut parts.bus);
                 parts.schedule.apply(qp, effects);
             }
+        }
+        // Behind the alarms: what is left has one for the next turn.
+        if self.firmware.rung != 0 {
+            firmware::work_off(self, now, memory);
         }
         self.completions.handle_timeout(now, memory, &mut self.events);
         self.run_engine(now, memory);
