@@ -57,6 +57,8 @@ pub(crate) struct HostWish {
     pub(crate) link: Option<LinkLayer>,
     /// How many devices of one port each it has; `None` leaves that as it is.
     pub(crate) ports: Option<u8>,
+    /// LID of its first InfiniBand port; `None` leaves it as it is, or takes one that is free.
+    pub(crate) lid: Option<u16>,
     /// Its addresses; none leaves them as they are. Those of a family go to its ports in turn.
     pub(crate) addresses: Vec<IpAddr>,
 }
@@ -66,7 +68,8 @@ impl HostWish {
     fn of_port(&self, port: DeviceIndex, ports: u8) -> Self {
         let of_family = |v4: bool| self.addresses.iter().filter(move |address| address.is_ipv4() == v4);
         let turns = |v4| of_family(v4).skip(port.number().into()).step_by(ports.max(1).into());
-        Self { addresses: turns(true).chain(turns(false)).copied().collect(), ..self.clone() }
+        let lid = self.lid.map(|first| first.saturating_add(port.number().into()));
+        Self { addresses: turns(true).chain(turns(false)).copied().collect(), lid, ..self.clone() }
     }
 }
 
@@ -193,19 +196,40 @@ fn wanted(
             port.host_name()
         );
     }
-    let taken: Vec<u16> = others.iter().filter_map(|other| other.settings().lid).collect();
-    let free = |lid: &u16| !taken.contains(lid);
-    let lid = match link {
-        LinkLayer::Ethernet => None,
-        LinkLayer::InfiniBand => Some(
-            before
-                .lid
-                .filter(free)
-                .or_else(|| (1..FIRST_MULTICAST_LID).find(free))
-                .context("no LID is left")?,
+    let lid = match (link, wish.lid) {
+        (LinkLayer::Ethernet, None) => None,
+        (LinkLayer::Ethernet, Some(lid)) => {
+            bail!(
+                "--lid {lid:#x} is for InfiniBand ports, and host {} has none; add --link ib",
+                port.host_name()
+            )
+        }
+        (LinkLayer::InfiniBand, Some(asked)) if is_running && before.lid != Some(asked) => bail!(
+            "host {} has running programs, and --lid {asked:#x} differs from theirs; wait until they have ended, or choose another --host",
+            port.host_name()
         ),
+        (LinkLayer::InfiniBand, asked) => Some(choose_lid(asked, before.lid, others)?),
     };
     Ok(HostSettings { lid, addresses: addresses.clone(), ..HostSettings::default() })
+}
+
+/// The LID that was asked for, or the one that the port had before, or one that is free.
+fn choose_lid(asked: Option<u16>, before: Option<u16>, others: &[VirtualHost]) -> Result<u16> {
+    let owner = |lid: u16| others.iter().find(|other| other.settings().lid == Some(lid));
+    let is_free = |lid: &u16| owner(*lid).is_none();
+    match asked {
+        Some(lid) if lid >= FIRST_MULTICAST_LID => {
+            bail!("LID {lid:#x} is one of a group; choose a smaller --lid")
+        }
+        Some(lid) => match owner(lid) {
+            Some(other) => bail!("LID {lid:#x} is that of host {}; choose another --lid", other.name()),
+            None => Ok(lid),
+        },
+        None => {
+            let free = before.filter(is_free).or_else(|| (1..FIRST_MULTICAST_LID).find(is_free));
+            free.context("no LID is left")
+        }
+    }
 }
 
 /// The user's own directory for what is forgotten at the next boot.
@@ -239,6 +263,7 @@ mod tests {
         let asked = HostWish {
             link: Some(LinkLayer::Ethernet),
             ports: Some(1),
+            lid: None,
             addresses: vec![IpAddr::from([10, 0, 0, 2])],
         };
         assert!(fallen_away(&before, &now, &asked).is_empty());

@@ -2,6 +2,7 @@
 
 mod support;
 
+use bareverbs_serve::network::NetworkDirectory;
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -10,6 +11,7 @@ use support::{Hosts, Served, bareverbs, free_port, object_of, wait_for};
 
 /// Name of the network's socket of its bridge, in a test's home.
 const BRIDGE: &str = "bareverbs/networks/default/outside";
+const BRIDGE_INFINIBAND: &str = "bareverbs/networks/default/outside-ib";
 /// How long both ends of a test may take.
 const TIMEOUT: [&str; 2] = ["--timeout", "60"];
 
@@ -37,11 +39,16 @@ impl Drop for Running {
 
 /// The bridge of the network in `home`.
 fn bridge(home: &Path, arguments: &[&str]) -> Running {
-    let _ = std::fs::remove_file(home.join(BRIDGE));
+    bridge_of(home, BRIDGE, arguments)
+}
+
+/// The one that makes this socket.
+fn bridge_of(home: &Path, socket: &str, arguments: &[&str]) -> Running {
+    let _ = std::fs::remove_file(home.join(socket));
     let mut command = bareverbs(home, &["run"]);
     command.args(arguments).env("XDG_RUNTIME_DIR", home).stderr(Stdio::inherit());
     let running = Running::start(&mut command);
-    wait_for(&home.join(BRIDGE), "the bridge has no socket");
+    wait_for(&home.join(socket), "the bridge has no socket");
     running
 }
 
@@ -90,6 +97,33 @@ fn hosts_of_two_networks_find_each_other_by_arp_over_a_wire_of_udp() {
     let list = right.list();
     let line = list.lines().find(|line| line.contains("(wire)")).unwrap_or_else(|| panic!("{list}"));
     assert!(line.contains(&other) && line.contains(&one), "{line}");
+}
+
+/// Both subnets have a manager of their own, and the hosts LIDs that differ.
+#[test]
+fn hosts_of_two_infiniband_networks_meet_by_lid_over_a_wire() {
+    let (left, right) = (Hosts::new(), Hosts::new());
+    for (hosts, host, settings) in [(&left, "a", "lid 18\n"), (&right, "far", "lid 52\n")] {
+        // As `bareverbs run --lid` leaves it.
+        let network = NetworkDirectory::create(&hosts.home().join("bareverbs/networks/default"));
+        let network = network.expect("a network");
+        network.add_host(host).expect("a host");
+        network.set_settings(host, settings).expect("its settings");
+    }
+    let [one, other] = [(); 2].map(|()| format!("udp:127.0.0.1:{}", free_port()));
+    let end = |home: &Path, own: &str, peer: &str| {
+        bridge_of(home, BRIDGE_INFINIBAND, &["--link", "ib", "--wire", own, "--wire-to", peer])
+    };
+    let (_left, _right) = (end(left.home(), &one, &other), end(right.home(), &other, &one));
+    for test in [
+        &["perf", "write", "bw", "-n", "200", "-s", "65536", "--link", "ib"][..],
+        &["perf", "send", "lat", "-n", "50", "-c", "UD", "--link", "ib"],
+    ] {
+        assert!(between(&left, &right, test) >= 8, "{test:?}");
+    }
+    let list = right.list();
+    let has = |words: &[&str]| list.lines().any(|line| words.iter().all(|word| line.contains(word)));
+    assert!(has(&["(wire)", &one]) && has(&["far", "lid=52"]), "{list}");
 }
 
 #[test]
@@ -173,6 +207,10 @@ fn a_second_wire_and_words_that_do_not_fit_are_refused() {
     assert!(refusal(&["--wire", &one, "--wire-to", &other]).contains(&one[4..]), "the address is taken");
     assert!(refusal(&["--wire", "tap:bv0", "--", "true"]).contains("--wire"));
     assert!(refusal(&["--wire", "/a"]).contains("--wire-to"));
+    assert!(refusal(&["--link", "ib", "--wire", "tap:bv0"]).contains("InfiniBand"));
+    let neighbour =
+        ["--link", "ib", "--wire", &third, "--wire-to", &other, "--neighbor", "10.0.0.1=02:00:00:00:00:01"];
+    assert!(refusal(&neighbour).contains("LID"));
     assert!(refusal(&["--neighbor", "10.0.0.1=02:00:00:00:00:01", "--", "true"]).contains("--neighbor"));
 }
 

@@ -3,7 +3,7 @@
 use crate::outside_wire::WireArguments;
 use crate::port_address::gid_of;
 use crate::seat::parse_mac;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use bareverbs_network::{Bridge, Neighbour};
 use bareverbs_serve::network::NetworkDirectory;
 use bareverbs_sim::nic::LinkLayer;
@@ -16,11 +16,19 @@ pub(super) fn parse_neighbour(text: &str) -> Result<Neighbour, String> {
 }
 
 /// Carries frames until it is ended or the wire is broken.
-pub(super) fn run(network: NetworkDirectory, wire: &WireArguments, neighbours: &[Neighbour]) -> Result<()> {
+pub(super) fn run(
+    network: NetworkDirectory,
+    link: LinkLayer,
+    wire: &WireArguments,
+    neighbours: &[Neighbour],
+) -> Result<()> {
+    if link == LinkLayer::InfiniBand && !neighbours.is_empty() {
+        bail!("--neighbor is for Ethernet: on InfiniBand the peer's LID says where packets go; leave it out");
+    }
     let outside = wire.outside()?.context("no wire is given")?;
-    let io = outside.open(LinkLayer::Ethernet).context("cannot take the end of the wire")?;
+    let io = outside.open(link).context("cannot take the end of the wire")?;
     let place = network.path().display().to_string();
-    let mut bridge = Bridge::new(network, io, &wire.to_string(), neighbours.iter().copied())?;
+    let mut bridge = Bridge::new(network, link, io, &wire.to_string(), neighbours.iter().copied())?;
     eprintln!("bareverbs run: the network at {place} has the wire {wire}, until this process is ended");
     Err(bridge.run()).with_context(|| format!("the wire {wire} is broken"))
 }

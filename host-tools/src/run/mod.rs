@@ -17,6 +17,7 @@ use bareverbs_network::Neighbour;
 use bareverbs_serve::network::environment;
 use bareverbs_serve::real_time::FaultScript;
 use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed};
+use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
 use bareverbs_uverbs::sysfs::DescribedDevice;
 use bareverbs_uverbs::{HostSettings, MOST_DEVICES, Nobody, Uverbs, VirtualHost, sysfs};
 use clap::Args;
@@ -63,9 +64,13 @@ pub struct RunArguments {
     #[arg(long, requires = "capture")]
     pub records: bool,
     /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager). Hosts of one reach
-    /// no hosts of the other. Default: that of the host's running programs, or eth.
-    #[arg(long, conflicts_with = "wire")]
+    /// no hosts of the other. Default: that of the host's running programs, or eth. With --wire: whose frames the wire carries; default eth.
+    #[arg(long)]
     pub link: Option<HostLink>,
+    /// LID of the host's first InfiniBand port, further ports have the next ones. Default: one that is free in the network. Hosts of networks that
+    /// --wire joins need different ones.
+    #[arg(long, value_name = "LID", value_parser = parse_lid, conflicts_with = "wire")]
+    pub lid: Option<u16>,
     /// How many RDMA devices the host has, mlx5_0, mlx5_1 and so on, with a port and addresses each: 1 to 8. The second one's address has the
     /// name HOST-mlx5_1. Default: as many as the host's running programs have, or 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_DEVICES)), conflicts_with = "wire")]
@@ -109,6 +114,14 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
     Some(address).filter(|address| HostSettings::is_possible(*address)).ok_or_else(refusal)
 }
 
+/// A LID, as diagnostics print it (0x12) or as a plain number.
+fn parse_lid(text: &str) -> Result<u16, String> {
+    let digits = text.strip_prefix("0x");
+    let lid = digits.map_or_else(|| text.parse(), |digits| u16::from_str_radix(digits, 16));
+    let lid = lid.ok().filter(|lid| (1..FIRST_MULTICAST_LID).contains(lid));
+    lid.ok_or_else(|| format!("a port has a LID from 1 to {:#x}", FIRST_MULTICAST_LID - 1))
+}
+
 fn parse_rate(text: &str) -> Result<u32, String> {
     let rate = text.parse().ok().filter(|&rate| PortSpeed::from_gbps(rate).is_some());
     rate.ok_or_else(|| "a port has a rate of 10, 25, 40, 50 or 100 Gbit/s".into())
@@ -128,7 +141,8 @@ pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if arguments.wire.is_asked_for() {
         let network = networks::home().and_then(|home| networks::open(&home, &arguments.network));
         let network = network.map_err(Failure::Input)?;
-        return bridge::run(network, &arguments.wire, &arguments.neighbor).map_err(Failure::Input);
+        let link = arguments.link.unwrap_or(HostLink::Eth).into();
+        return bridge::run(network, link, &arguments.wire, &arguments.neighbor).map_err(Failure::Input);
     }
     if arguments.list {
         let network = networks::home().and_then(|home| networks::open(&home, &arguments.network));
@@ -176,6 +190,7 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     let wish = HostWish {
         link: arguments.link.map(LinkLayer::from),
         ports: arguments.ports,
+        lid: arguments.lid,
         addresses: arguments.ip.clone(),
     };
     let ports = networks::ports(&network, &networks::add(&network, &arguments.host, &wish)?)?;
@@ -311,6 +326,32 @@ mod tests {
         assert_eq!(line(&format!("{port}/lid")), "0x3\n");
         assert_eq!(line(&format!("{port}/link_layer")), "InfiniBand\n");
         assert_eq!(line(&format!("{port}/gid_attrs/types/0")), "IB/RoCE v1\n");
+    }
+
+    #[test]
+    fn a_lid_that_was_chosen_is_the_hosts_alone() {
+        let home = tempfile::tempdir().unwrap();
+        let network = networks::open(home.path(), "x").unwrap();
+        let add = |name: &str, link, lid, ports| {
+            let wish = HostWish { link, lid, ports, ..HostWish::default() };
+            networks::add(&network, &VirtualHost::new(name).unwrap(), &wish)
+        };
+        let infiniband = Some(LinkLayer::InfiniBand);
+        let lids = |host: VirtualHost| {
+            let ports = networks::ports(&network, &host).unwrap();
+            ports.iter().map(|port| port.settings().lid).collect::<Vec<_>>()
+        };
+        assert_eq!(lids(add("a", infiniband, Some(0x40), Some(2)).unwrap()), [Some(0x40), Some(0x41)]);
+        assert_eq!(lids(add("a", infiniband, None, None).unwrap()), [Some(0x40)], "it stays");
+        assert_eq!(lids(add("b", infiniband, None, None).unwrap()), [Some(1)]);
+        let refusal = add("b", infiniband, Some(0x40), None).unwrap_err().to_string();
+        assert!(refusal.contains("host a") && refusal.contains("--lid"), "{refusal}");
+        let refusal = add("c", None, Some(9), None).unwrap_err().to_string();
+        assert!(refusal.contains("--link ib"), "{refusal}");
+        assert_eq!(["0x12", "18"].map(parse_lid), [Ok(18), Ok(18)]);
+        for text in ["0", "0xc000", "-1", "x"] {
+            assert!(parse_lid(text).unwrap_err().contains("0xbfff"), "{text}");
+        }
     }
 
     #[test]

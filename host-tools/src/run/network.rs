@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, bail};
 use bareverbs_network::{virtual_host, virtual_ports};
 use bareverbs_serve::network::NetworkDirectory;
+use bareverbs_sim::nic::LinkLayer;
 use comfy_table::{Table, presets};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 /// How long a process may take to say how it is.
 const TIMEOUT: Duration = Duration::from_secs(2);
+/// Link layers, each of which may have a wire.
+const LINKS: [LinkLayer; 2] = [LinkLayer::Ethernet, LinkLayer::InfiniBand];
 /// Columns of the table, as processes name them.
 const COLUMNS: [&str; 9] = [
     "pid",
@@ -71,7 +74,7 @@ pub(super) fn list(network: &NetworkDirectory) -> Table {
             table.add_row(about.iter().cloned().chain(["-".into()]));
         }
     }
-    if let Some(said) = read(network.ask_outside(TIMEOUT)) {
+    for said in LINKS.into_iter().filter_map(|link| read(network.ask_outside(link, TIMEOUT))) {
         let wire = said.get("wire").cloned().unwrap_or_default();
         let cells = COLUMNS.iter().map(|column| said.get(*column).cloned().unwrap_or_default());
         table.add_row(["(wire)".into(), wire, "-".into()].into_iter().chain(cells));

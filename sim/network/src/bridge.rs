@@ -1,7 +1,8 @@
 //! The bridge between a network and a wire that leads outside of it.
 //!
-//! **What this is.** What hosts send to nobody among them goes to the wire, and what comes from the wire goes to the host whose MAC
-//! address it bears. Hosts have no kernel that would find neighbours: the bridge asks and answers for them.
+//! **What this is.** What hosts of a link layer send to nobody among them goes to the wire, and what comes from the wire goes to the host whose
+//! MAC address or LID it bears. On Ethernet hosts have no kernel that would find neighbours: the bridge asks and answers for them. On
+//! InfiniBand each side has a manager of its own, and packets of the management lane pass neither way.
 //!
 //! **What it may not do.** Nothing goes from the wire back to the wire, so that two networks that are joined make no circle. A side that
 //! does not take its frames loses them after a while, and stops neither the other side nor the bridge.
@@ -15,6 +16,8 @@ use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::{NetworkDirectory, NetworkError, answer_status, has_hung_up};
 use bareverbs_serve::real_time::OutsideIo;
+use bareverbs_sim::nic::LinkLayer;
+use bareverbs_sim::wire::infiniband;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -54,15 +57,16 @@ pub struct Bridge {
 }
 
 impl Bridge {
-    /// Joins a network with a wire, of which some neighbours are known.
+    /// Joins the hosts of a link layer with a wire, of which some neighbours are known.
     pub fn new(
         network: NetworkDirectory,
+        link: LinkLayer,
         outside: Box<dyn OutsideIo>,
         name: &str,
         neighbours: impl IntoIterator<Item = Neighbour>,
     ) -> Result<Self, NetworkError> {
         Ok(Self {
-            wire: Wire::plug_bridge(network)?,
+            wire: Wire::plug_bridge(network, link)?,
             outside,
             name: name.to_owned(),
             discovery: Discovery::new(neighbours),
@@ -184,8 +188,7 @@ impl Bridge {
             if !self.outside.receive(&mut self.entering.frame)? {
                 return Ok(count > 0);
             }
-            let hosts = self.wire.hosts(now);
-            if self.discovery.handle(now, &self.entering.frame, hosts) {
+            if self.is_not_for_hosts(now) {
                 continue;
             }
             if !self.send_in(now) {
@@ -193,6 +196,15 @@ impl Bridge {
             }
         }
         Ok(true)
+    }
+
+    /// Whether what came in is neighbour discovery, which the bridge does, or management of another subnet.
+    fn is_not_for_hosts(&mut self, now: Time) -> bool {
+        let frame = &self.entering.frame;
+        match self.wire.link() {
+            LinkLayer::Ethernet => self.discovery.handle(now, frame, self.wire.hosts(now)),
+            LinkLayer::InfiniBand => infiniband::virtual_lane(frame) == Some(infiniband::MANAGEMENT_LANE),
+        }
     }
 
     fn send_in(&mut self, now: Time) -> bool {

@@ -3,6 +3,7 @@
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::{Greeting, NeighbourQuestion, NetworkDirectory, receive_status};
+use bareverbs_sim::nic::LinkLayer;
 use bareverbs_uverbs::VirtualHost;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -87,7 +88,7 @@ impl OutsideNeighbours {
         let asker = self.gids.iter().rfind(of_family).copied();
         let question = asker.map(|asker| NeighbourQuestion { wanted, asker_mac: self.mac, asker });
         let asked = question.and_then(|question| {
-            let connection = self.network.connect_outside().ok()?;
+            let connection = self.network.connect_outside(LinkLayer::Ethernet).ok()?;
             Greeting::Neighbour(question).send(&connection, None).ok()?;
             Some(Lookup::Asked { connection, since: Instant::now() })
         });

@@ -188,10 +188,15 @@ impl Wire {
         Self { link: host.link(), host: Some(host.name().to_owned()), ..wire }
     }
 
-    /// The cable of the bridge to the outside: what the hosts of Ethernet send to nobody among them.
-    pub fn plug_bridge(network: NetworkDirectory) -> Result<Self, NetworkError> {
-        let membership = network.join_outside()?;
-        Ok(Self::new(network, membership, BRIDGE))
+    /// The cable of the bridge to the outside: what the hosts of this link layer send to nobody among them.
+    pub fn plug_bridge(network: NetworkDirectory, link: LinkLayer) -> Result<Self, NetworkError> {
+        let membership = network.join_outside(link)?;
+        Ok(Self { link, ..Self::new(network, membership, BRIDGE) })
+    }
+
+    /// What its frames are like.
+    pub(crate) const fn link(&self) -> LinkLayer {
+        self.link
     }
 
     fn new(network: NetworkDirectory, membership: Membership, own: Address) -> Self {
@@ -255,7 +260,7 @@ impl Wire {
         true
     }
 
-    /// A LID leads to the host that has it, one of a group to all.
+    /// A LID leads to the host that has it, one of a group to all, and one that no host has to the bridge.
     fn destination(&mut self, now: Time, frame: &[u8]) -> Option<Destination> {
         if self.link == LinkLayer::Ethernet {
             return Destination::of_ethernet(frame);
@@ -264,7 +269,10 @@ impl Wire {
         if lid >= infiniband::FIRST_MULTICAST_LID {
             return Some(Destination::Everybody);
         }
-        Some(Destination::of_infiniband(frame, self.neighbours.with_lid(now, lid)?))
+        match self.neighbours.with_lid(now, lid) {
+            Some(mac) => Some(Destination::of_infiniband(frame, mac)),
+            None => self.leads_abroad().then_some(Destination::Process(BRIDGE)),
+        }
     }
 
     /// A copy for every other process of a host. Copies do not wait: the others would get the frame twice.
@@ -291,9 +299,9 @@ impl Wire {
         leads_abroad
     }
 
-    /// Whether frames for nobody go to the bridge: its wire carries those of Ethernet, and the bridge itself has no other one.
+    /// Whether frames for nobody go to the bridge: the bridge itself has no other one.
     fn leads_abroad(&self) -> bool {
-        self.link == LinkLayer::Ethernet && self.own != BRIDGE
+        self.own != BRIDGE
     }
 
     fn send_to(&mut self, now: Time, address: Address, frame: &[u8]) -> bool {
@@ -352,7 +360,7 @@ impl Wire {
     fn connect(&mut self, now: Time, address: Address) -> io::Result<Outgoing> {
         let (mac, number) = address;
         let connection = if address == BRIDGE {
-            self.network.connect_outside()?
+            self.network.connect_outside(self.link)?
         } else {
             let Some(host) = self.neighbours.name(now, mac) else {
                 let way = self.leads_abroad().then_some(Outgoing::Abroad { until: now + ABROAD });

@@ -10,6 +10,14 @@ use core::net::Ipv4Addr;
 const NEAR: &str = "near";
 const FAR: &str = "far";
 
+/// What a wire joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum WireLink {
+    Ethernet,
+    /// Ports of InfiniBand, whose LIDs differ.
+    InfiniBand,
+}
+
 /// What two programs do over the wire. `{port}` is a port, and `{far}` the address of the second one's device: names are not carried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WirePair {
@@ -19,35 +27,54 @@ pub struct WirePair {
     client: &'static str,
     /// A word that one of them has to say.
     says: &'static str,
+    link: WireLink,
     package: &'static str,
 }
 
 /// The pairs; programs that exchange what they need over TCP meet on this machine's.
-pub const PAIRS: [WirePair; 3] = [
+pub const PAIRS: [WirePair; 5] = [
     WirePair {
         command: "ib_write_bw -F -n 500 -p {port}",
         client: "127.0.0.1",
         says: "#bytes",
+        link: WireLink::Ethernet,
         package: "perftest",
     },
     WirePair {
         command: "ibv_rc_pingpong -g 0 -c -p {port}",
         client: "127.0.0.1",
         says: "bytes",
+        link: WireLink::Ethernet,
         package: "ibverbs-utils",
     },
     WirePair {
         command: "rping -C 10 -v -p {port}",
         client: "-c -a {far}",
         says: "rdma-ping-9",
+        link: WireLink::Ethernet,
         package: "rdmacm-utils",
+    },
+    WirePair {
+        command: "ib_write_bw -F -n 500 -p {port}",
+        client: "127.0.0.1",
+        says: "LID",
+        link: WireLink::InfiniBand,
+        package: "perftest",
+    },
+    WirePair {
+        command: "ibv_ud_pingpong -c -p {port}",
+        client: "127.0.0.1",
+        says: "bytes",
+        link: WireLink::InfiniBand,
+        package: "ibverbs-utils",
     },
 ];
 
 impl WirePair {
     /// What the row is called.
     pub fn name(&self) -> String {
-        format!("{FAR}: {} / {NEAR}: {}, over --wire of Unix datagrams", self.command, self.client)
+        let link = if self.link == WireLink::InfiniBand { " --link ib" } else { "" };
+        format!("{FAR}: {} / {NEAR}: {}, over --wire{link} of Unix datagrams", self.command, self.client)
     }
 
     fn program(&self, host: &str, port: u16) -> HostedProgram {
@@ -62,6 +89,16 @@ impl WirePair {
         HostedProgram { host: host.into(), command }.with_port(port)
     }
 
+    fn options(&self, host: &str, port: u16) -> Vec<String> {
+        let network = network_name(host, port);
+        let lid = if host == NEAR { "0x12" } else { "0x34" };
+        let options: &[&str] = match self.link {
+            WireLink::Ethernet => &["--network", &network],
+            WireLink::InfiniBand => &["--network", &network, "--link", "ib", "--lid", lid],
+        };
+        options.iter().map(|&option| option.to_owned()).collect()
+    }
+
     /// Joins two networks and runs the programs.
     pub fn judge(&self, installation: &Installation) -> Result<Verdict> {
         let program = self.command.split(' ').next().unwrap_or_default();
@@ -70,10 +107,10 @@ impl WirePair {
             return Ok(Verdict::Skip(reason));
         }
         let port = free_port()?;
-        let _bridges = join(installation, port)?;
-        let mut server = installation.start(&self.program(FAR, port), &network(FAR, port))?;
+        let _bridges = join(installation, port, self.link)?;
+        let mut server = installation.start(&self.program(FAR, port), &self.options(FAR, port))?;
         server.wait_for_port(installation, port)?;
-        let client = installation.start(&self.program(NEAR, port), &network(NEAR, port))?.finish();
+        let client = installation.start(&self.program(NEAR, port), &self.options(NEAR, port))?.finish();
         let (client, server) = (client?, server.finish()?);
         for ended in [&client, &server] {
             ensure!(ended.status.success(), "{}, and said:\n{}", ended.status, ended.said);
@@ -89,20 +126,20 @@ fn network_name(host: &str, port: u16) -> String {
     format!("{host}-{port}")
 }
 
-fn network(host: &str, port: u16) -> [String; 2] {
-    ["--network".into(), network_name(host, port)]
-}
-
 /// The bridges of both networks, which carry frames as long as they are kept.
-fn join(installation: &Installation, port: u16) -> Result<[StartedProgram; 2]> {
+fn join(installation: &Installation, port: u16, link: WireLink) -> Result<[StartedProgram; 2]> {
+    let (link, socket) = match link {
+        WireLink::Ethernet => ("eth", "outside"),
+        WireLink::InfiniBand => ("ib", "outside-ib"),
+    };
     let directory = installation.own_directory(&format!("wire-{port}"))?;
     let end = |host: &str| directory.join(host).to_string_lossy().into_owned();
     let start = |host: &str, other: &str| {
         let name = network_name(host, port);
         let (own, theirs) = (end(host), end(other));
-        let bridge =
-            installation.start_tool(&["run", "--network", &name, "--wire", &own, "--wire-to", &theirs])?;
-        bridge.wait_for_file(&installation.network_path(&name).join("outside"))
+        let bridge = ["run", "--network", &name, "--link", link, "--wire", &own, "--wire-to", &theirs];
+        let bridge = installation.start_tool(&bridge)?;
+        bridge.wait_for_file(&installation.network_path(&name).join(socket))
     };
     let near = start(NEAR, FAR).context("the near bridge")?;
     Ok([near, start(FAR, NEAR).context("the far bridge")?])

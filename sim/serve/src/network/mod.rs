@@ -22,6 +22,7 @@ pub use greeting::{
 pub use membership::Membership;
 pub use ports::Ports;
 
+use bareverbs_sim::nic::LinkLayer;
 use rustix::net::SocketAddrUnix;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -31,8 +32,9 @@ use std::time::{Duration, Instant};
 
 /// How often it is looked whether a process has answered.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Socket of the process that has the wire to the outside.
+/// Sockets of the processes that have the wires to the outside, one for each link layer.
 const OUTSIDE: &str = "outside";
+const OUTSIDE_INFINIBAND: &str = "outside-ib";
 /// File of a host's settings, beside the sockets of its processes, whose names are numbers.
 const SETTINGS: &str = "settings";
 /// Longest name of a network.
@@ -217,19 +219,26 @@ impl NetworkDirectory {
         Ok(peer.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Connects to the process that has the wire to the outside; errors as with [`Self::connect`].
-    pub fn connect_outside(&self) -> io::Result<OwnedFd> {
-        socket::connect(&self.path.join(OUTSIDE))
+    fn outside_path(&self, link: LinkLayer) -> PathBuf {
+        self.path.join(match link {
+            LinkLayer::Ethernet => OUTSIDE,
+            LinkLayer::InfiniBand => OUTSIDE_INFINIBAND,
+        })
+    }
+
+    /// Connects to the process that has the wire of a link layer to the outside; errors as with [`Self::connect`].
+    pub fn connect_outside(&self, link: LinkLayer) -> io::Result<OwnedFd> {
+        socket::connect(&self.outside_path(link))
     }
 
     /// Asks the process that has the wire to the outside how it is; errors as with [`Self::ask`].
-    pub fn ask_outside(&self, timeout: Duration) -> io::Result<String> {
-        ask(&self.connect_outside()?, timeout)
+    pub fn ask_outside(&self, link: LinkLayer, timeout: Duration) -> io::Result<String> {
+        ask(&self.connect_outside(link)?, timeout)
     }
 
-    /// Makes this process the one that has the wire to the outside. It belongs to no host.
-    pub fn join_outside(&self) -> Result<Membership, NetworkError> {
-        let bound = self.locked(|| Membership::bind(&self.path.join(OUTSIDE), 0))??;
+    /// Makes this process the one that has the wire of a link layer to the outside. It belongs to no host.
+    pub fn join_outside(&self, link: LinkLayer) -> Result<Membership, NetworkError> {
+        let bound = self.locked(|| Membership::bind(&self.outside_path(link), 0))??;
         bound.ok_or_else(|| NetworkError::HasWire(self.path.clone()))
     }
 

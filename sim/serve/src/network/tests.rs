@@ -114,24 +114,28 @@ fn a_cable_stays_as_it_was_left() {
 #[test]
 fn a_network_has_one_wire_to_the_outside_and_a_killed_one_makes_room() {
     let (_directory, network) = network();
-    assert_eq!(network.connect_outside().unwrap_err().kind(), ErrorKind::NotFound);
-    let first = network.join_outside().unwrap();
-    let refusal = network.join_outside().unwrap_err().to_string();
+    assert_eq!(network.connect_outside(LinkLayer::Ethernet).unwrap_err().kind(), ErrorKind::NotFound);
+    let first = network.join_outside(LinkLayer::Ethernet).unwrap();
+    let refusal = network.join_outside(LinkLayer::Ethernet).unwrap_err().to_string();
     assert!(refusal.contains("has a wire already") && refusal.contains("--network"), "{refusal}");
     assert!(network.hosts().is_empty(), "it is no host");
+    network.join_outside(LinkLayer::InfiniBand).expect("a wire of its own");
     first.abandon();
-    assert_eq!(network.connect_outside().unwrap_err().kind(), ErrorKind::ConnectionRefused);
-    network.join_outside().unwrap();
+    assert_eq!(
+        network.connect_outside(LinkLayer::Ethernet).unwrap_err().kind(),
+        ErrorKind::ConnectionRefused
+    );
+    network.join_outside(LinkLayer::Ethernet).unwrap();
 }
 
 #[test]
 fn a_question_for_a_neighbour_arrives_as_it_was_asked() {
     use bareverbs_prm::ids::{Gid, MacAddress};
     let (_directory, network) = network();
-    let member = network.join_outside().unwrap();
+    let member = network.join_outside(LinkLayer::Ethernet).unwrap();
     let (wanted, asker) = (Gid::from_ipv4([10, 0, 0, 1]), Gid::from_ipv4([198, 18, 0, 1]));
     let question = NeighbourQuestion { wanted, asker_mac: MacAddress([2, 0, 0, 0, 0, 9]), asker };
-    let caller = network.connect_outside().unwrap();
+    let caller = network.connect_outside(LinkLayer::Ethernet).unwrap();
     Greeting::Neighbour(question).send(&caller, None).unwrap();
     let called = member.accept().unwrap().unwrap();
     assert_eq!(Greeting::receive(&called).unwrap().0, Greeting::Neighbour(question));
