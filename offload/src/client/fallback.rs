@@ -106,6 +106,26 @@ impl KeptCall {
 ///
 /// Both clients have connections and slots of their own. Lookups are calls of the lookup kernel: `table.lookup(key)` are its parameters, and a [`FallbackResult`]
 /// becomes a [`LookupResult`].
+///
+/// ```
+/// use bareverbs_offload::client::fallback::{FallbackClient, Instead, Places};
+/// use bareverbs_offload::client::{Call, KernelClient, StartError};
+/// use bareverbs_offload::endpoint::Endpoint;
+/// use bareverbs_prm::time::{Duration, Time};
+///
+/// /// Calls a kernel of a DPU; `instead` says which kernel of the server's own core answers if that one cannot.
+/// fn ask(
+///     [dpu, core]: [KernelClient<4>; 2],
+///     places: Places<'_, impl Endpoint, impl Endpoint>,
+///     call: &Call<'_>,
+///     instead: Instead,
+/// ) -> Result<FallbackClient<4>, StartError> {
+///     let (timeout, rest) = (Duration::from_millis(20), Duration::from_millis(100));
+///     let mut client = FallbackClient::new(dpu, core, timeout, rest);
+///     client.start(Time::ZERO, places, call, instead)?;
+///     Ok(client) // `FallbackClient::poll` gives the answer, and says if it was not the kernel's.
+/// }
+/// ```
 #[derive(Debug)]
 pub struct FallbackClient<const N: usize> {
     kernels: KernelClient<N>,

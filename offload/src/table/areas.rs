@@ -1,7 +1,8 @@
 //! Lines: where those of a table begin, and which of the overflow lines are free.
 
 use super::chain::Chain;
-use super::{MemoryFault, TableMemory};
+use super::error::MemoryFault;
+use super::memory::TableMemory;
 use crate::kernels::kv_layout::{LINE_SIZE, MAX_BUCKETS, bucket_of, chain_of};
 
 /// Lines that were laid out together: one for each bucket, then overflow lines.
@@ -11,6 +12,16 @@ pub(super) struct Area {
     pub(super) lines: u64,
     pub(super) buckets: u32,
     pub(super) overflow_lines: u32,
+}
+
+/// A table that is going to other lines.
+#[derive(Debug)]
+pub(super) struct Growth {
+    pub(super) area: Area,
+    /// The first bucket whose chain has not gone.
+    pub(super) next: u32,
+    /// Overflow lines of chains that have not gone: so many are kept for them, and no more are needed.
+    pub(super) unmoved: u32,
 }
 
 impl Area {

@@ -3,7 +3,8 @@
 //! Each change has one word that makes it true: the reference of a slot, or the word that names the next line. What else it writes means nothing before. So a writer
 //! that dies in the middle leaves the old state or the new one.
 
-use super::{TableError, TableMemory};
+use super::error::TableError;
+use super::memory::TableMemory;
 use crate::kernels::kv_layout::{LINE_SIZE, Line};
 
 /// Offset of the word with sequence and seal in a line.

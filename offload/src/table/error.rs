@@ -1,6 +1,6 @@
 //! What can go wrong with a table.
 
-use super::ReaderId;
+use super::reader_id::ReaderId;
 use crate::kernels::kv_layout::{MAX_KEY, MAX_VALUE};
 use core::fmt;
 

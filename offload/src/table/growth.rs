@@ -3,7 +3,7 @@
 //! A bucket's chain becomes two, written where nobody is led to; then one word of its first line says that it moved. Readers who are in the old chain go on there,
 //! since nobody changes it any more. Its first line says so for good, so that old descriptors stay true; its other lines are free when their readers are through.
 
-use super::areas::Area;
+use super::areas::{Area, Growth};
 use super::chain::{Chain, LineAt};
 use super::retired::Replaced;
 use super::{TableError, TableMemory, TableWriter};
@@ -16,16 +16,6 @@ const MOVES: usize = 2;
 const KEYS_PER_BUCKET: u64 = 2;
 /// Offset of the word that names the next line.
 const NEXT_WORD: u64 = 48;
-
-/// A table that is going to other lines.
-#[derive(Debug)]
-pub(super) struct Growth {
-    pub(super) area: Area,
-    /// The first bucket whose chain has not gone.
-    pub(super) next: u32,
-    /// Overflow lines of chains that have not gone: so many are kept for them, and no more are needed.
-    pub(super) unmoved: u32,
-}
 
 /// A chain that is being written.
 struct NewChain {

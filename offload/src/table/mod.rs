@@ -14,13 +14,16 @@ mod chain;
 mod error;
 mod growth;
 mod heap;
+mod memory;
+mod reader_id;
 mod readers;
 mod reopen;
 mod retired;
 mod writer;
 
 pub use error::{LoadError, MemoryFault, TableError};
-pub use readers::ReaderId;
+pub use memory::TableMemory;
+pub use reader_id::ReaderId;
 pub use reopen::marks_for;
 pub use writer::{Stored, TableUsage, TableWriter};
 
@@ -31,42 +34,6 @@ use areas::Area;
 use bareverbs_prm::time::Duration;
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
-/// Memory that holds a table. Offsets count from the start of the table.
-pub trait TableMemory {
-    /// Bytes of the memory.
-    fn length(&self) -> u64;
-    /// Copies bytes out.
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), MemoryFault>;
-    /// Copies bytes in. Aligned words of 8 bytes must reach readers whole.
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
-    /// What was written before is seen by readers before what is written after.
-    fn order(&mut self) {
-        core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
-    }
-}
-
-impl TableMemory for &mut [u8] {
-    fn length(&self) -> u64 {
-        self.len() as u64
-    }
-    fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), MemoryFault> {
-        let range = slice_range(offset, buffer.len())?;
-        buffer.copy_from_slice(self.get(range).ok_or(MemoryFault { offset, length: buffer.len() })?);
-        Ok(())
-    }
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
-        let range = slice_range(offset, bytes.len())?;
-        self.get_mut(range).ok_or(MemoryFault { offset, length: bytes.len() })?.copy_from_slice(bytes);
-        Ok(())
-    }
-}
-
-fn slice_range(offset: u64, length: usize) -> Result<core::ops::Range<usize>, MemoryFault> {
-    let fault = MemoryFault { offset, length };
-    let begin = usize::try_from(offset).map_err(|_| fault)?;
-    Ok(begin..begin.checked_add(length).ok_or(fault)?)
-}
 
 /// What a table is to be like.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,22 +3,12 @@
 //! The writer counts its changes in epochs. A reader is through with an epoch when everything that it had begun by the end of that epoch has ended. It says how
 //! far it is with two numbers ([`ReaderProgress`]), taken after the changes; the writer remembers what had begun, and waits until all of that has ended.
 
-use super::TableError;
+use super::error::TableError;
+use super::reader_id::ReaderId;
 use crate::runtime::ReaderProgress;
-use core::fmt;
 
 /// Readers that can be attached at a time.
 const MAX_READERS: usize = 16;
-
-/// A reader that is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ReaderId(u8);
-
-impl fmt::Display for ReaderId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "reader {}", self.0)
-    }
-}
 
 #[derive(Debug, Clone, Copy)]
 struct Reader {

@@ -3,9 +3,8 @@
 //! Nothing but the lines says what is in a table and how far it has grown: the first lines of chains that went elsewhere name where to. So there is nothing that could
 //! disagree with them. What no line leads to is free.
 
-use super::areas::Area;
+use super::areas::{Area, Growth};
 use super::chain::Chain;
-use super::growth::Growth;
 use super::heap::{Heap, footprint};
 use super::{
     DESCRIPTOR_SIZE, HEADER_SIZE, TableConfig, TableDescriptor, TableError, TableMemory, TablePolicy,

@@ -3,12 +3,12 @@
 //! The order is the contract: write a new object completely; make the sequence of the line odd; change its words; store
 //! the even sequence and the seal in one word. What was replaced is left alone until its readers are through.
 
-use super::areas::{Area, FreeLines};
+use super::areas::{Area, FreeLines, Growth};
 use super::chain::{Chain, LineAt};
 use super::error::LoadError;
-use super::growth::Growth;
 use super::heap::Heap;
-use super::readers::{ReaderId, Readers};
+use super::reader_id::ReaderId;
+use super::readers::Readers;
 use super::retired::{Replaced, Retired};
 use super::{
     HEADER_SIZE, NEWEST_DESCRIPTOR, TableConfig, TableDescriptor, TableError, TableMemory, TablePolicy,
