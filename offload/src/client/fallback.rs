@@ -307,7 +307,7 @@ impl<const N: usize> FallbackClient<N> {
                 None if until <= now && self.waits(index) => Ended::TimedOut,
                 None => continue,
             };
-            return self.ended(index, without_answer(unanswered), Some(cause));
+            return self.ended(index, CallResult::without_answer(0, unanswered), Some(cause));
         }
         None
     }
@@ -345,17 +345,5 @@ fn cause_of(result: &CallResult) -> Option<FallbackCause> {
         // A kernel that read something and gave up for what it read would read the same elsewhere.
         Ended::Status(Status::Busy) if result.hops == 0 => Some(FallbackCause::Busy),
         _ => None,
-    }
-}
-
-const fn without_answer(ended: Ended) -> CallResult {
-    CallResult {
-        request_id: 0,
-        ended,
-        length: 0,
-        version: 0,
-        hops: 0,
-        retries: 0,
-        server_time: Duration::ZERO,
     }
 }

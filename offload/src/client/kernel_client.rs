@@ -73,6 +73,13 @@ pub struct CallResult {
     pub server_time: Duration,
 }
 
+impl CallResult {
+    /// A call that nobody answered.
+    pub(super) const fn without_answer(request_id: u64, ended: Ended) -> Self {
+        Self { request_id, ended, length: 0, version: 0, hops: 0, retries: 0, server_time: Duration::ZERO }
+    }
+}
+
 /// A client with at most `N` calls at a time, over connection 0 of its endpoint. It never waits.
 ///
 /// ```
@@ -243,15 +250,7 @@ impl<const N: usize> KernelClient<N> {
     }
 
     fn give_up(&mut self, now: Time, ended: Ended) -> Option<CallResult> {
-        self.slots.expire(now).map(|request_id| CallResult {
-            request_id,
-            ended,
-            length: 0,
-            version: 0,
-            hops: 0,
-            retries: 0,
-            server_time: Duration::ZERO,
-        })
+        self.slots.expire(now).map(|request_id| CallResult::without_answer(request_id, ended))
     }
 
     fn take(

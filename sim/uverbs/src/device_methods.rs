@@ -50,16 +50,49 @@ pub(crate) fn get_context<P: Process>(
     }
     let wish: AllocUcontextReq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
     check_context(&wish)?;
-    let vectors = call.device.completion_vectors();
-    let cqe_version = wish.max_cqe_version.min(call.device.attributes.general.cqe_version());
-    let room = request.length(UVERBS_ATTR_UHW_OUT).unwrap_or(0);
-    let answer = call.device.attributes.user_context(cqe_version, room);
-    request.output(call.process, UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS, vectors.as_bytes())?;
-    let support = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
-    request.output(call.process, UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, support.as_bytes())?;
-    request.output(call.process, UVERBS_ATTR_UHW_OUT, answer.as_bytes())?;
+    call.file.cqe_version = wish.max_cqe_version.min(call.device.attributes.general.cqe_version());
+    let names = ContextNames {
+        vectors: UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
+        support: UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
+        provider: UVERBS_ATTR_UHW_OUT,
+    };
+    tell_context(call, request, &names)?;
     call.file.has_context = true;
     Ok(())
+}
+
+/// QUERY_CONTEXT: the same for somebody else who was given the file (`ibv_import_device`).
+pub(crate) fn query_context<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    let names = ContextNames {
+        vectors: UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS,
+        support: UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT,
+        provider: MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX,
+    };
+    tell_context(call, request, &names)
+}
+
+/// The attributes of a method that say what a context is like.
+struct ContextNames {
+    vectors: u16,
+    support: u16,
+    provider: u16,
+}
+
+fn tell_context<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+    names: &ContextNames,
+) -> Result<(), Errno> {
+    let vectors = call.device.completion_vectors();
+    let room = request.length(names.provider).unwrap_or(0);
+    let answer = call.device.attributes.user_context(call.file.cqe_version, room);
+    request.output(call.process, names.vectors, vectors.as_bytes())?;
+    let support = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
+    request.output(call.process, names.support, support.as_bytes())?;
+    request.output(call.process, names.provider, answer.as_bytes())
 }
 
 /// No contexts for DEVX, which the device does not have, and none whose doorbell pages are counted out beforehand, as
@@ -77,6 +110,15 @@ pub(crate) fn query_port<P: Process>(call: &mut Call<'_, P>, request: &mut Reque
     check_port(request.constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM))?;
     let answer = QueryPortRespEx { legacy_resp: port(call)?, ..QueryPortRespEx::new_zeroed() };
     request.output(call.process, UVERBS_ATTR_QUERY_PORT_RESP, answer.as_bytes())
+}
+
+/// `MLX5_IB_METHOD_QUERY_PORT`: where the port is in an embedded switch. Outside of one mlx5_ib has nothing to say of a port that exists.
+pub(crate) fn query_vport<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    check_port(request.constant(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM))?;
+    request.output(call.process, MLX5_IB_ATTR_QUERY_PORT, Mlx5QueryPort::new_zeroed().as_bytes())
 }
 
 fn check_port(port: u64) -> Result<(), Errno> {

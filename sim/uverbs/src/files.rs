@@ -74,6 +74,8 @@ struct Held {
 pub(crate) struct DeviceFile {
     /// Whether GET_CONTEXT was called: nothing else works before.
     pub(crate) has_context: bool,
+    /// Version of completions that GET_CONTEXT agreed on.
+    pub(crate) cqe_version: u8,
     objects: BTreeMap<u32, Held>,
     next: u32,
 }

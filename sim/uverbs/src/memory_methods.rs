@@ -48,6 +48,17 @@ struct RegionWish {
     access: u32,
 }
 
+/// QUERY_MR: keys, length and first address of a region, for somebody who imports it.
+pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
+    let region = call.file.memory_region(request.handle(UVERBS_ATTR_QUERY_MR_HANDLE)?)?;
+    let key = region.key.value();
+    for name in [UVERBS_ATTR_QUERY_MR_RESP_LKEY, UVERBS_ATTR_QUERY_MR_RESP_RKEY] {
+        request.output(call.process, name, key.as_bytes())?;
+    }
+    request.output(call.process, UVERBS_ATTR_QUERY_MR_RESP_LENGTH, region.length.as_bytes())?;
+    request.output(call.process, UVERBS_ATTR_QUERY_MR_RESP_IOVA, region.first.as_bytes())
+}
+
 /// REG_MR.
 pub(crate) fn register<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: RegMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;

@@ -194,6 +194,16 @@ pub(crate) fn alloc_pd<P: Process>(call: &mut Call<'_, P>, request: &mut Request
     answer_or_undo(call, request, pd_handle, &outputs)
 }
 
+/// `MLX5_IB_METHOD_PD_QUERY`: the number of a protection domain, for somebody who imports it.
+pub(crate) fn query_domain<P: Process>(
+    call: &mut Call<'_, P>,
+    request: &mut Request<'_>,
+) -> Result<(), Errno> {
+    let handle = request.handle(MLX5_IB_ATTR_QUERY_PD_HANDLE)?;
+    let number = call.file.protection_domain(handle)?.value();
+    request.output(call.process, MLX5_IB_ATTR_QUERY_PD_RESP_PDN, number.as_bytes())
+}
+
 /// PD_DESTROY.
 pub(crate) fn destroy_domain<P: Process>(call: &mut Call<'_, P>, request: &Request<'_>) -> Result<(), Errno> {
     let handle = request.handle(UVERBS_ATTR_DESTROY_PD_HANDLE)?;

@@ -8,6 +8,10 @@ pub(crate) enum Operation {
     InvokeWrite,
     GetContext,
     QueryPort,
+    QueryContext,
+    QueryVport,
+    QueryProtectionDomain,
+    QueryMemoryRegion,
     QueryGidTable,
     QueryGidEntry,
     AllocAsyncEvent,
@@ -104,6 +108,26 @@ const METHODS: &[Method] = &[
         optional(UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT, Output(8)),
         optional(UVERBS_ATTR_UHW_IN, Input(0)),
         optional(UVERBS_ATTR_UHW_OUT, Output(0)),
+    ] },
+    Method { object: UVERBS_OBJECT_DEVICE, method: UVERBS_METHOD_QUERY_CONTEXT, operation: Op::QueryContext, attributes: &[
+        optional(UVERBS_ATTR_QUERY_CONTEXT_NUM_COMP_VECTORS, Output(4)),
+        optional(UVERBS_ATTR_QUERY_CONTEXT_CORE_SUPPORT, Output(8)),
+        required(MLX5_IB_ATTR_QUERY_CONTEXT_RESP_UCTX, Output(0)),
+    ] },
+    Method { object: UVERBS_OBJECT_DEVICE, method: MLX5_IB_METHOD_QUERY_PORT, operation: Op::QueryVport, attributes: &[
+        required(MLX5_IB_ATTR_QUERY_PORT_PORT_NUM, Constant),
+        required(MLX5_IB_ATTR_QUERY_PORT, Output(size_of::<Mlx5QueryPort>())),
+    ] },
+    Method { object: UVERBS_OBJECT_PD, method: MLX5_IB_METHOD_PD_QUERY, operation: Op::QueryProtectionDomain, attributes: &[
+        required(MLX5_IB_ATTR_QUERY_PD_HANDLE, Handle),
+        required(MLX5_IB_ATTR_QUERY_PD_RESP_PDN, Output(4)),
+    ] },
+    Method { object: UVERBS_OBJECT_MR, method: UVERBS_METHOD_QUERY_MR, operation: Op::QueryMemoryRegion, attributes: &[
+        required(UVERBS_ATTR_QUERY_MR_HANDLE, Handle),
+        required(UVERBS_ATTR_QUERY_MR_RESP_LKEY, Output(4)),
+        required(UVERBS_ATTR_QUERY_MR_RESP_RKEY, Output(4)),
+        required(UVERBS_ATTR_QUERY_MR_RESP_LENGTH, Output(8)),
+        optional(UVERBS_ATTR_QUERY_MR_RESP_IOVA, Output(8)),
     ] },
     Method { object: UVERBS_OBJECT_DEVICE, method: UVERBS_METHOD_QUERY_GID_TABLE, operation: Op::QueryGidTable, attributes: &[
         required(UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, Constant),

@@ -311,16 +311,21 @@ fn flow_tables_see_packets_to_every_address() {
     }
 }
 
-#[test]
-fn a_large_send_is_a_train_and_one_completion() {
-    let mut one = Station::new(1);
+/// A segment of TCP that is to be cut, with headers of 54 bytes.
+fn post_large_send(one: &mut Station, mss: u16, payload: &[u8]) {
     let mut header = datagram(&[]);
     header.truncate(34);
     header[23] = 6;
     header.extend([0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
     let mut segment = checksums();
-    segment.set_mss(100).set_inline_size(54).set_inline_start(u16::from_be_bytes([header[0], header[1]]));
-    one.post(WqeOpcode::Lso, segment, &header[2..], &[7; 250]);
+    segment.set_mss(mss).set_inline_size(54).set_inline_start(u16::from_be_bytes([header[0], header[1]]));
+    one.post(WqeOpcode::Lso, segment, &header[2..], payload);
+}
+
+#[test]
+fn a_large_send_is_a_train_and_one_completion() {
+    let mut one = Station::new(1);
+    post_large_send(&mut one, 100, &[7; 250]);
     assert_eq!(one.frames().iter().map(Vec::len).collect::<Vec<_>>(), [154, 154, 104]);
     assert_eq!(one.node.expect().send_opcode(), WqeOpcode::Lso.raw());
     one.node.expect_none();
@@ -331,13 +336,7 @@ fn a_large_send_is_a_train_and_one_completion() {
 fn a_large_send_is_cut_as_the_wire_takes_it() {
     const BYTES: usize = 2000;
     let mut one = Station::new(1);
-    let mut header = datagram(&[]);
-    header.truncate(34);
-    header[23] = 6;
-    header.extend([0, 9, 0, 9, 0, 0, 0, 1, 0, 0, 0, 1, 0x50, 0x10, 1, 0, 0, 0, 0, 0]);
-    let mut segment = checksums();
-    segment.set_mss(1).set_inline_size(54).set_inline_start(u16::from_be_bytes([header[0], header[1]]));
-    one.post(WqeOpcode::Lso, segment, &header[2..], &[7; BYTES]);
+    post_large_send(&mut one, 1, &[7; BYTES]);
     let mut frame = crate::wire::FrameBuffer::new();
     for made in 1..BYTES {
         let host = one.host();

@@ -1,6 +1,17 @@
 //! `mlx5-abi.h`: what mlx5's provider adds when objects are made.
 
 structures! {
+    pub struct Mlx5QueryPort = "mlx5_ib_uapi_query_port" {
+        flags: u64,
+        vport: u16,
+        vport_vhca_id: u16,
+        esw_owner_vhca_id: u16,
+        rsvd0: u16,
+        vport_steering_icm_rx: u64,
+        vport_steering_icm_tx: u64,
+        reg_c0: u64,
+    }
+
     pub struct Mlx5CreateCq = "mlx5_ib_create_cq" {
         buf_addr: u64,
         db_addr: u64,
