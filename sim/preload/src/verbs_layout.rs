@@ -1,6 +1,5 @@
 //! Where libibverbs keeps the functions of its driver: parts of the structures of `infiniband/verbs.h` that programs are compiled
-//! against, which have stood in the same places since contexts are extended (libibverbs 1.1.8). `tests/vectors/verbs` has what a C
-//! compiler makes of that header.
+//! against, so that they cannot move within `libibverbs.so.1`. `tests/vectors/verbs` has what a C compiler makes of that header.
 
 use core::ffi::{c_int, c_uint, c_void};
 

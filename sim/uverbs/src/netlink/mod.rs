@@ -200,7 +200,7 @@ fn replies(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>) -
         let index = named_index(request, inventory)?;
         let device = inventory.0.get(usize::from(index.number())).ok_or(Errno::NoDevice)?;
         let listed = device.listed.get(&kind).map_or(&[][..], Vec::as_slice);
-        return objects::replies(request, port, kind, (index, listed));
+        return objects::replies(request, port, kind, index, listed);
     }
     let tells_all = match command {
         RDMA_NLDEV_CMD_SYS_GET => return Ok(vec![system(request.reply(port))]),

@@ -216,7 +216,8 @@ pub(super) fn replies(
     request: &RequestMessage<'_>,
     port: u32,
     kind: ObjectKind,
-    (index, objects): (DeviceIndex, &[ListedObject]),
+    index: DeviceIndex,
+    objects: &[ListedObject],
 ) -> Result<Vec<Reply>, Errno> {
     let at_port = request.number(RDMA_NLDEV_ATTR_PORT_INDEX);
     if at_port.is_some_and(|number| number != PORT) {
