@@ -5,6 +5,7 @@
 //! a driver cannot live with that, so this is our own.
 
 use core::fmt;
+use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags, recvmsg, sendmsg,
@@ -15,7 +16,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a message's header.
 const HEADER: usize = 16;
@@ -176,6 +177,8 @@ pub(super) struct Client {
     pub(super) refused_writes: u64,
     /// Writes without an answer that were sent.
     posted: u64,
+    /// How long the server may take for a message.
+    limit: Duration,
 }
 
 impl Client {
@@ -189,7 +192,7 @@ impl Client {
     pub(super) fn over(stream: UnixStream, limit: Duration) -> Result<Self, ClientError> {
         let limits = stream.set_read_timeout(Some(limit)).and(stream.set_write_timeout(Some(limit)));
         limits.map_err(|error| Command::Version.broken(error))?;
-        let mut client = Self { stream, next: 0, refused_writes: 0, posted: 0 };
+        let mut client = Self { stream, next: 0, refused_writes: 0, posted: 0, limit };
         client.negotiate()?;
         Ok(client)
     }
@@ -268,7 +271,9 @@ impl Client {
         if !files.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(files)) {
             return Err(command.garbage("too many file descriptors for a message"));
         }
-        let sent = sendmsg(&self.stream, &[IoSlice::new(&message)], &mut ancillary, SendFlags::NOSIGNAL);
+        let parts = [IoSlice::new(&message)];
+        let sent =
+            restarted(self.limit, || sendmsg(&self.stream, &parts, &mut ancillary, SendFlags::NOSIGNAL));
         let sent = sent.map_err(|error| command.broken(error))?;
         let rest = message.get(sent..).unwrap_or_default();
         self.stream.write_all(rest).map_err(|error| command.broken(error))?;
@@ -280,7 +285,9 @@ impl Client {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut buffers = [IoSliceMut::new(&mut bytes)];
-        let got = recvmsg(&self.stream, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC);
+        let got = restarted(self.limit, || {
+            recvmsg(&self.stream, &mut buffers, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
+        });
         let got = got.map_err(|error| command.broken(error))?.bytes;
         if got == 0 {
             return Err(command.broken(ErrorKind::UnexpectedEof));
@@ -300,6 +307,18 @@ impl Client {
         let mut body = vec![0; length.ok_or(command.garbage("its length cannot be true"))?];
         self.stream.read_exact(&mut body).map_err(|error| command.broken(error))?;
         Ok((header, Reply { body, files }))
+    }
+}
+
+/// Makes a call again that a signal interrupted. The kernel does not when the socket has a time limit, whatever the handler's flags say.
+fn restarted<T>(limit: Duration, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    let deadline = Instant::now() + limit;
+    loop {
+        match call() {
+            Err(Errno::INTR) if Instant::now() < deadline => {}
+            Err(Errno::INTR) => return Err(Errno::AGAIN),
+            done => return done,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Served, bareverbs, object_of, output_of, wait_for};
 use serde_json::Value;
 use std::fs::{self, Permissions};
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, Output};
@@ -99,6 +99,21 @@ impl DpuService {
         let output = self.run(tenant, &[words, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", said(&output));
         object_of(kind, &output)
+    }
+
+    /// A command that ends well.
+    pub fn succeeds(&self, tenant: &str, words: &[&str]) {
+        let output = self.run(tenant, words);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {printed}{}", said(&output));
+    }
+
+    /// Waits until the service, which was told to, ends with status 0.
+    pub fn ends_well(&mut self) {
+        let status = self.child.wait().expect("the program");
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).expect("a pipe");
+        assert!(status.success(), "{status}: {rest}");
     }
 
     /// A command that ends with this status and this complaint.

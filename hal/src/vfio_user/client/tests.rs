@@ -88,7 +88,7 @@ fn a_new_major_version_is_refused() {
 fn files_travel_with_messages() {
     let (ours, theirs) = UnixStream::pair().unwrap();
     let server = thread::spawn(move || {
-        let mut theirs = Client { stream: theirs, next: 0, refused_writes: 0, posted: 0 };
+        let mut theirs = Client { stream: theirs, next: 0, refused_writes: 0, posted: 0, limit: LIMIT };
         let (_, asked) = theirs.receive(Command::Version).unwrap();
         assert!(asked.files.is_empty());
         theirs.stream.write_all(&version(1)).unwrap();
@@ -100,6 +100,18 @@ fn files_travel_with_messages() {
     let file = tempfile::tempfile().unwrap();
     client.call(Command::DmaMap, b"body", &[std::os::fd::AsFd::as_fd(&file)]).unwrap();
     assert_eq!(server.join().unwrap(), (b"body".to_vec(), 1));
+}
+
+#[test]
+fn a_call_that_a_signal_interrupts_is_made_again_until_its_limit() {
+    let mut calls = 0;
+    let third = restarted(LIMIT, || {
+        calls += 1;
+        if calls < 3 { Err(Errno::INTR) } else { Ok(calls) }
+    });
+    assert_eq!(third, Ok(3));
+    assert_eq!(restarted::<()>(Duration::ZERO, || Err(Errno::INTR)), Err(Errno::AGAIN));
+    assert_eq!(restarted::<()>(LIMIT, || Err(Errno::PIPE)), Err(Errno::PIPE));
 }
 
 proptest! {
