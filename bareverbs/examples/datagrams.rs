@@ -1,4 +1,4 @@
-//! Questions and answers without connections: one queue pair of a server answers whoever asks.
+//! Requests and replies without connections: one UD queue pair of a server answers every client.
 //!
 //! `cargo run -p bareverbs --features sim --example datagrams`
 
@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 type Handle = Rc<Device<SimHal>>;
 
-/// Whose datagrams a queue pair takes: others are dropped, and nobody is told.
+/// The server and its clients share this Q_Key. A queue pair silently drops datagrams that carry another.
 const Q_KEY: u32 = 0x1111_2222;
 const LONGEST: usize = 256;
 
@@ -31,7 +31,7 @@ impl Host {
         let memory = MemoryRegion::allocate(&domain, ROUTE_HEADER + LONGEST, AccessFlags::LOCAL_WRITE)?;
         let completions = CompletionQueue::create(device.clone(), CompletionQueueConfig { entries: 16 })?;
         let builder = QueuePairBuilder::new(&domain, &completions, &completions).service::<Ud>();
-        // Nobody is connected: the queue pair can send as soon as it is there.
+        // A UD queue pair has no peer to connect to: it can send at once.
         let queue_pair = builder.max_inline(64).q_key(Q_KEY).build()?.ready_to_send()?;
         let mut host = Self { queue_pair, completions, memory, device, mac: mac(number) };
         host.post_receive()?;
@@ -43,7 +43,8 @@ impl Host {
         Ok(self.queue_pair.post_receive(&ReceiveRequest::new(0, &place))?)
     }
 
-    /// The next datagram, and its completion, which says who sent it. The first bytes are its route header.
+    /// Waits for the next datagram. The completion names its sender; the first bytes of the datagram are its route
+    /// header.
     fn receive(&mut self) -> Result<(WorkCompletion, Vec<u8>), Box<dyn Error>> {
         loop {
             let deadline = self.device.hal().now() + Duration::from_millis(1);
@@ -58,7 +59,8 @@ impl Host {
     }
 
     // ANCHOR: answer
-    /// Answers one question. On Ethernet a datagram does not say which station sent it, so the question does.
+    /// Answers one question. A datagram's completion does not carry the sender's MAC address, so the question starts
+    /// with it.
     fn answer(&mut self) -> Result<(), Box<dyn Error>> {
         let (asked, datagram) = self.receive()?;
         let (header, question) = datagram.split_first_chunk::<ROUTE_HEADER>().ok_or("no route header")?;
@@ -70,7 +72,7 @@ impl Host {
     }
     // ANCHOR_END: answer
 
-    /// Asks the server, whose queue pair is at `to`.
+    /// Sends the question `name` to the server's queue pair at `to`.
     fn ask(&mut self, name: &str, to: &bareverbs::Destination) -> Result<(), Box<dyn Error>> {
         let question = [&self.mac.0, name.as_bytes()].concat();
         Ok(self.queue_pair.post_send_to(&WorkRequest::send_inline(1, &question), to)?)
@@ -85,7 +87,7 @@ fn gid(number: u8) -> Gid {
     Gid::from_ipv4([10, 0, 0, number])
 }
 
-/// Two hosts ask a third one; what they hear.
+/// Two hosts each ask a third. Returns the answers they received.
 pub fn conversation() -> Result<Vec<String>, Box<dyn Error>> {
     let world = SimWorld::new(1);
     let switch = world.with(|world| world.add_switch("switch", SwitchConfig::default()));

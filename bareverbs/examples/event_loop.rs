@@ -1,4 +1,4 @@
-//! An event loop: a device writes to itself, and the program sleeps until an interrupt says that it has.
+//! An event loop: a device writes to itself, and the program sleeps until the completion interrupt.
 //! `cargo run -p bareverbs --features vfio-user --example event_loop -- SOCKET`, with `bareverbs serve --link eth` at the socket.
 
 use bareverbs::CompletionChannel;
@@ -7,7 +7,7 @@ use bareverbs::vfio_user::{VfioUserConfig, VfioUserHal};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::{error::Error, path::Path, sync::Arc};
 
-/// Writes until `rounds` WRITEs have completed, each posted when the one before has.
+/// Posts `rounds` WRITEs, each after the previous one has completed.
 pub fn run(socket: &Path, rounds: u64) -> Result<(), Box<dyn Error>> {
     let hal = VfioUserHal::connect(socket, VfioUserConfig::default())?;
     let device = Arc::new(Device::open(hal, DeviceConfig::default())?);

@@ -1,8 +1,8 @@
-//! The shortest whole program: two hosts, a cable, one RDMA WRITE.
+//! The shortest complete program: two hosts, a cable, one RDMA WRITE.
 //!
 //! `cargo run -p bareverbs --features sim --example first_write`
 //!
-//! Everything but `host` and the `World` in it is what a program on silicon does too: only the `Hal` differs.
+//! Apart from `host` and `World`, this is the code that runs on hardware: only the `Hal` differs.
 
 use bareverbs::prelude::*;
 use bareverbs::sim::{MemoryConfig, Nic, NicConfig, NodeId, Preset, SimHal, SimWorld};
@@ -11,14 +11,14 @@ use std::rc::Rc;
 
 type Handle = Rc<Device<SimHal>>;
 
-/// What a host needs before it knows its peer.
+/// A host that does not know its peer yet.
 struct Host {
     queue_pair: PreparedQueuePair<Handle>,
     completions: CompletionQueue<Handle>,
     region: MemoryRegion<Handle>,
 }
 
-/// Writes into the other host's memory; what there is to say of it.
+/// Writes into the other host's memory and returns a report.
 pub fn write() -> Result<String, Box<dyn Error>> {
     let world = SimWorld::new(1);
     let nodes = [1, 2].map(|number| node(&world, number));
@@ -26,7 +26,7 @@ pub fn write() -> Result<String, Box<dyn Error>> {
     let (mut left, right) = (host(world.hal(nodes[0]), 1)?, host(world.hal(nodes[1]), 2)?);
 
     // ANCHOR: connect
-    // Who to talk to: in real life this travels over TCP or a file.
+    // Real programs exchange endpoints over TCP or a file.
     let (to_left, to_right) = (left.queue_pair.endpoint(0)?, right.queue_pair.endpoint(0)?);
     let mut sender = left.queue_pair.connect(&to_right, ConnectOptions::default())?;
     let _receiver = right.queue_pair.connect(&to_left, ConnectOptions::default())?;

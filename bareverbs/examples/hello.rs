@@ -5,7 +5,7 @@ use bareverbs::prelude::*;
 
 const TIMEOUT: Duration = Duration::from_millis(1);
 
-/// Both hosts in one virtual second.
+/// Runs both hosts for at most one second of virtual time.
 pub fn main() -> TaskResult {
     let cluster = SimCluster::new(1, 2);
     cluster.boot(0, |host| async move {

@@ -1,5 +1,5 @@
-//! A lock with leases on a cluster under test: two words in a server's memory, and clients that change them by atomics. The server's
-//! processor does nothing after it has said where the words are.
+//! A lock with leases on a simulated cluster: two words in a server's memory that clients change with atomics. Once the
+//! server has announced the address of the words, its CPU does nothing.
 //!
 //! `cargo run -p bareverbs --features cluster --example lock_service`
 
@@ -12,33 +12,35 @@ use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::rc::Rc;
 
-/// Whether a client trusts that its lease still runs when its write arrives, or lets the word decide.
+/// How a client makes sure that it still holds the lock when its write arrives.
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "the program runs the mended one, its tests both")]
 pub enum Version {
-    /// With the fault.
+    /// Trusts its own lease: the version with the bug.
     First,
-    /// Without it.
+    /// Lets the protected word decide: the fixed version.
     Mended,
 }
 
-/// Longest silence of the server before the connection is made anew.
+/// A client reconnects after the server has been silent for this long.
 const TIMEOUT: Duration = Duration::from_micros(800);
-/// How long a client may hold the lock, in microseconds of its own clock, and by how much the clocks of two hosts may differ.
+/// How long a client may hold the lock, in microseconds of its own clock, and the largest difference between two hosts'
+/// clocks.
 const LEASE: u64 = 60;
 const GRACE: u64 = 5;
-/// Where the lock is: its token above, the end of its lease below. And what it protects: the last holder's token above, a count below.
+/// Offsets of the two words. The lock: token in the upper half, end of the lease in the lower half. The record that it
+/// protects: token of the last holder in the upper half, a count in the lower half.
 const LOCK: u64 = 0;
 const RECORD: u64 = 8;
 
-/// What a test sees from outside: the server's words, and how many increments clients believe that they have made.
+/// What the test checks from outside: the server's words, and how many increments the clients believe they made.
 #[derive(Default)]
 struct Outside {
     words: RefCell<Option<Buffer<Handle>>>,
     confirmed: Cell<u64>,
 }
 
-/// Tells each client that calls where the words are.
+/// Tells every client that connects where the words are.
 async fn serve(host: Host, outside: Rc<Outside>) -> TaskResult {
     let station = Rc::new(Station::open(&host, 64, 64)?);
     let words = station.pool.take().await;
@@ -47,18 +49,18 @@ async fn serve(host: Host, outside: Rc<Outside>) -> TaskResult {
     std::future::pending().await
 }
 
-/// Keeps the connection to one client, until it calls again.
+/// Keeps the connection to one client until that client reconnects.
 async fn admit(station: Rc<Station>, client: usize, words: RemoteSlice) -> TaskResult {
     let (mut calls, mut kept) = (0, None);
     loop {
         let peer = station.accept(&format!("lock/{client}"), &mut calls).await?;
         let telling = station.host.timeout(TIMEOUT, station.tell(&peer, &words.to_bytes())).await;
-        // A client that did not hear it calls again.
+        // A client that missed this message calls again.
         drop((telling, kept.replace(peer)));
     }
 }
 
-/// A client's way to the server's words.
+/// A client's access to the server's words.
 struct Words<'a> {
     station: &'a Station,
     peer: QueuePair<Handle>,
@@ -72,7 +74,7 @@ impl<'a> Words<'a> {
         Ok(Self { station, peer, memory })
     }
 
-    /// Compares a word with `old` and makes it `new` if they are equal; what it was.
+    /// Replaces the word at `at` by `new` if it equals `old`. Returns the previous value.
     async fn swap(&self, at: u64, old: u64, new: u64) -> Result<u64, Box<dyn Error>> {
         let buffer = self.station.pool.take().await;
         let work = self.peer.compare_swap(buffer, self.memory.part(at, 8)?, old, new);
@@ -94,7 +96,7 @@ impl<'a> Words<'a> {
         Ok(())
     }
 
-    /// Takes the lock as soon as it is free or its lease has ended; the word as it now is.
+    /// Takes the lock once it is free or its lease has expired. Returns the new word.
     async fn acquire(&self) -> Result<u64, Box<dyn Error>> {
         let mut held = self.swap(LOCK, 0, 0).await?;
         loop {
@@ -110,18 +112,18 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Adds one to the count, as the holder of the lock; whether it was added.
+    /// Adds one to the count while holding the lock. Returns whether the increment took effect.
     async fn increment(&self, version: Version) -> Result<bool, Box<dyn Error>> {
         let lock = self.acquire().await?;
         let record = self.swap(RECORD, 0, 0).await?;
         let (fence, count) = (lock >> 32 << 32, record & 0xffff_ffff);
-        // What the lock is for takes a while.
+        // The critical section takes some time.
         self.station.host.sleep(Duration::from_micros(10)).await;
         // ANCHOR: fence
         let is_added = match version {
-            // Whoever held the lock before may still write: the lease ended by the clock, its writes did not.
+            // The previous holder may still write: its lease has expired, but its write is still in flight.
             Version::First => self.write(RECORD, fence | (count + 1)).await.map(|()| true)?,
-            // The token goes in first. After that an earlier holder's swap finds another word than it compares with.
+            // Store our token first. Then the swap of an earlier holder no longer finds the value it compares with.
             Version::Mended => {
                 self.swap(RECORD, record, fence | count).await? == record
                     && self.swap(RECORD, fence | count, fence | (count + 1)).await? == fence | count
@@ -133,7 +135,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Increments until it has done so `operations` times, through any number of connections.
+/// Makes `operations` increments, reconnecting as often as needed.
 async fn work(host: Host, operations: u32, version: Version, outside: Rc<Outside>) -> TaskResult {
     let (station, mut done) = (Station::open(&host, 16, 64)?, 0);
     while done < operations {
@@ -153,7 +155,7 @@ async fn work(host: Host, operations: u32, version: Version, outside: Rc<Outside
     Ok(())
 }
 
-/// From what trials are drawn.
+/// The range that trials are drawn from.
 pub const LIMITS: Exploration = Exploration {
     faults: 6,
     span: Duration::from_micros(500),
@@ -168,7 +170,7 @@ pub const LIMITS: Exploration = Exploration {
     ..Exploration::DEFAULT
 };
 
-/// One run: no increment that a client believes in is lost, at any moment.
+/// Runs one trial. At no moment may an increment be lost that a client believes it made.
 pub fn trial(trial: &Trial, version: Version) -> TestResult {
     let (cluster, operations, outside) =
         (SimCluster::new(trial.seed, trial.hosts), trial.operations, Rc::<Outside>::default());
@@ -188,7 +190,7 @@ pub fn trial(trial: &Trial, version: Version) -> TestResult {
             false => Err(format!("clients have made {confirmed} increments, and the count is {count}")),
         }
     });
-    // Words in memory do not survive their server; how to have several servers is another example.
+    // Words in memory do not survive a crash of their server. Replication is the subject of another example.
     let faults = trial.faults.iter().filter(|fault| fault.host != 0 || fault.kind != FaultKind::Crash);
     cluster.inject(&faults.copied().collect::<Vec<_>>());
     Ok(cluster.run(Duration::from_secs(1))?)

@@ -1,9 +1,10 @@
-//! A kernel of one's own: it walks a list in the memory of another host and answers with one sum, in one round trip instead of one for each element.
+//! A custom kernel: it walks a linked list in another host's memory and returns the sum, in one round trip instead of
+//! one per element.
 //!
 //! `cargo run -p bareverbs --features offload --example own_kernel`
 //!
-//! Here it runs in the runtime that a DPU has, over plain memory: that is how a kernel is tried and tested. `docs/extending.md` says how it gets
-//! into a DPU or a simulated NIC.
+//! Here it runs in the DPU's runtime over plain memory, which is how to try and test a kernel. `docs/extending.md` says
+//! how to deploy it to a DPU or a simulated NIC.
 
 use bareverbs::offload::budget::Limits;
 use bareverbs::offload::cost::KernelCost;
@@ -14,17 +15,18 @@ use bareverbs::offload::wire::{RegionHandle, ReplyTo, Request};
 use bareverbs::prelude::*;
 use std::error::Error;
 
-/// Bytes of an element: the offset of the next one, zero at the end, and a number; both little-endian.
+/// Size of an element in bytes: the offset of the next element (zero at the end), then a number; both little-endian, 8
+/// bytes each.
 const ELEMENT: u32 = 16;
 
 // ANCHOR: kernel
-/// Adds up the numbers of a list. Its parameters are the offset of the first element, 8 bytes.
+/// Adds up the numbers of a list. Its parameter is the offset of the first element, 8 bytes.
 struct SumOfList {
     answer: [u8; 16],
 }
 
 impl SumOfList {
-    /// Reads an element. An offset is what a peer or a stored pointer says: the grant checks it.
+    /// Requests one element. The offset comes from a peer or from a stored pointer, so the grant checks it.
     fn fetch(offset: u64, grant: &Grant) -> Result<Step, Status> {
         Ok(Step::Fetch(grant.check(offset, ELEMENT)?))
     }
@@ -42,7 +44,7 @@ impl Kernel for SumOfList {
         let word =
             |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
         let (Some(next), Some(number)) = (word(0), word(8)) else { return Step::Done(Status::DmaFault) };
-        // 64 bits of a number cannot overflow 128 before the runtime's limit of elements ends the walk.
+        // The runtime's limit on elements ends the walk long before a sum of 64-bit numbers overflows 128 bits.
         self.answer = (u128::from_le_bytes(self.answer) + u128::from(number)).to_le_bytes();
         match next {
             0 => Step::Reply(Emission { offset: 0, length: 16, version: 0 }),
@@ -56,12 +58,12 @@ impl Kernel for SumOfList {
 }
 // ANCHOR_END: kernel
 
-/// Where the region of the list begins in the server's memory.
+/// Address of the list's region in the server's memory.
 const BASE: u64 = 0x7000_0000;
-/// Where the client wants replies.
+/// The client's response window.
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 256, rkey: 0xabcd };
 
-/// A server with one client, whose region is `memory`.
+/// A server with one client, which was granted the region `memory`.
 struct Server<'a> {
     runtime: Runtime<CompiledIn<SumOfList>, 4, 1>,
     client: ConnectionId,
@@ -78,14 +80,14 @@ impl<'a> Server<'a> {
         Ok(Self { runtime, client, region, memory, reads: 0 })
     }
 
-    /// What a client sends to have the list at `first` added up.
+    /// Builds the client's request to add up the list that starts at `first`.
     fn request<'b>(&self, first: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let reply = ReplyTo { address: WINDOW.address, rkey: WINDOW.rkey, max_response: 16, slot: 0 };
         let request = Request {
             opcode: SumOfList::OPCODE,
             request_id: 1,
             reply,
-            // Zero: the server's own limits.
+            // Zero selects the server's limits.
             deadline: Duration::ZERO,
             hop_limit: 0,
             region: self.region,
@@ -95,7 +97,7 @@ impl<'a> Server<'a> {
         request.encode_message(buffer)
     }
 
-    /// Adds up the list whose first element is at offset `first`: the sum, or why there is none.
+    /// Adds up the list whose first element is at offset `first`. Returns the sum, or the status of the failure.
     fn sum_of_list(&mut self, first: u64) -> Result<Result<u128, Status>, Box<dyn Error>> {
         let (now, mut buffer) = (Time::ZERO, [0; 256]);
         let message = self.request(&first.to_le_bytes(), &mut buffer).ok_or("a request that does not fit")?;
@@ -112,7 +114,7 @@ impl<'a> Server<'a> {
         })
     }
 
-    /// Reads what the kernel asks for until it answers. On a DPU each read is a DMA over PCIe.
+    /// Serves the kernel's reads until it answers. On a DPU each read is a DMA over PCIe.
     fn walk(&mut self, now: Time) -> Result<Reply, Box<dyn Error>> {
         while let Some(read) = self.runtime.poll_dma(now) {
             let at = usize::try_from(read.address - BASE)?;
@@ -123,7 +125,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// A list of `numbers` from offset 16 on, element after element. Offset 0 holds nothing: it ends a list.
+/// Lays out a list of `numbers` from offset 16, element after element. Offset 0 stays unused because it ends a list.
 fn list(numbers: &[u64]) -> Vec<u8> {
     let size = u64::from(ELEMENT);
     let next = |index: usize| if index + 1 < numbers.len() { (index as u64 + 2) * size } else { 0 };
@@ -131,7 +133,7 @@ fn list(numbers: &[u64]) -> Vec<u8> {
     [0, 0].into_iter().chain(elements).flat_map(u64::to_le_bytes).collect()
 }
 
-/// Adds a good list up, and tries one whose second element lies outside of what the client was granted.
+/// Adds up a valid list, then one whose second element lies outside the client's grant.
 pub fn sums() -> Result<Vec<String>, Box<dyn Error>> {
     let numbers: Vec<u64> = (1..=20).map(|number| number * 1_000_000_007).collect();
     let mut memory = list(&numbers);

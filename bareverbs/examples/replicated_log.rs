@@ -1,4 +1,4 @@
-//! A replicated log on a cluster under test: a leader, followers with disks, and whatever goes wrong.
+//! A replicated log on a simulated cluster: a leader, followers with disks, and faults.
 //!
 //! `cargo run -p bareverbs --features cluster --example replicated_log`
 
@@ -8,20 +8,20 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// What the leader counts to know that entry N is safe: how often it was reported as stored, or how many followers have it.
+/// What the leader counts before it calls an entry safe.
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "the program runs the mended one, its tests both")]
 pub enum Version {
-    /// With the fault: a follower that is called anew reports the same entry again, and counts twice.
+    /// Counts reports. The bug: a follower that reconnects reports the same entry again and counts twice.
     First,
-    /// Without it.
+    /// Counts followers: the fixed version.
     Mended,
 }
 
-/// Longest silence of a peer before the connection is made anew.
+/// A host reconnects after its peer has been silent for this long.
 const TIMEOUT: Duration = Duration::from_micros(120);
 
-/// Stores what the leader sends, and says how much it has.
+/// Stores what the leader sends and reports how many entries it has.
 async fn follow(host: Host, topic: String) -> TaskResult {
     let (station, disk) = (Station::open(&host, 64, 16)?, host.disk());
     let following = station.serve(&topic, async |leader| {
@@ -32,7 +32,7 @@ async fn follow(host: Host, topic: String) -> TaskResult {
     following.await
 }
 
-/// How far the leader is: entries that it has, what was reported as stored and by whom, and how many entries are safe.
+/// The leader's progress: entries written, who reported what as stored, and how many entries are safe.
 #[derive(Default)]
 struct Progress {
     written: Cell<u64>,
@@ -41,7 +41,8 @@ struct Progress {
 }
 
 impl Progress {
-    /// A follower says that it has `count` entries. They are safe on a majority of disks, of which the leader's is one.
+    /// Records that a follower has `count` entries. An entry is safe on a majority of disks; the leader's disk counts
+    /// as one.
     fn vote(&self, version: Version, follower: usize, count: u64, hosts: usize) {
         let mut stored = self.stored.borrow_mut();
         let report = if version == Version::First { stored.len() } else { follower };
@@ -53,7 +54,7 @@ impl Progress {
     }
 }
 
-/// Keeps one follower up to date. One that was silent too long is called anew.
+/// Keeps one follower up to date and reconnects to it after a long silence.
 async fn replicate(station: Rc<Station>, follower: usize, version: Version, log: Rc<Progress>) -> TaskResult {
     let (host, topic) = (&station.host, format!("log/{follower}"));
     let replicating = station.keep(&topic, TIMEOUT, async |peer| {
@@ -65,7 +66,7 @@ async fn replicate(station: Rc<Station>, follower: usize, version: Version, log:
     replicating.await
 }
 
-/// Appends entry after entry, each when the one before is safe.
+/// Appends entries one by one, each after the previous one is safe.
 async fn lead(host: Host, operations: u32, version: Version, log: Rc<Progress>) -> TaskResult {
     let (station, disk) = (Rc::new(Station::open(&host, 64, 16)?), host.disk());
     for follower in 1..host.peers() {
@@ -79,7 +80,7 @@ async fn lead(host: Host, operations: u32, version: Version, log: Rc<Progress>) 
     Ok(())
 }
 
-/// From what trials are drawn: much goes wrong at the same time, while there is something to store.
+/// The range that trials are drawn from: many concurrent faults while the log still has entries to store.
 pub const LIMITS: Exploration = Exploration {
     operations: (10, 40),
     faults: 10,
@@ -87,7 +88,7 @@ pub const LIMITS: Exploration = Exploration {
     ..Exploration::DEFAULT
 };
 
-/// One run: every entry that the leader calls safe is on a majority of disks, at every moment.
+/// Runs one trial. At every moment, each entry that the leader calls safe must be on a majority of disks.
 pub fn trial(trial: &Trial, version: Version) -> TestResult {
     let (cluster, operations, log) = (SimCluster::of(trial), trial.operations, Rc::<Progress>::default());
     let leader = log.clone();

@@ -1,4 +1,4 @@
-//! A ring all-reduce on a cluster under test: every host ends with the sums over all hosts.
+//! A ring all-reduce on a simulated cluster: every host ends with the sums over all hosts.
 //!
 //! `cargo run -p bareverbs --features cluster --example ring_all_reduce`
 
@@ -7,19 +7,19 @@ use bareverbs::cluster::{
 };
 use bareverbs::prelude::*;
 
-/// Whether a host waits until its neighbour has taken one number before it writes the next to the same place.
+/// Whether a host waits until its neighbour has consumed one number before it overwrites it with the next.
 #[derive(Clone, Copy, PartialEq)]
 #[allow(dead_code, reason = "the program runs the mended one, its tests both")]
 pub enum Version {
-    /// With the fault.
+    /// Does not wait: the version with the bug.
     First,
-    /// Without it.
+    /// Waits: the fixed version.
     Mended,
 }
 
 const TIMEOUT: Duration = Duration::from_millis(20);
 
-/// What host `host` brings for place `place`.
+/// The contribution of host `host` to place `place`.
 fn share(host: usize, place: usize, round: u32) -> u64 {
     (host as u64 + 1) * 1000 + place as u64 * 10 + u64::from(round)
 }
@@ -28,7 +28,7 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
     let (own, hosts) = (host.index(), host.peers());
     let station = Station::open(&host, 32, 64)?;
     let (from, to) = (format!("ring/{own}"), format!("ring/{}", (own + 1) % hosts));
-    // Somebody has to begin: the first host calls, the others wait for their call before they call.
+    // Somebody has to begin: host 0 calls first, the others accept a call before they make their own.
     let (left, right) = if own == 0 {
         let right = station.dial(&to, TIMEOUT).await?;
         (station.accept(&from, &mut 0).await?, right)
@@ -41,7 +41,7 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
 
     for round in 0..rounds {
         let mut sums: Vec<u64> = (0..hosts).map(|place| share(own, place, round)).collect();
-        // First each place collects the sum on its way round, then the sums go round.
+        // Each sum first accumulates on its way around the ring, then travels around it once more.
         for step in 0..2 * (hosts - 1) {
             let place = (own + 2 * hosts - step) % hosts;
             let mut buffer = station.pool.take().await;
@@ -73,14 +73,14 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
     Ok(())
 }
 
-/// From what trials are drawn. A host that crashes ends an all-reduce, so none does.
+/// The range that trials are drawn from. A crash would abort an all-reduce, so no host crashes.
 pub const LIMITS: Exploration = Exploration {
     hosts: (3, 6),
     kinds: &[FaultKind::Pause, FaultKind::Loss { per_mille: 0 }, FaultKind::Skew { ppm: 500 }],
     ..Exploration::DEFAULT
 };
 
-/// One run: every host has the right sums in every round.
+/// Runs one trial. Every host must have the right sums in every round.
 pub fn trial(trial: &Trial, version: Version) -> TestResult {
     let (cluster, rounds) = (SimCluster::of(trial), trial.operations);
     (0..trial.hosts).for_each(|host| cluster.boot(host, move |own| reduce(own, rounds, version)));

@@ -1,5 +1,5 @@
-//! Many peers, one store of receives: a server that does not know who sends next posts receives for all of them to a shared receive queue,
-//! and posts more when the device says that few are left.
+//! A shared receive queue: a server that cannot know which peer sends next posts receives for all of them to one queue,
+//! and refills it when the device reports that few are left.
 //!
 //! `cargo run -p bareverbs --features sim --example shared_receives`
 
@@ -14,11 +14,11 @@ type Handle = Rc<Device<SimHal>>;
 const CLIENTS: usize = 3;
 const MESSAGES: usize = 10;
 const RECEIVES: usize = 7;
-/// Fewer receives than this: post more.
+/// The device raises its limit event when fewer receives than this are left.
 const LIMIT: u16 = 4;
 const LENGTH: usize = 64;
 
-/// Device, domain and memory of a host.
+/// A host's device, protection domain and memory.
 struct Host {
     device: Handle,
     domain: ProtectionDomain<Handle>,
@@ -42,11 +42,11 @@ impl Host {
     }
 }
 
-/// The server: who sent each message, and in which piece of its memory it lies.
+/// The server: who sent each message, and which slot of its memory holds it.
 struct Server {
     host: Host,
     queue: SharedReceiveQueue<Handle>,
-    /// Pieces of the memory that no receive uses.
+    /// Memory slots without a posted receive.
     free: Vec<usize>,
     refills: usize,
 }
@@ -61,7 +61,7 @@ impl Server {
     }
 
     // ANCHOR: receives
-    /// Posts every free piece with one doorbell, and asks to be told when few are left.
+    /// Posts every free slot with one doorbell and arms the limit event.
     fn refill(&mut self) -> Result<(), Box<dyn Error>> {
         let mut batch = self.queue.receive_batch();
         for piece in self.free.drain(..) {
@@ -77,7 +77,7 @@ impl Server {
         let (piece, mut message) = (received.wr_id as usize, vec![0; received.byte_count as usize]);
         self.host.memory.copy_out(piece * LENGTH, &mut message)?;
         self.free.push(piece);
-        // The limit is an event of the device, not a completion.
+        // The limit is reported as an asynchronous event, not as a completion.
         while let Some(event) = self.host.device.poll_event()? {
             if matches!(event, AsyncEvent::SharedReceiveQueueLimit { .. }) {
                 self.refill()?;
@@ -98,7 +98,7 @@ fn node(world: &SimWorld, number: u8) -> NodeId {
     world.add_node(&format!("host {number}"), nic, Preset::STROM_100G.node, MemoryConfig::default())
 }
 
-/// Three connections send ten messages each into seven receives; gives the messages, and how often the server posted more.
+/// Three connections send ten messages each into seven receives. Returns the messages and the number of refills.
 pub fn serve() -> Result<(Vec<String>, usize), Box<dyn Error>> {
     let world = SimWorld::new(1);
     let nodes = [1, 2].map(|number| node(&world, number));

@@ -1,4 +1,5 @@
-//! A server and its clients, each a thread with a card of its own, in real time: for programs that have threads, and clocks of their own.
+//! A server and its clients in real time, each a thread with its own NIC: for programs with threads and clocks of their
+//! own.
 //! `cargo run -p bareverbs --features real-time --example threads`
 
 use bareverbs::prelude::*;
@@ -10,20 +11,20 @@ use std::rc::Rc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-/// How long any of them waits for another.
+/// How long a thread waits for another.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Times that each client counts up.
+/// Number of increments per client.
 const ROUNDS: u64 = 100;
 
 type Handle = Rc<Device<RealTimeHal<Nic, FabricPort>>>;
 
-/// What a client says when it calls, in place of TCP: who it is, and where to send the answer.
+/// A client's call, which takes the place of a TCP message: its endpoint, and where to send the answer.
 struct Call {
     endpoint: RemoteEndpoint,
     answer: Sender<(RemoteEndpoint, RemoteSlice)>,
 }
 
-/// What a thread has of its own. Nothing of it is shared with another thread.
+/// What one thread owns. Threads share none of it.
 struct Host {
     device: Handle,
     domain: ProtectionDomain<Handle>,
@@ -32,10 +33,10 @@ struct Host {
 }
 
 // ANCHOR: plug
-/// A card at a port of the switch, and what a program makes on it.
+/// Plugs a NIC into the switch and creates its resources.
 fn plug(fabric: &Fabric, number: u8) -> Result<Host, Box<dyn Error>> {
     let mac = MacAddress([2, 0, 0, 0, 0, number]);
-    // Nobody has to be woken: a thread that waits looks for frames by itself.
+    // No waker is needed: a waiting thread polls for frames itself.
     let port = fabric.plug(LinkLayer::Ethernet, Box::new(|| ()));
     let hal = RealTimeHal::new(Nic::new(NicConfig::new(mac)), port, MemoryConfig::default(), number.into());
     let device = Rc::new(Device::open(hal, DeviceConfig::default())?);
@@ -58,7 +59,7 @@ impl Host {
     }
 }
 
-/// Adds one to the server's count, again and again.
+/// Increments the server's count `ROUNDS` times.
 fn count_up(fabric: &Fabric, number: u8, calls: &Sender<Call>) -> Result<(), Box<dyn Error>> {
     let mut host = plug(fabric, number)?;
     let prepared = host.queue_pair()?;
@@ -75,7 +76,7 @@ fn count_up(fabric: &Fabric, number: u8, calls: &Sender<Call>) -> Result<(), Box
     Ok(())
 }
 
-/// Answers calls until all clients have counted to their end; what the count is then.
+/// Answers calls until every client is done. Returns the final count.
 fn serve(fabric: &Fabric, calls: &Receiver<Call>, clients: u64) -> Result<u64, Box<dyn Error>> {
     let host = plug(fabric, 1)?;
     let (deadline, mut connections) = (host.deadline(), Vec::new());
@@ -86,7 +87,7 @@ fn serve(fabric: &Fabric, calls: &Receiver<Call>, clients: u64) -> Result<u64, B
             connections.push(prepared.connect(&endpoint, ConnectOptions::default())?);
             answer.send((own, host.region.remote(0).part(0, 8)?))?;
         }
-        // The card answers the clients whenever its thread waits.
+        // The NIC serves the clients' requests while its thread waits.
         let hal = host.device.hal();
         hal.relax(hal.now() + Duration::from_millis(1));
         if hal.now() > deadline {
@@ -96,9 +97,9 @@ fn serve(fabric: &Fabric, calls: &Receiver<Call>, clients: u64) -> Result<u64, B
     Ok(host.region.load_u64(0)?)
 }
 
-/// A server and so many clients; what they have counted together.
+/// Runs a server and `clients` clients. Returns the final count.
 pub fn run(clients: u8) -> Result<u64, String> {
-    // What goes wrong in a thread leaves it as text: devices and their errors stay in theirs.
+    // Errors leave their thread as text, because devices and their errors are not `Send`.
     let fabric = Fabric::new(SubnetConfig::default()).map_err(|error| error.to_string())?;
     let (calls, called) = channel();
     let fabric = &fabric;

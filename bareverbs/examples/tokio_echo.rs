@@ -1,4 +1,4 @@
-//! A message and its echo between two devices that other processes serve, on tokio.
+//! A message and its echo over tokio, between two devices that other processes serve.
 //!
 //! `cargo run -p bareverbs --features futures,vfio-user --example tokio_echo -- SOCKET SOCKET`, with `bareverbs serve` at each socket.
 
@@ -16,11 +16,11 @@ use tokio::time::{self, Interval};
 
 type Handle = Arc<Device<VfioUserHal>>;
 
-/// An interrupt vector, as tokio's reactor sees it.
+/// An interrupt vector registered with tokio's reactor.
 struct Vector {
     device: Handle,
     fired: AsyncFd<OwnedFd>,
-    /// A device that is lost raises no interrupt, so it is looked at now and then.
+    /// A lost device raises no interrupt, so this timer polls it.
     tick: Interval,
 }
 
@@ -37,7 +37,7 @@ impl InterruptSource for Vector {
 }
 // ANCHOR_END: interrupts
 
-/// One end: its buffers, and a queue pair with a receive.
+/// One end: a buffer pool, and a queue pair with one posted receive.
 struct End {
     pool: BufferPool<Handle>,
     prepared: PreparedQueuePair<Handle>,
@@ -64,10 +64,10 @@ fn end(socket: &Path, number: u8) -> Result<End, Box<dyn Error>> {
     Ok(End { pool, prepared })
 }
 
-/// Sends `text` from one device to the other, and gives what comes back.
+/// Sends `text` from one device to the other and returns the echo.
 pub async fn echo(sockets: &[PathBuf; 2], text: &str) -> Result<String, Box<dyn Error>> {
     let (client, server) = (end(&sockets[0], 1)?, end(&sockets[1], 2)?);
-    // Who to talk to: in real life this travels over TCP or a file.
+    // Real programs exchange endpoints over TCP or a file.
     let (to_client, to_server) = (client.prepared.endpoint(0)?, server.prepared.endpoint(0)?);
     // ANCHOR: echo
     let answering = server.prepared.connect(&to_client, ConnectOptions::default())?;

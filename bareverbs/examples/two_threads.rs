@@ -1,4 +1,4 @@
-//! Two threads on one device, each with a queue pair of its own, and one region that both write to.
+//! Two threads share one device. Each has its own queue pair, and both write to one region.
 //! `cargo run -p bareverbs --features vfio-user --example two_threads -- SOCKET`, with `bareverbs serve --link eth` at the socket.
 
 use bareverbs::prelude::*;
@@ -8,7 +8,7 @@ use std::{error::Error, path::Path, sync::Arc, thread};
 type Handle = Arc<Device<VfioUserHal>>;
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a thread does alone: a queue is used by one thread at a time, which the types see to.
+/// The work of one thread. The types make sure that only one thread uses a queue at a time.
 fn count(domain: &ProtectionDomain<Handle>, cell: RemoteSlice, rounds: u64) -> Result<(), Box<dyn Error>> {
     let device = domain.device();
     let mut queue = CompletionQueue::create(device.clone(), CompletionQueueConfig { entries: 16 })?;
@@ -21,7 +21,7 @@ fn count(domain: &ProtectionDomain<Handle>, cell: RemoteSlice, rounds: u64) -> R
     Ok(())
 }
 
-/// The last number that each thread has written.
+/// Returns the last number that each thread wrote.
 pub fn run(socket: &Path, rounds: u64) -> Result<[u64; 2], Box<dyn Error>> {
     let hal = VfioUserHal::connect(socket, VfioUserConfig::default())?;
     let device = Arc::new(Device::open(hal, DeviceConfig::default())?);

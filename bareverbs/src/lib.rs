@@ -2,10 +2,10 @@
 //!
 //! # Where to read first
 //!
-//! **What this is.** Names only: everything of [`bareverbs_core`] at the root, the vocabulary of the device in [`prm`], and the
-//! places a driver can live in, one for each feature.
+//! **What this is.** Names only: everything in [`bareverbs_core`] at the root, the device's vocabulary in [`prm`], and
+//! one module per feature for each environment that a driver can run in.
 //!
-//! **What it may not do.** It has no behaviour of its own, and without features it needs no operating system.
+//! **What it may not do.** It adds no behaviour, and without features it needs no operating system.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -31,7 +31,7 @@ pub use bareverbs_macros::test;
 #[cfg(feature = "offload")]
 pub use bareverbs_offload as offload;
 
-/// Simulated hosts in the program's own process, in virtual time.
+/// Simulated hosts inside the program's own process, in virtual time.
 #[cfg(feature = "sim")]
 pub mod sim {
     pub use bareverbs_hal_sim::*;
@@ -41,7 +41,7 @@ pub mod sim {
     pub use bareverbs_sim::{net, nic, run};
 }
 
-/// Simulated NICs in real time, each of a thread of its own: a [`RealTimeHal`](real_time::RealTimeHal) at a port of a
+/// Simulated NICs in real time, one per thread: a [`RealTimeHal`](real_time::RealTimeHal) at a port of a
 /// [`Fabric`](real_time::Fabric), or on a wire to another process.
 #[cfg(feature = "real-time")]
 pub mod real_time {

@@ -1,8 +1,8 @@
-//! What a first program names.
+//! The names that most programs start with.
 //!
-//! Nothing here has a name that the standard library uses for something else in its own prelude, or that a program commonly
-//! imports beside it: the service type `Rc` is not here. [`Duration`] and [`Time`] are those of the device's clock; a
-//! program that wants `std::time::Duration` imports it by name, which goes before a prelude.
+//! No name here collides with the standard prelude or with common imports; that is why the service type `Rc` is
+//! missing. [`Duration`] and [`Time`] are those of the device's clock. A program that wants `std::time::Duration`
+//! imports it by name, which takes precedence over a glob import.
 
 pub use bareverbs_core::hal::Hal;
 pub use bareverbs_core::{

@@ -1,45 +1,45 @@
-//! The clock of a host, which may be wrong.
+//! The clock of a host, with offset and drift.
 
 use bareverbs_prm::time::{Duration, Time};
 
-/// A clock that began early or late, and runs fast or slow.
+/// A clock with an offset and a rate error.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct HostClock {
-    /// Picoseconds that it is ahead of the world.
+    /// Offset to virtual time in picoseconds; positive when the clock is ahead.
     ahead: i128,
-    /// Parts in a million by which it is fast; negative for slow.
+    /// Rate error in parts per million; negative when the clock is slow.
     ppm: i64,
-    /// When the rate was set.
+    /// Virtual time at which the rate was set.
     since: Time,
 }
 
-/// A clock cannot stand still: it is slow by less than the whole.
+/// Lowest rate error: a clock may not stand still.
 const SLOWEST: i64 = -999_999;
 
 impl HostClock {
-    /// What it shows when the world has `now`.
+    /// What the clock shows at virtual time `now`.
     pub(crate) fn show(&self, now: Time) -> Time {
         let elapsed = i128::from(now.since(self.since).as_picos());
         let shown = i128::from(now.as_picos()) + self.ahead + elapsed * i128::from(self.ppm) / 1_000_000;
         Time::from_picos(u64::try_from(shown.max(0)).unwrap_or(u64::MAX))
     }
 
-    /// When the world will have the time that this clock calls `shown`, if nothing changes; a picosecond or two later, never
-    /// earlier.
+    /// The virtual time at which this clock will show `shown`, unless it is adjusted before. Rounded up by a picosecond
+    /// or two, never down.
     pub(crate) fn world_time(&self, shown: Time, now: Time) -> Time {
         let left = i128::from(shown.since(self.show(now)).as_picos());
         let wait = left * 1_000_000 / i128::from(1_000_000 + self.ppm) + 2;
         now + Duration::from_picos(u64::try_from(wait).unwrap_or(u64::MAX))
     }
 
-    /// From `now` on it is fast by `ppm` parts in a million. It does not jump.
+    /// Sets the rate error to `ppm` parts per million, without a jump.
     pub(crate) fn set_rate(&mut self, now: Time, ppm: i64) {
         let shown = i128::from(self.show(now).as_picos());
         let ppm = ppm.max(SLOWEST);
         *self = Self { ahead: shown - i128::from(now.as_picos()), ppm, since: now };
     }
 
-    /// Jumps ahead.
+    /// Moves the clock forward.
     pub(crate) fn jump(&mut self, by: Duration) {
         self.ahead += i128::from(by.as_picos());
     }

@@ -1,4 +1,4 @@
-//! The cluster: its hosts and switches, what is scheduled, and the loop that runs it.
+//! The cluster: hosts, switches, scheduled actions, and the loop that runs it all.
 
 use crate::executor::Executor;
 use crate::failure::{Failure, FailureCause, Report};
@@ -15,16 +15,16 @@ use core::future::Future;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// How a cluster is built.
+/// Configuration of a cluster.
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterConfig {
-    /// Ports of each host. Ports of the same number are one network; networks do not meet.
+    /// Ports per host. Ports with the same index form one network; the networks are not connected to each other.
     pub ports: usize,
-    /// Switches of each network, joined in a row. Hosts are spread over them in turn.
+    /// Switches per network, connected in a chain. Hosts are assigned to them round-robin.
     pub switches: usize,
-    /// Delays of NICs and links.
+    /// Latencies of NICs and links.
     pub preset: Preset,
-    /// Memory of each host, for each port.
+    /// Memory of each port of each host.
     pub memory: MemoryConfig,
 }
 
@@ -34,14 +34,14 @@ impl Default for ClusterConfig {
     }
 }
 
-/// How long firmware takes to start. Opening a device waits for it, and the whole cluster with it. After a crash it is what tells a driver at
-/// once that its device was reset.
+/// Startup time of the firmware. Opening a device waits for it, and the whole cluster waits with it. After a crash,
+/// this delay lets a driver notice immediately that its device was reset.
 const FIRMWARE: Duration = Duration::from_micros(1);
 
 type Action = Box<dyn FnOnce(&SimCluster)>;
 type Invariant = Rc<dyn Fn(&SimCluster) -> Result<(), String>>;
 
-/// Simulated hosts on switches, and what happens to them. Clones are the same cluster.
+/// A cluster of simulated hosts and switches, and its schedule. Clones refer to the same cluster.
 ///
 /// ```
 /// use bareverbs_cluster::SimCluster;
@@ -70,7 +70,7 @@ pub struct SimCluster {
     plan: Rc<Plan>,
 }
 
-/// What the test wants of a run.
+/// Scheduled actions and invariants of a run.
 #[derive(Default)]
 struct Plan {
     actions: RefCell<BTreeMap<(Time, u64), Action>>,
@@ -80,18 +80,18 @@ struct Plan {
 }
 
 impl SimCluster {
-    /// `hosts` with one port each, all on one switch.
+    /// A cluster of `hosts` hosts with one port each, on one switch.
     ///
     /// # Panics
-    /// There are more hosts than addresses, 65,000.
+    /// `hosts` exceeds 65,000, the number of addresses.
     pub fn new(seed: u64, hosts: usize) -> Self {
         Self::with_config(seed, hosts, ClusterConfig::default())
     }
 
-    /// Hosts and networks as `config` says.
+    /// A cluster built according to `config`.
     ///
     /// # Panics
-    /// As [`Self::new`], or there are no switches, or more ports than 200.
+    /// Like [`Self::new`]; also if `config` has no switch or more than 200 ports.
     pub fn with_config(seed: u64, hosts: usize, config: ClusterConfig) -> Self {
         assert!(hosts <= 65_000 && config.ports <= 200 && config.switches > 0, "{hosts} hosts, {config:?}");
         let world = SimWorld::new(seed);
@@ -109,17 +109,17 @@ impl SimCluster {
         Self { state: Rc::new(state), plan: Rc::default() }
     }
 
-    /// Hosts that there are.
+    /// Number of hosts.
     pub fn hosts(&self) -> usize {
         self.state.hosts.borrow().len()
     }
 
-    /// The world: counters, capture, single frames, and everything else that a cluster has no word for.
+    /// The simulated world below: counters, captures, single frames, and everything else without a method here.
     pub fn world(&self) -> &SimWorld {
         &self.state.world
     }
 
-    /// The disk of a host, whether it is up or not: for invariants.
+    /// The disk of a host, whether the host is up or down. Meant for invariants.
     pub fn disk(&self, host: usize) -> Disk {
         Disk::new(self.state.host(host, |host| host.disk.clone()))
     }
@@ -129,13 +129,13 @@ impl SimCluster {
         self.state.host(host, |host| host.is_up)
     }
 
-    /// The present, in virtual time.
+    /// Current virtual time.
     pub fn now(&self) -> Time {
         self.state.world.now()
     }
 
-    /// Starts `task` on a host, now and at each restart. A [run](Self::run) ends when all tasks that were started so have ended; one that
-    /// a crash ended is not waited for, until the host restarts.
+    /// Starts `task` on a host, now and after every restart. A [run](Self::run) ends when all tasks started this way
+    /// have ended. It does not wait for a task that a crash killed, until the host restarts.
     pub fn boot<F: Future<Output = TaskResult> + 'static>(
         &self,
         host: usize,
@@ -144,7 +144,7 @@ impl SimCluster {
         self.add_task(host, boot_of(task), true);
     }
 
-    /// As [`Self::boot`], for a task that serves others: no run waits for its end.
+    /// Like [`Self::boot`], for a server task: no run waits for it to end.
     pub fn serve<F: Future<Output = TaskResult> + 'static>(
         &self,
         host: usize,
@@ -168,7 +168,7 @@ impl SimCluster {
         self.state.executor.spawn(index, required, task);
     }
 
-    /// Does something `after` so much virtual time from now.
+    /// Runs `action` after `after` of virtual time.
     pub fn schedule(&self, after: Duration, action: impl FnOnce(&SimCluster) + 'static) {
         let (time, number) = (self.now() + after, self.plan.scheduled.get());
         self.plan.scheduled.set(number + 1);
@@ -176,15 +176,17 @@ impl SimCluster {
         self.plan.actions.borrow_mut().insert((time, number), Box::new(action));
     }
 
-    /// Checks `holds` after every event. What it compares is usually a model that the tasks write to, in an `Rc<RefCell<…>>`.
+    /// Checks the invariant `holds` after every event. It usually compares against a model that the tasks update
+    /// through an `Rc<RefCell<…>>`.
     pub fn always(&self, name: &str, holds: impl Fn(&SimCluster) -> Result<(), String> + 'static) {
         self.plan.invariants.borrow_mut().push((name.to_owned(), Rc::new(holds)));
     }
 
-    /// Runs until all tasks that were started with [`Self::boot`] have ended.
+    /// Runs until all tasks started with [`Self::boot`] have ended.
     ///
     /// # Errors
-    /// They have not after `limit` of virtual time, one ended with an error, or an invariant did not hold.
+    /// Some task is still running after `limit` of virtual time, a task returned an error, or an invariant was
+    /// violated.
     pub fn run(&self, limit: Duration) -> Result<Report, Box<Failure>> {
         let end = self.now() + limit;
         self.advance(end, true)?;
@@ -196,10 +198,10 @@ impl SimCluster {
         Err(self.fail(FailureCause::Unfinished { hosts, world: Box::new(world) }))
     }
 
-    /// Runs for `span` of virtual time, whatever has ended.
+    /// Runs for `span` of virtual time, regardless of which tasks have ended.
     ///
     /// # Errors
-    /// A task ended with an error, or an invariant did not hold.
+    /// A task returned an error, or an invariant was violated.
     pub fn run_for(&self, span: Duration) -> Result<Report, Box<Failure>> {
         self.advance(self.now() + span, false)?;
         Ok(self.report())
@@ -227,7 +229,7 @@ impl SimCluster {
         self.state.executor.unfinished().is_empty() && self.plan.actions.borrow().is_empty()
     }
 
-    /// Does what is due, and polls tasks until all of them wait.
+    /// Runs everything that is due, and polls tasks until all of them wait.
     fn settle(&self) -> Result<(), Box<Failure>> {
         loop {
             let due = {
@@ -278,7 +280,7 @@ impl SimCluster {
 }
 
 impl Drop for Plan {
-    /// Actions may hold the cluster, which holds them.
+    /// Breaks the reference cycle: scheduled actions may hold the cluster.
     fn drop(&mut self) {
         self.actions.get_mut().clear();
     }

@@ -1,4 +1,4 @@
-//! What can be done to hosts and networks, now or by [`SimCluster::schedule`].
+//! Faults and controls for hosts and networks, immediate or through [`SimCluster::schedule`].
 
 use crate::cluster::SimCluster;
 use crate::state::Port;
@@ -10,8 +10,8 @@ use std::io::{self, Write};
 use std::rc::Rc;
 
 impl SimCluster {
-    /// Takes the power from a host: its tasks end where they are, its NICs forget everything, its cables go down. Its disk stays. A host that
-    /// is down stays down.
+    /// Cuts the power of a host: its tasks stop, its NICs lose their state, its links go down. Its disk survives. Has
+    /// no effect on a host that is down.
     pub fn crash(&self, host: usize) {
         let ports = self.state.host(host, |state| {
             let was_up = core::mem::replace(&mut state.is_up, false);
@@ -24,11 +24,11 @@ impl SimCluster {
             self.reset(*port);
             self.set_cable(*port, false);
         }
-        // The driver's destructors find the device lost, so none of them waits.
+        // The destructors of the driver find the device lost, so none of them waits.
         drop(self.state.executor.take_tasks_of(host));
     }
 
-    /// Gives a host its power back and starts its tasks anew.
+    /// Powers a host up again and restarts its tasks.
     pub fn restart(&self, host: usize) {
         let (ports, tasks, boots) = self.state.host(host, |state| {
             let was_up = core::mem::replace(&mut state.is_up, true);
@@ -41,12 +41,12 @@ impl SimCluster {
         }
     }
 
-    /// Stops the processes of a host. Its NICs go on: peers read and write its memory, and messages arrive.
+    /// Pauses the processes of a host. Its NICs keep running: peers access its memory, and messages arrive.
     pub fn pause(&self, host: usize) {
         self.state.host(host, |state| state.is_paused = true);
     }
 
-    /// Lets the processes of a host go on.
+    /// Resumes the processes of a host.
     pub fn resume(&self, host: usize) {
         let set_aside = self.state.host(host, |state| {
             state.is_paused = false;
@@ -55,32 +55,32 @@ impl SimCluster {
         set_aside.into_iter().for_each(|task| self.state.executor.wake(task));
     }
 
-    /// Makes the clock of a host fast by `ppm` parts in a million; slow, if that is negative.
+    /// Makes the clock of a host fast by `ppm` parts per million, or slow if `ppm` is negative.
     pub fn set_clock_rate(&self, host: usize, ppm: i64) {
         let now = self.now();
         self.state.host(host, |state| state.clock.set_rate(now, ppm));
         self.state.executor.wake_host(host);
     }
 
-    /// Makes the clock of a host jump ahead.
+    /// Moves the clock of a host forward.
     pub fn jump_clock(&self, host: usize, by: Duration) {
         self.state.host(host, |state| state.clock.jump(by));
         self.state.executor.wake_host(host);
     }
 
-    /// Resets a NIC under its driver, as somebody else on the host could.
+    /// Resets a NIC without its driver's knowledge, as another program on the host could.
     pub fn reset_nic(&self, host: usize, port: usize) {
         self.reset(self.state.port(host, port));
         self.state.host(host, |state| state.alarms += 1);
         self.state.executor.wake_host(host);
     }
 
-    /// Pulls the cable of a port out, or plugs it in.
+    /// Sets the link of a port up or down, as if its cable were plugged in or pulled.
     pub fn set_link_up(&self, host: usize, port: usize, up: bool) {
         self.set_cable(self.state.port(host, port), up);
     }
 
-    /// Lets no frame pass between two hosts, in neither direction, until [`Self::heal`]. Others reach both.
+    /// Drops all frames between two hosts, in both directions, until [`Self::heal`]. Other hosts still reach both.
     pub fn partition(&self, a: usize, b: usize) {
         self.set_partition(a, b, true);
     }
@@ -90,13 +90,13 @@ impl SimCluster {
         self.set_partition(a, b, false);
     }
 
-    /// Changes rate and latency of the cable of a port, for frames that are sent from now on.
+    /// Changes rate and latency of a port's cable, for frames sent from now on.
     pub fn set_link(&self, host: usize, port: usize, config: LinkConfig) {
         let link = self.state.port(host, port).link;
         self.state.world.with(|world| expect(world.set_link_config(link, config)));
     }
 
-    /// Sets the faults by chance on the cable of a port, in both directions.
+    /// Sets the random faults on a port's cable, in both directions.
     pub fn set_faults(&self, host: usize, port: usize, faults: RandomFaults) {
         let Port { node, switch, .. } = self.state.port(host, port);
         self.state.world.with(|world| {
@@ -105,12 +105,12 @@ impl SimCluster {
         });
     }
 
-    /// Sets the faults by chance on every cable, in both directions.
+    /// Sets the random faults on every cable, in both directions.
     pub fn set_faults_everywhere(&self, faults: RandomFaults) {
         self.state.world.with(|world| world.set_random_faults_everywhere(faults));
     }
 
-    /// Arms a scripted fault on the cable of a port, once in each direction.
+    /// Arms a scripted fault on a port's cable, once per direction.
     pub fn script_fault(&self, host: usize, port: usize, fault: ScriptedFault) {
         let Port { node, switch, .. } = self.state.port(host, port);
         self.state.world.with(|world| {
@@ -119,14 +119,14 @@ impl SimCluster {
         });
     }
 
-    /// Records every frame into memory from now on, as pcapng; what [`Capture::bytes`] gives.
+    /// Starts recording every frame into memory as pcapng; read it with [`Capture::bytes`].
     pub fn capture(&self) -> Capture {
         let bytes = Capture::default();
         self.state.world.with(|world| world.start_capture(Box::new(bytes.clone())));
         bytes
     }
 
-    /// Records every frame into `out` from now on, a file for example, as pcapng.
+    /// Starts recording every frame into `out`, such as a file, as pcapng.
     pub fn capture_into(&self, out: Box<dyn Write>) {
         self.state.world.with(|world| world.start_capture(out));
     }
@@ -155,17 +155,17 @@ impl SimCluster {
     }
 }
 
-/// Links and nodes of a cluster are those that it made.
+/// Unwraps the result of an operation on a link or node that the cluster itself created.
 fn expect(done: Result<(), TopologyError>) {
     done.expect("the cluster made this link");
 }
 
-/// A capture in memory. Clones are the same capture.
+/// A capture in memory. Clones refer to the same capture.
 #[derive(Debug, Clone, Default)]
 pub struct Capture(Rc<RefCell<Vec<u8>>>);
 
 impl Capture {
-    /// What was recorded so far.
+    /// A copy of everything recorded so far.
     pub fn bytes(&self) -> Vec<u8> {
         self.0.borrow().clone()
     }

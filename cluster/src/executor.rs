@@ -1,5 +1,5 @@
-//! Tasks, and what wakes them: other tasks, timers of the world, and interrupts of their devices. Tasks run in the order in which they
-//! were woken.
+//! The executor. Other tasks, timers of the world and device interrupts wake tasks; woken tasks run in first-in,
+//! first-out order.
 
 use bareverbs_prm::time::Time;
 use bareverbs_sim::run::NodeId;
@@ -13,21 +13,21 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Wake;
 
-/// What a task comes to.
+/// A boxed task.
 pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = Result<(), Box<dyn Error>>>>>;
 
-/// Names a task.
+/// Identifies a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TaskId(u64);
 
-/// A timer; the number tells those apart that are due at the same time.
+/// Identifies a timer. The number distinguishes timers with the same deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TimerId {
     due: Time,
     number: u64,
 }
 
-/// All tasks of a cluster.
+/// All tasks of a cluster, their timers and interrupt waiters.
 #[derive(Default)]
 pub(crate) struct Executor {
     tasks: RefCell<BTreeMap<TaskId, Task>>,
@@ -40,14 +40,14 @@ pub(crate) struct Executor {
 
 struct Task {
     host: usize,
-    /// Whether a run waits for its end.
+    /// Whether a run waits for this task to end.
     required: bool,
-    /// Nothing while it is polled.
+    /// `None` while the task is being polled.
     future: Option<TaskFuture>,
     waker: Arc<TaskWaker>,
 }
 
-/// Tasks that were woken. A waker may go to any thread, although nothing here does.
+/// Queue of woken tasks. `Waker` must be `Send`, hence the mutex, although a cluster is single-threaded.
 #[derive(Debug, Default)]
 struct Ready(Mutex<VecDeque<TaskId>>);
 
@@ -69,14 +69,14 @@ impl Wake for TaskWaker {
     }
 }
 
-/// A task that ended, and how.
+/// A task that has ended, with its result.
 pub(crate) struct Ended {
     pub(crate) host: usize,
     pub(crate) result: Result<(), Box<dyn Error>>,
 }
 
 impl Executor {
-    /// Starts a task; it is polled when the cluster runs.
+    /// Spawns a task. It is first polled when the cluster runs.
     pub(crate) fn spawn(&self, host: usize, required: bool, future: TaskFuture) {
         let id = TaskId(self.started.get());
         self.started.set(id.0 + 1);
@@ -85,14 +85,14 @@ impl Executor {
         self.tasks.borrow_mut().insert(id, Task { host, required, future: Some(future), waker });
     }
 
-    /// The tasks of a host, taken out: whoever drops them runs their destructors.
+    /// Removes and returns a host's tasks. Dropping them runs their destructors.
     pub(crate) fn take_tasks_of(&self, host: usize) -> Vec<TaskFuture> {
         let mut tasks = self.tasks.borrow_mut();
         let ids: Vec<_> = tasks.iter().filter(|(_, task)| task.host == host).map(|(id, _)| *id).collect();
         ids.iter().filter_map(|id| tasks.remove(id)?.future).collect()
     }
 
-    /// Hosts whose required tasks have not ended.
+    /// Hosts whose required tasks are still running.
     pub(crate) fn unfinished(&self) -> Vec<usize> {
         let tasks = self.tasks.borrow();
         let mut hosts: Vec<_> = tasks.values().filter(|task| task.required).map(|task| task.host).collect();
@@ -100,7 +100,7 @@ impl Executor {
         hosts
     }
 
-    /// The next task that was woken, and its host.
+    /// Dequeues the next woken task, with its host.
     pub(crate) fn next_ready(&self) -> Option<(TaskId, usize)> {
         loop {
             let id = self.ready.0.lock().unwrap_or_else(PoisonError::into_inner).pop_front()?;
@@ -111,21 +111,21 @@ impl Executor {
         }
     }
 
-    /// Wakes a task that was set aside.
+    /// Wakes a task that was set aside during a pause.
     pub(crate) fn wake(&self, id: TaskId) {
         if let Some(task) = self.tasks.borrow().get(&id) {
             task.waker.wake_by_ref();
         }
     }
 
-    /// Wakes all tasks of a host: something happened to it that no interrupt tells.
+    /// Wakes all tasks of a host after an event that raises no interrupt.
     pub(crate) fn wake_host(&self, host: usize) {
         for task in self.tasks.borrow().values().filter(|task| task.host == host) {
             task.waker.wake_by_ref();
         }
     }
 
-    /// Polls a task. Its host may be gone afterwards, and the task with it.
+    /// Polls a task. The poll may crash the host and thereby remove the task.
     pub(crate) fn poll(&self, id: TaskId) -> Option<Ended> {
         let (mut future, waker, host) = {
             let mut tasks = self.tasks.borrow_mut();
@@ -151,7 +151,7 @@ impl Executor {
         }
     }
 
-    /// Wakes `waker` at `due`; gives what [`Self::cancel`] takes.
+    /// Wakes `waker` at `due`. Pass the result to [`Self::cancel`].
     pub(crate) fn wake_at(&self, due: Time, waker: Waker) -> TimerId {
         let timer = TimerId { due, number: self.timer_number.get() };
         self.timer_number.set(timer.number + 1);
@@ -163,7 +163,8 @@ impl Executor {
         self.timers.borrow_mut().remove(&timer);
     }
 
-    /// Wakes whom a timer or an interrupt concerns. `has_fired` says whether a node has raised a vector.
+    /// Wakes the tasks whose timers have expired or whose interrupts have fired. `has_fired` tells whether a node
+    /// raised a vector.
     pub(crate) fn wake_due(&self, now: Time, has_fired: impl Fn(NodeId, u16) -> bool) {
         loop {
             let mut timers = self.timers.borrow_mut();

@@ -1,4 +1,4 @@
-//! Many seeds, and what to do with the one that fails: make it small, and say how to replay it.
+//! Runs a test over many seeds, shrinks a failing trial, and prints how to replay it.
 
 use crate::failure::Report;
 use crate::limits::Exploration;
@@ -7,20 +7,21 @@ use std::any::Any;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What a test over seeds comes to.
+/// Result of one trial.
 pub type TestResult = Result<Report, Box<dyn Error>>;
 
-/// Most trials that are tried to make one that fails smaller.
+/// Most smaller trials to try for one failure.
 const MOST_SHRINKS: usize = 300;
 
-/// A trial that fails, how, and how many smaller ones were tried.
+/// A failing trial, its failure, and the number of smaller trials tried.
 struct Found {
     trial: Trial,
     error: String,
     tried: usize,
 }
 
-/// Runs `test` on the trials of all seeds. With `BAREVERBS_TRIAL` in the environment, on that trial only.
+/// Runs `test` on the trial of every seed, or only on the trial in the environment variable `BAREVERBS_TRIAL` if it is
+/// set.
 ///
 /// ```
 /// use bareverbs_cluster::{Exploration, SimCluster, explore};
@@ -38,8 +39,8 @@ struct Found {
 /// ```
 ///
 /// # Panics
-/// A trial fails: the message has the smallest one that was found, and the line that replays it. Or two runs of the same trial differ, because
-/// the test depends on something else than its trial.
+/// A trial fails: the message contains the smallest failing trial found and the line that replays it. Or two runs of
+/// the same trial differ, because the test depends on something outside its trial.
 pub fn explore(name: &str, limits: &Exploration, test: impl Fn(&Trial) -> TestResult) {
     if let Ok(line) = std::env::var("BAREVERBS_TRIAL") {
         let trial: Trial = line.parse().unwrap_or_else(|error| panic!("BAREVERBS_TRIAL: {error}"));
@@ -53,10 +54,10 @@ pub fn explore(name: &str, limits: &Exploration, test: impl Fn(&Trial) -> TestRe
     }
 }
 
-/// As [`explore`], but gives the message instead of a panic: for tests that show that a fault of a program is found.
+/// Like [`explore`], but returns the message instead of panicking: for tests which show that a known bug is found.
 ///
 /// # Errors
-/// The message with the smallest trial that fails.
+/// The message with the smallest failing trial.
 pub fn find_failure(
     name: &str,
     limits: &Exploration,
@@ -78,7 +79,7 @@ pub fn find_failure(
     Ok(())
 }
 
-/// A test that is told nothing but its trial does the same again.
+/// Checks that a second run of the trial has the same outcome, as it must if the test depends on its trial alone.
 fn check_again(
     name: &str,
     test: &impl Fn(&Trial) -> TestResult,
@@ -102,7 +103,7 @@ fn describe(name: &str, first: &Trial, found: &Found) -> String {
     )
 }
 
-/// Takes away what the failure does not need. Any failure counts, not only the first one's.
+/// Shrinks a failing trial. Any failure of a smaller trial counts, not only the original one.
 fn shrink(test: &impl Fn(&Trial) -> TestResult, limits: &Exploration, mut found: Found) -> Found {
     'smaller: loop {
         for trial in found.trial.smaller(limits) {
@@ -119,7 +120,7 @@ fn shrink(test: &impl Fn(&Trial) -> TestResult, limits: &Exploration, mut found:
     }
 }
 
-/// A panic is a failure like any other.
+/// Runs one trial and converts a panic into a failure.
 fn attempt(test: &impl Fn(&Trial) -> TestResult, trial: &Trial) -> Result<Report, String> {
     match catch_unwind(AssertUnwindSafe(|| test(trial))) {
         Ok(outcome) => outcome.map_err(|error| error.to_string()),

@@ -1,44 +1,45 @@
-//! What a run comes to.
+//! The outcome of a run.
 
 use bareverbs_prm::time::Time;
 use bareverbs_sim::run::Stalled;
 use core::fmt;
 
-/// A run that ended as it should.
+/// A successful run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Report {
-    /// When, in virtual time.
+    /// Virtual time at the end.
     pub at: Time,
-    /// Events of the world.
+    /// Number of simulated events.
     pub steps: u64,
-    /// A number that stands for every frame on every link: the same for the same seed.
+    /// Digest of every frame on every link. The same seed gives the same digest.
     pub digest: u64,
 }
 
-/// How the last round of a host ended that [`Station::serve`](crate::Station::serve) or [`Station::keep`](crate::Station::keep) ran: with an error,
-/// since a connection that breaks is one. Those begin anew, so it fails nothing; a mistake in the round itself is only seen here.
+/// The error that ended the last round of a host in [`Station::serve`](crate::Station::serve) or
+/// [`Station::keep`](crate::Station::keep). A broken connection ends a round with an error, and the round then starts
+/// again, so this error fails nothing by itself; but a bug in the round is visible only here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedRound {
     /// The host.
     pub host: usize,
-    /// What the connection was about.
+    /// Topic of the connection.
     pub topic: String,
-    /// When, in virtual time.
+    /// Virtual time of the error.
     pub at: Time,
-    /// The error.
+    /// The error's text.
     pub error: String,
 }
 
 /// A run that failed.
 #[derive(Debug)]
 pub struct Failure {
-    /// Why.
+    /// The cause.
     pub cause: FailureCause,
-    /// When, in virtual time.
+    /// Virtual time of the failure.
     pub at: Time,
-    /// The seed of the cluster.
+    /// Seed of the cluster.
     pub seed: u64,
-    /// The last round of each host that had any.
+    /// The last failed round of each host that had one.
     pub rounds: Vec<EndedRound>,
 }
 
@@ -46,25 +47,25 @@ pub struct Failure {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum FailureCause {
-    /// An invariant does not hold.
+    /// An invariant was violated.
     Invariant {
-        /// Its name.
+        /// Name of the invariant.
         name: String,
-        /// What it says.
+        /// Its error message.
         text: String,
     },
-    /// A task ended with an error.
+    /// A task returned an error.
     Task {
         /// Its host.
         host: usize,
         /// The error.
         error: String,
     },
-    /// The limit of the run came before the required tasks ended.
+    /// Required tasks were still running at the limit.
     Unfinished {
-        /// Hosts whose tasks had not ended.
+        /// Hosts with unfinished tasks.
         hosts: Vec<usize>,
-        /// What the world says of its nodes.
+        /// Report on the state of the nodes.
         world: Box<Stalled>,
     },
 }

@@ -1,4 +1,4 @@
-//! Faults as values: drawn from a seed, taken away one by one, written in a line and read again.
+//! Faults as values: drawn from a seed, removed one by one when shrinking, formatted and parsed.
 
 use crate::cluster::SimCluster;
 use bareverbs_prm::time::Duration;
@@ -6,9 +6,10 @@ use bareverbs_sim::net::RandomFaults;
 use core::fmt;
 use core::str::FromStr;
 
-/// Something that goes wrong for a while.
+/// A fault that lasts for a while.
 ///
-/// Its text is what a failing trial prints, and what `bareverbs inject` does to programs of a network of `bareverbs run`.
+/// Its text form is what a failing trial prints, and what `bareverbs inject` applies to the programs of a `bareverbs
+/// run` network.
 ///
 /// ```
 /// use bareverbs_cluster::{Fault, FaultKind};
@@ -21,48 +22,48 @@ use core::str::FromStr;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fault {
-    /// What.
+    /// The kind of fault.
     pub kind: FaultKind,
-    /// The host that it befalls.
+    /// The affected host.
     pub host: usize,
-    /// When it begins, after [`SimCluster::inject`].
+    /// Start, relative to [`SimCluster::inject`].
     pub after: Duration,
-    /// How long it lasts.
+    /// Duration.
     pub lasts: Duration,
 }
 
-/// What can go wrong.
+/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
-    /// The host loses its power, and gets it back.
+    /// The host loses power, then boots again.
     Crash,
-    /// Its processes stand still, its NICs do not.
+    /// The host's processes are paused; its NICs keep running.
     Pause,
-    /// Its cables are out.
+    /// The host's links are down.
     Cut,
-    /// It and another host do not reach each other.
+    /// The host and another one cannot reach each other.
     Partition {
         /// The other host.
         with: usize,
     },
-    /// So many frames in a thousand are lost on its cables, in both directions; as many come late.
+    /// The host's cables drop `per_mille` of the frames in both directions, and delay as many.
     Loss {
-        /// Frames in a thousand.
+        /// Frames per thousand.
         per_mille: u16,
     },
-    /// Its clock is fast by so many parts in a million.
+    /// The host's clock runs at the wrong rate.
     Skew {
-        /// Parts in a million; negative for slow.
+        /// Parts per million; negative when slow.
         ppm: i64,
     },
 }
 
-/// Longest delay of a frame that comes late.
+/// Longest delay of a delayed frame.
 const LATE: Duration = Duration::from_micros(30);
 
 impl Fault {
-    /// Whether it names a host that does not exist among `hosts`.
+    /// Whether the fault names a host outside `0..hosts`.
     pub(crate) fn is_beyond(&self, hosts: usize) -> bool {
         let other = if let FaultKind::Partition { with } = self.kind { with } else { 0 };
         self.host >= hosts || other >= hosts
@@ -94,7 +95,7 @@ impl Fault {
 }
 
 impl SimCluster {
-    /// Schedules the beginning and the end of each fault.
+    /// Schedules the start and the end of each fault.
     pub fn inject(&self, faults: &[Fault]) {
         for &fault in faults {
             self.schedule(fault.after, move |cluster| fault.begin(cluster));
@@ -107,7 +108,7 @@ fn ports(cluster: &SimCluster, host: usize) -> usize {
     cluster.state.host(host, |state| state.ports.len())
 }
 
-/// The cables of a host that is down are out anyway.
+/// Sets the links of a host that is up. The links of a host that is down stay down.
 fn set_links(cluster: &SimCluster, host: usize, up: bool) {
     let is_up = cluster.state.host(host, |state| state.is_up);
     (0..ports(cluster, host)).filter(|_| is_up).for_each(|port| cluster.set_link_up(host, port, up));
@@ -119,7 +120,7 @@ fn set_loss(cluster: &SimCluster, host: usize, per_mille: u16) {
     (0..ports(cluster, host)).for_each(|port| cluster.set_faults(host, port, faults));
 }
 
-/// `crash:1@120000ns+2000000ns`: what, at which host, when, and for how long.
+/// Formats as `crash:1@120000ns+2000000ns`: kind, host, start, duration.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { kind, host, after, lasts } = self;
@@ -135,7 +136,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Times may be in `ns`, `us`, `ms` or `s`.
+/// Parses times in `ns`, `us`, `ms` or `s`.
 impl FromStr for Fault {
     type Err = ();
 
@@ -164,7 +165,7 @@ fn number<T: FromStr>(text: Option<&str>) -> Result<T, ()> {
     text.and_then(|text| text.parse().ok()).ok_or(())
 }
 
-/// A whole number with its unit: `ns`, `us`, `ms` or `s`.
+/// Parses an integer with a unit: `ns`, `us`, `ms` or `s`.
 fn span(text: &str) -> Result<Duration, ()> {
     let digits = text.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
     let unit: fn(u64) -> Duration = match &text[digits.len()..] {

@@ -1,4 +1,4 @@
-//! What a task knows of its host: devices, clock, disk, and a board to find its peers.
+//! A task's view of its host: devices, clock, disk, and a bulletin board for finding peers.
 
 use crate::executor::TimerId;
 use crate::failure::EndedRound;
@@ -19,16 +19,16 @@ use std::error::Error;
 use std::io;
 use std::rc::Rc;
 
-/// A device of a host, as every object of the driver holds it.
+/// A shared handle of a host's device; the driver's objects hold one.
 pub type Handle = Rc<Device<SimHal>>;
 
-/// What a task comes to.
+/// Result of a task.
 pub type TaskResult = Result<(), Box<dyn Error>>;
 
-/// Between two looks of [`Host::until`].
+/// Polling interval of [`Host::until`].
 const LOOK: Duration = Duration::from_micros(2);
 
-/// A host, seen by its own tasks. Clones are the same host, of the same boot.
+/// A host as its own tasks see it. Clones refer to the same host and the same boot.
 ///
 /// ```
 /// use bareverbs_cluster::SimCluster;
@@ -60,32 +60,32 @@ impl Host {
         Self { state, index, boot }
     }
 
-    /// Keeps how a round ended, for who asks why a run failed.
+    /// Records how a round ended, for the report of a failed run.
     pub(crate) fn note_round(&self, topic: &str, error: &dyn Error) {
         let (host, at) = (self.index, self.state.world.now());
         let ended = EndedRound { host, topic: topic.to_owned(), at, error: error.to_string() };
         self.state.host(host, |state| state.last_round = Some(ended));
     }
 
-    /// Its number, from 0.
+    /// Index of this host, from 0.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How often it had booted before.
+    /// Number of earlier boots.
     pub fn boot(&self) -> u32 {
         self.boot
     }
 
-    /// Hosts of the cluster, this one included.
+    /// Number of hosts in the cluster, this one included.
     pub fn peers(&self) -> usize {
         self.state.hosts.borrow().len()
     }
 
-    /// Brings up the device of port `port` and gives it its address, at entry 0 of its address table.
+    /// Opens the device of port `port` and sets its address at GID index 0.
     ///
     /// # Errors
-    /// The device did not open; once a boot, unless it was closed.
+    /// The device did not open. It can be open only once per boot, unless it was closed in between.
     pub fn open(&self, port: usize) -> Result<Handle, Box<dyn Error>> {
         let Port { node, .. } = self.state.port(self.index, port);
         let device: Result<_, OpenError> = Device::open(self.state.world.hal(node), DeviceConfig::default());
@@ -94,50 +94,50 @@ impl Host {
         Ok(device)
     }
 
-    /// A dispatcher for `device`, and a task that runs it.
+    /// Creates a dispatcher for `device` and spawns a task that runs it.
     ///
     /// # Errors
-    /// It could not be made.
+    /// The dispatcher could not be created.
     pub fn dispatcher(&self, device: &Handle) -> Result<Dispatcher<Handle>, DispatcherError> {
         let dispatcher = Dispatcher::new(device.clone(), DispatcherConfig::default())?;
         let running = dispatcher.clone().run(self.interrupt(device, 0));
         self.spawn(async move {
-            // What broke is the error of every operation too, and those know what to do about it.
+            // Every pending operation gets the same error, and its task handles it.
             running.await;
             Ok(())
         });
         Ok(dispatcher)
     }
 
-    /// Interrupts of `vector` of a device, for a dispatcher of one's own.
+    /// The interrupts of one vector of a device, for a dispatcher that the caller runs.
     pub fn interrupt(&self, device: &Handle, vector: u16) -> HostInterrupt {
         let (state, hal, host) = (self.state.clone(), device.hal().clone(), self.index);
         let alarms = state.host(host, |host| host.alarms);
         HostInterrupt { state, hal, vector, host, alarms }
     }
 
-    /// Starts another task of this host. It ends with the host; the run does not wait for it.
+    /// Spawns another task on this host. It dies with the host, and the run does not wait for it.
     pub fn spawn(&self, task: impl Future<Output = TaskResult> + 'static) {
         self.state.executor.spawn(self.index, false, Box::pin(task));
     }
 
-    /// The time that its clock shows, which may be wrong.
+    /// Time on this host's clock, which may be wrong.
     pub fn now(&self) -> Time {
         let now = self.state.world.now();
         self.state.host(self.index, |host| host.clock.show(now))
     }
 
-    /// Waits until its clock has gone on by `span`.
+    /// Sleeps for `span` on this host's clock.
     pub fn sleep(&self, span: Duration) -> Sleep {
         self.sleep_until(self.now() + span)
     }
 
-    /// Waits until its clock shows `time`.
+    /// Sleeps until this host's clock shows `time`.
     pub fn sleep_until(&self, time: Time) -> Sleep {
         Sleep { host: self.clone(), until: time, timer: None }
     }
 
-    /// The outcome of `work`, unless `span` passes first: then nothing, and `work` is dropped.
+    /// Runs `work` for at most `span`. Returns `None` and drops `work` when the time is up.
     pub async fn timeout<F: Future>(&self, span: Duration, work: F) -> Option<F::Output> {
         let (mut work, mut sleep) = (Box::pin(work), self.sleep(span));
         poll_fn(move |cx| match work.as_mut().poll(cx) {
@@ -147,10 +147,10 @@ impl Host {
         .await
     }
 
-    /// Waits until `holds`, for what other tasks of this host change. It looks every 2 µs of the host's clock.
+    /// Waits for a condition that other tasks of this host bring about. Polls `holds` every 2 µs of this host's clock.
     ///
     /// # Errors
-    /// It did not hold for `limit`.
+    /// The condition did not become true within `limit`.
     pub async fn until(&self, limit: Duration, holds: impl Fn() -> bool) -> Result<(), String> {
         let end = self.now() + limit;
         while !holds() {
@@ -162,12 +162,13 @@ impl Host {
         Ok(())
     }
 
-    /// What survives a crash.
+    /// This host's disk, which survives a crash.
     pub fn disk(&self) -> Disk {
         Disk::new(self.state.host(self.index, |host| host.disk.clone()))
     }
 
-    /// Writes on the board that all hosts see: endpoints and keys, before there is a connection. It is no network: no fault hits it.
+    /// Posts to the bulletin board that all hosts see: endpoints and keys, before there is a connection. The board is
+    /// not a network, so faults do not affect it.
     pub fn publish(&self, key: &str, value: &[u8]) {
         let mut board = self.state.board.borrow_mut();
         board.entries.insert(key.to_owned(), value.to_owned());
@@ -176,17 +177,17 @@ impl Host {
         readers.into_iter().for_each(core::task::Waker::wake);
     }
 
-    /// What stands on the board under `key`, if anything.
+    /// Looks up `key` on the bulletin board without waiting.
     pub fn try_lookup(&self, key: &str) -> Option<Vec<u8>> {
         self.state.board.borrow().entries.get(key).cloned()
     }
 
-    /// What stands on the board under `key`, as soon as somebody has written it.
+    /// Waits until the bulletin board has an entry for `key`, and returns it.
     pub async fn lookup(&self, key: &str) -> Vec<u8> {
         self.lookup_where(key, |_| true).await
     }
 
-    /// As [`Self::lookup`], but waits for a value that is `wanted`.
+    /// Like [`Self::lookup`], but waits until the value satisfies `wanted`.
     pub async fn lookup_where(&self, key: &str, wanted: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         poll_fn(|cx| match self.try_lookup(key).filter(|value| wanted(value)) {
             Some(value) => Poll::Ready(value),
@@ -199,7 +200,7 @@ impl Host {
     }
 }
 
-/// Files of a host by name: what is written is there after a crash.
+/// The files of a host, by name. Written data survives a crash.
 #[derive(Debug, Clone)]
 pub struct Disk(Rc<RefCell<BTreeMap<String, Vec<u8>>>>);
 
@@ -208,17 +209,17 @@ impl Disk {
         Self(files)
     }
 
-    /// Writes a file, all of it or nothing.
+    /// Writes a file atomically.
     pub fn write(&self, name: &str, bytes: &[u8]) {
         self.0.borrow_mut().insert(name.to_owned(), bytes.to_owned());
     }
 
-    /// Writes behind what a file has, all of it or nothing. A file that does not exist begins empty.
+    /// Appends to a file atomically. Creates the file if it does not exist.
     pub fn append(&self, name: &str, bytes: &[u8]) {
         self.0.borrow_mut().entry(name.to_owned()).or_default().extend(bytes);
     }
 
-    /// Writes into a file at byte `offset`, all of it or nothing. What is before that and was not written is 0.
+    /// Writes at byte `offset` of a file atomically. Fills a gap before it with zeros.
     pub fn write_at(&self, name: &str, offset: usize, bytes: &[u8]) {
         let (mut files, end) = (self.0.borrow_mut(), offset + bytes.len());
         let file = files.entry(name.to_owned()).or_default();
@@ -226,18 +227,18 @@ impl Disk {
         file[offset..end].copy_from_slice(bytes);
     }
 
-    /// Bytes of a file; 0 if it does not exist.
+    /// Length of a file in bytes; 0 if it does not exist.
     pub fn len(&self, name: &str) -> usize {
         self.0.borrow().get(name).map_or(0, Vec::len)
     }
 
-    /// Reads a file, if it exists.
+    /// Reads a file; `None` if it does not exist.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         self.0.borrow().get(name).cloned()
     }
 }
 
-/// Waits for the clock of a host; see [`Host::sleep`].
+/// A sleep on the host's clock; see [`Host::sleep`].
 #[must_use = "a future does nothing until it is polled"]
 pub struct Sleep {
     host: Host,
@@ -257,7 +258,7 @@ impl Future for Sleep {
         }
         let (state, until) = (self.host.state.clone(), self.until);
         let now = state.world.now();
-        // The clock may be set meanwhile; then this looks again.
+        // The clock may be adjusted before that, so check it again on wakeup.
         let due = state.host(self.host.index, |host| host.clock.world_time(until, now));
         state.world.with(|world| world.wake_at(due));
         self.timer = Some(state.executor.wake_at(due, cx.waker().clone()));
@@ -273,7 +274,7 @@ impl Drop for Sleep {
     }
 }
 
-/// Interrupts of one vector of a device.
+/// Interrupts of one vector of a device, as an interrupt source.
 pub struct HostInterrupt {
     state: Rc<State>,
     hal: SimHal,
@@ -294,13 +295,13 @@ impl InterruptSource for HostInterrupt {
     }
 }
 
-/// The Ethernet address of a port.
+/// MAC address of a port.
 pub(crate) const fn mac(host: usize, port: usize) -> MacAddress {
     let [high, low] = (host as u16 + 1).to_be_bytes();
     MacAddress([2, 0, 0, port as u8, high, low])
 }
 
-/// The address of a port: 10.PORT.HOST, the first host with number 1.
+/// IPv4-mapped GID of a port: 10.PORT.HOST, where hosts count from 1.
 const fn gid(host: usize, port: usize) -> Gid {
     let [high, low] = (host as u16 + 1).to_be_bytes();
     Gid::from_ipv4([10, port as u8, high, low])

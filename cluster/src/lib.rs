@@ -1,12 +1,12 @@
 //! # bareverbs-cluster: a cluster under test
 //!
-//! **What this is.** A [`SimCluster`] is any number of simulated hosts on switches. Each runs tasks, which are futures over its own
-//! driver; [`Host`] is what a task knows of its host. The test outside schedules what happens to them: crashes, pauses, partitions, loss.
-//! Invariants are checked after every event. [`explore`] runs a test over many seeds; a [`Trial`] that fails shrinks and is
-//! replayed from one line.
+//! **What this is.** A [`SimCluster`] is a set of simulated hosts on switches. Each host runs tasks, which are futures
+//! over its own driver instance; [`Host`] is a task's view of its host. The test schedules what happens to the hosts:
+//! crashes, pauses, partitions, loss. Invariants are checked after every event. [`explore`] runs a test over many
+//! seeds; a failing [`Trial`] is shrunk and can be replayed from one line.
 //!
-//! **What it may not do.** No thread, clock or randomness but the world's: the same trial gives the same digest. A cluster and its tasks
-//! belong to one thread.
+//! **What it may not do.** It uses no thread, clock or randomness but the world's, so a trial always gives the same
+//! digest. A cluster and its tasks belong to one thread.
 //!
 //! **Where to read first.** [`SimCluster`].
 #![forbid(unsafe_code)]

@@ -1,28 +1,28 @@
-//! From what trials are drawn.
+//! The ranges that trials are drawn from.
 
 use crate::fault::FaultKind;
 use bareverbs_prm::time::Duration;
 
-/// From what the trials of a test are drawn.
+/// The ranges that a test's trials are drawn from.
 #[derive(Debug, Clone, Copy)]
 pub struct Exploration {
-    /// How many seeds, from 0. The variable `BAREVERBS_SEEDS` of the environment says otherwise.
+    /// Number of seeds, from 0. The environment variable `BAREVERBS_SEEDS` overrides it.
     pub seeds: u64,
-    /// The fewest and the most hosts.
+    /// Fewest and most hosts.
     pub hosts: (usize, usize),
-    /// The fewest and the most operations.
+    /// Fewest and most operations.
     pub operations: (u32, u32),
-    /// The most faults.
+    /// Most faults.
     pub faults: usize,
-    /// When the last fault begins, at the latest; it lasts half as long at most.
+    /// Latest start of a fault. A fault lasts at most half as long.
     pub span: Duration,
-    /// Kinds of faults. Partners of partitions and rates of loss are drawn; a clock is wrong by at most the rate that is given.
+    /// Kinds of faults. Partners of partitions and loss rates are drawn; for a clock the given rate is the maximum.
     pub kinds: &'static [FaultKind],
 }
 
 impl Exploration {
-    /// The defaults, as a constant: 100 seeds, 3 to 5 hosts, up to 20 operations, and up to 4 crashes, pauses, cuts, partitions and lossy
-    /// cables that begin in the first 2 ms.
+    /// The defaults: 100 seeds, 3 to 5 hosts, up to 20 operations, and up to 4 faults (crashes, pauses, cuts,
+    /// partitions, lossy cables) that start within the first 2 ms.
     pub const DEFAULT: Self = Self {
         seeds: 100,
         hosts: (3, 5),

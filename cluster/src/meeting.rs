@@ -1,24 +1,25 @@
-//! How two hosts connect queue pairs before there is a connection: by the board, with a number for each call, so that neither takes an old
-//! answer for a new one.
+//! How two hosts connect queue pairs through the bulletin board. Every call has a number, so that neither host mistakes
+//! an old answer for a new one.
 
 use crate::host::{Handle, Host};
 use bareverbs_core::{ConnectOptions, RemoteEndpoint};
 use bareverbs_futures::{PreparedQueuePair, QueuePair};
 use std::error::Error;
 
-/// Bytes of the number of a call.
+/// Bytes of a call number.
 const NUMBER: usize = 8;
 
-/// Connections in a cluster of microseconds: a peer that does not answer is given up after a millisecond instead of half a second.
+/// Connection options for a cluster whose round trips take microseconds: an unresponsive peer is given up after a
+/// millisecond, not half a second.
 const OPTIONS: ConnectOptions =
     ConnectOptions { ack_timeout: 5, min_rnr_timer: 1, ..ConnectOptions::DEFAULT };
 
 impl Host {
-    /// Calls whoever [accepts](Self::accept) `topic`, and connects `prepared` to it. Waits for an answer for ever: put it into
-    /// [`Self::timeout`].
+    /// Calls the host that [accepts](Self::accept) `topic` and connects `prepared` to it. Waits forever for an answer;
+    /// wrap it in [`Self::timeout`].
     ///
     /// # Errors
-    /// The endpoint could not be had, or the connection was refused.
+    /// The endpoint is unavailable, or the connection was refused.
     pub async fn dial(
         &self,
         topic: &str,
@@ -31,11 +32,11 @@ impl Host {
         Ok(prepared.connect(&RemoteEndpoint::from_bytes(&answer)?, OPTIONS)?)
     }
 
-    /// Waits for the next call to `topic` after number `last`, which is 0 at first, and connects what `prepare` makes to it. Receives that
-    /// `prepare` posts are there before the caller sends.
+    /// Waits for the next call to `topic` after number `last` (0 at first) and connects the queue pair from `prepare`
+    /// to it. Receives that `prepare` posts are in place before the caller sends.
     ///
     /// # Errors
-    /// The endpoint could not be had, or the connection was refused.
+    /// The endpoint is unavailable, or the connection was refused.
     pub async fn accept(
         &self,
         topic: &str,
@@ -57,7 +58,7 @@ fn join(number: u64, endpoint: &RemoteEndpoint) -> Vec<u8> {
     [&number.to_be_bytes()[..], &endpoint.to_bytes()].concat()
 }
 
-/// Number and endpoint of a call. What is shorter is none.
+/// Splits a call into its number and endpoint. A call that is too short has number 0.
 fn split(call: &[u8]) -> (u64, &[u8]) {
     match call.split_first_chunk::<NUMBER>() {
         Some((number, endpoint)) => (u64::from_be_bytes(*number), endpoint),

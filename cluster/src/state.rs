@@ -1,4 +1,4 @@
-//! What a cluster is made of; shared by the handle outside and those of the hosts inside.
+//! State of a cluster, shared between the outer handle and the handles of the hosts.
 
 use crate::clock::HostClock;
 use crate::executor::{Executor, TaskFuture, TaskId};
@@ -10,10 +10,10 @@ use core::task::Waker;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Makes the task of a host, at every boot; of which host, and how often it had booted before.
+/// Creates the task of a host at every boot. Arguments: the state, the host's index, the number of earlier boots.
 pub(crate) type Boot = Rc<dyn Fn(Rc<State>, usize, u32) -> TaskFuture>;
 
-/// Everything of a cluster.
+/// All state of a cluster.
 pub(crate) struct State {
     pub(crate) world: SimWorld,
     pub(crate) seed: u64,
@@ -22,23 +22,23 @@ pub(crate) struct State {
     pub(crate) board: RefCell<Board>,
 }
 
-/// What hosts tell each other before they are connected. It is no network: it loses nothing and takes no time.
+/// Bulletin board on which hosts exchange endpoints before they connect. Not a network: lossless and instantaneous.
 #[derive(Default)]
 pub(crate) struct Board {
     pub(crate) entries: BTreeMap<String, Vec<u8>>,
     pub(crate) readers: Vec<Waker>,
 }
 
-/// One host.
+/// State of one host.
 #[derive(Default)]
 pub(crate) struct HostState {
     pub(crate) ports: Vec<Port>,
     pub(crate) clock: HostClock,
     pub(crate) is_up: bool,
     pub(crate) is_paused: bool,
-    /// Tasks that were woken during a pause.
+    /// Tasks that were woken while the host was paused.
     pub(crate) set_aside: Vec<TaskId>,
-    /// How often something happened to its devices that no interrupt tells.
+    /// Number of device events that raised no interrupt.
     pub(crate) alarms: u32,
     pub(crate) boots: u32,
     pub(crate) tasks: Vec<(Boot, bool)>,
@@ -47,7 +47,7 @@ pub(crate) struct HostState {
     pub(crate) last_round: Option<EndedRound>,
 }
 
-/// A port of a host: a function with a port of its own, and its cable.
+/// A port of a host: a NIC function with its own physical port, and its cable.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Port {
     pub(crate) node: NodeId,
@@ -56,10 +56,10 @@ pub(crate) struct Port {
 }
 
 impl State {
-    /// Does something with a host.
+    /// Calls `work` with the state of a host.
     ///
     /// # Panics
-    /// There is no such host, which is a mistake of the test.
+    /// There is no such host: a bug in the test.
     pub(crate) fn host<R>(&self, index: usize, work: impl FnOnce(&mut HostState) -> R) -> R {
         let mut hosts = self.hosts.borrow_mut();
         let count = hosts.len();
@@ -72,7 +72,7 @@ impl State {
     /// The port of a host.
     ///
     /// # Panics
-    /// There is no such host or port, which is a mistake of the test.
+    /// There is no such host or port: a bug in the test.
     pub(crate) fn port(&self, host: usize, port: usize) -> Port {
         self.host(host, |state| match state.ports.get(port) {
             Some(port) => *port,

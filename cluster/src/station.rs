@@ -1,4 +1,4 @@
-//! What most tasks begin with: a device with memory for messages, and queue pairs that exchange them.
+//! Stations: what most tasks start with, namely a device, message buffers, and queue pairs that exchange messages.
 
 use crate::host::{Handle, Host, TaskResult};
 use bareverbs_core::ProtectionDomain;
@@ -7,16 +7,16 @@ use bareverbs_prm::time::Duration;
 use core::fmt;
 use std::error::Error;
 
-/// Receives that a queue pair of a station has posted.
+/// Receives that a queue pair of a station keeps posted.
 const RECEIVES: usize = 4;
 
-/// Between a connection that broke and the next call.
+/// Pause between a broken connection and the next call.
 const REST: Duration = Duration::from_micros(20);
 
 /// A connection to another host.
 pub type Peer = QueuePair<Handle>;
 
-/// The device of port 0 of a host, with a domain, a dispatcher and buffers. It ends with its tasks.
+/// The device of a host's port 0, with protection domain, dispatcher and buffers. It ends with its tasks.
 ///
 /// ```
 /// use bareverbs_cluster::{SimCluster, Station};
@@ -43,21 +43,21 @@ pub type Peer = QueuePair<Handle>;
 pub struct Station {
     /// The host.
     pub host: Host,
-    /// Its device.
+    /// The device of port 0.
     pub device: Handle,
-    /// The domain of everything here.
+    /// Protection domain of the buffers and queue pairs.
     pub domain: ProtectionDomain<Handle>,
-    /// Where everything here completes.
+    /// Dispatcher of all completions.
     pub dispatcher: Dispatcher<Handle>,
-    /// Buffers for messages, and for whatever else.
+    /// Buffers for messages and for the task's own use.
     pub pool: BufferPool<Handle>,
 }
 
 impl Station {
-    /// Opens the device of port 0, with `buffers` of `bytes` each.
+    /// Opens the device of port 0 and allocates `buffers` buffers of `bytes` bytes.
     ///
     /// # Errors
-    /// One of the parts could not be made.
+    /// The device did not open, or one of the resources could not be created.
     pub fn open(host: &Host, buffers: u32, bytes: usize) -> Result<Self, Box<dyn Error>> {
         let device = host.open(0)?;
         let domain = ProtectionDomain::allocate(device.clone())?;
@@ -66,10 +66,10 @@ impl Station {
         Ok(Self { host: host.clone(), device, domain, dispatcher, pool })
     }
 
-    /// A queue pair with receives for the first messages.
+    /// Creates a queue pair and posts receives for the first messages.
     ///
     /// # Errors
-    /// It could not be made, or there are no buffers left.
+    /// The queue pair could not be created, or no buffer is left.
     pub fn prepare(&self) -> Result<PreparedQueuePair<Handle>, Box<dyn Error>> {
         let mut prepared = self.dispatcher.prepare(&self.domain, |builder| builder)?;
         for _ in 0..RECEIVES {
@@ -79,28 +79,29 @@ impl Station {
         Ok(prepared)
     }
 
-    /// Calls whoever [accepts](Self::accept) `topic`.
+    /// Calls the host that [accepts](Self::accept) `topic`.
     ///
     /// # Errors
-    /// Nobody answers for `timeout`, or the connection could not be made.
+    /// Nobody answers within `timeout`, or connecting failed.
     pub async fn dial(&self, topic: &str, timeout: Duration) -> Result<QueuePair<Handle>, Box<dyn Error>> {
         let dialled = self.host.dial(topic, self.prepare()?);
         self.host.timeout(timeout, dialled).await.ok_or_else(|| format!("nobody answers on {topic}"))?
     }
 
-    /// Waits for the next call to `topic` after number `last`, which is 0 at first.
+    /// Waits for the next call to `topic` after number `last` (0 at first).
     ///
     /// # Errors
-    /// The connection could not be made.
+    /// Connecting failed.
     pub async fn accept(&self, topic: &str, last: &mut u64) -> Result<QueuePair<Handle>, Box<dyn Error>> {
         self.host.accept(topic, last, || self.prepare()).await
     }
 
-    /// Accepts call after call to `topic`, and runs `round` again and again with each peer until it breaks: then the peer is gone, and may
-    /// call anew. Ends only with an error. How the last round ended is in [`Failure::rounds`](crate::Failure::rounds).
+    /// Accepts one call to `topic` after another, and repeats `round` with each peer until a round fails: then the peer
+    /// is gone and may call again. Returns only on an error. [`Failure::rounds`](crate::Failure::rounds) has the error
+    /// of the last round.
     ///
     /// # Errors
-    /// A connection could not be made.
+    /// Connecting failed.
     pub async fn serve(&self, topic: &str, round: impl AsyncFn(&Peer) -> TaskResult) -> TaskResult {
         let mut calls = 0;
         loop {
@@ -109,7 +110,7 @@ impl Station {
         }
     }
 
-    /// Runs `round` until it ends with an error.
+    /// Repeats `round` until it fails.
     async fn run_rounds(&self, topic: &str, peer: &Peer, round: &impl AsyncFn(&Peer) -> TaskResult) {
         loop {
             if let Err(error) = round(peer).await {
@@ -118,8 +119,8 @@ impl Station {
         }
     }
 
-    /// Calls `topic`, and runs `round` again and again until it breaks; then calls anew after 20 µs. So it does if nobody answers for `timeout`.
-    /// Never ends: spawn it. How the last round ended is in [`Failure::rounds`](crate::Failure::rounds).
+    /// Calls `topic` and repeats `round` until it fails or nobody answers for `timeout`, then calls again after 20 µs.
+    /// Never returns, so spawn it. [`Failure::rounds`](crate::Failure::rounds) has the error of the last round.
     ///
     /// # Errors
     /// None.
@@ -140,7 +141,7 @@ impl Station {
     /// Sends `message` to the peer.
     ///
     /// # Errors
-    /// The message is longer than a buffer, or the peer did not take it.
+    /// The message is longer than a buffer, or the send failed.
     pub async fn tell(&self, peer: &QueuePair<Handle>, message: &[u8]) -> Result<(), Box<dyn Error>> {
         let mut buffer = self.pool.take().await;
         buffer.fill_from(message)?;
@@ -148,18 +149,18 @@ impl Station {
         Ok(())
     }
 
-    /// Sends a number to the peer, in the order of the network.
+    /// Sends a number to the peer, big-endian.
     ///
     /// # Errors
-    /// Buffers are shorter than 8 bytes, or the peer did not take it.
+    /// Buffers are shorter than 8 bytes, or the send failed.
     pub async fn tell_number(&self, peer: &Peer, number: u64) -> TaskResult {
         self.tell(peer, &number.to_be_bytes()).await
     }
 
-    /// The next message of the peer, which is a number.
+    /// Receives a number from the peer.
     ///
     /// # Errors
-    /// As [`Self::hear`], or the message is not 8 bytes long.
+    /// Like [`Self::hear`], or the message is not 8 bytes long.
     pub async fn hear_number(&self, peer: &Peer, timeout: Duration) -> Result<u64, Box<dyn Error>> {
         let message = self.hear(peer, timeout).await?;
         let bytes = message.as_slice().try_into();
@@ -168,10 +169,10 @@ impl Station {
         ))
     }
 
-    /// The next message of the peer; its receive is posted again.
+    /// Receives the next message of the peer and posts its receive again.
     ///
     /// # Errors
-    /// Nothing comes for `timeout`, or the connection is broken.
+    /// Nothing arrives within `timeout`, or the connection is broken.
     pub async fn hear(&self, peer: &QueuePair<Handle>, timeout: Duration) -> Result<Vec<u8>, Box<dyn Error>> {
         let message = self.host.timeout(timeout, peer.receive()).await;
         let buffer = message.ok_or_else(|| format!("the peer says nothing for {timeout}"))??.buffer;

@@ -1,4 +1,4 @@
-//! A trial: what one seed stands for, as a value that can be made smaller and written in a line.
+//! A trial: everything that one seed stands for, as a value that can be shrunk, printed and parsed.
 
 use crate::cluster::SimCluster;
 use crate::fault::{Fault, FaultKind};
@@ -10,7 +10,7 @@ use core::str::FromStr;
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
-/// What a test is run with. Everything in it was drawn from the seed, or is what shrinking left of that.
+/// Parameters of one run of a test, drawn from a seed and possibly shrunk.
 ///
 /// ```
 /// use bareverbs_cluster::{Exploration, SimCluster, Trial};
@@ -24,20 +24,20 @@ use rand_core::RngCore;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Trial {
-    /// The seed of the cluster; draws everything else that is left to chance.
+    /// Seed of the cluster. All remaining random choices follow from it.
     pub seed: u64,
-    /// Hosts.
+    /// Number of hosts.
     pub hosts: usize,
-    /// How much the test is to do; in what unit is its own business.
+    /// Amount of work; the test chooses the unit.
     pub operations: u32,
-    /// What goes wrong meanwhile.
+    /// Faults during the run.
     pub faults: Vec<Fault>,
 }
 
-/// A line that stands for no trial.
+/// A line that is not a trial.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParseTrialError {
-    /// The word that was not understood, or the one that is missing.
+    /// The word that was not understood, or the name of the missing one.
     pub word: String,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for ParseTrialError {
 impl core::error::Error for ParseTrialError {}
 
 impl Trial {
-    /// The trial of a seed.
+    /// Draws the trial of a seed.
     pub fn of_seed(seed: u64, limits: &Exploration) -> Self {
         let mut chance = Seed(seed).stream("trial");
         let hosts = draw(&mut chance, limits.hosts.0 as u64, limits.hosts.1 as u64) as usize;
@@ -65,7 +65,7 @@ impl Trial {
         Self { seed, hosts, operations, faults }
     }
 
-    /// Trials that are a little smaller, the boldest first.
+    /// Slightly smaller trials, the biggest step first.
     pub(crate) fn smaller(&self, limits: &Exploration) -> Vec<Self> {
         let mut smaller = Vec::new();
         if self.hosts > limits.hosts.0 {
@@ -88,10 +88,10 @@ impl Trial {
 }
 
 impl SimCluster {
-    /// The cluster of a trial: its seed, its hosts, and its faults from now on.
+    /// Builds the cluster of a trial: its seed, its hosts, and its faults, which start counting now.
     ///
     /// # Panics
-    /// As [`Self::new`].
+    /// Like [`Self::new`].
     pub fn of(trial: &Trial) -> Self {
         let cluster = Self::new(trial.seed, trial.hosts);
         cluster.inject(&trial.faults);

@@ -1,4 +1,4 @@
-//! Calls of which each end proves to the other that it knows a key.
+//! Calls in which each end proves to the other that it knows a key.
 //!
 //! ```text
 //! caller                      the end that is called
@@ -8,7 +8,7 @@
 //!                       <-    introduction, proof
 //! ready                 <->   ready
 //! ```
-//! A listener answers a call in two steps, so that it may make its queue pair for a caller that it knows.
+//! A listener answers in two steps, so that it can create its queue pair after the caller has been authenticated.
 
 use crate::error::{Awaited, ExchangeCause, ExchangeError};
 use crate::line::{Deadline, Line};
@@ -17,14 +17,14 @@ use crate::proof::{Credentials, Name, Nonce, SharedKey, Transcript, decode_chall
 use crate::session::{Listener, Session, dial, expect, failed, hang_up, smaller, understand};
 use std::time::Duration;
 
-/// A call that nothing is known of but where it comes from.
+/// A call that has not been authenticated: only the caller's address is known.
 #[derive(Debug)]
 pub struct IncomingCall {
     line: Line,
     address: String,
 }
 
-/// A call of somebody who proved to know the key of its name.
+/// A call whose caller proved that it knows the key for its name.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, PreparedQueuePair, QueuePair};
@@ -55,10 +55,11 @@ pub struct ProvenCall {
 }
 
 impl Session {
-    /// As [`Session::connect`], with a listener that asks for a name and a key, and proves that it knows the key itself.
+    /// Calls a listener that requires a name and a key, and verifies that the listener knows the key too. Otherwise
+    /// like [`Session::connect`].
     ///
     /// # Errors
-    /// As [`Session::connect`]; the listener does not know the name or the key, or did not prove that it does.
+    /// Those of [`Session::connect`]; the listener does not know the name or the key, or did not prove that it does.
     pub fn connect_as(
         address: &str,
         own: &Introduction,
@@ -72,7 +73,7 @@ impl Session {
     }
 }
 
-/// The caller's part.
+/// The caller's side of the handshake.
 fn introduce(
     line: &mut Line,
     own: &Introduction,
@@ -102,10 +103,10 @@ fn introduce(
 }
 
 impl Listener {
-    /// Takes the next call and says nothing yet. Several can be answered at a time, each in a thread of its own.
+    /// Takes the next call without sending anything. Several calls can be answered concurrently, one thread each.
     ///
     /// # Errors
-    /// Nobody calls within `limit`.
+    /// No call arrives within `limit`.
     pub fn call(&self, limit: Duration) -> Result<IncomingCall, ExchangeError> {
         let taken = self.take(Deadline::after(limit)).map_err(|cause| failed(&self.address, cause));
         taken.map(|(stream, address)| IncomingCall { line: Line(stream), address: address.to_string() })
@@ -113,20 +114,22 @@ impl Listener {
 }
 
 impl IncomingCall {
-    /// Where it comes from.
+    /// The caller's address.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Hangs up and tells the caller why.
+    /// Sends `reason` to the caller and hangs up.
     pub fn refuse(mut self, reason: &str) {
         self.line.refuse(reason, Deadline::after(Duration::from_secs(1)));
     }
 
-    /// Asks the caller for its name, and for a proof that it knows the key which `key_of` gives for it. It must be there for `purpose`.
+    /// Asks the caller for its name and for a proof that it knows the key that `key_of` returns for that name. Both
+    /// ends must state the same `purpose`.
     ///
     /// # Errors
-    /// The caller does not prove it within `limit`. It is told, in the same words for a name that is unknown and for a key that is wrong.
+    /// The caller does not prove it within `limit`. The caller is told so in the same words for an unknown name and for
+    /// a wrong key.
     pub fn prove(
         mut self,
         purpose: &str,
@@ -145,7 +148,7 @@ impl IncomingCall {
     }
 }
 
-/// What a caller has proven.
+/// What an authenticated caller sent.
 struct Asked {
     name: String,
     key: SharedKey,
@@ -161,7 +164,7 @@ impl Asked {
     }
 }
 
-/// The part of the end that is called, until the proof.
+/// The called end's side of the handshake, up to the caller's proof.
 fn ask(
     line: &mut Line,
     key_of: impl FnOnce(&str) -> Option<SharedKey>,
@@ -176,7 +179,7 @@ fn ask(
     let [caller_nonce, called_nonce] = &nonces;
     let transcript = Transcript { name: &name, caller_nonce, called_nonce, introduction: &introduction };
     let known = key_of(&name);
-    // An unknown name takes as long as a wrong key: its proof is held against a key that nobody has.
+    // An unknown name must take as long as a wrong key, so its proof is checked against a random key.
     let key = known.clone().map_or_else(|| number().map(SharedKey::new), Ok)?;
     let proven = transcript.is_of_caller(&key, &proof);
     match known {
@@ -190,25 +193,25 @@ fn ask(
 }
 
 impl ProvenCall {
-    /// Who calls.
+    /// The caller's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Where it calls from.
+    /// The caller's address.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// What it said.
+    /// The caller's introduction.
     pub fn peer(&self) -> &Introduction {
         &self.peer
     }
 
-    /// Introduces this end, and proves that it knows the key.
+    /// Introduces this end and proves that it knows the key.
     ///
     /// # Errors
-    /// The caller does not take it within `limit`, or has this end's own queue pair.
+    /// The caller does not receive it within `limit`, or introduced itself with this end's own queue pair.
     pub fn answer(mut self, own: &Introduction, limit: Duration) -> Result<Session, ExchangeError> {
         let deadline = Deadline::after(limit);
         match self.say(own, deadline) {
@@ -231,7 +234,7 @@ impl ProvenCall {
         self.line.send(Kind::Proof, &proof, deadline)
     }
 
-    /// Hangs up and tells the caller why.
+    /// Sends `reason` to the caller and hangs up.
     pub fn refuse(mut self, reason: &str) {
         self.line.refuse(reason, Deadline::after(Duration::from_secs(1)));
     }
@@ -248,7 +251,7 @@ fn receive(
     Ok(message.body)
 }
 
-/// A number that is used once, from the operating system.
+/// A nonce from the operating system's random number generator.
 fn number() -> Result<Nonce, ExchangeCause> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| ExchangeCause::Random(error.into()))?;

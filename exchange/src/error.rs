@@ -1,4 +1,4 @@
-//! What can go wrong between two programs that introduce themselves.
+//! Errors of an exchange between two programs.
 
 use crate::message::{Limit, MessageError, VERSION};
 use bareverbs_prm::ids::Qpn;
@@ -9,31 +9,31 @@ use std::time::Duration;
 /// An exchange that failed.
 #[derive(Debug)]
 pub struct ExchangeError {
-    /// The other end, as far as it is known; otherwise our own address.
+    /// The peer's address if it is known, otherwise our own.
     pub address: String,
     /// What happened.
     pub cause: ExchangeCause,
 }
 
-/// What was awaited of the peer.
+/// What this end was waiting for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Awaited {
-    /// That it calls.
+    /// A call.
     Call,
-    /// That it takes what we send.
+    /// Room to send: the peer must read what we sent.
     Room,
-    /// Who calls.
+    /// The caller's name.
     Name,
-    /// The number that its proof is to cover.
+    /// The peer's nonce, which our proof must cover.
     Challenge,
-    /// The proof that it knows the key.
+    /// The proof that the peer knows the key.
     Proof,
-    /// Its introduction.
+    /// The peer's introduction.
     Introduction,
-    /// That it is ready.
+    /// The word that the peer is ready.
     Ready,
-    /// Whether it hangs up.
+    /// The end of the connection.
     End,
 }
 
@@ -56,66 +56,66 @@ impl fmt::Display for Awaited {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ExchangeCause {
-    /// The address is not one, or its name is unknown.
+    /// The address is malformed or its host name does not resolve.
     Address(io::Error),
-    /// Nobody could be reached before the deadline.
+    /// No address answered before the deadline.
     Unreachable {
-        /// How often it was tried.
+        /// Number of attempts.
         attempts: u32,
-        /// The last answer.
+        /// The last error.
         error: io::Error,
     },
-    /// The address could not be listened at.
+    /// Listening at the address failed.
     Listen(io::Error),
-    /// The time was over.
+    /// The deadline passed.
     TimedOut {
-        /// What was awaited.
+        /// What this end was waiting for.
         awaited: Awaited,
-        /// For how long.
+        /// How long it waited.
         limit: Duration,
-        /// Bytes of the message that had come.
+        /// Bytes of the message that had arrived.
         received: usize,
     },
     /// The peer hung up.
     Closed {
-        /// What was awaited.
+        /// What this end was waiting for.
         awaited: Awaited,
-        /// Bytes of the message that had come.
+        /// Bytes of the message that had arrived.
         received: usize,
     },
     /// The connection broke.
     Connection {
-        /// What was awaited.
+        /// What this end was waiting for.
         awaited: Awaited,
-        /// What the operating system says.
+        /// The operating system's error.
         error: io::Error,
     },
-    /// The peer speaks something else.
+    /// The peer does not speak this protocol.
     OtherProtocol {
-        /// The first bytes.
+        /// The first bytes it sent.
         found: [u8; 4],
     },
-    /// The peer has another version of the exchange.
+    /// The peer speaks another version of the exchange.
     OtherVersion {
-        /// Its version.
+        /// The peer's version.
         theirs: u16,
     },
-    /// The peer sent something else than what it was its turn to send.
+    /// The peer sent a message out of turn.
     OutOfTurn {
-        /// What was awaited.
+        /// What this end was waiting for.
         awaited: Awaited,
-        /// The number of what came.
+        /// Kind of the message that arrived.
         kind: u16,
     },
-    /// What the peer sent cannot be.
+    /// The peer's message is invalid.
     Peer(MessageError),
-    /// What this end wants to send cannot be.
+    /// The message that this end wants to send is invalid.
     Own(MessageError),
-    /// Both are there for different things.
+    /// The two ends state different purposes.
     OtherPurpose {
-        /// The purpose of this end.
+        /// This end's purpose.
         ours: String,
-        /// The peer's.
+        /// The peer's purpose.
         theirs: String,
     },
     /// The peer introduced itself with our own queue pair.
@@ -123,26 +123,26 @@ pub enum ExchangeCause {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// Nobody of the caller's name is known here.
+    /// This end knows no key for the caller's name.
     UnknownName {
         /// The name.
         name: String,
     },
-    /// The caller does not know the key of its name.
+    /// The caller does not know the key for its name.
     WrongKey {
         /// The name.
         name: String,
     },
-    /// The end that was called does not know the key of our name.
+    /// The called end does not know the key for our name.
     Impostor {
         /// Our name.
         name: String,
     },
-    /// The operating system has no random number.
+    /// The operating system returned no random number.
     Random(io::Error),
-    /// The peer hung up and said why.
+    /// The peer refused and hung up.
     Refused {
-        /// What it said.
+        /// The peer's reason.
         reason: String,
     },
 }
@@ -179,7 +179,7 @@ impl fmt::Display for ExchangeCause {
 }
 
 impl ExchangeCause {
-    /// What happened to the connection.
+    /// Formats a broken connection.
     fn fmt_broken(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TimedOut { awaited: Awaited::Call, limit, .. } => {
@@ -200,7 +200,7 @@ impl ExchangeCause {
         }
     }
 
-    /// Who does not know a key.
+    /// Formats a failed authentication.
     fn fmt_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownName { name } => {
@@ -217,7 +217,7 @@ impl ExchangeCause {
         }
     }
 
-    /// What the peer did.
+    /// Formats a mistake of the peer.
     fn fmt_peer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherProtocol { found } => write!(
@@ -251,8 +251,8 @@ impl ExchangeCause {
         }
     }
 
-    /// What the peer should be told, if the fault lies in what it sent. A name that is unknown and a key that is wrong look the same, so that
-    /// nobody can find names by trying.
+    /// What to tell the peer, if the mistake was the peer's. An unknown name and a wrong key look the same, so that
+    /// nobody can find names by guessing.
     pub(crate) fn for_the_peer(&self) -> Option<String> {
         use ExchangeCause as C;
         match self {
@@ -268,7 +268,7 @@ impl ExchangeCause {
         }
     }
 
-    /// A message that says to be longer than any.
+    /// The error for a body length beyond the limit.
     pub(crate) fn too_long(found: usize) -> Self {
         Self::Peer(MessageError::TooMany { limit: Limit::Body, found })
     }

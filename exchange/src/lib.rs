@@ -1,11 +1,11 @@
 #![doc = include_str!("../README.md")]
 //!
 //! # Where to read first
+//! [`Introduction`] is what each end says, [`Session`] is the exchange itself. `message` defines the wire format and is
+//! pure; `line` is a TCP connection with a deadline; `proof` shows that an end knows a key; [`IncomingCall`] is how a
+//! listener asks for that proof.
 //!
-//! [`Introduction`] is what is told, [`Session`] is how. `message` has the form of the bytes and is pure; `line` is a TCP connection with
-//! a deadline. `proof` has what shows that an end knows a key, [`IncomingCall`] how a listener asks for it.
-//!
-//! **What this may not do.** It opens no device and moves no queue pair: what the peer says, the program gives to
+//! **What this may not do.** It opens no device and changes no queue pair: the program passes what the peer said to
 //! [`PreparedQueuePair::connect`](bareverbs_core::PreparedQueuePair::connect), which checks it.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! A TCP connection whose every wait has a deadline, and messages on it.
+//! A TCP connection on which every wait has a deadline, and the messages on it.
 
 use crate::error::{Awaited, ExchangeCause};
 use crate::message::{HEAD, Head, HeadError, Kind, MAX_BODY, MAX_REFUSAL};
@@ -6,10 +6,10 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// How long a peer that was refused has to hang up.
+/// How long a refused peer has to hang up.
 const FAREWELL: Duration = Duration::from_millis(200);
 
-/// The end of a wait, and how long it was to be.
+/// The end of a wait and its total length.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadline {
     begin: Instant,
@@ -21,13 +21,13 @@ impl Deadline {
         Self { begin: Instant::now(), limit }
     }
 
-    /// What is left, if anything is.
+    /// Time left, or `None` once the deadline has passed.
     pub(crate) fn left(&self) -> Option<Duration> {
         self.limit.checked_sub(self.begin.elapsed()).filter(|left| !left.is_zero())
     }
 }
 
-/// A message as it came: introductions and refusals have a body.
+/// A received message. Only introductions, refusals and the messages of a proof have a body.
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) kind: Kind,
@@ -56,7 +56,7 @@ impl Line {
         Ok(())
     }
 
-    /// The next message. What the peer says instead of it, if it refuses, is an error.
+    /// Receives the next message. A refusal in its place is an error.
     pub(crate) fn receive(&mut self, awaited: Awaited, deadline: Deadline) -> Result<Message, ExchangeCause> {
         let mut head = [0; HEAD];
         self.fill(&mut head, 0, awaited, deadline)?;
@@ -74,7 +74,7 @@ impl Line {
         Ok(Message { kind, body })
     }
 
-    /// Reads until `to` is full; `before` bytes of the message came earlier.
+    /// Reads until `to` is full. `before` counts the bytes of the message that arrived earlier.
     fn fill(
         &mut self,
         to: &mut [u8],
@@ -97,18 +97,18 @@ impl Line {
         Ok(())
     }
 
-    /// Tells the peer why we hang up. It may have gone already, so nothing depends on it.
+    /// Tells the peer why we hang up. Best effort: the peer may be gone already.
     pub(crate) fn refuse(&mut self, reason: &str, deadline: Deadline) {
         let reason = reason.as_bytes();
         let reason = reason.get(..MAX_REFUSAL).unwrap_or(reason);
-        // A peer that does not take it has hung up, or gets no reason for our hanging up.
+        // A peer that does not read the reason has hung up, or simply does not learn it.
         if self.send(Kind::Refusal, reason, deadline).is_ok() && self.0.shutdown(Shutdown::Write).is_ok() {
             self.drain();
         }
     }
 
-    /// Throws away what the peer still sends. A connection that is closed before all of it is read is reset, and a reset may overtake the
-    /// refusal.
+    /// Discards what the peer still sends. The kernel resets a connection that is closed with unread data, and the
+    /// reset may overtake the refusal.
     fn drain(&mut self) {
         let (deadline, mut waste, mut drained) = (Deadline::after(FAREWELL), [0; 4096], 0);
         while drained < MAX_BODY {
@@ -124,7 +124,7 @@ impl Line {
     }
 }
 
-/// Tries an operation until it is done, fails, or the deadline passes.
+/// Retries an operation until it succeeds, fails, or the deadline passes.
 fn wait(
     deadline: Deadline,
     awaited: Awaited,
@@ -146,7 +146,7 @@ fn wait(
     }
 }
 
-/// Whether an operation came back with nothing done: the loop looks at the deadline and tries again.
+/// Whether an operation returned without doing anything. The caller's loop checks the deadline and retries.
 fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

@@ -1,4 +1,4 @@
-//! The form of the messages: big-endian, with a mark and a version in front of each.
+//! The wire format: big-endian, every message headed by a magic and a version.
 //!
 //! ```text
 //! head           0 "BVEX"   4 version (2)   6 kind (2)   8 bytes of the body (4)
@@ -9,14 +9,14 @@
 //! name, challenge, proof: see `proof`
 //! ```
 //!
-//! The head has this form in every version, so that two versions can tell each other which they are.
+//! The head has this form in every version, so that two versions can tell each other apart.
 
 use bareverbs_core::queue_pair::WireFormError;
 use bareverbs_core::{RemoteEndpoint, RemoteSlice};
 use bareverbs_prm::numbering::PathMtu;
 use core::fmt;
 
-/// Version of the exchange.
+/// Protocol version of the exchange.
 pub const VERSION: u16 = 1;
 pub(crate) const HEAD: usize = 12;
 const MARK: [u8; 4] = *b"BVEX";
@@ -24,11 +24,11 @@ const FIXED: usize = 52;
 const MAX_PURPOSE: usize = 255;
 const MAX_SLICES: usize = 1024;
 const MAX_DATA: usize = 64 * 1024;
-/// Longest text of a refusal.
+/// Longest text of a refusal, in bytes.
 pub(crate) const MAX_REFUSAL: usize = 1024;
-/// Longest name of a caller.
+/// Longest name of a caller, in bytes.
 const MAX_NAME: usize = 64;
-/// Longest body of any message.
+/// Longest body of any message, in bytes.
 pub(crate) const MAX_BODY: usize = FIXED + MAX_PURPOSE + MAX_SLICES * RemoteSlice::BYTES + MAX_DATA;
 
 /// What one end tells the other.
@@ -50,20 +50,20 @@ pub(crate) const MAX_BODY: usize = FIXED + MAX_PURPOSE + MAX_SLICES * RemoteSlic
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Introduction {
-    /// What the connection is for, and in which version: both ends must say the same. Up to 255 bytes.
+    /// What the connection is for, including a version. Both ends must say the same. Up to 255 bytes.
     pub purpose: String,
-    /// The queue pair.
+    /// Endpoint of the queue pair.
     pub endpoint: RemoteEndpoint,
-    /// The largest packet that this end can take. The connection uses the smaller of both.
+    /// Largest packet payload that this end accepts. The connection uses the smaller one of both ends.
     pub path_mtu: PathMtu,
     /// Memory that the peer may use. Up to 1,024 slices.
     pub slices: Vec<RemoteSlice>,
-    /// Whatever else the application tells. Up to 64 KiB.
+    /// Data of the application. Up to 64 KiB.
     pub data: Vec<u8>,
 }
 
 impl Introduction {
-    /// An introduction of a queue pair that offers no memory, with a path MTU of 1,024 bytes, the default of
+    /// An introduction that offers no memory. Its path MTU is 1,024 bytes, the default of
     /// [`ConnectOptions`](bareverbs_core::ConnectOptions).
     pub fn new(purpose: impl Into<String>, endpoint: RemoteEndpoint) -> Self {
         let (purpose, path_mtu) = (purpose.into(), PathMtu::Mtu1024);
@@ -77,7 +77,7 @@ impl Introduction {
         self
     }
 
-    /// The body of the message.
+    /// Encodes the message body.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, MessageError> {
         check(Limit::Purpose, self.purpose.len())?;
         check(Limit::Slices, self.slices.len())?;
@@ -96,7 +96,7 @@ impl Introduction {
         Ok(body)
     }
 
-    /// Reads a body that a peer sent.
+    /// Decodes a body that a peer sent.
     pub(crate) fn decode(body: &[u8]) -> Result<Self, MessageError> {
         let mut rest = Rest(body);
         let endpoint = RemoteEndpoint::from_bytes(rest.take(RemoteEndpoint::BYTES)?)?;
@@ -123,7 +123,7 @@ impl Introduction {
     }
 }
 
-/// What has a largest size.
+/// A quantity with an upper limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// Bytes of [`Introduction::purpose`].
@@ -132,14 +132,14 @@ pub enum Limit {
     Slices,
     /// Bytes of [`Introduction::data`].
     Data,
-    /// Bytes of a message behind its head.
+    /// Bytes of a message after its head.
     Body,
     /// Bytes of a caller's name.
     Name,
 }
 
 impl Limit {
-    /// The largest.
+    /// The limit's value.
     pub const fn largest(self) -> usize {
         match self {
             Self::Purpose => MAX_PURPOSE,
@@ -161,34 +161,34 @@ impl Limit {
     }
 }
 
-/// An introduction that cannot be.
+/// An invalid introduction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// Something is larger than it may be.
+    /// Something exceeds its limit.
     TooMany {
-        /// What.
+        /// Which limit.
         limit: Limit,
-        /// How much there is.
+        /// The value found.
         found: usize,
     },
-    /// The parts of the message add up to another length.
+    /// The parts of the message do not add up to its length.
     Length {
         /// Bytes of its parts, as far as they were read.
         expected: usize,
-        /// Bytes that it has.
+        /// Length of the message.
         found: usize,
     },
     /// Reserved bytes are not zero.
     Reserved,
     /// The purpose is not UTF-8.
     NotText,
-    /// A path MTU that InfiniBand does not have.
+    /// A path MTU that InfiniBand does not define.
     PathMtu {
-        /// IBTA's number of it.
+        /// IBTA's code of it.
         code: u8,
     },
-    /// The endpoint or a slice cannot be.
+    /// The endpoint or a slice is invalid.
     Form(WireFormError),
 }
 
@@ -219,7 +219,7 @@ impl fmt::Display for MessageError {
 
 impl core::error::Error for MessageError {}
 
-/// What a message is.
+/// Kinds of messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Introduction,
@@ -259,14 +259,14 @@ impl From<u16> for Kind {
     }
 }
 
-/// What is in front of every message.
+/// The head of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
     pub(crate) body: usize,
 }
 
-/// A head that is none of this version.
+/// A head that this version does not accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeadError {
     Mark([u8; 4]),
@@ -308,7 +308,7 @@ fn check_path_mtu(path_mtu: PathMtu) -> Result<(), MessageError> {
     }
 }
 
-/// What is left of a body that is being read.
+/// The unread remainder of a body.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -368,7 +368,7 @@ mod tests {
             prop_assert_eq!(Introduction::decode(&own.encode().unwrap()), Ok(own));
         }
 
-        /// Whatever a peer sends is refused, or is read as what would be written the same.
+        /// Any body of a peer is either refused or re-encodes to the same bytes.
         #[test]
         fn other_bytes_are_refused(
             edits in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
@@ -392,7 +392,7 @@ mod tests {
         }
     }
 
-    /// A program of another version reads this form, so it may never change.
+    /// Programs of other versions read this form, so it must never change.
     #[test]
     fn the_form_is_fixed() {
         let slice = RemoteSlice::from_raw(0x1000, 64, Mkey::new(0x99));

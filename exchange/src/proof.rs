@@ -1,12 +1,13 @@
-//! How an end proves that it knows a key without sending it: HMAC-SHA256 over all that was said so far, with a fresh number of each end.
+//! How an end proves that it knows a key without sending it: HMAC-SHA256 over everything said so far, including a fresh
+//! nonce from each end.
 //!
 //! ```text
 //! name           0 the caller's number (32)   32 its name
 //! challenge      0 the number of the end that is called (32)
 //! proof          0 HMAC-SHA256 (32)
 //! ```
-//! The caller's proof covers its name, both numbers and its introduction; the other end's covers its own introduction besides. So nobody in
-//! between can change an introduction, or send an old one again. What is said can be read by whoever carries it.
+//! The caller's proof covers its name, both nonces and its introduction; the called end's proof covers its own
+//! introduction as well. So nobody in between can change or replay an introduction. Nothing is encrypted.
 
 use crate::message::{Limit, MessageError, check};
 use core::fmt;
@@ -14,18 +15,19 @@ use core::str::FromStr;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Bytes of a number that is used once.
+/// Bytes of a nonce.
 const NONCE: usize = 32;
-/// What the caller's proof begins with, and that of the end that is called: neither can be used as the other.
+/// The two ends' proofs begin differently, so that neither can be used as the other's.
 const CALLER: &[u8] = b"bareverbs exchange 1: caller\0";
 const CALLED: &[u8] = b"bareverbs exchange 1: called\0";
 
-/// A number that is used once.
+/// A number that is used only once.
 pub(crate) type Nonce = [u8; NONCE];
-/// What shows that an end knows the key.
+/// The proof that an end knows the key.
 pub(crate) type Proof = [u8; 32];
 
-/// A secret of 32 bytes that two ends share. Its text is 64 hexadecimal digits, as `openssl rand -hex 32` makes them; it is never printed.
+/// A 32-byte secret that two ends share. Its text form is 64 hexadecimal digits, as `openssl rand -hex 32` prints them.
+/// It is never printed.
 ///
 /// ```
 /// use bareverbs_exchange::SharedKey;
@@ -37,30 +39,30 @@ pub(crate) type Proof = [u8; 32];
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedKey([u8; 32]);
 
-/// Text that is no key.
+/// Text that is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedKeyError {
     letters: usize,
-    /// The first letter that is no digit, counted from one.
+    /// The first character that is not a digit, counted from one.
     letter: Option<usize>,
 }
 
-/// Who calls, and the key that proves it.
+/// A caller's name and the key that proves it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The name, 1 to 64 bytes.
+    /// The name, 1 to 64 bytes long.
     pub name: String,
-    /// The key that the other end knows under this name.
+    /// The key that the other end holds for this name.
     pub key: SharedKey,
 }
 
 impl SharedKey {
-    /// A key of these bytes. They must come from a source of randomness.
+    /// A key made of these bytes, which must come from a source of randomness.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// HMAC pads a key with zeros to the length of a block.
+    /// HMAC pads a short key with zeros to its block length.
     fn hmac(&self) -> Hmac<Sha256> {
         let mut block = [0; 64];
         block[..32].copy_from_slice(&self.0);
@@ -78,7 +80,7 @@ impl SharedKey {
     }
 }
 
-/// Parts are told apart by their lengths.
+/// Adds a part, preceded by its length: otherwise parts could be confused with each other.
 fn add(mac: &mut Hmac<Sha256>, part: &[u8]) {
     mac.update(&(part.len() as u64).to_be_bytes());
     mac.update(part);
@@ -122,7 +124,7 @@ impl fmt::Display for SharedKeyError {
 
 impl core::error::Error for SharedKeyError {}
 
-/// What both ends said before a proof.
+/// Everything that both ends said before a proof.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Transcript<'a> {
     pub(crate) name: &'a str,
@@ -133,12 +135,12 @@ pub(crate) struct Transcript<'a> {
 }
 
 impl Transcript<'_> {
-    /// The caller's proof.
+    /// Computes the caller's proof.
     pub(crate) fn of_caller(&self, key: &SharedKey) -> Proof {
         key.mac(CALLER, self).finalize().into_bytes().into()
     }
 
-    /// Whether the caller knows the key. It takes the same time for every wrong proof.
+    /// Checks the caller's proof in constant time.
     pub(crate) fn is_of_caller(&self, key: &SharedKey, proof: &[u8]) -> bool {
         key.mac(CALLER, self).verify_slice(proof).is_ok()
     }
@@ -149,18 +151,18 @@ impl Transcript<'_> {
         mac
     }
 
-    /// The proof of the end that is called, which introduces itself like this.
+    /// Computes the called end's proof over its own introduction.
     pub(crate) fn of_called(&self, key: &SharedKey, introduction: &[u8]) -> Proof {
         self.called(key, introduction).finalize().into_bytes().into()
     }
 
-    /// Whether the end that is called knows the key.
+    /// Checks the called end's proof in constant time.
     pub(crate) fn is_of_called(&self, key: &SharedKey, introduction: &[u8], proof: &[u8]) -> bool {
         self.called(key, introduction).verify_slice(proof).is_ok()
     }
 }
 
-/// What a caller that has a name says first.
+/// A caller's first message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) nonce: Nonce,
@@ -190,7 +192,7 @@ fn check_name(name: &str) -> Result<(), MessageError> {
     }
 }
 
-/// The number in a challenge.
+/// Decodes the nonce of a challenge.
 pub(crate) fn decode_challenge(body: &[u8]) -> Result<Nonce, MessageError> {
     body.try_into().map_err(|_| MessageError::Length { expected: NONCE, found: body.len() })
 }
@@ -206,7 +208,8 @@ mod tests {
         Transcript { name, caller_nonce: &NONCES[0], called_nonce: &NONCES[1], introduction }
     }
 
-    /// RFC 4231, test case 1 needs a key of 20 bytes; zeros behind a short key do not change HMAC, so it is a test of these 32.
+    /// RFC 4231's test case 1 has a key of 20 bytes. HMAC ignores zeros after a short key, so the case also tests these
+    /// 32.
     #[test]
     fn the_mac_is_that_of_rfc_4231() {
         let mut key = [0; 32];

@@ -1,6 +1,6 @@
-//! Calling and being called: one introduction each way, then a word that each end is ready.
+//! Sessions: one introduction each way, then a word from each end that it is ready.
 //!
-//! The caller speaks first in each step, so that two ends never both wait for room to write.
+//! The caller speaks first in every step, so the two ends never both wait for room to write.
 
 use crate::error::{Awaited, ExchangeCause, ExchangeError};
 use crate::line::{Deadline, Line};
@@ -11,10 +11,10 @@ use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::Duration;
 
-/// How often a listener looks for a call, and how long a caller rests before it tries again.
+/// Pause between two polls of a listener, and between two attempts of a caller.
 const REST: Duration = Duration::from_millis(5);
 
-/// An exchange in which both ends have introduced themselves.
+/// An exchange whose two ends have introduced themselves.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, PreparedQueuePair, QueuePair};
@@ -38,7 +38,7 @@ pub struct Session {
     pub(crate) path_mtu: PathMtu,
 }
 
-/// Waits for others to call.
+/// Waits for calls.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, PreparedQueuePair, QueuePair};
@@ -63,11 +63,11 @@ pub struct Listener {
 }
 
 impl Session {
-    /// Calls a program that listens at `address` (`HOST:PORT`). As long as nobody listens there it tries again, so either end may start
-    /// first. Resolving a name takes as long as the operating system lets it.
+    /// Calls a program that listens at `address` (`HOST:PORT`). It retries while nobody listens there, so either end
+    /// may start first. Resolving a host name takes as long as the operating system allows.
     ///
     /// # Errors
-    /// Nobody answers within `limit`, or not as a program of the same version and purpose does.
+    /// Nobody answers within `limit`, or the peer has another version or purpose.
     pub fn connect(address: &str, own: &Introduction, limit: Duration) -> Result<Self, ExchangeError> {
         let deadline = Deadline::after(limit);
         let stream = dial(address, deadline).map_err(|cause| failed(address, cause))?;
@@ -91,21 +91,22 @@ impl Session {
         Ok(Self { line, address, peer, path_mtu })
     }
 
-    /// What the peer said.
+    /// The peer's introduction.
     pub fn peer(&self) -> &Introduction {
         &self.peer
     }
 
-    /// The smaller path MTU of both ends: what both should connect with.
+    /// The smaller path MTU of the two ends. Both should connect with it.
     pub fn path_mtu(&self) -> PathMtu {
         self.path_mtu
     }
 
-    /// Says that this end is ready, and waits until the peer is: its queue pair is connected and its receives are posted. May be called
-    /// again, for each step that both ends take together, the last before they take their queue pairs down.
+    /// Says that this end is ready (its queue pair is connected and its receives are posted) and waits until the peer
+    /// says so too. May be called again for each later step that both ends take together; the last one precedes tearing
+    /// down the queue pairs.
     ///
     /// # Errors
-    /// The peer is not ready within `limit`, hung up, or refused.
+    /// The peer is not ready within `limit`, has hung up, or refused.
     pub fn ready(&mut self, limit: Duration) -> Result<(), ExchangeError> {
         let deadline = Deadline::after(limit);
         let answer = self.line.send(Kind::Ready, &[], deadline).and_then(|()| {
@@ -115,7 +116,8 @@ impl Session {
         answer.map_err(|cause| hang_up(&mut self.line, &self.address, cause, deadline))
     }
 
-    /// Waits for `limit` whether the peer hangs up, which is how a program says that it needs the other no more. `None`: it is still there.
+    /// Waits up to `limit` for the peer to hang up, by which a program says that it no longer needs the other. `None`
+    /// means that the peer is still there.
     pub fn ended(&mut self, limit: Duration) -> Option<ExchangeError> {
         let cause = match self.line.receive(Awaited::End, Deadline::after(limit)) {
             Err(ExchangeCause::TimedOut { received: 0, .. }) => return None,
@@ -125,17 +127,18 @@ impl Session {
         Some(failed(&self.address, cause))
     }
 
-    /// Hangs up and tells the peer why: it fails with [`ExchangeCause::Refused`]. At most 1,024 bytes of the reason are sent.
+    /// Tells the peer why and hangs up. The peer fails with [`ExchangeCause::Refused`]. At most 1,024 bytes of the
+    /// reason are sent.
     pub fn refuse(mut self, reason: &str) {
         self.line.refuse(reason, Deadline::after(Duration::from_secs(1)));
     }
 }
 
 impl Listener {
-    /// Listens at `address` (`HOST:PORT`; port 0 for any that is free).
+    /// Listens at `address` (`HOST:PORT`; port 0 selects any free port).
     ///
     /// # Errors
-    /// The address is not one of this machine, or is taken.
+    /// The address does not belong to this machine or is in use.
     pub fn bind(address: &str) -> Result<Self, ExchangeError> {
         let listen = || {
             let listener = TcpListener::bind(address)?;
@@ -146,18 +149,19 @@ impl Listener {
         listen().map_err(|error| failed(address, ExchangeCause::Listen(error)))
     }
 
-    /// Where it listens.
+    /// The address that this listener is bound to.
     ///
     /// # Errors
-    /// The operating system does not say.
+    /// The operating system does not report it.
     pub fn local_address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
-    /// Takes the next call. A caller that makes a mistake is told so, and is an error here: a server that goes on calls this again.
+    /// Takes the next call. A caller's mistake is reported to the caller and returned as an error; a server that keeps
+    /// running calls this again.
     ///
     /// # Errors
-    /// Nobody calls within `limit`, or whoever calls does not speak as a program of the same version and purpose does.
+    /// Nobody calls within `limit`, or the caller has another version or purpose.
     pub fn accept(&self, own: &Introduction, limit: Duration) -> Result<Session, ExchangeError> {
         let deadline = Deadline::after(limit);
         let (stream, address) = self.take(deadline).map_err(|cause| failed(&self.address, cause))?;
@@ -179,7 +183,7 @@ impl Listener {
                     return Ok((stream, address));
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
-                // A caller that is gone before it is taken is no fault of ours.
+                // A caller that disconnects before it is accepted is not our error.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => return Err(ExchangeCause::Connection { awaited, error }),
             }
@@ -191,7 +195,7 @@ impl Listener {
     }
 }
 
-/// Connects to the first address of a name that answers, again and again until the deadline.
+/// Connects to the first address of a name that answers, retrying until the deadline.
 pub(crate) fn dial(address: &str, deadline: Deadline) -> Result<TcpStream, ExchangeCause> {
     let places: Vec<SocketAddr> = address.to_socket_addrs().map_err(ExchangeCause::Address)?.collect();
     let mut attempts = 0;
@@ -235,7 +239,7 @@ pub(crate) fn smaller(a: PathMtu, b: PathMtu) -> PathMtu {
     if a.raw() < b.raw() { a } else { b }
 }
 
-/// Reads the introduction of a peer that shall be there for the same as this end.
+/// Decodes the peer's introduction and checks that its purpose is ours.
 pub(crate) fn understand(body: &[u8], own: &Introduction) -> Result<Introduction, ExchangeCause> {
     let peer = Introduction::decode(body).map_err(ExchangeCause::Peer)?;
     if peer.purpose != own.purpose {
@@ -251,7 +255,7 @@ pub(crate) fn expect(expected: Kind, found: Kind, awaited: Awaited) -> Result<()
     if expected == found { Ok(()) } else { Err(ExchangeCause::OutOfTurn { awaited, kind: found.value() }) }
 }
 
-/// Tells the peer what it did wrong, if that is what happened.
+/// Tells the peer about its mistake, if it made one.
 pub(crate) fn hang_up(
     line: &mut Line,
     address: &str,

@@ -1,4 +1,4 @@
-//! Two ends over TCP: what each learns of the other, and what each says when the other makes a mistake.
+//! Two ends over TCP: what each learns of the other, and what each reports when the other makes a mistake.
 
 mod common;
 
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(10);
 const SHORT: Duration = Duration::from_millis(150);
 
-/// What both ends of a connection say, the caller first.
+/// The results at both ends of a connection, the caller's first.
 fn both(caller: &Introduction, called: &Introduction) -> [Result<Session, ExchangeError>; 2] {
     let (listener, address) = listen();
     thread::scope(|scope| {
@@ -27,14 +27,14 @@ fn both(caller: &Introduction, called: &Introduction) -> [Result<Session, Exchan
     })
 }
 
-/// What a listener says of a caller that sends these bytes, and what the caller hears.
+/// A listener's error for a caller that sends these bytes, and what the caller receives.
 fn called_with(bytes: &[u8]) -> (ExchangeError, Vec<u8>) {
     let (listener, address) = listen();
     thread::scope(|scope| {
         let caller = scope.spawn(|| {
             let (mut stream, mut heard) = (TcpStream::connect(&address).unwrap(), Vec::new());
             stream.write_all(bytes).unwrap();
-            // Bytes that nobody read may end in a reset; what came before it is heard.
+            // Bytes that nobody read may cause a reset; what arrived before it counts.
             stream.read_to_end(&mut heard).ok();
             heard
         });
@@ -43,7 +43,7 @@ fn called_with(bytes: &[u8]) -> (ExchangeError, Vec<u8>) {
     })
 }
 
-/// What a caller says of an end that behaves like this.
+/// A caller's error for a called end that behaves like this.
 fn answered_by(behave: impl FnOnce(TcpStream) + Send, limit: Duration) -> ExchangeError {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -68,7 +68,7 @@ fn both_learn_what_the_other_is() {
     });
 }
 
-/// Nobody listens yet: the caller tries until somebody does.
+/// Nobody listens yet: the caller retries until somebody does.
 #[test]
 fn either_may_start_first() {
     let (listener, address) = listen();
@@ -106,7 +106,7 @@ fn a_taken_address_and_no_call_are_told() {
     );
 }
 
-/// The head of version 2 is refused at both ends with both numbers.
+/// A head of version 2 is refused, and both ends learn both version numbers.
 #[test]
 fn another_version_is_told_to_both() {
     let (refused, heard) = called_with(b"BVEX\0\x02\0\x01\0\0\0\0");
@@ -128,7 +128,7 @@ fn garbage_is_quoted_and_gets_no_answer() {
     assert!(matches!(banner.cause, ExchangeCause::OtherProtocol { found } if found == *b"SSH-"));
 }
 
-/// A length that no message has is refused before memory is taken for it.
+/// An impossible length is refused before memory is allocated for it.
 #[test]
 fn a_message_beyond_the_limit_is_refused_at_its_head() {
     let (refused, heard) = called_with(b"BVEX\0\x01\0\x01\xff\xff\xff\xff and more");
@@ -156,7 +156,7 @@ fn a_silent_peer_costs_no_more_than_the_limit() {
     assert!(begin.elapsed() >= SHORT);
 }
 
-/// A byte now and then does not put the deadline off.
+/// A peer that sends a byte now and then does not extend the deadline.
 #[test]
 fn a_dripping_peer_costs_no_more_than_the_limit() {
     let dripping = answered_by(
@@ -223,7 +223,7 @@ fn what_cannot_be_sent_is_refused_here() {
     assert!(matches!(answer.unwrap_err().cause, ExchangeCause::Closed { .. }));
 }
 
-/// An end that cannot connect its queue pair says why, and the other hears it where it waits.
+/// An end that cannot connect its queue pair says why, and the other end receives the reason where it waits.
 #[test]
 fn a_refusal_is_heard_with_its_reason() {
     let [call, answer] = both(&introduction(1), &introduction(2));

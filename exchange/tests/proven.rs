@@ -1,4 +1,4 @@
-//! Two ends of which each proves that it knows a key, and those that cannot.
+//! Two ends that prove to each other that they know a key, and ends that cannot.
 
 mod common;
 
@@ -27,7 +27,7 @@ fn prove(listener: &Listener) -> Result<ProvenCall, ExchangeError> {
     listener.call(LIMIT).unwrap().prove("test 1", known, LIMIT)
 }
 
-/// What both ends of a call say.
+/// The results at both ends of a call.
 fn call(own: &Introduction, credentials: &Credentials) -> [Result<Session, ExchangeError>; 2] {
     let (listener, address) = listen();
     thread::scope(|scope| {
@@ -80,7 +80,7 @@ fn purposes_are_told_only_to_who_knows_the_key() {
     assert!(!caller.unwrap_err().to_string().contains("test 1"));
 }
 
-/// A listener that asks for no key, or a caller that has none.
+/// One end expects a key and the other has none.
 #[test]
 fn ends_of_different_kinds_say_what_they_waited_for() {
     let (listener, address) = listen();
@@ -97,10 +97,10 @@ fn ends_of_different_kinds_say_what_they_waited_for() {
     });
 }
 
-/// Somebody in between who changes one byte of what the listener says is found out, wherever the byte is.
+/// A byte that somebody in between changes in the listener's answer is detected, wherever it is.
 #[test]
 fn a_changed_answer_is_no_proof() {
-    // Behind the challenge (44 bytes): the last byte of the introduction's purpose, and a byte of the proof.
+    // After the challenge (44 bytes): the last byte of the introduction's purpose, and a byte of the proof.
     let introduction_length = 12 + 52 + "test 1".len();
     for at in [44 + introduction_length - 1, 44 + introduction_length + 12 + 3] {
         let (listener, address) = listen();
@@ -116,7 +116,7 @@ fn a_changed_answer_is_no_proof() {
     }
 }
 
-/// Carries bytes both ways and changes one of those that go to the caller.
+/// Relays bytes both ways and changes one of those sent to the caller.
 fn relay(caller: TcpStream, address: &str, at: usize) {
     let called = TcpStream::connect(address).unwrap();
     let (mut up_from, mut up_to) = (caller.try_clone().unwrap(), called.try_clone().unwrap());

@@ -1,4 +1,4 @@
-//! Buffers: equal pieces of one memory region, each with one owner at a time.
+//! Buffers: equal slices of one memory region, each with a single owner.
 
 use crate::lock::lock;
 use bareverbs_core::memory_region::RegisterError;
@@ -11,8 +11,8 @@ use core::pin::Pin;
 use core::task::{Context, Poll, Waker};
 use std::sync::{Arc, Mutex};
 
-/// Buffers of one size, in one memory region. Clones are the same pool. The region lives until the pool and all its buffers
-/// are gone.
+/// A pool of equally sized buffers in one memory region. Clones refer to the same pool. The region lives until the pool
+/// and all its buffers are dropped.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, ProtectionDomain};
@@ -33,29 +33,29 @@ pub struct BufferPool<D: DeviceRef> {
 
 struct PoolMemory<D: DeviceRef> {
     region: MemoryRegion<D>,
-    /// Bytes of a buffer.
+    /// Capacity of a buffer in bytes.
     capacity: usize,
     free: Mutex<Free>,
 }
 
-/// Buffers that nobody has.
+/// Free buffers, and tasks that wait for one.
 #[derive(Debug, Default)]
 struct Free {
     indices: Vec<u32>,
     waiting: Vec<Waker>,
 }
 
-/// Why a pool could not be made.
+/// Why a pool could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PoolError {
-    /// No buffers, buffers without bytes, or more bytes than a work request or the processor can address.
+    /// Zero buffers, zero bytes, or more bytes than a work request or the processor can address.
     Size {
-        /// Buffers asked for.
+        /// Buffers requested.
         buffers: u32,
-        /// Bytes of each.
+        /// Bytes per buffer.
         capacity: usize,
     },
-    /// The region could not be made.
+    /// Allocating or registering the region failed.
     Region(RegisterError),
 }
 
@@ -81,10 +81,11 @@ impl<D: DeviceRef> Clone for BufferPool<D> {
 }
 
 impl<D: DeviceRef> BufferPool<D> {
-    /// Allocates and registers `buffers` of `capacity` bytes each, for local use and for peers that read, write and do atomics.
+    /// Allocates and registers `buffers` buffers of `capacity` bytes, with local write access and remote read, write
+    /// and atomic access.
     ///
     /// # Errors
-    /// The size is refused, or the region could not be made.
+    /// The size is invalid, or the region could not be allocated or registered.
     pub fn allocate(domain: &ProtectionDomain<D>, buffers: u32, capacity: usize) -> Result<Self, PoolError> {
         let access = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_WRITE
@@ -93,10 +94,10 @@ impl<D: DeviceRef> BufferPool<D> {
         Self::allocate_with(domain, buffers, capacity, access)
     }
 
-    /// As [`Self::allocate`], with access rights that the caller chooses.
+    /// Like [`Self::allocate`], with the caller's access rights.
     ///
     /// # Errors
-    /// As [`Self::allocate`].
+    /// Like [`Self::allocate`].
     pub fn allocate_with(
         domain: &ProtectionDomain<D>,
         buffers: u32,
@@ -107,7 +108,7 @@ impl<D: DeviceRef> BufferPool<D> {
         if buffers == 0 || capacity == 0 || capacity > 1 << 31 {
             return Err(refused);
         }
-        // A cache line each, so that two owners do not share one.
+        // Aligned to cache lines, so that two owners never share one.
         let stride = capacity.next_multiple_of(64);
         let length = stride.checked_mul(buffers as usize).ok_or(refused)?;
         let region = MemoryRegion::allocate(domain, length, access).map_err(PoolError::Region)?;
@@ -115,29 +116,29 @@ impl<D: DeviceRef> BufferPool<D> {
         Ok(Self { shared: Arc::new(PoolMemory { region, capacity, free: Mutex::new(free) }) })
     }
 
-    /// A buffer of length 0, if there is one that nobody has. Its bytes are those that the last owner left.
+    /// Takes a free buffer, if there is one. Its length is 0; its bytes are what the last owner left.
     pub fn try_take(&self) -> Option<Buffer<D>> {
         let index = lock(&self.shared.free).indices.pop()?;
         Some(Buffer { shared: self.shared.clone(), index, length: 0 })
     }
 
-    /// A buffer, as soon as there is one that nobody has.
+    /// Waits for a free buffer.
     pub fn take(&self) -> Take<'_, D> {
         Take { pool: self }
     }
 
-    /// Buffers that nobody has.
+    /// Number of free buffers.
     pub fn available(&self) -> usize {
         lock(&self.shared.free).indices.len()
     }
 
-    /// The region that the buffers are pieces of.
+    /// The memory region that holds the buffers.
     pub fn region(&self) -> &MemoryRegion<D> {
         &self.shared.region
     }
 }
 
-/// Waits for a buffer; see [`BufferPool::take`]. It may be dropped at any time.
+/// Waits for a free buffer; see [`BufferPool::take`]. Cancel-safe.
 #[must_use = "a future does nothing until it is polled"]
 pub struct Take<'a, D: DeviceRef> {
     pool: &'a BufferPool<D>,
@@ -151,7 +152,7 @@ impl<D: DeviceRef> Future for Take<'_, D> {
         match free.indices.pop() {
             Some(index) => Poll::Ready(Buffer { shared: self.pool.shared.clone(), index, length: 0 }),
             None => {
-                // All are woken when a buffer comes back, so one that is dropped takes nobody's turn.
+                // A returned buffer wakes all waiters, so a dropped waiter loses nobody's turn.
                 if !free.waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
                     free.waiting.push(cx.waker().clone());
                 }
@@ -161,8 +162,8 @@ impl<D: DeviceRef> Future for Take<'_, D> {
     }
 }
 
-/// A piece of registered memory that its owner alone uses, but for peers that were given its [`remote`](Self::remote) slice. It goes
-/// back to its pool when it is dropped.
+/// A slice of registered memory with a single owner, apart from peers that know its [`remote`](Self::remote) slice.
+/// Returns to its pool when dropped.
 pub struct Buffer<D: DeviceRef> {
     shared: Arc<PoolMemory<D>>,
     index: u32,
@@ -170,59 +171,59 @@ pub struct Buffer<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> Buffer<D> {
-    /// Bytes that it can hold.
+    /// Capacity in bytes.
     pub fn capacity(&self) -> usize {
         self.shared.capacity
     }
 
-    /// Bytes that a work request uses of it: those of the message that it holds or asks for.
+    /// Length of its message in bytes: how many bytes a work request sends or reads.
     pub fn len(&self) -> usize {
         self.length as usize
     }
 
-    /// Whether its message has no bytes.
+    /// Whether the message is empty.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Makes it `length` bytes long: how much a READ fetches, for example.
+    /// Sets the length, such as the number of bytes that a READ fetches.
     ///
     /// # Errors
-    /// It cannot hold so many.
+    /// `length` exceeds the capacity.
     pub fn set_len(&mut self, length: usize) -> Result<(), RangeError> {
         self.check(0, length)?;
         self.length = length as u32;
         Ok(())
     }
 
-    /// Copies `bytes` to its beginning and makes it as long as they are.
+    /// Copies `bytes` to the start and sets the length to theirs.
     ///
     /// # Errors
-    /// It cannot hold so many.
+    /// `bytes` exceeds the capacity.
     pub fn fill_from(&mut self, bytes: &[u8]) -> Result<(), RangeError> {
         self.copy_in(0, bytes)?;
         self.set_len(bytes.len())
     }
 
-    /// Copies `bytes` in at `offset`; the length stays.
+    /// Copies `bytes` to `offset`. Does not change the length.
     ///
     /// # Errors
-    /// They leave the buffer.
+    /// The range exceeds the capacity.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         self.check(offset, bytes.len())?;
         self.shared.region.copy_in(self.start() + offset, bytes)
     }
 
-    /// Copies bytes at `offset` out.
+    /// Copies bytes from `offset`.
     ///
     /// # Errors
-    /// They leave the buffer.
+    /// The range exceeds the capacity.
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), RangeError> {
         self.check(offset, bytes.len())?;
         self.shared.region.copy_out(self.start() + offset, bytes)
     }
 
-    /// A copy of its message.
+    /// Copies the message.
     pub fn to_vec(&self) -> Vec<u8> {
         let mut bytes = vec![0; self.len()];
         match self.copy_out(0, &mut bytes) {
@@ -231,40 +232,40 @@ impl<D: DeviceRef> Buffer<D> {
         }
     }
 
-    /// Loads 64 bits at `offset`, in the processor's byte order.
+    /// Loads 64 bits at `offset`, in native byte order.
     ///
     /// # Errors
-    /// They leave the buffer.
+    /// The range exceeds the capacity.
     pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
         self.check(offset, 8)?;
         self.shared.region.load_u64(self.start() + offset)
     }
 
-    /// Stores 64 bits at `offset`, in the processor's byte order.
+    /// Stores 64 bits at `offset`, in native byte order.
     ///
     /// # Errors
-    /// They leave the buffer.
+    /// The range exceeds the capacity.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         self.check(offset, 8)?;
         self.shared.region.store_u64(self.start() + offset, value)
     }
 
-    /// Its message as a slice of a work request.
+    /// The message, as a slice for a work request.
     pub fn slice(&self) -> MemorySlice {
         self.slice_of(self.length)
     }
 
-    /// What a peer needs to reach it, as long as somebody owns it.
+    /// Address and key with which a peer accesses the buffer, while somebody owns it.
     pub fn remote(&self) -> RemoteSlice {
         self.shared.region.remote(self.start() as u64)
     }
 
-    /// All of it, for a receive.
+    /// The entire buffer, for a receive.
     pub(crate) fn whole(&self) -> MemorySlice {
         self.slice_of(self.shared.capacity as u32)
     }
 
-    /// What was received; never more than the capacity, whatever the device says.
+    /// Sets the length of a received message, limited to the capacity whatever the device reports.
     pub(crate) fn set_received(&mut self, length: u32) {
         self.length = length.min(self.shared.capacity as u32);
     }

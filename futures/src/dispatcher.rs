@@ -1,4 +1,4 @@
-//! The dispatcher: polls one completion queue and wakes whom a completion concerns.
+//! The dispatcher: polls one completion queue and wakes the futures whose work requests completed.
 
 use crate::buffer::Buffer;
 use crate::error::Broken;
@@ -12,16 +12,16 @@ use core::task::{Context, Poll};
 use std::io;
 use std::sync::{Arc, Mutex};
 
-/// Completions taken with one poll.
+/// Most completions per poll.
 const BATCH: usize = 32;
 
-/// How a dispatcher is made.
+/// Configuration of a dispatcher.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DispatcherConfig {
-    /// Completions that its queue holds: the most work requests of all its queue pairs that are in flight at a time. Further ones wait
-    /// for their turn.
+    /// Entries of the completion queue. This bounds the work requests in flight on all queue pairs of the dispatcher;
+    /// further ones wait for their turn.
     pub entries: u32,
-    /// The interrupt vector of its completion channel. `None` makes no channel, for a program that polls.
+    /// Interrupt vector of the completion channel. `None` creates no channel, for a program that polls.
     pub vector: Option<u16>,
 }
 
@@ -31,12 +31,12 @@ impl Default for DispatcherConfig {
     }
 }
 
-/// Why a dispatcher could not be made.
+/// Why a dispatcher could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DispatcherError {
-    /// Its completion channel.
+    /// Creating its completion channel failed.
     Channel(ChannelError),
-    /// Its completion queue.
+    /// Creating its completion queue failed.
     Queue(CompletionQueueError),
 }
 
@@ -51,24 +51,24 @@ impl fmt::Display for DispatcherError {
 
 impl core::error::Error for DispatcherError {}
 
-/// Tells a task that the interrupt of a completion channel has come. A runtime's reactor on the descriptor that the place gives
-/// (`vector_fd`), or the simulator's world.
+/// Tells a task when the interrupt of a completion channel has fired: a runtime's reactor on the HAL's descriptor
+/// (`vector_fd`), or the simulated world.
 pub trait InterruptSource {
-    /// Ready once the interrupt has fired since the last time that this was ready; then it has also been drained. An interrupt that came before
-    /// the first call counts. `Pending` means that the task will be woken. It may be ready without an interrupt: do so every second or
-    /// so, and a device that was lost is found, which raises none.
+    /// Returns `Ready`, and drains the interrupt, if it has fired since the last `Ready`; an interrupt before the first
+    /// call counts. `Pending` promises a wakeup. Spurious `Ready`s are allowed and useful: one every second or so lets
+    /// the dispatcher detect a lost device, which raises no interrupt.
     ///
     /// # Errors
-    /// The source is of no use any more.
+    /// The source has failed for good.
     fn poll_interrupt(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
 }
 
 /// Why [`Dispatcher::run`] ended.
 #[derive(Debug)]
 pub enum RunError {
-    /// Nothing completes any more. All futures ended with the same error.
+    /// The dispatcher has stopped. All its futures ended with the same error.
     Broken(Broken),
-    /// The interrupt source failed. Futures wait on; whoever polls the dispatcher may go on.
+    /// The interrupt source failed. Futures stay pending; the program may continue to poll the dispatcher.
     Source(io::Error),
     /// The dispatcher has no completion channel: [`DispatcherConfig::vector`] was `None`.
     NoChannel,
@@ -88,7 +88,7 @@ impl fmt::Display for RunError {
 
 impl core::error::Error for RunError {}
 
-/// Polls one completion queue for any number of queue pairs and tasks. Clones are the same dispatcher.
+/// Polls one completion queue for any number of queue pairs and tasks. Clones refer to the same dispatcher.
 ///
 /// ```
 /// use bareverbs_core::DeviceRef;
@@ -114,14 +114,14 @@ struct DispatcherState<D: DeviceRef> {
     operations: Mutex<Operations<Buffer<D>>>,
 }
 
-/// What was taken from the completion queue at a time, and how it went.
+/// The result of one pass over the completion queue.
 struct Round<D: DeviceRef> {
     count: usize,
     released: Vec<Released<Buffer<D>>>,
     result: Result<(), Broken>,
 }
 
-/// What one thread at a time polls. Locked before the operations, never after.
+/// State that one thread at a time polls. Lock order: before the operations, never after.
 struct Polled<D: DeviceRef> {
     queue: CompletionQueue<D>,
     channel: Option<CompletionChannel<D>>,
@@ -134,10 +134,10 @@ impl<D: DeviceRef> Clone for Dispatcher<D> {
 }
 
 impl<D: DeviceRef> Dispatcher<D> {
-    /// Makes the completion queue, and the channel if a vector is named.
+    /// Creates the completion queue, and a completion channel if `config` names a vector.
     ///
     /// # Errors
-    /// One of the two could not be made.
+    /// Creating one of the two failed.
     pub fn new(device: D, config: DispatcherConfig) -> Result<Self, DispatcherError> {
         let channel = config.vector.map(|vector| CompletionChannel::create(device.clone(), vector, 2));
         let channel = channel.transpose().map_err(DispatcherError::Channel)?;
@@ -152,16 +152,16 @@ impl<D: DeviceRef> Dispatcher<D> {
         Ok(Self { state: Arc::new(DispatcherState { device, polled, operations }) })
     }
 
-    /// The device.
+    /// The device of the completion queue.
     pub fn device(&self) -> &D {
         &self.state.device
     }
 
-    /// Takes what has completed and wakes whom it concerns; says how much it was. For loops that poll, and for those with an event loop of
-    /// their own.
+    /// Takes completions and wakes their futures. Returns the number of completions. For programs that busy-poll or
+    /// have their own event loop.
     ///
     /// # Errors
-    /// Nothing completes any more; all futures end with the same error.
+    /// The dispatcher has stopped; all its futures end with the same error.
     pub fn poll(&self) -> Result<usize, Broken> {
         let mut polled = lock(&self.state.polled);
         let taken = self.take(&mut polled);
@@ -169,11 +169,12 @@ impl<D: DeviceRef> Dispatcher<D> {
         self.hand_out(taken)
     }
 
-    /// As [`Self::poll`], then asks for an interrupt with the next completion. After [`Arming::Ready`] there is more to poll, so call it
-    /// again; after [`Arming::Armed`] wait for the interrupt, drain its descriptor, and call it again.
+    /// Like [`Self::poll`], then arms the completion queue for an interrupt. After [`Arming::Ready`] more completions
+    /// are waiting: call it again. After [`Arming::Armed`] wait for the interrupt, drain its descriptor, and call it
+    /// again.
     ///
     /// # Errors
-    /// As [`Self::poll`].
+    /// Like [`Self::poll`].
     pub fn poll_and_arm(&self) -> Result<(usize, Arming), Broken> {
         let mut polled = lock(&self.state.polled);
         let Polled { queue, channel } = &mut *polled;
@@ -192,17 +193,17 @@ impl<D: DeviceRef> Dispatcher<D> {
         self.hand_out(taken).map(|count| (count, arming))
     }
 
-    /// Looks whether the device is still there.
+    /// Checks that the device is still present.
     ///
     /// # Errors
-    /// It is lost; all futures end with the same error.
+    /// The device is lost; all futures end with the same error.
     pub fn check(&self) -> Result<(), Broken> {
         let checked = self.state.device.device().check_presence();
         checked.map_err(|loss| self.stop(Broken::DeviceLost(loss)))
     }
 
-    /// Polls whenever `source` says that the interrupt has come. It never ends but with an error: spawn it, and drop it when the work
-    /// is done.
+    /// Polls whenever `source` reports an interrupt. Returns only on an error: spawn it, and drop it when the work is
+    /// done.
     pub async fn run(self, mut source: impl InterruptSource) -> RunError {
         if lock(&self.state.polled).channel.is_none() {
             return RunError::NoChannel;
@@ -212,7 +213,7 @@ impl<D: DeviceRef> Dispatcher<D> {
                 Err(broken) => return RunError::Broken(broken),
                 Ok((_, Arming::Ready)) => yield_now().await,
                 Ok((count, Arming::Armed)) => {
-                    // An interrupt without a completion may be word of a device that is lost.
+                    // An interrupt without completions may mean that the device is lost.
                     if let (0, Err(broken)) = (count, self.check()) {
                         return RunError::Broken(broken);
                     }
@@ -224,17 +225,17 @@ impl<D: DeviceRef> Dispatcher<D> {
         }
     }
 
-    /// Does something that needs the completion queue, which nobody polls meanwhile.
+    /// Calls `work` with the completion queue, which nobody polls meanwhile.
     pub(crate) fn with_queue<R>(&self, work: impl FnOnce(&CompletionQueue<D>) -> R) -> R {
         work(&lock(&self.state.polled).queue)
     }
 
-    /// Does something to the table of operations.
+    /// Calls `work` with the table of operations.
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut Operations<Buffer<D>>) -> R) -> R {
         work(&mut lock(&self.state.operations))
     }
 
-    /// At most as many completions as the queue holds: a device that writes faster has the attention of one round.
+    /// Takes at most as many completions as the queue holds, so that a fast device cannot keep one pass going forever.
     fn take(&self, polled: &mut Polled<D>) -> Round<D> {
         let mut round = Round { count: 0, released: Vec::new(), result: Ok(()) };
         let mut completions = [WorkCompletion::EMPTY; BATCH];
@@ -254,7 +255,7 @@ impl<D: DeviceRef> Dispatcher<D> {
         round
     }
 
-    /// Wakes with no lock held: a waker may run what it likes.
+    /// Wakes tasks without holding a lock: a waker may run arbitrary code.
     fn hand_out(&self, round: Round<D>) -> Result<usize, Broken> {
         let Round { count, released, result } = round;
         released.into_iter().for_each(Released::carry_out);
@@ -270,7 +271,7 @@ impl<D: DeviceRef> Dispatcher<D> {
     }
 }
 
-/// Lets other tasks of the thread run.
+/// Yields once to the other tasks of the thread.
 async fn yield_now() {
     let mut yielded = false;
     let once = poll_fn(|cx| {

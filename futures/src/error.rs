@@ -1,4 +1,4 @@
-//! What operations come to.
+//! Results of operations.
 
 use crate::Buffer;
 use bareverbs_core::command::DeviceLoss;
@@ -6,12 +6,12 @@ use bareverbs_core::queue_pair::PostError;
 use bareverbs_core::{DeviceRef, PollError, RangeError, WorkCompletion, WorkRequestFailed};
 use core::fmt;
 
-/// Why nothing completes any more: the dispatcher has stopped.
+/// Why the dispatcher has stopped: no further operation completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Broken {
-    /// The device left the bus or was reset by somebody else. It uses no buffer any more.
+    /// The device left the bus, or another party reset it. It no longer uses any buffer.
     DeviceLost(DeviceLoss),
-    /// The device wrote a completion that cannot be true. It may still use the buffers that it was given.
+    /// The device wrote an invalid completion. It may still use the buffers in flight.
     Completion(PollError),
 }
 
@@ -37,17 +37,17 @@ impl core::error::Error for Broken {}
 
 /// An operation that succeeded.
 pub struct Completed<D: DeviceRef> {
-    /// What the device said.
+    /// The work completion.
     pub completion: WorkCompletion,
-    /// The buffer, which is the caller's again.
+    /// The buffer, owned by the caller again.
     pub buffer: Buffer<D>,
 }
 
 /// An operation that failed.
 pub struct Failed<D: DeviceRef> {
-    /// Why.
+    /// The reason.
     pub error: OperationError,
-    /// The buffer, unless the device may still use it; then it goes back to its pool when its queue pair is destroyed.
+    /// The buffer. `None` if the device may still use it; it then returns to its pool when the queue pair is destroyed.
     pub buffer: Option<Buffer<D>>,
 }
 
@@ -55,13 +55,13 @@ pub struct Failed<D: DeviceRef> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OperationError {
-    /// The work request failed at this end or at the peer.
+    /// The work request completed with an error, found at this end or at the peer.
     Work(WorkRequestFailed),
-    /// The work request was refused before it was posted.
+    /// The driver refused to post the work request.
     Post(PostError),
-    /// The peer's memory is shorter than the buffer.
+    /// The remote slice is shorter than the buffer.
     Remote(RangeError),
-    /// A receive, but none is posted: no message could arrive.
+    /// A receive is awaited, but none is posted, so no message can arrive.
     NoReceivePosted,
     /// The dispatcher has stopped.
     Broken(Broken),

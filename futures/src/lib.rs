@@ -1,11 +1,13 @@
 //! # bareverbs-futures: work requests that can be awaited
 //!
-//! **What this is.** A [`Dispatcher`] polls one completion queue and hands each completion to the future that waits for it. A
-//! [`QueuePair`] posts: [`send`](QueuePair::send), [`write`](QueuePair::write), [`read`](QueuePair::read), atomics and
-//! [`receive`](QueuePair::receive) are futures. Memory comes from a [`BufferPool`]. The driver below needs no allocator; this
-//! crate does, and a program that polls by itself does without it.
+//! **What this is.** A [`Dispatcher`] polls one completion queue and hands each completion to the future that waits for
+//! it. A [`QueuePair`] posts work requests: [`send`](QueuePair::send), [`write`](QueuePair::write),
+//! [`read`](QueuePair::read), atomics and [`receive`](QueuePair::receive) are futures. Memory comes from a
+//! [`BufferPool`]. The driver below needs no allocator, but this crate does; a program that polls by itself needs
+//! neither.
 //!
-//! **What it may not do.** It knows no runtime, thread or clock; an [`InterruptSource`] says when to look. It forbids unsafe.
+//! **What it may not do.** It depends on no runtime, thread or clock; an [`InterruptSource`] tells it when to poll. It
+//! forbids unsafe.
 //!
 //! **Where to read first.** [`Dispatcher`], then `operations`, the table that makes dropping a future safe.
 #![forbid(unsafe_code)]

@@ -1,9 +1,9 @@
-//! Locks that a panic elsewhere does not close for ever.
+//! Mutexes without poisoning.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The guard of `mutex`. What is guarded here is whole after every statement, so a panic of another thread left nothing half
-/// done.
+/// Locks `mutex` and ignores poisoning. The guarded values are consistent after every statement, so a panic of another
+/// thread cannot leave one half-modified.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

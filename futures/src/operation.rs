@@ -1,4 +1,4 @@
-//! The futures: one work request, and one message.
+//! The futures: one for a work request, one for a received message.
 
 use crate::buffer::Buffer;
 use crate::error::{Completed, Failed, OperationError};
@@ -12,10 +12,10 @@ use core::pin::Pin;
 use core::task::{Context, Poll};
 use std::sync::Arc;
 
-/// Bytes of the word that an atomic changes.
+/// Size of an atomic's operand in bytes.
 const ATOMIC: usize = 8;
 
-/// What a queue pair is asked to do with a buffer.
+/// The operation to perform with a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Request {
     Send { immediate: Option<u32> },
@@ -25,11 +25,10 @@ pub(crate) enum Request {
     CompareSwap { remote: RemoteSlice, compare: u64, swap: u64 },
 }
 
-/// A work request that is posted when it is first polled, or as soon as the send queue has room. To have several in flight, poll their
-/// futures together.
+/// A future that posts a work request when it is first polled, or once the send queue has room. To have several in
+/// flight, poll their futures concurrently.
 ///
-/// It may be dropped at any time. What was posted goes on, and its buffer goes back to the pool when the device is done with
-/// it.
+/// Cancel-safe: a posted work request continues, and its buffer returns to the pool once the device is done with it.
 #[must_use = "a work request is posted when its future is polled"]
 pub struct Operation<D: DeviceRef> {
     queue_pair: Arc<Shared<D>>,
@@ -104,14 +103,14 @@ impl<D: DeviceRef> Drop for Operation<D> {
             State::Waiting { turn, .. } => {
                 dispatcher.with(|operations| operations.end_turn(registration.qpn, turn)).carry_out();
             }
-            // The buffer, if there is one, is dropped when the table is not locked any more.
+            // The statement drops the buffer, if there is one, after the table is unlocked.
             State::Posted { id } => drop(dispatcher.with(|operations| operations.abandon(id))),
             State::Ended => {}
         }
     }
 }
 
-/// What trying to post came to.
+/// Result of an attempt to post.
 enum Attempt<D: DeviceRef> {
     Posted(u64),
     NoRoom(Buffer<D>),
@@ -150,13 +149,13 @@ fn post<D: DeviceRef>(
             WorkRequest::compare_swap(id, &slice, remote, compare, swap)
         }
     };
-    // A completion finds its operation in the table, because the caller has locked the table.
+    // The caller holds the table's lock, so a completion always finds its operation.
     let Err(error) = lock(&queue_pair.driver).post_send(&work.signalled(true)) else {
         return Attempt::Posted(id);
     };
     let buffer = operations.take_back(id, Direction::Send);
     match (error, buffer) {
-        // A request that fits into no empty queue would wait for ever.
+        // An operation that no empty queue could hold would wait forever.
         (PostError::QueueFull { .. }, Some(buffer)) if operations.will_have_room(qpn) => {
             Attempt::NoRoom(buffer)
         }
@@ -171,7 +170,7 @@ const fn with_immediate(work: WorkRequest<'_>, immediate: Option<u32>) -> WorkRe
     }
 }
 
-/// Makes the buffer of an atomic one word long, and checks that the peer's memory is not shorter than the buffer.
+/// Sets the buffer of an atomic to 8 bytes, and checks that the remote slice is not shorter than the buffer.
 fn fit<D: DeviceRef>(request: &Request, buffer: &mut Buffer<D>) -> Result<(), RangeError> {
     let remote = match *request {
         Request::Send { .. } => return Ok(()),
@@ -184,7 +183,7 @@ fn fit<D: DeviceRef>(request: &Request, buffer: &mut Buffer<D>) -> Result<(), Ra
     remote.first(buffer.len()).map(drop)
 }
 
-/// A failed work request is an error here; its buffer is the caller's again either way.
+/// Turns a failed completion into an error. The caller gets the buffer back in both cases.
 fn judge<D: DeviceRef>(completion: WorkCompletion, buffer: Buffer<D>) -> Result<Completed<D>, Failed<D>> {
     match completion.into_result() {
         Ok(completion) => Ok(Completed { completion, buffer }),
@@ -192,7 +191,7 @@ fn judge<D: DeviceRef>(completion: WorkCompletion, buffer: Buffer<D>) -> Result<
     }
 }
 
-/// The next message of a queue pair; see [`QueuePair::receive`](crate::QueuePair::receive). It may be dropped at any time.
+/// The next message of a queue pair; see [`QueuePair::receive`](crate::QueuePair::receive). Cancel-safe.
 #[must_use = "a future does nothing until it is polled"]
 pub struct Receive<'a, D: DeviceRef> {
     queue_pair: &'a Shared<D>,

@@ -1,8 +1,8 @@
-//! The table of operations: who owns which buffer, and who waits for what. Pure; the device is an argument.
+//! The table of operations: who owns each buffer, and who waits for each completion. Pure; the device is an argument.
 //!
-//! **Why dropping a future is safe.** A future has no more than the identifier of its work request. The buffer lies in this table from
-//! the moment the request is posted until it completes. A dropped future leaves its operation here, marked; the completion then
-//! frees the buffer. Messages are not bound to a future at all: they wait in the inbox of their queue pair.
+//! **Why dropping a future is safe.** A future holds only the identifier of its work request. From posting to
+//! completion, the buffer belongs to this table. Dropping the future marks the operation as abandoned; its completion
+//! then frees the buffer. Received messages are not tied to a future: they wait in the inbox of their queue pair.
 
 use crate::error::Broken;
 use bareverbs_core::WorkCompletion;
@@ -11,16 +11,16 @@ use core::task::{Poll, Waker};
 use slab::Slab;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Operations of all queue pairs of one completion queue, with buffers `B`.
+/// Operations in flight on all queue pairs of one completion queue. `B` is the buffer type.
 #[derive(Debug)]
 pub(crate) struct Operations<B> {
     slots: Slab<Slot<B>>,
-    /// Distinguishes operations that had the same slot one after the other.
+    /// Distinguishes operations that successively use the same slot.
     generation: u32,
     queue_pairs: BTreeMap<Qpn, QueuePairState<B>>,
-    /// Operations that the device has: each will write one completion.
+    /// Number of operations that the device holds. Each will produce one completion.
     in_flight: usize,
-    /// Completions that the queue holds.
+    /// Capacity of the completion queue.
     limit: usize,
     turns: u64,
     broken: Option<Broken>,
@@ -36,16 +36,16 @@ struct Slot<B> {
 
 #[derive(Debug)]
 enum SlotState<B> {
-    /// The device has the buffer.
+    /// The device owns the buffer.
     InFlight { buffer: B, waiter: Waiter },
-    /// The device has given it back, and the future has not asked yet.
+    /// Completed, but the future has not been polled since.
     Done { buffer: B, completion: WorkCompletion },
 }
 
-/// Who is told when an operation completes.
+/// Who is notified when an operation completes.
 #[derive(Debug)]
 enum Waiter {
-    /// A future; it may not have been polled since.
+    /// A future, with its waker once it has been polled after posting.
     Future(Option<Waker>),
     /// Nobody: the future was dropped.
     Nobody,
@@ -55,27 +55,27 @@ enum Waiter {
 
 #[derive(Debug)]
 struct QueuePairState<B> {
-    /// Messages, and receives that failed, in their order.
+    /// Messages and failed receives, in order.
     inbox: VecDeque<(WorkCompletion, B)>,
     receives: usize,
     sends: usize,
     readers: Vec<Waker>,
-    /// Futures that wait for room in the send queue, the longest waiting first.
+    /// Futures that wait for room in the send queue, longest wait first.
     turns: VecDeque<(Turn, Waker)>,
 }
 
-/// A place in the line for a send queue.
+/// A position in the line for a send queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Turn(u64);
 
-/// What kind of operation begins.
+/// Which queue an operation belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Direction {
     Send,
     Receive,
 }
 
-/// What has to be done when the table is not locked any more: buffers dropped, tasks woken.
+/// Work for after the table is unlocked: buffers to drop, tasks to wake.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Released<B> {
@@ -88,23 +88,23 @@ impl<B> Released<B> {
         Self { buffers: Vec::new(), wakers: Vec::new() }
     }
 
-    /// Drops the buffers, then wakes the tasks.
+    /// Drops the buffers and wakes the tasks.
     pub(crate) fn carry_out(self) {
         drop(self.buffers);
         self.wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The buffers stay out of their pools: the device may still use them.
+    /// Leaks the buffers instead of returning them to their pools, because the device may still use them.
     pub(crate) fn leak_buffers(self) -> Self {
         self.buffers.into_iter().for_each(core::mem::forget);
         Self { buffers: Vec::new(), wakers: self.wakers }
     }
 }
 
-/// Why an operation ended without a completion, and its buffer if the device does not use it any more.
+/// An operation that ended without a completion: the reason, and the buffer unless the device may still use it.
 pub(crate) type Interrupted<B> = (Broken, Option<B>);
 
-/// What a reader of an inbox gets.
+/// What a reader of an inbox receives.
 #[derive(Debug)]
 pub(crate) enum Arrival<B> {
     Message(WorkCompletion, B),
@@ -114,7 +114,7 @@ pub(crate) enum Arrival<B> {
 }
 
 impl<B> Operations<B> {
-    /// An empty table for a queue of `limit` completions.
+    /// An empty table for a completion queue of `limit` entries.
     pub(crate) fn new(limit: usize) -> Self {
         Self {
             slots: Slab::new(),
@@ -133,28 +133,28 @@ impl<B> Operations<B> {
         self.queue_pairs.insert(qpn, state);
     }
 
-    /// Why nothing completes any more, if so.
+    /// The reason why the dispatcher has stopped, if it has.
     pub(crate) fn broken(&self) -> Option<Broken> {
         self.broken
     }
 
-    /// Whether the completion queue could not hold one more.
+    /// Whether the completion queue has no room for another operation.
     pub(crate) fn is_full(&self) -> bool {
         self.in_flight >= self.limit
     }
 
-    /// Whether a send of this queue pair will complete, and so make room.
+    /// Whether a send of this queue pair is in flight, whose completion will make room.
     pub(crate) fn will_have_room(&self, qpn: Qpn) -> bool {
         self.queue_pairs.get(&qpn).is_some_and(|state| state.sends > 0)
     }
 
-    /// Whether nobody else waits longer for the send queue.
+    /// Whether nobody has waited longer for the send queue.
     pub(crate) fn is_turn(&self, qpn: Qpn, turn: Option<Turn>) -> bool {
         let first = self.queue_pairs.get(&qpn).and_then(|state| state.turns.front());
         first.is_none_or(|(first, _)| Some(*first) == turn)
     }
 
-    /// Waits in line for the send queue.
+    /// Joins the line for the send queue, or updates the waker.
     pub(crate) fn await_turn(&mut self, qpn: Qpn, turn: &mut Option<Turn>, waker: &Waker) {
         let Some(state) = self.queue_pairs.get_mut(&qpn) else { return };
         let own = *turn.get_or_insert_with(|| {
@@ -167,7 +167,7 @@ impl<B> Operations<B> {
         }
     }
 
-    /// Leaves the line, having posted or given up; the next one is woken.
+    /// Leaves the line after posting or giving up, and wakes the next in line.
     pub(crate) fn end_turn(&mut self, qpn: Qpn, turn: Option<Turn>) -> Released<B> {
         let mut released = Released::nothing();
         if let (Some(state), Some(turn)) = (self.queue_pairs.get_mut(&qpn), turn) {
@@ -177,7 +177,7 @@ impl<B> Operations<B> {
         released
     }
 
-    /// The device is about to be given `buffer`: the identifier of the work request.
+    /// Moves `buffer` into the table before the device gets it. Returns the identifier for the work request.
     pub(crate) fn begin(&mut self, qpn: Qpn, buffer: B, direction: Direction) -> u64 {
         self.generation = self.generation.wrapping_add(1);
         let generation = self.generation;
@@ -193,7 +193,7 @@ impl<B> Operations<B> {
         u64::from(generation) << 32 | key as u64
     }
 
-    /// The work request was refused: the buffer again.
+    /// Returns the buffer of a work request that the driver refused.
     pub(crate) fn take_back(&mut self, id: u64, direction: Direction) -> Option<B> {
         let slot = self.slots.try_remove(self.find(id)?)?;
         self.in_flight -= 1;
@@ -204,7 +204,7 @@ impl<B> Operations<B> {
         Some(buffer)
     }
 
-    /// What became of the work request of a future.
+    /// Polls the operation of a future.
     pub(crate) fn poll(
         &mut self,
         id: u64,
@@ -229,7 +229,8 @@ impl<B> Operations<B> {
         }
     }
 
-    /// Ends an operation that will not complete. A lost device uses no buffer; any other may, so the buffer stays.
+    /// Ends an operation that will never complete. A lost device uses no buffers; any other device may, so then the
+    /// buffer stays in the table.
     fn interrupt(&mut self, key: usize, broken: Broken) -> Interrupted<B> {
         if matches!(broken, Broken::Completion(_)) {
             self.mark_dropped(key);
@@ -241,7 +242,7 @@ impl<B> Operations<B> {
         (broken, Some(buffer))
     }
 
-    /// The future of a work request was dropped: its buffer, if the device has given it back already.
+    /// Handles a dropped future. Returns its buffer if the device is already done with it.
     pub(crate) fn abandon(&mut self, id: u64) -> Option<B> {
         let key = self.find(id)?;
         if let SlotState::InFlight { .. } = self.slots[key].state {
@@ -259,7 +260,7 @@ impl<B> Operations<B> {
         }
     }
 
-    /// The next message of a queue pair.
+    /// Polls for the next message of a queue pair.
     pub(crate) fn poll_receive(&mut self, qpn: Qpn, waker: &Waker) -> Poll<Arrival<B>> {
         let Some(state) = self.queue_pairs.get_mut(&qpn) else {
             unreachable!("a queue pair is forgotten after its futures")
@@ -279,7 +280,7 @@ impl<B> Operations<B> {
         Poll::Pending
     }
 
-    /// The device has completed work requests.
+    /// Processes completions of the device.
     pub(crate) fn complete(&mut self, completions: &[WorkCompletion]) -> Released<B> {
         let mut released = Released::nothing();
         for completion in completions {
@@ -288,7 +289,7 @@ impl<B> Operations<B> {
         released
     }
 
-    /// A completion of an operation that is not in the table is of none that was begun here, and says nothing.
+    /// Processes one completion. One without an operation in the table did not originate here and is ignored.
     fn complete_one(&mut self, completion: &WorkCompletion, released: &mut Released<B>) {
         let Some(key) = self.find(completion.wr_id) else { return };
         let is_in_flight = matches!(self.slots[key].state, SlotState::InFlight { .. });
@@ -314,7 +315,7 @@ impl<B> Operations<B> {
                 side.sends -= 1;
                 released.wakers.extend(waker);
                 let done = SlotState::Done { buffer, completion: *completion };
-                // The slot that was just freed is the next one that is given.
+                // The slab reuses the slot that was just freed, so the key does not change.
                 self.slots.insert(Slot { generation, qpn, state: done });
             }
         }
@@ -326,7 +327,7 @@ impl<B> Operations<B> {
         }
     }
 
-    /// Nothing completes any more.
+    /// Stops the table: ends every operation.
     pub(crate) fn stop(&mut self, broken: Broken) -> Released<B> {
         let mut released = Released::nothing();
         self.broken.get_or_insert(broken);
@@ -342,7 +343,7 @@ impl<B> Operations<B> {
         released
     }
 
-    /// A queue pair is destroyed and no future of it is left: the buffers of what was in flight, and the messages nobody read.
+    /// Removes a destroyed queue pair that has no futures left. Releases its buffers in flight and its unread messages.
     pub(crate) fn forget(&mut self, qpn: Qpn) -> Released<B> {
         let mut released = Released::nothing();
         let keys: Vec<_> =
@@ -360,7 +361,7 @@ impl<B> Operations<B> {
         released
     }
 
-    /// The slot of an operation, if it still has it.
+    /// Finds the slot of an operation, unless another operation has taken it over.
     fn find(&self, id: u64) -> Option<usize> {
         let key = id as u32 as usize;
         self.slots.get(key).filter(|slot| u64::from(slot.generation) == id >> 32).map(|_| key)

@@ -15,7 +15,7 @@ use bareverbs_prm::ids::Qpn;
 use core::fmt;
 use std::sync::{Arc, Mutex};
 
-/// A reliable connection that has no peer yet. It takes receives.
+/// An RC queue pair without a peer. Receives can already be posted to it.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, ProtectionDomain};
@@ -39,13 +39,13 @@ use std::sync::{Arc, Mutex};
 /// }
 /// ```
 pub struct PreparedQueuePair<D: DeviceRef> {
-    // Destroyed first: then the device uses no buffer any more.
+    // Dropped first: after that the device uses no buffer.
     prepared: bareverbs_core::PreparedQueuePair<D>,
     registration: Registration<D>,
 }
 
-/// A reliable connection. Clones are the same queue pair; it is destroyed when the last clone and the last future of it are
-/// gone.
+/// An RC queue pair. Clones refer to the same queue pair; it is destroyed when the last clone and its last future are
+/// dropped.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, RemoteSlice};
@@ -70,11 +70,11 @@ pub struct QueuePair<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> Dispatcher<D> {
-    /// Makes a queue pair of `domain` whose work completes here. `adjust` may change what it is made with; a change of the service or the
-    /// receive queue is none of that.
+    /// Creates a queue pair in `domain` whose work completes at this dispatcher. `adjust` may change the builder's
+    /// settings, except for the service type and the receive queue.
     ///
     /// # Errors
-    /// The queue pair could not be made.
+    /// Creating the queue pair failed.
     pub fn prepare(
         &self,
         domain: &ProtectionDomain<D>,
@@ -88,33 +88,33 @@ impl<D: DeviceRef> Dispatcher<D> {
 }
 
 impl<D: DeviceRef> PreparedQueuePair<D> {
-    /// The number that the device gave.
+    /// Queue pair number.
     pub fn qpn(&self) -> Qpn {
         self.prepared.qpn()
     }
 
-    /// What the peer has to know: this end, at entry `gid_index` of our address table.
+    /// Endpoint information for the peer, with the GID at index `gid_index`.
     ///
     /// # Errors
-    /// There is no such entry, or the port could not be asked.
+    /// There is no such GID, or querying the port failed.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
         self.prepared.endpoint(gid_index)
     }
 
-    /// Posts `buffer` for the next message. Post receives before the peer learns of this end, and none of its messages comes too
-    /// early.
+    /// Posts `buffer` for the next message. Post receives before you send the endpoint to the peer; then none of its
+    /// messages arrives too early.
     ///
     /// # Errors
-    /// The queue is full, or the dispatcher has stopped; the buffer is in the error.
+    /// The queue is full, or the dispatcher has stopped. The error contains the buffer.
     pub fn post_receive(&mut self, buffer: Buffer<D>) -> Result<(), Failed<D>> {
         let prepared = &mut self.prepared;
         self.registration.post_receive(buffer, |request| prepared.post_receive(request))
     }
 
-    /// Connects to the peer.
+    /// Connects to the peer and moves the queue pair to RTS.
     ///
     /// # Errors
-    /// The options or the peer's address are refused, or a command failed; the queue pair is gone.
+    /// The options or the peer's address are invalid, or a command failed. The queue pair is destroyed.
     pub fn connect(
         self,
         remote: &RemoteEndpoint,
@@ -133,27 +133,27 @@ impl<D: DeviceRef> Clone for QueuePair<D> {
 }
 
 impl<D: DeviceRef> QueuePair<D> {
-    /// The number that the device gave.
+    /// Queue pair number.
     pub fn qpn(&self) -> Qpn {
         self.shared.registration.qpn
     }
 
-    /// SEND of the buffer's message: the peer's next receive takes it.
+    /// SENDs the buffer's message, which consumes a receive of the peer.
     pub fn send(&self, buffer: Buffer<D>) -> Operation<D> {
         self.start(Request::Send { immediate: None }, buffer)
     }
 
-    /// SEND with immediate data.
+    /// SENDs the buffer's message with immediate data.
     pub fn send_with_immediate(&self, buffer: Buffer<D>, immediate: u32) -> Operation<D> {
         self.start(Request::Send { immediate: Some(immediate) }, buffer)
     }
 
-    /// RDMA WRITE of the buffer's message to the beginning of `remote`.
+    /// RDMA WRITEs the buffer's message to the start of `remote`.
     pub fn write(&self, buffer: Buffer<D>, remote: RemoteSlice) -> Operation<D> {
         self.start(Request::Write { remote, immediate: None }, buffer)
     }
 
-    /// RDMA WRITE with immediate data, which uses up a receive of the peer.
+    /// RDMA WRITEs with immediate data, which consumes a receive of the peer.
     pub fn write_with_immediate(
         &self,
         buffer: Buffer<D>,
@@ -163,19 +163,19 @@ impl<D: DeviceRef> QueuePair<D> {
         self.start(Request::Write { remote, immediate: Some(immediate) }, buffer)
     }
 
-    /// RDMA READ of as many bytes as the buffer is long ([`Buffer::set_len`]) from the beginning of `remote`.
+    /// RDMA READs [`Buffer::len`] bytes from the start of `remote`; set it with [`Buffer::set_len`].
     pub fn read(&self, buffer: Buffer<D>, remote: RemoteSlice) -> Operation<D> {
         self.start(Request::Read { remote }, buffer)
     }
 
-    /// Atomic fetch and add on the first 8 bytes of `remote`. The old value is the first word of the buffer
-    /// ([`Buffer::load_u64`]).
+    /// Atomic fetch and add on the first 8 bytes of `remote`. The completed buffer holds the old value
+    /// ([`Buffer::load_u64`] at 0).
     pub fn fetch_add(&self, buffer: Buffer<D>, remote: RemoteSlice, add: u64) -> Operation<D> {
         self.start(Request::FetchAdd { remote, add }, buffer)
     }
 
-    /// Atomic compare and swap on the first 8 bytes of `remote`. The old value is the first word of the buffer; the swap took place
-    /// if it is `compare`.
+    /// Atomic compare and swap on the first 8 bytes of `remote`. The completed buffer holds the old value; the swap
+    /// took place if that equals `compare`.
     pub fn compare_swap(
         &self,
         buffer: Buffer<D>,
@@ -186,22 +186,22 @@ impl<D: DeviceRef> QueuePair<D> {
         self.start(Request::CompareSwap { remote, compare, swap }, buffer)
     }
 
-    /// Posts `buffer` for a message that is not announced yet.
+    /// Posts `buffer` for a future message.
     ///
     /// # Errors
-    /// The queue is full, or the dispatcher has stopped; the buffer is in the error.
+    /// The queue is full, or the dispatcher has stopped. The error contains the buffer.
     pub fn post_receive(&self, buffer: Buffer<D>) -> Result<(), Failed<D>> {
         let driver = &self.shared.driver;
         self.shared.registration.post_receive(buffer, |request| lock(driver).post_receive(request))
     }
 
-    /// The next message, in the buffer that was posted for it. Messages come in the order in which they were sent. A future that is dropped
-    /// takes none: it stays for the next one.
+    /// Receives the next message, in the buffer posted for it, in the order of sending. Cancel-safe: dropping the
+    /// future consumes no message.
     pub fn receive(&self) -> Receive<'_, D> {
         Receive::new(&self.shared)
     }
 
-    /// Looks for what keeps the connection from working.
+    /// Diagnoses what keeps the connection from working.
     ///
     /// # Errors
     /// A command failed.
@@ -209,7 +209,7 @@ impl<D: DeviceRef> QueuePair<D> {
         lock(&self.shared.driver).diagnose()
     }
 
-    /// What the device says.
+    /// Queries the device for the state of the queue pair.
     ///
     /// # Errors
     /// The command failed.
@@ -217,7 +217,7 @@ impl<D: DeviceRef> QueuePair<D> {
         lock(&self.shared.driver).query()
     }
 
-    /// Moves the queue pair to ERROR: everything in flight ends as flushed.
+    /// Moves the queue pair to ERROR. Everything in flight completes as flushed.
     ///
     /// # Errors
     /// The command failed.

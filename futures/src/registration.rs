@@ -1,4 +1,5 @@
-//! The place of a queue pair in the table of its dispatcher, and its end: when the queue pair is destroyed, the device has no buffer of it.
+//! Registration of a queue pair in the table of its dispatcher, and its end: once the queue pair is destroyed, the
+//! device holds none of its buffers.
 
 use crate::buffer::Buffer;
 use crate::dispatcher::Dispatcher;
@@ -11,28 +12,29 @@ use std::sync::Mutex;
 
 /// A connected queue pair, shared by its handles and futures.
 pub(crate) struct Shared<D: DeviceRef> {
-    // Destroyed before the registration ends: then the device uses no buffer any more. Locked after the operations, never before.
+    // Dropped before the registration: after that the device uses no buffer. Lock order: after the operations, never
+    // before.
     pub(crate) driver: Mutex<bareverbs_core::QueuePair<D>>,
     pub(crate) registration: Registration<D>,
 }
 
-/// The place of a queue pair in the table of its dispatcher.
+/// A queue pair's entry in the table of its dispatcher.
 pub(crate) struct Registration<D: DeviceRef> {
     pub(crate) dispatcher: Dispatcher<D>,
     pub(crate) qpn: Qpn,
-    /// Objects that the device had refused to destroy when the queue pair was made.
+    /// Number of leaked objects (those that the device refused to destroy) when the queue pair was created.
     leaked: u32,
 }
 
 impl<D: DeviceRef> Registration<D> {
-    /// A queue pair has been made.
+    /// Registers a new queue pair.
     pub(crate) fn new(dispatcher: Dispatcher<D>, qpn: Qpn) -> Self {
         let leaked = dispatcher.device().device().leaked_objects();
         dispatcher.with(|operations| operations.add_queue_pair(qpn));
         Self { dispatcher, qpn, leaked }
     }
 
-    /// Posts a receive, as the table knows it.
+    /// Posts a receive and records it in the table.
     pub(crate) fn post_receive(
         &self,
         buffer: Buffer<D>,
@@ -44,7 +46,7 @@ impl<D: DeviceRef> Registration<D> {
                 return Err(Failed { error: OperationError::Broken(broken), buffer: Some(buffer) });
             }
             let id = operations.begin(self.qpn, buffer, Direction::Receive);
-            // A completion finds its operation in the table, because the table is locked until this is over.
+            // The table stays locked until this returns, so a completion always finds its operation.
             post(&ReceiveRequest::new(id, &slices)).map_err(|error| {
                 let buffer = operations.take_back(id, Direction::Receive);
                 Failed { error: OperationError::Post(error), buffer }
@@ -54,9 +56,10 @@ impl<D: DeviceRef> Registration<D> {
 }
 
 impl<D: DeviceRef> Drop for Registration<D> {
-    /// The queue pair has been destroyed. If the device refused, which leaves a trace, it may still use the buffers.
+    /// Runs after the queue pair's destruction. If the device refused to destroy it (the count of leaked objects has
+    /// grown), the device may still use the buffers.
     fn drop(&mut self) {
-        // What it completed before is in the queue; the driver throws it away.
+        // Completions from before are still in the queue; polling makes the driver discard them.
         self.dispatcher.poll().ok();
         let refused = self.dispatcher.device().device().leaked_objects() != self.leaked;
         let released = self.dispatcher.with(|operations| operations.forget(self.qpn));

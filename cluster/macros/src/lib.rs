@@ -3,8 +3,9 @@
 
 use proc_macro::{Delimiter, Group, Ident, Punct, Spacing, TokenStream, TokenTree};
 
-/// Makes a test of a function that takes a `&Trial`: it runs on many seeds, shrinks the trial that fails, and prints the line that replays
-/// it. The arguments are fields of `bareverbs::cluster::Exploration`, each as `name = value`.
+/// Turns a function that takes a `&Trial` into a test. The test runs the function for many seeds, shrinks a failing
+/// trial, and prints the line that replays it. Its arguments set fields of `bareverbs::cluster::Exploration`, each as
+/// `name = value`.
 #[proc_macro_attribute]
 pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
     let Some(name) = name_of(function.clone()) else {
@@ -36,7 +37,7 @@ pub fn test(arguments: TokenStream, function: TokenStream) -> TokenStream {
     test
 }
 
-/// The name behind the first `fn`.
+/// The identifier after the first `fn`.
 fn name_of(function: TokenStream) -> Option<Ident> {
     let mut tokens = function.into_iter();
     tokens.by_ref().find(|token| matches!(token, TokenTree::Ident(word) if word.to_string() == "fn"))?;
@@ -46,7 +47,7 @@ fn name_of(function: TokenStream) -> Option<Ident> {
     }
 }
 
-/// `name = value, …` as the fields of a struct, and the rest from its default.
+/// Converts `name = value, …` into the fields of a struct expression that takes the rest from its default.
 fn fields_of(arguments: TokenStream) -> Option<TokenStream> {
     let mut fields = TokenStream::new();
     let mut tokens = arguments.into_iter().peekable();
@@ -72,7 +73,7 @@ fn refuse(why: &str) -> TokenStream {
     parse(&format!("::core::compile_error!({why:?});"))
 }
 
-/// Tokens of a text of this file.
+/// Tokens of source text that this file generates.
 fn parse(text: &str) -> TokenStream {
     match text.parse() {
         Ok(tokens) => tokens,

@@ -1,4 +1,4 @@
-//! What a connection is when it begins, and the messages that have much to say.
+//! Initial state of a connection, and the messages with many fields: REQ and SIDR_REQ.
 
 use super::connection::{CommunicationId, Connection, ConnectionState, Path, Role, Service, Terms, time_of};
 use super::message::{Field, Kind, Message, reply, request, service_request};
@@ -6,12 +6,12 @@ use super::wishes::{Extension, Offer};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
-/// Timeouts and repetitions as Linux sets them (`CMA_CM_RESPONSE_TIMEOUT`, `CMA_MAX_CM_RETRIES`).
+/// Timeout and retry count as Linux sets them (`CMA_CM_RESPONSE_TIMEOUT`, `CMA_MAX_CM_RETRIES`).
 const RESPONSE_TIMEOUT: u8 = 20;
 const MOST_RETRIES: u8 = 15;
-/// Life of a packet in the network, as a code of time: what Linux assumes of RoCE since 6.2.
+/// Packet lifetime in the network as a time code: what Linux assumes for RoCE since 6.2.
 const PACKET_LIFE: u8 = 16;
-/// LIDs where there are none.
+/// LID field of a message between ports without LIDs.
 const NO_LID: u16 = 0xffff;
 /// Extended transport type of XRC (IBTA annex A14).
 const EXTENDED_XRC: u8 = 1;
@@ -35,7 +35,7 @@ pub(super) fn begin(
         repetition: None,
         answer: None,
         time_wait: None,
-        // There, the answer, and back.
+        // Response time of the peer, plus one packet lifetime each way.
         response_time: time_of(RESPONSE_TIMEOUT) + time_of(PACKET_LIFE) + time_of(PACKET_LIFE),
         retries: MOST_RETRIES,
         is_orphan: false,
@@ -43,7 +43,7 @@ pub(super) fn begin(
     }
 }
 
-/// Of a resolution, which agrees on nothing.
+/// Terms of a service resolution, which negotiates nothing.
 pub(super) const fn no_terms() -> Terms {
     Terms {
         service: Service::UnreliableConnection,
@@ -61,7 +61,7 @@ pub(super) const fn no_terms() -> Terms {
     }
 }
 
-/// A connection, or a resolution, that a peer has asked for.
+/// A connection or a resolution that a peer has requested.
 pub(super) fn requested(path: Path, message: &Message) -> Connection {
     let get8 = |field| message.get8(field);
     if message.kind() == Kind::ServiceRequest {
@@ -75,7 +75,7 @@ pub(super) fn requested(path: Path, message: &Message) -> Connection {
         service: service(message),
         local_qpn: Qpn::from_low_bits(0),
         remote_qpn: Qpn::from_low_bits(message.get32(request::LOCAL_QPN)),
-        // A REQ says what the peer expects, not what it sends.
+        // A REQ states the PSN that the peer expects from us, not the one it starts to send with.
         send_psn: Psn::new(message.get32(request::STARTING_PSN)),
         receive_psn: Psn::new(0),
         responder_resources: get8(request::INITIATOR_DEPTH),
@@ -95,7 +95,7 @@ pub(super) fn requested(path: Path, message: &Message) -> Connection {
     }
 }
 
-/// What a REQ wants to connect.
+/// Transport service that a REQ asks for.
 fn service(message: &Message) -> Service {
     match message.get(request::SERVICE_TYPE) {
         1 => Service::UnreliableConnection,
@@ -156,7 +156,7 @@ pub(super) fn request_message(
     message
 }
 
-/// The vendor's number lies in one piece in a REQ and in three in a REP.
+/// The vendor ID is one field in a REQ and three fields in a REP.
 pub(super) fn set_extension(message: &mut Message, extension: Extension) {
     message.set_modifier(extension.options);
     if message.kind() == Kind::Request {
@@ -171,7 +171,7 @@ pub(super) fn set_extension(message: &mut Message, extension: Extension) {
 }
 
 impl Extension {
-    /// What a REQ or a REP says.
+    /// The extension of a REQ or a REP.
     pub fn of(message: &Message) -> Self {
         let vendor_id = if message.kind() == Kind::Request {
             message.get32(request::VENDOR_ID)

@@ -1,49 +1,49 @@
-//! One connection, or one resolution of a service, as one side of it has it.
+//! One connection, or one service resolution, as one side sees it.
 
 use super::message::Message;
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::{Duration, Time};
 
-/// Number of a connection on this side: the number of the process in the upper 8 bits, as with queue pairs.
+/// Number of a connection on this side. The upper 8 bits are the process number, as in queue pair numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CommunicationId(
-    /// Local communication ID of messages.
+    /// Local communication ID in messages.
     pub u32,
 );
 
-/// LIDs of both ends of a path through an InfiniBand subnet, and what else the path says of its packets.
+/// LIDs of both ends of a path through an InfiniBand subnet, with the path's partition and service level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lids {
-    /// Ours.
+    /// Our LID.
     pub local: u16,
-    /// The peer's.
+    /// The peer's LID.
     pub remote: u16,
-    /// Partition that the path is in.
+    /// P_Key of the path.
     pub partition_key: u16,
-    /// Service level of its packets.
+    /// Service level of the path.
     pub service_level: u8,
 }
 
-/// Between whom messages go.
+/// The path that messages take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Path {
     /// GID of our port.
     pub local: Gid,
-    /// GID of the peer's.
+    /// GID of the peer's port.
     pub remote: Gid,
     /// `None` on Ethernet.
     pub lids: Option<Lids>,
 }
 
 impl Path {
-    /// Whether packets have a global route header: RoCE's always, InfiniBand's to groups alone, since there is one subnet (IBTA
-    /// v1.4 §8.1, §10.5.1).
+    /// Whether packets carry a GRH. RoCE packets always do; on InfiniBand only multicast packets do, since there is a
+    /// single subnet (IBTA v1.4 §8.1, §10.5.1).
     pub fn is_global(&self) -> bool {
         self.lids.is_none() || self.remote.is_multicast()
     }
 
-    /// Partition: on Ethernet there is one, of full members.
+    /// P_Key of the path. Ethernet has only the default partition with full membership.
     pub const fn partition_key(&self) -> u16 {
         match self.lids {
             Some(lids) => lids.partition_key,
@@ -51,101 +51,101 @@ impl Path {
         }
     }
 
-    /// Limit of hops: that of RoCE is Linux's; a path within a subnet has none.
+    /// Hop limit: Linux's value on RoCE, 0 within an InfiniBand subnet.
     pub const fn hop_limit(&self) -> u8 {
         if self.lids.is_none() { ROCE_HOPS } else { 0 }
     }
 }
 
-/// The default partition as full members name it.
+/// P_Key of a full member of the default partition.
 const DEFAULT_PARTITION: u16 = 0xffff;
-/// Hop limit of RoCE, as Linux has it.
+/// Hop limit that Linux uses for RoCE.
 const ROCE_HOPS: u8 = 64;
 
-/// What is to be connected (IBTA v1.4 §12.6.5, transport service type).
+/// Transport service type (IBTA v1.4 §12.6.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
     /// RC.
     ReliableConnection,
     /// UC.
     UnreliableConnection,
-    /// Extended reliable connection.
+    /// Extended reliable connection (XRC).
     Xrc,
 }
 
-/// Who has sent a management datagram: on InfiniBand it has no global route header within a subnet.
+/// Sender of a management datagram. Within an InfiniBand subnet a datagram has no GRH, so only its LID is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sender {
-    /// By its global route header.
+    /// Known by the GRH.
     Gid(Gid),
-    /// By its LID.
+    /// Known by the LID.
     Lid(u16),
 }
 
-/// Who began.
+/// Which side of a connection we are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// Has sent the REQ.
+    /// This side sent the REQ.
     Active,
-    /// Has got it.
+    /// This side received the REQ.
     Passive,
 }
 
-/// Where a connection stands (IBTA v1.4 §12.9.6, §12.9.7).
+/// State of a connection (IBTA v1.4 §12.9.6, §12.9.7).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// A REQ is under way.
+    /// Sent a REQ; no answer yet.
     RequestSent,
-    /// A REQ waits for its answer.
+    /// Received a REQ that this side has not answered yet.
     RequestReceived,
-    /// A REP is under way.
+    /// Sent a REP; no RTU yet.
     ReplySent,
-    /// A REP waits for the RTU.
+    /// Received a REP; this side has not sent its RTU yet.
     ReplyReceived,
-    /// Data may go.
+    /// Connected: data may flow.
     Established,
-    /// A DREQ is under way.
+    /// Sent a DREQ; no DREP yet.
     DisconnectSent,
-    /// A DREQ waits for its DREP.
+    /// Received a DREQ that this side has not answered yet.
     DisconnectReceived,
-    /// It is over, but packets may be on their way.
+    /// Disconnected, but packets may still be in flight.
     TimeWait,
-    /// A service is being resolved (§12.11).
+    /// Sent a SIDR_REQ (§12.11).
     ServiceRequestSent,
-    /// A peer resolves one.
+    /// Received a SIDR_REQ.
     ServiceRequestReceived,
 }
 
-/// What both sides have agreed on, as far as it is known.
+/// Negotiated parameters, as far as they are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// Transport service.
     pub service: Service,
-    /// Our queue pair.
+    /// Our queue pair number.
     pub local_qpn: Qpn,
-    /// The peer's queue pair.
+    /// The peer's queue pair number.
     pub remote_qpn: Qpn,
-    /// First PSN that we send: the peer said it (`Starting PSN`).
+    /// First PSN that we send. The peer chose it (`Starting PSN`).
     pub send_psn: Psn,
-    /// First PSN that the peer sends: we said it.
+    /// First PSN that the peer sends. We chose it.
     pub receive_psn: Psn,
-    /// READs and atomics of the peer that we serve at a time.
+    /// Most outstanding READs and atomics of the peer that we serve.
     pub responder_resources: u8,
-    /// READs and atomics of ours that the peer serves at a time.
+    /// Most outstanding READs and atomics of ours that the peer serves.
     pub initiator_depth: u8,
     /// Retries after a timeout.
     pub retry_count: u8,
-    /// Retries after a receiver was not ready; 7: without end.
+    /// Retries after an RNR NAK; 7 means unlimited.
     pub rnr_retry: u8,
-    /// Code of the local ACK timeout: 4.096 µs · 2^code.
+    /// Local ACK timeout code: 4.096 µs · 2^code.
     pub ack_timeout: u8,
-    /// Code of the path MTU: 128 · 2^code bytes.
+    /// Path MTU code: 128 · 2^code bytes.
     pub path_mtu: u8,
     /// Traffic class of the path.
     pub traffic_class: u8,
 }
 
-/// A message that is sent again until it is answered.
+/// A message that is resent until it is answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Repetition {
     pub(crate) message: Message,
@@ -154,46 +154,47 @@ pub(crate) struct Repetition {
     pub(crate) pause: Duration,
 }
 
-/// One connection, or one resolution of a service.
+/// One connection, or one service resolution.
 #[derive(Debug, Clone)]
 pub struct Connection {
-    /// Who began.
+    /// Which side we are.
     pub role: Role,
-    /// Where it stands.
+    /// Current state.
     pub state: ConnectionState,
-    /// Between whom.
+    /// Path of the messages.
     pub path: Path,
     pub(crate) remote_id: u32,
     pub(crate) remote_guid: u64,
-    /// The exchange that it began with, by which a repeated request is known.
+    /// Transaction ID of the first message. It identifies a repeated request.
     pub(crate) first_transaction: u64,
-    /// The exchange that the next answer belongs to.
+    /// Transaction ID for the next answer.
     pub(crate) transaction: u64,
-    /// What was agreed on.
+    /// Negotiated parameters.
     pub terms: Terms,
     pub(crate) repetition: Option<Repetition>,
-    /// What is sent again when the other side repeats itself: an MRA, REP or RTU.
+    /// The last answer (MRA, REP or RTU), resent when the peer repeats its message.
     pub(crate) answer: Option<Message>,
     /// End of [`ConnectionState::TimeWait`].
     pub(crate) time_wait: Option<Time>,
-    /// How long the other side may take, and how often it is asked.
+    /// How long to wait for the peer's answer, and how often to resend.
     pub(crate) response_time: Duration,
     pub(crate) retries: u8,
-    /// Nobody hears of it any more: its owner has destroyed it, and what is left to say is said.
+    /// Whether the owner has destroyed it: its events are no longer reported, and only the last messages remain to be
+    /// sent.
     pub(crate) is_orphan: bool,
-    /// What a resolution asks for.
+    /// Service ID of a resolution.
     pub(crate) service_id: u64,
 }
 
 impl Connection {
-    /// When there is something to do.
+    /// When the next timeout is due.
     pub(crate) fn deadline(&self) -> Option<Time> {
         let repetition = self.repetition.as_ref().map(|repetition| repetition.at);
         [repetition, self.time_wait].into_iter().flatten().min()
     }
 }
 
-/// The time of a code: 4.096 µs · 2^code (IBTA v1.4 §9.7.6.1.3); code 0 is the shortest here.
+/// Time of a code: 4.096 µs · 2^code (IBTA v1.4 §9.7.6.1.3). Code 0 is treated as the shortest time.
 pub(crate) const fn time_of(code: u8) -> Duration {
     Duration::from_nanos(4096 << (if code > 31 { 31 } else { code }))
 }

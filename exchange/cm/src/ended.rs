@@ -1,8 +1,8 @@
-//! A process of a peer's host has ended without a word.
+//! A process on a peer's host has died without disconnecting.
 //!
-//! Under Linux the kernel closes the files of a process that is killed, and says for it what there is to say (`cm_destroy_id`). A
-//! process of `bareverbs run` has its kernel inside, which dies with it. So whoever sees that the process is gone takes what that
-//! kernel would have said as heard.
+//! Under Linux the kernel closes the files of a killed process and sends the final messages for it (`cm_destroy_id`). A
+//! process of `bareverbs run` contains its kernel, which dies with it. So when the death of a process becomes known,
+//! this module acts as if that kernel's messages had arrived.
 
 use super::connection::{CommunicationId, Connection, ConnectionState};
 use super::manager::{Manager, reason};
@@ -12,8 +12,9 @@ use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Time;
 
 impl Manager {
-    /// The process of this number, of the host with these GIDs, is gone. Connections to it end as if it had parted from them. One that
-    /// has not answered our REQ yet may have been any process: that request goes on until its timeout.
+    /// Handles the death of process `process` on the host with these GIDs. Connections to it end as if it had
+    /// disconnected. A connection whose REQ is still unanswered could belong to any process of that host, so it keeps
+    /// waiting until its timeout.
     pub fn handle_ended_peer(&mut self, now: Time, host: &[Gid], process: u8) {
         let is_its = |connection: &Connection| {
             host.contains(&connection.path.remote) && (connection.remote_id >> 24) as u8 == process
@@ -30,7 +31,7 @@ impl Manager {
     }
 }
 
-/// What the peer's kernel would say about a connection, by where it stands here.
+/// The message that the peer's kernel would send, given our state of the connection.
 fn last_word(id: CommunicationId, connection: &Connection) -> Option<Message> {
     let (about, reason) = match connection.state {
         ConnectionState::RequestReceived => (of_message::NONE, reason::TIMEOUT),
@@ -38,7 +39,7 @@ fn last_word(id: CommunicationId, connection: &Connection) -> Option<Message> {
         ConnectionState::ReplyReceived => (of_message::NONE, reason::CONSUMER),
         ConnectionState::Established => return Some(parting(id, connection, Kind::DisconnectRequest)),
         ConnectionState::DisconnectSent => return Some(parting(id, connection, Kind::DisconnectReply)),
-        // Nobody waits for the peer, or it is not known which process it is.
+        // Either the peer has nothing left to say, or we do not know which process it is.
         ConnectionState::RequestSent
         | ConnectionState::DisconnectReceived
         | ConnectionState::TimeWait
@@ -51,7 +52,7 @@ fn last_word(id: CommunicationId, connection: &Connection) -> Option<Message> {
     Some(message)
 }
 
-/// A message of the peer with both numbers.
+/// A message from the peer that carries both communication IDs.
 fn parting(id: CommunicationId, connection: &Connection, kind: Kind) -> Message {
     let mut message = Message::new(kind, connection.transaction);
     message.set(SENDER_ID, connection.remote_id).set(RECEIVER_ID, id.0);

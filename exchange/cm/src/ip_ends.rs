@@ -1,18 +1,19 @@
-//! What RDMA CM adds to communication management: ports as services, and addresses of IP before a program's private data (IBTA annex A11).
+//! What RDMA CM adds to communication management: ports as service IDs, and IP addresses before the private data (IBTA
+//! annex A11).
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Port space of reliable connections, as Linux numbers it (`RDMA_PS_TCP`, the protocol number 6 of TCP).
+/// Port space of reliable connections, numbered as in Linux (`RDMA_PS_TCP`; low byte 6 is TCP's protocol number).
 pub const PORT_SPACE_TCP: u16 = 0x0106;
-/// Port space of datagrams (`RDMA_PS_UDP`, the protocol number 17 of UDP).
+/// Port space of datagrams, numbered as in Linux (`RDMA_PS_UDP`; low byte 17 is UDP's protocol number).
 pub const PORT_SPACE_UDP: u16 = 0x0111;
-/// Bytes of [`IpEnds`].
+/// Encoded length of [`IpEnds`] in bytes.
 pub const IP_ENDS: usize = 36;
-/// Version of the header, and those of IP.
+/// Header version and IP versions.
 const HEADER_VERSION: u8 = 0;
 const VERSION_4: u8 = 4;
 const VERSION_6: u8 = 6;
-/// Where both addresses lie, and their bytes; IPv4 fills the last four.
+/// Offsets of the two addresses, 16 bytes each. An IPv4 address fills the last four.
 const SOURCE: usize = 4;
 const DESTINATION: usize = 20;
 const ADDRESS: usize = 16;
@@ -23,7 +24,7 @@ pub const fn service_id(space: u16, port: u16) -> u64 {
     (space as u64) << 16 | port as u64
 }
 
-/// Port space and port of a service ID; `None` if it is none.
+/// Port space and port of a service ID; `None` if the ID is not one of RDMA CM.
 pub const fn port_of_service(service_id: u64) -> Option<(u16, u16)> {
     if service_id >> 32 != 0 || service_id as u16 == 0 {
         return None;
@@ -31,17 +32,17 @@ pub const fn port_of_service(service_id: u64) -> Option<(u16, u16)> {
     Some(((service_id >> 16) as u16, service_id as u16))
 }
 
-/// Addresses of both ends, as they stand before the private data of a REQ.
+/// IP addresses of both ends, as they precede the private data of a REQ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IpEnds {
-    /// The side that asks.
+    /// The active side.
     pub source: SocketAddr,
-    /// The side that is asked. Its port is not in the header: the service ID names it.
+    /// The passive side. Its port is not in the header: it is part of the service ID.
     pub destination: SocketAddr,
 }
 
 impl IpEnds {
-    /// The bytes, in network order.
+    /// Encodes the header in network byte order.
     pub fn write(&self) -> [u8; IP_ENDS] {
         let mut bytes = [0; IP_ENDS];
         bytes[0] = HEADER_VERSION;
@@ -52,7 +53,7 @@ impl IpEnds {
         bytes
     }
 
-    /// Reads them from the beginning of private data; `None` if they are of another version, or cut off.
+    /// Parses the header at the start of private data; `None` if it is truncated or of another version.
     pub fn parse(bytes: &[u8], destination_port: u16) -> Option<Self> {
         let bytes: &[u8; IP_ENDS] = bytes.first_chunk()?;
         let ip = |at: usize| -> Option<IpAddr> {

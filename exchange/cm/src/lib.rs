@@ -1,17 +1,19 @@
 //! # bareverbs-cm: communication management (IBTA v1.4 chapter 12)
 //!
-//! How two queue pairs find each other, agree and part, by messages between the general services of two ports.
+//! How two queue pairs find each other, negotiate and disconnect, by messages between the general services interfaces
+//! of two ports.
 //!
-//! **What this is.** One side of any number of connections, and of services that are resolved: what a program wants and what
-//! arrives goes in, messages and news come out. Time is an argument. A kernel that is imitated uses it, and a program whose device
-//! has no kernel.
+//! **What this is.** One side of any number of connections and service resolutions. Requests of the program and
+//! received messages go in; messages to send and events come out. Time is an argument. Its users are the simulated
+//! kernel and programs whose device has no kernel driver.
 //!
-//! **What it may not do.** It knows no program, no queue pair and no network: it has addresses and numbers only. A message of
-//! a peer is an allegation, and one that fits no connection changes nothing.
+//! **What it may not do.** It knows no program, no queue pair and no network, only addresses and numbers. It trusts no
+//! message of a peer, and ignores one that fits no connection.
 //!
 //! **Where to read first.** [`Manager`]; [`IpEnds`] for what RDMA CM adds (IBTA annex A11).
 //!
-//! Load alternate path (§12.8) is not done: such messages are dropped, as a peer that does not migrate may.
+//! Load Alternate Path (§12.8) is not implemented. Its messages are dropped, as the specification allows for a peer
+//! that does not migrate paths.
 #![forbid(unsafe_code)]
 #![no_std]
 

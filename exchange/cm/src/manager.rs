@@ -1,4 +1,4 @@
-//! What programs want of communication management, and what becomes of it in time.
+//! The connection manager: requests of the program, and timeouts.
 
 use super::compose::{begin, no_terms, request_message, set_extension};
 use super::connection::{
@@ -15,75 +15,75 @@ use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
-/// Connections and resolutions of a process at a time, half-open ones included.
+/// Most connections and resolutions of one process at a time, half-open ones included.
 const MOST: usize = 1 << 14;
-/// Timeout of an MRA, as Linux sets it (`CMA_CM_MRA_SETTING`).
+/// Service timeout code of an MRA, as Linux sets it (`CMA_CM_MRA_SETTING`).
 const RECEIPT_TIMEOUT: u8 = 24;
-/// Failover is not supported (§12.6.8.9).
+/// Failover is not supported (IBTA v1.4 §12.6.8.9).
 const NO_FAILOVER: u8 = 1;
-/// Status of a SIDR_REP that refuses (§12.11.2.1).
+/// Status of a SIDR_REP that rejects the service (IBTA v1.4 §12.11.2.1).
 const SERVICE_REJECTED: u8 = 2;
 
-/// Reasons of rejection (IBTA v1.4 §12.6.7.2).
+/// Reasons of a REJ (IBTA v1.4 §12.6.7.2).
 pub mod reason {
     /// No resources.
     pub const NO_RESOURCES: u16 = 3;
-    /// Whoever asked has given up.
+    /// The active side has given up.
     pub const TIMEOUT: u16 = 4;
-    /// Nobody listens.
+    /// No service with this ID.
     pub const INVALID_SERVICE_ID: u16 = 8;
-    /// The queue pair is that of a connection that is known and lives.
+    /// The queue pair already belongs to a live connection.
     pub const STALE_CONNECTION: u16 = 10;
-    /// The program refuses.
+    /// The program rejected the request.
     pub const CONSUMER: u16 = 28;
 }
 
-/// What happened to a connection.
+/// An event on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Which one.
+    /// The connection.
     pub id: CommunicationId,
-    /// What.
+    /// What happened.
     pub news: News,
 }
 
-/// See [`Event`].
+/// What an [`Event`] reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum News {
-    /// A peer wants a connection: it waits for [`Manager::accept`], [`Manager::reject`] or [`Manager::forget`].
+    /// A peer sent a REQ. Answer with [`Manager::accept`], [`Manager::reject`] or [`Manager::forget`].
     Requested(Message),
-    /// The peer accepts, and waits for [`Manager::ready`].
+    /// The peer sent a REP. Answer with [`Manager::ready`].
     Replied(Message),
-    /// The peer is ready.
+    /// The peer sent its RTU: the connection is established.
     Established,
-    /// The peer refuses. The connection is gone.
+    /// The peer sent a REJ. The connection is gone.
     Rejected(Message),
-    /// Nobody answers. The connection is gone.
+    /// The peer did not answer. The connection is gone.
     Unreachable,
-    /// The peer has parted from us, or agrees to part: it may wait for [`Manager::disconnect`].
+    /// The peer has disconnected, or has confirmed our disconnect. It may be waiting for [`Manager::disconnect`].
     Disconnected {
-        /// The peer has not answered.
+        /// Whether the peer did not answer our DREQ.
         timed_out: bool,
     },
-    /// No packet of the connection is on its way any more. The connection is gone.
+    /// The time-wait state is over: no packet of the connection is in flight. The connection is gone.
     TimeWaitOver,
-    /// A peer asks for a service: it waits for [`Manager::answer_service`] or [`Manager::forget`].
+    /// A peer sent a SIDR_REQ. Answer with [`Manager::answer_service`] or [`Manager::forget`].
     ServiceRequested(Message),
-    /// The peer has answered what was asked.
+    /// The peer answered our SIDR_REQ.
     ServiceResolved(Message),
 }
 
-/// A request does not fit the state of its connection, or the connection is gone.
+/// The call does not fit the state of the connection, or the connection is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WrongState;
 
-/// One side of all connections of a process; see the module.
+/// Our side of all connections of one process. The crate's documentation has an overview.
 #[derive(Debug)]
 pub struct Manager {
     guid: u64,
-    /// Further ports of the host, by their GIDs: a device each, with a GUID of its own.
+    /// GUIDs of the host's other ports, by GID. Each port is a device of its own.
     further_guids: BTreeMap<Gid, u64>,
-    /// The upper 8 bits of its connections' numbers.
+    /// The process number: the upper 8 bits of its communication IDs.
     pub(super) process: u8,
     next: u32,
     random: u64,
@@ -93,8 +93,8 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// Side of a port with this GUID, and of this process of its host. Numbers of connections begin somewhere, and starting PSNs
-    /// follow from `seed`, so that peers of an earlier process do not take us for it.
+    /// A manager for the device with this GUID and for this process of its host. `seed` determines the first connection
+    /// number and the starting PSNs, so that peers do not mistake this process for an earlier one.
     pub fn new(guid: u64, process: u8, seed: u64) -> Self {
         let (connections, outgoing, events) = (BTreeMap::new(), VecDeque::new(), VecDeque::new());
         let further_guids = BTreeMap::new();
@@ -104,43 +104,43 @@ impl Manager {
         manager
     }
 
-    /// Speaks for a further port as well, which has these GIDs and another device. Peers tell queue pairs of two devices apart by the
+    /// Adds a port with these GIDs that belongs to another device. Peers distinguish queue pairs of two devices by the
     /// devices' GUIDs.
     pub fn add_port(&mut self, guid: u64, gids: &[Gid]) {
         self.further_guids.extend(gids.iter().map(|gid| (*gid, guid)));
     }
 
-    /// GUID of the device whose port is at our end of a path.
+    /// GUID of the device at our end of a path.
     fn guid_of(&self, path: Path) -> u64 {
         self.further_guids.get(&path.local).copied().unwrap_or(self.guid)
     }
 
-    /// A connection that lives.
+    /// Returns a live connection.
     pub fn get(&self, id: CommunicationId) -> Option<&Connection> {
         self.connections.get(&id)
     }
 
-    /// Whether there is a message to be sent.
+    /// Whether a message is waiting to be sent.
     pub fn has_message(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// The next message to be sent.
+    /// Returns the next message to send.
     pub fn poll_message(&mut self) -> Option<(Path, Message)> {
         self.outgoing.pop_front()
     }
 
-    /// What happened next.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// When [`Self::handle_timeout`] must be called next.
     pub fn next_deadline(&self) -> Option<Time> {
         self.connections.values().filter_map(Connection::deadline).min()
     }
 
-    /// A number that nobody has; `None` if there are too many.
+    /// An unused communication ID; `None` if there are too many connections.
     pub(super) fn new_id(&mut self) -> Option<CommunicationId> {
         if self.connections.len() >= MOST {
             return None;
@@ -154,19 +154,19 @@ impl Manager {
         }
     }
 
-    /// SplitMix64: the next number of a fixed sequence.
+    /// SplitMix64: the next pseudo-random number.
     fn next_random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb) ^ mixed >> 31
     }
 
-    /// Where a direction of a new connection begins to count.
+    /// A starting PSN for one direction of a new connection.
     pub(super) fn new_psn(&mut self) -> Psn {
         Psn::new(self.next_random() as u32 & 0xff_ffff)
     }
 
-    /// Number of a new exchange.
+    /// A new transaction ID.
     fn new_transaction(&mut self, id: CommunicationId) -> u64 {
         u64::from(id.0) << 32 | self.next_random() & 0xffff_ffff
     }
@@ -203,7 +203,7 @@ impl Manager {
         Some(id)
     }
 
-    /// Sends a message until it is answered.
+    /// Sends a message and resends it until it is answered.
     fn ask(&mut self, now: Time, id: CommunicationId, message: Message) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let pause = connection.response_time;
@@ -212,21 +212,21 @@ impl Manager {
             Some(Repetition { message, at: now + pause, left: connection.retries, pause });
     }
 
-    /// Sends an answer, which is sent again when the peer asks again.
+    /// Sends an answer and keeps it, to resend it when the peer repeats its message.
     fn answer(&mut self, id: CommunicationId, message: Message) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         self.outgoing.push_back((connection.path, message.clone()));
         connection.answer = Some(message);
     }
 
-    /// A message about a connection, with both numbers.
+    /// A message about a connection that carries both communication IDs.
     pub(super) fn message(id: CommunicationId, connection: &Connection, kind: Kind) -> Message {
         let mut message = Message::new(kind, connection.transaction);
         message.set(SENDER_ID, id.0).set(RECEIVER_ID, connection.remote_id);
         message
     }
 
-    /// Sends an MRA: the answer takes a while, and the peer waits longer (IBTA v1.4 §12.6.6).
+    /// Sends an MRA: our answer will take a while, so the peer should wait longer (IBTA v1.4 §12.6.6).
     pub fn acknowledge(&mut self, id: CommunicationId) {
         let Some(connection) = self.connections.get(&id) else { return };
         let about = match connection.state {
@@ -276,7 +276,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Data has come over a connection whose RTU has not: it is established (IBTA v1.4 §12.9.7.1).
+    /// Data has arrived before the RTU: the connection is established (IBTA v1.4 §12.9.7.1).
     pub fn establish(&mut self, id: CommunicationId) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::ReplySent)?;
         (connection.state, connection.repetition) = (ConnectionState::Established, None);
@@ -284,7 +284,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Sends a REJ and forgets the connection.
+    /// Sends a REJ and removes the connection.
     pub fn reject(&mut self, id: CommunicationId, refusal: &Refusal) -> Result<(), WrongState> {
         let connection = self.connections.get(&id).ok_or(WrongState)?;
         let about = match connection.state {
@@ -305,7 +305,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Ends an established connection with a DREQ, or answers that of the peer with a DREP.
+    /// Ends an established connection with a DREQ, or answers the peer's DREQ with a DREP.
     pub fn disconnect(&mut self, now: Time, id: CommunicationId) -> Result<(), WrongState> {
         let transaction = self.new_transaction(id);
         let connection = self.connections.get_mut(&id).ok_or(WrongState)?;
@@ -326,7 +326,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Nothing more is said, for as long as packets of the connection may be on their way (IBTA v1.4 §12.9.8.4).
+    /// Enters time wait: nothing is sent while packets of the connection may be in flight (IBTA v1.4 §12.9.8.4).
     pub(super) fn wait_out(&mut self, now: Time, id: CommunicationId) {
         if let Some(connection) = self.connections.get_mut(&id) {
             (connection.state, connection.repetition) = (ConnectionState::TimeWait, None);
@@ -334,7 +334,7 @@ impl Manager {
         }
     }
 
-    /// A program has destroyed its end: the peer is told what that means, and nobody here is told anything more.
+    /// The program has destroyed its end: tells the peer, and reports no more events.
     pub fn destroy(&mut self, now: Time, id: CommunicationId) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         connection.is_orphan = true;
@@ -344,7 +344,7 @@ impl Manager {
             ConnectionState::RequestReceived
             | ConnectionState::ReplySent
             | ConnectionState::ReplyReceived => self.reject(id, &refusal(reason::CONSUMER)),
-            // The DREQ is sent once: nobody is left who could wait for its answer.
+            // The DREQ is sent once: nobody is left to wait for its answer.
             ConnectionState::Established => self.disconnect(now, id).map(|()| self.wait_out(now, id)),
             ConnectionState::DisconnectReceived => self.disconnect(now, id),
             ConnectionState::DisconnectSent => {
@@ -368,8 +368,8 @@ impl Manager {
         }
     }
 
-    /// Forgets a connection and says nothing to anybody: a request that another process of the host answers, or one for which
-    /// there is no room; the peer asks again.
+    /// Removes a connection without sending anything: another process of the host answers the request, or there is no
+    /// room for it. In the latter case the peer will ask again.
     pub fn forget(&mut self, id: CommunicationId) {
         self.connections.remove(&id);
     }
@@ -390,7 +390,7 @@ impl Manager {
         Some(id)
     }
 
-    /// Sends a SIDR_REP and forgets the question.
+    /// Sends a SIDR_REP and removes the resolution.
     pub fn answer_service(&mut self, id: CommunicationId, answer: &ServiceAnswer) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::ServiceRequestReceived)?;
         let mut message = Message::new(Kind::ServiceReply, connection.transaction);
@@ -405,7 +405,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Does what is due: repeats what was not answered, gives up, ends waits.
+    /// Handles everything that is due: resends unanswered messages, gives up, ends time waits.
     pub fn handle_timeout(&mut self, now: Time) {
         let is_due = |(_, connection): &(&CommunicationId, &Connection)| {
             connection.deadline().is_some_and(|deadline| deadline <= now)

@@ -1,6 +1,7 @@
 //! Messages of communication management: management datagrams of 256 bytes of the class ComMgt (IBTA v1.4 §12.6, §13.4).
 //!
-//! Fields are named by their place: bytes and bits as the tables of §12.6 count them, from the end of the common header.
+//! Fields are named by their position: byte and bit as counted in the tables of §12.6, from the end of the common
+//! header.
 
 use bareverbs_prm::ids::Gid;
 use core::fmt;
@@ -12,7 +13,7 @@ const HEADER: usize = 24;
 /// Base version, class ComMgt, its version, method Send (§12.6.1, §13.4.4).
 const COMMON: [u8; 4] = [1, 0x07, 2, 0x03];
 
-/// Kinds of messages (IBTA v1.4 §12.6.4, table of attributes).
+/// Message kinds (IBTA v1.4 §12.6.4, table of attributes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// REQ.
@@ -33,7 +34,7 @@ pub enum Kind {
     ServiceRequest,
     /// SIDR_REP.
     ServiceReply,
-    /// Load alternate path, and whatever else there is.
+    /// Load Alternate Path and all other attributes.
     Other(u16),
 }
 
@@ -62,30 +63,30 @@ impl Kind {
     }
 }
 
-/// Bits of a message: a number in big-endian order.
+/// A field of a message: a big-endian number of `width` bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Field {
-    /// Bits before it, from the end of the common header.
+    /// Position of the first bit, from the end of the common header.
     at: usize,
     width: usize,
 }
 
 impl Field {
-    /// `width` bits from the highest bit of a byte on.
+    /// A field of `width` bits that starts with the most significant bit of a byte.
     const fn new(byte: usize, width: usize) -> Self {
         Self { at: byte * 8, width }
     }
 
-    /// The bits `high` to `low` of a byte.
+    /// Bits `high` to `low` of a byte.
     const fn bits(byte: usize, high: usize, low: usize) -> Self {
         Self { at: byte * 8 + 7 - high, width: high - low + 1 }
     }
 }
 
-/// Bytes for programs at the end of a message.
+/// Position of the private data in a message.
 pub type Private = core::ops::Range<usize>;
 
-/// Both sides' numbers, in the same place in all messages but REQ and those of service resolution: the sender's comes first.
+/// Communication IDs, the sender's first. All messages but REQ and those of service resolution have them here.
 pub const SENDER_ID: Field = Field::new(0, 32);
 pub const RECEIVER_ID: Field = Field::new(4, 32);
 
@@ -95,7 +96,8 @@ pub mod request {
     use super::{Field, Private};
 
     pub const LOCAL_ID: Field = Field::new(0, 32);
-    /// Extension of later editions: who understands the attribute modifier.
+    /// Vendor ID of the enhanced connection establishment, a later addition: it says how to read the attribute
+    /// modifier.
     pub const VENDOR_ID: Field = Field::new(5, 24);
     pub const SERVICE_ID: Field = Field::new(8, 64);
     pub const LOCAL_GUID: Field = Field::new(16, 64);
@@ -130,7 +132,7 @@ pub mod request {
 pub(crate) mod receipt {
     use super::Field;
 
-    /// Which message was received: see [`super::of_message`].
+    /// Which message was received; see [`super::of_message`].
     pub const MESSAGE: Field = Field::bits(8, 7, 6);
     pub const SERVICE_TIMEOUT: Field = Field::bits(9, 7, 3);
 }
@@ -142,15 +144,15 @@ pub mod reject {
 
     /// Which message is rejected: 0 a REQ, 1 a REP, 2 none.
     pub const MESSAGE: Field = Field::bits(8, 7, 6);
-    /// Bytes of additional information, of which there are 72.
+    /// Bytes of additional information that are used, at most 72.
     pub const INFO_LENGTH: Field = Field::bits(9, 7, 1);
     pub const REASON: Field = Field::new(10, 16);
-    /// The first bytes of the additional information: the GUID of who gave up.
+    /// Start of the additional information: GUID of the side that gave up.
     pub const INFO_GUID: Field = Field::new(12, 64);
     pub const PRIVATE: Private = 84..232;
 }
 
-/// Values of the fields that say which message an MRA or a REJ is about.
+/// Values of the `MESSAGE` field of an MRA or a REJ.
 pub(crate) mod of_message {
     pub const REQUEST: u64 = 0;
     pub const REPLY: u64 = 1;
@@ -169,7 +171,7 @@ pub mod reply {
     pub const VENDOR_ID_LOW: Field = Field::new(23, 8);
     pub const RESPONDER_RESOURCES: Field = Field::new(24, 8);
     pub const INITIATOR_DEPTH: Field = Field::new(25, 8);
-    /// Failover accepted: 0 accepted, 1 not supported, 2 refused.
+    /// Failover: 0 accepted, 1 not supported, 2 rejected.
     pub const FAILOVER: Field = Field::bits(26, 2, 1);
     pub const FLOW_CONTROL: Field = Field::bits(26, 0, 0);
     pub const RNR_RETRY: Field = Field::bits(27, 7, 5);
@@ -209,12 +211,12 @@ pub mod service_reply {
     pub const PRIVATE: Private = 96..232;
 }
 
-/// A message.
+/// A message: a management datagram of 256 bytes.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Message([u8; SIZE]);
 
 impl Message {
-    /// A message of a kind in an exchange; all else is zero.
+    /// A message of this kind and transaction; all other fields are zero.
     pub fn new(kind: Kind, transaction: u64) -> Self {
         let mut bytes = [0; SIZE];
         bytes[..4].copy_from_slice(&COMMON);
@@ -223,28 +225,28 @@ impl Message {
         Self(bytes)
     }
 
-    /// The message of a datagram's payload; `None` if it is of another class, version, method or length.
+    /// Parses a datagram's payload; `None` if its class, version, method or length is another.
     pub fn parse(payload: &[u8]) -> Option<Self> {
         let bytes: [u8; SIZE] = payload.try_into().ok()?;
         bytes.starts_with(&COMMON).then_some(Self(bytes))
     }
 
-    /// The payload.
+    /// The datagram's payload.
     pub const fn bytes(&self) -> &[u8; SIZE] {
         &self.0
     }
 
-    /// Which message it is.
+    /// The kind of message.
     pub fn kind(&self) -> Kind {
         Kind::from_raw(u16::from_be_bytes([self.0[16], self.0[17]]))
     }
 
-    /// Number of the exchange that the message is part of.
+    /// Transaction ID.
     pub fn transaction(&self) -> u64 {
         u64::from_be_bytes(self.bytes_at(8))
     }
 
-    /// Attribute modifier: options of enhanced connection establishment.
+    /// Attribute modifier: options of the enhanced connection establishment.
     pub fn modifier(&self) -> u32 {
         u32::from_be_bytes(self.bytes_at(20))
     }
@@ -260,23 +262,23 @@ impl Message {
         bytes
     }
 
-    /// Reads a field.
+    /// Reads a field of up to 64 bits.
     pub fn get(&self, field: Field) -> u64 {
         let bit = |at: usize| u64::from(self.0[HEADER + at / 8] >> (7 - at % 8) & 1);
         (field.at..field.at + field.width).fold(0, |value, at| value << 1 | bit(at))
     }
 
-    /// Reads a field of at most 32 bits.
+    /// Reads a field of up to 32 bits.
     pub fn get32(&self, field: Field) -> u32 {
         self.get(field) as u32
     }
 
-    /// Reads a field of at most 8 bits.
+    /// Reads a field of up to 8 bits.
     pub fn get8(&self, field: Field) -> u8 {
         self.get(field) as u8
     }
 
-    /// Writes the low bits of a value into a field.
+    /// Writes the low bits of `value` into a field.
     pub fn set(&mut self, field: Field, value: impl Into<u64>) -> &mut Self {
         let value = value.into();
         for place in 0..field.width {
@@ -287,12 +289,12 @@ impl Message {
         self
     }
 
-    /// The GID of the port that a REQ is for; `None` of other messages.
+    /// Destination GID of a REQ; `None` for other messages.
     pub fn remote_gid(&self) -> Option<Gid> {
         self.gid(request::REMOTE_GID_AT)
     }
 
-    /// The GID of the port that sends a REQ; `None` of other messages.
+    /// Source GID of a REQ; `None` for other messages.
     pub fn local_gid(&self) -> Option<Gid> {
         self.gid(request::LOCAL_GID_AT)
     }
@@ -302,18 +304,18 @@ impl Message {
         bytes.copied().map(Gid).filter(|_| self.kind() == Kind::Request)
     }
 
-    /// Writes a GID.
+    /// Writes a GID at byte `at`.
     pub fn set_gid(&mut self, at: usize, Gid(bytes): Gid) -> &mut Self {
         self.0[HEADER + at..HEADER + at + 16].copy_from_slice(&bytes);
         self
     }
 
-    /// What a program, or who works for it, sends along.
+    /// The private data at `place`.
     pub fn private(&self, place: Private) -> &[u8] {
         &self.0[HEADER + place.start..HEADER + place.end]
     }
 
-    /// Writes what fits of `bytes`; callers have checked that all does.
+    /// Writes private data and truncates it to `place`. Callers check the length first.
     pub fn set_private(&mut self, place: Private, bytes: &[u8]) -> &mut Self {
         let place = &mut self.0[HEADER + place.start..HEADER + place.end];
         let length = place.len().min(bytes.len());

@@ -1,4 +1,4 @@
-//! Messages of peers.
+//! Messages received from peers.
 
 use super::compose::requested;
 use super::connection::{CommunicationId, Connection, ConnectionState, Path, Role, time_of};
@@ -11,7 +11,7 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
 impl Manager {
-    /// A message has come. One that is for another process of the host, or that fits nothing here, changes nothing.
+    /// Handles a message. A message for another process of the host, or one that fits no connection, changes nothing.
     pub fn handle(&mut self, now: Time, path: Path, message: &Message) {
         match message.kind() {
             Kind::Request => self.on_request(now, path, message),
@@ -27,14 +27,14 @@ impl Manager {
         }
     }
 
-    /// The connection that a message names by both numbers.
+    /// Finds the connection that a message names by both communication IDs.
     fn named(&mut self, message: &Message) -> Option<(CommunicationId, &mut Connection)> {
         let (id, theirs) = (CommunicationId(message.get32(RECEIVER_ID)), message.get32(SENDER_ID));
         let connection = self.connections.get_mut(&id)?;
         (connection.remote_id == theirs).then_some((id, connection))
     }
 
-    /// The connection whose REQ a message answers: the peer's number is not known yet.
+    /// Finds the connection whose REQ a message answers. The peer's ID is not known yet.
     fn asking(&mut self, message: &Message) -> Option<(CommunicationId, &mut Connection)> {
         let id = CommunicationId(message.get32(RECEIVER_ID));
         let connection = self.connections.get_mut(&id)?;
@@ -57,18 +57,19 @@ impl Manager {
         };
         if let Some(stale) = self.find_stale(&connection) {
             self.refuse(CommunicationId(0), &connection, reason::STALE_CONNECTION);
-            // The peer has forgotten it, so it ends (IBTA v1.4 §12.4.1); it may be on its way already.
+            // The peer has forgotten that connection, so it ends here too (IBTA v1.4 §12.4.1). It may already be
+            // disconnecting.
             let _ = self.disconnect(now, stale);
             return;
         }
-        // Libraries bring their queue pair up before they accept, so the answer's PSN is settled now.
+        // Libraries bring up their queue pair before they accept, so the PSN of the REP is chosen now.
         let mut connection = connection;
         connection.terms.receive_psn = self.new_psn();
         self.connections.insert(id, connection);
         self.tell(id, News::Requested(message.clone()));
     }
 
-    /// The peer has not heard our answer.
+    /// Resends the answer that the peer has not received.
     fn repeat_answer(&mut self, known: &Connection) {
         let message = match known.state {
             ConnectionState::RequestReceived => known.answer.clone(),
@@ -80,7 +81,7 @@ impl Manager {
         self.outgoing.extend(message.map(|message| (known.path, message)));
     }
 
-    /// A connection that lives and has the peer's queue pair, which a new one names: the peer does not know it any more.
+    /// Finds a live connection to the peer's queue pair that a new REQ names: the peer no longer knows that connection.
     fn find_stale(&self, new: &Connection) -> Option<CommunicationId> {
         let lives = |state| {
             !matches!(
@@ -99,7 +100,7 @@ impl Manager {
         self.connections.iter().find(|(_, known)| same(known)).map(|(id, _)| *id)
     }
 
-    /// Sends a REJ about a REQ, or about a REP, that became no connection.
+    /// Sends a REJ for a REQ or REP that led to no connection.
     fn refuse(&mut self, id: CommunicationId, connection: &Connection, reason: u16) {
         let mut message = Self::message(id, connection, Kind::Reject);
         let about = if connection.role == Role::Passive { of_message::REQUEST } else { of_message::REPLY };
@@ -116,7 +117,7 @@ impl Manager {
         if self.connections.values().any(same) {
             return;
         }
-        // The peer asks again.
+        // Without room we stay silent, and the peer asks again.
         let Some(id) = self.new_id() else { return };
         self.connections.insert(id, connection);
         self.tell(id, News::ServiceRequested(message.clone()));
@@ -130,7 +131,7 @@ impl Manager {
         }
     }
 
-    /// The peer needs a while, so we wait longer. It is no answer.
+    /// An MRA: the peer needs more time, so we wait longer. It is not an answer.
     fn on_receipt(&mut self, now: Time, message: &Message) {
         let found = match message.get(receipt::MESSAGE) {
             of_message::REQUEST => self.asking(message),
@@ -161,7 +162,7 @@ impl Manager {
         }
     }
 
-    /// The connection whose active side has given up before it knew our number.
+    /// Finds the connection whose active side gave up before it knew our communication ID.
     fn given_up(&self, message: &Message) -> Option<CommunicationId> {
         let theirs = (message.get(reject::INFO_GUID), message.get32(SENDER_ID));
         let same = |known: &Connection| (known.remote_guid, known.remote_id) == theirs;
@@ -193,7 +194,7 @@ impl Manager {
         self.tell(id, News::Replied(message.clone()));
     }
 
-    /// The peer has not heard our MRA or RTU; or it waits for one of a connection that is gone.
+    /// Handles a repeated REP: the peer missed our MRA or RTU, or waits for the RTU of a connection that is gone.
     fn on_repeated_reply(&mut self, message: &Message) {
         let Some((_, connection)) = self.named(message) else { return };
         if let ConnectionState::ReplyReceived | ConnectionState::Established = connection.state {
@@ -204,12 +205,13 @@ impl Manager {
 
     fn on_ready(&mut self, message: &Message) {
         if let Some((id, _)) = self.named(message) {
-            // One that has been established already hears nothing new.
+            // An already established connection does not change.
             let _ = self.establish(id);
         }
     }
 
-    /// A peer that ends a connection that is none here is told that it has ended, by the process that had it.
+    /// Answers a DREQ for an unknown connection, so that the peer can finish. Only the process that owned the
+    /// connection answers.
     fn on_disconnect_request(&mut self, path: Path, message: &Message) {
         let ours = (message.get32(RECEIVER_ID) >> 24) as u8 == self.process;
         let Some((id, connection)) = self.named(message) else {

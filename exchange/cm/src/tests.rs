@@ -1,4 +1,4 @@
-//! Two sides against each other, over a network that loses, repeats and reorders messages.
+//! Two managers against each other, over a network that loses, duplicates and reorders messages.
 
 use super::manager::{Event, Manager, News, reason};
 use super::message::{Kind, Message, reject, request, service_reply, service_request};
@@ -12,17 +12,17 @@ use bareverbs_prm::time::{Duration, Time};
 
 const A: Gid = Gid::from_ipv4([198, 18, 0, 1]);
 const B: Gid = Gid::from_ipv4([198, 18, 0, 2]);
-/// Longer than any exchange whose messages get through now and then.
+/// Longer than any exchange over a network that delivers some messages.
 const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Two sides and the messages between them.
+/// Two sides and the messages in flight between them.
 struct World {
     now: Time,
     sides: [Manager; 2],
-    /// Messages on their way: to whom, when they come, from and to which addresses.
+    /// Messages in flight: destination side, arrival time, path, message.
     flying: Vec<(usize, Time, Path, Message)>,
     random: u64,
-    /// Parts of 16 of messages that are lost, repeated, and late.
+    /// Sixteenths of the messages that are lost, duplicated and delayed.
     faults: [u64; 3],
 }
 
@@ -41,7 +41,7 @@ impl World {
         self.random >> 60 < parts
     }
 
-    /// Sends what both sides have to say.
+    /// Takes both sides' outgoing messages.
     fn send(&mut self) {
         for from in 0..2 {
             while let Some((Path { local, remote, lids }, message)) = self.sides[from].poll_message() {
@@ -60,7 +60,7 @@ impl World {
         }
     }
 
-    /// Lets time pass until something is due. False if nothing ever is, or not before the end.
+    /// Advances time to the next deadline or arrival. Returns false if there is none before `end`.
     fn step(&mut self, end: Time) -> bool {
         self.send();
         let arrivals = self.flying.iter().map(|(_, at, ..)| *at);
@@ -78,7 +78,7 @@ impl World {
         true
     }
 
-    /// The next event of a side.
+    /// Waits for the next event of a side.
     fn event(&mut self, side: usize) -> Option<Event> {
         let end = self.now + TIMEOUT;
         loop {
@@ -95,14 +95,14 @@ impl World {
         self.sides[side].get(id).map(|connection| connection.state)
     }
 
-    /// Side 0 asks; what side 1 hears of it.
+    /// Side 0 sends a REQ. Returns its connection and the event on side 1.
     fn ask(&mut self) -> (CommunicationId, Event) {
         let now = self.now;
         let id = self.sides[0].connect(now, &offer()).unwrap();
         (id, self.event(1).unwrap())
     }
 
-    /// Side 1 accepts a request; the numbers of both sides.
+    /// Connects both sides. Returns their communication IDs.
     fn connect(&mut self) -> (CommunicationId, CommunicationId) {
         let (active, Event { id: passive, news }) = self.ask();
         assert!(matches!(news, News::Requested(_)));
@@ -301,7 +301,7 @@ fn a_receipt_makes_the_other_side_patient() {
 fn a_connection_that_the_peer_has_forgotten_ends() {
     let mut world = World::perfect();
     let (_, passive) = world.connect();
-    // The peer was started again.
+    // The peer has restarted.
     world.sides[0] = Manager::new(0xa, 0, 99);
     let now = world.now;
     let id = world.sides[0].connect(now, &offer()).unwrap();
@@ -350,8 +350,8 @@ fn a_service_is_resolved() {
     assert_eq!(message.private(service_reply::PRIVATE), [6; 136]);
 }
 
-/// What a message of another process's connection, or of none, changes: nothing. Only the process that had a connection says
-/// that it has ended.
+/// Messages about connections of other processes, or about none, change nothing. Only the process that owned a
+/// connection answers that it has ended.
 #[test]
 fn messages_that_fit_nothing_change_nothing() {
     let mut world = World::perfect();
@@ -400,7 +400,7 @@ fn a_bad_network_delays_connections_and_breaks_none() {
     }
 }
 
-/// Arbitrary bytes change no connection and answer with nothing but what a stranger may hear.
+/// Arbitrary bytes change no connection, and only get answers that any stranger may see.
 #[test]
 fn arbitrary_messages_do_no_harm() {
     let mut world = World::perfect();
@@ -441,7 +441,8 @@ fn a_request_over_infiniband_names_its_path() {
     let said =
         [request::LOCAL_LID, request::REMOTE_LID, request::PARTITION_KEY].map(|field| message.get(field));
     assert_eq!(said, [0x11, 0x22, 0x8007]);
-    // Behind the common header of 24 bytes: P_Key, both LIDs, hop limit, and the byte of service level and «subnet local».
+    // After the common header of 24 bytes: P_Key, both LIDs, hop limit, and the byte with the service level and “subnet
+    // local”.
     let bytes = &message.bytes()[24..];
     assert_eq!((&bytes[48..50], &bytes[52..56]), (&[0x80, 7][..], &[0, 0x11, 0, 0x22][..]));
     assert_eq!(bytes[93..95], [0, 5 << 4 | 1 << 3]);

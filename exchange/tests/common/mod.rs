@@ -1,11 +1,11 @@
-//! What both test programs of the exchange begin with.
+//! Fixtures that both tests of the exchange share.
 
 use bareverbs_core::RemoteEndpoint;
 use bareverbs_exchange::{Introduction, Listener};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::psn::Psn;
 
-/// The introduction of a host of this number.
+/// The introduction of host `number`.
 pub fn introduction(number: u8) -> Introduction {
     let endpoint = RemoteEndpoint {
         qpn: Qpn::from_low_bits(0x40 + u32::from(number)),
@@ -18,7 +18,7 @@ pub fn introduction(number: u8) -> Introduction {
     Introduction::new("test 1", endpoint)
 }
 
-/// A listener, and where it listens.
+/// A listener and its address.
 pub fn listen() -> (Listener, String) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_address().unwrap().to_string();

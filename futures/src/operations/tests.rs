@@ -1,4 +1,4 @@
-//! The table against a device and futures that do whatever they like, in any order.
+//! The table against a device and futures that act in any order.
 
 use super::*;
 use bareverbs_core::command::DeviceLoss;
@@ -9,18 +9,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Wake;
 
-/// A buffer whose end is noticed.
+/// A buffer that records when it is dropped.
 #[derive(Debug)]
 struct Tracked {
     number: usize,
     pool: Rc<RefCell<Pool>>,
 }
 
-/// What is known of each buffer.
+/// State of all buffers.
 #[derive(Debug, Default)]
 struct Pool {
     dropped: Vec<bool>,
-    /// Those that the device has.
+    /// Buffers that the device holds.
     in_flight: Vec<bool>,
 }
 
@@ -41,13 +41,13 @@ impl Wake for CountingWaker {
     }
 }
 
-/// The device and the futures, as they see themselves.
+/// The device and the futures from their own point of view.
 struct Model {
     table: Operations<Tracked>,
     pool: Rc<RefCell<Pool>>,
-    /// Identifiers that the device will complete, and the buffer of each.
+    /// Identifiers that the device has yet to complete, with their buffers.
     device: Vec<(u64, usize)>,
-    /// Futures that were not dropped: identifier, buffer, and what the device said.
+    /// Live futures: identifier, buffer, and whether the device has completed it.
     futures: Vec<(u64, usize, bool)>,
     messages: VecDeque<usize>,
     wakes: Arc<CountingWaker>,
@@ -110,7 +110,7 @@ impl Model {
         self.pool.borrow_mut().in_flight[number] = false;
         let before = self.wakes.0.load(Ordering::Relaxed);
         self.table.complete(&[WorkCompletion { wr_id: id, ..WorkCompletion::EMPTY }]).carry_out();
-        // A completion that the device writes twice changes nothing.
+        // A duplicate completion changes nothing.
         self.table.complete(&[WorkCompletion { wr_id: id, ..WorkCompletion::EMPTY }]).carry_out();
         let future = self.futures.iter_mut().find(|(of, ..)| *of == id);
         let is_dropped = self.pool.borrow().dropped[number];
@@ -160,7 +160,7 @@ impl Model {
         }
     }
 
-    /// Everything comes back, each once.
+    /// Checks that everything comes back exactly once.
     fn finish(mut self) {
         while !self.device.is_empty() {
             self.complete(0);
@@ -175,8 +175,8 @@ impl Model {
 }
 
 proptest! {
-    /// Whatever is posted, completed, polled and dropped, in whatever order: a buffer is freed once, and never while the device has
-    /// it; a future gets its own completion; a message is read once, in order.
+    /// For any order of posting, completing, polling and dropping: every buffer is freed once and never while the
+    /// device holds it; every future gets its own completion; every message is read once, in order.
     #[test]
     fn dropping_futures_loses_no_buffer_and_frees_none_too_early(
         acts in prop::collection::vec((0u8..7, any::<usize>()), 0..200)
@@ -216,7 +216,7 @@ fn a_completion_wakes_its_future_and_the_line_moves_on() {
     model.finish();
 }
 
-/// A lost device has no buffer; one that only wrote nonsense may, so its buffers stay in the table.
+/// A lost device holds no buffer. A device that wrote an invalid completion may, so its buffers stay in the table.
 #[test]
 fn when_nothing_completes_any_more_every_future_ends() {
     let nonsense = Broken::Completion(bareverbs_core::PollError::BadRun { entries: 9 });
@@ -244,7 +244,7 @@ fn when_nothing_completes_any_more_every_future_ends() {
     }
 }
 
-/// The identifiers of a table that was used for long differ from those it gave before.
+/// After long use, a table's identifiers still differ from its earlier ones.
 #[test]
 fn an_old_identifier_finds_nothing() {
     let mut model = Model::new();
