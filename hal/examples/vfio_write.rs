@@ -1,12 +1,12 @@
-//! One RDMA WRITE between two PCI functions of this machine, or two served devices, or from one to itself: the way from a `Hal` to
-//! a completion.
+//! One RDMA WRITE between two PCI functions of this machine, between two served devices, or from one device to itself:
+//! the whole path from a `Hal` to a completion.
 //!
 //! `cargo run --release -p bareverbs-hal --example vfio_write -- 0000:3b:00.0 0000:3b:00.1`
 //!
-//! The functions must be with vfio-pci (`bareverbs vfio bind BDF`) and their ports joined by a cable or a switch. With one function
-//! the device sends to itself, and no cable is needed. Without
-//! such a machine: `bareverbs serve --link eth --socket /tmp/nic0 --wire /tmp/w0 --wire-to /tmp/w1`, another one with
-//! `/tmp/nic1`, `/tmp/w1`, `/tmp/w0` and `--seed 2`, and the sockets instead of the addresses. See docs/hardware.md.
+//! The functions must be bound to vfio-pci (`bareverbs vfio bind BDF`) and their ports joined by a cable or a switch.
+//! With one function the device sends to itself and needs no cable. Without such hardware, run `bareverbs serve --link
+//! eth --socket /tmp/nic0 --wire /tmp/w0 --wire-to /tmp/w1` and a second server with `/tmp/nic1`, `/tmp/w1`, `/tmp/w0`
+//! and `--seed 2`, and pass the sockets instead of the addresses. See docs/hardware.md.
 
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{
@@ -24,7 +24,7 @@ use std::sync::Arc;
 type Outcome<T> = Result<T, Box<dyn Error>>;
 type Handle<H> = Arc<Device<H>>;
 
-/// What an end needs before it knows its peer.
+/// An end that does not know its peer yet.
 struct End<H: Hal> {
     queue_pair: PreparedQueuePair<Handle<H>>,
     completions: CompletionQueue<Handle<H>>,
@@ -49,7 +49,7 @@ fn main() -> Outcome<()> {
     // ANCHOR_END: open
 }
 
-/// The same for every place that a driver can live in: from the first of one or two devices to the last.
+/// The part that is the same for every HAL: writes from the first of one or two devices to the last.
 fn write<H: Hal>(names: &[String], open: impl Fn(&str) -> Outcome<H>) -> Outcome<()> {
     // ANCHOR: device
     let mut devices = Vec::new();

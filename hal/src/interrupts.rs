@@ -1,9 +1,9 @@
-//! Event file descriptors of a device's interrupts, waited for all at once, by any number of threads.
+//! A device's interrupts as event file descriptors. Any number of threads can wait for all of them.
 //!
-//! **No wake-up is lost.** A descriptor is empty again after the first look, and the thread that looked may not be the one for
-//! which it fired. So every look that found something is counted ([`Interrupts::noticed`]), and a wait is for that count to change: who
-//! reads it before it looks at its queue cannot sleep over what comes later. One of the threads that wait sits in `poll`; the
-//! others wait for it, and one of them takes its place when its time is over.
+//! **No wakeup is lost.** A descriptor is empty once somebody has read it, and the reader may not be the thread that
+//! the interrupt was for. So every successful read is counted ([`Interrupts::noticed`]), and threads wait for that
+//! count to change: a thread that reads the count before it checks its queue cannot sleep through a later interrupt.
+//! One waiting thread sits in `poll`. The others wait for it, and one of them takes over when its time is up.
 
 use bareverbs_prm::time::{Duration, Time};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -16,32 +16,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
 
-/// Interrupts that one look takes.
+/// Most interrupts handled per check.
 const BATCH: usize = 16;
 
-/// Event file descriptors, and how often each fired.
+/// Event file descriptors and their counts.
 #[derive(Debug)]
 pub struct Interrupts {
     events: Vec<Event>,
     epoll: OwnedFd,
-    /// Fires when another thread took what the thread in `poll` waits for.
+    /// Signalled when another thread has taken an interrupt, to wake the thread in `poll`.
     call: OwnedFd,
-    /// Looks that found something. Changed with the lock held.
+    /// Number of checks that found an interrupt. Changed under the lock.
     noticed: AtomicU64,
     watch: Mutex<Watch>,
     changed: Condvar,
 }
 
-/// An event file descriptor.
+/// One event file descriptor.
 #[derive(Debug)]
 struct Event {
     file: OwnedFd,
-    /// How often it has fired.
+    /// Number of times it fired.
     count: AtomicU64,
     watcher: OnceLock<Watcher>,
 }
 
-/// What an event loop of the application waits for: the event, or word that somebody else has taken it.
+/// What an application's event loop polls: readable on the event itself, or when another thread has taken it.
 #[derive(Debug)]
 struct Watcher {
     either: OwnedFd,
@@ -50,7 +50,7 @@ struct Watcher {
 
 impl Event {
     /// # Errors
-    /// The process has no file descriptors left.
+    /// The process is out of file descriptors.
     fn watcher(&self) -> io::Result<&Watcher> {
         if let Some(watcher) = self.watcher.get() {
             return Ok(watcher);
@@ -63,23 +63,23 @@ impl Event {
         Ok(self.watcher.get_or_init(|| Watcher { either, taken }))
     }
 
-    /// Empties the descriptor; whether it had fired.
+    /// Empties the descriptor. Returns whether it had fired.
     fn take(&self) -> bool {
         let mut bytes = [0; 8];
-        // A descriptor that is empty after all has not fired.
+        // An empty descriptor has not fired.
         if matches!(read(&self.file, &mut bytes), Err(Errno::AGAIN)) {
             return false;
         }
         self.count.fetch_add(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         if let Some(watcher) = self.watcher.get() {
-            // Its counter cannot be full: whoever waits for it empties it.
+            // The counter cannot overflow: whoever waits for it drains it.
             let _ = write(&watcher.taken, &1u64.to_ne_bytes());
         }
         true
     }
 }
 
-/// Who waits.
+/// State of the waiting threads.
 #[derive(Debug, Default)]
 struct Watch {
     /// Whether a thread sits in `poll`.
@@ -87,7 +87,7 @@ struct Watch {
 }
 
 impl Interrupts {
-    /// `count` event file descriptors that have not fired.
+    /// Creates `count` event file descriptors.
     pub(crate) fn new(count: usize) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -101,20 +101,20 @@ impl Interrupts {
         Ok(Self { events, epoll, call: eventfd(0, flags)?, noticed, watch, changed: Condvar::new() })
     }
 
-    /// Event file descriptor `index`.
+    /// The event file descriptor with this index.
     pub(crate) fn event(&self, index: usize) -> Option<BorrowedFd<'_>> {
         self.events.get(index).map(|event| event.file.as_fd())
     }
 
-    /// A file descriptor that is readable when event `index` has fired, whoever took it, until [`Self::drain`]. `None` if there is
-    /// no such event, or the process has no file descriptors left.
+    /// A file descriptor that becomes readable when event `index` fires, even if another thread takes the event, and
+    /// stays so until [`Self::drain`]. `None` if there is no such event, or the process is out of file descriptors.
     pub(crate) fn watch(&self, index: usize) -> Option<BorrowedFd<'_>> {
-        // With the lock held, so that nobody takes the event between the two descriptors.
+        // Take the lock, so that nobody takes the event between creating the two descriptors.
         let _watch = self.lock();
         self.events.get(index)?.watcher().ok().map(|watcher| watcher.either.as_fd())
     }
 
-    /// Takes event `index` for the one who watches it.
+    /// Takes event `index` on behalf of its watcher.
     pub(crate) fn drain(&self, index: usize) {
         let watch = self.lock();
         let Some(event) = self.events.get(index) else { return };
@@ -126,13 +126,13 @@ impl Interrupts {
         }
     }
 
-    /// A file descriptor that is readable when any of them has fired, for an event loop of the application.
+    /// A file descriptor that is readable when any event has fired, for an application's event loop.
     pub(crate) fn any(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// How often `index` has fired since the beginning. With the lock held, because another thread may have emptied the descriptor and
-    /// not counted yet.
+    /// Number of times `index` has fired. Takes the lock, because another thread may have emptied the descriptor
+    /// without having counted yet.
     pub(crate) fn count(&self, index: usize) -> u64 {
         let watch = self.lock();
         if self.take() {
@@ -142,14 +142,14 @@ impl Interrupts {
         self.events.get(index).map_or(0, |event| event.count.load(Ordering::Relaxed))
     }
 
-    /// How often somebody noticed that one had fired.
+    /// Number of checks that found an interrupt.
     #[inline]
     pub(crate) fn noticed(&self) -> u64 {
         self.noticed.load(Ordering::Acquire)
     }
 
-    /// Waits until [`Self::noticed`] is not `before` any more, for `limit` at most; a signal to the thread that sits in `poll` ends
-    /// its wait. True if it is another number.
+    /// Waits until [`Self::noticed`] differs from `before`, for at most `limit`. A signal to the thread in `poll` ends
+    /// its wait early. Returns whether the count differs.
     pub(crate) fn wait(&self, before: u64, limit: Duration) -> bool {
         let limit = std::time::Duration::from_nanos(limit.as_nanos());
         let end = Instant::now() + limit;
@@ -176,7 +176,7 @@ impl Interrupts {
             if self.take() {
                 self.notice(&watch);
             }
-            // Somebody has to sit in its place if others still wait.
+            // If others still wait, one of them must take over `poll`.
             self.changed.notify_all();
             if signal || left.is_zero() {
                 return self.noticed() != before;
@@ -184,7 +184,7 @@ impl Interrupts {
         }
     }
 
-    /// Waits for a descriptor or a call. True if a signal came instead.
+    /// Polls for a descriptor or a call. Returns true if a signal interrupted it.
     fn sit(&self, limit: std::time::Duration) -> bool {
         let limit = Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),
@@ -194,22 +194,22 @@ impl Interrupts {
         poll(&mut sources, Some(&limit)).is_err()
     }
 
-    /// Counts a look that found something, and wakes everybody who waits for one.
+    /// Counts a successful check and wakes all waiting threads.
     fn notice(&self, watch: &MutexGuard<'_, Watch>) {
         self.noticed.fetch_add(1, Ordering::Release);
         if watch.kept {
-            // Its counter cannot be full: it is emptied whenever a thread gets up.
+            // The counter cannot overflow: every thread that leaves `poll` empties it.
             let _ = write(&self.call, &1u64.to_ne_bytes());
         }
         self.changed.notify_all();
     }
 
     fn lock(&self) -> MutexGuard<'_, Watch> {
-        // A panic of another thread leaves nothing half done behind.
+        // The state is consistent even if another thread panicked.
         self.watch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes what has fired, with the lock held; whether there was anything.
+    /// Takes everything that has fired, under the lock. Returns whether there was anything.
     fn take(&self) -> bool {
         let mut buffer = [MaybeUninit::uninit(); BATCH];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -222,7 +222,7 @@ impl Interrupts {
     }
 }
 
-/// The clock of a backend in real time: it begins when the device is opened.
+/// Clock of a real-time HAL. It starts when the device is opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock(Instant);
 
@@ -237,7 +237,7 @@ impl Clock {
         Time::ZERO + Duration::from_nanos(nanos)
     }
 
-    /// What is left until `deadline`.
+    /// Time left until `deadline`.
     pub(crate) fn left(&self, deadline: Time) -> Duration {
         let now = self.now();
         if deadline > now { deadline.since(now) } else { Duration::ZERO }
@@ -249,7 +249,7 @@ mod tests {
     use super::*;
     use std::thread;
 
-    /// Longer than any test machine pauses; a wait that gets there has lost its wake-up.
+    /// Longer than any stall of a test machine: a wait that takes this long has lost its wakeup.
     const EVER: Duration = Duration::from_secs(60);
 
     fn fire(interrupts: &Interrupts, index: usize) {
@@ -287,7 +287,7 @@ mod tests {
         assert!(interrupts.wait(before, EVER));
     }
 
-    /// Whichever of them sits in `poll`, and whoever takes the interrupt: all are told.
+    /// All waiters are notified, no matter which one sits in `poll` and who takes the interrupt.
     #[test]
     fn what_another_thread_takes_during_the_wait_wakes_everybody() {
         let interrupts = Interrupts::new(1).unwrap();
@@ -304,7 +304,7 @@ mod tests {
         }
     }
 
-    /// One ball between two threads that both wait for both descriptors, as two channels of one device do.
+    /// Two threads that both wait for both descriptors pass a ball, like two completion channels of one device.
     #[test]
     fn a_ball_is_never_dropped() {
         let (interrupts, turn) = (Interrupts::new(2).unwrap(), AtomicU64::new(0));
@@ -327,7 +327,7 @@ mod tests {
         });
     }
 
-    /// What another thread takes stays readable for who watches, until that one drains it.
+    /// An event taken by another thread stays readable for its watcher until the watcher drains it.
     #[test]
     fn who_watches_a_vector_misses_nothing_that_another_takes() {
         let interrupts = Interrupts::new(2).unwrap();

@@ -1,11 +1,12 @@
-//! # bareverbs-hal: drive a NIC of this machine
+//! # bareverbs-hal: HALs for NICs of this machine
 //!
-//! **What this is.** Backends of [`bareverbs_core::hal::Hal`] on Linux. [`vfio`] is a PCI function of this machine, in user
-//! space; [`vfio_user`] is a device that another process serves. [`memory`] is the DMA memory of both, [`pci`] says what this
-//! machine has and what is in the way. The simulator in the driver's own process is the crate `bareverbs-hal-sim`.
+//! **What this is.** Linux implementations of [`bareverbs_core::hal::Hal`]. [`vfio`] drives a PCI function of this
+//! machine from user space; [`vfio_user`] drives a device that another process serves. [`memory`] is the DMA memory of
+//! both. [`pci`] reports which functions exist and what prevents their use. The HAL for a simulator in the driver's own
+//! process is the crate `bareverbs-hal-sim`.
 //!
-//! **What it may not do.** No `unsafe` outside the rooms that hold raw memory, registers or system calls: `memory`,
-//! `mapped_bar`, `vfio` and `vfio_user`.
+//! **What it may not do.** `unsafe` is limited to the modules that handle raw memory, registers or system calls:
+//! `memory`, `mapped_bar`, `vfio` and `vfio_user`.
 //!
 //! **Where to read first.** [`vfio::VfioHal`].
 #![cfg(target_os = "linux")]

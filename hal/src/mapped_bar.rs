@@ -1,4 +1,4 @@
-//! BAR0, mapped: every access is one volatile instruction, and nothing ever makes a slice of it.
+//! BAR0, memory-mapped. Every access is one volatile instruction; no slice of it is ever formed.
 
 use bareverbs_core::hal::Mmio;
 use core::ptr::NonNull;
@@ -7,15 +7,15 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use volatile_register::RW;
 
-/// The window into BAR0 of a device in user space.
+/// The BAR0 window of a device in user space.
 ///
-/// Registers are big-endian; values are numbers. An access outside the window, or not aligned to its own size, is not
-/// made: it reads as ones, as one that nobody answers.
+/// Registers are big-endian; arguments and results are numbers. An access that is misaligned or outside the window is
+/// not performed: a read returns all ones, like a read that no device answers.
 #[derive(Debug)]
 pub struct MappedBar {
     start: NonNull<u8>,
     length: usize,
-    /// Keeps the mapping.
+    /// Keeps the mapping alive.
     _map: MmapRaw,
 }
 
@@ -25,7 +25,7 @@ unsafe impl Send for MappedBar {}
 unsafe impl Sync for MappedBar {}
 
 impl MappedBar {
-    /// Maps `length` bytes of a file from `offset` on.
+    /// Maps `length` bytes of a file from `offset`.
     pub(crate) fn new(file: BorrowedFd<'_>, offset: u64, length: usize) -> io::Result<Self> {
         let map =
             MmapOptions::new().offset(offset).len(length).no_reserve_swap().map_raw(file.as_raw_fd())?;
@@ -33,10 +33,10 @@ impl MappedBar {
         Ok(Self { start, length, _map: map })
     }
 
-    /// The register of type `T` at `offset`, if it lies in the window.
+    /// The register at `offset`, if it lies in the window and is aligned.
     #[inline(always)]
     fn register<T: Copy>(&self, offset: usize) -> Option<&RW<T>> {
-        // A misaligned offset has its low bits moved to the top, and is as far outside as can be.
+        // Rotating moves the low bits of a misaligned offset to the top, which puts it far outside the window.
         let log = size_of::<T>().trailing_zeros();
         if offset.rotate_right(log) >= self.length >> log {
             return None;

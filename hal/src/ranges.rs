@@ -1,13 +1,13 @@
-//! Free ranges of addresses: first fit, neighbours are joined when they come back.
+//! A first-fit allocator of address ranges that merges neighbours on release.
 
 use std::collections::BTreeMap;
 
-/// What is free, as half-open ranges by their start.
+/// The free ranges: half-open, keyed by their start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct FreeRanges(BTreeMap<u64, u64>);
 
 impl FreeRanges {
-    /// Ranges from `start` to before `end`; empty ones are left out.
+    /// Ranges from `start` up to but excluding `end`. Empty ones are skipped.
     pub(crate) fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let mut free = Self::default();
         for (start, end) in ranges {
@@ -16,7 +16,7 @@ impl FreeRanges {
         free
     }
 
-    /// Takes `length` addresses at a multiple of `alignment`, a power of two.
+    /// Allocates `length` addresses at a multiple of `alignment`, a power of two.
     pub(crate) fn take(&mut self, length: u64, alignment: u64) -> Option<u64> {
         if length == 0 || !alignment.is_power_of_two() {
             return None;
@@ -31,7 +31,7 @@ impl FreeRanges {
         Some(at)
     }
 
-    /// Takes back what [`Self::take`] gave.
+    /// Releases a range that [`Self::take`] returned.
     pub(crate) fn give_back(&mut self, start: u64, length: u64) {
         let (mut start, mut end) = (start, start.saturating_add(length));
         if start == end {
@@ -50,7 +50,7 @@ impl FreeRanges {
         self.keep(start, end);
     }
 
-    /// Addresses that are free.
+    /// Number of free addresses.
     #[cfg(test)]
     fn total(&self) -> u64 {
         self.0.iter().map(|(start, end)| end - start).sum()
@@ -89,7 +89,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a map of single addresses: nothing is given twice, nothing is lost.
+        /// Compares with a map of single addresses: nothing is allocated twice, nothing is lost.
         #[test]
         fn nothing_is_given_twice(steps in proptest::collection::vec((1u64..40, 0u32..5, any::<bool>()), 1..60)) {
             let mut free = FreeRanges::new([(7, 200), (256, 300)]);

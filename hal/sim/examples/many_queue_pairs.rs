@@ -1,13 +1,15 @@
-//! What one operation costs when the NIC has many queue pairs: two drivers, two NICs, the wire, one thread.
+//! The cost of one operation on a NIC with many queue pairs: two drivers, two NICs, the wire, one thread.
 //!
-//! `cargo run --release -p bareverbs-hal-sim --example many_queue_pairs [COUNT…]` measures with so many connected queue pairs
-//! (1, 1,000 and 100,000). An operation is one signalled 64-byte RDMA WRITE with a doorbell of its own, from posting to the polled
-//! completion. They go to the queue pairs in turn: to all of them, or to sixteen that lie far from each other while the others are
-//! idle. One is under way at a time: the frames are the same for any number of queue pairs. Rounds of the numbers alternate; the
-//! medians are printed, and the memory that each queue pair keeps resident.
+//! `cargo run --release -p bareverbs-hal-sim --example many_queue_pairs [COUNT…]` measures with COUNT connected queue
+//! pairs (by default 1, 1,000 and 100,000). An operation is one signalled 64-byte RDMA WRITE with its own doorbell,
+//! from posting to the polled completion. Operations visit the queue pairs in turn: either all of them, or sixteen that
+//! are spread widely while the others stay idle. One operation is in flight at a time, so the frames are the same for
+//! any number of queue pairs. Rounds for the different counts alternate. The output has the medians, and the resident
+//! memory per queue pair.
 //!
-//! `… --example many_queue_pairs -- --only COUNT OPERATIONS` makes so many queue pairs and does so many operations, nothing else:
-//! two such runs under `valgrind --tool=cachegrind --cache-sim=no`, and the difference is what operations cost in instructions.
+//! `… --example many_queue_pairs -- --only COUNT OPERATIONS` creates COUNT queue pairs, does OPERATIONS operations and
+//! nothing else. Run it twice under `valgrind --tool=cachegrind --cache-sim=no`: the difference is the instruction
+//! count of the operations.
 
 use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
 use bareverbs_core::device::{Device, DeviceConfig};
@@ -26,14 +28,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 const MESSAGE: usize = 64;
-/// Operations of a round: enough that a clock which moves with the ticks of the system does not matter.
+/// Operations per round: enough to hide a clock that advances in ticks.
 const ROUND: usize = 200_000;
 const ROUNDS: usize = 15;
-/// Connections that are destroyed and made again.
+/// Connections to destroy and create again.
 const RENEWALS: usize = 500;
-/// Queue pairs that are used where most are idle.
+/// Queue pairs in use in the mostly idle case.
 const BUSY: usize = 16;
-/// Words of posted work that a send queue of this program needs at most.
+/// Most words of posted work that a send queue of this program needs.
 const LEDGER_WORDS: u32 = 64;
 
 type Handle = Rc<Device<SimHal>>;
@@ -46,11 +48,11 @@ fn main() {
         (_, []) => compare(&[1, 1_000, 100_000]),
         (_, counts) => compare(counts),
     }
-    // Destroying 200,000 queue pairs by commands is not what is measured.
+    // Exit without destroying 200,000 queue pairs by commands: that is not what we measure.
     std::process::exit(0);
 }
 
-/// Measures all numbers of queue pairs in turn and prints a line for each.
+/// Measures each count in turn and prints one line per count.
 fn compare(counts: &[usize]) {
     let mut benches: Vec<Bench> = counts.iter().map(|&count| Bench::measured(count)).collect();
     for busy in [BUSY, usize::MAX] {
@@ -71,7 +73,7 @@ fn compare(counts: &[usize]) {
     }
 }
 
-/// A line for each number of queue pairs, of which so many are busy.
+/// Prints one line per count, for `busy` queue pairs in use.
 fn print(benches: &[Bench], busy: usize, times: Vec<Vec<f64>>) {
     let medians: Vec<f64> = times.into_iter().map(median).collect();
     for (bench, &nanos) in benches.iter().zip(&medians) {
@@ -91,7 +93,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// A clock that stands still while other processes run.
+/// Processor time of this process: it stands still while other processes run.
 struct Clock(Instant);
 
 impl Clock {
@@ -102,13 +104,13 @@ impl Clock {
     }
 }
 
-/// Bytes of this process that are in memory; zero where the system does not say.
+/// Resident bytes of this process; 0 if the system does not report them.
 fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").ok();
     pages.and_then(|text| text.split_whitespace().nth(1)?.parse().ok()).map_or(0, |pages: u64| pages * 4096)
 }
 
-/// One host without its queue pairs.
+/// One host, without its queue pairs.
 struct Host {
     cq: CompletionQueue<Handle>,
     region: MemoryRegion<Handle>,
@@ -156,10 +158,10 @@ struct Bench {
     world: SimWorld,
     nodes: [NodeId; 2],
     next: usize,
-    /// How far the next queue pair is from the last one.
+    /// Distance between two queue pairs that are used one after the other.
     stride: usize,
     done: u64,
-    /// Frames and accesses of the devices to memory before the first operation.
+    /// Frames and DMA accesses before the first operation.
     before: [u64; 2],
 }
 
@@ -178,7 +180,7 @@ impl Bench {
         self.queue_pairs.push((a, b.connect(&to_a, ConnectOptions::default()).expect("a connection")));
     }
 
-    /// Processor time in microseconds of destroying a connection and making another one.
+    /// Processor time in microseconds to destroy one connection and create another.
     fn renewal(&mut self) -> f64 {
         let clock = Clock(Instant::now());
         let start = clock.elapsed();
@@ -200,7 +202,7 @@ impl Bench {
         Self { queue_pairs: Vec::new(), a, b, world, nodes, next: 0, stride: 1, done: 0, before: [0; 2] }
     }
 
-    /// As [`Self::new`]; uses every queue pair once and prints how much memory they have then.
+    /// Like [`Self::new`], then uses every queue pair once and prints the memory they occupy.
     fn measured(count: usize) -> Self {
         let (start, before) = (Instant::now(), resident());
         let mut bench = Self::new(count);
@@ -221,11 +223,11 @@ impl Bench {
         self.queue_pairs.len()
     }
 
-    /// Processor time of an operation in nanoseconds, with at most `busy` queue pairs in turn.
+    /// Processor time per operation in nanoseconds, cycling through at most `busy` queue pairs.
     fn round(&mut self, busy: usize) -> f64 {
         self.stride = self.count().div_ceil(busy.min(self.count()));
         if self.stride > 1 {
-            // They were last used long ago: the first turn brings them into the caches.
+            // Their state has left the caches: one warm-up turn brings it back.
             self.run(self.count() / self.stride);
         }
         let clock = Clock(Instant::now());
@@ -240,7 +242,7 @@ impl Bench {
         }
     }
 
-    /// One RDMA WRITE over the next queue pair; its bytes are looked at.
+    /// One RDMA WRITE over the next queue pair, verified.
     fn write(&mut self) {
         self.done += 1;
         let bytes = self.done.to_le_bytes();
@@ -262,7 +264,7 @@ impl Bench {
         assert_eq!(found, bytes, "the bytes of another message");
     }
 
-    /// Frames that both NICs sent, and their accesses to memory.
+    /// Frames sent by both NICs, and their DMA accesses.
     fn work(&self) -> [u64; 2] {
         let sent = |node| self.world.with(|world| world.device(node).counters().frames_sent);
         let accesses = |host: &Host| {
@@ -272,7 +274,7 @@ impl Bench {
         [self.nodes.into_iter().map(sent).sum(), accesses(&self.a) + accesses(&self.b)]
     }
 
-    /// Frames and accesses to memory of one operation.
+    /// Frames and DMA accesses per operation.
     fn work_of_one(&self) -> (f64, f64) {
         let [frames, accesses] = self.work();
         let each = |now, before| (now - before) as f64 / self.done as f64;

@@ -1,13 +1,13 @@
-//! How fast the simulator is on this machine: one thread, two drivers, two NICs, the wire, ICRC on.
+//! Speed of the simulator on this machine: one thread, two drivers, two NICs, the wire, ICRC on.
 //!
 //! `cargo run --release -p bareverbs-hal-sim --example throughput [seconds [small|large]]`
 //!
-//! Verified 64-byte RDMA WRITEs: batches of 32 with one doorbell, the last one signalled, 512 under way; each message has
-//! bytes of its own, and all of them are compared at the receiver before their slot is used again. Then RDMA WRITEs of
-//! 1 MiB: all bytes are compared; the figure is given with and without the time that comparing takes.
+//! First 64-byte RDMA WRITEs, in batches of 32 with one doorbell, the last one signalled, 512 in flight. Every message
+//! has its own bytes, and the receiver compares all of them before a slot is reused. Then RDMA WRITEs of 1 MiB, also
+//! compared in full; the figure is given with and without the time for comparing.
 //!
-//! Time is that of the processor for this process (`/proc/self/schedstat`), so that other work on the machine does not
-//! count; where there is none, it is the time on the wall.
+//! Time is processor time of this process (`/proc/self/schedstat`), so other work on the machine does not count. Where
+//! that file is missing, it is wall-clock time.
 //!
 //! `… --example throughput -- --only small|large MESSAGES` sends and verifies that many messages and does nothing else. Run it
 //! twice under `valgrind --tool=callgrind`: the difference is what the messages cost in instructions.
@@ -59,7 +59,7 @@ fn measure(seconds: f64, rows: &[&str]) {
     }
 }
 
-/// A clock that stands still while other processes run.
+/// Processor time of this process: it stands still while other processes run.
 struct Clock(Instant);
 
 impl Clock {
@@ -105,7 +105,7 @@ fn small(budget: Duration) {
     );
 }
 
-/// Posts and verifies messages `first..end`, [`WINDOW`] of them under way.
+/// Posts and verifies messages `first..end`, with [`WINDOW`] of them in flight.
 fn burst(pair: &mut Pair, first: u64, end: u64) -> u64 {
     let mut completions = [WorkCompletion::EMPTY; 16];
     let (mut posted, mut verified) = (first, first);
@@ -164,14 +164,14 @@ fn large(budget: Duration) {
     );
 }
 
-/// Messages of 1 MiB, [`LARGE_WINDOW`] of them under way.
+/// Messages of 1 MiB, with [`LARGE_WINDOW`] of them in flight.
 struct Large {
     pair: Pair,
     noise: Vec<u8>,
     found: Vec<u8>,
     posted: u64,
     verified: u64,
-    /// Time that comparing took.
+    /// Time spent comparing.
     comparing: Duration,
 }
 
@@ -184,7 +184,7 @@ impl Large {
         Self { pair, noise, found: vec![0; LARGE], posted: 0, verified: 0, comparing: Duration::ZERO }
     }
 
-    /// Posts and verifies messages while `wanted` says so of the number of the next one.
+    /// Posts and verifies messages while `wanted` accepts the number of the next one.
     fn run(&mut self, wanted: impl Fn(u64) -> bool) {
         let clock = Clock(Instant::now());
         while self.verified < self.posted || wanted(self.posted) {
@@ -199,7 +199,7 @@ impl Large {
         }
     }
 
-    /// The first 8 bytes of each message are its number, so that an old message does not pass for a new one.
+    /// The first 8 bytes of each message are its number, so that a stale message cannot pass for a new one.
     fn post(&mut self) {
         let (pair, number) = (&mut self.pair, self.posted);
         let offset = (number % LARGE_WINDOW) as usize * LARGE;

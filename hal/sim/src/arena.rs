@@ -1,7 +1,8 @@
-//! Which addresses of a simulated host its device may reach, and where their bytes are.
+//! The DMA address space of a simulated host: which addresses its device may access, and where their bytes are.
 //!
-//! I/O virtual addresses are not those of the processor, regions have gaps between them, and no address is ever used twice:
-//! a device that keeps one too long gets a fault. Freed bytes are poisoned and held back before they are given back.
+//! I/O virtual addresses differ from the processor's, regions have gaps between them, and no address is ever reused: a
+//! device that keeps an address too long gets a fault. Freed bytes are poisoned and quarantined before they are
+//! released.
 
 use super::block::Block;
 use super::page_table::PageTable;
@@ -13,7 +14,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 use std::collections::VecDeque;
 
-/// How the memory of a simulated host behaves.
+/// Behaviour of a simulated host's memory.
 ///
 /// ```
 /// use bareverbs_core::hal::HalError;
@@ -28,13 +29,14 @@ use std::collections::VecDeque;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryConfig {
-    /// Bytes that may be allocated at once.
+    /// Most bytes that may be allocated at a time.
     pub capacity: usize,
-    /// Whether processor and device have views of their own that only barriers bring together.
+    /// Whether processor and device have separate views that only barriers reconcile.
     ///
-    /// Stores of the processor reach the device at [`Barrier::ToDevice`] or when time passes, except that now and then a
-    /// single word arrives early. What the device writes reaches the processor at [`Barrier::FromDevice`], except the last byte of each write;
-    /// until then the other bytes read as [`STALE`](crate::STALE). Made for tests: each barrier compares all memory.
+    /// The processor's stores reach the device at [`Barrier::ToDevice`] or when time passes, except that an occasional
+    /// single word arrives early. The device's writes reach the processor at [`Barrier::FromDevice`], except for the
+    /// last byte of each write; until then the other bytes read as [`STALE`](crate::STALE). Meant for tests: each
+    /// barrier compares all memory.
     pub unforgiving: bool,
 }
 
@@ -45,46 +47,46 @@ impl Default for MemoryConfig {
 }
 
 impl MemoryConfig {
-    /// Memory that shows missing barriers.
+    /// Memory that exposes missing barriers.
     pub fn unforgiving() -> Self {
         Self { unforgiving: true, ..Self::default() }
     }
 }
 
-/// What happened to the memory of a host.
+/// Statistics of a host's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MemoryCounters {
-    /// Regions that are mapped now.
+    /// Mapped regions.
     pub regions: u64,
-    /// Their bytes.
+    /// Bytes of the mapped regions.
     pub bytes: u64,
-    /// Reads of the device.
+    /// DMA reads.
     pub device_reads: u64,
-    /// Writes of the device.
+    /// DMA writes.
     pub device_writes: u64,
-    /// Accesses of the device that no region covers.
+    /// DMA accesses that hit no region.
     pub faults: u64,
-    /// Barriers of the kind [`Barrier::ToDevice`], in unforgiving mode.
+    /// [`Barrier::ToDevice`] barriers in unforgiving mode.
     pub barriers_to_device: u64,
-    /// Barriers of the kind [`Barrier::FromDevice`], in unforgiving mode.
+    /// [`Barrier::FromDevice`] barriers in unforgiving mode.
     pub barriers_from_device: u64,
-    /// Bytes that a barrier brought to the device.
+    /// Bytes made visible to the device by a barrier.
     pub bytes_to_device: u64,
-    /// Bytes that a barrier brought to the processor.
+    /// Bytes made visible to the processor by a barrier.
     pub bytes_from_device: u64,
-    /// Bytes that reached the device because time passed and not because of a barrier.
+    /// Bytes made visible to the device by the passage of time rather than a barrier.
     pub bytes_drained: u64,
-    /// Words that reached the device before a barrier.
+    /// Words made visible to the device before a barrier.
     pub leaked_words: u64,
 }
 
-/// What freed memory holds.
+/// Contents of freed memory.
 pub const POISON: u8 = 0xdb;
 
 const FIRST_IOVA: u64 = 0x10_0000_0000;
 const GAP: u64 = 4096;
-/// Alignment for the processor of what is shorter than the alignment that was asked for: a cache line. The addresses of the
-/// device are always aligned as was asked for; if those of the processor were too, a send queue of 64 bytes would keep a page
+/// Processor-side alignment of a block that is shorter than the requested alignment: a cache line. Device addresses
+/// always have the requested alignment. If processor addresses had it too, every 64-byte send queue would keep a page
 /// resident.
 const CACHE_LINE: usize = 64;
 const QUARANTINE_BYTES: usize = 16 << 20;
@@ -97,7 +99,7 @@ struct Region {
     views: Option<Box<Views>>,
 }
 
-/// The regions of one host.
+/// All regions of one host.
 #[derive(Debug)]
 pub(super) struct Arena {
     config: MemoryConfig,
@@ -240,7 +242,7 @@ impl Arena {
         }
     }
 
-    /// Chooses addresses, with a gap after them.
+    /// Chooses addresses and leaves a gap after them.
     fn place(&mut self, length: usize, alignment: usize) -> Option<u64> {
         let iova = self.next_iova.checked_next_multiple_of(alignment as u64)?;
         self.next_iova = iova.checked_add(length as u64)?.checked_add(GAP)?;
@@ -260,7 +262,7 @@ impl Arena {
         }
     }
 
-    /// Poisons what was allocated and holds it back for a while; what belongs to a user is only brought up to date.
+    /// Poisons and quarantines an allocated region. For a user's region, only brings its bytes up to date.
     fn retire(&mut self, mut region: Region) {
         if !region.block.is_owned() {
             if let Some(views) = &mut region.views {
@@ -278,7 +280,7 @@ impl Arena {
         }
     }
 
-    /// The region that covers an access, and the offset in it.
+    /// Finds the region that covers an access, and the offset in it.
     #[inline]
     fn find(&mut self, iova: u64, length: usize, write: bool) -> Result<(&mut Region, usize), DmaFault> {
         let Self { pages, regions, counters, .. } = self;
@@ -291,7 +293,7 @@ impl Arena {
 }
 
 impl Region {
-    /// The offset of an access, if the region covers all of it.
+    /// The offset of an access, if this region covers all of it.
     #[inline]
     fn cover(&mut self, iova: u64, length: usize) -> Option<(&mut Self, usize)> {
         let (offset, size) = (iova.checked_sub(self.start)?, self.block.len() as u64);

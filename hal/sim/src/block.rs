@@ -1,23 +1,23 @@
-//! Raw bytes that driver and device share.
+//! Raw bytes shared between driver and device.
 //!
-//! A [`Block`] owns or borrows bytes and copies them in and out with checked offsets, never through a reference: the driver
-//! holds a pointer to the same bytes.
+//! A [`Block`] owns or borrows bytes. It copies them in and out at checked offsets and never forms a reference to them,
+//! because the driver holds a pointer to the same bytes.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, Ordering};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// Bytes at a fixed address, shared with whoever has a pointer to them.
+/// Bytes at a fixed address, shared with every holder of a pointer to them.
 #[derive(Debug)]
 pub(super) struct Block {
     start: NonNull<u8>,
     length: usize,
-    /// How to give the bytes back; `None` if they belong to somebody else.
+    /// Layout to free them with; `None` if they are borrowed.
     owned: Option<Layout>,
 }
 
 impl Block {
-    /// Zeroed bytes of our own.
+    /// Allocates zeroed bytes.
     pub(super) fn allocate(length: usize, alignment: usize) -> Option<Self> {
         let layout = Layout::from_size_align(length, alignment).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the size is not zero, by the filter one line above.
@@ -25,7 +25,7 @@ impl Block {
         Some(Self { start, length, owned: Some(layout) })
     }
 
-    /// Bytes of somebody else.
+    /// Borrows bytes.
     ///
     /// # Safety
     /// They must be valid for reads and writes as long as the block lives, and nobody may hold a reference to them while
@@ -46,7 +46,7 @@ impl Block {
         self.owned.is_some()
     }
 
-    /// Copies bytes out. The range must be inside the block; it is checked.
+    /// Copies bytes out. Panics if the range exceeds the block.
     #[inline]
     pub(super) fn read(&self, offset: usize, buffer: &mut [u8]) {
         self.check(offset, buffer.len());
@@ -61,7 +61,8 @@ impl Block {
         }
     }
 
-    /// Copies bytes in, the last one last and with release ordering: it is the owner byte of an entry.
+    /// Copies bytes in. Stores the last byte last, with release ordering, because it is the owner byte of a queue
+    /// entry.
     #[inline]
     pub(super) fn write(&self, offset: usize, bytes: &[u8]) {
         let Some((&last, body)) = bytes.split_last() else { return };
@@ -76,7 +77,7 @@ impl Block {
         }
     }
 
-    /// Sets every byte.
+    /// Sets every byte to `value`.
     pub(super) fn fill(&self, value: u8) {
         // SAFETY: the whole block is valid for writes by construction and no reference to it is made.
         unsafe { core::ptr::write_bytes(self.start.as_ptr(), value, self.length) };

@@ -1,4 +1,4 @@
-//! What the driver of one simulated node gets.
+//! The HAL of one simulated node.
 
 use super::memory::{SimDma, SimMemory};
 use super::world::SimWorld;
@@ -12,14 +12,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, compiler_fence};
 use std::rc::Rc;
 
-/// The bus of one node of a simulated world.
+/// The HAL for the driver of one node in a simulated world.
 #[derive(Debug)]
 pub struct SimHal<D = Nic> {
     mmio: SimMmio<D>,
     omitted: Rc<Cell<Option<Barrier>>>,
 }
 
-/// The window into BAR0 of a simulated device. Every access is a call.
+/// The BAR0 window of a simulated device. Every access is a function call.
 #[derive(Debug)]
 pub struct SimMmio<D = Nic> {
     world: SimWorld<D>,
@@ -36,7 +36,7 @@ impl<D> Clone for SimHal<D> {
 }
 
 impl<D: Device> SimWorld<D> {
-    /// What the driver of `node` gets.
+    /// The HAL for the driver of `node`.
     pub fn hal(&self, node: NodeId) -> SimHal<D> {
         let memory = self.with(|world| world.memory(node).clone());
         SimHal::new(self.clone(), node, memory)
@@ -48,33 +48,33 @@ impl<D: Device> SimHal<D> {
         Self { mmio: SimMmio { world, node, memory }, omitted: Rc::default() }
     }
 
-    /// Leaves out barriers of this kind from now on, to show that a driver on unforgiving memory misses them. Clones of
-    /// this handle do the same.
+    /// Skips all barriers of this kind from now on, to show that a driver on unforgiving memory fails without them.
+    /// Applies to all clones of this handle.
     pub fn omit_barrier(&self, kind: Option<Barrier>) {
         self.omitted.set(kind);
     }
 
-    /// The node.
+    /// This node.
     pub fn node(&self) -> NodeId {
         self.mmio.node
     }
 
-    /// The world that the node is in.
+    /// The node's world.
     pub fn world(&self) -> &SimWorld<D> {
         &self.mmio.world
     }
 
-    /// The memory of the node.
+    /// The node's memory.
     pub fn memory(&self) -> &SimMemory {
         &self.mmio.memory
     }
 
-    /// Takes the interrupts of `vector` that the device raised since the last time.
+    /// Returns and resets the number of interrupts on `vector`.
     pub fn take_interrupts(&self, vector: u16) -> u64 {
         self.mmio.world.with(|world| world.take_interrupts(self.mmio.node, vector))
     }
 
-    /// Vectors with interrupts that nobody took, and how many.
+    /// Vectors with untaken interrupts, and their counts.
     pub fn interrupts(&self) -> Vec<(u16, u64)> {
         self.mmio.world.with(|world| world.pending_interrupts(self.mmio.node).collect())
     }
@@ -107,7 +107,8 @@ impl<D: Device> Hal for SimHal<D> {
         self.mmio.world.now()
     }
 
-    /// Driver and device are one thread here, so the compiler is all there is to hold back; unforgiving memory moves bytes.
+    /// Driver and device share one thread, so only the compiler must be kept from reordering. Unforgiving memory moves
+    /// bytes here.
     #[inline]
     fn barrier(&self, kind: Barrier) {
         compiler_fence(Ordering::SeqCst);

@@ -1,14 +1,14 @@
-//! # bareverbs-hal-sim: the simulator as a place to live
+//! # bareverbs-hal-sim: the HAL for simulated devices
 //!
-//! **What this is.** The backend of [`bareverbs_core::hal::Hal`] for a simulated host in the driver's own process. A
-//! [`SimWorld`] is a shared handle to a [`World`](bareverbs_sim::run::World) in virtual time; a [`SimHal`] is what the driver
-//! of one node gets. Registers are calls, DMA memory is boxed bytes, [`relax`](bareverbs_core::hal::Hal::relax) runs the next
-//! events. With the feature `real-time` there is also one device on a wire that leads outside. Driver and simulator meet here;
-//! neither knows the other.
+//! **What this is.** The [`bareverbs_core::hal::Hal`] of a simulated host in the driver's own process. A [`SimWorld`]
+//! is a shared handle to a [`World`](bareverbs_sim::run::World) in virtual time; a [`SimHal`] is the HAL of one node.
+//! Register accesses are function calls, DMA memory is heap memory, and [`relax`](bareverbs_core::hal::Hal::relax) runs
+//! the next events. The feature `real-time` adds a HAL for one device in real time, whose wire leaves the process.
+//! Driver and simulator meet here and do not depend on each other.
 //!
-//! **What it may not do.** No `unsafe` but in `block`, in `memory` and in the one method of the `Hal` that is unsafe to call and hands its
-//! contract on. No clock and no randomness but those of the world, and no call of an operating system. The world is never
-//! borrowed while code of a user runs.
+//! **What it may not do.** `unsafe` is limited to `block`, `memory`, and the one unsafe method of `Hal`, which passes
+//! its contract on. It uses no clock and no randomness but the world's, and makes no system call. It never holds a
+//! borrow of the world while a user's code runs.
 //!
 //! **Where to read first.** [`SimWorld`].
 #![deny(unsafe_code)]

@@ -1,7 +1,7 @@
-//! The memory of a host, as its device sees it and as its driver holds it.
+//! The memory of a host: the device's view and the driver's handles.
 //!
-//! [`SimDma`] is the driver's handle of a region. Everything that decides *whether* an access of the device is allowed is in `arena`,
-//! which is safe code.
+//! [`SimDma`] is the driver's handle of a region. All decisions *whether* a DMA access is allowed are in `arena`, which
+//! is safe code.
 
 use super::arena::{Arena, MemoryConfig, MemoryCounters};
 use super::block::Block;
@@ -12,7 +12,7 @@ use rand_chacha::ChaCha8Rng;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The memory of one simulated host as its device sees it. Clones are the same memory.
+/// The memory of one simulated host, as its device accesses it. Clones refer to the same memory.
 ///
 /// ```
 /// use bareverbs_core::hal::DmaMemory;
@@ -35,18 +35,18 @@ pub struct SimMemory {
 }
 
 impl SimMemory {
-    /// Memory without regions. `stream` decides what leaks early in unforgiving mode.
+    /// Memory without regions. `stream` decides which stores leak early in unforgiving mode.
     pub fn new(config: MemoryConfig, stream: ChaCha8Rng) -> Self {
         Self { arena: Rc::new(RefCell::new(Arena::new(config, stream))), unforgiving: config.unforgiving }
     }
 
-    /// Gives zeroed bytes that the device can reach.
+    /// Allocates zeroed bytes that the device can access.
     pub fn allocate(&self, length: usize, alignment: usize) -> Result<SimDma, HalError> {
         let (iova, start) = self.arena.borrow_mut().allocate(length, alignment)?;
         Ok(SimDma { memory: self.clone(), start, length, iova })
     }
 
-    /// Lets the device reach bytes of the caller.
+    /// Maps the caller's bytes for the device.
     ///
     /// # Safety
     /// As [`bareverbs_core::hal::Hal::map_user`].
@@ -61,17 +61,17 @@ impl SimMemory {
         Ok(SimDma { memory: self.clone(), start, length, iova })
     }
 
-    /// Whether processor and device have views of their own.
+    /// Whether processor and device have separate views.
     pub fn is_unforgiving(&self) -> bool {
         self.unforgiving
     }
 
-    /// What happened so far.
+    /// Statistics so far.
     pub fn counters(&self) -> MemoryCounters {
         self.arena.borrow().counters()
     }
 
-    /// Moves bytes between the views of processor and device; nothing in forgiving memory.
+    /// Reconciles the views of processor and device. Does nothing in forgiving memory.
     #[inline]
     pub(crate) fn barrier(&self, kind: Barrier) {
         if self.unforgiving {
@@ -79,12 +79,12 @@ impl SimMemory {
         }
     }
 
-    /// Time has passed: what the processor stored has left it.
+    /// Makes all stores of the processor visible to the device, because time has passed.
     pub(super) fn drain_stores(&self) {
         self.arena.borrow_mut().drain_stores();
     }
 
-    /// Lets a word that the processor stored reach the device early, now and then.
+    /// Occasionally makes a stored word visible to the device early.
     #[inline]
     pub(crate) fn leak(&self) {
         if self.unforgiving {
@@ -105,7 +105,7 @@ impl HostMemory for SimMemory {
     }
 }
 
-/// A region of simulated memory; dropping it takes it away from the device.
+/// A region of simulated memory. Dropping it unmaps it for the device.
 #[derive(Debug)]
 pub struct SimDma {
     memory: SimMemory,

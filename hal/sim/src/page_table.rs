@@ -1,37 +1,37 @@
-//! From pages of I/O virtual addresses to the regions that cover them: two look-ups, however many regions there are.
+//! Maps pages of I/O virtual addresses to regions, with two lookups for any number of regions.
 //!
-//! No page belongs to two regions, because the arena leaves a page free behind each.
+//! No page belongs to two regions: the arena leaves a free page after each.
 
-/// Logarithm of the bytes of a page.
+/// Log2 of the page size in bytes.
 const PAGE_BITS: u32 = 12;
-/// Logarithm of the pages of a leaf.
+/// Log2 of the pages per leaf.
 const LEAF_BITS: u32 = 9;
 const LEAF_PAGES: usize = 1 << LEAF_BITS;
-/// The slot of a page that no region covers.
+/// Slot value of an unmapped page.
 const NOBODY: u32 = u32::MAX;
 
-/// The table of one host. Addresses count from its base.
+/// The page table of one host. Addresses are relative to its base.
 #[derive(Debug)]
 pub(super) struct PageTable {
     base: u64,
     leaves: Vec<Option<Box<Leaf>>>,
 }
 
-/// Consecutive pages.
+/// A run of consecutive pages.
 #[derive(Debug)]
 struct Leaf {
     slots: [u32; LEAF_PAGES],
-    /// Pages that a region covers. Without one the leaf is given back.
+    /// Number of mapped pages. A leaf without any is freed.
     used: usize,
 }
 
 impl PageTable {
-    /// A table without regions, of addresses from `base` on.
+    /// An empty table for addresses from `base`.
     pub(super) const fn new(base: u64) -> Self {
         Self { base, leaves: Vec::new() }
     }
 
-    /// The slot of the region that covers a part of the page of `address`.
+    /// The slot of the region that covers part of the page at `address`.
     #[inline]
     pub(super) fn get(&self, address: u64) -> Option<u32> {
         let page = address.wrapping_sub(self.base) >> PAGE_BITS;
@@ -39,7 +39,7 @@ impl PageTable {
         Some(leaf.slots[page as usize % LEAF_PAGES]).filter(|&slot| slot != NOBODY)
     }
 
-    /// A region of `length` bytes, at least one, begins at `start`.
+    /// Maps `length` bytes (at least one) at `start` to `slot`.
     pub(super) fn insert(&mut self, start: u64, length: u64, slot: u32) {
         for page in self.pages(start, length) {
             let number = (page >> LEAF_BITS) as usize;
@@ -53,7 +53,7 @@ impl PageTable {
         }
     }
 
-    /// The region that was inserted with the same `start` and `length` is gone.
+    /// Unmaps the region that was inserted with the same `start` and `length`.
     pub(super) fn remove(&mut self, start: u64, length: u64) {
         for page in self.pages(start, length) {
             let Some(place) = self.leaves.get_mut((page >> LEAF_BITS) as usize) else { return };
@@ -81,7 +81,7 @@ mod tests {
     const BASE: u64 = 0x10_0000_0000;
 
     proptest! {
-        /// Against a map of single pages, with regions that come and go.
+        /// Compares with a map of single pages while regions come and go.
         #[test]
         fn every_page_finds_its_region(steps in prop::collection::vec((0u64..3000, 1u64..40_000, any::<bool>()), 1..60)) {
             let (mut table, mut model) = (PageTable::new(BASE), BTreeMap::new());

@@ -1,7 +1,8 @@
-//! The simulator as a place to live, in real time: one device of this process on a wire that leads outside.
+//! A simulated device in real time: one device of this process, whose wire leaves the process.
 //!
-//! Registers are calls and DMA memory is boxed bytes, as in the rest of this crate; time is the machine's, and frames come
-//! from a [`FrameIo`]. Driver and device are one thread: the device gets on whenever the driver relaxes.
+//! Register accesses are function calls and DMA memory is heap memory, as elsewhere in this crate. Time is the
+//! machine's, and frames come from a [`FrameIo`]. Driver and device share one thread: the device makes progress
+//! whenever the driver relaxes.
 
 use crate::registers::mmio_by_bytes;
 use crate::{MemoryConfig, SimDma, SimMemory};
@@ -15,7 +16,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 
-/// The bus of one device in real time. Clones are the same bus.
+/// The HAL of one device in real time. Clones refer to the same device.
 ///
 /// ```no_run
 /// use bareverbs_core::{Device, DeviceConfig};
@@ -39,7 +40,7 @@ pub struct RealTimeHal<D, F> {
     mmio: RealTimeMmio<D, F>,
 }
 
-/// The window into BAR0 of a device in real time. Every access is a call.
+/// The BAR0 window of a device in real time. Every access is a function call.
 #[derive(Debug)]
 pub struct RealTimeMmio<D, F> {
     shared: Rc<Shared<D, F>>,
@@ -59,7 +60,7 @@ impl<D, F> Clone for RealTimeHal<D, F> {
 }
 
 impl<D: Device, F: FrameIo> RealTimeHal<D, F> {
-    /// Puts a device on the wire `io`. The seed decides what unforgiving memory leaves to chance.
+    /// Connects a device to the wire `io`. The seed determines the random choices of unforgiving memory.
     pub fn new(device: D, io: F, memory: MemoryConfig, seed: u64) -> Self {
         let memory = SimMemory::new(memory, Seed(seed).stream("memory"));
         let runner = RefCell::new(RealTime::new(device, memory.clone(), io));
@@ -68,12 +69,12 @@ impl<D: Device, F: FrameIo> RealTimeHal<D, F> {
         }
     }
 
-    /// Does something to the runner. `work` must not use the driver of this bus.
+    /// Calls `work` with the runner. `work` must not use this device's driver.
     pub fn with<R>(&self, work: impl FnOnce(&mut RealTime<SimMemory, D, F>) -> R) -> R {
         work(&mut self.mmio.shared.runner.borrow_mut())
     }
 
-    /// What the wire said when it broke, once. From then on the device is alone.
+    /// Takes the error that broke the wire. After such an error the device has no wire.
     pub fn take_failure(&self) -> Option<io::Error> {
         self.mmio.shared.failure.borrow_mut().take()
     }
@@ -119,7 +120,7 @@ impl<D: Device, F: FrameIo> Hal for RealTimeHal<D, F> {
         self.mmio.shared.memory.barrier(kind);
     }
 
-    /// A wire that breaks does not end the wait; see [`Self::take_failure`].
+    /// A broken wire does not end the wait; see [`Self::take_failure`].
     fn relax(&self, deadline: Time) {
         self.mmio.shared.memory.leak();
         if let Err(error) = self.try_relax(deadline) {

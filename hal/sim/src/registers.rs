@@ -1,7 +1,8 @@
-//! Registers of BAR0 are big-endian; drivers and applications speak in numbers. The conversion, once for both runners: to
-//! the simulated device a write is a run of bytes.
+//! Conversion of register accesses, shared by both runners. BAR0 is big-endian and drivers use numbers; the simulated
+//! device sees a write as a run of bytes.
 
-/// Implements [`Mmio`](bareverbs_core::hal::Mmio) by a type's own `read_register`, `write_bytes` and `window_length`.
+/// Implements [`Mmio`](bareverbs_core::hal::Mmio) with the type's own `read_register`, `write_bytes` and
+/// `window_length`.
 macro_rules! mmio_by_bytes {
     ([$($generics:tt)*] $type:ty) => {
         impl<$($generics)*> bareverbs_core::hal::Mmio for $type {
@@ -35,7 +36,7 @@ mod tests {
     use bareverbs_core::hal::Mmio;
     use core::cell::RefCell;
 
-    /// A window that keeps what was written last.
+    /// A window that records the last write.
     #[derive(Default)]
     struct LastWrite(RefCell<Vec<u8>>);
 

@@ -1,4 +1,4 @@
-//! The backend with a device that does next to nothing.
+//! The HAL with a minimal device.
 
 use super::memory::tests::store;
 use super::{MemoryConfig, SimHal, SimWorld};
@@ -11,7 +11,7 @@ use bareverbs_sim::run::device::{Transmit, TransmitClass};
 use bareverbs_sim::run::{Device, Latency, StallReason};
 use bareverbs_sim::wire::FrameBuffer;
 
-/// An 8-byte write is the address of 8 bytes to copy to the address after them; every write is remembered.
+/// Treats an 8-byte write as the address of 8 bytes, which it copies to the address behind them; records every write.
 #[derive(Debug, Default)]
 struct Copier {
     writes: Vec<(u64, Vec<u8>)>,

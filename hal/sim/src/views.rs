@@ -1,30 +1,30 @@
-//! Unforgiving memory: processor and device have views of their own of the same region.
+//! Unforgiving memory: processor and device have separate views of a region.
 //!
-//! The processor stores through a raw pointer, which nobody can watch; so its stores are found by comparing its bytes with
-//! what they were known to be.
+//! The processor stores through a raw pointer, which cannot be intercepted. Stores are found by comparing its bytes
+//! with their last known values.
 
 use super::block::Block;
 
-/// What the processor reads where the device wrote and no barrier has followed.
+/// What the processor reads where the device has written but no barrier has followed.
 pub const STALE: u8 = 0xa5;
 
 const PAGE: usize = 4096;
 const WORD: usize = 8;
 
-/// The views of one region.
+/// The two views of one region.
 #[derive(Debug)]
 pub(super) struct Views {
-    /// What the device sees.
+    /// The device's view.
     device: Vec<u8>,
-    /// What the processor's bytes were when last looked at.
+    /// The processor's bytes when last compared.
     known: Vec<u8>,
-    /// Ranges that the device wrote and the processor does not see yet.
+    /// Ranges that the device wrote and the processor cannot see yet.
     unseen: Vec<(usize, usize)>,
     scratch: Vec<u8>,
 }
 
 impl Views {
-    /// Both views begin with the bytes of the block.
+    /// Starts both views with the bytes of the block.
     pub(super) fn new(block: &Block) -> Self {
         let mut device = vec![0; block.len()];
         block.read(0, &mut device);
@@ -35,7 +35,7 @@ impl Views {
         buffer.copy_from_slice(&self.device[offset..offset + buffer.len()]);
     }
 
-    /// The device writes: its last byte is visible at once, the others read as stale.
+    /// A DMA write: its last byte is visible at once, the others read as stale.
     pub(super) fn device_write(&mut self, block: &Block, offset: usize, bytes: &[u8]) {
         let Some((last, body)) = bytes.split_last() else { return };
         self.device[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -48,12 +48,13 @@ impl Views {
         }
     }
 
-    /// Brings every store of the processor to the device; gives the number of bytes.
+    /// Makes every store of the processor visible to the device. Returns the number of bytes.
     pub(super) fn publish(&mut self, block: &Block) -> u64 {
         (0..block.len()).step_by(PAGE).map(|start| self.publish_range(block, start, PAGE)).sum()
     }
 
-    /// Brings what the device wrote to the processor, except where the processor stored since; gives the number of bytes.
+    /// Makes the device's writes visible to the processor, except where the processor has stored since. Returns the
+    /// number of bytes.
     pub(super) fn reveal(&mut self, block: &Block) -> u64 {
         let mut bytes = 0;
         for (start, length) in core::mem::take(&mut self.unseen) {
@@ -62,7 +63,7 @@ impl Views {
         bytes
     }
 
-    /// Brings the first stored word at or after `from` (modulo the length) to the device early.
+    /// Makes the first stored word at or after `from` (modulo the length) visible to the device early.
     pub(super) fn leak_word(&mut self, block: &Block, from: usize) -> bool {
         let words = block.len().div_ceil(WORD);
         let first = from % words;

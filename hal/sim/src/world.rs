@@ -1,4 +1,4 @@
-//! A world that several drivers of one thread share.
+//! A simulated world shared by the drivers of one thread.
 
 use super::arena::MemoryConfig;
 use super::memory::SimMemory;
@@ -11,7 +11,7 @@ use bareverbs_sim::run::{
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// A shared handle to a world whose nodes have simulated memory. Clones are the same world.
+/// A shared handle to a world whose nodes have simulated memory. Clones refer to the same world.
 ///
 /// ```
 /// use bareverbs_core::{Device, DeviceConfig};
@@ -32,7 +32,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub struct SimWorld<D = Nic> {
     world: Rc<RefCell<World<SimMemory, D>>>,
-    /// Unforgiving memory of any node.
+    /// The unforgiving memories of the nodes.
     unforgiving: Rc<RefCell<Vec<SimMemory>>>,
 }
 
@@ -43,7 +43,7 @@ impl<D> Clone for SimWorld<D> {
 }
 
 impl<D: Device> SimWorld<D> {
-    /// An empty world. The seed decides everything that is left to chance.
+    /// An empty world. All random choices follow from the seed.
     pub fn new(seed: u64) -> Self {
         Self { world: Rc::new(RefCell::new(World::new(seed))), unforgiving: Rc::default() }
     }
@@ -58,7 +58,7 @@ impl<D: Device> SimWorld<D> {
         world.add_node(name, device, memory, latency)
     }
 
-    /// Joins two ports with a cable.
+    /// Connects two ports with a cable.
     pub fn connect(
         &self,
         a: impl Into<NodeOrSwitch>,
@@ -68,37 +68,37 @@ impl<D: Device> SimWorld<D> {
         self.world.borrow_mut().connect(a, b, config)
     }
 
-    /// Does something to the world. `work` must not use a driver or a handle of this world.
+    /// Calls `work` with the world. `work` must not use a driver or a handle of this world.
     pub fn with<R>(&self, work: impl FnOnce(&mut World<SimMemory, D>) -> R) -> R {
         work(&mut self.world.borrow_mut())
     }
 
-    /// The present, in virtual time.
+    /// Current virtual time.
     #[inline]
     pub fn now(&self) -> Time {
         self.world.borrow().now()
     }
 
-    /// The event digest.
+    /// The digest of all events so far.
     pub fn digest(&self) -> u64 {
         self.world.borrow().digest()
     }
 
-    /// Jumps to the next event and does everything that is due then.
+    /// Advances to the next event and runs everything due at that time.
     pub fn step(&self) -> Step {
         let step = self.world.borrow_mut().step();
         self.drain_stores();
         step
     }
 
-    /// Does everything that is due until `deadline` and ends there.
+    /// Runs everything due until `deadline` and advances to it.
     pub fn run_until(&self, deadline: Time) {
         self.drain_stores();
         self.world.borrow_mut().run_until(deadline);
     }
 
-    /// Steps while `waiting` says so; it may use drivers of this world. An idle world or a passed `deadline` is a report and
-    /// not a hang.
+    /// Steps while `waiting` returns true; `waiting` may use drivers of this world. If the world is idle or `deadline`
+    /// passes, it returns a report instead of hanging.
     pub fn run_while(&self, mut waiting: impl FnMut() -> bool, deadline: Time) -> Result<(), Box<Stalled>> {
         while waiting() {
             self.step_for(deadline).map_err(|reason| self.stalled(reason))?;
@@ -115,7 +115,7 @@ impl<D: Device> SimWorld<D> {
         Box::new(self.world.borrow().stalled(reason))
     }
 
-    /// Runs the events that are due next if they are due until `deadline`; otherwise it becomes `deadline`.
+    /// Runs the next events if they are due by `deadline`; otherwise advances to `deadline`.
     #[inline]
     pub(super) fn relax(&self, deadline: Time) {
         let mut world = self.world.borrow_mut();
@@ -126,7 +126,7 @@ impl<D: Device> SimWorld<D> {
         self.drain_stores();
     }
 
-    /// No processor keeps a store to itself for ever: what was stored before time passed is seen after it.
+    /// Makes pending stores visible when time passes: no processor delays a store forever.
     #[inline]
     fn drain_stores(&self) {
         for memory in self.unforgiving.borrow().iter() {

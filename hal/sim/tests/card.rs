@@ -1,5 +1,6 @@
-//! A DPU as it is: the host and the Arm cores are two functions of one card, each with a driver of its own. The Arm side reads and writes the
-//! host's memory by DMA work requests alone, under an alias that the host's secret gives it; and everything that can go wrong with that.
+//! A DPU: the host and the Arm cores are two functions of one card, each with its own driver. The Arm side accesses the
+//! host's memory only by DMA work requests, through an alias that the host's secret authorizes. Also covers everything
+//! that can go wrong with that.
 
 use bareverbs_core::command::CommandFailure;
 use bareverbs_core::dma_queue::{CopyError, DmaQueueError};
@@ -31,7 +32,7 @@ fn mac(number: u8) -> MacAddress {
     MacAddress([0x02, 0xc9, 0, 0, 0, number])
 }
 
-/// A function and the driver that was opened on it.
+/// A function and its open driver.
 struct Node {
     id: NodeId,
     device: Handle,
@@ -69,7 +70,7 @@ fn add(world: &SimWorld<Nic>, config: NicConfig, memory: MemoryConfig) -> NodeId
     world.add_node(&format!("{:?}", config.card), Nic::new(config), Latency::default(), memory)
 }
 
-/// A card whose functions share a port, by the switch inside it.
+/// A card whose functions share a port through its embedded switch.
 fn world(cost: DmaCost, memory: MemoryConfig, host: NicConfig) -> (SimWorld<Nic>, [NodeId; 2]) {
     let world = SimWorld::new(14);
     let nodes = [host, config(ARM)].map(|config| {
@@ -81,7 +82,7 @@ fn world(cost: DmaCost, memory: MemoryConfig, host: NicConfig) -> (SimWorld<Nic>
     (world, nodes)
 }
 
-/// A host that shares a region, and an Arm side that has an alias of it and a queue for copies.
+/// A host that shares a region, and an Arm side with an alias of it and a DMA queue.
 struct Card {
     world: SimWorld<Nic>,
     host: Node,
@@ -111,7 +112,7 @@ impl Card {
         Self { world, host, region, queue, completions, alias, local, arm }
     }
 
-    /// Reads `length` bytes at `offset` of the host to the same place of the Arm side.
+    /// Copies `length` bytes at `offset` from the host to the same offset on the Arm side.
     fn read(&self, id: u64, offset: usize, length: usize) -> DmaCopy {
         let from = self.alias.slice(offset as u64, length as u32).unwrap();
         DmaCopy::new(id, from, self.local.slice(offset, length).unwrap())
@@ -179,12 +180,12 @@ fn the_arm_side_reads_and_writes_the_host_without_its_processor() {
     assert_eq!((counters.dma_requests, counters.frames_sent, counters.contradictions()), (10, 0, 0));
 }
 
-/// Missing barriers show, and reserved bits are looked at.
+/// Unforgiving memory exposes missing barriers, and strict devices check reserved bits.
 #[test]
 fn it_works_in_unforgiving_memory() {
     let mut card = Card::with_memory(DmaCost::BLUEFIELD, MemoryConfig::unforgiving());
     card.region.copy_in(0, &pattern(4096)).unwrap();
-    // A work request of the host makes its stores visible; here the time that passes does.
+    // A work request on the host would publish its stores; here the passage of time does.
     card.world.run_until(card.now() + Duration::from_micros(1));
     for id in 0..200 {
         let copy = card.read(id, 0, 4096);
@@ -194,7 +195,8 @@ fn it_works_in_unforgiving_memory() {
     }
 }
 
-/// A copy alone takes latency and bytes; many at once are bound by operations and bandwidth, whichever is less.
+/// A single copy is bound by latency and size; many at a time are bound by operation rate or bandwidth, whichever is
+/// lower.
 #[test]
 fn copies_take_as_long_as_the_engine_says() {
     let cost = DmaCost::BLUEFIELD;
@@ -236,13 +238,13 @@ fn a_wrong_secret_a_wrong_function_and_a_wrong_key_give_no_alias() {
     assert_eq!(open(wrong), syndrome::ALIAS_TARGET.syndrome);
     let wrong = SharedRegion { key: MkeyIndex::from_low_bits(0x4321), ..shared };
     assert_eq!(open(wrong), syndrome::ALIAS_TARGET.syndrome);
-    // The secret was set anew: the old one gives no new alias, and the aliases that there are stay.
+    // The secret was replaced: the old one authorizes no new alias, and existing aliases stay valid.
     SharedRegion::share(&card.region, other_secret).unwrap();
     assert_eq!(open(shared), syndrome::ALIAS_ACCESS_KEY.syndrome);
     assert!(card.alias.is_usable().unwrap());
 }
 
-/// A ConnectX-7 reports the capability and refuses all the same (UCX pull request 10980); its answer for a key of pages is to be tried.
+/// A ConnectX-7 reports the capability but refuses the command (UCX pull request 10980). The error must say so.
 #[test]
 fn what_the_device_refuses_to_share_is_told_as_such() {
     let function = CardFunction { shares_indirect_keys: false, ..config(HOST).card.unwrap() };
@@ -275,7 +277,7 @@ fn a_region_that_the_host_drops_in_the_middle_ends_its_copies_with_an_error() {
     assert_eq!(flushed.status, WorkCompletionStatus::Failed(CqeSyndrome::WorkRequestFlushed));
     assert_eq!(bytes(&card.local, 0, 4096), [0; 4096], "no byte of what came later");
     assert!(!card.alias.is_usable().unwrap());
-    // A new queue and a new region of the same host work again.
+    // A new queue and a new region on the same host work.
     card.region.copy_in(0, &pattern(64)).unwrap();
     let shared = SharedRegion::share(&card.region, secret()).unwrap();
     card.alias = RemoteVhcaRegion::open(&card.arm.domain, &shared).unwrap();
@@ -311,13 +313,13 @@ fn copies_are_checked_before_they_are_posted() {
     let outside = card.alias.slice(REGION as u64 - 3, 4).unwrap_err();
     assert_eq!((outside.offset, outside.length, outside.region), (REGION as u64 - 3, 4, REGION as u64));
     assert_eq!(card.queue.outstanding(), 0);
-    // A full queue takes what it has room for.
+    // A full queue accepts what it has room for.
     let copies = vec![card.read(0, 0, 8); 100];
     assert_eq!(card.queue.post_all(&copies).unwrap(), 64);
 }
 
-/// What the second copy reads is what the first one wrote, because it begins when the first has ended. Without a fence their latencies
-/// overlap.
+/// The second copy reads what the first one wrote, because it starts after the first has finished. Without a fence
+/// their latencies overlap.
 #[test]
 fn a_fence_orders_copies() {
     let cost = DmaCost::BLUEFIELD;

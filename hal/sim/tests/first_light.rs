@@ -19,7 +19,7 @@ fn pattern(length: usize, salt: u8) -> Vec<u8> {
     (0..length).map(|index| (index as u8).wrapping_mul(31).wrapping_add((index >> 8) as u8) ^ salt).collect()
 }
 
-/// SEND, WRITE with immediate, READ of `length` bytes each, checked byte for byte.
+/// SEND, WRITE with immediate and READ of `length` bytes each, verified byte for byte.
 fn conversation(pair: &mut Pair, length: usize, salt: u8) {
     let sent = pattern(length, salt);
     pair.a.region.copy_in(0, &sent).unwrap();
@@ -99,7 +99,7 @@ fn loss_duplicates_and_corruption_are_survived() {
     assert_ne!(run(1), run(2));
 }
 
-/// A receiver that parses every frame comes to the same end as one that takes over what the sender knew.
+/// A receiver that parses every frame behaves like one that reuses the sender's parsed packet.
 #[test]
 fn parsing_every_frame_changes_nothing() {
     let digest = |parses_every_frame, faults| {
@@ -119,7 +119,7 @@ fn parsing_every_frame_changes_nothing() {
     }
 }
 
-/// One bit flips on the way: the frame is refused for its ICRC, although its sender had made its packet known.
+/// A bit flipped in transit: the ICRC check drops the frame, although the sender had attached its parsed packet.
 #[test]
 fn a_flipped_bit_is_found_by_the_icrc() {
     let mut pair = Pair::new(PairConfig::default());
@@ -216,7 +216,7 @@ fn devices_close_and_give_everything_back() {
     world.run_until(world.now() + Duration::from_secs(1));
 }
 
-/// Opens a device on unforgiving memory and leaves out barriers of this kind.
+/// Opens a device on unforgiving memory without barriers of this kind.
 fn open_without(kind: Barrier) -> Result<(), OpenCause> {
     let world = SimWorld::new(1);
     let nic = Nic::new(NicConfig::default());
@@ -235,7 +235,7 @@ fn commands_without_barriers_fail_on_unforgiving_memory() {
     assert_eq!(open_without(Barrier::FlushMmio), Ok(()), "registers of the simulator are not buffered");
 }
 
-/// Sends 64 messages in a row and checks them; after the first few, host `a` leaves out barriers of this kind.
+/// Sends 64 messages in a row and verifies them. After the first few, host `a` skips barriers of this kind.
 fn send_without(kind: Option<Barrier>) -> Result<(), String> {
     let mut pair = Pair::new(PairConfig { memory: MemoryConfig::unforgiving(), ..PairConfig::default() });
     let result = (0..64).try_for_each(|number| {

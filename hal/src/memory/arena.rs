@@ -1,4 +1,4 @@
-//! The arena: segments, what of them is free, and the pieces that drivers hold.
+//! The arena: its segments, their free ranges, and the allocations that drivers hold.
 
 use super::report::{ArenaReport, SegmentReport};
 use super::segment::Segment;
@@ -11,14 +11,14 @@ use core::ptr::NonNull;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Smallest alignment and unit of what is handed out: a cache line.
+/// Allocation unit and smallest alignment: a cache line.
 const UNIT: u64 = 64;
-/// In place of the address for the device of memory that it does not have: no IOMMU maps it.
+/// Device address of memory without one: no IOMMU maps it.
 const NO_ADDRESS: u64 = u64::MAX;
-/// Smallest pages, also those of the application's memory.
+/// Size of the smallest pages, also those of the application's memory.
 const PAGE: usize = 4096;
 
-/// Memory of one device.
+/// DMA memory of one device.
 ///
 /// ```
 /// use bareverbs_core::hal::DmaMemory;
@@ -59,7 +59,7 @@ struct ArenaState {
     user: usize,
 }
 
-/// A stretch of a segment, and what of it is free, in addresses of the device.
+/// A device-contiguous stretch of a segment, and its free ranges as device addresses.
 struct Run {
     start: NonNull<u8>,
     stretch: Stretch,
@@ -77,15 +77,15 @@ impl<M: Mapper> fmt::Debug for Arena<M> {
 }
 
 impl<M: Mapper> Arena<M> {
-    /// An arena that takes its first segment now, so that a limit of the system is met early. The error is what
-    /// [`Self::allocate`] would say.
+    /// Creates an arena and its first segment, so that a limit of the system shows early. Errors are those of
+    /// [`Self::allocate`].
     pub fn new(mapper: M, config: ArenaConfig) -> Result<Self, HalError> {
         let arena = Self { mapper, config, state: Mutex::default() };
         arena.grow(&mut arena.lock(), config.segment.max(1))?;
         Ok(arena)
     }
 
-    /// Whom the memory is mapped by.
+    /// The mapper of this arena.
     pub fn mapper(&self) -> &M {
         &self.mapper
     }
@@ -108,7 +108,7 @@ impl<M: Mapper> Arena<M> {
         }
     }
 
-    /// Hands out `length` zeroed bytes at a multiple of `alignment`.
+    /// Allocates `length` zeroed bytes at a multiple of `alignment`.
     pub fn allocate(self: &Arc<Self>, length: usize, alignment: usize) -> Result<HostDma<M>, HalError> {
         if length == 0 || !alignment.is_power_of_two() {
             return Err(HalError::BadRequest { length, alignment });
@@ -119,7 +119,7 @@ impl<M: Mapper> Arena<M> {
         let found = match state.take(size, alignment) {
             Some(found) => found,
             None => {
-                // A segment begins at a page, so less than that is aligned anyway.
+                // A segment starts at a page boundary, so smaller alignments hold anyway.
                 let slack = if alignment > PAGE { alignment } else { 0 };
                 self.grow(&mut state, length.checked_add(slack).ok_or(refused)?)?;
                 state.take(size, alignment).ok_or(refused)?
@@ -135,7 +135,7 @@ impl<M: Mapper> Arena<M> {
         Ok(HostDma { arena: Arc::clone(self), iova, start, length, source: Source::Run { run, size } })
     }
 
-    /// Hands out `length` zeroed bytes that are never mapped for the device, at a multiple of `alignment`, which is at most a page.
+    /// Allocates `length` zeroed bytes that are never mapped for the device. `alignment` may be at most a page.
     pub fn allocate_private(
         self: &Arc<Self>,
         length: usize,
@@ -147,7 +147,7 @@ impl<M: Mapper> Arena<M> {
         let failed =
             |error: std::io::Error| HalError::MapFailed { length, errno: error.raw_os_error().unwrap_or(0) };
         let pages = MmapOptions::new().len(length).map_anon().map_err(failed)?;
-        // A kernel without large pages has small ones.
+        // Best effort: a kernel without transparent huge pages uses small ones.
         let _ = pages.advise(Advice::HugePage);
         let pages = MmapRaw::from(pages);
         let start = NonNull::new(pages.as_mut_ptr()).ok_or(HalError::OutOfDmaMemory { length, alignment })?;
@@ -160,8 +160,8 @@ impl<M: Mapper> Arena<M> {
         })
     }
 
-    /// Lets the device reach memory of the application. Whole pages of 4 KiB around it are mapped: the device can reach its neighbours
-    /// in them.
+    /// Maps memory of the application for the device. Maps whole 4 KiB pages, so the device can also access the
+    /// neighbouring bytes in them.
     ///
     /// # Safety
     /// As for [`Hal::map_user`](bareverbs_core::hal::Hal::map_user).
@@ -196,7 +196,7 @@ impl<M: Mapper> Arena<M> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes another segment that holds `length` bytes.
+    /// Adds a segment of at least `length` bytes.
     fn grow(&self, state: &mut ArenaState, length: usize) -> Result<(), HalError> {
         let refused = HalError::OutOfDmaMemory { length, alignment: 1 };
         let room = self.config.limit.saturating_sub(state.taken);
@@ -230,7 +230,7 @@ impl<M: Mapper> Arena<M> {
 }
 
 impl ArenaState {
-    /// Takes a free range: the run, its address for the device and for the processor.
+    /// Allocates from a free range: the index of the run, its device address and its processor address.
     fn take(&mut self, size: u64, alignment: usize) -> Option<(usize, u64, NonNull<u8>)> {
         let align = UNIT.max(alignment as u64);
         self.runs.iter_mut().enumerate().find_map(|(index, run)| {
@@ -260,11 +260,11 @@ enum Source {
         size: u64,
     },
     User(Stretch),
-    /// Held until the piece is dropped.
+    /// Kept until the allocation is dropped.
     Private(#[allow(dead_code, reason = "it is held, not read")] MmapRaw),
 }
 
-/// A piece of memory that device and driver share. It goes back to its arena when it is dropped.
+/// Memory shared by device and driver. Returns to its arena when dropped.
 pub struct HostDma<M: Mapper> {
     arena: Arc<Arena<M>>,
     iova: u64,

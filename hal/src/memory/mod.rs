@@ -1,11 +1,11 @@
-//! DMA memory of a real process: one arena of large pages a device, and memory of the application.
+//! DMA memory of a real process: one arena per device, on the largest pages available, and mappings of the
+//! application's memory.
 //!
-//! **What this is.** An [`Arena`] takes memory from the system in segments, of the largest pages that can be had, tells a
-//! [`Mapper`] to let the device reach them, and hands out pieces as [`HostDma`]. It says which pages it has and why not
-//! better ones, what is used and what the limit is ([`Arena::report`]). Memory is taken when objects are made, never on
-//! a data path.
+//! **What this is.** An [`Arena`] takes segments of memory from the system, on the largest pages available, lets a
+//! [`Mapper`] map them for the device, and hands out pieces as [`HostDma`]. [`Arena::report`] has the page sizes and
+//! why not better ones, the usage and the limit. Memory is allocated when objects are created, never on a data path.
 //!
-//! **What it may not do.** It knows no bus: VFIO and vfio-user are mappers.
+//! **What it may not do.** It knows no bus: VFIO and vfio-user implement the mapper.
 //!
 //! **Where to read first.** [`Arena::allocate`].
 
@@ -26,18 +26,18 @@ pub use segment::{Refusal, RefusalReason, Segment};
 use core::ptr::NonNull;
 use std::fs::File;
 
-/// How an arena takes memory.
+/// Configuration of an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaConfig {
-    /// Bytes that are taken from the system at a time, at least.
+    /// Smallest segment in bytes.
     pub segment: usize,
-    /// Bytes that may be taken from the system in all.
+    /// Most bytes to take from the system in total.
     pub limit: usize,
     /// Whether another process must be able to map the memory.
     pub shared: bool,
-    /// Whether huge pages are tried.
+    /// Whether to try huge pages.
     pub huge_pages: bool,
-    /// NUMA node that the memory should be near.
+    /// Preferred NUMA node of the memory.
     pub numa_node: Option<u32>,
 }
 
@@ -47,46 +47,47 @@ impl Default for ArenaConfig {
     }
 }
 
-/// Memory that a device shall reach.
+/// Memory to map for a device.
 #[derive(Debug)]
 pub struct Piece<'a> {
-    /// First byte, at the start of a page.
+    /// First byte, page-aligned.
     pub start: NonNull<u8>,
-    /// Bytes, whole pages.
+    /// Length in bytes, a multiple of the page size.
     pub length: usize,
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub page: usize,
-    /// The file that holds the bytes from its start on, if another process can map it.
+    /// The file that contains the bytes from its start, if another process can map it.
     pub file: Option<&'a File>,
 }
 
-/// Addresses that are contiguous for the device.
+/// A device-contiguous address range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
-    /// Offset of the first byte in the piece.
+    /// Offset of the first byte within the piece.
     pub offset: usize,
-    /// Address as the device sees it.
+    /// Device address of the first byte.
     pub iova: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
-/// Lets a device reach memory. Errors are errno values.
+/// Maps memory for a device. Errors are errno values.
 ///
 /// # Safety
-/// What [`Self::map`] gives lies inside the piece, does not overlap, and names the piece's bytes: what the device accesses at
-/// [`Stretch::iova`] are the bytes from [`Stretch::offset`] on, until [`Self::unmap`]. After `unmap` the device reaches them no more. A mapper that
-/// cannot promise this for memory whose pages the kernel may move keeps them from being moved.
+/// What [`Self::map`] returns lies inside the piece, does not overlap, and refers to the piece's bytes: until
+/// [`Self::unmap`], the device's accesses at [`Stretch::iova`] hit the bytes from [`Stretch::offset`]. After `unmap`
+/// the device cannot access them. A mapper that cannot promise this for memory whose pages the kernel may move must pin
+/// them.
 pub unsafe trait Mapper: Send + Sync {
-    /// Lets the device reach a piece, at addresses that are congruent to those of the processor modulo 2 MiB or the
-    /// size of a page, whichever is less for `page` and the backend.
+    /// Maps a piece for the device. Device addresses are congruent to processor addresses modulo 2 MiB or a page size,
+    /// whichever is less for `page` and the backend.
     ///
     /// # Safety
-    /// The pages must stay mapped in this process until [`Self::unmap`]. Nobody may hold a reference to bytes that the device is told of, and
-    /// the device may be able to reach the others.
+    /// The pages must stay mapped in this process until [`Self::unmap`]. Nobody may hold a reference to the bytes that
+    /// the device is told about, and the device may be able to access the rest of the pages.
     unsafe fn map(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32>;
 
-    /// Takes back what [`Self::map`] gave.
+    /// Unmaps a stretch that [`Self::map`] returned.
     fn unmap(&self, stretch: &Stretch);
 }
 

@@ -1,27 +1,27 @@
-//! Kinds of pages, and how many huge ones the system has.
+//! Page sizes, and how many huge pages the system has.
 
 use core::fmt;
 use std::fs;
 use std::path::Path;
 
-/// A size of pages.
+/// A page size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PageKind {
-    /// Ordinary pages of 4 KiB, locked in memory.
+    /// Ordinary 4 KiB pages, locked in memory.
     Small,
-    /// Huge pages of 2 MiB.
+    /// 2 MiB huge pages.
     Huge,
-    /// Huge pages of 1 GiB.
+    /// 1 GiB huge pages.
     Gigantic,
 }
 
 impl PageKind {
-    /// Bytes of a page.
+    /// Page size in bytes.
     pub const fn bytes(self) -> usize {
         1 << self.log()
     }
 
-    /// Logarithm of the bytes of a page.
+    /// Log2 of the page size in bytes.
     pub const fn log(self) -> u8 {
         match self {
             Self::Small => 12,
@@ -41,7 +41,7 @@ impl fmt::Display for PageKind {
     }
 }
 
-/// Huge pages of one size that the system keeps.
+/// The system's pool of huge pages of one size.
 ///
 /// ```
 /// use bareverbs_hal::memory::{HugePagePool, PageKind, huge_page_command};
@@ -57,12 +57,13 @@ impl fmt::Display for PageKind {
 pub struct HugePagePool {
     /// Pages in the pool.
     pub total: u64,
-    /// Pages that nobody has.
+    /// Unused pages.
     pub free: u64,
 }
 
 impl HugePagePool {
-    /// The pool of huge pages of this kind under the file system `root`; empty if the system has none of that size, and for [`PageKind::Small`].
+    /// Reads the pool of this page size under the file system `root`. Empty if the system has no such pages, and for
+    /// [`PageKind::Small`].
     pub fn read(root: &Path, kind: PageKind) -> Self {
         if kind == PageKind::Small {
             return Self::default();
@@ -76,7 +77,7 @@ impl HugePagePool {
     }
 }
 
-/// Logarithm of the default huge page size, if the kernel has huge pages.
+/// Log2 of the default huge page size, if the kernel has huge pages.
 pub(super) fn default_huge_log(root: &Path) -> Option<u8> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Hugepagesize:"))?;
@@ -84,7 +85,7 @@ pub(super) fn default_huge_log(root: &Path) -> Option<u8> {
     u8::try_from(kilobytes.checked_mul(1024)?.checked_ilog2()?).ok()
 }
 
-/// The command that makes huge pages of 2 MiB for `bytes`.
+/// The command that reserves enough 2 MiB huge pages for `bytes`.
 pub fn huge_page_command(bytes: usize) -> String {
     let pages = bytes.div_ceil(PageKind::Huge.bytes());
     format!("echo {pages} | sudo tee /sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages")

@@ -1,28 +1,28 @@
-//! Which addresses a device gets for a piece of memory.
+//! Choice of device addresses for a piece of memory.
 
 use super::{Piece, Stretch};
 use crate::ranges::FreeRanges;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Addresses of device and processor are congruent modulo this, so that what is aligned for one is aligned for the other
-/// and an IOMMU can use its own large pages.
+/// Device and processor addresses are congruent modulo this. So alignment for one is alignment for the other, and an
+/// IOMMU can use large pages of its own.
 const CONGRUENCE: u64 = 2 << 20;
-/// Addresses below stay free: they look like mistakes.
+/// Addresses below this stay unused, because they look like mistakes.
 const FIRST_ADDRESS: u64 = 1 << 20;
 
-/// The addresses of a device that are free.
+/// The free device addresses.
 #[derive(Debug)]
 pub(crate) struct Placement(Mutex<FreeRanges>);
 
 impl Placement {
-    /// `ranges` are what the device can use, first and last address.
+    /// `ranges` are the addresses that the device can use, as first and last address.
     pub(crate) fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let usable =
             ranges.into_iter().map(|(first, last)| (first.max(FIRST_ADDRESS), last.saturating_add(1)));
         Self(Mutex::new(FreeRanges::new(usable)))
     }
 
-    /// Takes addresses for a whole piece.
+    /// Allocates device addresses for a whole piece.
     pub(crate) fn place(&self, piece: &Piece<'_>) -> Option<Stretch> {
         let within = piece.start.as_ptr().addr() as u64 % CONGRUENCE;
         let alignment = if within == 0 { CONGRUENCE.max(piece.page as u64) } else { CONGRUENCE };
@@ -31,7 +31,7 @@ impl Placement {
         Some(Stretch { offset: 0, iova: start + within, length: piece.length })
     }
 
-    /// Takes back what [`Self::place`] gave.
+    /// Releases a stretch that [`Self::place`] returned.
     pub(crate) fn give_back(&self, stretch: &Stretch) {
         let within = stretch.iova % CONGRUENCE;
         self.lock().give_back(stretch.iova - within, stretch.length as u64 + within);

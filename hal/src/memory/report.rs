@@ -1,4 +1,4 @@
-//! What an arena has and why.
+//! Report of an arena's memory.
 
 use super::pages::{PageKind, huge_page_command};
 use super::segment::{Refusal, RefusalReason};
@@ -7,28 +7,28 @@ use core::fmt;
 /// One segment of an arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentReport {
-    /// Bytes.
+    /// Length in bytes.
     pub bytes: usize,
-    /// Pages that were chosen.
+    /// Page size that was chosen.
     pub pages: PageKind,
-    /// Better pages that were not had, and why.
+    /// Better page sizes that were not available, and why.
     pub refused: Vec<Refusal>,
-    /// What the system said to the wish for memory near the device, if it refused.
+    /// Errno with which the system refused the preference for the device's NUMA node, if it did.
     pub numa_errno: Option<i32>,
 }
 
 /// Usage and limits of an arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArenaReport {
-    /// Bytes that may be taken from the system.
+    /// Most bytes to take from the system.
     pub limit: usize,
-    /// Bytes handed out now.
+    /// Bytes allocated now.
     pub used: usize,
-    /// Most bytes that were handed out at a time.
+    /// Most bytes ever allocated at a time.
     pub peak: usize,
-    /// Bytes of the application's own memory that the device may reach now.
+    /// Bytes of the application's own memory that are mapped for the device now.
     pub user: usize,
-    /// What was taken from the system.
+    /// Segments taken from the system.
     pub segments: Vec<SegmentReport>,
 }
 

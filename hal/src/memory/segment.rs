@@ -1,4 +1,4 @@
-//! Where the bytes of an arena come from: a ladder of page kinds, the best first, and why each better one was not had.
+//! Backing memory of an arena: tries page sizes from best to worst, and records why a better one was not available.
 
 use super::ArenaConfig;
 use super::pages::{PageKind, default_huge_log};
@@ -11,23 +11,23 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Why pages of a kind were not taken.
+/// Why a page size was not used.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Refusal {
-    /// The kind.
+    /// The page size.
     pub pages: PageKind,
-    /// Why.
+    /// The reason.
     pub reason: RefusalReason,
 }
 
 /// Reasons of a [`Refusal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RefusalReason {
-    /// The segment is smaller than a page.
+    /// The segment is smaller than one page.
     TooSmall,
-    /// The configuration says so.
+    /// The configuration excludes it.
     NotWanted,
-    /// The system said no, with this errno: ENOMEM (12) is an empty pool.
+    /// The system refused with this errno; ENOMEM (12) means an empty pool.
     System(i32),
 }
 
@@ -47,14 +47,14 @@ impl fmt::Display for Refusal {
 #[derive(Debug)]
 enum Backing {
     Map(MmapRaw),
-    /// From the crate `hugepage-rs`, which wants the layout back.
+    /// Allocated by the crate `hugepage-rs`, which needs the layout to free it.
     HugePage {
         start: NonNull<u8>,
         layout: Layout,
     },
 }
 
-/// A run of memory of one kind of pages.
+/// Memory with one page size.
 #[derive(Debug)]
 pub struct Segment {
     backing: Backing,
@@ -72,7 +72,7 @@ unsafe impl Send for Segment {}
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Takes `length` bytes at least, rounded up to whole pages of the best kind that can be had.
+    /// Allocates at least `length` bytes, rounded up to whole pages of the best size available.
     pub(super) fn acquire(length: usize, config: &ArenaConfig) -> io::Result<Self> {
         let mut refused = Vec::new();
         for pages in [PageKind::Gigantic, PageKind::Huge] {
@@ -111,22 +111,22 @@ impl Segment {
         self.start
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub fn len(&self) -> usize {
         self.length
     }
 
-    /// Whether there are no bytes; there always are.
+    /// Whether the segment is empty; it never is.
     pub fn is_empty(&self) -> bool {
         self.length == 0
     }
 
-    /// Kind of the pages.
+    /// Page size.
     pub fn pages(&self) -> PageKind {
         self.pages
     }
 
-    /// Why not a better kind.
+    /// Why no better page size was used.
     pub fn refused(&self) -> &[Refusal] {
         &self.refused
     }
@@ -136,12 +136,12 @@ impl Segment {
         self.file.as_ref()
     }
 
-    /// What the system said to the wish for memory near the device, if it refused.
+    /// Errno with which the system refused the preference for the device's NUMA node, if it did.
     pub fn numa_errno(&self) -> Option<i32> {
         self.numa_errno
     }
 
-    /// Prefers pages of a NUMA node, before any page is touched. A refusal is remembered and is no error.
+    /// Sets the preferred NUMA node before any page is touched. A refusal is recorded and is no error.
     fn near(mut self, node: Option<u32>) -> Self {
         let Some(node) = node.filter(|node| *node < 64) else { return self };
         let mask = 1u64 << node;
@@ -162,7 +162,7 @@ impl Segment {
         self
     }
 
-    /// Keeps small pages in memory. The kernel pins them for the device as well; this reports a limit in time.
+    /// Locks small pages in memory. The kernel will also pin them for the device, but this reports a limit early.
     fn lock(&self) -> io::Result<()> {
         match &self.backing {
             Backing::Map(map) => map.lock(),
@@ -180,7 +180,7 @@ impl Drop for Segment {
     }
 }
 
-/// Memory of one kind, its length in whole pages, and the file if it is shared.
+/// Allocates memory with one page size: the backing, its length in whole pages, and the file if it is shared.
 fn backing(length: usize, pages: PageKind, shared: bool) -> io::Result<(Backing, usize, Option<File>)> {
     let length = length.checked_next_multiple_of(pages.bytes()).ok_or(io::ErrorKind::OutOfMemory)?;
     if shared {
@@ -190,12 +190,12 @@ fn backing(length: usize, pages: PageKind, shared: bool) -> io::Result<(Backing,
     }
     let backing = match pages {
         PageKind::Small => Backing::Map(MmapOptions::new().len(length).map_anon()?.into()),
-        // The crate knows the default size only, and panics where the kernel has no huge pages at all.
+        // The crate only knows the default huge page size, and panics on a kernel without huge pages.
         PageKind::Huge if default_huge_log(Path::new("/")) == Some(pages.log()) => by_crate(length, pages)?,
         _ => Backing::Map(MmapOptions::new().len(length).huge(Some(pages.log())).map_anon()?.into()),
     };
     if let Backing::Map(map) = &backing {
-        // A child of this process must not take the pages away by copy-on-write.
+        // A child process must not take over the pages through copy-on-write.
         map.advise(memmap2::Advice::DontFork)?;
     }
     Ok((backing, length, None))
@@ -209,7 +209,7 @@ fn by_crate(length: usize, pages: PageKind) -> io::Result<Backing> {
     Ok(Backing::HugePage { start, layout })
 }
 
-/// A file that lives in memory, of huge pages if the kind is one.
+/// A memory file, on huge pages if `pages` is one.
 fn memory_file(length: usize, pages: PageKind) -> io::Result<File> {
     let flags = MemfdFlags::CLOEXEC
         | MemfdFlags::ALLOW_SEALING
@@ -220,7 +220,7 @@ fn memory_file(length: usize, pages: PageKind) -> io::Result<File> {
         };
     let file = memfd_create("bareverbs", flags)?;
     ftruncate(&file, length as u64)?;
-    // A server maps the file only if nobody can make it shorter behind its back.
+    // A server only maps a file that nobody can truncate later.
     fcntl_add_seals(&file, SealFlags::SHRINK)?;
     Ok(File::from(file))
 }

@@ -1,4 +1,4 @@
-//! Giving a function to `vfio-pci`, and back to the driver that the kernel would choose.
+//! Binds a function to `vfio-pci`, and back to the kernel's own driver.
 
 use super::ids::Support;
 use super::{Address, Duty, Function, FunctionError, Tree, VFIO_PCI};
@@ -7,39 +7,39 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a function did not change its driver.
+/// Why a function's driver could not be changed.
 #[derive(Debug)]
 pub enum BindError {
     /// There is no such function.
     Missing(FunctionError),
-    /// The function is not one that this driver runs on.
+    /// This driver does not support the function.
     Unsupported {
-        /// Where it is.
+        /// The function.
         address: Address,
         /// Why.
         why: &'static str,
     },
     /// The running system needs it.
     InUse {
-        /// Where it is.
+        /// The function.
         address: Address,
-        /// For what.
+        /// What for.
         duties: Vec<Duty>,
     },
-    /// The module of `vfio-pci` is not loaded.
+    /// The module `vfio-pci` is not loaded.
     NoModule,
-    /// A file of sysfs could not be written.
+    /// Writing a file of sysfs failed.
     Write {
         /// The file.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// Everything was written, and the function has another driver than it should.
+    /// All writes succeeded, but the function has the wrong driver.
     NotTaken {
-        /// Where it is.
+        /// The function.
         address: Address,
-        /// The driver that should have taken it.
+        /// The driver that it should have.
         wanted: &'static str,
         /// The driver that it has.
         found: Option<String>,
@@ -84,8 +84,8 @@ impl From<FunctionError> for BindError {
 }
 
 impl Tree {
-    /// Gives a function to `vfio-pci`. Without `force` only a supported one that the running system does not need. A
-    /// function that is there already stays.
+    /// Binds a function to `vfio-pci`. Without `force`, only a supported function that the running system does not
+    /// need. Does nothing if it is already bound.
     pub fn bind(&self, address: Address, force: bool) -> Result<Function, BindError> {
         let function = self.function(address)?;
         if function.driver.as_deref() == Some(VFIO_PCI) {
@@ -107,7 +107,7 @@ impl Tree {
         Ok(now)
     }
 
-    /// Takes a function from `vfio-pci` and lets the kernel choose its driver.
+    /// Unbinds a function from `vfio-pci` and lets the kernel choose its driver.
     pub fn unbind(&self, address: Address) -> Result<Function, BindError> {
         let function = self.function(address)?;
         self.write_for(address, "driver_override", "\n")?;
@@ -152,7 +152,7 @@ impl Tree {
     }
 }
 
-/// Writes without making the file: what sysfs does not have stays away.
+/// Writes to an existing file. Must not create one that sysfs does not have.
 fn write(path: PathBuf, text: &str) -> Result<(), BindError> {
     let done = fs::OpenOptions::new()
         .write(true)

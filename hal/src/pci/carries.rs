@@ -1,14 +1,15 @@
-//! What a function does for the running system: a driver that loses it may take the machine off the network, or its root.
+//! What a function does for the running system: unbinding its driver could cut the machine off the network or from its
+//! root file system.
 
 use super::Tree;
 use super::function::{Function, names};
 use core::fmt;
 use std::collections::BTreeSet;
 
-/// Why the system would miss a function.
+/// Why the system needs a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Duty {
-    /// The default route leads over this interface.
+    /// The default route uses this interface.
     DefaultRoute {
         /// The interface.
         interface: String,
@@ -44,11 +45,11 @@ impl fmt::Display for Duty {
     }
 }
 
-/// File systems that reach their bytes over a network.
+/// File systems that access their data over a network.
 const NETWORK_FILE_SYSTEMS: &[&str] = &["nfs", "nfs4", "cifs", "ceph", "smb3", "afs", "glusterfs"];
 
 impl Tree {
-    /// What the running system would miss without this function.
+    /// What the running system needs this function for.
     pub fn duties(&self, function: &Function) -> Vec<Duty> {
         let mut duties = Vec::new();
         let routes = self.default_route_interfaces();
@@ -103,11 +104,11 @@ impl Tree {
             let default = words.first()?.bytes().all(|digit| digit == b'0') && *words.get(1)? == "00";
             default.then(|| words.last().map(|name| (*name).to_owned()))?
         });
-        // Linux keeps a rejecting default route of IPv6 on the loopback interface.
+        // Linux keeps an unreachable IPv6 default route on the loopback interface.
         four.chain(six).filter(|interface| interface != "lo").collect()
     }
 
-    /// Device and type of what is mounted as the root.
+    /// Device and type of the root file system.
     fn root_mount(&self) -> Option<(String, String)> {
         let mounts = self.read("proc/self/mounts").or_else(|| self.read("proc/mounts"))?;
         let line = mounts.lines().rfind(|line| line.split_whitespace().nth(1) == Some("/"))?;

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use tempfile::TempDir;
 
-/// A tree that is removed when this is dropped.
+/// A temporary tree, removed on drop.
 pub(crate) struct FakeTree {
     directory: TempDir,
 }

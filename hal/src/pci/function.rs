@@ -7,7 +7,7 @@ use core::str::FromStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where a function is: domain, bus, device, function.
+/// PCI address of a function: domain, bus, device, function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Address {
     /// Domain (segment).
@@ -20,7 +20,7 @@ pub struct Address {
     pub function: u8,
 }
 
-/// Text that is no PCI address.
+/// Text that is not a PCI address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AddressError;
 
@@ -58,60 +58,60 @@ impl FromStr for Address {
     }
 }
 
-/// What sysfs says of a function.
+/// A function as sysfs describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Function {
-    /// Where it is.
+    /// PCI address.
     pub address: Address,
-    /// PCI vendor id.
+    /// PCI vendor ID.
     pub vendor: u16,
-    /// PCI device id.
+    /// PCI device ID.
     pub device: u16,
-    /// Class, subclass and programming interface.
+    /// Class code: class, subclass and programming interface.
     pub class: u32,
-    /// The driver that has it.
+    /// Bound driver.
     pub driver: Option<String>,
-    /// What `driver_override` says.
+    /// Contents of `driver_override`.
     pub driver_override: Option<String>,
-    /// IOMMU group.
+    /// IOMMU group number.
     pub group: Option<u32>,
-    /// NUMA node that it is near.
+    /// NUMA node.
     pub numa_node: Option<u32>,
-    /// Network interfaces that its driver made.
+    /// Network interfaces of its driver.
     pub interfaces: Vec<String>,
-    /// The physical function that it is a part of, if it is a virtual one.
+    /// The physical function, if this is a virtual one.
     pub physical_function: Option<Address>,
-    /// Name of its character device under `/dev/vfio/devices`, where the kernel has them.
+    /// Name of its character device under `/dev/vfio/devices`, on kernels that have them.
     pub vfio_device: Option<String>,
 }
 
 impl Function {
-    /// Product.
+    /// Product name.
     pub fn name(&self) -> &'static str {
         ids::name(self.vendor, self.device)
     }
 
-    /// How far it is supported.
+    /// How well it is supported.
     pub fn support(&self) -> Support {
         ids::support(self.vendor, self.device)
     }
 
-    /// Whether it bridges buses. Such functions do not make a group unviable.
+    /// Whether it is a bridge. Bridges do not make a group unviable.
     pub fn is_bridge(&self) -> bool {
         self.class >> 16 == 0x06
     }
 }
 
-/// Another function of an IOMMU group.
+/// Another function in an IOMMU group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GroupMember {
     /// The function.
     pub function: Function,
-    /// Whether its being driven as it is keeps the group from user space.
+    /// Whether its driver makes the group unavailable to user space.
     pub in_the_way: bool,
 }
 
-/// Why a function cannot be read.
+/// The function does not exist or cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FunctionError(pub Address);
 
@@ -124,12 +124,12 @@ impl fmt::Display for FunctionError {
 impl core::error::Error for FunctionError {}
 
 impl Tree {
-    /// Directory of a function in sysfs.
+    /// Sysfs directory of a function.
     pub fn directory(&self, address: Address) -> PathBuf {
         self.path("sys/bus/pci/devices").join(address.to_string())
     }
 
-    /// All functions of vendor 15b3, by address.
+    /// All functions of vendor 15b3, sorted by address.
     pub fn functions(&self) -> Vec<Function> {
         let mut found: Vec<Function> = names(&self.path("sys/bus/pci/devices"))
             .iter()
@@ -140,7 +140,7 @@ impl Tree {
         found
     }
 
-    /// What sysfs says of a function.
+    /// Reads a function from sysfs.
     pub fn function(&self, address: Address) -> Result<Function, FunctionError> {
         let directory = self.directory(address);
         let text =
@@ -162,7 +162,7 @@ impl Tree {
         })
     }
 
-    /// The other functions of an IOMMU group.
+    /// The other functions in an IOMMU group.
     pub fn group_members(&self, group: u32, but: Address) -> Vec<GroupMember> {
         let directory = self.path(format!("sys/kernel/iommu_groups/{group}/devices"));
         let others = names(&directory);
@@ -177,12 +177,12 @@ impl Tree {
     }
 }
 
-/// Drivers that leave a function alone, or hand it to user space as well.
+/// Drivers that leave a group viable: they do no DMA, or hand the function to user space.
 fn is_harmless(driver: &str) -> bool {
     driver == "pci-stub" || driver == "pcieport" || driver.starts_with("vfio") || driver.ends_with("vfio-pci")
 }
 
-/// Names in a directory, sorted; none if there is no directory.
+/// Sorted names in a directory; empty if there is no such directory.
 pub(super) fn names(directory: &Path) -> Vec<String> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<String> =
@@ -191,7 +191,7 @@ pub(super) fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Last part of where a symbolic link leads.
+/// Last component of a symbolic link's target.
 fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_string_lossy().into_owned())
 }

@@ -1,8 +1,8 @@
-//! PCI functions of this machine, as sysfs shows them: what they are, who drives them, and whether they can be had.
+//! PCI functions of this machine as sysfs shows them: what they are, who drives them, and whether we can use them.
 //!
-//! **What this is.** [`Tree`] reads a file system tree (the root, or a fake one in tests), [`ids`] knows which functions
-//! are mlx5 and what of them is supported, [`preflight`](Tree::preflight) says what stands between us and a device, and
-//! with which command it goes away, [`bind`](Tree::bind) gives a function to `vfio-pci` and back.
+//! **What this is.** [`Tree`] reads a file system tree (the root, or a fake one in tests). [`ids`] knows which
+//! functions are mlx5 and how well each is supported. [`preflight`](Tree::preflight) finds the obstacles to opening a
+//! device and the commands that remove them. [`bind`](Tree::bind) binds a function to `vfio-pci` and back.
 //!
 //! **What it may not do.** It opens no device. Only [`Tree::bind`] and [`Tree::unbind`] write.
 //!
@@ -21,7 +21,7 @@ pub use preflight::{Check, Finding, Need, State};
 
 use std::path::{Path, PathBuf};
 
-/// The driver that hands a function to user space.
+/// The kernel driver that hands a function to user space.
 pub const VFIO_PCI: &str = "vfio-pci";
 
 /// A file system tree with `sys`, `proc` and `dev`.
@@ -47,12 +47,12 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// The tree under `root`.
+    /// The tree with root `root`.
     pub fn at(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
 
-    /// Where it is.
+    /// The root of the tree.
     pub fn root(&self) -> &Path {
         &self.root
     }

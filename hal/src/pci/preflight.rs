@@ -1,4 +1,4 @@
-//! What stands between this process and a device, and the command that takes it away.
+//! Checks for obstacles to opening a device, with the commands that remove them.
 
 use super::ids::Support;
 use super::{Address, Function, FunctionError, Tree, VFIO_PCI};
@@ -8,24 +8,24 @@ use rustix::fs::{Access, access};
 use rustix::process::{Resource, getrlimit};
 use std::path::Path;
 
-/// What is looked at, in this order.
+/// The checks, in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Check {
-    /// The device id is that of a supported device.
+    /// The device ID is a supported one.
     DeviceId,
-    /// The function is with `vfio-pci`.
+    /// The function is bound to `vfio-pci`.
     Driver,
     /// There is an IOMMU, and the function is in one of its groups.
     Iommu,
-    /// The rest of the group is out of the way.
+    /// No other function makes the group unviable.
     Group,
     /// This process may open the device.
     Permission,
-    /// This process may lock as much memory as the device shall reach.
+    /// This process may lock as much memory as the device needs.
     LockedMemory,
-    /// There are huge pages.
+    /// Huge pages are available.
     HugePages,
-    /// The device's NUMA node.
+    /// The device's NUMA node is known.
     Numa,
 }
 
@@ -44,12 +44,12 @@ impl fmt::Display for Check {
     }
 }
 
-/// How a check went.
+/// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Well.
+    /// All is well.
     Good,
-    /// The device works, but not as well as it could.
+    /// The device works, but not at its best.
     Warning,
     /// The device cannot be opened.
     Bad,
@@ -58,13 +58,13 @@ pub enum State {
 /// Outcome of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// The check.
     pub check: Check,
-    /// How it went.
+    /// The result.
     pub state: State,
-    /// What was seen.
+    /// What was found.
     pub seen: String,
-    /// The command, or the deed, that repairs it.
+    /// The command or action that repairs it.
     pub repair: Option<String>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What the device shall be opened for.
+/// Requirements of the program that will open the device.
 ///
 /// ```
 /// use bareverbs_hal::pci::{Need, State, Tree};
@@ -93,22 +93,22 @@ impl fmt::Display for Finding {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// Bytes of memory that the device shall reach from the beginning.
+    /// Bytes of DMA memory needed from the start.
     pub memory: usize,
-    /// Whether to do without an IOMMU.
+    /// Whether to run without an IOMMU.
     pub no_iommu: bool,
-    /// Bytes that this process may lock; `None` for any number.
+    /// Bytes that this process may lock; `None` means unlimited.
     pub locked_limit: Option<u64>,
 }
 
 impl Need {
-    /// `memory` bytes, with the limits that this process has.
+    /// `memory` bytes, with the limits of this process.
     pub fn of_this_process(memory: usize, no_iommu: bool) -> Self {
         Self { memory, no_iommu, locked_limit: locked_limit() }
     }
 }
 
-/// Bytes that this process may lock; `None` for any number.
+/// Bytes that this process may lock; `None` means unlimited.
 fn locked_limit() -> Option<u64> {
     const IPC_LOCK: u32 = 14;
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
@@ -133,7 +133,7 @@ fn warning(check: Check, seen: impl Into<String>, repair: impl Into<String>) -> 
 }
 
 impl Tree {
-    /// Looks at everything that must be right before a function can be opened through VFIO.
+    /// Checks everything that must hold before a function can be opened through VFIO.
     pub fn preflight(&self, address: Address, need: &Need) -> Result<Vec<Finding>, FunctionError> {
         let function = self.function(address)?;
         Ok(vec![

@@ -13,7 +13,7 @@ fn finding(fake: &FakeTree, address: Address, need: &Need, check: Check) -> Find
     findings.into_iter().find(|finding| finding.check == check).unwrap()
 }
 
-/// A function that is with vfio-pci, in a group of its own, with files that can be opened.
+/// A function bound to vfio-pci, in its own group, whose files can be opened.
 fn ready() -> (FakeTree, Address) {
     let fake = FakeTree::new();
     let address = fake.function(NIC, CONNECTX5, Some(VFIO_PCI), Some(7));
@@ -111,7 +111,7 @@ fn binding_writes_the_override_unbinds_and_probes() {
     let address = fake.function(NIC, CONNECTX5, Some("mlx5_core"), Some(7));
     assert!(matches!(fake.tree().bind(address, false), Err(BindError::NoModule)));
     fake.directory("sys/bus/pci/drivers/vfio-pci");
-    // The fake tree has no kernel behind it, so the driver stays what it was, and that is noticed.
+    // The fake tree has no kernel behind it, so the driver does not change, and `bind` must notice.
     let error = fake.tree().bind(address, false).unwrap_err();
     assert!(
         matches!(error, BindError::NotTaken { .. }) && error.to_string().contains("mlx5_core"),

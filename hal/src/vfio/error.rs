@@ -1,4 +1,4 @@
-//! Why a device could not be opened through VFIO, each with what to do about it.
+//! Errors of opening a device through VFIO, each with a remedy.
 
 use crate::pci::{Address, Finding, FunctionError};
 use bareverbs_core::hal::HalError;
@@ -6,7 +6,7 @@ use core::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why a device could not be opened, or a register of its configuration not be reached.
+/// Why a device could not be opened, or its configuration space not be accessed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum VfioError {
@@ -16,10 +16,10 @@ pub enum VfioError {
     Preflight {
         /// The function.
         address: Address,
-        /// What is wrong, at least one thing.
+        /// The obstacles; at least one.
         obstacles: Vec<Finding>,
     },
-    /// A file could not be opened.
+    /// Opening a file failed.
     Open {
         /// The file.
         path: PathBuf,
@@ -36,25 +36,25 @@ pub enum VfioError {
         /// The function.
         address: Address,
     },
-    /// The kernel does not do without an IOMMU.
+    /// The kernel does not allow no-IOMMU mode.
     NoUnsafeMode {
         /// The function.
         address: Address,
     },
     /// A system call failed.
     System {
-        /// What was attempted.
+        /// The operation.
         what: &'static str,
         /// The function.
         address: Address,
-        /// What the kernel said.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// VFIO refused, without an error number.
+    /// VFIO refused without an error number.
     Refused {
         /// The function.
         address: Address,
-        /// What it said.
+        /// Its message.
         why: String,
     },
     /// BAR0 cannot be mapped.

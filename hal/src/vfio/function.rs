@@ -1,4 +1,4 @@
-//! The device's file: regions, configuration space, interrupts, reset. What fails is an error.
+//! The open device: regions, configuration space, interrupts, reset. Every failure is an error.
 
 use super::error::VfioError;
 use super::ioctl;
@@ -14,12 +14,12 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_REQ_IRQ_INDEX, VFIO_REGION_INFO_FLAG_MMAP,
 };
 
-/// Offset of the command register in configuration space, and its bits.
+/// Offset of the PCI command register, and its bits.
 const COMMAND: u64 = 4;
 const MEMORY_SPACE: u16 = 1 << 1;
 const BUS_MASTER: u16 = 1 << 2;
 
-/// A device that is open. It borrows the file.
+/// An open device. Borrows its file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OpenFunction<'a> {
     pub(super) file: BorrowedFd<'a>,
@@ -32,7 +32,7 @@ impl OpenFunction<'_> {
         move |error| VfioError::System { what, address, error }
     }
 
-    /// Resets the function. False if it has no way to be reset.
+    /// Resets the function. Returns false if it has no reset method.
     pub(super) fn reset(&self) -> Result<bool, VfioError> {
         let info = ioctl::device_info(self.file).map_err(self.failed("asking what the device can do"))?;
         if info.flags & VFIO_DEVICE_FLAGS_RESET == 0 {
@@ -54,7 +54,7 @@ impl OpenFunction<'_> {
         MappedBar::new(self.file, info.offset, length).map_err(failed)
     }
 
-    /// Lets the device reach memory, or not.
+    /// Turns bus mastering on or off, which allows the device to do DMA.
     pub(super) fn set_bus_master(&self, on: bool) -> Result<(), VfioError> {
         let old = self.read_command()?;
         let wanted = if on { old | MEMORY_SPACE | BUS_MASTER } else { old & !BUS_MASTER };
@@ -83,7 +83,7 @@ impl OpenFunction<'_> {
         info.map(|info| info.offset).map_err(self.failed("looking for PCI configuration space"))
     }
 
-    /// MSI-X vectors that the device has.
+    /// Number of MSI-X vectors that the device has.
     pub(super) fn vectors(&self) -> Result<u32, VfioError> {
         let info = ioctl::irq_info(self.file, VFIO_PCI_MSIX_IRQ_INDEX);
         info.map(|info| info.count).map_err(self.failed("asking for interrupts"))
@@ -96,7 +96,8 @@ impl OpenFunction<'_> {
         self.connect(VFIO_PCI_MSIX_IRQ_INDEX, &events).map_err(self.failed("connecting interrupts"))
     }
 
-    /// Connects the system's request to have the device back. Kernels that do not make it are content.
+    /// Connects the kernel's device-request interrupt, by which it asks for the device back. Returns false on kernels
+    /// without it.
     pub(super) fn connect_request(&self, event: BorrowedFd<'_>) -> bool {
         self.connect(VFIO_PCI_REQ_IRQ_INDEX, &[event.as_raw_fd()]).is_ok()
     }
@@ -105,7 +106,7 @@ impl OpenFunction<'_> {
         ioctl::set_irqs(self.file, index, VFIO_IRQ_SET_DATA_EVENTFD | VFIO_IRQ_SET_ACTION_TRIGGER, events)
     }
 
-    /// Takes all MSI-X vectors away.
+    /// Disconnects all MSI-X vectors.
     pub(super) fn disconnect_vectors(&self) -> io::Result<()> {
         ioctl::set_irqs(
             self.file,

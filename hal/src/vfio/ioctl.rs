@@ -1,4 +1,4 @@
-//! The system calls of VFIO and iommufd, each with the error that the kernel gave.
+//! System calls of VFIO and iommufd. Errors are the kernel's.
 
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_ulong};
@@ -9,7 +9,7 @@ use vfio_bindings::bindings::vfio::{
     vfio_group_status, vfio_iommu_type1_info, vfio_irq_info, vfio_irq_set, vfio_region_info,
 };
 
-/// A request without direction and size: `_IO(type, number)`.
+/// A request number without direction and size: `_IO(type, number)`.
 const fn vfio(number: u32) -> c_ulong {
     ((VFIO_TYPE as u32) << 8 | (VFIO_BASE + number)) as c_ulong
 }
@@ -29,7 +29,7 @@ const DEVICE_GET_REGION_INFO: c_ulong = vfio(8);
 const DEVICE_GET_IRQ_INFO: c_ulong = vfio(9);
 const DEVICE_SET_IRQS: c_ulong = vfio(10);
 const DEVICE_RESET: c_ulong = vfio(11);
-/// Number 12 has another meaning for containers than for devices.
+/// Number 12 means something else for containers than for devices.
 const IOMMU_GET_INFO: c_ulong = vfio(12);
 const DEVICE_BIND_IOMMUFD: c_ulong = vfio(18);
 const DEVICE_ATTACH_IOMMUFD_PT: c_ulong = vfio(19);
@@ -82,12 +82,12 @@ struct IoasUnmap {
     length: u64,
 }
 
-/// The iova is given, and device and processor may read and write.
+/// Fixed IOVA; device and processor may read and write.
 const MAP_FIXED_READ_WRITE: u32 = 1 | 2 | 4;
-/// Ranges of addresses that are asked for at a time; a machine has a handful.
+/// Most address ranges to ask for; a machine has a handful.
 const RANGES: usize = 64;
 
-/// Everything that the kernel may answer; a negative number is an errno.
+/// Converts a result of the kernel; negative values are errnos.
 fn check(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
@@ -102,7 +102,7 @@ fn with_number(fd: BorrowedFd<'_>, request: c_ulong, number: u32) -> io::Result<
     check(unsafe { libc::ioctl(fd.as_raw_fd(), request as _, c_ulong::from(number)) })
 }
 
-/// A request whose argument is memory: a structure that tells its own size, a number that is returned, or a name.
+/// A request whose argument is memory: a structure that starts with its size, a number to return, or a name.
 fn with_memory(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut [u8]) -> io::Result<c_int> {
     #[cfg(test)]
     if let Some(answer) = fake::answer(fd, request, fake::Argument::Memory(argument)) {
@@ -116,7 +116,7 @@ fn with_memory(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut [u8]) -> io:
 /// A structure of the kernel's interface.
 ///
 /// # Safety
-/// It is made of integers without gaps, and every pattern of bits is a value of it.
+/// It consists of integers without padding, and every bit pattern is a valid value.
 unsafe trait KernelStruct {}
 
 /// Structures of integers.
@@ -141,7 +141,7 @@ kernel_structs!(
     IoasUnmap,
 );
 
-/// A request whose argument is a structure that the kernel may write to.
+/// A request whose argument is a structure that the kernel may modify.
 fn with_struct<T: KernelStruct>(fd: BorrowedFd<'_>, request: c_ulong, argument: &mut T) -> io::Result<c_int> {
     // SAFETY: the bytes of `argument`, which nobody else reaches meanwhile; see above for why they may be written.
     let bytes =
@@ -196,9 +196,9 @@ pub(super) fn irq_info(device: BorrowedFd<'_>, index: u32) -> io::Result<vfio_ir
     Ok(info)
 }
 
-/// Interrupts of `index` from 0 on: each gets an event file descriptor, or none has one any more if there are none.
+/// Connects interrupts of `index`, from vector 0, to event file descriptors. An empty list disconnects them all.
 pub(super) fn set_irqs(device: BorrowedFd<'_>, index: u32, action: u32, events: &[c_int]) -> io::Result<()> {
-    // A `vfio_irq_set` with its data behind it; its first field is the size of both.
+    // A `vfio_irq_set` followed by its data. The first field is the size of both.
     let length = size_of::<vfio_irq_set>() + size_of_val(events);
     let header = [length as u32, action, index, 0, events.len() as u32];
     let mut bytes: Vec<u8> = header.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -210,7 +210,7 @@ pub(super) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     with_number(device, DEVICE_RESET, 0).map(drop)
 }
 
-/// The answer of the IOMMU of a container, capabilities included.
+/// The container's IOMMU information, with capabilities.
 pub(super) fn iommu_info(container: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let header = size_of::<vfio_iommu_type1_info>();
     let mut wanted = header;
@@ -227,14 +227,14 @@ pub(super) fn iommu_info(container: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Err(Errno::NOSPC.into())
 }
 
-/// Makes an address space of iommufd and puts a device into it. Gives the number of the space.
+/// Creates an iommufd address space and attaches a device to it. Returns the ID of the address space.
 pub(super) fn join_iommufd(device: BorrowedFd<'_>, iommufd: BorrowedFd<'_>) -> io::Result<u32> {
     let mut bind = vfio_device_bind_iommufd {
         argsz: size_of::<vfio_device_bind_iommufd>() as u32,
         iommufd: iommufd.as_raw_fd(),
         ..Default::default()
     };
-    // Kernels before 6.17 know a structure without the token at the end, and take that size alone.
+    // Kernels before 6.17 do not have the token at the end of the structure and accept only the shorter size.
     bind.argsz -= size_of::<u64>() as u32;
     with_struct(device, DEVICE_BIND_IOMMUFD, &mut bind)?;
     let mut space = IoasAlloc { size: size_of::<IoasAlloc>() as u32, ..Default::default() };
@@ -245,7 +245,7 @@ pub(super) fn join_iommufd(device: BorrowedFd<'_>, iommufd: BorrowedFd<'_>) -> i
     Ok(space.ioas)
 }
 
-/// Addresses that the device may use, first and last.
+/// IOVA ranges that the device may use, as first and last address.
 pub(super) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<(u64, u64)>> {
     let mut ranges = [[0u64; 2]; RANGES];
     let mut request = IoasIovaRanges {
@@ -259,7 +259,7 @@ pub(super) fn ioas_ranges(iommufd: BorrowedFd<'_>, ioas: u32) -> io::Result<Vec<
     Ok(ranges.iter().take(request.count as usize).map(|[first, last]| (*first, *last)).collect())
 }
 
-/// Lets the device reach `length` bytes of this process from `user` on.
+/// Maps `length` bytes of this process from `user` for the device.
 ///
 /// # Safety
 /// As [`Mapper::map`](crate::memory::Mapper::map): the device writes to them until [`ioas_unmap`].
@@ -287,13 +287,13 @@ pub(super) fn ioas_unmap(iommufd: BorrowedFd<'_>, ioas: u32, iova: u64, length: 
     with_struct(iommufd, IOAS_UNMAP, &mut IoasUnmap { size, ioas, iova, length: length as u64 }).map(drop)
 }
 
-/// A kernel of the tests' own, for what no kernel at hand has.
+/// A fake kernel, for what no available kernel has.
 #[cfg(test)]
 pub(super) mod fake {
     use super::*;
     use std::cell::RefCell;
 
-    /// What a request came with.
+    /// Argument of a request.
     pub(in crate::vfio) enum Argument<'a> {
         Number(u32),
         Memory(&'a mut [u8]),
@@ -304,12 +304,12 @@ pub(super) mod fake {
 
     thread_local!(static KERNEL: RefCell<Option<Kernel>> = const { RefCell::new(None) });
 
-    /// Puts `kernel` in the place of the real one, for this thread.
+    /// Replaces the real kernel in this thread.
     pub(in crate::vfio) fn install(kernel: Kernel) {
         KERNEL.with_borrow_mut(|place| *place = Some(kernel));
     }
 
-    /// Name of the file behind a file descriptor of this process, also if it was removed.
+    /// Name of the file behind a file descriptor of this process, even if it has been unlinked.
     pub(in crate::vfio) fn name_of(fd: c_int) -> Option<String> {
         let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
         Some(path.file_name()?.to_str()?.trim_end_matches(" (deleted)").to_owned())
@@ -327,7 +327,7 @@ pub(super) mod fake {
         })
     }
 
-    /// Writes to memory of this process that a request named, as a kernel does.
+    /// Writes to memory of this process that a request named, as a kernel would.
     pub(in crate::vfio) fn write_user(address: u64, words: &[u64]) {
         let to = core::ptr::with_exposed_provenance_mut::<u64>(address as usize);
         // SAFETY: the tests' kernel writes where and as much as the request that it answers permits: to an array that the caller

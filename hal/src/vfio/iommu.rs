@@ -1,4 +1,4 @@
-//! How the device reaches memory: a container of type 1, iommufd, or physical addresses without protection.
+//! How the device accesses memory: a type 1 container, iommufd, or unprotected physical addresses.
 
 use super::error::VfioError;
 use super::ioctl;
@@ -17,14 +17,14 @@ use std::sync::Arc;
 use vfio_bindings::bindings::vfio::{VFIO_GROUP_FLAGS_VIABLE, VFIO_NOIOMMU_IOMMU};
 use vfio_ioctls::{VfioContainer, VfioDevice, VfioError as CrateError};
 
-/// Ways of reaching memory.
+/// IOMMU modes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IommuKind {
-    /// A group in a container with the IOMMU interface of type 1, version 2.
+    /// A group in a container with the type 1 version 2 interface.
     Type1,
-    /// The device's own character device in an address space of iommufd.
+    /// The device's own character device, in an iommufd address space.
     Iommufd,
-    /// No IOMMU: the device is given physical addresses and can reach all memory.
+    /// No IOMMU: the device gets physical addresses and can access all memory.
     None,
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for IommuKind {
     }
 }
 
-/// What the device's files are. Dropping them gives the device back.
+/// The open files of each mode. Dropping them returns the device.
 enum Way {
     Type1(GroupWay),
     Iommufd {
@@ -56,14 +56,14 @@ enum Way {
     },
 }
 
-/// The way of the crate `vfio-ioctls`.
+/// Container, group and device of the crate `vfio-ioctls`.
 struct GroupWay {
     device: ManuallyDrop<VfioDevice>,
     container: Arc<VfioContainer>,
     directory: PathBuf,
 }
 
-/// The device, and its reach.
+/// The open device and its view of memory.
 pub struct Iommu {
     way: Way,
     placement: Placement,
@@ -75,13 +75,13 @@ impl fmt::Debug for Iommu {
     }
 }
 
-/// The IOMMU's own page.
+/// Page size of the IOMMU.
 const PAGE: u64 = 4096;
-/// What a kernel that does not tell its ranges is assumed to have: all but the window of interrupts, in 39 bits.
+/// IOVA ranges to assume on a kernel that does not report them: 39 bits without the MSI window.
 const USUAL_RANGES: [(u64, u64); 2] = [(0, 0xfedf_ffff), (0xfef0_0000, (1 << 39) - 1)];
 
 impl Iommu {
-    /// Opens the device of a function by the best way there is.
+    /// Opens the device of a function in the best mode available.
     pub(super) fn open(
         tree: &Tree,
         function: &Function,
@@ -98,7 +98,7 @@ impl Iommu {
         }
     }
 
-    /// Which way it is.
+    /// The mode in use.
     pub fn kind(&self) -> IommuKind {
         match self.way {
             Way::Type1(_) => IommuKind::Type1,
@@ -191,7 +191,7 @@ impl Iommu {
 
 #[cfg(test)]
 impl Iommu {
-    /// [`Mapper::map`] for tests whose kernel lets no device reach anything.
+    /// [`Mapper::map`] for tests, whose fake kernel lets no device access memory.
     pub(super) fn map_test_memory(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
         // SAFETY: no device is told of the bytes.
         unsafe { self.map(piece) }
@@ -217,7 +217,7 @@ unsafe impl Mapper for Iommu {
         }
     }
 
-    /// Addresses that cannot be unmapped are not used again.
+    /// Addresses that cannot be unmapped are never reused.
     fn unmap(&self, stretch: &Stretch) {
         let unmapped = match &self.way {
             Way::Type1(way) => way.container.vfio_dma_unmap(stretch.iova, stretch.length).is_ok(),
@@ -233,7 +233,7 @@ unsafe impl Mapper for Iommu {
 }
 
 impl Drop for GroupWay {
-    /// The crate looks the group up in sysfs and panics if the device is no longer there: then only its file is closed,
+    /// The crate looks up the group in sysfs and panics if the device is gone. In that case we only close its file,
     /// which is what the kernel waits for.
     fn drop(&mut self) {
         if self.directory.join("iommu_group").exists() {
@@ -281,7 +281,7 @@ fn from_crate(address: Address, error: CrateError) -> VfioError {
     }
 }
 
-/// Ranges of addresses in an answer to VFIO_IOMMU_GET_INFO, first and last; `None` if it does not tell them.
+/// IOVA ranges in an answer to VFIO_IOMMU_GET_INFO, as first and last address; `None` if it has none.
 fn iova_ranges(info: &[u8]) -> Option<Vec<(u64, u64)>> {
     const HAS_CAPABILITIES: u32 = 2;
     const IOVA_RANGES: u16 = 1;
@@ -302,14 +302,14 @@ fn iova_ranges(info: &[u8]) -> Option<Vec<(u64, u64)>> {
                 .map(|index| Some((long(at + 16 + 16 * index)?, long(at + 24 + 16 * index)?)))
                 .collect();
         }
-        // A list that goes back never ends.
+        // A list that points backwards would never end.
         at = if next > at { next } else { 0 };
     }
     None
 }
 
-/// Physical addresses of a piece, neighbours joined. The pages must be pinned, and this process privileged. No byte is read: pinning
-/// has brought the pages in, and a page that is not there is an error.
+/// Physical addresses of a piece, with adjacent pages merged. The pages must be pinned, and the process privileged.
+/// Reads no byte of the piece: pinning has faulted the pages in, so a page that is not present is an error.
 fn physical(pagemap: &File, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
     const PRESENT: u64 = 1 << 63;
     const FRAME: u64 = (1 << 55) - 1;
@@ -321,7 +321,7 @@ fn physical(pagemap: &File, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
         let entry = u64::from_ne_bytes(entry);
         let address = (entry & FRAME) * PAGE;
         if entry & PRESENT == 0 || address == 0 {
-            // The kernel hides the numbers from processes without CAP_SYS_ADMIN.
+            // The kernel hides page frame numbers from processes without CAP_SYS_ADMIN.
             return Err(libc::EPERM);
         }
         match stretches.last_mut().filter(|last| last.iova + last.length as u64 == address) {
@@ -341,7 +341,7 @@ mod tests {
         words.iter().flat_map(|word| word.to_ne_bytes()).collect()
     }
 
-    /// A table of three pages from `start` on: a number and whether the page is there.
+    /// A page table of three pages from `start`: page frame number and present bit.
     fn pagemap(start: usize, pages: [(u64, bool); 3]) -> File {
         let table = tempfile::tempfile().unwrap();
         let entries = pages.map(|(frame, present)| (frame | u64::from(present) << 63).to_ne_bytes()).concat();

@@ -1,16 +1,16 @@
-//! A PCI function of this machine in user space, through VFIO.
+//! A PCI function of this machine, driven from user space through VFIO.
 //!
-//! **What this is.** [`VfioHal::open`] looks at everything that can be in the way ([`Tree::preflight`]), opens the device
-//! by iommufd or a container of type 1 (or without an IOMMU, where that is asked for), resets it, maps BAR0, takes memory
-//! near it and connects MSI-X. Registers are single volatile loads and stores; a driver that polls makes no system call.
+//! **What this is.** [`VfioHal::open`] checks for obstacles ([`Tree::preflight`]), opens the device through iommufd or
+//! a type 1 container (or without an IOMMU if asked to), resets it, maps BAR0, allocates memory on its NUMA node and
+//! connects MSI-X. Register accesses are single volatile loads and stores; a polling driver makes no system call.
 //! [`Hal::relax`] waits for an interrupt.
 //!
-//! **What it may not do.** It never makes a slice of BAR0. Dropping the [`VfioHal`] takes the interrupts away, forbids the
-//! device to reach memory and resets it, in this order; a process that is killed leaves that to the kernel, and the next
+//! **What it may not do.** It never forms a slice of BAR0. Dropping the [`VfioHal`] disconnects the interrupts, turns
+//! off bus mastering and resets the device, in this order. If the process is killed, the kernel does this, and the next
 //! open resets first.
 //!
-//! The crate `vfio-ioctls` opens container, group and device and maps memory. Where it falls short, `ioctl.rs` is our
-//! own: errors of regions and of reset are only logged by it, it knows no way without an IOMMU, and iommufd only with KVM.
+//! The crate `vfio-ioctls` opens container, group and device, and maps memory. `ioctl.rs` covers its gaps: the crate
+//! only logs errors of regions and resets, supports no no-IOMMU mode, and supports iommufd only with KVM.
 //!
 //! **Where to read first.** [`VfioHal::open`].
 
@@ -37,17 +37,17 @@ use function::OpenFunction;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-/// How to open a device.
+/// Configuration for opening a device.
 #[derive(Debug, Clone)]
 pub struct VfioConfig {
-    /// How the device reaches memory; `None` takes iommufd where the kernel has it, else type 1. To do without an IOMMU has
-    /// to be asked for.
+    /// IOMMU mode. `None` selects iommufd if the kernel has it, else type 1. No-IOMMU mode must be requested
+    /// explicitly.
     pub iommu: Option<IommuKind>,
-    /// DMA memory. The NUMA node is the device's if none is named.
+    /// DMA memory. Without a NUMA node it uses the device's.
     pub memory: ArenaConfig,
-    /// MSI-X vectors to connect; the device may have fewer.
+    /// Most MSI-X vectors to connect; the device may have fewer.
     pub vectors: usize,
-    /// Where sysfs is.
+    /// Location of sysfs.
     pub tree: Tree,
 }
 
@@ -57,7 +57,7 @@ impl Default for VfioConfig {
     }
 }
 
-/// The bus of a device in user space.
+/// The HAL of a PCI function in user space.
 ///
 /// ```
 /// use bareverbs_core::{Device, DeviceConfig};
@@ -72,7 +72,7 @@ impl Default for VfioConfig {
 /// ```
 #[derive(Debug)]
 pub struct VfioHal {
-    // Dropped in this order: the mapping of BAR0 keeps the device's file open.
+    // Drop order matters: the mapping of BAR0 keeps the device's file open.
     window: MappedBar,
     interrupts: Interrupts,
     arena: Arc<Arena<Iommu>>,
@@ -84,7 +84,7 @@ pub struct VfioHal {
 }
 
 impl VfioHal {
-    /// Opens the function at `address`, which must be with `vfio-pci`.
+    /// Opens the function at `address`, which must be bound to `vfio-pci`.
     pub fn open(address: Address, config: VfioConfig) -> Result<Self, VfioError> {
         let VfioConfig { iommu, mut memory, vectors, tree } = config;
         let function = tree.function(address)?;
@@ -97,7 +97,7 @@ impl VfioHal {
         }
         memory.numa_node = memory.numa_node.or(function.numa_node);
         let iommu = Iommu::open(&tree, &function, iommu)?;
-        // Whoever had the device before may have left it in the middle of something.
+        // The previous user may have left the device in any state.
         let resettable = OpenFunction { file: iommu.device(), address }.reset()?;
         let arena = Arena::new(iommu, memory).map_err(|error| VfioError::Memory { address, error })?;
         let arena = Arc::new(arena);
@@ -116,63 +116,63 @@ impl VfioHal {
         Ok(Self { window, interrupts, arena, function, vectors, warnings, resettable, clock })
     }
 
-    /// What sysfs said of the function.
+    /// The function as sysfs describes it.
     pub fn function(&self) -> &Function {
         &self.function
     }
 
-    /// What could be better, and how.
+    /// Findings of the preflight that are not fatal, with remedies.
     pub fn warnings(&self) -> &[Finding] {
         &self.warnings
     }
 
-    /// How the device reaches memory.
+    /// The IOMMU mode in use.
     pub fn iommu(&self) -> IommuKind {
         self.arena.mapper().kind()
     }
 
-    /// Whether the device was reset when it was opened; if not, it has no way to be.
+    /// Whether the device was reset when it was opened. If not, it has no reset method.
     pub fn was_reset(&self) -> bool {
         self.resettable
     }
 
-    /// Usage and limits of DMA memory, and which pages were chosen.
+    /// Usage and limits of DMA memory, and its page sizes.
     pub fn memory(&self) -> ArenaReport {
         self.arena.report()
     }
 
-    /// MSI-X vectors that are connected.
+    /// Number of connected MSI-X vectors.
     pub fn vectors(&self) -> usize {
         self.vectors
     }
 
-    /// How often MSI-X vector `vector` fired since the device was opened.
+    /// Number of times MSI-X vector `vector` has fired since the device was opened.
     pub fn interrupts(&self, vector: usize) -> u64 {
         if vector < self.vectors { self.interrupts.count(vector) } else { 0 }
     }
 
-    /// A file descriptor that is readable when any interrupt has fired, whoever is meant. [`Self::interrupts`] empties it, and
-    /// so does every wait of the driver: an event loop waits for [`Self::vector_fd`].
+    /// A file descriptor that is readable when any interrupt has fired. [`Self::interrupts`] and every wait of the
+    /// driver empty it, so an event loop should use [`Self::vector_fd`].
     pub fn interrupt_fd(&self) -> BorrowedFd<'_> {
         self.interrupts.any()
     }
 
-    /// A file descriptor for epoll, `poll` and the like that is readable once interrupt `vector` has fired, until
-    /// [`Self::drain_vector`] is called. Other threads that wait for this device, for the answer to a command above all, do not
-    /// take it away. Ask for it before the completion channel of the vector is armed. `None` if there is no such vector.
+    /// A file descriptor for epoll or `poll`. It becomes readable when interrupt `vector` fires, and stays so until
+    /// [`Self::drain_vector`]. Other threads that wait on this device, such as for a command's completion, do not
+    /// consume it. Get it before arming the vector's completion channel. `None` if there is no such vector.
     ///
-    /// Do not read from it. The order of a loop is that of
+    /// Do not read from it. For the order of steps in an event loop see
     /// [`CompletionChannel::arm`](bareverbs_core::CompletionChannel::arm).
     pub fn vector_fd(&self, vector: u16) -> Option<BorrowedFd<'_>> {
         (usize::from(vector) < self.vectors).then(|| self.interrupts.watch(vector.into()))?
     }
 
-    /// Makes [`Self::vector_fd`] unreadable again, until the vector fires the next time; poll the channel afterwards.
+    /// Makes [`Self::vector_fd`] unreadable until the vector fires again. Poll the channel afterwards.
     pub fn drain_vector(&self, vector: u16) {
         self.interrupts.drain(vector.into());
     }
 
-    /// Whether the system wants the device back: it is being unplugged or unbound, which waits until this is dropped.
+    /// Whether the kernel wants the device back: an unplug or unbind is waiting for this value to be dropped.
     pub fn is_wanted_back(&self) -> bool {
         self.interrupts.count(self.vectors) > 0
     }
@@ -232,7 +232,7 @@ impl Hal for VfioHal {
 }
 
 impl Drop for VfioHal {
-    /// A device that is gone cannot be quietened, and need not be; its reset would be waited for in vain.
+    /// A device that is gone needs no cleanup, and waiting for its reset would be futile.
     fn drop(&mut self) {
         let function = self.open_function();
         let _ = function.disconnect_vectors();

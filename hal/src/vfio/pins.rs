@@ -1,8 +1,8 @@
-//! Pages that stay where they are, for a device that is told their physical addresses.
+//! Pinned pages, for a device that gets physical addresses.
 //!
-//! Where an IOMMU is, the kernel pins what is mapped. Without one nobody does: locked pages stay in memory, but compaction and NUMA balancing
-//! may move them, and the device goes on writing to where they were. Buffers that are registered with an io_uring are pinned for as long
-//! as the ring lives, wherever its kernel allows one.
+//! With an IOMMU, the kernel pins mapped pages. Without one, nobody does: locked pages stay in memory, but compaction
+//! and NUMA balancing may still move them while the device keeps writing to the old location. Registering a buffer with
+//! an io_uring pins it for the lifetime of the ring, on any kernel that permits io_uring.
 
 use crate::memory::{Piece, Stretch};
 use rustix::io_uring::{IoringRegisterOp, io_uring_params, io_uring_register, io_uring_setup};
@@ -10,10 +10,10 @@ use std::ffi::c_void;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Longest buffer that the kernel registers.
+/// Longest buffer that the kernel registers, in bytes.
 const LONGEST: usize = 1 << 30;
 
-/// What one piece holds until all its stretches are unmapped.
+/// Resources of one piece until all its stretches are unmapped.
 #[derive(Debug)]
 struct Pinned {
     /// Pins the pages until it is closed.
@@ -21,15 +21,16 @@ struct Pinned {
     stretches: Vec<u64>,
 }
 
-/// The pinned pieces of a device.
+/// The pinned pieces of one device.
 #[derive(Debug, Default)]
 pub(super) struct Pins(Mutex<Vec<Pinned>>);
 
 impl Pins {
-    /// Pins a piece, then asks `addresses` where it is, and remembers that until all of it is unmapped.
+    /// Pins a piece, obtains its stretches from `addresses`, and remembers them until all are unmapped.
     ///
     /// # Errors
-    /// An errno: of the kernel that has no io_uring or forbids it (`kernel.io_uring_disabled`), that locks no more memory, or of `addresses`.
+    /// An errno: the kernel has no io_uring or forbids it (`kernel.io_uring_disabled`), the limit of locked memory is
+    /// reached, or `addresses` failed.
     ///
     /// # Safety
     /// As [`Mapper::map`](crate::memory::Mapper::map).
@@ -47,7 +48,7 @@ impl Pins {
         Ok(stretches)
     }
 
-    /// Forgets a stretch; with the last one of its piece the pages may move again.
+    /// Forgets a stretch. The last stretch of a piece unpins its pages.
     pub(super) fn unmap(&self, stretch: &Stretch) {
         let mut pins = self.lock();
         let holder = pins.iter().position(|pinned| pinned.stretches.contains(&stretch.iova));
@@ -96,7 +97,7 @@ mod tests {
     use std::ptr::NonNull;
 
     const PAGE: usize = 4096;
-    /// The kernel counts the pinned pages of a process, so one test pins at a time.
+    /// The kernel accounts pinned pages per process, so only one test may pin at a time.
     static PINNING: Mutex<()> = Mutex::new(());
 
     fn alone() -> MutexGuard<'static, ()> {

@@ -1,5 +1,5 @@
-//! The ways through VFIO that no kernel of Debian has: every request, its structure and its place in the order, against a kernel of our
-//! own that is as strict as Linux is (`include/uapi/linux/vfio.h`, `iommufd.h`).
+//! Tests of VFIO modes that Debian's kernels lack: checks every request, its structure and its order against a fake
+//! kernel that is as strict as Linux (`include/uapi/linux/vfio.h`, `iommufd.h`).
 
 use super::error::VfioError;
 use super::ioctl::fake::{self, Argument};
@@ -15,13 +15,13 @@ use std::rc::Rc;
 
 const NIC: &str = "0000:3b:00.0";
 const PAGE: usize = 4096;
-/// Numbers that the kernel hands out.
+/// IDs that the fake kernel returns.
 const IOAS: u32 = 7;
 const DEVICE: u32 = 3;
-/// Addresses that it lets be used.
+/// IOVA ranges that it allows.
 const RANGES: [u64; 4] = [0x1_0000, 0xfedf_ffff, 0xfef0_0000, (1 << 39) - 1];
 
-/// Requests by their numbers in the headers.
+/// Request numbers from the headers.
 mod request {
     pub(super) const CHECK_EXTENSION: u32 = 0x3b65;
     pub(super) const SET_IOMMU: u32 = 0x3b66;
@@ -36,12 +36,12 @@ mod request {
     pub(super) const IOAS_UNMAP: u32 = 0x3b86;
 }
 
-/// What the kernel knows.
+/// State of the fake kernel.
 #[derive(Default)]
 struct Kernel {
-    /// Requests that were granted, in order.
+    /// Granted requests, in order.
     granted: Vec<&'static str>,
-    /// The request that is refused, whatever it says.
+    /// A request to refuse unconditionally, with its errno.
     broken: Option<(u32, i32)>,
     bound: bool,
     space: bool,
@@ -49,7 +49,7 @@ struct Kernel {
     mapped: Vec<(u64, u64)>,
     in_container: bool,
     chosen: bool,
-    /// Whether the unsafe mode is on, and whether the group is viable.
+    /// Whether no-IOMMU mode is enabled, and whether the group is viable.
     unsafe_mode: bool,
     viable: bool,
 }
@@ -66,7 +66,7 @@ fn put(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
 }
 
-/// Everything that makes Linux say EINVAL.
+/// A condition whose violation makes Linux return EINVAL.
 fn require(condition: bool) -> Result<(), i32> {
     if condition { Ok(()) } else { Err(libc::EINVAL) }
 }
@@ -127,7 +127,7 @@ impl Kernel {
         }
     }
 
-    /// `argsz`, `flags`, `iommufd`, `out_devid`; kernels from 6.17 on know a token behind.
+    /// `argsz`, `flags`, `iommufd`, `out_devid`. Kernels from 6.17 have a token after that.
     fn bind(&mut self, bytes: &mut [u8]) -> Result<(&'static str, i32), i32> {
         require(word(bytes, 0) == 16 && word(bytes, 4) == 0 && !self.bound)?;
         require(name_of(word(bytes, 8)) == "iommu")?;
@@ -144,7 +144,7 @@ impl Kernel {
         Ok(("IOAS_ALLOC", 0))
     }
 
-    /// `argsz`, `flags`, `pt_id`; kernels from 6.16 on know a PASID behind.
+    /// `argsz`, `flags`, `pt_id`. Kernels from 6.16 have a PASID after that.
     fn attach(&mut self, bytes: &mut [u8]) -> Result<(&'static str, i32), i32> {
         require(word(bytes, 0) == 12 && word(bytes, 4) == 0 && self.bound && self.space)?;
         require(word(bytes, 8) == IOAS)?;
@@ -185,7 +185,7 @@ impl Kernel {
         Ok(("IOAS_MAP", 0))
     }
 
-    /// `size`, `ioas_id`, `iova`, `length`; what is unmapped must have been mapped as a whole.
+    /// `size`, `ioas_id`, `iova`, `length`. Only a whole mapping can be unmapped.
     fn unmap(&mut self, bytes: &mut [u8]) -> Result<(&'static str, i32), i32> {
         require(word(bytes, 0) == 24 && word(bytes, 4) == IOAS)?;
         let whole = (long(bytes, 8), long(bytes, 16));
@@ -206,7 +206,7 @@ fn install(kernel: Kernel) -> Rc<RefCell<Kernel>> {
     kernel
 }
 
-/// A machine in which the function has a file of its own, and there is iommufd.
+/// A machine with iommufd, on which the function has its own character device.
 fn machine() -> (FakeTree, Address) {
     let tree = FakeTree::new();
     let address = tree.function(NIC, 0x1017, Some(VFIO_PCI), Some(7));
@@ -223,7 +223,7 @@ fn open(kind: Option<IommuKind>) -> Result<Iommu, VfioError> {
     Iommu::open(&tree.tree(), &function, kind)
 }
 
-/// Memory of this process by the page.
+/// Page-aligned memory of this process.
 struct Pages {
     bytes: Vec<u8>,
     count: usize,

@@ -1,8 +1,7 @@
-//! The protocol of vfio-user, as a client speaks it: one message at a time, every wait with a limit.
+//! The client side of the vfio-user protocol: one message at a time, with a time limit on every wait.
 //!
-//! The crate `vfio_user` has a client too. It takes no notice of the error that a reply carries, waits for ever, answers
-//! every register write with a wait for its reply, and ends the process when a reply has another size than it expects;
-//! a driver cannot live with that, so this is our own.
+//! The crate `vfio_user` has a client as well, but it ignores the error in a reply, waits forever, waits for a reply to
+//! every register write, and panics if a reply has an unexpected size. A driver needs better, so this is our own.
 
 use core::fmt;
 use rustix::io::Errno;
@@ -18,21 +17,21 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Bytes of a message's header.
+/// Bytes of a message header.
 const HEADER: usize = 16;
-/// Longest reply that is taken.
+/// Longest accepted reply in bytes.
 const LONGEST: usize = 1 << 20;
-/// File descriptors that one message may carry.
+/// Most file descriptors in a message.
 const FILES: usize = 8;
-/// Questions of the server that are refused while an answer is waited for.
+/// Most requests of the server to refuse while waiting for a reply.
 const QUESTIONS: u64 = 1024;
-/// Flags of a header: the kind in the low bits, no answer wanted, an error.
+/// Flags of a header: the message type in the low bits, no reply, error.
 const REPLY: u32 = 1;
 const KIND: u32 = 0xf;
 const NO_REPLY: u32 = 1 << 4;
 const ERROR: u32 = 1 << 5;
 
-/// What a message asks for.
+/// Commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Command {
@@ -52,32 +51,32 @@ pub(super) enum Command {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// Nobody serves at the path.
+    /// No server listens at the path.
     Connect {
         /// The socket.
         path: PathBuf,
         /// Why.
         error: io::Error,
     },
-    /// The connection broke, or the server did not answer in time.
+    /// The connection broke, or the server did not reply in time.
     Broken {
-        /// The command that was under way.
+        /// The command in progress.
         command: &'static str,
         /// Why.
         error: io::Error,
     },
-    /// The server refused.
+    /// The server refused the command.
     Refused {
         /// The command.
         command: &'static str,
-        /// The error number that it gave; 0 if none.
+        /// Its error number; 0 if it gave none.
         errno: u32,
     },
-    /// The server sent what it should not.
+    /// The server violated the protocol.
     Garbage {
-        /// The command that was under way.
+        /// The command in progress.
         command: &'static str,
-        /// What is wrong with it.
+        /// The violation.
         what: &'static str,
     },
 }
@@ -139,7 +138,7 @@ impl Command {
     }
 }
 
-/// What came back.
+/// A reply.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) body: Vec<u8>,
@@ -168,21 +167,21 @@ struct Header {
     errno: u32,
 }
 
-/// A connection.
+/// A connection to a server.
 #[derive(Debug)]
 pub(super) struct Client {
     stream: UnixStream,
     next: u16,
-    /// Writes without an answer that the server refused after all.
+    /// Posted writes that the server refused.
     pub(super) refused_writes: u64,
-    /// Writes without an answer that were sent.
+    /// Writes sent without requesting a reply.
     posted: u64,
-    /// How long the server may take for a message.
+    /// Time limit for the server's reply.
     limit: Duration,
 }
 
 impl Client {
-    /// Connects and agrees on a version of the protocol. No wait is longer than `limit`.
+    /// Connects and negotiates the protocol version. No wait is longer than `limit`.
     pub(super) fn connect(path: &Path, limit: Duration) -> Result<Self, ClientError> {
         let refused = |error| ClientError::Connect { path: path.to_owned(), error };
         let stream = UnixStream::connect(path).map_err(refused)?;
@@ -218,7 +217,7 @@ impl Client {
         files: &[BorrowedFd<'_>],
     ) -> Result<Reply, ClientError> {
         let id = self.send(command, 0, body, files)?;
-        // Refused writes and questions of the server may come first, of each no more than there can be.
+        // Refused writes and requests of the server may arrive first, but only a limited number of each.
         for _ in 0..=self.posted.saturating_sub(self.refused_writes).saturating_add(QUESTIONS) {
             let (header, reply) = self.receive(command)?;
             if header.id == id && header.flags & KIND == REPLY && header.command == command as u16 {
@@ -232,14 +231,14 @@ impl Client {
         Err(command.garbage("the server asks questions and answers none"))
     }
 
-    /// Sends a message that is not answered.
+    /// Sends a message without requesting a reply.
     pub(super) fn post(&mut self, command: Command, body: &[u8]) -> Result<(), ClientError> {
         self.send(command, NO_REPLY, body, &[]).map(drop)?;
         self.posted += 1;
         Ok(())
     }
 
-    /// What is not the answer: a write without one that was refused, or a question of the server.
+    /// Handles a message that is not the reply: the refusal of a posted write, or a request of the server.
     fn handle_stray(&mut self, during: Command, header: &Header) -> Result<(), ClientError> {
         if header.flags & KIND == REPLY {
             if header.flags & ERROR == 0 || header.command != Command::RegionWrite as u16 {
@@ -251,7 +250,7 @@ impl Client {
             self.refused_writes += 1;
             return Ok(());
         }
-        // DMA_READ and DMA_WRITE: all memory can be mapped, so there is no need of them.
+        // DMA_READ or DMA_WRITE: the server can map all memory, so it does not need them.
         let answer = encode(header.id, header.command, HEADER, REPLY | ERROR, libc::ENOTSUP as u32);
         self.stream.write_all(&answer).map_err(|error| during.broken(error))
     }
@@ -310,7 +309,8 @@ impl Client {
     }
 }
 
-/// Makes a call again that a signal interrupted. The kernel does not when the socket has a time limit, whatever the handler's flags say.
+/// Retries a call that a signal interrupted. The kernel does not restart it on a socket with a timeout, whatever flags
+/// the handler has.
 fn restarted<T>(limit: Duration, mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
     let deadline = Instant::now() + limit;
     loop {

@@ -1,4 +1,4 @@
-//! The served device: regions, interrupts, reset and memory, in words of the protocol.
+//! The served device in terms of the protocol: regions, interrupts, reset and memory.
 
 use super::VfioUserError;
 use super::client::{Client, ClientError, Command, Reply};
@@ -16,15 +16,15 @@ use vfio_bindings::bindings::vfio::{
     VFIO_PCI_CONFIG_REGION_INDEX, VFIO_PCI_MSIX_IRQ_INDEX, VFIO_REGION_INFO_CAP_SPARSE_MMAP,
 };
 
-/// Offset of the command register in configuration space, and its bits.
+/// Offset of the PCI command register, and its bits.
 const COMMAND: u64 = 4;
 const MEMORY_SPACE: u16 = 1 << 1;
 const BUS_MASTER: u16 = 1 << 2;
-/// Bytes of `struct vfio_region_info`, after which its capabilities begin.
+/// Bytes of `struct vfio_region_info`. Its capabilities follow.
 const REGION_INFO: usize = 32;
-/// Longest answer to a question about a region.
+/// Longest reply to a region query, in bytes.
 const REGION_ANSWER: u32 = 4096;
-/// A mapping may be read and written.
+/// Read and write permission of a mapping.
 const READ_WRITE: u32 = 3;
 
 /// A region of the device.
@@ -33,7 +33,7 @@ pub(super) struct BarRegion {
     pub(super) flags: u32,
     pub(super) size: u64,
     pub(super) offset: u64,
-    /// The file to map, and which parts; none means the whole region.
+    /// The file to map and its mappable areas; an empty list means the whole region.
     pub(super) file: Option<File>,
     pub(super) areas: Vec<(u64, u64)>,
 }
@@ -58,12 +58,12 @@ impl RemoteDevice {
         }
     }
 
-    /// Why the connection is of no use any more.
+    /// Why the connection is unusable, if it is.
     pub(super) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Refuses a device that the driver does not run on.
+    /// Refuses a device that the driver does not support.
     pub(super) fn check_identity(&self) -> Result<(), VfioUserError> {
         let mut bytes = [0; 4];
         self.read_region(VFIO_PCI_CONFIG_REGION_INDEX, 0, &mut bytes)?;
@@ -108,7 +108,7 @@ impl RemoteDevice {
         }
     }
 
-    /// Writes without waiting; what fails is noticed later.
+    /// Writes without waiting. A failure shows later.
     pub(super) fn post_region(&self, region: u32, offset: u64, bytes: &[u8]) {
         if self.broken.load(Ordering::Relaxed) {
             return;
@@ -160,7 +160,7 @@ impl RemoteDevice {
         self.client.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers the first failure after which nothing more can be said.
+    /// Records the first failure that makes the connection unusable.
     fn note<T>(&self, result: Result<T, ClientError>) -> Result<T, ClientError> {
         if let Err(error @ (ClientError::Broken { .. } | ClientError::Garbage { .. })) = &result {
             let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
@@ -171,7 +171,7 @@ impl RemoteDevice {
     }
 }
 
-/// Lets the device map memory of this process.
+/// Maps memory of this process for the served device.
 #[derive(Debug)]
 pub struct RemoteMemory {
     device: Arc<RemoteDevice>,
@@ -184,7 +184,7 @@ impl RemoteMemory {
     }
 }
 
-/// Address and size behind the flags and offset of DMA_MAP, or the flags of DMA_UNMAP.
+/// Encodes address and size after the flags and offset of DMA_MAP, or the flags of DMA_UNMAP.
 fn range(head: &[u32], offset: Option<u64>, stretch: &Stretch) -> Vec<u8> {
     let mut body = words(head);
     let numbers = offset.into_iter().chain([stretch.iova, stretch.length as u64]);
@@ -211,7 +211,7 @@ unsafe impl Mapper for RemoteMemory {
         }
     }
 
-    /// Addresses that cannot be unmapped are not used again.
+    /// Addresses that cannot be unmapped are never reused.
     fn unmap(&self, stretch: &Stretch) {
         if self.device.call(Command::DmaUnmap, &range(&[24, 0], None, stretch), &[]).is_ok() {
             self.placement.give_back(stretch);
@@ -223,7 +223,7 @@ fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// The body of an access to a region, without its data.
+/// The body of a region access, without its data.
 fn access(region: u32, offset: u64, length: usize) -> Vec<u8> {
     let mut body = offset.to_ne_bytes().to_vec();
     body.extend(words(&[region, length as u32]));
@@ -234,7 +234,7 @@ fn garbage(command: Command, what: &'static str) -> ClientError {
     ClientError::Garbage { command: command.name(), what }
 }
 
-/// Parts of a region that can be mapped, offset and length, from the list of capabilities.
+/// Mappable areas of a region (offset and length), from its capability list.
 fn sparse_areas(reply: &Reply) -> Vec<(u64, u64)> {
     let mut at = reply.word(12).unwrap_or(0) as usize;
     while at >= REGION_INFO {
@@ -245,7 +245,7 @@ fn sparse_areas(reply: &Reply) -> Vec<(u64, u64)> {
                 |index: usize| Some((reply.long(at + 16 + 16 * index)?, reply.long(at + 24 + 16 * index)?));
             return (0..count).map_while(area).collect();
         }
-        // A list that goes back never ends.
+        // A list that points backwards would never end.
         at = if next as usize > at { next as usize } else { 0 };
     }
     Vec::new()

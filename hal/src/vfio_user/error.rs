@@ -1,4 +1,4 @@
-//! Why a served device cannot be used.
+//! Errors of opening a served device.
 
 use super::client::ClientError;
 use bareverbs_core::hal::HalError;
@@ -8,16 +8,16 @@ use core::fmt;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum VfioUserError {
-    /// The conversation failed.
+    /// Talking to the server failed.
     Client(ClientError),
-    /// The server's device is no mlx5 device that is supported.
+    /// The server's device is not a supported mlx5 device.
     Unsupported {
-        /// PCI vendor and device.
+        /// PCI vendor and device ID.
         id: (u16, u16),
         /// Why.
         why: &'static str,
     },
-    /// The device has no BAR0 that can be read and written.
+    /// The device has no readable and writable BAR0.
     NoWindow,
     /// There is no memory, or the server does not map it.
     Memory(HalError),
@@ -28,7 +28,7 @@ pub enum VfioUserError {
         /// What it reads.
         found: u16,
     },
-    /// Pages that the server offers, or event file descriptors, could not be had.
+    /// Mapping the server's pages, or creating event file descriptors, failed.
     System(std::io::Error),
 }
 

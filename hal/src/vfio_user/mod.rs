@@ -1,12 +1,12 @@
-//! A device that another process serves over vfio-user: the driver here, the device there.
+//! A device that another process serves over vfio-user: the driver runs here, the device there.
 //!
-//! **What this is.** [`VfioUserHal::connect`] talks to a server, for example `bareverbs serve`. Registers are messages:
-//! reads wait for their answer, writes do not. Where the server offers pages of BAR0 to map, they are stores to shared
-//! memory instead. DMA memory is a file in memory that the server maps; interrupts are event file descriptors.
+//! **What this is.** [`VfioUserHal::connect`] connects to a server such as `bareverbs serve`. Register accesses are
+//! messages: reads wait for the reply, writes do not. Where the server offers pages of BAR0 for mapping, accesses go to
+//! shared memory instead. DMA memory is a memory file that the server maps; interrupts are event file descriptors.
 //!
-//! **What it may not do.** A server that goes away, or talks nonsense, hurts nobody: from then on registers read as ones, as
-//! those of a device that left its slot, and [`VfioUserHal::failure`] says why. Memory of the application cannot be
-//! registered: another process could not map it.
+//! **What it may not do.** A server that disappears or violates the protocol does no harm: from then on registers read
+//! as all ones, like those of an unplugged device, and [`VfioUserHal::failure`] has the reason. Memory of the
+//! application cannot be registered, because the server could not map it.
 //!
 //! **Where to read first.** [`VfioUserHal::connect`].
 
@@ -31,14 +31,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How to connect to a server.
+/// Configuration for connecting to a server.
 #[derive(Debug, Clone, Copy)]
 pub struct VfioUserConfig {
-    /// DMA memory; it is always shared.
+    /// DMA memory. It is always shared.
     pub memory: ArenaConfig,
-    /// MSI-X vectors to connect; the device may have fewer.
+    /// Most MSI-X vectors to connect; the device may have fewer.
     pub vectors: usize,
-    /// Longest wait for an answer.
+    /// Longest wait for a reply.
     pub answer_limit: Duration,
 }
 
@@ -48,7 +48,7 @@ impl Default for VfioUserConfig {
     }
 }
 
-/// The bus of a device that another process serves.
+/// The HAL of a device that another process serves.
 ///
 /// ```
 /// use bareverbs_core::{Device, DeviceConfig};
@@ -92,38 +92,38 @@ impl VfioUserHal {
         Ok(Self { window, interrupts, arena: Arc::new(arena), device, vectors, clock: Clock::start() })
     }
 
-    /// Usage and limits of DMA memory, and which pages were chosen.
+    /// Usage and limits of DMA memory, and its page sizes.
     pub fn memory(&self) -> ArenaReport {
         self.arena.report()
     }
 
-    /// MSI-X vectors that are connected.
+    /// Number of connected MSI-X vectors.
     pub fn vectors(&self) -> usize {
         self.vectors
     }
 
-    /// How often MSI-X vector `vector` fired since the device was opened.
+    /// Number of times MSI-X vector `vector` has fired since the device was opened.
     pub fn interrupts(&self, vector: usize) -> u64 {
         self.interrupts.count(vector)
     }
 
-    /// A file descriptor that is readable when any interrupt has fired, whoever is meant. [`Self::interrupts`] empties it, and
-    /// so does every wait of the driver: an event loop waits for [`Self::vector_fd`].
+    /// A file descriptor that is readable when any interrupt has fired. [`Self::interrupts`] and every wait of the
+    /// driver empty it, so an event loop should use [`Self::vector_fd`].
     pub fn interrupt_fd(&self) -> BorrowedFd<'_> {
         self.interrupts.any()
     }
 
-    /// A file descriptor for epoll, `poll` and the like that is readable once interrupt `vector` has fired, until
-    /// [`Self::drain_vector`] is called. Other threads that wait for this device, for the answer to a command above all, do not
-    /// take it away. Ask for it before the completion channel of the vector is armed. `None` if there is no such vector.
+    /// A file descriptor for epoll or `poll`. It becomes readable when interrupt `vector` fires, and stays so until
+    /// [`Self::drain_vector`]. Other threads that wait on this device, such as for a command's completion, do not
+    /// consume it. Get it before arming the vector's completion channel. `None` if there is no such vector.
     ///
-    /// Do not read from it. The order of a loop is that of
+    /// Do not read from it. For the order of steps in an event loop see
     /// [`CompletionChannel::arm`](bareverbs_core::CompletionChannel::arm).
     pub fn vector_fd(&self, vector: u16) -> Option<BorrowedFd<'_>> {
         (usize::from(vector) < self.vectors).then(|| self.interrupts.watch(vector.into()))?
     }
 
-    /// Makes [`Self::vector_fd`] unreadable again, until the vector fires the next time; poll the channel afterwards.
+    /// Makes [`Self::vector_fd`] unreadable until the vector fires again. Poll the channel afterwards.
     pub fn drain_vector(&self, vector: u16) {
         self.interrupts.drain(vector.into());
     }
@@ -133,7 +133,7 @@ impl VfioUserHal {
         self.device.failure()
     }
 
-    /// Bytes of BAR0 that are reached through shared pages.
+    /// Bytes of BAR0 accessed through shared pages.
     pub fn shared_register_bytes(&self) -> usize {
         self.window.shared_bytes()
     }
@@ -187,7 +187,7 @@ impl Hal for VfioUserHal {
 }
 
 impl Drop for VfioUserHal {
-    /// A server that is gone needs nothing; one that is there resets its device when the connection ends.
+    /// A server that is gone needs no cleanup; a live one resets its device when the connection closes.
     fn drop(&mut self) {
         let _ = self.device.disconnect_vectors();
         let _ = self.device.set_bus_master(false);

@@ -23,7 +23,7 @@ fn small() -> VfioUserConfig {
     }
 }
 
-/// The simulated NIC, served by a thread until `clients` of them have gone.
+/// Serves the simulated NIC from a thread until `clients` clients have disconnected.
 fn serve(nic: NicConfig, clients: usize) -> (TempDir, std::path::PathBuf) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nic");
@@ -100,9 +100,9 @@ fn a_server_that_is_gone_reads_as_ones() {
     assert!(error.to_string().contains("the device has left the bus"), "{error}");
 }
 
-/// A server with nothing behind it.
+/// A fake server without a device.
 struct Fake {
-    /// Whether it ends when a register of BAR0 is read.
+    /// Whether it exits when a register of BAR0 is read.
     leaves: bool,
 }
 
@@ -141,7 +141,7 @@ fn paged_region(index: u32, file: &File) -> ServerRegion {
     if index == 0 {
         region_info.flags |= VFIO_REGION_INFO_FLAG_MMAP;
         let area = |offset, size| SparseArea { area: vfio_region_sparse_mmap_area { offset, size } };
-        // The second is no whole page, the third leaves the region: both are left alone.
+        // The second area is not a whole page and the third exceeds the region: both are ignored.
         region.sparse_areas = vec![area(4096, 4096), area(8192, 100), area(12288, 1 << 20)];
         region.mmap_fd = Some(file.as_raw_fd());
         region.region_info = region_info;

@@ -11,17 +11,17 @@ use std::sync::Arc;
 use vfio_bindings::bindings::vfio::{VFIO_PCI_BAR0_REGION_INDEX, VFIO_REGION_INFO_FLAG_MMAP};
 use zerocopy::IntoBytes;
 
-/// Bytes of an ordinary page: what is mapped begins and ends at one.
+/// Page size; mappings start and end at page boundaries.
 const PAGE: u64 = 4096;
 
-/// Pages of BAR0 that are shared with the server.
+/// Pages of BAR0 shared with the server.
 #[derive(Debug)]
 struct SharedPages {
     offset: usize,
     pages: MappedBar,
 }
 
-/// The window into BAR0 of a served device.
+/// The BAR0 window of a served device.
 #[derive(Debug)]
 pub struct RemoteBar {
     device: Arc<RemoteDevice>,
@@ -41,8 +41,8 @@ impl RemoteBar {
         if let Some(file) = offered.filter(|file| keeps_its_length(file)) {
             let whole = [(0, region.size)];
             let areas = if region.areas.is_empty() { &whole[..] } else { &region.areas };
-            // What a server offers beyond its own region, or its own file, would end this process at the first access. A file that can
-            // be made shorter later is not mapped at all: its registers stay messages.
+            // Mapping beyond the server's region or file would kill this process at the first access. A file that could
+            // be truncated later is not mapped at all; its registers stay messages.
             let file_size = file.metadata().map_err(VfioUserError::System)?.len();
             for &(offset, size) in areas {
                 let inside = offset.checked_add(size).is_some_and(|end| end <= region.size);
@@ -83,7 +83,7 @@ fn keeps_its_length(file: &File) -> bool {
 }
 
 impl Mmio for RemoteBar {
-    /// Reads as ones if the server is gone.
+    /// Reads as all ones if the server is gone.
     fn read32(&self, offset: usize) -> u32 {
         if let Some((pages, inside)) = self.pages(offset) {
             return pages.read32(inside);

@@ -7,7 +7,7 @@ fn memory(config: MemoryConfig) -> SimMemory {
     SimMemory::new(config, Seed(1).stream("test"))
 }
 
-/// The driver's way to its bytes: raw, behind everybody's back.
+/// Stores like a driver: through the raw pointer, unnoticed by the arena.
 pub(crate) fn store(dma: &SimDma, offset: usize, bytes: &[u8]) {
     assert!(offset + bytes.len() <= dma.len());
     // SAFETY: inside the region by the assertion, which is valid while `dma` lives.
@@ -209,7 +209,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Every live region holds what was written to it and nothing else, regions never touch, accesses over an end fault.
+/// Every live region holds exactly what was written to it, regions never touch, and accesses past an end fault.
 fn agrees_with_a_simple_model(config: MemoryConfig, acts: Vec<Act>) -> Result<(), TestCaseError> {
     let memory = memory(config);
     let mut device = memory.clone();

@@ -1,4 +1,4 @@
-//! Two simulated hosts with a driver each and a connection between them.
+//! Two simulated hosts, each with a driver, and a connection between them.
 
 use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
 use bareverbs_core::device::{Device, DeviceConfig};
@@ -18,16 +18,16 @@ use std::rc::Rc;
 
 pub type Handle = Rc<Device<SimHal>>;
 
-/// What a pair is made of.
+/// Configuration of a pair.
 #[derive(Debug, Clone, Copy)]
 pub struct PairConfig {
     pub seed: u64,
     pub preset: Preset,
     pub memory: MemoryConfig,
-    /// Bytes of the region that each side may be reached at.
+    /// Bytes of the region that each side exposes.
     pub region: usize,
     pub sends: u32,
-    /// Whether the devices refuse reserved bits that are set.
+    /// Whether the devices refuse set reserved bits.
     pub strict: bool,
     pub connect: ConnectOptions,
 }
@@ -50,7 +50,7 @@ impl Default for PairConfig {
     }
 }
 
-/// One host. Fields are dropped in order: users before what they use.
+/// One host. Fields drop in declaration order: users before what they use.
 pub struct Host {
     pub qp: QueuePair<Handle>,
     pub cq: CompletionQueue<Handle>,

@@ -10,7 +10,7 @@ fn version(id: u16) -> Vec<u8> {
     bytes
 }
 
-/// A client of a server that says these bytes, whatever it is asked, and then goes away.
+/// A client whose server sends these bytes, whatever it is asked, and disconnects.
 fn told(bytes: Vec<u8>) -> Result<(Client, Reply), ClientError> {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     theirs.write_all(&bytes).unwrap();
@@ -50,7 +50,7 @@ fn a_server_that_says_everything_but_the_answer_is_given_up() {
         let question = [&encode(0x50, 11, HEADER + 4, 0, 0)[..], &[0; 4]].concat();
         theirs.write_all(&version(1)).unwrap();
         let mut ignored = [0; 1 << 12];
-        // Until the client hangs up.
+        // Loops until the client hangs up.
         while theirs.write_all(&question).is_ok() {
             let _ = std::io::Read::read(&mut theirs, &mut ignored);
         }
@@ -116,7 +116,7 @@ fn a_call_that_a_signal_interrupts_is_made_again_until_its_limit() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever a server says, the client ends with an answer or an error.
+    /// Whatever a server sends, the client returns a reply or an error.
     #[test]
     fn arbitrary_answers_do_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         let _ = told(bytes.clone());
