@@ -46,6 +46,8 @@ use wire::{Frames, Wire};
 
 /// How long a client may take for a message, and for taking a reply.
 const LIMIT: Duration = Duration::from_secs(10);
+/// Clients that may wait until they are accepted; others wait in their own `connect`. Each is seen off before the one behind it, garbage too.
+const WAITING: i32 = 16;
 /// Rest after a client could not be accepted: the process may be out of file descriptors.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
@@ -180,6 +182,8 @@ pub struct Server {
     limit: Duration,
     /// Requests that were refused.
     refusals: Tally,
+    /// Clients that ended their conversation otherwise than by closing it.
+    ends: Tally,
 }
 
 impl Server {
@@ -189,16 +193,27 @@ impl Server {
         let (bar_size, vectors) = (Nic::new(config.nic).bar_size(), config.nic.vectors);
         let listener =
             UnixListener::bind(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
+        rustix::net::listen(&listener, WAITING)
+            .map_err(|cause| ServeError::Socket(path.to_owned(), cause.into()))?;
         let (link, device) = start(config)?;
-        let (path, limit, refusals) = (path.to_owned(), LIMIT, Tally::default());
-        Ok(Self { listener, path, link, bar_size, vectors, device, limit, refusals })
+        let (path, limit) = (path.to_owned(), LIMIT);
+        let (refusals, ends) = (Tally::default(), Tally::default());
+        Ok(Self { listener, path, link, bar_size, vectors, device, limit, refusals, ends })
     }
 
     /// Serves one client to its end; the device then is in reset state and the next client may come.
     pub fn serve(&mut self) -> Result<Farewell, ServeError> {
         let stream = self.accept();
-        let farewell = self.converse(stream);
-        self.link.forget().map_err(|_| ServeError::DeviceEnded)?;
+        let farewell = match self.welcome(stream) {
+            Ok(Some(connection)) => {
+                let farewell = self.converse(connection);
+                self.link.forget().map_err(|_| ServeError::DeviceEnded)?;
+                farewell
+            }
+            // The device never heard of such a client, so that it costs the next one next to nothing.
+            Ok(None) => Farewell::Closed,
+            Err(error) => self.end(&error),
+        };
         if self.device.is_finished() {
             return Err(ServeError::DeviceEnded);
         }
@@ -224,38 +239,48 @@ impl Server {
         }
     }
 
+    /// Begins a conversation; `None` if the client leaves before it said anything.
+    fn welcome(&mut self, stream: UnixStream) -> io::Result<Option<Connection>> {
+        let mut connection = Connection::new(stream, self.limit)?;
+        Ok(self.agree_on_version(&mut connection)?.then_some(connection))
+    }
+
     /// Answers a client until it leaves or cannot be followed.
-    fn converse(&mut self, stream: UnixStream) -> Farewell {
-        let outcome = Connection::new(stream, self.limit).and_then(|mut connection| {
-            self.agree_on_version(&mut connection)?;
-            while let Some(message) = connection.receive(false)? {
-                self.answer(&mut connection, message)?;
-            }
-            Ok(())
-        });
-        match outcome {
-            Ok(()) => Farewell::Closed,
-            Err(error) if error.kind() == ErrorKind::InvalidData => {
-                tracing::warn!("the client sent what no client should: {error}; the device is reset");
-                Farewell::Garbage
-            }
-            Err(error) => {
-                tracing::warn!("the client is gone: {error}");
-                Farewell::Closed
+    fn converse(&mut self, mut connection: Connection) -> Farewell {
+        loop {
+            let message = match connection.receive(false) {
+                Ok(Some(message)) => message,
+                Ok(None) => return Farewell::Closed,
+                Err(error) => return self.end(&error),
+            };
+            if let Err(error) = self.answer(&mut connection, message) {
+                return self.end(&error);
             }
         }
     }
 
-    /// The first message, which has to be the version.
-    fn agree_on_version(&mut self, connection: &mut Connection) -> io::Result<()> {
-        let Some(message) = connection.receive(true)? else { return Ok(()) };
+    /// What an error says of a conversation's end.
+    fn end(&mut self, error: &io::Error) -> Farewell {
+        let is_garbage = error.kind() == ErrorKind::InvalidData;
+        if let Some(times) = self.ends.add() {
+            let what =
+                if is_garbage { "the client sent what no client should" } else { "the client is gone" };
+            tracing::warn!("{what}: {error} ({times} clients so far)");
+        }
+        if is_garbage { Farewell::Garbage } else { Farewell::Closed }
+    }
+
+    /// The first message, which has to be the version; whether there is one.
+    fn agree_on_version(&mut self, connection: &mut Connection) -> io::Result<bool> {
+        let Some(message) = connection.receive(true)? else { return Ok(false) };
         if !matches!(Command::decode(message.header, &message.body), Ok(Command::Version { major: 0 })) {
             return Err(io::Error::new(
                 ErrorKind::InvalidData,
                 "its first message is not a version that begins with 0",
             ));
         }
-        self.answer(connection, message)
+        self.answer(connection, message)?;
+        Ok(true)
     }
 
     fn answer(&mut self, connection: &mut Connection, message: Message) -> io::Result<()> {

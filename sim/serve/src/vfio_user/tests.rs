@@ -381,3 +381,39 @@ fn random_messages_are_all_answered() {
     machine.boot();
     assert_eq!(machine.enable(), Some((0, [0; 16])));
 }
+
+/// A client that does not begin as it should costs the device nothing, and so the next one waits for no reset of it.
+#[test]
+fn the_device_hears_nothing_of_who_does_not_begin_as_it_should() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nic");
+    let mut server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
+    // A link behind which nobody is: whatever is asked of the device is seen here, and waited for in vain.
+    let (_wire, waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
+    let ((requests, asked), (_, answers)) = (sync_channel(super::QUEUE), channel());
+    let nobody = Link { requests, answers, waker, is_leaving: Arc::default() };
+    let _device = std::mem::replace(&mut server.link, nobody);
+    UnixStream::connect(&path).unwrap().write_all(&[0xff; 64]).unwrap();
+    assert_eq!(server.serve().unwrap(), Farewell::Garbage);
+    drop(UnixStream::connect(&path).unwrap());
+    assert_eq!(server.serve().unwrap(), Farewell::Closed);
+    assert!(asked.try_recv().is_err(), "the device was asked for something");
+}
+
+/// Who comes next is behind no more conversations than these, however fast others come and go.
+#[test]
+fn only_so_many_clients_wait_to_be_accepted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("nic");
+    let _server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
+    let address = rustix::net::SocketAddrUnix::new(&path).unwrap();
+    let connect = || {
+        let kind = rustix::net::SocketType::STREAM;
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let socket = rustix::net::socket_with(rustix::net::AddressFamily::UNIX, kind, flags, None).unwrap();
+        rustix::net::connect(&socket, &address).map(|()| socket)
+    };
+    let waiting: Vec<_> = (0..100).map_while(|_| connect().ok()).collect();
+    assert_eq!(waiting.len(), WAITING as usize + 1);
+    assert_eq!(connect().err(), Some(rustix::io::Errno::AGAIN));
+}

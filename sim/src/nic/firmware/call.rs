@@ -11,8 +11,10 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(crate) struct Call<'a, M> {
     pub(crate) now: Time,
     pub(crate) memory: &'a mut M,
-    /// All bytes of the input, at least 16.
+    /// The bytes of the input, at least 16; without the list, if that is in `list`.
     pub(crate) input: &'a [u8],
+    /// The list of 64-bit words with which the input ends, of the commands that may have a long one.
+    list: Vec<u64>,
     /// Bytes that the driver has room for.
     pub(crate) output_length: usize,
     /// What follows the fixed part of the output.
@@ -21,8 +23,19 @@ pub(crate) struct Call<'a, M> {
 }
 
 impl<'a, M: HostMemory> Call<'a, M> {
-    pub(crate) fn new(now: Time, memory: &'a mut M, input: &'a [u8], output_length: usize) -> Self {
-        Self { now, memory, input, output_length, tail: Vec::new(), output: Vec::new() }
+    pub(crate) const fn new(
+        now: Time,
+        memory: &'a mut M,
+        input: &'a [u8],
+        list: Vec<u64>,
+        output_length: usize,
+    ) -> Self {
+        Self { now, memory, input, list, output_length, tail: Vec::new(), output: Vec::new() }
+    }
+
+    /// Bytes of the whole input.
+    pub(super) const fn input_length(&self) -> usize {
+        self.input.len() + self.list.len() * 8
     }
 
     fn header(&self) -> CommandHeaderIn {
@@ -47,14 +60,19 @@ impl<'a, M: HostMemory> Call<'a, M> {
         if self.op_mod() == 0 { Ok(()) } else { Err(syndrome::BAD_OP_MOD) }
     }
 
-    /// `count` 64-bit addresses from byte `offset` of the input on.
-    pub(crate) fn list(&self, offset: usize, count: u64) -> Result<Vec<u64>, Refusal> {
+    /// Takes `count` 64-bit addresses of the list that begins at byte `offset` of the input.
+    pub(crate) fn list(&mut self, offset: usize, count: u64) -> Result<Vec<u64>, Refusal> {
         let bytes = self.input.get(offset..).unwrap_or(&[]);
-        if count > bytes.len() as u64 / 8 {
+        if count > (bytes.len() / 8).max(self.list.len()) as u64 {
             return Err(syndrome::LIST_TOO_SHORT);
         }
-        let entries = bytes.chunks_exact(8).take(count as usize);
-        Ok(entries.filter_map(|entry| entry.try_into().ok().map(u64::from_be_bytes)).collect())
+        if self.list.is_empty() {
+            let entries = bytes.chunks_exact(8).take(count as usize);
+            return Ok(entries.filter_map(|entry| entry.try_into().ok().map(u64::from_be_bytes)).collect());
+        }
+        let mut list = core::mem::take(&mut self.list);
+        list.truncate(count as usize);
+        Ok(list)
     }
 
     /// Bytes of the input whose meaning depends on other fields, so that reserved bits are not looked for in them.

@@ -131,7 +131,7 @@ fn record<M: HostMemory>(call: &Call<'_, M>) -> CommandRecord {
         opcode: call.opcode(),
         op_mod: call.op_mod(),
         subject: call.input.get(8..12).and_then(|word| word.try_into().ok()).map_or(0, u32::from_be_bytes),
-        input_length: call.input.len(),
+        input_length: call.input_length(),
         output_length: call.output_length,
         status: header.status(),
         syndrome: header.syndrome(),

@@ -72,7 +72,7 @@ fn check_page_size(context: &MkeyContext) -> Result<(), Refusal> {
 /// MTT mode: a key in use has an entry for each of its pages. A key that is still free has as many as the input says, mostly
 /// none, whatever its length: work requests bring them.
 fn page_list<M: HostMemory>(
-    call: &Call<'_, M>,
+    call: &mut Call<'_, M>,
     input: &CreateMkeyIn,
     context: &MkeyContext,
 ) -> Result<Vec<u64>, Refusal> {
@@ -100,7 +100,7 @@ fn page_list<M: HostMemory>(
 /// KLM and KSM modes: other keys, of which as many are given as the input says; work requests bring them later, or
 /// others. They are looked up when they are used.
 fn key_list<M: HostMemory>(
-    call: &Call<'_, M>,
+    call: &mut Call<'_, M>,
     input: &CreateMkeyIn,
     context: &MkeyContext,
 ) -> Result<Vec<u64>, Refusal> {

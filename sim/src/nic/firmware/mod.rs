@@ -16,6 +16,7 @@ mod event_queue;
 mod general_object;
 mod ib_port;
 mod mad;
+mod mailbox;
 mod memory_key;
 mod multicast;
 mod pages;

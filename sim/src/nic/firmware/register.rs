@@ -34,7 +34,8 @@ pub(super) fn access<M: HostMemory>(
         1 => false,
         _ => return Err(syndrome::BAD_OP_MOD),
     };
-    let mut data = call.input.get(AccessRegisterIn::REGISTER_DATA_OFFSET..).unwrap_or(&[]).to_vec();
+    let data = call.input.get(AccessRegisterIn::REGISTER_DATA_OFFSET..).unwrap_or(&[]);
+    let mut data = data[..data.len().min(LARGEST)].to_vec();
     if !write && data.len() >= NAMED {
         data.resize(data.len().max(LARGEST), 0);
     }

@@ -61,7 +61,7 @@ pub(super) fn work_queue_record(nic: &Nic, queue: &WorkQueueContext) -> Result<D
 /// The buffer of a queue of `length` bytes.
 pub(super) fn queue_buffer<M: HostMemory>(
     nic: &Nic,
-    call: &Call<'_, M>,
+    call: &mut Call<'_, M>,
     place: BufferPlace,
     need: Need,
     length: u64,
@@ -77,7 +77,7 @@ pub(super) fn queue_buffer<M: HostMemory>(
 /// of a page on (Linux `drivers/infiniband/hw/mlx5/devx.c`).
 pub(super) fn paged_buffer<M: HostMemory>(
     nic: &Nic,
-    call: &Call<'_, M>,
+    call: &mut Call<'_, M>,
     list_at: usize,
     log_page_size: u8,
     page_offset: u8,

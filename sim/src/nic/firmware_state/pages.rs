@@ -5,8 +5,9 @@ use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::numbering::QueryPagesStage;
 use std::collections::BTreeSet;
 
-/// Pages that the device can hold: 64 GiB of 4 KiB pages.
-const MAXIMUM: usize = 1 << 24;
+/// Pages that the device takes beyond those that it needs: half a GiB. A driver may name pages that it does not have, and each costs the
+/// device a place in its books.
+const BEYOND: usize = 1 << 17;
 
 /// What the device asks for and what it holds.
 #[derive(Debug)]
@@ -62,13 +63,13 @@ impl PageSupply {
     }
 
     pub(in crate::nic) fn give(&mut self, pages: &[u64]) -> Result<(), Refusal> {
+        if self.held.len().saturating_add(pages.len()) > self.needed().saturating_add(BEYOND) {
+            return Err(syndrome::TOO_MANY_PAGES);
+        }
         // Behind an IOMMU, 0 is an address like any other, and rdma-core's VFIO driver gives it first. Linux keeps it to
         // itself for a reason of its own: by it the kernel knows an address that was never set.
         if pages.iter().any(|page| page & 0xfff != 0) {
             return Err(syndrome::PAGE_MISALIGNED);
-        }
-        if self.held.len().saturating_add(pages.len()) > MAXIMUM {
-            return Err(syndrome::TOO_MANY_PAGES);
         }
         let fresh: BTreeSet<u64> = pages.iter().copied().collect();
         if fresh.len() != pages.len() || !fresh.is_disjoint(&self.known) {
@@ -110,5 +111,15 @@ mod tests {
         assert_eq!(supply.take(2, 0), [0x1000]);
         assert!(supply.take(2, 0).is_empty());
         assert_eq!(supply.missing(QueryPagesStage::InitPages), Some(3));
+    }
+
+    #[test]
+    fn so_many_pages_are_taken_and_no_more() {
+        let pages: Vec<u64> = (0..BEYOND as u64 + 4).map(|page| page << 12).collect();
+        let mut supply = PageSupply::new(1, 2);
+        assert_eq!(supply.give(&pages), Err(syndrome::TOO_MANY_PAGES));
+        assert_eq!(supply.held(), 0);
+        supply.give(&pages[1..]).unwrap();
+        assert_eq!(supply.give(&pages[..1]), Err(syndrome::TOO_MANY_PAGES));
     }
 }

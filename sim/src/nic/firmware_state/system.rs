@@ -2,6 +2,7 @@
 
 use super::capabilities::Capabilities;
 use super::pages::PageSupply;
+use super::pending_command::PendingCommand;
 use super::port_agents::LaneTables;
 use crate::nic::NicConfig;
 use bareverbs_prm::init_segment::HealthBuffer;
@@ -29,6 +30,8 @@ pub(crate) struct Firmware {
     pub(crate) queue: Option<u64>,
     /// Slots whose doorbell was rung and that wait for a turn.
     pub(crate) rung: u32,
+    /// The command whose blocks are being read.
+    pub(in crate::nic) pending: Option<Box<PendingCommand>>,
     /// What the health buffer shows.
     pub(crate) health: HealthBuffer,
     pub(crate) node_description: [u8; 64],
@@ -53,6 +56,7 @@ impl Firmware {
             pages: PageSupply::new(config.boot_pages, config.init_pages),
             queue: None,
             rung: 0,
+            pending: None,
             health,
             node_description: [0; 64],
             lanes: LaneTables::new(),
@@ -60,5 +64,16 @@ impl Firmware {
             admin_mtu: config.first_mtu(),
             unknown: BTreeMap::new(),
         }
+    }
+
+    /// Whether a command waits for a turn.
+    pub(in crate::nic) const fn has_commands(&self) -> bool {
+        self.rung != 0 || self.pending.is_some()
+    }
+
+    /// Forgets the commands that wait: the queue in which they stand is another one's now.
+    pub(in crate::nic) fn forget_commands(&mut self) {
+        self.rung = 0;
+        self.pending = None;
     }
 }

@@ -14,6 +14,8 @@ const ENTRY_FLAGS: u64 = 3;
 /// Entries of a list that is looked through after a change, to see whether it is one piece of memory. A longer one stays a list, so that a
 /// change costs no more than what it brings.
 const SHORT: usize = 1 << 12;
+/// Entries of a list that is looked through when its key is made. Who asks for more is not helped by seeing that they follow each other.
+const LOOKED_THROUGH: usize = 1 << 20;
 
 /// From positions to host addresses or to other keys.
 #[derive(Debug)]
@@ -69,7 +71,7 @@ impl Translation {
         let follows = |w: &[u64]| page(w[0], size).checked_add(size) == Some(page(w[1], size));
         let covered = (pages.len() as u64).saturating_mul(size) >= lead.saturating_add(length);
         match pages.first() {
-            Some(&first) if covered && pages.windows(2).all(follows) => {
+            Some(&first) if covered && pages.len() <= LOOKED_THROUGH && pages.windows(2).all(follows) => {
                 Self::Direct { base: page(first, size).wrapping_add(lead) }
             }
             _ => Self::Pages { log_page, lead },

@@ -100,7 +100,7 @@ impl Nic {
     fn write_queue_low(&mut self, value: u32) {
         let interface = (value >> INTERFACE_SHIFT) as u8 & 7;
         // What waits was rung for the queue that was.
-        self.firmware.rung = 0;
+        self.firmware.forget_commands();
         if interface == 0 {
             self.registers.interface = 0;
             self.registers.queue_low = value & QUEUE_ADDRESS;

@@ -33,7 +33,7 @@ impl Nic {
             }
         }
         // Behind the alarms: what is left has one for the next turn.
-        if self.firmware.rung != 0 {
+        if self.firmware.has_commands() {
             firmware::work_off(self, now, memory);
         }
         self.completions.handle_timeout(now, memory, &mut self.events);

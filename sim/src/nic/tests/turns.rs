@@ -1,12 +1,14 @@
 //! A turn of the device has an end, whatever it was asked for: frames that come back are counted, and pieces of memory behind keys that are
 //! made of other keys.
 
+use super::host::Host;
 use super::pacing::{QKEY, make_datagram};
 use super::verbs::{Node, data, remote};
 use crate::nic::{NicConfig, wqe};
 use crate::wire::FrameBuffer;
-use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
+use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut, CommandQueueEntry};
 use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut};
+use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::cqe::ErrorEntry;
 use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::ids::{Mkey, Qpn};
@@ -54,7 +56,7 @@ fn segment(key: Mkey, length: u32) -> Vec<u8> {
 /// Asks the device for frames until it has nothing more to do: pieces and frames that came back, for each call.
 fn turns(node: &mut Node) -> Vec<(u64, u64)> {
     let (mut frame, mut turns) = (FrameBuffer::new(), Vec::new());
-    let super::host::Host { nic, memory, now, .. } = &mut node.host;
+    let Host { nic, memory, now, .. } = &mut node.host;
     loop {
         let before = (nic.effort(), nic.counters().frames_looped_back);
         assert!(nic.poll_transmit(*now, memory, &mut frame).is_none(), "no frame leaves the device");
@@ -161,7 +163,7 @@ fn ring_all(node: &mut Node) -> Vec<u64> {
     node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
     let mut turns = Vec::new();
     loop {
-        let super::host::Host { nic, memory, now, .. } = &mut node.host;
+        let Host { nic, memory, now, .. } = &mut node.host;
         turns.push(nic.effort() - before);
         before = nic.effort();
         if nic.poll_timeout().is_none_or(|due| due > *now) {
@@ -186,6 +188,60 @@ fn commands_of_a_doorbell_end_a_turn() {
     }
 }
 
+/// Words of a list whose command is longer than a turn, and what all of it costs: blocks of 64 words, and the words once more.
+const WORDS: usize = 9000 * 64;
+const LIST_COST: u64 = 9000 * 8 + WORDS as u64 / 256;
+
+/// A host whose device was given a page list of so many words in slot 3, and whose doorbell was not rung.
+fn with_long_command() -> Host {
+    let mut host = Host::with_memory(NicConfig::default(), 80 << 20);
+    host.boot();
+    let (pd, _): (AllocPdOut, _) = host.run(CommandOpcode::AllocPd, 0, AllocPdIn::new()).unwrap();
+    let mut input = CreateMkeyIn::new();
+    input.set_opcode(CommandOpcode::CreateMkey).set_translations_octword_actual_size(WORDS as u32 / 2);
+    let context = input.memory_key_mkey_entry_mut();
+    context.set_lr(true).set_pd(pd.pd()).set_access_mode_1_0(MkeyAccessMode::Mtt.raw()).set_log_page_size(12);
+    context.set_qpn(Qpn::from_low_bits(0xff_ffff)).set_translations_octword_size(WORDS as u32 / 2);
+    context.set_length((WORDS as u64) << 12);
+    let list: Vec<u8> = (0..WORDS as u64).flat_map(|page| (page << 12).to_be_bytes()).collect();
+    host.prepare(3, &[input.as_bytes(), &list].concat(), 16);
+    host
+}
+
+/// Lets the device have one more turn: what it cost, and whether the device wants another one.
+fn turn(host: &mut Host) -> (u64, bool) {
+    let before = host.nic.effort();
+    host.nic.handle_timeout(host.now, &mut host.memory);
+    (host.nic.effort() - before, host.nic.poll_timeout().is_some_and(|due| due <= host.now))
+}
+
+/// One command may bring more than a turn has room for: it is read turn by turn, and others have theirs in between.
+#[test]
+fn a_long_command_is_read_in_turns() {
+    let mut host = with_long_command();
+    let before = host.nic.effort();
+    host.write(init_segment::COMMAND_DOORBELL, 1 << 3);
+    let first = host.nic.effort() - before;
+    assert!((TURN..TURN + 8).contains(&first), "{first}");
+    let entry: CommandQueueEntry = host.memory.load(host.queue + 3 * 64);
+    assert!(entry.ownership(), "a command that has not run has an end already");
+    assert_eq!(turn(&mut host), (LIST_COST + 8 - first, false));
+    let (delivery, output) = host.finish(3, 16);
+    assert_eq!((delivery, output[0]), (DeliveryStatus::Ok, 0));
+}
+
+/// What has been read of a command goes with its queue.
+#[test]
+fn a_command_that_is_half_read_is_forgotten_with_its_queue() {
+    let mut host = with_long_command();
+    host.write(init_segment::COMMAND_DOORBELL, 1 << 3);
+    host.write(init_segment::CMDQ_ADDRESS_LOW, host.queue as u32);
+    assert_eq!(turn(&mut host), (0, false));
+    assert!(host.execute(0, &[0; 16], 16).0 == DeliveryStatus::Ok, "the queue works");
+    let entry: CommandQueueEntry = host.memory.load(host.queue + 3 * 64);
+    assert!(entry.ownership());
+}
+
 /// Commands that wait are of the queue for which they were rung, and of no other that software puts in its place.
 #[test]
 fn commands_that_wait_are_forgotten_with_their_queue() {
@@ -194,7 +250,7 @@ fn commands_that_wait_are_forgotten_with_their_queue() {
     node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
     let (done, queue) = (node.host.nic.effort(), node.host.queue);
     node.host.write(init_segment::CMDQ_ADDRESS_LOW, queue as u32);
-    let super::host::Host { nic, memory, now, .. } = &mut node.host;
+    let Host { nic, memory, now, .. } = &mut node.host;
     nic.handle_timeout(*now, memory);
     assert_eq!(nic.effort(), done);
     assert!(node.host.execute(0, &[0; 16], 16).0 == DeliveryStatus::Ok, "the queue works");

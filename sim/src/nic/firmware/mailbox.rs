@@ -1,0 +1,147 @@
+//! Chains of mailbox blocks: those of a command's input, and those that its output may need. A chain is followed until a turn is over, and
+//! from there on in the next one.
+
+use crate::nic::HostMemory;
+use crate::nic::firmware_state::{CommandInput, MailboxChain, PendingCommand};
+use crate::nic::mkey::Effort;
+use bareverbs_prm::command::entry::CommandMailbox;
+use bareverbs_prm::numbering::DeliveryStatus;
+use zerocopy::IntoBytes;
+
+pub(super) const BLOCK_DATA: usize = 512;
+const BLOCK: u64 = CommandMailbox::SIZE as u64;
+/// What a block of a chain costs of a turn.
+const BLOCK_COST: u32 = 8;
+
+/// The input: 16 bytes inline, the rest in the chain. Blocks are followed by length, never to the end of the chain: drivers chain more blocks
+/// than a message needs. Says whether the input is whole; otherwise the turn is over.
+pub(super) fn read_input<M: HostMemory>(
+    memory: &mut M,
+    command: &mut PendingCommand,
+    checksums: bool,
+    effort: &Effort,
+) -> Result<bool, DeliveryStatus> {
+    let entry = &command.entry;
+    if command.input.is_empty() {
+        command.input = CommandInput::new(&entry.command_input_inline_data());
+        let address = pointer(entry.input_mailbox_pointer_63_32(), entry.input_mailbox_pointer_31_9() << 9);
+        command.chain = MailboxChain { next: address, number: 0 };
+    }
+    let length = entry.input_length() as usize;
+    let (begin, end) = (DeliveryStatus::InputPointerAlignment, DeliveryStatus::InputLength);
+    while command.input.len() < length {
+        if effort.is_spent() {
+            return Ok(false);
+        }
+        let (_, block) = follow(memory, &mut command.chain, entry.token(), checksums, effort)
+            .map_err(|error| error.status(begin, end))?;
+        let take = BLOCK_DATA.min(length - command.input.len());
+        command.input.push(&block.as_bytes()[..take]);
+    }
+    Ok(true)
+}
+
+/// Addresses of the blocks that the output may need. Says whether all are there; otherwise the turn is over.
+pub(super) fn find_output<M: HostMemory>(
+    memory: &mut M,
+    command: &mut PendingCommand,
+    checksums: bool,
+    effort: &Effort,
+) -> Result<bool, DeliveryStatus> {
+    let entry = &command.entry;
+    let blocks = (entry.output_length() as usize).saturating_sub(16).div_ceil(BLOCK_DATA);
+    if command.output.is_empty() {
+        let address = pointer(entry.output_mailbox_pointer_63_32(), entry.output_mailbox_pointer_31_9() << 9);
+        command.chain = MailboxChain { next: address, number: 0 };
+    }
+    let (begin, end) = (DeliveryStatus::OutputPointerAlignment, DeliveryStatus::OutputLength);
+    while command.output.len() < blocks {
+        if effort.is_spent() {
+            return Ok(false);
+        }
+        let (address, _) = follow(memory, &mut command.chain, entry.token(), checksums, effort)
+            .map_err(|error| error.status(begin, end))?;
+        command.output.push(address);
+    }
+    Ok(true)
+}
+
+/// Why a chain leads no further.
+enum ChainError {
+    /// It has ended before its first block.
+    NoBlock,
+    /// It has ended later.
+    Ended,
+    /// A pointer in it is not aligned.
+    Misaligned,
+    /// A block of it is wrong.
+    Block(DeliveryStatus),
+}
+
+impl ChainError {
+    /// `begin` is the status of a first pointer that is no address, `end` that of a chain that is too short.
+    const fn status(self, begin: DeliveryStatus, end: DeliveryStatus) -> DeliveryStatus {
+        match self {
+            Self::NoBlock | Self::Misaligned => begin,
+            Self::Ended => end,
+            Self::Block(status) => status,
+        }
+    }
+}
+
+/// The next block of a chain, and its address.
+fn follow<M: HostMemory>(
+    memory: &mut M,
+    chain: &mut MailboxChain,
+    token: u8,
+    checksums: bool,
+    effort: &Effort,
+) -> Result<(u64, CommandMailbox), ChainError> {
+    let MailboxChain { next: address, number } = *chain;
+    if address == 0 {
+        return Err(if number == 0 { ChainError::NoBlock } else { ChainError::Ended });
+    }
+    effort.add(BLOCK_COST);
+    let mut block = CommandMailbox::new();
+    memory
+        .read(address, block.as_mut_bytes())
+        .map_err(|_| ChainError::Block(DeliveryStatus::FirmwareError))?;
+    check_block(&block, token, number, checksums)?;
+    *chain = MailboxChain {
+        next: pointer(block.next_pointer_63_32(), block.dwords()[141].get()),
+        number: number + 1,
+    };
+    Ok((address, block))
+}
+
+fn check_block(block: &CommandMailbox, token: u8, number: u32, checksums: bool) -> Result<(), ChainError> {
+    let bytes = block.as_bytes();
+    if checksums && (fold(&bytes[BLOCK_DATA..BLOCK as usize - 1]) != 0xff || fold(bytes) != 0xff) {
+        return Err(ChainError::Block(DeliveryStatus::SignatureError));
+    }
+    if block.token() != token {
+        return Err(ChainError::Block(DeliveryStatus::TokenError));
+    }
+    if block.block_number() != number {
+        return Err(ChainError::Block(DeliveryStatus::BadBlockNumber));
+    }
+    if block.dwords()[141].get() & 0x1ff != 0 { Err(ChainError::Misaligned) } else { Ok(()) }
+}
+
+const fn pointer(high: u32, low: u32) -> u64 {
+    (high as u64) << 32 | low as u64
+}
+
+/// Exclusive or of all bytes; 0xff over signed bytes.
+pub(super) fn fold(bytes: &[u8]) -> u8 {
+    bytes.iter().fold(0, |sum, byte| sum ^ byte)
+}
+
+pub(super) fn sign_block<M: HostMemory>(memory: &mut M, address: u64) -> Result<(), crate::nic::DmaFault> {
+    let mut block = CommandMailbox::new();
+    memory.read(address, block.as_mut_bytes())?;
+    block.set_ctrl_signature(0).set_signature(0);
+    block.set_ctrl_signature(!fold(&block.as_bytes()[BLOCK_DATA..BLOCK as usize - 1]));
+    block.set_signature(!fold(block.as_bytes()));
+    memory.write(address + BLOCK - 4, &block.as_bytes()[BLOCK as usize - 4..])
+}
