@@ -1,7 +1,7 @@
-//! Captures in pcapng, with nanoseconds, virtual or of a clock. IETF draft-ietf-opsawg-pcapng §4.1 (section header), §4.2 (interface
-//! description), §4.3 (enhanced packet).
+//! Captures in pcapng, with nanosecond timestamps in virtual or real time. IETF draft-ietf-opsawg-pcapng §4.1 (section
+//! header), §4.2 (interface description), §4.3 (enhanced packet).
 //!
-//! An error of the writer is kept and told by [`Capture::finish`]; it stops the capture and not the world.
+//! A write error stops the capture but not the world. [`Capture::finish`] returns it.
 
 use core::fmt::{self, Write as _};
 use std::io::{self, Write};
@@ -11,15 +11,15 @@ const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 const BYTE_ORDER_MAGIC: u32 = 0x1a2b_3c4d;
 
-/// What the frames of an interface begin with.
+/// Link type of an interface: what its frames start with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
     /// An Ethernet header.
     Ethernet,
-    /// The local route header of InfiniBand. Each is written behind a header of the extensible record format, since programs
-    /// that read captures know InfiniBand by that (link type 197) and not by the link type that it has (247).
+    /// An InfiniBand local route header. Each packet is written behind an extensible record format header (link type
+    /// 197), because capture readers decode InfiniBand from that and not from InfiniBand's own link type (247).
     InfiniBand,
-    /// No frames: one line of text for each packet (link type 147, kept free for private use).
+    /// No frames: one line of text per packet (link type 147, reserved for private use).
     Records,
 }
 
@@ -33,15 +33,16 @@ impl LinkType {
     }
 }
 
-/// Bytes of a header of the extensible record format, and the type of records that hold a packet of InfiniBand.
+/// Bytes of an extensible record format header, and the record type of an InfiniBand packet.
 const RECORD_HEADER: usize = 16;
 const RECORD_INFINIBAND: u8 = 21;
-/// `flags`: records have varying lengths.
+/// `flags`: records have variable lengths.
 const RECORD_VARYING: u8 = 4;
 /// Nanoseconds of a second.
 const NANOS: u64 = 1_000_000_000;
 
-/// Time as seconds and 2^-32 of them, low byte first; type and flags; length of the record, frames lost, length on the wire.
+/// Builds a record header: timestamp in units of 2^-32 s, little-endian; type and flags; record length, lost frames,
+/// wire length.
 fn record_header(nanos: u64, length: usize) -> [u8; RECORD_HEADER] {
     let (seconds, rest) = (nanos / NANOS, nanos % NANOS);
     let time = (seconds << 32) + (rest << 32) / NANOS;
@@ -55,12 +56,12 @@ fn record_header(nanos: u64, length: usize) -> [u8; RECORD_HEADER] {
     header
 }
 
-/// Whose nanoseconds the frames carry.
+/// Clock of the timestamps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
-    /// Those of a world: 0 is its beginning.
+    /// Virtual time: 0 is the start of the world.
     Virtual,
-    /// Those of the machine: 0 is the beginning of 1970.
+    /// The machine's time: 0 is the start of 1970.
     Real,
 }
 
@@ -72,7 +73,7 @@ const OPTION_TIME_RESOLUTION: u16 = 9;
 const OPTION_PACKET_FLAGS: u16 = 2;
 const NANOSECONDS: u8 = 9;
 
-/// Whether a frame came into or went out of the interface it was seen at.
+/// Direction of a frame, as seen by the interface that captured it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Received.
@@ -81,12 +82,12 @@ pub enum Direction {
     Outbound,
 }
 
-/// Why a capture is not complete.
+/// An incomplete capture.
 #[derive(Debug)]
 pub struct CaptureError {
-    /// Frames that were written before.
+    /// Frames written before the error.
     pub frames: u64,
-    /// What the writer said.
+    /// The writer's error.
     pub cause: io::Error,
 }
 
@@ -106,7 +107,7 @@ impl core::error::Error for CaptureError {
     }
 }
 
-/// A pcapng section being written.
+/// A pcapng section that is being written.
 ///
 /// ```
 /// use bareverbs_sim::net::{Capture, Clock, Direction, LinkType};
@@ -136,7 +137,7 @@ impl<W: ?Sized + Write> fmt::Debug for Capture<W> {
 }
 
 impl<W: ?Sized + Write> Capture<W> {
-    /// Begins a section on `out`. Give a buffered writer.
+    /// Starts a section on `out`, which should be buffered.
     pub fn new(out: Box<W>, clock: Clock) -> Self {
         let mut capture = Self {
             out,
@@ -161,12 +162,12 @@ impl<W: ?Sized + Write> Capture<W> {
         capture
     }
 
-    /// Whether something could not be written; [`Capture::finish`] says what.
+    /// Whether a write has failed; [`Capture::finish`] returns the error.
     pub const fn has_failed(&self) -> bool {
         self.error.is_some()
     }
 
-    /// Describes an interface and gives its number.
+    /// Adds an interface and returns its number.
     pub fn add_interface(&mut self, name: &str, link: LinkType) -> u32 {
         self.begin(INTERFACE_DESCRIPTION);
         self.u16(link.to_raw());
@@ -210,11 +211,11 @@ impl<W: ?Sized + Write> Capture<W> {
         self.frames += u64::from(self.error.is_none());
     }
 
-    /// Writes one record to an interface of [`LinkType::Records`]. It does not count as a frame.
+    /// Writes one text record to an interface of type [`LinkType::Records`]. Records do not count as frames.
     pub fn record(&mut self, interface: u32, nanos: u64, record: &dyn fmt::Display) {
         let mut text = core::mem::take(&mut self.text);
         text.clear();
-        // Text grows as it has to: writing to it does not fail.
+        // Writing to a `String` cannot fail.
         let _ = write!(text, "{record}");
         self.begin(ENHANCED_PACKET);
         self.u32(interface);
@@ -227,7 +228,7 @@ impl<W: ?Sized + Write> Capture<W> {
         self.text = text;
     }
 
-    /// Flushes; gives the number of frames written, or why there are not more.
+    /// Flushes. Returns the number of frames written, or the error that stopped the capture.
     pub fn finish(mut self) -> Result<u64, CaptureError> {
         let flushed = self.out.flush();
         let frames = self.frames;

@@ -1,14 +1,14 @@
-//! Faults on one direction of a link: by chance from a seed, or by a script that says which frame and what.
+//! Faults on one direction of a link: random ones from a seed, or scripted ones that name the frame and the action.
 //!
-//! Faults sit between the egress queue and the other end. A script entry that never fired is reported: a test that
-//! injects nothing proves nothing.
+//! Faults act between the egress queue and the other end. Script entries that never fired are reported, because a test
+//! that injects nothing proves nothing.
 
 use bareverbs_prm::time::{Duration, Time};
 use core::fmt;
 use rand_chacha::ChaCha8Rng;
 use rand_core::RngCore;
 
-/// A probability in parts of 2^32.
+/// A probability in units of 2^-32.
 ///
 /// ```
 /// use bareverbs_sim::net::Chance;
@@ -26,7 +26,7 @@ impl Chance {
     /// Always.
     pub const ALWAYS: Self = Self(1 << 32);
 
-    /// The chance `ratio`, between 0 and 1; what lies outside is clamped, what is no number is never.
+    /// The probability `ratio`, clamped to 0…1. NaN means never.
     pub fn from_ratio(ratio: f64) -> Self {
         Self((ratio.clamp(0.0, 1.0) * (1u64 << 32) as f64) as u64)
     }
@@ -36,7 +36,7 @@ impl Chance {
     }
 }
 
-/// Faults by chance; each frame is asked for each of them.
+/// Random faults. Each is drawn independently for every frame.
 ///
 /// ```
 /// use bareverbs_prm::time::Duration;
@@ -55,15 +55,15 @@ impl Chance {
 pub struct RandomFaults {
     /// The frame is lost.
     pub loss: Chance,
-    /// The frame comes twice.
+    /// The frame is delivered twice.
     pub duplicate: Chance,
     /// One bit of the frame is flipped.
     pub corrupt: Chance,
-    /// The frame comes late by up to `reorder_by`, so that later ones overtake it.
+    /// The frame is delayed by up to `reorder_by`, so that later frames overtake it.
     pub reorder: Chance,
     /// Longest delay of a reordered frame.
     pub reorder_by: Duration,
-    /// Every frame comes late by up to this.
+    /// Largest delay that every frame is subject to.
     pub jitter: Duration,
 }
 
@@ -74,19 +74,19 @@ impl RandomFaults {
     }
 }
 
-/// Which frame a scripted fault waits for. Frames are counted per direction, the first is number 1.
+/// Which frame triggers a scripted fault. Frames are counted per direction, from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
-    /// The frame of this number.
+    /// The n-th frame.
     Frame(u64),
-    /// The frame of this number among those with this BTH op-code.
+    /// The n-th frame with this BTH opcode.
     Opcode {
-        /// All eight bits of the op-code field of the base transport header.
+        /// The full 8-bit opcode field of the base transport header.
         opcode: u8,
-        /// Number among them.
+        /// Its number among frames with this opcode.
         nth: u64,
     },
-    /// Every frame sent in `from <= time < until`: a cut cable.
+    /// Every frame sent in `from <= time < until`, as if the cable were cut.
     During {
         /// Start.
         from: Time,
@@ -98,44 +98,44 @@ pub enum Trigger {
 /// What a fault does to a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Lose it.
+    /// Drop it.
     Drop,
     /// Deliver it twice.
     Duplicate,
-    /// Flip the bit of this number (modulo the length), counted from the first bit of the frame.
+    /// Flip one bit, counted from the first bit of the frame and taken modulo its length.
     FlipBit(u32),
-    /// Deliver it later.
+    /// Delay its delivery.
     Delay(Duration),
-    /// Hold it until this many later frames have been sent, or until [`HOLD_LIMIT`] has passed.
+    /// Hold it until this many later frames have been sent, or for [`HOLD_LIMIT`] at most.
     HoldBehind(u32),
 }
 
-/// Longest time a frame is held for later ones that may never come.
+/// Longest time to hold a frame for later ones that may never come.
 pub const HOLD_LIMIT: Duration = Duration::from_micros(50);
 
-/// A fault and the frame it waits for.
+/// A fault and its trigger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ScriptedFault {
-    /// Which frame.
+    /// The trigger.
     pub when: Trigger,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 
-/// Names a scripted fault of a world.
+/// Identifies a scripted fault of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FaultId(pub u32);
 
-/// A scripted fault that has not fired, with the direction it is armed on.
+/// A scripted fault that has not fired, and its direction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UnfiredFault {
-    /// Its name.
+    /// The fault's ID.
     pub id: FaultId,
-    /// `sender>receiver`.
+    /// Direction, as `sender>receiver`.
     pub direction: String,
-    /// What it waits for and would do.
+    /// Trigger and action.
     pub fault: ScriptedFault,
-    /// Frames that passed without matching.
+    /// Frames that passed without triggering it.
     pub frames_seen: u64,
 }
 
@@ -154,19 +154,19 @@ pub enum Fate {
     /// It arrived.
     #[default]
     Delivered,
-    /// A fault lost it.
+    /// A fault dropped it.
     Dropped,
-    /// It arrived with a flipped bit.
+    /// It arrived with a bit flipped.
     Corrupted,
     /// It arrived late.
     Delayed,
-    /// It is the second copy.
+    /// It is a duplicate.
     Duplicate,
-    /// A full egress buffer lost it.
+    /// The egress buffer was full.
     TailDropped,
     /// The link was down.
     LinkDown,
-    /// Sender and receiver were parted.
+    /// Sender and receiver were partitioned.
     Partitioned,
 }
 
@@ -176,7 +176,7 @@ impl Fate {
         !matches!(self, Self::Dropped | Self::TailDropped | Self::LinkDown | Self::Partitioned)
     }
 
-    /// What a capture says of it.
+    /// Comment for a capture.
     pub const fn comment(self) -> Option<&'static str> {
         match self {
             Self::Delivered => None,
@@ -191,16 +191,16 @@ impl Fate {
     }
 }
 
-/// What the faults of a direction decided on one frame.
+/// Decision on one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Verdict {
-    /// What becomes of the frame.
+    /// The frame's fate.
     pub fate: Fate,
-    /// Whether a second copy follows.
+    /// Whether to deliver a second copy.
     pub duplicate: bool,
-    /// How much later it arrives.
+    /// Extra delay.
     pub delay: Duration,
-    /// How many later frames go first.
+    /// Number of later frames to hold it behind.
     pub hold: u32,
 }
 
@@ -235,7 +235,7 @@ impl Verdict {
     }
 }
 
-/// The faults of one direction.
+/// The faults on one direction of a link.
 ///
 /// ```
 /// use bareverbs_prm::time::Time;
@@ -267,7 +267,7 @@ struct Armed {
 }
 
 impl Faults {
-    /// No faults yet; chances will be drawn from `stream`.
+    /// No faults yet. `stream` is the source of randomness.
     pub fn new(stream: ChaCha8Rng) -> Self {
         Self {
             random: RandomFaults::default(),
@@ -279,29 +279,29 @@ impl Faults {
         }
     }
 
-    /// The same on a link of InfiniBand, whose packets have their op-codes elsewhere.
+    /// Makes this the faults of an InfiniBand link, whose packets carry the opcode at another offset.
     #[must_use]
     pub const fn of_infiniband(mut self) -> Self {
         self.infiniband = true;
         self
     }
 
-    /// Sets the faults by chance.
+    /// Sets the random faults.
     pub fn set_random(&mut self, random: RandomFaults) {
         self.random = random;
     }
 
-    /// Adds a scripted fault. Frames are counted from now on if it is the first one.
+    /// Adds a scripted fault. The first one starts the frame count.
     pub fn arm(&mut self, id: FaultId, fault: ScriptedFault) {
         self.script.push(Armed { id, fault, fired: 0 });
     }
 
-    /// Scripted faults that have not fired, and how many frames have been seen.
+    /// Scripted faults that have not fired, with the number of frames seen.
     pub fn unfired(&self) -> impl Iterator<Item = (FaultId, ScriptedFault, u64)> + '_ {
         self.script.iter().filter(|armed| armed.fired == 0).map(|armed| (armed.id, armed.fault, self.frames))
     }
 
-    /// Decides on a frame that leaves at `now`, and flips its bits if that is decided.
+    /// Decides on a frame that leaves at `now`. Flips bits of it if the decision says so.
     pub fn judge(&mut self, now: Time, frame: &mut [u8]) -> Verdict {
         let opcode = if self.infiniband { infiniband_opcode(frame) } else { bth_opcode(frame) };
         self.count(opcode);
@@ -372,18 +372,18 @@ const ROUTE_HEADER: usize = 40;
 const UDP_HEADER: usize = 8;
 const ROCE_PORT: u16 = 4791;
 
-/// The BTH op-code of a RoCE frame, of either version. RoCEv2 A17.3.
+/// BTH opcode of a RoCEv1 or RoCEv2 frame. RoCEv2 A17.3.
 pub fn bth_opcode(frame: &[u8]) -> Option<u8> {
     bth(frame)?.first().copied()
 }
 
-/// The destination queue pair of a RoCE frame, of either version. IBTA v1.4 §9.2.6, RoCEv2 A17.3.
+/// Destination QPN of a RoCEv1 or RoCEv2 frame. IBTA v1.4 §9.2.6, RoCEv2 A17.3.
 pub fn destination_qpn(frame: &[u8]) -> Option<u32> {
     let [_, high, middle, low] = *bth(frame)?.get(4..8)?.first_chunk()?;
     Some(u32::from_be_bytes([0, high, middle, low]))
 }
 
-/// A RoCE frame from its BTH on.
+/// The part of a RoCE frame that starts with its BTH.
 fn bth(frame: &[u8]) -> Option<&[u8]> {
     let mut at = 12;
     let mut ethertype = be16(frame, at)?;
@@ -404,7 +404,7 @@ fn bth(frame: &[u8]) -> Option<&[u8]> {
     frame.get(udp + UDP_HEADER..)
 }
 
-/// The BTH op-code of a packet of InfiniBand. IBTA v1.4 §7.7.5.
+/// BTH opcode of an InfiniBand packet. IBTA v1.4 §7.7.5.
 fn infiniband_opcode(frame: &[u8]) -> Option<u8> {
     match frame.get(1)? & 3 {
         2 => frame.get(8).copied(),

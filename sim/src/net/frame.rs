@@ -1,30 +1,30 @@
-//! Frames in flight: a pool of buffers that are used again and again, so that a frame costs no allocation.
+//! Frames in flight: a pool of recycled buffers, so that sending a frame allocates nothing.
 
 use super::fault::Fate;
 use crate::wire::FrameBuffer;
 
-/// Names a frame of a [`FramePool`] until it is given back.
+/// Identifies a frame of a [`FramePool`] until it is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameId(u32);
 
-/// A frame and what is known of it without reading its bytes.
+/// A frame, with metadata that saves reading its bytes.
 #[derive(Debug, Default)]
 pub struct Frame {
     /// Ethernet frame without preamble and frame check sequence, or InfiniBand packet with both CRCs.
     pub bytes: FrameBuffer,
-    /// Invariant CRC as the sender wrote it; stands for the payload in the event digest.
+    /// Invariant CRC as computed by the sender. It represents the payload in the event digest.
     pub icrc: u32,
-    /// What happened to it on the present link.
+    /// Its fate on the current link.
     pub fate: Fate,
-    /// Whether this is its first link, as opposed to one behind a switch.
+    /// Whether this is its first link, rather than one behind a switch.
     pub fresh: bool,
-    /// Number of the node that sent it; nothing for what a switch says itself.
+    /// Number of the sending node; `None` for a frame that a switch originated.
     pub sender: Option<u32>,
-    /// What a capture is to say of it, if one is written.
+    /// Comment for a capture, if one is being written.
     pub comment: Option<Box<str>>,
 }
 
-/// Buffers of frames. The one given back last is handed out first: it is warm.
+/// Frame buffers. Last in, first out, because the most recent buffer is still in the cache.
 #[derive(Debug, Default)]
 pub struct FramePool {
     frames: Vec<Frame>,
@@ -32,12 +32,12 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// Hands out an empty frame.
+    /// Takes an empty frame.
     pub fn take(&mut self) -> FrameId {
         self.free.pop().unwrap_or_else(|| self.grow())
     }
 
-    /// Hands out a frame of these bytes that has not been on any link.
+    /// Takes a frame and fills it with these bytes. It has not been on any link.
     pub fn insert(&mut self, bytes: &[u8], icrc: u32) -> FrameId {
         let id = self.take();
         let frame = self.get_mut(id);
@@ -47,13 +47,13 @@ impl FramePool {
         id
     }
 
-    /// Forgets what a capture was to say of frames. A frame that is given back keeps it, so that giving back costs nothing; a node that
-    /// sends while a capture is written sets it.
+    /// Removes all capture comments. Returning a frame keeps its comment, to keep that cheap; while a capture is
+    /// written, every sending node sets it anew.
     pub fn clear_comments(&mut self) {
         self.frames.iter_mut().for_each(|frame| frame.comment = None);
     }
 
-    /// Hands out a copy of `original`.
+    /// Takes a frame and copies `original` into it.
     pub fn copy(&mut self, original: FrameId) -> FrameId {
         let id = self.take();
         if let Ok([from, to]) = self.frames.get_disjoint_mut([original.0 as usize, id.0 as usize]) {
@@ -64,17 +64,17 @@ impl FramePool {
         id
     }
 
-    /// The frame called `id`.
+    /// The frame `id`.
     pub fn get(&self, id: FrameId) -> &Frame {
         &self.frames[id.0 as usize]
     }
 
-    /// The frame called `id`, to change it.
+    /// The frame `id`, mutable.
     pub fn get_mut(&mut self, id: FrameId) -> &mut Frame {
         &mut self.frames[id.0 as usize]
     }
 
-    /// Takes the frame back.
+    /// Returns a frame to the pool.
     pub fn give_back(&mut self, id: FrameId) {
         let frame = self.get_mut(id);
         frame.bytes.clear();
@@ -82,7 +82,7 @@ impl FramePool {
         self.free.push(id);
     }
 
-    /// Frames that are handed out.
+    /// Number of frames in use.
     pub fn in_use(&self) -> usize {
         self.frames.len() - self.free.len()
     }

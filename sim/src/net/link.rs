@@ -1,8 +1,8 @@
-//! A link: a rate and a length. IEEE 802.3 clause 4.4.2 for the bytes around a frame.
+//! A link: its rate and its length. IEEE 802.3 clause 4.4.2 defines the bytes around a frame.
 
 use bareverbs_prm::time::Duration;
 
-/// How a link is built; both directions are alike.
+/// Configuration of a link. Both directions are the same.
 ///
 /// ```
 /// use bareverbs_prm::time::Duration;
@@ -14,9 +14,9 @@ use bareverbs_prm::time::Duration;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkConfig {
-    /// Bits a second on the wire. Zero counts as one.
+    /// Line rate in bits per second. Zero counts as one.
     pub bits_per_second: u64,
-    /// Time of flight from one end to the other.
+    /// Propagation delay from one end to the other.
     pub propagation: Duration,
 }
 
@@ -29,20 +29,20 @@ impl LinkConfig {
         }
     }
 
-    /// The same link with another time of flight.
+    /// The same link with another propagation delay.
     pub const fn with_propagation(self, propagation: Duration) -> Self {
         Self { propagation, ..self }
     }
 }
 
-/// Preamble and start delimiter (8), frame check sequence (4) and the gap between frames (12).
+/// Overhead per frame in bytes: preamble and start delimiter (8), frame check sequence (4), interframe gap (12).
 pub const BYTES_AROUND_FRAME: u64 = 24;
-/// Shortest frame without its frame check sequence: shorter ones are padded on the wire.
+/// Shortest frame in bytes, without its frame check sequence. Shorter frames are padded on the wire.
 pub const SHORTEST_FRAME: u64 = 60;
 
 const FRACTION_BITS: u32 = 16;
 
-/// Time per byte as a fixed-point number, so that no frame costs a division.
+/// Time per byte as a fixed-point number, which avoids a division per frame.
 ///
 /// ```
 /// use bareverbs_prm::time::Duration;
@@ -58,7 +58,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The rate of `bits_per_second`; zero counts as one.
+    /// A rate of `bits_per_second`; zero counts as one.
     pub const fn new(bits_per_second: u64) -> Self {
         let bits = if bits_per_second == 0 { 1 } else { bits_per_second };
         let fixed = (8_000_000_000_000u128 << FRACTION_BITS) / bits as u128;

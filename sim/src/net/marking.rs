@@ -1,18 +1,18 @@
-//! Congestion marks: a switch whose queue grows sets the ECN field of packets of IP (RFC 3168; RoCEv2 A17.9.3).
+//! Congestion marking: a switch with a growing queue sets the ECN field of IP packets (RFC 3168; RoCEv2 A17.9.3).
 
 use crate::wire::FrameBuffer;
 
-/// Bytes of the MAC addresses.
+/// Bytes of both MAC addresses.
 const ADDRESSES: usize = 12;
 /// Bytes of an 802.1Q tag.
 const TAG: usize = 4;
-/// VLAN tags that are looked through.
+/// Most VLAN tags to skip.
 const TAGS: usize = 2;
-/// The ECN field: congestion experienced.
+/// ECN codepoint CE: congestion experienced.
 const EXPERIENCED: u8 = 0b11;
 
-/// Marks a frame, if it is of IP and its sender says that it understands the mark. The invariant CRC does not cover the field; the header
-/// checksum of IPv4 does, and is corrected.
+/// Marks an IP frame whose sender supports ECN. Returns whether it did. The invariant CRC does not cover the field; the
+/// IPv4 header checksum does and is updated.
 pub(crate) fn mark_congestion(frame: &mut FrameBuffer) -> bool {
     let Some((ip_at, is_ipv4)) = find_ip(frame) else { return false };
     let at = ip_at + 1;
@@ -32,7 +32,7 @@ pub(crate) fn mark_congestion(frame: &mut FrameBuffer) -> bool {
     true
 }
 
-/// Where the IP header is, and whether it is one of IPv4.
+/// Offset of the IP header, and whether it is IPv4.
 fn find_ip(frame: &[u8]) -> Option<(usize, bool)> {
     let mut at = ADDRESSES;
     for _ in 0..=TAGS {
@@ -46,7 +46,7 @@ fn find_ip(frame: &[u8]) -> Option<(usize, bool)> {
     None
 }
 
-/// A word of the header has grown by `more`: the complement of its sum shrinks by that (RFC 1624, equation 3).
+/// Updates the header checksum after a 16-bit word has grown by `more` (RFC 1624, equation 3).
 fn correct_checksum(frame: &mut [u8], ip_at: usize, more: u8) {
     let Some(field) = frame.get_mut(ip_at + 10..ip_at + 12) else { return };
     let old = u16::from_be_bytes([field[0], field[1]]);
@@ -98,7 +98,7 @@ mod tests {
     const SIX: Network = Network::V6 { source: Ipv6Addr::LOCALHOST, destination: Ipv6Addr::LOCALHOST };
     const TAGGED: Option<VlanTag> = Some(VlanTag { id: 7, priority: 3, drop_eligible: false });
 
-    /// The parser checks the header checksum of IPv4 and the invariant CRC.
+    /// The parser verifies the IPv4 header checksum and the invariant CRC.
     #[test]
     fn a_marked_frame_is_one_that_its_receiver_takes() {
         for (network, vlan) in [(FOUR, None), (FOUR, TAGGED), (SIX, None), (SIX, TAGGED)] {

@@ -1,11 +1,12 @@
-//! Links, queues, switches, faults, captures: what lies between two devices.
+//! The network between devices: links, queues, switches, faults, captures.
 //!
-//! **What this is.** The arithmetic of serialisation and propagation, bounded egress queues, one switch for Ethernet and
-//! InfiniBand, faults on the way and a record of what passed. Everything is told the time and gives back times;
-//! [`crate::run::World`] owns the events between them.
+//! **What this is.** Serialization and propagation delays, bounded egress queues, one switch for Ethernet and
+//! InfiniBand, faults, and captures. Everything takes the time as an argument and returns times; [`crate::run::World`]
+//! owns the events.
 //!
-//! **What it may not do.** It never looks behind the headers that it needs to forward a frame or to name it in a fault
-//! script, and it changes no byte unless a fault says so.
+//! **What it may not do.** It reads only the headers needed to forward a frame or to match it in a fault script, and
+//! changes no byte unless a fault says so. A switch also sets congestion marks and records the return path of directed
+//! routes.
 
 pub mod capture;
 pub mod fault;

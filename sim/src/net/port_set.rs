@@ -1,6 +1,6 @@
-//! A set of ports of an InfiniBand switch, as an entry of its multicast forwarding table (IBTA v1.4 §14.2.5.12).
+//! A set of ports of an InfiniBand switch: an entry of its multicast forwarding table (IBTA v1.4 §14.2.5.12).
 
-/// Ports that a switch can have; an InfiniBand switch has 254 and its own port 0.
+/// Port numbers in a set. An InfiniBand switch has 254 external ports and port 0.
 const PORTS: usize = 256;
 
 /// A set of port numbers below 256.
@@ -8,7 +8,7 @@ const PORTS: usize = 256;
 pub struct PortSet([u64; PORTS / 64]);
 
 impl PortSet {
-    /// The same set with `port` in it. A number of 256 or more is in no set.
+    /// The set with `port` added. A number of 256 or more is ignored.
     #[must_use]
     pub const fn with(mut self, port: usize) -> Self {
         if port < PORTS {
@@ -17,7 +17,7 @@ impl PortSet {
         self
     }
 
-    /// The same set without `port`.
+    /// The set without `port`.
     #[must_use]
     pub const fn without(mut self, port: usize) -> Self {
         if port < PORTS {
@@ -26,17 +26,17 @@ impl PortSet {
         self
     }
 
-    /// Whether `port` is in it.
+    /// Whether the set contains `port`.
     pub const fn has(&self, port: usize) -> bool {
         port < PORTS && self.0[port / 64] >> (port % 64) & 1 != 0
     }
 
-    /// Whether no port is in it.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == [0; PORTS / 64]
     }
 
-    /// Takes the lowest port out.
+    /// Removes and returns the lowest port.
     pub fn take_first(&mut self) -> Option<usize> {
         let (index, word) = self.0.iter_mut().enumerate().find(|(_, word)| **word != 0)?;
         let bit = word.trailing_zeros() as usize;

@@ -1,10 +1,10 @@
-//! An egress queue: frames leave one after the other, and only so many may wait.
+//! A bounded egress queue: frames leave one after another.
 
 use super::link::Rate;
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
 
-/// Frames on their way out of one port, in the order in which they leave.
+/// The egress queue of one port, first in, first out.
 ///
 /// ```
 /// use bareverbs_prm::time::{Duration, Time};
@@ -25,12 +25,12 @@ pub struct EgressQueue {
     bound: Bound,
 }
 
-/// What may wait.
+/// The limit of a queue.
 #[derive(Debug)]
 enum Bound {
-    /// Frames for so much time: the pipeline of a device, which is asked for more in time.
+    /// Limited by time: the pipeline of a device, which is asked for more frames before it runs dry.
     Pipeline { low: Duration, high: Duration },
-    /// So many bytes: the buffer of a switch, which drops what does not fit.
+    /// Limited in bytes: the buffer of a switch, which drops what does not fit.
     Buffer { limit: u64, bytes: u64, waiting: VecDeque<Leaving> },
 }
 
@@ -40,32 +40,32 @@ struct Leaving {
     length: u32,
 }
 
-/// Wire time that waits in the pipeline of a device beyond its own latency.
+/// Wire time queued in a device's pipeline beyond its own latency.
 const PIPELINE_SLACK: Duration = Duration::from_micros(2);
 
 impl EgressQueue {
-    /// The queue of a device that takes up to `latency` from being asked for a frame until its first bit can leave.
+    /// A queue for a device that needs up to `latency` from a request for a frame to its first bit on the wire.
     ///
-    /// This is the back-pressure that makes a device send no faster than its link: it is asked for frames until the wire is
-    /// busy for `latency` and a little more, and again before the wire falls idle.
+    /// This is the back-pressure that limits a device to its line rate. The device is asked for frames until the wire
+    /// is busy for a little more than `latency`, and again before the wire goes idle.
     pub fn pipeline(rate: Rate, latency: Duration) -> Self {
         let half = Duration::from_picos(PIPELINE_SLACK.as_picos() / 2);
         let bound = Bound::Pipeline { low: latency + half, high: latency + PIPELINE_SLACK };
         Self { rate, free_at: Time::ZERO, bound }
     }
 
-    /// The queue of a switch port with a buffer of `limit` bytes.
+    /// A queue for a switch port with a buffer of `limit` bytes.
     pub fn buffer(rate: Rate, limit: u64) -> Self {
         let bound = Bound::Buffer { limit, bytes: 0, waiting: VecDeque::new() };
         Self { rate, free_at: Time::ZERO, bound }
     }
 
-    /// Changes the rate for frames that are queued from now on.
+    /// Changes the rate for frames queued from now on.
     pub fn set_rate(&mut self, rate: Rate) {
         self.rate = rate;
     }
 
-    /// Whether a frame of `length` bytes may be queued now. A queue that is empty always takes one.
+    /// Whether a frame of `length` bytes may be queued now. An empty queue accepts any frame.
     #[inline]
     pub fn has_room(&mut self, now: Time, length: usize) -> bool {
         match &mut self.bound {
@@ -77,7 +77,7 @@ impl EgressQueue {
         }
     }
 
-    /// Bytes that wait now in the buffer of a switch.
+    /// Bytes waiting in a switch port's buffer.
     pub fn waiting(&mut self, now: Time) -> u64 {
         match &mut self.bound {
             Bound::Pipeline { .. } => 0,
@@ -88,7 +88,7 @@ impl EgressQueue {
         }
     }
 
-    /// When to offer the next frames to a queue that is full.
+    /// When to offer more frames to a full queue.
     pub fn room_at(&self) -> Time {
         match &self.bound {
             Bound::Pipeline { low, .. } => Time::ZERO + self.free_at.since(Time::ZERO + *low),
@@ -96,7 +96,7 @@ impl EgressQueue {
         }
     }
 
-    /// Queues a frame that may leave at `ready` at the earliest; gives the time when its last bit leaves.
+    /// Queues a frame that is ready to leave at `ready`. Returns when its last bit leaves.
     #[inline]
     pub fn push(&mut self, ready: Time, length: usize) -> Time {
         let gone_at = self.free_at.max(ready) + self.rate.serialisation(length);

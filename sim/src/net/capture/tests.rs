@@ -18,7 +18,7 @@ impl Write for Shared {
     }
 }
 
-/// A frame of RoCEv2 with made-up contents and a wrong ICRC, good enough for a dissector.
+/// A RoCEv2 frame with arbitrary contents and an invalid ICRC, sufficient for a dissector.
 fn frame(length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length.max(60)];
     bytes[12..14].copy_from_slice(&[0x08, 0x00]);
@@ -112,7 +112,7 @@ fn tshark_reads_it() {
     assert_eq!(rows[1][1..], ["server", "4"]);
 }
 
-/// Whoever does not know them shows them as text of a link type for private use.
+/// Readers that do not know these records show them as text of a private link type.
 #[test]
 fn records_are_packets_of_text() {
     let file = Shared::default();

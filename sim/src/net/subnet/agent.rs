@@ -1,11 +1,13 @@
-//! A switch as subnet management sees it (IBTA v1.4 §14.2.5, §18.2.4.1): its node, its port 0 and its cables, and the agent that shows and
-//! changes them.
+//! The subnet management agent of a switch (IBTA v1.4 §14.2.5, §18.2.4.1). It reads and sets the attributes of the
+//! node, of port 0 and of the external ports.
 //!
-//! The agent of a switch whose manager is the master is configured by that manager alone, which lives in the same node. Other switches, and one whose
-//! manager stands by, do what they are told, and tell the manager of changed links by trap 128, again and again until it has heard (§13.4.9), or a few times.
+//! If the switch hosts the master SM, only that SM configures its agent. Other switches, and one whose SM is in
+//! standby, obey the master and report link changes to it with trap 128. A trap is repeated until the SM represses it
+//! or the attempts run out (§13.4.9).
 //!
-//! **What it may not do.** M_Keys are kept, and not checked. A port forwards what comes whatever its state: a link has data when both ends of it
-//! have been told their LIDs. All cables are of one width and speed, as a switch is not told what is at the other end.
+//! **What it may not do.** It stores M_Keys but does not check them. A port forwards in any port state, because data
+//! only flows once both ends have LIDs. All cables have the same width and speed, because a switch is not told what its
+//! peer is.
 
 use super::config::SubnetSwitchConfig;
 use super::end_port::Portrait;
@@ -22,24 +24,24 @@ use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, at
 use crate::wire::{DEFAULT_PARTITION_KEY, Packet};
 use bareverbs_prm::time::{Duration, Time};
 
-/// The LID of the manager: the last one that a port can have, so that those of ports begin with 1.
+/// LID of the SM: the highest unicast LID, so that the LIDs of ports start at 1.
 pub const MANAGER_LID: u16 = 0xbfff;
-/// `SubnetTimeOut`, and how long a packet lives at most: 4.096 µs times 2 to this power.
+/// `SubnetTimeOut`, which is also the longest packet lifetime: 4.096 µs · 2^18.
 pub(super) const SUBNET_TIMEOUT: u8 = 18;
-/// After how long a trap is sent again: `SubnetTimeOut`.
+/// Repetition interval of a trap: `SubnetTimeOut`.
 const TRAP_INTERVAL: Duration = Duration::from_nanos(4_096 << SUBNET_TIMEOUT);
-/// Prefix of the GIDs of a subnet that nobody gave another (IBTA v1.4 §4.1.1).
+/// GID prefix of a subnet without an assigned one (IBTA v1.4 §4.1.1).
 const LINK_LOCAL_PREFIX: u64 = 0xfe80 << 48;
-/// The GUID by which every port may name the subnet's administration (IBTA v1.4 §4.1.1).
+/// Well-known GUID of the subnet administration, which every port can use (IBTA v1.4 §4.1.1).
 const ADMINISTRATION_GUID: u64 = 0x0200_0000_0000_0002;
-/// The company number of the maker, as that of the adapters.
+/// Vendor ID, the same as that of the adapters.
 const VENDOR: u32 = 0x0002c9;
 const MANAGER_DESCRIPTION: &str = "bareverbs switch with the subnet's manager";
-/// `CapabilityMask`: a manager is here; mapping of service levels, SystemImageGUID, extended speeds. Traps of switches without one.
+/// `CapabilityMask`: IsSM; SL mapping, SystemImageGUID, extended speeds. Switches without an SM also set the trap bit.
 const IS_MANAGER: u32 = 1 << 1;
 const CAPABILITIES: u32 = 1 << 6 | 1 << 11 | 1 << 14;
 const TRAPS_CAPABILITY: u32 = 1 << 3;
-/// Width 4x, basic speed QDR, extended speed EDR, MTU 4096, one data lane, physical states.
+/// Width 4x, link speed QDR, extended speed EDR, MTU 4096, one data VL, port physical states.
 const WIDTH_4X: u8 = 2;
 const QDR: u8 = 4;
 const EDR: u8 = 2;
@@ -47,31 +49,31 @@ const MTU_4096: u8 = 5;
 const ONE_LANE: u8 = 1;
 const POLLING: u8 = 2;
 const LINK_UP: u8 = 5;
-/// 4.096 µs times 2 to this power, within which the agent answers.
+/// Response time of the agent as a code: 4.096 µs · 2^code.
 const RESPONSE_TIME: u8 = 8;
-/// GUIDs of a block.
+/// GUIDs per block.
 const GUIDS: u32 = 8;
 
-/// What the manager in the same node, if there is one, lets be known of itself.
+/// What the agent reveals about the SM on the same node, if there is one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ManagerState {
     /// SMInfo, with the SM_Key.
     pub(super) info: SmInfo,
-    /// The master configures its own switch alone.
+    /// Whether the SM is the master, and thus the only one to configure its own switch.
     pub(super) is_master: bool,
 }
 
-/// See the module.
+/// The agent of a switch; see the module.
 #[derive(Debug)]
 pub(super) struct SwitchAgent {
     portrait: Portrait,
     info: SwitchInfo,
-    /// Cables by their ports, from port 1 on.
+    /// Attributes of the external ports, from port 1.
     cables: Vec<PortInfo>,
     partition_keys: Vec<u16>,
-    /// It was built with so many ports; otherwise it has as many as have had cables.
+    /// Whether the switch was built with a fixed number of ports. Otherwise it has as many as have ever had a cable.
     has_fixed_ports: bool,
-    /// A manager elsewhere configures it, and is told of changed links.
+    /// Whether an SM on another node configures it and receives its link-change traps.
     is_configured_from_afar: bool,
     traps: SwitchTraps,
     enforcement: Enforcement,
@@ -79,7 +81,7 @@ pub(super) struct SwitchAgent {
 }
 
 impl SwitchAgent {
-    /// A switch whose port 0 is the manager's. It has as many ports as have had cables.
+    /// The switch that hosts the SM. It has as many ports as have ever had a cable.
     pub(super) fn of_manager(guid: u64, partitions: &Partitions) -> Self {
         let mut agent = Self::new(guid, partitions.keys(own_port(guid)), MANAGER_DESCRIPTION);
         agent.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
@@ -88,7 +90,7 @@ impl SwitchAgent {
         agent
     }
 
-    /// A switch that a manager elsewhere has to find.
+    /// A switch without an SM, which an SM elsewhere has to discover.
     pub(super) fn of(config: &SubnetSwitchConfig) -> Self {
         let mut agent = Self::new(config.guid, vec![DEFAULT_PARTITION_KEY], &config.description);
         (1..=config.ports).for_each(|port| agent.count_port(port));
@@ -142,17 +144,17 @@ impl SwitchAgent {
         self.portrait.node.node_guid()
     }
 
-    /// Ports for cables, if their number is fixed.
+    /// Number of external ports, if it is fixed.
     pub(super) fn fixed_ports(&self) -> Option<usize> {
         self.has_fixed_ports.then_some(self.cables.len())
     }
 
-    /// External ports that it has by now.
+    /// Current number of external ports.
     pub(super) fn ports(&self) -> usize {
         self.cables.len()
     }
 
-    /// What a port says of itself; port 0 is the switch's own.
+    /// PortInfo of a port. Port 0 is the switch's own.
     pub(super) fn port(&self, port: u8) -> Option<&PortInfo> {
         match usize::from(port).checked_sub(1) {
             None => Some(&self.portrait.port),
@@ -160,7 +162,7 @@ impl SwitchAgent {
         }
     }
 
-    /// The link of a port has come or gone.
+    /// Handles a link that came up or went down.
     pub(super) fn handle_link(&mut self, now: Time, port: u8, up: bool) {
         if !self.has_fixed_ports {
             self.count_port(port);
@@ -175,34 +177,36 @@ impl SwitchAgent {
         }
     }
 
-    /// What the external ports let pass.
+    /// P_Key enforcement of the external ports.
     pub(super) const fn enforcement(&self) -> &Enforcement {
         &self.enforcement
     }
 
-    /// Which packets have a lane.
+    /// Virtual lanes of the switch.
     pub(super) const fn lanes(&self) -> &Lanes {
         &self.lanes
     }
 
-    /// External ports, as management counts them.
+    /// Number of the last external port.
     fn last_port(&self) -> u8 {
         self.portrait.node.num_ports()
     }
 
-    /// A port, counted from 0, did not let a packet pass. What the manager of the same node is to be told of it, if it is the master.
+    /// Records that `port`, counted from 0, dropped a packet for its P_Key. Returns the notice for the SM on the same
+    /// node, if that SM is the master.
     pub(super) fn note_violation(&mut self, now: Time, port: usize, packet: &Packet<'_>) -> Option<Notice> {
         let notice = switch_key_notice(self.lid(), u8::try_from(port + 1).ok()?, packet)?;
         let is_new = self.traps.raise(now, SwitchTrap::PartitionKey, notice);
         if self.is_configured_from_afar {
             return None;
         }
-        // The manager hears it at once.
+        // The SM on this node learns of it directly, without a trap.
         self.traps.hear(now, SwitchTrap::PartitionKey);
         is_new.then_some(notice)
     }
 
-    /// The manager of the same node sets what a port, counted from 1, lets pass: everything, or packets with these P_Keys.
+    /// Sets what `port`, counted from 1, lets pass on behalf of the SM on this node: everything, or packets with these
+    /// P_Keys.
     pub(super) fn set_partitions(&mut self, port: u8, keys: Option<&[u16]>) {
         let Some(index) = usize::from(port).checked_sub(1) else { return };
         let is_known = keys.is_none_or(|keys| self.enforcement.set_table(index, &table_of(keys)));
@@ -215,17 +219,18 @@ impl SwitchAgent {
         self.enforcement.set_enforced(index, is_inbound, is_outbound);
     }
 
-    /// The manager of the same node is the master no more.
+    /// The SM on this node is no longer the master.
     pub(super) fn obey_another(&mut self) {
         self.is_configured_from_afar = true;
     }
 
-    /// The manager of the same node is the master again, with these partitions. The ports that have a link, which are looked at anew.
+    /// The SM on this node becomes the master again, with these partitions. Returns the ports with a link, which it has
+    /// to discover anew.
     pub(super) fn obey_own(&mut self, partitions: &Partitions) -> Vec<u8> {
         self.partition_keys = partitions.keys(own_port(self.guid()));
         self.is_configured_from_afar = false;
         self.traps.clear();
-        // What the other manager had the ports look at: this one says so anew.
+        // Clear the enforcement that the other SM set up; this SM sets its own.
         (0..self.cables.len()).for_each(|index| self.enforce(index, false, false));
         self.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
         self.portrait.port.set_gid_prefix(LINK_LOCAL_PREFIX);
@@ -234,7 +239,7 @@ impl SwitchAgent {
         linked.map(|(port, _)| port).collect()
     }
 
-    /// The manager of the same node has made a port active.
+    /// Makes a port active on behalf of the SM on this node.
     pub(super) fn raise(&mut self, port: u8) {
         let cable = self.cables.get_mut(usize::from(port).wrapping_sub(1));
         if let Some(cable) = cable.filter(|cable| cable.port_state() > PortState::Down as u8) {
@@ -242,13 +247,13 @@ impl SwitchAgent {
         }
     }
 
-    /// Whether a global route header that names this GID is for this port.
+    /// Whether a GID in a GRH is one of this port's.
     pub(super) fn owns_gid(&self, gid: u128) -> bool {
         let own = [self.portrait.node.port_guid(), ADMINISTRATION_GUID];
         own.iter().any(|guid| gid == u128::from(LINK_LOCAL_PREFIX) << 64 | u128::from(*guid))
     }
 
-    /// The trap that is due, and where it goes: to the manager's LID, which the switch has to know.
+    /// Returns the next due trap and its destination, the LID of the SM. Only once that LID is known.
     pub(super) fn poll_trap(&mut self, now: Time) -> Option<(SubnetPacket, u16)> {
         let (own, manager) = (self.lid(), self.portrait.port.master_sm_lid());
         if own == 0 || manager == 0 {
@@ -262,12 +267,12 @@ impl SwitchAgent {
         self.traps.poll_timeout()
     }
 
-    /// The manager has heard a trap.
+    /// Handles TrapRepress: the SM has received the trap.
     pub(super) fn repress(&mut self, transaction: u64) {
         self.traps.repress(transaction);
     }
 
-    /// Answers a question that has arrived, in place; false if it has no answer. `ingress` is the port that it came in by.
+    /// Answers a request in place; false if there is no response. `ingress` is the port it arrived at.
     pub(super) fn answer(
         &mut self,
         question: &mut SubnetPacket,
@@ -329,15 +334,15 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// PortInfo of a port, which says by which port the question came in, as NodeInfo does: who discovers a subnet does not go back by that one
-    /// (IBTA v1.4 §14.2.5.6).
+    /// Get of PortInfo. Its `LocalPortNum`, like that of NodeInfo, is the ingress port, so that a discovering node does
+    /// not go back through it (IBTA v1.4 §14.2.5.6).
     fn show_port(&self, packet: &mut SubnetPacket, ingress: u8, modifier: u32) -> Result<(), u16> {
         let mut info = *self.port(port_number(modifier)?).ok_or(status::INVALID)?;
         packet.write(info.set_local_port_num(ingress));
         Ok(())
     }
 
-    /// The one GUID of port 0 (IBTA v1.4 §14.2.5.5).
+    /// Get of GUIDInfo: port 0 has one GUID (IBTA v1.4 §14.2.5.5).
     fn show_guids(&self, packet: &mut SubnetPacket, block: u32) -> Result<(), u16> {
         if block >= u32::from(self.portrait.port.guid_cap()).div_ceil(GUIDS) {
             return Err(status::INVALID);
@@ -347,7 +352,8 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// The one block of P_Keys of a port: those that port 0 has, and those that an external port lets pass (IBTA v1.4 §14.2.5.7).
+    /// Get of P_KeyTable: one block per port, for port 0 its own P_Keys and for an external port those it enforces
+    /// (IBTA v1.4 §14.2.5.7).
     fn show_keys(&self, packet: &mut SubnetPacket, modifier: u32) -> Result<(), u16> {
         let keys = match partition_block(modifier)? {
             None => &self.partition_keys[..],
@@ -370,8 +376,9 @@ impl SwitchAgent {
         }
     }
 
-    /// SMInfo. Its SM_Key is shown to who is authenticated (IBTA v1.4 §14.2.5.13): who knows the M_Key, which nobody has to know while it is 0. Other
-    /// managers compare the SM_Key with theirs, and take no notice of a manager with another one.
+    /// Get of SMInfo. Only authenticated requesters see the SM_Key (IBTA v1.4 §14.2.5.13), which means those who know
+    /// the M_Key; while that is 0, everybody does. Other SMs compare the SM_Key with their own and ignore an SM with
+    /// another one.
     fn show_manager(&self, packet: &mut SubnetPacket, manager: ManagerState) {
         let (mut info, m_key) = (manager.info, self.portrait.port.m_key());
         if m_key != 0 && packet.m_key() != m_key {
@@ -380,7 +387,7 @@ impl SwitchAgent {
         packet.write(&info);
     }
 
-    /// What a manager elsewhere sets. The answer shows how it is now.
+    /// Handles a Set from an SM on another node. The response has the resulting values.
     fn change(
         &mut self,
         packet: &mut SubnetPacket,
@@ -411,7 +418,7 @@ impl SwitchAgent {
             (attribute::VL_ARBITRATION, modifier) => {
                 let block = packet.data().try_into().map_err(|_| status::INVALID)?;
                 self.lanes.set_arbitration(self.last_port(), modifier, block)?;
-                // Of a longer table the beginning is kept, and the answer says so.
+                // A longer table is truncated, and the response shows the result.
                 packet.data_mut().copy_from_slice(&self.lanes.arbitration(self.last_port(), modifier)?);
             }
             (attribute::LINEAR_FORWARDING, modifier) => {
@@ -430,7 +437,7 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// Tops of the tables and the life time; `PortStateChange` is cleared by writing 1 (IBTA v1.4 §14.2.5.4).
+    /// Set of SwitchInfo: table tops and lifetime. `PortStateChange` is cleared by writing 1 (IBTA v1.4 §14.2.5.4).
     fn change_switch(&mut self, wish: &SwitchInfo) -> Result<(), u16> {
         if wish.linear_top() >= self.info.linear_cap() {
             return Err(status::INVALID);
@@ -443,7 +450,7 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// Port 0 has a LID, and knows its manager. It has no states (IBTA v1.4 §14.2.5.6, base switch port 0).
+    /// Set of PortInfo on port 0: its LID and the SM's. A base switch port 0 has no port states (IBTA v1.4 §14.2.5.6).
     fn change_own_port(&mut self, wish: &PortInfo) -> Result<(), u16> {
         let own = &mut self.portrait.port;
         if wish.lid() == 0 || wish.lid() >= FIRST_MULTICAST_LID || wish.lmc() != 0 {
@@ -456,7 +463,8 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// The next state of a cable's port (IBTA v1.4 §7.2.7), and whether it looks at P_Keys. A link is not switched off here.
+    /// Set of PortInfo on an external port: its next state (IBTA v1.4 §7.2.7) and P_Key enforcement. Links cannot be
+    /// disabled here.
     fn change_cable(&mut self, port: u8, wish: &PortInfo) -> Result<(), u16> {
         let cable = self.cables.get_mut(usize::from(port).wrapping_sub(1)).ok_or(status::INVALID)?;
         if !matches!(wish.port_physical_state(), 0 | POLLING) {
@@ -477,7 +485,7 @@ impl SwitchAgent {
         Ok(())
     }
 
-    /// The switch has an external port of this number, counted from 1.
+    /// Makes sure that the external port with this number, counted from 1, exists.
     fn count_port(&mut self, port: u8) {
         while self.cables.len() < usize::from(port) {
             let mut cable = port_info();
@@ -491,7 +499,7 @@ impl SwitchAgent {
     }
 }
 
-/// A port by its number. The high bit says only what the manager knows.
+/// Port number of an attribute modifier. The high bit only matters to an SM.
 fn port_number(modifier: u32) -> Result<u8, u16> {
     u8::try_from(modifier & 0x7fff_ffff).map_err(|_| status::INVALID)
 }
@@ -501,19 +509,19 @@ fn linear_block(modifier: u32) -> Result<u16, u16> {
     if block < FIRST_MULTICAST_LID / LINEAR_BLOCK { Ok(block) } else { Err(status::INVALID) }
 }
 
-/// Block and position (IBTA v1.4 §14.2.5.12).
+/// Splits an attribute modifier into block and position (IBTA v1.4 §14.2.5.12).
 fn multicast_block(modifier: u32) -> Result<(u16, u8), u16> {
     let (block, position) = ((modifier & 0x1ff) as u16, (modifier >> 28) as u8);
     let is_one = modifier & 0x0fff_fe00 == 0 && block < multicast_blocks() && position < POSITION;
     if is_one { Ok((block, position)) } else { Err(status::INVALID) }
 }
 
-/// Port 0 of the manager's switch.
+/// Port 0 of the switch that hosts the SM.
 const fn own_port(guid: u64) -> PartitionedPort {
     PartitionedPort { guid, kind: NodeKind::Switch, is_manager: true }
 }
 
-/// The external port, counted from 0, of a P_Key table; `None` for port 0. Each has one block.
+/// External port, counted from 0, of a P_KeyTable modifier; `None` for port 0. Every port has a single block.
 fn partition_block(modifier: u32) -> Result<Option<usize>, u16> {
     let (port, block) = ((modifier >> 16) as usize, modifier & 0xffff);
     if block == 0 { Ok(port.checked_sub(1)) } else { Err(status::INVALID) }
@@ -528,7 +536,7 @@ fn node_info(guid: u64) -> NodeInfo {
     info
 }
 
-/// What port 0 and the cables have in common.
+/// The attributes that port 0 and external ports share.
 fn port_info() -> PortInfo {
     let mut info = PortInfo::new();
     info.set_neighbor_mtu(MTU_4096).set_mtu_cap(MTU_4096);

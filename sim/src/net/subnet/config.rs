@@ -1,33 +1,34 @@
-//! How a subnet is managed.
+//! Configuration of subnet management.
 
 use super::partitions::Partitions;
 use std::collections::BTreeMap;
 
-/// GUID of the switch, if it is given no other.
+/// Default GUID of the switch.
 const SWITCH_GUID: u64 = 0x0002_c903_0000_0001;
-/// The key by which requests are trusted, if there is no other: that of OpenSM.
+/// Default SM_Key, the same as OpenSM's. It marks trusted requests.
 const SM_KEY: u64 = 1;
 
-/// How a subnet is managed.
+/// Configuration of the subnet manager (SM).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetConfig {
-    /// LID mask control: every port has `1 << lmc` LIDs; at most 7.
+    /// LID mask control: every port gets `1 << lmc` LIDs; at most 7.
     pub lmc: u8,
-    /// Who is a member of which partition.
+    /// Partitions and their members.
     pub partitions: Partitions,
-    /// LIDs of ports by their GUIDs, known from before, as OpenSM keeps them in `guid2lid`. One that is on no boundary of the mask
-    /// (IBTA v1.4 §4.1.3), or is that of a group or of the manager, is forgotten.
+    /// Known LIDs by port GUID, such as OpenSM's `guid2lid` has. A LID that is not aligned to the LMC (IBTA v1.4
+    /// §4.1.3), is a multicast LID, or is the SM's is ignored.
     pub known_lids: BTreeMap<u64, u16>,
-    /// GUID of the switch and of its port 0, where the manager is.
+    /// GUID of the switch that hosts the SM, and of its port 0.
     pub guid: u64,
-    /// Who knows it is told more of the subnet (IBTA v1.4 §14.4.4). With 0 nobody is.
+    /// SM_Key: requesters who know it may see more of the subnet (IBTA v1.4 §14.4.4). 0 means nobody may.
     pub sm_key: u64,
-    /// Of several managers the one with the highest priority is the master (IBTA v1.4 §14.4.1); at most 15.
+    /// SM priority, at most 15. Of several SMs the one with the highest priority becomes the master (IBTA v1.4
+    /// §14.4.1).
     pub priority: u8,
 }
 
 impl Default for SubnetConfig {
-    /// One LID a port, and the default partition.
+    /// One LID per port, and only the default partition.
     fn default() -> Self {
         Self {
             lmc: 0,
@@ -40,13 +41,13 @@ impl Default for SubnetConfig {
     }
 }
 
-/// How a switch without a manager is built.
+/// Configuration of a switch without an SM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubnetSwitchConfig {
-    /// GUID of the switch, and of its port 0. No two nodes of a subnet have the same.
+    /// GUID of the switch and of its port 0. Must be unique in the subnet.
     pub guid: u64,
-    /// Ports for cables; at most [`SWITCH_PORTS`](super::SWITCH_PORTS).
+    /// Number of external ports, at most [`SWITCH_PORTS`](super::SWITCH_PORTS).
     pub ports: u8,
-    /// What NodeDescription says, up to 64 bytes.
+    /// NodeDescription, up to 64 bytes.
     pub description: String,
 }

@@ -1,4 +1,4 @@
-//! What the manager knows of the end ports of its subnet, for who is asked about them.
+//! What the SM knows of the end ports of its subnet, for answering queries.
 
 use super::agent::SwitchAgent;
 use super::end_port::EndPort;
@@ -8,13 +8,13 @@ use super::switch_port::SwitchPort;
 use crate::wire::management::attributes::{PortInfo, SmInfo, SwitchInfo};
 use std::collections::BTreeMap;
 
-/// All end ports that have a LID, and what joins them.
+/// All end ports with a LID, and the links between switches.
 #[derive(Debug)]
 pub(super) struct Directory<'a> {
     pub(super) ends: Vec<EndPort<'a>>,
-    /// Cables between switches.
+    /// Links between switches.
     pub(super) cables: Vec<[SwitchPort; 2]>,
-    /// What the own manager says of itself, if somebody may ask.
+    /// SMInfo of this SM, if the requester may see it.
     pub(super) own_manager: Option<SmInfo>,
     groups: Option<&'a BTreeMap<u16, Vec<GroupPort>>>,
     manager: &'a Manager,
@@ -22,25 +22,25 @@ pub(super) struct Directory<'a> {
 }
 
 impl<'a> Directory<'a> {
-    /// All that the manager knows, and port 0 of its own switch, where it is.
+    /// Everything the SM knows, including port 0 of the switch that hosts it.
     pub(super) fn new(manager: &'a Manager, own: &'a SwitchAgent) -> Self {
         let ends = manager.end_ports().chain([own_port(own)]).collect();
         let cables = manager.cables().into_iter().collect();
         Self { ends, cables, own_manager: None, groups: None, manager, own }
     }
 
-    /// The same, with ports of groups by their LIDs, and SMInfo.
+    /// Adds the members of multicast groups, by LID, and this SM's SMInfo.
     pub(super) fn with(mut self, groups: &'a BTreeMap<u16, Vec<GroupPort>>, info: SmInfo) -> Self {
         (self.groups, self.own_manager) = (Some(groups), Some(info));
         self
     }
 
-    /// The switch where the manager is.
+    /// GUID of the switch that hosts the SM.
     pub(super) fn own_guid(&self) -> u64 {
         self.own.guid()
     }
 
-    /// The blocks of a switch's multicast table that have entries: number, position, masks.
+    /// Non-empty blocks of a switch's multicast forwarding table: block, position, port masks.
     pub(super) fn multicast_table(&self, guid: u64) -> Vec<(u16, u8, [u8; 64])> {
         let tables = self.groups.map(|groups| self.manager.plan().multicast(groups));
         let blocks = tables.and_then(|mut tables| tables.remove(&guid)).unwrap_or_default();
@@ -63,18 +63,19 @@ impl<'a> Directory<'a> {
         self.ends.iter().find(|end| end.guid() == guid).copied()
     }
 
-    /// Port 0 of a switch.
+    /// Port 0 of a switch as an end port.
     pub(super) fn switch(&self, guid: u64) -> Option<EndPort<'a>> {
         self.ends.iter().find(|end| end.at == SwitchPort { switch: guid, port: 0 }).copied()
     }
 
-    /// What the ports between switches that packets leave by on their way from one end port to a LID say of themselves; `None` if there is no way.
+    /// PortInfo of the egress ports between switches on the path from one end port to a LID; `None` if there is no
+    /// path.
     pub(super) fn hops(&self, from: &EndPort<'_>, lid: u16) -> Option<Vec<&'a PortInfo>> {
         let hops = self.manager.plan().hops(from.at.switch, lid)?;
         hops.into_iter().map(|at| self.port_info(at)).collect()
     }
 
-    /// What a switch has said of its tables.
+    /// SwitchInfo of a switch.
     pub(super) fn switch_info(&self, guid: u64) -> Option<&'a SwitchInfo> {
         match guid == self.own.guid() {
             true => Some(self.own.info()),
@@ -82,14 +83,14 @@ impl<'a> Directory<'a> {
         }
     }
 
-    /// The blocks of a switch's linear table that have entries, by their numbers.
+    /// Non-empty blocks of a switch's linear forwarding table, with their numbers.
     pub(super) fn linear_table(&self, guid: u64) -> impl Iterator<Item = (u16, [u8; 64])> {
         let blocks = self.manager.plan().linear(guid).into_iter();
-        // A LID has 16 bits, so the number of its block has, too.
+        // A LID has 16 bits, so its block number does too.
         blocks.map(|(place, block)| (place.modifier as u16, block))
     }
 
-    /// What the cable's port of a switch has said of itself.
+    /// PortInfo of a switch's external port.
     pub(super) fn port_info(&self, at: SwitchPort) -> Option<&'a PortInfo> {
         match at.switch == self.own.guid() {
             true => self.own.port(at.port),
@@ -98,7 +99,7 @@ impl<'a> Directory<'a> {
     }
 }
 
-/// Port 0 of the manager's switch.
+/// Port 0 of the switch that hosts the SM.
 pub(super) fn own_port(own: &SwitchAgent) -> EndPort<'_> {
     EndPort {
         lid: own.lid(),

@@ -1,33 +1,33 @@
-//! End ports: what they have said of themselves, and which of them hear each other.
+//! End ports: their attributes, and which ports can communicate.
 
 use super::switch_port::SwitchPort;
 use crate::wire::management::attributes::{NodeInfo, PortInfo, SmInfo};
 
-/// The bit of a P_Key that says whether a member is a full one (IBTA v1.4 §10.9.1.1).
+/// The P_Key bit of full membership (IBTA v1.4 §10.9.1.1).
 const FULL_MEMBER: u16 = 1 << 15;
 /// Bytes of NodeDescription.
 pub(super) const DESCRIPTION: usize = 64;
 
-/// What an end port and its node have said of themselves.
+/// Attributes reported by an end port and its node.
 #[derive(Debug, Clone)]
 pub(super) struct Portrait {
     pub(super) node: NodeInfo,
     pub(super) description: [u8; DESCRIPTION],
     pub(super) port: PortInfo,
-    /// What a manager there has said of itself.
+    /// SMInfo, if an SM runs there.
     pub(super) manager: Option<SmInfo>,
-    /// Tables of the port that were read, by attribute and modifier.
+    /// Tables read from the port, by attribute and modifier.
     pub(super) tables: Vec<((u16, u32), [u8; 64])>,
 }
 
 impl Portrait {
-    /// A table of the port, if it has said it.
+    /// A table of the port, if it has been read.
     pub(super) fn table(&self, attribute: u16, modifier: u32) -> Option<[u8; 64]> {
         let known = self.tables.iter().find(|(place, _)| *place == (attribute, modifier));
         known.map(|(_, table)| *table)
     }
 
-    /// A table of the port was read.
+    /// Stores a table of the port.
     pub(super) fn learn_table(&mut self, attribute: u16, modifier: u32, data: &[u8]) {
         let mut table = [0; 64];
         for (to, byte) in table.iter_mut().zip(data) {
@@ -38,14 +38,14 @@ impl Portrait {
         self.tables.push((place, table));
     }
 
-    /// Sets NodeDescription, as far as it has room.
+    /// Sets NodeDescription; truncates a long text.
     pub(super) fn describe(&mut self, text: &str) {
         let length = text.len().min(DESCRIPTION);
         self.description = [0; DESCRIPTION];
         self.description[..length].copy_from_slice(&text.as_bytes()[..length]);
     }
 
-    /// The GID of the port.
+    /// GID of the port.
     pub(super) fn gid(&self) -> [u8; 16] {
         let gid = u128::from(self.port.gid_prefix()) << 64 | u128::from(self.node.port_guid());
         gid.to_be_bytes()
@@ -65,14 +65,14 @@ impl Portrait {
 /// An end port that has a LID.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndPort<'a> {
-    /// Its first LID.
+    /// Base LID.
     pub(super) lid: u16,
-    /// It has `1 << lmc` of them.
+    /// LMC: the port has `1 << lmc` LIDs.
     pub(super) lmc: u8,
-    /// The port of a switch that leads to it: the cable's, or port 0 of the switch itself.
+    /// The switch port that leads to it: an external port, or port 0 of the switch itself.
     pub(super) at: SwitchPort,
     pub(super) portrait: &'a Portrait,
-    /// Its P_Key table.
+    /// P_Key table of the port.
     pub(super) partition_keys: &'a [u16],
 }
 
@@ -85,7 +85,8 @@ impl EndPort<'_> {
         self.portrait.gid()
     }
 
-    /// Its number in its node. An adapter is asked by the port itself; a switch says by which port it was asked, and this is its port 0.
+    /// Port number within its node. For an adapter it is the port that was queried; a switch reports the ingress port,
+    /// so port 0 is meant.
     pub(super) fn number(&self) -> u8 {
         if self.at.port == 0 { 0 } else { self.portrait.port.local_port_num() }
     }
@@ -94,29 +95,30 @@ impl EndPort<'_> {
         lid >> self.lmc == self.lid >> self.lmc
     }
 
-    /// Whether it hears packets with this P_Key (IBTA v1.4 §10.9.3).
+    /// Whether the port accepts packets with this P_Key (IBTA v1.4 §10.9.3).
     pub(super) fn hears(&self, theirs: u16) -> bool {
         self.partition_keys.iter().any(|own| is_same_partition(*own, theirs))
     }
 
-    /// Whether another port may know of it: itself, and ports of its partitions (IBTA v1.4 §15.4.1).
+    /// Whether `requester` may learn about this port: the port itself may, and ports that share a partition (IBTA v1.4
+    /// §15.4.1).
     pub(super) fn is_visible_to(&self, requester: &EndPort<'_>) -> bool {
         self.guid() == requester.guid() || self.common_key(requester).is_some()
     }
 
-    /// The first P_Key of this port by which the other one hears it.
+    /// The first P_Key of this port that the other port accepts.
     pub(super) fn common_key(&self, other: &EndPort<'_>) -> Option<u16> {
         self.partition_keys.iter().copied().find(|key| other.hears(*key))
     }
 }
 
-/// Whether two keys are of one partition, and not both of limited members (IBTA v1.4 §10.9.1.1).
+/// Whether two P_Keys belong to the same partition and at least one is of a full member (IBTA v1.4 §10.9.1.1).
 pub(super) const fn is_same_partition(one: u16, other: u16) -> bool {
     let base = one & !FULL_MEMBER;
     base != 0 && base == other & !FULL_MEMBER && (one | other) & FULL_MEMBER != 0
 }
 
-/// The key of a full member of the partition.
+/// The P_Key of a full member of this partition.
 pub(super) const fn full_member(key: u16) -> u16 {
     key | FULL_MEMBER
 }

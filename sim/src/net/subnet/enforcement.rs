@@ -1,14 +1,16 @@
-//! What external ports of a switch let pass by its P_Key (IBTA v1.4 §14.2.5.6, §14.2.5.7): a table a port, looked at on the way in and on the way out.
+//! P_Key enforcement by external switch ports (IBTA v1.4 §14.2.5.6, §14.2.5.7): one table per port, checked inbound and
+//! outbound.
 //!
-//! On the way in, a packet may have a key of the table, or that of a limited member where the table has that of a full one: nobody claims to be more than
-//! the manager made it. On the way out, it has to have a key that the receiver hears (§10.9.3). Packets of subnet management are not looked at.
+//! Inbound, a packet's P_Key must be in the table, or be the limited-member key of a full-member entry: nobody may
+//! claim more than the SM granted. Outbound, it must be a key that the receiver accepts (§10.9.3). Subnet management
+//! packets are exempt.
 
 use super::end_port::is_same_partition;
 use super::partitions::PARTITION_KEYS;
 use crate::wire::DEFAULT_PARTITION_KEY;
 use crate::wire::infiniband::partition_key;
 
-/// Bytes of a block of a P_Key table.
+/// Bytes per P_KeyTable block.
 const BLOCK: usize = 2 * PARTITION_KEYS;
 const FULL: u16 = 1 << 15;
 
@@ -19,11 +21,11 @@ struct PortPartitions {
     is_outbound: bool,
 }
 
-/// See the module. Ports are counted from 0, as the switch counts them.
+/// The enforcement tables; see the module. Ports are counted from 0, as in the switch.
 #[derive(Debug, Default)]
 pub(super) struct Enforcement {
     ports: Vec<PortPartitions>,
-    /// Some port looks at P_Keys: most switches have none, and look at no port.
+    /// Whether any port enforces. Most switches enforce nowhere and skip the check.
     is_any: bool,
 }
 
@@ -35,19 +37,19 @@ impl Enforcement {
         self.ports.resize(ports.max(self.ports.len()), port);
     }
 
-    /// The table of a port.
+    /// The P_Key table of a port.
     pub(super) fn table(&self, port: usize) -> Option<&[u16]> {
         self.ports.get(port).map(|port| &port.keys[..])
     }
 
-    /// Replaces the table of a port; false if there is no such port.
+    /// Replaces the P_Key table of a port; false if there is no such port.
     pub(super) fn set_table(&mut self, port: usize, table: &[u8; BLOCK]) -> bool {
         let Some(port) = self.ports.get_mut(port) else { return false };
         port.keys = keys_of(table);
         true
     }
 
-    /// Whether a port looks at packets that come in, and at those that leave.
+    /// Sets inbound and outbound enforcement of a port.
     pub(super) fn set_enforced(&mut self, port: usize, is_inbound: bool, is_outbound: bool) {
         if let Some(port) = self.ports.get_mut(port) {
             (port.is_inbound, port.is_outbound) = (is_inbound, is_outbound);
@@ -60,14 +62,14 @@ impl Enforcement {
         self.is_any
     }
 
-    /// Whether a packet may come in by a port.
+    /// Whether a packet may enter through a port.
     pub(super) fn lets_in(&self, port: usize, frame: &[u8]) -> bool {
         let Some((port, key)) = self.ports.get(port).zip(partition_key(frame)) else { return true };
         let may_send = |own: &u16| *own & !FULL != 0 && (*own == key || *own == key | FULL);
         !port.is_inbound || port.keys.iter().any(may_send)
     }
 
-    /// Whether a packet may leave by a port.
+    /// Whether a packet may leave through a port.
     pub(super) fn lets_out(&self, port: usize, frame: &[u8]) -> bool {
         let Some((port, key)) = self.ports.get(port).zip(partition_key(frame)) else { return true };
         !port.is_outbound || port.keys.iter().any(|own| is_same_partition(*own, key))
@@ -79,7 +81,7 @@ pub(super) fn keys_of(table: &[u8; BLOCK]) -> [u16; PARTITION_KEYS] {
     core::array::from_fn(|index| u16::from_be_bytes([table[2 * index], table[2 * index + 1]]))
 }
 
-/// The block of these P_Keys, of which the first 32 count.
+/// Encodes the first 32 of these P_Keys as a block.
 pub(super) fn table_of(keys: &[u16]) -> [u8; BLOCK] {
     let mut table = [0; BLOCK];
     for (to, key) in table.chunks_exact_mut(2).zip(keys) {

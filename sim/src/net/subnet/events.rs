@@ -1,41 +1,41 @@
-//! What happens in a subnet that ports may want to be told of (IBTA v1.4 §14.2.5.1): notices, and who may hear them.
+//! Events of a subnet that ports can subscribe to (IBTA v1.4 §14.2.5.1): the notices, and who may receive them.
 
 use crate::wire::management::attributes::{GidDetails, Notice, SwitchKeyDetails};
 use crate::wire::{Network, Packet};
 use zerocopy::IntoBytes;
 
-/// Traps 64 to 67: a port is in service, and out of it; a group is made, and ends.
+/// Traps 64 to 67: GID in service, GID out of service, multicast group created, multicast group deleted.
 pub(super) const GID_IN_SERVICE: u16 = 64;
 pub(super) const GID_OUT_OF_SERVICE: u16 = 65;
 pub(super) const GROUP_CREATED: u16 = 66;
 pub(super) const GROUP_DELETED: u16 = 67;
-/// Trap 128: the link of a port of a switch has come or gone.
+/// Trap 128: link state change of a switch port.
 pub(super) const LINK_STATE_CHANGE: u16 = 128;
-/// Trap 259: a packet was not let pass for its P_Key by a port of a switch.
+/// Trap 259: a switch port dropped a packet for its P_Key.
 const SWITCH_PARTITION_KEY: u16 = 259;
-/// `DataValid` of it: both LIDs, P_Key, service level, source and destination queue pair, both GIDs.
+/// `DataValid` of trap 259: both LIDs, P_Key, SL, source and destination QPN, both GIDs.
 const VALID_LIDS_KEY_LEVEL: u16 = 0xf;
 const VALID_SOURCE_QP: u16 = 1 << 4;
 const VALID_DESTINATION_QP: u16 = 1 << 5;
 const VALID_GIDS: u16 = 3 << 6;
-/// `ProducerType` of a switch, and of a manager.
+/// `ProducerType` of a switch and of an SM.
 pub(super) const SWITCH_PRODUCER: u32 = 2;
 const MANAGER_PRODUCER: u32 = 4;
-/// `Type` of a notice (IBTA v1.4 §13.4.8.2): urgent, of security, and of subnet management.
+/// `Type` of a notice (IBTA v1.4 §13.4.8.2): urgent, security, subnet management.
 const URGENT: u8 = 1;
 const SECURITY: u8 = 2;
 const SUBNET_MANAGEMENT: u8 = 3;
 
-/// Something that has happened.
+/// An event of the subnet.
 #[derive(Debug, Clone)]
 pub(super) struct SubnetEvent {
     pub(super) notice: Notice,
     pub(super) issuer_gid: [u8; 16],
-    /// Only who hears one of these partitions may be told (IBTA v1.4 §13.4.11).
+    /// Only ports that accept one of these P_Keys may be told (IBTA v1.4 §13.4.11).
     pub(super) partition_keys: Vec<u16>,
 }
 
-/// A port of the subnet has come or gone.
+/// A port that came into service or went out of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ServiceChange {
     pub(super) guid: u64,
@@ -43,7 +43,7 @@ pub(super) struct ServiceChange {
     pub(super) is_in_service: bool,
 }
 
-/// The notice of the manager that a port, or a group, has come or gone.
+/// Notice of the SM for a port or a multicast group (traps 64 to 67).
 pub(super) fn gid_notice(manager_lid: u16, trap: u16, gid: [u8; 16]) -> Notice {
     let (mut notice, mut rest) = (Notice::new(), GidDetails::new());
     notice.set_generic(true).set_kind(SUBNET_MANAGEMENT).set_producer(MANAGER_PRODUCER).set_trap(trap);
@@ -52,14 +52,14 @@ pub(super) fn gid_notice(manager_lid: u16, trap: u16, gid: [u8; 16]) -> Notice {
     notice
 }
 
-/// The notice of a switch whose links have changed.
+/// Notice of a switch whose links have changed (trap 128).
 pub(super) fn link_notice(lid: u16) -> Notice {
     let mut notice = Notice::new();
     notice.set_generic(true).set_kind(URGENT).set_producer(SWITCH_PRODUCER).set_trap(LINK_STATE_CHANGE);
     *notice.set_issuer_lid(lid).set_lid(lid)
 }
 
-/// The notice of a switch with this LID whose port, counted from 1, did not let a packet pass for its P_Key.
+/// Notice of the switch with this LID whose port, counted from 1, dropped a packet for its P_Key (trap 259).
 pub(super) fn switch_key_notice(lid: u16, port: u8, packet: &Packet<'_>) -> Option<Notice> {
     let Network::InfiniBand(local) = packet.route.network else { return None };
     let mut details = SwitchKeyDetails::new();
@@ -78,7 +78,7 @@ pub(super) fn switch_key_notice(lid: u16, port: u8, packet: &Packet<'_>) -> Opti
     details.set_data_valid(valid);
     let mut notice = Notice::new();
     notice.set_generic(true).set_kind(SECURITY).set_producer(SWITCH_PRODUCER).set_trap(SWITCH_PARTITION_KEY);
-    // The details begin two bytes before what a notice has for their rest.
+    // The details start two bytes before the rest field of a notice.
     let (first, rest) = details.as_bytes().split_at(2);
     let mut bytes = [0; GidDetails::SIZE];
     bytes[..rest.len()].copy_from_slice(rest);

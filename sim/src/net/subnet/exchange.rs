@@ -1,24 +1,24 @@
-//! Requests of the manager to one port or switch: one at a time, each repeated a few times, and a look again at each sweep.
+//! The SM's requests to one port or switch: one outstanding request, a few retries, and a recheck at every sweep.
 
 use bareverbs_prm::time::{Duration, Time};
 
-/// How long an answer may take.
+/// Time limit for a response.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// How often a request is sent before the manager gives up until the next sweep.
+/// Attempts per request before the SM gives up until the next sweep.
 const ATTEMPTS: u8 = 4;
-/// How often each port and switch is looked at.
+/// Sweep interval: how often each port and switch is rechecked.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(500);
 
-/// See the module.
+/// State of the exchange with one port or switch; see the module.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    /// The request that has no answer yet; 0 if there is none.
+    /// Transaction ID of the outstanding request; 0 if there is none.
     transaction: u64,
-    /// How often it was sent.
+    /// Attempts so far.
     attempts: u8,
-    /// When it is sent again, or the next sweep.
+    /// Time of the next retry or sweep.
     due: Time,
-    /// When all was last found in order, or given up.
+    /// When the target was last found in order or given up.
     checked: Option<Time>,
 }
 
@@ -27,35 +27,36 @@ impl Exchange {
         Self { transaction: 0, attempts: 0, due: now, checked: None }
     }
 
-    /// A request leaves.
+    /// Starts a request.
     pub(super) fn begin(&mut self, now: Time, transaction: u64) {
         self.transaction = transaction;
         self.attempts += 1;
         self.due = now + RESPONSE_TIMEOUT;
     }
 
-    /// The open request has its answer: the next may follow at once.
+    /// The response arrived: the next request may follow at once.
     pub(super) const fn end(&mut self, now: Time) {
         (self.transaction, self.attempts, self.due) = (0, 0, now);
     }
 
-    /// All is in order: nothing until the next sweep.
+    /// The target is in order: wait for the next sweep.
     pub(super) fn settle(&mut self, now: Time) {
         self.due = now + SWEEP_INTERVAL;
         self.checked = Some(now);
     }
 
-    /// Who says to have done what it did not do is not asked at once again: that would keep both busy.
+    /// The target claims to have done what it did not. Wait for the timeout before asking again, or both sides would
+    /// stay busy.
     pub(super) fn pause(&mut self, now: Time) {
         self.due = now + RESPONSE_TIMEOUT;
     }
 
-    /// Nothing is asked any more.
+    /// Stops asking.
     pub(super) const fn stop(&mut self) {
         (self.transaction, self.attempts, self.due, self.checked) = (0, 0, Time::MAX, Some(Time::MAX));
     }
 
-    /// Whether there is nothing to send now. After the last attempt there is not until the next sweep.
+    /// Whether there is nothing to send now. After the last attempt that holds until the next sweep.
     pub(super) fn rests(&mut self, now: Time) -> bool {
         if self.attempts >= ATTEMPTS {
             self.attempts = 0;
@@ -64,17 +65,17 @@ impl Exchange {
         self.due > now
     }
 
-    /// Whether the last attempt has had no answer.
+    /// Whether the last attempt timed out.
     pub(super) const fn is_spent(&self) -> bool {
         self.attempts >= ATTEMPTS
     }
 
-    /// The request that was sent last and has no answer; 0 if there is none.
+    /// Transaction ID of the outstanding request; 0 if there is none.
     pub(super) const fn transaction(&self) -> u64 {
         self.transaction
     }
 
-    /// Whether an answer is waited for.
+    /// Whether a request is outstanding.
     pub(super) const fn is_open(&self) -> bool {
         self.attempts != 0
     }
@@ -83,7 +84,7 @@ impl Exchange {
         self.due
     }
 
-    /// Whether all was found in order, or given up, after `time`.
+    /// Whether the target was found in order or given up after `time`.
     pub(super) fn is_settled_since(&self, time: Time) -> bool {
         self.checked.is_some_and(|checked| checked > time)
     }

@@ -1,33 +1,34 @@
-//! Forwarding tables of a switch (IBTA v1.4 §14.2.5.10, §14.2.5.12): which port leads to a LID, and which to a group.
+//! Forwarding tables of a switch (IBTA v1.4 §14.2.5.10, §14.2.5.12): the egress port of each LID, and the ports of each
+//! multicast group.
 //!
-//! They lie as a manager writes them: in blocks, with ports counted from 1, port 0 being the switch itself.
+//! They have the layout in which an SM writes them: in blocks, with ports counted from 1; port 0 is the switch itself.
 
 use crate::net::port_set::PortSet;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// LIDs of a block of the linear table.
+/// LIDs per block of the linear table.
 pub(super) const LINEAR_BLOCK: u16 = 64;
-/// LIDs of groups in a block of the multicast table, and ports of one of its positions.
+/// Multicast LIDs per block of the multicast table, and ports per position.
 pub(super) const MULTICAST_BLOCK: u16 = 32;
 pub(super) const POSITION: u8 = 16;
-/// The entry of a LID that leads nowhere.
+/// Linear table entry of an unreachable LID.
 pub(super) const NO_PORT: u8 = 255;
-/// Groups that a switch has room for.
+/// Capacity in multicast groups.
 pub(super) const GROUPS: usize = 1024;
-/// Bytes of a block of either table.
+/// Bytes per block of either table.
 const BLOCK: usize = 64;
 
-/// See the module.
+/// The tables of one switch; see the module.
 #[derive(Debug, Default)]
 pub(super) struct ForwardingTables {
-    /// As long as the last LID that it was told of.
+    /// Extends to the highest block that was written.
     linear: Vec<u8>,
     groups: BTreeMap<u16, PortSet>,
 }
 
 impl ForwardingTables {
-    /// The port, counted from 0, that leads to a LID by a cable.
+    /// Egress port of a LID, counted from 0; `None` if it leads to no external port.
     #[inline]
     pub(super) fn exit(&self, lid: u16) -> Option<usize> {
         match *self.linear.get(usize::from(lid))? {
@@ -36,18 +37,18 @@ impl ForwardingTables {
         }
     }
 
-    /// The ports of a group, counted from 0.
+    /// Ports of a multicast group, counted from 0.
     #[inline]
     pub(super) fn group(&self, lid: u16) -> Option<PortSet> {
         self.groups.get(&lid).copied()
     }
 
-    /// Whether somebody uses the LID of a group.
+    /// Whether a multicast LID is in use.
     pub(super) fn has_group(&self, lid: u16) -> bool {
         self.groups.contains_key(&lid)
     }
 
-    /// Sets the ports of a group, counted from 0. False if the LID is none of a group, or there is no room for another.
+    /// Sets the ports of a multicast group, counted from 0. False if the LID is not multicast or the table is full.
     pub(super) fn set_group(&mut self, lid: u16, ports: PortSet) -> bool {
         if !(FIRST_MULTICAST_LID..PERMISSIVE_LID).contains(&lid) {
             return false;
@@ -63,23 +64,23 @@ impl ForwardingTables {
         has_room
     }
 
-    /// Forgets all LIDs.
+    /// Clears the linear table.
     pub(super) fn clear_linear(&mut self) {
         self.linear.fill(NO_PORT);
     }
 
-    /// Forgets all groups.
+    /// Clears the multicast table.
     pub(super) fn clear_groups(&mut self) {
         self.groups.clear();
     }
 
-    /// A block of the linear table.
+    /// Returns a block of the linear table.
     pub(super) fn linear_block(&self, block: u16) -> [u8; BLOCK] {
         let first = usize::from(block) * BLOCK;
         core::array::from_fn(|index| self.linear.get(first + index).copied().unwrap_or(NO_PORT))
     }
 
-    /// Replaces a block of the linear table.
+    /// Writes a block of the linear table.
     pub(super) fn set_linear_block(&mut self, block: u16, ports: &[u8; BLOCK]) {
         let first = usize::from(block) * BLOCK;
         if self.linear.len() < first + BLOCK {
@@ -88,12 +89,12 @@ impl ForwardingTables {
         self.linear[first..first + BLOCK].copy_from_slice(ports);
     }
 
-    /// A block of the multicast table, as far as `position` goes.
+    /// Returns a block of the multicast table: the masks of 16 ports at `position`.
     pub(super) fn multicast_block(&self, block: u16, position: u8) -> [u8; BLOCK] {
         multicast_bytes(block, position, |lid| self.group(lid))
     }
 
-    /// Replaces a block of the multicast table. False if there is no room for as many groups.
+    /// Writes a block of the multicast table. False if it has too many groups.
     pub(super) fn set_multicast_block(&mut self, block: u16, position: u8, masks: &[u8; BLOCK]) -> bool {
         let mut has_room = true;
         for (lid, mask) in multicast_lids(block).zip(masks.chunks_exact(2)) {
@@ -108,7 +109,7 @@ impl ForwardingTables {
     }
 }
 
-/// The bytes of a block of a multicast table whose ports are counted from 0.
+/// Encodes a block of the multicast table from port sets counted from 0.
 pub(super) fn multicast_bytes(
     block: u16,
     position: u8,
@@ -123,7 +124,7 @@ pub(super) fn multicast_bytes(
     bytes
 }
 
-/// Blocks of the multicast table that a group with these ports is in, each with its position.
+/// Blocks and positions of the multicast table that hold a group with these ports.
 pub(super) fn multicast_places(lid: u16, ports: PortSet) -> BTreeSet<(u16, u8)> {
     let block = lid.saturating_sub(FIRST_MULTICAST_LID) / MULTICAST_BLOCK;
     let mut left = ports;
@@ -131,7 +132,7 @@ pub(super) fn multicast_places(lid: u16, ports: PortSet) -> BTreeSet<(u16, u8)> 
     each.filter_map(|port| Some((block, u8::try_from(port + 1).ok()? / POSITION))).collect()
 }
 
-/// Blocks of the multicast table that there are.
+/// Number of multicast blocks.
 pub(super) const fn multicast_blocks() -> u16 {
     (PERMISSIVE_LID - FIRST_MULTICAST_LID).div_ceil(MULTICAST_BLOCK)
 }
@@ -141,7 +142,7 @@ fn multicast_lids(block: u16) -> impl Iterator<Item = u16> {
     (0..MULTICAST_BLOCK).map(move |index| first.saturating_add(index))
 }
 
-/// The cable, counted from 0, of a bit at a position; `None` for port 0.
+/// External port, counted from 0, of a bit at a position; `None` for port 0.
 fn cable(position: u8, bit: u8) -> Option<usize> {
     (usize::from(position) * usize::from(POSITION) + usize::from(bit)).checked_sub(1)
 }

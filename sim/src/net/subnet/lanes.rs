@@ -1,16 +1,17 @@
-//! Virtual lanes of a switch (IBTA v1.4 §7.6): which lane a service level has between two ports, and how lanes share a cable.
+//! Virtual lanes of a switch (IBTA v1.4 §7.6): the SL-to-VL mapping between two ports, and VL arbitration.
 //!
-//! There is one lane for data, lane 0 (`OperationalVLs` is 1), beside that of subnet management. So a packet leaves by lane 0 if its service level
-//! leads there, and is dropped if it leads to lane 15 or to one that is not configured (§7.6.6). Tables of arbitration are kept and shown; they
-//! decide nothing, as one lane shares with nobody. Packets of subnet management have a lane of their own, and are not looked at.
+//! There is one data lane, VL 0 (`OperationalVLs` is 1), besides the management lane VL 15. So a packet leaves on VL 0
+//! if its SL maps there, and is dropped if it maps to VL 15 or to a lane that is not configured (§7.6.6). Arbitration
+//! tables are stored and returned but have no effect, because one lane competes with nobody. Subnet management packets
+//! have their own lane and are exempt.
 
 use crate::wire::infiniband::service_level;
 use crate::wire::management::status;
 use std::collections::BTreeMap;
 
-/// The lane of data.
+/// The data lane.
 const DATA_LANE: u8 = 0;
-/// Bytes of a mapping: 16 levels of 4 bits. Entries of a table of arbitration that a port has, each a lane and a weight.
+/// Bytes of a mapping: 16 SLs of 4 bits. Then the entries per port of an arbitration table, each a VL and a weight.
 const MAPPING: usize = 8;
 pub(super) const ARBITRATION_ENTRIES: u8 = 8;
 const ARBITRATION: usize = 2 * ARBITRATION_ENTRIES as usize;
@@ -18,25 +19,25 @@ const BLOCK: usize = 64;
 
 type Mapping = [u8; MAPPING];
 
-/// See the module. Ports are counted from 1, as management counts them; port 0 is the switch's own.
+/// Lane tables of a switch; see the module. Ports are counted from 1; port 0 is the switch's own.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
-    /// By the ports in and out. One that is not there has all levels on the lane of data.
+    /// Mapping by ingress and egress port. A missing one maps all SLs to the data lane.
     mappings: BTreeMap<(u8, u8), Mapping>,
-    /// By port and block.
+    /// Arbitration table by port and block.
     arbitration: BTreeMap<(u8, u8), [u8; ARBITRATION]>,
-    /// Some mapping leads away from the lane of data: most switches have none, and look at no packet.
+    /// Whether any mapping leads away from the data lane. Most switches have none and skip the check.
     is_any: bool,
 }
 
 impl Lanes {
-    /// SLtoVLMappingTable of two ports, of a switch with so many external ones.
+    /// SLtoVLMappingTable of a pair of ports, on a switch with `ports` external ports.
     pub(super) fn mapping(&self, ports: u8, modifier: u32) -> Result<Mapping, u16> {
         let place = mapping_place(ports, modifier)?;
         Ok(self.mappings.get(&place).copied().unwrap_or_default())
     }
 
-    /// Replaces it.
+    /// Replaces a SLtoVLMappingTable.
     pub(super) fn set_mapping(&mut self, ports: u8, modifier: u32, block: &[u8; BLOCK]) -> Result<(), u16> {
         let place = mapping_place(ports, modifier)?;
         let mapping: Mapping = core::array::from_fn(|index| block[index]);
@@ -47,7 +48,7 @@ impl Lanes {
         Ok(())
     }
 
-    /// A block of VLArbitrationTable of a port.
+    /// Returns a block of a port's VLArbitrationTable.
     pub(super) fn arbitration(&self, ports: u8, modifier: u32) -> Result<[u8; BLOCK], u16> {
         let place = arbitration_place(ports, modifier)?;
         let mut block = [0; BLOCK];
@@ -57,7 +58,7 @@ impl Lanes {
         Ok(block)
     }
 
-    /// Replaces it.
+    /// Replaces a block of a port's VLArbitrationTable.
     pub(super) fn set_arbitration(
         &mut self,
         ports: u8,
@@ -74,7 +75,7 @@ impl Lanes {
         self.is_any
     }
 
-    /// Whether a packet has a lane out of one port that came in by another. These are counted from 0, as the switch counts them.
+    /// Whether a packet has a lane from port `ingress` to port `exit`, both counted from 0.
     pub(super) fn carries(&self, ingress: usize, exit: usize, frame: &[u8]) -> bool {
         let number = |port: usize| u8::try_from(port + 1).ok();
         let Some((place, level)) = number(ingress).zip(number(exit)).zip(service_level(frame)) else {
@@ -84,20 +85,22 @@ impl Lanes {
     }
 }
 
-/// The lane of a level: the first of two lies in the upper bits.
+/// VL of an SL. Of two SLs in a byte, the first is in the upper bits.
 fn lane(mapping: &Mapping, level: u8) -> u8 {
     let pair = mapping[usize::from(level / 2) % MAPPING];
     if level.is_multiple_of(2) { pair >> 4 } else { pair & 0xf }
 }
 
-/// Ports in and out. All ports at once, as the upper half may ask, is an option that SwitchInfo would say (IBTA v1.4 §14.2.5.8).
+/// Ingress and egress port of a modifier. Its upper half could address all ports at once, but that is an option which
+/// SwitchInfo would advertise (IBTA v1.4 §14.2.5.8).
 fn mapping_place(ports: u8, modifier: u32) -> Result<(u8, u8), u16> {
     let [_, _, ingress, exit] = modifier.to_be_bytes();
     let is_one = modifier >> 16 == 0 && ingress <= ports && exit <= ports;
     if is_one { Ok((ingress, exit)) } else { Err(status::INVALID) }
 }
 
-/// Port and block: 1 is the lower half of low priority, 3 that of high priority; there are no upper halves (IBTA v1.4 §14.2.5.9).
+/// Port and block of a modifier: 1 is the lower half of the low-priority table, 3 that of the high-priority table;
+/// there are no upper halves (IBTA v1.4 §14.2.5.9).
 fn arbitration_place(ports: u8, modifier: u32) -> Result<(u8, u8), u16> {
     let (block, port) = (modifier >> 16, modifier & 0xffff);
     match (u8::try_from(port), block) {
@@ -119,7 +122,7 @@ mod tests {
         let mut lanes = Lanes::default();
         assert!(!lanes.is_any() && lanes.carries(0, 1, &packet(15)));
         let mut block = [0; BLOCK];
-        // Levels 2, 3 and 15 of the way from port 1 to port 2.
+        // SLs 2, 3 and 15 from port 1 to port 2.
         (block[1], block[7]) = (0xf1, 0x0f);
         assert_eq!(lanes.set_mapping(4, 0x0102, &block), Ok(()));
         let carried: Vec<u8> = (0..16).filter(|level| lanes.carries(0, 1, &packet(*level))).collect();

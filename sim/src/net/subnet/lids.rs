@@ -1,26 +1,26 @@
-//! LIDs by GUID, also of ports that have gone: they get them again.
+//! LID assignments by port GUID. A port that left gets the same LID when it returns.
 
 use super::agent::MANAGER_LID;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// See the module.
+/// The assignments; see the module.
 #[derive(Debug, Clone)]
 pub(super) struct Lids {
     by_guid: BTreeMap<u64, u16>,
-    /// LIDs of a port.
+    /// LIDs per port.
     step: u16,
 }
 
 impl Lids {
-    /// With those that are known from before. One that is on no boundary of the mask (IBTA v1.4 §4.1.3), or is that of a group or of the
-    /// manager, is forgotten.
+    /// Starts with known assignments. A LID that is not aligned to the LMC (IBTA v1.4 §4.1.3), is a multicast LID, or
+    /// is the SM's is ignored.
     pub(super) fn new(lmc: u8, mut known: BTreeMap<u64, u16>) -> Self {
         let step = 1 << lmc;
         known.retain(|_, lid| *lid >= step && lid.is_multiple_of(step) && is_below_manager(*lid, step));
         Self { by_guid: known, step }
     }
 
-    /// The first LID of a port: the one it had, or a free one. `None` if every LID is that of a port which is `present`.
+    /// The base LID of a port: its earlier one or a free one. `None` if all LIDs belong to ports that are `present`.
     pub(super) fn of(&mut self, guid: u64, present: impl FnOnce() -> BTreeSet<u64>) -> Option<u16> {
         if let Some(lid) = self.by_guid.get(&guid) {
             return Some(*lid);
@@ -34,7 +34,7 @@ impl Lids {
         Some(lid)
     }
 
-    /// Takes the LID that a port has from another manager, if nobody else is to have it.
+    /// Keeps the LID that another SM gave to a port, unless it belongs to another port.
     pub(super) fn adopt(&mut self, guid: u64, lid: u16) {
         let is_one = lid >= self.step && lid.is_multiple_of(self.step) && is_below_manager(lid, self.step);
         let is_free = self.by_guid.iter().all(|(other, taken)| *taken != lid || *other == guid);
@@ -43,7 +43,7 @@ impl Lids {
         }
     }
 
-    /// The first LID above all others that is on a boundary of the mask (IBTA v1.4 §4.1.3), or one that was given back.
+    /// The lowest aligned LID above all others (IBTA v1.4 §4.1.3), or one that was returned.
     fn free(&self) -> Option<u16> {
         let taken: BTreeSet<u16> = self.by_guid.values().copied().collect();
         let next = taken.last().map_or(self.step, |last| last + self.step);
@@ -54,7 +54,7 @@ impl Lids {
     }
 }
 
-/// Whether the LIDs of a port end before that of the manager.
+/// Whether all LIDs of a port are below that of the SM.
 const fn is_below_manager(lid: u16, lids: u16) -> bool {
     lid <= MANAGER_LID - lids
 }

@@ -1,9 +1,11 @@
-//! The subnet's manager (IBTA v1.4 §14.4): finds, configures and watches what is at the ports of its switch, and of the switches behind it.
+//! The subnet manager (IBTA v1.4 §14.4). It discovers, configures and monitors what is attached to its own switch and
+//! to the switches beyond.
 //!
-//! It asks by directed routes who is at a linked port. An adapter's port is brought up there (`neighbour`); a switch is asked for its ports
-//! (`remote_switch`), and so on. When nobody is left to be asked, ways are planned (`plan`, `routing`), and the tables of the switches are written.
-//! A request without an answer is repeated a few times. Everybody is looked at again at each sweep; a port that has forgotten everything, as after
-//! a reset, is brought up anew with the LID it had. A switch says by a trap that a link has come or gone, and if the trap is lost, at the sweep.
+//! The SM uses directed routes to identify the neighbour at each linked port. It brings up an adapter's port
+//! (`neighbour`) and discovers the ports of a switch (`remote_switch`), recursively. Once discovery is complete, it
+//! computes routes (`plan`, `routing`) and writes the switches' forwarding tables. Unanswered requests are retried a
+//! few times. Every sweep rechecks every node: a port that has lost its state, as after a reset, is brought up again
+//! with the same LID. A switch reports link changes by a trap; if the trap is lost, the next sweep finds them.
 
 use super::agent::MANAGER_LID;
 use super::config::SubnetConfig;
@@ -23,36 +25,36 @@ use bareverbs_prm::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zerocopy::FromBytes;
 
-/// Switches that a manager takes on: a node that makes up ever more of them is believed so many.
+/// Most switches that a manager adopts. A rogue node that invents switches stops here.
 const SWITCHES: usize = 128;
-/// Trap 144: what a port can do, or what its node is called, is another thing than before.
+/// Trap 144 (IBTA v1.4 §14.2.5.1): a port's capabilities or its node description changed.
 pub(super) const CAPABILITY_CHANGE: u16 = 144;
 
 /// A port that has a LID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// GUID of the switch that it is at.
+    /// GUID of the switch it is attached to.
     pub switch: u64,
     /// Port of that switch, counted from 0.
     pub port: usize,
-    /// GUID of the port behind it.
+    /// GUID of the attached port.
     pub guid: u64,
-    /// Its first LID.
+    /// Base LID.
     pub lid: u16,
-    /// It has `1 << lmc` of them.
+    /// LMC: the port has `1 << lmc` LIDs.
     pub lmc: u8,
-    /// Whether it is active, as far as the manager knows.
+    /// Whether the port is active, as far as the SM knows.
     pub is_active: bool,
 }
 
-/// Whom a request asks.
+/// Target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Asked {
     Port(SwitchPort),
     Switch(u64),
 }
 
-/// The manager; see the module.
+/// The subnet manager; see the module.
 #[derive(Debug)]
 pub(super) struct Manager {
     config: SubnetConfig,
@@ -60,20 +62,20 @@ pub(super) struct Manager {
     switches: BTreeMap<u64, RemoteSwitch>,
     lids: Lids,
     transactions: u64,
-    /// Requests that wait for an answer.
+    /// Outstanding requests by transaction ID.
     open: BTreeMap<u64, Asked>,
-    /// Packets, and the port that they leave by.
+    /// Packets to send, each with its egress port.
     packets: VecDeque<(u8, SubnetPacket)>,
-    /// Ports that have come and gone.
+    /// Ports that came into service or went out of it.
     service: VecDeque<ServiceChange>,
-    /// Managers that were found at ports.
+    /// Other SMs discovered at ports.
     others: VecDeque<OtherManager>,
-    /// It has taken over from another one.
+    /// Whether this SM has taken over from another one.
     is_successor: bool,
-    /// Cables or LIDs are others than those of the plan.
+    /// Whether links or LIDs have changed since the last plan.
     is_changed: bool,
     plan: Plan,
-    /// The earliest deadline of all.
+    /// Earliest deadline of all targets.
     next_due: Option<Time>,
 }
 
@@ -98,7 +100,7 @@ impl Manager {
         }
     }
 
-    /// One that takes over, with the LIDs that it gave before.
+    /// A new SM that takes over with the earlier LID assignments.
     pub(super) fn successor(&self) -> Self {
         let mut manager = Self::new(self.config.clone());
         manager.lids = self.lids.clone();
@@ -106,12 +108,12 @@ impl Manager {
         manager
     }
 
-    /// The next manager that was found at a port.
+    /// The next SM that was discovered at a port.
     pub(super) fn poll_other(&mut self) -> Option<OtherManager> {
         self.others.pop_front()
     }
 
-    /// The link of a port of the own switch has come or gone.
+    /// Handles a link of the own switch that came up or went down.
     pub(super) fn handle_link(&mut self, now: Time, port: u8, up: bool) {
         let at = SwitchPort { switch: self.config.guid, port };
         self.unplug(at);
@@ -134,7 +136,7 @@ impl Manager {
         self.find_next_due();
     }
 
-    /// An answer that came in by a port of the own switch. One to an old request, or that refuses, changes nothing.
+    /// Handles a response that arrived at a port of the own switch. A late response or an error status changes nothing.
     pub(super) fn handle_answer(&mut self, now: Time, port: u8, answer: &SubnetPacket) {
         let transaction = answer.transaction();
         let Some(target) = self.open.get(&transaction).copied() else { return };
@@ -154,7 +156,7 @@ impl Manager {
         self.find_next_due();
     }
 
-    /// Somebody refuses: what it need not say is not asked again, all else is.
+    /// Handles an error status. An optional request is skipped, all others are retried.
     fn hear_refusal(&mut self, now: Time, transaction: u64, target: Asked) {
         let Asked::Port(at) = target else { return };
         if self.neighbours.get_mut(&at).is_some_and(|neighbour| neighbour.refuse(now)) {
@@ -164,12 +166,13 @@ impl Manager {
         }
     }
 
-    /// A trap; the notice of one of somebody in the subnet, who then is told that it was heard (IBTA v1.4 §13.4.9).
+    /// Handles a trap. Returns its notice if the sender is in the subnet; the caller then sends TrapRepress (IBTA v1.4
+    /// §13.4.9).
     pub(super) fn handle_trap(&mut self, now: Time, trap: &SubnetPacket, source: u16) -> Option<Notice> {
         let notice: Option<Notice> = trap.read().filter(|_| trap.attribute().0 == attribute::NOTICE);
         let notice = notice.filter(Notice::is_generic)?;
         let (lid, lmc) = (notice.issuer_lid(), self.config.lmc);
-        // Nobody speaks for another port (IBTA v1.4 §13.4.8.2, IssuerLID). One with several LIDs sends by any of them.
+        // A port may only speak for itself (IBTA v1.4 §13.4.8.2, IssuerLID), but may use any of its LIDs.
         if lid >> lmc != source >> lmc {
             return None;
         }
@@ -190,7 +193,7 @@ impl Manager {
         is_member.then_some(notice)
     }
 
-    /// Asks the port that has a LID at once for what it is, and for the name of its node if that is another one.
+    /// Immediately rechecks the port with this LID, and its node description if that has changed.
     fn look_at(&mut self, now: Time, lid: u16, is_renamed: bool) {
         let lmc = self.config.lmc;
         let mut ports = self.neighbours.iter_mut();
@@ -217,12 +220,12 @@ impl Manager {
         self.next_due
     }
 
-    /// The next port that has come or gone.
+    /// The next port that came into service or went out of it.
     pub(super) fn poll_service(&mut self) -> Option<ServiceChange> {
         self.service.pop_front()
     }
 
-    /// Whether everybody was found in order, or given up, after `time`.
+    /// Whether every target was found in order or given up after `time`.
     pub(super) fn is_settled_since(&self, time: Time) -> bool {
         let mut ports = self.neighbours.values();
         let mut switches = self.switches.values().map(|switch| &switch.exchange);
@@ -230,9 +233,9 @@ impl Manager {
             && switches.all(|exchange| exchange.is_settled_since(time))
     }
 
-    /// Plans anew if cables or LIDs have changed and nobody is left who may tell of more; whether it did.
+    /// Computes a new plan if links or LIDs have changed and discovery is complete. Returns whether it did.
     pub(super) fn take_plan_change(&mut self) -> bool {
-        // One that takes over leaves the tables as they are until it knows all: data goes on meanwhile.
+        // A successor leaves the tables alone until discovery is complete, so that data keeps flowing.
         let waits = self.is_successor || !self.switches.is_empty();
         if !self.is_changed || waits && self.is_exploring() {
             return false;
@@ -255,7 +258,7 @@ impl Manager {
         true
     }
 
-    /// Has the other switches' tables written as they are planned, with these groups.
+    /// Starts writing the other switches' tables as planned, with these multicast groups.
     pub(super) fn write_tables(&mut self, now: Time, groups: &BTreeMap<u16, Vec<GroupPort>>) {
         if self.switches.is_empty() {
             return;
@@ -274,7 +277,7 @@ impl Manager {
         self.find_next_due();
     }
 
-    /// The P_Keys that ports of a switch with adapters are to let pass.
+    /// P_Keys that the ports of a switch with attached adapters must enforce.
     fn enforced_ports(&self, guid: u64) -> BTreeMap<u8, Vec<u16>> {
         if !self.config.partitions.is_enforced() {
             return BTreeMap::new();
@@ -300,7 +303,7 @@ impl Manager {
         })
     }
 
-    /// Ports that are up, and port 0 of other switches, as the administration knows them.
+    /// Active ports and port 0 of other switches, as end ports for the SA.
     pub(super) fn end_ports(&self) -> impl Iterator<Item = EndPort<'_>> {
         let up = self.neighbours.iter().filter(|(_, neighbour)| neighbour.is_up());
         let ports = up.map(|(at, neighbour)| EndPort {
@@ -320,24 +323,24 @@ impl Manager {
         }))
     }
 
-    /// Cables between switches, each once.
+    /// Links between switches, each once.
     pub(super) fn cables(&self) -> BTreeSet<[SwitchPort; 2]> {
         let cables = self.neighbours.iter().filter_map(|(at, neighbour)| Some([*at, neighbour.as_switch()?]));
         let known = cables.filter(|[_, far]| self.knows_switch(far.switch));
         known.map(|[near, far]| if near < far { [near, far] } else { [far, near] }).collect()
     }
 
-    /// What the cable's port of another switch has said of itself.
+    /// PortInfo of another switch's external port.
     pub(super) fn port_info(&self, at: SwitchPort) -> Option<&PortInfo> {
         self.switches.get(&at.switch)?.port(at.port)
     }
 
-    /// What another switch has said of its tables.
+    /// SwitchInfo of another switch.
     pub(super) fn switch_info(&self, guid: u64) -> Option<&SwitchInfo> {
         self.switches.get(&guid)?.info()
     }
 
-    /// Ports of the own switch whose neighbours may send.
+    /// Ports of the own switch that should be active.
     pub(super) fn raised_ports(&self) -> impl Iterator<Item = u8> + '_ {
         let own = self.neighbours.iter().filter(|(at, _)| at.switch == self.config.guid);
         let ready = |neighbour: &Neighbour| {
@@ -350,14 +353,14 @@ impl Manager {
         &self.config.partitions
     }
 
-    /// What ports of the own switch are to let pass; `None` is everything.
+    /// P_Keys that ports of the own switch must enforce; `None` means no enforcement.
     pub(super) fn own_partitions(&self) -> impl Iterator<Item = (u8, Option<&[u16]>)> {
         let own = self.neighbours.iter().filter(|(at, _)| at.switch == self.config.guid);
         let is_enforced = self.config.partitions.is_enforced();
         own.filter(move |_| is_enforced).map(|(at, neighbour)| (at.port, neighbour.enforced_keys()))
     }
 
-    /// Requests sent so far.
+    /// Number of requests sent so far.
     pub(super) const fn transactions(&self) -> u64 {
         self.transactions
     }
@@ -372,7 +375,7 @@ impl Manager {
         self.next_due = ports.chain(switches).min().filter(|due| *due < Time::MAX);
     }
 
-    /// Whether somebody may yet tell of a switch, a cable, or the LID that it has.
+    /// Whether a pending response may still reveal a switch, a link, or a port's existing LID.
     fn is_exploring(&self) -> bool {
         let asked = |neighbour: &Neighbour| !neighbour.is_inspected() && neighbour.exchange.is_open();
         self.neighbours.values().any(asked) || self.switches.values().any(|switch| !switch.is_explored())
@@ -389,7 +392,7 @@ impl Manager {
         self.is_changed = true;
         self.service.extend(gone.service_end());
         if let Some(far) = gone.as_switch() {
-            // The cable has gone from both its ends, whoever tells first.
+            // The link is down at both ends, whichever end reports it first.
             let back = self.neighbours.get(&far).and_then(Neighbour::as_switch);
             self.neighbours.retain(|end, _| *end != far || back != Some(at));
             self.find_routes();
@@ -426,7 +429,7 @@ impl Manager {
         }
     }
 
-    /// Somebody says to be a switch.
+    /// Handles a neighbour that claims to be a switch.
     fn hear_of_switch(&mut self, now: Time, guid: u64, node: NodeInfo) {
         self.is_changed = true;
         if guid == 0 || self.knows_switch(guid) || self.switches.len() >= SWITCHES {
@@ -454,7 +457,8 @@ impl Manager {
         }
     }
 
-    /// Finds the shortest directed route to each switch. One that none leads to has gone, with all that is at it.
+    /// Computes the shortest directed route to each switch. A switch without one is gone, with everything attached to
+    /// it.
     fn find_routes(&mut self) {
         let mut routes: BTreeMap<u64, Vec<u8>> = [(self.config.guid, Vec::new())].into();
         let mut queue = VecDeque::from([self.config.guid]);
@@ -480,14 +484,14 @@ impl Manager {
         self.neighbours.retain(|at, _| !is_gone(at));
     }
 
-    /// Ports of a switch, and the switches behind them.
+    /// Ports of a switch with the switches attached to them.
     fn switches_at(&self, guid: u64) -> Vec<(u8, u64)> {
         let ports = SwitchPort { switch: guid, port: 0 }..=SwitchPort { switch: guid, port: u8::MAX };
         let neighbours = self.neighbours.range(ports);
         neighbours.filter_map(|(at, neighbour)| Some((at.port, neighbour.as_switch()?.switch))).collect()
     }
 
-    /// The ports by which a request leaves nodes on its way.
+    /// Directed route to a target: the egress port of each hop.
     fn route(&self, target: Asked) -> Option<Vec<u8>> {
         let to_switch = |guid| match guid == self.config.guid {
             true => Some(Vec::new()),
@@ -499,7 +503,7 @@ impl Manager {
         }
     }
 
-    /// A neighbour that is known by its GUID gets the LID it had, or a free one.
+    /// Assigns a LID to a neighbour with a known GUID: its earlier one, or a free one.
     fn assign_lid(&mut self, at: SwitchPort) {
         let Some(guid) = self.neighbours.get(&at).and_then(Neighbour::port_guid) else { return };
         let lid = self.lid_of(guid);
@@ -509,14 +513,14 @@ impl Manager {
         }
     }
 
-    /// 0 if there are more ports than LIDs.
+    /// Returns 0 if there are more ports than LIDs.
     fn lid_of(&mut self, guid: u64) -> u16 {
         let ports = self.neighbours.values().filter_map(Neighbour::port_guid);
         let switches = self.switches.values().map(|switch| switch.portrait.node.port_guid());
         self.lids.of(guid, || ports.chain(switches).collect()).unwrap_or(0)
     }
 
-    /// Asks a switch at once if there is something to ask.
+    /// Sends a switch's next request at once, if it has one.
     fn wake(&mut self, now: Time, guid: u64) {
         let Some(switch) = self.switches.get_mut(&guid) else { return };
         if !switch.exchange.is_open() && !switch.is_configured() {
@@ -525,7 +529,8 @@ impl Manager {
         }
     }
 
-    /// Sends the request that somebody is at, again if need be; who is up rests until the next sweep, and so does who does not answer.
+    /// Sends or resends the next request to a target. A target that is up, or does not respond, is left alone until the
+    /// next sweep.
     fn send_request(&mut self, now: Time, target: Asked) {
         let Some(route) = self.route(target) else { return };
         let transaction = self.transactions + 1;

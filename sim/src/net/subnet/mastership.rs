@@ -1,26 +1,28 @@
-//! Which manager of several is the master (IBTA v1.4 §14.4.1): the state of this one, and SMInfo by which managers know and replace each other.
+//! SM state and mastership (IBTA v1.4 §14.4.1): which of several SMs is the master. SMs exchange SMInfo for this.
 //!
-//! The greater one is the master: that of the higher priority, and of two alike that of the lower GUID. A master that finds a greater manager
-//! waiting hands the subnet over to it, and stands by when that one has said that it takes it: by its answer, which is all that OpenSM sends, or by an
-//! acknowledgement. Who stands by asks the master again and again, and takes over when it has no answer any more.
+//! The SM with the higher priority wins, and at equal priority the one with the lower GUID. A master that finds a
+//! better SM in standby hands over to it, and goes to standby when the other SM has accepted, either by its response
+//! (all that OpenSM sends) or by an acknowledgement. A standby SM polls the master and takes over when the master no
+//! longer responds.
 //!
-//! **What it may not do.** Who speaks to it by LIDs is refused, unless it is known: no way leads back there. It does not look around before it
-//! takes over: it is the master at once, and finds a greater one by its sweeps.
+//! **What it may not do.** It refuses unknown SMs that use LID routing, because it has no route back. It does not
+//! rediscover before a takeover: it becomes master at once, and its sweeps will find a better SM.
 
 use crate::wire::management::attributes::SmInfo;
 use crate::wire::management::{Method, SubnetPacket, attribute, status};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
 
-/// How often the master is asked, how long its answer may take, and after how many questions without one it is taken for dead.
+/// Polling interval of the master, time limit of its response, and number of missed responses after which it is
+/// considered dead.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
 const QUESTIONS: u8 = 4;
-/// Packets that may wait for the switch.
+/// Most packets waiting for the switch.
 const WAITING: usize = 8;
-/// Marks transactions of managers among themselves.
+/// Marks transaction IDs of the exchange between SMs.
 const OWN_TRANSACTION: u64 = 1 << 62;
-/// What a Set of SMInfo asks for, in the attribute modifier (IBTA v1.4 §14.4.1).
+/// Attribute modifiers of Set(SMInfo) (IBTA v1.4 §14.4.1).
 const HANDOVER: u32 = 1;
 const ACKNOWLEDGE: u32 = 2;
 const DISABLE: u32 = 3;
@@ -36,44 +38,44 @@ pub(super) enum ManagerRole {
     Master = 3,
 }
 
-/// What follows for who has the subnet.
+/// What a transition means for mastership.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Succession {
     Stay,
-    /// The subnet is another's now.
+    /// Another SM is now the master.
     Yield,
-    /// The subnet is ours now.
+    /// This SM is now the master.
     TakeOver,
 }
 
-/// Another manager, and the ports by which a directed route leads there.
+/// Another SM, and the directed route to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct OtherManager {
     pub(super) info: SmInfo,
     pub(super) route: Vec<u8>,
 }
 
-/// See the module.
+/// SM state; see the module.
 #[derive(Debug)]
 pub(super) struct Mastership {
     own: SmInfo,
     role: ManagerRole,
-    /// The master, or who is to be it.
+    /// The master, or the SM that is to become it.
     other: Option<OtherManager>,
     transactions: u64,
-    /// The question to the master that has no answer yet; 0 if there is none.
+    /// Transaction ID of the outstanding poll; 0 if there is none.
     asked: u64,
-    /// The handover that has no answer yet; 0 if there is none.
+    /// Transaction ID of the outstanding handover; 0 if there is none.
     offered: u64,
-    /// Questions without answer.
+    /// Number of polls without a response.
     missed: u8,
     due: Option<Time>,
-    /// Packets and their routes: at most an acknowledgement, a handover and a question.
+    /// Packets and their routes: at most an acknowledgement, a handover and a poll.
     packets: VecDeque<(Vec<u8>, SubnetPacket)>,
 }
 
 impl Mastership {
-    /// That of the only manager so far.
+    /// The state of an SM that knows no other.
     pub(super) fn new(guid: u64, sm_key: u64, priority: u8) -> Self {
         let mut own = SmInfo::new();
         own.set_guid(guid).set_sm_key(sm_key).set_priority(priority.min(15));
@@ -86,18 +88,18 @@ impl Mastership {
         matches!(self.role, ManagerRole::Master)
     }
 
-    /// SMInfo as `activity` has it.
+    /// SMInfo with this activity count.
     pub(super) fn info(&self, activity: u32) -> SmInfo {
         let mut info = self.own;
         *info.set_sm_state(self.role as u8).set_act_count(activity)
     }
 
-    /// Whether a packet answers one of these here, and not one of the sweep.
+    /// Whether a transaction belongs to this exchange rather than to a sweep.
     pub(super) const fn is_own(transaction: u64) -> bool {
         transaction & OWN_TRANSACTION != 0
     }
 
-    /// A Set of SMInfo by another manager, which says of itself who it is.
+    /// Handles Set(SMInfo) from another SM, whose SMInfo it carries.
     pub(super) fn handle_set(
         &mut self,
         now: Time,
@@ -115,10 +117,10 @@ impl Mastership {
                 self.send(ACKNOWLEDGE, &other.route);
                 Ok(self.take_over())
             }
-            // Only who stands by acknowledges.
+            // Only a standby SM acknowledges.
             (ManagerRole::Master, HANDOVER) => Ok(self.take_over()),
             (ManagerRole::Master, ACKNOWLEDGE) if self.hands_over_to(&other) => Ok(self.stand_by(now, other)),
-            // Its answer was there before.
+            // The response has come before.
             (ManagerRole::Standby, ACKNOWLEDGE) if self.hands_over_to(&other) => Ok(Succession::Stay),
             (ManagerRole::Standby, DISABLE) => {
                 (self.role, self.other, self.due) = (ManagerRole::NotActive, None, None);
@@ -130,7 +132,7 @@ impl Mastership {
         }
     }
 
-    /// The master has found another manager. A greater one that is ready for it, and has the same key, gets the subnet.
+    /// Handles an SM that the master discovered. A better one in standby with the same SM_Key receives the subnet.
     pub(super) fn hear(&mut self, other: OtherManager) {
         let state = other.info.sm_state();
         let is_ready = state == ManagerRole::Standby as u8 || state == ManagerRole::Master as u8;
@@ -141,7 +143,8 @@ impl Mastership {
         }
     }
 
-    /// The answer of another manager: the heir's takes the subnet, the master's says that it lives. One that is no master any more is no answer.
+    /// Handles a response: the heir's completes the handover, the master's proves that it is alive. A response from an
+    /// SM that is no longer master does not count.
     pub(super) fn handle_answer(&mut self, now: Time, answer: &SubnetPacket) -> Succession {
         let is_taken = self.is_master()
             && self.offered != 0
@@ -163,7 +166,7 @@ impl Mastership {
         Succession::Stay
     }
 
-    /// Asks the master, or takes over from it.
+    /// Polls the master, or takes over from it.
     pub(super) fn handle_timeout(&mut self, now: Time) -> Succession {
         if self.due.is_none_or(|due| due > now) {
             return Succession::Stay;
@@ -183,7 +186,7 @@ impl Mastership {
         self.due
     }
 
-    /// The next packet for another manager, and the port that it leaves by.
+    /// The next packet for another SM, with its egress port.
     pub(super) fn poll_packet(&mut self) -> Option<(u8, SubnetPacket)> {
         let (route, mut packet) = self.packets.pop_front()?;
         let leaves = packet.leave_along(&route);
@@ -208,7 +211,7 @@ impl Mastership {
         if was_master { Succession::Stay } else { Succession::TakeOver }
     }
 
-    /// A Set of SMInfo, in which a manager says of itself who it is. Its transaction.
+    /// Sends Set(SMInfo) with this SM's SMInfo. Returns the transaction ID.
     fn send(&mut self, modifier: u32, route: &[u8]) -> u64 {
         self.transactions += 1;
         let transaction = OWN_TRANSACTION | self.transactions;
@@ -218,7 +221,7 @@ impl Mastership {
         transaction
     }
 
-    /// One for which there is no room is lost: the switch takes them after each packet.
+    /// Queues a packet; drops it if the queue is full. The switch takes packets after every packet it handles.
     fn push(&mut self, route: Vec<u8>, packet: SubnetPacket) {
         if self.packets.len() < WAITING {
             self.packets.push_back((route, packet));
@@ -226,7 +229,7 @@ impl Mastership {
     }
 }
 
-/// Whether one manager is to be the master rather than another.
+/// Whether `one` should be master rather than `other`.
 fn is_greater(one: &SmInfo, other: &SmInfo) -> bool {
     (one.priority(), core::cmp::Reverse(one.guid())) > (other.priority(), core::cmp::Reverse(other.guid()))
 }
@@ -247,7 +250,7 @@ mod tests {
         Time::ZERO + Duration::from_millis(milliseconds)
     }
 
-    /// One that has handed over to a greater manager.
+    /// An SM that has handed over to a better one.
     fn standby() -> Mastership {
         let mut own = Mastership::new(50, KEY, 3);
         let heir = other(7, 4, ManagerRole::Standby);

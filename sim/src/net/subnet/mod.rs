@@ -1,14 +1,14 @@
-//! An InfiniBand switch and its part in the management of its subnet: forwarding tables, the agent of its node, and, in one switch of the
-//! subnet, the manager.
+//! An InfiniBand switch and its role in subnet management: forwarding tables, the subnet management agent and, in one
+//! switch of the subnet, the subnet manager (SM).
 //!
-//! **What this is.** [`Subnet`] tells the switch around it where a LID leads (IBTA v1.4 §18.2.4.3). The agent answers packets of subnet
-//! management, and passes on those whose directed route goes on. Behind port 0 of one switch is the manager: it finds who is at the ports of
-//! all switches, gives LIDs, has the tables filled and makes the ports active. At its LID, [`MANAGER_LID`], answers also, at queue
-//! pair 1, the subnet's administration.
+//! **What this is.** [`Subnet`] tells the surrounding switch where a LID leads (IBTA v1.4 §18.2.4.3). The agent answers
+//! subnet management packets and forwards those whose directed route continues. Behind port 0 of one switch runs the
+//! SM: it discovers everything attached to all switches, assigns LIDs, fills the forwarding tables and activates the
+//! ports. The subnet administration (SA) answers at queue pair 1 of the SM's LID, [`MANAGER_LID`].
 //!
-//! **What it may not do.** It floods nothing: a LID that nobody has leads nowhere. Ports join groups by the administration; a group can be
-//! set from outside, too. **Where to read first.** `manager`, then `routing`, then
-//! `administration`; `mastership` and `succession` for subnets of several managers.
+//! **What it may not do.** It floods nothing: an unassigned LID leads nowhere. Ports join multicast groups through the
+//! SA; a group can also be set from outside. **Where to read first.** `manager`, then `routing`, then `administration`;
+//! `mastership` and `succession` for subnets with several SMs.
 
 mod administration;
 mod agent;
@@ -60,50 +60,50 @@ use plan::GroupPort;
 use port_tallies::PortTallies;
 use std::collections::{BTreeMap, VecDeque};
 
-/// External ports of a switch: directed routes name them in a byte, of which 255 is no port (IBTA v1.4 §14.2.2).
+/// External ports of a switch. Directed routes name a port in one byte, and 255 is not a port (IBTA v1.4 §14.2.2).
 pub const SWITCH_PORTS: usize = 254;
-/// Packets of the own node that may wait. The switch takes them after each packet, so these are those of one.
+/// Most waiting packets of the own node. The switch takes them after every packet, so they stem from one.
 const WAITING: usize = 64;
 
-/// Tables of a switch, its agent, and perhaps the manager; see the module.
+/// Forwarding tables and agent of a switch, and possibly the SM; see the module.
 #[derive(Debug)]
 pub struct Subnet {
     tables: ForwardingTables,
     agent: Box<SwitchAgent>,
     tallies: PortTallies,
     managing: Option<Box<Managing>>,
-    /// Packets of the own agent, and those that it passes on: port, frame, invariant CRC.
+    /// Packets that the agent sends or forwards: port, frame, invariant CRC.
     answers: VecDeque<(usize, Vec<u8>, u32)>,
-    /// Whether there may be packets to be sent: most frames that pass leave none.
+    /// Whether there may be packets to send. Most frames cause none.
     has_packets: bool,
 }
 
-/// What is in the manager's switch only.
+/// State that only the SM's switch has.
 #[derive(Debug)]
 struct Managing {
     manager: Manager,
     administration: Administration,
-    /// Ports of groups by their LIDs.
+    /// Members of multicast groups by LID.
     groups: BTreeMap<u16, Vec<GroupPort>>,
     mastership: Mastership,
     sm_key: u64,
 }
 
-/// What becomes of a packet of the management lane.
+/// What to do with a packet on the management lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Management {
-    /// It was for the manager, or for the agent of port 0.
+    /// It was for the SM or for the agent of port 0.
     Taken,
-    /// It goes on by its LID, or nowhere.
+    /// Forward it by its LID, or drop it if that leads nowhere.
     Forward(Option<usize>),
-    /// It goes on by the next port of its directed route, with a trace of having been here.
+    /// Forwarded along its directed route, with the return path recorded.
     Passed,
-    /// It is none, or its route does not end here and goes nowhere else.
+    /// Malformed, or a directed route that leads nowhere.
     Lost,
 }
 
 impl Subnet {
-    /// A switch with the manager of the subnet.
+    /// A switch that hosts the SM.
     pub(super) fn of_manager(config: SubnetConfig) -> Self {
         let (sm_key, partitions) = (config.sm_key, &config.partitions);
         let agent = SwitchAgent::of_manager(config.guid, partitions);
@@ -117,7 +117,7 @@ impl Subnet {
         subnet
     }
 
-    /// A switch that a manager elsewhere has to find.
+    /// A switch without an SM, which an SM elsewhere has to discover.
     pub(super) fn of(config: &SubnetSwitchConfig) -> Self {
         Self::new(SwitchAgent::of(config))
     }
@@ -135,19 +135,19 @@ impl Subnet {
         }
     }
 
-    /// Whether a packet is on the virtual lane of subnet management.
+    /// Whether a packet is on VL 15, the subnet management lane.
     #[inline]
     pub(super) fn is_management(frame: &[u8]) -> bool {
         virtual_lane(frame) == Some(MANAGEMENT_LANE)
     }
 
-    /// The port that leads to the LID a packet is for.
+    /// Egress port of a packet's destination LID.
     #[inline]
     pub(super) fn exit(&self, frame: &[u8]) -> Option<usize> {
         self.tables.exit(destination_lid(frame)?)
     }
 
-    /// The ports of the group that a packet is for.
+    /// Egress ports of a packet's multicast group.
     #[inline]
     pub(super) fn group(&self, frame: &[u8]) -> Option<PortSet> {
         let lid = destination_lid(frame).filter(|lid| *lid >= FIRST_MULTICAST_LID)?;
@@ -158,7 +158,7 @@ impl Subnet {
         self.tables.set_group(lid, ports)
     }
 
-    /// Cables that the switch has ports for.
+    /// Most external ports.
     pub(super) fn port_limit(&self) -> usize {
         self.agent.fixed_ports().unwrap_or(SWITCH_PORTS)
     }
@@ -180,7 +180,7 @@ impl Subnet {
     }
 
     pub(super) fn handle_link(&mut self, now: Time, port: usize, up: bool) {
-        // No directed route names a port beyond, so its neighbour stays unconfigured.
+        // No directed route can name such a port, so its neighbour stays unconfigured.
         let Some(number) =
             u8::try_from(port + 1).ok().filter(|number| usize::from(*number) <= self.port_limit())
         else {
@@ -200,7 +200,7 @@ impl Subnet {
         self.send_trap(now);
     }
 
-    /// A packet of the management lane that came in by a port.
+    /// Handles a packet on the management lane.
     pub(super) fn handle_management(&mut self, now: Time, port: usize, frame: &[u8]) -> Management {
         self.has_packets = true;
         let packet = parse(frame).ok();
@@ -233,7 +233,8 @@ impl Subnet {
         if taken { Management::Taken } else { Management::Lost }
     }
 
-    /// A packet that no port leads to: one for queue pair 1 of the switch's own port. False if it is none, or of nobody who may ask.
+    /// Handles a packet that leads to no external port: one for queue pair 1 of port 0. False if it is not, or if its
+    /// sender may not ask.
     #[cold]
     pub(super) fn handle_own(&mut self, now: Time, ingress: usize, frame: &[u8]) -> bool {
         let own = self.agent.lid();
@@ -249,7 +250,7 @@ impl Subnet {
         }
     }
 
-    /// The answer leaves as the question came, unless a port is known that leads to who asked.
+    /// The response leaves through the ingress port, unless a port towards the requester is known.
     fn answer_performance(&mut self, ingress: usize, question: &GeneralPacket) -> bool {
         let mut answer = *question.bytes();
         if !self.tallies.answer(&mut answer) {
@@ -293,7 +294,7 @@ impl Subnet {
         [watch, manager, administration, self.agent.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// The next packet of the manager, or of the agents in its node: port, frame, invariant CRC.
+    /// The next packet of the SM or of the node's agents: port, frame, invariant CRC.
     #[inline]
     pub(super) fn poll_packet(&mut self) -> Option<(usize, Vec<u8>, u32)> {
         if !self.has_packets {
@@ -308,19 +309,19 @@ impl Subnet {
         packet
     }
 
-    /// Whether some port looks at P_Keys.
+    /// Whether any port enforces P_Keys.
     #[inline]
     pub(super) const fn enforces_partitions(&self) -> bool {
         self.agent.enforcement().is_any()
     }
 
-    /// Whether some port has no lane for some service level.
+    /// Whether any port has no lane for some SL.
     #[inline]
     pub(super) const fn maps_lanes(&self) -> bool {
         self.agent.lanes().is_any()
     }
 
-    /// Whether a packet that came in by a port has a lane out of another one. One that has none is counted where it would have left.
+    /// Whether a packet has a lane from `ingress` to `exit`. One without a lane is counted at the egress port.
     pub(super) fn carries(&mut self, ingress: usize, exit: usize, frame: &[u8]) -> bool {
         let has_lane = self.agent.lanes().carries(ingress, exit, frame);
         if !has_lane {
@@ -329,7 +330,7 @@ impl Subnet {
         has_lane
     }
 
-    /// Whether a packet may come in by a port. One that may not is counted, and the manager is told.
+    /// Whether a packet may enter through a port. A violation is counted and reported to the SM.
     pub(super) fn lets_in(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
         let may = self.agent.enforcement().lets_in(port, frame);
         if !may {
@@ -339,7 +340,7 @@ impl Subnet {
         may
     }
 
-    /// Whether a packet may leave by a port. One that may not is counted, and the manager is told.
+    /// Whether a packet may leave through a port. A violation is counted and reported to the SM.
     pub(super) fn lets_out(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
         let may = self.agent.enforcement().lets_out(port, frame);
         if !may {
@@ -371,7 +372,7 @@ impl Subnet {
         Some((usize::from(port) - 1, frame.into_bytes(), icrc))
     }
 
-    /// The next packet of the administration. One for a port that has gone is lost.
+    /// The next packet of the SA. One for a port that has left is dropped.
     fn poll_administration(&mut self) -> Option<(usize, Vec<u8>, u32)> {
         loop {
             let (frame, icrc) = self.managing.as_mut()?.administration.poll_packet()?;
@@ -381,7 +382,8 @@ impl Subnet {
         }
     }
 
-    /// Whether the own port takes a packet: with the Q_Key of general services, in a partition that it is of, and to its GID if to any.
+    /// Whether port 0 accepts a packet: it must have the Q_Key of general services, a P_Key of the port, and the port's
+    /// GID if it has any.
     fn hears(&self, packet: &Packet<'_>) -> bool {
         let Some(local) = local_route(packet) else { return false };
         let q_key = packet.service_header.deth().map(|deth| deth.q_key);
@@ -404,7 +406,7 @@ impl Subnet {
         true
     }
 
-    /// A trap is heard by the manager, and who sent it is told so (IBTA v1.4 §13.4.9).
+    /// Passes a trap to the SM and answers it with TrapRepress (IBTA v1.4 §13.4.9).
     fn take_trap(&mut self, now: Time, ingress: u8, trap: &SubnetPacket, local: &LocalRoute) -> bool {
         if !trap.is_lid_routed() {
             return false;
@@ -423,7 +425,7 @@ impl Subnet {
         self.send_back(ingress, &heard, local);
     }
 
-    /// The answer leaves as the question came: by the same port, or by that which leads to the LID that asked.
+    /// The response returns by the ingress port, or by the port towards the requester's LID.
     fn answer_question(
         &mut self,
         now: Time,
@@ -450,7 +452,7 @@ impl Subnet {
         self.send(exit.unwrap_or(usize::from(ingress) - 1), packet, asked.source);
     }
 
-    /// One for which there is no room is lost, as on the management lane of real switches.
+    /// Queues a packet; drops it if the queue is full, as VL 15 of real switches does.
     fn send(&mut self, port: usize, packet: &SubnetPacket, destination: u16) {
         if self.answers.len() < WAITING {
             let (frame, icrc) = packet.to_frame(self.agent.lid(), destination);
@@ -458,7 +460,7 @@ impl Subnet {
         }
     }
 
-    /// A directed route goes on. One by a port without a link is lost.
+    /// Forwards a packet along its directed route. Drops it at a port without a link.
     fn pass_on(&mut self, exit: u8, packet: &SubnetPacket) -> Management {
         let is_port =
             exit != 0 && self.agent.port(exit).is_some_and(|info| info.port_state() > PortState::Down as u8);
@@ -468,7 +470,7 @@ impl Subnet {
         if is_port { Management::Passed } else { Management::Lost }
     }
 
-    /// A directed route that began here, where LIDs had led to, has come back and goes on by them.
+    /// A directed route that started here, after a LID-routed part, has returned; continues by LID.
     fn send_on(&mut self, lid: u16, packet: &SubnetPacket) -> Management {
         let Some(exit) = self.tables.exit(lid) else { return Management::Lost };
         self.send(exit, packet, lid);
@@ -482,9 +484,9 @@ impl Subnet {
         }
     }
 
-    /// Does what follows from what the manager has learned: ports leave their groups, and tables change.
+    /// Applies what the SM has learned: ports leave their multicast groups, and tables change.
     fn follow_manager(&mut self, now: Time) {
-        // Who stands by leaves the tables to the master.
+        // A standby SM leaves the tables to the master.
         let master = self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master());
         let Some(managing) = master else { return };
         while let Some(other) = managing.manager.poll_other() {
@@ -510,7 +512,7 @@ impl Subnet {
         }
     }
 
-    /// Takes over the ports of groups that have changed.
+    /// Updates the members of changed multicast groups.
     fn fill_groups(&mut self, now: Time) {
         let Some(managing) = self.managing.as_deref_mut() else { return };
         let directory = Directory::new(&managing.manager, &self.agent);
@@ -533,7 +535,7 @@ impl Subnet {
         managing.manager.write_tables(now, &managing.groups);
     }
 
-    /// Tells who has subscribed of a notice of the port that has a LID.
+    /// Reports a notice, issued by the port with this LID, to subscribers.
     fn report_notice(&mut self, now: Time, notice: Notice, lid: u16) {
         let Some(managing) = self.managing.as_deref_mut() else { return };
         if !managing.administration.has_subscribers() {
@@ -548,7 +550,7 @@ impl Subnet {
 }
 
 impl Managing {
-    /// A port has come or gone: it leaves its groups, and who has subscribed is told.
+    /// A port came into service or left. Removes it from its groups and tells subscribers.
     fn report_service(&mut self, now: Time, change: &ServiceChange, own: &SwitchAgent) {
         if !change.is_in_service {
             self.administration.forget(change.guid);
@@ -558,7 +560,7 @@ impl Managing {
         self.report(now, gid_notice(MANAGER_LID, trap, change.gid), keys, own);
     }
 
-    /// Tells who has subscribed of groups that were made and have ended.
+    /// Tells subscribers about created and deleted groups.
     fn report_groups(&mut self, now: Time, own: &SwitchAgent) {
         while let Some(group) = self.administration.poll_group_event() {
             let trap = if group.is_made { events::GROUP_CREATED } else { events::GROUP_DELETED };
@@ -566,7 +568,7 @@ impl Managing {
         }
     }
 
-    /// Tells of what the manager itself has noticed.
+    /// Reports an event that the SM itself noticed.
     fn report(&mut self, now: Time, notice: Notice, partition_keys: Vec<u16>, own: &SwitchAgent) {
         if self.administration.has_subscribers() {
             let directory = Directory::new(&self.manager, own);
@@ -575,7 +577,7 @@ impl Managing {
         }
     }
 
-    /// Ports of the own switch for all groups, after ways have changed.
+    /// Recomputes the own switch's ports for all groups, after routes have changed.
     fn place_groups(&self, tables: &mut ForwardingTables, own: u64) {
         for (lid, ports) in &self.groups {
             let exits = self.manager.plan().group(ports).remove(&own);

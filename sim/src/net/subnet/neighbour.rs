@@ -1,9 +1,9 @@
-//! What is at a linked port of a switch, and how the manager brings it up.
+//! The neighbour at a linked switch port, and how the SM brings it up.
 //!
-//! The port of an adapter is brought up by five requests: who are you (NodeInfo), what are you called (NodeDescription), be of these partitions
-//! (P_KeyTable), have this LID and be armed (PortInfo), be active (PortInfo). Who takes over from another manager asks for the LID and the state that the
-//! port has before; one that is active stays so. One with a manager of its own is asked for SMInfo at each sweep. A switch is only asked who it is: the rest is
-//! `remote_switch`'s.
+//! Bringing up an adapter's port takes five requests: Get(NodeInfo), Get(NodeDescription), Set(P_KeyTable),
+//! Set(PortInfo) with the LID and state ARMED, Set(PortInfo) with state ACTIVE. An SM that takes over from another
+//! first reads the port's LID and state; an active port stays active. A port that hosts an SM is asked for SMInfo at
+//! every sweep. A switch is only asked for NodeInfo; `remote_switch` does the rest.
 
 use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
 use super::config::SubnetConfig;
@@ -16,12 +16,13 @@ use crate::wire::management::attributes::{PortInfo, SmInfo};
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute, node_type};
 use bareverbs_prm::time::Time;
 
-/// `CapabilityMask`: a manager is there (IBTA v1.4 §14.2.5.6).
+/// `CapabilityMask`: IsSM (IBTA v1.4 §14.2.5.6).
 const IS_MANAGER: u32 = 1 << 1;
-/// `ClientReregister` of PortInfo, byte and bit: what the administration before this one knew is lost.
+/// `ClientReregister` of PortInfo, byte and bit: the previous SA's state is lost.
 const CLIENT_REREGISTER: (usize, u8) = (51, 0x80);
 
-/// Tables that are read once, at the first sweep after a port has come up: GUIDs, virtual lanes and their arbitration (IBTA v1.4 §14.2.5).
+/// Tables that are read once, at the first sweep after a port has come up: GUIDInfo, SL-to-VL mapping, VL arbitration
+/// (IBTA v1.4 §14.2.5).
 const TABLES: [(u16, u32); 6] = [
     (attribute::GUID_INFO, 0),
     (attribute::SL_TO_VL, 0),
@@ -31,7 +32,7 @@ const TABLES: [(u16, u32); 6] = [
     (attribute::VL_ARBITRATION, 4 << 16),
 ];
 
-/// The request that a neighbour is to be sent next, or was sent.
+/// The neighbour's next or outstanding request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum BringUp {
     Identify,
@@ -40,38 +41,38 @@ pub(super) enum BringUp {
     Arm,
     Activate,
     Done,
-    /// A manager is there, too: who is it?
+    /// Get(SMInfo), because an SM runs there.
     AskManager,
-    /// One of [`TABLES`], by its index.
+    /// Read one of [`TABLES`], by index.
     ReadTable(usize),
-    /// What LID it has from the master before this one, and whether it is active.
+    /// Get(PortInfo): the LID and state that the previous master set.
     Inspect,
-    /// It was active under the master before this one, and stays so.
+    /// The port was active under the previous master and stays active.
     Keep,
-    /// It has told that its node is called something else: what?
+    /// Get(NodeDescription), because it has changed.
     Rename,
-    /// It is a switch, and needs nothing here.
+    /// It is a switch: nothing to do here.
     Switch,
 }
 
-/// See the module.
+/// State of one neighbour; see the module.
 #[derive(Debug)]
 pub(super) struct Neighbour {
     pub(super) bring_up: BringUp,
-    /// What it has said of itself.
+    /// Attributes it has reported.
     pub(super) portrait: Box<Portrait>,
     /// 0 until it has one.
     pub(super) lid: u16,
     pub(super) exchange: Exchange,
-    /// By what it is known to be in service.
+    /// Set while it is known to be in service.
     service: Option<ServiceChange>,
-    /// Its manager has said something of itself that nobody has taken yet.
+    /// Whether SMInfo has arrived that nobody has taken yet.
     has_manager_news: bool,
-    /// Its tables were read.
+    /// Whether its tables have been read.
     is_read: bool,
-    /// Its node is called something else than what it was asked for.
+    /// Whether its node description has changed since it was read.
     is_renamed: bool,
-    /// The P_Keys that it is to have: empty until it has said who it is.
+    /// P_Keys to give it; empty until it has identified itself.
     pub(super) partition_keys: Vec<u16>,
 }
 
@@ -91,38 +92,38 @@ impl Neighbour {
         }
     }
 
-    /// Its node is called something else: it is asked when nothing else is open.
+    /// Marks its node description as changed. It is read when no other request is outstanding.
     pub(super) const fn rename(&mut self) {
         self.is_renamed = true;
     }
 
-    /// GUID of the port of an adapter; `None` until it has said who it is.
+    /// Port GUID of an adapter; `None` until it has identified itself.
     pub(super) fn port_guid(&self) -> Option<u64> {
         let guid = self.portrait.node.port_guid();
         Some(guid).filter(|guid| *guid != 0 && self.bring_up != BringUp::Switch)
     }
 
-    /// The P_Keys that the switch's port is to let pass; `None` if it is to let pass everything, as to another switch.
+    /// P_Keys that the switch port must enforce; `None` for no enforcement, as towards another switch.
     pub(super) fn enforced_keys(&self) -> Option<&[u16]> {
         self.port_guid().map(|_| &self.partition_keys[..])
     }
 
-    /// Whether it is active.
+    /// Whether the port is active.
     pub(super) const fn is_up(&self) -> bool {
         matches!(self.bring_up, BringUp::Done | BringUp::AskManager | BringUp::ReadTable(_) | BringUp::Rename)
     }
 
-    /// Whether it has said all that it is asked for once.
+    /// Whether everything that is read once has been read.
     pub(super) const fn is_known(&self) -> bool {
         self.is_read || !self.is_up()
     }
 
-    /// Whether its LID may be chosen: it has none of another master's, or has said which.
+    /// Whether its LID may be assigned: either there was no earlier master, or the earlier LID has been read.
     pub(super) const fn is_inspected(&self) -> bool {
         !matches!(self.bring_up, BringUp::Identify | BringUp::Inspect)
     }
 
-    /// Whether there is nothing to be sent now. A manager that does not answer is none.
+    /// Whether there is nothing to send now. An SM that does not respond is forgotten.
     pub(super) fn rests(&mut self, now: Time) -> bool {
         if self.exchange.is_spent() {
             self.skip();
@@ -130,7 +131,7 @@ impl Neighbour {
         self.exchange.rests(now)
     }
 
-    /// It refuses what it was asked, or does not answer: what it need not say is left out.
+    /// Skips the outstanding request, if it is optional, after an error or a timeout.
     fn skip(&mut self) -> bool {
         let next = match self.bring_up {
             BringUp::AskManager | BringUp::Rename => BringUp::Done,
@@ -141,7 +142,7 @@ impl Neighbour {
         true
     }
 
-    /// It has refused the open request; whether it is left out.
+    /// Handles an error status of the outstanding request. Returns whether the request is skipped.
     pub(super) fn refuse(&mut self, now: Time) -> bool {
         let is_left_out = self.skip();
         if is_left_out {
@@ -158,12 +159,12 @@ impl Neighbour {
         if self.is_read { BringUp::Done } else { BringUp::ReadTable(index + 1) }
     }
 
-    /// What its manager has said, once.
+    /// Takes new SMInfo of its SM.
     pub(super) fn take_manager(&mut self) -> Option<SmInfo> {
         core::mem::take(&mut self.has_manager_news).then_some(self.portrait.manager)?
     }
 
-    /// That it is in service, once.
+    /// Takes the event that it has come into service.
     pub(super) fn service_begin(&mut self) -> Option<ServiceChange> {
         let is_new = self.is_up() && self.service.is_none();
         let guid = self.port_guid().filter(|_| is_new)?;
@@ -171,22 +172,22 @@ impl Neighbour {
         self.service
     }
 
-    /// That it is no more in service, if it was.
+    /// The event that it has gone out of service, if it was in service.
     pub(super) fn service_end(&self) -> Option<ServiceChange> {
         self.service.map(|service| ServiceChange { is_in_service: false, ..service })
     }
 
-    /// The port of another switch, if one is there.
+    /// The other switch's port, if the neighbour is a switch.
     pub(super) fn as_switch(&self) -> Option<SwitchPort> {
         let node = &self.portrait.node;
         let port = SwitchPort { switch: node.node_guid(), port: node.local_port_num() };
         (self.bring_up == BringUp::Switch).then_some(port)
     }
 
-    /// Takes the answer to the open request.
+    /// Handles the response to the outstanding request.
     pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket, is_successor: bool) {
         let (before, portrait) = (self.bring_up, &mut self.portrait);
-        // An attribute is no longer than the bytes that every packet has for it.
+        // No attribute is longer than a packet's data field.
         match before {
             BringUp::Identify => {
                 portrait.node = answer.read().unwrap_or_default();
@@ -225,7 +226,7 @@ impl Neighbour {
         }
     }
 
-    /// The packet of the request that it is at.
+    /// Builds the packet of the next request.
     pub(super) fn request(
         &self,
         config: &SubnetConfig,
@@ -258,7 +259,7 @@ impl Neighbour {
         packet
     }
 
-    /// LID, mask, where the manager is, and next state; `None` leaves that as it is.
+    /// Set(PortInfo) with LID, LMC, the SM's LID and the next state; `None` leaves the state unchanged.
     fn set_port_info(&self, lmc: u8, state: Option<PortState>, transaction: u64) -> SubnetPacket {
         let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
         let mut wish = PortInfo::new();
@@ -270,7 +271,7 @@ impl Neighbour {
 }
 
 impl BringUp {
-    /// What follows the answer of a port that says this of itself.
+    /// The request that follows a response, given the port's attributes.
     fn next(self, portrait: &Portrait, is_successor: bool) -> Self {
         let has_manager = portrait.port.capability_mask() & IS_MANAGER != 0;
         let is_switch = portrait.node.node_type() == node_type::SWITCH;
@@ -279,7 +280,7 @@ impl BringUp {
             (Self::Identify, _) if is_successor => Self::Inspect,
             (Self::Identify | Self::Inspect, _) => Self::Describe,
             (Self::Describe, _) => Self::Partition,
-            // What it was before, by its answer to Inspect.
+            // The earlier state, read with Inspect.
             (Self::Partition, Some(PortState::Active)) if is_successor => Self::Keep,
             (Self::Partition, _) => Self::Arm,
             (Self::ReadTable(index), _) => Self::ReadTable(index),

@@ -1,4 +1,4 @@
-//! What the manager makes of the cables that it has found: switches, ways through them, and the tables that they are to have.
+//! The SM's plan for the discovered topology: switches, routes, and the tables to write.
 
 use super::forwarding::{LINEAR_BLOCK, NO_PORT, multicast_bytes, multicast_places};
 use super::remote_switch::{BlockPlace, Blocks};
@@ -8,11 +8,11 @@ use crate::net::port_set::PortSet;
 use crate::wire::management::attribute;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A port that has to do with a group.
+/// A port that takes part in a multicast group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct GroupPort {
     pub(super) at: SwitchPort,
-    /// Whether it hears the group; one that does not may send.
+    /// Whether it receives the group's packets. Otherwise it only sends.
     pub(super) hears: bool,
 }
 
@@ -26,21 +26,21 @@ pub(super) struct Place {
     pub(super) is_end: bool,
 }
 
-/// See the module.
+/// The plan; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     indices: BTreeMap<u64, usize>,
     guids: Vec<u64>,
     cables: Cables,
     routes: Routes,
-    /// Place of each LID among the ways.
+    /// Index of each LID among the routes.
     ways: BTreeMap<u16, usize>,
-    /// Linear tables.
+    /// Linear forwarding tables.
     linear: Vec<Blocks>,
 }
 
 impl Plan {
-    /// `cables` join ports of these switches; those of other ones do not count.
+    /// `cables` connect ports of these switches; cables to other switches are ignored.
     pub(super) fn new(
         switches: impl IntoIterator<Item = u64>,
         cables: impl IntoIterator<Item = [SwitchPort; 2]>,
@@ -62,14 +62,14 @@ impl Plan {
         Self { indices, guids, cables, routes, ways, linear }
     }
 
-    /// The linear table of a switch.
+    /// Linear forwarding table of a switch.
     pub(super) fn linear(&self, switch: u64) -> Blocks {
         let index = self.indices.get(&switch);
         index.and_then(|index| self.linear.get(*index)).cloned().unwrap_or_default()
     }
 
-    /// The cables' ports by which packets leave switches on their way from a switch to a LID, without that to the LID itself; `None` if no
-    /// way leads there.
+    /// Egress ports between switches on the path from a switch to a LID, without the last hop; `None` if there is no
+    /// path.
     pub(super) fn hops(&self, from: u64, lid: u16) -> Option<Vec<SwitchPort>> {
         let way = self.routes.ways.get(*self.ways.get(&lid)?)?;
         let mut at = *self.indices.get(&from)?;
@@ -85,7 +85,7 @@ impl Plan {
         None
     }
 
-    /// The ports, counted from 0, by which each switch forwards a group.
+    /// Ports of each switch for a multicast group, counted from 0.
     pub(super) fn group(&self, ports: &[GroupPort]) -> BTreeMap<u64, PortSet> {
         let mut exits: BTreeMap<u64, PortSet> = BTreeMap::new();
         let mut add = |switch: u64, port: u8| {
@@ -101,7 +101,7 @@ impl Plan {
         exits
     }
 
-    /// The multicast table of each switch, as blocks.
+    /// Multicast forwarding table of each switch, in blocks.
     pub(super) fn multicast(&self, groups: &BTreeMap<u16, Vec<GroupPort>>) -> BTreeMap<u64, Blocks> {
         let mut by_switch: BTreeMap<u64, BTreeMap<u16, PortSet>> = BTreeMap::new();
         for (lid, ports) in groups {
@@ -113,7 +113,7 @@ impl Plan {
     }
 }
 
-/// Cables by switch, from both ends.
+/// Links by switch; each appears at both ends.
 fn by_switch(indices: &BTreeMap<u64, usize>, cables: impl IntoIterator<Item = [SwitchPort; 2]>) -> Cables {
     let mut sides: Vec<BTreeSet<Cable>> = vec![BTreeSet::new(); indices.len()];
     for [one, other] in cables {

@@ -1,10 +1,10 @@
-//! What has crossed the external ports of a switch, and the performance agent that shows it (IBTA v1.4 §16.1).
+//! Counters of a switch's external ports, and the performance management agent that reads them (IBTA v1.4 §16.1).
 
 use crate::wire::infiniband::{VCRC, destination_lid, is_multicast_lid};
 use crate::wire::management::SIZE;
 use crate::wire::management::performance::{PerformanceAgent, PortTally};
 
-/// See the module. Ports are counted from 0, as the switch counts them.
+/// Counters of all ports; see the module. Ports are counted from 0, as in the switch.
 #[derive(Debug, Default)]
 pub(in crate::net) struct PortTallies {
     tallies: Vec<PortTally>,
@@ -12,7 +12,7 @@ pub(in crate::net) struct PortTallies {
 }
 
 impl PortTallies {
-    /// The switch has so many ports.
+    /// Extends the counters to `ports` ports.
     pub(super) fn grow(&mut self, ports: usize) {
         self.tallies.resize(ports.max(self.tallies.len()), PortTally::default());
     }
@@ -31,7 +31,7 @@ impl PortTallies {
         }
     }
 
-    /// A packet that was about to leave found no room.
+    /// Counts a packet that was dropped because the egress buffer was full.
     pub(in crate::net) fn discarded(&mut self, port: usize, frame: &[u8]) {
         if let Some(tally) = self.tallies.get_mut(port) {
             tally.sent.take_back(counted_bytes(frame), is_to_group(frame));
@@ -39,28 +39,28 @@ impl PortTallies {
         }
     }
 
-    /// A packet's service level has no lane there (IBTA v1.4 §16.1.3.5, of `PortXmitDiscards`).
+    /// Counts a packet whose SL has no lane at this port (IBTA v1.4 §16.1.3.5, under `PortXmitDiscards`).
     pub(super) fn has_no_lane(&mut self, port: usize) {
         if let Some(tally) = self.tallies.get_mut(port) {
             tally.discards += 1;
         }
     }
 
-    /// No other port leads to where a packet goes.
+    /// Counts a packet that no other port leads to.
     pub(in crate::net) fn not_relayed(&mut self, port: usize) {
         if let Some(tally) = self.tallies.get_mut(port) {
             tally.relay_errors += 1;
         }
     }
 
-    /// A packet was not let in for its P_Key.
+    /// Counts an inbound P_Key violation.
     pub(super) fn not_let_in(&mut self, port: usize) {
         if let Some(tally) = self.tallies.get_mut(port) {
             tally.receive_constraint_errors += 1;
         }
     }
 
-    /// A packet was not let out for its P_Key.
+    /// Counts an outbound P_Key violation.
     pub(super) fn not_let_out(&mut self, port: usize) {
         if let Some(tally) = self.tallies.get_mut(port) {
             tally.transmit_constraint_errors += 1;
@@ -73,7 +73,7 @@ impl PortTallies {
         }
     }
 
-    /// Answers a datagram of performance management in place; false if it has no answer.
+    /// Answers a performance management datagram in place; false if there is no response.
     pub(super) fn answer(&mut self, mad: &mut [u8; SIZE]) -> bool {
         self.agent.answer(mad, &self.tallies)
     }

@@ -1,4 +1,5 @@
-//! A switch that the manager configures over the links: what it has said of itself, what it is to be, and the next request that brings it there.
+//! A switch that the SM configures over the network: its reported attributes, its wanted configuration, and the next
+//! request towards that.
 
 use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
 use super::end_port::{DESCRIPTION, Portrait};
@@ -13,77 +14,77 @@ use crate::wire::management::{Method, PortState, SubnetPacket, attribute};
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of a block of a forwarding table.
+/// Bytes of a forwarding table block.
 pub(super) type Block = [u8; 64];
-/// Which block of which table.
+/// Identifies a block of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct BlockPlace {
     pub(super) attribute: u16,
     pub(super) modifier: u32,
 }
-/// Blocks of forwarding tables; one that is not there has no entries.
+/// Blocks of forwarding tables. A missing block is empty.
 pub(super) type Blocks = BTreeMap<BlockPlace, Block>;
 
-/// What the manager asks of a switch.
+/// Requests to a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SwitchRequest {
     Describe,
-    /// SwitchInfo: whether ports have changed.
+    /// Get(SwitchInfo): check for changed ports.
     Inspect,
-    /// SwitchInfo: the manager has noticed.
+    /// Set(SwitchInfo): acknowledge the port change.
     Notice,
     ReadPort(u8),
-    /// LID of port 0, and where the manager is.
+    /// Set(PortInfo) on port 0: its LID and the SM's.
     Address,
     Raise(u8, PortState),
-    /// PortInfo: whether the port looks at P_Keys.
+    /// Set(PortInfo): switch P_Key enforcement of a port on or off.
     Enforce(u8, bool),
     Write(BlockPlace),
 }
 
-/// What has become known of a port of a switch.
+/// News about a port of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PortNews {
     pub(super) port: u8,
     pub(super) is_linked: bool,
-    /// Its link has been down since the manager looked last.
+    /// Whether the link has been down since the last check.
     pub(super) was_down: bool,
 }
 
-/// See the module.
+/// State of one switch; see the module.
 #[derive(Debug)]
 pub(super) struct RemoteSwitch {
-    /// Its port is port 0.
+    /// Attributes of the node and of port 0.
     pub(super) portrait: Box<Portrait>,
-    /// Of port 0; 0 until it has one.
+    /// LID of port 0; 0 until it has one.
     pub(super) lid: u16,
-    /// Ports by which a directed route leads from the manager to it.
+    /// Directed route from the SM to the switch.
     pub(super) route: Vec<u8>,
     pub(super) exchange: Exchange,
     ports: Vec<PortInfo>,
-    /// `None`: to be asked for.
+    /// SwitchInfo; `None` when it has to be read.
     info: Option<SwitchInfo>,
     is_described: bool,
     unread: BTreeSet<u8>,
-    /// Ports that are to be active.
+    /// External ports that should be active.
     raised: BTreeSet<u8>,
     wanted: Blocks,
     written: Blocks,
     dirty: BTreeSet<BlockPlace>,
-    /// Blocks in which a former master may have left something.
+    /// Blocks that may contain entries of an earlier master.
     inherited: BTreeSet<BlockPlace>,
-    /// There was another master, and what it wrote is not looked for yet.
+    /// Whether there was an earlier master whose entries have not been looked for yet.
     is_inherited: bool,
     asked: Option<SwitchRequest>,
-    /// The P_Keys that port 0 is to have, and those that other ports are to let pass.
+    /// P_Keys of port 0, then the P_Keys that external ports must enforce.
     pub(super) partition_keys: Vec<u16>,
     enforced: BTreeMap<u8, Vec<u16>>,
-    /// By what port 0 is known to be in service.
+    /// Set while port 0 is known to be in service.
     service: Option<ServiceChange>,
 }
 
 impl RemoteSwitch {
-    /// One that has said who it is. With `is_inherited` another manager was its master before.
+    /// A switch that has identified itself. `is_inherited` means that another SM was its master before.
     pub(super) fn new(now: Time, node: NodeInfo, partition_keys: Vec<u16>, is_inherited: bool) -> Self {
         let mut portrait = Box::new(Portrait::new());
         portrait.node = node;
@@ -109,22 +110,22 @@ impl RemoteSwitch {
         }
     }
 
-    /// Something has happened to it: its ports are to be looked at.
+    /// Marks its ports for a recheck.
     pub(super) const fn look_again(&mut self) {
         self.info = None;
     }
 
-    /// A port whose neighbour is known is made active.
+    /// Wants a port to be active, because its neighbour is known.
     pub(super) fn raise(&mut self, port: u8) {
         self.raised.insert(port);
     }
 
-    /// Whether its port 0 has the LID that it is to have.
+    /// Whether port 0 has its LID.
     pub(super) fn has_lid(&self) -> bool {
         self.lid != 0 && self.portrait.port.lid() == self.lid
     }
 
-    /// That port 0 is in service, once.
+    /// Takes the event that port 0 has come into service.
     pub(super) fn service_begin(&mut self) -> Option<ServiceChange> {
         if !self.has_lid() || self.service.is_some() {
             return None;
@@ -134,24 +135,24 @@ impl RemoteSwitch {
         self.service
     }
 
-    /// That port 0 is no more in service, if it was.
+    /// The event that port 0 has gone out of service, if it was in service.
     pub(super) fn service_end(&self) -> Option<ServiceChange> {
         self.service.map(|service| ServiceChange { is_in_service: false, ..service })
     }
 
-    /// What it has said of its tables, unless it is just asked for that.
+    /// SwitchInfo, unless it is about to be read again.
     pub(super) const fn info(&self) -> Option<&SwitchInfo> {
         self.info.as_ref()
     }
 
-    /// What a port has said of itself; port 0 is that of the switch.
+    /// PortInfo of a port; port 0 is the switch's own.
     pub(super) fn port(&self, port: u8) -> Option<&PortInfo> {
         self.ports.get(usize::from(port))
     }
 
-    /// The forwarding tables that it is to have, and the P_Keys that its ports are to let pass.
+    /// Sets the wanted forwarding tables and the P_Keys to enforce.
     pub(super) fn want(&mut self, mut wanted: Blocks, enforced: BTreeMap<u8, Vec<u16>>) {
-        // A port begins with the default partition.
+        // Ports start with the default partition only.
         if self.partition_keys != [DEFAULT_PARTITION_KEY] {
             wanted.insert(partition_place(0), table_of(&self.partition_keys));
         }
@@ -165,24 +166,24 @@ impl RemoteSwitch {
         self.wanted = wanted;
     }
 
-    /// Whether an answer may yet tell of ports.
+    /// Whether all its ports are discovered.
     pub(super) fn is_explored(&self) -> bool {
         !self.exchange.is_open() || self.info.is_some() && self.unread.is_empty()
     }
 
-    /// Whether it has all that it is to have.
+    /// Whether it is configured as wanted.
     pub(super) fn is_configured(&self) -> bool {
         self.next_request().is_none()
     }
 
-    /// The next request, or a look at what has changed.
+    /// Builds the next request, or a recheck.
     pub(super) fn request(&mut self, transaction: u64) -> SubnetPacket {
         let request = self.next_request().unwrap_or(SwitchRequest::Inspect);
         self.asked = Some(request);
         self.packet(request, transaction)
     }
 
-    /// Takes the answer to the open request.
+    /// Handles the response to the outstanding request.
     pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket) -> Option<PortNews> {
         let asked = self.asked.take();
         let news = asked.and_then(|asked| self.learn(asked, answer));
@@ -226,7 +227,7 @@ impl RemoteSwitch {
             SwitchRequest::Write(place) => {
                 self.written.insert(place, answer.data().try_into().ok()?);
                 self.inherited.remove(&place);
-                // What is wanted may have changed since it was asked, even back to what was there before.
+                // The wanted block may have changed meanwhile, even back to its earlier contents.
                 match block(&self.written, place) == block(&self.wanted, place) {
                     true => self.dirty.remove(&place),
                     false => self.dirty.insert(place),
@@ -236,8 +237,8 @@ impl RemoteSwitch {
         None
     }
 
-    /// Once, before the tops of its tables change: all blocks below may hold what a former master wrote. They are written over with the next
-    /// tables that are wanted, empty ones too.
+    /// Runs once, before the tops of the tables change. All blocks below the tops may contain entries of an earlier
+    /// master, so the next wanted tables overwrite them, even with empty blocks.
     fn inherit(&mut self) {
         let Some(info) = self.info.filter(|_| core::mem::take(&mut self.is_inherited)) else { return };
         let linear = 0..=info.linear_top() / LINEAR_BLOCK;
@@ -294,7 +295,7 @@ impl RemoteSwitch {
             .or_else(|| self.next_enforced())
     }
 
-    /// A port with a link that looks at P_Keys and is not to, or is to and does not.
+    /// The next port whose P_Key enforcement must be switched on or off.
     fn next_enforced(&self) -> Option<SwitchRequest> {
         let ports = (1..).zip(self.ports.get(1..)?);
         let mut linked = ports.filter(|(_, info)| info.port_state() > PortState::Down as u8);
@@ -306,7 +307,7 @@ impl RemoteSwitch {
         })
     }
 
-    /// The state that leads a port on to be active.
+    /// The next state on a port's way to ACTIVE.
     fn next_state(&self, port: u8) -> Option<PortState> {
         match PortState::from_raw(self.port(port)?.port_state())? {
             PortState::Initialize => Some(PortState::Armed),
@@ -359,7 +360,8 @@ impl RemoteSwitch {
     }
 }
 
-/// Groups of which a switch may have entries: up to `MulticastFDBTop`, if it has one, and no more than it has room for (IBTA v1.4 §14.2.5.4).
+/// Number of multicast groups that may have entries: up to `MulticastFDBTop` if there is one, and at most the capacity
+/// (IBTA v1.4 §14.2.5.4).
 fn inherited_groups(info: &SwitchInfo) -> u16 {
     let room = info.multicast_cap().min(PERMISSIVE_LID - FIRST_MULTICAST_LID);
     match info.multicast_top() {
@@ -368,12 +370,12 @@ fn inherited_groups(info: &SwitchInfo) -> u16 {
     }
 }
 
-/// The P_Keys of a port.
+/// The P_KeyTable block of a port.
 fn partition_place(port: u8) -> BlockPlace {
     BlockPlace { attribute: attribute::PARTITION_KEYS, modifier: u32::from(port) << 16 }
 }
 
-/// A block of tables of which only those with entries are there.
+/// A block of a sparse table.
 fn block(blocks: &Blocks, place: BlockPlace) -> Block {
     let empty = if place.attribute == attribute::LINEAR_FORWARDING { NO_PORT } else { 0 };
     blocks.get(&place).copied().unwrap_or([empty; 64])

@@ -1,21 +1,23 @@
-//! Ways through the switches of a subnet: shortest ones that go up first and then down (up*/down*), and one tree for all groups.
+//! Routing through the switches of a subnet: shortest up*/down* paths for unicast, and one tree for all multicast
+//! groups.
 //!
-//! Switches are in an order, with the roots first: those from which all end ports are nearest, then the others by their distance from the
-//! roots. A way goes to earlier switches only as long as it has gone to no later one. Packets that wait for each other thus never wait in a
-//! circle, so that no credits are locked for ever. Among ways as short the one is taken that the fewest LIDs take.
+//! Switches are ranked. First come the roots, which have the smallest total distance to all end ports, then the others
+//! by distance from the roots. A path may go up (to an earlier switch) only before it has gone down. So no cycle of
+//! packets that wait for each other's credits can form: there is no deadlock. Among equally short paths, the one with
+//! the fewest LIDs wins.
 //!
-//! With several roots, as the spines of a fat tree are, a pair of end ports may have no such way, after links have failed. Then there is one
-//! root, from which each switch has a way to every other. A way from one root to another, which no traffic of end ports takes, need not
-//! exist, as with OpenSM.
+//! With several roots, such as the spines of a fat tree, link failures can leave a pair of end ports without such a
+//! path. Then a single root is used, from which every switch has a path to every other. A path from one root to
+//! another, which no traffic between end ports uses, need not exist; OpenSM behaves the same.
 
 use std::collections::VecDeque;
 
-/// A cable of a switch to another: own port, index of the other, port of the other.
+/// A link between switches: own port, index of the other switch, its port.
 pub(super) type Cable = (u8, usize, u8);
-/// Cables of each switch. Each is in it from both ends.
+/// Links of each switch. Every link is listed at both ends.
 pub(super) type Cables = Vec<Vec<Cable>>;
 
-/// The LIDs of one end port, and where it is.
+/// LIDs and location of one end port.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RoutedPort {
     pub(super) switch: usize,
@@ -23,25 +25,25 @@ pub(super) struct RoutedPort {
     pub(super) port: u8,
     pub(super) lid: u16,
     pub(super) lids: u16,
-    /// Whether others have to reach it: all but a switch that is only passed.
+    /// Whether other ports must reach it: true for all but switches that only forward.
     pub(super) is_end: bool,
 }
 
-/// The port by which each switch forwards a LID; `None` where there is no way.
+/// Egress port of each switch for a LID; `None` where there is no path.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct LidRoute {
     pub(super) lid: u16,
     pub(super) ports: Vec<Option<u8>>,
 }
 
-/// The tree by which groups are forwarded.
+/// The multicast tree.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
-    /// Switches from the root on, each with its cable to one before it.
+    /// Switches from the root, each with its link towards the root.
     order: Vec<(usize, Option<Cable>)>,
 }
 
-/// Ways and tree of a subnet.
+/// Unicast routes and multicast tree of a subnet.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
     pub(super) ways: Vec<LidRoute>,
@@ -71,7 +73,7 @@ impl Routes {
     }
 }
 
-/// The way of one LID, by the exits that lead there from each switch.
+/// Chooses the route of one LID among the candidate egress ports of each switch.
 fn way(lid: u16, to: &RoutedPort, exits: &[Vec<u8>], loads: &mut [[u32; 256]]) -> LidRoute {
     let ports = exits.iter().zip(loads).enumerate().map(|(switch, (exits, load))| {
         if switch == to.switch {
@@ -84,7 +86,7 @@ fn way(lid: u16, to: &RoutedPort, exits: &[Vec<u8>], loads: &mut [[u32; 256]]) -
     LidRoute { lid, ports: ports.collect() }
 }
 
-/// How many end ports are at each switch.
+/// Number of end ports at each switch.
 fn ends_by_switch(switches: usize, destinations: &[RoutedPort]) -> Vec<u64> {
     let mut ends = vec![0; switches];
     for destination in destinations.iter().filter(|destination| destination.is_end) {
@@ -93,7 +95,7 @@ fn ends_by_switch(switches: usize, destinations: &[RoutedPort]) -> Vec<u64> {
     ends
 }
 
-/// The switches from which all end ports are nearest in sum.
+/// The switches with the smallest total distance to all end ports.
 fn roots(cables: &Cables, ends: &[u64]) -> Vec<usize> {
     let far = |root| -> u64 {
         let distances = distances(cables, &[root]);
@@ -104,7 +106,7 @@ fn roots(cables: &Cables, ends: &[u64]) -> Vec<usize> {
     (0..cables.len()).filter(|switch| Some(sums[*switch]) == least).collect()
 }
 
-/// Cables from the nearest of some switches to each; `None` where none leads.
+/// Hops from the nearest of `from` to each switch; `None` where unreachable.
 fn distances(cables: &Cables, from: &[usize]) -> Vec<Option<u32>> {
     let mut distances = vec![None; cables.len()];
     from.iter().for_each(|switch| distances[*switch] = Some(0));
@@ -120,7 +122,7 @@ fn distances(cables: &Cables, from: &[usize]) -> Vec<Option<u32>> {
     distances
 }
 
-/// The order of switches that says which way is up.
+/// Ranking of the switches, which defines what is up.
 struct Order {
     /// Rank of each switch.
     ranks: Vec<usize>,
@@ -138,7 +140,7 @@ impl Order {
         Self { ranks, switches }
     }
 
-    /// Whether each switch with end ports has a way to every other.
+    /// Whether each switch with end ports has a path to every other such switch.
     fn joins_all(&self, cables: &Cables, ends: &[u64]) -> bool {
         let with_ends = || (0..cables.len()).filter(|switch| ends[*switch] > 0);
         with_ends().all(|to| {
@@ -147,7 +149,8 @@ impl Order {
         })
     }
 
-    /// The length of the shortest way to `to` that only goes down, and, where there is none, of the shortest that goes up first.
+    /// For each switch, the length of the shortest path to `to` that only goes down and, where there is none, of the
+    /// shortest that goes up first.
     fn lengths(&self, cables: &Cables, to: usize) -> (Vec<Option<u32>>, Vec<Option<u32>>) {
         let mut down = vec![None; cables.len()];
         down[to] = Some(0);
@@ -171,7 +174,8 @@ impl Order {
         (down, all)
     }
 
-    /// The ports of each switch that begin a shortest way to `to`. A switch that can go down does: the packet may have come down to it.
+    /// For each switch, the ports that start a shortest path to `to`. A switch that can go down does, because the
+    /// packet may already have come down.
     fn exits(&self, cables: &Cables, to: usize) -> Vec<Vec<u8>> {
         let (down, all) = self.lengths(cables, to);
         let exits = |switch: usize| -> Vec<u8> {
@@ -188,7 +192,7 @@ impl Order {
 }
 
 impl Tree {
-    /// The tree of shortest ways from a root.
+    /// The tree of shortest paths from a root.
     fn new(cables: &Cables, root: usize) -> Self {
         let mut reached = vec![false; cables.len()];
         reached[root] = true;
@@ -205,8 +209,8 @@ impl Tree {
         Self { order }
     }
 
-    /// The ports of each switch by which a group is forwarded that has members at these ones, beside those that lead to the members. Branches
-    /// without members have none.
+    /// For each switch, the ports towards other switches on which a group with members at these switches is forwarded.
+    /// Branches without members are pruned.
     pub(super) fn branches(&self, members: &[usize]) -> Vec<(usize, u8)> {
         let mut below: Vec<usize> = vec![0; self.order.len()];
         let mut counts = vec![0; self.order.iter().map(|(switch, _)| switch + 1).max().unwrap_or(0)];
@@ -236,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    /// Cables between pairs of switches, each on the next free ports.
+    /// Links between pairs of switches, on the next free ports.
     fn cables(switches: usize, pairs: &[(usize, usize)]) -> Cables {
         let mut cables: Cables = vec![Vec::new(); switches];
         let mut next = vec![10_u8; switches];
@@ -250,7 +254,7 @@ mod tests {
         cables
     }
 
-    /// An end port at each of these switches, with the LIDs from 1 on.
+    /// One end port at each of these switches, with LIDs from 1.
     fn ends(switches: impl IntoIterator<Item = usize>) -> Vec<RoutedPort> {
         let end = |(lid, switch)| RoutedPort { switch, port: 1, lid, lids: 1, is_end: true };
         (1..).zip(switches).map(end).collect()
@@ -270,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Whether no circle of cables waits for each other: a cable waits for the next one of a way.
+    /// Whether the channel dependency graph is acyclic: a link waits for the next link of a path.
     fn is_free_of_circles(ways: &[Vec<usize>]) -> bool {
         let mut waits: BTreeSet<((usize, usize), (usize, usize))> = BTreeSet::new();
         for way in ways {
@@ -286,7 +290,8 @@ mod tests {
         }
     }
 
-    /// A fat tree of two spines, 0 and 1, and four leaves: all ways have at most two cables, and both spines carry as many.
+    /// A fat tree of two spines (0 and 1) and four leaves: all paths have at most two hops, and both spines carry the
+    /// same number.
     #[test]
     fn a_fat_tree_uses_both_spines() {
         let pairs: Vec<_> = (2..6).flat_map(|leaf| [(0, leaf), (1, leaf)]).collect();
@@ -305,7 +310,7 @@ mod tests {
         assert_eq!(spines, [12, 12]);
     }
 
-    /// Two leaves that have lost different spines reach each other by way of a third leaf.
+    /// Two leaves that have lost different spines reach each other through a third leaf.
     #[test]
     fn leaves_without_a_common_spine_reach_each_other() {
         let cables = cables(5, &[(0, 2), (1, 2), (0, 3), (1, 4)]);
@@ -322,7 +327,7 @@ mod tests {
         assert_eq!(ports, [10, 11, 12, 10, 11, 12].map(Some));
     }
 
-    /// A branch without members is not in the tree of a group.
+    /// A group's tree contains no branch without members.
     #[test]
     fn a_group_is_forwarded_to_its_members_only() {
         let cables = cables(4, &[(0, 1), (0, 2), (0, 3), (1, 2)]);
@@ -333,8 +338,8 @@ mod tests {
     }
 
     proptest! {
-        /// In any subnet whose switches are joined, every end port reaches every other by a way without a circle, and no packets wait
-        /// for each other in one.
+        /// In any connected subnet, every end port reaches every other by a loop-free path, and the routes are
+        /// deadlock-free.
         #[test]
         fn every_pair_has_a_way_and_nothing_locks(
             switches in 1_usize..14,

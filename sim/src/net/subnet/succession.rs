@@ -1,4 +1,4 @@
-//! What a switch does when its manager yields the subnet to another one, and when it takes it over again.
+//! How a switch hands the subnet to another SM, and takes it over again.
 
 use super::administration::Administration;
 use super::agent::ManagerState;
@@ -11,12 +11,12 @@ use crate::wire::management::{CLASS_VERSION, SubnetPacket, attribute, status};
 use bareverbs_prm::time::Time;
 
 impl Subnet {
-    /// The manager, if it is the master.
+    /// The SM's state, if the SM is the master.
     pub(super) fn master(&mut self) -> Option<&mut Managing> {
         self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master())
     }
 
-    /// A Set of SMInfo: another manager says what is to become of this one. The answer shows how it is now.
+    /// Handles Set(SMInfo) from another SM. The response shows the resulting state.
     pub(super) fn answer_manager(
         &mut self,
         now: Time,
@@ -43,8 +43,9 @@ impl Subnet {
         true
     }
 
-    /// OpenSM tells who was the master when it began that it is there, by trap 144, and has the subnet perhaps before that arrives. That it was
-    /// heard is said to it, though a driver may keep that for itself, as mlx5_ib does; there is nothing to be done about it here any more.
+    /// Represses a late trap 144. OpenSM announces itself to the initial master with trap 144, and may take over the
+    /// subnet before the trap arrives. The master still answers with TrapRepress (a driver may consume that, as mlx5_ib
+    /// does), and nothing else remains to be done.
     pub(super) fn take_late_trap(&mut self, ingress: u8, trap: &SubnetPacket, local: &LocalRoute) -> bool {
         let notice = trap.read::<Notice>().filter(|_| trap.attribute().0 == attribute::NOTICE);
         let is_manager =
@@ -56,7 +57,7 @@ impl Subnet {
         is_heard
     }
 
-    /// Asks the master, if it is another one, and takes over if it has no answer any more.
+    /// Polls the master if another SM holds that role, and takes over if it no longer responds.
     pub(super) fn watch_master(&mut self, now: Time) {
         let Some(managing) = self.managing.as_deref_mut() else { return };
         let succession = managing.mastership.handle_timeout(now);
@@ -71,15 +72,15 @@ impl Subnet {
         }
     }
 
-    /// What the administration knew is the other one's to find out: its clients register again.
+    /// Drops the SA's state. Clients register again with the new master.
     fn yield_subnet(&mut self) {
         let Some(managing) = self.managing.as_deref_mut() else { return };
         managing.begin_anew();
         self.agent.obey_another();
     }
 
-    /// All ports are looked at as if their cables had just come, but keep their LIDs, and states if they are active. The tables of LIDs stay until it
-    /// is known what is to be in them: data goes on. Groups are joined again.
+    /// Rediscovers all ports as if just plugged in, but they keep their LIDs, and active ports stay active. The unicast
+    /// tables remain until the new ones are known, so data keeps flowing. Ports have to rejoin their groups.
     fn take_over(&mut self, now: Time) {
         let Some(managing) = self.managing.as_deref_mut() else { return };
         managing.begin_anew();
@@ -92,7 +93,7 @@ impl Subnet {
 }
 
 impl Managing {
-    /// What the agent of its node says of the manager.
+    /// The SM's state as the agent of its node reports it.
     pub(super) fn state(&self) -> ManagerState {
         let activity = self.manager.transactions() as u32;
         ManagerState { info: self.mastership.info(activity), is_master: self.mastership.is_master() }

@@ -1,6 +1,6 @@
-//! The name of a port of a switch.
+//! Identifies a port of a switch.
 
-/// A port of a switch. Switches are known by their GUIDs, and ports are counted from 1, as IBTA counts them.
+/// A port of a switch: the switch's GUID, and the port number counted from 1 as in the IBTA specification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct SwitchPort {
     pub(super) switch: u64,

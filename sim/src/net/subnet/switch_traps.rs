@@ -1,18 +1,18 @@
-//! Traps of a switch, which it sends to the manager unasked, again and again until the manager has heard them, or a few times (IBTA v1.4 §13.4.9).
+//! Traps of a switch to the SM, repeated until the SM represses them or the attempts run out (IBTA v1.4 §13.4.9).
 
 use crate::wire::management::attributes::Notice;
 use crate::wire::management::{Method, SubnetPacket, attribute};
 use bareverbs_prm::time::{Duration, Time};
 
-/// How often a trap is sent that nobody has heard.
+/// Attempts per trap.
 const ATTEMPTS: u8 = 5;
 
-/// What a trap is about. Of each there is one at a time.
+/// The kinds of traps. At most one of each kind is pending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SwitchTrap {
-    /// Links have changed: the newest one counts.
+    /// Links have changed; the latest change counts.
     Links,
-    /// A packet was not let pass for its P_Key. No two of these begin within the interval.
+    /// A packet was dropped for its P_Key. At most one per interval.
     PartitionKey,
 }
 
@@ -25,7 +25,7 @@ struct UnheardTrap {
     due: Time,
 }
 
-/// See the module.
+/// Pending traps; see the module.
 #[derive(Debug)]
 pub(super) struct SwitchTraps {
     open: [Option<UnheardTrap>; 2],
@@ -34,12 +34,12 @@ pub(super) struct SwitchTraps {
 }
 
 impl SwitchTraps {
-    /// A trap is sent again after `interval`.
+    /// No traps yet. A trap is repeated after `interval`.
     pub(super) const fn new(interval: Duration) -> Self {
         Self { open: [None, None], transactions: 0, interval }
     }
 
-    /// Makes a trap; false if it is too early for another one.
+    /// Raises a trap; false if it is too early for another of this kind.
     pub(super) fn raise(&mut self, now: Time, about: SwitchTrap, notice: Notice) -> bool {
         let place = &mut self.open[about as usize];
         if about == SwitchTrap::PartitionKey
@@ -53,7 +53,7 @@ impl SwitchTraps {
         true
     }
 
-    /// The next trap that is due, from the LID of the switch.
+    /// The next due trap, sent from the switch's LID.
     pub(super) fn poll(&mut self, now: Time, lid: u16) -> Option<SubnetPacket> {
         let mut open = self.open.iter_mut().flatten();
         let trap = open.find(|trap| trap.due <= now && trap.has_turn())?;
@@ -64,14 +64,14 @@ impl SwitchTraps {
         Some(packet)
     }
 
-    /// The manager of the same node has heard a trap without its being sent.
+    /// The SM on this node learned of the event directly, without a trap.
     pub(super) fn hear(&mut self, now: Time, about: SwitchTrap) {
         if let Some(trap) = self.open[about as usize].as_mut().filter(|trap| trap.has_turn()) {
             (trap.is_heard, trap.due) = (true, now + self.interval);
         }
     }
 
-    /// The manager has heard a trap.
+    /// Handles TrapRepress.
     pub(super) fn repress(&mut self, transaction: u64) {
         let heard = self.open.iter_mut().flatten().find(|trap| trap.transaction == transaction);
         if let Some(trap) = heard {
@@ -79,7 +79,7 @@ impl SwitchTraps {
         }
     }
 
-    /// Nobody is there who could hear them.
+    /// Drops all traps, because no SM could receive them.
     pub(super) const fn clear(&mut self) {
         self.open = [None, None];
     }

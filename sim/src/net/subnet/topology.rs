@@ -1,4 +1,4 @@
-//! The subnet as its manager has found it, as a value: who is joined to whom.
+//! The discovered topology as a value: which ports are connected.
 
 use super::directory::{Directory, own_port};
 use super::end_port::{EndPort, Portrait};
@@ -10,7 +10,7 @@ use crate::wire::management::node_type;
 use std::collections::BTreeMap;
 
 impl Subnet {
-    /// What the manager knows, if it is here: switches, and end ports that are up.
+    /// What the SM has discovered, if it runs on this switch: the switches and the active end ports.
     pub(in crate::net) fn topology(&self) -> Option<SubnetTopology> {
         let Managing { manager, .. } = self.managing.as_deref()?;
         let directory = Directory::new(manager, &self.agent);
@@ -43,7 +43,7 @@ impl Found {
         self.nodes.push(node);
     }
 
-    /// A cable between switches whose one end says this.
+    /// Adds a link between switches, as one end describes it.
     fn join(&mut self, one: SwitchPort, other: SwitchPort, info: Option<&PortInfo>) {
         let ends = [one, other].map(|end| self.by_guid.get(&end.switch).map(|node| (*node, end.port)));
         let ([Some(near), Some(far)], Some(info)) = (ends, info) else { return };
@@ -54,7 +54,7 @@ impl Found {
         }
     }
 
-    /// The port of an adapter, whose node may have others.
+    /// Adds the port of an adapter, whose node may have other ports.
     fn add_end_port(&mut self, end: &EndPort<'_>) {
         let Some(switch) = self.by_guid.get(&end.at.switch).copied() else { return };
         let (portrait, next) = (end.portrait, self.nodes.len());

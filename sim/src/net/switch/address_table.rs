@@ -4,14 +4,14 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;
 
-/// Which port leads to which address. A learned entry ages; a static one stays where it was put.
+/// Maps addresses to ports. Learned entries age; static ones stay.
 #[derive(Debug)]
 pub(super) struct AddressTable {
     entries: BTreeMap<MacAddress, Location>,
-    /// Entries that learning may fill the table up to.
+    /// Limit up to which learning may fill the table.
     limit: usize,
     ageing: Duration,
-    /// No learned entry was seen earlier than this, so before `oldest + ageing` no search for expired ones is worth its time.
+    /// No learned entry is older than this, so a search for expired ones is pointless before `oldest + ageing`.
     oldest: Time,
 }
 
@@ -32,14 +32,15 @@ impl AddressTable {
         Self { entries: BTreeMap::new(), limit, ageing, oldest: Time::MAX }
     }
 
-    /// The port that leads to `address`, unless it is unknown or the entry is too old.
+    /// The port that leads to `address`; `None` if it is unknown or has aged out.
     #[inline]
     pub(super) fn find(&self, now: Time, address: MacAddress) -> Option<usize> {
         let location = self.entries.get(&address)?;
         (!location.is_expired(now, self.ageing)).then_some(location.port)
     }
 
-    /// A frame from `source` came in at `port`. False if the table is full, so that frames to `source` will be flooded.
+    /// Learns from a frame from `source` at `port`. False if the table is full; frames to `source` will then be
+    /// flooded.
     #[inline]
     pub(super) fn learn(&mut self, now: Time, source: MacAddress, port: usize) -> bool {
         if let Some(Location { port: known, lifetime }) = self.entries.get_mut(&source) {
@@ -48,16 +49,16 @@ impl AddressTable {
             }
             return true;
         }
-        // A group address is never the source of a frame.
+        // A group address never is a frame's source.
         source.0[0] & 1 != 0 || self.insert(now, source, port)
     }
 
-    /// Enters an address for good; learning does not move it.
+    /// Enters a static address. Learning does not move it.
     pub(super) fn set_static(&mut self, address: MacAddress, port: usize) {
         self.entries.insert(address, Location { port, lifetime: Lifetime::Static });
     }
 
-    /// The cable of `port` is out: what was learned there is forgotten (IEEE 802.1D §7.9.2).
+    /// Forgets addresses learned at `port`, whose link went down (IEEE 802.1D §7.9.2).
     pub(super) fn forget_learned(&mut self, port: usize) {
         self.entries
             .retain(|_, location| location.port != port || matches!(location.lifetime, Lifetime::Static));
@@ -120,7 +121,7 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
-    /// IEEE 802.1D §7.9.2: a learned address that is not seen for the ageing time is forgotten.
+    /// IEEE 802.1D §7.9.2: an address that has not been seen for the ageing time is forgotten.
     #[test]
     fn an_address_is_forgotten_when_it_is_not_seen() {
         let mut table = AddressTable::new(8, AGEING);

@@ -1,12 +1,14 @@
-//! A switch of either link layer: forwards by destination, floods where it must.
+//! A switch for either link layer: forwards by destination and floods where it must.
 //!
-//! **What this is.** One pure state machine that both runners host, the world in virtual time and the fabric of threads in
-//! real time. Inputs are `handle_*`; [`Switch::poll`] gives what leaves and by which port; [`Switch::poll_timeout`] gives the
-//! next deadline. The link layers differ in their table only: an Ethernet switch learns addresses (IEEE 802.1D §7.8), the
-//! tables of an InfiniBand switch are filled by the subnet's manager (IBTA v1.4 §18.2.4.3), which lives in one of the subnet's switches.
+//! **What this is.** A pure state machine for both runners: the world in virtual time and the multithreaded fabric in
+//! real time. Inputs are `handle_*`; [`Switch::poll`] returns what leaves through which port; [`Switch::poll_timeout`]
+//! returns the next deadline. The link layers differ only in their table: an Ethernet switch learns addresses (IEEE
+//! 802.1D §7.8); the subnet manager, which runs in one of a subnet's switches, fills the tables of an InfiniBand switch
+//! (IBTA v1.4 §18.2.4.3).
 //!
-//! **What it may not do.** It has no queue and no delay: where frames wait and which of them find no room is the runner's.
-//! It changes no byte of a frame, but for directed routes of subnet management, which note where they have been.
+//! **What it may not do.** It has no queue and no delay: the runner decides where frames wait and which ones are
+//! dropped. It changes no byte of a frame, except in directed routes of subnet management, which record their return
+//! path.
 
 mod address_table;
 
@@ -17,23 +19,24 @@ use address_table::AddressTable;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 
-/// How a switch is built.
+/// Configuration of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SwitchConfig {
-    /// From the last bit in to the first bit out when nothing waits: it stores and forwards.
+    /// Latency of an idle store-and-forward switch, from the last bit in to the first bit out.
     pub latency: Duration,
-    /// Bytes that may wait at one egress port; a frame that does not fit is dropped.
+    /// Egress buffer per port in bytes. Frames that do not fit are dropped.
     pub buffer_per_port: u64,
-    /// Bytes that wait at an egress port from which on an Ethernet switch marks packets of IP whose sender understands it (ECN).
+    /// ECN threshold of an Ethernet switch: egress queue length in bytes from which it marks IP packets of ECN-capable
+    /// senders.
     pub mark_from: Option<u64>,
-    /// Addresses that an Ethernet switch learns; frames to further ones are flooded.
+    /// Most addresses that an Ethernet switch learns; frames to others are flooded.
     pub address_limit: usize,
-    /// How long an Ethernet switch remembers an address that sends nothing.
+    /// How long an Ethernet switch remembers a silent address.
     pub address_ageing: Duration,
 }
 
 impl Default for SwitchConfig {
-    /// Table and ageing time of common hardware; the time is the default of IEEE 802.1D, table 7-5.
+    /// Table size and ageing time of common hardware; the time is the default of IEEE 802.1D, table 7-5.
     fn default() -> Self {
         Self {
             latency: Duration::from_nanos(300),
@@ -45,40 +48,40 @@ impl Default for SwitchConfig {
     }
 }
 
-/// What a switch did.
+/// Counters of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SwitchCounters {
-    /// Frames sent out of the one port that leads to their destination.
+    /// Frames sent to the one port that leads to their destination.
     pub forwarded: u64,
-    /// Frames sent out of several ports: to a group, or on Ethernet to an unknown destination.
+    /// Frames sent to several ports: multicast, or on Ethernet an unknown destination.
     pub flooded: u64,
-    /// Frames that went nowhere: their destination is behind the port they came from, or on InfiniBand nobody has it, or they
-    /// are too short to have one.
+    /// Frames sent nowhere: the destination is behind the ingress port, on InfiniBand is unknown, or the frame is too
+    /// short to have one.
     pub filtered: u64,
-    /// Packets that went to the manager of the subnet, or to the agents in its node.
+    /// Packets for the subnet manager or for agents on its node.
     pub managed: u64,
-    /// Frames whose source was not learned because the table was full.
+    /// Frames whose source address was not learned because the table was full.
     pub not_learned: u64,
-    /// Frames that found the egress buffer full. The runner counts them.
+    /// Frames dropped at a full egress buffer, counted by the runner.
     pub tail_dropped: u64,
-    /// Packets that were marked because frames waited at their egress port. The runner counts them.
+    /// Packets marked for congestion at their egress port, counted by the runner.
     pub marked: u64,
 }
 
-/// A frame that leaves a switch. By a port without a cable, which whoever manages a subnet may have written into a table, it goes nowhere.
+/// A frame that leaves a switch. A port without a cable, which an SM may have written into a table, leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Egress {
-    /// The frame that came in leaves by this port and by no other.
+    /// The incoming frame leaves through this port only.
     Forward {
         /// The port.
         port: usize,
     },
-    /// One of several copies of the frame that came in.
+    /// One of several copies of the incoming frame.
     Copy {
         /// The port.
         port: usize,
     },
-    /// A management packet that the switch made itself.
+    /// A management packet that the switch generated.
     Own {
         /// The port.
         port: usize,
@@ -89,12 +92,12 @@ pub enum Egress {
     },
 }
 
-/// Ports by which the frame that came in last has yet to leave.
+/// Ports that the last incoming frame has yet to leave through.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Exits {
     None,
     One(usize),
-    /// Every port from `next` on but `ingress`.
+    /// Every port from `next` except `ingress`.
     Flood {
         next: usize,
         ingress: usize,
@@ -102,7 +105,7 @@ enum Exits {
     Group(PortSet),
 }
 
-/// What tells where a frame goes.
+/// The forwarding table.
 #[derive(Debug)]
 enum Table {
     Ethernet(AddressTable),
@@ -140,12 +143,12 @@ impl Switch {
         Self::new(Table::Ethernet(AddressTable::new(config.address_limit, config.address_ageing)))
     }
 
-    /// An InfiniBand switch without ports, and the manager of its subnet.
+    /// An InfiniBand switch without ports that hosts the subnet manager.
     pub fn infiniband(config: SubnetConfig) -> Self {
         Self::new(Table::InfiniBand(Subnet::of_manager(config)))
     }
 
-    /// A further switch of an InfiniBand subnet, without cables, which the manager in another one has to find.
+    /// An additional InfiniBand switch without cables, which the SM on another switch has to discover.
     pub fn infiniband_without_manager(config: &SubnetSwitchConfig) -> Self {
         Self::new(Table::InfiniBand(Subnet::of(config)))
     }
@@ -163,12 +166,12 @@ impl Switch {
         Self { table, ports: 0, exits: Exits::None, counters }
     }
 
-    /// Whether it is a switch of InfiniBand.
+    /// Whether it is an InfiniBand switch.
     pub const fn is_infiniband(&self) -> bool {
         matches!(self.table, Table::InfiniBand(_))
     }
 
-    /// Whether it is a switch of InfiniBand with a manager.
+    /// Whether it is an InfiniBand switch that hosts the SM.
     pub const fn has_manager(&self) -> bool {
         match &self.table {
             Table::Ethernet(_) => false,
@@ -176,38 +179,38 @@ impl Switch {
         }
     }
 
-    /// Whether another cable finds a port.
+    /// Whether there is a port for another cable.
     pub fn has_room(&self) -> bool {
         self.subnet().is_none_or(|subnet| self.ports < subnet.port_limit())
     }
 
-    /// The most ports that it can have.
+    /// Largest number of ports.
     pub(crate) fn port_limit(&self) -> usize {
         self.subnet().map_or(usize::from(u8::MAX), Subnet::port_limit)
     }
 
-    /// The subnet as its manager has found it, if it is in this switch: who is joined to whom.
+    /// The subnet's topology as the SM on this switch has discovered it.
     pub fn topology(&self) -> Option<SubnetTopology> {
         self.subnet().and_then(Subnet::topology)
     }
 
-    /// Adds a port without a cable and gives its number.
+    /// Adds a port without a cable and returns its number.
     pub const fn add_port(&mut self) -> usize {
         self.ports += 1;
         self.ports - 1
     }
 
-    /// Ports.
+    /// Number of ports.
     pub const fn ports(&self) -> usize {
         self.ports
     }
 
-    /// What it did so far.
+    /// Counters so far.
     pub const fn counters(&self) -> SwitchCounters {
         self.counters
     }
 
-    /// The runner had no room for a frame in the egress buffer of a port.
+    /// Counts a frame that the runner dropped at a port's full egress buffer.
     pub fn count_tail_drop(&mut self, port: usize, frame: &[u8]) {
         self.counters.tail_dropped += 1;
         if let Table::InfiniBand(subnet) = &mut self.table {
@@ -215,20 +218,22 @@ impl Switch {
         }
     }
 
-    /// The runner marked a packet, because frames waited where it leaves.
+    /// Counts a packet that the runner marked for congestion.
     pub(crate) const fn count_mark(&mut self) {
         self.counters.marked += 1;
     }
 
-    /// Tells an Ethernet switch for good which port leads to `address`. An InfiniBand switch is told by its manager only.
+    /// Enters a static address into an Ethernet switch. No effect on an InfiniBand switch, which only its SM
+    /// configures.
     pub fn set_static_address(&mut self, address: MacAddress, port: usize) {
         if let Table::Ethernet(addresses) = &mut self.table {
             addresses.set_static(address, port);
         }
     }
 
-    /// Sets the ports of an InfiniBand multicast group from outside, as the subnet's administration does for its own groups when ports
-    /// join (IBTA v1.4 §18.2.4.3.3). False if `lid` is not that of a group, there is no room for another, or the switch is of Ethernet.
+    /// Sets the ports of an InfiniBand multicast group from outside; the SA does this for its own groups when ports
+    /// join (IBTA v1.4 §18.2.4.3.3). False if `lid` is not a multicast LID, the table is full, or the switch is an
+    /// Ethernet switch.
     pub fn set_multicast_ports(&mut self, lid: u16, ports: PortSet) -> bool {
         match &mut self.table {
             Table::Ethernet(_) => false,
@@ -236,17 +241,17 @@ impl Switch {
         }
     }
 
-    /// Who is in the InfiniBand subnet, in the order of the ports.
+    /// Ports of the InfiniBand subnet that have a LID, in port order.
     pub fn members(&self) -> impl Iterator<Item = Member> + '_ {
         self.subnet().into_iter().flat_map(Subnet::members)
     }
 
-    /// Whether nothing is left to do but to look again: every neighbour was found in order, or silent, after `time`.
+    /// Whether the SM is idle until its next sweep: it found every neighbour in order or silent after `time`.
     pub fn is_settled_since(&self, time: Time) -> bool {
         self.subnet().is_none_or(|subnet| subnet.is_settled_since(time))
     }
 
-    /// The cable of `port` was plugged in or pulled out.
+    /// The cable of `port` was plugged in or pulled.
     pub fn handle_link(&mut self, now: Time, port: usize, up: bool) {
         match &mut self.table {
             Table::Ethernet(addresses) if !up => addresses.forget_learned(port),
@@ -255,7 +260,8 @@ impl Switch {
         }
     }
 
-    /// A frame comes in at port `ingress`. Poll before the next one: what is left of the last is forgotten.
+    /// Handles a frame that arrives at port `ingress`. Poll before the next one: remaining output of the previous frame
+    /// is discarded.
     #[inline]
     pub fn handle_frame(&mut self, now: Time, ingress: usize, frame: &[u8]) {
         self.exits = match &mut self.table {
@@ -264,7 +270,7 @@ impl Switch {
         };
     }
 
-    /// The deadline of [`Self::poll_timeout`] has come.
+    /// Handles the deadline of [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Time) {
         if let Table::InfiniBand(subnet) = &mut self.table {
             subnet.handle_timeout(now);
@@ -276,13 +282,13 @@ impl Switch {
         self.subnet().and_then(Subnet::poll_timeout)
     }
 
-    /// What leaves next.
+    /// The next frame to send.
     #[inline]
     pub fn poll(&mut self) -> Option<Egress> {
         self.poll_exit().or_else(|| self.poll_own())
     }
 
-    /// The next port by which the frame that came in leaves.
+    /// The next port for the incoming frame.
     #[inline]
     pub(super) fn poll_exit(&mut self) -> Option<Egress> {
         let exit = match &mut self.exits {
@@ -322,7 +328,7 @@ impl Switch {
     }
 }
 
-/// Learns from the source, forwards by the destination, floods what it does not know. IEEE 802.1D §7.7, §7.8.
+/// Learns the source, forwards by destination, floods unknown ones. IEEE 802.1D §7.7, §7.8.
 #[inline]
 fn switch_ethernet(
     addresses: &mut AddressTable,
@@ -350,12 +356,12 @@ fn switch_ethernet(
     }
 }
 
-/// Whether an address is one of those that no bridge forwards to: bridge protocols and pause frames (IEEE 802.1D table 7-10).
+/// Whether an address is one that bridges never forward: bridge protocols and pause frames (IEEE 802.1D table 7-10).
 const fn is_link_local(address: [u8; 6]) -> bool {
     matches!(address, [0x01, 0x80, 0xc2, 0, 0, last] if last < 0x10)
 }
 
-/// Gives management packets to the manager, and forwards the others by their LID. A LID that nobody has leads nowhere.
+/// Hands management packets to the subnet and forwards others by LID. An unassigned LID leads nowhere.
 #[inline]
 fn switch_infiniband(
     subnet: &mut Subnet,
@@ -388,7 +394,7 @@ fn switch_data(
     switch_by_lid(subnet, counters, now, ingress, frame)
 }
 
-/// Forwards a packet whose P_Key the ports let pass, and whose service level has a lane.
+/// Forwards a packet after checking P_Key enforcement and lanes.
 fn switch_checked(
     subnet: &mut Subnet,
     counters: &mut SwitchCounters,
@@ -440,7 +446,7 @@ fn switch_by_lid(
     relayed(subnet, one_of(exit, ingress, counters), ingress)
 }
 
-/// A packet for which there is no other port counts at the one that it came in by.
+/// Counts a packet without an egress port at its ingress port.
 #[inline]
 fn relayed(subnet: &mut Subnet, exits: Exits, ingress: usize) -> Exits {
     if exits == Exits::None {
@@ -449,7 +455,7 @@ fn relayed(subnet: &mut Subnet, exits: Exits, ingress: usize) -> Exits {
     exits
 }
 
-/// Counts the packet that came in at the ports that it leaves by.
+/// Counts the incoming packet at its egress ports.
 #[inline]
 fn count_exits(subnet: &mut Subnet, exits: Exits, frame: &[u8]) {
     match exits {
@@ -463,7 +469,7 @@ fn count_exits(subnet: &mut Subnet, exits: Exits, frame: &[u8]) {
     }
 }
 
-/// Gives a packet of the management lane to the manager and the agent, or forwards it if it goes to somebody else.
+/// Hands a packet on the management lane to the SM or the agent, or forwards it.
 #[cold]
 fn switch_management(
     subnet: &mut Subnet,
@@ -484,7 +490,7 @@ fn switch_management(
     Exits::None
 }
 
-/// Out of the port that leads there, unless the frame came from it.
+/// The port that leads to the destination, unless the frame came from there.
 #[inline]
 fn one_of(exit: Option<usize>, ingress: usize, counters: &mut SwitchCounters) -> Exits {
     match exit.filter(|port| *port != ingress) {

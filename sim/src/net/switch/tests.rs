@@ -1,4 +1,4 @@
-//! Frames into a switch and what comes out of it.
+//! Frames into a switch, and what comes out.
 
 use super::*;
 use proptest::prelude::*;
@@ -81,7 +81,7 @@ fn a_full_table_floods_and_counts() {
     assert_eq!(switch.counters().not_learned, 1);
 }
 
-/// A frame that the last one left in the switch does not leave with the next one.
+/// Unpolled output of one frame does not leave with the next.
 #[test]
 fn what_was_not_polled_is_forgotten() {
     let mut switch = ethernet(4, &SwitchConfig::default());
@@ -117,7 +117,7 @@ fn a_group_gets_a_copy_each_but_not_the_sender() {
 const LIMIT: usize = 16;
 
 proptest! {
-    /// Whatever bytes come in, a switch of Ethernet sends them out of ports that it has and not back, and its table stays
+    /// For arbitrary frames, an Ethernet switch sends them only to existing ports and never back, and its table stays
     /// within its limit.
     #[test]
     fn arbitrary_frames_leave_an_ethernet_switch_whole(
@@ -137,8 +137,8 @@ proptest! {
         }
     }
 
-    /// Whatever bytes come in at the ports of a subnet, nobody becomes a member by them, and what the manager asks in
-    /// between goes to ports that have a cable.
+    /// Arbitrary bytes at the ports of a subnet make nobody a member, and the SM's requests in between only go to ports
+    /// with a cable.
     #[test]
     fn arbitrary_frames_leave_an_infiniband_switch_whole(
         frames in prop::collection::vec((0usize..300, prop::collection::vec(any::<u8>(), 0..300), any::<bool>()), 0..60),

@@ -1,37 +1,37 @@
-//! Why a text is no topology.
+//! Errors of parsing a topology.
 
 use core::fmt;
 
-/// Why a text is no topology, and where.
+/// A text that is not a valid topology, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyFileError {
-    /// The line, counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The problem.
     pub problem: TopologyProblem,
 }
 
-/// What is wrong in a text.
+/// Problems in the text of a topology.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TopologyProblem {
-    /// A line, the nodes, or a name is longer than there may be: what, and how much at most.
+    /// A line, a name or the number of nodes exceeds its limit: what, and the limit.
     TooMuch(&'static str, usize),
-    /// The line is none of those that there are.
+    /// A line of an unknown kind.
     Unknown(String),
-    /// Something is expected that is not there.
+    /// Something required is missing.
     Expected(&'static str, String),
-    /// A port before any node.
+    /// A port line before any node line.
     PortWithoutNode,
-    /// A number that its field does not hold.
+    /// A number that its field cannot hold.
     Number(&'static str, String),
-    /// A port that the node does not have.
+    /// A port beyond the node's number of ports.
     NoSuchPort {
         /// The node.
         node: String,
         /// The port.
         port: u8,
-        /// What it has.
+        /// Its number of ports.
         ports: u8,
     },
     /// A port with two cables.
@@ -41,18 +41,18 @@ pub enum TopologyProblem {
         /// The port.
         port: u8,
     },
-    /// A node that is there twice, or whose GUID another one has.
+    /// A node that is defined twice, or two nodes with the same GUID.
     SameNode(String),
-    /// A cable to a node that is not there.
+    /// A cable to an undefined node.
     NoSuchNode(String),
-    /// Both ends of a cable say different things of it.
+    /// The two ends of a cable contradict each other.
     EndsDisagree {
-        /// The node that is named here.
+        /// The node of this end.
         node: String,
         /// Its port.
         port: u8,
     },
-    /// A node without a GUID: no line says it, and its name has none.
+    /// A node without a GUID: neither a line nor its name has one.
     NoGuid(String),
 }
 

@@ -1,10 +1,11 @@
-//! Who is joined to whom in an InfiniBand subnet, and the text in which `ibnetdiscover` prints it and `ibsim` reads it.
+//! The topology of an InfiniBand subnet, and its text form, which `ibnetdiscover` prints and `ibsim` reads.
 //!
-//! **What this is.** [`SubnetTopology`] is a value: what a manager has found ([`Switch::topology`](crate::net::Switch::topology)), or what a file says
-//! ([`SubnetTopology::parse`]); [`World::add_topology`](crate::run::World::add_topology) builds it. Its `Display` is the text.
+//! **What this is.** [`SubnetTopology`] is a value: what an SM has discovered
+//! ([`Switch::topology`](crate::net::Switch::topology)) or a file describes ([`SubnetTopology::parse`]).
+//! [`World::add_topology`](crate::run::World::add_topology) builds it. Its `Display` is the text form.
 //!
-//! **What it may not do.** A text is somebody's allegation: whatever contradicts itself, or is too large, is an error that names the line.
-//! The grouping of `ibnetdiscover -g` into chassis is passed over. **Where to read first.** `reader`.
+//! **What it may not do.** Input is not trusted: whatever is contradictory or too large is an error that names the
+//! line. The chassis grouping of `ibnetdiscover -g` is skipped. **Where to read first.** `reader`.
 
 mod error;
 mod model;

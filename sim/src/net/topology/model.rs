@@ -3,7 +3,7 @@
 use super::speed::LinkSpeed;
 use std::collections::BTreeMap;
 
-/// What a node is.
+/// Kind of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum NodeKind {
     /// A switch.
@@ -14,18 +14,18 @@ pub enum NodeKind {
     Router,
 }
 
-/// A port with a cable, as its node has it, and what is at the other end.
+/// A connected port as its own node describes it, with its peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyLink {
-    /// GUID of the port; that of a switch is the switch's.
+    /// GUID of the port; for a switch, the switch's GUID.
     pub guid: u64,
-    /// LID of the port, 0 if it has none or is one of a switch.
+    /// LID of the port; 0 if it has none or belongs to a switch.
     pub lid: u16,
-    /// LID mask control of the port.
+    /// LMC of the port.
     pub lmc: u8,
-    /// Index of the node at the other end.
+    /// Index of the peer node.
     pub node: usize,
-    /// Port there.
+    /// Port number at the peer.
     pub port: u8,
     /// Speed of the link.
     pub speed: LinkSpeed,
@@ -36,36 +36,36 @@ pub struct TopologyLink {
 pub struct CableEnd {
     /// Index of its node.
     pub node: usize,
-    /// Port there.
+    /// Port number.
     pub port: u8,
 }
 
-/// A node and its cables.
+/// A node and its links.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopologyNode {
-    /// What it is.
+    /// Kind of the node.
     pub kind: NodeKind,
     /// GUID of the node.
     pub guid: u64,
-    /// GUID of its port 0, if it is a switch.
+    /// GUID of port 0 of a switch.
     pub port_guid: u64,
-    /// GUID of the system that it is of; 0 if that is not known.
+    /// System image GUID; 0 if unknown.
     pub system_guid: u64,
-    /// Company number of its maker.
+    /// Vendor ID.
     pub vendor: u32,
-    /// What the maker calls it.
+    /// Device ID.
     pub device: u16,
-    /// How many ports it has.
+    /// Number of ports.
     pub ports: u8,
-    /// What it is called.
+    /// Node description.
     pub description: String,
-    /// Whether port 0 of a switch is an enhanced one.
+    /// Whether port 0 of a switch is enhanced.
     pub is_enhanced: bool,
     /// LID of port 0 of a switch.
     pub lid: u16,
-    /// LID mask control of port 0 of a switch.
+    /// LMC of port 0 of a switch.
     pub lmc: u8,
-    /// Ports with a cable, by their numbers.
+    /// Connected ports, by port number.
     pub links: BTreeMap<u8, TopologyLink>,
 }
 
@@ -95,7 +95,7 @@ pub struct SubnetTopology {
 }
 
 impl SubnetTopology {
-    /// Cables, each once.
+    /// All cables, each once.
     pub fn cables(&self) -> impl Iterator<Item = [CableEnd; 2]> + '_ {
         let ends = self.nodes.iter().enumerate().flat_map(|(node, from)| {
             let far = |link: &TopologyLink| CableEnd { node: link.node, port: link.port };

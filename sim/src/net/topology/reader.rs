@@ -1,21 +1,21 @@
-//! Reads the text of a topology: identifiers, then the line of their node, then its ports.
+//! Parser of a topology: for each node, ID lines, then the node line, then its port lines.
 
 use super::error::{TopologyFileError, TopologyProblem};
 use super::model::{NodeKind, SubnetTopology, TopologyLink, TopologyNode};
 use super::speed::LinkSpeed;
 use std::collections::BTreeMap;
 
-/// Bytes of a line, and of a name.
+/// Longest line and longest name in bytes.
 const LINE: usize = 4096;
 const NAME: usize = 128;
-/// Nodes of a subnet: more than there are LIDs for.
+/// Most nodes: more than there are LIDs.
 const NODES: usize = 1 << 16;
-/// What `ibnetdiscover -g` puts between the nodes.
+/// Lines that `ibnetdiscover -g` adds between nodes.
 const PASSED_OVER: [&str; 4] = ["Chassis ", "Non-Chassis Nodes", "Hostname:", "DiffChassis"];
 
 type Outcome<T> = Result<T, TopologyProblem>;
 
-/// One end of a cable as its node's lines have it; the node at the other end has a name only.
+/// One end of a cable as described at its node. The peer is only known by name.
 struct CableLine {
     line: usize,
     node: usize,
@@ -27,7 +27,7 @@ struct CableLine {
     own: TopologyLink,
 }
 
-/// Identifiers that wait for the line of their node.
+/// ID lines that precede a node line.
 #[derive(Default)]
 struct Identifiers {
     vendor: u32,
@@ -47,7 +47,7 @@ struct Reader {
 }
 
 impl SubnetTopology {
-    /// Reads the text that `ibnetdiscover` prints.
+    /// Parses the output of `ibnetdiscover`.
     pub fn parse(text: &str) -> Result<Self, TopologyFileError> {
         let mut reader = Reader::default();
         for (line, text) in (1..).zip(text.lines()) {
@@ -101,7 +101,7 @@ impl Reader {
         Ok(())
     }
 
-    /// `36 "S-…"`, and in the comment what it is called and where port 0 is.
+    /// Parses `36 "S-…"`; the comment has the node description and port 0.
     fn read_node(&mut self, kind: NodeKind, rest: &str, comment: &str) -> Outcome<()> {
         if self.nodes.len() >= NODES {
             return Err(TopologyProblem::TooMuch("nodes", NODES));
@@ -134,7 +134,7 @@ impl Reader {
         Ok(())
     }
 
-    /// `1](guid) "S-…"[3](guid)`, and in the comment LIDs and the speed.
+    /// Parses `1](guid) "S-…"[3](guid)`; the comment has LIDs and speed.
     fn read_port(&mut self, line: usize, rest: &str, comment: &str) -> Outcome<()> {
         let node = self.nodes.len().checked_sub(1).ok_or(TopologyProblem::PortWithoutNode)?;
         let (port, rest) = port_number(rest)?;
@@ -154,7 +154,7 @@ impl Reader {
             guid: guid.unwrap_or(if is_switch { self.nodes[node].port_guid } else { self.nodes[node].guid }),
             lid: if is_switch { 0 } else { number_after(before, "lid").unwrap_or(0) },
             lmc: if is_switch { 0 } else { number_after(before, "lmc").map_or(0, |lmc| lmc.min(7) as u8) },
-            // Known when all nodes are.
+            // Filled in once all nodes are known.
             node: usize::MAX,
             port: far_port,
             speed: speed.unwrap_or(LinkSpeed::EDR_4X),
@@ -181,7 +181,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Finds the other ends of all cables. One that only one end has told of is there, too.
+    /// Resolves the peers of all cables. A cable that only one end mentions counts.
     fn join(mut self) -> Result<SubnetTopology, TopologyFileError> {
         let cables = core::mem::take(&mut self.cables);
         for cable in &cables {
@@ -209,7 +209,7 @@ impl Reader {
     }
 
     fn complete(&mut self, cable: &CableLine) -> Outcome<()> {
-        // Every cable has been joined by now.
+        // By now every cable has been checked.
         let Some(far) = self.names.get(&cable.far).copied() else { return Ok(()) };
         let node = &mut self.nodes[far];
         let is_switch = node.kind == NodeKind::Switch;
@@ -229,7 +229,7 @@ impl Reader {
     }
 }
 
-/// A name in quotation marks, and what follows it.
+/// A quoted name, and the rest.
 fn name(text: &str) -> Outcome<(String, &str)> {
     let (name, rest) = quoted(text)
         .filter(|_| text.starts_with('"'))
@@ -240,12 +240,12 @@ fn name(text: &str) -> Outcome<(String, &str)> {
     Ok((name.to_owned(), rest))
 }
 
-/// What stands in the first quotation marks, and what follows them.
+/// The contents of the first quotation marks, and the rest.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     text.split_once('"')?.1.split_once('"')
 }
 
-/// `3]`, and what follows it.
+/// Parses `3]`, and returns the rest.
 fn port_number(text: &str) -> Outcome<(u8, &str)> {
     let closed = text.split_once(']');
     let (number, rest) =
@@ -254,13 +254,13 @@ fn port_number(text: &str) -> Outcome<(u8, &str)> {
     Ok((port, rest))
 }
 
-/// `[ext 7]`, the number on the outside of a chassis, is passed over.
+/// Skips `[ext 7]`, the port number on the outside of a chassis.
 fn past_external(text: &str) -> &str {
     let external = text.strip_prefix("[ext ").and_then(|rest| rest.split_once(']'));
     external.map_or(text, |(_, rest)| rest)
 }
 
-/// `(guid)`, if it is there, and what follows it.
+/// Parses an optional `(guid)`, and returns the rest.
 fn optional_guid(text: &str) -> Outcome<(Option<u64>, &str)> {
     let Some(rest) = text.strip_prefix('(') else { return Ok((None, text)) };
     let closed = rest.split_once(')');
@@ -269,7 +269,7 @@ fn optional_guid(text: &str) -> Outcome<(Option<u64>, &str)> {
     Ok((Some(hexadecimal("GUID", guid)?), rest))
 }
 
-/// The GUID in a name of a letter and 16 digits.
+/// The GUID in a name made of a letter and 16 digits.
 fn guid_of(name: &str) -> Option<u64> {
     let (_, digits) = name.split_once('-')?;
     if digits.len() == 16 { u64::from_str_radix(digits, 16).ok() } else { None }
@@ -285,14 +285,14 @@ fn narrow<T: TryFrom<u64>>(what: &'static str, text: &str, value: u64) -> Outcom
     T::try_from(value).map_err(|_| TopologyProblem::Number(what, excerpt(text)))
 }
 
-/// The number behind a word. A comment may say anything: one that is none is not there.
+/// The number after a word. Comments are free text, so anything else counts as missing.
 fn number_after(text: &str, word: &str) -> Option<u16> {
     let mut words = text.split_whitespace();
     words.find(|found| *found == word)?;
     words.next()?.parse().ok()
 }
 
-/// As much of a text as an error shows.
+/// The excerpt of a text for an error message.
 fn excerpt(text: &str) -> String {
     text.chars().take(60).collect()
 }

@@ -1,4 +1,4 @@
-//! Widths and speeds of links, and the words for them: `4xEDR`.
+//! Link widths and speeds, and their notation: `4xEDR`.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ pub enum LaneSpeed {
     DDR,
     /// Quad data rate, 10 Gbaud.
     QDR,
-    /// Mellanox's own at 10.3125 Gbaud.
+    /// Mellanox's proprietary 10.3125 Gbaud.
     FDR10,
     /// Fourteen data rate, 14.0625 Gbaud.
     FDR,
@@ -25,7 +25,7 @@ pub enum LaneSpeed {
     XDR,
 }
 
-/// Names, and Mb/s of data in one lane.
+/// Names, and data rate per lane in Mb/s.
 const SPEEDS: [(LaneSpeed, &str, u64); 9] = [
     (LaneSpeed::SDR, "SDR", 2_000),
     (LaneSpeed::DDR, "DDR", 4_000),
@@ -41,9 +41,9 @@ const SPEEDS: [(LaneSpeed, &str, u64); 9] = [
 /// Width and speed of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkSpeed {
-    /// 1, 2, 4, 8 or 12.
+    /// Number of lanes: 1, 2, 4, 8 or 12.
     pub lanes: u8,
-    /// Of each of them.
+    /// Speed of each lane.
     pub lane: LaneSpeed,
 }
 
@@ -51,12 +51,12 @@ impl LinkSpeed {
     /// Four lanes of EDR.
     pub const EDR_4X: Self = Self { lanes: 4, lane: LaneSpeed::EDR };
 
-    /// Data bits a second.
+    /// Data rate in bits per second.
     pub fn bits_per_second(self) -> u64 {
         u64::from(self.lanes) * self.entry().2 * 1_000_000
     }
 
-    /// Reads `4xEDR`.
+    /// Parses `4xEDR`.
     pub(super) fn parse(word: &str) -> Option<Self> {
         let (lanes, name) = word.split_once('x')?;
         let lanes = lanes.parse().ok().filter(|lanes| matches!(lanes, 1 | 2 | 4 | 8 | 12))?;
@@ -64,7 +64,8 @@ impl LinkSpeed {
         Some(Self { lanes, lane: *lane })
     }
 
-    /// The speed of the active fields of a PortInfo: `LinkWidthActive`, `LinkSpeedActive`, `LinkSpeedExtActive` (IBTA v1.4 §14.2.5.6).
+    /// Speed from the active fields of a PortInfo: `LinkWidthActive`, `LinkSpeedActive`, `LinkSpeedExtActive` (IBTA
+    /// v1.4 §14.2.5.6).
     pub(crate) const fn of_port(width: u8, speed: u8, extended: u8) -> Self {
         let lanes = match width {
             2 => 4,
@@ -86,7 +87,7 @@ impl LinkSpeed {
     }
 
     fn entry(self) -> &'static (LaneSpeed, &'static str, u64) {
-        // Every speed has its entry; the first one is the slowest.
+        // Every speed is in the table; the fallback is the slowest.
         SPEEDS.iter().find(|(lane, ..)| *lane == self.lane).unwrap_or(&SPEEDS[0])
     }
 }

@@ -1,10 +1,10 @@
-//! Topologies survive their text, and texts that are none are refused with their line.
+//! Topologies survive formatting and parsing; invalid texts are refused with their line number.
 
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// As ibnetdiscover prints it, with a chassis and an outer port number.
+/// Output of ibnetdiscover, with a chassis and an external port number.
 const PRINTED: &str = "#
 # Topology file: generated on Thu Jan  1 00:00:00 2026
 #
@@ -54,7 +54,7 @@ fn what_ibnetdiscover_prints_is_read() {
     assert_eq!(SubnetTopology::parse(&topology.to_string()), Ok(topology));
 }
 
-/// ibsim takes less: names of one's choice, GUIDs only where they are said, and a cable from one end.
+/// ibsim accepts less: free names, optional GUIDs, and cables mentioned at one end.
 #[test]
 fn what_ibsim_takes_is_read() {
     let text = "switchguid=0x10\nSwitch 8 \"leaf\"\n[2] \"host\"\ncaguid=0x20\nHca 1 \"host\"\n";
@@ -102,7 +102,7 @@ fn what_contradicts_itself_is_refused_with_its_line() {
     }
 }
 
-/// Switches, then hosts, joined at random.
+/// Switches and hosts, randomly connected.
 fn topology() -> impl Strategy<Value = SubnetTopology> {
     let speed = (prop::sample::select(vec![1_u8, 2, 4, 8, 12]), 0..9_usize);
     let cable = (any::<(prop::sample::Index, prop::sample::Index)>(), any::<[u8; 2]>(), speed);
@@ -173,13 +173,13 @@ fn join(topology: &mut SubnetTopology, [one, other]: [usize; 2], ports: [u8; 2],
 }
 
 proptest! {
-    /// What is written is read as it was.
+    /// Formatting and parsing returns the same topology.
     #[test]
     fn a_topology_survives_its_text(topology in topology()) {
         prop_assert_eq!(SubnetTopology::parse(&topology.to_string()), Ok(topology));
     }
 
-    /// Whatever a text is, it is a topology or an error, and what is read survives its text.
+    /// Any text is either a topology or an error; a parsed topology survives formatting.
     #[test]
     fn any_text_is_read_or_refused(text in "([\\[\\]()\"# =x0-9a-fSCHRt\n-]|Switch 4 |Ca 2 |caguid=0x|\"S-0000000000000001\"){0,60}") {
         if let Ok(topology) = SubnetTopology::parse(&text) {
@@ -187,7 +187,7 @@ proptest! {
         }
     }
 
-    /// A text that was damaged is read or refused, too.
+    /// So is a damaged text.
     #[test]
     fn a_damaged_text_is_read_or_refused(at in any::<prop::sample::Index>(), length in 0..40_usize, with in "[ -~\n]{0,8}") {
         let (start, mut text) = (at.index(PRINTED.len()), PRINTED.to_owned());

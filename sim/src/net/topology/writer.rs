@@ -1,4 +1,4 @@
-//! The text of a topology, line by line as `ibnetdiscover` prints it.
+//! Formats a topology line by line, like `ibnetdiscover`.
 
 use super::model::{NodeKind, SubnetTopology, TopologyLink, TopologyNode};
 use core::fmt;
@@ -49,7 +49,7 @@ impl SubnetTopology {
         port: u8,
         link: &TopologyLink,
     ) -> fmt::Result {
-        // An index of a node that is not there has no line.
+        // A link to a nonexistent node index has no line.
         let Some(far) = self.nodes.get(link.node) else { return Ok(()) };
         let far_end = far.links.get(&link.port);
         let far_guid = far_end.map_or(0, |end| end.guid);
@@ -73,7 +73,7 @@ impl SubnetTopology {
 }
 
 impl TopologyNode {
-    /// Its name in the text: a letter for its kind, and its GUID.
+    /// The node's name in the text: a letter for its kind, and its GUID.
     pub(super) fn name(&self) -> String {
         let letter = match self.kind {
             NodeKind::Switch => 'S',
@@ -84,7 +84,7 @@ impl TopologyNode {
     }
 }
 
-/// A description that ends no line and no quotation.
+/// A description without newlines and quotation marks.
 fn clean(description: &str) -> String {
     description
         .chars()

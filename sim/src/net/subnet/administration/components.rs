@@ -1,8 +1,8 @@
-//! The component mask (IBTA v1.4 §15.2.1.1): which fields of the record in a request have to be those of the record that is looked for.
+//! The component mask (IBTA v1.4 §15.2.1.1): selects the fields that must match between a query and a record.
 
 use bareverbs_prm::field::LayoutInfo;
 
-/// Components of NodeRecord by the bits of the mask; reserved ones have no name.
+/// Components of NodeRecord by mask bit. Reserved ones have no name.
 pub(super) const NODE: &[&str] = &[
     "LID",
     "",
@@ -21,7 +21,7 @@ pub(super) const NODE: &[&str] = &[
     "NodeDescription",
 ];
 
-/// Components of PortInfoRecord. `Options` is none: it says what the requester understands.
+/// Components of PortInfoRecord. `Options` is not one: it tells what the requester understands.
 pub(super) const PORT_INFO: &[&str] = &[
     "EndPortLID",
     "PortNum",
@@ -83,13 +83,13 @@ pub(super) const PORT_INFO: &[&str] = &[
     "LinkSpeedExtEnabled",
 ];
 
-/// Place and width in bits of the components that a mask chooses.
+/// Offset and width in bits of the components that a mask selects.
 pub(super) fn chosen(layout: &LayoutInfo, names: &[&str], mask: u64) -> Vec<(u32, u32)> {
     let chosen = names.iter().enumerate().filter(|(bit, name)| mask >> bit & 1 != 0 && !name.is_empty());
     chosen.filter_map(|(_, name)| find(layout, name)).collect()
 }
 
-/// Whether two records have the same in these places.
+/// Whether two records agree in these fields.
 pub(super) fn agree(places: &[(u32, u32)], one: &[u8], other: &[u8]) -> bool {
     let differs = |bit: u32| {
         let (byte, mask) = ((bit / 8) as usize, 0x80_u8 >> (bit % 8));
@@ -99,7 +99,7 @@ pub(super) fn agree(places: &[(u32, u32)], one: &[u8], other: &[u8]) -> bool {
     !places.iter().any(|&(start, width)| (start..start + width).any(differs))
 }
 
-/// A field of a layout, or of a layout that stands in it.
+/// Finds a field in a layout or in a nested one.
 fn find(layout: &LayoutInfo, name: &str) -> Option<(u32, u32)> {
     layout.fields.iter().find_map(|field| match field.part {
         Some(part) => find(part, name).map(|(start, width)| (field.bit_offset + start, width)),

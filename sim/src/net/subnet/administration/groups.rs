@@ -1,7 +1,7 @@
-//! Multicast groups and who is in them: MCMemberRecord (IBTA v1.4 §15.2.5.17).
+//! Multicast groups and their members: MCMemberRecord (IBTA v1.4 §15.2.5.17).
 //!
-//! A port joins, and makes a group that there is none of, by a SubnAdmSet; it leaves by a SubnAdmDelete. A group ends with its last full
-//! member, but for those that were there from the start: the broadcast group of IP of each partition (RFC 4391, section 5).
+//! A port joins by SubnAdmSet, which creates the group if needed, and leaves by SubnAdmDelete. A group is deleted with
+//! its last full member, except for permanent ones: the IPoIB broadcast group of each partition (RFC 4391, section 5).
 
 use super::rate;
 use super::selector::{EXACTLY, Selector};
@@ -14,21 +14,21 @@ use crate::wire::management::administration::{McMemberRecord, status};
 use core::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Groups that there can be: as many as a switch forwards to.
+/// Most groups: the capacity of a switch's multicast table.
 pub(super) const GROUPS: usize = 1024;
 /// Bits of `JoinState`.
 const FULL_MEMBER: u8 = 1;
 const NON_MEMBER: u8 = 2;
 const SEND_ONLY_FULL_MEMBER: u8 = 8;
-/// Members in these states hear the group; a group lives as long as it has members in those.
+/// Members with one of these states receive packets; a group lives while it has such members.
 const HEARS: u8 = FULL_MEMBER | NON_MEMBER;
 const KEEPS: u8 = FULL_MEMBER | SEND_ONLY_FULL_MEMBER;
-/// Q_Key, MTU and rate of the broadcast groups of IP: 2048 bytes and 10 Gb/s, which every port has.
+/// Q_Key, MTU and rate of the IPoIB broadcast groups: 2048 bytes and 10 Gb/s, which every port supports.
 const BROADCAST_Q_KEY: u32 = 0x0b1b;
 const MTU_2048: u8 = 4;
 const RATE_10_GBPS: u8 = 3;
 const LINK_LOCAL_SCOPE: u8 = 2;
-/// Signature of the groups whose GID was made here (IBTA v1.4 §15.2.5.17).
+/// Signature of MGIDs that the SA generates (IBTA v1.4 §15.2.5.17).
 const OWN_SIGNATURE: [u8; 2] = [0xa0, 0x1b];
 
 /// Bits of the component mask.
@@ -53,7 +53,7 @@ pub(super) mod component {
     pub(super) const PROXY_JOIN: u64 = 1 << 17;
 }
 
-/// What a request to join or to leave has to have, and what one that makes a group has to have.
+/// Required components of a join or leave, and of a request that creates a group.
 const JOIN: u64 = component::MGID | component::PORT_GID | component::JOIN_STATE;
 const CREATE: u64 = JOIN
     | component::Q_KEY
@@ -64,11 +64,11 @@ const CREATE: u64 = JOIN
 
 #[derive(Debug)]
 struct MulticastGroup {
-    /// What is common to all members.
+    /// The part of the record that all members share.
     record: McMemberRecord,
-    /// It was there from the start and stays without members.
+    /// Whether it exists from the start and stays without members.
     is_permanent: bool,
-    /// By the GUID of the port.
+    /// Members by port GUID.
     members: BTreeMap<u64, Membership>,
 }
 
@@ -79,7 +79,7 @@ struct Membership {
     is_proxy: bool,
 }
 
-/// A request about groups, and who has sent it.
+/// A request about groups, and its sender.
 pub(super) struct GroupRequest<'a> {
     pub(super) record: &'a McMemberRecord,
     pub(super) mask: u64,
@@ -90,15 +90,15 @@ pub(super) struct GroupRequest<'a> {
 #[derive(Debug)]
 pub(super) struct MulticastGroups {
     by_gid: BTreeMap<[u8; 16], MulticastGroup>,
-    /// Groups of whose members the switch has to be told.
+    /// Groups whose members changed since the switch last asked.
     changed: BTreeSet<u16>,
-    /// Counts the GIDs that were made here.
+    /// Counter for generated MGIDs.
     made: u32,
-    /// Groups that were made or have ended.
+    /// Created and deleted groups.
     events: VecDeque<GroupEvent>,
 }
 
-/// A group was made, or has ended.
+/// A group was created or deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net::subnet) struct GroupEvent {
     pub(in crate::net::subnet) gid: [u8; 16],
@@ -107,12 +107,12 @@ pub(in crate::net::subnet) struct GroupEvent {
 }
 
 impl MulticastGroups {
-    /// The broadcast groups of IP, one for each of these partitions.
+    /// Starts with the IPoIB broadcast group of each of these partitions.
     pub(super) fn new(ip_keys: impl Iterator<Item = u16>) -> Self {
         let mut groups =
             Self { by_gid: BTreeMap::new(), changed: BTreeSet::new(), made: 0, events: VecDeque::new() };
         let keys: BTreeSet<u16> = ip_keys.collect();
-        // The default partition is the highest, and has the first LID.
+        // The default partition has the highest P_Key and gets the first MLID.
         for (key, lid) in keys.into_iter().rev().zip(FIRST_MULTICAST_LID..) {
             let record = broadcast(key, lid);
             groups.by_gid.insert(
@@ -123,7 +123,8 @@ impl MulticastGroups {
         groups
     }
 
-    /// SubnAdmSet: the port joins, and makes the group if there is none. `is_free` says whether the switch has no use for a LID.
+    /// SubnAdmSet: joins a port and creates the group if there is none. `is_free` tells whether the switch does not use
+    /// a LID.
     pub(super) fn join(
         &mut self,
         request: &GroupRequest<'_>,
@@ -159,7 +160,7 @@ impl MulticastGroups {
         Ok(membership.record(&common))
     }
 
-    /// SubnAdmDelete: the port leaves (o15-0.1.14).
+    /// SubnAdmDelete: a port leaves a group (o15-0.1.14).
     pub(super) fn leave(
         &mut self,
         request: &GroupRequest<'_>,
@@ -183,7 +184,7 @@ impl MulticastGroups {
         Ok(answer)
     }
 
-    /// The port is no more in the subnet.
+    /// Removes a port that has left the subnet.
     pub(super) fn forget(&mut self, guid: u64) {
         for group in self.by_gid.values_mut() {
             if group.members.remove(&guid).is_some() {
@@ -193,7 +194,7 @@ impl MulticastGroups {
         self.end_empty();
     }
 
-    /// Records that match. Who does not know the SM_Key is told of groups, but not who is in them (IBTA v1.4 §15.2.5.17).
+    /// Finds matching records. Requesters without the SM_Key see groups but not their members (IBTA v1.4 §15.2.5.17).
     pub(super) fn find(&self, request: &GroupRequest<'_>, is_trusted: bool) -> Vec<McMemberRecord> {
         let heard = self.by_gid.values().filter(|group| {
             request.requester.hears(full_member(group.record.partition_key()))
@@ -211,13 +212,13 @@ impl MulticastGroups {
         found
     }
 
-    /// What is common to the members of a group, for a port that may know of it.
+    /// The shared record of a group, if the requester may know about it.
     pub(super) fn group(&self, gid: &[u8; 16], requester: &EndPort<'_>) -> Option<&McMemberRecord> {
         let record = &self.by_gid.get(gid)?.record;
         requester.hears(full_member(record.partition_key())).then_some(record)
     }
 
-    /// The next group whose members have changed, and the ports that lead to them.
+    /// The next group whose members have changed, with its member ports.
     pub(super) fn poll_change(&mut self, directory: &Directory<'_>) -> Option<(u16, Vec<GroupPort>)> {
         let lid = self.changed.pop_first()?;
         let group = self.by_gid.values().find(|group| group.record.mlid() == lid);
@@ -229,12 +230,12 @@ impl MulticastGroups {
         Some((lid, ports.collect()))
     }
 
-    /// The next group that was made or has ended.
+    /// The next group that was created or deleted.
     pub(super) fn poll_event(&mut self) -> Option<GroupEvent> {
         self.events.pop_front()
     }
 
-    /// Groups without a member that keeps them end, and so does the membership of all others.
+    /// Deletes groups without a member that keeps them alive.
     fn end_empty(&mut self) {
         let (changed, events) = (&mut self.changed, &mut self.events);
         self.by_gid.retain(|_, group| {
@@ -247,7 +248,7 @@ impl MulticastGroups {
         });
     }
 
-    /// A group that the request makes, if it may (o15-0.2.3).
+    /// Plans a group that the request creates, if it may (o15-0.2.3).
     fn plan(
         &mut self,
         request: &GroupRequest<'_>,
@@ -282,14 +283,14 @@ impl MulticastGroups {
         Ok(record)
     }
 
-    /// The GID that is wished, or for none one that is made here.
+    /// The requested MGID, or a generated one if the request has none.
     fn group_gid(&mut self, wish: &McMemberRecord, mask: u64, requester: &[u8; 16]) -> Result<[u8; 16], u16> {
         let wished = wish.mgid();
         if wished != [0; 16] {
             return if is_group_gid(&wished) { Ok(wished) } else { Err(status::REQUEST_INVALID) };
         }
         let scope = if mask & component::SCOPE != 0 { wish.scope() } else { LINK_LOCAL_SCOPE };
-        // There are fewer groups than numbers, so this ends.
+        // There are more numbers than groups, so the loop ends.
         loop {
             self.made = self.made.wrapping_add(1);
             let mut gid = [0; 16];
@@ -319,7 +320,8 @@ impl GroupEvent {
 }
 
 impl MulticastGroup {
-    /// A membership is changed by the port itself, or if somebody else made it, by whoever is in the partition (o15-0.2.1).
+    /// Only the port itself may change a membership it created; one that another port created can be changed by any
+    /// port in the partition (o15-0.2.1).
     fn check_modify(&self, request: &GroupRequest<'_>, guid: u64) -> Result<(), u16> {
         let Some(membership) = self.members.get(&guid) else { return Ok(()) };
         let may = match membership.is_proxy {
@@ -345,12 +347,12 @@ impl Membership {
     }
 }
 
-/// Whether a mask has components of a member rather than of its group.
+/// Whether a mask selects components of a member rather than of its group.
 const fn asks_for_member(mask: u64) -> bool {
     mask & (component::PORT_GID | component::JOIN_STATE | component::PROXY_JOIN) != 0
 }
 
-/// The port that joins or leaves, if the request has all that it needs and its sender may speak for the port.
+/// The port that joins or leaves, if the request is complete and its sender may act for that port.
 fn joining_port<'a>(request: &GroupRequest<'_>, directory: &Directory<'a>) -> Result<EndPort<'a>, u16> {
     if request.mask & JOIN != JOIN {
         return Err(status::INSUFFICIENT_COMPONENTS);
@@ -368,7 +370,7 @@ fn joining_port<'a>(request: &GroupRequest<'_>, directory: &Directory<'a>) -> Re
     }
 }
 
-/// Whether a port may be in a group: it hears the partition, and its link is as fast and takes packets as long.
+/// Whether a port can be in a group: it accepts the P_Key, and its MTU and rate suffice.
 fn is_reached(group: &McMemberRecord, port: &EndPort<'_>) -> bool {
     let info = &port.portrait.port;
     port.hears(full_member(group.partition_key()))
@@ -376,7 +378,7 @@ fn is_reached(group: &McMemberRecord, port: &EndPort<'_>) -> bool {
         && rate::rank(rate::of_port(info)) >= rate::rank(group.rate())
 }
 
-/// Whether a group is what a request to join it says of it. Scope and LID are not its sender's to choose.
+/// Whether a group matches a join request. Scope and MLID are not the sender's choice.
 fn agrees(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
     let asks = |component: u64| mask & component != 0;
     (!asks(component::Q_KEY) || wish.q_key() == group.q_key())
@@ -399,7 +401,7 @@ fn quantities_suit(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> 
             || suits(wish.life_time_selector(), group.life_time().cmp(&wish.life_time())))
 }
 
-/// Whether a query chooses a group.
+/// Whether a query selects a group.
 fn is_chosen(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
     let asks = |component: u64| mask & component != 0;
     (!asks(component::MGID) || wish.mgid() == group.mgid())
@@ -408,14 +410,14 @@ fn is_chosen(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
         && agrees(group, wish, mask)
 }
 
-/// The MTU of a new group; `None` for one that the port does not have.
+/// MTU of a new group; `None` if the port does not support it.
 fn planned_mtu(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
     let asks = mask & component::MTU_SELECTOR != 0 && mask & component::MTU != 0;
     let selector = if asks { Selector::from_raw(wish.mtu_selector()) } else { Selector::Largest };
     selector.choose(wish.mtu(), port.portrait.port.neighbor_mtu()).filter(|mtu| *mtu > 0)
 }
 
-/// The rate of a new group; `None` for one that the port does not have.
+/// Rate of a new group; `None` if the port does not support it.
 fn planned_rate(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
     let most = rate::of_port(&port.portrait.port);
     if mask & component::RATE_SELECTOR == 0 || mask & component::RATE == 0 {
@@ -425,14 +427,14 @@ fn planned_rate(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<
     selector.choose(rate::rank(wish.rate())?, rate::rank(most)?).and_then(rate::of_rank)
 }
 
-/// Whether a GID is one that a port may choose for a group: a multicast one without reserved flags, whose signature is not that of GIDs
-/// made here (o15-0.1.5). Groups of IP have their own rules (RFC 4391, section 4).
+/// Whether a port may choose this MGID: it must be multicast, without reserved flags, and not have the signature of
+/// generated MGIDs (o15-0.1.5). MGIDs of IP groups have their own rules (RFC 4391, section 4).
 fn is_group_gid(gid: &[u8; 16]) -> bool {
     let (flags, scope) = (gid[1] >> 4, gid[1] & 0xf);
     gid[0] == 0xff && flags & 0xe == 0 && !(gid[2..4] == OWN_SIGNATURE && scope == LINK_LOCAL_SCOPE)
 }
 
-/// The broadcast group of IP in a partition.
+/// The IPoIB broadcast group of a partition.
 fn broadcast(key: u16, lid: u16) -> McMemberRecord {
     let [high, low] = key.to_be_bytes();
     let mut record = McMemberRecord::new();

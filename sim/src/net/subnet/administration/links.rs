@@ -1,4 +1,4 @@
-//! LinkRecord: which port is joined to which by a cable (IBTA v1.4 §15.2.5.13). Each cable is seen from both ends.
+//! LinkRecord: which ports a link connects (IBTA v1.4 §15.2.5.13). Every link is reported from both ends.
 
 use super::record_list::RecordList;
 use crate::net::subnet::directory::Directory;
@@ -14,14 +14,14 @@ mod component {
     pub(super) const TO_LID: u64 = 1 << 3;
 }
 
-/// One end of a cable: a port of a node that has a LID.
+/// One end of a link: a port of a node that has a LID.
 #[derive(Clone, Copy)]
 struct LinkEnd<'a> {
     node: EndPort<'a>,
     port: u8,
 }
 
-/// What is asked.
+/// A query for links.
 pub(super) struct LinkRequest<'a> {
     pub(super) record: &'a LinkRecord,
     pub(super) mask: u64,
@@ -29,7 +29,7 @@ pub(super) struct LinkRequest<'a> {
 }
 
 impl LinkRequest<'_> {
-    /// Adds all links that match.
+    /// Adds all matching links.
     pub(super) fn find(&self, directory: &Directory<'_>, found: &mut RecordList) -> Result<(), u16> {
         let adapters =
             directory.ends.iter().filter(|end| end.at.port != 0 && end.is_visible_to(&self.requester));

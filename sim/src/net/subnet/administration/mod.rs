@@ -1,11 +1,11 @@
-//! The subnet's administration (IBTA v1.4 §15): who asks queue pair 1 of the manager's LID is told of nodes, ports, links and paths, joins
-//! multicast groups, and offers services.
+//! The subnet administration (SA; IBTA v1.4 §15). At queue pair 1 of the SM's LID it answers queries for nodes, ports,
+//! links and paths, and handles multicast groups and services.
 //!
-//! **Where to read first.** [`Administration::handle_packet`]; `groups` and `paths` for the records that are more than what ports say of
-//! themselves, `transfer` for answers that are longer than a datagram, `subscriptions` for who is told of events.
+//! **Where to read first.** [`Administration::handle_packet`]; `groups` and `paths` for records that go beyond the
+//! ports' own attributes, `transfer` for answers longer than a datagram, `subscriptions` for event reports.
 //!
-//! **What it may not do.** It has the records of the standard but those of traces and of random forwarding tables. What is asked
-//! with an SM_Key that is not the manager's has no answer.
+//! **What it may not do.** It serves the standard's records except traces and random forwarding tables. A request with
+//! a wrong SM_Key gets no response.
 
 mod components;
 mod groups;
@@ -48,25 +48,25 @@ use tables::TableRequest;
 use transfer::{ACTIVE, Transfers};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// `CapabilityMask`: multicast of datagrams; PortInfoRecord is found by single bits of CapabilityMask. `CapabilityMask2`: full members
-/// that only send (IBTA v1.4 §15.2.4.1).
+/// `CapabilityMask`: UD multicast; PortInfoRecord can be matched by single CapabilityMask bits. `CapabilityMask2`:
+/// send-only full members (IBTA v1.4 §15.2.4.1).
 const CAPABILITIES: u16 = 1 << 9 | 1 << 13;
 const CAPABILITIES2: u32 = 1 << 12;
-/// Answers that may wait for the switch. It takes them after each frame, so these are those of one.
+/// Most responses waiting for the switch. It takes them after every frame, so they stem from one.
 const WAITING: usize = 256;
-/// The bit of AttributeModifier by which CapabilityMask in a request for PortInfoRecord has bits that have to be set, and others do not count,
-/// and the component's bit in the mask (IBTA v1.4 §15.2.5.3).
+/// The AttributeModifier bit with which a query for PortInfoRecord matches the CapabilityMask bits that are set and
+/// ignores the others, and the component's bit in the mask (IBTA v1.4 §15.2.5.3).
 const MATCH_BITS: u32 = 1 << 31;
 const CAPABILITY_MASK: u64 = 1 << 7;
-/// The bit of the component mask for `Options` of PortInfoRecord: an answer has those of the request.
+/// Component mask bit of `Options` in PortInfoRecord. A response repeats the request's.
 const OPTIONS: u64 = 1 << 2;
-/// The bit of the component mask for the LID of NodeRecord and PortInfoRecord.
+/// Component mask bit of the LID in NodeRecord and PortInfoRecord.
 const LID: u64 = 1;
 const GET_TABLE: Method = Method::from_raw(method::GET_TABLE);
 const GET_MULTI: Method = Method::from_raw(method::GET_MULTI);
 const DELETE: Method = Method::from_raw(method::DELETE);
 
-/// See the module.
+/// The SA; see the module.
 #[derive(Debug)]
 pub(super) struct Administration {
     sm_key: u64,
@@ -77,7 +77,7 @@ pub(super) struct Administration {
     answers: VecDeque<(FrameBuffer, u32)>,
 }
 
-/// One request whose sender is known.
+/// A request whose sender is known.
 struct AdministrationRequest<'a> {
     question: &'a GeneralPacket,
     packet: &'a AdministrationPacket,
@@ -86,7 +86,7 @@ struct AdministrationRequest<'a> {
 }
 
 impl Administration {
-    /// `ip_keys` are those of full members of partitions with a broadcast group of IP.
+    /// `ip_keys` are the full-member P_Keys of partitions with an IPoIB broadcast group.
     pub(super) fn new(sm_key: u64, ip_keys: impl Iterator<Item = u16>) -> Self {
         let groups = MulticastGroups::new(ip_keys);
         Self {
@@ -99,7 +99,7 @@ impl Administration {
         }
     }
 
-    /// A datagram for queue pair 1. `is_free` says whether the switch has no use for the LID of a group.
+    /// Handles a datagram to queue pair 1. `is_free` tells whether the switch does not use a multicast LID.
     pub(super) fn handle_packet(
         &mut self,
         now: Time,
@@ -136,7 +136,7 @@ impl Administration {
         }
     }
 
-    /// The port is no more in the subnet.
+    /// Removes a port that has left the subnet.
     pub(super) fn forget(&mut self, guid: u64) {
         self.groups.forget(guid);
         self.subscriptions.forget(guid);
@@ -153,17 +153,17 @@ impl Administration {
         [self.transfers.poll_timeout(), self.subscriptions.poll_timeout()].into_iter().flatten().min()
     }
 
-    /// Whether somebody has subscribed to events.
+    /// Whether anybody has subscribed to events.
     pub(super) fn has_subscribers(&self) -> bool {
         !self.subscriptions.is_empty()
     }
 
-    /// Tells all who have subscribed of an event.
+    /// Reports an event to its subscribers.
     pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) {
         self.subscriptions.report(now, event, directory);
     }
 
-    /// The next group that was made or has ended: its GID, P_Key, and whether it was made.
+    /// The next group that was created or deleted.
     pub(super) fn poll_group_event(&mut self) -> Option<GroupEvent> {
         self.groups.poll_event()
     }
@@ -173,12 +173,12 @@ impl Administration {
         self.answers.pop_front().or_else(|| self.transfers.poll()).or_else(|| self.subscriptions.poll())
     }
 
-    /// The next group whose ports have changed.
+    /// The next group whose member ports have changed.
     pub(super) fn poll_group(&mut self, directory: &Directory<'_>) -> Option<(u16, Vec<GroupPort>)> {
         self.groups.poll_change(directory)
     }
 
-    /// Whether nobody waits for the rest of an answer, and no Report for its own.
+    /// Whether no transfer and no Report is waiting for an acknowledgement.
     pub(super) fn is_idle(&self) -> bool {
         self.transfers.is_empty() && self.subscriptions.is_idle()
     }
@@ -251,7 +251,8 @@ impl Administration {
         }
     }
 
-    /// A table goes by reliable transfer, however short it is; other answers have exactly one record (C15-0.1.30).
+    /// Sends the response. Tables always use reliable transfer, however short they are; other responses have exactly
+    /// one record (C15-0.1.30).
     fn answer(
         &mut self,
         now: Time,
@@ -279,15 +280,15 @@ impl Administration {
         }
     }
 
-    /// The answer that only says what is wrong.
+    /// Sends a response that only has an error status.
     fn refuse(&mut self, question: &GeneralPacket, mut packet: AdministrationPacket, status: u16) {
         packet.mad.set_method(packet.method().answered()).set_status(status);
-        // No answer has the key (C15-0.1.5).
+        // No response contains the SM_Key (C15-0.1.5).
         packet.sa.set_sm_key(0);
         self.send(question, &packet.to_bytes());
     }
 
-    /// There is no agent of the class here, or not of this version of it.
+    /// Answers that the class, or its version, is not supported here.
     fn refuse_class(&mut self, question: &GeneralPacket) {
         let (mut bytes, mut header) = (*question.bytes(), question.header());
         let answered = Method::from_raw(header.method()).answered();
@@ -302,7 +303,7 @@ impl Administration {
         }
     }
 
-    /// One for which there is no room is lost, as datagrams are: its reader asks again.
+    /// Queues a datagram; drops it if the queue is full. The client will ask again.
     fn push(&mut self, frame: FrameBuffer, icrc: u32) {
         if self.answers.len() < WAITING {
             self.answers.push_back((frame, icrc));
@@ -323,12 +324,12 @@ impl AdministrationRequest<'_> {
         GroupRequest { record, mask: self.mask(), requester: self.requester }
     }
 
-    /// End ports that the requester may know of.
+    /// End ports that the requester may know about.
     fn visible<'a>(&'a self, directory: &'a Directory<'_>) -> impl Iterator<Item = &'a EndPort<'a>> {
         directory.ends.iter().filter(|end| end.is_visible_to(&self.requester))
     }
 
-    /// NodeRecord: one for each end port.
+    /// NodeRecords, one per end port.
     fn nodes(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
         let (wish, mask) = (self.record::<NodeRecord>()?, self.mask());
         let places = components::chosen(&NodeRecord::INFO, components::NODE, mask & !LID);
@@ -344,7 +345,7 @@ impl AdministrationRequest<'_> {
         Ok(found)
     }
 
-    /// PortInfoRecord of end ports. Its M_Key is shown to nobody who does not know the SM_Key (IBTA v1.4 §15.4.1.2).
+    /// PortInfoRecords. Requesters without the SM_Key do not see the M_Key (IBTA v1.4 §15.4.1.2).
     fn ports(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
         let (wish, mask) = (self.record::<PortInfoRecord>()?, self.mask());
         let by_bits = self.packet.mad.modifier() & MATCH_BITS != 0 && mask & CAPABILITY_MASK != 0;

@@ -1,6 +1,7 @@
-//! MultiPathRecord: paths between several ports and several others at once (IBTA v1.4 §15.2.5.20).
+//! MultiPathRecord: paths between several sources and several destinations at once (IBTA v1.4 §15.2.5.20).
 //!
-//! **What it may not do.** Paths are as independent as their LIDs make them; nobody can ask for more. The list of GIDs ends with the datagram.
+//! **What it may not do.** Paths are only as independent as their LIDs; a query for more independence is not supported.
+//! The GID list ends with the datagram.
 
 use super::paths::PathRequest;
 use super::record_list::RecordList;
@@ -9,7 +10,7 @@ use crate::net::subnet::end_port::EndPort;
 use crate::wire::management::administration::{DATA, MultiPathRecord, PathRecord, status};
 use zerocopy::FromBytes;
 
-/// Components of PathRecord have the same order, from this bit on; those that both have are 16.
+/// Components shared with PathRecord have the same order, starting at this bit; there are 16.
 const COMMON_SHIFT: u32 = 6;
 const COMMON: u64 = 0xffff;
 const SOURCE_GID: u64 = 1 << 3;
@@ -19,16 +20,16 @@ const COUNTS: u64 = 1 << 19 | 1 << 20;
 /// Bytes of a GID.
 const GID: usize = 16;
 
-/// What is asked.
+/// A query for several paths.
 pub(super) struct MultiPathRequest<'a> {
-    /// The record, and the GIDs behind it.
+    /// The record, followed by the GIDs.
     pub(super) data: &'a [u8; DATA],
     pub(super) mask: u64,
     pub(super) requester: EndPort<'a>,
 }
 
 impl MultiPathRequest<'_> {
-    /// All paths that match, as PathRecords.
+    /// Finds all matching paths, as PathRecords.
     pub(super) fn find(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
         if self.mask & COUNTS != COUNTS {
             return Err(status::INSUFFICIENT_COMPONENTS);
@@ -57,7 +58,7 @@ impl MultiPathRequest<'_> {
     }
 }
 
-/// The components that a PathRecord has, too.
+/// The components shared with PathRecord.
 fn common(record: &MultiPathRecord) -> PathRecord {
     let mut path = PathRecord::new();
     path.set_raw_traffic(record.raw_traffic()).set_flow_label(record.flow_label());

@@ -1,6 +1,7 @@
-//! PathRecord: ways between end ports (IBTA v1.4 §15.2.5.16).
+//! PathRecord: paths between end ports (IBTA v1.4 §15.2.5.16).
 //!
-//! A path to a group is as the group is. Every other path is reversible, has service level 0 unless another one is asked for, and carries any traffic class.
+//! A path to a multicast group has the group's attributes. Every other path is reversible, has SL 0 unless the query
+//! asks for another, and any traffic class.
 
 use super::rate;
 use super::record_list::RecordList;
@@ -31,12 +32,12 @@ mod component {
     pub(super) const LIFE_TIME: u64 = 1 << 21;
 }
 
-/// What is asked.
+/// A query for paths.
 pub(super) struct PathRequest<'a> {
     pub(super) record: &'a PathRecord,
     pub(super) mask: u64,
     pub(super) requester: EndPort<'a>,
-    /// A SubnAdmGet wants one path between two ports.
+    /// Whether it is a SubnAdmGet, which wants one path between two ports.
     pub(super) is_get: bool,
 }
 
@@ -45,7 +46,7 @@ impl PathRequest<'_> {
         self.mask & component == component
     }
 
-    /// Adds all paths that match.
+    /// Adds all matching paths.
     pub(super) fn find(&self, directory: &Directory<'_>, found: &mut RecordList) -> Result<(), u16> {
         let wish = self.record;
         if self.asks(component::RAW_TRAFFIC) && wish.raw_traffic() {
@@ -67,12 +68,12 @@ impl PathRequest<'_> {
         Ok(())
     }
 
-    /// The GID of the group that is asked for, if one is.
+    /// The MGID that is asked for, if there is one.
     pub(super) fn group(&self) -> Option<[u8; 16]> {
         Some(self.record.dgid()).filter(|gid| self.asks(component::DGID) && gid[0] == 0xff)
     }
 
-    /// The path to a group, if the request agrees with what the group is, and names a source that hears it.
+    /// The path to a group, if the query matches the group and names a source that is in its partition.
     pub(super) fn to_group(
         &self,
         group: &McMemberRecord,
@@ -104,7 +105,7 @@ impl PathRequest<'_> {
         Ok(())
     }
 
-    /// End ports that a GID and a LID name, as far as the requester may know of them.
+    /// End ports that match a GID and a LID and that the requester may know about.
     fn ends<'a>(
         &self,
         directory: &Directory<'a>,
@@ -122,7 +123,7 @@ impl PathRequest<'_> {
         Ok(named.copied().collect())
     }
 
-    /// The path between two ports but for its LIDs, if there is one as it is wished.
+    /// The path between two ports without its LIDs, if one satisfies the query.
     fn path(
         &self,
         directory: &Directory<'_>,
@@ -154,18 +155,18 @@ impl PathRequest<'_> {
         Some(path)
     }
 
-    /// The P_Key of a path: the wished one if both ends have it, as the source has it in its table.
+    /// P_Key of a path: the requested one if both ends accept it, in the form of the source's table.
     fn partition_key(&self, source: &EndPort<'_>, destination: &EndPort<'_>) -> Option<u16> {
         if !self.asks(component::PARTITION_KEY) {
             return source.common_key(destination);
         }
         let wished = self.record.partition_key();
         let mut own = source.partition_keys.iter().copied();
-        // Without the bit of full members.
+        // Compare without the full-membership bit.
         own.find(|key| key << 1 == wished << 1 && destination.hears(*key))
     }
 
-    /// MTU, rate and life time of a path that can have `most`, if they can be as is wished.
+    /// Chooses the MTU of a path that supports up to `most`, if the query can be satisfied.
     fn mtu(&self, most: u8) -> Option<u8> {
         let asks = self.asks(component::MTU_SELECTOR | component::MTU);
         let selector = if asks { Selector::from_raw(self.record.mtu_selector()) } else { Selector::Largest };
@@ -187,7 +188,7 @@ impl PathRequest<'_> {
         selector.choose(self.record.life_time(), SUBNET_TIMEOUT)
     }
 
-    /// The path once for each pair of LIDs, as often as is wished.
+    /// Adds the path once per pair of LIDs, up to the requested number.
     fn add_lids(
         &self,
         mut path: PathRecord,

@@ -1,8 +1,8 @@
-//! Rates of links and paths (IBTA v1.4 §15.2.5.16, table 216): their numbers are in no order.
+//! Rates of links and paths (IBTA v1.4 §15.2.5.16, table 216). The codes are not in order of speed.
 
 use crate::wire::management::attributes::PortInfo;
 
-/// Tenths of a Gb/s and the number of the rate, the slowest first.
+/// Rate in units of 0.1 Gb/s and its code, slowest first.
 const RATES: [(u32, u8); 22] = [
     (25, 2),
     (50, 5),
@@ -28,17 +28,17 @@ const RATES: [(u32, u8); 22] = [
     (8_000, 23),
 ];
 
-/// The place of a rate among all, the slowest first; `None` for a number of no rate.
+/// Rank of a rate code, slowest first; `None` for an invalid code.
 pub(super) fn rank(rate: u8) -> Option<u8> {
     RATES.iter().zip(0..).find(|((_, number), _)| *number == rate).map(|(_, rank)| rank)
 }
 
-/// The rate of a rank.
+/// Rate code of a rank.
 pub(super) fn of_rank(rank: u8) -> Option<u8> {
     RATES.get(usize::from(rank)).map(|(_, rate)| *rate)
 }
 
-/// The rate of a port: lanes times the speed of one, or the next lower one that has a number. An extended speed counts before the others.
+/// Rate of a port: lanes times lane speed, rounded down to one that has a code. An extended speed takes precedence.
 pub(super) fn of_port(info: &PortInfo) -> u8 {
     let lanes = match info.link_width_active() {
         2 => 4,

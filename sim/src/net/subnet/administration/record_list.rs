@@ -1,4 +1,4 @@
-//! Records of one answer, each from a multiple of 8 bytes on (IBTA v1.4 §15.2.1.1).
+//! The records of one answer. Each starts at a multiple of 8 bytes (IBTA v1.4 §15.2.1.1).
 
 use crate::wire::management::administration::status;
 use bareverbs_prm::field::Layout;
@@ -7,10 +7,10 @@ use zerocopy::{Immutable, IntoBytes};
 /// Most bytes of records in one answer.
 const MOST_BYTES: usize = 4 << 20;
 
-/// See the module.
+/// The list; see the module.
 pub(super) struct RecordList {
     pub(super) bytes: Vec<u8>,
-    /// From the beginning of one record to that of the next.
+    /// Distance between the starts of consecutive records in bytes.
     pub(super) stride: usize,
 }
 
@@ -27,7 +27,7 @@ impl RecordList {
         Ok(list)
     }
 
-    /// Adds one, if the answer has room.
+    /// Adds a record, if there is room.
     pub(super) fn push(&mut self, record: &(impl IntoBytes + Immutable)) -> Result<(), u16> {
         let end = self.bytes.len() + self.stride;
         if end > MOST_BYTES {
@@ -38,12 +38,12 @@ impl RecordList {
         Ok(())
     }
 
-    /// Keeps the first ones only.
+    /// Keeps the first `most` records.
     pub(super) fn keep(&mut self, most: usize) {
         self.bytes.truncate(most.saturating_mul(self.stride));
     }
 
-    /// Records so far.
+    /// Number of records.
     pub(super) const fn count(&self) -> usize {
         self.bytes.len() / self.stride
     }

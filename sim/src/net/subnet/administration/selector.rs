@@ -1,8 +1,9 @@
-//! What a request wants of a quantity, beside its value: more, less, exactly that, or the largest there is (IBTA v1.4 §15.2.5.16).
+//! Selectors: whether a query wants more than a value, less, exactly it, or the largest available (IBTA v1.4
+//! §15.2.5.16).
 
 use core::cmp::Ordering;
 
-/// A selector of its two bits.
+/// A two-bit selector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selector {
     Greater,
@@ -11,7 +12,7 @@ pub(super) enum Selector {
     Largest,
 }
 
-/// The bits of [`Selector::Exactly`], which all answers have.
+/// Code of [`Selector::Exactly`], which all answers have.
 pub(super) const EXACTLY: u8 = 2;
 
 impl Selector {
@@ -24,7 +25,7 @@ impl Selector {
         }
     }
 
-    /// Whether a quantity suits that compares with the wanted one like this.
+    /// Whether a quantity is acceptable that compares like this with the requested one.
     pub(super) fn suits(self, order: Ordering) -> bool {
         match self {
             Self::Greater => order.is_gt(),
@@ -34,7 +35,7 @@ impl Selector {
         }
     }
 
-    /// The largest quantity that suits where `most` is possible, and so is everything below.
+    /// The largest acceptable quantity if everything up to `most` is possible.
     pub(super) fn choose(self, wished: u8, most: u8) -> Option<u8> {
         match self {
             Self::Greater => (most > wished).then_some(most),

@@ -1,4 +1,4 @@
-//! ServiceRecord: what ports offer, by name and number, for as long as a lease runs (IBTA v1.4 §15.2.5.14).
+//! ServiceRecord: services that ports advertise by name and ID for the duration of a lease (IBTA v1.4 §15.2.5.14).
 
 use super::components;
 use crate::net::subnet::directory::Directory;
@@ -8,15 +8,15 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
-/// Services that there can be.
+/// Most services.
 const SERVICES: usize = 1024;
-/// A lease without end.
+/// A lease that never expires.
 const FOR_EVER: u32 = u32::MAX;
-/// What names a service: ServiceID, ServiceGID and ServiceP_Key, and their bits of the component mask.
+/// Component mask bits of what identifies a service: ServiceID, ServiceGID and ServiceP_Key.
 const NAMED: u64 = 0b111;
 const LEASE: u64 = 1 << 4;
 
-/// What names a service.
+/// What identifies a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct ServiceName {
     id: u64,
@@ -27,11 +27,11 @@ struct ServiceName {
 #[derive(Debug)]
 struct Service {
     record: ServiceRecord,
-    /// `None` without end.
+    /// `None` if it never expires.
     expires: Option<Time>,
 }
 
-/// A request about services, and who has sent it.
+/// A request about services, and its sender.
 pub(super) struct ServiceRequest<'a> {
     pub(super) record: &'a ServiceRecord,
     pub(super) mask: u64,
@@ -43,7 +43,7 @@ pub(super) struct ServiceRequest<'a> {
 pub(super) struct Services(BTreeMap<ServiceName, Service>);
 
 impl Services {
-    /// SubnAdmSet: the service is offered, or its lease begins again.
+    /// SubnAdmSet: registers a service or renews its lease.
     pub(super) fn register(
         &mut self,
         now: Time,
@@ -64,7 +64,7 @@ impl Services {
         Ok(record)
     }
 
-    /// SubnAdmDelete: the service is offered no more.
+    /// SubnAdmDelete: removes a service.
     pub(super) fn remove(
         &mut self,
         now: Time,
@@ -75,7 +75,7 @@ impl Services {
         self.0.remove(&name).map(|service| service.record).ok_or(status::NO_RECORDS)
     }
 
-    /// Services in partitions of who asks. The key of a service is shown to nobody without the SM_Key.
+    /// Finds services in the requester's partitions. Without the SM_Key, the requester does not see their ServiceKeys.
     pub(super) fn find(
         &mut self,
         now: Time,
@@ -93,7 +93,7 @@ impl Services {
         shown.filter(matches).collect()
     }
 
-    /// What names the service of a request, if its sender may offer it and has its key.
+    /// Identifies the service of a request, if the sender may register it and has its key.
     fn name(
         &mut self,
         now: Time,
@@ -119,7 +119,7 @@ impl Services {
 }
 
 impl Service {
-    /// The record as it is now: with what is left of the lease.
+    /// The record with the remaining lease.
     fn shown(&self, now: Time, is_trusted: bool) -> ServiceRecord {
         let mut record = self.record;
         if let Some(expires) = self.expires {
@@ -133,8 +133,8 @@ impl Service {
     }
 }
 
-/// Place and width in bits of the component of a bit of the mask: the data are sixteen bytes, and three times as many again as numbers
-/// of 16, 32 and 64 bits.
+/// Offset and width in bits of a mask bit's component. The data are sixteen bytes, followed by as many bytes each in
+/// 16-, 32- and 64-bit numbers.
 const fn place(bit: u32) -> Option<(u32, u32)> {
     match bit {
         0 => Some((0, 64)),

@@ -1,7 +1,7 @@
-//! Who is told of what happens in the subnet: InformInfo, InformInfoRecord, and Reports (IBTA v1.4 §13.4.8.3, §13.4.11, §15.2.5.12).
+//! Event subscriptions: InformInfo, InformInfoRecord and Reports (IBTA v1.4 §13.4.8.3, §13.4.11, §15.2.5.12).
 //!
-//! A queue pair subscribes by a SubnAdmSet of InformInfo, and ends that by another one. Each Report goes out again until its ReportResp has
-//! come, or a few times.
+//! A queue pair subscribes and unsubscribes by SubnAdmSet(InformInfo). A Report is repeated until its ReportResp
+//! arrives or the attempts run out.
 
 use crate::net::subnet::directory::Directory;
 use crate::net::subnet::end_port::EndPort;
@@ -16,34 +16,34 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
 
-/// Subscriptions that there can be, and those of one port.
+/// Most subscriptions, in total and per port.
 const SUBSCRIPTIONS: usize = 1024;
 const OF_ONE_PORT: usize = 64;
-/// Reports that may wait for their answers. A further one is lost.
+/// Most Reports waiting for a response; further ones are dropped.
 const REPORTS: usize = 1024;
-/// How long an answer may take, and how often a Report is sent.
+/// Time limit for a ReportResp, and attempts per Report.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
 const ATTEMPTS: u8 = 4;
-/// Values of InformInfo that stand for all.
+/// Wildcard value in InformInfo.
 const ANY: u16 = u16::MAX;
 const ANY_PRODUCER: u32 = 0xff_ffff;
-/// Bits of the component mask of InformInfoRecord. Components of InformInfo choose nothing.
+/// Component mask bits of InformInfoRecord. Components of InformInfo itself select nothing.
 const SUBSCRIBER_GID: u64 = 1;
 const SUBSCRIBER_ENUM: u64 = 1 << 1;
 
-/// A queue pair that wants to be told.
+/// A subscribed queue pair.
 #[derive(Debug)]
 struct Subscription {
-    /// Gives the way of Reports.
+    /// The subscription request, which has the way back to the subscriber.
     question: GeneralPacket,
     guid: u64,
     gid: [u8; 16],
-    /// Tells subscriptions of one port apart.
+    /// Distinguishes subscriptions of one port.
     number: u16,
     info: InformInfo,
 }
 
-/// A Report without answer.
+/// A Report without a response.
 #[derive(Debug)]
 struct Report {
     question: GeneralPacket,
@@ -57,13 +57,13 @@ struct Report {
 pub(super) struct Subscriptions {
     all: Vec<Subscription>,
     open: BTreeMap<u64, Report>,
-    /// Reports that are to be sent now.
+    /// Reports to send now.
     ready: BTreeSet<u64>,
     transactions: u64,
 }
 
 impl Subscriptions {
-    /// SubnAdmSet of InformInfo. The answer names the queue pair that is told.
+    /// SubnAdmSet(InformInfo). The response names the subscribed queue pair.
     pub(super) fn change(
         &mut self,
         question: &GeneralPacket,
@@ -74,7 +74,7 @@ impl Subscriptions {
         if info.subscribe() > 1 || info.is_generic() > 1 || info.gid() == [0; 16] && !is_range {
             return Err(status::REQUEST_INVALID);
         }
-        // Who ends a subscription may name another queue pair of its port.
+        // An unsubscribe may name another queue pair of the same port.
         if info.subscribe() == 1 || info.qpn() == 0 {
             info.set_qpn(question.source().value());
         }
@@ -108,7 +108,7 @@ impl Subscriptions {
         Ok(())
     }
 
-    /// InformInfoRecord of ports that the requester may know of.
+    /// InformInfoRecords of ports that the requester may know about.
     pub(super) fn find(
         &self,
         wish: &InformInfoRecord,
@@ -132,17 +132,17 @@ impl Subscriptions {
         chosen.map(record).collect()
     }
 
-    /// The port is no more in the subnet.
+    /// Removes a port that has left the subnet.
     pub(super) fn forget(&mut self, guid: u64) {
         self.all.retain(|one| one.guid != guid);
     }
 
-    /// Whether anybody wants to be told of anything.
+    /// Whether there are no subscriptions.
     pub(super) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Tells all who want to know and may.
+    /// Sends a Report to every subscriber that may see the event.
     pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) {
         let may_hear = |guid| {
             let keys = || event.partition_keys.iter();
@@ -161,7 +161,7 @@ impl Subscriptions {
         }
     }
 
-    /// ReportResp, by the port that has the Report.
+    /// Handles a ReportResp from the port that got the Report.
     pub(super) fn handle_response(&mut self, from: &GeneralPacket, transaction: u64) {
         let is_theirs = |report: &Report| report.question.source_lid() == from.source_lid();
         if self.open.get(&transaction).is_some_and(is_theirs) {
@@ -170,7 +170,7 @@ impl Subscriptions {
         }
     }
 
-    /// What has no answer is sent again, or given up.
+    /// Repeats Reports without a response, or gives them up.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         self.open.retain(|_, report| report.due > now || report.attempts < ATTEMPTS);
         self.ready.retain(|transaction| self.open.contains_key(transaction));
@@ -185,19 +185,20 @@ impl Subscriptions {
         self.open.values().map(|report| report.due).min()
     }
 
-    /// The next Report.
+    /// The next Report to send.
     pub(super) fn poll(&mut self) -> Option<(FrameBuffer, u32)> {
         let report = self.open.get(&self.ready.pop_first()?)?;
         report.question.answer_frame(&report.bytes)
     }
 
-    /// Whether no Report waits for its answer.
+    /// Whether no Report waits for a response.
     pub(super) fn is_idle(&self) -> bool {
         self.open.is_empty()
     }
 }
 
-/// Whether two are of one subscription: they differ in what is to become of it, and in how fast the subscriber is, only.
+/// Whether two InformInfos denote the same subscription: they may differ only in the subscribe flag and the response
+/// time.
 fn is_same(one: &InformInfo, other: &InformInfo) -> bool {
     let [one, other] = [one, other].map(|info| {
         let mut info = *info;
@@ -206,7 +207,7 @@ fn is_same(one: &InformInfo, other: &InformInfo) -> bool {
     one.as_bytes() == other.as_bytes()
 }
 
-/// Whether a subscription is to such events (IBTA v1.4 §13.4.8.3).
+/// Whether a subscription covers an event (IBTA v1.4 §13.4.8.3).
 fn wants(info: &InformInfo, SubnetEvent { notice, issuer_gid, .. }: &SubnetEvent) -> bool {
     let is_kind = info.is_generic() == u8::from(notice.is_generic())
         && matches!(info.kind(), kind if kind == ANY || kind == notice.kind().into())
@@ -215,7 +216,7 @@ fn wants(info: &InformInfo, SubnetEvent { notice, issuer_gid, .. }: &SubnetEvent
     is_kind && is_issuer(info, notice, issuer_gid)
 }
 
-/// A GID names the issuer, and without one a range of LIDs does.
+/// Whether the issuer matches: by its GID or, without one, by a range of LIDs.
 fn is_issuer(info: &InformInfo, notice: &Notice, issuer_gid: &[u8; 16]) -> bool {
     match info.gid() {
         gid if gid != [0; 16] => gid == *issuer_gid,

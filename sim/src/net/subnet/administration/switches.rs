@@ -1,17 +1,17 @@
-//! SwitchInfoRecord and LinearForwardingTableRecord: tables of switches (IBTA v1.4 §15.2.5.5, §15.2.5.6).
+//! SwitchInfoRecord and LinearForwardingTableRecord (IBTA v1.4 §15.2.5.5, §15.2.5.6).
 
 use super::record_list::RecordList;
 use crate::net::subnet::directory::Directory;
 use crate::net::subnet::end_port::EndPort;
 use crate::wire::management::administration::{LinearForwardingTableRecord, SwitchInfoRecord};
 
-/// Bits of the component mask; those of single fields of SwitchInfo choose nothing.
+/// Bits of the component mask. Those of single SwitchInfo fields select nothing.
 mod component {
     pub(super) const LID: u64 = 1;
     pub(super) const BLOCK: u64 = 1 << 1;
 }
 
-/// Adds a record of each switch that is asked for.
+/// Adds a record for each matching switch.
 pub(super) fn find_switches<'a>(
     wish: &SwitchInfoRecord,
     mask: u64,
@@ -29,7 +29,7 @@ pub(super) fn find_switches<'a>(
     Ok(found)
 }
 
-/// Adds the blocks of linear tables that are asked for and have entries.
+/// Adds the matching non-empty blocks of linear tables.
 pub(super) fn find_tables<'a>(
     wish: &LinearForwardingTableRecord,
     mask: u64,

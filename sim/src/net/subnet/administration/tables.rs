@@ -1,8 +1,8 @@
-//! Records of the tables of ports and switches: P_KeyTableRecord, GUIDInfoRecord, SLtoVLMappingTableRecord, VLArbitrationTableRecord,
-//! MulticastForwardingTableRecord (IBTA v1.4 §15.2.5), and SMInfoRecord.
+//! Records of the tables of ports and switches: P_KeyTableRecord, GUIDInfoRecord, SLtoVLMappingTableRecord,
+//! VLArbitrationTableRecord, MulticastForwardingTableRecord (IBTA v1.4 §15.2.5), and SMInfoRecord.
 //!
-//! A table of an adapter is as its port said when the manager read it, after the port came up. A switch has one virtual lane, and thus no tables of
-//! lanes. Blocks without an entry have no record, but for P_Keys and GUIDs.
+//! The table of an adapter is what its port reported when the SM read it, after the port came up. A switch has one
+//! virtual lane and therefore no lane tables. Empty blocks have no record, except for P_Keys and GUIDs.
 
 use super::record_list::RecordList;
 use crate::net::subnet::directory::Directory;
@@ -13,17 +13,17 @@ use crate::wire::management::administration::{
 };
 use crate::wire::management::attribute;
 
-/// Bits of the component mask: the LID, which all of these records begin with, and what follows it.
+/// Component mask bits: the LID, which starts all of these records, and what follows it.
 const LID: u64 = 1;
 const SECOND: u64 = 1 << 1;
 const THIRD: u64 = 1 << 2;
 const FOURTH: u64 = 1 << 3;
-/// `CapabilityMask`: a manager is here (IBTA v1.4 §14.2.5.6).
+/// `CapabilityMask`: IsSM (IBTA v1.4 §14.2.5.6).
 const IS_MANAGER: u32 = 1 << 1;
-/// P_Keys of a block.
+/// P_Keys per block.
 const KEYS: usize = 32;
 
-/// Who asks, and what of.
+/// A query for tables, and its sender.
 pub(super) struct TableRequest<'a> {
     pub(super) mask: u64,
     pub(super) requester: EndPort<'a>,
@@ -36,13 +36,13 @@ impl TableRequest<'_> {
         self.mask & component != 0
     }
 
-    /// End ports that the requester may know of, and that a LID names if it is asked for.
+    /// End ports that the requester may know about, restricted to a LID if one is given.
     fn named(&self, lid: u16) -> impl Iterator<Item = &EndPort<'_>> {
         let visible = self.directory.ends.iter().filter(|end| end.is_visible_to(&self.requester));
         visible.filter(move |end| !self.asks(LID) || end.owns_lid(lid))
     }
 
-    /// P_KeyTableRecord, which is told to nobody without the SM_Key.
+    /// P_KeyTableRecords. Requesters without the SM_Key get none.
     pub(super) fn partition_keys(&self, wish: &PartitionKeyTableRecord) -> Result<RecordList, u16> {
         if !self.is_trusted {
             return Err(status::REQUEST_INVALID);
@@ -66,12 +66,12 @@ impl TableRequest<'_> {
         Ok(found)
     }
 
-    /// GUIDInfoRecord: the first block of each end port.
+    /// GUIDInfoRecords: the first block of each end port.
     pub(super) fn guids(&self, wish: &GuidInfoRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(GuidInfoRecord::SIZE);
         for end in self.named(wish.lid()).filter(|_| !self.asks(SECOND) || wish.block() == 0) {
             let mut guids = end.portrait.table(attribute::GUID_INFO, 0).unwrap_or([0; 64]);
-            // A port may have said none, or not yet; the first is its own (IBTA v1.4 §14.2.5.5).
+            // A port may not have reported any GUIDs; the first is always the port GUID (IBTA v1.4 §14.2.5.5).
             guids[..8].copy_from_slice(&end.guid().to_be_bytes());
             let mut record = GuidInfoRecord::new();
             found.push(record.set_lid(end.lid).set_guids(guids))?;
@@ -79,7 +79,7 @@ impl TableRequest<'_> {
         Ok(found)
     }
 
-    /// SLtoVLMappingTableRecord of adapters, whose ports have one table: from port 0 on.
+    /// SLtoVLMappingTableRecords of adapters. Their ports have one table, for input port 0.
     pub(super) fn lanes(&self, wish: &SlToVlRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(SlToVlRecord::SIZE);
         for end in self.named(wish.lid()) {
@@ -96,7 +96,7 @@ impl TableRequest<'_> {
         Ok(found)
     }
 
-    /// VLArbitrationTableRecord: two blocks of each priority.
+    /// VLArbitrationTableRecords: two blocks for each priority.
     pub(super) fn arbitration(&self, wish: &VlArbitrationRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(VlArbitrationRecord::SIZE);
         for end in self.named(wish.lid()) {
@@ -115,7 +115,7 @@ impl TableRequest<'_> {
         Ok(found)
     }
 
-    /// MulticastForwardingTableRecord: the blocks that have entries.
+    /// MulticastForwardingTableRecords of the non-empty blocks.
     pub(super) fn multicast(&self, wish: &MulticastForwardingTableRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(MulticastForwardingTableRecord::SIZE);
         for end in self.named(wish.lid()).filter(|end| end.at.port == 0) {
@@ -133,7 +133,7 @@ impl TableRequest<'_> {
         Ok(found)
     }
 
-    /// SMInfoRecord of the managers that are known. An SM_Key is shown to nobody who does not know it.
+    /// SMInfoRecords of the known SMs. Only a requester who knows an SM_Key sees it.
     pub(super) fn managers(&self, wish: &SmInfoRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(SmInfoRecord::SIZE);
         for end in self.named(wish.lid()) {

@@ -1,9 +1,10 @@
-//! Reliable transfer of an answer that may be longer than a datagram (IBTA v1.4 §13.6): the sender's side.
+//! Sender side of the reliable multi-packet transfer protocol (RMPP; IBTA v1.4 §13.6), for answers longer than a
+//! datagram.
 //!
-//! The first segment goes out alone. Each acknowledgement says which segments have come and up to which one the receiver has room; without
-//! one, what is not acknowledged goes out again, and after a few times the sender gives up.
+//! The first segment is sent alone. Each ACK names the segments received and the last segment that the receiver has
+//! room for. Without an ACK, unacknowledged segments are resent; after a few attempts the sender gives up.
 //!
-//! **What it may not do.** It takes in no segments: nobody has to send the subnet's administration a request of several.
+//! **What it may not do.** It receives no segments: no request to the SA spans several datagrams.
 
 use crate::wire::FrameBuffer;
 use crate::wire::management::GeneralPacket;
@@ -11,18 +12,18 @@ use crate::wire::management::administration::{AdministrationPacket, DATA, RmppHe
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;
 
-/// How long an acknowledgement may take.
+/// Time limit for an ACK.
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_millis(200);
-/// How often segments are sent again before the sender gives up.
+/// Attempts before the sender gives up.
 const ATTEMPTS: u8 = 5;
-/// Segments under way at a time, whatever room the receiver has.
+/// Most segments in flight, regardless of the receiver's window.
 const WINDOW: u32 = 64;
-/// Bytes of all answers under way at a time.
+/// Most bytes of all answers in flight.
 const ROOM: usize = 8 << 20;
-/// Transfers under way at a time.
+/// Most concurrent transfers.
 const TRANSFERS: usize = 1024;
 
-/// The only version of the protocol.
+/// Version of the protocol.
 const VERSION: u8 = 1;
 /// `RMPPFlags`.
 pub(super) const ACTIVE: u8 = 1;
@@ -41,7 +42,7 @@ const SEGMENT_TOO_BIG: u8 = 123;
 const UNSUPPORTED_VERSION: u8 = 125;
 const TOO_MANY_RETRIES: u8 = 126;
 
-/// Who asked, and by what it knows the answer.
+/// Identifies a transfer: the requester and its transaction ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
     lid: u16,
@@ -49,23 +50,23 @@ struct Key {
     transaction: u64,
 }
 
-/// One answer under way.
+/// One transfer.
 #[derive(Debug)]
 struct Transfer {
-    /// Gives the way back.
+    /// The request, which has the way back.
     question: GeneralPacket,
-    /// Headers of all segments.
+    /// Headers common to all segments.
     head: AdministrationPacket,
     records: Vec<u8>,
     acknowledged: u32,
     sent: u32,
-    /// The last segment for which the receiver has room.
+    /// Last segment that the receiver has room for.
     window: u32,
     attempts: u8,
     due: Time,
 }
 
-/// All answers under way; see the module.
+/// All transfers; see the module.
 #[derive(Debug, Default)]
 pub(super) struct Transfers {
     open: BTreeMap<Key, Transfer>,
@@ -74,7 +75,8 @@ pub(super) struct Transfers {
 }
 
 impl Transfers {
-    /// Begins to send `records` behind the headers of `head`; false if there is no room. One that was asked for again begins again.
+    /// Starts sending `records` behind the headers of `head`; false if there is no room. A repeated request restarts
+    /// its transfer.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -95,7 +97,7 @@ impl Transfers {
         true
     }
 
-    /// A datagram of the protocol. What is to be said of it, if anything is.
+    /// Handles a datagram of the protocol. Returns the reply, if there is one.
     pub(super) fn handle_packet(
         &mut self,
         now: Time,
@@ -104,7 +106,7 @@ impl Transfers {
     ) -> Option<AdministrationPacket> {
         let key = Key::of(question, packet)?;
         let refused = match (packet.rmpp.version(), packet.rmpp.kind()) {
-            // Nobody answers the end of a conversation.
+            // STOP and ABORT are never answered.
             (_, STOP | ABORT) => {
                 self.end(key);
                 return None;
@@ -118,7 +120,7 @@ impl Transfers {
         Some(ending(packet, ABORT, refused))
     }
 
-    /// What is not acknowledged goes out again. Those that were given up are to be told.
+    /// Resends unacknowledged segments. Returns the ABORTs of transfers that were given up.
     pub(super) fn handle_timeout(&mut self, now: Time) -> Vec<(FrameBuffer, u32)> {
         let due: Vec<Key> =
             self.open.iter().filter(|(_, transfer)| transfer.due <= now).map(|(key, _)| *key).collect();
@@ -145,17 +147,17 @@ impl Transfers {
         transfer.question.answer_frame(&segment.to_bytes())
     }
 
-    /// When segments are sent again.
+    /// When to resend.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.open.values().map(|transfer| transfer.due).min()
     }
 
-    /// Whether nothing is under way.
+    /// Whether no transfer is in progress.
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
 
-    /// Takes an acknowledgement, or says what is wrong with it. An old one, and one of a transfer that has ended, changes nothing.
+    /// Handles an ACK, or returns the error status. An old ACK, or one of a finished transfer, changes nothing.
     fn acknowledge(&mut self, now: Time, key: Key, header: &RmppHeader) -> Result<(), u8> {
         let (segment, window) = (header.segment(), header.length());
         let Some(transfer) = self.open.get_mut(&key) else { return Ok(()) };
@@ -194,7 +196,7 @@ impl Key {
 }
 
 impl Transfer {
-    /// An answer without a record is one segment, too.
+    /// Number of segments. An answer without records still has one.
     fn segments(&self) -> u32 {
         self.records.len().div_ceil(DATA).max(1) as u32
     }
@@ -204,8 +206,8 @@ impl Transfer {
         self.sent < end
     }
 
-    /// Segment `number`, counted from 1. The length that the first has is that of all, with the header of the class in each segment; that
-    /// of the last is its own (IBTA v1.4 §13.6.2.1).
+    /// Builds segment `number`, counted from 1. The length in the first segment is the total, counting the class header
+    /// in every segment; that in the last is its own (IBTA v1.4 §13.6.2.1).
     fn segment(&self, number: u32) -> AdministrationPacket {
         let (segments, mut packet) = (self.segments(), self.head.clone());
         let records = self.records.chunks(DATA).nth(number as usize - 1).unwrap_or_default();
@@ -227,10 +229,10 @@ impl Transfer {
     }
 }
 
-/// A datagram that ends a transfer.
+/// A STOP or ABORT that ends a transfer.
 fn ending(of: &AdministrationPacket, kind: u8, status: u8) -> AdministrationPacket {
     let mut packet = of.clone();
-    // The other side asked: what it hears has the bit of an answer.
+    // The other side sent the request, so the reply has the response bit.
     packet.mad.set_method(of.mad.method() | 0x80);
     packet.rmpp = RmppHeader::new();
     packet.rmpp.set_version(VERSION).set_kind(kind).set_flags(ACTIVE).set_status(status);

@@ -1,18 +1,18 @@
-//! The text of a file of partitions, as OpenSM reads it: `name=number, flags : members ;`, over as many lines as it takes.
+//! Parser for partition files in OpenSM's format: `name=number, flags : members ;`, over any number of lines.
 
 use super::model::{
     DEFAULT_PARTITION, FULL, Members, PARTITION_KEYS, Partition, PartitionMembership, Partitions,
 };
 
-/// The largest file that is read, in bytes.
+/// Largest file in bytes.
 const LIMIT: usize = 1 << 20;
 
-/// What is wrong with a file of partitions.
+/// An error in a partition file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartitionFileError {
-    /// The line, counted from 1.
+    /// Line number, counted from 1.
     pub line: usize,
-    /// What is wrong there, and what would do.
+    /// The problem, and what would be valid.
     pub problem: String,
 }
 
@@ -25,27 +25,28 @@ impl core::fmt::Display for PartitionFileError {
 impl core::error::Error for PartitionFileError {}
 
 impl Partitions {
-    /// Reads a file of partitions in the format of OpenSM's `partitions.conf`. Switches then let no packet of a foreign partition in or out by a port
-    /// with an adapter, where they can tell.
+    /// Parses a partition file in the format of OpenSM's `partitions.conf`. With such partitions, switch ports with an
+    /// attached adapter enforce P_Keys where they can.
     ///
-    /// The manager's port is a full member of the default partition, whatever the file says, and a port that no rule names is a limited
-    /// member of it. A partition without a number is given one that is free.
+    /// The SM's port is always a full member of the default partition, and a port that no rule names is a limited
+    /// member of it. A partition without a number gets a free one.
     ///
     /// # Errors
     ///
-    /// [`PartitionFileError`] says in which line what is wrong. Groups that a file would make in advance (`mgid=`) are refused.
+    /// [`PartitionFileError`] with the line and the problem. Multicast groups defined in the file (`mgid=`) are
+    /// refused.
     pub fn parse(text: &str) -> Result<Self, PartitionFileError> {
         Ok(Self { partitions: read(text)?, is_enforced: true })
     }
 }
 
-/// A definition: what stands before a semicolon, and the line that it begins in.
+/// A definition: the text before a semicolon, and the line it starts on.
 struct Definition {
     line: usize,
     text: String,
 }
 
-/// What is said of a partition before the colon.
+/// The part of a definition before the colon.
 struct Heading {
     number: Option<u16>,
     is_default: bool,
@@ -53,7 +54,7 @@ struct Heading {
     usual: PartitionMembership,
 }
 
-/// All partitions, the default one first.
+/// Parses all partitions, the default partition first.
 fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
     if text.len() > LIMIT {
         return Err(at(1, format!("a file of {} bytes is too long: at most {LIMIT}", text.len())));
@@ -75,7 +76,7 @@ fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
     Ok(partitions)
 }
 
-/// The manager's port is a full member of it, whatever a file says.
+/// The default partition. The SM's port is always a full member.
 fn default_partition() -> Partition {
     Partition {
         number: DEFAULT_PARTITION,
@@ -84,12 +85,12 @@ fn default_partition() -> Partition {
     }
 }
 
-/// The most entries of a table that a partition takes.
+/// Most P_Key table entries that a partition takes.
 fn entries(partition: &Partition) -> usize {
     1 + usize::from(partition.members.iter().any(|(_, membership)| *membership == PartitionMembership::Both))
 }
 
-/// Texts before semicolons, without what stands behind `#`.
+/// Splits the text at semicolons and strips `#` comments.
 fn definitions(text: &str) -> Result<Vec<Definition>, PartitionFileError> {
     let mut all = Vec::new();
     let mut open = Definition { line: 1, text: String::new() };
@@ -132,7 +133,7 @@ fn read_definition(
     Ok((heading, members.map_err(problem)?))
 }
 
-/// `name=number, flag, flag=value …`.
+/// Parses `name=number, flag, flag=value …`.
 fn read_heading(text: &str) -> Result<Heading, String> {
     let mut words = text.split(',').map(str::trim);
     let (name, number) = split_value(words.next().unwrap_or_default());
@@ -146,7 +147,8 @@ fn read_heading(text: &str) -> Result<Heading, String> {
         match split_value(word) {
             ("ipoib", None) => heading.has_ip = true,
             ("defmember", Some(value)) => heading.usual = read_membership(value)?,
-            // Of the group of broadcasts, which is as IPoIB wants it here; and the place in a table, which is that in the file.
+            // These concern the broadcast group, whose attributes IPoIB determines here, and the index in a table,
+            // which follows the file's order.
             ("mtu" | "rate" | "sl" | "scope" | "Q_Key" | "TClass" | "FlowLabel", Some(_))
             | ("indx0", None) => {}
             ("mgid", _) => {
@@ -162,7 +164,7 @@ fn read_heading(text: &str) -> Result<Heading, String> {
     Ok(heading)
 }
 
-/// A GUID or a group of ports, and what they are.
+/// Parses a GUID or a named set of ports, with its membership.
 fn read_member(word: &str, usual: PartitionMembership) -> Result<(Members, PartitionMembership), String> {
     let (name, membership) = split_value(word);
     let membership = membership.map_or(Ok(usual), read_membership)?;
@@ -181,7 +183,7 @@ fn read_member(word: &str, usual: PartitionMembership) -> Result<(Members, Parti
     Ok((members, membership))
 }
 
-/// OpenSM takes any beginning of the words.
+/// OpenSM accepts any prefix of these words.
 fn read_membership(word: &str) -> Result<PartitionMembership, String> {
     let begins = |whole: &str| !word.is_empty() && whole.starts_with(word);
     match () {
@@ -199,7 +201,7 @@ fn read_partition_number(word: &str) -> Result<u16, String> {
     })
 }
 
-/// As C writes numbers: with `0x`, or decimal.
+/// Parses a number as in C: hexadecimal with `0x`, otherwise decimal.
 fn read_number(word: &str) -> Option<u64> {
     match word.strip_prefix("0x").or_else(|| word.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
@@ -214,7 +216,7 @@ fn split_value(word: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A partition that is defined again has more members.
+/// Adds a partition. A repeated definition adds members.
 fn add(
     partitions: &mut Vec<Partition>,
     heading: &Heading,
@@ -291,7 +293,7 @@ storage=0x10 : ALL_CAS;";
     }
 
     proptest! {
-        /// Any text is read or refused.
+        /// Any text is either parsed or refused.
         #[test]
         fn any_text_is_read_or_refused(text in "[A-Za-z0-9=,:;# \n]{0,200}") {
             let _ = read(&text);

@@ -1,7 +1,7 @@
-//! Who is a member of which partition (IBTA v1.4 §10.9): what P_Key tables the ports of a subnet are to have.
+//! Partitions and their members (IBTA v1.4 §10.9): the P_Key tables for the ports of a subnet.
 //!
-//! **What this is.** [`Partitions`] is a value that a manager is given: [`Partitions::of_all`] gives every port the same table, and
-//! [`Partitions::parse`] reads a file as OpenSM does.
+//! **What this is.** [`Partitions`] is a configuration value of the SM: [`Partitions::of_all`] gives every port the
+//! same P_Keys, and [`Partitions::parse`] reads a file in OpenSM's format.
 
 mod file;
 mod model;

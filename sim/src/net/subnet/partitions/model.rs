@@ -1,46 +1,46 @@
-//! Rules of partitions, and what a port is by them.
+//! Partition rules, and the membership of a port under them.
 
 use super::super::end_port::full_member;
 use crate::net::topology::NodeKind;
 use crate::wire::DEFAULT_PARTITION_KEY;
 
-/// P_Keys of a table of one block, which is all that a port is given.
+/// P_Keys per port: one block.
 pub(in crate::net::subnet) const PARTITION_KEYS: usize = 32;
-/// The number of the partition that all ports are of, unless they are told otherwise.
+/// Number of the default partition.
 pub(super) const DEFAULT_PARTITION: u16 = DEFAULT_PARTITION_KEY & !FULL;
 pub(super) const FULL: u16 = 1 << 15;
 
-/// How a port belongs to a partition. Limited members hear full members only (IBTA v1.4 §10.9.1.1).
+/// Membership of a port in a partition. Limited members can only talk to full members (IBTA v1.4 §10.9.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PartitionMembership {
     Full,
     Limited,
-    /// Both keys are in its table.
+    /// The table has both P_Keys.
     Both,
 }
 
-/// Whom a rule is about.
+/// The ports that a rule names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Members {
     All,
     Adapters,
     Switches,
     Routers,
-    /// The port of the manager.
+    /// The SM's port.
     Manager,
     Guid(u64),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Partition {
-    /// Without the bit that says who is a full member.
+    /// Partition number, without the full-membership bit.
     pub(super) number: u16,
-    /// IP has a broadcast group in it (RFC 4391, section 4).
+    /// Whether it has an IPoIB broadcast group (RFC 4391, section 4).
     pub(super) has_ip: bool,
     pub(super) members: Vec<(Members, PartitionMembership)>,
 }
 
-/// Partitions of a subnet; see the module.
+/// The partitions of a subnet; see the module.
 ///
 /// ```
 /// use bareverbs_sim::net::Partitions;
@@ -56,25 +56,26 @@ pub struct Partitions {
     pub(super) is_enforced: bool,
 }
 
-/// A port that is to have a table.
+/// A port that needs a P_Key table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::net::subnet) struct PartitionedPort {
     pub(in crate::net::subnet) guid: u64,
     pub(in crate::net::subnet) kind: NodeKind,
-    /// The manager is behind it.
+    /// Whether it is the SM's port.
     pub(in crate::net::subnet) is_manager: bool,
 }
 
 impl Default for Partitions {
-    /// All ports are full members of the default partition.
+    /// Every port is a full member of the default partition.
     fn default() -> Self {
         Self::of_all(&[DEFAULT_PARTITION_KEY])
     }
 }
 
 impl Partitions {
-    /// Every port has these P_Keys, of which the first 32 count; 0 is none. Switches are of the default partition, too, and the manager's port is a full
-    /// member of every partition, so that every port can ask it. Switches look at no P_Key.
+    /// Every port gets these P_Keys, at most 32; 0 is skipped. Switches are members of the default partition too, and
+    /// the SM's port is a full member of every partition, so that every port can query it. Switches do not enforce
+    /// P_Keys.
     pub fn of_all(keys: &[u16]) -> Self {
         let keys = keys.iter().take(PARTITION_KEYS).copied().filter(|key| key & !FULL != 0);
         let mut partitions: Vec<Partition> = keys
@@ -95,12 +96,12 @@ impl Partitions {
         Self { partitions, is_enforced: false }
     }
 
-    /// Whether switches are to look at P_Keys.
+    /// Whether switches should enforce P_Keys.
     pub(in crate::net::subnet) const fn is_enforced(&self) -> bool {
         self.is_enforced
     }
 
-    /// The table that a port is to have, without the entries that are empty.
+    /// The P_Keys of a port, without empty entries.
     pub(in crate::net::subnet) fn keys(&self, port: PartitionedPort) -> Vec<u16> {
         let mut keys = Vec::new();
         for partition in &self.partitions {
@@ -116,7 +117,7 @@ impl Partitions {
         keys
     }
 
-    /// The P_Keys of full members of partitions with a broadcast group of IP.
+    /// Full-member P_Keys of partitions with an IPoIB broadcast group.
     pub(in crate::net::subnet) fn ip_keys(&self) -> impl Iterator<Item = u16> + '_ {
         self.partitions
             .iter()
@@ -124,14 +125,15 @@ impl Partitions {
             .map(|partition| full_member(partition.number))
     }
 
-    /// The P_Keys of full members of all partitions.
+    /// Full-member P_Keys of all partitions.
     pub(in crate::net::subnet) fn all_keys(&self) -> Vec<u16> {
         self.partitions.iter().map(|partition| full_member(partition.number)).collect()
     }
 }
 
 impl Partition {
-    /// What a port is: as the rule for its GUID says, else as the most of the other rules that name it.
+    /// Membership of a port: the rule for its GUID wins; otherwise the strongest membership among the other rules that
+    /// name it.
     fn membership(&self, port: PartitionedPort) -> Option<PartitionMembership> {
         let named = self.members.iter().find(|(members, _)| *members == Members::Guid(port.guid));
         let others = self.members.iter().filter(|(members, _)| members.names(port));
@@ -193,7 +195,8 @@ mod tests {
         assert!(partitions.is_enforced() && !Partitions::default().is_enforced());
     }
 
-    /// As OpenSM does: a port that no rule names is a limited member of the default partition, and the manager's a full one.
+    /// Like OpenSM: a port that no rule names is a limited member of the default partition, and the SM's port a full
+    /// one.
     #[test]
     fn who_is_not_named_is_a_limited_member_of_the_default_partition() {
         let partitions = Partitions::parse("P=0x8002, ipoib : 0x21=full;").expect("a file");

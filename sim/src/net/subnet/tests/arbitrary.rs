@@ -1,10 +1,10 @@
-//! Whatever comes to the manager: it does not panic, answers no more than it may, and only what has an answer.
+//! Arbitrary packets to the SM: it never panics, and only answers what deserves an answer.
 
 use super::further_switch::further_switch;
 use super::*;
 use proptest::prelude::*;
 
-/// Bytes of a datagram whose fields are often those that there are.
+/// A random datagram whose fields often have valid values.
 fn datagram() -> impl Strategy<Value = [u8; SIZE]> {
     let known = |values: &'static [u8]| prop_oneof![3 => prop::sample::select(values), 1 => any::<u8>()];
     let header = (
@@ -34,7 +34,7 @@ fn datagram() -> impl Strategy<Value = [u8; SIZE]> {
     )
 }
 
-/// Whether a datagram to queue pair 1 may have an answer (IBTA v1.4 §13.4.5, §13.6.2).
+/// Whether a datagram to queue pair 1 may have a response (IBTA v1.4 §13.4.5, §13.6.2).
 fn may_be_answered(bytes: &[u8; SIZE]) -> bool {
     let packet = AdministrationPacket::of(bytes);
     let is_ours = packet.mad.class() == class::ADMINISTRATION && packet.mad.class_version() == CLASS_VERSION;

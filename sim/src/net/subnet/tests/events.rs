@@ -1,4 +1,4 @@
-//! Who is told of what happens in the subnet.
+//! Event subscriptions and reports.
 
 use super::*;
 use crate::wire::management::administration::{
@@ -11,7 +11,7 @@ use proptest::prelude::*;
 const ANY: u16 = 0xffff;
 const GROUP: [u8; 16] = [0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-/// A wish to be told of a trap, or of all.
+/// A subscription to one trap or to all.
 fn wish(trap: u16) -> InformInfo {
     let mut info = InformInfo::new();
     info.set_lid_range_begin(ANY).set_is_generic(1).set_subscribe(1).set_kind(ANY).set_trap(trap);
@@ -23,7 +23,7 @@ fn subscribe(switch: &mut Switch, agents: &[Agent], from: usize, wish: &InformIn
     (answer.mad.status(), answer.record().expect("an attribute"))
 }
 
-/// Trap, issuer and details of the Reports that a port gets.
+/// Trap, issuer and details of the Reports that a port receives.
 fn reports(switch: &mut Switch, to: usize) -> Vec<(u64, IssuedNotice)> {
     let heard = answers(switch, to);
     let reports = heard.iter().filter(|packet| packet.mad.method() == method::REPORT);
@@ -210,7 +210,7 @@ fn there_is_an_end_to_subscriptions() {
 }
 
 proptest! {
-    /// What a subscription says is what it selects: by kind, trap, producer and issuer.
+    /// A subscription selects by type, trap, producer and issuer, as it says.
     #[test]
     fn a_subscription_matches_as_it_says(
         (kind, trap, producer) in (prop_oneof![Just(ANY), 0..5_u16], prop_oneof![Just(ANY), 126..130_u16], prop_oneof![Just(0xff_ffff_u32), 0..4_u32]),

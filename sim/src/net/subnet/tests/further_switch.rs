@@ -1,4 +1,4 @@
-//! A switch without a manager: what its agent shows and takes, and its traps.
+//! A switch without an SM: the Gets and Sets of its agent, and its traps.
 
 use super::*;
 use crate::net::SubnetSwitchConfig;
@@ -8,7 +8,7 @@ use crate::wire::management::attributes::{Notice, SwitchInfo};
 use bareverbs_prm::time::Duration;
 use std::collections::BTreeMap;
 
-/// One of four ports, the first three of which have a link.
+/// A switch with four ports, three of them with a link.
 pub(super) fn further_switch() -> Switch {
     let config = SubnetSwitchConfig { guid: 0x51, ports: 4, description: "rack 7".into() };
     let mut switch = Switch::infiniband_without_manager(&config);
@@ -17,7 +17,7 @@ pub(super) fn further_switch() -> Switch {
     switch
 }
 
-/// The answer to a directed route of one hop that comes in by port 2, counted from 1.
+/// The response to a directed route of one hop that arrives at port 2, counted from 1.
 fn ask(switch: &mut Switch, mut question: SubnetPacket) -> SubnetPacket {
     question.leave_by(1);
     switch.handle_frame(Time::ZERO, 1, &question.to_frame(0, 0).0);
@@ -40,7 +40,7 @@ pub(super) fn set(
     ask(switch, packet).status()
 }
 
-/// Gives it LID 7, and a manager at LID 9 behind its third port.
+/// Assigns LID 7, and LID 9 to the SM behind its third port.
 pub(super) fn configure(switch: &mut Switch) {
     let mut info = PortInfo::new();
     assert_eq!(set(switch, attribute::PORT_INFO, 0, info.set_lid(7).set_master_sm_lid(9)), status::OK);
@@ -140,7 +140,7 @@ fn a_service_level_without_a_lane_is_dropped() {
     configure(&mut switch);
     let mapping = |switch: &mut Switch| get(switch, attribute::SL_TO_VL, 0x0103).data()[..8].to_vec();
     assert_eq!(mapping(&mut switch), [0; 8]);
-    // From port 1 to port 3 the levels 0 to 2 have lane 0, the others lane 15.
+    // From port 1 to port 3, SLs 0 to 2 map to VL 0 and the others to VL 15.
     let table = [0, 0x0f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff];
     assert_eq!(set(&mut switch, attribute::SL_TO_VL, 0x0103, &table), status::OK);
     assert_eq!(mapping(&mut switch), table);
@@ -165,7 +165,7 @@ fn a_service_level_without_a_lane_is_dropped() {
     assert_eq!((port.vl_arbitration_low_cap(), port.vl_arbitration_high_cap()), (8, 8));
 }
 
-/// What a former master has written does not outlive its takeover, though nobody knows any more what it was.
+/// Entries of an earlier master do not survive a takeover, although nobody remembers them.
 #[test]
 fn a_switch_is_cleared_of_what_a_former_master_wrote() {
     let mut switch = further_switch();
@@ -217,7 +217,7 @@ fn a_directed_route_begins_where_lids_lead_to() {
     let mut switch = further_switch();
     configure(&mut switch);
     let mut bytes = *SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 3).bytes();
-    // One hop, by port 1, for LID 9.
+    // One hop through port 1, for LID 9.
     (bytes[7], bytes[129]) = (1, 1);
     bytes[32..34].copy_from_slice(&[0, 9]);
     let asked = SubnetPacket::from_payload(&bytes).expect("a datagram");
@@ -236,7 +236,7 @@ fn a_directed_route_begins_where_lids_lead_to() {
     assert_eq!((exit, &frame[2..4], &frame[6..8]), (2, &[0, 9][..], &[0, 7][..]));
     let back = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
     assert!(back.is_returning() && back.bytes()[6] == 0);
-    // A route of LIDs alone ends at the switch.
+    // A route without hops ends at the switch.
     bytes[7] = 0;
     let (exit, frame) = next(2, &SubnetPacket::from_payload(&bytes).expect("a datagram").to_frame(9, 7).0);
     assert_eq!((exit, &frame[2..4], &frame[6..8]), (2, &[0, 9][..], &[0, 7][..]));

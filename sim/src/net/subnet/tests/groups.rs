@@ -1,4 +1,4 @@
-//! Ports that join multicast groups, make them, and leave.
+//! Ports that join, create and leave multicast groups.
 
 use super::*;
 use crate::wire::management::administration::{McMemberRecord, record, status as sa_status};
@@ -11,13 +11,13 @@ const P_KEY: u64 = 1 << 7;
 const RATE: u64 = 3 << 8;
 const SCOPE: u64 = 1 << 15;
 const JOIN_STATE: u64 = 1 << 16;
-/// What a join has to have, and what a group is made of.
+/// Required components of a join, and of creating a group.
 const JOIN: u64 = MGID | PORT_GID | JOIN_STATE;
 const CREATE: u64 = JOIN | Q_KEY | P_KEY | 1 << 6 | 1 << 12 | 1 << 13;
 const FULL: u8 = 1;
 const NON: u8 = 2;
 const SEND_ONLY: u8 = 4;
-/// The broadcast group of IP in the default partition.
+/// The IPoIB broadcast group of the default partition.
 const BROADCAST: [u8; 16] = [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
 const GROUP: [u8; 16] = [0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
@@ -68,7 +68,7 @@ impl Subnet {
         self.ask(from, method::DELETE, JOIN, &member(mgid, guid, state))
     }
 
-    /// Ports that a packet to a group's LID leaves by.
+    /// Ports through which a packet to a multicast LID leaves.
     fn exits(&mut self, lid: u16, from: usize) -> Vec<usize> {
         let [high, low] = lid.to_be_bytes();
         self.switch.handle_frame(Time::ZERO, from, &[0, 2, high, low, 0, 0, 0, 0]);
@@ -305,7 +305,7 @@ fn groups_are_shown_and_members_to_who_is_trusted() {
     assert_eq!(find(MGID, &member(GROUP, 0, 0), SM_KEY), []);
 }
 
-/// A subnet has room for so many groups. LIDs that were set from outside are nobody's.
+/// The number of groups is limited. LIDs set from outside are not handed out.
 #[test]
 fn there_is_an_end_to_groups() {
     let mut subnet = Subnet::new();

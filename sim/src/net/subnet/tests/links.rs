@@ -1,4 +1,4 @@
-//! Cables as the administration knows them.
+//! Links in the SA.
 
 use super::*;
 use crate::wire::management::administration::{LinkRecord, record};

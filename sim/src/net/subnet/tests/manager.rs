@@ -1,4 +1,4 @@
-//! The manager against ports that answer, forget, and say nothing.
+//! The SM against ports that respond, forget, or stay silent.
 
 use super::{Agent, converse, subnet};
 use crate::net::switch::{Egress, Switch};
@@ -7,7 +7,7 @@ use crate::wire::infiniband::parse;
 use crate::wire::management::{PortState, SubnetPacket};
 use bareverbs_prm::time::{Duration, Time};
 
-/// The one port by which a frame leaves.
+/// The only port that a frame leaves through.
 fn exit(switch: &mut Switch, now: Time, ingress: usize, frame: &[u8]) -> Option<usize> {
     switch.handle_frame(now, ingress, frame);
     match switch.poll_exit() {
@@ -81,7 +81,7 @@ fn a_silent_port_is_asked_again_and_never_gets_a_lid() {
     assert_eq!(switch.counters().filtered, 1);
 }
 
-/// After a few attempts a silent port is left alone until the next sweep, so that it does not keep a world busy.
+/// After a few attempts a silent port is left alone until the next sweep, so that it does not keep the world busy.
 #[test]
 fn a_silent_port_is_given_up_until_the_next_sweep() {
     let mut switch = Switch::infiniband(SubnetConfig::default());
@@ -107,7 +107,7 @@ fn a_subnet_is_settled_when_every_port_was_found_active() {
     assert!(switch.is_settled_since(Time::ZERO) && !switch.is_settled_since(sweep));
 }
 
-/// A port that says yes to everything and does nothing is asked anew, but not at once and for ever.
+/// A port that confirms everything but does nothing is asked again, but neither at once nor forever.
 #[test]
 fn a_port_that_does_not_obey_keeps_nobody_busy() {
     let mut switch = Switch::infiniband(SubnetConfig::default());
@@ -124,7 +124,7 @@ fn a_port_that_does_not_obey_keeps_nobody_busy() {
     assert!(switch.poll_timeout().is_some_and(|due| due > Time::ZERO));
 }
 
-/// Ports that come and go with ever new GUIDs use up the LIDs; those of ports that have gone are then given again.
+/// When ports with ever new GUIDs use up all LIDs, the LIDs of ports that have left are reassigned.
 #[test]
 fn lids_of_ports_that_have_gone_are_given_again() {
     let (mut switch, mut agents) = subnet(7);

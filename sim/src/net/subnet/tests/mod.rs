@@ -1,4 +1,4 @@
-//! A switch with the subnet's manager, and ports that do what they are told.
+//! A switch with the SM, and ports that obey it.
 
 mod arbitrary;
 mod events;
@@ -30,15 +30,15 @@ use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// The queue pair that asks.
+/// QPN of the requester.
 const ASKER: u32 = 0x55;
 const GET: u8 = 1;
 const SET: u8 = 2;
 const PREFIX: u64 = 0xfe80 << 48;
-/// The key that a subnet trusts if it is told of no other.
+/// Default SM_Key of a subnet.
 const SM_KEY: u64 = 1;
 
-/// A port that does what it is told.
+/// A port that obeys the SM.
 struct Agent {
     guid: u64,
     lid: u16,
@@ -48,11 +48,11 @@ struct Agent {
     keys: [u8; 64],
     mtu: u8,
     refuses_tables: bool,
-    /// Whether its clients are to register again.
+    /// Whether its clients were told to register again.
     reregisters: bool,
-    /// What a manager there says of itself.
+    /// SMInfo of the SM that runs there.
     manager: Option<SmInfo>,
-    /// `LinkWidth` of a port at 25 Gb/s a lane.
+    /// `LinkWidth` of a port with 25 Gb/s per lane.
     width: u8,
 }
 
@@ -110,7 +110,7 @@ impl Agent {
         packet.to_frame(0, 0).0.into_bytes()
     }
 
-    /// The state that a manager wants; 0 leaves it.
+    /// The port state that an SM requests; 0 means no change.
     fn next_state(&self, wish: u8) -> PortState {
         if wish == 0 { self.state } else { PortState::from_raw(wish).expect("a state") }
     }
@@ -141,7 +141,7 @@ fn converse(switch: &mut Switch, agents: &mut [Agent], now: Time) {
     }
 }
 
-/// Two ports that are up.
+/// A subnet with two active ports.
 fn subnet(lmc: u8) -> (Switch, Vec<Agent>) {
     let partitions = Partitions::of_all(&[0xffff, 0x8001]);
     let config = SubnetConfig { lmc, partitions, ..SubnetConfig::default() };
@@ -161,7 +161,7 @@ fn gid(guid: u64) -> [u8; 16] {
     (u128::from(PREFIX) << 64 | u128::from(guid)).to_be_bytes()
 }
 
-/// A request to the administration, with a record behind the headers.
+/// A request to the SA, with a record after the headers.
 fn request(
     method: u8,
     number: u16,
@@ -176,12 +176,12 @@ fn request(
     packet
 }
 
-/// A datagram of general services from a LID to the manager's.
+/// A general services datagram from a LID to the SM's.
 fn general_frame(source: u16, bytes: &[u8; SIZE], q_key: u32, partition_key: u16) -> FrameBuffer {
     general_frame_between([source, MANAGER_LID], bytes, q_key, partition_key)
 }
 
-/// A datagram of general services from one LID to another.
+/// A general services datagram from one LID to another.
 fn general_frame_between(
     [source, destination]: [u16; 2],
     bytes: &[u8; SIZE],
@@ -206,14 +206,14 @@ fn general_frame_between(
     frame
 }
 
-/// Sends a datagram from the port of an agent, and gives the answers that come back there.
+/// Sends a datagram from an agent's port and returns the responses it gets.
 fn send(switch: &mut Switch, agents: &[Agent], from: usize, bytes: &[u8; SIZE]) -> Vec<AdministrationPacket> {
     let frame = general_frame(agents[from].lid, bytes, GENERAL_SERVICES_QKEY, 0xffff);
     switch.handle_frame(Time::ZERO, from, &frame);
     answers(switch, from)
 }
 
-/// What the administration has to say to one port.
+/// The SA's packets for one port.
 fn answers(switch: &mut Switch, to: usize) -> Vec<AdministrationPacket> {
     let mut answers = Vec::new();
     while let Some(egress) = switch.poll() {
@@ -226,7 +226,7 @@ fn answers(switch: &mut Switch, to: usize) -> Vec<AdministrationPacket> {
     answers
 }
 
-/// The one answer to a request.
+/// The single response to a request.
 fn ask(
     switch: &mut Switch,
     agents: &[Agent],
@@ -240,7 +240,7 @@ fn ask(
     answer
 }
 
-/// All records of a table, and the segments that they came in. Each is acknowledged as it comes.
+/// All records of a table and the segments they came in. Acknowledges each segment as it arrives.
 fn table<T: FromBytes>(
     switch: &mut Switch,
     agents: &[Agent],
@@ -270,7 +270,7 @@ fn table<T: FromBytes>(
     (records.collect(), segments)
 }
 
-/// The acknowledgement of a segment: the method is that of who asked.
+/// The ACK of a segment; its method is the requester's.
 fn acknowledge(segment: &AdministrationPacket, number: u32, window: u32) -> AdministrationPacket {
     let mut packet = segment.clone();
     packet.mad.set_method(method::GET_TABLE);

@@ -1,9 +1,9 @@
-//! Port 0 of the switch: who asks its agent of subnet management.
+//! Port 0 of the switch: requests to its subnet management agent.
 
 use super::*;
 use crate::wire::management::attributes::SmInfo;
 
-/// A LID-routed question of a port to the manager's LID.
+/// A LID-routed request from a port to the SM's LID.
 fn question(method: Method, number: u16) -> SubnetPacket {
     let mut packet = SubnetPacket::request(method, number, 0, 5);
     let mut bytes = *packet.bytes();

@@ -1,4 +1,4 @@
-//! Partitions: tables of ports by a file, and ports of switches that look at P_Keys.
+//! Partitions: P_Key tables from a file, and enforcement by switch ports.
 
 use super::*;
 use crate::net::{Partitions, SubnetSwitchConfig};
@@ -7,7 +7,7 @@ use crate::wire::management::attributes::{Notice, SwitchInfo, SwitchKeyDetails};
 const FILE: &str =
     "Default=0x7fff : ALL=limited, SELF=full; storage=0x8005 : 0xa=full, 0xb=limited; other=6 : 0xb=full;";
 
-/// Two ports in partitions of a file.
+/// Two ports in the partitions of a file.
 fn partitioned() -> (Switch, Vec<Agent>) {
     let partitions = Partitions::parse(FILE).expect("a file");
     let config = SubnetConfig { partitions, ..SubnetConfig::default() };
@@ -19,12 +19,12 @@ fn keys(table: &[u8]) -> Vec<u16> {
     keys.take_while(|key| *key != 0).collect()
 }
 
-/// A datagram of data from port `from` to the other one.
+/// A data packet from port `from` to the other one.
 fn data(agents: &[Agent], from: usize, key: u16) -> FrameBuffer {
     general_frame_between([agents[from].lid, agents[1 - from].lid], &[0; SIZE], 1, key)
 }
 
-/// Where a packet leaves the switch that comes in from an agent.
+/// Whether a packet from an agent leaves the switch.
 fn passes(switch: &mut Switch, agents: &[Agent], from: usize, key: u16) -> bool {
     switch.handle_frame(Time::ZERO, from, &data(agents, from, key));
     match switch.poll_exit() {
@@ -60,7 +60,7 @@ fn a_switch_lets_members_pass_and_nobody_else() {
     assert_eq!((counters.forwarded, counters.filtered), (2, 4));
 }
 
-/// The administration tells a port the way to those of its partitions, in the partition that both are of.
+/// The SA only returns paths between ports that share a partition, with that partition's P_Key.
 #[test]
 fn paths_lead_to_ports_of_common_partitions() {
     use crate::wire::management::administration::{PathRecord, record};
@@ -81,7 +81,7 @@ fn paths_lead_to_ports_of_common_partitions() {
     assert_eq!((told[0].mad.status(), path.partition_key()), (0, 0x8005));
 }
 
-/// A switch without a manager, of which port 2, counted from 1, has an adapter, and to whose manager port 3 leads.
+/// A switch without an SM whose port 2, counted from 1, has an adapter; port 3 leads to the SM.
 fn enforcing_switch() -> Switch {
     let mut switch = further_switch::further_switch();
     further_switch::configure(&mut switch);
@@ -139,7 +139,7 @@ fn a_switch_tells_the_manager_of_a_foreign_packet() {
     assert_eq!(switch.poll_timeout(), None);
 }
 
-/// The manager writes the tables of another switch's ports, and has them look at P_Keys where an adapter is.
+/// The SM writes the P_Key tables of another switch's ports, and enables enforcement where an adapter is attached.
 #[test]
 fn the_manager_has_further_switches_look_at_keys() {
     let partitions = Partitions::parse(FILE).expect("a file");

@@ -1,10 +1,10 @@
-//! The performance agents of switches: what crosses a port is counted there.
+//! The performance management agents of switches: counters of port traffic.
 
 use super::*;
 use crate::wire::infiniband::VCRC;
 use crate::wire::management::attributes::{PortCounters, PortCountersExtended};
 
-/// Where the attribute of the class begins.
+/// Offset of the class's attribute.
 const DATA: usize = 64;
 
 fn question(method: u8, number: u16, attribute: &(impl IntoBytes + Immutable)) -> [u8; SIZE] {
@@ -15,7 +15,7 @@ fn question(method: u8, number: u16, attribute: &(impl IntoBytes + Immutable)) -
     mad
 }
 
-/// What the switch answers to a question that comes in by a port, which it has to leave by again.
+/// The switch's response to a request that arrives at a port, which must leave through the same port.
 fn answer<T: FromBytes>(switch: &mut Switch, from: usize, frame: &[u8]) -> (u16, T) {
     switch.handle_frame(Time::ZERO, from, frame);
     let Some(Egress::Own { port, frame, .. }) = switch.poll() else { panic!("no answer") };
@@ -58,7 +58,7 @@ fn a_switch_counts_what_crosses_its_ports() {
     assert_eq!(second.port_rcv_pkts(), before[1].port_rcv_pkts());
     let first = counters(&mut switch, &agents, 1);
     assert_eq!(first.port_rcv_switch_relay_errors() - before[0].port_rcv_switch_relay_errors(), 2);
-    // Three packets, and three questions for counters.
+    // Three packets, and three requests for counters.
     assert_eq!(first.port_rcv_pkts() - before[0].port_rcv_pkts(), 6);
 }
 
@@ -77,7 +77,7 @@ fn packets_to_groups_are_counted_at_each_port() {
     assert_eq!(told.port_unicast_xmit_pkts() + 1, told.port_xmit_pkts());
 }
 
-/// A frame for which the runner has no room was not sent, and is discarded.
+/// A frame that the runner has no room for was not sent: it counts as discarded.
 #[test]
 fn a_packet_without_room_is_discarded_and_not_sent() {
     let (mut switch, agents) = subnet(0);
@@ -112,7 +112,7 @@ fn links_that_go_are_counted_and_ports_that_are_not_there_refused() {
     }
 }
 
-/// A switch without a manager answers at the LID that it was given, by the way that leads to who asks, or back.
+/// A switch without an SM responds at its assigned LID, through the port towards the requester or the ingress port.
 #[test]
 fn a_switch_without_a_manager_has_a_performance_agent() {
     let mut switch = further_switch::further_switch();
@@ -125,7 +125,7 @@ fn a_switch_without_a_manager_has_a_performance_agent() {
     assert_eq!((refused, told.port_rcv_pkts()), (status::OK, 0), "it was set to 0");
 }
 
-/// A packet whose service level has no lane is discarded at the port that it would have left by.
+/// A packet whose SL has no lane is discarded at its egress port.
 #[test]
 fn a_packet_without_a_lane_is_discarded() {
     let mut switch = further_switch::further_switch();

@@ -1,4 +1,4 @@
-//! Subnets of up to 100 switches that are joined at random: each port reaches every other, also when links have failed.
+//! Random subnets of up to 100 switches: every port reaches every other, even after link failures.
 
 use super::*;
 use crate::net::SubnetSwitchConfig;
@@ -7,20 +7,20 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 const MOST_SWITCHES: usize = 100;
-/// Ports of a switch; the first has the host.
+/// Ports of a switch; the first has a host.
 const PORTS: u8 = 60;
-/// How long the manager may take, sweeps included.
+/// Time for the SM to finish, sweeps included.
 const LONG: Duration = Duration::from_secs(4);
 
-/// A port of a switch, counted from 0.
+/// A port of a switch, counted from 0: switch index, port.
 type At = (usize, usize);
 
-/// Switches that are joined by cables, with a host at the first port of each. Packets take no time.
+/// Randomly connected switches, with a host at the first port of each. Packets take no time.
 struct Web {
     switches: Vec<Switch>,
     hosts: Vec<Agent>,
     cables: Vec<[At; 2]>,
-    /// Indices of cables that are out.
+    /// Indices of links that are down.
     out: BTreeSet<usize>,
     now: Time,
 }
@@ -72,13 +72,13 @@ impl Web {
         }
     }
 
-    /// What is at the other end of each port of a switch that has a cable.
+    /// The peer of each connected switch port.
     fn peers(&self) -> BTreeMap<At, At> {
         let up = self.cables.iter().enumerate().filter(|(cable, _)| !self.out.contains(cable));
         up.flat_map(|(_, [one, other])| [(*one, *other), (*other, *one)]).collect()
     }
 
-    /// Lets switches and hosts talk, and sweeps go by, for a time.
+    /// Lets switches, hosts and sweeps run for a while.
     fn pass(&mut self, time: Duration) {
         let (peers, end) = (self.peers(), self.now + time);
         loop {
@@ -95,7 +95,7 @@ impl Web {
         self.now = end;
     }
 
-    /// Carries packets until none is left.
+    /// Delivers packets until none is left.
     fn carry(&mut self, peers: &BTreeMap<At, At>) {
         let mut arriving: VecDeque<(At, Vec<u8>)> = VecDeque::new();
         for switch in 0..self.switches.len() {
@@ -127,7 +127,7 @@ impl Web {
         }
     }
 
-    /// Switches that chains of cables join with that of the manager.
+    /// Switches connected to the SM's switch.
     fn reached(&self) -> Vec<usize> {
         let peers = self.peers();
         let mut reached = vec![0];
@@ -143,7 +143,7 @@ impl Web {
         reached
     }
 
-    /// The host that a packet from a switch's host gets to, by the tables of the switches on its way.
+    /// The host that a packet from a switch's host reaches, following the switches' tables.
     fn walk(&mut self, from: usize, lid: u16, peers: &BTreeMap<At, At>) -> Option<usize> {
         let [high, low] = lid.to_be_bytes();
         let (mut at, packet) = ((from, 0), [0, 2, high, low, 0, 0, 0, 0]);
@@ -158,7 +158,7 @@ impl Web {
         None
     }
 
-    /// Pairs of hosts in the manager's part of the subnet of which one does not reach the other.
+    /// Pairs of hosts in the SM's part of the subnet where one cannot reach the other.
     fn unreached(&mut self) -> Vec<(usize, usize)> {
         let (peers, part) = (self.peers(), self.reached());
         let members: BTreeSet<u64> = self.switches[0].members().map(|member| member.guid).collect();
@@ -167,7 +167,8 @@ impl Web {
         let mut unreached = Vec::new();
         for from in &part {
             for to in part.iter().filter(|to| *to != from) {
-                // Back to the port that it came from, a switch sends nothing: a host asks its own switch for others only.
+                // A switch never sends a packet back through its ingress port, so ask each host's own switch only for
+                // other hosts.
                 if self.walk(*from, self.hosts[*to].lid, &peers) != Some(*to) {
                     unreached.push((*from, *to));
                 }

@@ -1,4 +1,4 @@
-//! Services that ports offer.
+//! Services that ports advertise.
 
 use super::*;
 use crate::wire::management::administration::{ServiceRecord, record, status as sa_status};
@@ -21,7 +21,7 @@ fn change(switch: &mut Switch, agents: &[Agent], method: u8, mask: u64, wish: &S
     ask(switch, agents, 0, &request(method, record::SERVICE, mask, wish)).mad.status()
 }
 
-/// Identifiers, keys and leases of the services that a mask finds at a time.
+/// Service IDs, keys and leases found with a component mask at a given time.
 fn find(
     switch: &mut Switch,
     agents: &[Agent],

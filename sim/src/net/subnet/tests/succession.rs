@@ -1,4 +1,4 @@
-//! Two managers of one subnet: that of the switch, and one behind a port.
+//! Two SMs in one subnet: one on the switch and one behind a port.
 
 use super::*;
 use crate::wire::management::administration::record;
@@ -17,11 +17,11 @@ fn manager(guid: u64, priority: u8, state: u8) -> SmInfo {
 struct Rivals {
     switch: Switch,
     agents: Vec<Agent>,
-    /// Sets of SMInfo that the second port has got.
+    /// Set(SMInfo) modifiers that the second port has received.
     told: Vec<u32>,
-    /// Traps of the switch.
+    /// Number of traps from the switch.
     traps: u32,
-    /// Status of answers to Sets of SMInfo; nobody answers those if there is none.
+    /// Status of the response to Set(SMInfo); `None` means no response.
     answers: Option<u16>,
 }
 
@@ -30,7 +30,7 @@ impl Rivals {
         Self::of(priority, None)
     }
 
-    /// The second port's manager answers a handover with this status.
+    /// The second port's SM answers a handover with this status.
     fn with_answer(priority: u8, status: u16) -> Self {
         Self::of(priority, Some(status))
     }
@@ -47,14 +47,14 @@ impl Rivals {
         rivals
     }
 
-    /// Answers what the switch asks.
+    /// Answers the switch's requests.
     fn converse(&mut self, now: Time) {
         while let Some(egress) = self.switch.poll() {
             self.serve(now, egress);
         }
     }
 
-    /// One packet of the switch, which asks something or answers.
+    /// Handles one packet of the switch, a request or a response.
     fn serve(&mut self, now: Time, egress: Egress) -> Option<SubnetPacket> {
         let Egress::Own { port, frame, .. } = egress else { panic!("{egress:?}") };
         let packet = SubnetPacket::of(&parse(&frame).unwrap()).expect("of subnet management");
@@ -83,14 +83,14 @@ impl Rivals {
         self.switch.handle_frame(now, port, &set.to_frame(0, 0).0);
     }
 
-    /// `SMState` of the switch's manager.
+    /// `SMState` of the switch's SM.
     fn state(&mut self) -> u8 {
         let mut asked = SubnetPacket::request(Method::Get, attribute::SM_INFO, 0, 9);
         asked.leave_by(1);
         self.answer(&asked).read::<SmInfo>().expect("SMInfo").sm_state()
     }
 
-    /// The port by which data from the switch's other port leaves for a LID.
+    /// The port through which data from the switch's other port leaves for a LID.
     fn exit(&mut self, lid: u16) -> Option<usize> {
         let [high, low] = lid.to_be_bytes();
         self.switch.handle_frame(Time::ZERO, usize::from(lid == 1), &[0, 2, high, low, 0, 0, 0, 0]);
@@ -100,7 +100,7 @@ impl Rivals {
         }
     }
 
-    /// What the switch answers to the manager at the second port.
+    /// The switch's response to Set(SMInfo) from the SM at the second port.
     fn set(&mut self, modifier: u32) -> SubnetPacket {
         let mut packet = SubnetPacket::request(Method::Set, attribute::SM_INFO, modifier, 4);
         packet.write(&self.agents[1].manager.expect("a manager"));
@@ -114,7 +114,7 @@ impl Rivals {
         }
     }
 
-    /// The answer to a question of the second port.
+    /// The response to a request of the second port.
     fn answer(&mut self, question: &SubnetPacket) -> SubnetPacket {
         self.switch.handle_frame(Time::ZERO, 1, &question.to_frame(0, 0).0);
         let Some(Egress::Own { port: 1, frame, .. }) = self.switch.poll() else { panic!("no answer") };

@@ -1,4 +1,4 @@
-//! Records of the tables of ports and switches, and paths to groups and between many ports.
+//! Records of port and switch tables, paths to groups, and paths between many ports.
 
 use super::*;
 use crate::wire::management::administration::{
@@ -9,7 +9,7 @@ use crate::wire::management::administration::{
 const NOTHING: [u8; 0] = [];
 const BROADCAST: [u8; 16] = [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
 
-/// A subnet whose ports were looked at once more.
+/// A subnet after one more sweep.
 fn swept(mut agents: Vec<Agent>) -> (Switch, Vec<Agent>) {
     let config =
         SubnetConfig { partitions: Partitions::of_all(&[0xffff, 0x8001]), ..SubnetConfig::default() };
@@ -67,7 +67,7 @@ fn tables_of_ports_have_records() {
     );
 }
 
-/// A port that refuses its tables is up all the same, and has no records of them.
+/// A port that refuses its tables still comes up, and has no records of them.
 #[test]
 fn a_port_without_tables_has_no_records_of_them() {
     let mut shy = Agent::new(0xb);
@@ -93,7 +93,7 @@ fn groups_are_in_the_tables_of_switches() {
     let found = blocks(&mut switch);
     let [block] = &found[..] else { panic!("{found:?}") };
     assert_eq!((block.lid(), block.position(), block.block()), (MANAGER_LID, 0, 0));
-    // The default partition's group has the first LID.
+    // The default partition's group has the first MLID.
     assert_eq!(block.masks()[..4], [0, 0b100, 0, 0], "port 2");
 }
 
@@ -135,7 +135,7 @@ fn a_path_leads_to_a_group() {
     assert_eq!(status(&mut switch, ends, wish.set_dgid(nobody)), sa_status::NO_RECORDS);
 }
 
-/// The LIDs of the paths from some ports to others, which are asked for at once.
+/// LIDs of the paths from some ports to others, queried at once.
 fn paths(
     switch: &mut Switch,
     agents: &[Agent],

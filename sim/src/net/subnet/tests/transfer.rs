@@ -8,7 +8,7 @@ type Edit<'a> = &'a dyn Fn(&mut AdministrationPacket);
 
 const ALL_NODES: [u8; 0] = [];
 
-/// A subnet whose table of nodes takes many segments, and the request for it.
+/// A subnet whose node table needs many segments, and the request for it.
 fn crowd() -> (Switch, Vec<Agent>, AdministrationPacket) {
     let agents = (1..=40).map(Agent::new).collect();
     let (switch, agents) = subnet_of(SubnetConfig::default(), agents);
@@ -25,7 +25,7 @@ fn numbers(segments: &[AdministrationPacket]) -> Vec<u32> {
 fn a_table_arrives_in_segments() {
     let (mut switch, agents, all) = crowd();
     let [first] = &send(&mut switch, &agents, 0, &all.to_bytes())[..] else { panic!("one segment") };
-    // 41 records of 112 bytes are 22 segments of 200 and one of 192.
+    // 41 records of 112 bytes make 22 segments of 200 bytes and one of 192.
     assert_eq!((first.rmpp.version(), first.rmpp.flags(), first.rmpp.length()), (1, 3, 23 * 20 + 41 * 112));
     assert_eq!(first.sa.attribute_offset(), 14);
     let rest = send(&mut switch, &agents, 0, &acknowledge(first, 1, 100).to_bytes());
@@ -62,7 +62,7 @@ fn segments_are_sent_again_and_given_up() {
     let first = arrived.remove(0);
     send(&mut switch, &agents, 0, &acknowledge(&first, 1, 3).to_bytes());
     let mut heard = Vec::new();
-    // Sweeps ask the ports themselves in between: those answers are not ours.
+    // In between, sweeps query the ports; ignore those packets.
     for round in 1..=6 {
         switch.handle_timeout(Time::ZERO + Duration::from_millis(200 * round));
         while let Some(Egress::Own { frame, .. }) = switch.poll() {
@@ -149,7 +149,7 @@ fn an_empty_table_is_an_answer() {
     assert_eq!(switch.poll_timeout().map(|due| due > Time::ZERO + Duration::from_millis(200)), Some(true));
 }
 
-/// Answers under way have room; who finds none is told to ask later.
+/// Room for answers in flight is limited. A requester that finds none is told to retry later.
 #[test]
 fn there_is_an_end_to_answers_under_way() {
     let (mut switch, agents, mut all) = crowd();
