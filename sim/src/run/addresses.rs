@@ -1,7 +1,7 @@
-//! What the topology says of addresses: which of them are behind which port of a switch.
+//! Static switch addresses from the topology: which address is behind which switch port.
 //!
-//! A world knows who is where, so its switches are told and have nothing to learn. An address that a driver makes up, or that
-//! a device does not tell, is learned as ever.
+//! A world knows its topology, so it configures its switches and they have nothing to learn. Addresses that a driver
+//! makes up, or that a device does not announce, are learned as usual.
 
 use super::device::Device;
 use super::topology::{End, NodeOrSwitch, TopologyError};
@@ -9,17 +9,17 @@ use super::world::World;
 use crate::nic::HostMemory;
 use bareverbs_prm::ids::MacAddress;
 
-/// What is joined at one end of a new cable.
+/// Everything connected to one end of a new cable.
 #[derive(Debug)]
 pub(super) struct Side {
-    /// Every node, and every switch with the port that leads to the cable.
+    /// Every node, and every switch with its port towards the cable.
     ends: Vec<End>,
-    /// Addresses of the nodes.
+    /// MAC addresses of the nodes.
     addresses: Vec<MacAddress>,
 }
 
 impl<M: HostMemory, D: Device> World<M, D> {
-    /// The side of a cable that is about to be plugged in at `place`.
+    /// The side of a cable about to be plugged in at `place`.
     pub(super) fn side(&self, place: NodeOrSwitch) -> Side {
         let mut ends = vec![self.next_end(place)];
         let mut next = 0;
@@ -38,7 +38,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Side { ends, addresses }
     }
 
-    /// The end that the next cable at `place` will have.
+    /// The end of the next cable at `place`.
     fn next_end(&self, place: NodeOrSwitch) -> End {
         match place {
             NodeOrSwitch::Node(node) => End::Node(node),
@@ -58,7 +58,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Tells the switches of one side who is on the other.
+    /// Tells the switches on one side about the addresses on the other.
     pub(super) fn tell_switches(&mut self, near: &Side, far: &Side) {
         for end in &near.ends {
             if let End::Switch { switch, port } = *end {
@@ -70,7 +70,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
 }
 
 impl Side {
-    /// Refuses what no switch could tell apart. Two nodes back to back may have the same address.
+    /// Refuses duplicate addresses, which a switch could not tell apart. Two nodes back to back may share one.
     pub(super) fn check_addresses(&self, other: &Self) -> Result<(), TopologyError> {
         let has_switch = |side: &Self| side.ends.iter().any(|end| matches!(end, End::Switch { .. }));
         if !has_switch(self) && !has_switch(other) {

@@ -1,4 +1,4 @@
-//! Putting a world together: nodes, switches, cables, faults.
+//! Construction of a world: nodes, switches, cables, faults.
 
 use super::device::Device;
 use super::latency::Latency;
@@ -32,14 +32,14 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.add_switch_of(name, config, Switch::ethernet(&config))
     }
 
-    /// Adds an InfiniBand switch without cables. The manager inside gives LIDs to the ports that are joined to it, and makes
-    /// them active, in virtual time; so add nodes of [`SubnetMembership::Managed`](crate::nic::SubnetMembership::Managed).
+    /// Adds an InfiniBand switch without cables. Its subnet manager assigns LIDs to connected ports and activates them,
+    /// in virtual time; add nodes with [`SubnetMembership::Managed`](crate::nic::SubnetMembership::Managed).
     pub fn add_subnet(&mut self, name: &str, config: SwitchConfig, subnet: SubnetConfig) -> SwitchId {
         self.add_switch_of(name, config, Switch::infiniband(subnet))
     }
 
-    /// Adds a further InfiniBand switch, for a subnet that [`Self::add_subnet`] has begun: the manager there finds it when a chain of cables
-    /// leads to it. InfiniBand switches may have several cables between them, and be joined in circles.
+    /// Adds another InfiniBand switch to a subnet started with [`Self::add_subnet`]. The SM discovers it once a chain
+    /// of cables leads there. InfiniBand switches may have parallel cables and loops between them.
     pub fn add_subnet_switch(
         &mut self,
         name: &str,
@@ -56,9 +56,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
         id
     }
 
-    /// Joins two ports with a cable: two nodes back to back, a node and a switch, or two switches. Between ports of
-    /// different link layers the link stays down, as real ones do. Ethernet switches are told which address is behind which
-    /// port, so that they flood nothing to nodes of this world.
+    /// Connects two ports with a cable: two nodes back to back, a node and a switch, or two switches. Between ports of
+    /// different link layers the link stays down, as in reality. Ethernet switches get the addresses behind each port,
+    /// so they flood nothing to nodes of this world.
     pub fn connect(
         &mut self,
         a: impl Into<NodeOrSwitch>,
@@ -86,8 +86,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(link)
     }
 
-    /// Pulls the cable out (`up` false) or plugs it in again; frames on the way are not touched, frames sent while it is
-    /// out are lost.
+    /// Pulls the cable (`up` false) or plugs it in again. Frames in flight are unaffected; frames sent while the link
+    /// is down are lost.
     pub fn set_link_up(&mut self, link: LinkId, up: bool) -> Result<(), TopologyError> {
         let up = up && self.speaks_one_language(link)?;
         for way in way_numbers(link) {
@@ -97,8 +97,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(())
     }
 
-    /// Changes rate and latency of both directions of a link, for frames that are sent from now on. Frames that are on their way keep
-    /// theirs, so those sent after a change for the better may overtake them.
+    /// Changes rate and latency of both directions of a link, for frames sent from now on. Frames in flight keep
+    /// theirs, so later frames may overtake them if the link got faster.
     pub fn set_link_config(&mut self, link: LinkId, config: LinkConfig) -> Result<(), TopologyError> {
         for number in way_numbers(link) {
             let to = self.ways.get(number).ok_or(TopologyError::Unknown)?.to;
@@ -110,8 +110,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(())
     }
 
-    /// Parts two nodes: no frame of one reaches the other, in either direction, while all others reach both. Ends that, if `parted` is
-    /// false. Frames are lost at the end of their way, so they occupy the links before it.
+    /// Partitions two nodes: frames between them are dropped in both directions, while all others reach both. `parted`
+    /// false ends this. Frames are dropped at their last hop, so they still load the links before it.
     pub fn set_partition(&mut self, a: NodeId, b: NodeId, parted: bool) {
         for pair in [(a, b), (b, a)] {
             match parted {
@@ -135,7 +135,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Tells an Ethernet switch by hand that `address` is behind the link to `neighbour`.
+    /// Tells an Ethernet switch that `address` is behind the link to `neighbour`.
     pub fn set_switch_address(
         &mut self,
         switch: SwitchId,
@@ -147,8 +147,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(())
     }
 
-    /// Makes `neighbours` the ports of the multicast group `lid` of an InfiniBand switch, as the subnet's administration does
-    /// when ports join and leave. False if the switch has no such group: `lid` is none of a group, or the table is full.
+    /// Makes `neighbours` the ports of multicast group `lid` of an InfiniBand switch, as the SA does when ports join
+    /// and leave. False if `lid` is not a multicast LID or the table is full.
     pub fn set_multicast_group(
         &mut self,
         switch: SwitchId,
@@ -162,12 +162,12 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(self.switches[switch.index()].switch.set_multicast_ports(lid, ports))
     }
 
-    /// The subnet as its manager has found it, if it is in this switch: who is joined to whom. Its text is that of `ibnetdiscover`.
+    /// The subnet as the SM on this switch has discovered it. Its text form is that of `ibnetdiscover`.
     pub fn subnet_topology(&self, switch: SwitchId) -> Option<SubnetTopology> {
         self.switches.get(switch.index())?.switch.topology()
     }
 
-    /// Who is in the subnet of an InfiniBand switch, as its manager knows.
+    /// Members of an InfiniBand switch's subnet, as its SM knows them.
     pub fn subnet_members(&self, switch: SwitchId) -> impl Iterator<Item = Member> + '_ {
         self.switches.get(switch.index()).into_iter().flat_map(|entry| entry.switch.members())
     }
@@ -185,17 +185,17 @@ impl<M: HostMemory, D: Device> World<M, D> {
         &self.nodes[node.index()].name
     }
 
-    /// Nodes in the order in which they were added.
+    /// All nodes, in the order of addition.
     pub fn node_ids(&self) -> impl Iterator<Item = NodeId> + use<M, D> {
         (0..self.nodes.len() as u32).map(NodeId)
     }
 
-    /// What a switch did so far.
+    /// Counters of a switch.
     pub fn switch_counters(&self, switch: SwitchId) -> Option<SwitchCounters> {
         self.switches.get(switch.index()).map(|entry| entry.switch.counters())
     }
 
-    /// What passed from `from` to `to`, which are joined by a link.
+    /// Traffic from `from` to `to`, which must be connected by a link.
     pub fn link_counters(
         &self,
         from: impl Into<NodeOrSwitch>,
@@ -204,7 +204,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.find_way(from.into(), to.into()).map(|way| self.ways[way].counters)
     }
 
-    /// Sets the faults by chance of the direction from `from` to `to`.
+    /// Sets the random faults for the direction from `from` to `to`.
     pub fn set_random_faults(
         &mut self,
         from: impl Into<NodeOrSwitch>,
@@ -215,14 +215,14 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(())
     }
 
-    /// Sets the same faults by chance on every direction of every link.
+    /// Sets the same random faults for both directions of every link.
     pub fn set_random_faults_everywhere(&mut self, random: RandomFaults) {
         for way in 0..self.ways.len() {
             self.faults_on(way).set_random(random);
         }
     }
 
-    /// Arms a scripted fault on the direction from `from` to `to`. Frames are counted from the first fault on.
+    /// Arms a scripted fault for the direction from `from` to `to`. The first fault starts the frame count.
     pub fn script_fault(
         &mut self,
         from: impl Into<NodeOrSwitch>,
@@ -255,13 +255,13 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Only InfiniBand switches find their way where there are several.
+    /// Only InfiniBand switches can handle loops.
     fn check_loop(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
         let knows_ways = |place| self.infiniband_switch(place).is_some();
         if a != b && knows_ways(a) && knows_ways(b) { Ok(()) } else { Err(TopologyError::Loop) }
     }
 
-    /// A subnet has one manager.
+    /// A subnet has one SM.
     fn check_managers(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> Result<(), TopologyError> {
         let is_managed = |place| {
             let switches = self.reached(place).into_iter().filter_map(|place| self.infiniband_switch(place));
@@ -283,13 +283,13 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Whether a frame can already get from `a` to `b`: another cable would let it run in circles, and the switches have no
-    /// spanning tree protocol.
+    /// Whether a frame can already get from `a` to `b`. Another cable would then create a loop, and the switches have
+    /// no spanning tree protocol.
     fn is_joined(&self, a: NodeOrSwitch, b: NodeOrSwitch) -> bool {
         self.reached(a).contains(&b)
     }
 
-    /// Everything that a chain of cables joins with a place.
+    /// Everything connected to a place, directly or indirectly.
     fn reached(&self, place: NodeOrSwitch) -> Vec<NodeOrSwitch> {
         let mut reached = vec![place];
         let mut next = 0;
@@ -351,7 +351,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         });
     }
 
-    /// What the receiving end takes before a frame has effects.
+    /// Delay at the receiving end before a frame takes effect.
     fn host_delay(&self, to: End) -> Duration {
         match to {
             End::Node(node) => self.nodes[node.index()].latency.wire_to_host,

@@ -1,4 +1,4 @@
-//! What a world remembers of a card with several functions.
+//! State of a card with several functions.
 
 use super::dma::DmaClock;
 use super::topology::NodeId;
@@ -13,26 +13,26 @@ use std::collections::BTreeMap;
 pub(super) struct Card {
     pub(super) functions: BTreeMap<VhcaId, NodeId>,
     pub(super) engine: DmaClock,
-    /// By time of their end and number.
+    /// Copies in progress, by end time and number.
     pub(super) copies: BTreeMap<(Time, u64), Copying>,
     pub(super) admitted: u64,
 }
 
-/// A copy that has not ended, and the node whose device asked for it.
+/// A copy in progress, and the node that requested it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Copying {
     pub(super) asker: NodeId,
     pub(super) request: DmaRequest,
 }
 
-/// Why nodes could not be joined to a card.
+/// Why nodes could not be joined into a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CardError {
-    /// The device of the node is the only function of its card.
+    /// The node's device is the only function of its card.
     NoFunction(NodeId),
-    /// The node is a function of a card already.
+    /// The node already belongs to a card.
     JoinedAlready(NodeId),
-    /// Two functions have one VHCA id.
+    /// Two functions have the same VHCA ID.
     SameId(VhcaId),
 }
 

@@ -1,6 +1,7 @@
 //! Cards: nodes whose devices are functions of one card, and the DMA engine that copies between their memories.
 //!
-//! Functions that also share a port are joined to one switch, which is the switch inside the card, and the switch to the cable.
+//! Functions that share a port are all connected to one switch, the card's embedded switch, which has the external
+//! cable.
 
 use super::card::{Card, CardError, Copying};
 use super::device::Device;
@@ -12,10 +13,11 @@ use crate::nic::{DmaEnd, DmaRefused, HostMemory};
 use std::collections::BTreeMap;
 
 impl<M: HostMemory, D: Device> World<M, D> {
-    /// Makes the devices of `nodes` functions of one card with a DMA engine of this cost.
+    /// Joins the devices of `nodes` into one card with a DMA engine of this cost.
     ///
     /// # Errors
-    /// A device is no function ([`NicConfig::card`](crate::nic::NicConfig::card)), is one of another card, or has the number of another.
+    /// A device is not a function ([`NicConfig::card`](crate::nic::NicConfig::card)), already belongs to a card, or has
+    /// the VHCA ID of another.
     pub fn join_card(&mut self, nodes: &[NodeId], cost: DmaCost) -> Result<(), CardError> {
         let mut functions = BTreeMap::new();
         for &node in nodes {
@@ -38,8 +40,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(())
     }
 
-    /// Carries what a function has to say to the others, and begins the copies that it asks for. A function that was joined to no card
-    /// has nobody to tell, and an engine of its own that costs nothing.
+    /// Delivers a function's messages to the others and starts the copies it requests. A function outside any card has
+    /// no others, and a DMA engine that costs nothing.
     pub(super) fn serve_card(&mut self, node: NodeId) {
         let number = self.nodes[node.index()].card;
         while let Some(notice) = self.nodes[node.index()].device.poll_card_notice() {
@@ -54,7 +56,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
                 None => self.end_copy(&copying, None),
             }
         }
-        // What waited behind a copy that ended at once.
+        // Work that waited behind a copy which ended at once.
         if number.is_none() && self.nodes[node.index()].device.has_transmit() {
             self.transmit(node);
         }
@@ -74,7 +76,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.schedule.push(due, Event::Copy { card: number });
     }
 
-    /// A copy is due: its bytes are those of this moment.
+    /// Completes a due copy. Its bytes are those of this moment.
     pub(super) fn end_due_copy(&mut self, number: u32) {
         let Some(card) = self.cards.get_mut(number as usize) else { return };
         let due = card.copies.first_entry().filter(|entry| entry.key().0 <= self.now);
@@ -89,7 +91,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         device.handle_dma_end(self.now, memory, &copying.request, result);
     }
 
-    /// Moves the bytes: the owner of each end checks it and reaches its memory.
+    /// Copies the bytes. The owner of each end validates it and accesses its memory.
     fn copy(&mut self, copying: &Copying, card: Option<u32>) -> Result<(), DmaRefused> {
         let copy = *copying.request.copy();
         let mut bytes = vec![0; usize::try_from(copying.request.length()).unwrap_or(usize::MAX)];

@@ -1,5 +1,5 @@
-//! What the world needs of a device: five inputs, three outputs and the next deadline;
-//! and, of a function of a card, what it says to the others.
+//! The interface between world and device: inputs, outputs, the next deadline, and for a function of a card its
+//! messages to the others.
 
 use crate::nic::{
     CardNotice, DeviceRecord, DmaEnd, DmaRefused, DmaRequest, FrameOrigin, HostMemory, LinkLayer, Nic,
@@ -11,21 +11,21 @@ use bareverbs_prm::time::Time;
 
 pub use crate::nic::{Transmit, TransmitClass};
 
-/// A device behind a PCIe slot and a port. It is pure: it is told the time, asked for frames, and has no delay.
+/// A device in a PCIe slot with one port. It is pure: it gets the time, is asked for frames, and models no delay.
 pub trait Device {
     /// The host reads a 32-bit register.
     fn handle_mmio_read(&mut self, now: Time, offset: u64) -> u32;
-    /// The host writes 4, 8 or 64 bytes, in the order of the bus.
+    /// The host writes 4, 8 or 64 bytes, in bus byte order.
     fn handle_mmio_write<M: HostMemory>(&mut self, now: Time, memory: &mut M, offset: u64, bytes: &[u8]);
     /// A frame arrives.
     fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]);
-    /// A frame arrives whose packet may be known, so that it need not be parsed.
+    /// A frame arrives, possibly with its packet, so that it need not be parsed.
     fn handle_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
         self.handle_frame(now, memory, frame);
     }
-    /// The deadline that [`Self::poll_timeout`] gave has come.
+    /// The deadline from [`Self::poll_timeout`] has come.
     fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M);
-    /// Writes the next frame to `frame`.
+    /// Writes the next outgoing frame to `frame`.
     fn poll_transmit<M: HostMemory>(
         &mut self,
         now: Time,
@@ -34,11 +34,11 @@ pub trait Device {
     ) -> Option<Transmit>;
     /// Whether [`Self::poll_transmit`] may have a frame.
     fn has_transmit(&self) -> bool;
-    /// Whether the latest [`Self::poll_transmit`] gave nothing only so that others have their turn.
+    /// Whether the last [`Self::poll_transmit`] returned nothing only to let others take their turn.
     fn has_yielded(&self) -> bool {
         false
     }
-    /// What it did so far, in units that say how long it takes; it only grows. Whoever drives it in real time ends a turn by it.
+    /// Work done so far, in units of the time it takes. Never decreases. A real-time runner limits a turn by it.
     fn effort(&self) -> u64 {
         0
     }
@@ -46,47 +46,47 @@ pub trait Device {
     fn poll_interrupt(&mut self) -> Option<u16>;
     /// When to call [`Self::handle_timeout`].
     fn poll_timeout(&self) -> Option<Time>;
-    /// The cable was plugged in or pulled out.
+    /// The cable was plugged in or pulled.
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool);
-    /// It was put into a machine, and no cable is in its port. When one is plugged in, [`Self::set_link_up`] says so.
+    /// The device starts without a cable. [`Self::set_link_up`] reports one later.
     fn begin_without_cable(&mut self) {}
-    /// Bytes of BAR0.
+    /// Length of BAR0 in bytes.
     fn bar_length(&self) -> u64;
-    /// The MAC address of an Ethernet port, if the switches of its world are to know it before the first frame.
+    /// MAC address of an Ethernet port, if switches should know it before the first frame.
     fn mac(&self) -> Option<MacAddress> {
         None
     }
-    /// Interrupt vectors that the device has.
+    /// Number of interrupt vectors.
     fn vectors(&self) -> u16 {
         1
     }
-    /// Its number among the functions of its card, if it is one of several.
+    /// VHCA ID, if the device is one of several functions of a card.
     fn vhca_id(&self) -> Option<VhcaId> {
         None
     }
-    /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has something.
+    /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has output.
     fn has_card_output(&self) -> bool {
         false
     }
-    /// The next thing that the other functions of its card have to hear.
+    /// The next message for the other functions of the card.
     fn poll_card_notice(&mut self) -> Option<CardNotice> {
         None
     }
-    /// Another function of its card said something.
+    /// A message from another function of the card.
     fn handle_card_notice(&mut self, _notice: &CardNotice) {}
-    /// The next copy that it asks of the DMA engine of its card.
+    /// The next copy to request from the card's DMA engine.
     fn poll_dma(&mut self) -> Option<DmaRequest> {
         None
     }
-    /// Reads an end of a copy that lies in the memory of this function.
+    /// Reads the source of a copy, if it is in this function's memory.
     fn read_dma<M: HostMemory>(&mut self, _: &mut M, _: &DmaEnd, _: &mut [u8]) -> Result<(), DmaRefused> {
         Err(DmaRefused::Key)
     }
-    /// Writes an end of a copy that lies in the memory of this function.
+    /// Writes the destination of a copy, if it is in this function's memory.
     fn write_dma<M: HostMemory>(&mut self, _: &mut M, _: &DmaEnd, _: &[u8]) -> Result<(), DmaRefused> {
         Err(DmaRefused::Key)
     }
-    /// A copy that it asked for has ended.
+    /// A requested copy has ended.
     fn handle_dma_end<M: HostMemory>(
         &mut self,
         _now: Time,
@@ -95,21 +95,21 @@ pub trait Device {
         _result: Result<(), DmaRefused>,
     ) {
     }
-    /// Begins or ends to keep records of what it does, and the origin of every frame.
+    /// Starts or stops recording: device records, and the origin of every frame.
     fn observe(&mut self, _on: bool) {}
-    /// The oldest record that was not fetched.
+    /// The oldest record not yet fetched.
     fn poll_record(&mut self) -> Option<DeviceRecord> {
         None
     }
-    /// Records that were lost since the last call, because too many waited.
+    /// Number of records lost since the last call, because too many were waiting.
     fn take_lost_records(&mut self) -> u64 {
         0
     }
-    /// Whose the frame is that the last [`Self::poll_transmit`] gave.
+    /// Origin of the frame from the last [`Self::poll_transmit`].
     fn take_frame_origin(&mut self) -> Option<FrameOrigin> {
         None
     }
-    /// Link layer of the port. A cable between two different ones carries nothing.
+    /// Link layer of the port. A cable between different link layers carries nothing.
     fn link_layer(&self) -> LinkLayer {
         LinkLayer::Ethernet
     }
@@ -163,7 +163,7 @@ impl Device for Nic {
     fn poll_timeout(&self) -> Option<Time> {
         Self::poll_timeout(self)
     }
-    /// The device tells software with its next input, so it gets one.
+    /// The device only reports the change with its next input, so give it one.
     fn set_link_up<M: HostMemory>(&mut self, now: Time, memory: &mut M, up: bool) {
         Self::set_link_up(self, up);
         Self::handle_timeout(self, now, memory);

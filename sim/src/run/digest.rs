@@ -1,26 +1,26 @@
-//! The event digest: one number that stands for everything that happened on every wire.
+//! The event digest: one number for everything that happened on every wire.
 
 use crate::net::Fate;
 use bareverbs_prm::time::Time;
 
-/// What one frame on one link adds to the digest.
+/// The contribution of one frame on one link.
 #[derive(Debug, Clone, Copy)]
 pub struct WireEvent {
-    /// When it reached the other end, or would have.
+    /// Arrival time at the other end, or what it would have been.
     pub time: Time,
-    /// Which way of which link.
+    /// Direction of the link.
     pub direction: u32,
-    /// Bytes of the frame.
+    /// Frame length in bytes.
     pub length: u32,
-    /// Its invariant CRC as the sender wrote it, which stands for its payload.
+    /// Invariant CRC as the sender wrote it; represents the payload.
     pub icrc: u32,
-    /// What [`headers`] makes of its bytes as they arrive, which stands for what the invariant CRC masks.
+    /// [`headers`] of the frame on arrival; represents what the invariant CRC masks.
     pub headers: u64,
     /// What became of it.
     pub fate: Fate,
 }
 
-/// A running digest. Not cryptographic: it compares runs, it does not guard against anybody.
+/// A running digest. Not cryptographic: it only compares runs.
 ///
 /// ```
 /// use bareverbs_prm::time::Time;
@@ -45,7 +45,7 @@ pub struct Digest {
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Digest {
-    /// The digest of a world of this seed in which nothing happened.
+    /// The digest of a world with this seed before any event.
     pub const fn new(seed: u64) -> Self {
         Self { state: seed ^ MULTIPLIER, events: 0 }
     }
@@ -60,7 +60,7 @@ impl Digest {
         self.events += 1;
     }
 
-    /// The number.
+    /// The digest so far.
     pub const fn value(&self) -> u64 {
         self.state ^ self.events
     }
@@ -71,15 +71,15 @@ impl Digest {
     }
 }
 
-/// Bytes from the first of a frame in which every field lies that the invariant CRC leaves out (RoCEv2 A17.3.3, IBTA v1.4
-/// §7.8.1): MAC addresses, two VLAN tags, ECN and traffic class, hop limit and TTL, flow label, virtual lane, FECN and BECN.
+/// Leading bytes that contain every field which the invariant CRC leaves out (RoCEv2 A17.3.3, IBTA v1.4 §7.8.1): MAC
+/// addresses, two VLAN tags, ECN and traffic class, hop limit and TTL, flow label, virtual lane, FECN and BECN.
 const HEADERS: usize = 80;
-/// Bytes that are folded at once.
+/// Bytes folded per step.
 const BLOCK: usize = 16;
-/// Bytes at the end: the invariant CRC, and on InfiniBand the variant one.
+/// Trailing bytes: the ICRC, and on InfiniBand the VCRC.
 const TRAILER: usize = 8;
 
-/// One number for the headers and the last bytes of a frame.
+/// Digests the headers and the trailer of a frame.
 #[inline]
 pub fn headers(frame: &[u8]) -> u64 {
     let head = frame.get(..HEADERS).unwrap_or(frame);
@@ -91,7 +91,7 @@ pub fn headers(frame: &[u8]) -> u64 {
     fold(folded ^ trailer, &last_block(head, rest))
 }
 
-/// The last bytes of a block's length, so that none is left out; a frame that is shorter is padded.
+/// The last block, overlapping the one before so that no byte is left out; zero-padded for a short frame.
 #[inline]
 fn last_block(head: &[u8], rest: &[u8]) -> [u8; BLOCK] {
     head.last_chunk().copied().unwrap_or_else(|| {

@@ -1,8 +1,8 @@
-//! What a DMA engine costs: latency, bandwidth, and so many operations a second.
+//! Cost model of a DMA engine: latency, bandwidth and operation rate.
 
 use bareverbs_prm::time::{Duration, Time};
 
-/// The cost of copies by one engine. Copies overlap in their latency and share the rest.
+/// Cost of copies by one engine. Latencies of copies overlap; bandwidth and operation rate are shared.
 ///
 /// ```
 /// use bareverbs_prm::time::Duration;
@@ -13,34 +13,34 @@ use bareverbs_prm::time::{Duration, Time};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaCost {
-    /// From the start of a copy to its end, without its bytes.
+    /// Latency of a copy, without the time for its bytes.
     pub latency: Duration,
-    /// For how long an operation keeps the engine from the next one, without its bytes: one over the operations a second.
+    /// Time that an operation occupies the engine, without its bytes: the reciprocal of the operation rate.
     pub per_operation: Duration,
-    /// Bytes a second; zero stands for no limit.
+    /// Bandwidth in bytes per second; zero means unlimited.
     pub bytes_per_second: u64,
 }
 
 impl DmaCost {
-    /// Nothing.
+    /// Copies cost nothing.
     pub const FREE: Self =
         Self { latency: Duration::ZERO, per_operation: Duration::ZERO, bytes_per_second: 0 };
 
-    /// Latency alone.
+    /// Latency only.
     pub const fn latency(latency: Duration) -> Self {
         Self { latency, ..Self::FREE }
     }
 
-    /// The engine of a BlueField: `D(s) = 1.6 µs + s / 26 GB/s`, the middle of what was published (1.3 to 2.0 µs), and the
-    /// operations a second of a BlueField-2 (smartnic-bench, OSDI 2023: 10.5, 6.8, 3.9, 1.5, 0.39 million at up to 256 B, 1, 4, 16,
-    /// 64 KiB) within 10 %.
+    /// The engine of a BlueField: `D(s) = 1.6 µs + s / 26 GB/s`, the middle of the published range (1.3 to 2.0 µs). Its
+    /// operation rates match a BlueField-2's within 10 % (smartnic-bench, OSDI 2023: 10.5, 6.8, 3.9, 1.5, 0.39 million
+    /// per second at up to 256 B, 1, 4, 16, 64 KiB).
     pub const BLUEFIELD: Self = Self {
         latency: Duration::from_nanos(1_600),
         per_operation: Duration::from_nanos(95),
         bytes_per_second: 26_000_000_000,
     };
 
-    /// How long the bytes of a copy take.
+    /// Transfer time of the bytes alone.
     pub const fn transfer(&self, bytes: u64) -> Duration {
         match self.bytes_per_second {
             0 => Duration::ZERO,
@@ -51,13 +51,13 @@ impl DmaCost {
         }
     }
 
-    /// How long one copy takes if there is no other.
+    /// Duration of a copy on an idle engine.
     pub const fn alone(&self, bytes: u64) -> Duration {
         self.latency.saturating_add(self.transfer(bytes))
     }
 }
 
-/// An engine in time: when it is free again.
+/// The schedule of one engine.
 ///
 /// ```
 /// use bareverbs_prm::time::{Duration, Time};
@@ -76,12 +76,12 @@ pub struct DmaClock {
 }
 
 impl DmaClock {
-    /// An engine that has done nothing.
+    /// An idle engine.
     pub const fn new(cost: DmaCost) -> Self {
         Self { cost, free_at: Time::ZERO }
     }
 
-    /// Takes a copy that is asked for at `now`, and says when it ends. It begins when the copies before it leave the engine.
+    /// Admits a copy requested at `now` and returns when it ends. It starts once earlier copies leave the engine.
     pub fn admit(&mut self, now: Time, bytes: u64) -> Time {
         let start = now.max(self.free_at);
         self.free_at = start + self.cost.per_operation + self.cost.transfer(bytes);
@@ -93,7 +93,7 @@ impl DmaClock {
 mod tests {
     use super::*;
 
-    /// Operations a second of an engine that is never idle.
+    /// Operations per second of a saturated engine.
     fn rate(bytes: u64) -> f64 {
         let mut clock = DmaClock::new(DmaCost::BLUEFIELD);
         let ends = (0..1_000).map(|_| clock.admit(Time::ZERO, bytes)).last().unwrap();

@@ -1,6 +1,6 @@
-//! Where time goes between a doorbell and a completion. All figures are simulated.
+//! Delays between a doorbell and a completion. All figures are simulated.
 //!
-//! An RDMA READ from post to completion costs, with `s` the serialisation of a frame and `p` the propagation:
+//! Latency of an RDMA READ from post to completion, with serialization `s` of a frame and propagation `p`:
 //!
 //! ```text
 //! R = doorbell_to_wire + s(request) + p + wire_to_host          client to server
@@ -10,25 +10,25 @@
 use crate::run::device::TransmitClass;
 use bareverbs_prm::time::{Duration, Time};
 
-/// The delays of a node.
+/// Latencies of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
-    /// From a doorbell until the first bit of a request leaves: fetch of the work request and of its payload. A request
-    /// that the device makes by itself (a retransmission, the answer of a kernel in the NIC) was not waited for.
+    /// From a doorbell to the first bit of a request: fetching the work request and its payload. Not charged for
+    /// requests that originate in the device (a retransmission, the answer of a kernel in the NIC).
     pub doorbell_to_wire: Duration,
-    /// From the last bit of a frame until its effects are in host memory.
+    /// From the last bit of a frame to its effects in host memory.
     pub wire_to_host: Duration,
-    /// Fetch of the payload of a READ response from host memory.
+    /// Fetching the payload of a READ response from host memory.
     pub read_dma: Duration,
 }
 
 impl Latency {
-    /// The longest time from asking the device for a frame until its first bit can leave.
+    /// Longest time from polling the device for a frame to its first bit.
     pub fn longest(&self) -> Duration {
         self.doorbell_to_wire.max(self.read_dma)
     }
 
-    /// The earliest time when the first bit of a frame of `class` leaves, polled at `now` after a doorbell at `doorbell`.
+    /// Earliest time for the first bit of a frame of `class` polled at `now`, after a doorbell at `doorbell`.
     #[inline]
     pub fn ready(&self, class: TransmitClass, now: Time, doorbell: Time) -> Time {
         match class {
@@ -39,12 +39,12 @@ impl Latency {
     }
 }
 
-/// What a kernel costs where it runs: `latency = B + D * (elements + 1)`, of which this is the part inside.
+/// Cost of a kernel: `latency = B + D * (elements + 1)`. This is the part inside the NIC or DPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelCost {
-    /// From the arrival of an invocation until the kernel starts, and from its end until the answer is posted.
+    /// From the arrival of an invocation to the start of the kernel, plus from its end to the posted answer.
     pub dispatch: Duration,
-    /// Work per element apart from the DMA itself; for a kernel in the NIC it holds the DMA too.
+    /// Time per element apart from the DMA; for a kernel in the NIC it includes the DMA.
     pub per_dma: Duration,
 }
 

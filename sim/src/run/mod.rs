@@ -1,10 +1,10 @@
-//! Runners: the world in virtual time.
+//! The runner in virtual time: the world.
 //!
-//! **What this is.** One thread that does what is due and then jumps to the earliest next event. Nodes hold a device and
-//! the memory of its host; links and switches join them. All delay is charged here: devices know none.
+//! **What this is.** A single-threaded event loop that runs what is due and jumps to the next event. Nodes hold a
+//! device and its host's memory; links and switches connect them. All delay is charged here: devices model none.
 //!
-//! **What it may not do.** It reads no clock and draws no randomness but from the seed it was given. Same seed and same
-//! calls, same event digest. Runners in real time are the crate `bareverbs-serve`.
+//! **What it may not do.** It reads no clock, and all randomness comes from its seed. The same seed and the same calls
+//! give the same event digest. The crate `bareverbs-serve` has the real-time runners.
 
 mod addresses;
 mod build;

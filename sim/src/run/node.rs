@@ -1,4 +1,4 @@
-//! A node: a device, the memory of its host, and what the world remembers about them.
+//! A node: a device, its host's memory, and the world's state for both.
 
 use super::device::Device;
 use super::latency::Latency;
@@ -12,13 +12,13 @@ pub(crate) struct Node<M, D> {
     pub(crate) device: D,
     pub(crate) memory: M,
     pub(crate) latency: Latency,
-    /// Number of the card of whose functions its device is one.
+    /// Card that its device is a function of.
     pub(crate) card: Option<u32>,
-    /// Number of the way that leaves this node.
+    /// Direction of the link that leaves this node.
     pub(crate) egress: Option<usize>,
     pub(crate) last_doorbell: Time,
     pub(super) timer: Timer,
-    /// The timer is not called before this.
+    /// The timer is not called before this time.
     pub(crate) timer_floor: Time,
     pub(crate) interrupts: BTreeMap<u16, u64>,
 }
@@ -39,7 +39,7 @@ impl<M, D: Device> Node<M, D> {
         }
     }
 
-    /// Takes the interrupts of the device and shows each to `seen`.
+    /// Collects the device's interrupts and passes each to `seen`.
     #[inline]
     pub(crate) fn collect_interrupts(&mut self, mut seen: impl FnMut(u16)) {
         while let Some(vector) = self.device.poll_interrupt() {

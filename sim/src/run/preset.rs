@@ -1,9 +1,9 @@
-//! Latency presets: what published systems measured, split into the parts that a world charges. All figures they give
-//! are simulated; a figure that only reproduces its own calibration is a consistency check and no result.
+//! Latency presets: published measurements, split into the delays that a world charges. All figures they produce are
+//! simulated; a figure that merely reproduces its calibration is a consistency check, not a result.
 //!
-//! Published is, for a value of 64 bytes: `R`, one RDMA READ from post to completion; `B`, the fixed part of a lookup by a
-//! kernel; `D`, one more dependent access of a kernel. The model is `kernel = B + D * (elements + 1)` against
-//! `READs = R * (elements + 1)`.
+//! Published for a 64-byte value: `R`, one RDMA READ from post to completion; `B`, the fixed part of a lookup by a
+//! kernel; `D`, one more dependent access by a kernel. The model is `kernel = B + D * (elements + 1)` versus `READs = R
+//! * (elements + 1)`.
 //!
 //! | preset | link | R | kernel in the NIC: B, D | kernel on a DPU: B, D | from |
 //! |---|---|---|---|---|---|
@@ -11,7 +11,8 @@
 //! | `strom-100g` | 100 Gb/s | 4.14 µs | 3.14 µs (R - D), 1.0 µs | the same | StRoM figure 12; D inferred |
 //! | `bf3-arm` | 200 Gb/s | 3.6 µs | 5.8 µs, 0.9 µs (BlueField-3 DPA) | 6.8 µs, 2.0 µs (Arm) | BlueField-3 measurements |
 //!
-//! With `w` = doorbell_to_wire, `h` = wire_to_host, `p` = propagation and `s(n)` = serialisation of a frame of `n` bytes:
+//! With `w` = doorbell_to_wire, `h` = wire_to_host, `p` = propagation and `s(n)` = serialization of a frame of `n`
+//! bytes:
 //!
 //! ```text
 //! R     = w + s(74) + p + h  +  read_dma + s(126) + p + h           READ request, READ response of 64 bytes
@@ -21,25 +22,26 @@
 //! D dpu = per_dma + dpu_dma(64)                                     work on the core, read over PCIe of 64 bytes
 //! ```
 //!
-//! `w`, `h` and `dpu_dma` are chosen (they are not published), the others follow. `h` of the StRoM presets is long because
-//! it holds the whole receive pipeline of the FPGA.
+//! `w`, `h` and `dpu_dma` are not published and were chosen; the others follow. `h` is long in the StRoM presets
+//! because it covers the FPGA's whole receive pipeline.
 //!
-//! A read over PCIe costs more the longer it is, and there are so many a second ([`DmaCost`]). Bandwidth: 50 and 100 Gb/s for
-//! StRoM's boards (PCIe Gen3 x8; x16, which the paper calls no faster than the network), 26 GB/s for BlueField-3. Operations a
-//! second are published for BlueField-2 only; they stand for BlueField-3, and StRoM's engine has no limit but its bandwidth.
+//! The cost of a PCIe read grows with its length, and the operation rate is limited ([`DmaCost`]). Bandwidth: 50 and
+//! 100 Gb/s for StRoM's boards (PCIe Gen3 x8; x16, which the paper calls no faster than the network), 26 GB/s for
+//! BlueField-3. Operation rates are only published for BlueField-2, and are used for BlueField-3 too; StRoM's engine is
+//! limited by bandwidth alone.
 
 use super::dma::DmaCost;
 use super::latency::{KernelCost, Latency};
 use crate::net::link::{LinkConfig, Rate};
 use bareverbs_prm::time::Duration;
 
-/// Bytes of an element for which the figures are published.
+/// Size of an element in the published figures, in bytes.
 const ELEMENT: u64 = 64;
-/// What a core of a server is busy with for one request, and for each access to its own memory.
+/// Time that a server core spends per request, then per access to its own memory.
 const CPU_SERVICE: Duration = Duration::from_micros(1);
 const CPU_ACCESS: Duration = Duration::from_nanos(100);
 
-/// A set of delays with a name.
+/// A named set of latencies.
 ///
 /// ```
 /// use bareverbs_sim::run::Preset;
@@ -50,17 +52,18 @@ const CPU_ACCESS: Duration = Duration::from_nanos(100);
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Preset {
-    /// Name on the command line.
+    /// Name for command lines.
     pub name: &'static str,
-    /// Every link.
+    /// Configuration of every link.
     pub link: LinkConfig,
-    /// Every node.
+    /// Latencies of every node.
     pub node: Latency,
-    /// A kernel inside the NIC.
+    /// Cost of a kernel inside the NIC.
     pub nic_kernel: KernelCost,
-    /// A kernel on the cores of a DPU.
+    /// Cost of a kernel on the cores of a DPU.
     pub dpu_kernel: KernelCost,
-    /// A kernel on a core of the server itself, which reads its own memory. Chosen: a million requests a second, and accesses in the cache.
+    /// Cost of a kernel on a server core that reads its own memory. Chosen: a million requests per second, and accesses
+    /// that hit the cache.
     pub cpu_kernel: KernelCost,
     /// The DMA engine between a DPU and the memory of its host.
     pub dpu_dma: DmaCost,
@@ -95,7 +98,7 @@ impl Preset {
     }
     .split();
 
-    /// BlueField-3: kernels on its Arm cores, or on the data path accelerator inside its NIC.
+    /// BlueField-3: kernels on its Arm cores, or on the data path accelerator (DPA) in its NIC.
     pub const BF3_ARM: Self = Published {
         name: "bf3-arm",
         gigabits: 200,
@@ -112,13 +115,13 @@ impl Preset {
     /// All presets.
     pub const ALL: [Self; 3] = [Self::STROM_10G, Self::STROM_100G, Self::BF3_ARM];
 
-    /// The preset called `name`.
+    /// Finds the preset called `name`.
     pub fn find(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|preset| preset.name == name)
     }
 }
 
-/// What is published, and the split that is chosen. Times in nanoseconds.
+/// Published figures and the chosen split. Times in nanoseconds.
 struct Published {
     name: &'static str,
     gigabits: u64,
@@ -129,9 +132,9 @@ struct Published {
     dpu: (u64, u64),
     doorbell_to_wire: u64,
     wire_to_host: u64,
-    /// Of 64 bytes.
+    /// Latency for 64 bytes.
     dpu_dma: u64,
-    /// Bandwidth and operations a second; its latency is what is left of `dpu_dma`.
+    /// Bandwidth and operation rate; its latency is the remainder of `dpu_dma`.
     dma_engine: DmaCost,
 }
 
@@ -169,7 +172,8 @@ impl Published {
     }
 }
 
-/// What is left of `whole` nanoseconds after the fixed parts and two frames. A split that does not fit does not compile.
+/// The remainder of `whole` nanoseconds after the fixed parts and two frames. A split that does not fit fails to
+/// compile.
 const fn rest(whole: u64, fixed: Duration, rate: Rate, frames: [usize; 2]) -> Duration {
     let wire = rate.serialisation(frames[0]).saturating_add(rate.serialisation(frames[1]));
     let spent = fixed.saturating_add(wire);

@@ -1,5 +1,5 @@
-//! What is written to a capture beside the bytes of frames: whose each frame is, and, in a recording, every record of every device and the
-//! spans of the hosts, as packets of interfaces of their own (docs/adr/0029).
+//! Capture contents besides frames: the origin of each frame and, in a recording, the records of every device and the
+//! spans of the hosts, as packets on interfaces of their own (docs/adr/0029).
 
 use super::device::Device;
 use super::records::{RECORDS_SUFFIX, RecordText, Recording};
@@ -10,20 +10,20 @@ use crate::net::capture::{Capture, CaptureError, Clock, LinkType};
 use crate::nic::{DeviceEvent, HostMemory, LinkLayer};
 use std::io::Write;
 
-/// Bytes of the name of a span that are written.
+/// Bytes of a span's name that are recorded.
 const NAME: usize = 120;
 
 impl<M: HostMemory, D: Device> World<M, D> {
-    /// Begins to record every frame that leaves a node, and every frame that a switch or a fault beyond it loses. Add all
-    /// nodes and switches first: each is an interface of the capture. A comment says which queue pair and work request a frame is of
-    /// ([`FrameOrigin`](crate::nic::FrameOrigin)). A capture that was running is thrown away.
+    /// Starts capturing every frame that leaves a node, and every frame that a switch or a fault drops. Add all nodes
+    /// and switches first: each is an interface of the capture. A comment names the queue pair and work request of a
+    /// frame ([`FrameOrigin`](crate::nic::FrameOrigin)). Discards a capture in progress.
     pub fn start_capture(&mut self, out: Box<dyn Write>) {
         let capture = self.begin_capture(out);
         self.recording = Some(Recording::new(capture, None));
     }
 
-    /// As [`Self::start_capture`], and records what devices and hosts do, each record a packet of a further interface for each node
-    /// ([`RecordText`]). Digest and time of the run are the same without it.
+    /// Like [`Self::start_capture`], and also records what devices and hosts do, on one more interface per node
+    /// ([`RecordText`]). Recording changes neither the digest nor the timing of the run.
     pub fn start_recording(&mut self, out: Box<dyn Write>) {
         let mut capture = self.begin_capture(out);
         let first = (self.nodes.len() + self.switches.len()) as u32;
@@ -47,7 +47,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         capture
     }
 
-    /// Ends the capture; gives the number of frames in it, or why they are not all there. Without a capture that is 0.
+    /// Ends the capture. Returns the number of frames in it, or the error that cut it short. Without a capture that is
+    /// 0.
     pub fn finish_capture(&mut self) -> Result<u64, CaptureError> {
         for node in &mut self.nodes {
             node.device.observe(false);
@@ -56,8 +57,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.recording.take().map_or(Ok(0), |recording| recording.capture.finish())
     }
 
-    /// The host of `node` begins something worth seeing in a recording, such as a lookup; gives the number for
-    /// [`Self::end_span`]. Nothing happens, and nothing is written, without a recording. Of the name the first 120 bytes count.
+    /// Marks the start of an activity of the host, such as a lookup, in a recording. Returns the number for
+    /// [`Self::end_span`]. Has no effect without a recording. Only the first 120 bytes of the name are recorded.
     pub fn begin_span(&mut self, node: NodeId, name: &str) -> u64 {
         let Some(recording) = &mut self.recording else { return 0 };
         recording.spans += 1;
@@ -66,14 +67,14 @@ impl<M: HostMemory, D: Device> World<M, D> {
         id
     }
 
-    /// The host of `node` ended what it began.
+    /// Marks the end of an activity of the host.
     pub fn end_span(&mut self, node: NodeId, id: u64) {
         if let Some(recording) = &mut self.recording {
             recording.record(node, self.now.as_nanos(), &RecordText::SpanEnded { id });
         }
     }
 
-    /// Takes what the device of `node` did since it was last asked, and its interrupts.
+    /// Writes the device's new records and interrupts.
     #[cold]
     pub(super) fn record_device(&mut self, node: NodeId) {
         let Some(recording) = &mut self.recording else { return };
@@ -90,7 +91,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         });
     }
 
-    /// Keeps with a frame that `node` wrote whose it is.
+    /// Attaches the origin to a frame that `node` wrote.
     #[cold]
     pub(super) fn keep_origin(&mut self, node: NodeId, id: FrameId) {
         let origin = self.nodes[node.index()].device.take_frame_origin();
@@ -98,7 +99,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 }
 
-/// The first characters of a name, of at most [`NAME`] bytes.
+/// The first characters of a name, at most [`NAME`] bytes.
 fn shortened(name: &str) -> &str {
     let end = (0..=NAME).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     if name.len() <= NAME { name } else { &name[..end] }

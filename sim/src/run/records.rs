@@ -1,14 +1,14 @@
-//! Records of a recording and their text (docs/adr/0029): what a device did, and what its host says of itself.
+//! Records of a recording and their text form (docs/adr/0029): actions of a device and of its host.
 
 use super::topology::NodeId;
 use crate::net::capture::Capture;
 use crate::nic::{DeviceEvent, TextError, TextWords};
 use core::fmt;
 
-/// Behind the name of a node: the interface of what its device and its host do.
+/// Suffix of a node's name: the interface for the records of its device and its host.
 pub const RECORDS_SUFFIX: &str = " (device)";
 
-/// One packet of an interface of records.
+/// One packet on a record interface.
 ///
 /// ```
 /// use bareverbs_sim::run::RecordText;
@@ -19,25 +19,25 @@ pub const RECORDS_SUFFIX: &str = " (device)";
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecordText<'a> {
-    /// What the device did.
+    /// An action of the device.
     Device(DeviceEvent),
-    /// So many records of the device are missing here: too many came at one moment.
+    /// Number of device records missing here, because too many occurred at once.
     Lost(u64),
-    /// A program has the device from now on.
+    /// A program uses the device from now on.
     Program {
-        /// Number of its process.
+        /// Process ID.
         pid: u32,
-        /// As the process table has it.
+        /// Name in the process table.
         name: &'a str,
     },
-    /// The host began something.
+    /// The host started an activity.
     SpanBegan {
-        /// Names the span to its end; unique in a recording.
+        /// Identifies the span; unique in a recording.
         id: u64,
-        /// What the host does.
+        /// The activity.
         name: &'a str,
     },
-    /// The host ended it.
+    /// The host ended an activity.
     SpanEnded {
         /// The span.
         id: u64,
@@ -57,10 +57,10 @@ impl fmt::Display for RecordText<'_> {
 }
 
 impl<'a> RecordText<'a> {
-    /// Reads what [`fmt::Display`] wrote.
+    /// Parses the output of [`fmt::Display`].
     ///
     /// # Errors
-    /// It is something else.
+    /// The text is anything else.
     pub fn parse(text: &'a str) -> Result<Self, TextError> {
         let words = &mut TextWords::new(text);
         let record = match words.word()? {
@@ -83,11 +83,11 @@ impl<'a> RecordText<'a> {
     }
 }
 
-/// A capture that is being written, and what it is to have.
+/// A capture in progress and its contents.
 #[derive(Debug)]
 pub(super) struct Recording {
     pub(super) capture: Capture,
-    /// Number of the first interface of records, if records are written; that of node `n` is `n` numbers later.
+    /// Number of the first record interface, if records are written; the interface of node `n` is `n` later.
     pub(super) records: Option<u32>,
     pub(super) spans: u64,
 }
@@ -121,7 +121,7 @@ mod tests {
             }
         }
 
-        /// A capture may be anybody's.
+        /// A capture can come from anybody.
         #[test]
         fn no_text_panics(text: String, prefix in prop::sample::select(vec!["", "begin", "begin ", "program ", "lost "])) {
             let _ = RecordText::parse(&format!("{prefix}{text}"));

@@ -1,19 +1,19 @@
-//! What a world says when somebody waits for something that will not happen.
+//! Report of a wait for something that will not happen.
 
 use crate::net::UnfiredFault;
 use bareverbs_prm::time::Time;
 use core::fmt;
 
-/// Why a wait ended without its condition.
+/// Why a wait ended before its condition came true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StallReason {
-    /// Nothing will ever happen again: a deadlock.
+    /// No event is left: a deadlock.
     Idle,
-    /// The deadline came first.
+    /// The deadline passed.
     Deadline,
 }
 
-/// A node at the time of a stall.
+/// State of a node at a stall.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeReport {
     /// Its name.
@@ -22,26 +22,26 @@ pub struct NodeReport {
     pub has_transmit: bool,
     /// Whether it has a cable.
     pub connected: bool,
-    /// Its armed timer.
+    /// Its next timer.
     pub timer: Option<Time>,
     /// Interrupts that nobody took.
     pub interrupts: u64,
 }
 
-/// A wait that ended without its condition.
+/// A wait that ended before its condition came true.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stalled {
-    /// Why.
+    /// The reason.
     pub reason: StallReason,
-    /// When.
+    /// Virtual time.
     pub at: Time,
-    /// Seed of the world, to replay it.
+    /// Seed of the world, for a replay.
     pub seed: u64,
-    /// Events that were still to come.
+    /// Events still scheduled.
     pub events: usize,
-    /// Frames that were under way.
+    /// Frames in flight.
     pub frames: usize,
-    /// Nodes.
+    /// State of the nodes.
     pub nodes: Vec<NodeReport>,
     /// Scripted faults that have not fired.
     pub faults: Vec<UnfiredFault>,

@@ -1,14 +1,14 @@
-//! What will happen and when. Ties are broken by the order of insertion.
+//! The event queue. Ties are broken by insertion order.
 //!
-//! Most events are frames on a wire, and those come in the order in which they were sent. They wait in a lane per wire, of
-//! which the heap holds only the first; so the heap stays small however many frames are under way.
+//! Most events are frames on a wire, which arrive in sending order. They wait in one lane per wire; the heap only holds
+//! the head of each lane, so it stays small however many frames are in flight.
 
 use bareverbs_prm::time::Time;
 use core::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 
-/// A queue of events of type `E` by time.
+/// A time-ordered queue of events of type `E`.
 #[derive(Debug)]
 pub struct Schedule<E> {
     heap: BinaryHeap<Reverse<Entry<What<E>>>>,
@@ -27,7 +27,7 @@ struct Entry<T> {
 #[derive(Debug, Clone, Copy)]
 enum What<E> {
     Event(E),
-    /// The first of this lane.
+    /// The head of this lane.
     Lane(usize),
 }
 
@@ -74,7 +74,7 @@ impl<E: Copy> Schedule<E> {
         self.heap.push(Reverse(entry));
     }
 
-    /// Adds an event that is most likely due after all others of this lane. Lanes are numbered from zero.
+    /// Adds an event that is most likely due after all others in this lane. Lanes are numbered from zero.
     #[inline]
     pub fn push_in_lane(&mut self, lane: usize, due: Time, event: E) {
         if lane >= self.lanes.len() {
@@ -94,7 +94,7 @@ impl<E: Copy> Schedule<E> {
         }
     }
 
-    /// The next event, left in place.
+    /// The next event, without removing it.
     #[inline]
     pub fn peek(&self) -> Option<(Time, E)> {
         let Reverse(first) = self.heap.peek()?;
@@ -104,18 +104,18 @@ impl<E: Copy> Schedule<E> {
         }
     }
 
-    /// Whether something is due until `deadline`.
+    /// Whether an event is due by `deadline`.
     #[inline]
     pub fn is_due(&self, deadline: Time) -> bool {
         self.heap.peek().is_some_and(|Reverse(first)| first.due <= deadline)
     }
 
-    /// Takes the next event.
+    /// Removes the next event.
     pub fn pop(&mut self) -> Option<(Time, E)> {
         self.pop_until(Time::MAX)
     }
 
-    /// Takes the next event if it is due until `deadline`.
+    /// Removes the next event if it is due by `deadline`.
     #[inline]
     pub fn pop_until(&mut self, deadline: Time) -> Option<(Time, E)> {
         let mut first = self.heap.peek_mut()?;
@@ -140,12 +140,12 @@ impl<E: Copy> Schedule<E> {
         }
     }
 
-    /// Events that wait.
+    /// Number of waiting events.
     pub fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Whether none waits.
+    /// Whether no event is waiting.
     pub fn is_empty(&self) -> bool {
         self.waiting == 0
     }
@@ -164,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// In whatever lane an event is put and however pushes and pops are mixed, the order is that of a sorted list.
+        /// For any lanes and any mix of pushes and pops, the order is that of a sorted list.
         #[test]
         fn comes_out_by_time_then_by_insertion(acts in prop::collection::vec((0u64..20, 0usize..4, 0usize..3), 0..300)) {
             let mut schedule = Schedule::default();

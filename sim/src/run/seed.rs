@@ -1,15 +1,15 @@
-//! One seed, and from it one stream of randomness per component, told apart by stable names.
+//! One seed, and a random stream per component derived from it by a stable name.
 
 use rand_chacha::ChaCha8Rng;
 use rand_core::SeedableRng;
 
-/// The seed of a world. Print it when something fails: it replays the failure.
+/// The seed of a world. Print it with a failure: it replays the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seed(pub u64);
 
 impl Seed {
-    /// The stream of the component called `name`. Streams of different names are independent, so that a component that
-    /// draws more changes nothing for the others.
+    /// The stream of component `name`. Streams of different names are independent: a component that draws more does not
+    /// affect the others.
     pub fn stream(self, name: &str) -> ChaCha8Rng {
         let mut stream = ChaCha8Rng::seed_from_u64(self.0);
         stream.set_stream(fnv1a(name.as_bytes()));

@@ -1,4 +1,4 @@
-//! A subnet from a topology: switches, hosts and cables as they are at a site.
+//! Builds a subnet from a topology, with the switches, hosts and cables of a real site.
 
 use super::device::Device;
 use super::latency::Latency;
@@ -9,48 +9,48 @@ use crate::net::{LinkConfig, SubnetConfig, SubnetSwitchConfig, SwitchConfig};
 use crate::nic::HostMemory;
 use core::fmt;
 
-/// How a topology is built.
+/// Parameters for building a topology.
 #[derive(Debug, Clone, Default)]
 pub struct TopologyBuild {
-    /// How switches are built.
+    /// Configuration of the switches.
     pub switch: SwitchConfig,
-    /// How the subnet is managed. If no switch has `guid`, the manager is in the first one. LIDs of the topology are known to it, if it
-    /// knows none.
+    /// Configuration of the SM. If no switch has its `guid`, the SM runs on the first switch. If it has no known LIDs,
+    /// it takes those of the topology.
     pub subnet: SubnetConfig,
-    /// Times between hosts and their devices.
+    /// Latencies of the hosts' nodes.
     pub latency: Latency,
 }
 
-/// A port of a host that has a cable.
+/// A connected port of a host.
 #[derive(Debug, Clone, Copy)]
 pub struct HostPort<'a> {
-    /// Its node.
+    /// Its node in the topology.
     pub node: &'a TopologyNode,
-    /// Its number.
+    /// Port number.
     pub port: u8,
-    /// Its GUID.
+    /// Port GUID.
     pub guid: u64,
 }
 
-/// What was built.
+/// The result of building a topology.
 #[derive(Debug, Clone)]
 pub struct BuiltTopology {
-    /// The switch with the manager.
+    /// The switch that hosts the SM.
     pub manager: SwitchId,
-    /// Switches and their GUIDs.
+    /// Switches with their GUIDs.
     pub switches: Vec<(u64, SwitchId)>,
-    /// Ports of hosts and their GUIDs; each is a node.
+    /// Host ports with their GUIDs; each is a node of the world.
     pub hosts: Vec<(u64, NodeId)>,
 }
 
-/// Why a topology was not built.
+/// Why a topology could not be built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopologyBuildError {
-    /// There is no switch in which the manager could be.
+    /// There is no switch to host the SM.
     NoSwitch,
-    /// A node that no world has: its GUID.
+    /// The GUID of a router, which a world cannot simulate.
     Router(u64),
-    /// A cable could not be plugged in: GUID of a node, its port, and why.
+    /// A cable that could not be connected: GUID and port of a node, and the reason.
     Cable(u64, u8, TopologyError),
 }
 
@@ -71,7 +71,7 @@ impl fmt::Display for TopologyBuildError {
 
 impl core::error::Error for TopologyBuildError {}
 
-/// What the nodes of a topology have become; hosts by their ports.
+/// What a topology's node was built as; for hosts, by port.
 #[derive(Clone)]
 enum BuiltNode {
     Switch(SwitchId),
@@ -79,8 +79,8 @@ enum BuiltNode {
 }
 
 impl<M: HostMemory, D: Device> World<M, D> {
-    /// Builds a subnet: `host` makes the device of each port of a host that has a cable, and its memory. Switches have their GUIDs, and cables the
-    /// ports that the topology says. Links are as fast as it says.
+    /// Builds a subnet. `host` creates the device and memory of each connected host port. GUIDs of switches, ports of
+    /// cables and link rates are those of the topology.
     pub fn add_topology(
         &mut self,
         topology: &SubnetTopology,
@@ -161,7 +161,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 }
 
-/// How the subnet is managed, with the switch where the manager is, and LIDs that are known.
+/// The SM's configuration, with the switch that hosts it and the known LIDs.
 fn subnet_of(topology: &SubnetTopology, wish: &SubnetConfig) -> Result<SubnetConfig, TopologyBuildError> {
     let mut switches = topology.nodes.iter().filter(|node| node.kind == NodeKind::Switch);
     let first = switches.clone().next().ok_or(TopologyBuildError::NoSwitch)?.guid;

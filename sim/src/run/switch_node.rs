@@ -1,4 +1,4 @@
-//! One switch of the world, and which ways leave its ports.
+//! A switch of the world, and the links at its ports.
 
 use super::timer::Timer;
 use crate::net::{Switch, SwitchConfig};
@@ -10,7 +10,7 @@ pub(super) struct SwitchNode {
     pub(super) name: String,
     pub(super) config: SwitchConfig,
     pub(super) switch: Switch,
-    /// Number of the way that leaves each port; `None` without a cable.
+    /// Link direction that leaves each port; `None` without a cable.
     pub(super) egress: Vec<Option<usize>>,
     pub(super) timer: Timer,
 }

@@ -1,4 +1,5 @@
-//! Switches of the world: what comes in goes to the pure [`Switch`](crate::net::Switch), what leaves it to the queues of its ports.
+//! Switching: passes incoming frames to the pure [`Switch`](crate::net::Switch), and its output to the queues of its
+//! ports.
 
 use super::device::Device;
 use super::topology::SwitchId;
@@ -7,7 +8,7 @@ use crate::net::{Egress, Fate, FrameId, mark_congestion};
 use crate::nic::HostMemory;
 
 impl<M: HostMemory, D: Device> World<M, D> {
-    /// A frame comes in at a port of a switch.
+    /// Handles a frame that arrives at a port of a switch.
     pub(super) fn switch_frame(&mut self, switch: SwitchId, ingress: usize, id: FrameId) {
         let entry = &mut self.switches[switch.index()];
         let frame = self.frames.get_mut(id);
@@ -16,7 +17,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.poll_switch(switch, Some(id));
     }
 
-    /// The cable of a port was plugged in or pulled out.
+    /// Handles a cable that was plugged in or pulled.
     pub(super) fn switch_link(&mut self, switch: SwitchId, port: usize, up: bool) {
         self.switches[switch.index()].switch.handle_link(self.now, port, up);
         self.poll_switch(switch, None);
@@ -27,7 +28,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.poll_switch(switch, None);
     }
 
-    /// Sends what leaves a switch, into which `incoming` came last.
+    /// Sends the output of a switch; `incoming` is the last frame that arrived.
     fn poll_switch(&mut self, switch: SwitchId, mut incoming: Option<FrameId>) {
         while let Some(egress) = self.switches[switch.index()].switch.poll() {
             let (port, leaving) = match egress {
@@ -66,7 +67,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.schedule.push(self.now, Event::Arrival { way: way as u32, frame: id });
     }
 
-    /// Arms the timer of a switch if it wants to be called earlier than it will be.
+    /// Schedules the timer of a switch if its deadline is earlier than any scheduled one.
     pub(super) fn poll_switch_timer(&mut self, switch: SwitchId) {
         let entry = &mut self.switches[switch.index()];
         let Some(due) = entry.switch.poll_timeout().map(|wanted| wanted.max(self.now)) else { return };

@@ -1,4 +1,4 @@
-//! Who is joined to whom: names of nodes, switches and links.
+//! The topology of a world: IDs of nodes, switches and links.
 
 use crate::net::fault::Faults;
 use crate::net::queue::EgressQueue;
@@ -6,20 +6,20 @@ use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 use core::fmt;
 
-/// Names a node of a world.
+/// Identifies a node of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeId(pub(crate) u32);
 
-/// Names a switch of a world.
+/// Identifies a switch of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SwitchId(pub(crate) u32);
 
-/// Names a link of a world.
+/// Identifies a link of a world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LinkId(pub(crate) u32);
 
 impl NodeId {
-    /// Nodes are numbered from 0 in the order in which they were added.
+    /// Index of the node, counted from 0 in the order of addition.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
@@ -31,14 +31,14 @@ impl SwitchId {
     }
 }
 
-/// What an end of a link is plugged into: the one port of a node, or a new port of a switch.
+/// Where to plug in an end of a link: the only port of a node, or a port of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeOrSwitch {
     /// A node.
     Node(NodeId),
-    /// A switch, by the next port that has had no cable.
+    /// A switch; uses the next port that has never had a cable.
     Switch(SwitchId),
-    /// A certain port of a switch, counted from 1.
+    /// A specific port of a switch, counted from 1.
     SwitchPort {
         /// The switch.
         switch: SwitchId,
@@ -48,7 +48,7 @@ pub enum NodeOrSwitch {
 }
 
 impl NodeOrSwitch {
-    /// The same, whatever port.
+    /// The same place without its port.
     pub(crate) const fn place(self) -> Self {
         match self {
             Self::SwitchPort { switch, .. } => Self::Switch(switch),
@@ -69,22 +69,23 @@ impl From<SwitchId> for NodeOrSwitch {
     }
 }
 
-/// Why two ports could not be joined, or a part of the world was not found.
+/// Why two ports could not be connected, or a part of the world was not found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TopologyError {
-    /// There is no such node, switch or link in this world.
+    /// No such node, switch or link in this world.
     Unknown,
-    /// The port of the node has a cable already.
+    /// The node's port already has a cable.
     PortInUse(NodeId),
-    /// The two are joined already, directly or through switches, and they are not InfiniBand switches, whose manager knows more than one way.
+    /// The two are already connected, directly or through switches, and are not both InfiniBand switches, which can
+    /// handle loops.
     Loop,
-    /// The two are not joined by a link.
+    /// No link connects the two.
     NotJoined,
-    /// Both InfiniBand switches have a subnet manager, or are joined with one that has.
+    /// Both InfiniBand switches have an SM, or are connected to one that has.
     SecondSubnetManager,
-    /// The switch has no such port, or it has a cable already.
+    /// The switch has no such port, or the port already has a cable.
     SwitchPort(SwitchId, u8),
-    /// The InfiniBand switch has no port left.
+    /// The InfiniBand switch has no free port.
     SwitchFull(SwitchId),
     /// Two nodes of one network have the same MAC address.
     SameAddress(MacAddress),
@@ -137,24 +138,24 @@ impl End {
     }
 }
 
-/// One direction of a link; its number is twice that of the link, plus one for the way back.
+/// One direction of a link. Its number is twice the link's, plus one for the reverse direction.
 #[derive(Debug)]
 pub(crate) struct Way {
     pub(crate) name: String,
     pub(crate) from: End,
     pub(crate) to: End,
     pub(crate) queue: EgressQueue,
-    /// From the last bit that leaves until the frame has effects at the other end.
+    /// From the last bit sent until the frame takes effect at the other end.
     pub(crate) delay: Duration,
     pub(crate) faults: Option<Box<Faults>>,
     pub(crate) held: Vec<Held>,
     pub(crate) up: bool,
     pub(crate) counters: LinkCounters,
-    /// A wake-up of the sender is scheduled for when there is room.
+    /// Whether a wakeup of the sender is scheduled for when there is room.
     pub(crate) room_awaited: bool,
 }
 
-/// A frame that a fault holds back.
+/// A frame that a fault is holding back.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Held {
     pub(crate) frame: crate::net::FrameId,
@@ -162,14 +163,14 @@ pub(crate) struct Held {
     pub(crate) until: bareverbs_prm::time::Time,
 }
 
-/// What passed one direction of a link.
+/// Traffic of one direction of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LinkCounters {
     /// Frames that arrived.
     pub frames: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Frames that were lost: by a fault, a full buffer, or because the link was down.
+    /// Frames lost to a fault, a full buffer, or because the link was down.
     pub lost: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The way of a frame: out of a device, through a queue and its faults, over the wire, into a device or a switch.
+//! The path of a frame: out of a device, through an egress queue and faults, over the wire, into a device or a switch.
 
 use super::device::{Device, Transmit};
 use super::digest::{WireEvent, headers};
@@ -13,7 +13,7 @@ use crate::nic::HostMemory;
 use bareverbs_prm::time::Time;
 
 impl<M: HostMemory, D: Device> World<M, D> {
-    /// Takes what a device has to say: frames while the wire has room, interrupts, its next deadline.
+    /// Collects a device's output: frames while the wire has room, interrupts, the next deadline.
     #[inline]
     pub(super) fn look_after(&mut self, node: NodeId) {
         let entry = &mut self.nodes[node.index()];
@@ -43,7 +43,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// What leaves a port without a cable is lost, and the timers of its connections run.
+    /// Drops the output of a port without a cable. The timers of its connections keep running.
     #[cold]
     fn lose(&mut self, node: NodeId) {
         let id = self.frames.take();
@@ -91,7 +91,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Queues a frame; it leaves at `ready` or when the queue before it has left.
+    /// Queues a frame. It leaves at `ready`, or once the frames before it have left.
     pub(super) fn send(&mut self, way: usize, id: FrameId, ready: Time) {
         let frame = self.frames.get_mut(id);
         let entry = &mut self.ways[way];
@@ -131,7 +131,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.count_down_held(way, arrival);
     }
 
-    /// A frame has been sent: those that are held behind it come closer.
+    /// Counts a sent frame towards the release of held frames.
     fn count_down_held(&mut self, way: usize, arrival: Time) {
         let Self { ways, schedule, .. } = self;
         ways[way].held.retain_mut(|held| {
@@ -154,7 +154,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         });
     }
 
-    /// A frame reaches the end of a link, or would have.
+    /// Handles the arrival of a frame at the end of a link, or the arrival it would have had.
     pub(super) fn arrive(&mut self, way: usize, id: FrameId) {
         if !self.partitions.is_empty() {
             self.part(way, id);
@@ -174,7 +174,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Loses a frame whose sender and receiver are parted, at the last link of its way.
+    /// Drops a frame between partitioned nodes, at the last hop.
     #[cold]
     fn part(&mut self, way: usize, id: FrameId) {
         let (End::Node(to), Some(from)) = (self.ways[way].to, self.frames.get(id).sender) else { return };

@@ -1,6 +1,6 @@
 //! The world: nodes, links, switches and the events between them, in virtual time and one thread.
 //!
-//! The loop is: do what is due, then jump to the earliest next event. Ties are broken by the order of insertion.
+//! The loop runs what is due, then jumps to the next event. Ties are broken by insertion order.
 
 use super::card::Card;
 use super::device::Device;
@@ -17,7 +17,7 @@ use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeSet;
 
-/// Nodes with memory `M` and device `D`, joined by links and switches.
+/// Nodes with memory `M` and device `D`, connected by links and switches.
 ///
 /// ```
 /// use bareverbs_prm::doorbell::init_segment::INITIALIZING;
@@ -57,51 +57,51 @@ pub struct World<M, D = Nic> {
     pub(super) ways: Vec<Way>,
     pub(super) switches: Vec<SwitchNode>,
     pub(super) cards: Vec<Card>,
-    /// Timer events of switches among those of the schedule.
+    /// Number of switch timer events in the schedule.
     pub(super) switch_timers: usize,
-    /// When something was done to a device from outside that is no write to a register.
+    /// When something outside last changed a device, other than by writing a register.
     last_change: Time,
     pub(super) digest: Digest,
     pub(super) recording: Option<Recording>,
     pub(super) faults: u32,
     pub(super) parses_every_frame: bool,
-    /// Nodes whose frames do not reach another node: from, to.
+    /// Partitioned pairs: source, destination.
     pub(super) partitions: BTreeSet<(NodeId, NodeId)>,
 }
 
-/// Something that will happen.
+/// A scheduled event.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Event {
     /// A frame reaches the other end, or would have.
     Arrival { way: u32, frame: FrameId },
-    /// A queue has room for more frames of its node.
+    /// A queue has room for more of its node's frames.
     Room { way: u32 },
-    /// A frame that was held for later ones has waited long enough.
+    /// A held frame has waited long enough for later ones.
     Release { way: u32 },
     /// The timer of a node.
     Timer { node: NodeId },
-    /// The timer of a switch: its manager repeats a request, or looks at its neighbours.
+    /// The timer of a switch: its SM repeats a request or sweeps.
     SwitchTimer { switch: SwitchId },
-    /// The DMA engine of a card ends a copy.
+    /// The DMA engine of a card completes a copy.
     Copy { card: u32 },
-    /// Somebody outside asked to be woken.
+    /// A wakeup that was requested from outside.
     Wake,
 }
 
-/// What a step of the world did.
+/// Result of a step of the world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Something happened.
+    /// Events ran.
     Progress,
-    /// Nothing is left to happen.
+    /// No event is left.
     Idle,
 }
 
-/// Least time between two calls of a timer, so that a device cannot stop time.
+/// Shortest time between two timer calls, so that a device cannot stop time.
 const TIMER_STEP: Duration = Duration::from_nanos(1);
 
 impl<M: HostMemory, D: Device> World<M, D> {
-    /// An empty world. The seed decides everything that is left to chance.
+    /// An empty world. All random choices follow from the seed.
     pub fn new(seed: u64) -> Self {
         Self {
             seed: Seed(seed),
@@ -122,23 +122,23 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// The present, in virtual time.
+    /// Current virtual time.
     pub fn now(&self) -> Time {
         self.now
     }
 
-    /// The seed; print it when something fails.
+    /// The seed. Print it with a failure.
     pub fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// A number that stands for every frame on every link so far: time, direction, length, headers, CRC and fate.
+    /// Digest of every frame on every link so far: time, direction, length, headers, CRC and fate.
     pub fn digest(&self) -> u64 {
         self.digest.value()
     }
 
-    /// Makes every receiver parse the bytes of a frame and check its checksums, as if it came from another machine. Otherwise a
-    /// frame that was not changed on its way is taken for what its sender wrote, which is the same and costs less.
+    /// Makes every receiver parse frames and verify checksums, as if they came from another machine. By default a
+    /// receiver reuses the parsed packet of an unmodified frame, which has the same result and is faster.
     pub fn set_parses_every_frame(&mut self, every: bool) {
         self.parses_every_frame = every;
     }
@@ -148,7 +148,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         &self.nodes[node.index()].memory
     }
 
-    /// The memory of the host of `node`, to access it as a device does.
+    /// The memory of the host of `node`, mutable, to access it as a device does.
     pub fn memory_mut(&mut self, node: NodeId) -> &mut M {
         &mut self.nodes[node.index()].memory
     }
@@ -158,7 +158,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         &self.nodes[node.index()].device
     }
 
-    /// Does something to the device of `node` that is none of its inputs, and then looks after its outputs.
+    /// Applies a change to the device of `node` that is not one of its inputs, then collects its outputs.
     pub fn with_device<R>(&mut self, node: NodeId, change: impl FnOnce(&mut D, &mut M, Time) -> R) -> R {
         let Node { device, memory, .. } = &mut self.nodes[node.index()];
         let result = change(device, memory, self.now);
@@ -172,7 +172,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.nodes[node.index()].device.handle_mmio_read(self.now, offset)
     }
 
-    /// Writes 4, 8 or 64 bytes to the registers of `node`, in the order of the bus.
+    /// Writes 4, 8 or 64 bytes to the registers of `node`, in bus byte order.
     #[inline]
     pub fn mmio_write(&mut self, node: NodeId, offset: u64, bytes: &[u8]) {
         let entry = &mut self.nodes[node.index()];
@@ -181,17 +181,17 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.look_after(node);
     }
 
-    /// Takes the interrupts of `vector` that `node` raised since the last time.
+    /// Returns and resets the number of interrupts on `vector` of `node`.
     pub fn take_interrupts(&mut self, node: NodeId, vector: u16) -> u64 {
         self.nodes[node.index()].interrupts.remove(&vector).unwrap_or(0)
     }
 
-    /// Vectors of `node` with interrupts that nobody took, and how many.
+    /// Vectors of `node` with untaken interrupts, and their counts.
     pub fn pending_interrupts(&self, node: NodeId) -> impl Iterator<Item = (u16, u64)> + '_ {
         self.nodes[node.index()].interrupts.iter().map(|(&vector, &count)| (vector, count))
     }
 
-    /// Makes the world stop at `time` on its way: whoever waits with [`Self::step`] gets a look in.
+    /// Makes the world stop at `time`, so that a caller who waits with [`Self::step`] regains control.
     pub fn wake_at(&mut self, time: Time) {
         self.schedule.push(time.max(self.now), Event::Wake);
     }
@@ -202,18 +202,18 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.schedule.peek().map(|(due, _)| due)
     }
 
-    /// Whether nothing is left to happen, but that the managers of subnets look at neighbours in which nothing has changed
-    /// since they looked last.
+    /// Whether no event is left except sweeps of subnet managers over unchanged neighbours.
     pub fn is_idle(&self) -> bool {
         self.schedule.len() == self.switch_timers && self.are_subnets_settled()
     }
 
-    /// Jumps to the next event and does everything that is due then.
+    /// Advances to the next event and runs everything due at that time.
     pub fn step(&mut self) -> Step {
         if !self.is_idle() && self.run_next(Time::MAX) { Step::Progress } else { Step::Idle }
     }
 
-    /// Jumps to the next event if it is due until `deadline`, and does everything that is due then. False if there is none.
+    /// Advances to the next event if it is due by `deadline`, and runs everything due at that time. False if there is
+    /// none.
     #[inline]
     pub fn run_next(&mut self, deadline: Time) -> bool {
         let Some(first) = self.take_due(deadline) else { return false };
@@ -227,8 +227,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         true
     }
 
-    /// Does everything that is due until `deadline` and ends there. At the end of time itself, [`Time::MAX`], it ends when
-    /// the world is idle.
+    /// Runs everything due until `deadline` and advances to it. With [`Time::MAX`], ends when the world is idle.
     pub fn run_until(&mut self, deadline: Time) {
         let ends_when_idle = deadline == Time::MAX;
         while !(ends_when_idle && self.is_idle()) {
@@ -238,7 +237,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.now = self.now.max(deadline);
     }
 
-    /// Steps while `waiting` says so. An idle world or a passed `deadline` is a report and not a hang.
+    /// Steps while `waiting` returns true. If the world is idle or `deadline` passes, it returns a report instead of
+    /// hanging.
     pub fn run_while(
         &mut self,
         mut waiting: impl FnMut(&mut Self) -> bool,
@@ -250,7 +250,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         Ok(())
     }
 
-    /// As [`Self::run_next`], and tells why there is no event until `deadline`, or none that changes anything.
+    /// Like [`Self::run_next`], but reports why there is no event by `deadline`, or none that changes anything.
     pub fn run_next_or_stall(&mut self, deadline: Time) -> Result<(), StallReason> {
         if self.is_idle() {
             return Err(StallReason::Idle);
@@ -262,7 +262,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Runs until nothing is left to happen or `deadline` has come.
+    /// Runs until no event is left or `deadline` passes.
     pub fn run_until_idle(&mut self, deadline: Time) -> Step {
         loop {
             match self.run_next_or_stall(deadline) {
@@ -286,20 +286,20 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Scripted faults that were armed and have not fired.
+    /// Armed scripted faults that have not fired.
     pub fn unfired_faults(&self) -> Vec<UnfiredFault> {
         let mut unfired: Vec<_> = self.ways.iter().flat_map(unfired_on).collect();
         unfired.sort_unstable_by_key(|fault| fault.id);
         unfired
     }
 
-    /// Says so if a scripted fault has not fired: a test that injected nothing proved nothing.
+    /// Fails if a scripted fault has not fired: a test that injected nothing proved nothing.
     pub fn check_faults_fired(&self) -> Result<(), Vec<UnfiredFault>> {
         let unfired = self.unfired_faults();
         if unfired.is_empty() { Ok(()) } else { Err(unfired) }
     }
 
-    /// Takes the next event if it is due until `deadline`, and makes its time the present.
+    /// Takes the next event if it is due by `deadline`, and advances time to it.
     #[inline]
     fn take_due(&mut self, deadline: Time) -> Option<Event> {
         loop {
@@ -311,8 +311,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Whether an event that was taken is to happen. A timer that was moved or cancelled in the meantime is not, so that time
-    /// does not stop for it; it is armed anew.
+    /// Whether an event that was taken should run. A timer that has moved or been cancelled should not, so that time
+    /// does not stop for it; it is scheduled anew.
     #[inline]
     fn is_wanted(&mut self, due: Time, event: Event) -> bool {
         match event {
@@ -380,7 +380,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.look_after(node);
     }
 
-    /// Takes stale timers away from the front, so that the front is what happens next.
+    /// Removes stale timers from the front of the schedule, so that the front is the next real event.
     fn settle_timers(&mut self) {
         while let Some((due, event)) = self.schedule.peek().filter(|(due, event)| self.is_stale(*due, *event))
         {
@@ -389,14 +389,14 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Whether every manager has looked at its neighbours since the last time that something came from outside.
+    /// Whether every SM has swept its neighbours since the last change from outside.
     fn are_subnets_settled(&self) -> bool {
         let doorbells = self.nodes.iter().map(|node| node.last_doorbell);
         let last_input = doorbells.fold(self.last_change, Time::max);
         self.switches.iter().all(|entry| entry.switch.is_settled_since(last_input))
     }
 
-    /// Arms the timer of a node if its device wants to be called earlier than it will be.
+    /// Schedules the timer of a node if its device's deadline is earlier than any scheduled one.
     #[inline]
     pub(super) fn poll_timer(&mut self, node: NodeId) {
         let entry = &mut self.nodes[node.index()];

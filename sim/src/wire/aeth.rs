@@ -20,17 +20,17 @@ pub struct Aeth {
 }
 
 impl Aeth {
-    /// The header of a raw word.
+    /// Decodes a raw 32-bit word.
     pub const fn from_raw(raw: u32) -> Self {
         Self { syndrome: Syndrome::from_raw((raw >> 24) as u8), msn: raw & 0xff_ffff }
     }
-    /// The raw word.
+    /// Encodes as a raw 32-bit word.
     pub const fn to_raw(self) -> u32 {
         (self.syndrome.raw() as u32) << 24 | (self.msn & 0xff_ffff)
     }
 }
 
-/// What an AETH says. IBTA v1.4 table 44.
+/// Syndrome of an AETH. IBTA v1.4 table 44.
 ///
 /// ```
 /// use bareverbs_sim::wire::{NakCode, Syndrome};
@@ -41,7 +41,7 @@ impl Aeth {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Syndrome {
-    /// ACK with a 5-bit credit count; 31 means that there is no count.
+    /// ACK with a 5-bit credit count code; 31 means no count.
     Ack(u8),
     /// Receiver not ready; 5-bit timer code of IBTA v1.4 table 45.
     RnrNak(u8),
@@ -72,7 +72,7 @@ impl Syndrome {
     /// ACK without a credit count.
     pub const ACK: Self = Self::Ack(31);
 
-    /// The meaning of the raw byte. Never fails.
+    /// Decodes the raw byte. Never fails.
     pub const fn from_raw(raw: u8) -> Self {
         match (raw >> 5, raw & 0x1f) {
             (0, credits) => Self::Ack(credits),

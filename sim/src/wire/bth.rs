@@ -5,7 +5,7 @@ use super::service::ServiceClass;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
-/// The partition key of the default partition with full membership.
+/// P_Key of a full member of the default partition.
 pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 
 /// Base transport header.
@@ -23,13 +23,13 @@ pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
 pub struct Bth {
     /// Class of service.
     pub service: ServiceClass,
-    /// Operation and place.
+    /// Operation and position in the message.
     pub opcode: BthOpcode,
     /// Solicited event.
     pub solicited: bool,
     /// Migration state.
     pub migration: bool,
-    /// Bytes of padding before the ICRC, 0 to 3.
+    /// Padding bytes before the ICRC, 0 to 3.
     pub pad_count: u8,
     /// Partition key.
     pub partition_key: u16,
@@ -37,16 +37,16 @@ pub struct Bth {
     pub fecn: bool,
     /// Backward congestion notification.
     pub becn: bool,
-    /// Queue pair that the packet goes to.
+    /// Destination QPN.
     pub destination: Qpn,
-    /// The sender asks for an acknowledgement.
+    /// Whether the sender requests an acknowledgement.
     pub ack_request: bool,
     /// Packet sequence number.
     pub psn: Psn,
 }
 
 impl Bth {
-    /// The header of no packet.
+    /// A placeholder for no packet.
     pub(super) const NONE: Self = Self {
         service: ServiceClass::ReliableConnection,
         opcode: BthOpcode::Unknown(0x1f),
@@ -62,14 +62,14 @@ impl Bth {
     };
     /// Bytes of the header.
     pub const SIZE: usize = 12;
-    /// Where FECN, BECN and the reserved bits are that may change on the way.
+    /// Offset of the byte with FECN, BECN and reserved bits, which may change in transit.
     pub const CONGESTION: usize = 4;
     /// BECN, in the byte at [`Self::CONGESTION`].
     pub(super) const BECN: u8 = 0x40;
     /// The only transport header version.
     pub const VERSION: u8 = 0;
 
-    /// The header and its version field.
+    /// Decodes the header and its version field.
     pub fn from_bytes(bytes: &[u8; Self::SIZE]) -> (Self, u8) {
         let [opcode, flags, key0, key1, congestion, q0, q1, q2, ack, p0, p1, p2] = *bytes;
         let (service, opcode) = ServiceClass::split(opcode);
@@ -89,7 +89,7 @@ impl Bth {
         (header, flags & 0xf)
     }
 
-    /// The header as it travels.
+    /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let [_, q0, q1, q2] = self.destination.value().to_be_bytes();
         let [_, p0, p1, p2] = self.psn.value().to_be_bytes();

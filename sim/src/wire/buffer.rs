@@ -1,4 +1,4 @@
-//! A frame in a buffer that is used again and again, with the packet in it if that is known.
+//! A frame in a reusable buffer, with its parsed packet if that is known.
 
 use super::aeth::Aeth;
 use super::bth::Bth;
@@ -12,14 +12,14 @@ use super::route::{Network, Route};
 use super::service::ServiceHeader;
 use core::ops::{Deref, DerefMut};
 
-/// Bytes that every buffer holds at least: the longest headers fit, whatever follows them.
+/// Smallest capacity of a buffer: the longest headers fit, whatever follows.
 const SMALLEST: usize = 256;
 
 /// The bytes of a frame.
 ///
-/// A frame that [`FrameWriter`](super::FrameWriter) finished carries its packet along, so that a receiver in the same process
-/// need not parse it nor check its checksums again. Whoever changes a byte takes the packet away, because every mutable access
-/// does so; what is left then are bytes like those of a foreign frame, which only [`parse`](super::parse) can read.
+/// A frame written by [`FrameWriter`](super::FrameWriter) carries its parsed packet, so that a receiver in the same
+/// process need not parse it or verify checksums. Every mutable access to the bytes discards the packet. What remains
+/// is treated like a foreign frame, which only [`parse`](super::parse) can read.
 ///
 /// ```
 /// use bareverbs_sim::wire::FrameBuffer;
@@ -32,16 +32,16 @@ const SMALLEST: usize = 256;
 /// ```
 #[derive(Debug, Clone)]
 pub struct FrameBuffer {
-    /// Initialised bytes, of which the first `length` are the frame. It never shrinks, so a frame costs no zeroing.
+    /// Initialized bytes, the first `length` of which are the frame. Never shrinks, so a new frame costs no zeroing.
     storage: Vec<u8>,
     length: usize,
-    /// What the frame was made of, if it was made here.
+    /// The packet the frame was made from, if it was made here.
     contents: Contents,
-    /// Whether `contents` is what the bytes say: the frame is finished, and nobody has changed a byte since.
+    /// Whether `contents` matches the bytes: the frame is finished, and no byte has changed since.
     is_known: bool,
 }
 
-/// A packet whose payload is named by its place in the frame.
+/// A packet whose payload is a range of the frame.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Contents {
     pub(super) route: Route,
@@ -54,7 +54,7 @@ pub(super) struct Contents {
 }
 
 impl Contents {
-    /// What stands for the contents of a frame that was not made here.
+    /// Placeholder for a frame that was not made here.
     const NONE: Self = Self {
         route: Route::NONE,
         bth: Bth::NONE,
@@ -65,8 +65,8 @@ impl Contents {
         icrc: 0,
     };
 
-    /// Whether a parser reads exactly this out of the bytes. A header that its owner made up need not survive: an op-code that its
-    /// class does not have, extension headers of another op-code, a number with more bits than its field.
+    /// Whether parsing the bytes returns exactly this packet. Headers that a caller made up may not survive: an opcode
+    /// that the service class does not have, extension headers of another opcode, a value too wide for its field.
     pub(super) fn is_regular(&self) -> bool {
         let Self { bth, service_header, extension, .. } = self;
         let numbers_fit = extension.aeth().is_none_or(|aeth| Aeth::from_raw(aeth.to_raw()) == aeth);
@@ -79,12 +79,12 @@ impl Contents {
 }
 
 impl FrameBuffer {
-    /// A buffer without a frame.
+    /// An empty buffer.
     pub const fn new() -> Self {
         Self { storage: Vec::new(), length: 0, contents: Contents::NONE, is_known: false }
     }
 
-    /// The packet of a frame that was finished here and not changed since. `None` means: parse the bytes.
+    /// The packet of a frame that was finished here and not changed since. `None` means that the bytes must be parsed.
     #[inline]
     pub fn packet(&self) -> Option<Packet<'_>> {
         if !self.is_known {
@@ -102,23 +102,23 @@ impl FrameBuffer {
         Some(packet)
     }
 
-    /// Bytes that a frame may have without an allocation.
+    /// Bytes that a frame may have without reallocation.
     pub const fn capacity(&self) -> usize {
         self.storage.len()
     }
 
-    /// Makes the buffer empty; its memory is used again.
+    /// Empties the buffer and keeps its memory.
     pub fn clear(&mut self) {
         (self.length, self.is_known) = (0, false);
     }
 
-    /// Puts other bytes in place of the frame.
+    /// Replaces the frame by other bytes.
     pub fn replace(&mut self, bytes: &[u8]) {
         self.restart(bytes.len());
         self.storage[..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Adds zeros until the frame has `length` bytes, as short Ethernet frames need them.
+    /// Pads with zeros to `length` bytes, as short Ethernet frames require.
     pub fn pad_to(&mut self, length: usize) {
         let old = self.length;
         if length > old {
@@ -127,19 +127,19 @@ impl FrameBuffer {
         }
     }
 
-    /// Becomes a copy of `other`, packet and all.
+    /// Becomes a copy of `other`, including its packet.
     pub fn copy_from(&mut self, other: &Self) {
         self.replace(other);
         (self.contents, self.is_known) = (other.contents, other.is_known);
     }
 
-    /// The bytes alone.
+    /// Returns the bytes alone.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.storage.truncate(self.length);
         self.storage
     }
 
-    /// Begins a frame of `length` bytes, which are whatever they were before.
+    /// Starts a frame of `length` bytes with unspecified contents.
     pub(super) fn restart(&mut self, length: usize) {
         self.is_known = false;
         self.length = length;
@@ -148,20 +148,21 @@ impl FrameBuffer {
         }
     }
 
-    /// The bytes behind `at`, up to the end of the buffer, which may lie behind that of the frame.
+    /// The bytes from `at` to the end of the buffer, possibly beyond the end of the frame.
     #[inline]
     pub(super) fn storage_from(&mut self, at: usize) -> &mut [u8] {
         &mut self.storage[at..]
     }
 
-    /// The packet that the frame will hold when it is finished. It is written where it stays: a copy costs as much as the header.
+    /// The packet of the frame under construction. It is written in place, because a copy would cost as much as the
+    /// header.
     #[inline]
     pub(super) fn contents_mut(&mut self) -> &mut Contents {
         self.is_known = false;
         &mut self.contents
     }
 
-    /// The frame is finished, with this ICRC.
+    /// Marks the frame as finished, with this ICRC.
     #[inline]
     pub(super) fn finish(&mut self, icrc: u32) {
         self.contents.icrc = icrc;
@@ -185,7 +186,7 @@ impl Deref for FrameBuffer {
 }
 
 impl DerefMut for FrameBuffer {
-    /// The bytes may be changed: the packet is not known any more.
+    /// Discards the packet, since the bytes may change.
     fn deref_mut(&mut self) -> &mut [u8] {
         self.is_known = false;
         &mut self.storage[..self.length]
@@ -204,7 +205,7 @@ impl PartialEq for FrameBuffer {
     }
 }
 
-/// What a receiver on the link of this route makes of the bytes.
+/// Parses the bytes as a receiver on this route's link would.
 fn parse_on_link_of<'a>(route: &Route, frame: &'a [u8]) -> Result<Packet<'a>, ParseError> {
     match route.network {
         Network::InfiniBand(_) => infiniband::parse(frame),

@@ -12,10 +12,10 @@ pub const IPV6: u16 = 0x86dd;
 pub const ROCE: u16 = 0x8915;
 const VLAN: u16 = 0x8100;
 const TAG_SIZE: usize = 4;
-/// Bytes of the longest header.
+/// Longest header in bytes.
 pub const MAX_SIZE: usize = 14 + TAG_SIZE;
 
-/// The meanings of an Ethernet header.
+/// A decoded Ethernet header.
 pub struct EthernetHeader {
     pub destination: MacAddress,
     pub source: MacAddress,
@@ -23,7 +23,7 @@ pub struct EthernetHeader {
     pub ether_type: u16,
 }
 
-/// The header and the bytes behind it.
+/// Splits off the header.
 pub fn split(frame: &[u8]) -> Result<(EthernetHeader, &[u8]), ParseError> {
     let (header, rest) = frame.split_first_chunk::<14>().ok_or(ParseError::Truncated)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1] = *header;
@@ -42,7 +42,7 @@ fn split_tag(ether_type: u16, rest: &[u8]) -> Result<(Option<VlanTag>, u16, &[u8
     Ok((Some(VlanTag::from_raw(u16::from_be_bytes([c0, c1]))), u16::from_be_bytes([t0, t1]), rest))
 }
 
-/// Writes the header of a route and gives its size.
+/// Writes the header for a route and returns its size.
 pub fn write(route: &Route, ether_type: u16, bytes: &mut [u8; MAX_SIZE]) -> usize {
     bytes[..6].copy_from_slice(&route.destination_mac.0);
     bytes[6..12].copy_from_slice(&route.source_mac.0);

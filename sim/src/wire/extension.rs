@@ -7,11 +7,11 @@ use super::opcode::ExtensionKind;
 /// RDMA extended transport header. IBTA v1.4 §9.3.3.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reth {
-    /// Virtual address; StRoM's RPC op-code.
+    /// Virtual address, or StRoM's RPC opcode.
     pub address: u64,
     /// Remote key; StRoM's region handle.
     pub rkey: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     pub length: u32,
 }
 
@@ -28,18 +28,18 @@ pub struct AtomicEth {
     pub compare: u64,
 }
 
-/// Atomic extended transport header of masked atomics: AtomicETH with a mask for each value.
+/// Atomic extended transport header of masked atomics: AtomicETH followed by a mask for each value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskedAtomicEth {
     /// The header without masks.
     pub atomic: AtomicEth,
-    /// Bits that are swapped in; of an addition the highest bit of each field.
+    /// Bits to swap in; for an addition, the top bit of each field.
     pub swap_or_add_mask: u64,
-    /// Bits that are compared.
+    /// Bits to compare.
     pub compare_mask: u64,
 }
 
-/// What stands between the BTH and the payload. The op-code decides which.
+/// Headers between BTH and payload, determined by the opcode.
 ///
 /// ```
 /// use bareverbs_sim::wire::{Extension, ExtensionKind};
@@ -58,11 +58,11 @@ pub enum Extension {
     RethImmediate(Reth, u32),
     /// Immediate data.
     Immediate(u32),
-    /// Key to invalidate.
+    /// IETH: the R_Key to invalidate.
     Ieth(u32),
     /// AETH.
     Aeth(Aeth),
-    /// AETH and the old value of an atomic.
+    /// AETH and AtomicAckETH: the original value.
     AtomicAck(Aeth, u64),
     /// AtomicETH.
     AtomicEth(AtomicEth),
@@ -70,11 +70,11 @@ pub enum Extension {
     MaskedAtomicEth(MaskedAtomicEth),
 }
 
-/// Bytes of the longest extension.
+/// Longest extension in bytes.
 pub const MAX_EXTENSION_SIZE: usize = ExtensionKind::MaskedAtomicEth.size();
 
 impl Extension {
-    /// Which headers these are.
+    /// The kind of these headers.
     pub const fn kind(&self) -> ExtensionKind {
         match self {
             Self::None => ExtensionKind::None,
@@ -109,7 +109,7 @@ impl Extension {
             _ => None,
         }
     }
-    /// The key to invalidate, if there is one.
+    /// The R_Key to invalidate, if there is one.
     pub const fn invalidate(&self) -> Option<u32> {
         match self {
             Self::Ieth(key) => Some(*key),
@@ -117,7 +117,7 @@ impl Extension {
         }
     }
 
-    /// Reads the headers of `kind` from the beginning of `bytes` and gives the rest; `None` if there are too few.
+    /// Splits the headers of `kind` off the start of `bytes`; `None` if `bytes` is too short.
     pub fn split_from(kind: ExtensionKind, bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (head, rest) = bytes.split_at_checked(kind.size())?;
         let extension = match kind {
@@ -140,14 +140,14 @@ impl Extension {
         Some((extension, rest))
     }
 
-    /// The headers as they travel, and how many of the bytes count.
+    /// Encodes the headers. Returns the bytes and how many of them count.
     pub fn to_bytes(&self) -> ([u8; MAX_EXTENSION_SIZE], usize) {
         let mut bytes = [0; MAX_EXTENSION_SIZE];
         self.write(&mut bytes);
         (bytes, self.kind().size())
     }
 
-    /// Writes the headers to the beginning of `bytes`.
+    /// Encodes the headers into the start of `bytes`.
     #[inline]
     pub(super) fn write(&self, bytes: &mut [u8; MAX_EXTENSION_SIZE]) {
         match *self {

@@ -1,8 +1,8 @@
-//! From a [`PacketHeader`] and a payload to the bytes of a frame.
+//! Encodes a [`PacketHeader`] and a payload as a frame.
 //!
-//! What is the same in every packet of a connection is computed once, in a [`HeaderTemplate`]: the headers as the ICRC sees
-//! them, and in which bits those on the wire differ. A frame begins with the masked headers and the ones in front of them, so
-//! that the CRC is one pass; then the bits that differ are flipped.
+//! A [`HeaderTemplate`] precomputes what all packets of a connection share: the headers as the ICRC sees them, and the
+//! bits in which the headers on the wire differ. A frame starts with the masked headers, so that the CRC takes one
+//! pass; then the differing bits are flipped.
 
 use super::bth::Bth;
 use super::buffer::FrameBuffer;
@@ -15,13 +15,13 @@ use super::{ethernet, icrc, infiniband, ipv4, ipv6, udp};
 use bareverbs_prm::ids::Qpn;
 use core::fmt;
 
-/// Bytes of payload that a packet can carry: the largest path MTU.
+/// Largest payload of a packet: the largest path MTU.
 pub const MAX_PAYLOAD: usize = 4096;
 
-/// Bytes of the longest headers up to and with the BTH, as a multiple of a vector register.
+/// Bytes of the longest headers up to and including the BTH, rounded up to a vector register.
 const MAX_HEADER: usize = (ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SIZE).next_multiple_of(16);
 
-/// The headers of a connection up to and with the BTH.
+/// The headers of a connection up to and including the BTH.
 ///
 /// ```
 /// use bareverbs_prm::ids::Qpn;
@@ -35,22 +35,22 @@ const MAX_HEADER: usize = (ethernet::MAX_SIZE + ipv6::SIZE + udp::SIZE + Bth::SI
 /// ```
 #[derive(Clone)]
 pub struct HeaderTemplate {
-    /// As the ICRC sees it, with ones before the IP header and lengths zero.
+    /// The headers as the ICRC sees them: ones before the IP header, lengths zero.
     masked: [u8; MAX_HEADER],
-    /// Bits in which the header on the wire differs; its checksum is zero then.
+    /// Bits in which the headers on the wire differ. There the checksum is zero.
     unmask: [u8; MAX_HEADER],
     size: u8,
     ip_at: u8,
     ipv4_sum: u32,
     bth: Bth,
     link: Link,
-    /// As the peer reads it.
+    /// The route as the peer decodes it.
     route: Route,
-    /// Of no bytes. Making one asks the processor what it can do.
+    /// CRC of no bytes. Creating one detects CPU features, which is too slow per packet.
     crc: crc32fast::Hasher,
 }
 
-/// What is known of the headers of a template besides their bytes.
+/// Offsets in a template's headers.
 struct Geometry {
     size: usize,
     ip_at: usize,
@@ -59,18 +59,18 @@ struct Geometry {
     link: Link,
 }
 
-/// What is below the transport.
+/// The layers below the transport.
 #[derive(Debug, Clone, Copy)]
 enum Link {
     Ethernet(Carrier),
-    /// A local route header, a global one if so, and a variant CRC at the end.
+    /// LRH, optional GRH, and VCRC.
     InfiniBand {
         global: bool,
     },
 }
 
 impl HeaderTemplate {
-    /// Headers for packets of `route` to queue pair `destination`, of a reliable connection.
+    /// Headers for packets on `route` to queue pair `destination` of a reliable connection.
     pub fn new(route: &Route, destination: Qpn, partition_key: u16) -> Self {
         let bth = blank_bth(destination, partition_key);
         match route.network {
@@ -90,7 +90,7 @@ impl HeaderTemplate {
         }
     }
 
-    /// `ipv4_sum` is that of the words of an IPv4 header.
+    /// `ipv4_sum` is the sum of the words of the IPv4 header.
     fn ethernet(route: &Route, carrier: Carrier, ip: &[u8], ipv4_sum: u32, bth: Bth) -> Self {
         let mut wire = [0; MAX_HEADER];
         let ip_at = write_link_and_ip(route, ether_type(carrier), ip, &mut wire);
@@ -106,7 +106,7 @@ impl HeaderTemplate {
         Self::from_headers(route, &wire, masked, Geometry { size, ip_at, ipv4_sum, bth, link })
     }
 
-    /// The local route header is where RoCE has ones in front of the IP header.
+    /// Builds InfiniBand headers: the LRH takes the place of the ones that RoCE has before the IP header.
     fn infiniband(route: &Route, local: &LocalRoute, bth: Bth) -> Self {
         let mut wire = [0; MAX_HEADER];
         let headers = infiniband::RouteHeaders::new(route, local);
@@ -141,17 +141,17 @@ impl HeaderTemplate {
         }
     }
 
-    /// Where the extension headers begin.
+    /// Offset of the extension headers.
     const fn size(&self) -> usize {
         self.size as usize
     }
 
-    /// Where the IP header or the global route header begins.
+    /// Offset of the IP header or GRH.
     const fn ip_at(&self) -> usize {
         self.ip_at as usize
     }
 
-    /// Bytes of the checksums behind the payload.
+    /// Bytes of the checksums after the payload.
     const fn trailer(&self) -> usize {
         match self.link {
             Link::Ethernet(_) => icrc::SIZE,
@@ -159,14 +159,14 @@ impl HeaderTemplate {
         }
     }
 
-    /// The same for another class of service.
+    /// The same headers for another service class.
     #[must_use]
     pub const fn of_service(mut self, service: ServiceClass) -> Self {
         self.bth.service = service;
         self
     }
 
-    /// The same with the bit that tells the sender of congestion (RoCEv2 A17.9.3).
+    /// The same headers with BECN set (RoCEv2 A17.9.3).
     #[must_use]
     pub const fn with_backward_notification(mut self) -> Self {
         self.bth.becn = true;
@@ -174,7 +174,7 @@ impl HeaderTemplate {
         self
     }
 
-    /// Bytes of the frame of a packet with `payload_length` bytes of payload.
+    /// Frame length in bytes for a packet with `payload_length` bytes of payload.
     pub fn frame_size(&self, header: &PacketHeader, payload_length: usize) -> usize {
         let extensions = header.service_header.size() + header.extension.kind().size();
         self.size() + extensions + payload_length + pad(payload_length) + self.trailer()
@@ -192,7 +192,7 @@ impl fmt::Debug for HeaderTemplate {
     }
 }
 
-/// Writes Ethernet and IP; gives where IP is.
+/// Writes the Ethernet and IP headers. Returns the offset of the IP header.
 fn write_link_and_ip(route: &Route, ether_type: u16, ip: &[u8], bytes: &mut [u8; MAX_HEADER]) -> usize {
     let mut link = [0; ethernet::MAX_SIZE];
     let at = ethernet::write(route, ether_type, &mut link);
@@ -210,7 +210,7 @@ const fn ether_type(carrier: Carrier) -> u16 {
 }
 
 fn blank_bth(destination: Qpn, partition_key: u16) -> Bth {
-    // A path that was never migrated counts as migrated: IBTA v1.4 §17.2.8.
+    // A path that has never migrated counts as migrated: IBTA v1.4 §17.2.8.
     Bth { migration: true, partition_key, destination, ..Bth::NONE }
 }
 
@@ -218,10 +218,10 @@ const fn pad(payload_length: usize) -> usize {
     payload_length.wrapping_neg() & 3
 }
 
-/// The payload does not fit the largest path MTU.
+/// The payload exceeds the largest path MTU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PayloadTooLong {
-    /// Bytes that were asked for.
+    /// Bytes requested.
     pub length: usize,
 }
 
@@ -237,7 +237,7 @@ impl fmt::Display for PayloadTooLong {
 
 impl core::error::Error for PayloadTooLong {}
 
-/// A frame under construction: headers are written, the payload is to be filled, then [`FrameWriter::finish`].
+/// A frame under construction: the headers are written; fill the payload, then call [`FrameWriter::finish`].
 ///
 /// ```
 /// use bareverbs_prm::ids::Qpn;
@@ -284,7 +284,7 @@ pub struct FrameWriter<'a> {
 }
 
 impl<'a> FrameWriter<'a> {
-    /// Begins a frame in `frame`, whose old bytes are forgotten. The bytes of the payload are undefined until they are filled.
+    /// Starts a frame in `frame`, whose old contents are lost. The payload is unspecified until it is filled.
     pub fn begin(
         frame: &'a mut FrameBuffer,
         template: &'a HeaderTemplate,
@@ -308,13 +308,13 @@ impl<'a> FrameWriter<'a> {
         Ok(Self { frame, template, payload_at, payload_length })
     }
 
-    /// The payload, to be filled.
+    /// The payload to fill.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
         &mut self.frame.storage_from(self.payload_at)[..self.payload_length]
     }
 
-    /// Adds padding and checksums, and gives the ICRC.
+    /// Adds padding and checksums. Returns the ICRC.
     pub fn finish(mut self) -> u32 {
         let Self { payload_at, payload_length, .. } = self;
         let end = self.frame.len() - self.template.trailer();
@@ -335,7 +335,7 @@ impl<'a> FrameWriter<'a> {
         crc
     }
 
-    /// The masked header becomes that of the wire.
+    /// Turns the masked headers into those on the wire.
     fn unmask_header(&mut self) {
         let HeaderTemplate { unmask, ipv4_sum, link, .. } = self.template;
         let (ip_at, length) = (self.template.ip_at(), self.frame.len());
@@ -347,7 +347,7 @@ impl<'a> FrameWriter<'a> {
     }
 }
 
-/// Writes the headers up to and with the BTH as the ICRC sees them. Bytes behind them are overwritten.
+/// Writes the headers up to and including the BTH as the ICRC sees them. May overwrite bytes after them.
 fn write_masked_header(frame: &mut FrameBuffer, template: &HeaderTemplate, bth: &Bth) {
     let (bth_at, length) = (template.size() - Bth::SIZE, frame.len());
     let header = &mut frame.storage_from(0)[..MAX_HEADER];
@@ -360,7 +360,7 @@ fn write_masked_header(frame: &mut FrameBuffer, template: &HeaderTemplate, bth: 
     }
 }
 
-/// Writes the headers between BTH and payload, for which every buffer has room; gives where the payload begins.
+/// Writes the headers between BTH and payload; every buffer has room for them. Returns the offset of the payload.
 fn write_extensions(frame: &mut FrameBuffer, mut at: usize, header: &PacketHeader) -> usize {
     if header.service_header != ServiceHeader::None {
         frame.storage_from(at)[..MAX_SERVICE_HEADER].copy_from_slice(&header.service_header.to_bytes());
@@ -372,7 +372,8 @@ fn write_extensions(frame: &mut FrameBuffer, mut at: usize, header: &PacketHeade
     at + header.extension.kind().size()
 }
 
-/// Writes the lengths of a frame of `length` bytes. They fit, since the payload is at most 4096.
+/// Writes the length fields of a frame of `length` bytes. They cannot overflow, because the payload is at most 4096
+/// bytes.
 fn write_ip_lengths(header: &mut [u8], ip_at: usize, carrier: Carrier, length: usize) {
     let datagram = length - ip_at;
     let carried = (datagram - carrier.ip()) as u16;

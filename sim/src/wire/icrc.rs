@@ -1,36 +1,36 @@
-//! The invariant CRC of RoCE. RoCEv2 A17.3.3, whose note 9 says how version 1 does it; IBTA v1.4 §7.8.1.
+//! The invariant CRC (ICRC) of RoCE. RoCEv2 A17.3.3 (its note 9 covers version 1); IBTA v1.4 §7.8.1.
 //!
-//! CRC-32 of Ethernet over eight bytes of ones (in place of the LRH that RoCE has not), the IP header and the UDP
-//! header, or the global route header of version 1, then the BTH and all that follows, with every field that may change
-//! on the way replaced by ones. It travels with its low byte first.
+//! Ethernet's CRC-32 over eight bytes of ones (in place of the LRH, which RoCE lacks), the IP and UDP headers or
+//! version 1's GRH, the BTH and all that follows. Fields that may change in transit count as ones. Transmitted least
+//! significant byte first.
 
 use super::bth::Bth;
 use super::masking::set_ones;
 use super::udp;
 use super::{ipv4, ipv6};
 
-/// Bytes of ones in front of the IP header.
+/// Bytes of ones before the IP header.
 pub const PREFIX: usize = 8;
 /// Bytes of the CRC.
 pub const SIZE: usize = 4;
 
 const MAX_HEAD: usize = PREFIX + ipv6::SIZE + udp::SIZE + Bth::SIZE;
-/// Frames up to this size are copied, so that one pass over the CRC suffices.
+/// Frames up to this size are copied, so that the CRC takes a single pass.
 const SMALL: usize = 256;
 
-/// What is between Ethernet and the BTH.
+/// What is between the Ethernet header and the BTH.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Carrier {
     /// IPv4 and UDP.
     Ipv4,
     /// IPv6 and UDP.
     Ipv6,
-    /// A global route header: RoCE version 1.
+    /// GRH: RoCE version 1.
     RouteHeader,
 }
 
 impl Carrier {
-    /// Bytes of the first header.
+    /// Length of the IP header or GRH in bytes.
     pub const fn ip(self) -> usize {
         match self {
             Self::Ipv4 => ipv4::SIZE,
@@ -49,7 +49,7 @@ impl Carrier {
     }
 }
 
-/// Replaces by ones what may change on the way.
+/// Sets the fields to ones that may change in transit.
 pub fn mask(datagram: &mut [u8], carrier: Carrier) {
     match carrier {
         Carrier::Ipv4 => ipv4::mask(datagram),
@@ -61,7 +61,7 @@ pub fn mask(datagram: &mut [u8], carrier: Carrier) {
     set_ones(datagram, carrier.size() + Bth::CONGESTION, 1);
 }
 
-/// The CRC of a datagram without its ICRC field.
+/// Computes the CRC of a datagram without its ICRC field.
 pub fn compute(datagram: &[u8], carrier: Carrier) -> u32 {
     if datagram.len() <= SMALL { compute_small(datagram, carrier) } else { compute_large(datagram, carrier) }
 }

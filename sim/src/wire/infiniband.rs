@@ -1,8 +1,7 @@
-//! Packets of an InfiniBand link: local route header, global route header if there is one, then what RoCE has too, then
-//! invariant and variant CRC. IBTA v1.4 §7.7 and §7.8, §8.3.
+//! InfiniBand packets: LRH, optional GRH, the headers shared with RoCE, ICRC and VCRC. IBTA v1.4 §7.7 and §7.8, §8.3.
 //!
-//! On our wires a frame of an InfiniBand link is exactly this, from the first byte of the local route header to the last
-//! of the variant CRC: no Ethernet header, no symbols of the link.
+//! A frame on an InfiniBand link is exactly this, from the first byte of the LRH to the last byte of the VCRC: no
+//! Ethernet header, no link-level symbols.
 
 use super::bth::Bth;
 use super::icrc;
@@ -19,35 +18,35 @@ use core::net::Ipv6Addr;
 pub const LRH: usize = 8;
 /// Bytes of the variant CRC.
 pub const VCRC: usize = 2;
-/// `next header` of a global route header: the base transport header follows.
+/// `NxtHdr` of a GRH that is followed by a BTH.
 pub(super) const NEXT_BTH: u8 = 0x1b;
-/// `link next header`: base transport header, or global route header and then that.
+/// `LNH`: a BTH follows, or a GRH and then the BTH.
 const LNH_LOCAL: u8 = 2;
 const LNH_GLOBAL: u8 = 3;
-/// Bytes that the CRC is computed of at once, in a copy.
+/// Leading bytes that are copied to compute the CRC.
 const HEAD: usize = LRH + ipv6::SIZE + Bth::SIZE;
 
-/// First LID that names a multicast group (IBTA v1.4 §4.1.3).
+/// First multicast LID (IBTA v1.4 §4.1.3).
 pub const FIRST_MULTICAST_LID: u16 = 0xc000;
-/// The LID of whoever is at the other end of the link (IBTA v1.4 §4.1.3).
+/// The permissive LID: the port at the other end of the link (IBTA v1.4 §4.1.3).
 pub const PERMISSIVE_LID: u16 = 0xffff;
-/// The virtual lane of subnet management (IBTA v1.4 §7.6.4).
+/// VL 15, the virtual lane of subnet management (IBTA v1.4 §7.6.4).
 pub const MANAGEMENT_LANE: u8 = 15;
 
-/// The LID that a packet goes to; `None` for a scrap. A switch needs no more.
+/// Destination LID of a packet; `None` if it is truncated. All that a switch needs.
 pub fn destination_lid(frame: &[u8]) -> Option<u16> {
     let (header, _) = frame.split_first_chunk::<LRH>()?;
     Some(u16::from_be_bytes([header[2], header[3]]))
 }
 
-/// Whether a LID is that of multicast groups (IBTA v1.4 §4.1.3).
+/// Whether a LID is a multicast LID (IBTA v1.4 §4.1.3).
 #[inline]
 pub const fn is_multicast_lid(lid: u16) -> bool {
     lid >= FIRST_MULTICAST_LID && lid != PERMISSIVE_LID
 }
 
-/// The GID of the multicast group that a packet goes to; `None` for other packets, and for one without the global route header that a
-/// multicast packet has to have (IBTA v1.4 §9.6.1.1).
+/// Destination MGID of a multicast packet; `None` for other packets, and for a multicast packet without the mandatory
+/// GRH (IBTA v1.4 §9.6.1.1).
 pub fn multicast_group(frame: &[u8]) -> Option<[u8; 16]> {
     let is_multicast = destination_lid(frame).is_some_and(is_multicast_lid);
     if !is_multicast || frame[1] & 3 != LNH_GLOBAL {
@@ -56,20 +55,20 @@ pub fn multicast_group(frame: &[u8]) -> Option<[u8; 16]> {
     frame.get(LRH + ipv6::SIZE - 16..LRH + ipv6::SIZE)?.first_chunk().copied()
 }
 
-/// The queue pair that a packet goes to; `None` for a scrap, or a packet without a base transport header. IBTA v1.4 §7.7.5, §9.2.6.
+/// Destination QPN of a packet; `None` if it is truncated or has no BTH. IBTA v1.4 §7.7.5, §9.2.6.
 pub fn destination_qpn(frame: &[u8]) -> Option<u32> {
     let bth = transport_header_at(frame)?;
     let [_, high, middle, low] = *frame.get(bth + 4..bth + 8)?.first_chunk()?;
     Some(u32::from_be_bytes([0, high, middle, low]))
 }
 
-/// The P_Key of a packet, without a look at the rest of it. `None` for a scrap, and for raw packets, which have none.
+/// P_Key of a packet, without checking the rest. `None` if it is truncated, and for raw packets, which have none.
 pub fn partition_key(frame: &[u8]) -> Option<u16> {
     let bth = transport_header_at(frame)?;
     frame.get(bth + 2..bth + 4)?.first_chunk().copied().map(u16::from_be_bytes)
 }
 
-/// Where the base transport header of a packet begins.
+/// Offset of a packet's BTH.
 fn transport_header_at(frame: &[u8]) -> Option<usize> {
     match frame.get(1)? & 3 {
         LNH_LOCAL => Some(LRH),
@@ -88,14 +87,14 @@ pub fn service_level(frame: &[u8]) -> Option<u8> {
     frame.get(1).map(|byte| byte >> 4)
 }
 
-/// Local and global route header, with lengths zero.
+/// LRH and GRH, with lengths zero.
 pub(super) struct RouteHeaders {
     bytes: [u8; LRH + ipv6::SIZE],
     pub(super) has_global: bool,
 }
 
 impl RouteHeaders {
-    /// Those of a route on an InfiniBand link.
+    /// The headers for a route on an InfiniBand link.
     pub(super) fn new(route: &Route, local: &LocalRoute) -> Self {
         let mut bytes = [0; LRH + ipv6::SIZE];
         let next = if local.global.is_some() { LNH_GLOBAL } else { LNH_LOCAL };
@@ -109,20 +108,20 @@ impl RouteHeaders {
         Self { bytes, has_global: local.global.is_some() }
     }
 
-    /// Their bytes: the global one is there only if the route has one.
+    /// Encodes the headers, with the GRH if the route has one.
     pub(super) fn as_bytes(&self) -> &[u8] {
         if self.has_global { &self.bytes } else { &self.bytes[..LRH] }
     }
 }
 
-/// A global route header with payload length zero: an IPv6 header with another next header (IBTA v1.4 §8.3).
+/// A GRH with payload length zero: an IPv6 header with a different next header (IBTA v1.4 §8.3).
 pub(super) fn route_header(route: &Route, global: &GlobalRoute) -> [u8; ipv6::SIZE] {
     let mut header = ipv6::header(route, global.source, global.destination);
     header[6] = NEXT_BTH;
     header
 }
 
-/// The global route header of a route as it arrives before `carried` bytes; `None` if the route has none.
+/// The GRH of a received route before `carried` bytes; `None` if the route has none.
 pub fn global_header(route: &Route, carried: usize) -> Option<[u8; ipv6::SIZE]> {
     let Network::InfiniBand(LocalRoute { global: Some(global), .. }) = route.network else { return None };
     let mut header = route_header(route, &global);
@@ -131,8 +130,8 @@ pub fn global_header(route: &Route, carried: usize) -> Option<[u8; ipv6::SIZE]> 
     Some(header)
 }
 
-/// Writes the lengths of a frame of `length` bytes: in the local route header words up to the variant CRC, in the global
-/// one bytes behind it up to there.
+/// Writes the length fields of a frame of `length` bytes: the LRH counts words up to the VCRC, the GRH the bytes after
+/// itself up to there.
 pub(super) fn write_lengths(header: &mut [u8], length: usize, global: bool) {
     let covered = length - VCRC;
     header[4..6].copy_from_slice(&((covered / 4) as u16).to_be_bytes());
@@ -142,8 +141,8 @@ pub(super) fn write_lengths(header: &mut [u8], length: usize, global: bool) {
     }
 }
 
-/// Replaces by ones what may change on the way: virtual lane; traffic class, flow label, hop limit; the byte of the base
-/// transport header before the queue pair (IBTA v1.4 §7.8.1).
+/// Sets the fields to ones that may change in transit: virtual lane; traffic class, flow label, hop limit; the BTH byte
+/// before the destination QPN (IBTA v1.4 §7.8.1).
 pub(super) fn mask(head: &mut [u8], global: bool) {
     if let Some(lane) = head.first_mut() {
         *lane |= 0xf0;
@@ -155,8 +154,8 @@ pub(super) fn mask(head: &mut [u8], global: bool) {
     set_ones(head, bth_at + Bth::CONGESTION, 1);
 }
 
-/// The variant CRC: polynomial 0x100b over everything before it, ones at the beginning, inverted at the end, low bit
-/// first as the invariant one (IBTA v1.4 §7.8.2).
+/// The variant CRC (VCRC): polynomial 0x100b over everything before it, initially ones, inverted at the end, least
+/// significant bit first like the ICRC (IBTA v1.4 §7.8.2).
 pub fn variant_crc(bytes: &[u8]) -> [u8; VCRC] {
     let mut crc = 0xffff_u16;
     for byte in bytes {
@@ -184,7 +183,7 @@ const fn variant_table() -> [u16; 256] {
     table
 }
 
-/// Parses and verifies a packet of an InfiniBand link.
+/// Parses and verifies an InfiniBand packet.
 pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     let (covered, tail) = frame.split_last_chunk::<VCRC>().ok_or(ParseError::Truncated)?;
     let (header, rest) = covered.split_first_chunk::<LRH>().ok_or(ParseError::Truncated)?;
@@ -205,7 +204,7 @@ pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     Ok(Packet { route, bth, service_header, extension, payload, icrc })
 }
 
-/// What the route headers say, and what is behind them.
+/// Decodes the route headers and returns the rest.
 fn split_route<'a>(header: &[u8; LRH], rest: &'a [u8]) -> Result<(Route, &'a [u8]), ParseError> {
     let mut local = LocalRoute {
         source: u16::from_be_bytes([header[6], header[7]]),
@@ -234,7 +233,7 @@ fn route(local: LocalRoute, traffic_class: u8, hop_limit: u8, flow_label: u32) -
     Route { traffic_class, hop_limit, flow_label, ..local.into() }
 }
 
-/// The way of a packet without a global route header, and of one whose other fields are zero.
+/// A route without a GRH; all its other fields are zero.
 impl From<LocalRoute> for Route {
     fn from(local: LocalRoute) -> Self {
         Self {
@@ -250,7 +249,7 @@ impl From<LocalRoute> for Route {
     }
 }
 
-/// Verifies the invariant CRC of everything before it.
+/// Verifies the ICRC over everything before it.
 fn check_icrc(covered: &[u8], global: bool, received: [u8; icrc::SIZE]) -> Result<u32, ParseError> {
     let size = covered.len().min(HEAD);
     let (start, rest) = covered.split_at(size);
@@ -265,7 +264,7 @@ fn check_icrc(covered: &[u8], global: bool, received: [u8; icrc::SIZE]) -> Resul
 }
 
 impl GlobalRoute {
-    /// Between two GIDs, by their bytes.
+    /// A route between two GIDs, given as bytes.
     pub const fn new(source: [u8; 16], destination: [u8; 16]) -> Self {
         Self {
             source: Ipv6Addr::from_bits(u128::from_be_bytes(source)),

@@ -8,18 +8,18 @@ use core::net::Ipv4Addr;
 
 /// Bytes of the header.
 pub const SIZE: usize = 20;
-/// Where the total length is.
+/// Offset of the total length.
 pub const LENGTH: usize = 2;
-/// Where the checksum is.
+/// Offset of the checksum.
 pub const CHECKSUM: usize = 10;
 
 const VERSION_AND_SIZE: u8 = 0x45;
 const DO_NOT_FRAGMENT: u8 = 0x40;
-/// More fragments and fragment offset.
+/// The more-fragments flag and the fragment offset.
 const FRAGMENT: u16 = 0x3fff;
 const UDP: u8 = 17;
 
-/// The header and what it carries; bytes behind its total length are Ethernet padding.
+/// Splits off the header. Bytes beyond its total length are Ethernet padding.
 pub fn split(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     let header = bytes.first_chunk::<SIZE>().ok_or(ParseError::Truncated)?;
     let [version, tos, l0, l1, _, _, f0, f1, ttl, protocol, _, _, s0, s1, s2, s3, d0, d1, d2, d3] = *header;
@@ -48,7 +48,7 @@ fn check_version(byte: u8) -> Result<(), ParseError> {
     }
 }
 
-/// The header with total length and checksum zero.
+/// Builds the header with total length and checksum zero.
 pub fn header(route: &Route, source: Ipv4Addr, destination: Ipv4Addr) -> [u8; SIZE] {
     let [s0, s1, s2, s3] = source.octets();
     let [d0, d1, d2, d3] = destination.octets();
@@ -56,12 +56,12 @@ pub fn header(route: &Route, source: Ipv4Addr, destination: Ipv4Addr) -> [u8; SI
     [VERSION_AND_SIZE, tos, 0, 0, 0, 0, DO_NOT_FRAGMENT, 0, ttl, UDP, 0, 0, s0, s1, s2, s3, d0, d1, d2, d3]
 }
 
-/// Sum of the big-endian words, not folded.
+/// Sum of the big-endian 16-bit words, not folded.
 pub fn sum(header: &[u8; SIZE]) -> u32 {
     header.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]]))).sum()
 }
 
-/// The checksum of a header whose words add up to `sum` without the total length.
+/// Checksum of a header whose words without the total length add up to `sum`.
 pub fn checksum(sum: u32, total_length: u16) -> u16 {
     !fold(sum + u32::from(total_length))
 }
@@ -71,7 +71,7 @@ fn fold(sum: u32) -> u16 {
     (once + (once >> 16)) as u16
 }
 
-/// Type of service, time to live and checksum. RoCEv2 A17.3.3.
+/// Masks type of service, time to live and checksum. RoCEv2 A17.3.3.
 pub fn mask(header: &mut [u8]) {
     set_ones(header, 1, 1);
     set_ones(header, 8, 1);

@@ -7,18 +7,18 @@ use core::net::Ipv6Addr;
 
 /// Bytes of the header.
 pub const SIZE: usize = 40;
-/// Where the payload length is.
+/// Offset of the payload length.
 pub const LENGTH: usize = 4;
 
 const UDP: u8 = 17;
 const FLOW_LABEL: u32 = 0xf_ffff;
 
-/// The header and what it carries; bytes behind its payload length are Ethernet padding.
+/// Splits off the header. Bytes beyond its payload length are Ethernet padding.
 pub fn split(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     split_for(UDP, bytes)
 }
 
-/// As [`split`], for another next header: a global route header has the same form.
+/// Like [`split`], for another next header: a GRH has the same form.
 pub fn split_for(wanted: u8, bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     let (header, rest) = bytes.split_first_chunk::<SIZE>().ok_or(ParseError::Truncated)?;
     let ([v0, v1, v2, v3, l0, l1, next, hop_limit], addresses) = split_words(header);
@@ -45,7 +45,7 @@ fn split_words(header: &[u8; SIZE]) -> ([u8; 8], [[u8; 16]; 2]) {
     (words, [source, destination])
 }
 
-/// The header with payload length zero.
+/// Builds the header with payload length zero.
 pub fn header(route: &Route, source: Ipv6Addr, destination: Ipv6Addr) -> [u8; SIZE] {
     let mut bytes = [0; SIZE];
     let word = 6 << 28 | u32::from(route.traffic_class) << 20 | (route.flow_label & FLOW_LABEL);
@@ -57,7 +57,7 @@ pub fn header(route: &Route, source: Ipv6Addr, destination: Ipv6Addr) -> [u8; SI
     bytes
 }
 
-/// Traffic class, flow label and hop limit. RoCEv2 A17.3.3.
+/// Masks traffic class, flow label and hop limit. RoCEv2 A17.3.3.
 pub fn mask(header: &mut [u8]) {
     if let Some(version) = header.first_mut() {
         *version |= 0x0f;

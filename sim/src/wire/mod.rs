@@ -1,11 +1,11 @@
-//! Frames: bytes to meanings and back. Ethernet, VLAN, IPv4/IPv6, UDP, BTH and its extension headers, ICRC.
+//! Encoding and decoding of frames: Ethernet, VLAN, IPv4/IPv6, UDP, BTH and its extension headers, ICRC.
 //!
-//! **What this is.** [`parse`] turns the bytes of a RoCE frame into a [`Packet`], or says in one value what is wrong
-//! with them; [`FrameWriter`] turns a [`PacketHeader`] and a payload into bytes with the help of a per-connection
-//! [`HeaderTemplate`]. A [`Packet`] prints as one line. Both sides allocate nothing and pass once over the bytes. A
-//! [`FrameBuffer`] holds a frame, and the packet in it as long as nobody has changed a byte since it was written.
+//! **What this is.** [`parse`] decodes a RoCE frame into a [`Packet`], or returns a single error. [`FrameWriter`]
+//! encodes a [`PacketHeader`] and a payload with a per-connection [`HeaderTemplate`]. A [`Packet`] prints as one line.
+//! Both directions allocate nothing and take one pass over the bytes. A [`FrameBuffer`] holds a frame, and its packet
+//! as long as no byte has changed since it was written.
 //!
-//! **What it may not do.** It knows no connection, no sequence and no time. Nothing that arrives makes it panic.
+//! **What it may not do.** It knows no connections, no sequences and no time. No input makes it panic.
 //!
 //! **Where to read first.** IBTA v1.4 §9.2 and §9.3 for the headers, RoCEv2 A17.3 for what is below them.
 

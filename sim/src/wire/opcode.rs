@@ -1,13 +1,13 @@
-//! BTH op-codes: operation and place in the message. IBTA v1.4 §9.2, table 38. The operations of all classes of service
-//! ([`ServiceClass`](super::ServiceClass)) are numbered alike.
+//! BTH opcodes: operation and position in the message. IBTA v1.4 §9.2, table 38. All service classes
+//! ([`ServiceClass`](super::ServiceClass)) number the operations alike.
 //!
-//! A number that the table does not have is a value, [`BthOpcode::Unknown`]. 0x18 to 0x1c are StRoM's RPC op-codes;
-//! newer revisions of the standard give 0x1c to FLUSH, which no device here sends. 0x1e and 0x1f are masked atomics, whose
-//! numbers on the wire are nowhere published (docs/adr/0010).
+//! A number outside the table is [`BthOpcode::Unknown`]. 0x18 to 0x1c are StRoM's RPC opcodes; newer revisions of the
+//! standard use 0x1c for FLUSH, which no device here sends. 0x1e and 0x1f are masked atomics, whose opcodes on the wire
+//! have never been published (docs/adr/0010).
 
 use core::fmt;
 
-/// What a packet belongs to.
+/// The operation that a packet belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationKind {
     /// SEND.
@@ -20,7 +20,7 @@ pub enum OperationKind {
     ReadResponse,
     /// ACK, NAK or RNR NAK.
     Acknowledge,
-    /// Answer to an atomic.
+    /// Response to an atomic.
     AtomicAcknowledge,
     /// Atomic compare and swap.
     CompareSwap,
@@ -34,7 +34,7 @@ pub enum OperationKind {
     Unknown,
 }
 
-/// Place of a packet in its message.
+/// Position of a packet in its message.
 ///
 /// ```
 /// use bareverbs_sim::wire::Position;
@@ -55,7 +55,7 @@ pub enum Position {
 }
 
 impl Position {
-    /// The place of a packet by whether it begins and ends its message.
+    /// The position, given whether the packet starts and ends its message.
     pub const fn new(begins: bool, ends: bool) -> Self {
         match (begins, ends) {
             (true, true) => Self::Only,
@@ -64,7 +64,7 @@ impl Position {
             (false, false) => Self::Middle,
         }
     }
-    /// Whether the packet begins its message.
+    /// Whether the packet starts its message.
     pub const fn begins(self) -> bool {
         matches!(self, Self::First | Self::Only)
     }
@@ -114,7 +114,7 @@ impl ExtensionKind {
 
 macro_rules! opcodes {
     ($($variant:ident = $value:literal, $name:literal, $kind:ident, $position:ident, $extension:ident;)*) => {
-        /// Operation and place of a packet: the five low bits of the op-code of the base transport header.
+        /// Operation and position of a packet: the low five bits of the BTH opcode.
         #[derive(Clone, Copy, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum BthOpcode {
@@ -122,15 +122,15 @@ macro_rules! opcodes {
                 #[doc = concat!("`", $name, "`, ", stringify!($value), ".")]
                 $variant,
             )*
-            /// A number that the table does not have.
+            /// A number outside the table.
             Unknown(u8),
         }
 
         impl BthOpcode {
-            /// Every op-code of the table.
+            /// Every opcode in the table.
             pub const ALL: &[Self] = &[$(Self::$variant),*];
 
-            /// The value of a raw number. Never fails.
+            /// Decodes a raw number. Never fails.
             pub const fn from_raw(raw: u8) -> Self {
                 match raw {
                     $($value => Self::$variant,)*
@@ -151,21 +151,21 @@ macro_rules! opcodes {
                     Self::Unknown(_) => "UNKNOWN",
                 }
             }
-            /// What the packet belongs to.
+            /// The operation it belongs to.
             pub const fn kind(self) -> OperationKind {
                 match self {
                     $(Self::$variant => OperationKind::$kind,)*
                     Self::Unknown(_) => OperationKind::Unknown,
                 }
             }
-            /// Its place in the message.
+            /// Its position in the message.
             pub const fn position(self) -> Position {
                 match self {
                     $(Self::$variant => Position::$position,)*
                     Self::Unknown(_) => Position::Only,
                 }
             }
-            /// The extension headers that follow the BTH; none for an unknown op-code.
+            /// The extension headers after the BTH; none for an unknown opcode.
             pub const fn extension(self) -> ExtensionKind {
                 match self {
                     $(Self::$variant => ExtensionKind::$extension,)*
@@ -210,7 +210,7 @@ opcodes! {
 }
 
 impl BthOpcode {
-    /// Whether the request carries payload and is answered by an ACK, not by data.
+    /// Whether the request carries payload and is answered by an ACK rather than by data.
     pub const fn is_acknowledged(self) -> bool {
         use OperationKind::{RpcParams, RpcWrite, Send, Write};
         matches!(self.kind(), Send | Write | RpcParams | RpcWrite)

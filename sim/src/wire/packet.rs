@@ -1,4 +1,4 @@
-//! A packet as values, and as one line of text.
+//! A decoded packet, and its text form.
 
 use super::bth::Bth;
 use super::extension::{AtomicEth, Extension};
@@ -8,37 +8,37 @@ use super::service::{ServiceClass, ServiceHeader};
 use bareverbs_prm::psn::Psn;
 use core::fmt;
 
-/// A parsed and verified packet. The payload is without padding.
+/// A parsed and verified packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet<'a> {
     /// Everything below the BTH.
     pub route: Route,
     /// Base transport header.
     pub bth: Bth,
-    /// Header of the class of service.
+    /// Header of the service class.
     pub service_header: ServiceHeader,
     /// Extension headers of the operation.
     pub extension: Extension,
     /// Payload without padding.
     pub payload: &'a [u8],
-    /// The invariant CRC, which was right.
+    /// The invariant CRC, verified.
     pub icrc: u32,
 }
 
-/// What the transport says of a packet that it wants to send; the rest is in a [`super::HeaderTemplate`].
+/// The per-packet header fields that the transport sets. The rest is in a [`super::HeaderTemplate`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PacketHeader {
-    /// Op-code.
+    /// Opcode.
     pub opcode: BthOpcode,
     /// Packet sequence number.
     pub psn: Psn,
     /// Solicited event.
     pub solicited: bool,
-    /// Ask for an acknowledgement.
+    /// Requests an acknowledgement.
     pub ack_request: bool,
-    /// Header of the class of service; it must be that of the template's class.
+    /// Header of the service class; must match the template's class.
     pub service_header: ServiceHeader,
-    /// Extension headers; they must be those of the op-code.
+    /// Extension headers; must match the opcode.
     pub extension: Extension,
 }
 

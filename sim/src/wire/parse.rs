@@ -1,4 +1,4 @@
-//! From the bytes of a frame to a [`Packet`]. Every length, version and checksum is checked, then the ICRC.
+//! Decodes a frame into a [`Packet`]. Checks every length, version and checksum, then the ICRC.
 
 use super::bth::Bth;
 use super::ethernet::{self, EthernetHeader};
@@ -9,7 +9,7 @@ use super::route::{GlobalRoute, IpHeader, Network, Route};
 use super::transport_headers::{Transport, split_transport};
 use super::{icrc, infiniband, ipv4, ipv6, udp};
 
-/// Parses and verifies a frame. Bytes behind the IP length are Ethernet padding and are not looked at.
+/// Parses and verifies a frame. Bytes beyond the IP length are Ethernet padding and are ignored.
 pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {
     let (ethernet, datagram) = ethernet::split(frame)?;
     let carrier = carrier(ethernet.ether_type)?;
@@ -34,7 +34,7 @@ fn carrier(ether_type: u16) -> Result<Carrier, ParseError> {
     }
 }
 
-/// The global route header of version 1 and what it carries: it has the form of an IPv6 header.
+/// Splits off the GRH of version 1, which has the form of an IPv6 header.
 fn split_route_header(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     let (header, carried) = ipv6::split_for(infiniband::NEXT_BTH, bytes)?;
     let network = match header.network {
@@ -44,13 +44,13 @@ fn split_route_header(bytes: &[u8]) -> Result<(IpHeader, &[u8]), ParseError> {
     Ok((IpHeader { network, ..header }, carried))
 }
 
-/// The IP header or global route header of a frame as it came; `None` if it has none.
+/// The IP header or GRH of a received frame; `None` if it has none.
 pub fn network_header(frame: &[u8]) -> Option<&[u8]> {
     let (ethernet, datagram) = ethernet::split(frame).ok()?;
     datagram.get(..carrier(ethernet.ether_type).ok()?.ip())
 }
 
-/// Verifies the ICRC at the end of `transport` and takes it off.
+/// Verifies the ICRC at the end of `transport` and strips it.
 fn check_icrc<'a>(
     datagram: &[u8],
     carrier: Carrier,

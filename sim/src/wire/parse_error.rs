@@ -1,30 +1,30 @@
-//! What is wrong with the bytes of a frame.
+//! Parse errors.
 
 use super::opcode::BthOpcode;
 use core::fmt;
 
-/// Why a frame is not a good RoCE packet.
+/// Why a frame is not a valid RoCE packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ParseError {
     /// It ends inside a header.
     Truncated,
-    /// Neither IPv4, IPv6 nor RoCE version 1: some other protocol.
+    /// EtherType of another protocol: neither IPv4, IPv6 nor RoCE version 1.
     EtherType(u16),
-    /// The version of the IP header is not that of the EtherType.
+    /// The IP version contradicts the EtherType.
     IpVersion(u8),
-    /// An IPv4 header of so many dwords, not five.
+    /// IPv4 header length in dwords, which is not five.
     IpOptions(u8),
     /// The IPv4 header checksum is wrong.
     IpChecksum,
-    /// The IP length is longer than the frame or shorter than the header.
+    /// The IP length exceeds the frame, or is less than the header.
     IpLength(u16),
     /// An IPv4 fragment.
     Fragment,
-    /// Not UDP, or, behind a global route header, not InfiniBand's transport.
+    /// Not UDP, or, in a GRH, not the InfiniBand transport.
     IpProtocol(u8),
-    /// Not the UDP port of RoCEv2.
+    /// Not RoCEv2's UDP port.
     UdpPort(u16),
-    /// The UDP length is not what IP carries.
+    /// The UDP length contradicts the IP length.
     UdpLength(u16),
     /// The invariant CRC is wrong.
     Icrc {
@@ -33,19 +33,19 @@ pub enum ParseError {
         /// As computed.
         computed: u32,
     },
-    /// Length of a local route header, in words, that is not that of the frame.
+    /// The packet length of the LRH, in words, contradicts the frame.
     LinkLength(u16),
     /// Link version other than 0.
     LinkVersion(u8),
-    /// A local route header that neither the base transport header nor a global route header follows.
+    /// Neither a BTH nor a GRH follows the LRH.
     LinkNextHeader(u8),
-    /// The variant CRC of an InfiniBand link is wrong.
+    /// The VCRC is wrong.
     VariantCrc,
-    /// Transport header version.
+    /// An unknown transport header version.
     TransportVersion(u8),
-    /// The frame has no room for the extension headers of the op-code.
+    /// The frame is too short for the opcode's extension headers.
     Extension(BthOpcode),
-    /// The payload with its padding is no multiple of four, or is shorter than the padding.
+    /// The length of payload plus padding is not a multiple of four, or is less than the padding.
     Pad(u8),
 }
 

@@ -1,4 +1,4 @@
-//! The way of a packet: everything below the BTH.
+//! The route of a packet: everything below the BTH.
 
 use bareverbs_prm::ids::MacAddress;
 use core::fmt;
@@ -7,10 +7,10 @@ use core::net::{Ipv4Addr, Ipv6Addr};
 /// UDP destination port of RoCEv2. RoCEv2 A17.3.2.2.
 pub const ROCE_UDP_PORT: u16 = 4791;
 
-/// The bits of a flow label.
+/// Mask of a flow label.
 const FLOW_LABEL: u32 = 0xf_ffff;
 
-/// Where a packet comes from, where it goes to, and how it is treated on its way.
+/// Source, destination and treatment of a packet in transit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
     /// Ethernet source.
@@ -27,11 +27,11 @@ pub struct Route {
     pub hop_limit: u8,
     /// IPv6 flow label, 20 bits; zero over IPv4.
     pub flow_label: u32,
-    /// UDP source port, the entropy of equal-cost paths; zero where there is no UDP.
+    /// UDP source port, the entropy for ECMP; zero without UDP.
     pub udp_source_port: u16,
 }
 
-/// The meanings of an IP header.
+/// A decoded IP header.
 pub(super) struct IpHeader {
     pub(super) network: Network,
     pub(super) traffic_class: u8,
@@ -56,13 +56,13 @@ pub enum Network {
         /// Destination.
         destination: Ipv6Addr,
     },
-    /// RoCE version 1: a global route header right behind Ethernet. There is no UDP port.
+    /// RoCE version 1: a GRH directly after the Ethernet header. No UDP port.
     Version1(GlobalRoute),
-    /// A link of InfiniBand instead of Ethernet: MAC addresses, VLAN and UDP port have no meaning.
+    /// An InfiniBand link instead of Ethernet: MAC addresses, VLAN and UDP port are unused.
     InfiniBand(LocalRoute),
 }
 
-/// The way through an InfiniBand subnet. IBTA v1.4 §7.7.
+/// Route within an InfiniBand subnet. IBTA v1.4 §7.7.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalRoute {
     /// LID of the source.
@@ -73,7 +73,7 @@ pub struct LocalRoute {
     pub service_level: u8,
     /// Virtual lane, 4 bits.
     pub virtual_lane: u8,
-    /// Addresses of a global route header, if there is one.
+    /// GIDs of the GRH, if there is one.
     pub global: Option<GlobalRoute>,
 }
 
@@ -114,7 +114,7 @@ pub struct VlanTag {
 }
 
 impl Network {
-    /// The way back: source and destination change places.
+    /// The reverse route: source and destination swapped.
     #[must_use]
     pub const fn reversed(self) -> Self {
         match self {
@@ -140,7 +140,7 @@ impl GlobalRoute {
 }
 
 impl Route {
-    /// No way at all.
+    /// A placeholder for no route.
     pub(super) const NONE: Self = Self {
         source_mac: MacAddress([0; 6]),
         destination_mac: MacAddress([0; 6]),
@@ -152,8 +152,8 @@ impl Route {
         udp_source_port: 0,
     };
 
-    /// The route as a receiver reads it out of a frame: fields that this network does not carry are zero, others have only
-    /// as many bits as they have on the wire.
+    /// The route as a receiver decodes it from a frame: fields that this network does not carry are zero, and others
+    /// are truncated to their width on the wire.
     pub(super) fn as_received(&self) -> Self {
         let vlan = self.vlan.map(|tag| VlanTag::from_raw(tag.to_raw()));
         let flow_label = self.flow_label & FLOW_LABEL;
@@ -178,11 +178,11 @@ impl Route {
 }
 
 impl VlanTag {
-    /// The tag control information as it travels.
+    /// Encodes the tag control information.
     pub const fn to_raw(self) -> u16 {
         (self.priority as u16 & 7) << 13 | (self.drop_eligible as u16) << 12 | (self.id & 0xfff)
     }
-    /// The tag of control information.
+    /// Decodes the tag control information.
     pub const fn from_raw(raw: u16) -> Self {
         Self { id: raw & 0xfff, priority: (raw >> 13) as u8, drop_eligible: raw & 0x1000 != 0 }
     }

@@ -1,5 +1,5 @@
-//! Class of service: the three high bits of an op-code, the operations that the class has, and the header that it puts
-//! between the BTH and the headers of the operation. IBTA v1.4 §9.2, table 38; §9.3.1, §9.3.2.
+//! Service class: the upper three bits of an opcode, the operations of the class, and its header between the BTH and
+//! the headers of the operation. IBTA v1.4 §9.2, table 38; §9.3.1, §9.3.2.
 
 use super::opcode::{BthOpcode, OperationKind, Position};
 use bareverbs_prm::ids::{Qpn, Srqn};
@@ -32,11 +32,11 @@ pub enum ServiceClass {
     Other(u8),
 }
 
-/// Bits of an op-code that number the operation in its class.
+/// Mask of the operation within an opcode.
 const OPERATION_BITS: u8 = 0x1f;
 
 impl ServiceClass {
-    /// The class of its three bits.
+    /// Decodes the three bits.
     pub const fn from_raw(raw: u8) -> Self {
         match raw & 7 {
             0 => Self::ReliableConnection,
@@ -49,7 +49,7 @@ impl ServiceClass {
         }
     }
 
-    /// Its three bits.
+    /// Encodes the three bits.
     pub const fn raw(self) -> u8 {
         match self {
             Self::ReliableConnection => 0,
@@ -62,19 +62,19 @@ impl ServiceClass {
         }
     }
 
-    /// Class and operation of the op-code byte of a BTH; an operation that the class does not have is unknown.
+    /// Splits the opcode byte of a BTH. An operation that the class does not have becomes unknown.
     pub fn split(byte: u8) -> (Self, BthOpcode) {
         let (class, opcode) = (Self::from_raw(byte >> 5), BthOpcode::from_raw(byte & OPERATION_BITS));
         let known = if class.has(opcode) { opcode } else { BthOpcode::Unknown(byte & OPERATION_BITS) };
         (class, known)
     }
 
-    /// The op-code byte of an operation of the class.
+    /// The opcode byte of an operation in this class.
     pub const fn join(self, opcode: BthOpcode) -> u8 {
         self.raw() << 5 | opcode.raw() & OPERATION_BITS
     }
 
-    /// Whether the class has the operation. Reliable datagrams are not known here.
+    /// Whether the class has the operation. Reliable datagrams are not supported.
     pub fn has(self, opcode: BthOpcode) -> bool {
         use OperationKind::{RpcParams, RpcWrite, Send, Write};
         let invalidates = matches!(opcode, BthOpcode::SendLastInvalidate | BthOpcode::SendOnlyInvalidate);
@@ -88,7 +88,7 @@ impl ServiceClass {
         }
     }
 
-    /// Whether packets with this operation carry a header of the class, and which.
+    /// Kind of header that packets of this class and operation carry.
     const fn header_kind(self, opcode: BthOpcode) -> HeaderKind {
         match self {
             Self::UnreliableDatagram => HeaderKind::Deth,
@@ -115,13 +115,13 @@ impl fmt::Display for ServiceClass {
 /// Datagram extended transport header. IBTA v1.4 §9.3.1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deth {
-    /// Must be that of the queue pair that takes the datagram.
+    /// Q_Key; must match the receiving queue pair's.
     pub q_key: u32,
-    /// Queue pair that sent it.
+    /// Source QPN.
     pub source: Qpn,
 }
 
-/// The header of a class of service, before those of the operation.
+/// Header of a service class, before those of the operation.
 ///
 /// ```
 /// use bareverbs_prm::ids::Qpn;
@@ -134,11 +134,11 @@ pub struct Deth {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ServiceHeader {
-    /// The class has none.
+    /// No header.
     None,
-    /// Of a datagram.
+    /// Header of a datagram.
     Deth(Deth),
-    /// Of a request of an extended reliable connection: the shared receive queue. IBTA v1.4 annex A14.
+    /// Header of an XRC request: the shared receive queue. IBTA v1.4 annex A14.
     Xrceth(Srqn),
 }
 
@@ -148,7 +148,7 @@ enum HeaderKind {
     Xrceth,
 }
 
-/// Bytes of the longest header of a class.
+/// Longest service class header in bytes.
 pub const MAX_SERVICE_HEADER: usize = 8;
 
 impl ServiceHeader {
@@ -161,7 +161,7 @@ impl ServiceHeader {
         }
     }
 
-    /// Whether it is the header that packets of this class carry with this operation.
+    /// Whether packets of this class and operation carry this kind of header.
     pub(super) const fn is_of(&self, class: ServiceClass, opcode: BthOpcode) -> bool {
         matches!(
             (class.header_kind(opcode), self),
@@ -179,7 +179,7 @@ impl ServiceHeader {
         }
     }
 
-    /// Reads the header of an op-code from the beginning of `bytes` and gives the rest; `None` if there are too few.
+    /// Splits the header of an opcode off the start of `bytes`; `None` if `bytes` is too short.
     pub fn split_from(class: ServiceClass, opcode: BthOpcode, bytes: &[u8]) -> Option<(Self, &[u8])> {
         match class.header_kind(opcode) {
             HeaderKind::None => Some((Self::None, bytes)),
@@ -196,7 +196,7 @@ impl ServiceHeader {
         }
     }
 
-    /// The header as it travels; [`Self::size`] of the bytes count.
+    /// Encodes the header; the first [`Self::size`] bytes count.
     pub fn to_bytes(&self) -> [u8; MAX_SERVICE_HEADER] {
         let mut bytes = [0; MAX_SERVICE_HEADER];
         match *self {

@@ -1,4 +1,4 @@
-//! Frames of another implementation, every bit flipped, arbitrary bytes.
+//! Frames from another implementation, single-bit errors, arbitrary bytes.
 
 use super::extension::MAX_EXTENSION_SIZE;
 use super::icrc::Carrier;
@@ -8,8 +8,8 @@ use bareverbs_prm::psn::Psn;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
-/// Built with scapy 2.8.0, `scapy.contrib.roce` (`Ether/IP/UDP/BTH/…`, ICRC filled in by scapy), November 2026; the last, since
-/// scapy has no version 1, with Python's `struct` and `zlib.crc32`.
+/// Built with scapy 2.8.0, `scapy.contrib.roce` (`Ether/IP/UDP/BTH/…`, ICRC by scapy), November 2026. scapy lacks
+/// version 1, so the last frame comes from Python's `struct` and `zlib.crc32`.
 mod outside {
     /// IPv4, RDMA WRITE Only of 64 bytes.
     pub const WRITE_V4: &str = "02000000000202000000000108004502007c000040004011266d0a0000010a000002c12312b700680000\
@@ -132,7 +132,7 @@ fn ethernet_padding_is_tolerated() {
     }
 }
 
-/// A flipped bit is found, unless it is where a frame may change on its way: then nothing else has changed.
+/// Every flipped bit is detected, except in fields that may change in transit; then nothing else has changed.
 #[test]
 fn every_flipped_bit() {
     for hex in outside::ALL {
@@ -179,7 +179,7 @@ fn what_is_wrong_is_said() {
     let mut port = good.clone();
     port[37] = 0xb8;
     assert_eq!(parse(&port), Err(ParseError::UdpPort(4792)));
-    // Checksums and ICRC are right, so that nothing else can be the reason.
+    // Checksums and ICRC are valid, so that they cannot be the reason.
     let mut fragment = good.clone();
     (fragment[20], fragment[21]) = (0x20, 0);
     reseal(&mut fragment, 14);
@@ -257,7 +257,7 @@ fn any_header() -> impl Strategy<Value = (ServiceClass, PacketHeader)> {
     )
 }
 
-/// Routes as a careless owner might ask for them: with fields that the network does not carry, and numbers that are too long.
+/// Routes from a careless caller: with fields that the network does not carry, and values that are too wide.
 fn careless_route() -> impl Strategy<Value = Route> {
     let numbers =
         (any::<[u16; 2]>(), any::<[u8; 2]>(), any::<bool>(), any::<bool>(), any::<u32>(), any::<u8>());
@@ -272,7 +272,7 @@ fn careless_route() -> impl Strategy<Value = Route> {
     })
 }
 
-/// Makes the checksums of a frame right again, so that what is behind them is reached.
+/// Recomputes a frame's checksums, so that the parser gets past them.
 fn reseal(frame: &mut [u8], ip_at: usize) {
     let version_1 = frame.get(ip_at - 2..ip_at) == Some(&ethernet::ROCE.to_be_bytes());
     let Some(datagram) = frame.get_mut(ip_at..) else { return };
@@ -311,7 +311,7 @@ proptest! {
         prop_assert_eq!(packet.payload, payload);
     }
 
-    /// The packet that travels with a frame is what a parser makes of the bytes, whatever the frame was made of.
+    /// A buffer's packet equals what parsing its bytes returns, whatever the frame was made of.
     #[test]
     fn the_packet_of_a_buffer_is_that_of_its_bytes(
         route in careless_route(),

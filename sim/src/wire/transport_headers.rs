@@ -1,11 +1,11 @@
-//! The headers of InfiniBand's transport, which every link carries alike. IBTA v1.4 §9.2 and §9.3.
+//! Headers of the InfiniBand transport, common to all links. IBTA v1.4 §9.2 and §9.3.
 
 use super::bth::Bth;
 use super::extension::Extension;
 use super::parse_error::ParseError;
 use super::service::ServiceHeader;
 
-/// What follows the headers of the link, without the ICRC.
+/// Everything after the link's headers, without the ICRC.
 pub(super) struct Transport<'a> {
     pub(super) bth: Bth,
     pub(super) service_header: ServiceHeader,
@@ -13,7 +13,7 @@ pub(super) struct Transport<'a> {
     pub(super) payload: &'a [u8],
 }
 
-/// Takes the headers of the transport apart; `body` is a packet from its BTH to the end of its padding.
+/// Splits the transport headers; `body` runs from the BTH to the end of the padding.
 pub(super) fn split_transport(body: &[u8]) -> Result<Transport<'_>, ParseError> {
     let (header, rest) = body.split_first_chunk::<{ Bth::SIZE }>().ok_or(ParseError::Truncated)?;
     let (bth, version) = Bth::from_bytes(header);

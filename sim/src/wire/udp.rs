@@ -1,4 +1,4 @@
-//! UDP. RoCEv2 A17.3.2: the checksum is sent as zero and is not looked at.
+//! UDP. RoCEv2 A17.3.2: the checksum is sent as zero and ignored on receipt.
 
 use super::parse_error::ParseError;
 use super::route::ROCE_UDP_PORT;
@@ -6,12 +6,12 @@ use bareverbs_prm::mutation::mutated;
 
 /// Bytes of the header.
 pub const SIZE: usize = 8;
-/// Where the checksum is.
+/// Offset of the checksum.
 pub const CHECKSUM: usize = 6;
-/// Where the length is.
+/// Offset of the length.
 pub const LENGTH: usize = 4;
 
-/// The source port and the bytes behind the header. `datagram` is all that IP carries.
+/// Splits off the header and returns its source port. `datagram` is the whole IP payload.
 pub fn split(datagram: &[u8]) -> Result<(u16, &[u8]), ParseError> {
     let (header, payload) = datagram.split_first_chunk::<SIZE>().ok_or(ParseError::Truncated)?;
     let [s0, s1, d0, d1, l0, l1, _, _] = *header;
@@ -26,7 +26,7 @@ pub fn split(datagram: &[u8]) -> Result<(u16, &[u8]), ParseError> {
     Ok((u16::from_be_bytes([s0, s1]), payload))
 }
 
-/// The header with length and checksum zero.
+/// Builds the header with length and checksum zero.
 pub fn header(source_port: u16) -> [u8; SIZE] {
     let [s0, s1] = source_port.to_be_bytes();
     let [d0, d1] = ROCE_UDP_PORT.to_be_bytes();

@@ -1,4 +1,5 @@
-//! A fat tree of two levels in virtual time: what its manager makes of it, what a walk finds, and what happens when links fail.
+//! A two-level fat tree in virtual time: what its SM configures, what discovery finds, and what happens when links
+//! fail.
 
 use super::player::Bytes;
 use super::station::Station;
@@ -27,13 +28,13 @@ const HOSTS: usize = 8;
 const SPINE: u64 = 0x100;
 const LEAF: u64 = 0x200;
 
-/// Two spines, four leaves, two hosts at each. The manager is in the first leaf.
+/// Two spines and four leaves with two hosts each. The SM runs on the first leaf.
 struct FatTree {
     world: World<Bytes, Station>,
     leaves: Vec<SwitchId>,
     spines: [SwitchId; 2],
     hosts: Vec<NodeId>,
-    /// Cables of each leaf to the spines.
+    /// Cables from each leaf to the spines.
     uplinks: Vec<[LinkId; 2]>,
 }
 
@@ -77,7 +78,7 @@ impl FatTree {
         self.members().iter().map(|member| (member.guid, member.lid)).collect()
     }
 
-    /// The LID of each host, in their order. Hosts were added in the order of their GUIDs.
+    /// LIDs of the hosts in order. Hosts were added in the order of their GUIDs.
     fn host_lids(&self) -> Vec<u16> {
         self.lids().into_values().collect()
     }
@@ -97,7 +98,7 @@ impl FatTree {
         self.world.with_device(self.hosts[host], |station, _, _| station.send(frame, icrc));
     }
 
-    /// Sends a datagram from every host to every other, and gives the pairs that it did not reach, or not once.
+    /// Sends a datagram from every host to every other. Returns the pairs where it did not arrive exactly once.
     fn unreached(&mut self) -> Vec<(usize, usize)> {
         let lids = self.host_lids();
         assert_eq!(lids.len(), HOSTS);
@@ -123,7 +124,7 @@ impl FatTree {
         unreached
     }
 
-    /// The answer to a question that a host sends along a directed route.
+    /// The response to a directed-route request from a host.
     fn ask(&mut self, host: usize, route: &[u8], attribute: u16, modifier: u32) -> Option<SubnetPacket> {
         let transaction = self.world.now().as_nanos() | 1 << 63;
         let mut question = SubnetPacket::request(Method::Get, attribute, modifier, transaction);
@@ -144,11 +145,12 @@ impl FatTree {
         self.ask(host, route, attribute, modifier).expect("an answer").read().expect("its attribute")
     }
 
-    /// Finds everything from a host, as ibnetdiscover does: NodeInfo and PortInfo along directed routes. The ends of each cable that it found.
+    /// Discovers the subnet from a host like ibnetdiscover, with NodeInfo and PortInfo along directed routes. Returns
+    /// the ends of each cable found.
     fn discover(&mut self, host: usize) -> BTreeSet<[(u64, u8); 2]> {
         let mut cables = BTreeSet::new();
         let mut known = BTreeSet::new();
-        // A host has one port, and starts with the switch behind it.
+        // A host has one port, so start with the switch behind it.
         let mut routes = vec![vec![1_u8]];
         while let Some(route) = routes.pop() {
             let node: NodeInfo = self.get(host, &route, attribute::NODE_INFO, 0);
@@ -206,7 +208,7 @@ fn every_host_of_a_fat_tree_reaches_every_other() {
     assert_eq!(members.len(), HOSTS);
     assert!(members.iter().all(|member| member.is_active));
     assert_eq!(tree.lids().into_values().collect::<BTreeSet<_>>().len(), HOSTS, "a LID for each");
-    // What is left of the last sweep.
+    // Wait for the last sweep to finish.
     tree.pass(Duration::from_millis(10));
     let before = tree.climbed();
     assert_eq!(tree.unreached(), []);
@@ -232,7 +234,7 @@ fn a_walk_along_directed_routes_finds_the_topology_that_was_built() {
     assert_eq!(tree.discover(7), built);
 }
 
-/// Every switch port with a cable is active, and the linear tables that are read back lead each LID somewhere.
+/// Every connected switch port is active, and the linear tables read back lead each LID somewhere.
 #[test]
 fn switches_show_what_the_manager_made_of_them() {
     let mut tree = FatTree::settled(1);
@@ -256,7 +258,8 @@ fn switches_show_what_the_manager_made_of_them() {
     assert_eq!(tree.ask(0, &[1, 3, 8], attribute::NODE_INFO, 0), None, "no cable there");
 }
 
-/// What the manager has found is written as ibnetdiscover does, read again, and built: the same subnet, in which two hosts talk.
+/// The discovered subnet, formatted like ibnetdiscover, parsed and built again, is the same subnet, and two of its
+/// hosts can communicate.
 #[test]
 fn a_fabric_is_written_and_built_again() {
     let tree = FatTree::settled(1);
@@ -303,7 +306,7 @@ fn cables_go_to_the_ports_that_are_named() {
     assert_eq!(ports, [2, 6], "counted from 0");
 }
 
-/// A cable that fails is routed around, and LIDs stay. When it comes back it is used again.
+/// A failed cable is routed around, and LIDs stay the same. When it comes back it is used again.
 #[test]
 fn a_link_that_flaps_is_routed_around() {
     let mut tree = FatTree::settled(1);
@@ -318,7 +321,7 @@ fn a_link_that_flaps_is_routed_around() {
             "leaf {leaf} without spine {spine}"
         );
     }
-    // Leaf 0 has spine 1 only, and leaf 3 spine 0 only: they meet in leaf 1.
+    // Leaf 0 has only spine 1, and leaf 3 only spine 0: they meet at leaf 1.
     for (leaf, spine) in [(0, 0), (3, 1), (2, 0)] {
         tree.world.set_link_up(tree.uplinks[leaf][spine], true).unwrap();
     }
@@ -326,7 +329,7 @@ fn a_link_that_flaps_is_routed_around() {
     assert_eq!((tree.unreached(), tree.lids()), (vec![], lids));
 }
 
-/// A leaf that loses both cables is gone with its hosts, and has them again, with the LIDs they had.
+/// A leaf that loses both uplinks disappears with its hosts, and returns with them and their LIDs.
 #[test]
 fn a_leaf_that_is_cut_off_comes_back() {
     let mut tree = FatTree::settled(1);
@@ -343,7 +346,7 @@ fn a_leaf_that_is_cut_off_comes_back() {
     assert_eq!((tree.unreached(), tree.lids()), (vec![], lids));
 }
 
-/// With packets lost on every cable, the subnet comes up all the same, and the same seed has the same digest.
+/// The subnet comes up even if every cable loses packets, and the same seed gives the same digest.
 #[test]
 fn a_fat_tree_comes_up_while_packets_are_lost() {
     let run = |seed| {

@@ -1,4 +1,4 @@
-//! The presets give what they were made from when a world charges them.
+//! In a world, the presets reproduce the figures they were made from.
 
 use super::player::{Answer, Bytes, Player};
 use crate::run::device::TransmitClass;
@@ -15,7 +15,7 @@ fn pair(preset: Preset, answer: Answer) -> (World<Bytes, Player>, NodeId) {
     (world, client)
 }
 
-/// Time from the doorbell for a request until the answer has its effects.
+/// Time from the doorbell of a request until the answer takes effect.
 fn round_trip(preset: Preset, request: u64, answer: Answer) -> Duration {
     let (mut world, client) = pair(preset, answer);
     let start = world.now();
@@ -54,7 +54,7 @@ fn a_kernel_on_a_dpu_takes_what_was_published() {
     for (preset, base, hop) in [(Preset::STROM_10G, 4_970, 1_110), (Preset::BF3_ARM, 6_800, 2_000)] {
         let work = preset.dpu_kernel.dispatch
             + (preset.dpu_kernel.per_dma + preset.dpu_dma.alone(64)).saturating_mul(3);
-        // The post of the answer is a doorbell of the DPU, so its delay is charged as the driver's post would be.
+        // Posting the answer is a doorbell of the DPU, so charge its delay like a driver's post.
         let after = work + preset.node.doorbell_to_wire;
         let answer = Answer { class: TransmitClass::Request, length: 174, after };
         assert_eq!(round_trip(preset, 186, answer), Duration::from_nanos(base + 3 * hop), "{}", preset.name);

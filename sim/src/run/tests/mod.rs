@@ -1,4 +1,4 @@
-//! The world with a device made for tests.
+//! The world with a test device.
 
 mod fabric;
 mod latency;

@@ -1,4 +1,4 @@
-//! A device that sends what its registers tell it and remembers what it received.
+//! A device that sends what is written to its registers and records what it receives.
 
 use crate::nic::{DmaFault, HostMemory, LinkLayer};
 use crate::run::device::{Device, Transmit, TransmitClass};
@@ -7,7 +7,7 @@ use bareverbs_prm::ids::{MacAddress, Qpn};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::VecDeque;
 
-/// Memory of plain bytes.
+/// Memory as plain bytes.
 #[derive(Debug, Default)]
 pub struct Bytes(pub Vec<u8>);
 
@@ -31,12 +31,12 @@ impl HostMemory for Bytes {
     }
 }
 
-/// What a player answers to a frame.
+/// A player's response to a frame.
 #[derive(Debug, Clone, Copy)]
 pub struct Answer {
     pub class: TransmitClass,
     pub length: usize,
-    /// Time that passes first.
+    /// Time before the response.
     pub after: Duration,
 }
 
@@ -50,7 +50,7 @@ pub struct Player {
     pub link_up: bool,
     outgoing: VecDeque<(TransmitClass, Vec<u8>)>,
     timers: VecDeque<(Time, Answer, u8)>,
-    /// A timer that a device forgets to clear.
+    /// A timer that the device fails to clear.
     pub stuck_timer: Option<Time>,
     tells_address: bool,
     infiniband: bool,
@@ -59,7 +59,7 @@ pub struct Player {
 }
 
 impl Player {
-    /// A frame that leaves next.
+    /// Queues a frame.
     pub fn queue_frame(&mut self, frame: Vec<u8>) {
         self.outgoing.push_back((TransmitClass::Request, frame));
     }
@@ -68,12 +68,12 @@ impl Player {
         Self { mac, ..Self::default() }
     }
 
-    /// The same, and switches are told its address or not.
+    /// The same player, with or without announcing its address to switches.
     pub fn telling_address(self, tells_address: bool) -> Self {
         Self { tells_address, ..self }
     }
 
-    /// The same at an InfiniBand link: its frames are packets to a multicast group.
+    /// The same player on an InfiniBand link: its frames are multicast packets.
     pub fn of_infiniband(self) -> Self {
         Self { infiniband: true, ..self }
     }

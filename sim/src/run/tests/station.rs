@@ -1,4 +1,4 @@
-//! A host that sends what a test gives it, and keeps what comes: its port is that of a NIC, with the NIC's agents.
+//! A host that sends a test's frames and records what it receives, through a NIC with the NIC's management agents.
 
 use crate::nic::{HostMemory, LinkLayer, Nic, NicConfig, SubnetMembership};
 use crate::run::device::{Device, Transmit, TransmitClass};
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 pub struct Station {
     nic: Nic,
     outgoing: VecDeque<(FrameBuffer, u32)>,
-    /// Packets of subnet management, and others.
+    /// Received subnet management packets, then all others.
     pub managed: Vec<Vec<u8>>,
     pub received: Vec<Vec<u8>>,
 }
@@ -23,7 +23,7 @@ impl Station {
         Self { nic: Nic::new(config), outgoing: VecDeque::new(), managed: Vec::new(), received: Vec::new() }
     }
 
-    /// Sends a frame; its last word but the variant CRC is the invariant one.
+    /// Sends a frame whose last word before the VCRC is the ICRC.
     pub fn send(&mut self, frame: FrameBuffer, icrc: u32) {
         self.outgoing.push_back((frame, icrc));
     }

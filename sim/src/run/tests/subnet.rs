@@ -1,4 +1,4 @@
-//! A subnet and its manager in virtual time.
+//! A subnet with its SM in virtual time.
 
 use super::player::{Bytes, Player};
 use crate::net::subnet::SWITCH_PORTS;
@@ -16,7 +16,7 @@ fn adapter(number: u8) -> Nic {
     Nic::new(NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(mac) })
 }
 
-/// Nodes at a switch with a manager.
+/// Nodes at a switch that hosts the SM.
 fn subnet<D: Device>(
     seed: u64,
     devices: impl IntoIterator<Item = D>,

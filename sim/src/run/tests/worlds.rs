@@ -74,10 +74,10 @@ fn the_same_seed_gives_the_same_digest() {
     assert_ne!(run(5).0, run(6).0);
 }
 
-/// The invariant CRC does not cover what switches may change, so the digest has to.
+/// The ICRC leaves out fields that switches may change, so the digest must cover them.
 #[test]
 fn what_the_invariant_crc_masks_counts_for_the_digest() {
-    // As frames of RoCEv2 over IPv4 have them: ECN, TTL, FECN and BECN.
+    // RoCEv2 over IPv4: ECN, TTL, FECN and BECN.
     let masked = [15 * 8 + 6, 15 * 8 + 7, 22 * 8 + 7, 46 * 8, 46 * 8 + 1];
     let digests = masked.map(|bit| after_fault(Action::FlipBit(bit), 3).1.digest());
     let different: BTreeSet<_> = digests.into_iter().collect();
@@ -225,7 +225,7 @@ fn a_switch_stores_and_forwards() {
     assert_eq!(world.stalled(StallReason::Idle).frames, 0);
 }
 
-/// Joins nodes to the ends of a chain of switches and tells whether any frame was flooded on its way.
+/// Connects nodes to a chain of switches and checks whether any frame was flooded.
 fn chain(tells_address: bool) -> (TestWorld, [NodeId; 3]) {
     let mut world = World::new(1);
     let nodes = [("a", 1), ("b", 2), ("c", 3)].map(|(name, mac)| {
@@ -278,7 +278,7 @@ fn a_full_egress_buffer_drops_and_counts() {
     assert_eq!(world.link_counters(switch, b).unwrap().lost, 8);
 }
 
-/// RFC 3168: two bits behind those of the class of service.
+/// RFC 3168: the two bits after the traffic class's DSCP.
 #[test]
 fn a_switch_marks_packets_of_ip_while_frames_wait() {
     let config = SwitchConfig { mark_from: Some(250), ..SwitchConfig::default() };
@@ -317,7 +317,7 @@ fn wrong_cables_are_refused() {
     }
 }
 
-/// A writer that several hold, and that breaks after so many bytes.
+/// A shared writer that fails after a number of bytes.
 #[derive(Clone)]
 struct Shared(Rc<RefCell<Vec<u8>>>, usize);
 

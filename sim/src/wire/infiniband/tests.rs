@@ -1,4 +1,4 @@
-//! Packets of an InfiniBand link against a bit-by-bit variant CRC, and against themselves.
+//! InfiniBand packets, checked against a bitwise VCRC and by round trip.
 
 use super::*;
 use crate::wire::{
@@ -33,7 +33,7 @@ fn frame(global: bool, payload: &[u8]) -> Vec<u8> {
     frame.into_bytes()
 }
 
-/// The variant CRC as a division bit by bit, least significant bit first. No packet of another implementation is at hand.
+/// The VCRC by bitwise division, least significant bit first. No packet from another implementation is available.
 fn divided(bytes: &[u8]) -> [u8; VCRC] {
     let mut register = 0xffff_u16;
     for bit in bytes.iter().flat_map(|byte| (0..8).map(move |n| u16::from(byte >> n & 1))) {

@@ -1,26 +1,25 @@
-//! Datagrams of the subnet's administration (IBTA v1.4 §15.2.1): the header that they have, with that of reliable transfer of more than
-//! one segment (§13.6.2), and the records that they carry (§15.2.5).
+//! Subnet administration (SA) datagrams (IBTA v1.4 §15.2.1): class header, RMPP header (§13.6.2) and records (§15.2.5).
 
 use super::attributes::{InformInfo, NodeInfo, PortInfo, SmInfo, SwitchInfo};
 use super::{MadHeader, Method, SIZE};
 use bareverbs_prm::layout;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The only version of the class (IBTA v1.4 §15.2.1).
+/// Version of the class (IBTA v1.4 §15.2.1).
 pub const CLASS_VERSION: u8 = 2;
-/// Where a record begins.
+/// Offset of the record.
 const DATA_AT: usize = 56;
-/// The most bytes of records in one datagram.
+/// Most record bytes in one datagram.
 pub const DATA: usize = SIZE - DATA_AT;
-/// Where the header of reliable transfer begins, and that of the class.
+/// Offsets of the RMPP header and the class header.
 const RMPP_AT: usize = MadHeader::SIZE;
 const SA_AT: usize = RMPP_AT + RmppHeader::SIZE;
 
-/// Methods of the class beside those that all have (IBTA v1.4 §15.2.2).
+/// Methods specific to the class (IBTA v1.4 §15.2.2).
 pub mod method {
-    /// Report: something has happened that somebody has subscribed to.
+    /// Report: notifies a subscriber of an event.
     pub const REPORT: u8 = 0x06;
-    /// ReportResp: a Report has come.
+    /// ReportResp: acknowledges a Report.
     pub const REPORT_RESPONSE: u8 = 0x86;
     /// SubnAdmGetTable.
     pub const GET_TABLE: u8 = 0x12;
@@ -62,30 +61,30 @@ pub mod record {
     pub const PATH: u16 = 0x35;
     /// MCMemberRecord.
     pub const MC_MEMBER: u16 = 0x38;
-    /// InformInfo, which is no record.
+    /// InformInfo, which is not a record.
     pub const INFORM_INFO: u16 = 0x03;
     /// InformInfoRecord.
     pub const INFORM_INFO_RECORD: u16 = 0xf3;
 }
 
-/// `status` of the class (IBTA v1.4 §15.2.3).
+/// `status` values of the class (IBTA v1.4 §15.2.3).
 pub mod status {
-    /// There is no room for what was asked.
+    /// Not enough resources.
     pub const NO_RESOURCES: u16 = 0x0100;
-    /// A request that contradicts itself, the subnet, or what its sender may do.
+    /// The request is inconsistent, contradicts the subnet, or exceeds its sender's rights.
     pub const REQUEST_INVALID: u16 = 0x0200;
-    /// Nothing matches.
+    /// No record matches.
     pub const NO_RECORDS: u16 = 0x0300;
     /// More than one record matches a SubnAdmGet.
     pub const TOO_MANY_RECORDS: u16 = 0x0400;
-    /// A GID that is none of this subnet.
+    /// A GID that is not in this subnet.
     pub const INVALID_GID: u16 = 0x0500;
-    /// The component mask lacks what the request needs.
+    /// The component mask lacks a required component.
     pub const INSUFFICIENT_COMPONENTS: u16 = 0x0600;
 }
 
 layout! {
-    /// The header of reliable transfer (IBTA v1.4 §13.6.2).
+    /// RMPP header (IBTA v1.4 §13.6.2).
     pub struct RmppHeader, "RMPPHeader", 3;
     bits version / set_version: u8 = 0[31:24], "RMPPVersion";
     bits kind / set_kind: u8 = 0[23:16], "RMPPType";
@@ -97,7 +96,7 @@ layout! {
 }
 
 layout! {
-    /// The header of the class (IBTA v1.4 §15.2.1.1).
+    /// Class header (IBTA v1.4 §15.2.1.1).
     pub struct SaHeader, "SAHeader", 5;
     wide sm_key / set_sm_key: u64 = 0, "SM_Key";
     bits attribute_offset / set_attribute_offset: u16 = 2[31:16], "AttributeOffset";
@@ -188,7 +187,7 @@ layout! {
 }
 
 layout! {
-    /// MultiPathRecord without its GIDs, which follow (IBTA v1.4 §15.2.5.20).
+    /// MultiPathRecord without its GIDs, which follow it (IBTA v1.4 §15.2.5.20).
     pub struct MultiPathRecord, "MultiPathRecord", 6;
     bits raw_traffic / set_raw_traffic: bool = 0[31:31], "RawTraffic";
     bits flow_label / set_flow_label: u32 = 0[27:8], "FlowLabel";
@@ -291,7 +290,7 @@ layout! {
     bits proxy_join / set_proxy_join: bool = 12[23:23], "ProxyJoin";
 }
 
-/// One datagram of the class.
+/// A datagram of the class.
 ///
 /// ```
 /// use bareverbs_sim::wire::management::administration::{AdministrationPacket, PathRecord, record};
@@ -307,25 +306,25 @@ layout! {
 /// ```
 #[derive(Debug, Clone)]
 pub struct AdministrationPacket {
-    /// The header that all datagrams have.
+    /// Common MAD header.
     pub mad: MadHeader,
-    /// The header of reliable transfer.
+    /// RMPP header.
     pub rmpp: RmppHeader,
-    /// The header of the class.
+    /// Class header.
     pub sa: SaHeader,
-    /// The record that a request has, or a segment of the records of an answer.
+    /// The record of a request, or a segment of an answer's records.
     pub data: [u8; DATA],
 }
 
 impl AdministrationPacket {
-    /// The datagram of its bytes.
+    /// Decodes a datagram.
     pub fn of(bytes: &[u8; SIZE]) -> Self {
         let mut data = [0; DATA];
         data.copy_from_slice(&bytes[DATA_AT..]);
         Self { mad: read(bytes), rmpp: read(&bytes[RMPP_AT..]), sa: read(&bytes[SA_AT..]), data }
     }
 
-    /// Its bytes.
+    /// Encodes the datagram.
     pub fn to_bytes(&self) -> [u8; SIZE] {
         let mut bytes = [0; SIZE];
         bytes[..RMPP_AT].copy_from_slice(self.mad.as_bytes());
@@ -340,13 +339,13 @@ impl AdministrationPacket {
         T::read_from_prefix(&self.data).ok().map(|(record, _)| record)
     }
 
-    /// What is asked.
+    /// The method.
     pub fn method(&self) -> Method {
         Method::from_raw(self.mad.method())
     }
 }
 
-/// A header at the beginning of bytes that are longer.
+/// Decodes a header at the start of `bytes`.
 fn read<T: FromBytes + Default>(bytes: &[u8]) -> T {
     T::read_from_prefix(bytes).map_or_else(|_| T::default(), |(header, _)| header)
 }

@@ -1,4 +1,4 @@
-//! Attributes of management classes, as bytes (IBTA v1.4 §13.4.8, §14.2.5, §16.1.3). Field names are IBTA's.
+//! Attributes of management classes in wire format (IBTA v1.4 §13.4.8, §14.2.5, §16.1.3). Field names are IBTA's.
 
 use bareverbs_prm::layout;
 
@@ -56,13 +56,14 @@ layout! {
 }
 
 layout! {
-    /// `DataDetails.Rest` of traps 64 to 67: a port, or a group, has come or gone (IBTA v1.4 §14.2.5.1).
+    /// `DataDetails.Rest` of traps 64 to 67: a GID came into service or went out of it, or a multicast group was
+    /// created or deleted (IBTA v1.4 §14.2.5.1).
     pub struct GidDetails, "GIDDetails", 13;
     bytes gid / set_gid: 16 = 1, "GIDADDR";
 }
 
 layout! {
-    /// `DataDetails.Rest` of trap 144: what a port or its node can do is another thing than before (IBTA v1.4 §14.2.5.1).
+    /// `DataDetails.Rest` of trap 144: a port's capabilities or its node description changed (IBTA v1.4 §14.2.5.1).
     pub struct CapabilityDetails, "CapabilityDetails", 13;
     bits lid / set_lid: u16 = 0[31:16], "LIDADDR";
     bits other_local_changes / set_other_local_changes: bool = 0[0:0], "OtherLocalChanges";
@@ -71,7 +72,7 @@ layout! {
 }
 
 layout! {
-    /// `DataDetails.Rest` of traps 257 and 258: a packet had a P_Key or a Q_Key that its receiver has not (IBTA v1.4 §14.2.5.1).
+    /// `DataDetails.Rest` of traps 257 and 258: bad P_Key or bad Q_Key at a receiver (IBTA v1.4 §14.2.5.1).
     pub struct KeyDetails, "KeyDetails", 13;
     bits source_lid / set_source_lid: u16 = 0[31:16], "LIDADDR1";
     bits destination_lid / set_destination_lid: u16 = 0[15:0], "LIDADDR2";
@@ -84,7 +85,7 @@ layout! {
 }
 
 layout! {
-    /// `DataDetails` of trap 259, from its first byte on: a switch did not let a packet pass for its P_Key (IBTA v1.4 §14.2.5.1).
+    /// `DataDetails` of trap 259, from its first byte: a switch dropped a packet for its P_Key (IBTA v1.4 §14.2.5.1).
     pub struct SwitchKeyDetails, "SwitchKeyDetails", 13;
     bits data_valid / set_data_valid: u16 = 0[31:16], "DataValid";
     bits source_lid / set_source_lid: u16 = 0[15:0], "LIDADDR1";
@@ -100,7 +101,7 @@ layout! {
 }
 
 layout! {
-    /// Notice in a datagram of queue pair 1, where it says who has issued it (IBTA v1.4 §13.4.8.2).
+    /// Notice in a datagram of queue pair 1, with its issuer (IBTA v1.4 §13.4.8.2).
     pub struct IssuedNotice, "IssuedNotice", 20;
     part notice / notice_mut: Notice = 0, "Notice";
     bytes issuer_gid / set_issuer_gid: 16 = 16, "IssuerGID";

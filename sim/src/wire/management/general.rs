@@ -1,4 +1,4 @@
-//! Management datagrams of queue pair 1, general services: header, and the frame of an answer (IBTA v1.4 §13.4, §9.2.4).
+//! General services datagrams (queue pair 1): the header, and the frame of a response (IBTA v1.4 §13.4, §9.2.4).
 
 use super::{MadHeader, SIZE, datagram_frame};
 use crate::wire::FrameBuffer;
@@ -8,12 +8,12 @@ use crate::wire::service::Deth;
 use bareverbs_prm::ids::Qpn;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// The queue pair of general services, and the Q_Key that it has (IBTA v1.4 §9.2.4).
+/// The general services queue pair and its Q_Key (IBTA v1.4 §9.2.4).
 pub const GENERAL_SERVICES: Qpn = Qpn::from_low_bits(1);
-/// See [`GENERAL_SERVICES`].
+/// Q_Key of [`GENERAL_SERVICES`].
 pub const GENERAL_SERVICES_QKEY: u32 = 0x8001_0000;
 
-/// One management datagram of general services, with where it came from.
+/// A general services datagram and its origin.
 ///
 /// ```
 /// use bareverbs_prm::ids::Qpn;
@@ -37,24 +37,24 @@ pub struct GeneralPacket {
 }
 
 impl GeneralPacket {
-    /// The datagram in a packet of a link for queue pair 1. `None` if it is none of the base version that there is.
+    /// The datagram of a packet to queue pair 1. `None` if its base version is unknown.
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
         let deth = packet.service_header.deth().filter(|_| packet.bth.destination == GENERAL_SERVICES)?;
         Self::new(&packet.route, deth.source, packet.bth.partition_key, packet.payload)
     }
 
-    /// The datagram that queue pair `source` sent on a way.
+    /// The datagram that queue pair `source` sent along `route`.
     pub fn new(route: &Route, source: Qpn, partition_key: u16, payload: &[u8]) -> Option<Self> {
         let bytes: [u8; SIZE] = payload.try_into().ok()?;
         (bytes[0] == super::BASE_VERSION).then_some(Self { bytes, route: *route, source, partition_key })
     }
 
-    /// The queue pair that sent it.
+    /// Source QPN.
     pub const fn source(&self) -> Qpn {
         self.source
     }
 
-    /// The LID of the port that sent it. `None` off InfiniBand.
+    /// Source LID. `None` if the network is not InfiniBand.
     pub const fn source_lid(&self) -> Option<u16> {
         match self.route.network {
             Network::InfiniBand(local) => Some(local.source),
@@ -62,7 +62,7 @@ impl GeneralPacket {
         }
     }
 
-    /// The network that it came by.
+    /// The network it arrived on.
     pub const fn network(&self) -> &Network {
         &self.route.network
     }
@@ -72,17 +72,17 @@ impl GeneralPacket {
         self.partition_key
     }
 
-    /// All of it.
+    /// The whole datagram.
     pub const fn bytes(&self) -> &[u8; SIZE] {
         &self.bytes
     }
 
-    /// Its header.
+    /// The MAD header.
     pub fn header(&self) -> MadHeader {
         MadHeader::of(&self.bytes)
     }
 
-    /// The frame that carries `answer` to the sender, and its invariant CRC. `None` off InfiniBand.
+    /// The frame that carries `answer` back to the sender, and its ICRC. `None` if the network is not InfiniBand.
     pub fn answer_frame(&self, answer: &[u8; SIZE]) -> Option<(FrameBuffer, u32)> {
         let Network::InfiniBand(local) = self.route.network else { return None };
         let back = |way: GlobalRoute| GlobalRoute { source: way.destination, destination: way.source };
@@ -99,13 +99,13 @@ impl GeneralPacket {
 }
 
 impl MadHeader {
-    /// The header of a datagram.
+    /// Decodes the header of a datagram.
     pub fn of(bytes: &[u8; SIZE]) -> Self {
-        // A datagram is longer than its header.
+        // A datagram is longer than its header, so this never fails.
         Self::read_from_prefix(bytes).map_or(Self::new(), |(header, _)| header)
     }
 
-    /// Puts the header back.
+    /// Writes the header back.
     pub fn write_to(&self, bytes: &mut [u8; SIZE]) {
         bytes[..Self::SIZE].copy_from_slice(self.as_bytes());
     }

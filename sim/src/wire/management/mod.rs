@@ -1,8 +1,8 @@
-//! Management datagrams, 256 bytes each (IBTA v1.4 §13.4): those of subnet management to queue pair 0, over the virtual lane that
-//! nothing else uses (§14.2), and those of general services to queue pair 1.
+//! Management datagrams (MADs), 256 bytes each (IBTA v1.4 §13.4): subnet management to queue pair 0 on a virtual lane
+//! of its own (§14.2), and general services to queue pair 1.
 //!
-//! **Where to read first.** [`SubnetPacket`]; `attributes` for what a datagram carries, `general` for queue pair 1, `administration` for
-//! the records of the subnet, `performance` for the counters of ports.
+//! **Where to read first.** [`SubnetPacket`]; `attributes` for the contents, `general` for queue pair 1,
+//! `administration` for the SA's records, `performance` for port counters.
 
 pub mod administration;
 pub mod attributes;
@@ -23,30 +23,30 @@ use bareverbs_prm::layout;
 use bareverbs_prm::psn::Psn;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of a management datagram.
+/// Bytes of a MAD.
 pub const SIZE: usize = 256;
 /// Bytes of an attribute in a subnet management packet.
 pub const ATTRIBUTE: usize = 64;
-/// Queue pair of subnet management.
+/// Subnet management queue pair.
 const MANAGEMENT_QP: u32 = 0;
 
-/// The only base version of a management datagram (IBTA v1.4 §13.4.2).
+/// Base version of a MAD (IBTA v1.4 §13.4.2).
 const BASE_VERSION: u8 = 1;
-/// The only version of the classes of subnet management and of performance management.
+/// Class version of subnet management and performance management.
 pub const CLASS_VERSION: u8 = 1;
 
 const DIRECTION: u16 = 1 << 15;
-/// `DrSLID`: the LID of who asks by a route that begins with LIDs (IBTA v1.4 §14.2.1.2).
+/// `DrSLID`: LID of the requester, if a directed route starts with a LID-routed part (IBTA v1.4 §14.2.1.2).
 const DIRECTED_SOURCE: usize = 32;
 const M_KEY: usize = 24;
 const ATTRIBUTE_AT: usize = 64;
 const INITIAL_PATH: usize = 128;
 const RETURN_PATH: usize = 192;
-/// Most hops of a directed route: the first of the 64 bytes of a path counts for none (IBTA v1.4 §14.2.1.2).
+/// Most hops of a directed route: the first of a path's 64 bytes is unused (IBTA v1.4 §14.2.1.2).
 pub const HOPS: usize = SIZE - RETURN_PATH - 1;
 
 layout! {
-    /// The header that all management datagrams have (IBTA v1.4 §13.4.3).
+    /// Common MAD header (IBTA v1.4 §13.4.3).
     pub struct MadHeader, "MADHeader", 6;
     bits base_version / set_base_version: u8 = 0[31:24], "BaseVersion";
     bits class / set_class: u8 = 0[23:16], "MgmtClass";
@@ -73,7 +73,7 @@ pub mod class {
 
 use class::{DIRECTED_ROUTE, LID_ROUTED};
 
-/// What is asked of an attribute (IBTA v1.4 §13.4.5).
+/// Method of a MAD (IBTA v1.4 §13.4.5).
 ///
 /// ```
 /// use bareverbs_sim::wire::management::Method;
@@ -84,22 +84,22 @@ use class::{DIRECTED_ROUTE, LID_ROUTED};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Read it.
+    /// Reads an attribute.
     Get,
-    /// Change it.
+    /// Writes an attribute.
     Set,
-    /// The answer to both.
+    /// The response to either.
     Response,
-    /// Something has happened.
+    /// Reports an event.
     Trap,
-    /// A trap was heard.
+    /// Acknowledges a trap.
     TrapRepress,
-    /// Something else.
+    /// Any other method.
     Other(u8),
 }
 
 impl Method {
-    /// The method of the answer: one for Get and Set, their own with the high bit for others (IBTA v1.4 §13.4.5).
+    /// Method of the response: GetResp for Get and Set, otherwise the method with the high bit set (IBTA v1.4 §13.4.5).
     pub const fn answered(self) -> u8 {
         match self {
             Self::Get | Self::Set => Self::Response.to_raw(),
@@ -107,7 +107,7 @@ impl Method {
         }
     }
 
-    /// The method of its number.
+    /// Decodes a method.
     pub const fn from_raw(raw: u8) -> Self {
         match raw {
             0x01 => Self::Get,
@@ -119,7 +119,8 @@ impl Method {
         }
     }
 
-    /// Whether an agent that does not know the method says so: other methods have no answer at all (IBTA v1.4 §13.4.5).
+    /// Whether an agent that does not support the method responds with an error; other methods get no response (IBTA
+    /// v1.4 §13.4.5).
     pub const fn has_answer(self) -> bool {
         matches!(self, Self::Get | Self::Set | Self::Other(0x06 | 0x12..=0x15))
     }
@@ -136,7 +137,7 @@ impl Method {
     }
 }
 
-/// Attributes by their number (IBTA v1.4 §14.2.5).
+/// Attribute IDs (IBTA v1.4 §14.2.5).
 pub mod attribute {
     /// NodeDescription.
     pub const NODE_DESCRIPTION: u16 = 0x10;
@@ -162,9 +163,9 @@ pub mod attribute {
     pub const VL_ARBITRATION: u16 = 0x18;
     /// SMInfo.
     pub const SM_INFO: u16 = 0x20;
-    /// The maker's own ExtendedPortInfo, which programs of infiniband-diags ask ConnectX adapters for.
+    /// Vendor attribute ExtendedPortInfo, which infiniband-diags reads from ConnectX adapters.
     pub const VENDOR_PORT_INFO: u16 = 0xff90;
-    /// ClassPortInfo, of every class but that of subnet management.
+    /// ClassPortInfo; all classes except subnet management have it.
     pub const CLASS_PORT_INFO: u16 = 0x01;
     /// PortCounters, of performance management (IBTA v1.4 §16.1.3.5).
     pub const PORT_COUNTERS: u16 = 0x12;
@@ -182,7 +183,7 @@ pub mod node_type {
     pub const ROUTER: u8 = 3;
 }
 
-/// States of a port (IBTA v1.4 §14.2.5.6).
+/// Port states (IBTA v1.4 §14.2.5.6).
 ///
 /// ```
 /// use bareverbs_sim::wire::management::PortState;
@@ -194,16 +195,16 @@ pub mod node_type {
 pub enum PortState {
     /// The link is down.
     Down = 1,
-    /// The link is up, and only subnet management passes.
+    /// The link is up, but only for subnet management.
     Initialize = 2,
-    /// Configured: it receives, and sends when it becomes active.
+    /// Configured: it receives data, but may not send until it becomes active.
     Armed = 3,
-    /// Everything passes.
+    /// Fully operational.
     Active = 4,
 }
 
 impl PortState {
-    /// The state of a number that a manager may ask for; 0 asks for no change.
+    /// The state that an SM requests with this number; 0 requests no change.
     pub const fn from_raw(raw: u8) -> Option<Self> {
         match raw {
             1 => Some(Self::Down),
@@ -215,23 +216,23 @@ impl PortState {
     }
 }
 
-/// `status` of answers (IBTA v1.4 §13.4.7).
+/// `status` of responses (IBTA v1.4 §13.4.7).
 pub mod status {
-    /// Done.
+    /// Success.
     pub const OK: u16 = 0;
-    /// The agent is busy: ask again later.
+    /// The agent is busy; retry.
     pub const BUSY: u16 = 1;
-    /// There is no such class here, or not of this version.
+    /// Unsupported class or class version.
     pub const BAD_VERSION: u16 = 1 << 2;
-    /// The agent does not know the method.
+    /// Unsupported method.
     pub const BAD_METHOD: u16 = 2 << 2;
-    /// The agent does not know the attribute, or not with this method.
+    /// Unsupported attribute, or attribute and method combination.
     pub const UNSUPPORTED: u16 = 3 << 2;
-    /// A field, or the attribute modifier, has a value that is not possible.
+    /// Invalid value in a field or in the attribute modifier.
     pub const INVALID: u16 = 7 << 2;
 }
 
-/// One subnet management packet.
+/// A subnet management packet (SMP).
 ///
 /// ```
 /// use bareverbs_sim::wire::management::{Method, SubnetPacket, attribute, status};
@@ -247,7 +248,8 @@ pub mod status {
 pub struct SubnetPacket([u8; SIZE]);
 
 impl SubnetPacket {
-    /// A question of the node at the first switch or at one end of the cable, to whoever is behind its port `exit`.
+    /// A one-hop directed-route request to the node behind port `exit`, from the first switch or from one end of a
+    /// cable.
     pub fn request(method: Method, attribute: u16, modifier: u32, transaction: u64) -> Self {
         let mut packet = Self([0; SIZE]);
         let bytes = &mut packet.0;
@@ -259,13 +261,13 @@ impl SubnetPacket {
         packet
     }
 
-    /// Enters the one hop of a directed route, out of port `exit`.
+    /// Sets a directed route of one hop, through port `exit`.
     pub fn leave_by(&mut self, exit: u8) {
         self.leave_along(&[exit]);
     }
 
-    /// Enters a directed route by the ports it leaves nodes by, the first of which is the sender's; one of no ports stays where it is.
-    /// False if there are more than [`HOPS`].
+    /// Sets a directed route, given as the egress port of each hop; the first is the sender's port. An empty route
+    /// stays at the sender. False if there are more than [`HOPS`].
     pub fn leave_along(&mut self, exits: &[u8]) -> bool {
         if exits.len() > HOPS {
             return false;
@@ -275,18 +277,18 @@ impl SubnetPacket {
         true
     }
 
-    /// The packet of a payload that has its length and a class of subnet management.
+    /// Decodes a payload of the right length and of a subnet management class.
     pub fn from_payload(payload: &[u8]) -> Option<Self> {
         let bytes: [u8; SIZE] = payload.try_into().ok()?;
         (bytes[0] == BASE_VERSION && matches!(bytes[1], LID_ROUTED | DIRECTED_ROUTE)).then_some(Self(bytes))
     }
 
-    /// All of it.
+    /// The whole packet.
     pub const fn bytes(&self) -> &[u8; SIZE] {
         &self.0
     }
 
-    /// What is asked.
+    /// The method.
     pub const fn method(&self) -> Method {
         Method::from_raw(self.0[3])
     }
@@ -297,42 +299,42 @@ impl SubnetPacket {
         (number, u32::from_be_bytes([self.0[20], self.0[21], self.0[22], self.0[23]]))
     }
 
-    /// By what the answer is known.
+    /// Transaction ID, which matches a response to its request.
     pub fn transaction(&self) -> u64 {
         self.0[8..16].iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// Status of an answer, without the bit of the direction.
+    /// Status of a response, without the direction bit.
     pub const fn status(&self) -> u16 {
         u16::from_be_bytes([self.0[4], self.0[5]]) & !DIRECTION
     }
 
-    /// The attribute's bytes.
+    /// The attribute's data.
     pub fn data(&self) -> &[u8] {
         &self.0[ATTRIBUTE_AT..ATTRIBUTE_AT + ATTRIBUTE]
     }
 
-    /// The attribute's bytes, to be filled.
+    /// The attribute's data, mutable.
     pub fn data_mut(&mut self) -> &mut [u8] {
         &mut self.0[ATTRIBUTE_AT..ATTRIBUTE_AT + ATTRIBUTE]
     }
 
-    /// The key by which a manager may change a port (IBTA v1.4 §14.2.4).
+    /// M_Key, which authorizes an SM to change a port (IBTA v1.4 §14.2.4).
     pub fn m_key(&self) -> u64 {
         self.0[M_KEY..M_KEY + 8].iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
     }
 
-    /// Version of the class.
+    /// Class version.
     pub const fn class_version(&self) -> u8 {
         self.0[2]
     }
 
-    /// The attribute's bytes as a structure.
+    /// Decodes the attribute's data.
     pub fn read<T: FromBytes>(&self) -> Option<T> {
         T::read_from_prefix(self.data()).ok().map(|(attribute, _)| attribute)
     }
 
-    /// Replaces the attribute's bytes; those behind the structure are zero.
+    /// Replaces the attribute's data; the remainder is zero.
     pub fn write(&mut self, attribute: &(impl IntoBytes + zerocopy::Immutable)) {
         let (bytes, data) = (attribute.as_bytes(), self.data_mut());
         data.fill(0);
@@ -344,8 +346,8 @@ impl SubnetPacket {
         self.0[1] == DIRECTED_ROUTE
     }
 
-    /// Whether it goes by LIDs rather than by ports where it is. A directed route may begin with LIDs, up to the switch where its first port
-    /// is, and then ends with LIDs on the way back (IBTA v1.4 §14.2.2).
+    /// Whether the packet is LID-routed where it is now. A directed route may have a LID-routed part before its first
+    /// switch, and again on the way back (IBTA v1.4 §14.2.2).
     pub const fn is_lid_routed(&self) -> bool {
         !self.is_directed() || self.0[6] == 0 && self.directed_source() != PERMISSIVE_LID
     }
@@ -358,8 +360,8 @@ impl SubnetPacket {
         u16::from_be_bytes([self.0[4], self.0[5]]) & DIRECTION != 0
     }
 
-    /// The LID by which a packet goes on from the switch where its directed route has led back to its first port: that of who asked
-    /// (IBTA v1.4 §14.2.2.4). The hop pointer moves.
+    /// Advances a returning directed route, at the switch where it began, to its LID-routed part. Returns the
+    /// requester's LID (IBTA v1.4 §14.2.2.4) and moves the hop pointer.
     pub fn return_by_lid(&mut self) -> Option<u16> {
         let lid = self.directed_source();
         if !self.is_directed() || !self.is_backwards() || self.0[6] != 1 || lid == PERMISSIVE_LID {
@@ -369,19 +371,19 @@ impl SubnetPacket {
         Some(lid)
     }
 
-    /// Whether it is on its way back to who asked (IBTA v1.4 §14.2.2).
+    /// Whether it is a response on its way back (IBTA v1.4 §14.2.2).
     pub const fn is_returning(&self) -> bool {
         matches!(self.method(), Method::Response) || self.is_directed() && self.is_backwards()
     }
 
-    /// Whether a packet of the port's own host ends at the host: software has moved the hop pointer over the end of a directed route
-    /// (IBTA v1.4 §14.2.2.2), and noted the port.
+    /// Whether a packet sent by the port's own host ends at that host: software has moved the hop pointer past the end
+    /// of the route (IBTA v1.4 §14.2.2.2) and recorded the port.
     pub const fn ends_at_host(&self) -> bool {
         !self.is_directed() || self.0[6] == self.0[7].saturating_add(1)
     }
 
-    /// Whether a directed route ends here, at the port `port` of an adapter (IBTA v1.4 §14.2.2.2); notes the way back.
-    /// A LID-routed packet has ended where it is.
+    /// Whether a directed route ends here, at port `port` of an adapter (IBTA v1.4 §14.2.2.2). Records the return path.
+    /// A LID-routed packet always ends where it arrives.
     pub fn arrive(&mut self, port: u8) -> bool {
         if !self.is_directed() {
             return true;
@@ -398,8 +400,8 @@ impl SubnetPacket {
         true
     }
 
-    /// The port by which a directed route leaves a switch that it came into by port `ingress`, there or back; `None` if it does not go on
-    /// from here (IBTA v1.4 §14.2.2.2, §14.2.2.4). The hop pointer moves, and a question notes the way back.
+    /// Egress port of a directed route, in either direction, at a switch that it entered through `ingress`; `None` if
+    /// it ends here (IBTA v1.4 §14.2.2.2, §14.2.2.4). Moves the hop pointer; a request records its return path.
     pub fn pass(&mut self, ingress: u8) -> Option<u8> {
         let (pointer, count) = (self.0[6], self.0[7]);
         let at = usize::from(pointer);
@@ -416,7 +418,7 @@ impl SubnetPacket {
         if pointer >= count || pointer == 0 && !self.is_lid_routed() {
             return None;
         }
-        // Where LIDs have led to, the way back goes by them.
+        // After a LID-routed first part, the way back is LID-routed as well.
         if pointer > 0 {
             self.0[RETURN_PATH + at] = ingress;
         }
@@ -424,14 +426,13 @@ impl SubnetPacket {
         Some(self.0[INITIAL_PATH + at + 1])
     }
 
-    /// The ports by which a directed route leads from where a question has arrived back to who asked (IBTA v1.4 §14.2.2.2); none for one that
-    /// came by LIDs.
+    /// The directed route from here back to the requester (IBTA v1.4 §14.2.2.2); empty for a LID-routed request.
     pub fn way_back(&self) -> Vec<u8> {
         let count = if self.is_directed() { usize::from(self.0[7]).min(HOPS) } else { 0 };
         self.0[RETURN_PATH + 1..][..count].iter().rev().copied().collect()
     }
 
-    /// A LID-routed packet that nobody has asked for, or that answers one of those: a trap, or its repression.
+    /// A LID-routed packet that is no request: a trap or TrapRepress.
     pub fn lid_routed(method: Method, attribute: u16, transaction: u64) -> Self {
         let mut packet = Self::request(method, attribute, 0, transaction);
         packet.0[1] = LID_ROUTED;
@@ -439,8 +440,8 @@ impl SubnetPacket {
         packet
     }
 
-    /// Makes the answer of a question that has arrived by the link, with the attribute's bytes as they are: the hop pointer moves
-    /// back (IBTA v1.4 §14.2.2.3).
+    /// Turns a request that arrived over the link into its response, with the current attribute data. Moves the hop
+    /// pointer back (IBTA v1.4 §14.2.2.3).
     pub fn answer(&mut self, status: u16) {
         self.answer_at_host(status);
         if self.is_directed() {
@@ -448,14 +449,14 @@ impl SubnetPacket {
         }
     }
 
-    /// Makes the answer for the port's own host, which moves the hop pointer back itself.
+    /// Turns a request of the port's own host into its response. The host moves the hop pointer back itself.
     pub fn answer_at_host(&mut self, status: u16) {
         self.0[3] = self.method().answered();
         let direction = if self.is_directed() { DIRECTION } else { 0 };
         self.0[4..6].copy_from_slice(&(status | direction).to_be_bytes());
     }
 
-    /// The frame of a packet on its link, and its invariant CRC. Directed routes have permissive LIDs, but for the part that goes by LIDs;
+    /// The frame of the packet, and its ICRC. Directed routes use permissive LIDs except in their LID-routed parts; all
     /// other packets go from `source` to `destination`.
     pub fn to_frame(&self, source: u16, destination: u16) -> (FrameBuffer, u32) {
         let by_lid = self.is_lid_routed();
@@ -467,7 +468,7 @@ impl SubnetPacket {
         datagram_frame(&local.into(), qp, DEFAULT_PARTITION_KEY, Deth { q_key: 0, source: qp }, &self.0)
     }
 
-    /// The subnet management packet in a packet of a link.
+    /// The SMP in an InfiniBand packet.
     pub fn of(packet: &Packet<'_>) -> Option<Self> {
         let Network::InfiniBand(local) = packet.route.network else { return None };
         let management =
@@ -476,7 +477,7 @@ impl SubnetPacket {
     }
 }
 
-/// The frame of a management datagram, and its invariant CRC.
+/// The frame of a MAD, and its ICRC.
 fn datagram_frame(
     route: &Route,
     destination: Qpn,

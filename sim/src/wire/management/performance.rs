@@ -1,7 +1,8 @@
-//! The performance agent of a node (IBTA v1.4 §16.1): it shows what the ports of the node have counted, to whoever asks queue pair 1.
+//! The performance management agent of a node (IBTA v1.4 §16.1): reports the port counters to requesters at queue pair
+//! 1.
 //!
-//! **What it may not do.** It counts nothing itself: it is given what ports have counted since they began, and remembers by how much that is ahead
-//! of what is shown. PortCounters and PortCountersExtended are set apart from each other.
+//! **What it may not do.** It counts nothing itself. It gets the ports' totals and remembers offsets, so that counters
+//! can be set. PortCounters and PortCountersExtended have separate offsets.
 
 use super::attributes::{ClassPortInfo, PortCounters, PortCountersExtended};
 use super::{CLASS_VERSION, MadHeader, Method, SIZE, attribute, status};
@@ -9,53 +10,54 @@ use bareverbs_prm::field::Layout;
 use std::collections::BTreeMap;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Where the attribute of this class begins (IBTA v1.4 §16.1.1).
+/// Offset of the class's attribute (IBTA v1.4 §16.1.1).
 const DATA: usize = 64;
-/// `PortSelect` that means all ports of the node.
+/// `PortSelect` for all ports of the node.
 const ALL_PORTS: u8 = 0xff;
-/// `CapabilityMask`: `PortSelect` may name all ports; counters of 64 bits; PortXmitWait (IBTA v1.4 §16.1.3.1).
+/// `CapabilityMask`: AllPortSelect; 64-bit counters; PortXmitWait (IBTA v1.4 §16.1.3.1).
 const CAPABILITIES: u16 = 1 << 8 | 1 << 9 | 1 << 12;
-/// Counters of PortCounters, in the order of `CounterSelect` and then `CounterSelect2`, and of PortCountersExtended.
+/// Number of counters in PortCounters, in the order of `CounterSelect` and `CounterSelect2`, and in
+/// PortCountersExtended.
 const CLASSIC: usize = 17;
 const EXTENDED: usize = 8;
-/// Width in bits of the counters of PortCounters.
+/// Width in bits of each counter in PortCounters.
 const WIDTHS: [u32; CLASSIC] = [16, 8, 8, 16, 16, 16, 16, 8, 8, 4, 4, 16, 32, 32, 32, 32, 32];
 
-/// Packets that have crossed a port in one direction.
+/// Traffic of a port in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Crossed {
-    /// All of them.
+    /// All packets.
     pub packets: u64,
-    /// Those to groups.
+    /// Multicast packets.
     pub multicast: u64,
-    /// Their bytes without the variant CRC (IBTA v1.4 §16.1.3.5).
+    /// Bytes without the VCRC (IBTA v1.4 §16.1.3.5).
     pub bytes: u64,
 }
 
-/// What a port has counted since it began. Errors that are not here do not happen to simulated ports.
+/// Totals of a port. Errors without a field here never occur at simulated ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortTally {
     /// Packets sent.
     pub sent: Crossed,
     /// Packets received.
     pub received: Crossed,
-    /// `LinkDownedCounter`: how often the link has gone.
+    /// `LinkDownedCounter`: number of times the link went down.
     pub link_downed: u64,
-    /// `PortRcvErrors`: packets that were no packets, or had a wrong CRC.
+    /// `PortRcvErrors`: malformed packets, or packets with a bad CRC.
     pub receive_errors: u64,
-    /// `PortRcvSwitchRelayErrors`: packets that a switch knew no way for.
+    /// `PortRcvSwitchRelayErrors`: packets that a switch had no route for.
     pub relay_errors: u64,
-    /// `PortXmitDiscards`: packets that could not leave by this port.
+    /// `PortXmitDiscards`: packets dropped at egress.
     pub discards: u64,
-    /// `PortXmitConstraintErrors`: packets that were not let out for their P_Key.
+    /// `PortXmitConstraintErrors`: packets dropped at egress for their P_Key.
     pub transmit_constraint_errors: u64,
-    /// `PortRcvConstraintErrors`: packets that were not let in for their P_Key.
+    /// `PortRcvConstraintErrors`: packets dropped at ingress for their P_Key.
     pub receive_constraint_errors: u64,
-    /// `VL15Dropped`: packets of the management lane for which there was no room.
+    /// `VL15Dropped`: management packets dropped for lack of room.
     pub management_dropped: u64,
 }
 
-/// By how much the counts of a port are ahead of what is shown.
+/// Offsets to subtract from a port's totals.
 #[derive(Debug, Clone, Copy, Default)]
 struct Ahead {
     classic: [u64; CLASSIC],
@@ -65,12 +67,12 @@ struct Ahead {
 /// The agent; see the module.
 #[derive(Debug, Default)]
 pub struct PerformanceAgent {
-    /// By the port; those that were never set are not here.
+    /// Offsets by port. A port whose counters were never set is missing.
     ahead: BTreeMap<u8, Ahead>,
 }
 
 impl Crossed {
-    /// A packet crosses, of which `bytes` count.
+    /// Counts a packet of `bytes` bytes.
     #[inline]
     pub const fn count(&mut self, bytes: usize, is_multicast: bool) {
         self.packets += 1;
@@ -78,7 +80,7 @@ impl Crossed {
         self.bytes += bytes as u64;
     }
 
-    /// A packet that was counted does not cross after all.
+    /// Undoes the count of a packet that was dropped after all.
     pub const fn take_back(&mut self, bytes: usize, is_multicast: bool) {
         self.packets = self.packets.saturating_sub(1);
         self.multicast = self.multicast.saturating_sub(is_multicast as u64);
@@ -87,7 +89,8 @@ impl Crossed {
 }
 
 impl PerformanceAgent {
-    /// Answers a datagram of performance management in place; false if it has no answer. `ports` are those of the node, from port 1 on.
+    /// Answers a performance management datagram in place; false if there is no response. `ports` are the node's ports
+    /// from port 1.
     pub fn answer(&mut self, mad: &mut [u8; SIZE], ports: &[PortTally]) -> bool {
         let mut header = MadHeader::of(mad);
         let method = Method::from_raw(header.method());
@@ -129,7 +132,7 @@ impl PerformanceAgent {
         Ok(())
     }
 
-    /// What is shown of ports, all added.
+    /// Counters summed over the selected ports.
     fn sum<const N: usize>(
         &self,
         ports: &[(u8, &PortTally)],
@@ -146,7 +149,7 @@ impl PerformanceAgent {
         sum
     }
 
-    /// Gives the counters that are selected the values in the attribute.
+    /// Sets the selected counters to the values in the attribute.
     fn set(&mut self, number: u16, data: &[u8], ports: &[PortTally]) -> Result<(), u16> {
         match number {
             attribute::PORT_COUNTERS => {
@@ -171,7 +174,7 @@ impl PerformanceAgent {
 }
 
 impl PortTally {
-    /// All counters of PortCounters, in the order of [`WIDTHS`].
+    /// All counters of PortCounters, ordered like [`WIDTHS`].
     fn classic(&self) -> [u64; CLASSIC] {
         let mut all = [0; CLASSIC];
         (all[2], all[3], all[5], all[6]) =
@@ -193,7 +196,7 @@ impl PortTally {
 }
 
 impl Crossed {
-    /// Data is counted in words of 4 bytes (IBTA v1.4 §16.1.3.5).
+    /// Data in words of 4 bytes (IBTA v1.4 §16.1.3.5).
     const fn words(&self) -> u64 {
         self.bytes / 4
     }
@@ -203,7 +206,7 @@ impl Crossed {
     }
 }
 
-/// The ports that `PortSelect` names, with their numbers.
+/// The ports that `PortSelect` selects, with their numbers.
 fn chosen(select: u8, ports: &[PortTally]) -> Result<Vec<(u8, &PortTally)>, u16> {
     let mut all = (1..ALL_PORTS).zip(ports);
     match select {
@@ -212,7 +215,7 @@ fn chosen(select: u8, ports: &[PortTally]) -> Result<Vec<(u8, &PortTally)>, u16>
     }
 }
 
-/// They stop at their largest value.
+/// Encodes PortCounters. Counters saturate.
 fn port_counters(select: u8, values: &[u64; CLASSIC]) -> PortCounters {
     let shown: [u32; CLASSIC] = core::array::from_fn(|index| {
         u32::try_from(values[index]).unwrap_or(u32::MAX).min(u32::MAX >> (32 - WIDTHS[index]))
@@ -242,7 +245,7 @@ fn extended_counters(select: u8, shown: &[u64; EXTENDED]) -> PortCountersExtende
     counters
 }
 
-/// The values that a Set has for the counters, in the order of [`WIDTHS`].
+/// Counter values of a Set, ordered like [`WIDTHS`].
 fn classic_values(wish: &PortCounters) -> [u64; CLASSIC] {
     [
         wish.symbol_error_counter().into(),
@@ -290,7 +293,7 @@ fn read<T: FromBytes + Layout>(data: &[u8]) -> Result<T, u16> {
     T::read_from_prefix(data).map(|(attribute, _)| attribute).map_err(|_| status::INVALID)
 }
 
-/// Writes an attribute; what is behind it in the datagram is zero.
+/// Writes an attribute and zeros the rest of the datagram.
 fn put(data: &mut [u8], attribute: &(impl IntoBytes + Immutable)) {
     let bytes = attribute.as_bytes();
     data.fill(0);
