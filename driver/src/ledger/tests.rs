@@ -1,6 +1,9 @@
+extern crate std;
+
 use super::*;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
+use std::vec::Vec;
 
 struct Plain([Cell<u64>; 128]);
 
@@ -206,4 +209,109 @@ fn a_poller_that_is_kept_follows_its_copy_and_asks_when_told() {
     assert!(kept.retire_next::<false>(&record, &pairs, 2).is_none(), "it was not told to ask");
     kept.refresh(&record);
     assert_eq!(kept.retire_next::<false>(&record, &pairs, 2).map(|retired| retired.id), Some(2));
+}
+
+/// Words that a call stores, with their values, in an area that says which were touched.
+fn stored(calls: impl FnOnce(&Plain)) -> Vec<(usize, u64)> {
+    const UNTOUCHED: u64 = 0x7777;
+    let words = Plain::new();
+    words.0.iter().for_each(|word| word.set(UNTOUCHED));
+    calls(&words);
+    words
+        .0
+        .iter()
+        .enumerate()
+        .map(|(at, word)| (at, word.get()))
+        .filter(|(_, word)| *word != UNTOUCHED)
+        .collect()
+}
+
+/// Poster and poller agree on the words of a record by construction, so only the layout itself tells whether they are right: what
+/// pollers write stands in cache lines of its own, and no record reaches into the next one.
+#[test]
+fn the_words_of_a_record_are_where_its_layout_has_them() {
+    let range = Range { base: 96, slots: 8 };
+    for (side, [identifies, slots, head, tail]) in
+        [(Side::Send, [0, 2, 8, 16]), (Side::Receive, [1, 3, 9, 24])]
+    {
+        let opened = stored(|words| {
+            Poster::open(words, side, 1, range);
+        });
+        let at = |word: usize| RECORD_WORDS + word;
+        assert_eq!(opened, [(at(slots), 96 << 32 | 7), (at(head), 0), (at(tail), 0)]);
+        let named = stored(|words| Poster::open(words, side, 1, range).identify(words, identity(0x40)));
+        assert_eq!(named[0], (at(identifies), 7 << 48 | 0x13 << 24 | 0x40));
+        let closed = stored(|words| Poster::open(words, side, 1, range).close(words));
+        assert_eq!(closed[0], (at(identifies), u64::MAX));
+    }
+}
+
+#[test]
+fn slots_lie_behind_their_base() {
+    let send = stored(|words| sender(words, 4).post_at(words, 5));
+    assert_eq!(send.iter().map(|(at, _)| *at).filter(|at| *at >= 64).collect::<Vec<_>>(), [66, 67]);
+    let receive = stored(|words| {
+        let mut poster = Poster::open(words, Side::Receive, 1, Range { base: 96, slots: 4 });
+        poster.head = 6;
+        poster.post_receive(&poster.singles(words), 1);
+    });
+    assert_eq!(receive.last(), Some(&(98, 1)));
+}
+
+impl Poster {
+    /// Posts one slot as if `head` had been posted before.
+    fn post_at(&mut self, words: &Plain, head: u32) {
+        self.head = head;
+        self.post(words, 1, 1, 0);
+    }
+}
+
+/// A completion alleges 24 bits of each number; what an entry has besides does not get into another field.
+#[test]
+fn an_identity_is_the_same_of_a_queue_and_of_its_parts() {
+    let cqn = Cqn::from_low_bits(0x12_3456);
+    assert_eq!(Identity::queue(cqn), 0x3456 << 48);
+    let whole = Identity::new(cqn, 0xff65_4321, Qpn::from_low_bits(0x0a_bcde));
+    assert_eq!(whole.0, 0x3456_6543_210a_bcde);
+    assert_eq!(Identity::from_parts(Identity::queue(cqn), 0xff65_4321, 0xff0a_bcde), whole);
+    assert_eq!((whole.user_index(), whole.without_queue_pair().0), (0x65_4321, 0x3456_6543_2100_0000));
+}
+
+/// A record that was closed is nobody's, and not that of a poller which has found no queue pair yet.
+#[test]
+fn nobody_is_not_the_owner_of_a_closed_record() {
+    let words = Plain::new();
+    let poster = Poster::open(&words, Side::Send, 0, Range { base: 32, slots: 4 });
+    poster.close(&words);
+    let nobody = SendPoller::NOBODY;
+    assert!(!nobody.is_current(&nobody.record(&words).unwrap()));
+}
+
+/// What is known of the tail suffices until the queue seems full; only then is the poller's cache line touched.
+#[test]
+fn the_tail_is_not_looked_at_while_there_is_room() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 4);
+    words.store(RECORD_WORDS + 16, u64::from(u32::MAX - 1), Ordering::Relaxed);
+    assert!(poster.has_room(&words, 4), "it looked, and found a tail of -2");
+    assert!(!poster.has_room(&words, 5));
+}
+
+/// A copy posts by the short ways, and the one that was kept goes on behind it.
+#[test]
+fn a_poster_that_is_kept_follows_its_copy() {
+    let words = Plain::new();
+    let mut kept = sender(&words, 8);
+    let mut copy = kept.clone();
+    copy.post_one(&copy.pairs(&words), 20, Posted::some(1, 2));
+    copy.post_some(&copy.pairs(&words), 21, Posted::some(3, 4));
+    kept.follow(&copy);
+    assert_eq!(kept.head(), 4);
+    kept.post(&words, 22, 1, 0);
+    kept.publish(&words);
+    let retire = |counter| {
+        let retired = retire_send(&words, RECORDS, identity(0x40), counter).unwrap();
+        (retired.id, retired.posted.kind(), retired.posted.slots())
+    };
+    assert_eq!([retire(0), retire(1), retire(4)], [(20, 2, 1), (21, 4, 3), (22, 0, 1)]);
 }

@@ -230,3 +230,21 @@ fn a_poller_that_is_kept_knows_when_somebody_is_gone() {
     poster.close(&words);
     assert!(!is_current(&other));
 }
+
+#[test]
+fn clearing_a_record_touches_no_other() {
+    let words = Plain::new();
+    words.0.iter().for_each(|word| word.set(7));
+    clear(&words, 2);
+    let touched = words.0.iter().enumerate().filter(|(_, word)| word.get() != 7);
+    assert!(touched.map(|(at, word)| (at, word.get())).eq([(69, 0), (70, u64::MAX), (71, u64::MAX)]));
+}
+
+/// A record that names no shared queue leads to none, although record 0 says as much of itself.
+#[test]
+fn no_name_is_not_the_name_of_the_first_record() {
+    let words = Plain::new();
+    attach(&words, 1, identity(7), SharedName(0));
+    assert!(SharedPoller::resolve(&words, RECORDS, identity(7)).is_none());
+    assert_eq!(retire(&words, 0), Err(Refusal::Stranger));
+}
