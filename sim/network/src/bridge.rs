@@ -1,11 +1,12 @@
-//! The bridge between a network and a wire that leads outside of it.
+//! The bridge between a network and a wire to the outside.
 //!
-//! **What this is.** What hosts of a link layer send to nobody among them goes to the wire, and what comes from the wire goes to the host whose
-//! MAC address or LID it bears. On Ethernet hosts have no kernel that would find neighbours: the bridge asks and answers for them. On
-//! InfiniBand each side has a manager of its own, and packets of the management lane pass neither way.
+//! **What this is.** Frames from hosts of one link layer to unknown destinations go to the wire; frames from the wire
+//! go to the host with the destination MAC address or LID. Ethernet hosts have no kernel for neighbour discovery, so
+//! the bridge asks and answers on their behalf. On InfiniBand each side has its own SM, and management packets do not
+//! pass.
 //!
-//! **What it may not do.** Nothing goes from the wire back to the wire, so that two networks that are joined make no circle. A side that
-//! does not take its frames loses them after a while, and stops neither the other side nor the bridge.
+//! **What it may not do.** Nothing from the wire goes back to the wire, so two connected networks form no loop. A side
+//! that does not take its frames loses them after a while; it stalls neither the other side nor the bridge.
 
 use crate::discovery::{Answer, Discovery};
 use crate::neighbour_message::Neighbour;
@@ -22,42 +23,42 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// Frames that go one way before the other has its turn.
+/// Frames to forward in one direction before the other has its turn.
 const BATCH: usize = 64;
-/// How long the wire may take nothing before frames for it are lost.
+/// How long the wire may accept nothing before frames for it are dropped.
 const WATCHDOG: Duration = Duration::from_millis(500);
-/// Processes that may wait for an answer at a time.
+/// Processes that may wait for an answer.
 const MOST_WAITING: usize = 256;
 
-/// A frame that could not go on yet.
+/// A frame that could not be forwarded yet.
 #[derive(Debug, Default)]
 struct Held {
     frame: Vec<u8>,
     since: Option<Time>,
 }
 
-/// See the module.
+/// The bridge; see the module.
 #[derive(Debug)]
 pub struct Bridge {
     wire: Wire,
     outside: Box<dyn OutsideIo>,
-    /// What the wire is called, for those who ask.
+    /// Name of the wire, for status reports.
     name: String,
     discovery: Discovery,
     /// Processes that asked for a neighbour.
     waiting: Vec<(OwnedFd, Gid)>,
     leaving: Held,
     entering: Held,
-    /// Frames that the wire did not take.
+    /// Frames that the wire did not accept.
     lost: u64,
-    /// The wire does not take frames: each is tried once.
+    /// Whether the wire is stalled: then each frame is tried only once.
     is_wire_stopped: bool,
     start: Instant,
     pace: Pace,
 }
 
 impl Bridge {
-    /// Joins the hosts of a link layer with a wire, of which some neighbours are known.
+    /// Bridges the hosts of a link layer and a wire with some known neighbours.
     pub fn new(
         network: NetworkDirectory,
         link: LinkLayer,
@@ -80,7 +81,7 @@ impl Bridge {
         })
     }
 
-    /// Carries frames until the wire is broken, and says how.
+    /// Forwards frames until the wire breaks. Returns the error.
     pub fn run(&mut self) -> io::Error {
         loop {
             let now = self.now();
@@ -96,7 +97,7 @@ impl Bridge {
         Time::ZERO + Duration::from_nanos(nanos)
     }
 
-    /// Carries what is there; whether there was anything.
+    /// Forwards what is there. Returns whether there was anything.
     pub fn step(&mut self, now: Time) -> io::Result<bool> {
         let (name, lost) = (&self.name, self.lost);
         self.wire.look(now, |counters| status(name, lost, counters));
@@ -107,7 +108,7 @@ impl Bridge {
         Ok(found | left | entered)
     }
 
-    /// Questions of processes, and answers to those that were asked before.
+    /// Takes questions of processes and answers earlier ones.
     fn answer(&mut self, now: Time) {
         while let Some((connection, question)) = self.wire.poll_question() {
             self.discovery.ask(now, question);
@@ -123,13 +124,13 @@ impl Bridge {
                 Answer::Known(mac) => Some(mac),
                 Answer::Nobody => None,
             };
-            // Whoever asked and does not wait for the answer gets none.
+            // A requester that no longer waits gets no answer.
             drop(answer_status(connection, &answer_line(mac)));
             false
         });
     }
 
-    /// Questions and answers of discovery go before other frames, unless one of these waits already.
+    /// Neighbour discovery frames go before others, unless one of those is already waiting.
     fn discover(&mut self, now: Time) -> io::Result<bool> {
         let mut busy = false;
         while self.leaving.since.is_none() {
@@ -156,10 +157,10 @@ impl Bridge {
         Ok(true)
     }
 
-    /// Sends the frame that leaves; false if it has to wait. A wire that is stopped loses it.
+    /// Sends the outgoing frame; false if it has to wait. A stalled wire drops it.
     fn send_out(&mut self, now: Time) -> io::Result<bool> {
         let sent = match self.outside.send(&self.leaving.frame) {
-            // Nobody is at the other end, as in a cable that ends nowhere.
+            // There is no peer, as on an unconnected cable.
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {
                 self.lost += 1;
                 true
@@ -180,7 +181,7 @@ impl Bridge {
     }
 
     fn carry_in(&mut self, now: Time) -> io::Result<bool> {
-        // How long a process may keep it waiting is up to the cable.
+        // The cable decides how long a process may keep it waiting.
         if self.entering.since.is_some() && !self.send_in(now) {
             return Ok(false);
         }
@@ -198,7 +199,7 @@ impl Bridge {
         Ok(true)
     }
 
-    /// Whether what came in is neighbour discovery, which the bridge does, or management of another subnet.
+    /// Whether an incoming frame is neighbour discovery, which the bridge handles, or another subnet's management.
     fn is_not_for_hosts(&mut self, now: Time) -> bool {
         let frame = &self.entering.frame;
         match self.wire.link() {
@@ -214,7 +215,7 @@ impl Bridge {
     }
 }
 
-/// How the bridge is, for `bareverbs run --list`.
+/// The bridge's status for `bareverbs run --list`.
 fn status(name: &str, lost: u64, wire: WireCounters) -> String {
     let WireCounters { sent, received, unreachable, overrun } = wire;
     format!(

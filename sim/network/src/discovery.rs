@@ -1,6 +1,7 @@
-//! Neighbour discovery at the end of a wire: who outside has an address, and answers for the hosts of the network.
+//! Neighbour discovery on a wire: finds owners of addresses outside, and answers for the network's hosts.
 //!
-//! Pure: frames and questions in, frames out. It believes the neighbours as a kernel does, and keeps as many as its table holds.
+//! Pure: frames and questions in, frames out. Like a kernel it trusts its neighbours, and it keeps as many as its table
+//! holds.
 
 use crate::neighbour_message::{Neighbour, NeighbourMessage};
 use bareverbs_prm::ids::{Gid, MacAddress};
@@ -10,24 +11,25 @@ use bareverbs_sim::nic::LinkLayer;
 use bareverbs_uverbs::VirtualHost;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long an answer of a neighbour is good for.
+/// Lifetime of a neighbour's answer.
 const GOOD_FOR: Duration = Duration::from_secs(30);
-/// Time between two questions for one address, and how many are asked (RFC 4861 §10 has a second; a wire of ours is shorter).
+/// Interval between two requests for an address, and number of requests (RFC 4861 §10 says one second; our wires are
+/// shorter).
 const RETRY: Duration = Duration::from_millis(250);
 const TRIES: u32 = 3;
-/// Neighbours that are kept, addresses that are looked for at a time, frames that wait.
+/// Most known neighbours, concurrent lookups, and waiting frames.
 const MOST_KNOWN: usize = 4096;
 const MOST_WANTED: usize = 256;
 const MOST_FRAMES: usize = 1024;
 
-/// What is known of an address.
+/// State of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Answer {
-    /// Who has it.
+    /// Its owner.
     Known(MacAddress),
-    /// It is being asked for.
+    /// A lookup is in progress.
     Asked,
-    /// Nobody answered.
+    /// No answer.
     Nobody,
 }
 
@@ -38,25 +40,25 @@ struct Wanted {
     next: Time,
 }
 
-/// See the module.
+/// Neighbour discovery; see the module.
 #[derive(Debug, Default)]
 pub struct Discovery {
-    /// Neighbours that were given and are never asked for.
+    /// Configured neighbours, which are never looked up.
     fixed: BTreeMap<Gid, MacAddress>,
-    /// Neighbours that answered, and when that was.
+    /// Discovered neighbours, with the time of their answer.
     known: BTreeMap<Gid, (MacAddress, Time)>,
     wanted: BTreeMap<Gid, Wanted>,
     outgoing: VecDeque<Vec<u8>>,
 }
 
 impl Discovery {
-    /// Knows what it is given.
+    /// Starts with these configured neighbours.
     pub fn new(fixed: impl IntoIterator<Item = Neighbour>) -> Self {
         let fixed = fixed.into_iter().map(|Neighbour { gid, mac }| (gid, mac)).collect();
         Self { fixed, ..Self::default() }
     }
 
-    /// Begins to look for an address, unless it is known.
+    /// Starts a lookup, unless the address is known.
     pub fn ask(&mut self, now: Time, question: NeighbourQuestion) {
         let is_new =
             self.known(now, question.wanted).is_none() && !self.wanted.contains_key(&question.wanted);
@@ -65,7 +67,7 @@ impl Discovery {
         }
     }
 
-    /// What is known of an address by now.
+    /// Current state of a lookup.
     pub fn answer(&self, now: Time, gid: Gid) -> Answer {
         match self.known(now, gid) {
             Some(mac) => Answer::Known(mac),
@@ -79,7 +81,7 @@ impl Discovery {
         self.fixed.get(&gid).copied().or(learned.map(|(mac, _)| *mac))
     }
 
-    /// A frame from outside; false if it is none of discovery.
+    /// Handles a frame from outside; false if it is not neighbour discovery.
     pub fn handle(&mut self, now: Time, frame: &[u8], hosts: &[VirtualHost]) -> bool {
         let Some(message) = NeighbourMessage::parse(frame) else { return false };
         match message {
@@ -95,7 +97,7 @@ impl Discovery {
         true
     }
 
-    /// Nobody outside gets an address of the network's own hosts by saying that it is his.
+    /// Nobody outside may claim an address of the network's own hosts.
     fn learn(&mut self, now: Time, neighbour: Neighbour, hosts: &[VirtualHost]) {
         let Neighbour { gid, mac } = neighbour;
         let is_one = !gid.is_zero() && gid.to_ipv4() != Some([0; 4]) && !gid.is_multicast();
@@ -111,7 +113,7 @@ impl Discovery {
         }
     }
 
-    /// Asks again where nobody answered, and gives up in the end.
+    /// Repeats unanswered requests and eventually gives up.
     pub fn handle_timeout(&mut self, now: Time) {
         let due: Vec<Gid> =
             self.wanted.iter().filter(|(_, wanted)| wanted.next <= now).map(|(gid, _)| *gid).collect();
@@ -128,7 +130,7 @@ impl Discovery {
     }
 
     fn send(&mut self, message: NeighbourMessage) {
-        // Whoever asks faster than the wire takes answers asks again.
+        // A requester that is faster than the wire will ask again.
         if self.outgoing.len() < MOST_FRAMES {
             self.outgoing.push_back(message.compose());
         }
@@ -140,7 +142,8 @@ impl Discovery {
     }
 }
 
-/// Whether a host has an address on the wire: ports of InfiniBand are not on it, and nobody asks for their GIDs by these protocols.
+/// Whether a host has this address on the wire. InfiniBand ports are not on it, and nobody looks up their GIDs by these
+/// protocols.
 fn is_beside(host: &VirtualHost, gid: Gid) -> bool {
     host.link() == LinkLayer::Ethernet && host.gids().contains(&gid)
 }

@@ -1,4 +1,4 @@
-//! The cable of a process, for a device in real time.
+//! The cable of a process, as frame interface for a device in real time.
 
 use crate::{Pace, Wire, WireCounters};
 use bareverbs_prm::time::{Duration, Time};
@@ -7,19 +7,19 @@ use bareverbs_uverbs::{PortAddresses, SubnetDoor, VirtualHost};
 use std::io;
 use std::time::Instant;
 
-/// Frames from and to the other processes of a network. While the host's cable is pulled out frames are lost both ways, and the port
-/// of the device goes on to say that it is active.
+/// Frames from and to the other processes of a network. While the host's cable is unplugged, frames are lost in both
+/// directions, but the device's port stays active.
 ///
-/// A port of InfiniBand finds the manager of its subnet here, which gives it the LID that its host has; packets of the management lane
-/// never reach the network, as with programs of the host.
+/// An InfiniBand port gets its host's LID from an SM in here. Management packets never reach the network; the same
+/// holds for programs of the host.
 #[derive(Debug)]
 pub struct NetworkIo {
     wire: Wire,
-    /// On InfiniBand.
+    /// `Some` on InfiniBand.
     subnet: Option<SubnetDoor>,
     pace: Pace,
     start: Instant,
-    /// Whether a frame has passed since the last rest.
+    /// Whether a frame has passed since the last pause.
     busy: bool,
 }
 
@@ -35,7 +35,7 @@ impl NetworkIo {
         Self { wire, subnet, pace: Pace::new(), start: Instant::now(), busy: false }
     }
 
-    /// What the manager of the subnet has to say.
+    /// The next packet of the SM.
     fn hear_manager(&mut self, now: Time) -> Option<Vec<u8>> {
         let subnet = self.subnet.as_mut()?;
         subnet.handle_timeout(now);
@@ -61,9 +61,9 @@ impl FrameIo for NetworkIo {
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
         let now = self.now();
         self.wire.look(now, status);
-        // A device of a tool has no connection management that could be told.
+        // A tool's device has no connection manager to inform.
         while self.wire.poll_ended(now).is_some() {}
-        // Nor does it tell of its objects.
+        // Nor does it report its objects.
         while self.wire.poll_object_question().is_some() {}
         if let Some(said) = self.hear_manager(now) {
             *frame = said;
@@ -90,7 +90,7 @@ impl FrameIo for NetworkIo {
     }
 }
 
-/// How this process is, for `bareverbs run --list`: lines of a name and a value. A tool does not tell of its objects.
+/// Status of this process for `bareverbs run --list`: lines of a name and a value. A tool does not report its objects.
 fn status(WireCounters { sent, received, unreachable, overrun }: WireCounters) -> String {
     format!(
         "pid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-keys -\nsent {sent}\nreceived {received}\nlost {}\ndriven -\n",
@@ -111,7 +111,7 @@ mod tests {
         (host, io)
     }
 
-    /// Receives with a deadline: connections are looked at now and then.
+    /// Receives with a deadline, because connections are only polled periodically.
     fn receive(io: &mut NetworkIo, frame: &mut Vec<u8>) -> bool {
         let start = Instant::now();
         while start.elapsed() < std::time::Duration::from_millis(200) {

@@ -1,12 +1,13 @@
 //! # bareverbs-network: the network between the processes of `bareverbs run`
 //!
-//! **What this is.** [`Wire`] is the cable of the device of one process: frames go from process to process through rings of shared
-//! memory, to whoever [`Neighbours`] says has the address. What nobody has goes to the [`Bridge`], if there is one, which has a wire to the
-//! outside and asks there for neighbours ([`Discovery`], pure); [`OutsideNeighbours`] asks the bridge. [`NetworkIo`] gives that cable to a device in real time, so that a
-//! tool is a host of the network like a program.
+//! **What this is.** [`Wire`] is the cable of one process's device: frames travel through rings in shared memory to the
+//! process that has the destination address according to [`Neighbours`]. Frames for unknown addresses go to the
+//! [`Bridge`], if there is one, which has a wire to the outside and looks up neighbours there ([`Discovery`], pure);
+//! [`OutsideNeighbours`] queries the bridge. [`NetworkIo`] presents the cable to a device in real time, so that a tool
+//! can be a host of the network like a program.
 //!
-//! **What it may not do.** No `unsafe` but in `ring`, and no device: what a frame means is decided elsewhere. It believes nothing that
-//! another process wrote.
+//! **What it may not do.** `unsafe` is limited to `ring`. It contains no device: others decide what a frame means. It
+//! trusts nothing that another process wrote.
 //!
 //! **Where to read first.** [`Wire`].
 #![cfg(target_os = "linux")]

@@ -1,13 +1,13 @@
-//! Frames by which neighbours find each other's MAC addresses: ARP (RFC 826) for IPv4, neighbour discovery (RFC 4861) for IPv6.
+//! Neighbour discovery frames: ARP (RFC 826) for IPv4, NDP (RFC 4861) for IPv6.
 
 use bareverbs_prm::ids::{Gid, MacAddress};
 
 const ETHERNET_HEADER: usize = 14;
-/// Shortest frame, without its check sequence.
+/// Shortest frame in bytes, without its check sequence.
 const SHORTEST_FRAME: usize = 60;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
-/// Hardware of Ethernet, protocol of IPv4, the lengths of their addresses.
+/// Hardware type Ethernet, protocol IPv4, and the lengths of their addresses.
 const ARP_OF_ETHERNET: [u8; 6] = [0, 1, 8, 0, 6, 4];
 const ARP_REQUEST: [u8; 2] = [0, 1];
 const ARP_REPLY: [u8; 2] = [0, 2];
@@ -17,42 +17,42 @@ const NEIGHBOUR_SOLICITATION: u8 = 135;
 const NEIGHBOUR_ADVERTISEMENT: u8 = 136;
 const SOURCE_LINK_ADDRESS: u8 = 1;
 const TARGET_LINK_ADDRESS: u8 = 2;
-/// Solicited, and takes the place of what was known.
+/// NDP flags: solicited, override.
 const SOLICITED_OVERRIDE: u8 = 0x60;
 /// Type, code, checksum, flags, target, and one option with a MAC address.
 const ICMPV6_LENGTH: usize = 32;
 const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 
-/// An address and who has it.
+/// An address and its owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
-    /// Address of IP, as a GID.
+    /// IP address as a GID.
     pub gid: Gid,
     /// Its MAC address.
     pub mac: MacAddress,
 }
 
-/// What neighbours say to each other.
+/// Messages between neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NeighbourMessage {
-    /// Who has this address?
+    /// Asks who has an address.
     Solicitation {
-        /// Who asks.
+        /// The requester.
         sender: Neighbour,
         /// The address.
         target: Gid,
     },
-    /// I have it.
+    /// Announces an address.
     Advertisement {
-        /// Who has it.
+        /// Its owner.
         sender: Neighbour,
-        /// Who asked.
+        /// The requester.
         receiver: Neighbour,
     },
 }
 
 impl NeighbourMessage {
-    /// Reads a frame; `None` for all others, and for what is not as the standards say.
+    /// Parses a frame; `None` for other or invalid frames.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let (kind, body) = frame.get(12..)?.split_first_chunk()?;
         match *kind {
@@ -62,7 +62,7 @@ impl NeighbourMessage {
         }
     }
 
-    /// The frame.
+    /// Encodes the frame.
     pub fn compose(&self) -> Vec<u8> {
         match *self {
             Self::Solicitation { sender, target } => match target.to_ipv4() {
@@ -99,7 +99,7 @@ fn parse_arp(body: &[u8]) -> Option<NeighbourMessage> {
     }
 }
 
-/// RFC 4861 §7.1: what came over a router, or was damaged, counts for nothing.
+/// Per RFC 4861 §7.1, a packet that crossed a router or is damaged does not count.
 fn parse_ndp(packet: &[u8]) -> Option<NeighbourMessage> {
     let (header, rest) = packet.split_first_chunk::<IPV6_HEADER>()?;
     let length = usize::from(u16::from_be_bytes([header[4], header[5]]));
@@ -114,7 +114,7 @@ fn parse_ndp(packet: &[u8]) -> Option<NeighbourMessage> {
     }
     let options = body.get(24..)?;
     match body[0] {
-        // Whoever has no address yet asks whether he may take this one: he is told nothing, as he has no place for an answer.
+        // Duplicate address detection: the sender has no address yet, so there is nobody to answer.
         NEIGHBOUR_SOLICITATION if !source.is_zero() => {
             let sender = Neighbour { gid: source, mac: link_address(options, SOURCE_LINK_ADDRESS)? };
             Some(NeighbourMessage::Solicitation { sender, target })
@@ -128,7 +128,7 @@ fn parse_ndp(packet: &[u8]) -> Option<NeighbourMessage> {
     }
 }
 
-/// The MAC address in an option of this type. Options have their length in units of 8 bytes.
+/// The MAC address in an option of this type. Option lengths are in units of 8 bytes.
 fn link_address(mut options: &[u8], wanted: u8) -> Option<MacAddress> {
     while let [kind, units, rest @ ..] = options {
         let length = usize::from(*units) * 8;
@@ -163,7 +163,7 @@ fn arp(operation: [u8; 2], sender: Neighbour, to: MacAddress, receiver: Neighbou
     framed(to, sender.mac, ETHERTYPE_ARP, &body)
 }
 
-/// Asks the group of all that have such an address (RFC 4291 §2.7.1).
+/// Asks the solicited-node multicast group of the address (RFC 4291 §2.7.1).
 fn solicitation(sender: Neighbour, target: Gid) -> Vec<u8> {
     let [.., a, b, c] = target.0;
     let group = Gid([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, a, b, c]);
@@ -178,7 +178,8 @@ fn advertisement(sender: Neighbour, receiver: Neighbour) -> Vec<u8> {
     framed(receiver.mac, sender.mac, ETHERTYPE_IPV6, &ipv6(sender.gid, receiver.gid, body))
 }
 
-/// A message of this type and flags with one option of this type, which holds a MAC address. The checksum is not in it yet.
+/// A message of this type and flags with one option of this type that contains a MAC address. Its checksum is still
+/// missing.
 fn icmpv6([kind, flags, option]: [u8; 3], target: Gid, mac: MacAddress) -> [u8; ICMPV6_LENGTH] {
     let mut body = [0; ICMPV6_LENGTH];
     (body[0], body[4]) = (kind, flags);
@@ -195,7 +196,7 @@ fn ipv6(source: Gid, destination: Gid, mut body: [u8; ICMPV6_LENGTH]) -> Vec<u8>
     [&fixed[..], &source.0, &destination.0, &body].concat()
 }
 
-/// Of the body with the addresses before it (RFC 8200 §8.1); 0 if a body holds its own one.
+/// Checksum of the body with its pseudo-header (RFC 8200 §8.1); 0 if the body includes a valid checksum.
 fn checksum(source: Gid, destination: Gid, body: &[u8]) -> u16 {
     let length = (body.len() as u32).to_be_bytes();
     let rest = [&length[..], &[0, 0, 0, ICMPV6], body].concat();
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(frame[22..42], [2, 0, 0, 0, 0, 1, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2]);
     }
 
-    /// The checksum was computed apart from this program.
+    /// The expected checksum was computed independently of this program.
     #[test]
     fn a_question_of_ipv6_goes_to_the_group_of_its_target() {
         let frame = NeighbourMessage::Solicitation { sender: v6(1), target: v6(2).gid }.compose();

@@ -1,4 +1,4 @@
-//! Neighbours outside of the network: the bridge is asked who has an address.
+//! Neighbours outside the network, looked up through the bridge.
 
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
@@ -10,16 +10,16 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-/// How long an answer is good for, and how long that there is none.
+/// Lifetime of a positive answer, then of a negative one.
 const KNOWN_FOR: Duration = Duration::from_secs(5);
 const UNKNOWN_FOR: Duration = Duration::from_millis(200);
-/// Longest time that the bridge may take.
+/// Longest wait for the bridge.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(2);
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(1);
-/// Addresses that are remembered; programs name few.
+/// Most cached addresses; programs use few.
 const MOST: usize = 1024;
 
-/// The answer of the bridge about a neighbour, as a line.
+/// The bridge's answer about a neighbour, as a line of text.
 pub(crate) fn answer_line(mac: Option<MacAddress>) -> String {
     mac.map_or_else(|| "nobody\n".to_owned(), |mac| format!("mac {mac}\n"))
 }
@@ -39,7 +39,7 @@ enum Lookup {
     Answered { mac: Option<MacAddress>, until: Time },
 }
 
-/// Neighbours of a host outside of its network; see the module.
+/// A host's neighbours outside its network; see the module.
 #[derive(Debug)]
 pub struct OutsideNeighbours {
     network: NetworkDirectory,
@@ -49,12 +49,13 @@ pub struct OutsideNeighbours {
 }
 
 impl OutsideNeighbours {
-    /// Those of a host.
+    /// Starts with an empty cache.
     pub fn new(network: NetworkDirectory, host: &VirtualHost) -> Self {
         Self { network, mac: host.mac(), gids: host.gids(), lookups: BTreeMap::new() }
     }
 
-    /// The MAC address of whoever has a GID, if that is known by now. The first call asks, later ones see whether there is an answer.
+    /// MAC address of the owner of a GID, if it is known by now. The first call starts the lookup, later ones check for
+    /// the answer.
     pub fn look_up(&mut self, now: Time, gid: Gid) -> Option<MacAddress> {
         let lookup = match self.lookups.remove(&gid) {
             Some(Lookup::Asked { connection, since }) => read_answer(now, connection, since),
@@ -72,7 +73,7 @@ impl OutsideNeighbours {
         found
     }
 
-    /// The same, but waits for the answer, as a kernel does when a queue pair gets its way.
+    /// Like [`Self::look_up`], but waits for the answer, as a kernel does when a queue pair gets its path.
     pub fn resolve(&mut self, now: Time, gid: Gid) -> Option<MacAddress> {
         let mut found = self.look_up(now, gid);
         while found.is_none() && matches!(self.lookups.get(&gid), Some(Lookup::Asked { .. })) {
@@ -84,7 +85,7 @@ impl OutsideNeighbours {
 
     fn ask(&self, now: Time, wanted: Gid) -> Lookup {
         let of_family = |gid: &&Gid| gid.to_ipv4().is_some() == wanted.to_ipv4().is_some();
-        // The last: of IPv6 the chosen address comes behind the link-local one.
+        // The last one: in IPv6 the configured address follows the link-local one.
         let asker = self.gids.iter().rfind(of_family).copied();
         let question = asker.map(|asker| NeighbourQuestion { wanted, asker_mac: self.mac, asker });
         let asked = question.and_then(|question| {

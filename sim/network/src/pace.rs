@@ -1,20 +1,20 @@
-//! How long whoever drives a NIC rests. Nothing wakes it: doorbells are memory, and so are the rings of frames.
+//! How long the driver thread of a NIC pauses. Nothing can wake it: doorbells and frame rings are plain memory.
 
 use bareverbs_prm::time::{Duration, Time};
 use std::time::Instant;
 
 /// Shortest sleep.
 const SHORTEST: Duration = Duration::from_micros(20);
-/// Longest sleep: what a first doorbell after a long silence may cost.
+/// Longest sleep: what the first doorbell after a long silence may cost.
 const LONGEST: Duration = Duration::from_micros(500);
-/// A sleep costs at most this part of the silence before it.
+/// A sleep lasts at most this fraction of the preceding silence, as a divisor.
 const PART: u64 = 16;
-/// How long the thread spins before it sleeps, if it may.
+/// How long the thread may spin before it sleeps.
 const SPIN: Duration = Duration::from_millis(1);
-/// How often the load of the machine is asked for.
+/// How often to check the machine's load.
 const ASK: std::time::Duration = std::time::Duration::from_millis(50);
 
-/// The rhythm of its thread.
+/// The pacing of one thread.
 #[derive(Debug)]
 pub struct Pace {
     last_work: Time,
@@ -30,13 +30,13 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// One that has not worked yet.
+    /// A thread that has not worked yet.
     pub fn new() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Self { last_work: Time::ZERO, cores, may_spin: false, asked: None }
     }
 
-    /// Rests after a step that ended at `now`, until `wakeup` at the latest.
+    /// Pauses after a step that ended at `now`, until `wakeup` at the latest.
     pub fn rest(&mut self, now: Time, busy: bool, wakeup: Option<Time>) {
         if busy {
             self.last_work = now;
@@ -54,12 +54,12 @@ impl Pace {
         }
     }
 
-    /// Rests because another thread drives the NIC just now.
+    /// Pauses because another thread is driving the NIC.
     pub fn pause(&self) {
         std::thread::sleep(std::time::Duration::from_nanos(SHORTEST.as_nanos()));
     }
 
-    /// Whether every thread that wants to run has a core, this one included.
+    /// Whether every runnable thread has a core, this one included.
     fn has_free_core(&mut self) -> bool {
         if self.asked.is_none_or(|asked| asked.elapsed() > ASK) {
             self.asked = Some(Instant::now());
@@ -70,12 +70,12 @@ impl Pace {
     }
 }
 
-/// How long to sleep after so much silence.
+/// How long to sleep after this much silence.
 fn sleep_after(idle: Duration) -> Duration {
     Duration::from_picos(idle.as_picos() / PART).clamp(SHORTEST, LONGEST)
 }
 
-/// Threads of the machine that run or want to: the number before the slash in `/proc/loadavg`.
+/// Number of runnable threads on the machine: the number before the slash in `/proc/loadavg`.
 fn running(load: &str) -> Option<usize> {
     load.split_ascii_whitespace().nth(3)?.split_once('/')?.0.parse().ok()
 }

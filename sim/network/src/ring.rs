@@ -1,10 +1,11 @@
-//! A ring of frames in memory that two processes share: one writes, one reads.
+//! A single-producer, single-consumer ring of frames in memory that two processes share.
 //!
-//! **What this is.** A page of two counters and a power of two of bytes behind it. A frame is its length in 8 bytes, its bytes,
-//! and padding to 8. The writer alone changes `written`, the reader alone changes `read`; both only grow.
+//! **What this is.** A page with two counters, followed by a power of two of bytes. A frame is its length in 8 bytes,
+//! its bytes, and padding to a multiple of 8. Only the writer changes `written` and only the reader changes `read`;
+//! both only grow.
 //!
-//! **What it may not do.** It believes nothing that the other process may have written there: a counter or a length that
-//! cannot be is an error of the ring, never an access outside it.
+//! **What it may not do.** It trusts nothing that the other process may have written: an impossible counter or length
+//! is an error of the ring, never an access outside it.
 
 use core::ptr::{NonNull, null_mut};
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -15,15 +16,15 @@ use std::os::fd::OwnedFd;
 
 /// Bytes for frames.
 const ROOM: usize = 1 << 20;
-/// Bytes before them: the counters, on cache lines of their own.
+/// Bytes before them: the counters, each on its own cache line.
 const CONTROL: usize = 4096;
 const WRITTEN_AT: usize = 0;
 const READ_AT: usize = 64;
 const LENGTH: usize = 8;
-/// Longest frame; the rest of the ring is for others.
+/// Longest frame in bytes, a fraction of the ring.
 const LONGEST_FRAME: usize = ROOM / 8;
 
-/// The memory of a ring.
+/// The mapped memory of a ring.
 #[derive(Debug)]
 struct Shared(NonNull<u8>);
 
@@ -44,7 +45,7 @@ impl Shared {
         unsafe { self.0.add(at).cast::<AtomicU64>().as_ref() }
     }
 
-    /// Where byte `position` of all that ever passed lies, and how many bytes follow it before the ring begins again.
+    /// Address of byte `position` in the stream, and the number of bytes up to the ring's end.
     fn place(&self, position: u64) -> (*mut u8, usize) {
         let at = (position as usize) & (ROOM - 1);
         // SAFETY: `at` is below ROOM.
@@ -86,12 +87,12 @@ fn broken() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "the other process has spoilt the ring of frames")
 }
 
-/// Bytes of a frame in the ring.
+/// Bytes that a frame occupies in the ring.
 const fn footprint(frame: usize) -> usize {
     LENGTH + frame.next_multiple_of(LENGTH)
 }
 
-/// The end that writes.
+/// The writing end.
 #[derive(Debug)]
 pub struct Producer {
     shared: Shared,
@@ -99,17 +100,17 @@ pub struct Producer {
 }
 
 impl Producer {
-    /// An empty ring, and the file that makes its other end.
+    /// Creates an empty ring, and the file for its other end.
     pub fn create() -> io::Result<(Self, OwnedFd)> {
         let file =
             rustix::fs::memfd_create("bareverbs frames", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, (CONTROL + ROOM) as u64)?;
-        // Nobody can take memory away under the other's feet.
+        // Seal the file, so that neither side can take memory away from the other.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         Ok((Self { shared: Shared::map(&file)?, written: 0 }, file))
     }
 
-    /// Writes a frame; false if there is no room for it now.
+    /// Writes a frame; false if there is no room now.
     pub fn push(&mut self, frame: &[u8]) -> io::Result<bool> {
         if frame.len() > LONGEST_FRAME {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the frame is too long for a ring"));
@@ -127,7 +128,7 @@ impl Producer {
     }
 }
 
-/// The end that reads.
+/// The reading end.
 #[derive(Debug)]
 pub struct Consumer {
     shared: Shared,
@@ -135,7 +136,7 @@ pub struct Consumer {
 }
 
 impl Consumer {
-    /// The other end of the ring in a file.
+    /// Opens the other end of the ring in a file.
     pub fn open(file: &OwnedFd) -> io::Result<Self> {
         let seals = rustix::fs::fcntl_get_seals(file)?;
         let length = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
@@ -145,7 +146,7 @@ impl Consumer {
         Ok(Self { shared: Shared::map(file)?, read: 0 })
     }
 
-    /// Whether all that was written has been read.
+    /// Whether everything written has been read.
     pub fn is_empty(&self) -> bool {
         self.shared.counter(WRITTEN_AT).load(Ordering::Acquire) == self.read
     }

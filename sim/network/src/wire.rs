@@ -1,13 +1,14 @@
 //! The cable of this process's device: frames to and from the other processes of its network.
 //!
-//! **What this is.** A ring for each process that there were frames for, made when the first one came, and one from each
-//! process that had frames for us. The destination's MAC address names the host, the upper 8 bits of the queue pair its process.
+//! **What this is.** One outgoing ring per process that we have had frames for, created on demand, and one incoming
+//! ring per process that has had frames for us. The destination MAC address names the host, and the upper 8 bits of the
+//! queue pair number its process.
 //!
-//! A frame for an address that no host of the network has goes to the bridge to the outside, if there is one; [`Wire::plug_bridge`] is the
-//! bridge's own cable, which passes nothing back to it.
+//! A frame for an address outside the network goes to the bridge, if there is one. [`Wire::plug_bridge`] is the
+//! bridge's own cable, which returns nothing to the bridge.
 //!
-//! **What it may not do.** It never blocks. It loses no frame in silence: one for a process that lives waits until there is
-//! room, unless that process does not come for its frames for seconds; what is lost is counted.
+//! **What it may not do.** It never blocks, and drops no frame silently: a frame for a live process waits for room,
+//! unless that process ignores its frames for seconds. Losses are counted.
 
 use crate::neighbours::Neighbours;
 use crate::ring::{Consumer, Producer};
@@ -25,45 +26,45 @@ use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 
-/// How often sockets are looked at: who came, who has gone.
+/// Polling interval of the sockets, for new and closed connections.
 const LOOK: Duration = Duration::from_millis(2);
-/// How long a process that was not there is not looked for again.
+/// How long to remember that a process does not exist.
 const ABSENCE: Duration = Duration::from_millis(20);
-/// How long an address that no host had goes to the bridge before hosts are looked through again.
+/// How long to send frames for an unknown address to the bridge before checking the hosts again.
 const ABROAD: Duration = Duration::from_millis(500);
-/// How long a process may leave its ring full before frames for it are dropped, as the watchdog of priority flow control
-/// does it in a switch.
+/// How long a process may leave its ring full before frames for it are dropped, like the priority flow control watchdog
+/// of a switch.
 const WATCHDOG: Duration = Duration::from_secs(2);
-/// How long a process may take to say why it connected.
+/// Time limit for a new connection's greeting.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
-/// How long after its socket the last ring of a process that ended is closed at most, two looks later.
+/// A dead process's last ring is closed at most this long after its socket: two polling intervals.
 const LAST_FRAMES: Duration = Duration::from_millis(5);
-/// Connections that may be open from others.
+/// Most incoming connections.
 const MOST_INCOMING: usize = 1024;
-/// Questions that were not taken up yet: of the bridge for neighbours, of others for objects.
+/// Most pending questions: to the bridge for neighbours, and to this process for objects.
 const MOST_QUESTIONS: usize = 256;
-/// The bridge to the outside, among processes: no host has this address.
+/// The bridge's address; no host has it.
 const BRIDGE: Address = (MacAddress([0; 6]), 0);
-/// Queue pairs below this belong to the port and not to a process. IBTA v1.4 §3.5.3.
+/// Queue pairs below this number belong to the port, not to a process. IBTA v1.4 §3.5.3.
 const FIRST_OF_PROCESS: u32 = 2;
 
-/// What went over the wire.
+/// Traffic on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WireCounters {
-    /// Frames put into a ring, each copy of those to groups.
+    /// Frames put into a ring, counting each multicast copy.
     pub sent: u64,
-    /// Frames that others sent.
+    /// Frames received from others.
     pub received: u64,
-    /// Frames lost because nobody has the address, or no process of it is there.
+    /// Frames lost because nobody has the address, or its process does not exist.
     pub unreachable: u64,
-    /// Frames lost because their receiver did not come for them.
+    /// Frames lost because their receiver did not take them.
     pub overrun: u64,
 }
 
-/// A process of the network.
+/// A process of the network: MAC address and number.
 type Address = (MacAddress, u8);
 
-/// The way to another process.
+/// The path to another process.
 #[derive(Debug)]
 enum Outgoing {
     Open {
@@ -74,29 +75,29 @@ enum Outgoing {
     Absent {
         until: Time,
     },
-    /// No host has the address: its frames go to the bridge.
+    /// Unknown address: frames go to the bridge.
     Abroad {
         until: Time,
     },
 }
 
 impl Outgoing {
-    /// Whether it has to be found out again where this leads.
+    /// Whether the path must be determined anew.
     fn is_stale(&self, now: Time) -> bool {
         matches!(self, Self::Absent { until } | Self::Abroad { until } if now >= *until)
     }
 }
 
-/// The way from another process.
+/// The path from another process.
 #[derive(Debug)]
 struct Incoming {
     connection: OwnedFd,
     ring: Consumer,
-    /// The other process has gone; what is in the ring came before.
+    /// Whether the other process is gone; its ring may still contain frames.
     ended: bool,
 }
 
-/// Where a frame goes.
+/// Destination of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Destination {
     Process(Address),
@@ -105,7 +106,7 @@ enum Destination {
 }
 
 impl Destination {
-    /// Of a frame of Ethernet, which names a MAC address.
+    /// Destination of an Ethernet frame, by its MAC address.
     fn of_ethernet(frame: &[u8]) -> Option<Self> {
         let mac = MacAddress(*frame.first_chunk()?);
         if mac.0[0] & 1 != 0 {
@@ -114,7 +115,7 @@ impl Destination {
         Some(Self::part_of(mac, destination_qpn(frame)))
     }
 
-    /// Of a packet of InfiniBand for the host with this address. IBTA v1.4 §7.7.
+    /// Destination of an InfiniBand packet for the host with this address. IBTA v1.4 §7.7.
     fn of_infiniband(frame: &[u8], mac: MacAddress) -> Self {
         Self::part_of(mac, infiniband::destination_qpn(frame))
     }
@@ -127,12 +128,12 @@ impl Destination {
     }
 }
 
-/// A process that frames went to has ended.
+/// A process that died after we had sent it frames.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndedProcess {
     /// MAC address of its host.
     pub mac: MacAddress,
-    /// Its number within the host.
+    /// Process number within the host.
     pub number: u8,
 }
 
@@ -141,28 +142,28 @@ pub struct EndedProcess {
 pub struct Wire {
     network: NetworkDirectory,
     membership: Membership,
-    /// The own address; that of the bridge for its cable.
+    /// This process's address; on its own cable, the bridge's.
     own: Address,
-    /// What frames are like. Hosts of the other kind never meet ours.
+    /// Link layer of the frames. Hosts of the other kind are never reached.
     link: LinkLayer,
     neighbours: Neighbours,
     outgoing: BTreeMap<Address, Outgoing>,
     incoming: Vec<Incoming>,
-    /// Processes that connected and said nothing yet, and when they did.
+    /// New connections without a greeting yet, and when they were accepted.
     strangers: Vec<(OwnedFd, Time)>,
-    /// Who asked the bridge for a neighbour.
+    /// Pending neighbour questions to the bridge.
     questions: Vec<(OwnedFd, NeighbourQuestion)>,
-    /// Who asked this process for its objects.
+    /// Pending questions for this process's objects.
     object_questions: Vec<(OwnedFd, ObjectQuestion)>,
-    /// Processes that have ended, and of whose last frames some may not have been read; when that was seen.
+    /// Dead processes whose last frames may be unread, and when their death was noticed.
     ended: Vec<(Address, Time)>,
-    /// Whose ring is looked at next.
+    /// The next ring to read.
     turn: usize,
     look_at: Time,
-    /// Name of the own host; none of the bridge.
+    /// Name of this process's host; `None` for the bridge.
     host: Option<String>,
     has_cable: bool,
-    /// Names of hosts that this one does not reach.
+    /// Names of hosts that this host is partitioned from.
     apart: Vec<String>,
     faults: String,
     counters: WireCounters,
@@ -175,7 +176,8 @@ impl Wire {
         Ok(Self::of_host(network, membership, host))
     }
 
-    /// Plugs all devices of a host into a network, a cable each. The process has the same number at all of them.
+    /// Plugs all devices of a host into a network, each with a cable of its own. The process has the same number at all
+    /// of them.
     pub fn plug_all(network: &NetworkDirectory, ports: &[VirtualHost]) -> Result<Vec<Self>, NetworkError> {
         let names: Vec<&str> = ports.iter().map(VirtualHost::name).collect();
         let joined = network.join_all(&names)?.into_iter().zip(ports);
@@ -188,13 +190,13 @@ impl Wire {
         Self { link: host.link(), host: Some(host.name().to_owned()), ..wire }
     }
 
-    /// The cable of the bridge to the outside: what the hosts of this link layer send to nobody among them.
+    /// The bridge's cable: receives what hosts of this link layer send to unknown destinations.
     pub fn plug_bridge(network: NetworkDirectory, link: LinkLayer) -> Result<Self, NetworkError> {
         let membership = network.join_outside(link)?;
         Ok(Self { link, ..Self::new(network, membership, BRIDGE) })
     }
 
-    /// What its frames are like.
+    /// Link layer of the frames.
     pub(crate) const fn link(&self) -> LinkLayer {
         self.link
     }
@@ -227,17 +229,17 @@ impl Wire {
         self.own.1
     }
 
-    /// Whether the cable is plugged in, as it was when this looked last.
+    /// Whether the cable is plugged in, as of the last poll.
     pub const fn has_cable(&self) -> bool {
         self.has_cable
     }
 
-    /// What goes wrong with the host's frames by somebody's wish, as it was when this looked last; empty if nothing is set.
+    /// Injected faults on the host's frames, as of the last poll; empty if none are set.
     pub fn faults(&self) -> &str {
         &self.faults
     }
 
-    /// In a child after `fork`: closes what belongs to the parent.
+    /// In a child after `fork`: closes the parent's resources.
     pub fn abandon(self) {
         self.membership.abandon();
     }
@@ -260,7 +262,7 @@ impl Wire {
         true
     }
 
-    /// A LID leads to the host that has it, one of a group to all, and one that no host has to the bridge.
+    /// Resolves a LID: to the host that has it, for multicast to all hosts, otherwise to the bridge.
     fn destination(&mut self, now: Time, frame: &[u8]) -> Option<Destination> {
         if self.link == LinkLayer::Ethernet {
             return Destination::of_ethernet(frame);
@@ -275,7 +277,7 @@ impl Wire {
         }
     }
 
-    /// A copy for every other process of a host. Copies do not wait: the others would get the frame twice.
+    /// Copies a frame to every other process of a host. Copies do not wait: a retry would duplicate them elsewhere.
     fn copy_to_host(&mut self, now: Time, mac: MacAddress, frame: &[u8]) {
         let Some(host) = self.neighbours.name(now, mac) else {
             if !self.copy_abroad(now, frame) {
@@ -290,7 +292,7 @@ impl Wire {
         }
     }
 
-    /// A copy for the bridge, if there may be one.
+    /// Copies a frame to the bridge, if there may be one.
     fn copy_abroad(&mut self, now: Time, frame: &[u8]) -> bool {
         let leads_abroad = self.leads_abroad();
         if leads_abroad && !self.send_to(now, BRIDGE, frame) {
@@ -299,7 +301,7 @@ impl Wire {
         leads_abroad
     }
 
-    /// Whether frames for nobody go to the bridge: the bridge itself has no other one.
+    /// Whether frames for unknown destinations go to the bridge. The bridge itself has none.
     fn leads_abroad(&self) -> bool {
         self.own != BRIDGE
     }
@@ -315,7 +317,7 @@ impl Wire {
         if !self.outgoing.contains_key(&address) {
             match self.connect(now, address) {
                 Ok(outgoing) => self.outgoing.insert(address, outgoing),
-                // Too many connect to it at this moment.
+                // Too many processes are connecting to it at the moment.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return false,
                 Err(_) => self.outgoing.insert(address, Outgoing::Absent { until: now + ABSENCE }),
             };
@@ -326,13 +328,13 @@ impl Wire {
         }
     }
 
-    /// Whether somebody keeps the host with this address and the own one from each other.
+    /// Whether the host with this address is partitioned from ours.
     fn is_apart(&mut self, now: Time, mac: MacAddress) -> bool {
         let other = if self.apart.is_empty() { None } else { self.neighbours.name(now, mac) };
         other.is_some_and(|other| self.apart.contains(&other))
     }
 
-    /// Puts a frame into the ring of a process, if there is a way to it; false if it has to wait.
+    /// Puts a frame into a process's ring, if there is a path to it; false if it has to wait.
     fn push(&mut self, now: Time, address: Address, frame: &[u8]) -> bool {
         let Some(Outgoing::Open { ring, full_since, .. }) = self.outgoing.get_mut(&address) else {
             self.counters.unreachable += 1;
@@ -373,7 +375,7 @@ impl Wire {
         Ok(Outgoing::Open { connection, ring, full_since: None })
     }
 
-    /// Receives a frame; false if there is none. The others take turns.
+    /// Receives a frame; false if there is none. Senders take turns.
     pub fn receive(&mut self, frame: &mut Vec<u8>) -> bool {
         for _ in 0..self.incoming.len() {
             self.turn = (self.turn + 1) % self.incoming.len().max(1);
@@ -390,7 +392,7 @@ impl Wire {
         false
     }
 
-    /// Looks who came and who has gone, now and then. `status` says how this process is, for those who ask.
+    /// Polls for new and closed connections once per interval. `status` renders this process's status for requesters.
     pub fn look(&mut self, now: Time, status: impl Fn(WireCounters) -> String) {
         if now < self.look_at {
             return;
@@ -401,7 +403,7 @@ impl Wire {
             self.apart = self.network.apart_from(host);
             self.faults = self.network.faults(host);
         }
-        // What they sent before they went is read to its end.
+        // Read frames that were sent before the sender died.
         self.incoming.retain(|incoming| !incoming.ended || !incoming.ring.is_empty());
         for incoming in &mut self.incoming {
             incoming.ended = has_hung_up(&incoming.connection);
@@ -425,7 +427,7 @@ impl Wire {
         }
     }
 
-    /// The next process that has ended, and whose frames have been received. Processes that no frame was sent to are not watched.
+    /// The next dead process whose frames have all been received. Only processes that were sent frames are watched.
     pub fn poll_ended(&mut self, now: Time) -> Option<EndedProcess> {
         let due = self.ended.iter().position(|(_, seen)| now - *seen > LAST_FRAMES)?;
         if self.incoming.iter().any(|incoming| incoming.ended && !incoming.ring.is_empty()) {
@@ -435,13 +437,13 @@ impl Wire {
         Some(EndedProcess { mac, number })
     }
 
-    /// The next process that asked the bridge for a neighbour, and its question.
+    /// The next neighbour question to the bridge, and the connection to answer on.
     pub(crate) fn poll_question(&mut self) -> Option<(OwnedFd, NeighbourQuestion)> {
         self.questions.pop()
     }
 
-    /// The next one who asked for objects of this process, and the question. Whoever gets no answer by the time that the connection is closed
-    /// knows that there are none.
+    /// The next question for this process's objects, and the connection to answer on. Closing the connection without an
+    /// answer means that there are none.
     pub fn poll_object_question(&mut self) -> Option<(OwnedFd, ObjectQuestion)> {
         self.object_questions.pop()
     }
@@ -468,7 +470,7 @@ impl Wire {
                     self.object_questions.push((stranger, question));
                 }
             }
-            // Whoever asked and does not wait for the answer gets none.
+            // A requester that no longer waits gets no answer.
             Ok((Greeting::Status, _)) => drop(answer_status(&stranger, &status())),
             Err(error) if error.kind() == ErrorKind::WouldBlock && now - since < GREETING_LIMIT => {
                 self.strangers.push((stranger, since));

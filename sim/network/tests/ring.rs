@@ -3,7 +3,7 @@
 use bareverbs_network::ring::{Consumer, Producer};
 use std::io::ErrorKind;
 
-/// Frames whose bytes tell which they are.
+/// A frame whose bytes identify it.
 fn frame(number: usize) -> Vec<u8> {
     (0..(number * 37) % 4200).map(|at| (at + number) as u8).collect()
 }

@@ -1,12 +1,13 @@
-//! A network in real time inside one process: devices that have threads of their own, joined by switches.
+//! A network inside one process in real time: devices on their own threads, connected by switches.
 //!
-//! **What this is.** [`Fabric::plug`] gives a device's runner a [`FabricPort`], which is its [`FrameIo`]. There is a switch for
-//! each link layer; the InfiniBand one has the subnet's manager. [`Fabric::plug_wire`] joins a switch with somebody outside.
+//! **What this is.** [`Fabric::plug`] returns a [`FabricPort`], the [`FrameIo`] for a device's runner. There is one
+//! switch per link layer; the InfiniBand one hosts the subnet manager. [`Fabric::plug_wire`] connects a switch to the
+//! outside.
 //!
-//! **What it may not do.** It has no delay and loses nothing in silence: a port whose owner does not come for its frames makes
-//! the senders wait. Only a flood does not wait for one that is slow. It has room of its own there; what finds that full, too, is
-//! lost, counted ([`Fabric::lost`]) and logged.
-//! Faults and captures are the runners'.
+//! **What it may not do.** It adds no delay and drops nothing silently: a port whose owner does not collect its frames
+//! makes the senders wait. Only a flood does not wait for a slow port. Floods have extra room there; a flooded frame
+//! that finds that full as well is dropped, counted ([`Fabric::lost`]) and logged. Faults and captures belong to the
+//! runners.
 
 use crate::real_time::{FrameIo, Outside, OutsideIo, Tally};
 use bareverbs_prm::time::Time;
@@ -20,17 +21,17 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-/// Frames that may wait at a port. Who sends one more waits.
+/// Frames that may wait at a port before senders have to wait.
 const ROOM: usize = 1024;
-/// Room beyond it, for floods only, since they do not wait: a port that is full of frames for itself loses no question of ARP.
+/// Extra room for floods, which do not wait: a port that is full of unicast frames still receives ARP requests.
 const FLOOD_ROOM: usize = 256;
-/// Longest rest of the thread that works for the manager and the wires.
+/// Longest pause of the thread that serves the subnet manager and the wires.
 const TICK: Duration = Duration::from_millis(20);
 
-/// What wakes the owner of a port.
+/// Wakes the owner of a port.
 pub type Waker = Box<dyn FnMut() + Send>;
 
-/// Switches and their ports; see the module. Clones are the same network.
+/// Switches and their ports; see the module. Clones refer to the same network.
 ///
 /// ```
 /// use bareverbs_serve::fabric::Fabric;
@@ -54,9 +55,9 @@ pub struct Fabric(Arc<Mutex<State>>);
 
 struct Port {
     layer: LinkLayer,
-    /// Number at its switch.
+    /// Port number at its switch.
     number: usize,
-    /// Whether somebody is plugged in.
+    /// Whether a device is plugged in.
     open: bool,
     waiting: VecDeque<Vec<u8>>,
     waker: Waker,
@@ -71,12 +72,12 @@ struct State {
     lost: Tally,
 }
 
-/// A wire to somebody outside.
+/// A wire to the outside.
 struct OutsideWire {
-    /// The port that it is.
+    /// Index of its port.
     index: usize,
     io: Box<dyn OutsideIo>,
-    /// A frame from outside for which somebody had no room: it waits, and so do those behind it, in the socket.
+    /// A frame from outside that some receiver had no room for. It waits, and those behind it wait in the socket.
     stuck: Option<Vec<u8>>,
     troubles: Tally,
 }
@@ -88,12 +89,13 @@ impl fmt::Debug for State {
 }
 
 impl Fabric {
-    /// A network without ports, and its thread, which ends with the last clone and port.
+    /// A network without ports, and its thread, which ends with the last clone and the last port.
     pub fn new(subnet: SubnetConfig) -> io::Result<Self> {
         Self::of(Switch::infiniband(subnet))
     }
 
-    /// The same, with an InfiniBand switch that has no manager: one in another network finds it when wires ([`Self::plug_wire`]) lead from there to it.
+    /// A network whose InfiniBand switch has no SM. An SM in another network discovers it through wires
+    /// ([`Self::plug_wire`]).
     pub fn without_manager(switch: &SubnetSwitchConfig) -> io::Result<Self> {
         Self::of(Switch::infiniband_without_manager(switch))
     }
@@ -113,13 +115,13 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// Plugs a device of a link layer into the switch of that layer. `waker` is called when there are frames for it.
+    /// Plugs a device into the switch of its link layer. `waker` is called when frames have arrived for it.
     pub fn plug(&self, layer: LinkLayer, waker: Waker) -> FabricPort {
         let index = lock(&self.0).add(layer, waker);
         FabricPort { fabric: self.clone(), index }
     }
 
-    /// Joins the switch of a link layer with somebody outside, if that end of the wire can be had.
+    /// Connects the switch of a link layer to the outside; fails if this end of the wire cannot be opened.
     pub fn plug_wire(&self, layer: LinkLayer, outside: &Outside) -> io::Result<()> {
         let io = outside.open(layer)?;
         let mut state = lock(&self.0);
@@ -128,23 +130,23 @@ impl Fabric {
         Ok(())
     }
 
-    /// Frames that were lost because a port had no room for its copy of a flood.
+    /// Flooded frames that were dropped because a port had no room.
     pub fn lost(&self) -> u64 {
         lock(&self.0).lost.count()
     }
 
-    /// The InfiniBand subnet as its manager has found it, if it is in this switch: who is joined to whom.
+    /// The InfiniBand subnet as the SM on this switch has discovered it.
     pub fn topology(&self) -> Option<SubnetTopology> {
         lock(&self.0).infiniband.topology()
     }
 
-    /// Who is in the InfiniBand subnet.
+    /// Ports of the InfiniBand subnet that have a LID.
     pub fn members(&self) -> Vec<Member> {
         lock(&self.0).infiniband.members().collect()
     }
 }
 
-/// A panic of another thread leaves queues of frames behind, which are whole.
+/// Queues of frames are consistent even if another thread panicked.
 fn lock(state: &Arc<Mutex<State>>) -> MutexGuard<'_, State> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -171,7 +173,7 @@ impl State {
         self.ports.len() - 1
     }
 
-    /// A frame of the owner of a port; false if somebody has no room for it.
+    /// Handles a frame from a port's owner; false if some receiver has no room for it.
     fn forward(&mut self, index: usize, frame: &[u8]) -> bool {
         let Some(port) = self.ports.get(index) else { return true };
         let (layer, number, now) = (port.layer, port.number, self.now());
@@ -179,19 +181,19 @@ impl State {
         self.send_out(layer, frame)
     }
 
-    /// Puts what leaves a switch, of which `frame` came in last, into the queues of the ports; false if the one port that
-    /// it is for has no room.
+    /// Queues a switch's output at its ports, where `frame` is the last frame that came in; false if the single
+    /// destination port has no room.
     fn send_out(&mut self, layer: LinkLayer, frame: &[u8]) -> bool {
         let mut taken = true;
         while let Some(egress) = self.switch(layer).poll() {
             match egress {
                 Egress::Forward { port } => taken = self.put(layer, port, frame, ROOM),
-                // A flood does not wait for one that is slow: the others would get the frame twice.
+                // A flood must not wait for a slow port: a retry would deliver the frame twice to the others.
                 Egress::Copy { port } if !self.put(layer, port, frame, ROOM + FLOOD_ROOM) => {
                     self.lose(layer, port);
                 }
                 Egress::Copy { .. } => {}
-                // The manager repeats a request that finds no room.
+                // The SM repeats a request that found no room.
                 Egress::Own { port, frame, .. } => {
                     self.put(layer, port, &frame, ROOM);
                 }
@@ -200,7 +202,7 @@ impl State {
         taken
     }
 
-    /// Counts a lost frame; the log has the first and then ever fewer.
+    /// Counts a lost frame. Logs the first, then exponentially fewer.
     fn lose(&mut self, layer: LinkLayer, exit: usize) {
         if let Some(lost) = self.lost.add() {
             tracing::warn!(
@@ -210,7 +212,7 @@ impl State {
         }
     }
 
-    /// Puts a frame into the queue of a port; false if `room` frames wait there.
+    /// Queues a frame at a port; false if `room` frames are waiting there.
     fn put(&mut self, layer: LinkLayer, number: usize, frame: &[u8], room: usize) -> bool {
         let port = self.ports.iter_mut().find(|port| port.layer == layer && port.number == number);
         let Some(port) = port.filter(|port| port.open) else { return true };
@@ -231,7 +233,7 @@ impl State {
         self.switch(layer).handle_link(now, number, false);
     }
 
-    /// What the manager has to do, and the frames of the wires in both directions.
+    /// Runs what the SM has to do, and moves the wires' frames in both directions.
     fn tick(&mut self) {
         let now = self.now();
         if self.infiniband.poll_timeout().is_some_and(|due| due <= now) {
@@ -251,7 +253,7 @@ impl State {
         }
     }
 
-    /// Frames from outside, until one of them has to wait.
+    /// Takes frames from outside until one of them has to wait.
     fn take_from_wire(&mut self, at: usize) -> io::Result<()> {
         let (index, stuck) = (self.wires[at].index, self.wires[at].stuck.take());
         let mut frame = stuck.unwrap_or_default();
@@ -265,7 +267,7 @@ impl State {
         Ok(())
     }
 
-    /// Frames for outside, until the other process has no room.
+    /// Sends frames to the outside until the peer has no room.
     fn give_to_wire(&mut self, at: usize) -> io::Result<()> {
         let index = self.wires[at].index;
         while let Some(frame) = self.ports[index].waiting.front() {
@@ -278,7 +280,7 @@ impl State {
     }
 }
 
-/// Nobody at the other end: the frame is lost, as in a cable that ends nowhere.
+/// Treats a missing peer as an unconnected cable: the frame is lost.
 pub(super) fn is_sent(sent: io::Result<bool>) -> io::Result<bool> {
     match sent {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused) => {
@@ -288,7 +290,7 @@ pub(super) fn is_sent(sent: io::Result<bool>) -> io::Result<bool> {
     }
 }
 
-/// The thread of a network. With wires it looks at them often.
+/// The thread of a network. Polls often if there are wires.
 fn work(state: &Weak<Mutex<State>>) {
     while let Some(state) = state.upgrade() {
         let has_wires = {
@@ -301,7 +303,7 @@ fn work(state: &Weak<Mutex<State>>) {
     }
 }
 
-/// A device's place at a switch. Dropping it pulls the cable.
+/// A device's port at a switch. Dropping it pulls the cable.
 #[derive(Debug)]
 pub struct FabricPort {
     fabric: Fabric,
@@ -322,7 +324,7 @@ impl FrameIo for FabricPort {
         }))
     }
 
-    /// The owner waits to be woken instead.
+    /// The owner is woken instead of waiting here.
     fn wait(&mut self, limit: Duration) -> io::Result<()> {
         std::thread::sleep(limit.min(TICK));
         Ok(())
@@ -339,7 +341,7 @@ impl Drop for FabricPort {
 pub fn socket_waker(socket: UnixStream) -> Waker {
     let mut socket = socket;
     Box::new(move || {
-        // A socket that is full wakes its reader already; one that is closed has none.
+        // A full socket will wake its reader anyway; a closed one has no reader.
         let _ = io::Write::write(&mut socket, &[1]);
     })
 }

@@ -1,11 +1,11 @@
-//! One device in real time: a clock, Ethernet frames from and to somebody outside, and the memory of its host.
+//! One device in real time: a clock, frames from and to the outside, and its host's memory.
 //!
-//! **What this is.** The other runner: where [`World`](bareverbs_sim::run::World) jumps from event to event, this one asks the clock of
-//! the machine and a [`FrameIo`]. The device is the same. Faults and capture sit between device and frames, as on a link
-//! of the world, but what arrives when is up to the machine, so there is no event digest.
+//! **What this is.** The real-time runner. Where [`World`](bareverbs_sim::run::World) jumps from event to event, this
+//! one uses the machine's clock and a [`FrameIo`]. The device is the same. Faults and capture sit between device and
+//! frames, as on a link of the world; but arrival times depend on the machine, so there is no event digest.
 //!
-//! **What it may not do.** It never blocks but in [`RealTime::rest`], and it never loses a frame in silence: one that the
-//! other side cannot take yet waits, and while frames wait the device is asked for no more.
+//! **What it may not do.** It blocks only in [`RealTime::rest`], and drops no frame silently: a frame that the peer
+//! cannot take yet waits, and meanwhile the device is asked for no more.
 
 mod descriptor;
 mod fault_script;
@@ -36,39 +36,40 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
 
-/// Ethernet frames in real time, without their frame check sequence. Nothing here blocks but [`FrameIo::wait`].
+/// A source and sink of frames in real time, without frame check sequences. Nothing here blocks except
+/// [`FrameIo::wait`].
 pub trait FrameIo {
-    /// Sends one frame; false if the other side cannot take it now.
+    /// Sends one frame; false if the peer cannot take it now.
     fn send(&mut self, frame: &[u8]) -> io::Result<bool>;
     /// Receives one frame into `frame`; false if there is none.
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool>;
-    /// Waits until a frame has come, for `limit` at most.
+    /// Waits for a frame, for at most `limit`.
     fn wait(&mut self, limit: std::time::Duration) -> io::Result<()>;
 }
 
-/// Frames that are taken from outside before the device is asked for its own.
+/// Frames to take from outside before the device is asked for its own.
 const RECEIVE_BATCH: usize = 64;
 /// Frames that may wait to be sent before the device is asked for no more.
 const SEND_LIMIT: usize = 64;
-/// [Effort](Device::effort) of a device after which a turn ends: pieces of memory of some 10 to 100 ns each.
+/// [Effort](Device::effort) per turn of a device: memory accesses of some 10 to 100 ns each.
 const TURN: u64 = 1 << 16;
-/// Register that starts commands: `command_doorbell_vector` of the initialization segment.
+/// Register that starts commands: `command_doorbell_vector` in the initialization segment.
 const COMMAND_DOORBELL: u64 = 0x18;
-/// Longest rest, whatever the caller says: the other side cannot tell that it can take frames again.
+/// Longest pause, whatever the caller asks for, because the peer cannot signal that it has room again.
 const LONGEST_REST: Duration = Duration::from_millis(1);
-/// Rest while frames wait for the other side.
+/// Pause while frames wait for the peer.
 const BLOCKED_REST: Duration = Duration::from_micros(50);
 
-/// What went over the wire.
+/// Traffic on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FrameCounters {
-    /// Frames that came from outside.
+    /// Frames received from outside.
     pub received: u64,
     /// Frames that the device sent.
     pub sent: u64,
-    /// Times that the other side could not take a frame at once.
+    /// Number of times the peer could not take a frame at once.
     pub blocked: u64,
-    /// Frames that a fault took away, doubled, changed or delayed, in both directions.
+    /// Frames dropped, duplicated, corrupted or delayed by a fault, in both directions.
     pub faults: u64,
 }
 
@@ -109,14 +110,14 @@ pub struct RealTime<M, D, F> {
     capture: Option<Recorder>,
     interrupts: BTreeMap<u16, u64>,
     counters: FrameCounters,
-    /// What the device had done when the turn began.
+    /// Effort of the device at the start of the turn.
     begun: u64,
-    /// Frames that are due wait for the device's next turn.
+    /// Whether due frames have to wait for the device's next turn.
     cut_off: bool,
 }
 
 impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
-    /// Puts a device on the wire. Time begins now.
+    /// Connects a device to the wire. Its time starts now.
     pub fn new(mut device: D, mut memory: M, io: F) -> Self {
         device.set_link_up(Time::ZERO, &mut memory, true);
         Self {
@@ -136,21 +137,21 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         }
     }
 
-    /// Writes every frame to `capture`, as the device sees it, with what a fault did to it, and, of a frame that it sends, of which queue
-    /// pair and work request it is; and everything that the device does if `capture` has an interface for that.
+    /// Captures every frame as the device sees it, with what a fault did to it and, for outgoing frames, its queue pair
+    /// and work request. Also records the device's actions if `capture` has an interface for them.
     pub fn set_capture(&mut self, capture: Recorder) {
         self.device.observe(true);
         self.capture = Some(capture);
     }
 
-    /// Ends the capture, for all that write it; `None` if there was none.
+    /// Ends the capture for everybody who writes it; `None` if there was none.
     pub fn finish_capture(&mut self) -> Option<Result<u64, CaptureError>> {
         let capture = self.capture.take()?;
         self.device.observe(false);
         capture.finish()
     }
 
-    /// Puts faults on what the device receives and sends; `None` ends them.
+    /// Sets the faults on the device's incoming and outgoing frames; `None` removes them.
     pub fn set_faults(&mut self, inbound: Option<Faults>, outbound: Option<Faults>) {
         self.inbound.set_faults(inbound);
         self.outbound.set_faults(outbound);
@@ -163,30 +164,30 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         Time::ZERO + Duration::from_nanos(nanos)
     }
 
-    /// What went over the wire.
+    /// Traffic on the wire.
     pub fn counters(&self) -> FrameCounters {
         let faults = self.inbound.faulted().hit + self.outbound.faulted().hit;
         FrameCounters { faults, ..self.counters }
     }
 
-    /// What faults did to frames for the device.
+    /// Faults on incoming frames.
     pub fn inbound_faults(&self) -> FaultCounters {
         self.inbound.faulted()
     }
 
-    /// What faults did to frames of the device.
+    /// Faults on outgoing frames.
     pub fn outbound_faults(&self) -> FaultCounters {
         self.outbound.faulted()
     }
 
-    /// The host reads a register.
+    /// Handles a register read by the host.
     pub fn mmio_read(&mut self, offset: u64) -> u32 {
         let now = self.now();
         self.device.handle_mmio_read(now, offset)
     }
 
-    /// The host writes registers. A command finds done what the queues were asked before it, as far as they get in one turn: on a card they
-    /// take a microsecond where firmware takes tens, and programs rely on it.
+    /// Handles a register write by the host. Before a command runs, work posted earlier is processed, as far as one
+    /// turn allows: on hardware that takes a microsecond while firmware takes tens of them, and programs rely on it.
     pub fn mmio_write(&mut self, offset: u64, bytes: &[u8]) {
         if offset == COMMAND_DOORBELL {
             self.transmit();
@@ -195,7 +196,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         self.device.handle_mmio_write(now, &mut self.memory, offset, bytes);
     }
 
-    /// Takes the interrupts of `vector` that the device raised since the last time.
+    /// Returns and resets the number of interrupts on `vector`.
     pub fn take_interrupts(&mut self, vector: u16) -> u64 {
         self.interrupts.remove(&vector).unwrap_or(0)
     }
@@ -205,7 +206,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         &self.device
     }
 
-    /// The device, for what this runner does not know: configuration space, resets.
+    /// The device, for what this runner does not handle: configuration space, resets.
     pub fn device_mut(&mut self) -> &mut D {
         &mut self.device
     }
@@ -215,35 +216,36 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         &mut self.memory
     }
 
-    /// The other side of the wire.
+    /// The peer's end of the wire.
     pub fn io_mut(&mut self) -> &mut F {
         &mut self.io
     }
 
-    /// The next vector that the device raised and nobody took.
+    /// The next raised vector that nobody has taken.
     pub fn poll_interrupt(&mut self) -> Option<u16> {
         self.interrupts.pop_first().map(|(vector, _)| vector)
     }
 
-    /// When [`Self::step`] has something to do, if nothing comes from outside before.
+    /// When [`Self::step`] has work to do, unless a frame arrives earlier.
     pub fn poll_timeout(&self) -> Option<Time> {
-        // A frame that is due and still here waits for the other side, which tells nobody when it can take it.
+        // An outgoing frame that is due waits for the peer, which cannot signal that it has room.
         let outbound = self.outbound.next_due().map(|due| due.max(self.now() + BLOCKED_REST));
         let due = [self.device.poll_timeout(), self.inbound.next_due(), outbound];
         due.into_iter().flatten().min()
     }
 
-    /// A turn begins. Every [`Self::step`] is one; whoever hands over what the host asks for begins another for that.
+    /// Starts a turn. Every [`Self::step`] is one; a caller that passes on the host's requests starts another one for
+    /// them.
     pub fn begin_turn(&mut self) {
         self.begun = self.device.effort();
     }
 
-    /// Whether the device has done enough in this turn: others are to have theirs before the next.
+    /// Whether the device has used up its turn: others go first before its next one.
     pub fn is_spent(&self) -> bool {
         self.device.effort() - self.begun >= TURN
     }
 
-    /// Does what is due and does not wait; tells whether there was anything.
+    /// Does what is due without waiting. Returns whether there was anything.
     pub fn step(&mut self) -> io::Result<bool> {
         self.begin_turn();
         let mut busy = self.receive()?;
@@ -262,7 +264,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         Ok(busy)
     }
 
-    /// Writes what the device did since the last time.
+    /// Writes the device's new records.
     fn record(&mut self) {
         let now = self.now();
         if let Some(capture) = &self.capture {
@@ -284,7 +286,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
 
     fn receive(&mut self) -> io::Result<bool> {
         if self.cut_off {
-            // What came before is not taken yet: the rest waits outside.
+            // Earlier frames have not been taken yet, so leave the rest outside.
             return Ok(true);
         }
         for count in 0..RECEIVE_BATCH {
@@ -329,10 +331,10 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             }
             let now = self.now();
             if self.device.poll_transmit(now, &mut self.memory, &mut self.outgoing).is_none() {
-                // What the device has left waits for its next turn: clients and the wire are seen to first.
+                // The rest of the device's work waits for its next turn: clients and the wire come first.
                 return busy || self.device.has_yielded();
             }
-            // What led to a frame stands before it.
+            // Records of what led to a frame precede it.
             self.record();
             let fate = self.outbound.push(now, &mut self.outgoing);
             if let Some(capture) = &self.capture {

@@ -18,7 +18,7 @@ use zerocopy::IntoBytes;
 /// Bytes of the provider's answer to CREATE_AH up to the MAC address.
 const ANSWER_LENGTH: u32 = 10;
 
-/// CREATE_AH: the program puts addresses into its work requests itself; what it lacks is the MAC address.
+/// CREATE_AH. Programs put addresses into their work requests themselves; all they lack is the MAC address.
 pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: CreateAh = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     call.file.protection_domain(wish.pd_handle)?;
@@ -51,7 +51,7 @@ fn member<'a, P: Process>(
     if datagrams && group.is_multicast() { Ok((qpn, group, queue)) } else { Err(Errno::Invalid) }
 }
 
-/// ATTACH_MCAST. A queue pair that is in the group already stays in it.
+/// ATTACH_MCAST. Has no effect on a queue pair that is already in the group.
 pub(crate) fn attach<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let (qpn, group, queue) = member(call, request)?;
     if queue.groups.contains(&group) {

@@ -1,5 +1,5 @@
-//! Ways to a peer, as `mlx5_set_path` and `ib_resolve_eth_dmac` build them: on RoCE the GID that a program names, and the MAC address
-//! that neighbours' discovery knows it by; on InfiniBand a LID, and a GID if there is a global route header.
+//! Paths to a peer, resolved like `mlx5_set_path` and `ib_resolve_eth_dmac` do: on RoCE the program names a GID and
+//! neighbour discovery finds the MAC address; on InfiniBand a path has a LID, and a GID if there is a GRH.
 
 use crate::Errno;
 use crate::attributes::DeviceAttributes;
@@ -9,7 +9,7 @@ use crate::uapi::{AhAttr, QpDest};
 use bareverbs_prm::context::AddressPath;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 
-/// First source port of RoCEv2 packets; flow labels choose among those above.
+/// First UDP source port of RoCEv2 packets. The flow label selects one from here on.
 const FIRST_SOURCE_PORT: u16 = 0xc000;
 const SOURCE_PORT_BITS: u32 = 14;
 
@@ -20,7 +20,7 @@ pub(crate) struct Ends {
     pub(crate) remote: Qpn,
 }
 
-/// Where packets go on the link.
+/// Next hop of packets on the link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NextHop {
     Ethernet(MacAddress),
@@ -37,7 +37,7 @@ impl NextHop {
     }
 }
 
-/// A way to a peer.
+/// The path to a peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Route {
     gid: Gid,
@@ -87,7 +87,7 @@ impl From<&AhAttr> for Route {
 }
 
 impl Route {
-    /// Where packets go on the link. RoCE needs a GID of both sides, InfiniBand a LID.
+    /// Resolves the next hop. RoCE needs the GIDs of both sides, InfiniBand a LID.
     pub(crate) fn resolve<P: Process>(&self, call: &mut Call<'_, P>) -> Result<NextHop, Errno> {
         let DeviceAttributes { gids, infiniband, .. } = &call.device.attributes;
         let has_source = usize::from(self.source_index) < gids.len();
@@ -109,8 +109,8 @@ impl Route {
         known.or_else(|| call.process.resolve(self.gid)).ok_or(Errno::TimedOut)
     }
 
-    /// What the device is told. The port from which packets come is the flow label's, or follows from both numbers, so that
-    /// switches spread connections.
+    /// Fills the device's address path. The UDP source port follows from the flow label, or from both queue pair
+    /// numbers, so that switches spread connections over paths.
     pub(crate) fn fill(&self, path: &mut AddressPath, next: NextHop, ends: &Ends) {
         path.set_vhca_port_num(self.port);
         match next {
@@ -137,7 +137,7 @@ impl Route {
         path.set_eth_prio(self.service_level & 7);
     }
 
-    /// What a program is shown of a way.
+    /// The path as shown to a program.
     pub(crate) fn show(path: &AddressPath, is_infiniband: bool) -> QpDest {
         let route = Self::show_global(path);
         if !is_infiniband {

@@ -1,4 +1,4 @@
-//! What an entry of an event queue means to a program (`mlx5_ib_event`, `mlx5_ib_qp_event`, `enum ibv_event_type`).
+//! Translates event queue entries for programs (`mlx5_ib_event`, `mlx5_ib_qp_event`, `enum ibv_event_type`).
 
 use crate::events::EventFiles;
 use crate::queues::{Listener, Queues};
@@ -28,7 +28,7 @@ mod event {
     pub(super) const GID_CHANGE: u32 = 18;
 }
 
-/// Tells programs of an entry. What it names may be gone by now; then nobody is told.
+/// Reports an entry to the programs concerned. Its object may be gone by now; then nobody is told.
 pub(crate) fn handle(files: &mut EventFiles, queues: &Queues, entry: &EventEntry) {
     let told = match entry.kind() {
         EventType::Comp => return completion(files, queues, entry),
@@ -47,7 +47,7 @@ pub(crate) fn handle(files: &mut EventFiles, queues: &Queues, entry: &EventEntry
     }
 }
 
-/// A completion queue that was armed has an entry: its channel is told.
+/// Reports a completion on an armed completion queue to its channel.
 fn completion(files: &mut EventFiles, queues: &Queues, entry: &EventEntry) {
     let data: CompletionEvent = read_extended(&entry.data());
     let queue = queues.completion.get(&data.cqn());
@@ -88,7 +88,7 @@ const fn queue_event(kind: EventType) -> Option<u32> {
     }
 }
 
-/// `Initialized` is on the way to active, and no event of its own.
+/// `Initialized` is a step on the way to active and not an event of its own.
 const fn port_event(change: PortChange) -> Option<u32> {
     match change {
         PortChange::Active => Some(event::PORT_ACTIVE),

@@ -1,4 +1,4 @@
-//! What the device is and can do, as firmware says it once at boot and programs ask for it ever after.
+//! Device attributes, queried from firmware once at boot.
 
 use crate::mapping::CLOCK_INFO_VERSIONS;
 use crate::uapi::{
@@ -32,50 +32,50 @@ pub(crate) const LONGEST_PERIOD: u16 = 0xfff;
 /// A port without a need for inline headers.
 const NO_INLINE_HEADERS: u8 = 1;
 
-/// What firmware says of the device.
+/// Device attributes as reported by firmware.
 #[derive(Debug, Clone)]
 pub struct DeviceAttributes {
     /// Major, minor, subminor.
     pub firmware_revision: [u16; 3],
-    /// PCI device id.
+    /// PCI device ID.
     pub device_id: u16,
-    /// The manufacturer's IEEE number.
+    /// IEEE vendor ID (OUI).
     pub vendor_id: u32,
-    /// The board's name (PSID), ended by zeros.
+    /// PSID of the board, zero-terminated.
     pub board_id: [u8; 16],
-    /// EUI-64 of the device.
+    /// Node GUID (EUI-64).
     pub node_guid: u64,
-    /// EUI-64 of its card.
+    /// System image GUID (EUI-64) of the card.
     pub system_image_guid: u64,
-    /// GIDs of port 1: of RoCEv2, or of an InfiniBand port.
+    /// GIDs of port 1, for RoCEv2 or InfiniBand.
     pub gids: Vec<Gid>,
-    /// What an InfiniBand port was told; `None` on Ethernet.
+    /// State of an InfiniBand port; `None` on Ethernet.
     pub infiniband: Option<InfiniBandPort>,
     pub(crate) general: GeneralCapabilities,
     pub(crate) atomic: AtomicCapabilities,
     pub(crate) roce: RoceCapabilities,
 }
 
-/// What the subnet's manager has told an InfiniBand port (IBTA v1.4 §14.2.5.6), numbers as there.
+/// Attributes that the SM has given to an InfiniBand port (IBTA v1.4 §14.2.5.6), encoded as there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InfiniBandPort {
-    /// Its first LID.
+    /// Base LID.
     pub lid: u16,
-    /// It has `1 << lmc` of them.
+    /// LMC: the port has `1 << lmc` LIDs.
     pub lmc: u8,
-    /// LID and service level of the manager.
+    /// LID of the SM.
     pub sm_lid: u16,
-    /// See `sm_lid`.
+    /// SL of the SM.
     pub sm_sl: u8,
-    /// Logical state: 4 is active.
+    /// Port state: 4 is active.
     pub state: u8,
-    /// Physical state: 5 is up.
+    /// Port physical state: 5 is up.
     pub physical_state: u8,
     /// Capability mask.
     pub capabilities: u32,
-    /// Code of the time that a packet of management may take.
+    /// `SubnetTimeOut`: code of the longest time that a management packet may take.
     pub subnet_timeout: u8,
-    /// Packets with a wrong P_Key, and with a wrong Q_Key.
+    /// P_Key violations and Q_Key violations.
     pub violations: [u16; 2],
 }
 
@@ -112,7 +112,7 @@ impl DeviceAttributes {
         always | pkey | qkey | windows | xrc
     }
 
-    /// Atomics are offered if both operations work on 8 bytes in the byte order of the host.
+    /// Atomics are offered if both operations support 8 bytes in host byte order.
     fn atomic_capability(&self) -> u32 {
         let operations = self.atomic.atomic_operations() & BASIC_ATOMICS == BASIC_ATOMICS;
         let size = self.atomic.atomic_size_qp() & EIGHT_BYTES != 0;
@@ -129,8 +129,8 @@ impl DeviceAttributes {
         wqe.saturating_sub(2 * SEGMENT) / SEGMENT
     }
 
-    /// Limits of objects, as `mlx5_ib` computes them. What this crate cannot make (raw packets) is not offered,
-    /// whatever the device could do.
+    /// Limits of objects, computed like `mlx5_ib` does. What this crate cannot create (raw packet queue pairs) is not
+    /// offered, whatever the device supports.
     pub(crate) fn query_device(&self) -> QueryDeviceResp {
         let general = &self.general;
         let [major, minor, subminor] = self.firmware_revision.map(u64::from);
@@ -173,7 +173,7 @@ impl DeviceAttributes {
         }
     }
 
-    /// The same with what came later: the clock of time stamps, in kHz.
+    /// The extended attributes: adds the timestamp clock, in kHz.
     pub(crate) fn query_device_extended(&self) -> ExQueryDeviceResp {
         ExQueryDeviceResp {
             base: self.query_device(),
@@ -190,14 +190,14 @@ impl DeviceAttributes {
         }
     }
 
-    /// What libmlx5 asks beyond: none of it is offered.
+    /// libmlx5's extended queries. None of those features are offered.
     pub(crate) fn query_device_mlx5(&self, length: usize) -> Mlx5QueryDeviceResp {
         let length = length.min(size_of::<Mlx5QueryDeviceResp>());
         Mlx5QueryDeviceResp { response_length: length as u32, ..Mlx5QueryDeviceResp::new_zeroed() }
     }
 
-    /// What libmlx5 needs to know before it makes objects. No write-combining registers: they save a read over PCI
-    /// Express, which a device in the same process does not do.
+    /// What libmlx5 must know before it creates objects. Write-combining registers are not offered: they save a PCIe
+    /// read, which a device in the same process does not do.
     pub(crate) fn user_context(&self, cqe_version: u8, length: usize) -> AllocUcontextResp {
         let general = &self.general;
         let work_requests = 1 << general.log_max_qp_sz();

@@ -1,4 +1,4 @@
-//! Bringing the device up, as `mlx5_core` and `mlx5_ib` do it: pages, INIT_HCA, capabilities, RoCE and its addresses.
+//! Boots the device like `mlx5_core` and `mlx5_ib`: pages, INIT_HCA, capabilities, RoCE and its addresses.
 
 use crate::attributes::{DeviceAttributes, InfiniBandPort};
 use crate::commands::{Command, CommandFailure, CommandQueue};
@@ -34,7 +34,7 @@ const GIVE: u16 = 1;
 const PAGE_AT: usize = 16;
 const CAPABILITY_PAGE: usize = 256;
 
-/// Brings a device up and says what it is.
+/// Boots a device and returns its attributes.
 pub(crate) fn bring_up<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
@@ -142,7 +142,7 @@ fn ask<P: Process>(
     })
 }
 
-/// What the subnet's manager has told an InfiniBand port.
+/// Queries what the SM has given to an InfiniBand port.
 pub(crate) fn infiniband_port<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,

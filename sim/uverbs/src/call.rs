@@ -1,4 +1,4 @@
-//! A method at work.
+//! Context of a method call.
 
 use crate::Errno;
 use crate::device::Device;
@@ -8,7 +8,7 @@ use crate::process::Process;
 use crate::queues::Listener;
 use crate::request::Request;
 
-/// Everything that a method may touch: the device, who asks, and the file through which.
+/// Everything that a method may access: the device, the calling process, and the file it calls through.
 #[derive(Debug)]
 pub(crate) struct Call<'a, P> {
     pub(crate) device: &'a mut Device,
@@ -18,7 +18,7 @@ pub(crate) struct Call<'a, P> {
 }
 
 impl<P: Process> Call<'_, P> {
-    /// Who is to be told of a new queue: the file that an attribute names, or the first that there is.
+    /// The event file for a new queue: the one an attribute names, or the first.
     pub(crate) fn listener(
         &mut self,
         request: &Request<'_>,

@@ -1,4 +1,4 @@
-//! The command queue of the device, as a driver uses it: an entry, mailbox blocks, a doorbell, an answer.
+//! The driver's side of the device's command queue: entry, mailbox blocks, doorbell, answer.
 
 use crate::Errno;
 use crate::kernel_memory::{DeviceView, KernelMemory, PAGE};
@@ -24,14 +24,14 @@ const BLOCK_STRIDE: usize = 1024;
 const SLOT: u32 = 0;
 const SLOT_TOKEN: u8 = 1;
 
-/// A command that failed.
+/// A failed command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandFailure {
-    /// What was asked for.
+    /// The command.
     pub opcode: CommandOpcode,
-    /// What firmware answered; `None` if the command was not delivered.
+    /// Status from firmware; `None` if the command was not delivered.
     pub status: Option<CommandStatus>,
-    /// Why, in firmware's numbers.
+    /// Syndrome from firmware.
     pub syndrome: u32,
 }
 
@@ -82,7 +82,7 @@ impl Command {
     }
 }
 
-/// A frame that left the device while the kernel waited for it.
+/// A frame that left the device while the kernel waited for a command.
 #[derive(Debug)]
 pub(crate) struct EarlyFrame {
     pub(crate) transmit: Transmit,
@@ -95,7 +95,7 @@ pub(crate) struct EarlyFrame {
 pub(crate) struct CommandQueue {
     pub(crate) nic: Nic,
     pub(crate) kernel: KernelMemory,
-    /// Frames that left the device while the kernel waited for it: they go out before any other.
+    /// Frames that left the device while the kernel waited for a command. They are sent before any other.
     pub(crate) early_frames: VecDeque<EarlyFrame>,
     /// Whose the frame is that was polled last, if the device is observed.
     pub(crate) frame_origin: Option<FrameOrigin>,
@@ -144,7 +144,7 @@ impl CommandQueue {
         input(&mut self.nic, &mut DeviceView { kernel: &mut self.kernel, program: process })
     }
 
-    /// Lets the device send its next packet. Whether it had anything to do.
+    /// Lets the device send its next packet. Returns whether it had work.
     pub(crate) fn send_early<P: Process>(&mut self, process: &mut P) -> bool {
         let now = process.now();
         let mut frame = FrameBuffer::new();
@@ -188,7 +188,8 @@ impl CommandQueue {
         Ok((crate::uapi::read_extended(&answer), list))
     }
 
-    /// Writes the entry, rings, and collects the answer: the device has worked when the doorbell returns.
+    /// Writes the entry, rings the doorbell, and collects the answer. The device has finished when the doorbell write
+    /// returns.
     fn deliver<P: Process>(&mut self, process: &mut P, command: &Command, layout: usize) -> Option<Vec<u8>> {
         let output_length = layout + command.list_length;
         let entry = self.prepare(&command.input, output_length)?;

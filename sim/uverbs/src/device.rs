@@ -1,4 +1,4 @@
-//! The device as the kernel has it: command queue, event queues, and what lives across files.
+//! The kernel's view of the device: command queue, event queues, and state shared by all files.
 
 use crate::Errno;
 use crate::async_events;
@@ -22,7 +22,7 @@ use bareverbs_prm::numbering::EventType;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 
-/// Packets that are sent at most before a command that comes after them.
+/// Most packets to send before running a command that follows them.
 const CATCH_UP: usize = 256;
 
 /// A device that was brought up.
@@ -41,7 +41,7 @@ pub(crate) struct Device {
     pub(crate) inbox: Vec<Incoming>,
     key_variant: u8,
     key_changes: KeyChanges,
-    /// The kernel's own domains, of which some queue pairs are; made when the first one needs them.
+    /// The kernel's own domains, which some queue pairs use; created on first use.
     pub(crate) own_domains: Option<(Pdn, Xrcdn)>,
 }
 
@@ -76,8 +76,8 @@ impl Device {
         })
     }
 
-    /// Completion vectors that programs can name: as `mlx5_core` one for each processor of a large machine, since UCX names them by
-    /// the processor that it runs on.
+    /// Completion vectors available to programs: one per processor of a large machine, as with `mlx5_core`, because UCX
+    /// selects one by the processor it runs on.
     pub(crate) const fn completion_vectors(&self) -> u32 {
         64
     }
@@ -102,7 +102,8 @@ impl Device {
         self.key_changes.run(&mut self.commands, process, change)
     }
 
-    /// Does what the program has rung for: a NIC of hardware has seen and sent it long before the kernel's command reaches it.
+    /// Processes doorbells that were rung before a command: a real NIC would have handled them long before the command
+    /// arrives.
     pub(crate) fn catch_up<P: Process>(&mut self, process: &mut P) {
         let now = process.now();
         if self.doorbells.sweep(&mut self.commands, now, process) {
@@ -111,7 +112,7 @@ impl Device {
         }
     }
 
-    /// What follows every input of the device: its interrupts are served.
+    /// Serves the device's interrupts; follows every input of the device.
     pub(crate) fn serve_interrupts<P: Process>(&mut self, now: Time, process: &mut P) {
         for entry in self.event_queues.drain(&mut self.commands, now, process) {
             if self.is_of_general_services(&entry) {

@@ -1,9 +1,9 @@
-//! Which device of a host: `mlx5_0`, `mlx5_1` and so on. As with a card of several ports each is a function of its own.
+//! Index of a device of a host: `mlx5_0`, `mlx5_1` and so on. Like ports of a real card, each is a function of its own.
 
 use alloc::format;
 use alloc::string::String;
 
-/// Devices that a host can have: the functions of one slot of a PCI bus.
+/// Most devices of a host: the functions of one PCI slot.
 pub const MOST_DEVICES: u8 = 8;
 /// What stands before the number of a device file.
 const DEVICE_FILES: &str = "/dev/infiniband/uverbs";
@@ -12,17 +12,17 @@ const FILE_BITS: u32 = 29;
 /// Numbers of files of a device: two fewer than there could be, so that callers have some for themselves.
 const FILE_NUMBERS: u32 = (1 << FILE_BITS) - 2;
 
-/// Number of a device among those of its host.
+/// Index of a device within its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct DeviceIndex(u8);
 
 impl DeviceIndex {
-    /// The device of a number; `None` if a host has no room for so many.
+    /// The device with this index; `None` if it is too high.
     pub fn new(number: u32) -> Option<Self> {
         u8::try_from(number).ok().filter(|number| *number < MOST_DEVICES).map(Self)
     }
 
-    /// Every one, from the first.
+    /// All devices, from the first.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..MOST_DEVICES).map(Self)
     }
@@ -47,12 +47,12 @@ impl DeviceIndex {
         format!("uverbs{}", self.0)
     }
 
-    /// Its PCI function, on a bus that machines do not have.
+    /// PCI address of its function, on a bus that no machine has.
     pub fn function(self) -> String {
         format!("0000:e1:00.{}", self.0)
     }
 
-    /// The device whose file has this path; `None` for other paths.
+    /// The device whose device file has this path; `None` for other paths.
     pub fn of_device_file(path: &[u8]) -> Option<Self> {
         match path.strip_prefix(DEVICE_FILES.as_bytes())? {
             [digit @ b'0'..=b'9'] => Self::new(u32::from(digit - b'0')),

@@ -1,4 +1,4 @@
-//! Methods of the device: contexts, ports, GIDs, the file of asynchronous events.
+//! Methods on the device: contexts, ports, GIDs, the asynchronous event file.
 
 use crate::Errno;
 use crate::attributes::DeviceAttributes;
@@ -35,12 +35,12 @@ const INFINIBAND_PROTOCOLS: u8 = 1;
 const ONE_VIRTUAL_LANE: u8 = 1;
 /// `op_mod` of ACCESS_REG: read.
 const READ: u16 = 1;
-/// Interface of every GID: the machine's loopback, since TCP between virtual hosts stays on the machine.
+/// Interface of every GID: the loopback, because TCP between virtual hosts stays on the machine.
 const LOOPBACK_INTERFACE: u32 = 1;
 /// Headers of a RoCEv2 packet between Ethernet header and payload, as Linux counts them: IPv6, UDP, BTH, the longest extension, ICRC.
 const ROCE_HEADERS: u16 = 40 + 8 + 12 + 28 + 4;
 
-/// GET_CONTEXT: the provider says what it knows, and learns limits.
+/// GET_CONTEXT: negotiates features with the provider and reports limits.
 pub(crate) fn get_context<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
@@ -95,8 +95,8 @@ fn tell_context<P: Process>(
     request.output(call.process, names.provider, answer.as_bytes())
 }
 
-/// No contexts for DEVX, which the device does not have, and none whose doorbell pages are counted out beforehand, as
-/// libraries before 2019 wanted them.
+/// DEVX contexts are not supported, nor those with a fixed number of doorbell pages, which libraries before 2019
+/// requested.
 fn check_context(wish: &AllocUcontextReq) -> Result<(), Errno> {
     let reserved = u32::from(wish.reserved0) | u32::from(wish.reserved1) | wish.reserved2 | wish.comp_mask;
     if wish.flags != 0 || reserved != 0 {
@@ -112,7 +112,8 @@ pub(crate) fn query_port<P: Process>(call: &mut Call<'_, P>, request: &mut Reque
     request.output(call.process, UVERBS_ATTR_QUERY_PORT_RESP, answer.as_bytes())
 }
 
-/// `MLX5_IB_METHOD_QUERY_PORT`: where the port is in an embedded switch. Outside of one mlx5_ib has nothing to say of a port that exists.
+/// `MLX5_IB_METHOD_QUERY_PORT`: the port's place in an embedded switch. Without one, mlx5_ib only confirms that the
+/// port exists.
 pub(crate) fn query_vport<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,

@@ -1,9 +1,9 @@
-//! Doorbell records in the memory of the program, and what is rung for them.
+//! Doorbell records in the program's memory, and the doorbells that they trigger.
 //!
-//! A program tells the device of new work in two places: the doorbell record of the queue, which it writes first, and a
-//! register of a doorbell page. A page that is memory only cannot be watched without losing a value that another
-//! overwrote. The records belong to one queue each and count, so nothing in them is lost. They are read again and again,
-//! and the register is written for what changed.
+//! A program announces new work in two places: first in the doorbell record of the queue, then in a register of a
+//! doorbell page. A page of plain memory cannot be watched without missing a value that another write replaced. But
+//! every record belongs to one queue and holds a counter, so nothing in it is lost. The records are therefore polled,
+//! and the register is written for those that changed.
 
 use crate::commands::CommandQueue;
 use crate::process::Process;
@@ -12,8 +12,8 @@ use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, uar};
 use bareverbs_prm::ids::{Cqn, Qpn, UarIndex};
 use bareverbs_prm::time::Time;
 
-/// What the second word of a completion queue's record holds until the program arms for the first time. No program writes
-/// reserved bits, but its first arming may well be zero, which is also what libmlx5 presets.
+/// Value of the second word of a completion queue's record before the program first arms the queue. Programs never set
+/// its reserved bits, but the first arming may well write zero, which is also libmlx5's initial value.
 pub(crate) const NEVER_ARMED: u32 = u32::MAX;
 /// Place of the send counter, and of the word that arms, in their records.
 const SECOND_WORD: u64 = 4;
@@ -25,18 +25,18 @@ struct Watched {
     address: u64,
     /// As it was read last; `None` makes the next sweep ring.
     last: Option<[u8; 4]>,
-    /// The queue is being reset: the program has yet to set the word to zero, and what stands there is of the time before.
+    /// The queue is being reset: the program has yet to zero the word, and its current value is from before the reset.
     is_stale: bool,
 }
 
 impl Watched {
-    /// What stands there now, if it is something else than before.
+    /// The new value of the word, if it has changed.
     fn change<P: Process>(&mut self, process: &mut P) -> Option<[u8; 4]> {
         let mut word = [0; 4];
         if self.is_stale {
             return None;
         }
-        // The program may have unmapped what it still uses; then nothing new is told.
+        // The program may have unmapped a record in use; then there is no news.
         process.read(self.address, &mut word).ok()?;
         (self.last.replace(word) != Some(word)).then_some(word)
     }
@@ -54,21 +54,21 @@ pub(crate) struct Doorbells {
 }
 
 impl Doorbells {
-    /// A queue pair begins; its record of 8 bytes is at `address`.
+    /// Starts watching a queue pair whose 8-byte record is at `address`.
     pub(crate) fn watch_queue_pair(&mut self, qpn: Qpn, page: UarIndex, address: u64) {
         let address = address.wrapping_add(SECOND_WORD);
         self.send.insert(qpn, Watched { page, address, last: None, is_stale: false });
     }
 
-    /// A queue pair changed its state: what was posted before counts as new.
+    /// After a state change, work posted earlier counts as new.
     pub(crate) fn look_again(&mut self, qpn: Qpn) {
         if let Some(watched) = self.send.get_mut(&qpn) {
             (watched.last, watched.is_stale) = (None, false);
         }
     }
 
-    /// A queue pair was reset: its record counts again when it leaves that state. libmlx5 sets it to zero when the command has
-    /// returned, which is later.
+    /// After a reset, the record only counts once the queue pair leaves RESET: libmlx5 zeros it after the command has
+    /// returned.
     pub(crate) fn look_away(&mut self, qpn: Qpn) {
         if let Some(watched) = self.send.get_mut(&qpn) {
             watched.is_stale = true;
@@ -80,7 +80,7 @@ impl Doorbells {
         self.send.remove(&qpn);
     }
 
-    /// A completion queue begins; its record holds [`NEVER_ARMED`].
+    /// Starts watching a completion queue, whose record contains [`NEVER_ARMED`].
     pub(crate) fn watch_completion_queue(&mut self, cqn: Cqn, page: UarIndex, address: u64) {
         let last = Some(NEVER_ARMED.to_be_bytes());
         let address = address.wrapping_add(SECOND_WORD);
@@ -92,7 +92,7 @@ impl Doorbells {
         self.completion.remove(&cqn);
     }
 
-    /// Reads every record and rings the device for those that changed. Whether any did.
+    /// Polls all records and rings the device for those that changed. Returns whether any did.
     pub(crate) fn sweep<P: Process>(
         &mut self,
         commands: &mut CommandQueue,
@@ -103,7 +103,7 @@ impl Doorbells {
         for (qpn, watched) in &mut self.send {
             if watched.change(process).is_some() {
                 rang = true;
-                // The device reads the counter itself; only the queue pair's number counts here.
+                // The device reads the counter itself; only the queue pair number matters here.
                 let segment = u64::from(qpn.value()) << 8;
                 commands.write_register(now, process, watched.register(uar::SEND), &segment.to_be_bytes());
             }

@@ -1,5 +1,5 @@
-//! How devices are driven: what whoever runs the program does again and again, from one thread. With several devices the first four lines
-//! are done for each.
+//! How to drive the devices: what the owner of the program does in a loop, from one thread. With several devices, do
+//! the first four lines for each.
 //!
 //! ```text
 //! loop {
@@ -14,7 +14,7 @@
 //! }
 //! ```
 //!
-//! Time never runs backwards. A frame between two queue pairs of this device does not leave it.
+//! Time never runs backwards. A frame between two queue pairs of the same device does not leave it.
 
 use crate::Uverbs;
 use crate::event_record::{EventFileId, EventRecord};
@@ -30,8 +30,8 @@ impl Uverbs {
         self.device.serve_interrupts(now, process);
     }
 
-    /// Reads the doorbell records of all live queues in the memory of the program, and rings the device for those that
-    /// changed. Whether any did.
+    /// Polls the doorbell records of all live queues in the program's memory and rings the device for those that
+    /// changed. Returns whether any did.
     pub fn sweep<P: Process>(&mut self, now: Time, process: &mut P) -> bool {
         let device = &mut self.device;
         let rang = device.doorbells.sweep(&mut device.commands, now, process);
@@ -39,7 +39,7 @@ impl Uverbs {
         rang
     }
 
-    /// Does what is due at `now`: retransmissions, waits that end, events that moderation held back.
+    /// Runs what is due at `now`: retransmissions, timeouts, moderated events.
     pub fn advance<P: Process>(&mut self, now: Time, process: &mut P) {
         if self.nic().poll_timeout().is_some_and(|due| due <= now) {
             self.device.commands.with_device(process, |nic, memory| nic.handle_timeout(now, memory));
@@ -51,39 +51,40 @@ impl Uverbs {
         self.settle(now, process);
     }
 
-    /// When [`Self::advance`] has something to do; it may find that nothing is due.
+    /// When to call [`Self::advance`] next; it may find nothing due.
     pub fn next_wakeup(&self) -> Option<Time> {
         let subnet = self.device.subnet.as_ref().and_then(SubnetDoor::poll_timeout);
         [self.nic().poll_timeout(), subnet].into_iter().flatten().min()
     }
 
-    /// Whether [`Self::poll_frame`] may have a frame. It may still find that there is none.
+    /// Whether [`Self::poll_frame`] may have a frame. It may still return none.
     pub fn has_frame(&self) -> bool {
         !self.device.commands.early_frames.is_empty() || self.nic().has_transmit()
     }
 
-    /// Whether the latest [`Self::poll_frame`] gave nothing only so that others have their turn: there is more to do, at once.
+    /// Whether the last [`Self::poll_frame`] returned nothing only to let others take their turn: more can follow at
+    /// once.
     pub fn has_yielded(&self) -> bool {
         self.nic().has_yielded()
     }
 
-    /// Begins or ends to know of each frame whose it is.
+    /// Starts or stops tracking the origin of each frame.
     pub fn observe(&mut self, on: bool) {
         self.device.commands.nic.observe(on);
     }
 
-    /// Of which queue pair and work request the frame of the last [`Self::poll_frame`] is, if the device is observed.
+    /// Queue pair and work request of the frame from the last [`Self::poll_frame`], if the device is observed.
     pub fn take_frame_origin(&mut self) -> Option<FrameOrigin> {
         self.device.commands.frame_origin.take()
     }
 
-    /// The device, which is asked for what it has done if it is observed.
+    /// The device, whose records can be polled if it is observed.
     pub fn observed(&mut self) -> &mut Nic {
         &mut self.device.commands.nic
     }
 
-    /// Writes the next frame for the wire to `frame`, whose capacity is used again: Ethernet without its frame check
-    /// sequence. `None` if there is nothing to send; `frame` then holds anything.
+    /// Writes the next outgoing frame to `frame`, reusing its capacity: Ethernet without frame check sequence. `None`
+    /// if there is none; `frame` is then unspecified.
     pub fn poll_frame<P: Process>(
         &mut self,
         now: Time,
@@ -100,7 +101,7 @@ impl Uverbs {
         }
     }
 
-    /// The next frame, also if it is for the subnet's manager.
+    /// The next frame, including those for the subnet manager.
     fn poll_any_frame<P: Process>(
         &mut self,
         now: Time,
@@ -119,14 +120,14 @@ impl Uverbs {
         transmit
     }
 
-    /// A frame comes from the wire: Ethernet without its frame check sequence. One that is not for this device is counted
-    /// and dropped.
+    /// Handles an incoming frame: Ethernet without frame check sequence. A frame for another device is counted and
+    /// dropped.
     pub fn handle_frame<P: Process>(&mut self, now: Time, process: &mut P, frame: &[u8]) {
         self.device.commands.with_device(process, |nic, memory| nic.handle_frame(now, memory, frame));
         self.settle(now, process);
     }
 
-    /// The cable was plugged in or pulled out. A booted device has its cable plugged in.
+    /// The cable was plugged in or pulled. It is plugged in after boot.
     pub fn set_link_up<P: Process>(&mut self, now: Time, process: &mut P, up: bool) {
         self.device.commands.with_device(process, |nic, memory| {
             nic.set_link_up(up);
@@ -140,12 +141,12 @@ impl Uverbs {
         self.settle(now, process);
     }
 
-    /// The next record for a file of events. It counts as read by the program from now on; see [`Process`].
+    /// The next record for an event file. It counts as read by the program from now on; see [`Process`].
     pub fn poll_event(&mut self) -> Option<EventRecord> {
         self.device.events.poll()
     }
 
-    /// The last descriptor of a file of events is gone: nothing is put into it any more.
+    /// The last descriptor of an event file was closed: no more records go there.
     pub fn close_event_file(&mut self, file: EventFileId) {
         self.device.events.close(file);
     }

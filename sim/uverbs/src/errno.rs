@@ -1,22 +1,22 @@
-//! Error numbers of Linux, as the methods return them.
+//! Linux error numbers that methods return.
 
 use bareverbs_prm::numbering::CommandStatus;
 use bareverbs_sim::nic::DmaFault;
 use core::fmt;
 
-/// Why a request failed. The numbers are those of Linux on every architecture that mlx5 runs on.
+/// Why a request failed. The numbers are Linux's on every architecture that mlx5 supports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Errno {
-    /// Only a privileged program may.
+    /// The caller lacks privileges.
     Permission = 1,
     /// An object does not exist.
     NoEntry = 2,
     /// The device failed, or is gone.
     Io = 5,
-    /// A descriptor is not one that the request needs.
+    /// A descriptor is of the wrong kind.
     BadDescriptor = 9,
-    /// There is none left for now.
+    /// None is available now.
     Again = 11,
     /// A limit is reached.
     NoMemory = 12,
@@ -26,21 +26,21 @@ pub enum Errno {
     Busy = 16,
     /// There is no such device.
     NoDevice = 19,
-    /// An argument is wrong.
+    /// An argument is invalid.
     Invalid = 22,
     /// A structure is shorter than the command needs.
     NoSpace = 28,
-    /// The command was never made.
+    /// The command does not exist.
     NoCommand = 38,
     /// An entry of a table is empty.
     NoData = 61,
     /// The request does not exist.
     ProtocolNotSupported = 93,
-    /// The device or this crate cannot do it.
+    /// Not supported by the device or this crate.
     NotSupported = 95,
-    /// Addresses of this family are not known.
+    /// Unknown address family.
     AddressFamily = 97,
-    /// Somebody has the port.
+    /// The port is taken.
     AddressInUse = 98,
     /// The host does not have the address.
     AddressNotAvailable = 99,
@@ -70,7 +70,7 @@ impl From<DmaFault> for Errno {
 }
 
 impl From<CommandStatus> for Errno {
-    /// As `mlx5_core` translates what firmware answers.
+    /// Translates a command status like `mlx5_core` does.
     fn from(status: CommandStatus) -> Self {
         match status {
             CommandStatus::InternalError

@@ -1,41 +1,41 @@
-//! What a program reads from a file of events.
+//! What a program reads from an event file.
 
 use crate::device_index::DeviceIndex;
 use crate::uapi::AsyncEventDesc;
 use zerocopy::IntoBytes;
 
-/// A file from which a program reads events.
+/// Identifies a file from which a program reads events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EventFileId(u32);
 
 impl EventFileId {
-    /// The file of a number that [`Self::raw`] gave.
+    /// The file with a number from [`Self::raw`].
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// Whose it is.
+    /// The device it belongs to.
     pub const fn device(self) -> DeviceIndex {
         DeviceIndex::of_file(self.0)
     }
 
-    /// A number for tables of the caller's; never `u32::MAX`.
+    /// A number for the caller's tables; never `u32::MAX`.
     pub const fn raw(self) -> u32 {
         self.0
     }
 }
 
-/// What is read from a file of events.
+/// Kinds of event files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventFileKind {
-    /// A completion channel: records of 8 bytes, the `user_handle` of a completion queue.
+    /// A completion channel. Records of 8 bytes: the `user_handle` of a completion queue.
     Completion,
-    /// Asynchronous events: records of 16 bytes, the element, the type of the event and four zeros.
+    /// Asynchronous events. Records of 16 bytes: the element, the event type and four zeros.
     Asynchronous,
 }
 
 impl EventFileKind {
-    /// Bytes of a record. A read of fewer fails with `EINVAL` and leaves the record where it is.
+    /// Bytes per record. A shorter read fails with `EINVAL` and does not consume the record.
     pub const fn record_size(self) -> usize {
         match self {
             Self::Completion => 8,
@@ -44,7 +44,7 @@ impl EventFileKind {
     }
 }
 
-/// One record for a file of events, in the machine's byte order. Its first 8 bytes are the element that it is about.
+/// A record for an event file, in native byte order. Its first 8 bytes are the element concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EventRecord {
     /// The file.
@@ -61,12 +61,12 @@ impl EventRecord {
         Self { file, bytes, length: kind.record_size() }
     }
 
-    /// What the program reads: 8 or 16 bytes.
+    /// The bytes that the program reads: 8 or 16.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 
-    /// The `user_handle` of the object that the event is about, or the number of the port.
+    /// The element: `user_handle` of the object concerned, or the port number.
     pub fn element(&self) -> u64 {
         let [a, b, c, d, e, f, g, h, ..] = self.bytes;
         u64::from_ne_bytes([a, b, c, d, e, f, g, h])

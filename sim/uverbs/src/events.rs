@@ -1,9 +1,9 @@
-//! Files from which a program reads events, and what waits to be put into them.
+//! Event files, and records waiting for them.
 //!
-//! Who runs the program keeps the files; this table keeps whose they are, and counts. What is counted is how many records
-//! of an element were handed out: when the object behind the element dies, libibverbs wants to know how many of them the
-//! program has *read*, and blocks until as many were acknowledged (`ib_uverbs_release_ucq`). Whoever runs the program
-//! knows how many it had not read, since it takes them away ([`Process::discard_events`]); the rest was read.
+//! The owner of the program keeps the files; this table keeps their owners and counts. It counts the records handed out
+//! per element: when the object behind an element is destroyed, libibverbs asks how many of its events the program has
+//! *read*, and blocks until that many have been acknowledged (`ib_uverbs_release_ucq`). The owner of the program knows
+//! the unread ones, because it discards them ([`Process::discard_events`]); the rest was read.
 
 use crate::Errno;
 use crate::device_index::{DeviceIndex, FileNumbers};
@@ -94,11 +94,11 @@ impl EventFiles {
         }
     }
 
-    /// An element is gone: nothing of it is read any more. How many of its records were.
+    /// An element is gone: discards its unread records. Returns how many were read.
     pub(crate) fn retire<P: Process>(&mut self, process: &mut P, file: EventFileId, element: u64) -> u32 {
         self.waiting.retain(|record| (record.file, record.element()) != (file, element));
         let handed_out = self.handed_out.remove(&(file, element)).unwrap_or(0);
-        // A file that the program has closed was forgotten with its counts.
+        // A file that the program has closed was dropped with its counts.
         if handed_out == 0 { 0 } else { handed_out.saturating_sub(process.discard_events(file, element)) }
     }
 

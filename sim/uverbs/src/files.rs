@@ -1,5 +1,5 @@
-//! Open device files and the objects that belong to them. An object has a handle in its file, users that keep it alive, and
-//! dies with its file at the latest.
+//! Open device files and their objects. An object has a handle in its file, stays alive while others use it, and is
+//! destroyed with its file at the latest.
 
 use crate::Errno;
 use crate::device_index::DeviceIndex;
@@ -7,22 +7,22 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Cqn, Mkey, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
 
-/// An open device file.
+/// Identifies an open device file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileId(pub(crate) u32);
 
 impl FileId {
-    /// The file of a number that [`Self::raw`] gave.
+    /// The file with a number from [`Self::raw`].
     pub const fn from_raw(raw: u32) -> Self {
         Self(raw)
     }
 
-    /// Whose it is.
+    /// The device it belongs to.
     pub const fn device(self) -> DeviceIndex {
         DeviceIndex::of_file(self.0)
     }
 
-    /// A number for tables of the caller's; never `u32::MAX`.
+    /// A number for the caller's tables; never `u32::MAX`.
     pub const fn raw(self) -> u32 {
         self.0
     }
@@ -39,7 +39,7 @@ pub(crate) struct Region {
     pub(crate) access: u32,
 }
 
-/// What a handle stands for.
+/// The object behind a handle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Object {
     /// A protection domain.
@@ -132,7 +132,7 @@ impl DeviceFile {
         self.objects.iter().map(|(handle, entry)| (*handle, entry.object))
     }
 
-    /// How often others use an object: a queue pair may use a completion queue twice.
+    /// Number of uses of an object: a queue pair may use a completion queue twice.
     pub(crate) fn users(&self, handle: u32) -> u64 {
         let all = self.objects.values().flat_map(|entry| &entry.uses);
         all.filter(|used| **used == handle).count() as u64
@@ -166,8 +166,8 @@ impl DeviceFile {
         self.objects.values().any(|entry| entry.object == Object::Uar(page))
     }
 
-    /// Every object, in an order in which users go before what they use. Doorbell pages go last: queues of any age ring
-    /// them.
+    /// All objects, ordered so that users precede what they use. Doorbell pages come last, because queues of any age
+    /// ring them.
     pub(crate) fn take_all(&mut self) -> Vec<Object> {
         let objects = core::mem::take(&mut self.objects).into_values().rev().map(|entry| entry.object);
         let (pages, mut others): (Vec<_>, Vec<_>) =

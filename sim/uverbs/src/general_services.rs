@@ -1,5 +1,5 @@
-//! The kernel's queue pair of general services (IBTA v1.4 §3.9.2): management datagrams to and from queue pair 1 of the port, as
-//! `mlx5_ib` makes it. It sends and receives through the device like any queue pair, from memory of the kernel.
+//! The kernel's general services queue pair (IBTA v1.4 §3.9.2): sends and receives MADs as queue pair 1 of the port,
+//! like `mlx5_ib`. It works through the device like any queue pair, from kernel memory.
 
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_completions::KernelCompletions;

@@ -1,7 +1,8 @@
-//! Virtual hosts: a name, from which follow the addresses of its devices.
+//! Virtual hosts: a name that determines the addresses of its devices.
 //!
-//! A host may have several devices of one port each, as a card of several ports shows itself under Linux. Each of them is a [`VirtualHost`] of
-//! its own, with its own addresses, cable and place in the network: `a` is host `a` at its first device, `a-mlx5_1` at its second.
+//! A host may have several single-port devices, like a multiport card under Linux. Each is a [`VirtualHost`] of its
+//! own, with its own addresses, cable and place in the network: `a` is host `a` at its first device, `a-mlx5_1` at its
+//! second.
 
 use crate::connection_names::SubnetPort;
 use crate::device_index::DeviceIndex;
@@ -26,7 +27,8 @@ const DEVICE_MARK: &str = "-mlx5_";
 /// The first bits of all MAC addresses: locally administered.
 const MAC_BEGINNING: u64 = 0x02c9 << 32;
 
-/// A virtual host at one of its devices; see the module. Equal names are the same host, on every machine, unless something else was set.
+/// A virtual host at one of its devices; see the module. Equal names mean the same host on every machine, unless its
+/// settings differ.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VirtualHost {
     /// In the network.
@@ -39,18 +41,19 @@ pub struct VirtualHost {
 /// The addresses of a host's port.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortAddresses {
-    /// Entries of the GID table.
+    /// GID table.
     pub gids: Vec<Gid>,
     /// EUI-64 of the port.
     pub guid: u64,
     /// LID of an InfiniBand port, 0 on Ethernet.
     pub lid: u16,
-    /// Addresses of IP that connections may be made to, as GIDs: on Ethernet the GIDs themselves.
+    /// IP addresses for connections, as GIDs. On Ethernet these are the port's GIDs.
     pub ip: Vec<Gid>,
 }
 
 impl VirtualHost {
-    /// The host of a name, at its first device; `None` unless it has 1 to 32 letters, digits, hyphens or dots.
+    /// The host with this name, at its first device; `None` unless the name has 1 to 32 letters, digits, hyphens or
+    /// dots.
     pub fn new(name: &str) -> Option<Self> {
         let good = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
         let fits = (1..=LONGEST_NAME).contains(&name.len());
@@ -62,14 +65,14 @@ impl VirtualHost {
         })
     }
 
-    /// The host of a name in a network, which says at which device: `a`, or `a-mlx5_1`.
+    /// The host with this name in a network, which includes the device: `a` or `a-mlx5_1`.
     pub fn of_port(name: &str) -> Option<Self> {
         let Some((host, number)) = name.rsplit_once(DEVICE_MARK) else { return Self::new(name) };
         let number = number.parse().ok().filter(|_| number.len() == 1);
         Some(Self::new(host)?.at(DeviceIndex::new(number?)?))
     }
 
-    /// The same host at another device, of which nothing is set.
+    /// The same host at another device, without settings.
     #[must_use]
     pub fn at(&self, device: DeviceIndex) -> Self {
         let host = self.host_name();
@@ -80,17 +83,17 @@ impl VirtualHost {
         Self { name, device, hash: self.hash, settings: HostSettings::default() }
     }
 
-    /// The same host at each device that it has, if this is it at its first one. Nothing is set of them.
+    /// The same host at each of its devices, if this is its first. Without settings.
     pub fn ports(&self) -> impl Iterator<Item = Self> + '_ {
         DeviceIndex::all().take(usize::from(self.settings.further_devices) + 1).map(|device| self.at(device))
     }
 
-    /// At which device this is.
+    /// The device.
     pub const fn device(&self) -> DeviceIndex {
         self.device
     }
 
-    /// The name of the host, whatever the device.
+    /// Name of the host without the device.
     pub fn host_name(&self) -> &str {
         self.name.split_once(DEVICE_MARK).map_or(&self.name, |(host, _)| host)
     }
@@ -101,7 +104,7 @@ impl VirtualHost {
         Self { settings, ..self }
     }
 
-    /// What is set of it.
+    /// Settings of the host.
     pub const fn settings(&self) -> &HostSettings {
         &self.settings
     }
@@ -116,15 +119,15 @@ impl VirtualHost {
         &self.name
     }
 
-    /// MAC address of the device: locally administered. Those of a host follow each other, as those of a card do.
+    /// MAC address of the device: locally administered. A host's MAC addresses are consecutive, as on a card.
     pub const fn mac(&self) -> MacAddress {
         let number = MAC_BEGINNING + self.hash as u64 + self.device.number() as u64;
         let [_, _, mac @ ..] = number.to_be_bytes();
         MacAddress(mac)
     }
 
-    /// IPv4 address of the device: the first that was chosen, or one in 198.18.0.0/15, which no real network has (RFC 2544): that of the first
-    /// device follows from the name, and those of the others come after it.
+    /// IPv4 address of the device: the first configured one, or one in 198.18.0.0/15, which no real network uses (RFC
+    /// 2544). The first device's address is derived from the name, and those of the others follow it.
     pub fn ipv4(&self) -> [u8; 4] {
         let [_, b, c, d] = self.hash.wrapping_add(self.device.number().into()).to_be_bytes();
         let [first, second] = DERIVED;
@@ -138,7 +141,7 @@ impl VirtualHost {
         })
     }
 
-    /// IPv6 addresses that were chosen.
+    /// Configured IPv6 addresses.
     pub fn ipv6(&self) -> impl Iterator<Item = [u8; 16]> + '_ {
         self.settings.addresses.iter().filter_map(|address| match address {
             IpAddr::V4(_) => None,
@@ -146,7 +149,7 @@ impl VirtualHost {
         })
     }
 
-    /// Every address of IP: IPv4 first.
+    /// All IP addresses, IPv4 first.
     pub fn addresses(&self) -> Vec<IpAddr> {
         let further = self.chosen_ipv4().skip(1).map(IpAddr::from);
         core::iter::once(IpAddr::from(self.ipv4()))
@@ -155,8 +158,9 @@ impl VirtualHost {
             .collect()
     }
 
-    /// The GIDs of the port. On Ethernet IPv4 first, so that GID 0 is one that RoCEv2 routes; then IPv6 link-local and what was chosen.
-    /// On InfiniBand the default GID: the prefix of a subnet that has none, and the GUID (IBTA v1.4 §4.1.1).
+    /// GIDs of the port. On Ethernet IPv4 comes first, so that GID 0 is routable with RoCEv2; then IPv6 link-local and
+    /// the configured addresses. On InfiniBand the default GID: the default subnet prefix and the GUID (IBTA v1.4
+    /// §4.1.1).
     pub fn gids(&self) -> Vec<Gid> {
         let own = link_local(self.mac());
         if self.link() == LinkLayer::InfiniBand {
@@ -169,7 +173,7 @@ impl VirtualHost {
         gids
     }
 
-    /// Addresses of IP as GIDs: IPv4 mapped.
+    /// IP addresses as GIDs, with IPv4 mapped.
     pub fn ip_gids(&self) -> Vec<Gid> {
         let gid = |address: &IpAddr| match address {
             IpAddr::V4(v4) => Gid::from_ipv4(v4.octets()),
@@ -178,7 +182,7 @@ impl VirtualHost {
         self.addresses().iter().map(gid).collect()
     }
 
-    /// Whether a GID, or an address of IP as a GID, is the host's.
+    /// Whether a GID or an IP address (as a GID) belongs to the host.
     pub fn has_address(&self, address: Gid) -> bool {
         self.gids().contains(&address) || self.ip_gids().contains(&address)
     }
@@ -200,8 +204,8 @@ impl VirtualHost {
         PortAddresses { gids, guid: u64::from_be_bytes(guid), lid: self.settings.lid.unwrap_or(0), ip }
     }
 
-    /// The part of the device that is in one of the host's processes: queue pairs have the process's number in their upper 8
-    /// bits.
+    /// Configuration of the device for one process of the host: its queue pair numbers have the process number in the
+    /// upper 8 bits.
     pub const fn nic_config(&self, process: u8) -> NicConfig {
         let device = match self.link() {
             LinkLayer::Ethernet => NicConfig::new(self.mac()),

@@ -1,4 +1,4 @@
-//! What a virtual host is besides its name: link layer and addresses, as text for the directory of a network.
+//! Settings of a virtual host: link layer and addresses, with a text form for the network's directory.
 
 use crate::device_index::MOST_DEVICES;
 use alloc::format;
@@ -13,14 +13,14 @@ use core::str::FromStr;
 /// Addresses that a host may be given.
 const MOST_ADDRESSES: usize = 32;
 
-/// What is set of a host; the default is an Ethernet port with the addresses that follow from the name.
+/// Settings of a host. The default is an Ethernet port with addresses derived from the name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostSettings {
-    /// Devices besides the first. It is set of a host at its first device only.
+    /// Number of devices besides the first. Only set for a host at its first device.
     pub further_devices: u8,
-    /// LID of the InfiniBand port; `None` if the port is of Ethernet.
+    /// LID of the InfiniBand port; `None` for an Ethernet port.
     pub lid: Option<u16>,
-    /// Addresses that were chosen for it.
+    /// Configured addresses.
     pub addresses: Vec<IpAddr>,
 }
 
@@ -30,7 +30,7 @@ impl HostSettings {
         if self.lid.is_some() { LinkLayer::InfiniBand } else { LinkLayer::Ethernet }
     }
 
-    /// Whether a host may have this address: one of this machine's own, or of a group, would be somebody else's.
+    /// Whether a host may have this address. Addresses of this machine and multicast addresses are excluded.
     pub fn is_possible(address: IpAddr) -> bool {
         let mapped = matches!(address, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some());
         let link_local = match address {
@@ -47,7 +47,7 @@ impl HostSettings {
     }
 }
 
-/// A line of a word and a value for everything that is set.
+/// One line per setting, with a word and a value.
 impl fmt::Display for HostSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.further_devices != 0 {
@@ -60,7 +60,7 @@ impl fmt::Display for HostSettings {
     }
 }
 
-/// Reads what [`Display`](fmt::Display) writes; an error is a sentence.
+/// Parses the output of [`Display`](fmt::Display); the error is a sentence.
 impl FromStr for HostSettings {
     type Err = String;
 

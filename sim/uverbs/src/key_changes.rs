@@ -1,5 +1,5 @@
-//! The kernel's queue pair that changes memory keys by work requests (UMR), as `mlx5_ib` makes it: a region that gets other
-//! rights or another domain keeps its key (`mlx5r_umr_rereg_pd_access`).
+//! The kernel's queue pair for memory key updates by work requests (UMR), like in `mlx5_ib`: a region keeps its key
+//! when its access rights or its domain change (`mlx5r_umr_rereg_pd_access`).
 
 use crate::Errno;
 use crate::commands::{Command, CommandFailure, CommandQueue};

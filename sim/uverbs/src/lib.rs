@@ -1,15 +1,15 @@
 //! # bareverbs-uverbs: the kernel's side of libibverbs and libmlx5
 //!
-//! **What this is.** What `ib_uverbs`, `mlx5_ib` and `mlx5_core` are to a program on Linux: it boots a simulated NIC
-//! through its command queue, and answers the `RDMA_VERBS_IOCTL` requests of the distribution's own libibverbs and libmlx5
-//! with commands to the NIC's firmware.
+//! **What this is.** The equivalent of `ib_uverbs`, `mlx5_ib` and `mlx5_core` for a program on Linux. It boots a
+//! simulated NIC through its command queue, and serves the `RDMA_VERBS_IOCTL` requests of the distribution's libibverbs
+//! and libmlx5 with firmware commands.
 //!
-//! **What it may not do.** No `unsafe`, no system call, no clock, no thread: a request is bytes, the memory of the program
-//! is a [`HostMemory`](bareverbs_sim::nic::HostMemory), and what only an operating system can do is asked of a
-//! [`Process`]. A request that this crate does not know gets `EPROTONOSUPPORT`, never success.
+//! **What it may not do.** It uses no `unsafe`, system call, clock or thread. A request is bytes, the program's memory
+//! is a [`HostMemory`](bareverbs_sim::nic::HostMemory), and anything that requires an operating system goes through a
+//! [`Process`]. An unknown request gets `EPROTONOSUPPORT`, never success.
 //!
-//! **Where to read first.** [`Uverbs`] for the life of a device file, `drive` for what has to be done again and again, `schema` for the methods that exist, `request` for the
-//! checks that come before a method.
+//! **Where to read first.** [`Uverbs`] for the life of a device file, `drive` for the driving loop, `schema` for the
+//! methods, `request` for the checks before a method runs.
 #![forbid(unsafe_code)]
 #![no_std]
 

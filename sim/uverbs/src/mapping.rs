@@ -1,4 +1,4 @@
-//! What a program maps from the device file, and under which offsets.
+//! What a program can map from the device file, and at which offsets.
 
 use crate::uapi::Mlx5ClockInfo;
 use bareverbs_prm::ids::UarIndex;
@@ -14,12 +14,12 @@ const CLOCK_INFO: u64 = 7;
 /// `clock_info_versions`: the first.
 pub(crate) const CLOCK_INFO_VERSIONS: u8 = 1;
 
-/// What a program may map from the device file.
+/// What an `mmap` of the device file yields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mapping {
     /// A page of doorbells.
     Doorbells(UarIndex),
-    /// A page that begins with these bytes (`mlx5_ib_clock_info`) and that only the kernel writes.
+    /// A page that starts with these bytes (`mlx5_ib_clock_info`) and is read-only for the program.
     Clock([u8; size_of::<Mlx5ClockInfo>()]),
 }
 
@@ -30,8 +30,8 @@ pub(crate) enum MapTarget {
     Clock,
 }
 
-/// What time stamps of the device mean: they count nanoseconds, so this is true for ever.
-/// `wall_clock` is when the device's clock shows `device_time`.
+/// The clock page. Device timestamps count nanoseconds, so it never needs an update. `wall_clock` is the time when the
+/// device's clock shows `device_time`.
 pub(crate) fn clock(wall_clock: u64, device_time: Time) -> Mapping {
     let info = Mlx5ClockInfo {
         sign: 0,

@@ -72,8 +72,8 @@ pub(crate) fn register<P: Process>(call: &mut Call<'_, P>, request: &mut Request
     answer_or_undo(call, request, mr_handle, &[(UVERBS_ATTR_CORE_OUT, answer.as_bytes())])
 }
 
-/// REREG_MR. A region that gets other rights or another domain keeps its key; for one that gets other memory, another region
-/// takes the place of the old one, and its key is another one.
+/// REREG_MR. A region that gets other access rights or another domain keeps its key. For other memory, a new region
+/// replaces the old one and has a new key.
 pub(crate) fn reregister<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: ReregMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let changes = |bit| wish.flags & bit != 0;
@@ -165,7 +165,7 @@ fn create<P: Process>(call: &mut Call<'_, P>, pd: Pdn, wish: RegionWish) -> Resu
     Ok(Region { key, start: wish.start, length: wish.length, first: wish.first, access })
 }
 
-/// Rights as `ib_check_mr_access` has them: who lets others write may write. What is optional is not needed here.
+/// Validates access rights like `ib_check_mr_access`: remote write requires local write. Optional rights are dropped.
 fn check_access(access: u32) -> Result<u32, Errno> {
     let writes = IB_UVERBS_ACCESS_REMOTE_WRITE | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
     if access & IB_UVERBS_ACCESS_ON_DEMAND != 0 {
@@ -184,7 +184,7 @@ fn grant(context: &mut MkeyContext, access: u32) {
     context.set_rw(has(IB_UVERBS_ACCESS_REMOTE_WRITE)).set_a(has(IB_UVERBS_ACCESS_REMOTE_ATOMIC));
 }
 
-/// Makes a key. Its low byte differs from that of the key before, so that a stale key is noticed.
+/// Creates a key. Its low byte differs from the previous key's, so that stale keys are detected.
 fn create_key<P: Process>(
     call: &mut Call<'_, P>,
     input: &CreateMkeyIn,

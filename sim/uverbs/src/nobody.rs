@@ -1,4 +1,4 @@
-//! Nobody's program: a device that is only asked what it is touches no memory and has no events.
+//! A process without resources, for a device that is only queried.
 
 use crate::Errno;
 use crate::connection_names::{ConnectionFileId, Port, SubnetPort};
@@ -8,7 +8,7 @@ use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
 
-/// A program that has nothing: no memory, no descriptors, no neighbours. It is for a device that is only asked what it is.
+/// A process without memory, descriptors or neighbours. For a device that is only queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Nobody;
 

@@ -1,4 +1,4 @@
-//! The objects of a program, as the kernel tells of them on sockets of NETLINK_RDMA (`fill_res_*_entry` of Linux's `nldev.c`).
+//! Lists a program's objects as the kernel reports them over NETLINK_RDMA (`fill_res_*_entry` in Linux's `nldev.c`).
 
 use crate::Uverbs;
 use crate::device::Device;
@@ -110,8 +110,8 @@ fn ranges(told: &mut Attributes, mut numbers: Vec<u32>) {
 }
 
 impl Uverbs {
-    /// The objects of a kind that the program has made and not destroyed; identifiers of connections are
-    /// [`Connections::list`](crate::Connections::list)'s.
+    /// Lists the live objects of a kind. [`Connections::list`](crate::Connections::list) has the connection
+    /// identifiers.
     pub fn list<P: Process>(
         &mut self,
         process: &mut P,

@@ -1,5 +1,5 @@
-//! Pages of the program's memory, as commands list them. The device sees the program's own addresses, so a page of any
-//! size is one entry, wherever the kernel has put it.
+//! Page lists of the program's memory for commands. The device uses the program's own addresses, so a page of any size
+//! is one entry.
 
 use crate::Errno;
 use crate::kernel_memory::PAGE;

@@ -1,10 +1,10 @@
-//! `/dev/infiniband/rdma_cm` of a process: files, commands and events of connection management, and the way of its messages
-//! through the queue pairs of general services, one of each device.
+//! A process's `/dev/infiniband/rdma_cm`: files, commands and events of connection management, and its messages through
+//! the general services queue pairs, one per device.
 //!
-//! **What this is.** What `rdma_cm` is in the kernel: one for all devices, which it tells apart by their addresses. Whoever drives the
-//! devices gives it its turn after theirs ([`Connections::settle`]).
+//! **What this is.** The counterpart of the kernel's `rdma_cm`: one instance for all devices, which it distinguishes by
+//! address. The driving loop calls [`Connections::settle`] after the devices.
 //!
-//! **What it may not do.** It never waits: a message for a host whose MAC address is not known yet is held for a moment.
+//! **What it may not do.** It never waits: a message for a host whose MAC address is unknown is held for a moment.
 
 use crate::address_path::link_local_mac;
 use crate::connection_names::ConnectionFileId;
@@ -39,7 +39,7 @@ struct Postponed {
     until: Time,
 }
 
-/// See the module.
+/// Connection management of a process; see the module.
 #[derive(Debug)]
 pub struct Connections {
     rdma_cm: RdmaCm,
@@ -61,7 +61,7 @@ fn facts(device: &Uverbs) -> PortFacts {
 }
 
 impl Connections {
-    /// Of a process that has these devices, in the order of their numbers: they are given to every call.
+    /// For a process with these devices, in index order. Pass the same devices to every call.
     pub fn new<P: Process>(devices: &[Uverbs], process: &mut P) -> Self {
         let number = match devices.first().map(|device| device.nic().config().queue_pair_numbers) {
             Some(QueuePairNumbers::Block(number)) => number,
@@ -75,29 +75,29 @@ impl Connections {
         }
     }
 
-    /// The identifiers of connections that are at a device.
+    /// Connection identifiers at a device.
     pub fn list(&self, device: DeviceIndex, owner: ObjectOwner) -> Vec<ListedObject> {
         self.rdma_cm.list(device.number().into(), owner)
     }
 
-    /// How many of these there are.
+    /// Number of connection identifiers at a device.
     pub fn count(&self, device: DeviceIndex) -> u64 {
         self.rdma_cm.count(device.number().into())
     }
 
-    /// Opens the file.
+    /// Opens a file.
     pub fn open(&mut self) -> ConnectionFileId {
         self.rdma_cm.open()
     }
 
-    /// The last descriptor of the file is gone: connections that it had end, and their peers are told.
+    /// The last descriptor of a file was closed: its connections end, and their peers are told.
     pub fn close<P: Process>(&mut self, devices: &mut [Uverbs], process: &mut P, file: ConnectionFileId) {
         let now = process.now();
         self.rdma_cm.close(process, now, file);
         self.exchange(now, devices, process);
     }
 
-    /// The program ends, and with it every file of connection management.
+    /// The program ends, and with it all connection management files.
     pub fn close_all<P: Process>(&mut self, devices: &mut [Uverbs], process: &mut P) {
         for file in self.rdma_cm.open_files() {
             self.close(devices, process, file);
@@ -107,7 +107,7 @@ impl Connections {
         self.exchange(now, devices, process);
     }
 
-    /// A program writes a command to the file. `Again`: it is GET_EVENT, and there is no event yet.
+    /// Executes a command that the program writes to the file. `Again`: GET_EVENT without a waiting event.
     pub fn write<P: Process>(
         &mut self,
         devices: &mut [Uverbs],
@@ -121,8 +121,8 @@ impl Connections {
         done
     }
 
-    /// The process of this number, of the host with these GIDs, has ended, perhaps without a word: connections to it end, as they do
-    /// when the kernel closes the files of a process that was killed.
+    /// A process of the host with these GIDs has ended, possibly without disconnecting: connections to it end, as when
+    /// the kernel closes a killed process's files.
     pub fn handle_ended_peer<P: Process>(
         &mut self,
         devices: &mut [Uverbs],
@@ -135,13 +135,13 @@ impl Connections {
         self.exchange(now, devices, process);
     }
 
-    /// Events that wait in a file to be read.
+    /// Number of unread events of a file.
     pub fn waiting_events(&self, file: ConnectionFileId) -> usize {
         self.rdma_cm.waiting(file)
     }
 
-    /// What follows every input of the devices: messages of peers are handled, and own ones sent for which there was no room before.
-    /// Whether there was anything to do.
+    /// Handles received messages and sends those that had no room before; call it after every input of the devices.
+    /// Returns whether there was anything to do.
     pub fn settle<P: Process>(&mut self, now: Time, devices: &mut [Uverbs], process: &mut P) -> bool {
         let has_heard = devices.iter().any(|device| !device.device.inbox.is_empty());
         let is_busy = has_heard || self.rdma_cm.has_message() && has_room(devices);
@@ -151,7 +151,7 @@ impl Connections {
         is_busy
     }
 
-    /// Does what is due at `now`: messages that had no answer, resolutions, requests that nobody listened for.
+    /// Runs what is due at `now`: unanswered messages, resolutions, requests without a listener.
     pub fn advance<P: Process>(&mut self, now: Time, devices: &mut [Uverbs], process: &mut P) {
         if self.next_wakeup().is_none_or(|due| due > now) {
             return;
@@ -166,7 +166,7 @@ impl Connections {
         self.exchange(now, devices, process);
     }
 
-    /// When [`Self::advance`] has something to do; it may find that nothing is due.
+    /// When to call [`Self::advance`] next; it may find nothing due.
     pub fn next_wakeup(&self) -> Option<Time> {
         let look = (!self.held.is_empty()).then_some(self.look_at);
         [self.rdma_cm.next_wakeup(), look].into_iter().flatten().min()

@@ -1,5 +1,5 @@
-//! A request of `RDMA_VERBS_IOCTL`: what stands in its bytes is an allegation until [`Request::parse`] has compared it with the
-//! schema of its method.
+//! A request of `RDMA_VERBS_IOCTL`. Its bytes are untrusted until [`Request::parse`] has checked them against the
+//! schema of the method.
 
 use crate::Errno;
 use crate::schema::{AttributeRule, Carries, Method, Operation};

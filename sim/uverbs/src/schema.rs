@@ -1,4 +1,4 @@
-//! The methods that exist, and what their attributes have to be. What is not here does not exist.
+//! The supported methods and the rules for their attributes.
 
 use crate::uapi::*;
 

@@ -1,10 +1,10 @@
-//! The switch at the other end of an InfiniBand port's cable, as far as the port sees it: the subnet's manager, which gives the port
-//! the LID that its host has (IBTA v1.4 §14.4).
+//! The switch at the far end of an InfiniBand port's cable, as far as the port sees it: the subnet manager, which gives
+//! the port its host's LID (IBTA v1.4 §14.4).
 //!
-//! **What this is.** All processes of a host have a port with the same LID, and each has a manager of its own that knows that LID:
-//! packets of the management lane (VL 15) never leave the process.
+//! **What this is.** All processes of a host have a port with the same LID. Each contains an SM of its own that knows
+//! this LID, so packets on the management lane (VL 15) never leave the process.
 //!
-//! **What it may not do.** It carries no other packet: those go to the network.
+//! **What it may not do.** It carries no other packets; those go to the network.
 
 use crate::commands::CommandQueue;
 use crate::process::Process;
@@ -17,8 +17,8 @@ use bareverbs_sim::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
 /// Packets of both sides until a port is active, by far.
 const MOST_PACKETS: usize = 64;
 
-/// The switch at the other end of an InfiniBand port's cable, as far as the port sees it: the manager of the subnet, which gives the port the
-/// LID of its host. Packets of the management lane are for it, all others for the network.
+/// The far end of an InfiniBand port's cable: the subnet manager, which gives the port its host's LID. It takes packets
+/// on the management lane; all others go to the network.
 #[derive(Debug)]
 pub struct SubnetDoor {
     switch: Switch,
@@ -26,7 +26,7 @@ pub struct SubnetDoor {
 }
 
 impl SubnetDoor {
-    /// A switch whose manager knows the LID of the port with this GUID.
+    /// A switch whose SM knows the LID of the port with this GUID.
     pub fn new(guid: u64, lid: u16) -> Self {
         let known_lids = [(guid, lid)].into();
         let mut switch = Switch::infiniband(SubnetConfig { known_lids, ..SubnetConfig::default() });
@@ -34,12 +34,12 @@ impl SubnetDoor {
         Self { switch, port }
     }
 
-    /// The cable was plugged in or pulled out.
+    /// The cable was plugged in or pulled.
     pub fn handle_link(&mut self, now: Time, up: bool) {
         self.switch.handle_link(now, self.port, up);
     }
 
-    /// Takes a packet that the device has sent, if it is one of the management lane.
+    /// Takes a packet from the device if it is on the management lane. Returns whether it did.
     pub fn takes(&mut self, now: Time, frame: &[u8]) -> bool {
         let is_management = virtual_lane(frame) == Some(MANAGEMENT_LANE);
         if is_management {
@@ -48,19 +48,19 @@ impl SubnetDoor {
         is_management
     }
 
-    /// Does what is due: requests that had no answer, and sweeps.
+    /// Runs what is due: request timeouts and sweeps.
     pub fn handle_timeout(&mut self, now: Time) {
         if self.poll_timeout().is_some_and(|due| due <= now) {
             self.switch.handle_timeout(now);
         }
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// When to call [`Self::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Time> {
         self.switch.poll_timeout()
     }
 
-    /// The next packet that the manager has for the port.
+    /// The SM's next packet for the port.
     pub fn poll(&mut self) -> Option<Vec<u8>> {
         while let Some(egress) = self.switch.poll() {
             if let Egress::Own { frame, .. } = egress {

@@ -1,5 +1,5 @@
-//! The files that describe the devices of a host: what Linux shows of mlx5 functions under `/sys` and `/dev`, as a list of paths below
-//! a directory of one's own.
+//! The files that describe the devices of a host: what Linux shows for mlx5 functions under `/sys` and `/dev`, as a
+//! list of paths below a private directory.
 
 use crate::attributes::{DeviceAttributes, InfiniBandPort};
 use crate::device_index::DeviceIndex;
@@ -24,7 +24,7 @@ const NULL_DEVICE: &str = "1:3";
 /// The same as the kernel encodes it: major number in bits 8 to 15, minor number below.
 pub(crate) const NULL_DEVICE_NUMBER: u64 = 1 << 8 | 3;
 
-/// Directories of the machine in whose place those of [`tree`] are seen.
+/// Directories of the machine that are replaced by those of [`tree`].
 pub const REPLACED: &[&str] = &[
     "/sys/class/infiniband",
     "/sys/class/infiniband_verbs",
@@ -35,17 +35,17 @@ pub const REPLACED: &[&str] = &[
     "/dev/infiniband",
 ];
 
-/// The file of connection management.
+/// Path of the connection management file.
 pub const CONNECTION_FILE: &str = "/dev/infiniband/rdma_cm";
 
-/// What stands at a path.
+/// What a path is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Node {
     /// A directory.
     Directory,
     /// A file with its contents.
     File(Vec<u8>),
-    /// A symbolic link and where it leads.
+    /// A symbolic link with this target.
     Link(String),
 }
 
@@ -54,21 +54,21 @@ pub enum Node {
 pub struct Entry {
     /// The path.
     pub path: String,
-    /// What stands there.
+    /// What the path is.
     pub node: Node,
 }
 
-/// A device that is described.
+/// A device to describe.
 #[derive(Debug, Clone, Copy)]
 pub struct DescribedDevice<'a> {
-    /// What the kernel knows of it.
+    /// Attributes known to the kernel.
     pub attributes: &'a DeviceAttributes,
-    /// How it was made.
+    /// Configuration of the NIC.
     pub config: &'a NicConfig,
 }
 
-/// Everything that describes the devices, which are numbered in order, directories before what they contain. Those that have no number
-/// ([`DeviceIndex::all`]) are left out.
+/// All files for these devices, in index order, with directories before their contents. Devices beyond
+/// [`DeviceIndex::all`] are skipped.
 pub fn tree(devices: &[DescribedDevice<'_>]) -> Vec<Entry> {
     let mut tree = Tree::default();
     for (index, device) in DeviceIndex::all().zip(devices) {

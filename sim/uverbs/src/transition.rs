@@ -1,7 +1,7 @@
-//! Which transition of a queue pair is allowed with which attributes, and by which command the device makes it.
+//! State transitions of queue pairs: permitted attributes, and the device's command.
 //!
-//! Required and optional attributes are those of IBTA v1.4 §11.2.5.2 as Linux has them (`qp_state_table`); what of them the
-//! device takes as an optional parameter is what `mlx5_ib` lets through (`opt_mask`).
+//! Required and optional attributes are those of IBTA v1.4 §11.2.5.2 as in Linux (`qp_state_table`). The subset that
+//! the device gets as optional parameters is what `mlx5_ib` passes on (`opt_mask`).
 
 use crate::Errno;
 use crate::queues::QueuePairKind;

@@ -21,18 +21,18 @@ use alloc::vec::Vec;
 use bareverbs_prm::ids::Gid;
 use bareverbs_sim::nic::{Nic, NicConfig};
 
-/// The device behind `/dev/infiniband/uverbs0`, or behind another one of its kind ([`Self::numbered`]).
+/// The device behind `/dev/infiniband/uverbs0`, or behind another device file ([`Self::numbered`]).
 #[derive(Debug)]
 pub struct Uverbs {
     pub(crate) device: Device,
     files: BTreeMap<FileId, DeviceFile>,
     numbers: FileNumbers,
-    /// Addresses of IP that connections may be made to, as GIDs.
+    /// IP addresses for connections, as GIDs.
     pub(crate) ip_addresses: Vec<Gid>,
 }
 
 impl Uverbs {
-    /// Powers a device on and brings it up with these addresses.
+    /// Powers a device on and boots it with these addresses.
     pub fn boot<P: Process>(
         config: NicConfig,
         addresses: &PortAddresses,
@@ -43,7 +43,7 @@ impl Uverbs {
         Ok(Self { device, files: BTreeMap::new(), numbers, ip_addresses })
     }
 
-    /// The same as another device of its host: files that it opens have numbers that no other device's have.
+    /// Makes this another device of its host: the numbers of its files differ from other devices' files.
     #[must_use]
     pub fn numbered(mut self, index: DeviceIndex) -> Self {
         self.numbers = FileNumbers::of(index);
@@ -51,22 +51,22 @@ impl Uverbs {
         self
     }
 
-    /// What the device is.
+    /// Attributes of the device.
     pub const fn attributes(&self) -> &DeviceAttributes {
         &self.device.attributes
     }
 
-    /// The device itself, to be looked at.
+    /// The device itself, for inspection.
     pub const fn nic(&self) -> &Nic {
         &self.device.commands.nic
     }
 
-    /// Which device of its host this is.
+    /// Index of the device within its host.
     pub const fn index(&self) -> DeviceIndex {
         self.numbers.device()
     }
 
-    /// What the program has made and not destroyed, with so many identifiers of connections
+    /// Number of live objects, given the number of connection identifiers
     /// ([`Connections::count`](crate::Connections::count)).
     pub fn objects(&self, connection_identifiers: u64) -> ObjectCounts {
         let mut counts = ObjectCounts { connection_identifiers, ..ObjectCounts::default() };
@@ -89,11 +89,11 @@ impl Uverbs {
         file
     }
 
-    /// The last descriptor of a file is gone, and with it everything that was made through it.
+    /// The last descriptor of a file was closed: destroys everything created through it.
     pub fn close<P: Process>(&mut self, process: &mut P, file: FileId) {
         let Some(mut objects) = self.files.remove(&file) else { return };
-        // Users go before what they use, but for those that were given another object later; so what firmware refuses is
-        // tried again as long as that changes anything. Nobody is left who could be told.
+        // Users precede what they use, except for those that were later given another object. So retry what firmware
+        // refuses as long as that makes progress. Nobody is left to be told of a failure.
         let mut left = objects.take_all();
         let mut before = usize::MAX;
         while left.len() < before {
@@ -103,8 +103,8 @@ impl Uverbs {
         self.device.events.hang_up(process, file);
     }
 
-    /// `RDMA_VERBS_IOCTL`. `request` is the header and its attributes; what the kernel would write back into them is written
-    /// there.
+    /// `RDMA_VERBS_IOCTL`. `request` is the header with its attributes; what the kernel writes back into them is
+    /// written there.
     pub fn ioctl<P: Process>(
         &mut self,
         process: &mut P,
@@ -146,7 +146,7 @@ impl Uverbs {
         }
     }
 
-    /// What `mmap` of the device file at `offset` means.
+    /// Resolves an `mmap` of the device file at `offset`.
     pub fn map<P: Process>(
         &self,
         process: &mut P,

@@ -1,4 +1,4 @@
-//! INVOKE_WRITE: commands that were once written to the device file and now come inside an ioctl.
+//! INVOKE_WRITE: commands that programs used to write to the device file, now wrapped in an ioctl.
 
 use crate::Errno;
 use crate::call::Call;

@@ -89,7 +89,8 @@ fn a_wire_joins_the_switch_with_another_process() {
     assert_eq!(back.take(10_000).flatten().next(), Some(frame(1, 7)));
 }
 
-/// A wire joins two InfiniBand switches, of which one has the manager: it asks by a directed route of two hops who is at the other one.
+/// A wire connects two InfiniBand switches, one of which hosts the SM: it discovers the other by a directed route of
+/// two hops.
 #[test]
 fn a_manager_finds_a_switch_behind_a_wire() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -139,7 +140,7 @@ fn a_wire_waits_for_a_port_that_is_slow() {
     assert_eq!((seen, fabric.lost()), ((0..count).collect(), 0));
 }
 
-/// Waits for the thread of the network.
+/// Waits for the network's thread.
 #[track_caller]
 fn until(mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -1,30 +1,30 @@
-//! Why a network cannot be used.
+//! Errors of a network of processes.
 
 use super::greeting::VERSION;
 use core::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Processes that a host can have: queue pairs from 0x800000 on are not theirs, but queues of packets and multicast.
+/// Most processes per host. Queue pair numbers from 0x800000 are reserved for packet queues and multicast.
 pub const MOST_PROCESSES: u8 = 0x80;
 
 /// Why a network cannot be used.
 #[derive(Debug)]
 pub enum NetworkError {
-    /// Something in its directory cannot be made, read or removed.
+    /// Something in its directory cannot be created, read or removed.
     Directory(PathBuf, io::Error),
     /// It belongs to another version of this program.
     Version {
         /// Directory of the network.
         path: PathBuf,
-        /// What its file says.
+        /// Version in its file.
         found: String,
     },
-    /// A socket's path would be longer than the kernel takes.
+    /// The path of a socket would exceed the kernel's limit.
     TooLong(PathBuf),
-    /// The host has no number left for a process.
+    /// The host has no free process number.
     Full(String),
-    /// Another process is the network's bridge to the outside.
+    /// Another process already is the network's bridge to the outside.
     HasWire(PathBuf),
     /// Another process holds the lock of the network.
     Locked(PathBuf),

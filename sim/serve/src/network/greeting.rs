@@ -1,4 +1,4 @@
-//! What a process says first when it has connected to another, and the answer of one that was asked how it is.
+//! The first message on a connection between two processes, and the answer to a status request.
 
 use bareverbs_prm::ids::{Gid, MacAddress};
 use rustix::cmsg_space;
@@ -10,21 +10,21 @@ use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Version of what processes of a network say to each other, and of the rings between them.
+/// Version of the protocol between processes and of their rings.
 pub const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"bvnet\0\0\0";
 /// Magic, version (4 bytes, little-endian), kind.
 const LENGTH: usize = 13;
-/// Length of a question behind them: the GID that is looked for, MAC address and GID of who asks.
+/// Bytes of a neighbour question after that: the wanted GID, then MAC address and GID of the requester.
 const QUESTION_LENGTH: usize = 38;
-/// The same of objects: their kind, and the least number.
+/// Bytes of an object question: kind and lowest number.
 const OBJECT_QUESTION_LENGTH: usize = 6;
-/// Longest answer about a process.
+/// Longest status answer in bytes.
 const LONGEST_STATUS: usize = 4096;
-/// Longest answer about its objects.
+/// Longest objects answer in bytes.
 pub const LONGEST_OBJECTS: usize = 32 << 10;
 
-/// Why a process connects to another. A connection lasts as long as both live.
+/// Why a process connects to another. The connection lasts as long as both live.
 ///
 /// ```
 /// use bareverbs_serve::network::Greeting;
@@ -40,22 +40,23 @@ pub const LONGEST_OBJECTS: usize = 32 << 10;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Greeting {
-    /// It sends frames, in the ring that comes along as a file of memory.
+    /// To send frames, through the ring in the accompanying memory file.
     Frames,
-    /// It asks how the other is.
+    /// To ask for its status.
     Status,
-    /// It asks the bridge to the outside for a MAC address there.
+    /// To ask the bridge for a MAC address outside.
     Neighbour(NeighbourQuestion),
-    /// It asks which objects of RDMA the other has. A process that does not tell hangs up.
+    /// To ask for its RDMA objects. A process that does not report them hangs up.
     Objects(ObjectQuestion),
 }
 
-/// Objects of a kind, from a number on. What the numbers of kinds and the answer mean is up to those who talk.
+/// A request for objects of one kind, from a number on. Requester and responder define the kinds and the format of the
+/// answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectQuestion {
     /// Number of the kind.
     pub kind: u16,
-    /// The least number that is asked for.
+    /// Lowest number requested.
     pub from: u32,
 }
 
@@ -73,14 +74,14 @@ impl ObjectQuestion {
     }
 }
 
-/// Who has a GID outside of the network.
+/// A request for the owner of a GID outside the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NeighbourQuestion {
-    /// What is looked for.
+    /// The GID to look up.
     pub wanted: Gid,
-    /// MAC address of the host that asks.
+    /// MAC address of the requesting host.
     pub asker_mac: MacAddress,
-    /// GID of the host that asks, of the family of the one that is looked for.
+    /// GID of the requesting host, in the same address family.
     pub asker: Gid,
 }
 
@@ -131,7 +132,7 @@ impl Greeting {
         said.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "this is no greeting of this version"))
     }
 
-    /// Sends it, with a file for the other side.
+    /// Sends it, together with a file.
     pub fn send(self, connection: impl AsFd, file: Option<&OwnedFd>) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -145,7 +146,8 @@ impl Greeting {
         Ok(())
     }
 
-    /// Receives one, with a file if one came along. `WouldBlock`: nothing was said yet; `UnexpectedEof`: nothing will be.
+    /// Receives a greeting and an accompanying file. `WouldBlock`: nothing has arrived yet; `UnexpectedEof`: the peer
+    /// has hung up.
     pub fn receive(connection: impl AsFd) -> io::Result<(Self, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -166,7 +168,7 @@ impl Greeting {
     }
 }
 
-/// Answers [`Greeting::Status`]: lines of a name, a space and a value.
+/// Answers [`Greeting::Status`] with lines of a name, a space and a value.
 pub fn answer_status(connection: impl AsFd, lines: &str) -> io::Result<()> {
     let bytes = lines.as_bytes();
     let bytes = &bytes[..bytes.len().min(LONGEST_STATUS)];
@@ -174,7 +176,7 @@ pub fn answer_status(connection: impl AsFd, lines: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives the answer; `WouldBlock` if there is none yet.
+/// Receives the answer; `WouldBlock` if it has not arrived yet.
 pub fn receive_status(connection: impl AsFd) -> io::Result<String> {
     let mut bytes = vec![0; LONGEST_STATUS];
     let (length, _) = rustix::net::recv(connection, bytes.as_mut_slice(), RecvFlags::DONTWAIT)?;
@@ -185,15 +187,15 @@ pub fn receive_status(connection: impl AsFd) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Answers [`Greeting::Objects`], with [`LONGEST_OBJECTS`] bytes at most.
+/// Answers [`Greeting::Objects`] with at most [`LONGEST_OBJECTS`] bytes.
 pub fn answer_objects(connection: impl AsFd, objects: &[u8]) -> io::Result<()> {
-    // No bytes at all would look like the end of the connection.
+    // An empty message would look like the end of the connection.
     let bytes = [&[0], objects].concat();
     rustix::net::send(connection, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
     Ok(())
 }
 
-/// Receives the answer; `WouldBlock` if there is none yet, `UnexpectedEof` if there will be none.
+/// Receives the answer; `WouldBlock` if it has not arrived yet, `UnexpectedEof` if it never will.
 pub fn receive_objects(connection: impl AsFd) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; LONGEST_OBJECTS + 1];
     let (length, _) = rustix::net::recv(connection, bytes.as_mut_slice(), RecvFlags::DONTWAIT)?;
@@ -204,7 +206,7 @@ pub fn receive_objects(connection: impl AsFd) -> io::Result<Vec<u8>> {
     Ok(bytes.split_off(1))
 }
 
-/// Whether the other side has gone, or said what it may not say.
+/// Whether the peer has hung up or violated the protocol.
 pub fn has_hung_up(connection: impl AsFd) -> bool {
     let mut byte = [0; 1];
     let received = rustix::net::recv(connection, byte.as_mut_slice(), RecvFlags::DONTWAIT);

@@ -1,4 +1,4 @@
-//! A process in a network: its number and its socket.
+//! A process's membership in a network: its number and its socket.
 
 use super::error::NetworkError;
 use super::socket::{connect, socket};
@@ -16,17 +16,17 @@ const BACKLOG: i32 = 64;
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
-/// A process of a host. Dropping it leaves the network, and so does the end of the process, however it ends.
+/// Membership of a process of a host. Dropping it leaves the network, and so does any end of the process.
 #[derive(Debug)]
 pub struct Membership {
     number: u8,
     listener: OwnedFd,
-    /// `None` after it was abandoned.
+    /// `None` once it has been abandoned.
     path: Option<PathBuf>,
 }
 
 impl Membership {
-    /// Listens at a path, also if a process that has ended left its socket there; `None` if one that lives listens.
+    /// Listens at a path, replacing a dead process's socket; `None` if a live process listens there.
     pub(super) fn bind(path: &Path, number: u8) -> Result<Option<Self>, NetworkError> {
         let trouble = |error: io::Error| NetworkError::Directory(path.to_owned(), error);
         let address = SocketAddrUnix::new(path).map_err(|_| NetworkError::TooLong(path.to_owned()))?;
@@ -42,17 +42,17 @@ impl Membership {
         Ok(Some(Self { number, listener, path: Some(path.to_owned()) }))
     }
 
-    /// Number within the host: the upper 8 bits of the numbers of the process's queue pairs.
+    /// Number within the host: the upper 8 bits of the process's queue pair numbers.
     pub const fn number(&self) -> u8 {
         self.number
     }
 
-    /// Closes the descriptor and leaves the network as it is: a child after `fork` has a copy of its parent's membership.
+    /// Closes the descriptor without leaving the network: after `fork` a child has a copy of its parent's membership.
     pub fn abandon(mut self) {
         self.path = None;
     }
 
-    /// The next process that connected; `None` if there is none.
+    /// The next process that has connected; `None` if there is none.
     pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
         match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Ok(connection) => Ok(Some(connection)),
@@ -72,18 +72,18 @@ impl AsFd for Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        // Whoever comes next would find out by itself that nobody listens there.
+        // Best effort: the next process would detect that nobody listens there.
         let _ = self.path.as_ref().map(fs::remove_file);
     }
 }
 
-/// Whether a process listens there.
+/// Whether a live process listens there.
 pub(super) fn is_alive(path: &Path) -> bool {
     let gone = |error: io::Error| matches!(error.kind(), ErrorKind::ConnectionRefused | ErrorKind::NotFound);
     !connect(path).is_err_and(gone)
 }
 
-/// Takes a lock that ends with `file`, or with this process. A child after `fork` does not hold it.
+/// Takes a lock that ends with `file` or with this process. A child after `fork` does not hold it.
 pub(super) fn hold(file: &File, path: &Path) -> Result<(), NetworkError> {
     let start = Instant::now();
     while let Err(error) = rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {

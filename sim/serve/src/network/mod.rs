@@ -1,11 +1,12 @@
-//! A network of processes on one machine: a directory in which virtual hosts and their processes find each other.
+//! A network of processes on one machine: a directory where virtual hosts and their processes find each other.
 //!
-//! **What this is.** `NETWORK/hosts/HOST/NUMBER` is the listening socket of a process. Its number within its host is the upper 8 bits of the
-//! numbers of its queue pairs, so that a frame names the process that it is for: by its MAC address the host, by its queue
-//! pair the process. Whoever has frames for a process connects to its socket and says so with a [`Greeting`].
+//! **What this is.** `NETWORK/hosts/HOST/NUMBER` is the listening socket of a process. Its number within the host is
+//! the upper 8 bits of its queue pair numbers, so that a frame identifies its destination process: the MAC address
+//! names the host and the queue pair number the process. A process that has frames for another connects to its socket
+//! and sends a [`Greeting`].
 //!
-//! **What it may not do.** It carries no frames. Nothing in the directory has to be cleaned up: a process that was killed
-//! leaves a socket that refuses connections, and the next one takes its number.
+//! **What it may not do.** It carries no frames. The directory needs no cleanup: a killed process leaves a socket that
+//! refuses connections, and the next process takes its number.
 
 mod error;
 mod greeting;
@@ -30,36 +31,37 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How often it is looked whether a process has answered.
+/// Polling interval while waiting for an answer.
 const PAUSE: Duration = Duration::from_millis(1);
-/// Sockets of the processes that have the wires to the outside, one for each link layer.
+/// Sockets of the processes that own the wires to the outside, one per link layer.
 const OUTSIDE: &str = "outside";
 const OUTSIDE_INFINIBAND: &str = "outside-ib";
-/// File of a host's settings, beside the sockets of its processes, whose names are numbers.
+/// File with a host's settings, next to its processes' sockets, which are named by number.
 const SETTINGS: &str = "settings";
 /// Longest name of a network.
 const LONGEST_NAME: usize = 32;
-/// Environment variables by which `bareverbs run` tells the library in the program what to do.
+/// Environment variables by which `bareverbs run` configures the library inside the program.
 pub mod environment {
-    /// Directory of the files that describe the device.
+    /// Directory of the device's description files.
     pub const DIRECTORY: &str = "BAREVERBS_RUN_DIRECTORY";
     /// Name of the virtual host.
     pub const HOST: &str = "BAREVERBS_RUN_HOST";
     /// Directory of the network.
     pub const NETWORK: &str = "BAREVERBS_RUN_NETWORK";
-    /// What goes wrong on the wire, as [`FaultScript`](crate::real_time::FaultScript) reads it.
+    /// Faults on the wire, in the syntax of [`FaultScript`](crate::real_time::FaultScript).
     pub const FAULTS: &str = "BAREVERBS_RUN_FAULTS";
-    /// From what the chances of faults are drawn.
+    /// Seed of the random faults.
     pub const SEED: &str = "BAREVERBS_RUN_SEED";
     /// Rate of the port in Gbit/s.
     pub const RATE: &str = "BAREVERBS_RUN_RATE";
     /// File of the capture.
     pub const CAPTURE: &str = "BAREVERBS_RUN_CAPTURE";
-    /// Not empty if the capture has to hold what the device does, too.
+    /// Not empty if the capture must also contain the device's actions.
     pub const RECORDS: &str = "BAREVERBS_RUN_RECORDS";
 }
 
-/// Whether this can be the name of a network: 1 to 32 letters, digits, hyphens, underscores or dots, and no dot first.
+/// Whether this is a valid network name: 1 to 32 letters, digits, hyphens, underscores or dots, not starting with a
+/// dot.
 pub fn is_network_name(name: &str) -> bool {
     let good = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     (1..=LONGEST_NAME).contains(&name.len()) && !name.starts_with('.') && name.bytes().all(good)
@@ -86,7 +88,7 @@ pub struct NetworkDirectory {
 }
 
 impl NetworkDirectory {
-    /// Makes the directory of a network, unless it is there.
+    /// Creates the directory of a network, unless it exists.
     pub fn create(path: &Path) -> Result<Self, NetworkError> {
         let network = Self { path: path.to_owned() };
         fs::create_dir_all(network.hosts_path()).map_err(|error| network.trouble(error))?;
@@ -97,7 +99,7 @@ impl NetworkDirectory {
         network.checked()
     }
 
-    /// A network that is there.
+    /// Opens an existing network.
     pub fn open(path: &Path) -> Result<Self, NetworkError> {
         Self { path: path.to_owned() }.checked()
     }
@@ -115,7 +117,7 @@ impl NetworkDirectory {
         NetworkError::Directory(self.path.clone(), error)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -132,7 +134,7 @@ impl NetworkDirectory {
         self.host_path(host).join(number.to_string())
     }
 
-    /// Makes a host known, whether or not a process of it has a device.
+    /// Adds a host, whether or not it has a process with a device.
     pub fn add_host(&self, host: &str) -> Result<(), NetworkError> {
         let longest = self.socket_path(host, u8::MAX);
         if SocketAddrUnix::new(&longest).is_err() {
@@ -141,22 +143,22 @@ impl NetworkDirectory {
         fs::create_dir_all(self.host_path(host)).map_err(|error| self.trouble(error))
     }
 
-    /// What is set of a host, as text; empty if nothing is, or nobody knows it.
+    /// The host's settings as text; empty if there are none or the host is unknown.
     pub fn settings(&self, host: &str) -> String {
         fs::read_to_string(self.host_path(host).join(SETTINGS)).unwrap_or_default()
     }
 
-    /// Sets something else of a host that is known. Processes that run go on as they are.
+    /// Replaces the settings of a known host. Running processes are not affected.
     pub fn set_settings(&self, host: &str, text: &str) -> Result<(), NetworkError> {
         self.replace(self.host_path(host).join(SETTINGS), text).map_err(|error| self.trouble(error))
     }
 
-    /// Whether a process of a host lives.
+    /// Whether the host has a live process.
     pub fn has_process(&self, host: &str) -> bool {
         self.processes(host).into_iter().any(|number| self.is_alive(host, number))
     }
 
-    /// Does something while no other process joins the network or does the same.
+    /// Runs `work` while no other process joins the network or holds this lock.
     pub fn locked<T>(&self, work: impl FnOnce() -> T) -> Result<T, NetworkError> {
         let lock = self.path.join("lock");
         let file = File::create(&lock).map_err(|error| NetworkError::Directory(lock.clone(), error))?;
@@ -164,17 +166,17 @@ impl NetworkDirectory {
         Ok(work())
     }
 
-    /// Whether a host of that name is known.
+    /// Whether the host is known.
     pub fn has_host(&self, host: &str) -> bool {
         !host.is_empty() && !host.starts_with('.') && !host.contains('/') && self.host_path(host).is_dir()
     }
 
-    /// Names of the hosts that are known, in order.
+    /// Names of the known hosts, sorted.
     pub fn hosts(&self) -> Vec<String> {
         names(&self.hosts_path())
     }
 
-    /// Numbers of a host's processes, in order; some may have ended.
+    /// Numbers of a host's processes, sorted. Some may be dead.
     pub fn processes(&self, host: &str) -> Vec<u8> {
         let mut numbers: Vec<u8> =
             names(&self.host_path(host)).iter().filter_map(|name| name.parse().ok()).collect();
@@ -182,24 +184,24 @@ impl NetworkDirectory {
         numbers
     }
 
-    /// Whether a process of this number lives.
+    /// Whether the process with this number is alive.
     pub fn is_alive(&self, host: &str, number: u8) -> bool {
         membership::is_alive(&self.socket_path(host, number))
     }
 
     /// Connects to a process without waiting. `ConnectionRefused` or `NotFound`: there is none. `WouldBlock`: too many
-    /// others connect to it at the moment.
+    /// others are connecting to it.
     pub fn connect(&self, host: &str, number: u8) -> io::Result<OwnedFd> {
         socket::connect(&self.socket_path(host, number))
     }
 
-    /// Asks a process how it is and waits so long for its answer. `WouldBlock`: it lives and does not answer; other errors:
-    /// it has ended.
+    /// Asks a process for its status and waits up to `timeout`. `WouldBlock`: it is alive but does not answer; other
+    /// errors: it is dead.
     pub fn ask(&self, host: &str, number: u8, timeout: Duration) -> io::Result<String> {
         ask(&self.connect(host, number)?, timeout)
     }
 
-    /// Asks a process for objects of a kind, and waits so long for its answer; errors as with [`Self::ask`].
+    /// Asks a process for objects of a kind and waits up to `timeout`; errors as with [`Self::ask`].
     pub fn ask_objects(
         &self,
         host: &str,
@@ -212,9 +214,9 @@ impl NetworkDirectory {
         wait(timeout, || receive_objects(&connection))
     }
 
-    /// The number that the kernel knows a process by, also if that stands still and answers nobody; errors as with [`Self::connect`].
+    /// PID of a process, even if it is stopped; errors as with [`Self::connect`].
     pub fn process_id(&self, host: &str, number: u8) -> io::Result<u32> {
-        // Of a connected socket of this kind: whoever listens at the other end.
+        // Peer credentials of a connected socket: those of the listener.
         let peer = rustix::net::sockopt::socket_peercred(self.connect(host, number)?)?;
         Ok(peer.pid.as_raw_nonzero().get().unsigned_abs())
     }
@@ -226,29 +228,29 @@ impl NetworkDirectory {
         })
     }
 
-    /// Connects to the process that has the wire of a link layer to the outside; errors as with [`Self::connect`].
+    /// Connects to the owner of a link layer's wire to the outside; errors as with [`Self::connect`].
     pub fn connect_outside(&self, link: LinkLayer) -> io::Result<OwnedFd> {
         socket::connect(&self.outside_path(link))
     }
 
-    /// Asks the process that has the wire to the outside how it is; errors as with [`Self::ask`].
+    /// Asks the owner of the wire to the outside for its status; errors as with [`Self::ask`].
     pub fn ask_outside(&self, link: LinkLayer, timeout: Duration) -> io::Result<String> {
         ask(&self.connect_outside(link)?, timeout)
     }
 
-    /// Makes this process the one that has the wire of a link layer to the outside. It belongs to no host.
+    /// Makes this process the owner of a link layer's wire to the outside. It belongs to no host.
     pub fn join_outside(&self, link: LinkLayer) -> Result<Membership, NetworkError> {
         let bound = self.locked(|| Membership::bind(&self.outside_path(link), 0))??;
         bound.ok_or_else(|| NetworkError::HasWire(self.path.clone()))
     }
 
-    /// Makes this process one of the host's.
+    /// Joins a host.
     pub fn join(&self, host: &str) -> Result<Membership, NetworkError> {
         let joined = self.join_all(&[host])?.pop();
         joined.ok_or_else(|| NetworkError::Full(host.to_owned()))
     }
 
-    /// Makes this process one of several hosts, with the same number in all of them.
+    /// Joins several hosts, with the same number in all of them.
     pub fn join_all(&self, hosts: &[&str]) -> Result<Vec<Membership>, NetworkError> {
         hosts.iter().try_for_each(|host| self.add_host(host))?;
         let lock = self.path.join("lock");
@@ -256,7 +258,7 @@ impl NetworkDirectory {
         membership::hold(&file, &lock)?;
         for number in 0..MOST_PROCESSES {
             let bind = |host: &&str| Membership::bind(&self.socket_path(host, number), number).transpose();
-            // Whoever has this number in one of them keeps it to himself: what was taken of it is given back.
+            // If another process has this number in one of them, give back what was taken and try the next.
             let joined = hosts.iter().map_while(bind).collect::<Result<Vec<_>, _>>()?;
             if joined.len() == hosts.len() {
                 return Ok(joined);
@@ -266,13 +268,13 @@ impl NetworkDirectory {
     }
 }
 
-/// Asks who is at the other end of a connection how it is, and waits so long for the answer.
+/// Asks the peer for its status and waits up to `timeout`.
 fn ask(connection: &OwnedFd, timeout: Duration) -> io::Result<String> {
     Greeting::Status.send(connection, None)?;
     wait(timeout, || receive_status(connection))
 }
 
-/// Waits so long for an answer.
+/// Waits up to `timeout` for an answer.
 fn wait<T>(timeout: Duration, receive: impl Fn() -> io::Result<T>) -> io::Result<T> {
     let start = Instant::now();
     loop {
@@ -285,7 +287,7 @@ fn wait<T>(timeout: Duration, receive: impl Fn() -> io::Result<T>) -> io::Result
     }
 }
 
-/// Names in a directory, in order; none if it cannot be read.
+/// Sorted names in a directory; empty if it cannot be read.
 fn names(path: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
     let mut names: Vec<String> =

@@ -1,12 +1,13 @@
-//! Ports of connection management, which the processes of a host share: `NETWORK/hosts/HOST/ports/NUMBER/SPACE-PORT` is a file of the process
-//! that has the port. A process that was killed leaves its files, which count no more, and the next one of its number takes them away.
+//! Connection management ports, shared by the processes of a host. `NETWORK/hosts/HOST/ports/NUMBER/SPACE-PORT` is a
+//! file of the process that owns the port. Files of a killed process no longer count; the next process with its number
+//! removes them.
 
 use super::membership::hold;
 use super::{NetworkDirectory, NetworkError, names};
 use std::fs::{self, File};
 use std::path::PathBuf;
 
-/// The ports of a process.
+/// The ports of one process.
 ///
 /// ```
 /// use bareverbs_serve::network::{NetworkDirectory, Ports};
@@ -31,7 +32,7 @@ pub struct Ports {
 }
 
 impl Ports {
-    /// Of a process that has joined its host under this number, and has no port yet.
+    /// Starts without ports, for a process that has joined its host under this number.
     pub fn of(network: &NetworkDirectory, host: &str, number: u8) -> Result<Self, NetworkError> {
         let ports = Self { network: network.clone(), host: host.into(), number };
         let own = ports.directory(number);
@@ -50,7 +51,7 @@ impl Ports {
         self.directory(number).join(format!("{space:04x}-{port}"))
     }
 
-    /// Takes a port; false if another process that lives has it.
+    /// Claims a port; false if another live process owns it.
     pub fn claim(&self, space: u16, port: u16) -> Result<bool, NetworkError> {
         let lock = self.network.path().join("lock");
         let file = File::create(&lock).map_err(|error| NetworkError::Directory(lock.clone(), error))?;
@@ -63,13 +64,13 @@ impl Ports {
         Ok(true)
     }
 
-    /// Gives a port back.
+    /// Releases a port.
     pub fn release(&self, space: u16, port: u16) {
-        // If it cannot be removed, it counts until the process ends.
+        // Best effort: a file that cannot be removed counts until the process ends.
         let _ = fs::remove_file(self.file(self.number, space, port));
     }
 
-    /// Whether a process of the host that lives has a port.
+    /// Whether a live process of the host owns a port.
     pub fn has_owner(&self, space: u16, port: u16) -> bool {
         let numbers = names(&self.network.host_path(&self.host).join("ports"));
         let mut numbers = numbers.iter().filter_map(|name| name.parse().ok());
@@ -80,7 +81,7 @@ impl Ports {
         number == self.number || self.network.is_alive(&self.host, number)
     }
 
-    /// Whether no process of the host that lives comes before this one.
+    /// Whether no live process of the host has a lower number.
     pub fn is_first(&self) -> bool {
         let before = self.network.processes(&self.host);
         !before.into_iter().take_while(|number| *number < self.number).any(|number| self.lives(number))

@@ -12,7 +12,7 @@ pub(super) fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// A socket that keeps the borders of messages and tells when the other side has gone.
+/// A socket that preserves message boundaries and reports a disconnect.
 pub(super) fn socket() -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)

@@ -37,7 +37,7 @@ fn a_process_of_several_hosts_has_one_number_in_all_of_them() {
 fn the_socket_of_a_process_that_was_killed_is_taken_over() {
     let (_directory, network) = network();
     let killed = network.join("a").unwrap();
-    // What the kernel does to one that is killed: its descriptors are closed, and nothing is removed.
+    // Like a kill: the kernel closes the descriptors and nothing is removed.
     killed.abandon();
     assert_eq!(network.connect("a", 0).unwrap_err().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(network.join("a").unwrap().number(), 0);

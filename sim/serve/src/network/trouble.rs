@@ -1,23 +1,24 @@
-//! What somebody does to the hosts of a network while their programs run: cables that are out, hosts that do not reach each other, frames that are lost.
+//! Faults injected from outside into a network of running programs: unplugged cables, partitions, frame loss.
 //!
-//! Each is a file, so that it holds for processes that come later too, and ends with whoever takes it away and not with whoever made it.
+//! Each fault is a file. So it also applies to processes that start later, and lasts until somebody removes it, not
+//! until its creator exits.
 
 use super::{NetworkDirectory, NetworkError, names};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-/// Directory with a file for each host whose cable is pulled out.
+/// Directory with a file for each host whose cable is unplugged.
 const CUT: &str = "cut";
-/// Directory with a file for each two hosts that do not reach each other: their names in order, and [`BETWEEN`] between them.
+/// Directory with a file for each partitioned pair of hosts: their names in order, joined by [`BETWEEN`].
 const APART: &str = "apart";
-/// No name of a host has it.
+/// A character that no host name contains.
 const BETWEEN: char = ':';
-/// Directory with a file for each host whose frames meet faults, as [`FaultScript`](crate::real_time::FaultScript) reads them.
+/// Directory with a file for each host with faults, in the syntax of [`FaultScript`](crate::real_time::FaultScript).
 const FAULTS: &str = "faults";
 
 impl NetworkDirectory {
-    /// Pulls the cable of a host out, also for processes that come later, or plugs it in again.
+    /// Plugs or unplugs the cable of a host, also for processes that start later.
     pub fn set_cable(&self, host: &str, plugged_in: bool) -> Result<(), NetworkError> {
         self.mark(CUT, host, (!plugged_in).then_some(""))
     }
@@ -27,13 +28,13 @@ impl NetworkDirectory {
         !self.path().join(CUT).join(host).exists()
     }
 
-    /// Lets no frame pass between two hosts, in neither direction, or lets them pass again. Others reach both.
+    /// Starts or ends a partition between two hosts, in both directions. Other hosts still reach both.
     pub fn set_apart(&self, a: &str, b: &str, apart: bool) -> Result<(), NetworkError> {
         let (first, second) = if a <= b { (a, b) } else { (b, a) };
         self.mark(APART, &format!("{first}{BETWEEN}{second}"), apart.then_some(""))
     }
 
-    /// Hosts that a host does not reach.
+    /// Hosts that a host is partitioned from.
     pub fn apart_from(&self, host: &str) -> Vec<String> {
         let pairs = names(&self.path().join(APART));
         let other = |pair: &String| match pair.split_once(BETWEEN)? {
@@ -44,17 +45,18 @@ impl NetworkDirectory {
         pairs.iter().filter_map(other).collect()
     }
 
-    /// Sets what goes wrong with the frames of a host, in both directions, instead of what its programs were started with; an empty text ends it.
+    /// Sets the faults on a host's frames in both directions, overriding those its programs were started with. An empty
+    /// text removes them.
     pub fn set_faults(&self, host: &str, script: &str) -> Result<(), NetworkError> {
         self.mark(FAULTS, host, Some(script).filter(|script| !script.is_empty()))
     }
 
-    /// What goes wrong with the frames of a host; empty unless somebody has set it.
+    /// Faults on a host's frames; empty unless set.
     pub fn faults(&self, host: &str) -> String {
         fs::read_to_string(self.path().join(FAULTS).join(host)).unwrap_or_default()
     }
 
-    /// Ends all of it, and says what there was.
+    /// Removes all faults and returns their descriptions.
     pub fn end_trouble(&self) -> Result<Vec<String>, NetworkError> {
         let mut ended = Vec::new();
         for kind in [CUT, APART, FAULTS] {
@@ -66,7 +68,7 @@ impl NetworkDirectory {
         Ok(ended)
     }
 
-    /// Writes a file of this kind, or takes it away.
+    /// Writes or removes a file of this kind.
     fn mark(&self, kind: &str, name: &str, text: Option<&str>) -> Result<(), NetworkError> {
         let directory = self.path().join(kind);
         let mark = directory.join(name);
@@ -80,7 +82,7 @@ impl NetworkDirectory {
         done.map_err(|error| self.trouble(error))
     }
 
-    /// Writes a file under a name of its own first: nobody reads half of it.
+    /// Writes a temporary file and renames it, so that nobody reads a partial file.
     pub(super) fn replace(&self, path: PathBuf, text: &str) -> io::Result<()> {
         let unfinished = self.path().join(format!("unfinished-{}", std::process::id()));
         fs::write(&unfinished, text).and_then(|()| fs::rename(unfinished, path))

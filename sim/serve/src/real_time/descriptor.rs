@@ -1,14 +1,14 @@
-//! What frames over any file descriptor have in common.
+//! Common code for frames over a file descriptor.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, ErrorKind};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// Longest frame that is taken: what QEMU can send.
+/// Longest accepted frame: what QEMU can send.
 const LONGEST_FRAME: usize = 68 << 10;
 
-/// Room for one frame.
+/// Buffer for one frame.
 #[derive(Debug)]
 pub(super) struct Buffer(Box<[u8]>);
 
@@ -19,7 +19,7 @@ impl Default for Buffer {
 }
 
 impl Buffer {
-    /// Puts what `read` reads into `frame`; false if there is nothing to read now.
+    /// Moves what `read` reads to `frame`; false if there is nothing to read now.
     pub(super) fn take(
         &mut self,
         frame: &mut Vec<u8>,
@@ -37,12 +37,12 @@ impl Buffer {
     }
 }
 
-/// Whether it was not refused, but has to be tried again.
+/// Whether the error only asks for a retry.
 pub(super) fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Waits until something can be read there, for `limit` at most.
+/// Waits until the descriptor is readable, for at most `limit`.
 pub(super) fn wait_for(source: BorrowedFd<'_>, limit: Duration) -> io::Result<()> {
     let seconds = i64::try_from(limit.as_secs()).unwrap_or(i64::MAX);
     let limit = Timespec { tv_sec: seconds, tv_nsec: i64::from(limit.subsec_nanos()) };

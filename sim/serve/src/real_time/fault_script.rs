@@ -1,8 +1,9 @@
-//! What goes wrong on the wires of simulated devices, in one line of text: `--faults` of every door to the simulator.
+//! Faults on the wires of simulated devices in one line of text: the `--faults` option.
 //!
-//! Words with commas between them. By chance, in both directions: `loss=0.01`, `duplicate=0.01`, `corrupt=0.001`,
-//! `reorder=0.05`, `reorder-by=20us`, `jitter=5us`. By script: `out:7=drop`, `in:0x0a/3=duplicate`: direction, the frame's
-//! number or op-code and number among those, and `drop`, `duplicate`, `flip=BIT`, `delay=TIME` or `hold=FRAMES`.
+//! Comma-separated items. Random faults, in both directions: `loss=0.01`, `duplicate=0.01`, `corrupt=0.001`,
+//! `reorder=0.05`, `reorder-by=20us`, `jitter=5us`. Scripted faults: `out:7=drop`, `in:0x0a/3=duplicate`: the
+//! direction, then a frame number or an opcode and the number among its frames, then `drop`, `duplicate`, `flip=BIT`,
+//! `delay=TIME` or `hold=FRAMES`.
 
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::capture::Direction;
@@ -10,14 +11,14 @@ use bareverbs_sim::net::fault::{Action, Chance, FaultId, Faults, RandomFaults, S
 use bareverbs_sim::run::Seed;
 use std::str::FromStr;
 
-/// Faults of a wire, without the seed of their chances.
+/// Faults of a wire, without the seed of the random ones.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FaultScript {
-    /// By chance.
+    /// Random faults.
     pub random: RandomFaults,
-    /// Script for what devices receive.
+    /// Script for received frames.
     pub inbound: Vec<ScriptedFault>,
-    /// Script for what they send.
+    /// Script for sent frames.
     pub outbound: Vec<ScriptedFault>,
 }
 
@@ -34,7 +35,7 @@ impl FromStr for FaultScript {
 }
 
 impl FaultScript {
-    /// The faults of one direction of an Ethernet wire.
+    /// The faults for one direction of an Ethernet wire.
     pub fn faults(&self, direction: Direction, seed: Seed) -> Faults {
         let (name, script) = match direction {
             Direction::Inbound => ("faults of inbound", &self.inbound),
@@ -116,7 +117,7 @@ fn number(text: &str) -> Result<u64, String> {
     parsed.map_err(|_| format!("{text:?} is no number"))
 }
 
-/// A number with ns, us or ms, up to an hour.
+/// Parses a number with ns, us or ms, up to an hour.
 fn duration(text: &str) -> Result<Duration, String> {
     let units = [("ns", 1), ("us", 1000), ("ms", 1_000_000)];
     let unit = units.iter().find_map(|(unit, nanos)| Some((text.strip_suffix(unit)?, nanos)));

@@ -1,21 +1,21 @@
-//! One direction of a wire in real time: frames that wait, with the faults of that direction.
+//! One direction of a wire in real time: waiting frames and faults.
 
 use bareverbs_prm::time::Time;
 use bareverbs_sim::net::fault::{Fate, Faults, HOLD_LIMIT, Verdict, bth_opcode};
 use std::collections::BTreeMap;
 
-/// What faults did to the frames of one direction.
+/// Effects of faults in one direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FaultCounters {
-    /// Frames that a fault took away, doubled, changed or delayed.
+    /// Frames dropped, duplicated, corrupted or delayed.
     pub hit: u64,
-    /// RoCE packets among them that did not arrive.
+    /// RoCE packets among them that were lost.
     pub lost: u64,
     /// RoCE packets among them that arrived twice.
     pub doubled: u64,
 }
 
-/// One direction of a wire: frames by the time they are due and the number of their arrival.
+/// One direction of a wire: frames ordered by due time and arrival number.
 #[derive(Debug, Default)]
 pub struct Lane {
     faults: Option<Faults>,
@@ -35,12 +35,12 @@ struct Held {
 }
 
 impl Lane {
-    /// Puts faults on it; `None` ends them.
+    /// Sets the faults; `None` removes them.
     pub fn set_faults(&mut self, faults: Option<Faults>) {
         self.faults = faults;
     }
 
-    /// What faults did so far.
+    /// Effects of faults so far.
     pub fn faulted(&self) -> FaultCounters {
         self.faulted
     }
@@ -61,7 +61,7 @@ impl Lane {
         waiting.into_iter().chain(self.held.iter().map(|held| held.until)).min()
     }
 
-    /// Takes a frame in, or loses it if a fault says so; a bit may flip in `frame`. Gives what to say of it.
+    /// Queues a frame or drops it if a fault says so; may flip a bit of `frame`. Returns a comment for the capture.
     pub fn push(&mut self, now: Time, frame: &mut [u8]) -> Option<&'static str> {
         let verdict = self.faults.as_mut().map(|faults| faults.judge(now, frame)).unwrap_or_default();
         if verdict.fate != Fate::Delivered || verdict.duplicate {
@@ -94,14 +94,14 @@ impl Lane {
         }
     }
 
-    /// The first frame if it is due.
+    /// The first frame, if it is due.
     pub fn front(&mut self, now: Time) -> Option<&[u8]> {
         self.release(now);
         let ((due, _), frame) = self.waiting.first_key_value()?;
         (*due <= now).then_some(frame)
     }
 
-    /// Takes the first frame away.
+    /// Removes the first frame.
     pub fn remove_front(&mut self) {
         if let Some((_, frame)) = self.waiting.pop_first() {
             self.spare.push(frame);
@@ -132,7 +132,7 @@ impl Lane {
         copy
     }
 
-    /// Lets held frames go that enough later ones have passed, or that have waited long enough for them.
+    /// Releases held frames that enough later ones have passed, or that have waited long enough.
     fn release(&mut self, now: Time) {
         for held in self.held.extract_if(.., |held| held.behind == 0 || held.until <= now) {
             self.pushed += 1;

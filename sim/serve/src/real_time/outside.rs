@@ -1,4 +1,4 @@
-//! Where a wire leads that leaves this process.
+//! The far end of a wire that leaves this process.
 
 use super::{FrameIo, TapIo, UdpIo, UnixDatagramIo};
 use bareverbs_sim::nic::LinkLayer;
@@ -8,12 +8,12 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-/// Frames from and to somebody outside, for whom one can wait beside other things.
+/// A frame interface to the outside that can be polled together with other descriptors.
 pub trait OutsideIo: FrameIo + AsFd + Debug + Send {}
 
 impl<T: FrameIo + AsFd + Debug + Send> OutsideIo for T {}
 
-/// Who is at the other end of a wire.
+/// The far end of a wire.
 ///
 /// ```
 /// use bareverbs_serve::real_time::Outside;
@@ -28,29 +28,29 @@ impl<T: FrameIo + AsFd + Debug + Send> OutsideIo for T {}
 pub enum Outside {
     /// Another process, over Unix datagram sockets; see [`UnixDatagramIo::bind`].
     Datagram {
-        /// Path of the socket of this end.
+        /// Path of this end's socket.
         own: PathBuf,
-        /// Path of the other side's.
+        /// Path of the peer's socket.
         peer: PathBuf,
     },
-    /// A process of this or another machine, over UDP; see [`UdpIo::bind`].
+    /// A process on this or another machine, over UDP; see [`UdpIo::bind`].
     Udp {
         /// Address of this end.
         own: SocketAddr,
-        /// Address of the other side.
+        /// Address of the peer.
         peer: SocketAddr,
     },
-    /// This machine, by its TAP interface of that name; see [`TapIo::open`].
+    /// This machine's network stack, through the TAP interface of this name; see [`TapIo::open`].
     Tap(String),
 }
 
 impl Outside {
-    /// Another process, over Unix datagram sockets at these paths.
+    /// Another process, through Unix datagram sockets at these paths.
     pub fn datagram(own: impl Into<PathBuf>, peer: impl Into<PathBuf>) -> Self {
         Self::Datagram { own: own.into(), peer: peer.into() }
     }
 
-    /// Takes the end of the wire, which carries frames of this link layer.
+    /// Opens this end of the wire for frames of a link layer.
     pub fn open(&self, layer: LinkLayer) -> io::Result<Box<dyn OutsideIo>> {
         Ok(match (self, layer) {
             (Self::Datagram { own, peer }, _) => Box::new(UnixDatagramIo::bind(own, peer)?),

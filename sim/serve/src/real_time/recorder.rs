@@ -1,4 +1,4 @@
-//! Captures of several devices in one file, with the time of the machine.
+//! A capture file shared by several devices, with real timestamps.
 
 use bareverbs_prm::time::Time;
 use bareverbs_sim::net::capture::{Capture, CaptureError, Clock, Direction, LinkType};
@@ -10,15 +10,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// What all interfaces of a capture share.
+/// State shared by all interfaces of a capture.
 #[derive(Debug)]
 struct Shared {
     capture: Capture<dyn Write + Send>,
-    /// Time of the packet that was written last.
+    /// Timestamp of the last packet.
     latest: u64,
 }
 
-/// The file of a capture, which ends before it has more than so many bytes.
+/// A capture file with a size limit.
 #[derive(Debug)]
 struct Limited<W> {
     file: W,
@@ -33,7 +33,7 @@ impl<W: Write> Write for Limited<W> {
             tracing::warn!("{message}; the devices go on");
             return Err(io::Error::new(io::ErrorKind::QuotaExceeded, message));
         };
-        // A block goes out as a whole, so that the file ends with one.
+        // Write whole blocks, so that the file never ends inside one.
         self.file.write_all(block)?;
         self.left = left;
         Ok(block.len())
@@ -44,7 +44,7 @@ impl<W: Write> Write for Limited<W> {
     }
 }
 
-/// An interface of a capture that others write too. Clones are the same interface.
+/// One interface of a shared capture. Clones refer to the same interface.
 ///
 /// ```
 /// use bareverbs_serve::real_time::Recorder;
@@ -64,46 +64,46 @@ impl<W: Write> Write for Limited<W> {
 pub struct Recorder {
     capture: Arc<Mutex<Option<Shared>>>,
     interface: u32,
-    /// The interface of what the device does, if that is written.
+    /// Interface for the device's records, if they are written.
     records: Option<u32>,
-    /// The clock of the machine when the capture began, and nanoseconds since 1970 then.
+    /// Clock reading at the start of the capture, and the time then in nanoseconds since 1970.
     start: (Instant, u64),
 }
 
 impl Recorder {
-    /// Bytes of a capture, if nothing else is said: 1 GiB. A busy port writes that in seconds.
+    /// Default size limit in bytes: 1 GiB. A busy port writes that in seconds.
     pub const DEFAULT_LIMIT: u64 = 1 << 30;
 
-    /// Begins a capture in a file, without an interface: give every device one by [`Self::interface`].
+    /// Starts a capture file without interfaces; add one per device with [`Self::interface`].
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::create_limited(path, Self::DEFAULT_LIMIT)
     }
 
-    /// As [`Self::create`]. A frame that would make the file longer than `limit` bytes ends the capture; [`Self::finish`] then
-    /// says so.
+    /// Like [`Self::create`]. A frame that would make the file longer than `limit` bytes ends the capture, and
+    /// [`Self::finish`] says so.
     pub fn create_limited(path: &Path, limit: u64) -> io::Result<Self> {
         Ok(Self::of_file(File::create(path)?, limit))
     }
 
-    /// The same in a file that is open.
+    /// Like [`Self::create_limited`], with an open file.
     pub fn of_file(file: File, limit: u64) -> Self {
-        // Not buffered: a process that is killed leaves a capture that is whole up to its end.
+        // Unbuffered: the capture of a killed process is intact up to its end.
         let file = Limited { file, limit, left: limit };
         let capture = Shared { capture: Capture::new(Box::new(file), Clock::Real), latest: 0 };
-        // The only place in the simulator that knows the date: programs sort captures by it.
+        // The only place in the simulator that reads the date: tools sort captures by it.
         let epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let start = (Instant::now(), u64::try_from(epoch.as_nanos()).unwrap_or(u64::MAX));
         Self { capture: Arc::new(Mutex::new(Some(capture))), interface: 0, records: None, start }
     }
 
-    /// A further interface of the same capture.
+    /// Adds an interface to the same capture.
     #[must_use]
     pub fn interface(&self, name: &str, link: LinkType) -> Self {
         let interface = self.lock().as_mut().map_or(0, |shared| shared.capture.add_interface(name, link));
         Self { interface, records: None, ..self.clone() }
     }
 
-    /// The same, and one more interface for what the device of the first does, each record a line of text (docs/adr/0029).
+    /// Adds an interface, and one more for its device's records, each a line of text (docs/adr/0029).
     #[must_use]
     pub fn recording(&self, name: &str, link: LinkType) -> Self {
         let frames = self.interface(name, link);
@@ -113,14 +113,14 @@ impl Recorder {
         Self { records, ..frames }
     }
 
-    /// Whether what the device does is written, too.
+    /// Whether the device's records are written.
     pub const fn has_records(&self) -> bool {
         self.records.is_some()
     }
 
-    /// Writes one frame that passes now, with comments.
+    /// Writes a frame that passes now, with comments.
     pub fn frame<'a>(&self, direction: Direction, bytes: &[u8], comments: impl IntoIterator<Item = &'a str>) {
-        // The time is taken with the lock held, so that frames stand in the order of their times.
+        // Read the clock under the lock, so that frames are in timestamp order.
         if let Some(shared) = self.lock().as_mut() {
             shared.latest = self.nanos().max(shared.latest);
             shared.capture.frame(self.interface, shared.latest, direction, bytes, comments);
@@ -133,7 +133,7 @@ impl Recorder {
         self.start.1.saturating_add(passed)
     }
 
-    /// Writes what a device has done until now, which is `now` for it, and how many records it has lost.
+    /// Writes a device's records, where `now` is its current time, and the number of lost records.
     pub fn records(&self, now: Time, records: impl IntoIterator<Item = DeviceRecord>, lost: u64) {
         for record in records {
             self.record(now, record.time, &RecordText::Device(record.event));
@@ -143,14 +143,15 @@ impl Recorder {
         }
     }
 
-    /// The same of a device that can be asked itself. Without an interface for them its records are thrown away.
+    /// Like [`Self::records`], for a device that can be polled directly. Without a record interface, its records are
+    /// discarded.
     pub fn records_of(&self, now: Time, device: &mut impl Device) {
         self.records(now, core::iter::from_fn(|| device.poll_record()), 0);
         self.records(now, None, device.take_lost_records());
     }
 
-    /// Writes what happened at `time` of a device for which it is `now`. What others have written meanwhile comes before: packets stand in the
-    /// order of their times.
+    /// Writes a record of something that happened at `time`, where `now` is the device's current time. The timestamp is
+    /// raised to that of packets that others have written meanwhile, because packets are in timestamp order.
     pub fn record(&self, now: Time, time: Time, record: &RecordText<'_>) {
         let Some(interface) = self.records else { return };
         if let Some(shared) = self.lock().as_mut() {
@@ -160,19 +161,19 @@ impl Recorder {
         }
     }
 
-    /// Writes a frame that the device sends now: what a fault did to it, and whose it is.
+    /// Writes a frame that the device sends now, with its fault and its origin.
     pub fn sent(&self, bytes: &[u8], fate: Option<&str>, origin: Option<FrameOrigin>) {
-        // It was built when it was sent.
+        // The frame was built at the time it is sent.
         let origin = origin.map(|origin| FrameOrigin { built: None, ..origin }.to_string());
         self.frame(Direction::Outbound, bytes, fate.into_iter().chain(origin.as_deref()));
     }
 
-    /// Whether something could not be written; [`Self::finish`] says what.
+    /// Whether a write has failed; [`Self::finish`] returns the error.
     pub fn has_failed(&self) -> bool {
         self.lock().as_ref().is_some_and(|shared| shared.capture.has_failed())
     }
 
-    /// Ends the capture for all its interfaces; gives the number of frames in it. `None` if it has ended.
+    /// Ends the capture for all its interfaces and returns the number of frames. `None` if it has already ended.
     pub fn finish(&self) -> Option<Result<u64, CaptureError>> {
         self.lock().take().map(|shared| shared.capture.finish())
     }

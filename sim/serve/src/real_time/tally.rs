@@ -1,17 +1,17 @@
-//! Counting what goes wrong again and again without filling the log.
+//! Counts recurring problems without flooding the log.
 
-/// A count that says when it is worth a line: the first time, and then ever more seldom.
+/// A count that reports the first occurrence, and then exponentially fewer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tally(u64);
 
 impl Tally {
-    /// Counts once more; the count, whenever it is a power of two.
+    /// Counts one more. Returns the count if it is a power of two.
     pub(crate) fn add(&mut self) -> Option<u64> {
         self.0 += 1;
         self.0.is_power_of_two().then_some(self.0)
     }
 
-    /// How often it was.
+    /// The count.
     pub(crate) const fn count(self) -> u64 {
         self.0
     }

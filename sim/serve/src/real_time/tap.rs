@@ -1,4 +1,4 @@
-//! Frames over a TAP interface: this machine's own network is the other side of the wire.
+//! Frames over a TAP interface: the peer is this machine's network stack.
 
 use super::descriptor::{Buffer, is_later, wait_for};
 use super::{FrameIo, Tally};
@@ -10,8 +10,7 @@ use tun_rs::{DeviceBuilder, Layer, SyncDevice};
 
 /// One end of a wire whose other end is a TAP interface.
 ///
-/// The kernel has the checksums of what it sends computed, and splits what is longer than the interface's MTU: no offload
-/// is offered to it.
+/// Offers no offloads, so the kernel computes checksums and segments what exceeds the MTU.
 ///
 /// ```no_run
 /// use bareverbs_serve::real_time::{FrameIo, TapIo};
@@ -42,11 +41,11 @@ impl core::fmt::Debug for TapIo {
 }
 
 impl TapIo {
-    /// Attaches to the TAP interface `name`. One that is there is taken as it is, up or down; one that is not is made,
-    /// brought up, and goes with this value.
+    /// Attaches to the TAP interface `name`. An existing one is used as it is, up or down; otherwise one is created,
+    /// brought up, and removed when this value is dropped.
     ///
-    /// An error says what is in the way: rights (making an interface needs `CAP_NET_ADMIN`, taking one that was made for
-    /// this user does not), somebody who has it already, or an interface of another kind.
+    /// An error tells the obstacle: missing rights (creating an interface needs `CAP_NET_ADMIN`, attaching to one that
+    /// was created for this user does not), an interface that is in use, or one of another kind.
     pub fn open(name: &str) -> io::Result<Self> {
         if !is_name(name) {
             let error = io::Error::new(ErrorKind::InvalidInput, "an interface is not called so");
@@ -60,7 +59,7 @@ impl TapIo {
         Ok(Self { device, name: name.to_owned(), buffer: Buffer::default(), lost: Tally::default() })
     }
 
-    /// Says how long the longest packet may be that the kernel sends by this interface.
+    /// Sets the interface's MTU in bytes.
     ///
     /// # Errors
     /// Needs `CAP_NET_ADMIN`.
@@ -68,13 +67,13 @@ impl TapIo {
         self.device.set_mtu(bytes)
     }
 
-    /// Frames that were lost because the interface was down.
+    /// Frames lost because the interface was down.
     pub fn lost(&self) -> u64 {
         self.lost.count()
     }
 }
 
-/// What Linux takes as the name of one interface; «%d» would stand for a number of its choice.
+/// Whether Linux accepts this as the name of one interface. It would replace “%d” by a number.
 fn is_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_graphic() && !b"/:%".contains(&byte);
     (1..=15).contains(&name.len()) && name != "." && name != ".." && name.bytes().all(is_plain)
@@ -104,7 +103,7 @@ impl AsFd for TapIo {
 }
 
 impl FrameIo for TapIo {
-    /// While the interface is down its cable ends nowhere: frames are lost and counted.
+    /// A down interface is like an unconnected cable: frames are lost and counted.
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         match self.device.send(frame) {
             Ok(_) => Ok(true),
@@ -136,12 +135,12 @@ mod tests {
     use std::process::Command;
     use std::time::Instant;
 
-    /// Addresses of links, in networks so small that no route of this machine is in the way.
+    /// Link-local addresses in networks so small that they do not conflict with this machine's routes.
     const ADDRESSES: [[u8; 4]; 2] = [[169, 254, 77, 1], [169, 254, 77, 5]];
-    /// The other one of each network.
+    /// The other address in each network.
     const OTHERS: [[u8; 4]; 2] = [[169, 254, 77, 2], [169, 254, 77, 6]];
 
-    /// An interface of this process with one of the addresses, unless this machine does not let us have one.
+    /// An interface of this process with one of the addresses, if this machine permits it.
     fn interface(test: &str, number: usize) -> Option<TapIo> {
         let name = format!("bv{number}-{}", std::process::id());
         let address = format!("{}/30", std::net::Ipv4Addr::from(ADDRESSES[number]));
@@ -161,13 +160,13 @@ mod tests {
         tap.ok()
     }
 
-    /// An error if there is no such program.
+    /// Fails if the program is missing.
     fn ip(arguments: &[&str]) -> io::Result<()> {
         assert!(Command::new("ip").args(arguments).status()?.success(), "ip {arguments:?}");
         Ok(())
     }
 
-    /// Who has that address? asks the other one.
+    /// An ARP request for the other address.
     fn question(number: usize) -> Vec<u8> {
         const OURS: [u8; 6] = [2, 0, 0, 0, 0, 2];
         let ethernet: &[&[u8]] = &[&[0xff; 6], &OURS, &[8, 6]];
@@ -180,7 +179,7 @@ mod tests {
         let Some(mut tap) = interface("this_machines_own_network_answers", 0) else { return };
         let (deadline, mut frame) = (Instant::now() + Duration::from_secs(20), Vec::new());
         let is_answer = |frame: &[u8]| frame.get(12..22) == Some(&[8, 6, 0, 1, 8, 0, 6, 4, 0, 2]);
-        // Asked until there is an answer, as ARP does: Linux sends nothing in the first moments of an interface.
+        // Retry like ARP does: Linux sends nothing right after an interface has come up.
         while !(tap.receive(&mut frame).expect("an interface") && is_answer(&frame)) {
             assert!(Instant::now() < deadline, "no answer");
             assert!(tap.send(&question(0)).expect("sent"));

@@ -1,4 +1,4 @@
-//! A device that echoes, between two ends of a socket pair.
+//! An echoing device between two ends of a socket pair.
 
 use super::{FrameIo, RealTime, UnixDatagramIo};
 use bareverbs_prm::ids::Qpn;
@@ -22,18 +22,18 @@ impl HostMemory for NoMemory {
     }
 }
 
-/// Sends back what it receives, with its bytes reversed, and one frame when its timer ends.
+/// Returns every frame with its bytes reversed, and sends one frame when its timer expires.
 #[derive(Default)]
 struct Echo {
     frames: VecDeque<Vec<u8>>,
     timer: Option<Time>,
     up: bool,
-    /// Calls that yield before there is nothing more to do.
+    /// Number of calls that yield before there is nothing to do.
     yields: u32,
     yielded: bool,
-    /// Frames that waited when registers were written.
+    /// Frames waiting at each register write.
     waited: Vec<usize>,
-    /// What each frame that it receives costs, and what all have.
+    /// Cost of each received frame, and the total.
     cost: u64,
     effort: u64,
 }
@@ -100,7 +100,7 @@ fn wire(test: &str) -> (RealTime<NoMemory, Echo, UnixDatagramIo>, UnixDatagramIo
     (RealTime::new(Echo::default(), NoMemory, io), far)
 }
 
-/// Steps until `count` frames have come back, for a second at most.
+/// Steps until `count` frames have come back, for at most a second.
 fn collect<M: HostMemory, D: Device>(
     runner: &mut RealTime<M, D, UnixDatagramIo>,
     far: &mut UnixDatagramIo,
@@ -139,8 +139,8 @@ fn a_timer_ends_without_a_frame() {
     assert_eq!(collect(&mut runner, &mut far, 1), [b"timer".to_vec()]);
 }
 
-/// A client that is faster than the thread of the device hands over a doorbell of a queue and a command at a time. rdma-core's
-/// `test_resize_cq` posts six sends and then makes their completion queue too small for them, which has to be refused.
+/// A client that is faster than the device's thread delivers a doorbell and a command at once. rdma-core's
+/// `test_resize_cq` posts six sends and then shrinks their completion queue below six entries, which must be refused.
 #[test]
 fn a_command_finds_done_what_queues_were_asked_before_it() {
     let (mut runner, _far) = wire("command");
@@ -164,7 +164,7 @@ fn a_device_that_yields_is_asked_once_a_step() {
     assert!(!runner.step().expect("step"));
 }
 
-/// A peer's frames can ask for much of a device: its host is seen to between any two of such frames, and none is lost.
+/// A peer's frames can be expensive for a device. Between any two of them its host is served, and none is lost.
 #[test]
 fn frames_that_cost_a_turn_are_taken_one_a_step() {
     let (mut runner, mut far) = wire("costly");

@@ -1,7 +1,7 @@
-//! Frames over UDP: one frame a datagram, as QEMU's `-netdev dgram` with sockets of IP sends and takes them.
+//! Frames over UDP, one per datagram, compatible with QEMU's `-netdev dgram` over IP.
 //!
-//! Nothing of UDP holds a sender back, and a reliable connection repeats all that came behind a frame that was lost. So a sender goes no
-//! faster than a receiver with a buffer like its own can bear ([`Pacer`]).
+//! UDP has no flow control, and an RC connection retransmits everything after a lost frame. So a sender goes no faster
+//! than a receiver with the same buffer size can take ([`Pacer`]).
 
 use super::descriptor::{Buffer, is_later, wait_for};
 use super::{FrameIo, Tally};
@@ -10,23 +10,23 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Bytes of datagrams that may wait for us: what finds no room is lost.
+/// Receive buffer in bytes; datagrams that do not fit are lost.
 const RECEIVE_BUFFER: usize = 8 << 20;
-/// How long a receiver may be without a processor on a busy machine, in which a buffer may become full.
+/// How long a receiver on a busy machine may be without a processor, while its buffer fills up.
 const RECEIVER_PAUSE: Duration = Duration::from_millis(8);
-/// A part of the buffer that may be filled at once.
+/// Fraction of the buffer that may be filled at once, as a divisor.
 const BURST: u64 = 4;
-/// What the kernel counts for a datagram besides its bytes, which it rounds up to the next power of two.
+/// What the kernel charges for a datagram besides its bytes, which it rounds up to a power of two.
 const DATAGRAM_COST: u64 = 768;
 
-/// How fast a sender goes: bytes of the other side's buffer that it may fill.
+/// Limits the sender: how much of the peer's buffer it may fill.
 #[derive(Debug)]
 struct Pacer {
-    /// Bytes of the buffer.
+    /// Buffer size in bytes.
     capacity: u64,
     /// Bytes that may be filled now.
     room: u64,
-    /// When that was so.
+    /// Time of the last update.
     since: Instant,
 }
 
@@ -35,13 +35,13 @@ impl Pacer {
         Self { capacity, room: capacity / BURST, since: Instant::now() }
     }
 
-    /// Whether a frame may be sent, which it then is.
+    /// Whether a frame may be sent. If so, accounts for it.
     fn admit(&mut self, now: Instant, length: usize) -> bool {
         let passed = (now - self.since).min(RECEIVER_PAUSE).as_nanos() as u64;
         let drained = passed * self.capacity / RECEIVER_PAUSE.as_nanos() as u64;
         let room = (self.room + drained).min(self.capacity / BURST);
         let cost = (length as u64).next_power_of_two() + DATAGRAM_COST;
-        // A buffer that is smaller than four frames takes one at a time.
+        // A buffer smaller than four frames takes one at a time.
         if room < cost && room < self.capacity / BURST {
             return false;
         }
@@ -50,7 +50,7 @@ impl Pacer {
     }
 }
 
-/// One end of a wire: a socket of our own, which takes datagrams of the other side's alone.
+/// One end of a wire: a UDP socket that only accepts the peer's datagrams.
 ///
 /// ```no_run
 /// use bareverbs_serve::real_time::{FrameIo, UdpIo};
@@ -72,7 +72,7 @@ pub struct UdpIo {
 }
 
 impl UdpIo {
-    /// Listens at `own` and sends to `peer`, where nobody need be yet.
+    /// Listens at `own` and sends to `peer`, which need not exist yet.
     pub fn bind(own: SocketAddr, peer: SocketAddr) -> io::Result<Self> {
         let explain = |error: io::Error| {
             io::Error::new(error.kind(), format!("cannot make a wire from UDP {own} to {peer}: {error}"))
@@ -80,7 +80,7 @@ impl UdpIo {
         let socket = UdpSocket::bind(own).map_err(explain)?;
         socket.connect(peer).map_err(explain)?;
         socket.set_nonblocking(true)?;
-        // The kernel gives as much as it gives to everybody (net.core.rmem_max), and says nothing of the rest.
+        // The kernel silently limits this to net.core.rmem_max.
         rustix::net::sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER)?;
         let capacity = rustix::net::sockopt::socket_recv_buffer_size(&socket)?;
         let pacer = Pacer::new(capacity as u64);
@@ -88,7 +88,7 @@ impl UdpIo {
     }
 }
 
-/// Whether nobody is there at the moment, which a cable that ends nowhere does not tell.
+/// Whether nobody listens there at the moment, which an unconnected cable would not report either.
 fn is_nobody(error: &io::Error) -> bool {
     let kind = error.kind();
     matches!(kind, ErrorKind::ConnectionRefused | ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable)
@@ -101,7 +101,7 @@ impl AsFd for UdpIo {
 }
 
 impl FrameIo for UdpIo {
-    /// While nobody is at the other side frames are lost and counted.
+    /// While there is no peer, frames are lost and counted.
     fn send(&mut self, frame: &[u8]) -> io::Result<bool> {
         if !self.pacer.admit(Instant::now(), frame.len()) {
             return Ok(false);
@@ -125,7 +125,7 @@ impl FrameIo for UdpIo {
     fn receive(&mut self, frame: &mut Vec<u8>) -> io::Result<bool> {
         let socket = &self.socket;
         match self.buffer.take(frame, |buffer| socket.recv(buffer)) {
-            // What came back of a datagram that was sent before.
+            // An ICMP error for an earlier datagram.
             Err(error) if is_nobody(&error) => Ok(false),
             received => received,
         }

@@ -1,4 +1,4 @@
-//! Frames over Unix datagram sockets: one frame a datagram, as QEMU's `-netdev dgram` sends and takes them.
+//! Frames over Unix datagram sockets, one per datagram, compatible with QEMU's `-netdev dgram`.
 
 use super::FrameIo;
 use super::descriptor::{Buffer, is_later, wait_for};
@@ -9,7 +9,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// One end of a wire: a socket of our own, and the path of the other side's.
+/// One end of a wire: a socket of our own, and the path of the peer's.
 ///
 /// ```
 /// use bareverbs_serve::real_time::{FrameIo, UnixDatagramIo};
@@ -34,8 +34,8 @@ pub struct UnixDatagramIo {
 }
 
 impl UnixDatagramIo {
-    /// Listens at `own` and sends to `peer`, which need not be there yet. `own` is removed in the end; one that a process which was killed
-    /// has left is taken over.
+    /// Listens at `own` and sends to `peer`, which need not exist yet. Dropping this removes `own`. A socket that a
+    /// killed process left there is replaced.
     pub fn bind(own: &Path, peer: &Path) -> io::Result<Self> {
         if is_abandoned(own) {
             std::fs::remove_file(own)?;
@@ -47,7 +47,7 @@ impl UnixDatagramIo {
     }
 }
 
-/// Whether a socket is there that nobody has open any more.
+/// Whether the socket at this path is dead.
 fn is_abandoned(path: &Path) -> bool {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket());
     let answer = || UnixDatagram::unbound().and_then(|socket| socket.connect(path));
@@ -81,7 +81,7 @@ impl FrameIo for UnixDatagramIo {
 
 impl Drop for UnixDatagramIo {
     fn drop(&mut self) {
-        // Nobody listens here any more; a path that is gone already is as good.
+        // Best effort: nobody listens here any more.
         let _ = std::fs::remove_file(&self.own);
     }
 }
@@ -94,7 +94,7 @@ mod tests {
     fn the_socket_of_a_process_that_was_killed_is_taken_over_and_that_of_one_that_lives_is_not() {
         let directory = tempfile::tempdir().expect("a directory");
         let [own, peer] = ["own", "peer"].map(|name| directory.path().join(name));
-        // What is left of one that was killed: nothing is removed.
+        // What a killed process leaves behind: the socket is not removed.
         drop(UnixDatagram::bind(&own).expect("free"));
         let _living = UnixDatagramIo::bind(&own, &peer).expect("taken over");
         let refusal = UnixDatagramIo::bind(&own, &peer).expect_err("somebody lives there");

@@ -1,7 +1,7 @@
-//! The socket of one client: whole messages with their file descriptors in, replies out.
+//! A client's socket: receives whole messages with their file descriptors, sends replies.
 //!
-//! A client may be silent for as long as it likes once it has told its version, but not in the middle of a message, nor before
-//! it, nor may it leave replies unread: others wait for the card.
+//! After the version exchange a client may be silent for any time between messages. But it may not pause before that or
+//! inside a message, nor leave replies unread, because others wait for the card.
 
 use super::message::{FILES, Header, Message};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
@@ -16,7 +16,7 @@ use zerocopy::FromBytes;
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: UnixStream,
-    /// How long a message may take from its first byte to its last, and a reply to be taken.
+    /// Time limit for a message from first to last byte, and for the client to take a reply.
     limit: Duration,
 }
 
@@ -26,8 +26,8 @@ impl Connection {
         Ok(Self { stream, limit })
     }
 
-    /// The next message; `None` when the client has closed the connection between two of them. With `at_once` it has to begin
-    /// within the limit.
+    /// Receives the next message; `None` if the client closed the connection between two messages. With `at_once` the
+    /// message must start within the limit.
     pub(super) fn receive(&mut self, at_once: bool) -> io::Result<Option<Message>> {
         self.stream.set_read_timeout(at_once.then_some(self.limit))?;
         let mut bytes = [0; Header::SIZE];
@@ -46,7 +46,7 @@ impl Connection {
         Ok(Some(Message { header, body, files }))
     }
 
-    /// The first bytes of a message, and the file descriptors that came with them.
+    /// The first bytes of a message, with its file descriptors.
     fn begin(&self, bytes: &mut [u8]) -> io::Result<(usize, Vec<File>)> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -70,7 +70,7 @@ impl Connection {
         Ok((got.bytes, files))
     }
 
-    /// Reads all of `bytes` before the deadline.
+    /// Fills `bytes` before the deadline.
     fn fill(&mut self, bytes: &mut [u8], deadline: Instant) -> io::Result<()> {
         let mut done = 0;
         while done < bytes.len() {

@@ -1,4 +1,5 @@
-//! The socket's side: what a client asks, in words of the device's thread. Nothing that a client sends is believed.
+//! The socket's side: translates a client's commands into requests to the device's thread. Trusts nothing that a client
+//! sends.
 
 use super::engine::{Link, Region, Request};
 use super::memory::MapRequest;
@@ -16,19 +17,19 @@ use zerocopy::IntoBytes;
 
 /// Bytes of PCI configuration space.
 const CONFIG_SIZE: u64 = 4096;
-/// Longest access to a region that is taken: all of configuration space.
+/// Longest accepted region access: the whole configuration space.
 const LONGEST_ACCESS: u64 = CONFIG_SIZE;
 
-/// What a client can ask of the device.
+/// Handles a client's commands.
 pub(super) struct Door<'a> {
     pub(super) link: &'a mut Link,
     pub(super) bar_size: u64,
-    /// Vectors of MSI-X, the only interrupts that there are.
+    /// Number of MSI-X vectors. There are no other interrupts.
     pub(super) vectors: u16,
 }
 
 impl Door<'_> {
-    /// Carries a command out; gives the body of the reply.
+    /// Executes a command and returns the body of the reply.
     pub(super) fn handle(&mut self, command: Command, mut files: Vec<File>) -> io::Result<Vec<u8>> {
         match command {
             Command::Version { major: 0 } => Ok(version_reply()),
@@ -74,7 +75,7 @@ impl Door<'_> {
         }
     }
 
-    /// The region of an access that stays inside it.
+    /// The region of an access, if the access stays inside it.
     fn check(&self, region: u32, offset: u64, length: u64) -> io::Result<Region> {
         let known = match region {
             VFIO_PCI_BAR0_REGION_INDEX => Region::Bar,
@@ -104,7 +105,7 @@ impl Door<'_> {
         RegionInfo { argsz, flags, index, capabilities: 0, size, offset: 0 }.as_bytes().to_vec()
     }
 
-    /// Only MSI-X has vectors. They can be added one by one, also while MSI-X is on.
+    /// Only MSI-X has vectors. They can be added one by one, even while MSI-X is enabled.
     fn interrupt_info(&self, index: u32) -> Vec<u8> {
         let argsz = size_of::<InterruptInfo>() as u32;
         let (flags, count) = match index {
@@ -122,7 +123,7 @@ impl Door<'_> {
         files: Vec<File>,
     ) -> io::Result<Vec<u8>> {
         if index != VFIO_PCI_MSIX_IRQ_INDEX || flags & VFIO_IRQ_SET_ACTION_TRIGGER == 0 {
-            // Neither INTx nor error and request interrupts are ever raised, and masking is the client's own business.
+            // INTx, error and request interrupts are never raised, and masking is up to the client.
             return Ok(Vec::new());
         }
         let request = match (flags & VFIO_IRQ_SET_DATA_EVENTFD != 0, flags & VFIO_IRQ_SET_DATA_NONE != 0) {
@@ -135,7 +136,7 @@ impl Door<'_> {
     }
 }
 
-/// Some vectors in a row.
+/// A range of vectors.
 #[derive(Debug, Clone, Copy)]
 struct VectorRange {
     start: u32,

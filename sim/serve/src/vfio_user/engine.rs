@@ -1,5 +1,5 @@
-//! The thread of the device: it owns the model, the client's memory and the wire, works off what the socket's thread
-//! hands it in order, and does what is due in between.
+//! The device's thread: owns the model, the client's memory and the wire, executes the socket thread's requests in
+//! order, and does what is due in between.
 
 use super::memory::{ClientMemory, MapRequest};
 use super::vectors::{VectorRequest, Vectors};
@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 use std::time::Duration;
 
-/// Requests that wait for the device's thread. A client that writes faster than the device works waits for it.
+/// Capacity of the request queue. A client that writes faster than the device works waits for it.
 pub(super) const QUEUE: usize = 4096;
-/// Requests that are worked off before the device has its turn.
+/// Requests to execute before the device takes its turn.
 const TURN: usize = 256;
-/// Longest rest after the wire failed, before it is tried again.
+/// Longest pause after a wire error before the next attempt.
 const AFTER_ERROR: Duration = Duration::from_millis(10);
 
-/// A region that is more than nothing.
+/// An existing region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Region {
     /// BAR0.
@@ -28,16 +28,16 @@ pub(super) enum Region {
     Configuration,
 }
 
-/// What the socket's thread asks of the device's.
+/// Requests from the socket's thread to the device's.
 #[derive(Debug)]
 pub(super) enum Request {
-    /// Answered with the bytes.
+    /// Answered with the bytes read.
     Read {
         region: Region,
         offset: u64,
         length: usize,
     },
-    /// Posted: not answered, but done before everything that comes later.
+    /// Posted: not answered, but done before later requests.
     Write {
         region: Region,
         offset: u64,
@@ -50,40 +50,40 @@ pub(super) enum Request {
     },
     UnmapAll,
     Vectors(VectorRequest),
-    /// Resets the device; mappings and vectors stay.
+    /// Resets the device. Mappings and vectors stay.
     Reset,
-    /// The client is gone: nothing of it stays.
+    /// The client is gone: discard its state.
     Forget,
 }
 
-/// Answers to all requests but writes.
+/// Answers to all requests except writes.
 pub(super) type Answer = io::Result<Vec<u8>>;
 
-/// The end of the socket's thread.
+/// The socket thread's end of the queue.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) requests: SyncSender<Request>,
     pub(super) answers: Receiver<Answer>,
     pub(super) waker: WakeSocket,
-    /// The client is gone: what it wrote before and was not done yet is not done any more.
+    /// Set when the client is gone: its pending writes are then discarded.
     pub(super) is_leaving: Arc<AtomicBool>,
 }
 
 impl Link {
-    /// Hands over a request that is not answered.
+    /// Sends a request without an answer.
     pub(super) fn post(&mut self, request: Request) -> io::Result<()> {
         self.requests.send(request).map_err(|_| gone())?;
         self.waker.wake();
         Ok(())
     }
 
-    /// The client is gone, and nothing of it stays: neither does anybody wait for what it asked for last.
+    /// Discards the client's state, without waiting for its pending requests.
     pub(super) fn forget(&mut self) -> Answer {
         self.is_leaving.store(true, Ordering::Release);
         self.call(Request::Forget)
     }
 
-    /// Hands over a request and waits until it is done.
+    /// Sends a request and waits for its answer.
     pub(super) fn call(&mut self, request: Request) -> Answer {
         self.post(request)?;
         self.answers.recv().map_err(|_| gone())?
@@ -94,20 +94,20 @@ fn gone() -> io::Error {
     io::Error::new(ErrorKind::BrokenPipe, "the device's thread has ended")
 }
 
-/// The device's end.
+/// The device thread's end.
 pub(super) struct Engine {
     pub(super) runner: RealTime<ClientMemory, Nic, Wire>,
     pub(super) vectors: Vectors,
     pub(super) requests: Receiver<Request>,
     pub(super) answers: Sender<Answer>,
-    /// As [`Link::is_leaving`].
+    /// The same flag as [`Link::is_leaving`].
     pub(super) is_leaving: Arc<AtomicBool>,
-    /// Errors of the wire.
+    /// Counter of wire errors.
     pub(super) troubles: Tally,
 }
 
 impl Engine {
-    /// Runs until the other end of the link is gone.
+    /// Runs until the other end is gone.
     pub(super) fn run(mut self) {
         while let Some(left) = self.work_off() {
             let busy = self.runner.step();
@@ -126,7 +126,7 @@ impl Engine {
         self.finish();
     }
 
-    /// What waits in the link, up to a turn of it; says whether more may be left. `None` if the link has ended.
+    /// Executes waiting requests, up to a turn. Returns whether more may be waiting; `None` if the other end is gone.
     fn work_off(&mut self) -> Option<bool> {
         self.runner.begin_turn();
         for _ in 0..TURN {
@@ -165,7 +165,7 @@ impl Engine {
                 Ok(Vec::new())
             }
         };
-        // Nobody waits for the answer any more if the other thread has ended.
+        // If the other thread has ended, nobody waits for the answer.
         let _ = self.answers.send(done);
     }
 
@@ -182,7 +182,7 @@ impl Engine {
         self.is_leaving.store(false, Ordering::Release);
     }
 
-    /// Reads in the units of the region: 32-bit registers, or up to four bytes of configuration space.
+    /// Reads in the region's units: 32-bit registers, or up to four bytes of configuration space.
     fn read(&mut self, region: Region, offset: u64, length: usize) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length);
         while bytes.len() < length {
@@ -217,7 +217,7 @@ impl Engine {
         self.tell();
     }
 
-    /// Sends interrupts, and says which commands were done.
+    /// Sends interrupts and logs completed commands.
     fn tell(&mut self) {
         while let Some(record) = self.runner.device_mut().poll_command() {
             say(&record);
@@ -290,7 +290,7 @@ mod tests {
         poster.join().unwrap();
     }
 
-    /// A client may leave thousands of requests behind, each worth a turn; the next one waits for none of them.
+    /// A client may leave behind thousands of requests, each worth a turn. The next client waits for none of them.
     #[test]
     fn what_a_client_wrote_before_it_left_is_not_done_any_more() {
         let (wire, _waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
@@ -307,7 +307,7 @@ mod tests {
             is_leaving: is_leaving.clone(),
             troubles,
         };
-        // Configuration space, command register: memory and bus mastering.
+        // Command register in configuration space: memory space and bus mastering.
         let write = || Request::Write { region: Region::Configuration, offset: 4, bytes: vec![6, 0, 0, 0] };
         let written = |engine: &mut Engine| engine.read(Region::Configuration, 4, 2) == [6, 0];
         engine.handle(write());

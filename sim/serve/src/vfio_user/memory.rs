@@ -1,9 +1,8 @@
-//! The memory that a client lends: DMA_MAP and DMA_UNMAP, and the device's access to what is mapped.
+//! A client's memory: DMA_MAP, DMA_UNMAP, and the device's accesses to mapped ranges.
 //!
-//! A virtual machine maps and unmaps pieces of one file hundreds of times while it boots. So each file is mapped into
-//! this process once, as a whole, and a DMA mapping is only a name for a part of it. What no mapping covers faults.
-//! A file that is too short when it is mapped is refused; one that becomes too short later makes accesses fault
-//! ([`View`]).
+//! A booting virtual machine maps and unmaps parts of one file hundreds of times. So each file is mapped into this
+//! process once, as a whole, and a DMA mapping only names a part of it. Accesses outside any mapping fault. A file that
+//! is too short when it is mapped is refused; if it is truncated later, accesses fault ([`View`]).
 
 use super::view::View;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
@@ -14,24 +13,24 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::sync::atomic::{Ordering, fence};
 use std::sync::{Arc, Weak};
 
-/// Mappings that a client may have.
+/// Most mappings of a client.
 const MAXIMUM: usize = 1 << 20;
-/// Files that a client may have lent at a time: each is a descriptor of this process, which all cards share.
+/// Most files of a client. Each takes a descriptor of this process, which all cards share.
 const FILES: usize = 64;
-/// The last bytes of a write, which are stored after all others: software polls them.
+/// The last bytes of a write, stored after all others because software polls them.
 const TAIL: usize = 4;
 
 /// One range of I/O virtual addresses.
 #[derive(Debug)]
 struct Mapping {
     size: u64,
-    /// What lies behind it, and where in it the range begins. `None`: nothing that this process can reach.
+    /// The view behind it and the offset in it; `None` if this process cannot access it.
     view: Option<(Arc<View>, u64)>,
     readable: bool,
     writable: bool,
 }
 
-/// A file that is mapped already.
+/// A file that is already mapped.
 #[derive(Debug)]
 struct KnownFile {
     device: u64,
@@ -40,7 +39,7 @@ struct KnownFile {
     view: Weak<View>,
 }
 
-/// What the client shall map.
+/// A mapping request of the client.
 #[derive(Debug)]
 pub(super) struct MapRequest {
     pub(super) address: u64,
@@ -59,7 +58,7 @@ pub struct ClientMemory {
 }
 
 impl ClientMemory {
-    /// How many ranges are mapped.
+    /// Number of mapped ranges.
     pub fn len(&self) -> usize {
         self.mappings.len()
     }
@@ -69,13 +68,13 @@ impl ClientMemory {
         self.mappings.is_empty()
     }
 
-    /// Forgets everything.
+    /// Removes all mappings.
     pub(super) fn clear(&mut self) {
         self.mappings.clear();
         self.files.clear();
     }
 
-    /// Maps a range that overlaps no other. Without a file it is known, and every access to it faults.
+    /// Maps a range that overlaps no other. Without a file the range exists, but every access to it faults.
     pub(super) fn map(&mut self, request: MapRequest) -> io::Result<()> {
         let end = end_of(request.address, request.size)?;
         if self.mappings.len() >= MAXIMUM {
@@ -97,7 +96,7 @@ impl ClientMemory {
         Ok(())
     }
 
-    /// Unmaps all mappings in a range; a mapping that the range would cut stays, and so do all others.
+    /// Unmaps all mappings inside a range. If the range would cut a mapping, nothing is unmapped.
     pub(super) fn unmap(&mut self, address: u64, size: u64) -> io::Result<()> {
         let end = end_of(address, size)?;
         let hit: Vec<(u64, u64)> = self.overlapping(address, end).map(|(at, map)| (at, map.size)).collect();
@@ -110,14 +109,14 @@ impl ClientMemory {
         Ok(())
     }
 
-    /// Mappings that touch the addresses from `address` to `last`.
+    /// Mappings that overlap the addresses from `address` to `last`.
     fn overlapping(&self, address: u64, last: u64) -> impl Iterator<Item = (u64, &Mapping)> {
         let before = self.mappings.range(..address).next_back();
         let before = before.filter(move |(at, map)| **at + (map.size - 1) >= address);
         before.into_iter().chain(self.mappings.range(address..=last)).map(|(at, map)| (*at, map))
     }
 
-    /// The view of a whole file, of which the bytes up to `last` shall be used.
+    /// A view of a file whose bytes up to `last` will be used.
     fn view(&mut self, file: File, last: u64, writable: bool) -> io::Result<Arc<View>> {
         let about = file.metadata()?;
         let kind = about.file_type();
@@ -141,7 +140,7 @@ impl ClientMemory {
         Ok(view)
     }
 
-    /// Runs `step` over the pieces of an access: the view, the offset in it, and the bytes of the buffer.
+    /// Calls `step` for each piece of an access with the view, the offset in it, and the part of the buffer.
     fn walk(
         &self,
         iova: u64,
@@ -171,7 +170,7 @@ impl ClientMemory {
 impl HostMemory for ClientMemory {
     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
         self.walk(iova, buffer.len(), false, |view, from, part| view.read(from, buffer.get_mut(part)?))?;
-        // What was read first was read before what is read next: a doorbell record before the entries it counts.
+        // Orders this read before the next: a doorbell record before the entries it counts.
         fence(Ordering::Acquire);
         Ok(())
     }
@@ -179,7 +178,7 @@ impl HostMemory for ClientMemory {
     fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault> {
         let (head, tail) = bytes.split_at(bytes.len().saturating_sub(TAIL));
         self.copy_out(iova, head)?;
-        // The owner byte of an entry is in its tail, and software looks at it first.
+        // An entry's owner byte is in the tail, and software checks it first.
         fence(Ordering::Release);
         self.copy_out(iova.wrapping_add(head.len() as u64), tail)
     }
@@ -191,7 +190,7 @@ impl ClientMemory {
     }
 }
 
-/// Last address of a range that is neither empty nor beyond all addresses.
+/// Last address of a range; an error if the range is empty or wraps around.
 fn end_of(address: u64, size: u64) -> io::Result<u64> {
     let last = size.checked_sub(1).and_then(|rest| address.checked_add(rest));
     last.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "the range is empty or has no end"))

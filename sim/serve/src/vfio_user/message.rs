@@ -1,20 +1,20 @@
-//! Messages of vfio-user (libvfio-user, `docs/vfio-user.rst`, version 0.9): bytes to requests, answers to bytes.
+//! Messages of vfio-user (libvfio-user, `docs/vfio-user.rst`, version 0.9): decoding of requests, encoding of replies.
 //!
-//! Numbers are in the byte order of the machine. What a client sends is checked here for its form: its length against what it
-//! counts, its indices against what there is. What it asks for is checked by the door and by the device.
+//! Numbers are in native byte order. This module validates the form of a client's message: its length against its
+//! counts, its indices against their ranges. The door and the device validate what it asks for.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
 use vfio_bindings::bindings::vfio::{VFIO_PCI_NUM_IRQS, VFIO_PCI_NUM_REGIONS};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Longest message that is taken, header included: the capability `max_data_xfer_size` and what stands before the data.
+/// Longest accepted message including its header: the capability `max_data_xfer_size` plus what precedes the data.
 pub(super) const LONGEST: usize = LONGEST_DATA + 64;
 const LONGEST_DATA: usize = 1 << 20;
-/// File descriptors that a message may carry.
+/// Most file descriptors in a message.
 pub(super) const FILES: usize = 16;
 
-/// Flags of a header: a command or a reply, no reply wanted, an error.
+/// Flags of a header: message type, no reply, error.
 const KIND: u32 = 0xf;
 const REPLY: u32 = 1;
 const NO_REPLY: u32 = 1 << 4;
@@ -23,37 +23,37 @@ const ERROR: u32 = 1 << 5;
 /// Flags of a mapping.
 const MAP_READ: u32 = 1;
 const MAP_WRITE: u32 = 1 << 1;
-/// Flag of an unmapping: all mappings, whatever the range says.
+/// Flag of an unmapping: all mappings, regardless of the range.
 const UNMAP_ALL: u32 = 1 << 2;
 
-/// What every message begins with.
+/// The header of every message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct Header {
     id: u16,
     command: u16,
-    /// Bytes of the whole message.
+    /// Length of the whole message in bytes.
     size: u32,
     flags: u32,
     error: u32,
 }
 
 impl Header {
-    /// Bytes.
+    /// Bytes of the header.
     pub(super) const SIZE: usize = size_of::<Self>();
 
-    /// Bytes of the message behind the header, if the size can be true.
+    /// Length of the body, if the size is plausible.
     pub(super) fn body_length(self) -> Option<usize> {
         let size = usize::try_from(self.size).ok().filter(|size| *size <= LONGEST)?;
         size.checked_sub(Self::SIZE)
     }
 
-    /// Whether the client waits for a reply.
+    /// Whether the client expects a reply.
     pub(super) const fn wants_reply(self) -> bool {
         self.flags & NO_REPLY == 0
     }
 
-    /// The reply to a message with this header.
+    /// Encodes the reply to a message with this header.
     pub(super) fn reply(self, outcome: &io::Result<Vec<u8>>) -> Vec<u8> {
         let (body, flags, error) = match outcome {
             Ok(body) => (body.as_slice(), REPLY, 0),
@@ -65,7 +65,7 @@ impl Header {
     }
 }
 
-/// The error number that a client reads.
+/// The errno to send to the client.
 fn errno(error: &io::Error) -> u32 {
     let number = error.raw_os_error().unwrap_or(match error.kind() {
         ErrorKind::AlreadyExists => libc::EEXIST,
@@ -78,12 +78,12 @@ fn errno(error: &io::Error) -> u32 {
     number.unsigned_abs()
 }
 
-/// A message that refuses what it cannot be.
+/// The error for an invalid message.
 pub(super) fn invalid(what: &'static str) -> io::Error {
     io::Error::new(ErrorKind::InvalidInput, what)
 }
 
-/// What a client asks.
+/// Commands of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Version {
@@ -96,7 +96,7 @@ pub(super) enum Command {
         readable: bool,
         writable: bool,
     },
-    /// The body comes back with the reply.
+    /// The reply repeats the body.
     Unmap {
         address: u64,
         size: u64,
@@ -129,7 +129,7 @@ pub(super) enum Command {
     Reset,
 }
 
-/// Bodies, as the specification lays them out.
+/// Bodies as laid out in the specification.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 struct VersionBody {
@@ -156,7 +156,7 @@ struct UnmapBody {
     size: u64,
 }
 
-/// What there is of the device.
+/// Properties of the device.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct DeviceInfo {
@@ -166,7 +166,7 @@ pub(super) struct DeviceInfo {
     pub(super) interrupts: u32,
 }
 
-/// What there is of a region.
+/// Properties of a region.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct RegionInfo {
@@ -178,7 +178,7 @@ pub(super) struct RegionInfo {
     pub(super) offset: u64,
 }
 
-/// What there is of a kind of interrupts.
+/// Properties of an interrupt type.
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct InterruptInfo {
@@ -206,18 +206,18 @@ struct AccessBody {
     count: u32,
 }
 
-/// The structure at the beginning of a body, and what stands behind it.
+/// The structure at the start of a body, and the rest.
 fn prefix<T: FromBytes + Immutable + KnownLayout>(body: &[u8]) -> io::Result<(T, &[u8])> {
     T::read_from_prefix(body).map_err(|_| invalid("the message is shorter than what it must hold"))
 }
 
-/// An index, if it is one of `count`.
+/// Checks that an index is below `count`.
 fn index(index: u32, count: u32) -> io::Result<u32> {
     if index < count { Ok(index) } else { Err(invalid("there is no region or interrupt of this index")) }
 }
 
 impl Command {
-    /// The command of a message.
+    /// Decodes a message.
     pub(super) fn decode(header: Header, body: &[u8]) -> io::Result<Self> {
         if header.flags & KIND != 0 {
             return Err(invalid("a reply, but nothing was asked"));
@@ -279,7 +279,7 @@ impl Command {
     }
 }
 
-/// The body of the reply to a version: ours, and our capabilities.
+/// Body of the reply to a version request: our version and capabilities.
 pub(super) fn version_reply() -> Vec<u8> {
     let capabilities = format!(
         "{{\"capabilities\":{{\"max_msg_fds\":{FILES},\"max_data_xfer_size\":{LONGEST_DATA},\"migration\":{{\"pgsize\":4096}}}}}}\0"
@@ -287,12 +287,12 @@ pub(super) fn version_reply() -> Vec<u8> {
     [VersionBody { major: 0, minor: 0 }.as_bytes(), capabilities.as_bytes()].concat()
 }
 
-/// The body of the reply to an access: where it was, and what was read.
+/// Body of the reply to an access: its location and the data read.
 pub(super) fn access_reply(region: u32, offset: u64, count: u32, read: &[u8]) -> Vec<u8> {
     [AccessBody { offset, region, count }.as_bytes(), read].concat()
 }
 
-/// A whole message.
+/// A complete message.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) header: Header,

@@ -1,12 +1,13 @@
 //! A vfio-user server: the device as a PCI function of a virtual machine, in real time.
 //!
-//! **What this is.** [`Server`] listens on a Unix socket; one client at a time (QEMU's `vfio-user-pci`) sees PCI
-//! configuration space and BAR0, lends memory, and gets MSI-X vectors by event file descriptors. Two threads: one blocks
-//! on the socket, one owns the device; what the client does reaches the device in order.
+//! **What this is.** [`Server`] listens on a Unix socket. One client at a time (QEMU's `vfio-user-pci`) accesses PCI
+//! configuration space and BAR0, shares its memory, and receives MSI-X interrupts through event file descriptors. One
+//! thread blocks on the socket, another owns the device; the client's actions reach the device in order.
 //!
-//! **What it may not do.** A client that goes away, resets or sends garbage leaves the server alive and the device in
-//! reset state. Whatever a client can fill has a limit: messages, the queue to the device, mappings, files, waiting. DMA_READ
-//! and DMA_WRITE are never sent, so memory without a file descriptor cannot be reached; DEVICE_GET_REGION_IO_FDS is refused.
+//! **What it may not do.** A client that disconnects, resets or sends garbage must not bring down the server; it leaves
+//! the device in reset state. Everything that a client can fill has a limit: messages, the request queue, mappings,
+//! files, waiting time. The server never sends DMA_READ or DMA_WRITE, so it cannot access memory without a file
+//! descriptor; DEVICE_GET_REGION_IO_FDS is refused.
 //!
 //! **Where to read first.** [`Server::serve`]; `message` for what is on the socket, `door` for what it means.
 
@@ -44,14 +45,15 @@ use std::time::Duration;
 use vectors::Vectors;
 use wire::{Frames, Wire};
 
-/// How long a client may take for a message, and for taking a reply.
+/// Time limit for a client to send a message and to take a reply.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Clients that may wait until they are accepted; others wait in their own `connect`. Each is seen off before the one behind it, garbage too.
+/// Clients that may wait to be accepted; others wait in `connect`. Each one, even a garbage sender, is served to its
+/// end before the next.
 const WAITING: i32 = 16;
-/// Rest after a client could not be accepted: the process may be out of file descriptors.
+/// Pause after a failure to accept, because the process may be out of file descriptors.
 const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 
-/// What is to be served.
+/// What to serve.
 ///
 /// ```
 /// use bareverbs_prm::ids::MacAddress;
@@ -68,63 +70,63 @@ const AFTER_REFUSAL: Duration = Duration::from_millis(100);
 pub struct ServerConfig {
     /// The device.
     pub nic: NicConfig,
-    /// What its port is joined to.
+    /// What its port is connected to.
     pub attachment: Attachment,
-    /// Where to write all frames of the port.
+    /// Captures all frames of the port.
     pub capture: Option<Recorder>,
-    /// Faults on what it receives and sends.
+    /// Faults on received and sent frames.
     pub faults: Option<WireFaults>,
     /// Whether to log every command with its outcome.
     pub trace_commands: bool,
 }
 
 impl ServerConfig {
-    /// A device that is joined to nothing.
+    /// A device without a connection.
     pub const fn new(nic: NicConfig) -> Self {
         Self { nic, attachment: Attachment::Nothing, capture: None, faults: None, trace_commands: false }
     }
 }
 
-/// What a port is joined to.
+/// What a port is connected to.
 #[derive(Debug, Clone)]
 pub enum Attachment {
-    /// Nothing: frames that leave the device are lost.
+    /// Nothing: outgoing frames are lost.
     Nothing,
-    /// Somebody outside of this process.
+    /// Something outside this process.
     Wire(Outside),
-    /// A switch of this process.
+    /// A switch in this process.
     Fabric(Fabric),
 }
 
 /// Faults of a wire.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WireFaults {
-    /// From what chances are drawn.
+    /// Seed of the random faults.
     pub seed: Seed,
-    /// What goes wrong.
+    /// The faults.
     pub script: FaultScript,
 }
 
 impl WireFaults {
-    /// The faults of one direction of a wire.
+    /// The faults for one direction of a wire.
     fn of(&self, direction: Direction, layer: LinkLayer) -> Faults {
         let faults = self.script.faults(direction, self.seed);
         if layer == LinkLayer::InfiniBand { faults.of_infiniband() } else { faults }
     }
 }
 
-/// Why nothing is served.
+/// Why serving failed.
 #[derive(Debug)]
 pub enum ServeError {
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     Socket(PathBuf, io::Error),
-    /// There is something at the path that is no socket.
+    /// The path exists and is not a socket.
     NotASocket(PathBuf),
-    /// There is a server at the path that answers, or a socket that cannot be removed.
+    /// A live server uses the path, or its socket cannot be removed.
     InUse(PathBuf),
-    /// The end of the wire cannot be taken, or the device has no thread.
+    /// The wire cannot be opened, or the device's thread cannot be started.
     Wire(io::Error),
-    /// The device's thread ended: the model panicked.
+    /// The device's thread has ended: the model panicked.
     DeviceEnded,
 }
 
@@ -151,7 +153,7 @@ impl core::error::Error for ServeError {}
 pub enum Farewell {
     /// The client closed it.
     Closed,
-    /// The client sent what no client should.
+    /// The client violated the protocol.
     Garbage,
 }
 
@@ -178,16 +180,16 @@ pub struct Server {
     bar_size: u64,
     vectors: u16,
     device: JoinHandle<()>,
-    /// How long a client may take.
+    /// Time limit for a client.
     limit: Duration,
-    /// Requests that were refused.
+    /// Number of refused requests.
     refusals: Tally,
-    /// Clients that ended their conversation otherwise than by closing it.
+    /// Number of conversations that ended other than by a close.
     ends: Tally,
 }
 
 impl Server {
-    /// Listens at `path` and powers the device on. A socket that a dead server left behind is removed.
+    /// Listens at `path` and powers the device on. Removes a dead server's socket.
     pub fn bind(path: &Path, config: ServerConfig) -> Result<Self, ServeError> {
         clear_path(path)?;
         let (bar_size, vectors) = (Nic::new(config.nic).bar_size(), config.nic.vectors);
@@ -201,7 +203,7 @@ impl Server {
         Ok(Self { listener, path, link, bar_size, vectors, device, limit, refusals, ends })
     }
 
-    /// Serves one client to its end; the device then is in reset state and the next client may come.
+    /// Serves one client until it leaves. Afterwards the device is in reset state, ready for the next client.
     pub fn serve(&mut self) -> Result<Farewell, ServeError> {
         let stream = self.accept();
         let farewell = match self.welcome(stream) {
@@ -210,7 +212,7 @@ impl Server {
                 self.link.forget().map_err(|_| ServeError::DeviceEnded)?;
                 farewell
             }
-            // The device never heard of such a client, so that it costs the next one next to nothing.
+            // The device never saw this client, so it costs the next one nothing.
             Ok(None) => Farewell::Closed,
             Err(error) => self.end(&error),
         };
@@ -220,7 +222,7 @@ impl Server {
         Ok(farewell)
     }
 
-    /// Waits for a client. One that cannot be taken now is taken later.
+    /// Waits for a client. On a failure to accept, retries later.
     fn accept(&self) -> UnixStream {
         let mut failures = Tally::default();
         loop {
@@ -239,13 +241,13 @@ impl Server {
         }
     }
 
-    /// Begins a conversation; `None` if the client leaves before it said anything.
+    /// Starts a conversation; `None` if the client leaves without sending anything.
     fn welcome(&mut self, stream: UnixStream) -> io::Result<Option<Connection>> {
         let mut connection = Connection::new(stream, self.limit)?;
         Ok(self.agree_on_version(&mut connection)?.then_some(connection))
     }
 
-    /// Answers a client until it leaves or cannot be followed.
+    /// Answers a client until it leaves or violates the protocol.
     fn converse(&mut self, mut connection: Connection) -> Farewell {
         loop {
             let message = match connection.receive(false) {
@@ -259,7 +261,7 @@ impl Server {
         }
     }
 
-    /// What an error says of a conversation's end.
+    /// How a conversation ended, given the error.
     fn end(&mut self, error: &io::Error) -> Farewell {
         let is_garbage = error.kind() == ErrorKind::InvalidData;
         if let Some(times) = self.ends.add() {
@@ -270,7 +272,7 @@ impl Server {
         if is_garbage { Farewell::Garbage } else { Farewell::Closed }
     }
 
-    /// The first message, which has to be the version; whether there is one.
+    /// Handles the first message, which must be the version. Returns whether there was one.
     fn agree_on_version(&mut self, connection: &mut Connection) -> io::Result<bool> {
         let Some(message) = connection.receive(true)? else { return Ok(false) };
         if !matches!(Command::decode(message.header, &message.body), Ok(Command::Version { major: 0 })) {
@@ -302,7 +304,7 @@ impl Drop for Server {
     }
 }
 
-/// Removes a socket at which nobody listens.
+/// Removes a socket on which nobody listens.
 fn clear_path(path: &Path) -> Result<(), ServeError> {
     let Ok(about) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !about.file_type().is_socket() {
@@ -338,7 +340,7 @@ fn join(attachment: &Attachment, layer: LinkLayer, waker: Waker) -> io::Result<F
     })
 }
 
-/// The device with everything around it.
+/// The runner for the device.
 fn runner(config: &ServerConfig, wire: Wire) -> RealTime<ClientMemory, Nic, Wire> {
     let mut nic = Nic::new(config.nic);
     nic.trace_commands(config.trace_commands);

@@ -1,5 +1,4 @@
-//! The server against a client of the protocol: configuration space, BAR0, memory, interrupts, and what no client should
-//! send.
+//! The server against a client of the protocol: configuration space, BAR0, memory, interrupts, and protocol violations.
 
 use super::*;
 use bareverbs_prm::command::entry::CommandQueueEntry;
@@ -26,7 +25,7 @@ const CONFIG: u32 = VFIO_PCI_CONFIG_REGION_INDEX;
 const QUEUE: u64 = 0x1000;
 const MEMORY: u64 = 0x10_0000;
 
-/// A server that serves client after client in a thread of its own.
+/// A server on its own thread that serves one client after another.
 struct Rig {
     directory: TempDir,
     farewells: Farewells<Farewell>,
@@ -37,7 +36,7 @@ impl Rig {
         Self::with_limit(LIMIT)
     }
 
-    /// A server that waits so long for the rest of a message.
+    /// A server with this time limit for the rest of a message.
     fn with_limit(limit: Duration) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let nic = NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 1]));
@@ -86,14 +85,14 @@ impl Machine {
         self.client.region_write(BAR, offset, &value.to_be_bytes()).unwrap();
     }
 
-    /// Waits for firmware and tells it where the command queue is.
+    /// Waits for the firmware and sets the command queue address.
     fn boot(&mut self) {
         while self.read32(BAR, 0x1fc) >> 31 != 0 {}
         self.write32(0x10, 0);
         self.write32(0x14, QUEUE as u32);
     }
 
-    /// Runs an inline command in slot 0; gives delivery status and output.
+    /// Runs an inline command in slot 0. Returns delivery status and output.
     fn command(&mut self, input: &[u8]) -> Option<(u8, [u8; 16])> {
         let mut entry = CommandQueueEntry::new();
         let mut inline = [0; 16];
@@ -102,7 +101,7 @@ impl Machine {
         entry.set_command_input_inline_data(inline);
         self.memory.write_all_at(entry.as_bytes(), QUEUE).unwrap();
         self.write32(0x18, 1);
-        // A read that follows the doorbell returns when the command is done.
+        // A read after the doorbell returns once the command is done.
         self.read32(BAR, 0);
         let mut bytes = [0; 64];
         self.memory.read_exact_at(&mut bytes, QUEUE).unwrap();
@@ -154,7 +153,7 @@ fn a_bar_can_be_sized_and_read_in_any_width() {
     assert_eq!(odd, wide[5..8], "bytes are bytes");
 }
 
-/// A command without a mapping behind it must not be executed, and must not hurt.
+/// A command whose memory was unmapped must not run, and must do no harm.
 #[test]
 fn memory_that_was_taken_away_faults() {
     let rig = Rig::new();
@@ -195,7 +194,7 @@ fn vectors_are_added_one_by_one() {
     assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], Some(&limit)), Ok(1));
 }
 
-/// Header of a message: id, command, size, flags, error number.
+/// Builds a message: ID, command, size, flags, error number, body.
 fn message(command: u16, size: u32, body: &[u8]) -> Vec<u8> {
     let mut bytes = [1u16.to_ne_bytes(), command.to_ne_bytes()].concat();
     bytes.extend([size.to_ne_bytes(), [0; 4], [0; 4]].concat());
@@ -203,7 +202,7 @@ fn message(command: u16, size: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Whatever comes, the next client is served by a device in reset state.
+/// Whatever a client sends, the next one gets a device in reset state.
 #[test]
 fn garbage_leaves_the_server_alive() {
     let rig = Rig::new();
@@ -235,7 +234,7 @@ fn garbage_leaves_the_server_alive() {
     }
 }
 
-/// A message after the version, and the reply's error number; the conversation goes on after a refusal.
+/// Sends a message after the version and returns the reply's errno; a refusal does not end the conversation.
 #[test]
 fn a_refusal_says_why_and_the_next_message_is_answered() {
     let rig = Rig::new();
@@ -265,7 +264,7 @@ fn a_refusal_says_why_and_the_next_message_is_answered() {
     assert_eq!(ask(&message(9, 32, &access(0, 4))), (1, 0));
 }
 
-/// Somebody who begins and does not go on keeps nobody from the card for longer than the limit.
+/// A client that stops in the middle of a message blocks the card no longer than the limit.
 #[test]
 fn a_client_that_stops_in_the_middle_is_given_up() {
     let rig = Rig::with_limit(Duration::from_millis(100));
@@ -283,7 +282,7 @@ fn a_client_that_stops_in_the_middle_is_given_up() {
     assert_eq!(machine.enable(), Some((0, [0; 16])), "silence between messages is no fault");
 }
 
-/// Nothing is kept of a message that claims more than any has.
+/// A message that claims an impossible length ends the conversation.
 #[test]
 fn a_message_that_claims_4_gib_ends_the_conversation() {
     let rig = Rig::new();
@@ -307,7 +306,7 @@ fn a_path_in_use_is_refused_and_a_dead_socket_is_replaced() {
     Server::bind(&dead, config).unwrap();
 }
 
-/// Random numbers of which many are small: they name commands, regions and lengths that there are.
+/// Random numbers with a bias to small ones, so that they often are valid commands, regions and lengths.
 struct Dice(u64);
 
 impl Dice {
@@ -322,7 +321,7 @@ impl Dice {
         }
     }
 
-    /// A message whose length is right, and whether it wants a reply.
+    /// A message with a correct length, and whether it wants a reply.
     fn message(&mut self) -> (Vec<u8>, bool) {
         let length = 4 * (self.next() % 16);
         let body: Vec<u8> = (0..length / 4).flat_map(|_| self.next().to_ne_bytes()).collect();
@@ -334,7 +333,7 @@ impl Dice {
     }
 }
 
-/// Replies until the end of the conversation.
+/// Counts the replies until the end of the conversation.
 fn count_replies(mut stream: UnixStream) -> usize {
     let mut count = 0;
     let mut header = [0; 16];
@@ -346,8 +345,8 @@ fn count_replies(mut stream: UnixStream) -> usize {
     count
 }
 
-/// Each message is done or refused, and answered if it wants to be; the client after them all is served. A hundred messages a
-/// conversation; `BAREVERBS_CONVERSATIONS` says how many conversations, so that more can be asked for than in every run.
+/// Each message is executed or refused, and answered if it wants a reply; the next client is served. A hundred messages
+/// per conversation; `BAREVERBS_CONVERSATIONS` sets the number of conversations.
 #[test]
 fn random_messages_are_all_answered() {
     let conversations = std::env::var("BAREVERBS_CONVERSATIONS").map_or(30, |text| text.parse().unwrap());
@@ -382,13 +381,13 @@ fn random_messages_are_all_answered() {
     assert_eq!(machine.enable(), Some((0, [0; 16])));
 }
 
-/// A client that does not begin as it should costs the device nothing, and so the next one waits for no reset of it.
+/// A client that does not start properly does not reach the device, so the next one need not wait for a reset.
 #[test]
 fn the_device_hears_nothing_of_who_does_not_begin_as_it_should() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nic");
     let mut server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
-    // A link behind which nobody is: whatever is asked of the device is seen here, and waited for in vain.
+    // A link that nobody serves: any request to the device would show here, and wait in vain.
     let (_wire, waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
     let ((requests, asked), (_, answers)) = (sync_channel(super::QUEUE), channel());
     let nobody = Link { requests, answers, waker, is_leaving: Arc::default() };
@@ -400,7 +399,7 @@ fn the_device_hears_nothing_of_who_does_not_begin_as_it_should() {
     assert!(asked.try_recv().is_err(), "the device was asked for something");
 }
 
-/// Who comes next is behind no more conversations than these, however fast others come and go.
+/// A new client waits behind at most this many conversations, however fast others come and go.
 #[test]
 fn only_so_many_clients_wait_to_be_accepted() {
     let directory = tempfile::tempdir().unwrap();

@@ -1,19 +1,20 @@
-//! MSI-X vectors: an event file descriptor each. A vector that is raised while it has none waits for one.
+//! MSI-X vectors, each with an event file descriptor. A vector that is raised without one stays pending until it gets
+//! one.
 //!
-//! Descriptors that block are refused: a client that never reads would otherwise stop the device's thread.
+//! Blocking descriptors are refused, because a client that never reads could stall the device's thread.
 
 use rustix::fs::{OFlags, fcntl_getfl};
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 
-/// What a client asks of its vectors.
+/// A client's requests about its vectors.
 #[derive(Debug)]
 pub(super) enum VectorRequest {
-    /// From vector `start` on, `count` vectors: each takes the next file, those beyond the files lose theirs.
+    /// Vectors `start` to `start + count`: each takes the next file; those beyond the files lose theirs.
     Connect { start: u32, count: u32, files: Vec<File> },
-    /// Fires vectors as if the device had.
+    /// Fires vectors as if the device had done it.
     Fire { start: u32, count: u32 },
-    /// No vector has a file any more.
+    /// Removes the files of all vectors.
     DisconnectAll,
 }
 
@@ -51,7 +52,7 @@ impl Vectors {
         Ok(())
     }
 
-    /// Forgets all files and what was pending.
+    /// Removes all files and pending interrupts.
     pub(super) fn clear(&mut self) {
         self.0.iter_mut().for_each(|vector| *vector = Vector::default());
     }
@@ -85,7 +86,7 @@ impl Vectors {
     }
 }
 
-/// Adds one to an event counter; false if the file is of no use.
+/// Increments an event counter; false if the file is unusable.
 fn signal(file: &mut File) -> bool {
     match file.write_all(&1u64.to_ne_bytes()) {
         Ok(()) => true,

@@ -1,8 +1,8 @@
-//! What lies behind memory that a client lends: its file, mapped if nobody can make it shorter.
+//! The file behind a client's memory, mapped if nobody can truncate it.
 //!
-//! An access to a mapping beyond the end of its file is a SIGBUS, which would end this process and every other card in it. So
-//! a file is mapped only if it carries `F_SEAL_SHRINK`, which is never taken off again. Any other file is read and written by
-//! system calls: cutting it short is then an error of that client alone, and every access costs more.
+//! Accessing a mapping beyond the end of its file raises SIGBUS, which would kill this process with every other card in
+//! it. So a file is only mapped if it has the seal `F_SEAL_SHRINK`, which cannot be removed. Other files are accessed
+//! by system calls: truncating one only causes errors for its own client, at a higher cost per access.
 
 use rustix::fs::{SealFlags, fcntl_get_seals};
 use std::fs::File;
@@ -11,22 +11,22 @@ use std::os::unix::fs::FileExt;
 use vm_memory::mmap::{MmapRegion, MmapRegionBuilder};
 use vm_memory::{FileOffset, VolatileMemory};
 
-/// A file of a client, from its first byte on.
+/// A client's file, from its first byte.
 #[derive(Debug)]
 pub(super) enum View {
-    /// It keeps its length.
+    /// The file cannot shrink.
     Mapped(MmapRegion),
-    /// It may become shorter. It had `length` bytes when it was lent.
+    /// The file may shrink. It had `length` bytes when it was mapped.
     File { file: File, length: u64 },
 }
 
 impl View {
-    /// Views the first `length` bytes of a file.
+    /// Creates a view of the first `length` bytes of a file.
     pub(super) fn new(file: File, length: u64, writable: bool) -> io::Result<Self> {
         if fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
             return Ok(Self::Mapped(map(file, length, writable)?));
         }
-        // An empty write tells whether the file can be written at all: hugetlbfs has no write.
+        // An empty write tells whether the file supports writing: hugetlbfs does not.
         if writable {
             file.write_at(&[], 0).map_err(|cause| {
                 let what = "the file can become shorter and cannot be written without a mapping";
@@ -37,7 +37,7 @@ impl View {
         Ok(Self::File { file, length })
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub(super) fn len(&self) -> u64 {
         match self {
             Self::Mapped(region) => region.len() as u64,
@@ -45,7 +45,7 @@ impl View {
         }
     }
 
-    /// Reads from byte `at` on; `None` if the file does not have the bytes (any more).
+    /// Reads from byte `at`; `None` if the file is too short.
     pub(super) fn read(&self, at: u64, to: &mut [u8]) -> Option<()> {
         match self {
             Self::Mapped(region) => {
@@ -56,14 +56,14 @@ impl View {
         }
     }
 
-    /// Writes from byte `at` on; `None` if that cannot be.
+    /// Writes from byte `at`; `None` if that is impossible.
     pub(super) fn write(&self, at: u64, bytes: &[u8]) -> Option<()> {
         match self {
             Self::Mapped(region) => {
                 region.get_slice(usize::try_from(at).ok()?, bytes.len()).ok()?.copy_from(bytes);
                 Some(())
             }
-            // A write beyond the end would make the file longer again behind its owner's back.
+            // A write beyond the end would grow the file without its owner's knowledge.
             Self::File { file, .. } => {
                 let end = at.checked_add(bytes.len() as u64)?;
                 (file.metadata().ok()?.len() >= end).then_some(())?;

@@ -1,4 +1,4 @@
-//! The wire of a served device, and the socket that wakes its thread: both are waited for at once.
+//! The wire of a served device, polled together with the socket that wakes its thread.
 
 use crate::fabric::{self, FabricPort};
 use crate::real_time::{FrameIo, OutsideIo};
@@ -8,39 +8,39 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Wakes the device's thread, from whatever thread.
+/// Wakes the device's thread from any thread.
 #[derive(Debug)]
 pub(super) struct WakeSocket(UnixStream);
 
 impl WakeSocket {
-    /// Wakes. A socket that is full wakes its reader already; one that is closed has none.
+    /// Wakes the thread. A full socket will wake it anyway; a closed one has no reader.
     pub(super) fn wake(&mut self) {
         let _ = self.0.write(&[1]);
     }
 }
 
-/// What a port is joined to.
+/// What a port is connected to.
 #[derive(Debug)]
 pub(super) enum Frames {
     /// Nothing.
     Nowhere,
-    /// Somebody outside.
+    /// Something outside.
     Outside(Box<dyn OutsideIo>),
-    /// A switch of this process.
+    /// A switch in this process.
     Fabric(FabricPort),
 }
 
-/// What the port is joined to, and the other end of the socket that wakes.
+/// The port's connection, and the reading end of the wake socket.
 #[derive(Debug)]
 pub(super) struct Wire {
     frames: Frames,
     woken: UnixStream,
-    /// Frames that left a device that is joined to nothing.
+    /// Frames that left an unconnected device.
     pub(super) lost: u64,
 }
 
 impl Wire {
-    /// `join` is given what to call when there are frames.
+    /// `join` receives the waker to call when frames have arrived.
     pub(super) fn new(
         join: impl FnOnce(fabric::Waker) -> io::Result<Frames>,
     ) -> io::Result<(Self, WakeSocket)> {
@@ -51,7 +51,7 @@ impl Wire {
         Ok((Self { frames, woken: ours, lost: 0 }, WakeSocket(theirs)))
     }
 
-    /// Waits for a frame, or until somebody wakes the thread; without a limit for ever.
+    /// Waits for a frame or a wakeup; forever without a limit.
     pub(super) fn rest(&mut self, limit: Option<Duration>) -> io::Result<()> {
         let limit = limit.map(|limit| Timespec {
             tv_sec: i64::try_from(limit.as_secs()).unwrap_or(i64::MAX),

@@ -1,4 +1,4 @@
-//! Netlink messages: a header of 16 bytes, attributes behind it, all in the byte order of the machine (`linux/netlink.h`).
+//! Netlink messages: a 16-byte header followed by attributes, in native byte order (`linux/netlink.h`).
 
 use crate::Errno;
 use alloc::vec::Vec;

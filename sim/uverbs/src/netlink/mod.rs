@@ -1,10 +1,10 @@
-//! Answers on sockets of the protocol NETLINK_RDMA: which devices there are, their ports, their device files, and what objects
-//! they have. libibverbs, librdmacm and the `rdma` tool ask this way.
+//! Answers on NETLINK_RDMA sockets: devices, their ports, device files and objects. libibverbs, librdmacm and the
+//! `rdma` tool use them.
 //!
-//! **What this is.** A datagram of requests in, datagrams of answers out, as `ib_core` gives them (`linux/rdma_netlink.h`).
+//! **What this is.** Turns a datagram of requests into datagrams of answers, like `ib_core` (`linux/rdma_netlink.h`).
 //!
-//! **What it may not do.** It changes nothing: requests that would are refused, and so is what it does not know
-//! (`EOPNOTSUPP`). It knows of no devices but ours.
+//! **What it may not do.** It is read-only: requests that would change something are refused, as are unknown ones
+//! (`EOPNOTSUPP`). It only knows our devices.
 
 mod message;
 mod naming;
@@ -48,7 +48,7 @@ const MLX5_ABI: u64 = 1;
 const CLIENT_SHIFT: u16 = 10;
 const COMMAND_MASK: u16 = (1 << CLIENT_SHIFT) - 1;
 
-/// Objects of programs.
+/// Numbers of a program's objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ObjectCounts {
     /// Protection domains.
@@ -81,7 +81,7 @@ impl ObjectCounts {
         *count += 1;
     }
 
-    /// The objects of two processes.
+    /// The sum of two processes' objects.
     #[must_use]
     pub const fn and(&self, other: &Self) -> Self {
         Self {
@@ -95,12 +95,12 @@ impl ObjectCounts {
         }
     }
 
-    /// Lines of a name and a number.
+    /// Text form: lines of a name and a number.
     pub fn to_lines(&self) -> String {
         self.named().iter().map(|(name, count)| format!("{name} {count}\n")).collect()
     }
 
-    /// Reads [`Self::to_lines`]; other lines say nothing.
+    /// Parses [`Self::to_lines`]; ignores other lines.
     pub fn from_lines(text: &str) -> Self {
         let mut counts = Self::default();
         for (name, count) in text.lines().filter_map(|line| line.split_once(' ')) {
@@ -137,27 +137,27 @@ impl ObjectCounts {
     }
 }
 
-/// A device that there is to tell of.
+/// A device to report.
 #[derive(Debug, Clone, Copy)]
 pub struct InventoryDevice<'a> {
-    /// What the kernel knows of it.
+    /// Attributes known to the kernel.
     pub attributes: &'a DeviceAttributes,
-    /// Objects on it of all processes of the host.
+    /// Numbers of objects on it, of all processes of the host.
     pub objects: ObjectCounts,
-    /// The same, one by one, of the kinds that are asked for ([`kinds_asked_for`]).
+    /// Single objects, of the kinds that were asked for ([`kinds_asked_for`]).
     pub listed: &'a ListedObjects,
 }
 
-/// What there is to tell: the devices in order.
+/// The devices to report, in index order.
 #[derive(Debug, Clone, Copy)]
 pub struct Inventory<'a>(pub &'a [InventoryDevice<'a>]);
 
-/// Whether a datagram of requests wants to know of objects: what other answers say never changes.
+/// Whether a datagram of requests asks about objects. All other answers never change.
 pub fn asks_for_objects(datagram: &[u8]) -> bool {
     message::requests(datagram).any(|request| command(&request) == Some(RDMA_NLDEV_CMD_RES_GET))
 }
 
-/// Kinds of objects that a datagram of requests wants to know one by one.
+/// Kinds of objects that a datagram of requests asks for individually.
 pub fn kinds_asked_for(datagram: &[u8]) -> Vec<ObjectKind> {
     let commands = message::requests(datagram).filter_map(|request| command(&request));
     let mut kinds: Vec<ObjectKind> = commands.filter_map(ObjectKind::of_command).collect();
@@ -166,7 +166,7 @@ pub fn kinds_asked_for(datagram: &[u8]) -> Vec<ObjectKind> {
     kinds
 }
 
-/// Answers a datagram of requests from the socket with a port number; each element is a datagram.
+/// Answers a datagram of requests from the socket with this port number; each element is a datagram.
 pub fn answer(datagram: &[u8], port: u32, inventory: &Inventory<'_>) -> Vec<Vec<u8>> {
     let asked = message::requests(datagram).filter(|request| request.has(flag::REQUEST));
     asked.flat_map(|request| answer_one(&request, port, inventory)).collect()

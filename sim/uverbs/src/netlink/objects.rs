@@ -1,7 +1,7 @@
-//! Single objects, as `rdma resource show` asks for them: all of a kind by a dump, one by its number.
+//! Individual objects, as `rdma resource show` requests them: a dump of a kind, or one by number.
 //!
-//! Each process of a host lists its own (`fill_res_*_entry` of Linux's `nldev.c`), as the attributes that the answer has; here they are
-//! put together. Keys of memory are left out: the kernel tells them only to those who may administer networks.
+//! Each process of a host lists its own objects (`fill_res_*_entry` in Linux's `nldev.c`) as attributes of the answer;
+//! they are combined here. Memory keys are left out: the kernel only reveals them to network administrators.
 
 use super::message::{Attributes, Reply, RequestMessage, flag};
 use super::naming::{PORT, put_name};
@@ -18,7 +18,7 @@ const LONGEST: usize = 2048;
 /// Number, port and length of an object between processes.
 const HEAD: usize = 7;
 
-/// Kinds of objects that the kernel tells of.
+/// Kinds of objects that the kernel reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ObjectKind {
     /// Queue pairs.
@@ -110,12 +110,12 @@ impl ObjectKind {
         Self::ALL.into_iter().find(|kind| kind.numbering().command == command)
     }
 
-    /// A number for it between processes.
+    /// A number for the kind, for use between processes.
     pub const fn raw(self) -> u16 {
         self.numbering().table
     }
 
-    /// The kind of a number that [`Self::raw`] gave.
+    /// The kind with a number from [`Self::raw`].
     pub fn from_raw(raw: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.raw() == raw)
     }
@@ -126,12 +126,12 @@ impl ObjectKind {
     }
 }
 
-/// Whose objects are told of.
+/// The process whose objects are reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ObjectOwner {
-    /// Number that the kernel knows the process by.
+    /// PID of the process.
     pub process_id: u32,
-    /// Number of the process within its host, which numbers of its objects have in their upper 8 bits.
+    /// Number of the process within its host; the upper 8 bits of its objects' numbers.
     pub number: u8,
 }
 
@@ -142,7 +142,7 @@ impl ObjectOwner {
     }
 }
 
-/// An object, as the kernel tells of it.
+/// An object as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
     number: u32,
@@ -175,7 +175,7 @@ impl ListedObject {
         self.number
     }
 
-    /// Bytes of those objects whose number is this or more, as many as there is room for, for another process.
+    /// Encodes the objects with a number of at least `from`, as many as fit into `room` bytes.
     pub fn encode(mut objects: Vec<Self>, from: u32, room: usize) -> Vec<u8> {
         objects.sort_unstable_by_key(|object| object.number);
         let mut bytes = Vec::new();
@@ -193,7 +193,7 @@ impl ListedObject {
         bytes
     }
 
-    /// Reads [`Self::encode`]; what another process wrote ends where it makes no sense.
+    /// Decodes [`Self::encode`]. Stops where another process's bytes make no sense.
     pub fn decode(bytes: &[u8]) -> Vec<Self> {
         let mut rest = bytes;
         core::iter::from_fn(|| {

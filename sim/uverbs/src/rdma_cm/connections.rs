@@ -1,4 +1,4 @@
-//! Connecting, accepting, rejecting, parting.
+//! Connecting, accepting, rejecting, disconnecting.
 
 use super::address::{AddressHeader, SocketAddress};
 use super::call::CmCall;
@@ -87,7 +87,8 @@ impl<P: Process> CmCall<'_, P> {
         known.communication.filter(|_| known.stage == Stage::Connecting).ok_or(Errno::Invalid)
     }
 
-    /// ACCEPT: of a passive side a REP; of an active side, whose library is done with the queue pair, an RTU.
+    /// ACCEPT: sends a REP on the passive side, and an RTU on the active side, whose library has finished with the
+    /// queue pair.
     pub(super) fn accept(&mut self, file: ConnectionFileId, wish: &CmAccept) -> Result<(), Errno> {
         let communication = self.communication(file, wish.id)?;
         let is_datagram = self.identifier(file, wish.id)?.is_datagram();

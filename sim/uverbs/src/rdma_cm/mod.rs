@@ -1,17 +1,18 @@
-//! `/dev/infiniband/rdma_cm`: what `rdma_ucm` and `rdma_cm` are to librdmacm on Linux.
+//! `/dev/infiniband/rdma_cm`: the counterpart of the kernel's `rdma_ucm` and `rdma_cm` for librdmacm.
 //!
-//! **What this is.** Commands that a program writes to the file, on identifiers of connections, listeners and groups, and the
-//! events that it reads. The protocol is `cm`'s; addresses of IP, ports and listeners are here.
+//! **What this is.** Commands that a program writes to the file, about identifiers of connections, listeners and
+//! multicast groups, and the events that it reads. The protocol itself is in `cm`; IP addresses, ports and listeners
+//! are here.
 //!
-//! A host may have several devices, each with a port and addresses of its own. An identifier has no device before it is bound to an
-//! address or its peer's is resolved, as with the kernel; whoever listens on any address hears all ports.
+//! A host may have several devices, each with its own port and addresses. As in the kernel, an identifier has no device
+//! until it is bound to an address or its peer is resolved. A listener on any address hears all ports.
 //!
-//! **What it may not do.** It moves no queue pair: librdmacm does, by what INIT_QP_ATTR says. It knows no other process of its
-//! host; whose a port is, it asks the [`Process`].
+//! **What it may not do.** It changes no queue pair: librdmacm does that, following INIT_QP_ATTR. It knows no other
+//! process of its host; it asks the [`Process`] who owns a port.
 //!
-//! Every process of a host hears every message for the host's queue pair 1. A request goes to the process that listens on its
-//! port; if none has the port, it waits for a moment in all of them, and then the first process of the host refuses it. All other
-//! messages name a connection, whose number has the process in its upper 8 bits.
+//! Every process of a host hears every message for the host's queue pair 1. A request goes to the process that listens
+//! on its port. If nobody owns the port, the request waits for a moment in all of them, and then the first process of
+//! the host refuses it. Every other message names a connection, whose number has the process in its upper 8 bits.
 
 mod address;
 mod call;

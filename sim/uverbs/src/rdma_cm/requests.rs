@@ -1,4 +1,4 @@
-//! Requests of peers: which listener they are for, and what becomes of those that find none.
+//! Peers' requests: finds their listener, and refuses those without one.
 
 use super::address::{AddressHeader, Place};
 use super::call::CmCall;
@@ -17,10 +17,10 @@ use bareverbs_prm::time::{Duration, Time};
 
 /// How long a request waits for a program to listen before it is refused.
 ///
-/// Linux refuses when its work queue comes to the request, and programs race with it: the server of `ib_send_lat -R` listens only
-/// after it has agreed with its client over TCP that it will. With processors of their own both sides need the same time, and the
-/// server has a head start; here programs and devices of all hosts may share two processors, and the server has to wait its turn.
-/// A peer asks again after 4 s, so nobody takes this for a loss.
+/// Linux refuses a request when its work queue reaches it, and programs race with that: the server of `ib_send_lat -R`
+/// only starts to listen after it has agreed on that with its client over TCP. On separate processors both sides take
+/// the same time, and the server has a head start. Here the programs and devices of all hosts may share two processors,
+/// so the server may have to wait for its turn. A peer retries only after 4 s, so it does not mistake this for a loss.
 const LISTENER_TIMEOUT: Duration = Duration::from_millis(500);
 /// Requests that may wait. Further ones are refused at once.
 const MOST_WAITING: usize = 256;

@@ -1,4 +1,4 @@
-//! Resolution: from the address of a peer to the GIDs of a path, and then the way to it.
+//! Resolution: from a peer's address to a path's GIDs, and then to the route.
 //!
 //! Both take time, as with the kernel; see [`NEIGHBOUR_TIME`].
 
@@ -17,14 +17,14 @@ use bareverbs_cm::Path;
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Duration;
 
-/// How long a neighbour is looked for before it is found, and after which a neighbour that was not there is looked for again.
+/// How long looking up a neighbour takes, and the interval after which a missing neighbour is looked up again.
 ///
-/// Linux never resolves within the call: the work queue of `ib_addr` asks the neighbour cache, which the first time broadcasts an
-/// ARP request, and the work queue of `rdma_cm` then asks for the route, on InfiniBand the administration of the subnet. That
-/// takes tens of µs between hosts that know each other and some ms between those that do not, which is what it takes here. Programs
-/// count on it without knowing: the server of `ib_send_lat -R` makes its listener only after it has agreed with its client over TCP.
+/// Linux never resolves within the call: the work queue of `ib_addr` asks the neighbour cache, which broadcasts an ARP
+/// request the first time; then the work queue of `rdma_cm` looks up the route, on InfiniBand through the SA. That
+/// takes tens of µs between hosts that know each other and some ms otherwise, like here. Programs unknowingly rely on
+/// it: the server of `ib_send_lat -R` creates its listener only after it has agreed on that with its client over TCP.
 const NEIGHBOUR_TIME: Duration = Duration::from_millis(2);
-/// How long a route is looked for.
+/// How long looking up a route takes.
 const ROUTE_TIME: Duration = Duration::from_millis(2);
 
 impl<P: Process> CmCall<'_, P> {

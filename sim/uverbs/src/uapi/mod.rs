@@ -1,7 +1,7 @@
 //! Structures and numbers of the kernel's RDMA headers, under the names that they have there.
 //!
-//! Every structure says where its fields lie ([`STRUCTURES`]) and every number what it is ([`NUMBERS`]);
-//! `tests/uapi_oracle.rs` compares both with what the C compiler makes of the headers.
+//! Every structure describes its field offsets ([`STRUCTURES`]) and every number its value ([`NUMBERS`]).
+//! `tests/uapi_oracle.rs` compares both with the C compiler's view of the headers.
 #![allow(missing_docs, reason = "the names are those of the kernel's headers, which explain them")]
 
 #[macro_use]
@@ -25,7 +25,7 @@ pub use rdma_cm::*;
 pub(crate) use structure::read_extended;
 pub use structure::{FieldPlace, Structure};
 
-/// Everything that this crate knows of the headers, file by file.
+/// All structures, by header.
 pub const STRUCTURES: [&[Structure]; 6] = [
     frame::STRUCTURES,
     core_verbs::STRUCTURES,
@@ -35,5 +35,5 @@ pub const STRUCTURES: [&[Structure]; 6] = [
     rdma_cm::STRUCTURES,
 ];
 
-/// Every number under its name in the headers.
+/// All numbers with their names in the headers.
 pub const NUMBERS: [&[(&str, u64)]; 2] = [numbers::LIST, rdma_cm::LIST];

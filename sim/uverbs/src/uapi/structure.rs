@@ -2,18 +2,18 @@
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Where a field of a structure lies.
+/// Location of a structure's field.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldPlace {
     /// Name in the header.
     pub name: &'static str,
-    /// Bytes from the start of the structure.
+    /// Offset in bytes.
     pub offset: usize,
-    /// Bytes.
+    /// Width in bytes.
     pub width: usize,
 }
 
-/// What a structure says of itself.
+/// Description of a structure.
 #[derive(Debug, Clone, Copy)]
 pub struct Structure {
     /// Name in the header.
@@ -24,7 +24,7 @@ pub struct Structure {
     pub fields: &'static [FieldPlace],
 }
 
-/// A structure of which a caller may know less or more: what `bytes` lack is zero, what is beyond is not looked at.
+/// Decodes a structure of which a caller may know more or less: missing bytes are zero, excess bytes are ignored.
 pub(crate) fn read_extended<T: FromBytes + FromZeros + IntoBytes>(bytes: &[u8]) -> T {
     let mut value = T::new_zeroed();
     let known = value.as_mut_bytes();

@@ -1,4 +1,4 @@
-//! Mappings of a memory file against what the client sees of it.
+//! Mappings of a memory file, compared with the client's view of it.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,14 +7,14 @@ use std::os::unix::fs::FileExt;
 
 const PAGE: u64 = 4096;
 
-/// A file that nobody can make shorter: it is mapped.
+/// A file that nobody can truncate: it is mapped.
 fn file(pages: u64) -> File {
     let file = unsealed(pages);
     fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     file
 }
 
-/// A file that is read and written by system calls.
+/// A file that is accessed by system calls.
 fn unsealed(pages: u64) -> File {
     let file = File::from(memfd_create("client", MemfdFlags::ALLOW_SEALING).unwrap());
     file.set_len(pages * PAGE).unwrap();
@@ -115,7 +115,7 @@ fn a_file_that_grew_is_mapped_again() {
 }
 
 proptest! {
-    /// Random maps, unmaps and accesses against a table of pages.
+    /// Random maps, unmaps and accesses, compared with a page table.
     #[test]
     fn agrees_with_a_table_of_pages(
         sealed: bool,
