@@ -20,7 +20,7 @@ pub const ROUTE_HEADER: usize = 40;
 pub const OWN_Q_KEY: u32 = 1 << 31;
 /// The queue pair number of every port's general services, and their Q_Key (IBTA v1.4 §3.9.2, §9.2.4).
 pub const GENERAL_SERVICES_QPN: Qpn = Qpn::from_low_bits(1);
-/// See [`GENERAL_SERVICES_QPN`].
+/// Q_Key of [`GENERAL_SERVICES_QPN`].
 pub const GENERAL_SERVICES_Q_KEY: u32 = 0x8001_0000;
 /// The queue pair number of every multicast group (IBTA v1.4 §10.5, multicast).
 pub const MULTICAST_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
@@ -88,21 +88,21 @@ pub enum AddressHandleError {
     NoPeer,
     /// The peer is addressed by LID, but our port is an Ethernet port.
     LidOnEthernet {
-        /// That LID.
+        /// The peer's LID.
         lid: u16,
     },
     /// Our port is an InfiniBand port, and the peer's LID is missing.
     NoLid,
     /// The GID is not that of a multicast group.
     NotMulticast {
-        /// The GID.
+        /// The GID that was given.
         gid: Gid,
     },
     /// A field is beyond its limit.
     Limit {
         /// The field.
         name: &'static str,
-        /// The value that was asked for.
+        /// The requested value.
         asked: u32,
         /// The limit.
         limit: u32,

@@ -1,4 +1,4 @@
-//! Addresses of peers, as queue pairs and address handles have them.
+//! Peer addresses, for queue pairs and address handles.
 
 use bareverbs_prm::ids::{Gid, MacAddress};
 
@@ -12,7 +12,7 @@ pub struct AddressVector {
     pub gid: Gid,
     /// Ethernet address of the peer, or of the router on the way.
     pub mac: MacAddress,
-    /// Hops that a packet may make.
+    /// Hop limit.
     pub hop_limit: u8,
     /// Traffic class: differentiated services and congestion bits.
     pub traffic_class: u8,
@@ -22,14 +22,14 @@ pub struct AddressVector {
     pub service_level: u8,
     /// UDP source port, which spreads flows over paths (RoCEv2 A17.3.2.1, A17.9.4).
     pub udp_source_port: u16,
-    /// The peer's LID on InfiniBand, from 1 to 0xbfff; zero on Ethernet. With it, Ethernet address and UDP port mean nothing,
-    /// and a GID of zero is a path within the subnet, whose packets have no global route header.
+    /// The peer's LID on InfiniBand, 1 to 0xbfff; zero on Ethernet. With a LID, `mac` and `udp_source_port` are
+    /// ignored, and a zero GID selects a path within the subnet without a global route header.
     pub lid: u16,
 }
 
 impl AddressVector {
-    /// The path to a peer on Ethernet: from entry `gid_index` of our own address table to `gid`, by the station `mac`, over at most 64 hops. The
-    /// rest is zero.
+    /// The path to a peer on Ethernet: from entry `gid_index` of our own address table to `gid`, through the station
+    /// `mac`, with a hop limit of 64. All other fields are zero.
     ///
     /// ```
     /// use bareverbs_core::queue_pair::AddressVector;

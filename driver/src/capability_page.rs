@@ -1,4 +1,4 @@
-//! Capability pages as the device gives them, for those who want more than the driver uses.
+//! Capability pages as the device reports them, for applications that need more than the driver uses.
 
 use crate::executor::CommandOutput;
 use bareverbs_prm::command::caps::{
@@ -16,12 +16,12 @@ const HEADER: usize = 16;
 /// Bytes of a page that this driver looks at; no page that it knows is longer.
 const CAPABILITY_PAGE: usize = 256;
 
-/// Which values of a capability page are wanted.
+/// Which values of a capability page to query.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CapabilityValues {
-    /// What the device could do at most.
+    /// The maximum that the device supports.
     Maximum = 0,
-    /// What is in force, after the driver wrote back what it wants.
+    /// The values in force, after the driver has configured the device.
     Current = 1,
 }
 

@@ -34,9 +34,9 @@ pub struct CompletionChannel<D: DeviceRef> {
     device: D,
     queue: EventQueue<DmaOf<D>>,
     vector: u16,
-    /// Queues whose events came while the owner waited for another queue.
+    /// Queues whose events arrived while the owner waited for another queue.
     pending: heapless::Vec<Cqn, PENDING_EVENTS>,
-    /// An event did not fit into `pending`: every queue may have completions.
+    /// An event did not fit into `pending`, so any queue may have completions.
     overflowed: bool,
 }
 
@@ -109,17 +109,17 @@ impl<D: DeviceRef> CompletionChannel<D> {
         Ok(Self { device, queue, vector, pending: heapless::Vec::new(), overflowed: false })
     }
 
-    /// The device.
+    /// The device of the channel.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The interrupt vector that it raises.
+    /// Its interrupt vector.
     pub fn vector(&self) -> u16 {
         self.vector
     }
 
-    /// The number of its event queue.
+    /// Number of its event queue.
     pub fn number(&self) -> Eqn {
         self.queue.eqn
     }
@@ -133,19 +133,18 @@ impl<D: DeviceRef> CompletionChannel<D> {
         check_event_queue(self.device.device(), self.queue.eqn)
     }
 
-    /// The next completion queue with an event, if there is one.
+    /// Returns the next completion queue with an event, if there is one.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn poll(&mut self) -> Option<Cqn> {
         let mut looks = self.queue.entries();
         self.pending.pop().or_else(|| self.next(&mut looks))
     }
 
-    /// Asks for an interrupt with the next event; at once, if there is one that was not polled. One arming brings one
-    /// interrupt.
+    /// Arms the channel: the next event, or an unpolled earlier one, raises one interrupt.
     ///
-    /// [`Self::wait`] and [`CompletionQueue::wait`](crate::completion_queue::CompletionQueue::wait) do this themselves. It is
-    /// for an application with an event loop of its own, which waits for the interrupt vector's file descriptor
-    /// (`vector_fd` of `VfioHal` and `VfioUserHal`). One round of such a loop:
+    /// [`Self::wait`] and [`CompletionQueue::wait`](crate::completion_queue::CompletionQueue::wait) call this
+    /// themselves. It is for applications with their own event loop that poll the file descriptor of the interrupt
+    /// vector (`vector_fd` of `VfioHal` and `VfioUserHal`). One iteration of such a loop:
     ///
     /// 1. Drain the descriptor (`drain_vector`), **before** everything else: what fires later makes it readable again.
     /// 2. [`poll`](Self::poll) until there is no event. Call

@@ -1,8 +1,7 @@
-//! Completion queues: the device writes what became of work requests, the application polls.
+//! Completion queues: the device reports finished work requests, the application polls for them.
 //!
-//! One queue may serve many queue pairs. It is polled by its owner alone (`&mut self`); queue pairs need only its
-//! number, so that they may live in other threads. What an entry says is checked against the ledger before it is
-//! believed.
+//! One queue may serve many queue pairs. Only its owner polls it (`&mut self`). Queue pairs need only its number, so
+//! they may live in other threads. Every entry is checked against the ledger before it is believed.
 
 mod builder;
 mod cache;
@@ -30,11 +29,11 @@ use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 
-/// How a completion queue is made.
+/// Configuration of a completion queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionQueueConfig {
-    /// Completions that it must hold; rounded up to a power of two. It must be as many as can be outstanding: all
-    /// signalled sends and all receives of all its queue pairs, and all sends once a queue pair fails.
+    /// Number of completions to hold, rounded up to a power of two. It must cover everything that can be outstanding:
+    /// all signalled sends and all receives of all queue pairs, and all sends once a queue pair fails.
     pub entries: u32,
 }
 
@@ -44,7 +43,7 @@ impl Default for CompletionQueueConfig {
     }
 }
 
-/// A completion queue. Dropped before its queue pairs, it goes away after them.
+/// A completion queue. If it is dropped before its queue pairs, it is destroyed after them.
 ///
 /// ```
 /// use bareverbs_core::{CompletionQueue, CompletionQueueConfig, DeviceRef, PollError, WorkCompletion};
@@ -77,22 +76,22 @@ pub struct CompletionQueue<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// The number that the device gave.
+    /// Completion queue number (CQN).
     pub fn number(&self) -> Cqn {
         self.cqn
     }
 
-    /// Completions that it holds.
+    /// Number of completions that it can hold.
     pub fn entries(&self) -> u32 {
         self.consumer.size()
     }
 
-    /// The device.
+    /// The device of the queue.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// Completions of queue pairs that were gone when they were polled.
+    /// Number of completions whose queue pair no longer existed when they were polled.
     pub fn discarded(&self) -> u64 {
         self.discarded
     }

@@ -1,4 +1,4 @@
-//! Sets of counters that queue pairs count in. The counters have the names of the PRM and of Linux.
+//! Counter sets for queue pairs. The counters have their names in the PRM and in Linux.
 
 use crate::command::{CommandError, Request};
 use crate::device::{DestroyCommand, Device, DeviceRef};
@@ -10,8 +10,8 @@ use bareverbs_prm::command::queue_counter::{
 use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 
-/// A set of counters. Queue pairs that are created with
-/// [`counter_set`](crate::QueuePairBuilder::counter_set) count in it; the counts stay when the queue pairs are destroyed.
+/// A counter set. Queue pairs created with [`counter_set`](crate::QueuePairBuilder::counter_set) count in it. The
+/// counts survive the queue pairs.
 ///
 /// ```
 /// use bareverbs_core::command::CommandError;
@@ -29,8 +29,8 @@ pub struct CounterSet<D: DeviceRef> {
 
 macro_rules! queue_counters {
     ($($(#[$doc:meta])* $counter:ident;)*) => {
-        /// The counts of all queue pairs of a set. Each counter wraps at 2^32; counters of features that the device lacks, or
-        /// that are switched off, stay zero.
+        /// Counts of all queue pairs of a set. Each counter wraps at 2^32. Counters of features that the device lacks,
+        /// or that are switched off, stay zero.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         #[doc(alias = "hw_counters")]
         pub struct QueueCounters {
@@ -42,7 +42,7 @@ macro_rules! queue_counters {
                 Self { $($counter: output.$counter(),)* }
             }
 
-            /// The counters with their names, in the order of the PRM.
+            /// The counters with their names, in PRM order.
             pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u32)> {
                 [$((stringify!($counter), self.$counter),)*].into_iter()
             }
@@ -126,7 +126,7 @@ queue_counters! {
 }
 
 impl<D: DeviceRef> CounterSet<D> {
-    /// A set whose counters are all zero.
+    /// Allocates a set whose counters are all zero.
     #[doc(alias = "ALLOC_Q_COUNTER")]
     pub fn create(device: D) -> Result<Self, CommandError> {
         let mut input = AllocQueueCounterIn::new();
@@ -140,7 +140,7 @@ impl<D: DeviceRef> CounterSet<D> {
         &self.device
     }
 
-    /// The number that the device gave it.
+    /// Number of the counter set.
     pub fn number(&self) -> u8 {
         self.id
     }
@@ -151,7 +151,7 @@ impl<D: DeviceRef> CounterSet<D> {
         self.query(false)
     }
 
-    /// As [`Self::read`], and sets the counters to zero. No count between the two is lost.
+    /// Like [`Self::read`], then sets the counters to zero. No count is lost in between.
     pub fn read_and_clear(&self) -> Result<QueueCounters, CommandError> {
         self.query(true)
     }
@@ -164,17 +164,17 @@ impl<D: DeviceRef> CounterSet<D> {
     }
 }
 
-/// Congestion counters of a device: as the receiver of marked packets (notification point, `np_`) and as their sender (reaction
-/// point, `rp_`).
+/// Congestion counters of a device: as receiver of marked packets (notification point, `np_`) and as their sender
+/// (reaction point, `rp_`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CongestionCounters {
     /// Packets received with a congestion mark.
     pub np_ecn_marked_roce_packets: u64,
-    /// Congestion notification packets sent because of them.
+    /// Congestion notification packets (CNPs) sent in response.
     pub np_cnp_sent: u64,
-    /// Congestion notification packets received for a queue pair.
+    /// CNPs received for an existing queue pair.
     pub rp_cnp_handled: u64,
-    /// Congestion notification packets received for no queue pair.
+    /// CNPs received for no existing queue pair.
     pub rp_cnp_ignored: u64,
 }
 

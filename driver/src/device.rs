@@ -1,7 +1,7 @@
 //! The device: opened by named steps, closed by the same steps backwards.
 //!
-//! Objects hold a handle to their device, anything that is [`DeviceRef`]: `&'static Device<H>` on bare metal, `Rc` or
-//! `Arc` on a host. Commands go through one lock. A thread waits for it with [`Hal::relax`] and a deadline. The data path
+//! Every object holds a handle to its device, a [`DeviceRef`]: `&'static Device<H>` on bare metal, `Rc` or `Arc` on a
+//! host. Commands are serialized by a lock. A thread waits for it in [`Hal::relax`], with a deadline. The data path
 //! never takes the lock. A device is `Sync` if its [`Hal`] is.
 
 mod blue_flame;
@@ -135,13 +135,13 @@ impl<H: Hal> Device<H> {
         &self.up().hal
     }
 
-    /// What the device can do.
+    /// Limits and features of the device.
     #[inline]
     pub fn capabilities(&self) -> &Capabilities {
         &self.up().booted.capabilities
     }
 
-    /// Polls for an asynchronous event. Serves page requests of the device on the way.
+    /// Polls for an asynchronous event. Also serves page requests of the device.
     ///
     /// # Errors
     /// Another thread held the command interface until [`DeviceConfig::command_timeout`].
@@ -157,17 +157,18 @@ impl<H: Hal> Device<H> {
         self.call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
     }
 
-    /// What firmware says of its health.
+    /// Reads the health buffer of the firmware.
     pub fn health(&self) -> HealthReport {
         HealthReport::read(self.hal())
     }
 
-    /// Looks whether the device is still the one that was opened. Reads two registers. What was lost once stays lost.
+    /// Checks that the device is still the one that was opened, by reading two registers. A lost device stays lost.
     ///
-    /// While another thread uses the command interface, nothing is looked at: that thread notices, and the next call tells.
+    /// While another thread uses the command interface, this checks nothing: that thread will notice, and the next call
+    /// reports it.
     ///
     /// # Errors
-    /// It left the bus, or somebody else reset it. Drop everything that belongs to it.
+    /// The device left the bus, or another party reset it. Drop everything that belongs to it.
     pub fn check_presence(&self) -> Result<(), DeviceLoss> {
         let Up { hal, booted, .. } = self.up();
         booted.control.try_lock().map_or(Ok(()), |mut control| control.check_presence(hal))

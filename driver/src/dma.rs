@@ -1,14 +1,15 @@
-//! The only place that touches DMA memory: bounds-checked copies, single loads and stores, windows of fixed size.
+//! The only module that accesses DMA memory: bounds-checked copies, single loads and stores, fixed-size windows.
 //!
-//! A device may change these bytes at any time, so there is never a Rust slice or reference to them. Every access is a
-//! relaxed atomic of the processor's own width (one plain instruction on the machines we know), which neither tears nor
-//! is a data race; what must be ordered is ordered by [`Barrier`](crate::hal::Barrier)s.
+//! A device may change these bytes at any time, so no Rust slice or reference to them ever exists. Every access is a
+//! relaxed atomic of the processor's native width (one plain instruction on known machines), which neither tears nor is
+//! a data race. [`Barrier`](crate::hal::Barrier)s provide ordering where it is needed.
 //!
-//! **One size of access per word.** Atomic accesses of different sizes to the same bytes are a data race too, if one of them
-//! stores and nothing orders them. Memory that several threads reach through `&self` (regions, ledgers) is accessed in whole
-//! aligned words of 64 bits, and by single bytes only where such a word leaves the memory. Smaller accesses through a [`Window`]
-//! are for memory that one thread at a time has: the rings of an object whose methods take `&mut self`, and queues of the device behind a
-//! lock. The two counters of a doorbell record are two numbers of 32 bits, each always accessed as such.
+//! **One access size per word.** Atomic accesses of different sizes to the same bytes are a data race too, if one of
+//! them is an unordered store. Memory that several threads access through `&self` (regions, ledgers) is accessed in
+//! whole aligned 64-bit words, and by single bytes only where such a word would exceed the memory. Smaller accesses
+//! through a [`Window`] are for memory that one thread at a time owns: the rings of an object whose methods take `&mut
+//! self`, and device queues behind a lock. The two counters of a doorbell record are two 32-bit numbers, each always
+//! accessed as such.
 
 mod private_box;
 mod rings;

@@ -1,5 +1,6 @@
-//! DMA work requests: a queue pair that is connected with itself and copies memory, also that of another function of the card
-//! ([`RemoteVhcaRegion`](crate::remote_vhca_region::RemoteVhcaRegion)). The device calls them memory-to-memory operations (MMO).
+//! DMA work requests: a queue pair connected to itself that copies memory, including memory of another function of the
+//! card ([`RemoteVhcaRegion`](crate::remote_vhca_region::RemoteVhcaRegion)). The PRM calls them memory-to-memory
+//! operations (MMO).
 
 use crate::command::CommandError;
 use crate::completion_queue::CompletionQueue;
@@ -14,12 +15,12 @@ use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::wqe::mmo;
 use core::fmt;
 
-/// How a queue for copies is made.
+/// Configuration of a copy queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaQueueConfig {
-    /// The least number of copies that may be outstanding.
+    /// Minimum number of outstanding copies.
     pub copies: u32,
-    /// Index of the own address under which the queue pair is connected with itself.
+    /// GID index of the own address that the queue pair connects to.
     pub gid_index: u8,
 }
 
@@ -29,19 +30,19 @@ impl Default for DmaQueueConfig {
     }
 }
 
-/// Why there is no queue for copies.
+/// Why a copy queue could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum DmaQueueError {
-    /// The device has no DMA work requests for queue pairs (`dma_mmo_qp`).
+    /// The device does not support DMA work requests on queue pairs (`dma_mmo_qp`).
     NotOffered,
-    /// The queue pair could not be made.
+    /// Creating the queue pair failed.
     Build(BuildError),
-    /// The memory that the device uses meanwhile could not be registered.
+    /// Registering the memory that the device uses for its operation failed.
     Register(RegisterError),
-    /// Memory-to-memory operations could not be switched on.
+    /// Enabling memory-to-memory operations failed.
     Enable(CommandError),
-    /// The queue pair could not be connected with itself.
+    /// Connecting the queue pair to itself failed.
     Connect(ConnectError),
 }
 
@@ -61,22 +62,22 @@ impl fmt::Display for DmaQueueError {
 
 impl core::error::Error for DmaQueueError {}
 
-/// Why a copy was not posted. Nothing was written.
+/// Why a copy was not posted. The queue is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CopyError {
     /// Source and destination have different lengths.
     Unequal {
-        /// Bytes of the source.
+        /// Length of the source in bytes.
         source: u32,
-        /// Bytes of the destination.
+        /// Length of the destination in bytes.
         destination: u32,
     },
-    /// The copy has no bytes, or more than the device copies at once.
+    /// The copy is empty, or longer than the device supports.
     Length {
-        /// Bytes.
+        /// Length in bytes.
         length: u32,
-        /// The longest copy.
+        /// Longest copy in bytes.
         limit: u64,
     },
     /// The queue refused it.
@@ -99,7 +100,7 @@ impl fmt::Display for CopyError {
 
 impl core::error::Error for CopyError {}
 
-/// A copy: where from, where to.
+/// A copy from one slice to another.
 ///
 /// ```
 /// use bareverbs_core::{DmaCopy, MemorySlice};
@@ -119,19 +120,21 @@ pub struct DmaCopy {
 }
 
 impl DmaCopy {
-    /// Copies `source` to `destination`; either may be a slice of a region of another function. Its completion has `id`.
+    /// Copies `source` to `destination`. Either may be a slice of another function's region. The completion has ID
+    /// `id`.
     pub const fn new(id: u64, source: MemorySlice, destination: MemorySlice) -> Self {
         Self { id, source, destination, fenced: false, signalled: true }
     }
 
-    /// Begins when every copy before it has ended. Otherwise copies may overtake each other; completions never do.
+    /// Starts after all earlier copies have finished. Without a fence, copies may overtake each other; completions
+    /// never do.
     #[must_use]
     pub const fn fence(mut self) -> Self {
         self.fenced = true;
         self
     }
 
-    /// Whether success is reported too. The default is yes; see [`WorkRequest::signalled`].
+    /// Whether success is reported, too. Default: true. See [`WorkRequest::signalled`].
     #[must_use]
     pub const fn signalled(mut self, signalled: bool) -> Self {
         self.signalled = signalled;
@@ -139,7 +142,7 @@ impl DmaCopy {
     }
 }
 
-/// A queue for copies. They complete into the completion queue it was made with, in the order in which they were posted.
+/// A copy queue. Copies complete into its completion queue, in posting order.
 ///
 /// ```
 /// use bareverbs_core::{
@@ -161,7 +164,7 @@ impl DmaCopy {
 #[doc(alias = "mlx5dv_wr_memcpy")]
 pub struct DmaQueue<D: DeviceRef> {
     queue_pair: QueuePair<D, Rc>,
-    /// Bytes that the device may use while it copies.
+    /// Memory that the device may use while it copies.
     opaque: MemorySlice,
     /// Dropped after the queue pair.
     _memory: MemoryRegion<D>,
@@ -169,10 +172,10 @@ pub struct DmaQueue<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> DmaQueue<D> {
-    /// Makes a queue pair of `domain` that takes copies, and connects it with itself: nothing of it leaves the card.
+    /// Creates a queue pair in `domain` for copies and connects it to itself. None of its traffic leaves the card.
     ///
     /// # Errors
-    /// The device has no DMA work requests, or a step failed.
+    /// The device does not support DMA work requests, or a step failed.
     pub fn create(
         domain: &ProtectionDomain<D>,
         completions: &CompletionQueue<D>,
@@ -195,17 +198,17 @@ impl<D: DeviceRef> DmaQueue<D> {
         Ok(Self { queue_pair, opaque, _memory: memory, limit })
     }
 
-    /// Number of its queue pair, as completions name it.
+    /// Number of its queue pair, as completions report it.
     pub fn qpn(&self) -> Qpn {
         self.queue_pair.qpn()
     }
 
-    /// The longest copy in bytes.
+    /// Longest copy in bytes.
     pub fn longest_copy(&self) -> u64 {
         self.limit
     }
 
-    /// Copies that are not retired.
+    /// Number of copies that have not been retired.
     pub fn outstanding(&self) -> u32 {
         self.queue_pair.sends_outstanding()
     }
@@ -213,17 +216,18 @@ impl<D: DeviceRef> DmaQueue<D> {
     /// Posts a copy and rings the doorbell.
     ///
     /// # Errors
-    /// The copy is refused, or the queue is full; nothing was written.
+    /// The copy is invalid, or the queue is full. The queue is unchanged.
     #[inline]
     pub fn post(&mut self, copy: &DmaCopy) -> Result<(), CopyError> {
         let request = self.request(copy)?;
         self.queue_pair.post_send(&request).map_err(CopyError::Post)
     }
 
-    /// Posts several copies with one doorbell, and says how many: all, or those before the one that was refused.
+    /// Posts several copies with one doorbell. Returns how many were posted: all, or those before the first refused
+    /// one.
     ///
     /// # Errors
-    /// The first copy is refused; nothing was written.
+    /// The first copy is refused. The queue is unchanged.
     pub fn post_all(&mut self, copies: &[DmaCopy]) -> Result<usize, CopyError> {
         let (opaque, limit) = (self.opaque, self.limit);
         let mut batch = self.queue_pair.send_batch();

@@ -1,14 +1,15 @@
-//! Telling the device that there is work: the doorbell record in memory, then the register in the UAR page.
+//! Doorbells: tell the device about new work through the doorbell record in memory, then the register in the UAR page.
 //!
-//! The order is the contract (PRM, doorbell records): work queue entries, barrier, record, barrier, register. The record
-//! is the truth about how far the queue reaches and the device may read it at any time; the register only wakes it.
+//! The order is part of the PRM's contract (doorbell records): work queue entries, barrier, record, barrier, register.
+//! The record says how far the queue reaches, and the device may read it at any time; the register only wakes the
+//! device.
 
 use crate::hal::{Barrier, Hal, Mmio};
 use bareverbs_prm::doorbell::{UAR_PAGE_SIZE, uar};
 use bareverbs_prm::ids::UarIndex;
 use bareverbs_prm::mutation::mutated;
 
-/// The steps of publishing posted work, in whatever place.
+/// The steps of publishing posted work.
 pub trait Publication {
     /// Orders earlier stores to shared memory before later ones.
     fn to_device(&self);
@@ -31,7 +32,7 @@ pub fn publish(work: &impl Publication) {
     work.ring();
 }
 
-/// Publishes receives: they have a record but no register.
+/// Publishes receives, which have a doorbell record but no register.
 #[inline(always)]
 pub fn publish_record(work: &impl Publication) {
     if !mutated("no_wqe_barrier") {
@@ -44,18 +45,18 @@ pub fn publish_record(work: &impl Publication) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendDoorbell {
     offset: usize,
-    /// Distance between the two halves that BlueFlame alternates between; zero without BlueFlame.
+    /// Offset between the two halves that BlueFlame alternates between; zero without BlueFlame.
     toggle: usize,
 }
 
 impl SendDoorbell {
-    /// Register 0 of the page, eight bytes a time: queue pairs may share it.
+    /// Register 0 of the page, written with 8 bytes: queue pairs may share it.
     pub const fn shared(page: UarIndex) -> Self {
         Self { offset: page.value() as usize * UAR_PAGE_SIZE + uar::SEND, toggle: 0 }
     }
 
-    /// BlueFlame register number `register` of the page, for one queue pair alone. `log_size` is the capability
-    /// `log_bf_reg_size`: both halves together.
+    /// BlueFlame register `register` of the page, for exclusive use by one queue pair. `log_size` is the capability
+    /// `log_bf_reg_size`, which covers both halves.
     pub const fn blue_flame(page: UarIndex, register: usize, log_size: u8) -> Self {
         let size = 1usize << if log_size > 9 { 9 } else { log_size };
         Self { offset: page.value() as usize * UAR_PAGE_SIZE + uar::SEND + register * size, toggle: size / 2 }
@@ -67,7 +68,7 @@ impl SendDoorbell {
         self.toggle != 0
     }
 
-    /// First byte behind the register, to be compared with the length of the window.
+    /// Offset of the first byte after the register, to check against the length of the window.
     pub const fn end(&self) -> usize {
         self.offset + if self.toggle == 0 { 8 } else { 2 * self.toggle }
     }
@@ -79,8 +80,8 @@ impl SendDoorbell {
         hal.barrier(Barrier::FlushMmio);
     }
 
-    /// Writes a whole work queue entry of one block. The record must leave the processor before the burst: stores to
-    /// write-combining memory do not wait for earlier stores to ordinary memory.
+    /// Writes a whole work queue entry of one block. The record must have left the processor before the burst, because
+    /// stores to write-combining memory do not wait for earlier stores to ordinary memory.
     #[inline(always)]
     pub fn burst<H: Hal>(&self, hal: &H, block: &[u64; 8]) {
         hal.barrier(Barrier::FlushMmio);
@@ -88,7 +89,7 @@ impl SendDoorbell {
         hal.barrier(Barrier::FlushMmio);
     }
 
-    /// Goes to the other half after a burst.
+    /// Switches to the other half after a burst.
     #[inline(always)]
     pub fn alternate(&mut self) {
         self.offset ^= self.toggle;

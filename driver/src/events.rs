@@ -3,11 +3,11 @@
 //! The device has one queue for them. Every command and every [`Device::poll_event`](crate::Device::poll_event) empties it.
 //! The driver serves page requests itself. All other events wait in an inbox for the application.
 //!
-//! **Late and lost.** The queue has [`event_queue_entries`](crate::DeviceConfig::event_queue_entries) entries, the inbox 64.
-//! A full inbox keeps the oldest events and counts the others ([`AsyncEvent::Lost`]). An event is only a hint: the
-//! application can query the object that it names. A device whose queue is full loses events, writes no more, and can no
-//! longer ask for pages, so an application must poll now and then. No event can tell that the queue overran; ask with
-//! [`Device::check_events`](crate::Device::check_events). Events of completions can go to a
+//! **Latency and loss.** The queue has [`event_queue_entries`](crate::DeviceConfig::event_queue_entries) entries, the
+//! inbox 64. A full inbox keeps the oldest events and counts the lost ones ([`AsyncEvent::Lost`]). Events are only
+//! hints: the application can query the object that an event names. A device whose queue is full loses events, stops
+//! writing, and can no longer ask for pages, so an application must poll regularly. No event can report that the queue
+//! overran; ask with [`Device::check_events`](crate::Device::check_events). Completion events can go to a
 //! [`CompletionChannel`](crate::CompletionChannel) instead.
 
 mod queue;
@@ -28,26 +28,26 @@ use zerocopy::FromBytes;
 #[non_exhaustive]
 #[doc(alias = "ibv_async_event")]
 pub enum AsyncEvent {
-    /// A completion queue that was armed has completions.
+    /// An armed completion queue has completions.
     Completion {
         /// The queue.
         cqn: Cqn,
     },
-    /// A completion queue is broken: the queue pairs that complete into it are in the error state.
+    /// A completion queue is broken. The queue pairs that complete into it are in the error state.
     #[doc(alias = "IBV_EVENT_CQ_ERR")]
     CompletionQueueError {
         /// The queue.
         cqn: Cqn,
-        /// What happened.
+        /// The cause.
         syndrome: CqErrorSyndrome,
     },
-    /// The first packet of its peer came to a queue pair that is not in RTS yet.
+    /// A queue pair that is not in RTS yet received the first packet from its peer.
     #[doc(alias = "IBV_EVENT_COMM_EST")]
     CommunicationEstablished {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// A queue pair in SQD has completed every send that it had started.
+    /// A queue pair in SQD has finished every send that it had started.
     #[doc(alias = "IBV_EVENT_SQ_DRAINED")]
     SendQueueDrained {
         /// The queue pair.
@@ -69,38 +69,38 @@ pub enum AsyncEvent {
     QueuePairError {
         /// The queue pair.
         qpn: Qpn,
-        /// Why.
+        /// The cause.
         cause: QueuePairFault,
-        /// Which part of it.
+        /// The part of the queue pair concerned.
         part: QueuePairPart,
     },
-    /// A shared receive queue has fewer receives than the limit that was armed; it is disarmed now.
+    /// A shared receive queue has fewer receives than its armed limit. It is now disarmed.
     #[doc(alias = "IBV_EVENT_SRQ_LIMIT_REACHED")]
     SharedReceiveQueueLimit {
         /// The queue.
         srqn: Srqn,
     },
-    /// A shared receive queue is broken: no queue pair can receive from it any more.
+    /// A shared receive queue is broken. No queue pair can receive from it any more.
     #[doc(alias = "IBV_EVENT_SRQ_ERR")]
     SharedReceiveQueueError {
         /// The queue.
         srqn: Srqn,
     },
-    /// A queue pair in the error state takes nothing more from its shared receive queue: once what its completion queue
-    /// has is polled, it can be reset or dropped and no receive is lost.
+    /// A queue pair in the error state will take no more receives from its shared receive queue. Once its completion
+    /// queue has been polled empty, it can be reset or dropped without losing a receive.
     #[doc(alias = "IBV_EVENT_QP_LAST_WQE_REACHED")]
     LastReceiveReached {
         /// The queue pair.
         qpn: Qpn,
     },
-    /// The port changed: it is up or down, or its LID, P_Keys or GIDs are others.
+    /// The port changed: its link went up or down, or its LID, P_Keys or GIDs changed.
     #[doc(alias = "IBV_EVENT_PORT_ACTIVE")]
     #[doc(alias = "IBV_EVENT_PORT_ERR")]
     #[doc(alias = "IBV_EVENT_GID_CHANGE")]
     Port {
-        /// Number of the port, from 1.
+        /// Port number, from 1.
         port: u8,
-        /// How it changed.
+        /// The change.
         change: PortChange,
     },
     /// Commands completed. This driver polls its commands and does not enable this event.
@@ -108,21 +108,21 @@ pub enum AsyncEvent {
         /// Bit `n` is slot `n`.
         slots: u32,
     },
-    /// The device is too hot.
+    /// The device is overheating.
     TemperatureWarning {
-        /// Sensors above their limit: bit `n` is sensor `n`.
+        /// Bit `n` is set if sensor `n` exceeds its limit.
         sensors: u128,
     },
-    /// The device failed internally. [`Device::health`](crate::Device::health) says more.
+    /// Internal failure of the device. [`Device::health`](crate::Device::health) has details.
     #[doc(alias = "IBV_EVENT_DEVICE_FATAL")]
     InternalError,
-    /// A general event, with the subtype of the PRM.
+    /// A general event with a subtype from the PRM.
     General {
-        /// 1 packets were dropped for want of receives, 5 the power that the slot gives changed, 7 firmware was patched,
-        /// 8 firmware wants to be reset.
+        /// 1: packets dropped for lack of receives. 5: the slot's power limit changed. 7: firmware was patched. 8:
+        /// firmware requests a reset.
         sub_type: u8,
     },
-    /// An event that this driver does not know.
+    /// An event unknown to this driver.
     Other {
         /// Type of the entry.
         kind: EventType,
@@ -133,7 +133,7 @@ pub enum AsyncEvent {
     },
     /// Events were lost because the application did not poll.
     Lost {
-        /// How many.
+        /// Number of lost events.
         count: u32,
     },
     /// The driver could not serve a page request of the device.
@@ -154,10 +154,10 @@ pub enum QueuePairFault {
     Access,
 }
 
-/// What an event of a queue pair is about.
+/// The part of a queue pair that an event concerns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueuePairPart {
-    /// All of it.
+    /// The whole queue pair.
     Whole,
     /// Its receive queue.
     ReceiveQueue,

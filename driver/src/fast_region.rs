@@ -1,7 +1,8 @@
-//! Fast registration: a region whose pages get a key by work request (IBTA v1.4 §10.6, fast register physical MR).
+//! Fast registration: a region whose pages are registered by work requests (IBTA v1.4 §10.6, fast register physical
+//! MR).
 //!
-//! The memory is the region's own, so that nothing a work request says can lead the device anywhere else; which of its
-//! pages are registered, in which order, under which addresses and with which rights is said each time anew.
+//! The region owns the memory, so no work request can direct the device anywhere else. Each registration selects the
+//! pages, their order, their addresses and the access rights.
 
 use crate::command::CommandError;
 use crate::device::{DeviceRef, DmaOf};
@@ -17,30 +18,30 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
 use core::fmt;
 
-/// Pages that one work request can register.
+/// Most pages per registration.
 pub const MAX_PAGES: usize = MAX_OCTWORDS * 2;
 /// Logarithms of page sizes that there are.
 const PAGE_SIZES: core::ops::RangeInclusive<u8> = 12..=31;
 /// Low bits of a page entry: present for writing, present for reading.
 const PRESENT: u64 = 3;
 
-/// Why a region for fast registration could not be made.
+/// Why a fast registration region could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FastRegionError {
-    /// The device has no such requests.
+    /// The device does not support fast registration.
     NotOffered,
-    /// Pages of a size that there is not.
+    /// An unsupported page size.
     PageSize {
-        /// Its logarithm.
+        /// Log2 of the page size.
         log_size: u8,
     },
-    /// No page, or more than one request can register.
+    /// No pages, or more than one request can register.
     Pages {
-        /// How many.
+        /// Number of pages.
         count: usize,
     },
-    /// There is no memory.
+    /// Allocating the memory failed.
     Memory(HalError),
     /// The device refused.
     Command(CommandError),
@@ -64,38 +65,38 @@ impl fmt::Display for FastRegionError {
 
 impl core::error::Error for FastRegionError {}
 
-/// Why pages cannot be registered so. Nothing was changed.
+/// Why a registration is impossible. Nothing was changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FastRegisterError {
-    /// The region is registered: invalidate it first.
+    /// The region is already registered: invalidate it first.
     StillRegistered,
     /// The region is not registered.
     NotRegistered,
-    /// No pages, or more than the region has places.
+    /// No pages, or more than the region was created for.
     TooManyPages {
-        /// How many.
+        /// Pages requested.
         count: usize,
-        /// How many it has.
+        /// The region's limit.
         limit: usize,
     },
-    /// A page that the region does not have.
+    /// A page number beyond the region.
     Page {
-        /// Its number.
+        /// The page number.
         page: u32,
-        /// Pages of the region.
+        /// Number of pages in the region.
         pages: usize,
     },
-    /// The bytes are none, or not all in the pages.
+    /// An empty range, or one that exceeds the pages.
     Range {
-        /// First address.
+        /// First address of the range.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
-    /// Remote writing or atomics without local writing.
+    /// Remote write or atomic access without local write access.
     InconsistentAccess {
-        /// What was asked for.
+        /// The requested access.
         access: AccessFlags,
     },
 }
@@ -123,21 +124,21 @@ impl fmt::Display for FastRegisterError {
 
 impl core::error::Error for FastRegisterError {}
 
-/// What is registered.
+/// A registration of pages.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "ib_reg_wr")]
 pub struct FastRegistration<'a> {
-    /// Pages of the region by number, in the order in which peers see them.
+    /// Page numbers of the region, in the order in which peers see them.
     pub pages: &'a [u32],
-    /// First address. Its place in its page is that of the first byte in the first page.
+    /// First address. Its offset in its page is that of the first byte in the first page.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// What may be done.
+    /// Access rights.
     pub access: AccessFlags,
 }
 
-/// Memory whose pages are registered by work requests.
+/// Memory whose pages work requests can register.
 ///
 /// ```
 /// use bareverbs_core::fast_region::FastRegistration;
@@ -166,7 +167,7 @@ pub struct FastRegion<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> FastRegion<D> {
-    /// Allocates `pages` zeroed pages of `2^log_page` bytes that nobody can reach yet.
+    /// Allocates `pages` zeroed pages of `2^log_page` bytes, which are not accessible yet.
     pub fn allocate(
         domain: &ProtectionDomain<D>,
         pages: usize,
@@ -192,22 +193,22 @@ impl<D: DeviceRef> FastRegion<D> {
         }
     }
 
-    /// The key of the last registration, for local use.
+    /// The key of the latest registration, for local use.
     pub fn lkey(&self) -> Mkey {
         self.key
     }
 
-    /// The key of the last registration, for peers.
+    /// The key of the latest registration, for peers.
     pub fn rkey(&self) -> Mkey {
         self.key
     }
 
-    /// What a peer needs to reach `length` bytes from `address` on, as they were registered last. The device checks them.
+    /// A remote slice of `length` bytes from `address` in the latest registration. The device checks the range.
     pub fn remote(&self, address: u64, length: u32) -> RemoteSlice {
         RemoteSlice::from_raw(address, length, self.key)
     }
 
-    /// `length` bytes from `address` on, as they were registered last, for a work request. The device checks them.
+    /// A local slice of `length` bytes from `address` in the latest registration. The device checks the range.
     pub fn slice(&self, address: u64, length: u32) -> MemorySlice {
         MemorySlice::from_raw(address, length, self.key)
     }
@@ -216,7 +217,7 @@ impl<D: DeviceRef> FastRegion<D> {
         self.memory.len() >> self.log_page
     }
 
-    /// Makes the request that registers pages under a new key: [`KeyUpdate::key`].
+    /// Creates the work request that registers pages under a new key, [`KeyUpdate::key`].
     #[doc(alias = "IB_WR_REG_MR")]
     pub fn register(&mut self, template: &FastRegistration<'_>) -> Result<KeyUpdate, FastRegisterError> {
         self.check(template)?;
@@ -232,7 +233,7 @@ impl<D: DeviceRef> FastRegion<D> {
         Ok(KeyUpdate::new(keys, WorkCompletionOpcode::FastRegister, change, entries))
     }
 
-    /// Makes the request that takes the key away.
+    /// Creates the work request that invalidates the key.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn invalidate(&mut self) -> Result<KeyUpdate, FastRegisterError> {
         if !core::mem::take(&mut self.registered) {
@@ -244,8 +245,9 @@ impl<D: DeviceRef> FastRegion<D> {
         Ok(KeyUpdate::new(keys, WorkCompletionOpcode::LocalInvalidate, change, core::iter::empty()))
     }
 
-    /// Takes note that a peer took the key away
-    /// ([`WorkCompletion::invalidated`](crate::work_completion::WorkCompletion::invalidated)). Whether it was this key.
+    /// Notes that a peer invalidated `key`
+    /// ([`WorkCompletion::invalidated`](crate::work_completion::WorkCompletion::invalidated)). Returns whether it was
+    /// this region's key.
     pub fn closed_by_peer(&mut self, key: Mkey) -> bool {
         let ours = self.registered && key == self.key;
         self.registered &= !ours;
@@ -272,12 +274,12 @@ impl<D: DeviceRef> FastRegion<D> {
         if access.is_consistent() { Ok(()) } else { Err(FastRegisterError::InconsistentAccess { access }) }
     }
 
-    /// Copies `bytes` in at `offset` of the memory, whatever is registered.
+    /// Copies `bytes` to `offset` of the memory, regardless of the registration.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         self.memory.copy_in(offset, bytes)
     }
 
-    /// Copies bytes at `offset` of the memory out into `buffer`, whatever is registered.
+    /// Copies bytes from `offset` of the memory into `buffer`, regardless of the registration.
     pub fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), RangeError> {
         self.memory.copy_out(offset, buffer)
     }

@@ -1,4 +1,4 @@
-//! What keeps a port from being sent more than it can take: pause frames and priority flow control (register PFCC).
+//! Flow control of a port: pause frames and priority flow control (register PFCC).
 
 use crate::command::CommandError;
 use crate::device::Device;
@@ -6,21 +6,21 @@ use crate::hal::Hal;
 use bareverbs_prm::command::ethernet_port::PfccRegister;
 use bareverbs_prm::numbering::RegisterId;
 
-/// Pause frames of an Ethernet port. Bit `n` of a mask is priority `n` (IEEE 802.1Qbb).
+/// Flow control of an Ethernet port. Bit `n` of a mask is priority `n` (IEEE 802.1Qbb).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowControl {
-    /// Whether the port obeys pause frames for all traffic (IEEE 802.3x).
+    /// Whether the port honours global pause frames (IEEE 802.3x).
     pub pause_received: bool,
-    /// Whether the port sends pause frames for all traffic.
+    /// Whether the port sends global pause frames.
     pub pause_sent: bool,
-    /// Priorities whose pause frames the port obeys.
+    /// Priorities whose pause frames the port honours.
     pub priorities_received: u8,
     /// Priorities for which the port sends pause frames.
     pub priorities_sent: u8,
 }
 
 impl FlowControl {
-    /// Whether nothing holds a sender back, so that a full buffer drops frames.
+    /// Whether nothing throttles a sender, so that a full buffer drops frames.
     pub const fn is_off(&self) -> bool {
         !self.pause_received && !self.pause_sent && self.priorities_received == 0 && self.priorities_sent == 0
     }
@@ -30,7 +30,7 @@ impl<H: Hal> Device<H> {
     /// Reads the flow control of an Ethernet port.
     ///
     /// # Errors
-    /// A command failed. An InfiniBand port has no such register; its link layer has credits.
+    /// A command failed. InfiniBand ports have no such register; their link layer uses credits.
     #[doc(alias = "PFCC")]
     #[doc(alias = "PFC")]
     pub fn flow_control(&self) -> Result<FlowControl, CommandError> {

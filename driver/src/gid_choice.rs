@@ -1,5 +1,6 @@
-//! Which entry of the RoCE address table reaches a peer, and why another one does not. A wrong index is the most frequent mistake with
-//! RoCE: the connection is made, and its first request ends in "transport retry exceeded".
+//! Finds the entry of the RoCE address table that reaches a peer, and explains why others do not. A wrong index is the
+//! most common RoCE mistake: the connection is established, and its first request fails with "transport retry
+//! exceeded".
 //!
 //! ```
 //! use bareverbs_core::GidEntry;
@@ -19,7 +20,7 @@ use bareverbs_prm::ids::Gid;
 use bareverbs_prm::numbering::RoceVersion;
 use core::fmt;
 
-/// Whom an entry shall reach, and how.
+/// The peer to reach, and how.
 ///
 /// ```
 /// use bareverbs_core::GidEntry;
@@ -34,45 +35,45 @@ use core::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GidWish {
-    /// The peer's address.
+    /// The peer's GID.
     pub peer: Gid,
-    /// The version of RoCE that both ends speak.
+    /// RoCE version of both ends.
     pub version: RoceVersion,
-    /// The VLAN of both ends; `None`: frames carry no tag.
+    /// VLAN of both ends; `None` for untagged frames.
     pub vlan: Option<u16>,
 }
 
 impl GidWish {
-    /// RoCEv2 without VLAN tag.
+    /// RoCEv2 without a VLAN tag.
     pub const fn roce_v2(peer: Gid) -> Self {
         Self { peer, version: RoceVersion::Version2, vlan: None }
     }
 }
 
-/// Why an entry does not reach a peer.
+/// Why an entry cannot reach a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GidMismatch {
-    /// The entry is not used.
+    /// The entry is unused.
     Empty,
-    /// The entry sends and receives another version of RoCE only.
+    /// The entry only uses another RoCE version.
     Version {
         /// Its version.
         entry: RoceVersion,
     },
-    /// RoCEv2 packets have one IP header, so both addresses are IPv4 or both are IPv6 (RoCEv2 A17.4.3).
+    /// One address is IPv4 and the other IPv6, but a RoCEv2 packet has a single IP header (RoCEv2 A17.4.3).
     Family {
         /// Whether the peer's address is IPv4.
         peer_is_ipv4: bool,
     },
-    /// The entry is link-local and the peer is not: the peer's answers would not find back.
+    /// The entry is link-local and the peer is not, so the peer could not reply.
     LinkLocal,
     /// The peer is link-local and the entry is not.
     PeerLinkLocal,
-    /// The entry's frames carry another VLAN tag, or none.
+    /// The entry's frames have another VLAN tag or none.
     Vlan {
         /// The VLAN of the entry.
         entry: Option<u16>,
-        /// The VLAN that is wished for.
+        /// The requested VLAN.
         wished: Option<u16>,
     },
 }
@@ -101,10 +102,10 @@ impl fmt::Display for GidMismatch {
 
 impl core::error::Error for GidMismatch {}
 
-/// How well an entry suits: the number of leading bits that its address shares with the peer's, 0 to 128.
+/// How well an entry suits: the length of the common prefix of its address and the peer's, 0 to 128 bits.
 ///
 /// # Errors
-/// Why it does not suit.
+/// The reason why it cannot reach the peer.
 pub fn suits(entry: &GidEntry, wish: &GidWish) -> Result<u32, GidMismatch> {
     if entry.gid.is_zero() {
         return Err(GidMismatch::Empty);
@@ -126,8 +127,8 @@ pub fn suits(entry: &GidEntry, wish: &GidWish) -> Result<u32, GidMismatch> {
     Ok(common_bits(entry.gid, wish.peer))
 }
 
-/// The index of the entry that suits best: the one that shares most leading bits with the peer (RFC 6724 §5, rule 8), and of equals
-/// the first.
+/// The index of the best entry: the one with the longest common prefix with the peer (RFC 6724 §5, rule 8), the first
+/// of equals.
 pub fn choose(entries: impl IntoIterator<Item = (u16, GidEntry)>, wish: &GidWish) -> Option<u16> {
     let mut best = None;
     for (index, entry) in entries {

@@ -1,5 +1,6 @@
-//! The bus as a driver sees it. There is one instance for each device. The driver calls it, and never holds a pointer to
-//! registers: with VFIO such a call is a single store, in the simulator a function call, with vfio-user a message.
+//! The hardware abstraction: the bus as a driver sees it. There is one instance per device. The driver calls it and
+//! never holds a pointer to registers. With VFIO such a call is a single store, in the simulator a function call, with
+//! vfio-user a message.
 
 pub use crate::barrier::Barrier;
 
@@ -7,26 +8,28 @@ use bareverbs_prm::time::Time;
 use core::fmt;
 use core::ptr::NonNull;
 
-/// What a driver needs of the place it runs in.
+/// What a driver requires from its environment.
 pub trait Hal {
     /// The window into BAR0.
     type Mmio: Mmio;
-    /// Memory that driver and device share.
+    /// Memory shared by driver and device.
     type Dma: DmaMemory;
 
     /// The window into BAR0 of the device.
     fn mmio(&self) -> &Self::Mmio;
 
-    /// Gives `length` zeroed bytes, contiguous in I/O virtual address space and aligned there to `alignment`, a power of two.
-    /// The CPU's address is aligned alike; to no more than 64 bytes where `length` is less than `alignment`.
+    /// Allocates `length` zeroed bytes, contiguous in I/O virtual address space and aligned there to `alignment`, a
+    /// power of two. The CPU address is aligned alike, except that 64 bytes suffice if `length` is less than
+    /// `alignment`.
     fn allocate_dma(&self, length: usize, alignment: usize) -> Result<Self::Dma, HalError>;
 
-    /// Gives `length` zeroed bytes for the driver's own books, aligned to `alignment`, a power of two up to 4096. The device is never told their address; where
-    /// it has an IOMMU before it, it cannot reach them either, so that nothing it writes changes what the driver remembers. The default, for places
-    /// in which the device reaches all memory anyway, gives DMA memory.
+    /// Allocates `length` zeroed bytes for the driver's own bookkeeping, aligned to `alignment`, a power of two up to
+    /// 4096. The device never learns their address; behind an IOMMU it cannot access them, so it cannot corrupt the
+    /// driver's records. The default implementation returns DMA memory, for environments where the device can access
+    /// all memory anyway.
     ///
     /// # Errors
-    /// The place has no memory left.
+    /// No memory is left.
     fn allocate_private(&self, length: usize, alignment: usize) -> Result<Self::Dma, HalError> {
         self.allocate_dma(length, alignment)
     }
@@ -38,26 +41,26 @@ pub trait Hal {
     ///
     /// # Safety
     /// Until the handle is dropped:
-    /// * `start` is valid for reads and writes of `length` bytes, and the pages of 4 KiB that hold them stay mapped;
-    /// * nobody holds a reference to any of those bytes, and other accesses to them do not race with those through the handle: two
-    ///   handles of the same bytes are used by one thread at a time;
-    /// * the device may reach the rest of the first and the last page too. Where it is not trusted, or its IOMMU works in larger pages,
-    ///   nothing lies there that matters.
+    /// - `start` is valid for reads and writes of `length` bytes, and the 4 KiB pages that contain them stay mapped;
+    /// - nobody holds a reference to any of these bytes, and other accesses to them do not race with accesses through
+    ///   the handle: one thread at a time uses two handles of the same bytes;
+    /// - the device may access the rest of the first and the last page, too. If it is not trusted, or its IOMMU uses
+    ///   larger pages, nothing sensitive may be there.
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<Self::Dma, HalError>;
 
-    /// Number of interrupt vectors that can wake somebody here, numbered from zero; `None` if the place does not know. A
-    /// completion channel on another vector would wait for ever, so it is refused.
+    /// Number of interrupt vectors that can wake a waiter, numbered from zero; `None` if unknown. A completion channel
+    /// on any other vector is refused, because it would wait forever.
     fn interrupt_vectors(&self) -> Option<usize> {
         None
     }
 
-    /// Interrupt `vector` was noticed: what waits for it outside of the driver, such as a file descriptor in an event loop, rests until it fires
-    /// again. A place without such has nothing to do.
+    /// Notes that interrupt `vector` has been handled. Whatever waits for it outside the driver, such as a file
+    /// descriptor in an event loop, must stay quiet until the next interrupt. The default does nothing.
     fn quiet_vector(&self, vector: u16) {
         let _ = vector;
     }
 
-    /// The time now.
+    /// Current time.
     fn now(&self) -> Time;
 
     /// Orders memory accesses as `kind` says. The default is the native instruction of the processor.
@@ -66,32 +69,33 @@ pub trait Hal {
         crate::barrier::native(kind);
     }
 
-    /// The only point where a driver waits. Returns when something may have changed, and at `deadline` at the latest by the
-    /// clock of [`Hal::now`]. It may return early, even at once.
+    /// Waits. This is the only place where a driver waits. Returns when something may have changed, and at the latest
+    /// at `deadline` on the clock of [`Hal::now`]. May return early, even immediately.
     ///
-    /// On silicon an interrupt ends the wait. A completion queue that is not armed raises none, so a caller that polls such a
-    /// queue must pass a deadline shortly ahead, not the one of its whole operation.
+    /// On hardware an interrupt ends the wait. A completion queue that is not armed raises none, so a caller that polls
+    /// such a queue must pass a deadline in the near future, not that of its whole operation.
     fn relax(&self, deadline: Time);
 
-    /// Number of wake-ups so far. [`Self::relax_since`] does not sleep through a wake-up that comes after this call,
-    /// whichever thread handles it.
+    /// Number of wakeups so far. [`Self::relax_since`] does not sleep through a wakeup that follows this call, no
+    /// matter which thread handles it.
     fn wake_count(&self) -> WakeCount {
         WakeCount(0)
     }
 
-    /// As [`Self::relax`], but returns at once if a wake-up came after `before`. A place in which only one thread at a time
-    /// waits may keep the default.
+    /// Like [`Self::relax`], but returns immediately if a wakeup has occurred since `before`. The default suffices if
+    /// only one thread waits at a time.
     fn relax_since(&self, before: WakeCount, deadline: Time) {
         let _ = before;
         self.relax(deadline);
     }
 }
 
-/// Number of wake-ups of a place, such as interrupts. See [`Hal::wake_count`].
+/// Number of wakeups, such as interrupts. See [`Hal::wake_count`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WakeCount(pub u64);
 
-/// Registers of BAR0. Values are numbers: an implementation converts from and to the big-endian registers of the device.
+/// Registers in BAR0. Arguments and results are numbers: the implementation converts to and from the device's
+/// big-endian registers.
 pub trait Mmio {
     /// Reads the 32-bit register at byte `offset`.
     fn read32(&self, offset: usize) -> u32;
@@ -99,9 +103,9 @@ pub trait Mmio {
     fn write32(&self, offset: usize, value: u32);
     /// Writes 64 bits at byte `offset` in one transaction.
     fn write64(&self, offset: usize, value: u64);
-    /// Writes a BlueFlame register: 64 bytes in memory order, one burst.
+    /// Writes 64 bytes in memory order to a BlueFlame register, as one burst.
     fn write_block64(&self, offset: usize, block: &[u64; 8]);
-    /// Bytes of the window.
+    /// Length of the window in bytes.
     fn len(&self) -> usize;
     /// Whether the window is empty.
     fn is_empty(&self) -> bool {
@@ -109,7 +113,7 @@ pub trait Mmio {
     }
 }
 
-/// Memory that driver and device share.
+/// Memory shared by driver and device.
 ///
 /// # Safety
 /// * `as_ptr()` is valid for reads and writes of `len()` bytes until the value is dropped.
@@ -131,10 +135,10 @@ pub unsafe trait DmaMemory {
     }
 }
 
-/// Why a place could not provide memory.
+/// Why memory could not be provided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HalError {
-    /// The place has no DMA memory left for `length` bytes aligned to `alignment`.
+    /// No DMA memory is left for `length` bytes aligned to `alignment`.
     OutOfDmaMemory {
         /// Bytes requested.
         length: usize,

@@ -1,4 +1,4 @@
-//! Who the device is: firmware, board and GUIDs, as `ibv_devinfo` and `ibstat` show them.
+//! Identity of a device: firmware, board and GUIDs, as shown by `ibv_devinfo` and `ibstat`.
 
 use crate::command::{CommandError, Request};
 use crate::device::Device;
@@ -14,26 +14,26 @@ use core::fmt;
 /// Firmware, board and GUIDs of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceIdentity {
-    /// Revision of the firmware that runs.
+    /// Version of the running firmware.
     pub firmware: FirmwareVersion,
     /// Revision of the command interface (`cmd_interface_rev`).
     pub command_interface: u16,
-    /// Vendor of the adapter, its 24-bit organisation identifier.
+    /// Vendor ID of the adapter, a 24-bit OUI.
     pub vendor: u32,
-    /// Which board this is (PSID).
+    /// PSID of the board.
     pub board: BoardId,
     /// GUIDs of the device and its port.
     pub guids: Guids,
 }
 
-/// Revision of firmware: major, minor, subminor.
+/// Firmware version: major, minor, subminor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FirmwareVersion {
-    /// Family of devices: 16 is ConnectX-5, 20 ConnectX-6, 32 BlueField-3.
+    /// Device family: 16 is ConnectX-5, 20 ConnectX-6, 32 BlueField-3.
     pub major: u16,
-    /// Release.
+    /// Release number.
     pub minor: u16,
-    /// Build.
+    /// Build number.
     pub subminor: u16,
 }
 
@@ -55,12 +55,12 @@ impl fmt::Display for FirmwareVersion {
     }
 }
 
-/// Parameter-set identifier of a board, up to 16 ASCII characters; it decides which firmware image fits.
+/// Parameter-set ID (PSID) of a board, up to 16 ASCII characters. It determines which firmware images fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoardId(pub [u8; 16]);
 
 impl BoardId {
-    /// The characters before the first zero; `None` if the device tells none or they are not text.
+    /// The characters before the first zero; `None` if there are none or they are not text.
     pub fn text(&self) -> Option<&str> {
         let end = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
         let text = core::str::from_utf8(&self.0[..end]).ok()?;
@@ -68,19 +68,19 @@ impl BoardId {
     }
 }
 
-/// Globally unique identifiers, EUI-64, most significant byte first when written out.
+/// Globally unique identifiers, EUI-64. Written with the most significant byte first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Guids {
-    /// Of the function.
+    /// GUID of the function.
     pub node: u64,
-    /// Of the port.
+    /// GUID of the port.
     pub port: u64,
-    /// Of the card: all its functions have the same.
+    /// GUID of the card, shared by all its functions.
     pub system_image: u64,
 }
 
 impl<H: Hal> Device<H> {
-    /// Asks the device who it is.
+    /// Queries the identity of the device.
     ///
     /// # Errors
     /// A command failed.

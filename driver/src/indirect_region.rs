@@ -1,7 +1,6 @@
-//! Indirect regions: pieces of regions, of windows, or of other indirect regions, one after the other under one key.
+//! Indirect regions: slices of regions, of windows or of other indirect regions, concatenated under one key.
 //!
-//! The memory stays that of the pieces: an access through a piece whose key is gone fails, as it does for a key of one's
-//! own.
+//! The memory remains that of the parts: an access fails if the key of the part it hits is gone.
 
 use crate::command::CommandError;
 use crate::device::DeviceRef;
@@ -16,29 +15,29 @@ use core::fmt;
 /// Longest piece: the device counts its bytes in 31 bits.
 const MAX_PIECE: u32 = 1 << 31;
 
-/// Why an indirect region could not be made.
+/// Why an indirect region could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum IndirectError {
-    /// There are no pieces.
+    /// There are no slices.
     Empty,
-    /// More pieces than a key can have; zero if the device has no such keys.
+    /// More slices than a key supports. The limit is zero if the device does not support indirect keys.
     TooManyPieces {
-        /// How many.
+        /// Number of slices.
         count: usize,
-        /// How many it can have.
+        /// The limit.
         limit: u32,
     },
-    /// A piece of no bytes, or of more than 2^31.
+    /// An empty slice, or one of more than 2^31 bytes.
     PieceLength {
-        /// Which piece.
+        /// Index of the slice.
         index: usize,
         /// Its length.
         length: u32,
     },
-    /// Remote writing or atomics without local writing.
+    /// Remote write or atomic access without local write access.
     InconsistentAccess {
-        /// What was asked for.
+        /// The requested access.
         access: AccessFlags,
     },
     /// The device refused.
@@ -65,7 +64,7 @@ impl fmt::Display for IndirectError {
 
 impl core::error::Error for IndirectError {}
 
-/// Pieces under one key. Addresses count from zero.
+/// Slices under one key. Addresses start at zero.
 ///
 /// ```
 /// use bareverbs_core::{AccessFlags, DeviceRef, IndirectRegion, MemoryRegion, ProtectionDomain};
@@ -89,8 +88,8 @@ pub struct IndirectRegion<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> IndirectRegion<D> {
-    /// Makes one region of `pieces`, which are of the same protection domain; each needs of local rights what `access`
-    /// allows.
+    /// Creates a region from `pieces` in the same protection domain. Each one must have the local rights that `access`
+    /// grants.
     pub fn create(
         domain: &ProtectionDomain<D>,
         pieces: &[MemorySlice],
@@ -107,30 +106,29 @@ impl<D: DeviceRef> IndirectRegion<D> {
         Ok(Self { device, key, length })
     }
 
-    /// The key for local use.
+    /// Key for local use.
     pub fn lkey(&self) -> Mkey {
         self.key
     }
 
-    /// The key for peers.
+    /// Key for peers.
     pub fn rkey(&self) -> Mkey {
         self.key
     }
 
-    /// Bytes of all pieces.
+    /// Total length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "it has at least one byte")]
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// What a peer needs to reach the bytes from `offset` on, to the end or 4 GiB - 1 further. Beyond the end there are none: the slice has
-    /// length 0.
+    /// A remote slice from `offset` to the end, limited to 4 GiB - 1 bytes. Empty if `offset` is beyond the end.
     pub fn remote(&self, offset: u64) -> RemoteSlice {
         let length = u32::try_from(self.length.saturating_sub(offset)).unwrap_or(u32::MAX);
         RemoteSlice::from_raw(offset, length, self.key)
     }
 
-    /// `length` bytes at `offset`, for a work request.
+    /// A slice of `length` bytes at `offset` for a work request.
     pub fn slice(&self, offset: u64, length: u32) -> Result<MemorySlice, RangeError> {
         if offset > self.length || u64::from(length) > self.length - offset {
             return Err(RangeError { offset, length: length.into(), region: self.length });

@@ -1,9 +1,9 @@
-//! Changes of memory keys as work requests (PRM, UMR; IBTA v1.4 §10.6, memory management): binding a window, registering
+//! Memory key updates by work request (PRM, UMR; IBTA v1.4 §10.6, memory management): binding a window, registering
 //! pages, invalidating.
 //!
-//! A [`KeyUpdate`] is made by the object whose key it changes and posted as often as one wants; the device does it in the
-//! order of the queue, and completes it like any other request. It takes the general path of posting: what is posted next
-//! carries the fence that the device needs behind it, without the application's doing.
+//! The object that owns the key creates a [`KeyUpdate`], which can be posted any number of times. The device executes
+//! it in queue order and completes it like any other request. The next request that is posted automatically carries the
+//! fence that the device requires after it.
 
 use crate::memory_key::ANY_QUEUE_PAIR;
 use crate::memory_region::AccessFlags;
@@ -25,13 +25,13 @@ const HEAD: usize = 6 + 8;
 pub(crate) const RIGHTS: u64 =
     mask::LOCAL_READ | mask::LOCAL_WRITE | mask::REMOTE_READ | mask::REMOTE_WRITE | mask::ATOMIC;
 
-/// A change of a memory key.
+/// An update of a memory key.
 #[derive(Clone)]
 #[doc(alias = "IBV_WR_BIND_MW")]
 pub struct KeyUpdate {
-    /// The key as it is before.
+    /// The key before the update.
     old: Mkey,
-    /// The key as it is after.
+    /// The key after the update.
     new: Mkey,
     kind: WorkCompletionOpcode,
     /// Segments behind the control segment, in memory order.
@@ -90,12 +90,12 @@ impl KeyUpdate {
         Self { old, new, kind, words, used: HEAD + octwords * 2 }
     }
 
-    /// The key when the update has completed.
+    /// The key once the update has completed.
     pub const fn key(&self) -> Mkey {
         self.new
     }
 
-    /// The request to post.
+    /// The work request to post.
     pub fn request(&self, id: u64) -> WorkRequest<'_> {
         let words = self.words.get(..self.used).unwrap_or(&self.words);
         WorkRequest::update(id, self.kind, self.old, words)

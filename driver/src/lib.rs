@@ -1,8 +1,8 @@
-//! # bareverbs-core: RDMA verbs for mlx5-class NICs, with nothing in between
+//! # bareverbs-core: RDMA verbs for mlx5-class NICs, straight on the hardware
 //!
-//! This driver brings an mlx5 device up through its command interface, owns its rings, builds work queue entries, rings
-//! doorbells and reads completions. It knows no operating system: no std, no allocation, no thread, no clock of its own.
-//! Whatever it needs of its environment it asks of one [`hal::Hal`].
+//! This driver boots an mlx5 device through its command interface, owns its rings, builds work queue entries, rings
+//! doorbells and reads completions. It needs no operating system: no std, no allocator, no threads, no clock.
+//! Everything it requires from its environment goes through [`hal::Hal`].
 //!
 //! # Objects
 //!
@@ -22,7 +22,7 @@
 //!
 //! # Example
 //!
-//! Everything that a host needs before it knows its peer, in any place:
+//! Everything a host needs before it knows its peer, in any environment:
 //!
 //! ```
 //! use bareverbs_core::hal::Hal;
@@ -52,8 +52,8 @@
 //!
 //! # Layers
 //!
-//! Each layer knows only those below it: objects, then [`device`], then [`events`], then [`command`], `ledger`, `ring` and
-//! `doorbell`, then `dma`, then [`hal`] and [`barrier`]. The machinery below the objects is private.
+//! Each layer only uses those below it: objects, then [`device`], then [`events`], then [`command`], `ledger`, `ring`
+//! and `doorbell`, then `dma`, then [`hal`] and [`barrier`]. The machinery below the objects is private.
 #![no_std]
 #![deny(unsafe_code)]
 

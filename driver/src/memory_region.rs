@@ -76,7 +76,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Self::allocate_at(domain, length, access, RegionAddress::Device)
     }
 
-    /// As [`Self::allocate`], with addresses that the caller chooses. The first must be a multiple of 4096.
+    /// Like [`Self::allocate`], with addresses chosen by the caller. The first must be a multiple of 4096.
     pub fn allocate_at(
         domain: &ProtectionDomain<D>,
         length: usize,
@@ -92,7 +92,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
     /// Registers memory of the application.
     ///
     /// # Errors
-    /// The arguments are refused, or the command failed.
+    /// The arguments are invalid, or the command failed.
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(
         domain: &ProtectionDomain<D>,
@@ -102,8 +102,8 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Self::register_at(domain, memory, access, RegionAddress::Device)
     }
 
-    /// As [`Self::register`], with addresses that the caller chooses. The first must have the same offset in its page as the
-    /// memory.
+    /// Like [`Self::register`], with addresses chosen by the caller. The first address must have the same offset in its
+    /// page as the memory.
     #[doc(alias = "ibv_reg_mr_iova")]
     pub fn register_at(
         domain: &ProtectionDomain<D>,
@@ -164,32 +164,32 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Ok(())
     }
 
-    /// The device.
+    /// The device of the region.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// The protection domain.
+    /// Protection domain of the region.
     pub fn domain(&self) -> Pdn {
         self.domain
     }
 
-    /// The key for local use.
+    /// Key for local use.
     pub fn lkey(&self) -> Mkey {
         self.key
     }
 
-    /// The key for peers.
+    /// Key for peers.
     pub fn rkey(&self) -> Mkey {
         self.key
     }
 
-    /// First address, as work requests and peers use it.
+    /// First address, as used by work requests and peers.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Bytes.
+    /// Length in bytes.
     #[allow(clippy::len_without_is_empty, reason = "a region has at least one byte")]
     pub fn len(&self) -> usize {
         self.memory.len()
@@ -200,18 +200,18 @@ impl<D: DeviceRef> MemoryRegion<D> {
         self.access
     }
 
-    /// What a peer needs to access the bytes from `offset` on, to the end of the region or 4 GiB - 1 further. Beyond the end there are
-    /// none: the slice has length 0.
+    /// A remote slice from `offset` to the end of the region, limited to 4 GiB - 1 bytes. Empty if `offset` is beyond
+    /// the end.
     pub fn remote(&self, offset: u64) -> RemoteSlice {
         let left = (self.len() as u64).saturating_sub(offset);
         let length = u32::try_from(left).unwrap_or(u32::MAX);
         RemoteSlice { address: self.address.wrapping_add(offset), rkey: self.key, length }
     }
 
-    /// `length` bytes at `offset`, for a work request.
+    /// A slice of `length` bytes at `offset` for a work request.
     ///
     /// # Errors
-    /// The bytes are not all in the region.
+    /// The range exceeds the region.
     pub fn slice(&self, offset: usize, length: usize) -> Result<MemorySlice, RangeError> {
         let region = self.len();
         let outside = RangeError { offset: offset as u64, length: length as u64, region: region as u64 };
@@ -222,22 +222,22 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Ok(MemorySlice { address: self.address + offset as u64, lkey: self.key, length })
     }
 
-    /// Copies `bytes` in at `offset`.
+    /// Copies `bytes` to `offset`.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         self.memory.copy_in(offset, bytes)
     }
 
-    /// Copies bytes at `offset` out into `buffer`.
+    /// Copies bytes from `offset` into `buffer`.
     pub fn copy_out(&self, offset: usize, buffer: &mut [u8]) -> Result<(), RangeError> {
         self.memory.copy_out(offset, buffer)
     }
 
-    /// Loads 64 bits at `offset` in the processor's byte order. The access is single-copy atomic if the address is aligned.
+    /// Loads 64 bits at `offset` in native byte order. Single-copy atomic if the address is aligned.
     pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
         self.memory.load_u64(offset)
     }
 
-    /// Stores 64 bits at `offset` in the processor's byte order. The access is single-copy atomic if the address is aligned.
+    /// Stores 64 bits at `offset` in native byte order. Single-copy atomic if the address is aligned.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         self.memory.store_u64(offset, value)
     }

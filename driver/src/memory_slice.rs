@@ -3,7 +3,7 @@
 use bareverbs_prm::ids::Mkey;
 use core::fmt;
 
-/// A piece of a memory region: a scatter/gather element.
+/// A slice of a memory region: a scatter/gather element.
 ///
 /// ```
 /// use bareverbs_core::MemorySlice;
@@ -17,35 +17,35 @@ use core::fmt;
 #[repr(C)]
 #[doc(alias = "ibv_sge")]
 pub struct MemorySlice {
-    /// First address, as the device sees it.
+    /// First address, as the device uses it.
     pub address: u64,
-    /// The key of the region, for local use.
+    /// lkey of the region.
     pub lkey: Mkey,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
 impl MemorySlice {
-    /// A piece of memory from its parts. The device checks them.
+    /// A slice made from its parts. The device validates them.
     pub const fn from_raw(address: u64, length: u32, lkey: Mkey) -> Self {
         Self { address, lkey, length }
     }
 }
 
-/// Memory of a peer: where an RDMA operation goes. It knows how long it is, so that an operation that leaves it can be
-/// refused at this end, with both numbers, rather than by the peer with neither.
+/// A peer's memory: the target of an RDMA operation. Because it carries its length, the driver can refuse an operation
+/// that exceeds it, with both numbers; the peer would refuse it without either.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RemoteSlice {
-    /// First address, as the peer's device sees it.
+    /// First address, as the peer's device uses it.
     pub address: u64,
-    /// The key of the peer's region, for remote use.
+    /// rkey of the peer's region.
     pub rkey: Mkey,
-    /// Bytes. A region of 4 GiB or more is described by several slices.
+    /// Length in bytes. A region of 4 GiB or more takes several slices.
     pub length: u32,
 }
 
 impl RemoteSlice {
-    /// Memory of a peer from its parts. The peer's device checks them.
+    /// A remote slice made from its parts. The peer's device validates them.
     pub const fn from_raw(address: u64, length: u32, rkey: Mkey) -> Self {
         Self { address, rkey, length }
     }
@@ -64,7 +64,7 @@ impl RemoteSlice {
     /// ```
     ///
     /// # Errors
-    /// They leave the slice.
+    /// The range exceeds the slice.
     pub const fn part(self, offset: u64, length: usize) -> Result<Self, RangeError> {
         let region = self.length as u64;
         if offset > region || length as u64 > region - offset {
@@ -82,14 +82,14 @@ impl RemoteSlice {
     }
 }
 
-/// An access that leaves a region.
+/// An access that exceeds a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeError {
     /// First byte of the access.
     pub offset: u64,
-    /// Bytes of the access.
+    /// Length of the access in bytes.
     pub length: u64,
-    /// Bytes of the region.
+    /// Length of the region in bytes.
     pub region: u64,
 }
 

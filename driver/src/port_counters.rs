@@ -1,7 +1,7 @@
 //! Counters of the port, read from register PPCNT one group at a time.
 //!
-//! They count all traffic of the port; [`CounterSet`](crate::CounterSet) counts that of chosen queue pairs. A device that
-//! shares its port with others may refuse to clear them.
+//! They count all traffic of the port; a [`CounterSet`](crate::CounterSet) counts that of chosen queue pairs. A device
+//! that shares its port with other functions may refuse to clear them.
 
 use crate::command::CommandError;
 use crate::device::Device;
@@ -26,7 +26,7 @@ macro_rules! counters {
         }
 
         impl $name {
-            /// The counters with their names, in the order of the PRM.
+            /// The counters with their names, in PRM order.
             pub fn by_name(&self) -> impl Iterator<Item = (&'static str, $number)> {
                 [$((stringify!($counter), self.$counter),)*].into_iter()
             }
@@ -139,9 +139,9 @@ counters! {
 /// Why the counters of the port could not be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PortCounterError {
-    /// Ports of this link layer have no such counters. No command was sent.
+    /// Ports with this link layer have no such counters. No command was sent.
     LinkLayer {
-        /// The counters.
+        /// The counter group.
         group: PortCounterGroup,
         /// The link layer of the port.
         port: PortType,

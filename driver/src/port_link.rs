@@ -1,4 +1,4 @@
-//! The cable: physical state, speed and lanes of the port (registers PTYS and PAOS, QUERY_HCA_VPORT_CONTEXT).
+//! The physical link: state, speed and lanes of the port (registers PTYS and PAOS, QUERY_HCA_VPORT_CONTEXT).
 
 use crate::command::{CommandError, Request};
 use crate::device::Device;
@@ -12,23 +12,23 @@ use core::fmt;
 /// Physical state and speed of the port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortLink {
-    /// What the cable's end does.
+    /// Physical state.
     pub physical: PhysicalState,
-    /// The speed in force; `None` while there is no link, or if the device gives a number that this driver does not know.
+    /// Current speed; `None` without a link, or if the device reports a code unknown to this driver.
     pub speed: Option<LinkSpeed>,
-    /// The largest speed that the port is capable of.
+    /// Highest speed that the port supports.
     pub fastest: Option<LinkSpeed>,
 }
 
 /// A speed of a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkSpeed {
-    /// Rate of all lanes together, in Mbit/s, as `ethtool` and `ibstat` count it: 100,000 for 100GBASE-CR4, and for EDR on
-    /// four lanes. For SDR, DDR and QDR it counts bits on the wire, of which 8 in 10 carry data.
+    /// Total rate of all lanes in Mbit/s, as in `ethtool` and `ibstat`: 100,000 for 100GBASE-CR4 and for four lanes of
+    /// EDR. For SDR, DDR and QDR it counts bits on the wire, of which 8 in 10 carry data.
     pub megabits: u32,
-    /// Lanes.
+    /// Number of lanes.
     pub lanes: u8,
-    /// InfiniBand's name of the rate of a lane; `None` on Ethernet.
+    /// InfiniBand's name for the rate of a lane; `None` on Ethernet.
     pub rate: Option<LaneRate>,
 }
 
@@ -47,25 +47,25 @@ pub enum LaneRate {
     Xdr,
 }
 
-/// What the end of the cable does (IBTA v1.4 §14.2.5.6, `PortPhysicalState`). An Ethernet port is polling or up.
+/// Physical state of a port (IBTA v1.4 §14.2.5.6, `PortPhysicalState`). Ethernet ports are only polling or up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "phys_state")]
 pub enum PhysicalState {
-    /// Switched to save power.
+    /// Sleeping to save power.
     Sleep,
-    /// Looks for the other end: no cable, or nothing on it that understands this link layer.
+    /// Polling for a peer: there is no cable, or nothing that understands this link layer.
     Polling,
-    /// Software has switched the port off.
+    /// Disabled by software.
     Disabled,
-    /// Agrees on speed and lanes with the other end.
+    /// Negotiating speed and lanes.
     Training,
-    /// There is a link.
+    /// The link is up.
     LinkUp,
-    /// The link was lost and is being found again.
+    /// The link was lost and is recovering.
     Recovery,
-    /// A test of the cable runs.
+    /// A link test is running.
     Test,
-    /// A number that this driver does not know.
+    /// A code unknown to this driver.
     Unknown(u8),
 }
 
@@ -150,7 +150,7 @@ const MASK_INFINIBAND: u8 = 1 << 0;
 const MASK_ETHERNET: u8 = 1 << 2;
 
 impl<H: Hal> Device<H> {
-    /// Queries the cable.
+    /// Queries the physical link.
     ///
     /// # Errors
     /// A command failed.

@@ -1,21 +1,21 @@
-//! Why a send queue, a receive queue or a shared receive queue refuses a work request.
+//! Why a send queue, receive queue or shared receive queue refused a work request.
 
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::numbering::ServiceType;
 use core::fmt;
 
-/// Why a work request was refused. Nothing was written.
+/// Why a work request was refused. The queue is unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PostError {
     /// The queue has no room.
     QueueFull {
-        /// Places needed: basic blocks of a send queue, entries of a receive queue.
+        /// Slots needed: basic blocks of a send queue, or entries of a receive queue.
         needed: u32,
-        /// Places of the queue.
+        /// Slots of the queue.
         size: u32,
     },
-    /// A request of an extended reliable connection names no shared receive queue, or one of another service names one.
+    /// An XRC request names no shared receive queue, or a request of another service names one.
     SharedReceiveQueue {
         /// Whether the request names one.
         named: bool,
@@ -24,33 +24,33 @@ pub enum PostError {
     NoReceiveQueue,
     /// Too many slices.
     TooManySlices {
-        /// How many.
+        /// Number of slices.
         count: usize,
-        /// How many the queue pair was made for.
+        /// Number that the queue pair was created for.
         limit: u32,
     },
     /// Too many inline bytes.
     InlineTooLong {
-        /// How many.
+        /// Number of inline bytes.
         length: usize,
-        /// How many the queue pair was made for.
+        /// Number that the queue pair was created for.
         limit: u32,
     },
-    /// A slice of no bytes, of more than 2^31, or of an atomic and not of 8.
+    /// An empty slice, one of more than 2^31 bytes, or one of an atomic that is not 8 bytes long.
     SliceLength {
-        /// Which slice.
+        /// Index of the slice.
         index: usize,
         /// Its length.
         length: u32,
     },
-    /// More bytes than a message can have.
+    /// The message is too long.
     MessageTooLong {
-        /// How many.
+        /// Length in bytes.
         length: u64,
-        /// How many it can have.
+        /// Longest message in bytes.
         limit: u64,
     },
-    /// The service has no such operation.
+    /// The service does not have this operation.
     NotOffered {
         /// The operation.
         kind: WorkCompletionOpcode,

@@ -1,4 +1,4 @@
-//! Protection domains: memory regions and queue pairs of one domain can meet, others cannot.
+//! Protection domains: only memory regions and queue pairs of the same domain can be used together.
 
 use crate::command::{CommandError, Request};
 use crate::device::{DestroyCommand, DeviceRef};
@@ -6,7 +6,7 @@ use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::ids::Pdn;
 use bareverbs_prm::numbering::CommandOpcode;
 
-/// A protection domain. Dropped before its regions and queue pairs, it goes away after them.
+/// A protection domain. If it is dropped before its regions and queue pairs, it is destroyed after them.
 ///
 /// ```
 /// use bareverbs_core::{AccessFlags, DeviceRef, MemoryRegion, ProtectionDomain};
@@ -25,7 +25,7 @@ pub struct ProtectionDomain<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> ProtectionDomain<D> {
-    /// Allocates a domain.
+    /// Allocates a protection domain.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn allocate(device: D) -> Result<Self, CommandError> {
         let mut input = AllocPdIn::new();
@@ -39,7 +39,7 @@ impl<D: DeviceRef> ProtectionDomain<D> {
         &self.device
     }
 
-    /// The number that the device gave.
+    /// Protection domain number.
     pub fn number(&self) -> Pdn {
         self.number
     }

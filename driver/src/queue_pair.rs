@@ -1,12 +1,12 @@
 //! Queue pairs.
 //!
-//! The service is a type parameter ([`service`]); reliable connection where none is named.
+//! The transport service is a type parameter ([`service`]); the default is a reliable connection.
 //!
-//! Bring-up is two types: a [`PreparedQueuePair`] (INIT) takes receives and tells its number, a [`QueuePair`] (RTS) sends
-//! as well. What the device may do by itself, failing above all, is not a type but a value: posting to a failed queue
-//! pair is allowed, and the completions say that the work was flushed.
+//! Bring-up has two types: a [`PreparedQueuePair`] (INIT) accepts receives and has a number; a [`QueuePair`] (RTS) also
+//! sends. State changes that the device makes by itself, above all failures, are not types but values: posting to a
+//! failed queue pair is allowed, and the work completes as flushed.
 //!
-//! Posting needs `&mut`: one thread posts. The completion queues may be polled by other threads.
+//! Posting takes `&mut`, so one thread posts. Other threads may poll the completion queues.
 
 mod address_error;
 pub mod attributes;
@@ -54,7 +54,7 @@ use ::core::marker::PhantomData;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::QpState;
 
-/// A queue pair in INIT: it takes receives and can be connected.
+/// A queue pair in INIT: receives can be posted to it, and it can be connected.
 pub struct PreparedQueuePair<D: DeviceRef, S: Service = Rc> {
     core: Core<D>,
     service: PhantomData<S>,
@@ -88,7 +88,7 @@ impl<D: DeviceRef> Core<D> {
 }
 
 impl<D: DeviceRef, S: Service> PreparedQueuePair<D, S> {
-    /// The number that the device gave.
+    /// Queue pair number.
     pub fn qpn(&self) -> Qpn {
         self.core.parts.qpn
     }
@@ -105,19 +105,19 @@ impl<D: DeviceRef, S: Service> PreparedQueuePair<D, S> {
         self.core.post_receive(request)
     }
 
-    /// Posts several receives with one doorbell.
+    /// Starts a batch of receives with one doorbell.
     pub fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
         self.core.receive_batch()
     }
 }
 
 impl<D: DeviceRef, S: Service> QueuePair<D, S> {
-    /// The number that the device gave.
+    /// Queue pair number.
     pub fn qpn(&self) -> Qpn {
         self.core.parts.qpn
     }
 
-    /// Posts several requests with one doorbell.
+    /// Starts a batch of sends with one doorbell.
     #[inline]
     #[doc(alias = "ibv_wr_start")]
     pub fn send_batch(&mut self) -> SendBatch<'_, D, S> {
@@ -135,31 +135,31 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
         self.core.post_receive(request)
     }
 
-    /// Posts several receives with one doorbell.
+    /// Starts a batch of receives with one doorbell.
     #[inline]
     pub fn receive_batch(&mut self) -> ReceiveBatch<'_, D> {
         self.core.receive_batch()
     }
 
-    /// Basic blocks of the send queue that are not retired.
+    /// Basic blocks of the send queue that have not been retired.
     pub fn sends_outstanding(&self) -> u32 {
         let parts = &self.core.parts;
         parts.send.progress.poster.outstanding(self.core.device.device().ledgers())
     }
 
-    /// Receives that are not retired.
+    /// Receives that have not been retired.
     pub fn receives_outstanding(&self) -> u32 {
         let parts = &self.core.parts;
         parts.receive.poster.outstanding(self.core.device.device().ledgers())
     }
 
-    /// Moves the queue pair to ERROR: everything outstanding completes as flushed.
+    /// Moves the queue pair to ERROR. Everything outstanding completes as flushed.
     pub fn modify_to_error(&mut self) -> Result<(), ModifyError> {
         self.core.modify(QpState::Error, &QueuePairAttributes::default())
     }
 
-    /// Moves the queue pair to another state, or changes attributes in this one. `from` is what the device last said
-    /// ([`Self::query`]) or what was last commanded. To RESET only with [`Self::reset`].
+    /// Moves the queue pair to another state, or changes attributes in the current one. `from` is the state that the
+    /// device last reported ([`Self::query`]) or was last commanded. Use [`Self::reset`] to go to RESET.
     #[doc(alias = "ibv_modify_qp")]
     pub fn modify(&mut self, to: QpState, attributes: &QueuePairAttributes) -> Result<(), ModifyError> {
         if to == QpState::Reset {
@@ -169,21 +169,22 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
         self.core.modify(to, attributes)
     }
 
-    /// Moves the queue pair to SQD: what has begun to be sent ends, nothing else begins, receives go on. The event
-    /// [`SqDrained`](bareverbs_prm::numbering::EventType::SqDrained) tells when it is done, and [`Self::query`] as well.
+    /// Moves the queue pair to SQD: sends in progress finish, no others start, receives continue. The event
+    /// [`SqDrained`](bareverbs_prm::numbering::EventType::SqDrained) reports when it is done, and so does
+    /// [`Self::query`].
     pub fn drain(&mut self) -> Result<(), ModifyError> {
         let attributes = QueuePairAttributes { drained_event: true, ..QueuePairAttributes::default() };
         self.core.modify(QpState::SqDrained, &attributes)
     }
 
-    /// Lets a drained send queue send again, or one of datagrams or an unreliable connection that a failed request has
-    /// stopped (SQE).
+    /// Resumes a drained send queue, or that of a datagram or unreliable connection queue pair which a failed request
+    /// has stopped (SQE).
     pub fn resume(&mut self) -> Result<(), ModifyError> {
         self.core.query().map_err(ModifyError::Command)?;
         self.core.modify(QpState::Rts, &QueuePairAttributes::default())
     }
 
-    /// What the device says.
+    /// Queries the device for the state of the queue pair.
     pub fn query(&mut self) -> Result<QueuePairStatus, CommandError> {
         self.core.query()
     }
@@ -214,7 +215,7 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
 }
 
 impl<D: DeviceRef, S: Connected> QueuePair<D, S> {
-    /// Posts one request and rings the doorbell. A request that is refused leaves no trace.
+    /// Posts a request and rings the doorbell. A refused request has no effect.
     #[inline(always)]
     #[doc(alias = "ibv_post_send")]
     pub fn post_send(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
@@ -225,8 +226,8 @@ impl<D: DeviceRef, S: Connected> QueuePair<D, S> {
         parts.send.post((device.hal(), &parts.rings), device.ledgers(), request)
     }
 
-    /// Resets the queue pair and brings it to INIT. What was outstanding is forgotten; its completions are taken out
-    /// of the completion queues, which must be those that the queue pair was made with.
+    /// Resets the queue pair and moves it to INIT. Outstanding work is forgotten; its completions are removed from the
+    /// completion queues, which must be those of the queue pair.
     pub fn reset(
         self,
         send: &mut CompletionQueue<D>,

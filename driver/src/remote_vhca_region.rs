@@ -1,5 +1,5 @@
-//! A region of another function of the same card, under an alias: what DMA work requests of the Arm cores of a DPU name for the memory of
-//! their host.
+//! A region of another function of the same card, accessed through an alias: how DMA work requests on the Arm cores of
+//! a DPU name their host's memory.
 
 use crate::command::{CommandError, CommandFailure, Request};
 use crate::device::{DestroyCommand, DeviceRef};
@@ -11,7 +11,7 @@ use bareverbs_prm::ids::{Mkey, MkeyIndex, Pdn, VhcaId};
 use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 
-/// A region of another function. The owner may take it back at any time: then work requests that name it fail.
+/// A region of another function. The owner may revoke it at any time; work requests that use it then fail.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, MemorySlice, ProtectionDomain, RemoteVhcaRegion, SharedRegion};
@@ -36,22 +36,22 @@ pub struct RemoteVhcaRegion<D: DeviceRef> {
     length: u64,
 }
 
-/// Why there is no alias.
+/// Why an alias could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AliasError {
-    /// The device refused: the secret is another, the function does not share such a key, or it was destroyed.
+    /// The device refused: the secret is wrong, or the function does not share such a key or has destroyed it.
     Refused {
-        /// The function.
+        /// The owning function.
         owner: VhcaId,
         /// The memory key.
         key: MkeyIndex,
-        /// What the device said.
+        /// The device's answer.
         error: CommandError,
     },
     /// The command failed.
     Command(CommandError),
-    /// The alias was made and cannot be used.
+    /// The alias was created but is unusable.
     Unusable {
         /// `alias_context.status`.
         status: u8,
@@ -80,10 +80,10 @@ impl fmt::Display for AliasError {
 impl core::error::Error for AliasError {}
 
 impl<D: DeviceRef> RemoteVhcaRegion<D> {
-    /// Makes an alias of `shared` in `domain`.
+    /// Creates an alias of `shared` in `domain`.
     ///
     /// # Errors
-    /// The device refuses, or the owner has taken the region back.
+    /// The device refuses, or the owner has revoked the region.
     #[doc(alias = "CREATE_GENERAL_OBJECT")]
     pub fn open(domain: &ProtectionDomain<D>, shared: &SharedRegion) -> Result<Self, AliasError> {
         let device = domain.device().clone();
@@ -115,36 +115,37 @@ impl<D: DeviceRef> RemoteVhcaRegion<D> {
         }
     }
 
-    /// The function that owns it.
+    /// The owning function.
     pub fn owner(&self) -> VhcaId {
         self.owner
     }
 
-    /// The protection domain of the alias.
+    /// Protection domain of the alias.
     pub fn domain(&self) -> Pdn {
         self.domain
     }
 
-    /// The key of the alias.
+    /// Key of the alias.
     pub fn lkey(&self) -> Mkey {
         Mkey::from_parts(self.number, 0)
     }
 
-    /// First address, as the owner said.
+    /// First address, as stated by the owner.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// Bytes, as the owner said.
+    /// Length in bytes, as stated by the owner.
     #[allow(clippy::len_without_is_empty, reason = "a region has at least one byte")]
     pub fn len(&self) -> u64 {
         self.length
     }
 
-    /// `length` bytes at `offset`, for a DMA work request. Other work requests may name an alias on some devices only.
+    /// A slice of `length` bytes at `offset` for a DMA work request. Only some devices accept aliases in other work
+    /// requests.
     ///
     /// # Errors
-    /// The bytes are not all in the region.
+    /// The range exceeds the region.
     pub fn slice(&self, offset: u64, length: u32) -> Result<MemorySlice, RangeError> {
         let outside = RangeError { offset, length: length.into(), region: self.length };
         if offset > self.length || u64::from(length) > self.length - offset {
@@ -154,7 +155,7 @@ impl<D: DeviceRef> RemoteVhcaRegion<D> {
         Ok(MemorySlice::from_raw(address, length, self.lkey()))
     }
 
-    /// Whether the owner still shares it, as the device says now.
+    /// Asks the device whether the owner still shares the region.
     ///
     /// # Errors
     /// The command failed.

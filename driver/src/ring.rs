@@ -1,4 +1,4 @@
-//! Counters and phases of rings that the device produces: completion and event queues. Pure.
+//! Counters and phases of rings that the device fills: completion and event queues. Pure.
 //!
 //! The device writes an entry with the low bit of its last byte equal to the parity of the pass over the ring, that
 //! byte last (PRM, completion queue entry ownership). Software takes an entry when the bit equals the parity of its own
@@ -41,7 +41,7 @@ pub(crate) fn synchronize(entry: &impl OwnedEntry) {
     }
 }
 
-/// Where software is in a ring that the device fills: a 24-bit counter, its slot and its phase.
+/// Software's position in a ring that the device fills: a 24-bit counter, from which slot and phase follow.
 ///
 /// ```
 /// use bareverbs_core::testing::Consumer;
@@ -54,46 +54,46 @@ pub(crate) fn synchronize(entry: &impl OwnedEntry) {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Consumer {
     index: u32,
-    /// Entries; a power of two.
+    /// Number of entries, a power of two.
     size: u32,
 }
 
 impl Consumer {
-    /// At the start of a ring of 2^`log_size` entries; at most 2^23.
+    /// The start of a ring of 2^`log_size` entries; `log_size` is at most 23.
     pub const fn new(log_size: u8) -> Self {
         Self { index: 0, size: 1 << if log_size > 23 { 23 } else { log_size } }
     }
 
-    /// Entries of the ring.
+    /// Number of entries in the ring.
     pub const fn size(&self) -> u32 {
         self.size
     }
 
-    /// The entry that comes next.
+    /// Slot of the next entry.
     #[inline(always)]
     pub const fn slot(&self) -> usize {
         (self.index & self.size.wrapping_sub(1)) as usize
     }
 
-    /// The number of the entry that comes next, to be masked.
+    /// Unmasked index of the next entry.
     #[inline(always)]
     pub const fn index(&self) -> u32 {
         self.index
     }
 
-    /// Entries up to the end of the ring, at least one.
+    /// Entries up to the end of the ring; at least one.
     #[inline(always)]
     pub const fn left(&self) -> u32 {
         self.size - (self.index & self.size.wrapping_sub(1))
     }
 
-    /// Parity of the pass.
+    /// Parity of the current pass.
     #[inline(always)]
     pub const fn phase(&self) -> u8 {
         (self.index & self.size != 0) as u8
     }
 
-    /// The counter as doorbell records take it, 24 bits.
+    /// The 24-bit counter for doorbell records.
     #[inline(always)]
     pub const fn counter(&self) -> u32 {
         self.index & 0xff_ffff
@@ -105,7 +105,7 @@ impl Consumer {
         Self { index: self.index.wrapping_add(1), ..Self::new(log_size) }
     }
 
-    /// The entry `count` places further.
+    /// The position `count` entries ahead.
     #[inline(always)]
     pub const fn ahead(self, count: u32) -> Self {
         Self { index: self.index.wrapping_add(count), ..self }
@@ -117,7 +117,7 @@ impl Consumer {
         self.index = other.index;
     }
 
-    /// Goes on to the next entry.
+    /// Advances to the next entry.
     #[inline(always)]
     pub const fn advance(&mut self) {
         self.index = self.index.wrapping_add(1);

@@ -1,12 +1,12 @@
-//! Shared receive queues: receives that whichever of several queue pairs needs one takes (IBTA v1.4 §10.2.9).
+//! Shared receive queues: receives shared by several queue pairs (IBTA v1.4 §10.2.9).
 //!
-//! Under issue 1 of the command interface, which this driver always speaks, an ordinary shared receive queue is a receive
-//! memory pool (CREATE_RMP) and completes into the completion queue of the queue pair that took the receive; one of XRC
-//! (CREATE_XRC_SRQ) has a completion queue of its own. Both are lists: each entry names the one that the device takes
-//! after it, so that entries can come back in any order.
+//! With command interface ISSI 1, which this driver always uses, an ordinary shared receive queue is a receive memory
+//! pool (CREATE_RMP) and completes into the completion queue of the queue pair that took the receive. One for XRC
+//! (CREATE_XRC_SRQ) has a completion queue of its own. Both are linked lists: each entry names its successor, so that
+//! entries can be returned in any order.
 //!
-//! Posting needs `&mut`: one thread posts. What completes is given back by whoever polls, in any thread, without a lock;
-//! see `ledger/shared.rs`.
+//! Posting takes `&mut`, so one thread posts. Pollers on any thread return completed entries without a lock; see
+//! `ledger/shared.rs`.
 
 mod create;
 mod error;
@@ -38,13 +38,13 @@ const XRC_GOOD: u8 = 0;
 /// `op_mod` of ARM_XRC_SRQ: the limit.
 const ARM_LIMIT: u16 = 1;
 
-/// How a shared receive queue is made.
+/// Configuration of a shared receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_srq_init_attr")]
 pub struct SharedReceiveQueueConfig {
-    /// Receives that may be outstanding, at least.
+    /// Minimum number of outstanding receives.
     pub receives: u32,
-    /// Slices that a receive may have.
+    /// Slices per receive.
     pub slices: u32,
 }
 
@@ -54,40 +54,40 @@ impl Default for SharedReceiveQueueConfig {
     }
 }
 
-/// Which kind of shared receive queue it is.
+/// Kinds of shared receive queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_srq_type")]
 pub enum SharedReceiveQueueKind {
-    /// Of queue pairs that name it when they are made; they say where completions go.
+    /// For queue pairs that name it at creation. They determine where its receives complete.
     #[doc(alias = "IBV_SRQT_BASIC")]
     Basic,
-    /// Of an XRC domain: the peers name it in every message, and completions go to the queue's own completion queue.
+    /// Of an XRC domain: peers name it in every message, and its receives complete into its own completion queue.
     #[doc(alias = "IBV_SRQT_XRC")]
     Xrc,
 }
 
-/// What is to be changed.
+/// Attributes to change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[doc(alias = "ibv_srq_attr")]
 pub struct SharedReceiveQueueAttributes {
-    /// Receives that may be outstanding. mlx5 cannot change that: it is refused.
+    /// Number of outstanding receives. mlx5 cannot change it, so this is refused.
     pub receives: Option<u32>,
-    /// See [`SharedReceiveQueue::arm`].
+    /// The limit; see [`SharedReceiveQueue::arm`].
     pub limit: Option<u16>,
 }
 
-/// What the device says of a shared receive queue.
+/// State of a shared receive queue as reported by the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_query_srq")]
 pub struct SharedReceiveQueueStatus {
-    /// The limit that is armed; zero if none is, or if its event was raised.
+    /// The armed limit; zero if none is armed or its event has been raised.
     pub limit: u16,
-    /// Whether the device can take receives from it.
+    /// Whether the device can take receives from the queue.
     pub works: bool,
 }
 
-/// A shared receive queue. Dropped before its queue pairs, it goes away after them; what they receive until then is
-/// discarded.
+/// A shared receive queue. If it is dropped before its queue pairs, it is destroyed after them; what they receive until
+/// then is discarded.
 ///
 /// ```
 /// use bareverbs_core::{
@@ -122,13 +122,13 @@ pub struct SharedReceiveQueue<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> SharedReceiveQueue<D> {
-    /// The number that the device gave. XRC peers name it in their requests.
+    /// Shared receive queue number. XRC peers name it in their requests.
     #[doc(alias = "ibv_get_srq_num")]
     pub fn number(&self) -> Srqn {
         self.number
     }
 
-    /// Which kind it is.
+    /// Kind of the queue.
     pub fn kind(&self) -> SharedReceiveQueueKind {
         self.kind
     }
@@ -138,12 +138,12 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
         &self.device
     }
 
-    /// Receives that may be outstanding.
+    /// Most outstanding receives.
     pub fn capacity(&self) -> u32 {
         self.ring.poster.capacity()
     }
 
-    /// Receives that did not complete yet, those of messages that are just arriving included. This looks at every entry.
+    /// Receives that have not completed, including those of messages that are still arriving. Scans every entry.
     pub fn outstanding(&self) -> u32 {
         self.ring.poster.outstanding(self.device.device().ledgers())
     }
@@ -153,7 +153,7 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
         SharedName::new(self.share.user_index)
     }
 
-    /// Posts a receive. A request that is refused leaves no trace.
+    /// Posts a receive. A refused request has no effect.
     #[inline(always)]
     #[doc(alias = "ibv_post_srq_recv")]
     pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
@@ -164,7 +164,7 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
         Ok(())
     }
 
-    /// Posts several receives with one doorbell.
+    /// Starts a batch of receives with one doorbell.
     #[inline]
     pub fn receive_batch(&mut self) -> SharedReceiveBatch<'_, D> {
         let device = self.device.device();
@@ -173,9 +173,9 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
         SharedReceiveBatch { hal, ledgers, slots, ring: &mut self.ring }
     }
 
-    /// Asks for one [`SharedReceiveQueueLimit`](crate::events::AsyncEvent::SharedReceiveQueueLimit) event as soon as fewer
-    /// than `limit` receives are left that no message has taken, which may be at once. Zero takes the wish back. The event
-    /// disarms (IBTA v1.4 §10.2.9).
+    /// Arms one [`SharedReceiveQueueLimit`](crate::events::AsyncEvent::SharedReceiveQueueLimit) event for when fewer
+    /// than `limit` untaken receives are left, which may be immediately. Zero disarms. The event disarms as well (IBTA
+    /// v1.4 §10.2.9).
     #[doc(alias = "IBV_SRQ_LIMIT")]
     pub fn arm(&mut self, limit: u16) -> Result<(), ModifySharedReceiveQueueError> {
         let capacity = self.capacity();
@@ -199,7 +199,7 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
         .map_err(ModifySharedReceiveQueueError::Command)
     }
 
-    /// Changes what can be changed, which is the limit. If anything else is asked for, nothing is changed.
+    /// Changes attributes. Only the limit can change; if anything else is requested, nothing changes.
     #[doc(alias = "ibv_modify_srq")]
     pub fn modify(
         &mut self,
@@ -212,7 +212,7 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
         attributes.limit.map_or(Ok(()), |limit| self.arm(limit))
     }
 
-    /// What the device says.
+    /// Queries the device for the state of the queue.
     pub fn query(&self) -> Result<SharedReceiveQueueStatus, CommandError> {
         let device = self.device.device();
         match self.kind {
@@ -244,8 +244,8 @@ fn modify_limit(number: Srqn, limit: u16) -> ModifyRmpIn {
     input
 }
 
-/// Several receives that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped. Requests of a
-/// batch that is leaked (`core::mem::forget`) are posted with the next doorbell.
+/// A batch of receives with one doorbell, rung by [`ring`](Self::ring) or on drop. Requests in a leaked batch
+/// (`core::mem::forget`) are posted with the next doorbell.
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SharedReceiveBatch<'a, D: DeviceRef> {
     hal: &'a D::Hal,
@@ -255,7 +255,7 @@ pub struct SharedReceiveBatch<'a, D: DeviceRef> {
 }
 
 impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
-    /// Adds a receive. A request that is refused leaves no trace; those before it stay.
+    /// Adds a receive. A refused request has no effect; earlier ones stay.
     #[inline(always)]
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         if request.list.path != self.ring.path {

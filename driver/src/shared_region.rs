@@ -1,7 +1,7 @@
-//! A memory region that other functions of the same card may use: the host's side of a DPU that reads its memory.
+//! A memory region shared with other functions of the same card: the host's side when a DPU accesses its memory.
 //!
-//! The owner sets a secret and hands it over with the rest of [`SharedRegion`], over a way of its own. There is no command that takes it
-//! back: who drops or re-registers the region, or resets the device, ends every alias of it.
+//! The owner sets a secret and passes it on with the rest of [`SharedRegion`], over a channel of its own. No command
+//! revokes it: dropping or re-registering the region, or resetting the device, ends all aliases.
 
 use crate::capability_page::CapabilityValues;
 use crate::command::{CommandError, CommandFailure, Request};
@@ -20,7 +20,7 @@ use core::fmt;
 /// Syndrome with which firmware refuses to share a key although its capabilities offer it (UCX pull request 10980).
 const NOT_SHAREABLE: u32 = 0x17_2df6;
 
-/// The secret that the owner of a region sets and its users have to know. Draw all 32 bytes from a source of randomness.
+/// The secret of a shared region, set by its owner and required from its users. Draw all 32 bytes from a random source.
 ///
 /// ```
 /// use bareverbs_core::AccessKey;
@@ -31,20 +31,20 @@ const NOT_SHAREABLE: u32 = 0x17_2df6;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AccessKey([u8; ACCESS_KEY]);
 
-/// A secret that is none: all its bytes are the same.
+/// An invalid secret: all its bytes are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConstantAccessKey;
 
 impl AccessKey {
-    /// A secret of these bytes.
+    /// A secret made of these bytes.
     ///
     /// # Errors
-    /// They are all the same, which no random ones are.
+    /// All bytes are equal, which random bytes never are.
     pub fn new(bytes: [u8; ACCESS_KEY]) -> Result<Self, ConstantAccessKey> {
         if bytes.iter().all(|byte| *byte == bytes[0]) { Err(ConstantAccessKey) } else { Ok(Self(bytes)) }
     }
 
-    /// The bytes, to be handed to a user.
+    /// The bytes, to pass to a user.
     pub const fn as_bytes(&self) -> &[u8; ACCESS_KEY] {
         &self.0
     }
@@ -65,7 +65,7 @@ impl fmt::Display for ConstantAccessKey {
 
 impl core::error::Error for ConstantAccessKey {}
 
-/// What a user of another function needs to know of a region that its owner shares. What it says is checked when an alias is made of it,
+/// What a user on another function needs to know about a shared region. The device checks it when an alias is created,
 /// and again with every access.
 ///
 /// ```
@@ -79,13 +79,13 @@ impl core::error::Error for ConstantAccessKey {}
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedRegion {
-    /// The function of the owner.
+    /// VHCA ID of the owner.
     pub vhca_id: VhcaId,
     /// Index of the memory key.
     pub key: MkeyIndex,
-    /// First address, as work requests name it.
+    /// First address, as used by work requests.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// The secret.
     pub access_key: AccessKey,
@@ -95,14 +95,14 @@ pub struct SharedRegion {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ShareError {
-    /// The device does not offer it.
+    /// The device does not support it.
     NotOffered {
         /// `allowed_object_for_other_vhca_access`; keys are bit 2.
         allowed: u64,
         /// `cross_vhca_object_to_object_supported`; keys for keys are bit 8.
         supported: u32,
     },
-    /// The device offers it and refuses this key.
+    /// The device supports it but refuses this key.
     NotShareable(CommandError),
     /// The command failed.
     Command(CommandError),
@@ -129,11 +129,11 @@ impl fmt::Display for ShareError {
 impl core::error::Error for ShareError {}
 
 impl SharedRegion {
-    /// Lets functions of the same card that know the secret use `region`, as its local rights allow. A second call replaces the secret for
-    /// aliases that are made later.
+    /// Lets functions of the same card that know the secret use `region`, within its local access rights. Another call
+    /// replaces the secret for aliases created later.
     ///
     /// # Errors
-    /// The device does not offer it, or refuses it for this region.
+    /// The device does not support it, or refuses it for this region.
     #[doc(alias = "ALLOW_OTHER_VHCA_ACCESS")]
     pub fn share<D: DeviceRef>(region: &MemoryRegion<D>, access_key: AccessKey) -> Result<Self, ShareError> {
         let (device, key) = (region.device().device(), region.lkey().index());

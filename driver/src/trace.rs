@@ -1,4 +1,5 @@
-//! What the driver does, as typed events for an observer. The data path reports only the completions it discards.
+//! Trace events about the driver's actions for an observer. The data path only reports the completions that it
+//! discards.
 
 use crate::boot_step::BootStep;
 use crate::command::CommandFailure;
@@ -7,13 +8,13 @@ use bareverbs_prm::numbering::CommandOpcode;
 
 /// Receives trace events.
 ///
-/// The driver calls it while it holds the command interface, so an observer must not call the device.
+/// Called while the driver holds the command interface, so an observer must not call the device.
 pub trait Observer: Sync {
     /// Something happened.
     fn observe(&self, event: &TraceEvent);
 }
 
-/// Something that the driver did.
+/// An action of the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum TraceEvent {

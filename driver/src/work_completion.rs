@@ -1,4 +1,4 @@
-//! Work completions: what became of a work request. A failed work request is data, not an error of the driver.
+//! Work completions: results of work requests. A failed work request is data, not an error of the driver.
 
 use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::field::BitRange;
@@ -6,26 +6,26 @@ use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::numbering::CqeSyndrome;
 use core::fmt;
 
-/// What became of a work request. The fields are in an order in which a success is written with few stores.
+/// The result of a work request. The field order lets a success be written with few stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 #[doc(alias = "ibv_wc")]
 pub struct WorkCompletion {
-    /// The identifier that the application gave the work request.
+    /// ID that the application gave the work request.
     pub wr_id: u64,
-    /// Immediate data that the peer sent; or the key that it invalidated, see [`Self::invalidated`].
+    /// Immediate data sent by the peer, or the key that it invalidated; see [`Self::invalidated`].
     pub immediate: Option<u32>,
-    /// Where a received datagram came from; nothing for anything else.
+    /// Sender of a received datagram; [`Origin::NONE`] for anything else.
     pub origin: Origin,
-    /// Bytes received, or read from the peer; meaningless for other operations.
+    /// Number of bytes received, or read from the peer; meaningless for other operations.
     pub byte_count: u32,
     /// The queue pair.
     pub qpn: Qpn,
-    /// What was done.
+    /// The operation.
     pub opcode: WorkCompletionOpcode,
-    /// The device's own code for the failure; 0 on success.
+    /// Vendor-specific code of a failure; 0 on success.
     pub vendor_syndrome: u8,
-    /// Whether it succeeded, and if not why not.
+    /// Success, or the cause of the failure.
     pub status: WorkCompletionStatus,
 }
 
@@ -35,7 +35,7 @@ const GRH: BitRange = CompletionEntry::FIELDS.grh.in_dword(FLAGS);
 const SERVICE_LEVEL: BitRange = CompletionEntry::FIELDS.service_level.in_dword(FLAGS);
 const REMOTE_QPN: BitRange = CompletionEntry::FIELDS.remote_qpn.in_dword(FLAGS);
 
-/// Where a datagram came from, as the completion entry has it: in memory order, because few ask.
+/// Sender of a datagram. Kept in the memory order of the completion entry, because few applications ask for it.
 #[derive(Clone, Copy, Default)]
 pub struct Origin {
     /// `flags_rqpn` of the entry.
@@ -44,7 +44,7 @@ pub struct Origin {
     lid: u32,
 }
 
-/// What lies in the 40 bytes before the payload of a datagram.
+/// The kind of header in the 40 bytes before a datagram's payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "rdma_network_type")]
 pub enum NetworkType {
@@ -57,7 +57,7 @@ pub enum NetworkType {
 }
 
 impl Origin {
-    /// None.
+    /// No sender.
     pub const NONE: Self = Self { flags: 0, lid: 0 };
 
     /// The dwords `slid` and `flags_rqpn` of a completion entry, in memory order.
@@ -70,25 +70,25 @@ impl Origin {
         u32::from_be(self.flags) as u64
     }
 
-    /// The queue pair that sent it.
+    /// QPN of the sender.
     #[doc(alias = "src_qp")]
     pub const fn qpn(self) -> Qpn {
         Qpn::from_low_bits(REMOTE_QPN.get(self.flags()) as u32)
     }
 
-    /// Whether there is a route header before the payload.
+    /// Whether a route header precedes the payload.
     #[doc(alias = "IBV_WC_GRH")]
     pub const fn has_route_header(self) -> bool {
         GRH.get(self.flags()) != 0
     }
 
-    /// Service level on InfiniBand; on Ethernet these bits tell the kind of the route header.
+    /// Service level on InfiniBand; on Ethernet these bits encode the kind of route header.
     #[doc(alias = "sl")]
     pub const fn service_level(self) -> u8 {
         SERVICE_LEVEL.get(self.flags()) as u8
     }
 
-    /// LID of the sender's port on InfiniBand; on Ethernet it means nothing.
+    /// LID of the sender's port on InfiniBand; meaningless on Ethernet.
     #[doc(alias = "slid")]
     pub const fn lid(self) -> u16 {
         u32::from_be(self.lid) as u16
@@ -114,7 +114,7 @@ impl fmt::Debug for Origin {
 }
 
 impl WorkCompletion {
-    /// A completion of nothing, to fill the array that [`poll`](crate::completion_queue::CompletionQueue::poll) fills.
+    /// An empty completion, to initialize the array for [`poll`](crate::completion_queue::CompletionQueue::poll).
     pub const EMPTY: Self = Self {
         wr_id: 0,
         byte_count: 0,
@@ -135,7 +135,7 @@ impl WorkCompletion {
         }
     }
 
-    /// What lies before the payload of a datagram that came over Ethernet.
+    /// Kind of header before the payload of a datagram that arrived over Ethernet.
     pub const fn network_type(&self) -> Option<NetworkType> {
         match (self.origin.has_route_header(), self.origin.service_level() & 3) {
             (true, 0) => Some(NetworkType::RoceV1),
@@ -150,7 +150,7 @@ impl WorkCompletion {
         matches!(self.status, WorkCompletionStatus::Success)
     }
 
-    /// The completion of a success, or a failure as an error that says which work request failed, and why.
+    /// Returns a success as is, and turns a failure into an error that tells which work request failed and why.
     ///
     /// ```
     /// use bareverbs_core::WorkCompletion;
@@ -171,7 +171,7 @@ impl WorkCompletion {
     }
 }
 
-/// A work request that failed: its completion, as an error. See [`WorkCompletion::into_result`].
+/// A failed work request: its completion as an error. See [`WorkCompletion::into_result`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkRequestFailed(pub WorkCompletion);
 
@@ -199,7 +199,7 @@ impl Default for WorkCompletion {
     }
 }
 
-/// Whether a work request succeeded, and if not why not.
+/// Status of a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_wc_status")]
 pub enum WorkCompletionStatus {
@@ -237,12 +237,12 @@ impl fmt::Display for WorkCompletionStatus {
     }
 }
 
-/// What a completed work request was.
+/// Operation of a completed work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[doc(alias = "ibv_wc_opcode")]
 pub enum WorkCompletionOpcode {
-    /// Nothing.
+    /// NOP.
     Nop = 0,
     /// SEND.
     #[doc(alias = "IBV_WC_SEND")]
@@ -259,28 +259,28 @@ pub enum WorkCompletionOpcode {
     /// Atomic fetch and add.
     #[doc(alias = "IBV_WC_FETCH_ADD")]
     FetchAdd = 5,
-    /// A receive, filled by a SEND.
+    /// A receive that a SEND consumed.
     #[doc(alias = "IBV_WC_RECV")]
     Receive = 6,
-    /// A receive, used up by an RDMA WRITE with immediate data.
+    /// A receive that an RDMA WRITE with immediate data consumed.
     #[doc(alias = "IBV_WC_RECV_RDMA_WITH_IMM")]
     ReceiveRdmaWithImmediate = 7,
     /// A memory window was bound.
     #[doc(alias = "IBV_WC_BIND_MW")]
     BindWindow = 8,
-    /// A key was taken away.
+    /// A key was invalidated.
     #[doc(alias = "IBV_WC_LOCAL_INV")]
     LocalInvalidate = 9,
     /// Pages were registered.
     #[doc(alias = "IB_WC_REG_MR")]
     FastRegister = 10,
-    /// Atomic compare and swap of a part of a word.
+    /// Atomic compare and swap with masks.
     #[doc(alias = "IB_WC_MASKED_COMP_SWAP")]
     MaskedCompareSwap = 11,
-    /// Atomic fetch and add of fields of a word.
+    /// Atomic fetch and add with field boundaries.
     #[doc(alias = "IB_WC_MASKED_FETCH_ADD")]
     MaskedFetchAdd = 12,
-    /// A receive, filled by a SEND that took a key away.
+    /// A receive that a SEND with invalidate consumed.
     ReceiveWithInvalidate = 13,
     /// A copy of a [`DmaQueue`](crate::dma_queue::DmaQueue).
     #[doc(alias = "MLX5DV_WC_MEMCPY")]

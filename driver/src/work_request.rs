@@ -1,6 +1,6 @@
-//! Work requests: what the application wants done. Pure.
+//! Work requests: operations for the device. Pure.
 //!
-//! The head of the entry is encoded when the request is made, not when it is posted: see `wqe`.
+//! The head of the entry is encoded when the request is created, not when it is posted: see `wqe`.
 
 use crate::ledger::Posted;
 use crate::memory_region::{MemorySlice, RemoteSlice};
@@ -13,7 +13,7 @@ use bareverbs_prm::ids::{Mkey, Srqn};
 use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{fence_mode, masked_opmod, mmo, strom_opmod};
 
-/// Something to do for a send queue.
+/// A work request for a send queue.
 ///
 /// ```
 /// use bareverbs_core::queue_pair::PostError;
@@ -44,7 +44,7 @@ pub struct WorkRequest<'a> {
     pub(crate) shared_queue: Option<Srqn>,
 }
 
-/// Operands of an atomic compare and swap of a part of a word.
+/// Operands of a masked atomic compare and swap.
 ///
 /// ```
 /// use bareverbs_core::work_request::MaskedCompareSwap;
@@ -60,7 +60,7 @@ pub struct MaskedCompareSwap {
 }
 
 impl MaskedCompareSwap {
-    /// If the bits of `compare_mask` are as in `compare`, the bits of `swap_mask` become those of `swap`.
+    /// If the bits in `compare_mask` equal those of `compare`, replaces the bits in `swap_mask` by those of `swap`.
     pub const fn new(compare: u64, compare_mask: u64, swap: u64, swap_mask: u64) -> Self {
         Self {
             operands: segment::masked_atomic(swap, compare),
@@ -69,7 +69,7 @@ impl MaskedCompareSwap {
     }
 }
 
-/// Operands of an atomic fetch and add of fields of a word.
+/// Operands of a masked atomic fetch and add.
 ///
 /// ```
 /// use bareverbs_core::work_request::MaskedFetchAdd;
@@ -84,7 +84,7 @@ pub struct MaskedFetchAdd {
 }
 
 impl MaskedFetchAdd {
-    /// Adds `add`; what is carried out of a bit of `boundaries`, the highest of its field, is lost.
+    /// Adds `add`. `boundaries` marks the highest bit of each field; a carry out of such a bit is dropped.
     pub const fn new(add: u64, boundaries: u64) -> Self {
         Self { operands: segment::masked_atomic(add, boundaries) }
     }
@@ -101,7 +101,7 @@ impl<'a> WorkRequest<'a> {
         Self { id, posted, kind, entry, shared_queue: None }
     }
 
-    /// SEND: the peer's next receive takes the data.
+    /// SEND: the data go to the peer's next receive.
     #[inline(always)]
     #[doc(alias = "IBV_WR_SEND")]
     pub const fn send(id: u64, data: &'a [MemorySlice]) -> Self {
@@ -109,7 +109,7 @@ impl<'a> WorkRequest<'a> {
         Self::new(id, WorkCompletionOpcode::Send, head, SendData::of_slices(data))
     }
 
-    /// SEND of bytes that are copied now.
+    /// SEND of inline data, copied when the request is posted.
     #[inline(always)]
     #[doc(alias = "IBV_SEND_INLINE")]
     pub const fn send_inline(id: u64, data: &'a [u8]) -> Self {
@@ -117,7 +117,7 @@ impl<'a> WorkRequest<'a> {
         Self::new(id, WorkCompletionOpcode::Send, head, SendData::of_bytes(data))
     }
 
-    /// RDMA WRITE: the data go to the peer's memory.
+    /// RDMA WRITE to the peer's memory.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_WRITE")]
     pub const fn write(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
@@ -125,14 +125,14 @@ impl<'a> WorkRequest<'a> {
         Self::new(id, WorkCompletionOpcode::RdmaWrite, head, SendData::of_slices(data))
     }
 
-    /// RDMA WRITE of bytes that are copied now.
+    /// RDMA WRITE of inline data, copied when the request is posted.
     #[inline(always)]
     pub const fn write_inline(id: u64, data: &'a [u8], remote: RemoteSlice) -> Self {
         let head = Head::new(WqeOpcode::RdmaWrite).with(segment::remote(remote));
         Self::new(id, WorkCompletionOpcode::RdmaWrite, head, SendData::of_bytes(data))
     }
 
-    /// RDMA READ: the peer's memory goes to the slices.
+    /// RDMA READ from the peer's memory into the slices.
     #[inline(always)]
     #[doc(alias = "IBV_WR_RDMA_READ")]
     pub const fn read(id: u64, data: &'a [MemorySlice], remote: RemoteSlice) -> Self {
@@ -140,7 +140,7 @@ impl<'a> WorkRequest<'a> {
         Self::new(id, WorkCompletionOpcode::RdmaRead, head, SendData::of_slices(data))
     }
 
-    /// Atomic compare and swap of 8 bytes; what was there before goes to the slice.
+    /// Atomic compare and swap of 8 bytes. The original value goes to the slice.
     #[doc(alias = "IBV_WR_ATOMIC_CMP_AND_SWP")]
     pub const fn compare_swap(
         id: u64,
@@ -154,14 +154,14 @@ impl<'a> WorkRequest<'a> {
         Self::atomic(id, WorkCompletionOpcode::CompareSwap, head, old)
     }
 
-    /// Atomic fetch and add of 8 bytes; what was there before goes to the slice.
+    /// Atomic fetch and add of 8 bytes. The original value goes to the slice.
     #[doc(alias = "IBV_WR_ATOMIC_FETCH_AND_ADD")]
     pub const fn fetch_add(id: u64, old: &'a [MemorySlice; 1], remote: RemoteSlice, add: u64) -> Self {
         let head = Head::new(WqeOpcode::AtomicFetchAdd).with(segment::remote(remote));
         Self::atomic(id, WorkCompletionOpcode::FetchAdd, head.with(segment::atomic(add, 0)), old)
     }
 
-    /// Atomic compare and swap of a part of 8 bytes; what was there before goes to the slice.
+    /// Masked atomic compare and swap of 8 bytes. The original value goes to the slice.
     #[doc(alias = "IB_WR_MASKED_ATOMIC_CMP_AND_SWP")]
     pub fn masked_compare_swap(
         id: u64,
@@ -175,7 +175,7 @@ impl<'a> WorkRequest<'a> {
             .with_opmod(masked_opmod::EIGHT_BYTES)
     }
 
-    /// Atomic fetch and add of fields of 8 bytes; what was there before goes to the slice.
+    /// Masked atomic fetch and add of 8 bytes. The original value goes to the slice.
     #[doc(alias = "IB_WR_MASKED_ATOMIC_FETCH_AND_ADD")]
     pub fn masked_fetch_add(
         id: u64,
@@ -220,7 +220,7 @@ impl<'a> WorkRequest<'a> {
         Self { id, posted, kind, entry, shared_queue: None }.with_opmod(mmo::DMA)
     }
 
-    /// Nothing, but a completion.
+    /// NOP: does nothing but complete.
     pub const fn nop(id: u64) -> Self {
         Self::new(id, WorkCompletionOpcode::Nop, Head::new(WqeOpcode::Nop), SendData::of_slices(&[]))
     }
@@ -256,7 +256,7 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Carries `immediate` to the peer's receive. Only SEND and RDMA WRITE can; others stay as they are.
+    /// Adds immediate data. Only SEND and RDMA WRITE can carry them; no effect on other requests.
     #[inline]
     #[must_use]
     #[doc(alias = "IBV_WR_SEND_WITH_IMM")]
@@ -272,8 +272,8 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Takes `key` away from the peer that receives this SEND: one of its memory windows, or a fast registration. Others
-    /// than SEND stay as they are.
+    /// Makes a SEND invalidate `key` at the peer that receives it: one of its memory windows or fast registrations. No
+    /// effect on other requests.
     #[inline]
     #[must_use]
     #[doc(alias = "IBV_WR_SEND_WITH_INV")]
@@ -285,8 +285,8 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Whether success is reported too. The default is yes. A request that is not signalled gives its place in the
-    /// queue back with the next completion: at least one request a queue length must be signalled.
+    /// Whether success is reported, too. Default: true. An unsignalled request frees its queue slots with the next
+    /// completion, so at least one request per queue length must be signalled.
     #[inline(always)]
     #[must_use]
     #[doc(alias = "IBV_SEND_SIGNALED")]
@@ -304,8 +304,8 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Names the shared receive queue of the peer that an extended reliable connection is to deliver to. All its requests
-    /// must, RDMA too: keys are looked up in the protection domain of that queue. Requests of other services may not.
+    /// Names the peer's shared receive queue for an XRC request. Every XRC request needs this, RDMA included: keys are
+    /// looked up in the protection domain of that queue. Requests of other services must not have it.
     #[inline]
     #[must_use]
     #[doc(alias = "ibv_wr_set_xrc_srqn")]
@@ -316,7 +316,7 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Waits until all earlier RDMA READs and atomics of the queue are done.
+    /// Fence: waits until all earlier RDMA READs and atomics of the queue are done.
     #[inline]
     #[must_use]
     #[doc(alias = "IBV_SEND_FENCE")]
@@ -325,8 +325,8 @@ impl<'a> WorkRequest<'a> {
         self
     }
 
-    /// Waits until everything earlier in the queue is done. So does a change of a key have to that something earlier
-    /// may still need.
+    /// Waits until everything earlier in the queue is done. A key update needs this if earlier work may still use the
+    /// key.
     #[inline]
     #[must_use]
     pub const fn strong_ordering(mut self) -> Self {
@@ -335,7 +335,7 @@ impl<'a> WorkRequest<'a> {
     }
 }
 
-/// Something to fill, for a receive queue.
+/// A work request for a receive queue.
 ///
 /// ```
 /// use bareverbs_core::queue_pair::PostError;
@@ -354,7 +354,7 @@ pub struct ReceiveRequest<'a> {
 }
 
 impl<'a> ReceiveRequest<'a> {
-    /// The next message goes to `slices`, in order.
+    /// Receives the next message into `slices`, in order.
     #[inline(always)]
     pub const fn new(id: u64, slices: &'a [MemorySlice]) -> Self {
         Self { id, list: ScatterList::new(slices) }

@@ -6,7 +6,7 @@ use bareverbs_prm::command::srq::{AllocXrcdIn, AllocXrcdOut};
 use bareverbs_prm::ids::Xrcdn;
 use bareverbs_prm::numbering::CommandOpcode;
 
-/// An XRC domain. Dropped before its shared receive queues and queue pairs, it goes away after them.
+/// An XRC domain. If it is dropped before its shared receive queues and queue pairs, it is destroyed after them.
 ///
 /// ```
 /// use bareverbs_core::{
@@ -32,7 +32,7 @@ pub struct XrcDomain<D: DeviceRef> {
 }
 
 impl<D: DeviceRef> XrcDomain<D> {
-    /// Allocates a domain.
+    /// Allocates an XRC domain.
     #[doc(alias = "ibv_open_xrcd")]
     pub fn allocate(device: D) -> Result<Self, CommandError> {
         let mut input = AllocXrcdIn::new();
@@ -46,7 +46,7 @@ impl<D: DeviceRef> XrcDomain<D> {
         &self.device
     }
 
-    /// The number that the device gave.
+    /// XRC domain number.
     pub fn number(&self) -> Xrcdn {
         self.number
     }

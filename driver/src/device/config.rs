@@ -1,29 +1,29 @@
-//! How to open a device.
+//! Configuration for opening a device.
 
 use crate::executor::CommandTiming;
 use crate::trace::Observer;
 use bareverbs_prm::time::Duration;
 use core::fmt;
 
-/// How to open a device. The default suits a device with a few dozen queue pairs.
+/// Configuration for opening a device. The default suits a few dozen queue pairs.
 #[derive(Clone, Copy)]
 pub struct DeviceConfig {
-    /// Longest wait for firmware to be ready.
+    /// Longest wait for the firmware to become ready.
     pub firmware_timeout: Duration,
     /// Longest wait for the answer to a command.
     pub command_timeout: Duration,
-    /// Longest pause between two polls. The place may end a pause early.
+    /// Longest pause between two polls. The HAL may end a pause early.
     pub poll_interval: Duration,
-    /// Mailbox blocks of 512 bytes for commands, at most 1024. A page list needs one for every 64 pages.
+    /// Mailbox blocks of 512 bytes for commands, at most 1024. A page list takes one for every 64 pages.
     pub mailbox_blocks: usize,
     /// Entries of the event queue.
     pub event_queue_entries: u32,
-    /// Most queue pairs and shared receive queues that may exist at a time, at most 131,072.
+    /// Most queue pairs and shared receive queues at a time, at most 131,072.
     pub queue_pairs: u32,
     /// Words of 8 bytes in the ledgers, which remember posted work. A send queue takes two for each basic block, a receive
     /// queue one for each entry (at least two in all), a shared receive queue two for each entry.
     pub ledger_words: u32,
-    /// Logarithm of the largest page in page lists, 12 to 31.
+    /// Log2 of the largest page size in page lists, 12 to 31.
     pub log_max_page: u8,
     /// Whether the device signs its answers and the driver checks the signatures.
     pub checked: bool,

@@ -153,7 +153,7 @@ pub enum CloseCause {
 
 /// A failed close. It returns the place.
 pub struct CloseError<H> {
-    /// Why.
+    /// The cause.
     pub cause: CloseCause,
     /// The place.
     pub hal: H,

@@ -1,4 +1,4 @@
-//! Whether an event queue still works. Only the context of a queue says that it overran: an event that could tell is lost too.
+//! Health of an event queue. Only the context of a queue tells that it overran: an event about that would be lost, too.
 
 use super::Device;
 use crate::command::{CommandError, Request};
@@ -11,7 +11,7 @@ use core::fmt;
 /// Counters of an event queue have this many bits.
 const COUNTER: u32 = 0xff_ffff;
 
-/// What is wrong with an event queue.
+/// A problem of an event queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventQueueError {
     /// The device could not write an event, because the queue was full or its memory failed. Events were lost, and the
@@ -19,9 +19,9 @@ pub enum EventQueueError {
     Broken {
         /// The queue.
         eqn: Eqn,
-        /// What the device says of it.
+        /// Status reported by the device.
         status: EventQueueStatus,
-        /// Its entries.
+        /// Number of its entries.
         entries: u32,
         /// Entries that the device had written and the driver had not read.
         waiting: u32,
@@ -48,8 +48,8 @@ pub(crate) fn check_event_queue<H: Hal>(device: &Device<H>, eqn: Eqn) -> Result<
 }
 
 impl<H: Hal> Device<H> {
-    /// Checks that the device still delivers asynchronous events. An application that depends on events should ask now and
-    /// then, and whenever it misses one: the device cannot tell by an event.
+    /// Checks that the device still delivers asynchronous events. An application that depends on events should call
+    /// this regularly, and whenever an event seems to be missing, because no event can report this.
     ///
     /// # Errors
     /// The queue overran or its memory failed, or the device could not be asked.

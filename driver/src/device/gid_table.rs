@@ -29,7 +29,7 @@ impl<H: Hal> Device<H> {
         done.map_err(|busy| request.error(CommandFailure::InterfaceBusy(busy)))?.map_err(GidError::Command)
     }
 
-    /// Entry `index` of the RoCE address table, as it was set last.
+    /// Entry `index` of the RoCE address table, as last set.
     pub fn gid(&self, index: u16) -> Option<GidEntry> {
         self.control(|control, _| control.gids.get(index as usize).copied().flatten()).ok().flatten()
     }
@@ -42,10 +42,10 @@ pub enum GidError {
     IndexOutOfRange {
         /// The index.
         index: u16,
-        /// Entries that can be used.
+        /// Number of usable entries.
         entries: u16,
     },
-    /// The device does not speak this version of RoCE.
+    /// The device does not support this RoCE version.
     Version {
         /// The index.
         index: u16,

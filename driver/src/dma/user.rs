@@ -1,9 +1,9 @@
-//! Memory of the caller.
+//! Memory owned by the caller.
 
 use crate::hal::{DmaMemory, Hal, HalError};
 use core::ptr::NonNull;
 
-/// Memory of the caller that the device may reach until this is dropped; see [`Hal::map_user`].
+/// Memory of the caller, mapped for the device until this is dropped; see [`Hal::map_user`].
 ///
 /// ```
 /// use bareverbs_core::{AccessFlags, DeviceRef, MemoryRegion, ProtectionDomain, UserMemory};
@@ -26,7 +26,7 @@ use core::ptr::NonNull;
 pub struct UserMemory<M>(M);
 
 impl<M: DmaMemory> UserMemory<M> {
-    /// Lets the device behind `hal` reach `length` bytes at `start`.
+    /// Maps `length` bytes at `start` for the device behind `hal`.
     ///
     /// # Safety
     /// As for [`Hal::map_user`]: the memory must stay valid until the returned value, or the region made of it, is

@@ -1,15 +1,15 @@
-//! What may be done with memory: rights of regions, windows and lists.
+//! Access rights of regions, windows and lists.
 
 use bareverbs_prm::context::MkeyContext;
 use core::ops::BitOr;
 
-/// What may be done with a memory region. Local reading is always allowed.
+/// Access rights of a memory region. Local read access is always granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[doc(alias = "ibv_access_flags")]
 pub struct AccessFlags(u8);
 
 impl AccessFlags {
-    /// Only local reading.
+    /// Local read access only.
     pub const LOCAL_READ: Self = Self(0);
     /// The device may write on behalf of the application: receives, RDMA READ responses.
     #[doc(alias = "IBV_ACCESS_LOCAL_WRITE")]
@@ -17,21 +17,21 @@ impl AccessFlags {
     /// Peers may read.
     #[doc(alias = "IBV_ACCESS_REMOTE_READ")]
     pub const REMOTE_READ: Self = Self(2);
-    /// Peers may write; needs local writing.
+    /// Peers may write; requires local write access.
     #[doc(alias = "IBV_ACCESS_REMOTE_WRITE")]
     pub const REMOTE_WRITE: Self = Self(4);
-    /// Peers may do atomics; needs local writing.
+    /// Peers may do atomics; requires local write access.
     #[doc(alias = "IBV_ACCESS_REMOTE_ATOMIC")]
     pub const REMOTE_ATOMIC: Self = Self(8);
 
-    /// Memory windows may be bound to it.
+    /// Memory windows may be bound to the region.
     #[doc(alias = "IBV_ACCESS_MW_BIND")]
     pub const MEMORY_WINDOW_BIND: Self = Self(16);
-    /// Writes of the device to it may overtake each other on the bus; completions still come last.
+    /// The device's writes may overtake each other on the bus; completions still come last.
     #[doc(alias = "IBV_ACCESS_RELAXED_ORDERING")]
     pub const RELAXED_ORDERING: Self = Self(32);
 
-    /// Whether all of `other` is allowed.
+    /// Whether it grants everything in `other`.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }

@@ -1,4 +1,4 @@
-//! Typed views of a region: values are copied out and in, and there is never a reference to what a device may write.
+//! Typed views of a region: values are copied in and out. No reference to device-writable memory ever exists.
 
 use super::MemoryRegion;
 use crate::device::DeviceRef;
@@ -8,15 +8,15 @@ use core::fmt;
 use core::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A value of type `T` in a region. It is loaded and stored as a whole, by copy.
+/// A value of type `T` in a region, loaded and stored as a whole by copying.
 ///
-/// `T` is any type whose every byte means something and for which any bytes are a value: integers, arrays of them, and structures that
-/// derive zerocopy's `FromBytes`, `IntoBytes` and `Immutable`. The bytes lie in the region in the processor's order; where the peer may have
-/// another one, use the types of `zerocopy::byteorder`.
+/// `T` is any type without padding for which every bit pattern is valid: integers, arrays of them, and structures that
+/// derive zerocopy's `FromBytes`, `IntoBytes` and `Immutable`. The bytes are in native byte order; if the peer's may
+/// differ, use the types of `zerocopy::byteorder`.
 ///
-/// What the device wrote before a completion is visible once the completion was polled, and what is stored before a post is visible to the
-/// device. A value that a peer changes while it is loaded may be half old and half new, in aligned pieces of eight bytes; a peer that
-/// counts versions, or a flag that is written last, tells. An aligned `u64` is never torn.
+/// What the device wrote before a completion is visible once that completion has been polled, and what is stored before
+/// a post is visible to the device. If a peer changes a value while it is loaded, the result may mix old and new
+/// aligned 8-byte pieces; a version number, or a flag written last, can detect that. An aligned `u64` never tears.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, MemoryRegion, RangeError};
@@ -35,7 +35,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// }
 /// ```
 ///
-/// A type with padding, or for which some bytes are no value, is refused:
+/// A type with padding or with invalid bit patterns is rejected:
 ///
 /// ```compile_fail
 /// # use bareverbs_core::{DeviceRef, MemoryRegion};
@@ -44,7 +44,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// }
 /// ```
 ///
-/// There is no reference to the memory, since its bytes change under it:
+/// References to the memory are impossible, since its bytes change at any time:
 ///
 /// ```compile_fail
 /// # use bareverbs_core::{DeviceRef, MemoryRegion};
@@ -53,7 +53,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// }
 /// ```
 ///
-/// A cell does not outlive its region, and the region keeps its keys as long:
+/// A cell cannot outlive its region, and the region keeps its keys meanwhile:
 ///
 /// ```compile_fail,E0505
 /// # use bareverbs_core::{DeviceRef, MemoryRegion};
@@ -65,15 +65,15 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 /// ```
 pub struct RegionCell<'r, D: DeviceRef, T> {
     region: &'r MemoryRegion<D>,
-    /// The value is all in the region, from here on.
+    /// Offset of the value. All of it lies in the region.
     offset: usize,
     value: PhantomData<fn(T) -> T>,
 }
 
-/// Values of type `T` one after the other in a region.
+/// Consecutive values of type `T` in a region.
 pub struct RegionCells<'r, D: DeviceRef, T> {
     region: &'r MemoryRegion<D>,
-    /// The values are all in the region, from here on.
+    /// Offset of the first value. All values lie in the region.
     offset: usize,
     count: usize,
     value: PhantomData<fn(T) -> T>,
@@ -83,7 +83,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
     /// The value at `offset`.
     ///
     /// # Errors
-    /// It is not all in the region.
+    /// The value exceeds the region.
     pub fn cell<T>(&self, offset: usize) -> Result<RegionCell<'_, D, T>, RangeError>
     where
         T: FromBytes + IntoBytes + Immutable,
@@ -92,10 +92,10 @@ impl<D: DeviceRef> MemoryRegion<D> {
         Ok(RegionCell { region: self, offset, value: PhantomData })
     }
 
-    /// `count` values from `offset` on.
+    /// `count` consecutive values from `offset`.
     ///
     /// # Errors
-    /// They are not all in the region.
+    /// The values exceed the region.
     pub fn cells<T>(&self, offset: usize, count: usize) -> Result<RegionCells<'_, D, T>, RangeError>
     where
         T: FromBytes + IntoBytes + Immutable,
@@ -106,7 +106,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
 }
 
 impl<'r, D: DeviceRef, T: FromBytes + IntoBytes + Immutable> RegionCell<'r, D, T> {
-    /// The value as it is now.
+    /// Loads the current value.
     pub fn load(&self) -> T {
         let mut value = T::new_zeroed();
         let copied = self.region.copy_out(self.offset, value.as_mut_bytes());
@@ -126,30 +126,30 @@ impl<'r, D: DeviceRef, T: FromBytes + IntoBytes + Immutable> RegionCell<'r, D, T
         );
     }
 
-    /// The value, for a work request.
+    /// The value as a slice for a work request.
     ///
     /// # Errors
-    /// It has more than 4 GiB - 1 bytes.
+    /// The value is longer than 4 GiB - 1 bytes.
     pub fn slice(&self) -> Result<MemorySlice, RangeError> {
         self.region.slice(self.offset, size_of::<T>())
     }
 
-    /// What a peer needs to access the value, and no more of the region.
+    /// The remote slice with which a peer can access the value and nothing else.
     ///
     /// # Errors
-    /// It has more than 4 GiB - 1 bytes.
+    /// The value is longer than 4 GiB - 1 bytes.
     pub fn remote(&self) -> Result<RemoteSlice, RangeError> {
         self.region.remote(self.offset as u64).first(size_of::<T>())
     }
 }
 
 impl<'r, D: DeviceRef, T: FromBytes + IntoBytes + Immutable> RegionCells<'r, D, T> {
-    /// How many there are.
+    /// Number of values.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -157,7 +157,7 @@ impl<'r, D: DeviceRef, T: FromBytes + IntoBytes + Immutable> RegionCells<'r, D, 
     /// Value number `index`.
     ///
     /// # Errors
-    /// There are no more than that; the numbers in the error are bytes.
+    /// `index` is out of range; the numbers in the error are in bytes.
     pub fn at(&self, index: usize) -> Result<RegionCell<'r, D, T>, RangeError> {
         let size = size_of::<T>();
         if index >= self.count {
@@ -167,7 +167,7 @@ impl<'r, D: DeviceRef, T: FromBytes + IntoBytes + Immutable> RegionCells<'r, D, 
         Ok(RegionCell { region: self.region, offset: self.offset + index * size, value: PhantomData })
     }
 
-    /// One after the other.
+    /// Iterates over the values.
     pub fn iter(&self) -> impl Iterator<Item = RegionCell<'r, D, T>> {
         let (region, offset) = (self.region, self.offset);
         (0..self.count).map(move |index| RegionCell {

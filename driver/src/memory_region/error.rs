@@ -1,38 +1,38 @@
-//! What can go wrong with memory regions.
+//! Errors of memory regions.
 
 use super::AccessFlags;
 use crate::command::CommandError;
 use crate::hal::HalError;
 use core::fmt;
 
-/// Why a memory region could not be made.
+/// Why a memory region could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// The region has no bytes.
+    /// The region is empty.
     Empty,
-    /// Remote writing or atomics without local writing.
+    /// Remote write or atomic access without local write access.
     InconsistentAccess {
-        /// What was asked for.
+        /// The requested access.
         access: AccessFlags,
     },
-    /// The first address and the memory behind it are at different places in their pages.
+    /// The first address and the memory have different offsets in their pages.
     Unaligned {
-        /// First address of the region, as peers are to see it.
+        /// First address of the region for peers.
         address: u64,
-        /// First address of the memory, as the device sees it.
+        /// First address of the memory for the device.
         memory: u64,
     },
-    /// The region would leave the address space.
+    /// The region exceeds the address space.
     Range {
         /// First address.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         length: u64,
     },
     /// The device was opened without relaxed ordering.
     NoRelaxedOrdering,
-    /// The peers are to do atomics, which the device does not.
+    /// Atomic access for peers is requested, but the device does not support atomics.
     NoAtomics,
     /// There is no memory, or it cannot be mapped.
     Memory(HalError),

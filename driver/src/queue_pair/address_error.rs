@@ -7,16 +7,16 @@ use bareverbs_prm::numbering::{PortType, RoceVersion};
 use core::fmt;
 use core::ops::RangeInclusive;
 
-/// What is wrong with the address of a peer, as seen from here.
+/// What is wrong with a peer's address, as seen from this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressError {
-    /// The peer has no GID: an address without global route header, which RoCE cannot do without.
+    /// The peer has no GID. RoCE always needs one for the global route header.
     NoGlobalAddress {
         /// Our own entry of the address table.
         gid_index: u8,
     },
-    /// The entry of our own address table is empty.
+    /// Our own entry of the address table is empty.
     NoOwnAddress {
         /// Its index.
         gid_index: u8,
@@ -25,7 +25,7 @@ pub enum AddressError {
     Family {
         /// Our own entry.
         gid_index: u8,
-        /// What it holds.
+        /// Its GID.
         own: Gid,
         /// The peer's address.
         remote: Gid,
@@ -34,7 +34,7 @@ pub enum AddressError {
     Version {
         /// Our own entry.
         gid_index: u8,
-        /// What it holds.
+        /// Its GID.
         own: Gid,
         /// Its version.
         own_version: RoceVersion,
@@ -58,7 +58,7 @@ pub enum AddressError {
         /// That LID.
         lid: u16,
     },
-    /// The peer's LID is not that of one port (IBTA v1.4 §4.1.3).
+    /// The peer's LID is not a unicast LID (IBTA v1.4 §4.1.3).
     Lid {
         /// That LID.
         lid: u16,

@@ -1,4 +1,4 @@
-//! Attributes of a queue pair that a modify command may change, and how they go into the context.
+//! Attributes that a modify command can change, and their place in the context.
 
 use super::transitions::Attributes;
 use crate::address_vector::AddressVector;
@@ -8,44 +8,45 @@ use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{PathMtu, ServiceType};
 use bareverbs_prm::psn::Psn;
 
-/// Attributes to set. Which must and which may be given depends on the states; see
+/// Attributes to set. The states determine which are required and allowed; see
 /// [`TRANSITIONS`](super::transitions::TRANSITIONS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[doc(alias = "ibv_qp_attr")]
 pub struct QueuePairAttributes {
-    /// Index of the partition key.
+    /// P_Key index.
     pub pkey_index: Option<u16>,
-    /// Number of the port, from 1.
+    /// Port number, from 1.
     pub port: Option<u8>,
-    /// What peers may do at all.
+    /// What peers may do.
     pub access: Option<AccessFlags>,
-    /// The way to the peer.
+    /// Path to the peer.
     pub path: Option<AddressVector>,
-    /// The largest packet.
+    /// Path MTU.
     pub path_mtu: Option<PathMtu>,
-    /// The peer's queue pair.
+    /// The peer's queue pair number.
     pub remote_qpn: Option<Qpn>,
     /// First PSN to receive.
     pub receive_psn: Option<Psn>,
-    /// Logarithm of the RDMA READs and atomics served at a time.
+    /// Log2 of the RDMA READs and atomics to serve concurrently.
     pub log_max_responder_reads: Option<u8>,
-    /// How long a peer shall wait after a receiver-not-ready NAK, coded (IBTA v1.4 §9.7.5.2.8, table 45).
+    /// How long a peer should wait after an RNR NAK, encoded (IBTA v1.4 §9.7.5.2.8, table 45).
     pub min_rnr_timer: Option<u8>,
     /// First PSN to send.
     pub send_psn: Option<Psn>,
-    /// How long to wait for an ACK: 4.096 µs · 2^n, 0 for ever.
+    /// ACK timeout: 4.096 µs · 2^n; 0 means infinite.
     pub ack_timeout: Option<u8>,
     /// Retries after a timeout or a sequence error.
     pub retry_count: Option<u8>,
-    /// Retries after receiver-not-ready; 7 for ever.
+    /// Retries after an RNR NAK; 7 means unlimited.
     pub rnr_retry: Option<u8>,
-    /// Logarithm of the RDMA READs and atomics under way at a time.
+    /// Log2 of the outstanding RDMA READs and atomics.
     pub log_max_requester_reads: Option<u8>,
-    /// The Q_Key that datagrams must carry.
+    /// Q_Key that datagrams must carry.
     pub q_key: Option<u32>,
-    /// Another way to the peer. There is no automatic path migration, so giving one is always refused, with the reason.
+    /// Alternate path. Automatic path migration is not supported, so this is always refused, with the reason.
     pub alternate_path: Option<AddressVector>,
-    /// Ask for the event «send queue drained» when moving to SQD. mlx5 always tells; asking documents that it is awaited.
+    /// Requests the "send queue drained" event when moving to SQD. mlx5 always raises it; the request documents that it
+    /// is expected.
     pub drained_event: bool,
 }
 
@@ -85,7 +86,7 @@ impl QueuePairAttributes {
         Self { pkey_index: Some(index), ..self }
     }
 
-    /// Those that are given.
+    /// The set of attributes that are given.
     pub fn given(&self) -> Attributes {
         let mut set = Attributes::NONE;
         let mut add = |given: bool, attribute| set = if given { set | attribute } else { set };

@@ -1,4 +1,4 @@
-//! Several requests that share a doorbell.
+//! Batches of requests that share a doorbell.
 
 use super::PostError;
 use super::receive::{self, ReceiveQueue};
@@ -25,8 +25,8 @@ impl<'a, D: DeviceRef> Place<'a, D> {
     }
 }
 
-/// Several sends that share a doorbell: it is rung by [`ring`](Self::ring), or when the batch is dropped. Requests of a
-/// batch that is leaked (`core::mem::forget`) were never posted and do not complete.
+/// A batch of sends with one doorbell, rung by [`ring`](Self::ring) or on drop. Requests in a leaked batch
+/// (`core::mem::forget`) are never posted and never complete.
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SendBatch<'a, D: DeviceRef, S: Service = Rc> {
     pub(super) place: Place<'a, D>,
@@ -40,7 +40,7 @@ pub struct SendBatch<'a, D: DeviceRef, S: Service = Rc> {
 }
 
 impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
-    /// Adds a request. A request that is refused leaves no trace; those before it stay.
+    /// Adds a request. A refused request has no effect; earlier ones stay.
     #[inline(always)]
     pub fn post(&mut self, request: &WorkRequest<'_>) -> Result<(), PostError> {
         if !S::offers(request.kind) {
@@ -66,7 +66,7 @@ impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
         written
     }
 
-    /// Requests added so far.
+    /// Number of requests added so far.
     pub fn posted(&self) -> u32 {
         self.posted
     }
@@ -90,7 +90,7 @@ impl<D: DeviceRef, S: Service> Drop for SendBatch<'_, D, S> {
     }
 }
 
-/// Several receives that share a doorbell: see [`SendBatch`].
+/// A batch of receives with one doorbell; see [`SendBatch`].
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct ReceiveBatch<'a, D: DeviceRef> {
     pub(super) place: Place<'a, D>,
@@ -104,7 +104,7 @@ pub struct ReceiveBatch<'a, D: DeviceRef> {
 }
 
 impl<D: DeviceRef> ReceiveBatch<'_, D> {
-    /// Adds a receive. A request that is refused leaves no trace; those before it stay.
+    /// Adds a receive. A refused request has no effect; earlier ones stay.
     #[inline(always)]
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let ledgers = self.place.ledgers;

@@ -112,8 +112,8 @@ struct Geometry {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
-    /// A queue pair of `domain`. Its sends complete in `send`, its receives in `receive`; both may be the same queue. By default
-    /// it holds 64 sends and 64 receives of one slice each, and 28 bytes inline.
+    /// A queue pair in `domain`. Its sends complete in `send` and its receives in `receive`; both may be the same
+    /// queue. Defaults: 64 sends and 64 receives of one slice each, and 28 inline bytes.
     pub fn new(
         domain: &'a ProtectionDomain<D>,
         send: &'a CompletionQueue<D>,
@@ -125,8 +125,8 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D> {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcInitiator> {
-    /// A queue pair that sends to shared receive queues of the peer. Its context must name a shared receive queue, as with
-    /// Linux: `queue` may be any of `xrc`. The queue pair receives nothing through it.
+    /// A queue pair that sends to the peer's shared receive queues. As in Linux, its context must name a shared receive
+    /// queue: `queue` may be any one in `xrc`. The queue pair receives nothing through it.
     #[doc(alias = "IBV_QP_INIT_ATTR_XRCD")]
     pub fn xrc_initiator(
         domain: &'a ProtectionDomain<D>,
@@ -140,9 +140,9 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcInitiator> {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcTarget> {
-    /// A queue pair through which a peer sends to the shared receive queues of `xrc`. Those complete into their own completion
-    /// queues. The context must name a completion queue and a shared receive queue: `completions` receives no entry from
-    /// this queue pair and may be any, `queue` may be any of `xrc`.
+    /// A queue pair through which a peer sends to the shared receive queues in `xrc`, which complete into their own
+    /// completion queues. The context must name a completion queue and a shared receive queue: `completions` may be any
+    /// and gets no entry from this queue pair, and `queue` may be any one in `xrc`.
     pub fn xrc_target(
         domain: &'a ProtectionDomain<D>,
         xrc: &XrcDomain<D>,
@@ -155,16 +155,17 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, XrcTarget> {
 }
 
 impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, Ud> {
-    /// The Q_Key that a datagram must carry to be received, and that is sent for requests whose Q_Key has the privileged bit.
-    /// Zero by default.
+    /// Q_Key that a datagram must carry to be received. It is also sent with requests whose Q_Key has the privileged
+    /// bit. Default: zero.
     pub const fn q_key(mut self, key: u32) -> Self {
         self.q_key = key;
         self
     }
 
-    /// Makes it the port's queue pair of general services: it takes what peers send to queue pair 1, and they see it under that number
-    /// (IBTA v1.4 §3.9.2). Its messages are management datagrams of 256 bytes with the Q_Key [`GENERAL_SERVICES_Q_KEY`]. A port has one; its
-    /// number here, by which completions name it, is another one.
+    /// Makes it the port's general services queue pair: it receives what peers send to queue pair 1, and they see that
+    /// number (IBTA v1.4 §3.9.2). Its messages are 256-byte management datagrams with the Q_Key
+    /// [`GENERAL_SERVICES_Q_KEY`]. A port has one such queue pair. Completions report its actual number, which is
+    /// another one.
     #[doc(alias = "IBV_QPT_GSI")]
     pub const fn general_services(mut self) -> Self {
         self.kind = ServiceType::Qp1;
@@ -174,7 +175,8 @@ impl<'a, D: DeviceRef> QueuePairBuilder<'a, D, Ud> {
 }
 
 impl<'a, D: DeviceRef, S: Connected> QueuePairBuilder<'a, D, S> {
-    /// What the peer may do. By default everything that the device can do; the access flags of each memory region still apply.
+    /// What the peer may do. Default: everything that the device supports. The access flags of each memory region still
+    /// apply.
     pub const fn access(mut self, access: AccessFlags) -> Self {
         self.access = Some(access);
         self
@@ -258,22 +260,22 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
     }
 
-    /// The least number of sends that may be outstanding.
+    /// Minimum number of outstanding sends.
     pub const fn send_queue(mut self, requests: u32) -> Self {
         self.wanted.sends = requests;
         self
     }
 
-    /// The least number of receives that may be outstanding; zero for a queue pair that only serves RDMA.
+    /// Minimum number of outstanding receives; zero for a queue pair that only serves RDMA.
     pub const fn receive_queue(mut self, requests: u32) -> Self {
         self.wanted.receives = requests;
         self
     }
 
-    /// The queue pair takes its receives from `queue` and has none of its own. They complete into the completion queue that
-    /// was given for receives. While messages may still arrive, move the queue pair to ERROR and wait for
-    /// [`LastReceiveReached`](crate::events::AsyncEvent::LastReceiveReached) before you reset or drop it: otherwise a receive
-    /// that a message is filling is lost with the queue pair (IBTA v1.4 §10.3.1).
+    /// Takes receives from `queue` instead of a receive queue of its own. They complete into the completion queue for
+    /// receives. While messages may still arrive, move the queue pair to ERROR and wait for
+    /// [`LastReceiveReached`](crate::events::AsyncEvent::LastReceiveReached) before you reset or drop it. Otherwise a
+    /// receive that a message is filling is lost with the queue pair (IBTA v1.4 §10.3.1).
     #[doc(alias = "IBV_QP_INIT_ATTR_SRQ")]
     pub fn shared_receive_queue(mut self, queue: &SharedReceiveQueue<D>) -> Self {
         self.shared = Some(Shared { number: queue.number(), name: queue.name(), kind: queue.kind() });
@@ -281,26 +283,27 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         self.of_device(queue.device(), "the shared receive queue")
     }
 
-    /// The largest number of slices of a send.
+    /// Most slices per send.
     pub const fn max_send_sge(mut self, slices: u32) -> Self {
         self.wanted.send_slices = slices;
         self
     }
 
-    /// The largest number of slices of a receive.
+    /// Most slices per receive.
     pub const fn max_receive_sge(mut self, slices: u32) -> Self {
         self.wanted.receive_slices = slices;
         self
     }
 
-    /// The largest number of bytes that a send carries inline.
+    /// Most inline bytes per send.
     pub const fn max_inline(mut self, bytes: u32) -> Self {
         self.wanted.inline = bytes;
         self
     }
 
-    /// Index of the partition key that its packets carry and have to match (IBTA v1.4 §10.9.3); 0 by default. [`Device::partition_key`] reads
-    /// the table. A port of RoCE has entry 0 only, and packets of an empty entry reach nobody.
+    /// P_Key index of the queue pair: its packets carry that P_Key and must match it (IBTA v1.4 §10.9.3). Default: 0.
+    /// [`Device::partition_key`] reads the table. A RoCE port only has entry 0. Packets with an empty entry reach
+    /// nobody.
     ///
     /// [`Device::partition_key`]: crate::Device::partition_key
     pub const fn partition_key_index(mut self, index: u16) -> Self {
@@ -321,7 +324,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         self
     }
 
-    /// The counter set that it counts in. Without one nothing is counted.
+    /// Counter set of the queue pair. Without one, nothing is counted.
     #[doc(alias = "rdma_counter")]
     pub fn counter_set(mut self, set: &CounterSet<D>) -> Self {
         self.counter_set = set.number();

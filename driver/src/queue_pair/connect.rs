@@ -1,4 +1,4 @@
-//! Connecting: what the two sides exchange, and the transitions from INIT to RTS.
+//! Connecting: what the two ends exchange, and the transitions from INIT to RTS.
 
 use super::address_error::AddressError;
 use super::attributes::QueuePairAttributes;
@@ -13,43 +13,43 @@ use bareverbs_prm::numbering::{PathMtu, PortType, QpState, RoceVersion};
 use bareverbs_prm::psn::Psn;
 use core::marker::PhantomData;
 
-/// One side of a connection: what the other side has to know of it.
+/// One end of a connection, as the other end needs to know it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteEndpoint {
-    /// Number of the queue pair.
+    /// Queue pair number.
     pub qpn: Qpn,
-    /// PSN of the first packet that it sends.
+    /// First PSN that this end sends.
     pub psn: Psn,
-    /// Its address.
+    /// GID of this end.
     pub gid: Gid,
-    /// Its Ethernet address, or that of the router in between; zero on InfiniBand.
+    /// MAC address of this end, or of the router in between; zero on InfiniBand.
     pub mac: MacAddress,
-    /// Version of RoCE that it speaks, if known. Ends of different versions never hear each other.
+    /// RoCE version, if known. Ends with different versions cannot communicate.
     pub version: Option<RoceVersion>,
-    /// Its LID on InfiniBand; zero on Ethernet. On InfiniBand a GID of zero means a peer in our subnet that wants no global
-    /// route header.
+    /// LID of this end on InfiniBand; zero on Ethernet. On InfiniBand a zero GID means a peer in our subnet that wants
+    /// no global route header.
     pub lid: u16,
 }
 
-/// How a connection behaves. The defaults suit two peers with one switch between them. Unreliable connections have neither
-/// acknowledgements nor reads, and ignore what is about them.
+/// Parameters of a connection. The defaults suit two peers with one switch between them. Unreliable connections have
+/// neither acknowledgements nor READs, and ignore the options about them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Index of our own address in the RoCE address table, or in the GID table of an InfiniBand port.
     pub gid_index: u8,
-    /// The largest packet; both sides must agree, and the port must carry it.
+    /// Path MTU. Both ends must agree, and the port must support it.
     pub path_mtu: PathMtu,
-    /// How long to wait for an ACK: 4.096 µs · 2^n, 0 for ever; up to 31.
+    /// ACK timeout: 4.096 µs · 2^n, n up to 31; 0 means infinite.
     pub ack_timeout: u8,
-    /// Retries after a timeout or a sequence error; up to 7.
+    /// Retries after a timeout or a sequence error, up to 7.
     pub retry_count: u8,
-    /// Retries after receiver-not-ready; 7 for ever.
+    /// Retries after an RNR NAK; 7 means unlimited.
     pub rnr_retry: u8,
-    /// How long the peer waits after receiver-not-ready, encoded (IBTA v1.4 §9.7.5.2.8, table 45); up to 31.
+    /// How long the peer waits after an RNR NAK, encoded (IBTA v1.4 §9.7.5.2.8, table 45); up to 31.
     pub min_rnr_timer: u8,
-    /// RDMA READs and atomics outstanding at a time, in either direction; a power of two.
+    /// Outstanding RDMA READs and atomics in each direction; a power of two.
     pub max_reads: u8,
-    /// Hop limit of its packets.
+    /// Hop limit.
     pub hop_limit: u8,
     /// Traffic class: differentiated services and congestion bits.
     pub traffic_class: u8,
@@ -57,9 +57,9 @@ pub struct ConnectOptions {
     pub flow_label: u32,
     /// Service level, on Ethernet the priority; up to 15.
     pub service_level: u8,
-    /// UDP source port; the default is derived from both queue pair numbers.
+    /// UDP source port. Default: derived from both queue pair numbers.
     pub udp_source_port: Option<u16>,
-    /// First PSN of what it sends; the default is that of [`PreparedQueuePair::endpoint`]. A peer of RDMA CM says where to begin.
+    /// First PSN to send. Default: that of [`PreparedQueuePair::endpoint`]. With RDMA CM, the peer chooses it.
     pub send_psn: Option<Psn>,
 }
 
@@ -70,7 +70,7 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
-    /// The defaults, as a constant.
+    /// The defaults as a constant.
     pub const DEFAULT: Self = Self {
         gid_index: 0,
         path_mtu: PathMtu::Mtu1024,
@@ -87,7 +87,7 @@ impl ConnectOptions {
         send_psn: None,
     };
 
-    /// The path to a peer that these options describe. Without a UDP source port of their own it is zero.
+    /// The path to a peer under these options. The UDP source port is zero unless they set one.
     pub fn address_vector(&self, remote: &RemoteEndpoint) -> AddressVector {
         AddressVector {
             gid_index: self.gid_index,
@@ -108,7 +108,8 @@ impl ConnectOptions {
 }
 
 impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
-    /// Our side, for the peer. On InfiniBand the LID is the current one: exchange it only after the port is active.
+    /// Our end, to be sent to the peer. On InfiniBand it contains the current LID, so exchange it only once the port is
+    /// active.
     pub fn endpoint(&self, gid_index: u8) -> Result<RemoteEndpoint, ConnectError> {
         let (parts, device) = (&self.core.parts, self.core.device.device());
         let (qpn, psn) = (parts.qpn, parts.psn);
@@ -123,7 +124,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         Ok(RemoteEndpoint { qpn, psn, gid, mac, version: None, lid: port.lid })
     }
 
-    /// Connects to `remote`: INIT to RTR to RTS. If that fails, the queue pair is destroyed.
+    /// Connects to `remote`: INIT to RTR to RTS. On failure, the queue pair is destroyed.
     pub fn connect(
         mut self,
         remote: &RemoteEndpoint,
@@ -137,11 +138,11 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         Ok(QueuePair { core: self.core, service: PhantomData })
     }
 
-    /// Connects to itself, by entry 0 of the own address table: what it sends, it receives. For tests of a device alone, which needs no cable
-    /// then.
+    /// Connects to itself through entry 0 of its own address table: it receives what it sends. For tests of a single
+    /// device, which then needs no cable.
     ///
     /// # Errors
-    /// As [`Self::endpoint`] and [`Self::connect`].
+    /// Those of [`Self::endpoint`] and [`Self::connect`].
     pub fn connect_to_itself(self) -> Result<QueuePair<D, S>, ConnectError> {
         let itself = self.endpoint(0)?;
         self.connect(&itself, ConnectOptions::default())

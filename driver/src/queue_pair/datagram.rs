@@ -1,4 +1,4 @@
-//! What only queue pairs of unreliable datagrams do: no connection, an address with every request, multicast groups.
+//! Operations of UD queue pairs: no connection, an address with every request, multicast groups.
 
 use super::batch::{Place, SendBatch};
 use super::core::Core;
@@ -45,7 +45,7 @@ fn check_group(group: Gid) -> Result<(), MulticastError> {
 }
 
 impl<D: DeviceRef> PreparedQueuePair<D, Ud> {
-    /// INIT to RTR to RTS: it takes and sends datagrams. If it fails the queue pair is destroyed.
+    /// INIT to RTR to RTS: sends and receives datagrams from then on. On failure, the queue pair is destroyed.
     pub fn ready_to_send(mut self) -> Result<QueuePair<D, Ud>, ConnectError> {
         let psn = self.core.parts.psn;
         self.core.modify(QpState::Rtr, &QueuePairAttributes::default())?;
@@ -56,7 +56,7 @@ impl<D: DeviceRef> PreparedQueuePair<D, Ud> {
 }
 
 impl<D: DeviceRef> QueuePair<D, Ud> {
-    /// Posts one request to `destination` and rings the doorbell. A request that is refused leaves no trace.
+    /// Posts a request to `destination` and rings the doorbell. A refused request has no effect.
     #[inline]
     #[doc(alias = "ibv_post_send")]
     pub fn post_send_to(
@@ -72,7 +72,7 @@ impl<D: DeviceRef> QueuePair<D, Ud> {
         Ok(())
     }
 
-    /// Everything that is sent to a multicast group comes here too, once for each receive that is posted.
+    /// Joins a multicast group. Its messages also arrive here, each of which consumes a posted receive.
     #[doc(alias = "ibv_attach_mcast")]
     pub fn attach_multicast(&mut self, group: Gid) -> Result<(), MulticastError> {
         self.core.attach(group)
@@ -90,8 +90,8 @@ impl<D: DeviceRef> QueuePair<D, Ud> {
         self.core.modify(QpState::Rts, &attributes)
     }
 
-    /// Resets the queue pair and brings it to INIT. What was outstanding is forgotten; its completions are taken out
-    /// of the completion queues, which must be those that the queue pair was made with.
+    /// Resets the queue pair and moves it to INIT. Outstanding work is forgotten; its completions are removed from the
+    /// completion queues, which must be those of the queue pair.
     pub fn reset(
         self,
         send: &mut CompletionQueue<D>,
@@ -103,7 +103,7 @@ impl<D: DeviceRef> QueuePair<D, Ud> {
 }
 
 impl<D: DeviceRef> SendBatch<'_, D, Ud> {
-    /// Adds a request to `destination`. A request that is refused leaves no trace; those before it stay.
+    /// Adds a request to `destination`. A refused request has no effect; earlier ones stay.
     #[inline]
     pub fn post_to(&mut self, request: &WorkRequest<'_>, destination: &Destination) -> Result<(), PostError> {
         check_offered(request)?;

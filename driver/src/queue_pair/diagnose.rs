@@ -1,4 +1,4 @@
-//! Asking device and port what is known of a connection.
+//! Queries device and port about a connection.
 
 use super::QueuePair;
 use super::core::Core;
@@ -13,8 +13,8 @@ use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::CommandOpcode;
 
 impl<D: DeviceRef, S: Connected> QueuePair<D, S> {
-    /// Looks for what keeps the connection from working; for «transport retry counter exceeded» and the like. Two
-    /// commands for the port and one for the queue pair.
+    /// Looks for what keeps the connection from working, for failures like "transport retry counter exceeded". Takes
+    /// two commands for the port and one for the queue pair.
     pub fn diagnose(&mut self) -> Result<Diagnosis, CommandError> {
         self.core.diagnose()
     }

@@ -1,6 +1,6 @@
-//! Why a connection does not work: the classic mistakes, with the values of both ends where they are known.
+//! Why a connection does not work: the classic mistakes, with the values of both ends where known.
 //!
-//! Nothing here guesses: every suspect is a contradiction between two facts.
+//! No guesses: every suspect is a contradiction between two facts.
 
 use super::address_error::AddressError;
 use crate::address_vector::AddressVector;
@@ -19,26 +19,26 @@ pub enum Suspect {
     State(QpState),
     /// The link of the port is not active.
     PortDown(PortState),
-    /// The path MTU is larger than the port's MTU.
+    /// The path MTU exceeds the port's MTU.
     PathMtu {
         /// The path MTU of the queue pair.
         asked: PathMtu,
-        /// The largest that the port carries.
+        /// The largest path MTU that the port supports.
         fits: PathMtu,
-        /// The port's MTU in force, in bytes of frame payload.
+        /// Operational MTU of the port, in bytes of frame payload.
         operational: u16,
     },
-    /// The addresses of both ends cannot make a working connection.
+    /// The addresses of the two ends do not form a working connection.
     Address(AddressError),
-    /// Our own address entry is of RoCE version 1, which routers do not forward and a peer of version 2 does not hear.
+    /// Our own address entry has RoCE version 1, which routers do not forward and a version 2 peer does not receive.
     Version1 {
         /// Our own entry.
         gid_index: u8,
-        /// What it holds.
+        /// Its GID.
         own: Gid,
     },
-    /// Work is outstanding, and the peer is asked for ever whether it has posted a receive (`rnr_retry` 7): if it has not, the work never
-    /// completes, and never fails.
+    /// Work is outstanding, and the queue pair retries forever while the peer has no receive posted (`rnr_retry` 7). If
+    /// the peer never posts one, the work neither completes nor fails.
     WaitsForReceive {
         /// Basic blocks of the send queue that are outstanding.
         outstanding: u32,
@@ -77,32 +77,32 @@ impl fmt::Display for Suspect {
     }
 }
 
-/// What is known of a connection at this end, to be compared with the other end.
+/// What this end knows about a connection, for comparison with the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Diagnosis {
     /// State of the queue pair.
     pub state: QpState,
     /// Our port.
     pub port: PortAttributes,
-    /// The largest packet; the peer must have the same.
+    /// Path MTU; the peer must have the same.
     pub path_mtu: PathMtu,
-    /// Our queue pair number; it must be the peer's `dest_qp_num`.
+    /// Our queue pair number; must equal the peer's `dest_qp_num`.
     pub qpn: Qpn,
-    /// The peer's queue pair number, as this end was told.
+    /// The peer's queue pair number, as configured at this end.
     pub remote_qpn: Qpn,
-    /// PSN of the next packet that we send; equal to the peer's `rq_psn` if nothing was sent yet.
+    /// PSN of the next packet to send; equals the peer's `rq_psn` if nothing has been sent.
     pub next_send_psn: Psn,
-    /// PSN of the next packet that we expect; equal to the peer's `sq_psn` if nothing was received yet.
+    /// PSN of the next expected packet; equals the peer's `sq_psn` if nothing has been received.
     pub next_receive_psn: Psn,
-    /// How packets are addressed.
+    /// Path to the peer.
     pub path: AddressVector,
     /// Our own address.
     pub own: Option<GidEntry>,
-    /// ACK timeout, 4.096 µs · 2^n.
+    /// ACK timeout: 4.096 µs · 2^n.
     pub ack_timeout: u8,
     /// Retries after a timeout.
     pub retry_count: u8,
-    /// Retries after receiver-not-ready; 7 for ever.
+    /// Retries after an RNR NAK; 7 means unlimited.
     pub rnr_retry: u8,
     /// Basic blocks of the send queue that have not completed.
     pub sends_outstanding: u32,

@@ -1,4 +1,4 @@
-//! What can go wrong with a queue pair, one type an operation.
+//! Errors of queue pairs, one type per operation.
 
 use super::address_error::AddressError;
 use super::diagnosis::Suspect;
@@ -10,47 +10,47 @@ use bareverbs_prm::ids::{Cqn, Gid};
 use bareverbs_prm::numbering::QpState;
 use core::fmt;
 
-/// Why a queue pair could not be made.
+/// Why a queue pair could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// An object belongs to another device than the protection domain. Its number would name a stranger's object.
+    /// An object belongs to a different device than the protection domain, so its number would name a foreign object.
     OtherDevice {
-        /// What the object is.
+        /// The kind of object.
         object: &'static str,
     },
-    /// An argument is beyond what the device can do.
+    /// An argument exceeds the device's limit.
     Limit {
         /// The argument.
         name: &'static str,
-        /// Asked for.
+        /// Requested value.
         asked: u32,
         /// The limit.
         limit: u32,
     },
-    /// As many queue pairs exist as the device was opened for.
+    /// The device was opened for no more queue pairs.
     TooManyQueuePairs {
-        /// How many that is.
+        /// That number.
         limit: usize,
     },
-    /// The memory that remembers posted work is full.
+    /// The memory for recording posted work is full.
     LedgerFull {
-        /// Words needed, in one piece.
+        /// Contiguous words needed.
         needed: usize,
-        /// Words in all.
+        /// Words in total.
         limit: u32,
     },
-    /// The shared receive queue is of the other kind: those of XRC serve queue pairs of XRC only, and the other way round.
+    /// The shared receive queue is of the wrong kind: XRC ones only serve XRC queue pairs, and vice versa.
     SharedQueueKind {
         /// Its kind.
         kind: SharedReceiveQueueKind,
     },
-    /// A queue pair of XRC belongs to an XRC domain and is made with it; others do not.
+    /// An XRC queue pair needs an XRC domain; other queue pairs must have none.
     XrcDomain {
         /// Whether one was given.
         given: bool,
     },
-    /// The device has no XRC.
+    /// The device does not support XRC.
     NoXrc,
     /// The place has no memory left.
     Memory(HalError),
@@ -102,16 +102,16 @@ impl core::error::Error for BuildError {}
 pub enum ModifyError {
     /// The state table does not allow it. Nothing was sent.
     Transition(TransitionError),
-    /// The send queue still drains: what has begun has not ended.
+    /// The send queue is still draining: some sends have not finished.
     Draining {
-        /// Where it was to go.
+        /// The requested state.
         to: QpState,
     },
-    /// The device had moved the queue pair to another state by itself, and refused.
+    /// The device had already moved the queue pair to another state, and refused.
     State {
-        /// The state that was commanded last.
+        /// The last commanded state.
         believed: QpState,
-        /// The state that the device says.
+        /// The state that the device reports.
         actual: QpState,
         /// The refusal.
         error: CommandError,
@@ -144,11 +144,11 @@ impl core::error::Error for ModifyError {}
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// An option is beyond its limit.
+    /// An option exceeds its limit.
     Limit {
         /// The option.
         name: &'static str,
-        /// Asked for.
+        /// Requested value.
         asked: u32,
         /// The limit.
         limit: u32,
@@ -158,30 +158,30 @@ pub enum ConnectError {
         /// Its index.
         gid_index: u8,
     },
-    /// The device would not tell the address of its InfiniBand port.
+    /// Querying the address of the InfiniBand port failed.
     Port(CommandError),
-    /// The addresses cannot be those of a connection.
+    /// The addresses do not form a connection.
     Address(AddressError),
-    /// The number of READs at a time is not a power of two, or more than the device can do.
+    /// The number of READs is not a power of two, or exceeds the device's limit.
     Reads {
-        /// Asked for.
+        /// Requested value.
         asked: u8,
         /// The device's limit, as requester and as responder.
         limit: u8,
     },
-    /// The path MTU is not one of 256 to 4096 bytes.
+    /// The path MTU is not between 256 and 4096 bytes.
     PathMtu {
-        /// Its number.
+        /// Its code.
         raw: u8,
     },
-    /// The device refused, and this is why, most likely.
+    /// The device refused, most likely for this reason.
     Refused {
-        /// What contradicts.
+        /// The contradiction.
         suspect: Suspect,
         /// The refusal.
         error: CommandError,
     },
-    /// The queue pair could not be modified.
+    /// Modifying the queue pair failed.
     Modify(ModifyError),
 }
 
@@ -215,7 +215,7 @@ impl From<ModifyError> for ConnectError {
     }
 }
 
-/// Why a queue pair could not join or leave a multicast group.
+/// Why joining or leaving a multicast group failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MulticastError {
     /// The GID is not that of a multicast group. Nothing was sent.
@@ -241,17 +241,17 @@ impl fmt::Display for MulticastError {
 
 impl core::error::Error for MulticastError {}
 
-/// Why a queue pair could not be reset.
+/// Why a reset failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetError {
-    /// These are not the completion queues of the queue pair.
+    /// These are not the queue pair's completion queues.
     WrongQueues {
-        /// The one of its sends.
+        /// Its completion queue for sends.
         send: Cqn,
-        /// The one of its receives.
+        /// Its completion queue for receives.
         receive: Cqn,
     },
-    /// The queue pair could not be modified.
+    /// Modifying the queue pair failed.
     Modify(ModifyError),
 }
 

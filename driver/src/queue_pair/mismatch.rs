@@ -7,48 +7,48 @@ use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::numbering::{PathMtu, PortType, RoceVersion};
 use core::fmt;
 
-/// Values of two ends that contradict each other.
+/// A contradiction between the values of two ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mismatch {
-    /// The path MTUs differ: the end with the smaller one refuses packets of the other.
+    /// The path MTUs differ: the end with the smaller one refuses the other's packets.
     PathMtu {
         /// The value at this end.
         here: PathMtu,
         /// The value at the other end.
         there: PathMtu,
     },
-    /// This end is connected to another queue pair than the other end's.
+    /// This end is connected to a queue pair that is not the other end's.
     QueuePair {
-        /// What this end believes.
+        /// The peer's queue pair number, as configured at this end.
         believed: Qpn,
         /// The other end's queue pair.
         is: Qpn,
     },
-    /// This end sends to an address that is not the other end's.
+    /// This end sends to an address that the other end does not have.
     Address {
-        /// What this end believes.
+        /// The peer's GID, as configured at this end.
         believed: Gid,
         /// What the other end has.
         is: Gid,
     },
     /// This end sends to a LID that the other end's port does not have.
     Lid {
-        /// What this end believes.
+        /// The peer's LID, as configured at this end.
         believed: u16,
-        /// The first LID of the other end's port.
+        /// Base LID of the other end's port.
         first: u16,
-        /// Its LID mask control, n: the port has 2^n LIDs, starting with the first.
+        /// LMC of the other end's port, n: the port has 2^n LIDs, starting with the base LID.
         lmc: u8,
     },
-    /// The ports have different link layers: no cable can join them.
+    /// The ports have different link layers: no cable can connect them.
     LinkLayer {
         /// The value at this end.
         here: PortType,
         /// The value at the other end.
         there: PortType,
     },
-    /// The ends speak different versions of RoCE: neither hears the other.
+    /// The ends use different RoCE versions: neither receives the other's packets.
     Version {
         /// The value at this end.
         here: RoceVersion,
@@ -58,8 +58,8 @@ pub enum Mismatch {
 }
 
 impl Diagnosis {
-    /// Compares what this end believes of the other with what the other reports of itself. Call it at both ends: each has
-    /// beliefs of its own.
+    /// Compares what this end knows about the peer with what the peer reports about itself. Call it at both ends,
+    /// because each has its own view.
     pub fn mismatches(&self, other: &Self) -> impl Iterator<Item = Mismatch> {
         let (here, there) = (self.path_mtu, other.path_mtu);
         let (believed, is) = (self.remote_qpn, other.qpn);

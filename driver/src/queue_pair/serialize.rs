@@ -1,5 +1,5 @@
-//! [`RemoteEndpoint`] and [`RemoteSlice`] for serde: fields with names where people read the format, the fixed bytes of `wire_form` where
-//! they do not. Bytes have a version, so both are read again by later versions of this crate.
+//! Serde support for [`RemoteEndpoint`] and [`RemoteSlice`]: named fields in human-readable formats, the fixed bytes of
+//! `wire_form` in others. The bytes have a version, so later versions of this crate can read both.
 
 use super::connect::RemoteEndpoint;
 use super::wire_form::{self, WireFormError};

@@ -1,7 +1,7 @@
-//! Transport services (IBTA v1.4 §9.7): what a queue pair promises is a type, because it never changes.
+//! Transport services (IBTA v1.4 §9.7). The service of a queue pair never changes, so it is a type.
 //!
-//! A service is never a value: it costs nothing at run time, and what it does not offer is either not there or a typed
-//! refusal that the compiler removes for services that offer everything.
+//! A service is never a value and costs nothing at run time. An operation that a service lacks is either missing from
+//! its API or a typed refusal, which the compiler removes for services that have everything.
 
 use crate::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::numbering::ServiceType;
@@ -34,32 +34,32 @@ pub trait Service: sealed::Sealed + Send + Sync + 'static {
     }
 }
 
-/// A service that is between two queue pairs that know each other.
+/// A service between two connected queue pairs.
 pub trait Connected: Service {}
 
-/// Reliable connection: everything arrives, once and in order, or the sender is told.
+/// Reliable connection: everything arrives exactly once and in order, or the sender gets an error.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "IBV_QPT_RC")]
 pub enum Rc {}
 
-/// Unreliable connection: SEND and RDMA WRITE without acknowledgement. A message arrives whole, once and in order, or not
-/// at all; the sender is not told.
+/// Unreliable connection: SEND and RDMA WRITE without acknowledgement. A message arrives whole, once and in order, or
+/// not at all; the sender gets no error.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "IBV_QPT_UC")]
 pub enum Uc {}
 
-/// Unreliable datagram: SEND of one packet to any queue pair, or to a multicast group; without acknowledgement.
+/// Unreliable datagram: single-packet SENDs to any queue pair or multicast group, without acknowledgement.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "IBV_QPT_UD")]
 pub enum Ud {}
 
-/// Extended reliable connection, the side that asks: as [`Rc`], but every request names the shared receive queue of the
-/// peer that it is for. Nothing is received.
+/// Extended reliable connection, the requester's side. Like [`Rc`], but every request names the peer's shared receive
+/// queue that it is for, and nothing is received.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "IBV_QPT_XRC_SEND")]
 pub enum XrcInitiator {}
 
-/// Extended reliable connection, the side that answers: messages go to the shared receive queues of its domain that they
+/// Extended reliable connection, the responder's side: messages go to the shared receive queues of its domain that they
 /// name, and nothing is sent.
 #[derive(Debug, Clone, Copy)]
 #[doc(alias = "IBV_QPT_XRC_RECV")]
@@ -142,7 +142,7 @@ impl Connected for XrcInitiator {}
 impl Connected for XrcTarget {}
 
 mod sealed {
-    /// Services are those of the device.
+    /// Only this crate can define services.
     pub trait Sealed {}
     impl Sealed for super::Rc {}
     impl Sealed for super::Uc {}

@@ -10,7 +10,7 @@ pub use table::{Column, PerService, Services, TRANSITIONS, Transition};
 use bareverbs_prm::numbering::QpState;
 use core::fmt;
 
-/// Why a transition is not possible.
+/// Why a transition is impossible.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransitionError {
     /// There is no such transition.
@@ -27,15 +27,15 @@ pub enum TransitionError {
     },
     /// Alternate paths and path migration: RoCE has neither, and this driver does not use them on InfiniBand.
     NoPathMigration,
-    /// The attributes are not those of the transition.
+    /// The attributes do not match the transition.
     WrongAttributes {
         /// State before.
         from: QpState,
         /// State after.
         to: QpState,
-        /// Required attributes that are not given.
+        /// Missing required attributes.
         missing: Attributes,
-        /// Attributes that are given although the transition does not allow them.
+        /// Attributes that the transition does not allow.
         forbidden: Attributes,
     },
 }
@@ -68,10 +68,10 @@ impl fmt::Display for TransitionError {
 
 impl core::error::Error for TransitionError {}
 
-/// Finds the transition of a service and checks the attributes that are given.
+/// Finds the transition of a service and checks the given attributes.
 ///
 /// # Errors
-/// There is no such transition, or the attributes are not those that it requires and allows.
+/// There is no such transition, or the attributes do not match it.
 pub fn check(
     service: Column,
     from: QpState,

@@ -1,4 +1,4 @@
-//! How a [`RemoteEndpoint`] and a [`RemoteSlice`] travel to the peer: fixed bytes, big-endian, with a version.
+//! The encoding of a [`RemoteEndpoint`] and a [`RemoteSlice`] for the peer: fixed-size, big-endian, with a version.
 //!
 //! ```text
 //! endpoint   0 "BVE1"   4 qpn   8 psn   12 gid (16)   28 mac (6)   34 RoCE version, 0 if unknown   35 zero   36 lid   38 zero (2)
@@ -15,25 +15,25 @@ use core::fmt;
 const ENDPOINT: [u8; 4] = *b"BVE1";
 const SLICE: [u8; 4] = *b"BVS1";
 
-/// Bytes that stand for no endpoint or slice.
+/// Bytes that do not encode an endpoint or slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WireFormError {
-    /// There are more or fewer bytes.
+    /// The length is wrong.
     Length {
-        /// Bytes that there are.
+        /// Length found.
         found: usize,
-        /// Bytes that there must be.
+        /// Length expected.
         expected: usize,
     },
-    /// They begin with another mark: something else, or another version of this form.
+    /// The magic is wrong: something else, or another version of the encoding.
     Mark {
-        /// The mark.
+        /// The magic found.
         found: [u8; 4],
-        /// The one of this version.
+        /// The magic of this version.
         expected: [u8; 4],
     },
-    /// A field has a value that cannot be.
+    /// A field has an invalid value.
     Field {
         /// Its name.
         name: &'static str,
@@ -65,10 +65,10 @@ impl fmt::Display for WireFormError {
 impl core::error::Error for WireFormError {}
 
 impl RemoteEndpoint {
-    /// Bytes of [`Self::to_bytes`].
+    /// Length of the encoding in bytes.
     pub const BYTES: usize = 40;
 
-    /// The endpoint for its way to the peer.
+    /// Encodes the endpoint for the peer.
     ///
     /// ```
     /// use bareverbs_core::RemoteEndpoint;
@@ -93,10 +93,10 @@ impl RemoteEndpoint {
         bytes
     }
 
-    /// Reads what [`Self::to_bytes`] of a peer wrote.
+    /// Decodes an endpoint encoded with [`Self::to_bytes`].
     ///
     /// # Errors
-    /// They are not those of an endpoint, or not of this version.
+    /// The bytes do not encode an endpoint, or have another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, WireFormError> {
         let bytes: &[u8; Self::BYTES] = sized(bytes)?;
         check_mark(bytes, ENDPOINT)?;
@@ -113,10 +113,10 @@ impl RemoteEndpoint {
 }
 
 impl RemoteSlice {
-    /// Bytes of [`Self::to_bytes`].
+    /// Length of the encoding in bytes.
     pub const BYTES: usize = 24;
 
-    /// The slice for its way to the peer.
+    /// Encodes the slice for the peer.
     pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..4].copy_from_slice(&SLICE);
@@ -126,10 +126,10 @@ impl RemoteSlice {
         bytes
     }
 
-    /// Reads what [`Self::to_bytes`] of a peer wrote.
+    /// Decodes a slice encoded with [`Self::to_bytes`].
     ///
     /// # Errors
-    /// They are not those of a slice, or not of this version.
+    /// The bytes do not encode a slice, or have another version.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, WireFormError> {
         let bytes: &[u8; Self::BYTES] = sized(bytes)?;
         check_mark(bytes, SLICE)?;

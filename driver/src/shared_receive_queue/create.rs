@@ -1,4 +1,4 @@
-//! Making a shared receive queue: limits, memory, CREATE_RMP and CREATE_XRC_SRQ.
+//! Creates shared receive queues: limits, memory, CREATE_RMP and CREATE_XRC_SRQ.
 
 use super::ring::SharedRing;
 use super::{
@@ -38,8 +38,8 @@ struct Xrc {
 }
 
 impl<D: DeviceRef> SharedReceiveQueue<D> {
-    /// Creates a queue for the queue pairs that name it when they are made. The memory of its receives is looked up in
-    /// `domain`, whatever the domains of the queue pairs.
+    /// Creates a queue for queue pairs that name it at creation. Memory of its receives is looked up in `domain`,
+    /// whatever the queue pairs' domains.
     #[doc(alias = "ibv_create_srq")]
     pub fn create(
         domain: &ProtectionDomain<D>,

@@ -1,34 +1,34 @@
-//! What can go wrong with a shared receive queue.
+//! Errors of shared receive queues.
 
 use crate::command::{CommandError, InterfaceBusy};
 use crate::hal::HalError;
 use core::fmt;
 
-/// Why a shared receive queue could not be made.
+/// Why a shared receive queue could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SharedReceiveQueueError {
-    /// An argument is zero or beyond what the device can do.
+    /// An argument is zero or exceeds the device's limit.
     Limit {
         /// The argument.
         name: &'static str,
-        /// Asked for.
+        /// Requested value.
         asked: u32,
         /// The limit.
         limit: u32,
     },
-    /// The device has no XRC.
+    /// The device does not support XRC.
     NoXrc,
-    /// As many queue pairs and shared receive queues exist as the device was opened for.
+    /// The device was opened for no more queue pairs and shared receive queues.
     TooManyQueues {
-        /// How many that is.
+        /// That number.
         limit: usize,
     },
-    /// The memory that remembers posted work is full.
+    /// The memory for recording posted work is full.
     LedgerFull {
-        /// Words needed, in one piece.
+        /// Contiguous words needed.
         needed: usize,
-        /// Words in all.
+        /// Words in total.
         limit: u32,
     },
     /// The place has no memory left.
@@ -71,14 +71,14 @@ impl core::error::Error for SharedReceiveQueueError {}
 pub enum ModifySharedReceiveQueueError {
     /// mlx5 cannot resize a shared receive queue.
     Resize {
-        /// Receives asked for.
+        /// Requested number of receives.
         asked: u32,
         /// Receives of the queue.
         capacity: u32,
     },
-    /// The limit is beyond what the queue holds.
+    /// The limit exceeds the capacity of the queue.
     Limit {
-        /// Asked for.
+        /// Requested limit.
         asked: u16,
         /// Receives of the queue.
         capacity: u32,
