@@ -1,4 +1,5 @@
-//! The port's queue pair of general services (IBTA v1.4 §3.9.2): management datagrams from queue pair 1 to queue pair 1, as the kernel sends
+//! The port's general services queue pair (IBTA v1.4 §3.9.2): exchanges MADs between queue pairs 1, as the kernel does
+//! for its own devices.
 //! and receives them for the devices that it has.
 
 use anyhow::{Context as _, Result, bail};

@@ -1,4 +1,5 @@
-//! Where kernels meet the simulator: inside the NIC model. RPC Params call kernels or open streams, and RPC WRITEs fill the streams.
+//! Connects kernels to the simulator: inside the NIC model, RPC Params call kernels or open streams, and RPC WRITEs
+//! feed the streams.
 
 mod runtime;
 mod streams;
@@ -24,7 +25,7 @@ use streams::{NoStream, StreamAnswer, StreamCaller, Streams};
 
 struct Inner<S: KernelSet> {
     runtime: NicRuntime<S>,
-    /// The queue pairs whose peers may call, by their number on this device.
+    /// Queue pairs whose peers may call kernels.
     callers: BTreeMap<Qpn, ConnectionId>,
     staging: Vec<Vec<u8>>,
     replies: VecDeque<RpcReply>,
@@ -32,7 +33,7 @@ struct Inner<S: KernelSet> {
     streams: Streams,
 }
 
-/// Kernels inside a NIC model. Clones are the same kernels: one goes into the device, one stays with its owner.
+/// Kernels inside a NIC model. Clones refer to the same kernels: one goes into the device, one stays with its owner.
 pub struct NicKernels<S: KernelSet>(Rc<RefCell<Inner<S>>>);
 
 impl<S: KernelSet> Clone for NicKernels<S> {
@@ -54,7 +55,7 @@ impl<S: KernelSet> NicKernels<S> {
         })))
     }
 
-    /// Lets the peer of queue pair `qpn` call kernels on the memory of `grant`, and have answers written to `window`.
+    /// Lets the peer of queue pair `qpn` call kernels on the memory in `grant`; answers are written to `window`.
     pub fn admit(
         &self,
         qpn: Qpn,
@@ -67,17 +68,17 @@ impl<S: KernelSet> NicKernels<S> {
         inner.runtime.grant(connection, grant)
     }
 
-    /// How far the invocations are.
+    /// Progress of the invocations.
     pub fn progress(&self) -> ReaderProgress {
         self.0.borrow().runtime.progress()
     }
 
-    /// What the runtime counted.
+    /// Counters of the runtime.
     pub fn counters(&self) -> Counters {
         self.0.borrow().runtime.counters()
     }
 
-    /// Packets that came over queue pairs nobody admitted, or were of a stream that was not open: it never was, or has ended with a status.
+    /// Packets from queue pairs that were not admitted, or for streams that were not open.
     pub fn strangers(&self) -> u64 {
         self.0.borrow().strangers
     }

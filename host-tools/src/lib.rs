@@ -1,10 +1,10 @@
-//! # bareverbs-tools: what the `bareverbs` command does
+//! # bareverbs-tools: the implementation of the `bareverbs` command
 //!
-//! **What this is.** One module a subcommand, so that tests can call them; and [`glue`], which puts kernels into the
-//! simulator; [`place`], which opens the device that a command line names; and [`output`].
+//! **What this is.** One module per subcommand, so that tests can call them; [`glue`], which connects kernels to the
+//! simulator; [`place`], which opens the device named on the command line; and [`output`].
 //!
-//! **What it may not do.** Nothing that matters to a packet or a byte: that is in the crates below. Standard output is for
-//! results alone; progress and complaints go to standard error.
+//! **What it may not do.** It decides nothing about packets or bytes: the crates below do. Standard output only gets
+//! results; progress and complaints go to standard error.
 //!
 //! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`ipoib`], [`kernel`], [`dpu`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
 //! [`explain`], [`report`], [`offload_figures`], [`advise`].
@@ -43,12 +43,12 @@ pub mod serve;
 pub mod traffic;
 pub mod vfio;
 
-/// Why a subcommand could not be carried out.
+/// Why a subcommand failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// What was asked for cannot be: exit status 2.
+    /// The request is invalid: exit status 2.
     Input(anyhow::Error),
-    /// It went wrong on the way: exit status 1.
+    /// It failed while running: exit status 1.
     Run(anyhow::Error),
 }
 

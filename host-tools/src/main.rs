@@ -1,5 +1,5 @@
-//! The `bareverbs` command. Exit status: 0 if all is well, 1 if something was found to be wrong, 2 if the command could not
-//! be carried out as given.
+//! The `bareverbs` command. Exit status: 0 for success, 1 if a problem was found, 2 if the command could not be carried
+//! out as given.
 
 use bareverbs_tools::{
     Failure, advise, demo, devinfo, doctor, dpu, explain, gids, inject, ipoib, kernel, link_type, manual,
@@ -18,45 +18,46 @@ struct Command {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
-    /// Fetch every key of a file from a simulated server, six ways, and check every value.
+    /// Look up every key of a file on a simulated server in six ways, and verify every value.
     Demo(demo::DemoArguments),
-    /// Serve the simulated NIC to a virtual machine, over vfio-user.
+    /// Serve a simulated NIC to a virtual machine over vfio-user.
     Serve(serve::ServeArguments),
-    /// Run an unmodified program that finds a simulated RDMA device.
+    /// Run an unmodified program with a simulated RDMA device.
     Run(run::RunArguments),
-    /// Inject faults into the hosts of a network of `bareverbs run`, at given times.
+    /// Inject faults into the hosts of a `bareverbs run` network at given times.
     Inject(inject::InjectArguments),
-    /// Show what a device is and can do, or in what two devices differ.
+    /// Show the properties of a device, or the differences between two devices.
     Devinfo(devinfo::DevinfoArguments),
     /// Show the GID table of a port, and which index reaches a peer.
     Gids(gids::GidsArguments),
-    /// Find what keeps RDMA from working, and how to repair it.
+    /// Find out what keeps RDMA from working, and how to fix it.
     Doctor(doctor::DoctorArguments),
-    /// Show the counters of a device, how fast they rise and what that says, or serve them to Prometheus.
+    /// Show a device's counters, their rates and what these mean, or export them to Prometheus.
     Monitor(monitor::MonitorArguments),
-    /// Show or set whether the ports of a card are InfiniBand or Ethernet.
+    /// Show or set the link type of a card's ports: InfiniBand or Ethernet.
     LinkType(link_type::LinkTypeArguments),
     /// Measure bandwidth or latency, with perftest's options; the peer may be an `ib_*` program.
     Perf(Box<perf::PerfArguments>),
-    /// Ask a peer whether it answers, over datagrams or a connection: loss, duplicates, order, time of the round trip.
+    /// Probe a peer over datagrams or a connection: loss, duplicates, order, round-trip time.
     Ping(Box<ping::PingArguments>),
-    /// Join a TAP interface of this machine with an InfiniBand subnet, by IP over InfiniBand.
+    /// Connect a TAP interface of this machine to an InfiniBand subnet with IP over InfiniBand.
     Ipoib(ipoib::IpoibArguments),
     /// Explain a completion status, a syndrome, a command status or the name of an error.
     Explain(explain::ExplainArguments),
-    /// Check, disassemble and try programs that are deployed as kernels near data; deploy, list and remove them on a service.
+    /// Check, disassemble and try programs to deploy as kernels near data; deploy, list and remove them on a service.
     Kernel(Box<kernel::KernelArguments>),
-    /// Serve kernels near data to tenants, and look keys up in such a service.
+    /// Serve kernels near data to tenants, or look up keys in such a service.
     Dpu(dpu::DpuArguments),
-    /// Say which way of looking up is the fastest, for chains, sizes and loads, and from which length on a kernel pays.
+    /// Tell which way of looking up is fastest for given chains, sizes and loads, and at which length a kernel pays
+    /// off.
     Advise(advise::AdviseArguments),
-    /// Compute the figures of the StRoM paper from our kernels and stated costs, beside the paper's.
+    /// Compute the figures of the StRoM paper with our kernels and stated costs, next to the paper's.
     OffloadFigures(offload_figures::FiguresArguments),
-    /// Show what happened in a capture: a page without outside parts, and a timeline for Perfetto.
+    /// Show what happened in a capture: a self-contained page, and a timeline for Perfetto.
     Report(report::ReportArguments),
-    /// List, check, bind and unbind PCI functions for user space.
+    /// List, check, bind and unbind PCI functions for user-space drivers.
     Vfio(vfio::VfioArguments),
-    /// Print completions for a shell.
+    /// Print shell completions.
     Completions(manual::CompletionsArguments),
     /// Write man pages.
     Man(manual::ManArguments),

@@ -1,4 +1,4 @@
-//! What is made from the command line itself: completions for shells, and man pages.
+//! Shell completions and man pages, generated from the command line definition.
 
 use crate::{Failure, output};
 use anyhow::{Context as _, anyhow};
@@ -12,7 +12,7 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("BAREVER
 /// Arguments of `bareverbs completions`.
 #[derive(Debug, Args)]
 pub struct CompletionsArguments {
-    /// Which shell; bash: bareverbs completions bash > /etc/bash_completion.d/bareverbs
+    /// The shell. For bash: bareverbs completions bash > /etc/bash_completion.d/bareverbs
     #[arg(value_enum)]
     pub shell: Shell,
 }
@@ -20,15 +20,15 @@ pub struct CompletionsArguments {
 /// Arguments of `bareverbs man`.
 #[derive(Debug, Args)]
 pub struct ManArguments {
-    /// Where to; a page for the command and one for each subcommand. The directory is made if it is not there.
+    /// Output directory, for one page on the command and one on each subcommand. Created if missing.
     #[arg(value_name = "DIRECTORY")]
     pub directory: PathBuf,
 }
 
-/// Prints completions of `command`.
+/// Prints shell completions for `command`.
 ///
 /// # Errors
-/// Standard output takes nothing.
+/// Standard output cannot be written.
 pub fn completions(mut command: clap::Command, arguments: &CompletionsArguments) -> Result<bool, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, "bareverbs", &mut text);

@@ -1,4 +1,4 @@
-//! Networks of `bareverbs run`: where they are, and who is in them.
+//! Networks of `bareverbs run`: their location and their members.
 
 use anyhow::{Context, Result, bail};
 use bareverbs_network::{virtual_host, virtual_ports};
@@ -32,7 +32,7 @@ pub(crate) fn open(home: &Path, name: &str) -> Result<NetworkDirectory> {
     Ok(NetworkDirectory::create(&home.join("networks").join(name))?)
 }
 
-/// Link layers, as they are written on the command line.
+/// Link layers as command line values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum HostLink {
     /// Ethernet.

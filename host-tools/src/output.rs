@@ -1,4 +1,4 @@
-//! What results look like, one JSON object with the version of its shape on standard output; and where the log goes.
+//! Output: one versioned JSON object on standard output, and the destination of the log.
 
 pub(crate) mod openmetrics;
 
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use std::io::{IsTerminal as _, Write as _};
 use tracing_subscriber::EnvFilter;
 
-/// A JSON object of kind `kind`, version 1 of its shape.
+/// A JSON object of kind `kind`, schema version 1.
 pub fn json_object(kind: &'static str, value: Value) -> Result<String, Failure> {
     let object = json!({"schema": format!("bareverbs.{kind}.v1"), kind: value});
     serde_json::to_string_pretty(&object).map_err(|error| Failure::Run(error.into()))
 }
 
-/// Prints a result and a line end. A reader that has gone away (`bareverbs explain | head -1`) has what it wanted: that is no failure.
+/// Prints a result and a newline. A reader that has closed the pipe (`bareverbs explain | head -1`) is not an error.
 ///
 /// # Errors
-/// [`Failure::Run`] if standard output takes nothing for another reason: a full disk.
+/// [`Failure::Run`] if standard output cannot be written for another reason, such as a full disk.
 pub fn print(text: &str) -> Result<(), Failure> {
     print_to_reader(text).map(drop)
 }

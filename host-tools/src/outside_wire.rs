@@ -1,4 +1,4 @@
-//! `--wire` and `--wire-to`: both ends of a wire that leads out of this process.
+//! `--wire` and `--wire-to`: the two ends of a wire that leaves this process.
 
 use anyhow::{Context, Result, bail};
 use bareverbs_serve::real_time::Outside;
@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 /// Both ends of a wire.
 #[derive(Debug, Args)]
 pub(crate) struct WireArguments {
-    /// A wire to somebody outside. PATH, with --wire-to: a Unix datagram socket that takes frames from another process, one a datagram, as
-    /// QEMU's -netdev dgram sends them. udp:ADDRESS:PORT, with --wire-to: the same over UDP, also from another machine. tap:NAME: this
-    /// machine's network, by its TAP interface NAME, which is made and brought up if it is not there (Ethernet only).
+    /// A wire to the outside. PATH, with --wire-to: a Unix datagram socket that receives frames from another process,
+    /// one per datagram, as QEMU's -netdev dgram sends them. udp:ADDRESS:PORT, with --wire-to: the same over UDP, also
+    /// between machines. tap:NAME: this machine's network stack, through its TAP interface NAME, which is created and
+    /// brought up if it does not exist (Ethernet only).
     #[arg(long, value_name = "PATH|udp:ADDRESS:PORT|tap:NAME")]
     wire: Option<PathBuf>,
-    /// Where the frames for the other side go: the path of its Unix datagram socket, or udp:ADDRESS:PORT.
+    /// Destination of frames: the path of the peer's Unix datagram socket, or udp:ADDRESS:PORT.
     #[arg(long, value_name = "PATH|udp:ADDRESS:PORT", requires = "wire")]
     wire_to: Option<PathBuf>,
 }

@@ -1,5 +1,5 @@
-//! Which device a subcommand works on, and how it is opened: a PCI function over VFIO, a device that another process serves,
-//! or one that this process simulates.
+//! The device that a subcommand works on, and how to open it: a PCI function over VFIO, a device served by another
+//! process, or one simulated in this process.
 
 use crate::Failure;
 use anyhow::{Context as _, anyhow};
@@ -21,22 +21,22 @@ use std::str::FromStr;
 /// MAC addresses of the simulated device and of the one at the other end of its cable.
 const SIMULATED: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 
-/// How a device is named on the command line.
+/// How to name a device on the command line.
 pub const SELECTOR_HELP: &str = "0000:3b:00.0 (a PCI function with vfio-pci), vfio-user:PATH (a socket of `bareverbs serve`), \
                                  sim, sim:ethernet or sim:infiniband";
 
-/// A device as the command line names it.
+/// A device named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceSelector {
-    /// A PCI function that `vfio-pci` has.
+    /// A PCI function bound to `vfio-pci`.
     Pci(Address),
-    /// A socket on which another process serves a device.
+    /// The socket of a process that serves a device.
     VfioUser(PathBuf),
-    /// A device that this process simulates, joined to another one by a cable.
+    /// A device simulated in this process, with a cable to another one.
     Simulated(LinkLayer),
 }
 
-/// What is done with an open device, whatever place it lives in.
+/// Work on an open device, whatever its HAL.
 pub trait DeviceTask {
     /// What comes out.
     type Output;
@@ -80,10 +80,10 @@ impl DeviceSelector {
     /// What `sim` names.
     pub(crate) const SIMULATED: Self = Self::Simulated(LinkLayer::Ethernet);
 
-    /// Opens the device, runs `task` and closes the device again.
+    /// Opens the device, runs `task` and closes the device.
     ///
     /// # Errors
-    /// [`Failure::Input`] if there is no such device or it cannot be opened, [`Failure::Run`] if it refused what was asked.
+    /// [`Failure::Input`] if there is no such device or it cannot be opened, [`Failure::Run`] if it refused the task.
     pub fn with_device<T: DeviceTask>(&self, task: T) -> Result<T::Output, Failure> {
         self.with_configured_device(DeviceConfig::default(), task)
     }
@@ -97,7 +97,7 @@ impl DeviceSelector {
         self.try_configured(config, task).map_err(|failure| failure.into_failure(self))
     }
 
-    /// As [`Self::with_device`], for who wants to know how far it came.
+    /// Like [`Self::with_device`], for callers who need to know how far it got.
     ///
     /// # Errors
     /// See [`DeviceFailure`].
@@ -127,21 +127,21 @@ impl DeviceSelector {
     }
 }
 
-/// How far it came with a device.
+/// At which stage the work on a device failed.
 #[derive(Debug)]
 pub enum DeviceFailure {
-    /// There is no such device, or it belongs to somebody else.
+    /// There is no such device, or it is not available.
     Place(anyhow::Error),
-    /// It did not come up.
+    /// It did not open.
     Open(OpenError),
-    /// It refused what was asked.
+    /// It refused the task.
     Task(CommandError),
-    /// It did not go down cleanly.
+    /// It did not close cleanly.
     Close(String),
 }
 
 impl DeviceFailure {
-    /// The failure of a subcommand that wanted the device.
+    /// Converts this into the failure of a subcommand.
     pub fn into_failure(self, device: &DeviceSelector) -> Failure {
         let unopened = |error: anyhow::Error| Failure::Input(error.context(format!("opening {device}")));
         match self {

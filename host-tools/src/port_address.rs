@@ -1,4 +1,4 @@
-//! Addresses of a port as an administrator writes them: `10.0.0.1/24`, `2001:db8::1/64`, with a VLAN `10.0.0.1/24@7`.
+//! Port addresses as administrators write them: `10.0.0.1/24`, `2001:db8::1/64`, or with a VLAN `10.0.0.1/24@7`.
 
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::GidError;

@@ -1,4 +1,5 @@
-//! From an object file of clang to the bytes of one function. What an object may have and a program may not is refused by name.
+//! Extracts the instructions of one function from a clang object file. Features that a program may not use are refused
+//! by name.
 
 use anyhow::{Result, anyhow, bail};
 use object::{

@@ -1,12 +1,13 @@
-//! RDMA CM for a device that no kernel has: connections by messages of communication management over the port's queue pair 1, with
-//! addresses of IP and ports (IBTA v1.4 chapter 12, annex A11).
+//! RDMA CM for a device without a kernel driver: connections by communication management messages over the port's queue
+//! pair 1, with IP addresses and ports (IBTA v1.4 chapter 12, annex A11).
 //!
-//! The other end may be Linux's RDMA CM or a program of `bareverbs run`. On InfiniBand addresses of IP belong to IPoIB, and the way to them
-//! is the subnet administrator's to tell: a network of `bareverbs run` says both of its hosts, and in other subnets the port is an interface
-//! of IPoIB itself ([`IpoibPresence`]), which finds peers and is found (`ways`). `services` is what datagrams have in place of connections.
+//! The peer can be Linux's RDMA CM or a program of `bareverbs run`. On InfiniBand, IP addresses belong to IPoIB, and
+//! the subnet administrator knows the paths. A `bareverbs run` network reveals both; in other subnets the port is an
+//! IPoIB interface itself ([`IpoibPresence`]), which finds peers and can be found (`ways`). `services` has the datagram
+//! counterpart of connections.
 //!
-//! Messages are handled while [`ConnectionManager`] is asked for something, and by [`ConnectionManager::step`]; whoever waits for other things
-//! calls it now and then, since a peer that has lost an answer asks again.
+//! Messages are handled during every call of [`ConnectionManager`], and by [`ConnectionManager::step`]. A caller that
+//! waits for something else should call the latter from time to time, because a peer that missed an answer asks again.
 
 mod services;
 mod ways;

@@ -1,7 +1,8 @@
-//! Where a device that talks to peers is plugged in: the options that say so, its addresses, and the MAC addresses of its peers.
+//! Where a device that talks to peers is attached: the command line options, the device's addresses, and its peers' MAC
+//! addresses.
 //!
-//! A simulated device with `--host` is a host of a network of `bareverbs run`; its peers are the programs there. A device without
-//! is alone with its cable, and has the addresses that `--address` gives it.
+//! A simulated device with `--host` is a host of a `bareverbs run` network, and its peers are the programs there. A
+//! device without it only has its cable and the addresses given with `--address`.
 
 use crate::network::{HostLink, HostWish};
 use crate::place::{DeviceFailure, DeviceSelector, DeviceTask, SELECTOR_HELP, on};
@@ -38,7 +39,7 @@ const SHARED_REST: Duration = Duration::from_micros(20);
 /// How long an InfiniBand port may wait for the subnet's manager.
 const ACTIVATION_LIMIT: Duration = Duration::from_secs(20);
 
-/// Whether a simulated device is that of a host in a network of `bareverbs run`.
+/// Makes a simulated device a host of a `bareverbs run` network.
 #[derive(Debug, Clone, Args)]
 pub struct HostArguments {
     /// The simulated device is that of this host in a network of `bareverbs run`.
@@ -47,8 +48,8 @@ pub struct HostArguments {
     /// Network of the host.
     #[arg(long, requires = "host", default_value = "default", value_parser = networks::parse_name)]
     network: String,
-    /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager), as with
-    /// `bareverbs run`. [default: that of the host's running programs, or that of --device]
+    /// Link layer of the host's port, as with `bareverbs run`: eth (RoCEv2) or ib (InfiniBand, with a LID from the
+    /// network's subnet manager). [default: that of the host's running programs, or that of --device]
     #[arg(long, requires = "host")]
     link: Option<HostLink>,
 }
@@ -81,18 +82,19 @@ pub struct SeatArguments {
     pub(crate) device: DeviceSelector,
     #[command(flatten)]
     place: HostArguments,
-    /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times. On
-    /// InfiniBand it is one of IPoIB, by which RDMA CM (-R) finds the port.
+    /// An address of the port besides its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. Can be repeated.
+    /// On InfiniBand it is an IPoIB address, by which RDMA CM (-R) finds the port.
     #[arg(long = "address", value_name = "IP/BITS[@VLAN]", conflicts_with = "host")]
     addresses: Vec<PortAddress>,
-    /// MAC address of the peer, or of the router before it: 02:00:00:00:00:01. Needed for a peer whose GID is not link-local, unless
-    /// it is in the network of --host.
+    /// MAC address of the peer, or of the router to it: 02:00:00:00:00:01. Required for a peer whose GID is not
+    /// link-local, unless it is in the network of --host.
     #[arg(long, value_name = "MAC", value_parser = parse_mac)]
     peer_mac: Option<MacAddress>,
-    /// What goes wrong between the host and its network, as with `bareverbs run`: «loss=0.01,duplicate=0.01,reorder=0.05,out:7=drop».
+    /// Faults between the host and its network, as with `bareverbs run`:
+    /// «loss=0.01,duplicate=0.01,reorder=0.05,out:7=drop».
     #[arg(long, requires = "host", value_parser = str::parse::<FaultScript>)]
     faults: Option<FaultScript>,
-    /// From what the chances of --faults are drawn.
+    /// Seed of the random faults.
     #[arg(long, requires = "faults", default_value_t = 1)]
     seed: u64,
 }

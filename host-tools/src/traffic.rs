@@ -1,4 +1,4 @@
-//! Two simulated hosts that keep each other busy over RoCE, for tools that show traffic and for tests that break it.
+//! Two simulated hosts that exchange RoCE traffic, for tools that show traffic and for tests that disturb it.
 
 use anyhow::{Context as _, anyhow};
 use bareverbs::prelude::{
@@ -22,21 +22,21 @@ const MESSAGE: usize = 4096;
 /// How long a message may take, in virtual time.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the traffic is like.
+/// Parameters of the traffic.
 #[derive(Debug, Clone, Copy)]
 pub struct TrafficConfig {
-    /// Decides everything that is left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Share of the frames that are lost.
+    /// Fraction of frames to lose.
     pub loss: f64,
-    /// Whether the receiver posts its receive before the message is sent; otherwise it posts it when the sender has been told to wait.
+    /// Whether the receiver posts its receive before the message arrives. Otherwise it posts it after an RNR NAK.
     pub ready: bool,
-    /// The receiver takes data more slowly than it comes.
+    /// Receive buffer of a receiver that takes data more slowly than they arrive.
     pub receive_buffer: Option<PortBuffer>,
-    /// Both ports send and obey pause frames.
+    /// Whether both ports send and honour pause frames.
     pub pause: bool,
-    /// A switch stands between the hosts, its link to the receiver has a tenth of the speed, and it marks packets while so many bytes wait
-    /// there.
+    /// Puts a switch between the hosts, whose link to the receiver has a tenth of the rate. The switch marks packets
+    /// while this many bytes are queued there.
     pub marked_from: Option<u64>,
 }
 
@@ -101,7 +101,7 @@ impl Traffic {
     /// Boots both hosts and connects them.
     ///
     /// # Errors
-    /// The simulator refused something.
+    /// The simulator refused a step.
     pub fn start(config: TrafficConfig) -> anyhow::Result<Self> {
         let world = SimWorld::new(config.seed);
         let nodes = config.ports().map(|port| {
@@ -120,50 +120,50 @@ impl Traffic {
         Ok(Self { sender, receiver, config, messages: 0, world })
     }
 
-    /// The host that sends.
+    /// The sender's device.
     pub fn device(&self) -> &TrafficDevice {
         &self.sender.device
     }
 
-    /// The host that receives.
+    /// The receiver's device.
     pub fn receiver(&self) -> &TrafficDevice {
         &self.receiver.device
     }
 
-    /// What queue pairs of the sender and of the receiver have counted.
+    /// Queue pair counters of the sender and of the receiver.
     pub fn counter_sets(&self) -> [&CounterSet<TrafficDevice>; 2] {
         [&self.sender.counters, &self.receiver.counters]
     }
 
-    /// Messages that have arrived.
+    /// Number of messages delivered.
     pub const fn messages(&self) -> u64 {
         self.messages
     }
 
-    /// Writes every frame from now on to `out`, as pcapng.
+    /// Captures every frame from now on to `out`, as pcapng.
     pub fn start_capture(&self, out: Box<dyn Write>) {
         self.world.with(|world| world.start_capture(out));
     }
 
-    /// As [`Self::start_capture`], and records what devices do.
+    /// Like [`Self::start_capture`], and also records the devices' actions.
     pub fn start_recording(&self, out: Box<dyn Write>) {
         self.world.with(|world| world.start_recording(out));
     }
 
-    /// A number that stands for all that was on the wire.
+    /// Digest of everything on the wire.
     pub fn digest(&self) -> u64 {
         self.world.digest()
     }
 
-    /// Ends the capture; gives the number of its frames.
+    /// Ends the capture and returns the number of frames.
     ///
     /// # Errors
-    /// It could not be written.
+    /// Writing failed.
     pub fn finish_capture(&self) -> anyhow::Result<u64> {
         self.world.with(|world| world.finish_capture()).context("writing the capture")
     }
 
-    /// Sends one message and waits for it.
+    /// Sends one message and waits until it has arrived.
     ///
     /// # Errors
     /// The connection broke.
@@ -190,7 +190,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Asks for memory with a key that gives none, which breaks the connection.
+    /// Accesses memory with an invalid key, which breaks the connection.
     ///
     /// # Errors
     /// The request was not refused.

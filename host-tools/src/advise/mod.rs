@@ -1,4 +1,5 @@
-//! `bareverbs advise`: READs, a kernel near the data or a core of the server? The model of [`model`] on the costs of a preset.
+//! `bareverbs advise`: READs, a kernel near the data, or a core of the server? Applies [`model`] to the costs of a
+//! preset.
 
 pub mod model;
 
@@ -15,19 +16,19 @@ use std::fmt::Write as _;
 /// Arguments of `bareverbs advise`.
 #[derive(Debug, Clone, Args)]
 pub struct AdviseArguments {
-    /// Elements that are read before the value, such as the length of a chain; several by commas.
+    /// Elements read before the value, such as the length of a chain. Comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "ELEMENTS")]
     hops: Vec<u32>,
-    /// Bytes of the value; several by commas.
+    /// Size of the value in bytes. Comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "64,4096", value_name = "BYTES")]
     size: Vec<u32>,
-    /// How busy the server is, DPU or core, from 0 to less than 1; several by commas.
+    /// Load of the serving DPU or core, from 0 to less than 1. Comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "0,0.7", value_name = "SHARE", value_parser = parse_share)]
     load: Vec<f64>,
-    /// Share of reads that meet a writer and have to be repeated, from 0 to less than 1.
+    /// Fraction of reads that collide with a writer and are repeated, from 0 to less than 1.
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse_share)]
     retries: f64,
-    /// Whose costs.
+    /// Preset with the costs.
     #[arg(long, default_value = "bf3-arm", value_parser = clap::builder::PossibleValuesParser::new(Preset::ALL.map(|preset| preset.name)))]
     preset: String,
     /// Print one JSON object.
@@ -42,7 +43,7 @@ fn parse_share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Prints the times of all ways and from which length on each is faster than READs.
+/// Prints the time of each way, and from which length it is faster than READs.
 pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
     let preset = Preset::find(&arguments.preset)
         .ok_or_else(|| Failure::Input(anyhow!("there is no preset called {:?}", arguments.preset)))?;

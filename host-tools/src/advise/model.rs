@@ -1,4 +1,4 @@
-//! What a lookup costs on each way: the components of a preset, and a queue in front of whoever serves.
+//! Cost model of a lookup for each way: the components of a preset, plus the queue in front of the server.
 //!
 //! ```text
 //! READ    = Σ R(s) (1 + p)                                 R: one RDMA READ; p: share of reads that have to be repeated
@@ -18,23 +18,23 @@ const CPU_SERVICE: f64 = 1_000.0;
 /// Most elements of which a break-even is looked for.
 const LONGEST: u32 = 10_000;
 
-/// What is looked up, and how busy the server is.
+/// A lookup and the server's load.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Case {
-    /// Elements that are read before the value.
+    /// Elements read before the value.
     pub hops: u32,
-    /// Bytes of the value.
+    /// Size of the value in bytes.
     pub bytes: u32,
-    /// Load of whoever serves, from 0 to less than 1.
+    /// Load of the server, from 0 to less than 1.
     pub load: f64,
-    /// Share of reads that have to be repeated.
+    /// Fraction of reads that are repeated.
     pub retries: f64,
 }
 
-/// A way, by the names of `bareverbs demo`.
+/// A way of looking up, named as in `bareverbs demo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AdvisedWay {
-    /// READs.
+    /// RDMA READs.
     Read,
     /// A kernel on the cores of a DPU.
     KernelDpu,
@@ -64,7 +64,7 @@ fn queue(service: f64, load: f64) -> f64 {
     service * load / (2.0 * (1.0 - load))
 }
 
-/// Nanoseconds of a lookup.
+/// Time of a lookup in nanoseconds.
 pub fn time(components: &Components, way: AdvisedWay, case: &Case) -> f64 {
     let Case { hops, bytes, load, retries } = *case;
     let (hops, again) = (f64::from(hops), 1.0 + retries);
@@ -88,14 +88,14 @@ pub fn time(components: &Components, way: AdvisedWay, case: &Case) -> f64 {
     }
 }
 
-/// The fastest way of those that may be taken.
+/// The fastest way among the permitted ones.
 pub fn best(components: &Components, case: &Case) -> AdvisedWay {
     let by_time =
         |a: &AdvisedWay, b: &AdvisedWay| time(components, *a, case).total_cmp(&time(components, *b, case));
     AdvisedWay::ALL.into_iter().min_by(by_time).unwrap_or(AdvisedWay::Read)
 }
 
-/// The least number of elements at which a way is faster than READs; `None`: at none.
+/// The smallest number of elements at which a way is faster than READs; `None` if there is none.
 pub fn break_even(components: &Components, way: AdvisedWay, case: &Case) -> Option<u32> {
     (0..=LONGEST).find(|hops| {
         let case = Case { hops: *hops, ..*case };

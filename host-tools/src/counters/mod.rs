@@ -1,7 +1,7 @@
-//! The counters of a device under the names that mlx5 has for them in Linux: those of the port as `ethtool -S` prints them, those of
-//! queue pairs as `/sys/class/infiniband/DEVICE/ports/1/hw_counters` names them, and what a rise of each says.
+//! A device's counters under mlx5's names in Linux: port counters as in `ethtool -S`, queue pair counters as in
+//! `/sys/class/infiniband/DEVICE/ports/1/hw_counters`; and what an increase of each means.
 //!
-//! * `table`: every counter that has a name, what it counts and what it says.
+//! - `table`: every named counter, what it counts and what it means.
 
 mod table;
 
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 
 pub use table::{Abnormal, KNOWN, Known, Trouble, known};
 
-/// Values of counters by name.
+/// Counter values by name.
 pub type Readings = BTreeMap<String, u64>;
 
 /// Priorities of IEEE 802.1Q.
@@ -57,10 +57,10 @@ fn linux_name(names: &[(&str, &str)], prm: &str) -> String {
     names.iter().find(|(own, _)| *own == prm).map_or(prm, |(_, linux)| linux).to_owned()
 }
 
-/// Reads every counter of the port and those of congestion control.
+/// Reads all port and congestion control counters.
 ///
 /// # Errors
-/// A command failed. A device without congestion control has no counters of it, and that is no error.
+/// A command failed. A device without congestion control simply lacks those counters.
 pub fn port_counters<H: Hal>(device: &Device<H>) -> Result<Readings, CommandError> {
     let mut readings = Readings::new();
     if device.capabilities().port_type == PortType::Ethernet {
@@ -86,7 +86,7 @@ pub fn port_counters<H: Hal>(device: &Device<H>) -> Result<Readings, CommandErro
     Ok(readings)
 }
 
-/// The counters of queue pairs by name.
+/// Queue pair counters by name.
 pub fn queue_counters(counters: &QueueCounters) -> Readings {
     counters.by_name().map(|(name, value)| (name.to_owned(), value.into())).collect()
 }

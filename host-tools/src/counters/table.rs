@@ -1,28 +1,28 @@
-//! Every counter that has a name: what it counts, and what it says when it rises although it should not.
+//! All named counters: what each counts, and what an unexpected increase means.
 
-/// What an abnormal counter belongs to; a finding of `doctor` is made for each.
+/// Category of an abnormal counter. `doctor` reports one finding per category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// Packets were lost or reordered and sent again.
+    /// Packets were lost or reordered, and retransmitted.
     Retransmission,
-    /// A receiver had nothing posted.
+    /// A receiver had no receive posted.
     NotReady,
-    /// A request, a receive or a key was wrong.
+    /// A request, a receive or a key was invalid.
     Fault,
     /// The cable or its ends corrupt bits, or the link went down.
     Link,
-    /// Buffers were full and frames were dropped.
+    /// Full buffers dropped frames.
     Discard,
-    /// Somebody was told to wait.
+    /// Pause frames stopped a sender.
     Paused,
-    /// Packets were marked because queues grew.
+    /// Packets were marked for congestion.
     Congestion,
 }
 
-/// What a rising counter says.
+/// Meaning of an increasing counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abnormal {
-    /// What it belongs to.
+    /// Its category.
     pub kind: Trouble,
     /// What has happened.
     pub says: &'static str,
@@ -33,15 +33,15 @@ pub struct Abnormal {
 /// A counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Known {
-    /// Name in Linux; `N` stands for the priority.
+    /// Name in Linux; `N` stands for a priority.
     pub name: &'static str,
     /// What it counts.
     pub help: &'static str,
-    /// What a rise says; `None` where a rise is no sign of anything wrong.
+    /// What an increase means; `None` if an increase is normal.
     pub abnormal: Option<Abnormal>,
 }
 
-/// The counter of a name; `rx_prio3_bytes` is found under `rx_prioN_bytes`.
+/// Finds a counter by name; `rx_prio3_bytes` matches `rx_prioN_bytes`.
 pub fn known(name: &str) -> Option<&'static Known> {
     let plain = KNOWN.iter().find(|known| known.name == name);
     plain.or_else(|| {
@@ -58,7 +58,7 @@ pub fn known(name: &str) -> Option<&'static Known> {
 
 macro_rules! counters {
     ($($name:literal, $help:literal $(: $kind:ident, $says:literal, $fix:literal)?;)*) => {
-        /// Every counter.
+        /// All counters.
         pub const KNOWN: &[Known] = &[
             $(Known { name: $name, help: $help, abnormal: counters!(@ $($kind, $says, $fix)?) },)*
         ];

@@ -1,15 +1,15 @@
-//! The key-value file: what is looked up.
+//! The key-value file.
 //!
-//! * **Delimiter**: tab for `.tsv` and `.tab`, comma for `.csv`; for other names, whichever of tab, comma and semicolon
-//!   the first line has most of.
-//! * **Key and value**: the first column is the key, the rest of the line the value (several columns are joined by the delimiter
-//!   again). Keys have 1 to 64 bytes, values up to 64 KiB; any bytes are allowed.
-//! * **Header**: the first line is taken for one if its first two cells are `key` and `value`, in any case. `--header`
-//!   says otherwise.
-//! * **Duplicate keys** are an error that names both lines: which of the two was meant cannot be known.
+//! - **Delimiter**: tab for `.tsv` and `.tab`, comma for `.csv`; for other names, whichever of tab, comma and semicolon
+//!   is most frequent in the first line.
+//! - **Key and value**: the first column is the key, the rest of the line the value (several columns are rejoined with
+//!   the delimiter). Keys have 1 to 64 bytes, values up to 64 KiB; any bytes are allowed.
+//! - **Header**: the first line counts as a header if its first two cells are `key` and `value`, in any case.
+//!   `--header` overrides this.
+//! - **Duplicate keys** are an error that names both lines, because it is unclear which one was meant.
 //!
-//! * **Encoding**: a mark of UTF-8 at the beginning is left out; UTF-16 is refused, and so is a quotation mark that nothing closes.
-//! * `-` is the standard input.
+//! - **Encoding**: a UTF-8 byte order mark is skipped. UTF-16 is refused, and so is an unclosed quotation mark.
+//! - `-` is standard input.
 //!
 //! Without a file, the table of PRM fields in this repository is loaded (and any file with its header
 //! `struct,path,bit_offset,bit_width` is read alike): the key is `struct.path`, the value bit offset and width. More than a third of these names are longer than a key may be; they are shortened in the middle and carry a
@@ -27,10 +27,10 @@ use std::path::{Path, PathBuf};
 /// The table of PRM fields, see `tests/vectors/README.md` for its origin.
 static PRM_FIELDS: &str = include_str!("../../../tests/vectors/prm/layout_flat.csv");
 
-/// The path that stands for the standard input.
+/// The path for standard input.
 pub const STANDARD_INPUT: &str = "-";
 
-/// One line of the file.
+/// A row of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The key.
@@ -39,26 +39,26 @@ pub struct Row {
     pub value: Vec<u8>,
 }
 
-/// What is looked up.
+/// The data to look up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataSet {
-    /// Where it is from, for people.
+    /// Their origin, for display.
     pub name: String,
-    /// The rows, in the order of the file.
+    /// The rows in file order.
     pub rows: Vec<Row>,
-    /// Names of the PRM table that were too long for a key.
+    /// Number of PRM table names that were too long for a key.
     pub shortened: usize,
 }
 
-/// Whether the first line of a file names its columns.
+/// Whether the first line of a file is a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Header {
-    /// If its first two cells are `key` and `value`.
+    /// Yes, if its first two cells are `key` and `value`.
     #[default]
     Auto,
-    /// It does.
+    /// Yes.
     Yes,
-    /// It is data.
+    /// No, it is data.
     No,
 }
 
@@ -67,18 +67,18 @@ pub enum Header {
 pub enum DataError {
     /// It cannot be read.
     Unreadable(PathBuf, io::Error),
-    /// It cannot be taken apart.
+    /// It cannot be parsed.
     Malformed(csv::Error),
-    /// It is text in UTF-16, by its mark.
+    /// It is UTF-16, according to its byte order mark.
     Utf16,
-    /// A quotation mark opens a cell and nothing closes it.
+    /// A quotation mark is never closed.
     OpenQuote {
         /// Its line.
         line: u64,
     },
     /// It has no rows.
     Empty(String),
-    /// A line has one column only.
+    /// A line has a single column.
     NoValue {
         /// The line.
         line: u64,
@@ -97,13 +97,13 @@ pub enum DataError {
         /// Bytes of the value.
         length: usize,
     },
-    /// A key comes twice.
+    /// A key occurs twice.
     Duplicate {
         /// The key.
         key: String,
-        /// Where it came first.
+        /// Line of its first occurrence.
         first: u64,
-        /// Where it came again.
+        /// Line of its second occurrence.
         line: u64,
     },
 }
@@ -300,8 +300,8 @@ fn row_of(
     Ok(Row { key, value })
 }
 
-/// A name of any length as a key: long names lose their middle and get a hash of the whole in its place, as
-/// `beginning~0123456789abcdef~end`, 64 bytes in all.
+/// Shortens a name of any length to a key: the middle of a long name is replaced by a hash of the whole, as in
+/// `beginning~0123456789abcdef~end`, 64 bytes in total.
 pub fn shortened(name: &[u8]) -> Vec<u8> {
     const HASH: usize = 16;
     const BEGIN: usize = 16;

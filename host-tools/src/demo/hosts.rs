@@ -1,4 +1,4 @@
-//! Who takes part: simulated hosts with their drivers, clients, the server on the DPU.
+//! The participants: simulated hosts with their drivers, clients, and the server on the DPU.
 
 use bareverbs::device::Device;
 use bareverbs::memory_region::MemoryRegion;
@@ -19,20 +19,20 @@ use bareverbs::sim::run::preset::Preset;
 use bareverbs::sim::{MemoryConfig, SimHal};
 use std::rc::Rc;
 
-/// What decides how a run goes.
+/// Parameters of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct SceneConfig {
-    /// The seed of everything left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// The share of frames that are lost.
+    /// Fraction of frames to lose.
     pub loss: f64,
-    /// Where simulated time goes.
+    /// Latencies.
     pub preset: Preset,
-    /// How the memory of the hosts behaves.
+    /// Behaviour of the hosts' memory.
     pub memory: MemoryConfig,
-    /// Whether a capture also has records of what devices and hosts do.
+    /// Whether a capture also contains records of devices and hosts.
     pub records: bool,
-    /// Changes that a writer makes to the table while it is read.
+    /// Number of changes that a writer makes to the table while it is read.
     pub changes: u64,
 }
 

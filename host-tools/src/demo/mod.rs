@@ -1,5 +1,5 @@
 //! `bareverbs demo`: a key-value file in the memory of a simulated server, and a client on another simulated host that
-//! fetches every key six ways and believes nothing that it did not compare.
+//! looks up every key in six ways and verifies every value.
 //!
 //! * [`data`]: the file.
 //! * [`scene`]: three hosts on a switch, each with its own driver, and the table; `wiring`, `dpu_wiring` and `cpu_wiring` boot and connect them, `swaps`
@@ -38,35 +38,36 @@ use std::path::{Path, PathBuf};
 /// Arguments of `bareverbs demo`.
 #[derive(Debug, Clone, Args)]
 pub struct DemoArguments {
-    /// Key-value file, CSV or TSV: first column key (1 to 64 bytes), the rest value (up to 64 KiB). Without it: the table of
-    /// PRM fields. `-`: the standard input.
+    /// Key-value file, CSV or TSV: the first column is the key (1 to 64 bytes), the rest the value (up to 64 KiB). `-`
+    /// is standard input. Default: the table of PRM fields.
     #[arg(long, value_name = "FILE")]
     pub data: Option<PathBuf>,
-    /// Whether the first line of the file names the columns; `auto`: if it begins with `key` and `value`.
+    /// Whether the first line of the file is a header; `auto`: if it starts with `key` and `value`.
     #[arg(long, value_enum, default_value_t)]
     pub header: Header,
-    /// Seed of everything that is left to chance; the same seed gives the same digest.
+    /// Seed of all random choices. The same seed gives the same digest.
     #[arg(long, default_value_t = 1, value_parser = parse_seed, allow_negative_numbers = true)]
     pub seed: u64,
-    /// Share of frames that are lost on every link, from 0 to less than 1.
+    /// Fraction of frames lost on every link, from 0 to less than 1.
     #[arg(long, default_value_t = 0.0, value_parser = parse_loss, allow_negative_numbers = true)]
     pub loss: f64,
     /// Write all frames to this file, as pcapng.
     #[arg(long, value_name = "FILE")]
     pub capture: Option<PathBuf>,
-    /// Write to the same file what hosts and devices did, each record a packet of text beside the frames; `report` shows them.
+    /// Also record in that file what hosts and devices did, as text packets next to the frames; `report` shows them.
     #[arg(long, requires = "capture")]
     pub records: bool,
-    /// Replace the deployed program so often while it answers.
+    /// Replace the deployed program this many times while it answers.
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     pub swaps: u64,
-    /// Make so many changes to the table while it is read: other values, and keys that come and go, so that it grows.
+    /// Make this many changes to the table while it is read: new values, and keys that come and go, so that the table
+    /// grows.
     #[arg(long, value_name = "TIMES", default_value_t = 0)]
     pub changes: u64,
-    /// Where simulated time goes.
+    /// Latency preset of the simulation.
     #[arg(long, default_value = "strom-10g", value_parser = preset_names())]
     pub preset: String,
-    /// Print one JSON object and nothing else to standard output.
+    /// Print one JSON object, and nothing else, to standard output.
     #[arg(long)]
     pub json: bool,
 }
@@ -88,7 +89,7 @@ fn preset_names() -> clap::builder::PossibleValuesParser {
     clap::builder::PossibleValuesParser::new(Preset::ALL.map(|preset| preset.name))
 }
 
-/// Runs the demo and prints what it found; returns whether everything was verified.
+/// Runs the demo and prints the results. Returns whether everything was verified.
 pub fn run(arguments: &DemoArguments) -> Result<bool, Failure> {
     let (report, context) = execute(arguments)?;
     let text =
@@ -97,7 +98,7 @@ pub fn run(arguments: &DemoArguments) -> Result<bool, Failure> {
     Ok(report.all_verified(context.absent))
 }
 
-/// Runs the demo and returns what it found.
+/// Runs the demo and returns the results.
 pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> {
     let data = data::load(arguments.data.as_deref(), arguments.header)
         .map_err(|error| Failure::Input(describe(arguments, error)))?;

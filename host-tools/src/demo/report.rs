@@ -1,4 +1,4 @@
-//! What a run of the demo found, for programs and for people.
+//! Results of a demo run, for programs and for people.
 
 pub use super::changes::WriterReport;
 use super::way_name::WayName;
@@ -13,62 +13,62 @@ use std::time::Duration;
 /// Simulated latencies in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct SimLatency {
-    /// Half of all lookups were faster.
+    /// Median.
     pub p50: u64,
-    /// All but one of a hundred were faster.
+    /// 99th percentile.
     pub p99: u64,
-    /// All but one of a thousand were faster.
+    /// 99.9th percentile.
     pub p999: u64,
 }
 
-/// What one way of looking up did.
+/// Results of one way of looking up.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct WayReport {
     /// The way.
     pub name: WayName,
-    /// Keys of the file that were looked up.
+    /// Number of lookups of keys in the file.
     pub lookups: u64,
-    /// Those whose value came back byte for byte.
+    /// Lookups whose value matched byte for byte.
     pub verified: u64,
-    /// Keys that are not in the file and were reported as absent.
+    /// Lookups of missing keys that were reported as absent.
     pub absent_confirmed: u64,
-    /// Network round trips for each key that was found.
+    /// Mean number of network round trips per key found.
     pub round_trips_mean: f64,
-    /// Simulated time from the start of a lookup to its end.
+    /// Simulated duration of a lookup.
     pub sim_latency_ns: SimLatency,
-    /// Lookups per second of real time.
+    /// Lookups per second in real time.
     pub lookups_per_second: f64,
 }
 
-/// The schema of [`Report`]: docs/schemas has it under this name.
+/// Schema name of [`Report`], as in docs/schemas.
 pub const SCHEMA: &str = "bareverbs.demo.v1";
 
-/// The whole run, as `--json` prints it.
+/// The whole run, as printed by `--json`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Name and version of the form.
+    /// Schema name and version.
     pub schema: &'static str,
-    /// Rows of the file.
+    /// Rows in the file.
     pub rows: u64,
-    /// The seed of everything left to chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// The share of frames that were lost.
+    /// Fraction of frames lost.
     pub loss: f64,
     /// The latency preset.
     pub preset: &'static str,
-    /// Digest of all that happened on the wire; the same seed gives the same digest.
+    /// Digest of everything on the wire. The same seed gives the same digest.
     pub digest: String,
-    /// How often the deployed program was replaced while it answered.
+    /// Number of times the deployed program was replaced while it answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program_swaps: Option<u64>,
-    /// What a writer did to the table meanwhile.
+    /// What the writer did to the table meanwhile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub writer: Option<WriterReport>,
-    /// One report a way.
+    /// One report per way.
     pub ways: Vec<WayReport>,
 }
 
-/// What is counted while a way runs.
+/// Counts while one way runs.
 #[derive(Debug)]
 pub struct Tally {
     name: WayName,
@@ -87,7 +87,7 @@ impl Tally {
         Ok(Self { name, lookups: 0, verified: 0, absent_confirmed: 0, round_trips: 0, latency })
     }
 
-    /// A key of the file was looked up.
+    /// Counts a lookup of a key in the file.
     pub fn present(&mut self, verified: bool, round_trips: u64, nanos: u64) -> anyhow::Result<()> {
         self.lookups += 1;
         self.verified += u64::from(verified);
@@ -95,17 +95,17 @@ impl Tally {
         self.latency.record(nanos).context("recording a latency")
     }
 
-    /// Keys whose value did not come back as it is in the file.
+    /// Lookups whose value did not match the file.
     pub const fn failures(&self) -> u64 {
         self.lookups - self.verified
     }
 
-    /// A key that is not in the file was looked up.
+    /// Counts a lookup of a missing key.
     pub fn absent(&mut self, confirmed: bool) {
         self.absent_confirmed += u64::from(confirmed);
     }
 
-    /// The report, given the real time that all of it took.
+    /// The report, given the total real time.
     pub fn report(&self, lookups: u64, elapsed: Duration) -> WayReport {
         let at = |share: f64| self.latency.value_at_quantile(share);
         WayReport {
@@ -120,31 +120,31 @@ impl Tally {
     }
 }
 
-/// What a person wants to know besides.
+/// Additional information for people.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Context {
-    /// Where the rows are from.
+    /// Origin of the rows.
     pub data: String,
-    /// Names that were shortened to fit.
+    /// Number of names shortened to fit a key.
     pub shortened: usize,
-    /// Keys that are not in the file and were looked up on each way.
+    /// Missing keys looked up in each way.
     pub absent: u64,
-    /// The capture that was written, and its frames.
+    /// The capture file and its number of frames.
     pub capture: Option<(String, u64)>,
 }
 
 impl Report {
-    /// Whether every key was verified and every absent key confirmed, on every way.
+    /// Whether every key was verified and every missing key confirmed, in every way.
     pub fn all_verified(&self, absent: u64) -> bool {
         self.ways.iter().all(|way| way.verified == self.rows && way.absent_confirmed == absent)
     }
 
-    /// One JSON object.
+    /// The report as one JSON object.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string(self)
     }
 
-    /// The report for people.
+    /// The report as text.
     pub fn text(&self, context: &Context) -> String {
         let mut text = String::new();
         let lines = [self.heading(context), self.table().to_string(), self.footing(context)];

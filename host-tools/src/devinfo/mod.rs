@@ -1,5 +1,5 @@
-//! `bareverbs devinfo`: what `ibv_devinfo -v`, `ibstat` and `mlxlink` show of a device, from its own capability pages, for
-//! devices that the kernel does not have; and what distinguishes two devices.
+//! `bareverbs devinfo`: shows what `ibv_devinfo -v`, `ibstat` and `mlxlink` show, read from the device's own capability
+//! pages, for devices without a kernel driver; and the differences between two devices.
 //!
 //! * `facts`: what the device is asked.
 //! * `text`: how it is shown.
@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 /// Arguments of `bareverbs devinfo`.
 #[derive(Debug, Clone, Args)]
 pub struct DevinfoArguments {
-    /// Which device.
+    /// The device.
     #[arg(long, value_name = "DEVICE", default_value = "sim", long_help = format!("Which device: {SELECTOR_HELP}"))]
     device: DeviceSelector,
     #[command(flatten)]
@@ -28,15 +28,15 @@ pub struct DevinfoArguments {
     /// Also show limits, what the driver uses, and every field of the capability pages.
     #[arg(short, long)]
     verbose: bool,
-    /// Compare two devices instead; exit status 1 if they differ in more than their addresses.
+    /// Compare two devices instead. Exit status 1 if they differ in more than their addresses.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["device", "host", "verbose"])]
     diff: Option<Vec<DeviceSelector>>,
-    /// One JSON object instead of text. It always holds everything.
+    /// Print one JSON object instead of text. It always contains everything.
     #[arg(long)]
     json: bool,
 }
 
-/// Shows a device, or compares two. False if those differ.
+/// Shows a device, or compares two. Returns false if those differ.
 pub fn run(arguments: &DevinfoArguments) -> Result<bool, Failure> {
     let (text, same) = execute(arguments)?;
     crate::output::print(&text)?;

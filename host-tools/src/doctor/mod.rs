@@ -1,7 +1,8 @@
-//! `bareverbs doctor`: finds what keeps RDMA from working, in the order in which it would have to be repaired.
+//! `bareverbs doctor`: finds what keeps RDMA from working, in the order in which to fix it.
 //!
-//! **What this is.** Facts are gathered first, from the machine, the device and what is told of the peer; rules are pure and judge
-//! facts. Each finding has a stable id, a severity, its evidence and a fix. `bareverbs explain ID` says more.
+//! **What this is.** Facts are gathered first, from the machine, the device and information about the peer. Rules are
+//! pure and judge the facts. Each finding has a stable ID, a severity, its evidence and a fix. `bareverbs explain ID`
+//! has details.
 //!
 //! * `facts`: what is known. `gather`: asking machine and device. `peer`, `counter_file`: what the command line names.
 //! * `rules`: one function a rule, in order. `output`: what a person and a program see.
@@ -36,37 +37,37 @@ pub struct DoctorArguments {
     device: Option<DeviceSelector>,
     #[command(flatten)]
     place: HostArguments,
-    /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
+    /// An address of the port besides its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. Can be repeated.
     #[arg(long = "address", value_name = "IP/BITS[@VLAN]", requires = "device", conflicts_with = "host")]
     addresses: Vec<PortAddress>,
-    /// The other end: its IP address, or what `bareverbs doctor --json` printed there, as a file or - for standard input.
+    /// The peer: its IP address, or the output of `bareverbs doctor --json` there, as a file or - for standard input.
     #[arg(long, value_name = "IP|FILE|-")]
     peer: Option<PeerArgument>,
-    /// The VLAN of a peer that is given by its address.
+    /// VLAN of a peer given by address.
     #[arg(long, requires = "peer", value_parser = vlan_number)]
     vlan: Option<u16>,
-    /// The version of RoCE of a peer that is given by its address.
+    /// RoCE version of a peer given by address.
     #[arg(long, requires = "peer", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=2))]
     version: u8,
     /// A router forwards to peers outside the port's networks.
     #[arg(long, requires = "peer")]
     routed: bool,
-    /// Counters of a running program: what `bareverbs monitor --once --json`, its exporter or `ethtool -S` printed, as a file or -
-    /// for standard input. Without it those of the device are read.
+    /// Counters of a running program: the output of `bareverbs monitor --once --json`, of its exporter or of `ethtool
+    /// -S`, as a file or - for standard input. Default: read those of the device.
     #[arg(long, value_name = "FILE|-")]
     counters: Option<PathBuf>,
-    /// Show every rule, also those that found nothing.
+    /// Show all rules, even those without a finding.
     #[arg(short, long)]
     verbose: bool,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
-    /// Another root of the file system, for tests.
+    /// Alternative root of the file system, for tests.
     #[arg(long, hide = true, default_value = "/")]
     root: PathBuf,
 }
 
-/// Looks at everything. False if something keeps RDMA from working; warnings and notes do not.
+/// Runs all checks. Returns false if something keeps RDMA from working; warnings and notes do not count.
 pub fn run(arguments: &DoctorArguments) -> Result<bool, Failure> {
     let (text, good) = execute(arguments)?;
     crate::output::print(&text)?;

@@ -1,4 +1,4 @@
-//! Calls a service as one of its tenants: proves the key over TCP, and connects a queue pair.
+//! Connects to a service as a tenant: proves the key over TCP, and connects a queue pair.
 
 use super::key_file::read_key;
 use super::offer::{Aim, CallerAim, Offer, PURPOSE};
@@ -25,19 +25,19 @@ const DEPTH: u32 = 64;
 pub(crate) struct ServiceArguments {
     #[command(flatten)]
     seat: SeatArguments,
-    /// Where `bareverbs dpu serve` listens.
+    /// Address where `bareverbs dpu serve` listens.
     #[arg(long, value_name = "HOST:PORT")]
     server: String,
-    /// As which tenant.
+    /// Name of the tenant.
     #[arg(long, value_name = "NAME")]
     tenant: String,
     /// File with the tenant's key, 64 hexadecimal digits.
     #[arg(long, value_name = "FILE")]
     key_file: PathBuf,
-    /// GID index. [default: the first of RoCEv2, IPv4 before IPv6; on InfiniBand 0]
+    /// GID index. [default: the first RoCEv2 entry, IPv4 before IPv6; on InfiniBand 0]
     #[arg(short = 'x', long = "gid-index")]
     gid_index: Option<u8>,
-    /// Seconds that the service may take for each step.
+    /// Time limit in seconds for each step of the service.
     #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 }

@@ -1,4 +1,4 @@
-//! The file that says what a service is: TOML, every name known, every number within what the service can hold.
+//! The configuration file of a service, in TOML. Unknown names and out-of-range numbers are errors.
 
 use super::tenant::{CONNECTIONS, SHARE, Tenant};
 use crate::place::DeviceSelector;

@@ -1,4 +1,4 @@
-//! Looks keys up in every way that is asked for, and compares what they give.
+//! Looks up keys in every requested way and compares the results.
 
 use super::client::{ServiceArguments, ServiceConnection, ServiceDoor, ServiceTask};
 use super::offer::Aim;
@@ -27,16 +27,16 @@ pub(super) struct GetArguments {
     keys: Vec<String>,
     #[command(flatten)]
     service: ServiceArguments,
-    /// How to look up; once for each way. [default: kernel and read]
+    /// How to look up; repeat it for several ways. [default: kernel and read]
     #[arg(long, value_enum, value_name = "WAY")]
     way: Vec<GetWay>,
-    /// Op-code of the program for --way program, as `bareverbs kernel deploy --opcode` was given it.
+    /// Opcode of the program for --way program, as given to `bareverbs kernel deploy --opcode`.
     #[arg(long, value_name = "OPCODE", value_parser = parse_opcode)]
     program: Option<Opcode>,
-    /// Look each key up so often; the latencies are those of all.
+    /// Look up each key this many times; the latencies cover all lookups.
     #[arg(short = 'n', long, value_name = "TIMES", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     repeat: u32,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -46,9 +46,9 @@ pub(super) struct GetArguments {
 enum GetWay {
     /// The lookup kernel of the service.
     Kernel,
-    /// RDMA READs, for who may.
+    /// RDMA READs, for tenants with that right.
     Read,
-    /// A program that was deployed under --program.
+    /// A program deployed under the opcode in --program.
     Program,
 }
 

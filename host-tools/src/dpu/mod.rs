@@ -1,11 +1,12 @@
-//! `bareverbs dpu`: kernels near data as a service that anybody may be let into, and a client that looks keys up in it.
+//! `bareverbs dpu`: kernels near data as a service for authorized tenants, and a client that looks up keys in it.
 //!
 //! * Said beforehand: `config` is the file of the service, `key_file` a key, `tenant` who may do what, `offer` what both ends tell each other.
 //! * The service: `serve` starts, reloads and ends it, `listener` meets callers over TCP in threads of their own, `service` is the one thread that owns the device,
 //!   `served_table` the memory that is looked up in, `figures` its OpenMetrics.
 //! * A client: `client` connects as a tenant, `get` looks keys up and compares the ways.
 //!
-//! **What it may not do.** Read the memory of another host: the table is in the memory of the service itself. `docs/dpu.md` says what that leaves out.
+//! **What it may not do.** Read another host's memory: the table is in the service's own memory. `docs/dpu.md` explains
+//! what that leaves out.
 
 pub(crate) mod client;
 mod config;
@@ -32,16 +33,17 @@ pub struct DpuArguments {
 
 #[derive(Debug, Clone, Subcommand)]
 enum DpuAction {
-    /// Serve a table to tenants that prove who they are: lookups by kernel, by READ and by programs that they deploy.
+    /// Serve a table to authenticated tenants: lookups by kernel, by READ and by programs that they deploy.
     Serve(Box<serve::DpuServeArguments>),
-    /// Look keys up in a service, each in every way that is asked for, and compare what they give; exit status 1 if a key is not found.
+    /// Look up keys in a service in every requested way and compare the results. Exit status 1 if a key is not found.
     Get(Box<get::GetArguments>),
 }
 
-/// Does what was asked for. False if a key was not found, or two ways gave different values.
+/// Runs the subcommand. Returns false if a key was not found, or two ways returned different values.
 ///
 /// # Errors
-/// [`Failure::Input`] if the configuration cannot be used or nobody is reached, [`Failure::Run`] if it goes wrong later.
+/// [`Failure::Input`] if the configuration is unusable or the service cannot be reached, [`Failure::Run`] if it fails
+/// later.
 pub fn run(arguments: &DpuArguments) -> Result<bool, Failure> {
     match &arguments.action {
         DpuAction::Serve(arguments) => serve::run(arguments).map(|()| true),

@@ -1,4 +1,4 @@
-//! How a service runs: started by a file, told by signals to read it again or to end.
+//! Life of a service: started from a file; signals make it reload that file or shut down.
 
 use super::config::{ServiceConfig, TableSource};
 use super::figures;
@@ -31,18 +31,18 @@ const FAREWELL: std::time::Duration = std::time::Duration::from_millis(500);
 /// Arguments of `bareverbs dpu serve`.
 #[derive(Debug, Clone, Args)]
 pub(super) struct DpuServeArguments {
-    /// What the service is: see docs/dpu.md. SIGHUP has its tenants and their keys read again, SIGTERM lets what runs end.
+    /// Configuration of the service, see docs/dpu.md. SIGHUP reloads tenants and keys, SIGTERM shuts down gracefully.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// Which device, in place of the one in the file.
+    /// The device to use instead of the one in the file.
     #[arg(long, short = 'd', value_name = "DEVICE")]
     device: Option<DeviceSelector>,
     #[command(flatten)]
     place: HostArguments,
-    /// Serve so many made-up rows (key-0, key-1 …) in place of the file's table.
+    /// Serve this many generated rows (key-0, key-1 …) instead of the file's table.
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     demo_table: Option<u32>,
-    /// Serve figures to Prometheus at this address, at /metrics. Port 0 takes any port.
+    /// Export metrics to Prometheus at this address, under /metrics. Port 0 takes any free port.
     #[arg(long, value_name = "ADDRESS:PORT")]
     openmetrics: Option<SocketAddr>,
 }

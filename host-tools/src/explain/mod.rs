@@ -1,5 +1,5 @@
-//! `bareverbs explain`: what a status, a syndrome, a counter, a finding of `doctor` or an error name means, which values to compare, and
-//! what to try.
+//! `bareverbs explain`: the meaning of a status, a syndrome, a counter, a `doctor` finding or an error name, the values
+//! to compare, and what to try.
 //!
 //! **What this is.** Tables and their look-up: `table` and `more` have what devices and libraries say, `outcomes` how commands and lookups end,
 //! `doctor` its findings, `counters` the counters. `query` understands how it was printed. **What it may not do.** Ask a device: everything here is known beforehand;
@@ -31,10 +31,10 @@ const OFFERED: usize = 3;
 /// Arguments of `bareverbs explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// As in «12», «0x81», «IBV_WC_RETRY_EXC_ERR», «REMOTE_ACCESS_ERR(0x13)», «EINVAL», «PORT_DOWN», «out_of_sequence», «gid.vlan», or a
-    /// line that a program printed; without it, everything that is known.
+    /// What to explain, as in «12», «0x81», «IBV_WC_RETRY_EXC_ERR», «REMOTE_ACCESS_ERR(0x13)», «EINVAL», «PORT_DOWN»,
+    /// «out_of_sequence», «gid.vlan», or a line that a program printed. Default: list everything.
     pub what: Vec<String>,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     pub json: bool,
 }
@@ -42,26 +42,26 @@ pub struct ExplainArguments {
 /// One explanation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Explanation {
-    /// Stable: the kind and the name, or the id of a finding.
+    /// Stable ID: kind and name, or the ID of a finding.
     pub id: String,
-    /// What kind of number or name it is.
+    /// Kind of number or name.
     pub kind: &'static str,
     /// Its name in the manual or the header.
     pub name: &'static str,
-    /// Its number, where it has one.
+    /// Its number, if it has one.
     pub number: Option<u32>,
-    /// What has happened.
+    /// What happened.
     pub cause: &'static str,
-    /// Values to look at, at both ends.
+    /// Values to compare at both ends.
     pub compare: &'static str,
-    /// What to do.
+    /// What to try.
     pub attempt: &'static str,
 }
 
-/// Prints what is known; says whether anything is.
+/// Prints explanations. Returns whether there are any.
 ///
 /// # Errors
-/// [`Failure::Input`] if nothing is known of what was asked; near names are offered.
+/// [`Failure::Input`] if nothing is known; suggests similar names.
 pub fn run(arguments: &ExplainArguments) -> Result<bool, Failure> {
     let what = arguments.what.join(" ");
     let found = if arguments.what.is_empty() { everything().collect() } else { explain(&what) };
@@ -118,7 +118,7 @@ fn everything() -> impl Iterator<Item = Explanation> {
     entries().map(of_entry).chain(RULES.iter().map(of_rule)).chain(KNOWN.iter().map(of_counter))
 }
 
-/// Everything that a number, a name or a line may mean; an id means one thing.
+/// All possible meanings of a number, a name or a line. An ID has exactly one.
 pub fn explain(what: &str) -> Vec<Explanation> {
     let mut all = everything().chain(ALL.iter().map(of_refusal));
     if let Some(named) = all.find(|explanation| explanation.id == what.trim()) {
@@ -187,7 +187,7 @@ fn text(explanation: &Explanation) -> String {
     )
 }
 
-/// Numbers of the device's tables that are not explained; for the test of the tables.
+/// Numbers in the device's tables without an explanation, for the test of the tables.
 pub fn unexplained() -> Vec<&'static str> {
     let explained = |name: &str| entries().any(|entry| entry.names.contains(&name));
     let tables = [

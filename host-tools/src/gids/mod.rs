@@ -1,6 +1,6 @@
-//! `bareverbs gids`: the GID table of a port as `show_gids` prints it, and which index reaches a peer, and why each other one does not.
+//! `bareverbs gids`: the GID table of a port like `show_gids`; which index reaches a peer, and why the others do not.
 //!
-//! A port that the kernel does not have has no addresses but those that its program gives it: `--address` says which.
+//! A port without a kernel driver only has the addresses that its program sets: pass them with `--address`.
 
 pub(crate) mod table;
 
@@ -21,27 +21,27 @@ use table::{Fill, GidRow, Verdict, Wish, judge};
 /// Arguments of `bareverbs gids`.
 #[derive(Debug, Clone, Args)]
 pub struct GidsArguments {
-    /// Which device.
+    /// The device.
     #[arg(long, value_name = "DEVICE", default_value = "sim", long_help = format!("Which device: {SELECTOR_HELP}"))]
     device: DeviceSelector,
     #[command(flatten)]
     place: HostArguments,
-    /// An address that the port has beside its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. May be given several times.
+    /// An address of the port besides its link-local one: 10.0.0.1/24, or with a VLAN 10.0.0.1/24@7. Can be repeated.
     #[arg(long = "address", value_name = "IP/BITS[@VLAN]", conflicts_with = "host")]
     addresses: Vec<PortAddress>,
-    /// Say which index reaches this peer, and why each other one does not; exit status 1 if none does.
+    /// Tell which index reaches this peer, and why the others do not. Exit status 1 if none does.
     #[arg(long, value_name = "IP")]
     peer: Option<IpAddr>,
-    /// The VLAN of the peer.
+    /// VLAN of the peer.
     #[arg(long, requires = "peer", value_parser = vlan_number)]
     vlan: Option<u16>,
-    /// The version of RoCE that the peer speaks.
+    /// RoCE version of the peer.
     #[arg(long, value_enum, requires = "peer", default_value_t)]
     version: RoceChoice,
     /// A router forwards to peers outside the port's networks.
     #[arg(long, requires = "peer")]
     routed: bool,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -54,7 +54,7 @@ enum RoceChoice {
     V2,
 }
 
-/// Shows the table. False if a peer was named and no entry reaches it.
+/// Shows the table. Returns false if a peer was given and no entry reaches it.
 pub fn run(arguments: &GidsArguments) -> Result<bool, Failure> {
     let (text, reached) = execute(arguments)?;
     print(&text)?;

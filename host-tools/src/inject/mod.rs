@@ -1,7 +1,7 @@
-//! `bareverbs inject`: injects faults into the hosts of a network of `bareverbs run`, at given times.
+//! `bareverbs inject`: injects faults into the hosts of a `bareverbs run` network at given times.
 //!
-//! The faults are written as a trial of a simulated cluster writes them (`bareverbs-cluster`), so that what a seed has found there can be
-//! injected into real programs, a thousand times slower for example.
+//! Faults have the syntax of simulated cluster trials (`bareverbs-cluster`). So a failure found by a seed can be
+//! injected into real programs, for example a thousand times slower.
 
 mod acts;
 mod plan;
@@ -17,29 +17,32 @@ use std::time::{Duration, Instant};
 /// Longest sleep before it is looked whether somebody has interrupted this.
 const NAP: Duration = Duration::from_millis(20);
 
-/// Inject faults into the hosts of a network of `bareverbs run` while their programs run: `bareverbs inject cut:a@500ms+2s loss:b:10@0s+5s`. Each is KIND:HOST@AFTER+LASTS;
-/// kinds are cut, partition:HOST:OTHER, loss:HOST:FRAMES-IN-1,000, pause and crash. Whatever has begun ends with the command.
+/// Inject faults into the hosts of a `bareverbs run` network while their programs run: `bareverbs inject cut:a@500ms+2s
+/// loss:b:10@0s+5s`. The syntax is KIND:HOST@AFTER+DURATION; the kinds are cut, partition:HOST:OTHER,
+/// loss:HOST:FRAMES-IN-1,000, pause and crash. All faults end with the command.
 #[derive(Debug, Args)]
 pub struct InjectArguments {
     /// Network of the hosts.
     #[arg(long, default_value = "default", value_parser = networks::parse_name)]
     pub network: String,
-    /// Hosts that numbers in the faults stand for, the first being 0. Default: the hosts of the network, as `bareverbs run --list` shows them.
+    /// Hosts for numbers in the faults, counted from 0. Default: the hosts of the network in the order of `bareverbs
+    /// run --list`.
     #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
     pub hosts: Vec<String>,
-    /// How many times longer everything takes than it is written: a simulated cluster counts microseconds, programs take milliseconds.
+    /// Factor by which to stretch all times: a simulated cluster counts microseconds, programs take milliseconds.
     #[arg(long, default_value_t = 1, value_name = "TIMES", value_parser = clap::value_parser!(u32).range(1..))]
     pub stretch: u32,
-    /// End all cables that are out, partitions and losses that a command which was killed, or `bareverbs run --link-down`, has left, and let
-    /// processes go on that stand still.
+    /// End all unplugged cables, partitions and losses left behind by a killed command or by `bareverbs run
+    /// --link-down`, and resume paused processes.
     #[arg(long, conflicts_with_all = ["faults", "hosts", "stretch"])]
     pub end: bool,
-    /// The faults, or the line by which a trial of a simulated cluster is replayed (`seed=6 hosts=3 operations=4 cut:2@81000ns+900000ns`).
+    /// The faults, or the replay line of a simulated cluster trial (`seed=6 hosts=3 operations=4
+    /// cut:2@81000ns+900000ns`).
     #[arg(required_unless_present = "end", value_name = "FAULT")]
     pub faults: Vec<String>,
 }
 
-/// Does the faults, and returns when the last has ended.
+/// Applies the faults. Returns when the last one has ended.
 pub fn run(arguments: &InjectArguments) -> Result<(), Failure> {
     inject(arguments).map_err(Failure::Input)
 }

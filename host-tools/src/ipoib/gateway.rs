@@ -1,4 +1,4 @@
-//! A bridge between Ethernet and IPoIB, for IP alone: frames of one side become packets of the other.
+//! A bridge between Ethernet and IPoIB for IP traffic: converts frames of one side to packets of the other.
 //!
 //! **What this is.** The machine's side, a TAP interface, sees Ethernet: every interface of the subnet has a MAC address there that is made up
 //! here (`neighbours`). The subnet sees one interface, the own queue pair, for all hosts of the machine's side. ARP and neighbour discovery

@@ -1,4 +1,5 @@
-//! `bareverbs ipoib`: a TAP interface of this machine in an InfiniBand subnet, by IP over InfiniBand (RFC 4391, RFC 4392).
+//! `bareverbs ipoib`: connects a TAP interface of this machine to an InfiniBand subnet, by IP over InfiniBand (RFC
+//! 4391, RFC 4392).
 //!
 //! **What this is.** `link`, `arp` and `discovery` are what travels; `memberships` what the machine listens to; `administration`, `groups` and
 //! `neighbours` what is known of the subnet, which `subnet_side` brings together; `gateway` joins the machine's side, without clock or device.
@@ -49,16 +50,16 @@ const JOIN_WITHIN: Duration = Duration::from_secs(10);
 /// Arguments of `bareverbs ipoib`.
 #[derive(Debug, Args)]
 pub struct IpoibArguments {
-    /// The device, whose port is InfiniBand.
+    /// The device; its port must be InfiniBand.
     #[arg(long, short = 'd', value_name = "DEVICE", long_help = format!("The device, whose port is InfiniBand: {SELECTOR_HELP}"))]
     device: DeviceSelector,
-    /// TAP interface of this machine, which is made and brought up if it is not there. Its addresses are yours to give, as in
+    /// TAP interface of this machine, created and brought up if it does not exist. Its addresses are up to you, as in
     /// `ip addr add 10.0.0.1/24 dev NAME`.
     #[arg(long, value_name = "NAME")]
     tap: String,
 }
 
-/// Joins the TAP interface with the subnet until the process is ended.
+/// Connects the TAP interface to the subnet until the process ends.
 ///
 /// # Errors
 /// [`Failure::Input`] if there is no such device or interface, [`Failure::Run`] if one of them fails later.

@@ -1,4 +1,4 @@
-//! One call of a kernel or a program on a service, with any parameters.
+//! Calls a kernel or a program of a service once, with arbitrary parameters.
 
 use super::digits::{bytes_of, hex};
 use crate::Failure;
@@ -18,21 +18,21 @@ use serde_json::{Value, json};
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct CallArguments {
-    /// Whom to call: up to eight letters, as in KVLOOKUP, or a number as 0x1234.
+    /// What to call: up to eight letters, such as KVLOOKUP, or a number such as 0x1234.
     #[arg(value_name = "OPCODE", value_parser = parse_opcode)]
     opcode: Opcode,
     #[command(flatten)]
     service: ServiceArguments,
-    /// The parameters of the request, as hexadecimal digits; with the payload at most 448 bytes.
+    /// Parameters of the request, in hexadecimal digits; with the payload at most 448 bytes.
     #[arg(long, value_name = "HEX", default_value = "")]
     parameters: String,
-    /// The payload of the request, as hexadecimal digits.
+    /// Payload of the request, in hexadecimal digits.
     #[arg(long, value_name = "HEX", default_value = "")]
     payload: String,
-    /// Bytes that there is room for in an answer.
+    /// Largest answer in bytes.
     #[arg(long, value_name = "BYTES", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(..=65_536))]
     max_answer: u32,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }

@@ -1,5 +1,6 @@
-//! `bareverbs kernel`: programs that are deployed as kernels near data, before they are deployed: whether the verifier lets them
-//! pass, what their instructions are, and what they do to the memory of a file, step by step. `remote` deploys, lists and removes them on a service, `call` calls one.
+//! `bareverbs kernel`: programs to deploy as kernels near data. Before deployment: whether the verifier accepts them,
+//! their instructions, and their effect on the memory in a file, step by step. `remote` deploys, lists and removes them
+//! on a service; `call` calls one.
 
 mod call;
 mod digits;
@@ -27,19 +28,19 @@ pub struct KernelArguments {
 
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
-    /// Say whether a program can be deployed, how long it is and what its digest is; exit status 1 if it cannot.
+    /// Check whether a program can be deployed, and print its length and digest. Exit status 1 if it cannot.
     Check(ProgramFile),
-    /// Print its instructions as LLVM prints them.
+    /// Print its instructions in LLVM's syntax.
     Disassemble(ProgramFile),
-    /// Run one request over the memory of a file and print each step; exit status 1 if it ends without an answer.
+    /// Run one request over the memory in a file and print each step. Exit status 1 if it ends without an answer.
     Run(TrialArguments),
-    /// Deploy a program on a service of `bareverbs dpu serve`; exit status 1 if its verifier refuses it.
+    /// Deploy a program on a `bareverbs dpu serve` service. Exit status 1 if its verifier refuses it.
     Deploy(Box<remote::DeployArguments>),
     /// List the programs of a service.
     List(Box<remote::ListArguments>),
-    /// Call a kernel or a program of a service; exit status 1 if it says a status in place of an answer.
+    /// Call a kernel or a program of a service. Exit status 1 if it returns a status instead of an answer.
     Call(Box<call::CallArguments>),
-    /// Remove a program of a service; exit status 1 if there is none.
+    /// Remove a program from a service. Exit status 1 if it does not exist.
     Remove(Box<remote::RemoveArguments>),
 }
 
@@ -47,30 +48,30 @@ enum Action {
 struct TrialArguments {
     #[command(flatten)]
     program: ProgramFile,
-    /// The granted region: a file. Offsets count from its start.
+    /// File with the granted region. Offsets count from its start.
     #[arg(long, value_name = "FILE")]
     memory: PathBuf,
-    /// Grant the region for writing as well. What the program writes goes to a copy; `--memory-after` keeps it.
+    /// Grant write access, too. Writes go to a copy, which --memory-after saves.
     #[arg(long)]
     writable: bool,
-    /// Write the region as the request left it to this file.
+    /// Save the region as the request left it to this file.
     #[arg(long, value_name = "FILE", requires = "writable")]
     memory_after: Option<PathBuf>,
-    /// The parameters of the request, as hexadecimal digits.
+    /// Parameters of the request, in hexadecimal digits.
     #[arg(long, value_name = "HEX", default_value = "")]
     parameters: String,
-    /// The payload of the request, as hexadecimal digits.
+    /// Payload of the request, in hexadecimal digits.
     #[arg(long, value_name = "HEX", default_value = "")]
     payload: String,
-    /// Fuel of one step.
+    /// Fuel per step.
     #[arg(long, value_name = "UNITS", default_value_t = Fuel::default().step)]
     step_fuel: u32,
-    /// Fuel of the whole request.
+    /// Fuel for the whole request.
     #[arg(long, value_name = "UNITS", default_value_t = Fuel::default().invocation)]
     fuel: u32,
 }
 
-/// Does what was asked for. False if the program cannot be deployed, or gave no answer.
+/// Runs the subcommand. Returns false if the program cannot be deployed, or gave no answer.
 pub fn run(arguments: &KernelArguments) -> Result<bool, Failure> {
     let (text, good) = match &arguments.action {
         Action::Check(program) => check(program)?,

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 /// A program as arguments name it.
 #[derive(Debug, Clone, Args)]
 pub(super) struct ProgramFile {
-    /// An object file of `clang -target bpf -mcpu=v3 -O2 -c`, or the bytes of the instructions.
+    /// An object file from `clang -target bpf -mcpu=v3 -O2 -c`, or raw instructions.
     file: PathBuf,
-    /// The section with the code, if the object has several.
+    /// Section with the code, if the object has several.
     #[arg(long, value_name = "NAME")]
     section: Option<String>,
     /// One JSON object instead of text.

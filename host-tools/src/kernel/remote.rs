@@ -1,4 +1,4 @@
-//! Programs on a service from afar: deployed, listed, removed.
+//! Remote management of programs on a service: deploy, list, remove.
 
 use super::digits::hex;
 use super::program_file::ProgramFile;
@@ -20,8 +20,8 @@ use serde_json::{Value, json};
 pub(super) struct DeployArguments {
     #[command(flatten)]
     program: ProgramFile,
-    /// What requests call it by: up to eight letters, as in KVLOOKPR, or a number as 0x1234. What answers to it now is replaced; requests that
-    /// began before keep the version with which they began.
+    /// Opcode for requests: up to eight letters, such as KVLOOKPR, or a number such as 0x1234. Replaces the program
+    /// with that opcode; requests already in progress finish with the old version.
     #[arg(long, value_name = "OPCODE", value_parser = parse_opcode)]
     opcode: Opcode,
     #[command(flatten)]
@@ -32,19 +32,19 @@ pub(super) struct DeployArguments {
 pub(super) struct ListArguments {
     #[command(flatten)]
     service: ServiceArguments,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Clone, Args)]
 pub(super) struct RemoveArguments {
-    /// What requests call it by.
+    /// Opcode of the program.
     #[arg(value_name = "OPCODE", value_parser = parse_opcode)]
     opcode: Opcode,
     #[command(flatten)]
     service: ServiceArguments,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }

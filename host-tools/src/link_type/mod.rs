@@ -1,8 +1,8 @@
-//! `bareverbs link-type`: whether the ports of a card are InfiniBand or Ethernet, under the names that mlxconfig has (`LINK_TYPE_P1`), and the
-//! same for a simulated card, whose settings are a file (`bareverbs serve --settings FILE`).
+//! `bareverbs link-type`: whether the ports of a card are InfiniBand or Ethernet, under mlxconfig's names
+//! (`LINK_TYPE_P1`); also for a simulated card, whose settings are in a file (`bareverbs serve --settings FILE`).
 //!
-//! A setting is kept when the card is reset; it is in force from the next power-on, as on silicon, where `mstfwreset` or a power cycle
-//! brings it into force and a reset of the function does not. **Where to read first.** `settings`.
+//! A setting survives a reset of the card and takes effect at the next power-on. This is as on hardware, where
+//! `mstfwreset` or a power cycle activates it and a function reset does not. **Where to read first.** `settings`.
 
 pub mod settings;
 
@@ -19,19 +19,19 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Clone, Args)]
 #[command(group = ArgGroup::new("card").required(true))]
 pub struct LinkTypeArguments {
-    /// What the port shall be; without it, what it is.
+    /// New link type; without it, show the current one.
     #[arg(value_enum, value_name = "ib|eth")]
     wanted: Option<Choice>,
-    /// The settings of a simulated card: the file that `bareverbs serve --settings FILE` has. It is made if it is not there.
+    /// Settings file of a simulated card, as passed to `bareverbs serve --settings FILE`. Created if missing.
     #[arg(long, group = "card", value_name = "FILE")]
     settings: Option<PathBuf>,
-    /// A card of this machine: says which commands of mstflint show and set it. Nothing is changed.
+    /// A card of this machine: prints the mstflint commands that show and set it. Changes nothing.
     #[arg(long, group = "card", value_name = "BDF")]
     device: Option<Address>,
-    /// Which port of the card.
+    /// Port of the card.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     port: u8,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }

@@ -1,7 +1,8 @@
-//! `bareverbs monitor`: the counters of a device under mlx5's names, how fast they rise, and a sentence for each that should not.
+//! `bareverbs monitor`: a device's counters under mlx5's names, their rates, and a sentence on each that should not
+//! increase.
 //!
-//! One thread owns the device, reads its counters by commands at an interval, and keeps the latest sample. The exporter hands that sample
-//! out and never asks the device, so a scrape costs the data path nothing and the device no command.
+//! One thread owns the device, reads its counters by commands at an interval, and keeps the latest sample. The exporter
+//! only serves that sample, so a scrape costs neither the data path nor the device anything.
 //!
 //! * `source`: where readings come from. `sample`: readings to rates. `openmetrics`, `exporter`: for Prometheus. `screen`: for people.
 
@@ -33,22 +34,23 @@ pub struct MonitorArguments {
     device: DeviceSelector,
     #[command(flatten)]
     place: HostArguments,
-    /// Show one sample and end.
+    /// Show one sample and exit.
     #[arg(long)]
     once: bool,
     /// Milliseconds between two samples.
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(10..=3_600_000))]
     interval: u64,
-    /// Serve the counters to Prometheus at this address, at /metrics, in place of the view. Port 0 takes any port.
+    /// Export the counters to Prometheus at this address, under /metrics, instead of showing them. Port 0 takes any
+    /// free port.
     #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
     openmetrics: Option<SocketAddr>,
-    /// End after so many samples.
+    /// Exit after this many samples.
     #[arg(long, value_name = "N", conflicts_with = "once", value_parser = clap::value_parser!(u64).range(1..))]
     samples: Option<u64>,
-    /// Share of frames that the wire between simulated hosts loses.
+    /// Fraction of frames lost on the wire between simulated hosts.
     #[arg(long, default_value_t = 0.0, value_parser = share)]
     loss: f64,
-    /// One JSON object for each sample instead of text.
+    /// Print one JSON object per sample instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -62,7 +64,7 @@ fn share(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Shows counters until it is ended, or once.
+/// Shows counters, once or until interrupted.
 pub fn run(arguments: &MonitorArguments) -> Result<bool, Failure> {
     let exporter = arguments.openmetrics.map(Exporter::bind).transpose().map_err(Failure::Input)?;
     if let Some(exporter) = &exporter {

@@ -1,4 +1,4 @@
-//! The command line: perftest's options under perftest's names, checked against each other.
+//! The command line: perftest's options under perftest's names, with consistency checks.
 
 use super::foreign::ForeignArguments;
 use super::lane::MOST_INLINE;
@@ -75,7 +75,7 @@ enum AtomicType {
 /// Arguments of `bareverbs perf`.
 #[derive(Debug, Clone, Args)]
 pub struct PerfArguments {
-    /// What is tested.
+    /// Operation to test.
     verb: Verb,
     /// Bandwidth or latency.
     kind: FigureKind,
@@ -101,16 +101,16 @@ pub struct PerfArguments {
 /// How much of what is sent.
 #[derive(Debug, Clone, Args)]
 struct LoadArguments {
-    /// All sizes from 2 bytes to 2^23, or to the path MTU for datagrams.
+    /// All sizes from 2 to 2^23 bytes, or up to the path MTU for datagrams.
     #[arg(short, long, conflicts_with = "size")]
     all: bool,
-    /// Bytes of a message. [default: 65536 for bw, 2 for lat, 8 for atomics]
+    /// Message size in bytes. [default: 65536 for bw, 2 for lat, 8 for atomics]
     #[arg(short, long, value_parser = clap::value_parser!(u32).range(1..=i64::from(LARGEST)))]
     size: Option<u32>,
-    /// Messages of each queue pair and size. [default: 1000, write bw 5000]
+    /// Messages per queue pair and size. [default: 1000, write bw 5000]
     #[arg(short = 'n', long = "iters", value_parser = clap::value_parser!(u64).range(5..=100_000_000), conflicts_with = "duration")]
     iterations: Option<u64>,
-    /// Seconds, instead of a number of messages.
+    /// Duration in seconds, instead of a number of messages.
     #[arg(short = 'D', long, value_parser = clap::value_parser!(u64).range(1..=86_400), conflicts_with = "all")]
     duration: Option<u64>,
     /// Begin anew after each --duration, with a row for each, until somebody interrupts this end (SIGINT).
@@ -121,55 +121,56 @@ struct LoadArguments {
         conflicts_with = "margin"
     )]
     endless: bool,
-    /// Seconds at the beginning and at the end of --duration that do not count. [default: a quarter of it]
+    /// Seconds to ignore at the beginning and end of --duration. [default: a quarter of it]
     #[arg(short = 'f', long, requires = "duration")]
     margin: Option<u64>,
-    /// Both directions.
+    /// Test both directions.
     #[arg(short, long)]
     bidirectional: bool,
-    /// Queue pairs.
+    /// Number of queue pairs.
     #[arg(short = 'q', long = "qp", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024))]
     queue_pairs: u32,
-    /// Messages that are posted with one doorbell.
+    /// Messages posted per doorbell.
     #[arg(short = 'l', long = "post_list", alias = "post-list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
     post_list: u32,
-    /// Sends that may be outstanding. [default: 128 for bw, 1 for lat]
+    /// Most outstanding sends. [default: 128 for bw, 1 for lat]
     #[arg(short = 't', long = "tx-depth", alias = "tx_depth", value_parser = clap::value_parser!(u32).range(1..=15_000))]
     tx_depth: Option<u32>,
-    /// Receives that are posted.
+    /// Receives to keep posted.
     #[arg(short = 'r', long = "rx-depth", alias = "rx_depth", default_value_t = RX_DEPTH, value_parser = clap::value_parser!(u32).range(1..=15_000))]
     rx_depth: u32,
-    /// Sends for each completion. [default: 100; 1 from 8 KiB on; the length of --post_list]
+    /// Sends per completion. [default: 100; 1 from 8 KiB on; the length of --post_list]
     #[arg(short = 'Q', long = "cq-mod", alias = "cq_mod", value_parser = clap::value_parser!(u32).range(1..=1024))]
     cq_moderation: Option<u32>,
-    /// Completions are looked for only after an event.
+    /// Wait for an event before polling for completions.
     #[arg(short, long, conflicts_with = "duration")]
     events: bool,
-    /// Largest message that is copied into its work request. [default: 0 for bw; for lat write 220, send 236, UD 188]
+    /// Largest inline message. [default: 0 for bw; for lat write 220, send 236, UD 188]
     #[arg(short = 'I', long = "inline_size", alias = "inline-size", value_parser = clap::value_parser!(u32).range(0..=MOST_INLINE as i64))]
     inline: Option<u32>,
-    /// RDMA READs and atomics that are outstanding.
+    /// Outstanding RDMA READs and atomics.
     #[arg(short = 'o', long = "outs", default_value_t = OUTSTANDING_READS, value_parser = clap::value_parser!(u8).range(1..=16))]
     outstanding: u8,
-    /// At most so much, in --rate_units.
+    /// Rate limit, in --rate_units.
     #[arg(long = "rate_limit", alias = "rate-limit", value_parser = parse_rate)]
     rate_limit: Option<f64>,
     /// Unit of --rate_limit: g (10^9 bit/s), M (MiB/s) or p (messages/s).
     #[arg(long = "rate_units", alias = "rate-units", default_value = "M", requires = "rate_limit")]
     rate_units: RateUnit,
-    /// Messages that go at once under --rate_limit.
+    /// Messages per burst under --rate_limit.
     #[arg(long = "burst_size", alias = "burst-size", default_value_t = 1, requires = "rate_limit", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     burst: u32,
-    /// The receives of all queue pairs of an end come from one shared receive queue: `send` over RC. XRC has shared ones always.
+    /// Use one shared receive queue for all queue pairs of an end: `send` over RC. XRC always uses shared ones.
     #[arg(long = "use-srq", alias = "use_srq")]
     shared_receives: bool,
-    /// Every RDMA WRITE carries immediate data and so takes a receive of the peer, as with ib_write_* of perftest 25.01.
+    /// Send immediate data with every RDMA WRITE, which thus consumes a receive of the peer, as with ib_write_* of
+    /// perftest 25.01.
     #[arg(long = "write_with_imm", alias = "write-with-imm")]
     write_immediate: bool,
-    /// Every SEND carries immediate data.
+    /// Send immediate data with every SEND.
     #[arg(long = "send_with_imm", alias = "send-with-imm")]
     send_immediate: bool,
-    /// Which atomic.
+    /// Atomic operation.
     #[arg(short = 'A', long = "atomic_type", alias = "atomic-type", default_value = "FETCH_AND_ADD")]
     atomic_type: AtomicType,
 }
@@ -180,34 +181,34 @@ struct PathArguments {
     /// Connection type: RC, UC, UD or XRC.
     #[arg(short, long, default_value = "RC")]
     connection: ConnectionType,
-    /// Port on which the ends meet: of TCP, or with -R of RDMA CM.
+    /// Port where the ends meet: of TCP, or with -R of RDMA CM.
     #[arg(short, long, default_value_t = 18515, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Path MTU in bytes. [default: that of the port]
     #[arg(short, long, value_parser = parse_mtu)]
     mtu: Option<PathMtu>,
-    /// GID index. [default: the first of RoCEv2, IPv4 before IPv6; on InfiniBand none]
+    /// GID index. [default: the first RoCEv2 entry, IPv4 before IPv6; on InfiniBand none]
     #[arg(short = 'x', long = "gid-index", alias = "gid_index")]
     gid_index: Option<u8>,
-    /// Use the first GID that is an address of IPv6.
+    /// Use the first IPv6 GID.
     #[arg(long, conflicts_with = "gid_index")]
     ipv6: bool,
-    /// Use the GID that is this address.
+    /// Use the GID with this address.
     #[arg(long = "bind_source_ip", alias = "bind-source-ip", value_name = "ADDRESS", conflicts_with_all = ["gid_index", "ipv6"])]
     source: Option<IpAddr>,
     /// Meet over IPv6 instead of IPv4.
     #[arg(long = "ipv6-addr", alias = "ipv6_addr", conflicts_with = "rdma_cm")]
     meets_by_ipv6: bool,
-    /// Index of the P_Key.
+    /// P_Key index.
     #[arg(long = "pkey_index", alias = "pkey-index", default_value_t = 0, conflicts_with = "rdma_cm")]
     pkey_index: u16,
-    /// LID by which the peer is reached, instead of the one that it tells.
+    /// Reach the peer by this LID instead of the one it announces.
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..0xc000), conflicts_with = "rdma_cm")]
     dlid: Option<u16>,
-    /// Local ACK timeout: 4.096 µs times 2 to the power of it.
+    /// Local ACK timeout: 4.096 µs times 2 to this power.
     #[arg(short = 'u', long = "qp-timeout", alias = "qp_timeout", default_value_t = 14, value_parser = clap::value_parser!(u8).range(0..=31))]
     ack_timeout: u8,
-    /// Retries after that time.
+    /// Retries after an ACK timeout.
     #[arg(long = "retry_count", alias = "retry-count", default_value_t = 7, value_parser = clap::value_parser!(u8).range(0..=7))]
     retry_count: u8,
     /// Service level.
@@ -222,10 +223,10 @@ struct PathArguments {
     /// Hop limit.
     #[arg(short = 'L', long = "hop_limit", alias = "hop-limit", default_value_t = 64)]
     hop_limit: u8,
-    /// Meet and connect by RDMA CM: RC or UD. The peer is named by its RDMA address.
+    /// Meet and connect with RDMA CM: RC or UD. Name the peer by its RDMA address.
     #[arg(short = 'R', long = "rdma_cm", alias = "rdma-cm")]
     rdma_cm: bool,
-    /// Seconds for which nothing may happen: nobody connects, the peer says nothing, no message comes.
+    /// Longest inactivity in seconds: no connection, no answer of the peer, no message.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     timeout: u64,
 }

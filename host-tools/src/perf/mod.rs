@@ -1,7 +1,7 @@
-//! `bareverbs perf`: bandwidth and latency of RDMA operations, with perftest's options and columns, over any place a device can live in.
+//! `bareverbs perf`: bandwidth and latency of RDMA operations, with perftest's options and columns, on any HAL.
 //!
-//! The other end may be an unmodified program of perftest (4.5 or later, which speak one exchange), another `bareverbs perf`, or, on the
-//! simulator in virtual time, this process.
+//! The peer can be an unmodified perftest program (4.5 or later, which share one exchange), another `bareverbs perf`
+//! or, with the simulator in virtual time, this process.
 
 mod arguments;
 pub(crate) mod bench;
@@ -46,7 +46,7 @@ use report::Occasion;
 use run::{PerfOutcome, SizeRow};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Runs the test. False if a limit was missed, or data was wrong.
+/// Runs the test. Returns false if a limit was missed or data were wrong.
 pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
     let (text, good) = execute(arguments)?;
     if !text.is_empty() {

@@ -1,4 +1,4 @@
-//! What is shown of a test, and where: the options of output.
+//! Output options of a test.
 
 use super::plan::Measure;
 use crate::counters::known;
@@ -47,10 +47,10 @@ pub(crate) struct OutputArguments {
     /// One JSON object instead of text.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the JSON object to the file perftest_out.json too.
+    /// Also write the JSON object to the file perftest_out.json.
     #[arg(long = "out_json", alias = "out-json")]
     json_file: bool,
-    /// Write the JSON object to this file too.
+    /// Also write the JSON object to this file.
     #[arg(long = "out_json_file", alias = "out-json-file", value_name = "FILE")]
     json_path: Option<PathBuf>,
     /// Draw latency by percentile, or bandwidth by size, to this file (SVG).

@@ -1,4 +1,4 @@
-//! How a test runs beside its load: rests, warm-up, who sends, where its memory and its events are.
+//! How a test runs apart from its load: pauses, warm-up, direction, memory and events.
 
 use super::payload::read_payload;
 use super::plan::{Amount, Measure, Plan, Transport};
@@ -11,32 +11,33 @@ use std::path::PathBuf;
 /// Options of a run.
 #[derive(Debug, Clone, Args)]
 pub(super) struct RunControlArguments {
-    /// Microseconds that this end rests before each message of a test of latency. They are in none of its figures; a rest of the peer is.
+    /// Microseconds to pause before each message of a latency test. The figures exclude this end's pauses but not the
+    /// peer's.
     #[arg(long = "latency_gap", alias = "latency-gap", value_name = "MICROSECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     latency_gap: u64,
-    /// The end that listens does what the client does otherwise: it sends, reads and measures. Both ends have to be given this.
+    /// Swap roles: the listening end sends, reads and measures. Pass this at both ends.
     #[arg(long)]
     reversed: bool,
-    /// Each queue pair has a memory region of its own, instead of one for all.
+    /// Use one memory region per queue pair instead of one for all.
     #[arg(long = "mr_per_qp", alias = "mr-per-qp")]
     region_each: bool,
-    /// Before each size a queue full of messages that do not count: tests of bandwidth of WRITE, READ and atomics.
+    /// Warm up with a queue full of uncounted messages before each size: bandwidth tests of WRITE, READ and atomics.
     #[arg(long = "perform_warm_up", alias = "perform-warm-up")]
     warms_up: bool,
-    /// Seconds between the end of the test and that of its queue pairs.
+    /// Seconds to keep the queue pairs after the test.
     #[arg(long = "wait_destroy", alias = "wait-destroy", value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=86_400))]
     keep: u64,
-    /// Receives that are posted with one doorbell.
+    /// Receives posted per doorbell.
     #[arg(long = "recv_post_list", alias = "recv-post-list", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
     receive_list: u32,
-    /// Interrupt vector by which events come.
+    /// Interrupt vector of events.
     #[arg(short = 'X', long, requires = "events", default_value_t = 0)]
     vector: u16,
-    /// With -D, a further column: how much of the machine's processors was not idle.
+    /// With -D, an additional column: utilization of the machine's processors.
     #[arg(long = "cpu_util", alias = "cpu-util", requires = "duration", conflicts_with = "endless")]
     processor_use: bool,
-    /// What this end sends, and expects: 32-bit words of a text file, as in «0x01234567, 0x89abcdef», again and again. Both ends have to be
-    /// given the same.
+    /// Data to send and expect: 32-bit words in a text file, such as «0x01234567, 0x89abcdef», repeated. Pass the same
+    /// at both ends.
     #[arg(long = "payload_file_path", alias = "payload-file-path", value_name = "FILE")]
     payload: Option<PathBuf>,
 }

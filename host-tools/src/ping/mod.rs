@@ -1,4 +1,4 @@
-//! `bareverbs ping`: whether a peer answers, over datagrams or a reliable connection, and how fast.
+//! `bareverbs ping`: whether and how fast a peer answers, over datagrams or a reliable connection.
 //!
 //! **What this is.** `tally` counts what became of the probes, `prober` sends them in their rhythm, `meeting` is the way over a queue pair
 //! of the test's own, which both ends agree on over TCP with the exchange of perftest, `general` that over management datagrams, which
@@ -32,13 +32,13 @@ use std::net::Ipv4Addr;
 /// How probes travel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ProbeWay {
-    /// Datagrams: what is lost stays lost.
+    /// Datagrams: a lost one stays lost.
     #[value(name = "UD", alias = "ud")]
     Ud,
-    /// A reliable connection: the transport repeats what is lost.
+    /// A reliable connection: the transport retransmits.
     #[value(name = "RC", alias = "rc")]
     Rc,
-    /// Management datagrams as those of ibping, which either end may be; the peer is a LID. InfiniBand only.
+    /// MADs compatible with ibping, which can be the other end; the peer is a LID. InfiniBand only.
     #[value(name = "MAD", alias = "mad")]
     Mad,
 }
@@ -56,44 +56,45 @@ impl ProbeWay {
 /// Arguments of `bareverbs ping`.
 #[derive(Debug, Clone, Args)]
 pub struct PingArguments {
-    /// Who shall answer: a name or an address at which `bareverbs ping --server` listens for TCP; with -c MAD a LID, or a host of the network.
+    /// The peer: a name or address where `bareverbs ping --server` listens on TCP; with -c MAD a LID, or a host of the
+    /// network.
     #[arg(required_unless_present = "server")]
     peer: Option<String>,
-    /// Answer the next peer that asks, and end with it; with -c MAD everyone, until nobody has asked for --peer-timeout.
+    /// Answer the next peer and exit; with -c MAD answer everyone, until --peer-timeout has passed without a request.
     #[arg(long, visible_alias = "listen", conflicts_with = "peer")]
     server: bool,
     #[command(flatten)]
     seat: SeatArguments,
-    /// Probes.
+    /// Number of probes.
     #[arg(short = 'n', long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=1_000_000), conflicts_with = "server")]
     count: u64,
     /// Milliseconds between probes.
     #[arg(short, long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=60_000), conflicts_with = "server")]
     interval: u64,
-    /// Milliseconds that an answer may take; a probe whose answer comes later counts as lost.
+    /// Time limit of an answer in milliseconds. A probe with a later answer counts as lost.
     #[arg(short = 'W', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000), conflicts_with = "server")]
     timeout: u64,
-    /// UD, RC or MAD, at both ends.
+    /// UD, RC or MAD; the same at both ends.
     #[arg(short, long, default_value = "UD")]
     connection: ProbeWay,
-    /// GID index. [default: the first of RoCEv2, IPv4 before IPv6; on InfiniBand none: the LID alone]
+    /// GID index. [default: the first RoCEv2 entry, IPv4 before IPv6; on InfiniBand none: the LID alone]
     #[arg(short = 'x', long = "gid-index", alias = "gid_index")]
     gid_index: Option<u8>,
-    /// TCP port on which the ends meet.
+    /// TCP port where the ends meet.
     #[arg(short, long, default_value_t = 18516, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
-    /// Seconds for which nobody may connect, or the peer may say nothing over TCP.
+    /// Longest wait in seconds for a connection, or for the peer over TCP.
     #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     peer_timeout: u64,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long, conflicts_with = "server")]
     json: bool,
 }
 
-/// Sends probes, or answers them. False if a probe was lost.
+/// Sends probes, or answers them. Returns false if a probe was lost.
 ///
 /// # Errors
-/// [`Failure::Input`] if there is no way to the peer, with the reason.
+/// [`Failure::Input`] if the peer cannot be reached, with the reason.
 pub fn run(arguments: &PingArguments) -> Result<bool, Failure> {
     arguments.seat.check_cable()?;
     match (&arguments.peer, arguments.connection) {

@@ -1,4 +1,4 @@
-//! `bareverbs report`: what happened in a capture, as one page without outside parts and as a timeline for Perfetto.
+//! `bareverbs report`: what happened in a capture, as one self-contained page and as a timeline for Perfetto.
 //!
 //! A capture of `demo`, `serve` or a test, or of any tool that writes pcapng, is read as a stream, twice if a connection failed in it: memory
 //! does not grow with it. Recordings of the simulator also have what hosts, drivers, devices and kernels did (docs/adr/0029).
@@ -31,22 +31,23 @@ use trace::Timeline;
 /// Arguments of `bareverbs report`.
 #[derive(Debug, Clone, Args)]
 pub struct ReportArguments {
-    /// A pcapng file: of `bareverbs demo`, `run` or `serve` with `--capture` (and `--records` for more tracks), a test, or another tool.
+    /// A pcapng file from `bareverbs demo`, `run` or `serve` with `--capture` (and `--records` for more tracks), from a
+    /// test, or from another tool.
     #[arg(value_name = "CAPTURE")]
     capture: PathBuf,
-    /// Write a page: plots, the connection that failed with its cause, every queue pair.
+    /// Write a page with plots, the failed connection and its cause, and all queue pairs.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write a timeline that the viewers of Perfetto and Chrome open. It takes about 350 bytes a frame;
-    /// of a recording, 260 for each frame and each record.
+    /// Write a timeline for the viewers of Perfetto and Chrome. It takes about 350 bytes per frame; for a recording,
+    /// 260 per frame and per record.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// One JSON object instead of text.
+    /// Print one JSON object instead of text.
     #[arg(long)]
     json: bool,
 }
 
-/// Writes what was asked for and prints a summary. False if a connection failed in the capture.
+/// Writes the requested files and prints a summary. Returns false if a connection failed in the capture.
 pub fn run(arguments: &ReportArguments) -> Result<bool, Failure> {
     let (text, good) = execute(arguments)?;
     print(&text)?;

@@ -1,11 +1,11 @@
-//! `bareverbs run --print-env`: the environment of a program as text, for shells and CI systems that start the program themselves.
+//! `bareverbs run --print-env`: prints the environment of a program for shells and CI systems that start it themselves.
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::process::Command;
 
-/// How the environment is written.
+/// Format of the environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EnvironmentFormat {
     /// `export NAME='value'`, for `eval` in a POSIX shell.

@@ -1,7 +1,7 @@
-//! `bareverbs run`: an unmodified program finds an RDMA device where there is none.
+//! `bareverbs run`: gives an unmodified program an RDMA device on a machine without one.
 //!
-//! This writes the files that describe the device, points the program's environment at them and at the library that answers
-//! for the device (`bareverbs-preload`), and becomes the program.
+//! Writes the files that describe the device, points the program's environment at them and at the library that
+//! implements the device (`bareverbs-preload`), and executes the program.
 
 mod bridge;
 mod export;
@@ -36,69 +36,73 @@ const UCX_HOOKS: &str = "UCX_MEM_MMAP_HOOK_MODE";
 /// The library that is loaded into the program.
 const LIBRARY: &str = "libbareverbs_preload.so";
 
-/// Run an unmodified program that finds a simulated RDMA device. Programs of different hosts reach each other if they are in
-/// the same network: `bareverbs run --host a -- ib_write_bw`, and in another terminal
-/// `bareverbs run --host b -- ib_write_bw a`. With --wire it runs no program, but carries frames between the network and somebody outside.
+/// Run an unmodified program with a simulated RDMA device. Programs on different hosts of the same network can reach
+/// each other: `bareverbs run --host a -- ib_write_bw`, and in another terminal `bareverbs run --host b -- ib_write_bw
+/// a`. With --wire it runs no program but carries frames between the network and the outside.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Virtual host that the program runs on; its name decides the addresses of its device.
+    /// Virtual host of the program. Its name determines the addresses of its device.
     #[arg(long, default_value = "host", value_parser = networks::parse_host, conflicts_with = "wire")]
     pub host: VirtualHost,
-    /// Network of the host. Programs in different networks do not know of each other.
+    /// Network of the host. Programs in different networks do not see each other.
     #[arg(long, default_value = "default", value_parser = networks::parse_name)]
     pub network: String,
-    /// How many of the frames that the program sends and receives are lost, from 0 to 1; the same as --faults loss=…
+    /// Fraction of the program's sent and received frames to lose, from 0 to 1; the same as --faults loss=…
     #[arg(long, value_parser = parse_loss, conflicts_with = "wire")]
     pub loss: Option<String>,
-    /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
+    /// Faults on the wire, such as «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
     #[arg(long, value_parser = parse_faults, conflicts_with = "wire")]
     pub faults: Option<String>,
-    /// From what the chances of faults are drawn.
+    /// Seed of the random faults.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Write all frames of the device to this file, as pcapng. A further process of the program that opens the device writes
-    /// to a file with a number before the ending.
+    /// Capture all frames of the device to this file, as pcapng. Any further process of the program that opens the
+    /// device writes to a file with a number before the extension.
     #[arg(long, value_name = "FILE", conflicts_with = "wire")]
     pub capture: Option<PathBuf>,
-    /// Also write what the device does: doorbells, work requests, completions (docs/adr/0029). `bareverbs report` shows it.
+    /// Also record the device's actions: doorbells, work requests, completions (docs/adr/0029). `bareverbs report`
+    /// shows them.
     #[arg(long, requires = "capture")]
     pub records: bool,
-    /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager). Hosts of one reach
-    /// no hosts of the other. Default: that of the host's running programs, or eth. With --wire: whose frames the wire carries; default eth.
+    /// Link layer of the host's port: eth (RoCEv2) or ib (InfiniBand, with a LID from the network's subnet manager).
+    /// Hosts with different link layers cannot reach each other. Default: that of the host's running programs, or eth.
+    /// With --wire: the link layer of the frames it carries; default eth.
     #[arg(long)]
     pub link: Option<HostLink>,
-    /// LID of the host's first InfiniBand port, further ports have the next ones. Default: one that is free in the network. Hosts of networks that
-    /// --wire joins need different ones.
+    /// LID of the host's first InfiniBand port; further ports get the following ones. Default: a free one. Networks
+    /// connected by --wire need hosts with different LIDs.
     #[arg(long, value_name = "LID", value_parser = parse_lid, conflicts_with = "wire")]
     pub lid: Option<u16>,
-    /// How many RDMA devices the host has, mlx5_0, mlx5_1 and so on, with a port and addresses each: 1 to 8. The second one's address has the
-    /// name HOST-mlx5_1. Default: as many as the host's running programs have, or 1.
+    /// Number of RDMA devices of the host, 1 to 8: mlx5_0, mlx5_1 and so on, each with its own port and addresses. The
+    /// second one's address has the name HOST-mlx5_1. Default: as many as the host's running programs have, or 1.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_DEVICES)), conflicts_with = "wire")]
     pub ports: Option<u8>,
-    /// Address of the host, of IPv4 or IPv6; may be given several times. The first of IPv4 replaces the one that follows from the name. With
-    /// --ports those of a family go to the ports in turn: the first to mlx5_0, the second to mlx5_1.
+    /// IPv4 or IPv6 address of the host; can be repeated. The first IPv4 address replaces the one derived from the
+    /// name. With --ports, the addresses of a family are assigned to the ports in turn: the first to mlx5_0, the second
+    /// to mlx5_1.
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address, conflicts_with = "wire")]
     pub ip: Vec<IpAddr>,
-    /// Rate of the port in Gbit/s that the device reports: 10, 25, 40, 50 or 100. Frames pass as fast as the machine can, at any.
+    /// Port rate in Gbit/s that the device reports: 10, 25, 40, 50 or 100. Frames always pass as fast as the machine
+    /// can.
     #[arg(long, default_value_t = 100, value_parser = parse_rate)]
     pub rate: u32,
-    /// Pull the cables of a host out, or with the number of a device only this one's: its processes, also those that come later, reach nobody
-    /// by it.
+    /// Unplug the cables of a host, or of a single device given by number. Its processes, and those that start later,
+    /// reach nobody through them.
     #[arg(long, value_name = "HOST[:DEVICE]", conflicts_with_all = ["command", "list", "wire"])]
     pub link_down: Option<String>,
     /// Plug them in again.
     #[arg(long, value_name = "HOST[:DEVICE]", conflicts_with_all = ["command", "list", "link_down", "wire"])]
     pub link_up: Option<String>,
-    /// Show the hosts of the network, their processes and what these have done.
+    /// Show the hosts of the network, their processes and their traffic.
     #[arg(long, conflicts_with_all = ["command", "capture", "loss", "faults", "wire"])]
     pub list: bool,
-    /// Run nothing, but print the environment by which programs find the device, for a shell (`eval`) or a later step of CI.
+    /// Run nothing, but print the environment by which programs find the device, for a shell (`eval`) or a later CI
+    /// step.
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["command", "list", "link_down", "link_up", "wire"])]
     pub print_env: Option<EnvironmentFormat>,
     #[command(flatten)]
     wire: WireArguments,
-    /// A neighbour at the other end of --wire that answers no ARP, as 10.0.0.1=02:00:00:00:00:01. May be given several
-    /// times.
+    /// A neighbour beyond --wire that does not answer ARP, such as 10.0.0.1=02:00:00:00:00:01. Can be repeated.
     #[arg(long, value_name = "IP=MAC", requires = "wire", conflicts_with = "command", value_parser = bridge::parse_neighbour)]
     neighbor: Vec<Neighbour>,
     /// The program and its arguments.
@@ -136,7 +140,7 @@ fn parse_faults(text: &str) -> Result<String, String> {
     text.parse::<FaultScript>().map(|_| text.to_owned())
 }
 
-/// Becomes the program, and returns only if that cannot be; or shows who is there.
+/// Executes the program and only returns on an error; or shows the network.
 pub fn run(arguments: &RunArguments) -> Result<(), Failure> {
     if arguments.wire.is_asked_for() {
         let network = networks::home().and_then(|home| networks::open(&home, &arguments.network));

@@ -1,8 +1,8 @@
 //! `bareverbs serve`: simulated NICs as PCI functions of virtual machines, over vfio-user.
 //!
-//! Every socket is a card. Two cards or ports of one link layer, and every InfiniBand port that has no wire of its own, are
-//! joined by a switch of this process; the InfiniBand one has the subnet's manager. Port or switch may have a wire to
-//! somebody outside: another process, or this machine's own network.
+//! Every socket is a card. Cards or ports with the same link layer, and every InfiniBand port without a wire of its
+//! own, are connected by a switch in this process; the InfiniBand switch hosts the subnet manager. A port or switch can
+//! have a wire to the outside: another process, or this machine's network stack.
 
 mod ending;
 
@@ -24,46 +24,46 @@ use std::path::{Path, PathBuf};
 /// Serve simulated NICs to virtual machines.
 #[derive(Debug, Args)]
 pub struct ServeArguments {
-    /// Where to listen, once for each card; QEMU, with shared memory: -device pcie-root-port,id=port -device
+    /// Socket to listen on, once per card. QEMU, with shared memory: -device pcie-root-port,id=port -device
     /// '{"driver":"vfio-user-pci","bus":"port","socket":{"type":"unix","path":"PATH"}}'.
     #[arg(long, required = true)]
     pub socket: Vec<PathBuf>,
-    /// Link layer of the ports: once for all cards, or once for each of them.
+    /// Link layer of the ports: once for all cards, or once per card.
     #[arg(long, value_enum, default_value = "ib")]
     pub link: Vec<Link>,
-    /// Settings that the card keeps without power, once for each card: what `bareverbs link-type --settings FILE` has set goes before --link.
-    /// A file that is not there is a card on which nothing was set.
+    /// Persistent settings of a card, once per card: what `bareverbs link-type --settings FILE` has set overrides
+    /// --link. A missing file means that nothing was set.
     #[arg(long, value_name = "FILE")]
     pub settings: Vec<PathBuf>,
-    /// Ports of each card. As on a ConnectX-5 each is a function of its own: the second listens at PATH.1.
+    /// Ports per card. As on a ConnectX-5 each is a function of its own: the second listens at PATH.1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub ports: u8,
-    /// Write all frames of all ports to this file, as pcapng.
+    /// Capture all frames of all ports to this file, as pcapng.
     #[arg(long)]
     pub capture: Option<PathBuf>,
-    /// MiB at which the capture ends. The devices go on.
+    /// Size limit of the capture in MiB. The devices keep running beyond it.
     #[arg(long, value_name = "MIB", requires = "capture", default_value_t = Recorder::DEFAULT_LIMIT >> 20)]
     pub capture_limit: u64,
-    /// Also write what the devices do: doorbells, work requests, completions, interrupts (docs/adr/0029). `bareverbs report` shows it.
+    /// Also record the devices' actions: doorbells, work requests, completions, interrupts (docs/adr/0029). `bareverbs
+    /// report` shows them.
     #[arg(long, requires = "capture")]
     pub records: bool,
     #[command(flatten)]
     wire: WireArguments,
-    /// What goes wrong on the way, as in «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
+    /// Faults on the wire, such as «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
     #[arg(long)]
     pub faults: Option<FaultScript>,
-    /// From what the addresses of the devices and the chances of faults are drawn: servers with different seeds are
-    /// different devices.
+    /// Seed of the devices' addresses and of random faults. Servers with different seeds have different devices.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// LID mask control of the subnet: every InfiniBand port gets so many LIDs, as a power of two.
+    /// LID mask control (LMC) of the subnet: log2 of the number of LIDs per InfiniBand port.
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=7))]
     pub lmc: u8,
-    /// A file of partitions, as OpenSM's partitions.conf: which InfiniBand port is a member of which. Switches let no packet of a foreign
-    /// partition pass. Without it all ports are full members of the default partition.
+    /// Partition file in the format of OpenSM's partitions.conf: the partition membership of InfiniBand ports. Switches
+    /// drop packets of foreign partitions. Default: all ports are full members of the default partition.
     #[arg(long, value_name = "FILE")]
     pub partitions: Option<PathBuf>,
-    /// What to log besides what goes wrong.
+    /// What to log besides problems.
     #[arg(long, value_enum)]
     pub trace: Vec<Trace>,
 }
@@ -86,7 +86,7 @@ impl From<LinkType> for Link {
     }
 }
 
-/// What can be logged.
+/// What to log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Trace {
     /// Every command with its outcome.
@@ -95,7 +95,7 @@ pub enum Trace {
     Protocol,
 }
 
-/// Serves clients, each socket one after the other, until the process is ended.
+/// Serves clients until the process ends, one at a time per socket.
 pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     crate::output::log_to_stderr(&directives(&arguments.trace))?;
     let cards = cards(arguments).map_err(Failure::Input)?;

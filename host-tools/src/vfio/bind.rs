@@ -11,7 +11,7 @@ use clap::Args;
 pub(super) struct BindArguments {
     #[command(flatten)]
     which: Which,
-    /// Also take a function that the running system needs, or that is no supported device.
+    /// Even for a function that the running system needs or that is not supported.
     #[arg(long)]
     force: bool,
 }

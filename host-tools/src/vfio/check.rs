@@ -1,4 +1,4 @@
-//! `bareverbs vfio check BDF`: each obstacle with the command that removes it.
+//! `bareverbs vfio check BDF`: shows each obstacle with the command that removes it.
 
 use super::common::Which;
 use crate::Failure;
@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 pub(super) struct CheckArguments {
     #[command(flatten)]
     which: Which,
-    /// Memory that the device shall reach from the beginning, in MiB.
+    /// DMA memory needed from the start, in MiB.
     #[arg(long, default_value_t = 32)]
     memory: usize,
-    /// Do without an IOMMU.
+    /// Run without an IOMMU.
     #[arg(long)]
     no_iommu: bool,
 }

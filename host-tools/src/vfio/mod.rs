@@ -1,5 +1,5 @@
-//! `bareverbs vfio`: what mlx5 devices this machine has, what stands in the way of driving one from user space, and
-//! giving one to `vfio-pci` and back.
+//! `bareverbs vfio`: the mlx5 devices of this machine, the obstacles to driving one from user space, and binding one to
+//! `vfio-pci` and back.
 
 mod bind;
 mod check;

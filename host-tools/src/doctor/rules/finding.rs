@@ -1,13 +1,13 @@
-//! What a rule says.
+//! The result of a rule.
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// It works, and could be better or is worth knowing.
+    /// Works, but could be better or is worth knowing.
     Note,
-    /// It works, but slowly or not always.
+    /// Works, but slowly or not always.
     Warning,
-    /// It cannot work.
+    /// Cannot work.
     Bad,
 }
 

@@ -1,5 +1,5 @@
-//! The rules, in the order in which faults have to be repaired. A rule is a pure function of the facts. One whose cause another rule
-//! names already stays silent, so that one fault makes one finding.
+//! The rules, in the order in which to fix problems. A rule is a pure function of the facts. If another rule already
+//! reports the cause, a rule stays silent, so that one fault gives one finding.
 
 mod counters;
 mod finding;
@@ -15,7 +15,7 @@ pub use finding::Severity;
 /// A rule with its outcome.
 pub(super) type Judged = (&'static Rule, Outcome);
 
-/// A rule, and what `bareverbs explain` says of its id.
+/// A rule, with the texts for `bareverbs explain`.
 pub struct Rule {
     /// Stable name.
     pub id: &'static str,
