@@ -1,8 +1,7 @@
-//! The functions that stand before those of the C library. Their names and types are the C library's, and so is what a caller
-//! has to promise.
+//! Replacements of C library functions. Their names, types and caller obligations are the C library's.
 //!
-//! C declares `open`, `openat`, `ioctl` and `fcntl` with variable arguments. On the machines that this library is built for
-//! (x86-64, AArch64), such an argument is passed where a fixed one would be, so they are defined with fixed ones.
+//! C declares `open`, `openat`, `ioctl` and `fcntl` with variadic arguments. On the supported machines (x86-64,
+//! AArch64) such an argument is passed like a fixed one, so these are defined with fixed arguments.
 
 use crate::connection_calls;
 use crate::descriptors::{self, Descriptor};
@@ -24,8 +23,8 @@ fn fail(error: Errno) -> c_int {
     -1
 }
 
-/// Makes a descriptor that was opened in place of the device file one of the device, if `open` succeeded; the file of
-/// connection management has another one.
+/// If `open` succeeded, turns the descriptor opened in place of the device file into one of the device. The connection
+/// management file has a descriptor of its own.
 fn adopt(path: &Redirected, descriptor: c_int) -> c_int {
     if descriptor < 0 || path.special() == Special::None {
         return descriptor;
@@ -50,10 +49,10 @@ fn open_device(index: DeviceIndex, descriptor: c_int) -> Result<c_int, Errno> {
     Err(Errno::NoMemory)
 }
 
-/// Functions that open a file.
+/// Defines functions that open a file.
 macro_rules! opening {
     ($($name:ident = $c_name:literal [$($before:ident: $before_ty:ty)?] ($($after:ident: $after_ty:ty),*);)*) => {$(
-        /// As in the C library, but for replaced paths and the device file.
+        /// Like the C library's function, but handles replaced paths and the device file.
         ///
         /// # Safety
         /// As in the C library.
@@ -83,13 +82,13 @@ opening! {
     __openat64_2 = c"__openat64_2" [directory: c_int] (flags: c_int);
 }
 
-/// Functions that take a path and nothing of the device.
+/// Defines functions that take a path and do not involve the device.
 macro_rules! following {
     ($(
         $name:ident = $c_name:literal [$($before:ident: $before_ty:ty),*] ($($after:ident: $after_ty:ty),*)
         -> $ret:ty, $failure:expr;
     )*) => {$(
-        /// As in the C library, but for replaced paths.
+        /// Like the C library's function, but handles replaced paths.
         ///
         /// # Safety
         /// As in the C library.
@@ -133,7 +132,7 @@ following! {
     fopen64 = c"fopen64" [] (mode: *const c_char) -> *mut c_void, null_mut();
 }
 
-/// Closes a file with its last descriptor.
+/// Closes a file when its last descriptor is closed.
 fn release(was: Descriptor) {
     if was == Descriptor::Other || descriptors::is_open(was) {
         return;
@@ -152,14 +151,14 @@ fn release(was: Descriptor) {
 /// As in the C library.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close(descriptor: c_int) -> c_int {
-    // What this library closes itself was never a file of the program.
+    // What this library itself closes was never a file of the program.
     if !own_work::is_going_on() {
         release(descriptors::take(descriptor));
     }
     call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1)
 }
 
-/// Notes that `copy` is what `original` is, and that what it was before is closed.
+/// Notes that `copy` now is a duplicate of `original`, and that its previous file is closed.
 fn duplicate(original: c_int, copy: c_int) -> c_int {
     if copy >= 0 && copy != original {
         let was = descriptors::take(copy);
@@ -223,7 +222,7 @@ pub unsafe extern "C" fn fcntl64(descriptor: c_int, command: c_int, argument: *m
     unsafe { fcntl(descriptor, command, argument) }
 }
 
-/// As in the C library, but for the device file.
+/// Like the C library's function, but handles the device file.
 ///
 /// # Safety
 /// As in the C library.
@@ -253,7 +252,7 @@ pub unsafe extern "C" fn ioctl(descriptor: c_int, request: c_ulong, argument: *m
     }
 }
 
-/// Where and how a program maps.
+/// Address and flags of a mapping request.
 #[derive(Clone, Copy)]
 struct MapRequest {
     address: *mut c_void,
@@ -262,7 +261,7 @@ struct MapRequest {
     flags: c_int,
 }
 
-/// Maps memory of no file: a page of doorbells is memory that the device looks at.
+/// Maps anonymous memory: a doorbell page is memory that the device polls.
 fn map_memory(wish: MapRequest) -> *mut c_void {
     let flags = wish.flags & !libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     call_next!(
@@ -273,7 +272,7 @@ fn map_memory(wish: MapRequest) -> *mut c_void {
     )
 }
 
-/// Maps a page of the kernel's: it begins with these bytes, and the program cannot write it.
+/// Maps a page of the kernel's: it starts with these bytes and is read-only for the program.
 fn map_bytes(wish: MapRequest, bytes: &[u8]) -> *mut c_void {
     if wish.protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
         fail(Errno::Permission);
@@ -311,10 +310,10 @@ fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut
     ))
 }
 
-/// `mmap` under both of its names.
+/// Defines `mmap` under both its names.
 macro_rules! mapping {
     ($($name:ident = $c_name:literal;)*) => {$(
-        /// As in the C library, but for the device file.
+        /// Like the C library's function, but handles the device file.
         ///
         /// # Safety
         /// As in the C library.

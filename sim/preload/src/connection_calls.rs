@@ -1,8 +1,8 @@
-//! The functions of the C library that a program calls on a file of connection management: commands are written, and librdmacm
-//! looks whether it has a device file.
+//! C library functions that a program calls on connection management files: it writes commands, and librdmacm checks
+//! for a device file.
 //!
-//! A thread that waits for an event may be cancelled; the C library then unwinds it, so these functions let that through and
-//! keep nothing that would have to be dropped.
+//! A thread that waits for an event may be cancelled, which unwinds it. These functions let the unwinding pass and hold
+//! nothing that would need to be dropped.
 
 use crate::descriptors::{self, Descriptor};
 use crate::device::{self, Written};
@@ -14,7 +14,7 @@ use core::sync::atomic::AtomicPtr;
 use libc::{size_t, ssize_t};
 use std::os::fd::{AsRawFd, IntoRawFd};
 
-/// The device number of `/dev/null`, as which `bareverbs run` describes the file.
+/// Device number of `/dev/null`, which `bareverbs run` shows for the file.
 const DEVICE_NUMBER: libc::dev_t = libc::makedev(1, 3);
 
 unsafe extern "C-unwind" {
@@ -22,7 +22,7 @@ unsafe extern "C-unwind" {
     fn pause() -> c_int;
 }
 
-/// Opens the file and gives the number of its descriptor.
+/// Opens the file and returns its descriptor.
 pub(crate) fn open() -> Result<c_int, Errno> {
     let (file, descriptor) = device::open_connections()?;
     if descriptors::insert(descriptor.as_raw_fd(), Descriptor::Connections(file)) {
@@ -32,7 +32,7 @@ pub(crate) fn open() -> Result<c_int, Errno> {
     Err(Errno::NoMemory)
 }
 
-/// As in the C library, but for commands of connection management.
+/// Like the C library's function, but executes connection management commands.
 ///
 /// # Safety
 /// As in the C library.
@@ -59,7 +59,7 @@ pub unsafe extern "C-unwind" fn write(descriptor: c_int, buffer: *const c_void, 
     }
 }
 
-/// Runs a command, and waits for an event if it asks for one; `None` if the descriptor is something else by now.
+/// Executes a command, and waits for an event if it asks for one; `None` if the descriptor has become something else.
 ///
 /// # Safety
 /// As of `write`.
@@ -74,7 +74,7 @@ unsafe fn command(
         match keeping_errno(|| device::write_connections(file, descriptor, place, length)) {
             Written::Done => return Some(length.cast_signed()),
             Written::NotOurs => return None,
-            // This library has not seen that it was closed: the C library says what the descriptor is now.
+            // This library missed that it was closed: let the C library tell what the descriptor is now.
             Written::EventNotOurs if descriptors::get(descriptor) == Descriptor::Connections(file) => {
                 return None;
             }
@@ -104,15 +104,16 @@ unsafe fn command(
     }
 }
 
-/// Another thread has closed the file since this one began to ask for an event: in the kernel it waits on, until a signal or the end of the process.
-/// Programs rely on it: a thread of rping takes an error for the end of the program.
+/// Another thread has closed the file while this one was asking for an event. In the kernel it would keep waiting until
+/// a signal or the end of the process, and programs rely on that: a thread of rping would treat an error as the end of
+/// the program.
 fn wait_in_closed_file() -> ssize_t {
     // SAFETY: `pause` takes nothing. A thread that is cancelled in it unwinds through here, where nothing is to be dropped.
     let interrupted = unsafe { pause() };
     interrupted as ssize_t
 }
 
-/// Makes what is said of a socket what is said of a device file.
+/// Presents a socket as a device file.
 ///
 /// # Safety
 /// `status` is null or a `struct stat` that was filled.
@@ -127,10 +128,10 @@ unsafe fn disguise(descriptor: c_int, status: *mut libc::stat) {
     }
 }
 
-/// Functions that say what a descriptor is. On 64-bit machines all of them fill the same structure.
+/// Defines functions that describe a descriptor. On 64-bit machines all of them fill the same structure.
 macro_rules! describing {
     ($($name:ident = $c_name:literal ($($before:ident: $before_ty:ty),*);)*) => {$(
-        /// As in the C library, but that files of connection management are devices.
+        /// Like the C library's function, but connection management files are devices.
         ///
         /// # Safety
         /// As in the C library.

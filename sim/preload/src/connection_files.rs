@@ -1,10 +1,10 @@
 //! Files of connection management.
 //!
-//! **What this is.** A file is a pair of sockets. The program has one end and polls it like any descriptor; its commands do not
-//! go through it (`connection_calls`). For each event that waits in the file there is a byte to be read in the socket, so that
-//! `poll` and `epoll` say what the kernel would say.
+//! **What this is.** A file is a socket pair. The program has one end and can poll it like any descriptor, but its
+//! commands do not go through it (`connection_calls`). The socket contains one byte per waiting event, so that `poll`
+//! and `epoll` report what the kernel would report.
 //!
-//! **What it may not do.** It never blocks: bytes that do not fit into the socket wait here, as a number.
+//! **What it may not do.** It never blocks: bytes that do not fit into the socket are kept as a count.
 
 use crate::event_files::Inode;
 use bareverbs_uverbs::ConnectionFileId;
@@ -16,13 +16,13 @@ use std::os::fd::{AsFd, OwnedFd};
 struct ConnectionFile {
     id: ConnectionFileId,
     inode: Inode,
-    /// What is sent here makes the program's end readable.
+    /// Writing here makes the program's end readable.
     writer: OwnedFd,
     /// The program's end.
     reader: OwnedFd,
-    /// Bytes in the socket.
+    /// Number of bytes in the socket.
     shown: usize,
-    /// Threads that wait for a byte.
+    /// Number of threads waiting for a byte.
     waiting: usize,
 }
 
@@ -30,12 +30,13 @@ struct ConnectionFile {
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionFiles {
     files: Vec<ConnectionFile>,
-    /// Of files that were closed while a thread waited in them: it waits on, as in the kernel, until the process ends.
+    /// Files that were closed while a thread was waiting in them. Like in the kernel it keeps waiting until the process
+    /// ends.
     kept: Vec<OwnedFd>,
 }
 
 impl ConnectionFiles {
-    /// Makes a file and gives the program's end of it.
+    /// Creates a file and returns the program's end.
     pub(crate) fn open(&mut self, id: ConnectionFileId) -> io::Result<OwnedFd> {
         let (writer, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -45,7 +46,7 @@ impl ConnectionFiles {
         Ok(theirs)
     }
 
-    /// Whether a descriptor still leads to a file.
+    /// Whether a descriptor still refers to this file.
     pub(crate) fn is(&self, id: ConnectionFileId, inode: Inode) -> bool {
         self.files.iter().any(|file| file.id == id && file.inode == inode)
     }
@@ -54,33 +55,33 @@ impl ConnectionFiles {
         self.files.iter_mut().find(|file| file.id == id)
     }
 
-    /// A thread begins to wait for an event.
+    /// Notes that a thread starts to wait for an event.
     pub(crate) fn begin_wait(&mut self, id: ConnectionFileId) {
         if let Some(file) = self.get(id) {
             file.waiting += 1;
         }
     }
 
-    /// A thread waits no more. One that was cancelled does not say so; its file is kept then.
+    /// Notes that a thread has stopped waiting. A cancelled thread does not get here; its file is then kept.
     pub(crate) fn end_wait(&mut self, id: ConnectionFileId) {
         if let Some(file) = self.get(id) {
             file.waiting = file.waiting.saturating_sub(1);
         }
     }
 
-    /// Forgets a file.
+    /// Removes a file.
     pub(crate) fn remove(&mut self, id: ConnectionFileId) {
         let gone = self.files.extract_if(.., |file| file.id == id);
         self.kept.extend(gone.filter(|file| file.waiting > 0).map(|file| file.writer));
     }
 
-    /// In a child after `fork`: closes what belongs to the parent.
+    /// In a child after `fork`: closes the parent's resources.
     pub(crate) fn clear(&mut self) {
         self.files.clear();
         self.kept.clear();
     }
 
-    /// Makes as many bytes readable as events wait.
+    /// Makes the number of readable bytes equal to the number of waiting events.
     pub(crate) fn show(&mut self, waiting: impl Fn(ConnectionFileId) -> usize) {
         for file in &mut self.files {
             file.show(waiting(file.id));

@@ -1,41 +1,41 @@
-//! Which descriptors of the program are files of the device, of events or of connection management, and which are sockets that are
-//! answered here. A number alone proves nothing, since
-//! there are ways to close a descriptor that nobody can see: a device file is compared with what the kernel says of it.
+//! The program's descriptors for device files, event files, connection management files and the sockets answered here.
+//! A number alone proves nothing, because a descriptor can be closed without this library noticing. So a device file is
+//! checked against what the kernel reports.
 
 use bareverbs_uverbs::{ConnectionFileId, EventFileId, FileId};
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// Descriptors that can be remembered.
+/// Most descriptors that can be tracked.
 const ROOM: usize = 1 << 16;
-/// Neither.
+/// Not one of ours.
 const NONE: u64 = 0;
 /// A device file that a parent process opened.
 const INHERITED: u64 = u64::MAX;
-/// What the upper half of a value says of the number in the lower.
+/// Type tags in the upper half of a value; the lower half is a number.
 const DEVICE: u64 = 1 << 32;
 const EVENTS: u64 = 2 << 32;
 const NETLINK: u64 = 3 << 32;
 const CONNECTIONS: u64 = 4 << 32;
-/// A file of connections that a parent process opened: no file has this number.
+/// A connection management file opened by a parent process; no file has this number.
 const INHERITED_CONNECTIONS: u64 = CONNECTIONS | u32::MAX as u64;
 
 static TABLE: [AtomicU64; ROOM] = [const { AtomicU64::new(NONE) }; ROOM];
 
-/// What a descriptor is.
+/// What a descriptor refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Descriptor {
-    /// Not ours.
+    /// Not one of ours.
     Other,
     /// A device file.
     Device(FileId),
     /// A file of events.
     Events(EventFileId),
-    /// A socket on which devices are asked for.
+    /// A socket for device queries.
     Netlink,
     /// A file of connection management.
     Connections(ConnectionFileId),
-    /// A device file of the parent process, which a child cannot use.
+    /// A device file of the parent process, unusable in a child.
     Inherited,
 }
 
@@ -67,7 +67,7 @@ fn slot(descriptor: c_int) -> Option<&'static AtomicU64> {
     TABLE.get(usize::try_from(descriptor).ok()?)
 }
 
-/// Remembers what a descriptor is; false if there is no room for the number.
+/// Records what a descriptor refers to; false if the number is too high.
 pub(crate) fn insert(descriptor: c_int, what: Descriptor) -> bool {
     let slot = slot(descriptor);
     if let Some(slot) = slot {
@@ -76,13 +76,13 @@ pub(crate) fn insert(descriptor: c_int, what: Descriptor) -> bool {
     slot.is_some()
 }
 
-/// Whether a descriptor is remembered as a file of connection management.
+/// Whether a descriptor is recorded as a connection management file.
 pub(crate) fn is_connections(descriptor: c_int) -> bool {
     let value = slot(descriptor).map_or(NONE, |slot| slot.load(Ordering::Acquire));
     matches!(Descriptor::decode(value), Descriptor::Connections(_))
 }
 
-/// What a descriptor is now.
+/// What a descriptor refers to now.
 pub(crate) fn get(descriptor: c_int) -> Descriptor {
     let Some(slot) = slot(descriptor) else { return Descriptor::Other };
     let found = Descriptor::decode(slot.load(Ordering::Acquire));
@@ -93,12 +93,12 @@ pub(crate) fn get(descriptor: c_int) -> Descriptor {
     found
 }
 
-/// Forgets a descriptor and says what it was.
+/// Removes a descriptor and returns what it referred to.
 pub(crate) fn take(descriptor: c_int) -> Descriptor {
     slot(descriptor).map_or(Descriptor::Other, |slot| Descriptor::decode(slot.swap(NONE, Ordering::AcqRel)))
 }
 
-/// Whether another descriptor is the same file.
+/// Whether another descriptor refers to the same file.
 pub(crate) fn is_open(what: Descriptor) -> bool {
     TABLE.iter().any(|slot| slot.load(Ordering::Acquire) == what.encode())
 }
@@ -115,7 +115,7 @@ pub(crate) fn inherit() {
     }
 }
 
-/// Whether the kernel knows the descriptor as `/dev/null`, as which device files are open.
+/// Whether the kernel reports the descriptor as `/dev/null`, which stands for a device file.
 fn is_null_device(descriptor: c_int) -> bool {
     let mut status = core::mem::MaybeUninit::<libc::stat>::uninit();
     // SAFETY: the kernel fills `status`, or says that it did not.

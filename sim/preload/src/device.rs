@@ -1,4 +1,4 @@
-//! The devices of this process: made when a device file is opened for the first time, gone with the process. A child after
+//! The devices of this process: created when a device file is first opened, and gone with the process. A child after
 //! `fork` has none until it opens one.
 
 use crate::descriptors;
@@ -27,22 +27,22 @@ use std::panic::catch_unwind;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
 
 const HEADER: usize = size_of::<IoctlHeader>();
-/// Times that the NIC's thread lets others go first before it insists.
+/// How many times the NIC's thread yields to others before it insists.
 const COURTESY: usize = 100;
 
-/// All devices of the host, as this process has them.
+/// All devices of the host within this process.
 struct Device {
-    /// In the order of their numbers.
+    /// In index order.
     devices: Vec<Uverbs>,
     connections: Connections,
     program: Program,
-    /// Of each device; `None` after the NIC's thread has failed.
+    /// One per device; `None` after the NIC's thread has failed.
     links: Option<Vec<Link>>,
 }
 
 impl Device {
-    /// Lets a program do something about connections. Messages leave at once: the program may end as soon as it has told its peer
-    /// that it does.
+    /// Runs `work` on connection management. Messages are sent immediately, because the program may exit as soon as it
+    /// has disconnected.
     fn manage_connections<T>(
         &mut self,
         work: impl FnOnce(&mut Connections, &mut [Uverbs], &mut Program) -> T,
@@ -56,21 +56,21 @@ impl Device {
         done
     }
 
-    /// A device, and the program that asks it for something.
+    /// A device, together with the calling program.
     fn at(&mut self, index: DeviceIndex) -> Result<(&mut Uverbs, &mut Program), Errno> {
         let device = self.devices.get_mut(usize::from(index.number())).ok_or(Errno::NoDevice)?;
         Ok((device, &mut self.program))
     }
 }
 
-/// The devices, which live until the process ends; null before the first file is opened, and in a new child.
+/// The devices. They live until the process ends; null before the first file is opened, and in a new child.
 static DEVICE: AtomicPtr<Mutex<Device>> = AtomicPtr::new(core::ptr::null_mut());
-/// Whoever makes the device holds this.
+/// Held while the devices are created.
 static MAKING: Mutex<()> = Mutex::new(());
-/// Threads of the program that want the device.
+/// Number of the program's threads waiting for the device.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// The device, and the note that its thread works for this library. The device is given back first.
+/// The locked device, with the note that its thread works for this library. The lock is released first.
 struct Locked {
     device: MutexGuard<'static, Device>,
     _own_work: OwnWork,
@@ -90,7 +90,7 @@ impl DerefMut for Locked {
     }
 }
 
-/// What a thread holds while it forks, so that the child finds everything whole. The device goes first.
+/// What a forking thread holds, so that the child finds consistent state. The device is released first.
 struct Held {
     device: Option<Locked>,
     _making: MutexGuard<'static, ()>,
@@ -111,7 +111,7 @@ extern "C" fn release_in_parent() {
     let _ = HELD.try_with(|held| held.borrow_mut().take());
 }
 
-/// The child leaves network and event files to its parent. The memory of the device is not freed: nobody knows of it.
+/// The child leaves network and event files to its parent. The device's memory is leaked, because nothing refers to it.
 extern "C" fn forget_in_child() {
     let held = HELD.try_with(|held| held.borrow_mut().take()).ok().flatten();
     DEVICE.store(core::ptr::null_mut(), Ordering::Release);
@@ -124,7 +124,7 @@ extern "C" fn forget_in_child() {
     }
 }
 
-/// The device, if there is one. A panic of another thread leaves a device behind that can still answer.
+/// Locks the device, if there is one. After another thread's panic the device can still answer.
 fn lock() -> Option<Locked> {
     let device = DEVICE.load(Ordering::Acquire);
     // SAFETY: what was stored in `make` is a leaked box: it is never freed.
@@ -133,15 +133,15 @@ fn lock() -> Option<Locked> {
     Some(Locked { device: device.lock().unwrap_or_else(PoisonError::into_inner), _own_work: own_work })
 }
 
-/// Why there is no device at once.
+/// Why the device is not available immediately.
 enum Unavailable {
-    /// A thread has it, perhaps this one.
+    /// A thread holds it, possibly this one.
     Busy,
-    /// There is none.
+    /// There is no device.
     Gone,
 }
 
-/// The device, if no thread has it.
+/// Locks the device if no thread holds it.
 fn try_lock() -> Result<Locked, Unavailable> {
     let device = DEVICE.load(Ordering::Acquire);
     // SAFETY: as in `lock`.
@@ -155,7 +155,7 @@ fn try_lock() -> Result<Locked, Unavailable> {
     Ok(Locked { device, _own_work: own_work })
 }
 
-/// The same for a thread of the program, which goes before the NIC's thread.
+/// Locks the device for a thread of the program, which has priority over the NIC's thread.
 fn device() -> Result<Locked, Errno> {
     WAITING.fetch_add(1, Ordering::Relaxed);
     let device = lock();
@@ -163,8 +163,8 @@ fn device() -> Result<Locked, Errno> {
     device.filter(|device| device.links.is_some()).ok_or(Errno::Io)
 }
 
-/// Makes the device, unless another thread was faster. What goes wrong is told in a sentence: a program knows only an error
-/// number.
+/// Creates the device, unless another thread was faster. Reports a failure as a sentence, because the program only sees
+/// an errno.
 fn make() -> Result<(), Errno> {
     static AT_FORK: Once = Once::new();
     let _own_work = OwnWork::begin();
@@ -213,8 +213,8 @@ fn assemble() -> Result<Device, String> {
     Ok(Device { devices, connections, program, links })
 }
 
-/// A round in a thread of the program, unless another thread has the device: a program that waits for the device lends it its
-/// processor.
+/// Runs a round in a thread of the program, unless another thread holds the device: a program that waits for the device
+/// lends its processor.
 pub(crate) fn drive() {
     if !own_work::may_work_here() {
         return;
@@ -232,8 +232,8 @@ pub(crate) fn drive() {
     });
 }
 
-/// A turn of the NIC's thread. Threads of the program that want the device go first, and one that has it is not waited for: to wake
-/// this thread would cost it more than a round.
+/// A turn of the NIC's thread. The program's threads have priority, and it does not wait for one that holds the device:
+/// waking this thread would cost that one more than a round.
 fn take_turn() -> Turn {
     for _ in 0..COURTESY {
         if WAITING.load(Ordering::Relaxed) == 0 {
@@ -248,7 +248,7 @@ fn take_turn() -> Turn {
     }
 }
 
-/// One round: frames, messages and events are moved, and time passes. `None` after a round has failed.
+/// One round: moves frames, messages and events, and advances time. `None` after a round has failed.
 fn round(device: &mut Device) -> Option<Round> {
     let Device { devices, connections, program, links } = device;
     let links = links.as_mut()?;
@@ -268,7 +268,7 @@ fn round(device: &mut Device) -> Option<Round> {
     Some(Round { now: program.time(), busy, wakeup })
 }
 
-/// What the NIC's thread works with.
+/// What the NIC's thread works on.
 struct Parts<'a> {
     devices: &'a mut [Uverbs],
     connections: &'a mut Connections,
@@ -276,7 +276,7 @@ struct Parts<'a> {
     program: &'a mut Program,
 }
 
-/// Moves frames and messages, and lets time pass; whether there was anything to move.
+/// Moves frames and messages and advances time. Returns whether there was anything to move.
 fn work(now: Time, Parts { devices, connections, links, program }: Parts<'_>) -> bool {
     let mut busy = false;
     for (uverbs, link) in devices.iter_mut().zip(&mut *links) {
@@ -298,20 +298,20 @@ fn work(now: Time, Parts { devices, connections, links, program }: Parts<'_>) ->
     busy
 }
 
-/// The NIC's thread has failed: the device is unplugged and answers no more.
+/// The NIC's thread has failed: unplugs the device, which answers no more.
 fn give_up() {
     if let Some(mut device) = lock() {
         device.links = None;
     }
 }
 
-/// Opens the file of a device.
+/// Opens a device file.
 pub(crate) fn open(index: DeviceIndex) -> Result<FileId, Errno> {
     make()?;
     Ok(device()?.at(index)?.0.open())
 }
 
-/// Closes a file of the device.
+/// Closes a device file.
 pub(crate) fn close(file: FileId) {
     if let Ok(mut device) = device()
         && let Ok((uverbs, program)) = device.at(file.device())
@@ -320,7 +320,7 @@ pub(crate) fn close(file: FileId) {
     }
 }
 
-/// The program has closed a file of events.
+/// The program has closed an event file.
 pub(crate) fn close_event_file(file: EventFileId) {
     if let Ok(mut device) = device()
         && let Ok((uverbs, program)) = device.at(file.device())
@@ -346,23 +346,23 @@ pub(crate) fn ioctl(file: FileId, address: u64) -> Result<(), Errno> {
     Ok(program.write(address + HEADER as u64, &request[HEADER..])?)
 }
 
-/// Longest command of connection management.
+/// Longest connection management command in bytes.
 const LONGEST_COMMAND: usize = 512;
 
-/// What became of a command of connection management.
+/// Result of a connection management command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Written {
     Done,
     Failed(Errno),
-    /// It asks for an event, and there is none yet.
+    /// It asks for an event, but none is waiting.
     NoEvent,
-    /// The descriptor is something else by now.
+    /// The descriptor has become something else.
     NotOurs,
-    /// The same, of a command that asks for an event.
+    /// The same, for a command that asks for an event.
     EventNotOurs,
 }
 
-/// Opens the file of connection management, with a descriptor for the program.
+/// Opens the connection management file and returns a descriptor for the program.
 pub(crate) fn open_connections() -> Result<(ConnectionFileId, OwnedFd), Errno> {
     make()?;
     let mut device = device()?;
@@ -377,7 +377,7 @@ pub(crate) fn open_connections() -> Result<(ConnectionFileId, OwnedFd), Errno> {
     }
 }
 
-/// Closes a file of connection management.
+/// Closes a connection management file.
 pub(crate) fn close_connections(file: ConnectionFileId) {
     if let Ok(mut device) = device() {
         device.manage_connections(|connections, devices, program| connections.close(devices, program, file));
@@ -385,15 +385,15 @@ pub(crate) fn close_connections(file: ConnectionFileId) {
     }
 }
 
-/// The process ends as the C library ends it: as with the kernel, connections that are open end, and peers are told. Of a
-/// process that is killed they learn by the timers of their transport.
+/// Runs at normal process exit: open connections are closed and their peers told, as the kernel would. Peers of a
+/// killed process find out through transport timeouts.
 extern "C" fn part_at_exit() {
     if let Ok(mut device) = device() {
         device.manage_connections(Connections::close_all);
     }
 }
 
-/// A command of `length` bytes at `address` is written to a file.
+/// Executes a command of `length` bytes at `address` that the program writes to a file.
 pub(crate) fn write_connections(
     file: ConnectionFileId,
     descriptor: c_int,
@@ -425,14 +425,14 @@ pub(crate) fn write_connections(
     }
 }
 
-/// A thread that waited for an event waits no more.
+/// A thread has stopped waiting for an event.
 pub(crate) fn end_connection_wait(file: ConnectionFileId) {
     if let Ok(mut device) = device() {
         device.program.connection_files.end_wait(file);
     }
 }
 
-/// What `mmap` of the file means.
+/// Resolves an `mmap` of the file.
 pub(crate) fn map(file: FileId, offset: u64, length: u64) -> Result<Mapping, Errno> {
     let mut device = device()?;
     let (uverbs, program) = device.at(file.device())?;

@@ -1,4 +1,4 @@
-//! The error number of the C library.
+//! The C library's `errno`.
 
 use core::ffi::c_int;
 
@@ -8,13 +8,13 @@ pub(crate) fn set_errno(number: c_int) {
     unsafe { *libc::__errno_location() = number };
 }
 
-/// The number of the last error.
+/// Returns `errno`.
 pub(crate) fn errno() -> c_int {
     // SAFETY: the C library gives each thread a place for its number.
     unsafe { *libc::__errno_location() }
 }
 
-/// Does something and leaves `errno` as it was, as a system call that succeeds does.
+/// Runs `work` and restores `errno`, as a successful system call leaves it unchanged.
 pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
     let before = errno();
     let done = work();

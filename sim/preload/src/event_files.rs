@@ -1,10 +1,10 @@
 //! Files from which the program reads events.
 //!
-//! **What this is.** A file is a pair of sockets that keep the borders of records. The program has one end and polls, reads
-//! and duplicates it like any descriptor; signals and cancellation are the kernel's business. We keep the other end, and a
-//! copy of the program's to take records back that it has not read.
+//! **What this is.** A file is a socket pair that preserves record boundaries. The program has one end and polls, reads
+//! and duplicates it like any descriptor; the kernel handles signals and cancellation. We keep the other end, and a
+//! duplicate of the program's end to take back unread records.
 //!
-//! **What it may not do.** It never blocks: what does not fit into the socket waits here.
+//! **What it may not do.** It never blocks: records that do not fit into the socket wait here.
 
 use bareverbs_uverbs::{EventFileId, EventRecord};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
@@ -12,8 +12,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-/// Records that may wait for room in a socket, which itself has room for some hundred. Further ones are lost, and counted
-/// as not read.
+/// Most records waiting for room in a socket, which itself holds a few hundred. Further ones are dropped and counted as
+/// unread.
 const MOST_WAITING: usize = 1 << 16;
 /// Longest record.
 const RECORD: usize = 16;
@@ -22,7 +22,7 @@ const RECORD: usize = 16;
 struct EventFile {
     id: EventFileId,
     inode: Inode,
-    /// What is sent here, the program reads.
+    /// The program reads what is sent here.
     writer: OwnedFd,
     /// The program's end.
     reader: OwnedFd,
@@ -39,13 +39,13 @@ impl EventFile {
         while let Some(record) = self.waiting.front() {
             match rustix::net::send(&self.writer, record.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::NOBUFS) => break,
-                // Nobody reads there any more, if it was an error.
+                // On an error nobody reads there any more.
                 Ok(_) | Err(_) => drop(self.waiting.pop_front()),
             }
         }
     }
 
-    /// Takes back all that the program has not read, except what waits here.
+    /// Takes back everything unread in the socket.
     fn drain(&mut self) -> Vec<Vec<u8>> {
         let mut records = Vec::new();
         let mut record = [0; RECORD];
@@ -60,14 +60,14 @@ impl EventFile {
         records
     }
 
-    /// Takes away the unread records of an element, and gives how many there were.
+    /// Discards the unread records of an element and returns their number.
     fn discard(&mut self, element: u64) -> u32 {
         let mut discarded = self.lost.remove(&element).unwrap_or(0);
         for record in self.drain() {
             if record.starts_with(&element.to_ne_bytes()) {
                 discarded += 1;
             } else {
-                // It came out of this socket, so there is room for it.
+                // It came out of this socket, so it fits.
                 let _ = rustix::net::send(&self.writer, &record, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
             }
         }
@@ -79,7 +79,7 @@ impl EventFile {
 }
 
 impl EventFiles {
-    /// Makes a file and gives the program's end of it.
+    /// Creates a file and returns the program's end.
     pub(crate) fn open(&mut self, id: EventFileId) -> io::Result<OwnedFd> {
         let (writer, theirs) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
@@ -89,7 +89,7 @@ impl EventFiles {
         Ok(theirs)
     }
 
-    /// The file with an inode.
+    /// Finds a file by its inode.
     pub(crate) fn find(&self, inode: Inode) -> Option<EventFileId> {
         self.0.iter().find(|file| file.inode == inode).map(|file| file.id)
     }
@@ -109,30 +109,30 @@ impl EventFiles {
         file.flush();
     }
 
-    /// Puts into the sockets what had to wait.
+    /// Sends waiting records to their sockets.
     pub(crate) fn flush(&mut self) {
         for file in &mut self.0 {
             file.flush();
         }
     }
 
-    /// Takes away the unread records of an element, and gives how many there were.
+    /// Discards the unread records of an element and returns their number.
     pub(crate) fn discard(&mut self, id: EventFileId, element: u64) -> u32 {
         self.get(id).map_or(0, |file| file.discard(element))
     }
 
-    /// Forgets a file: its device is gone, or the program has closed it. The program can read what is in it; then it ends.
+    /// Removes a file whose device is gone or that the program has closed. The program can read what it still contains.
     pub(crate) fn remove(&mut self, id: EventFileId) {
         self.0.retain(|file| file.id != id);
     }
 
-    /// In a child after `fork`: closes what belongs to the parent.
+    /// In a child after `fork`: closes the parent's resources.
     pub(crate) fn clear(&mut self) {
         self.0.clear();
     }
 }
 
-/// What a descriptor leads to.
+/// Device and inode of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Inode {
     pub(crate) device: u64,
@@ -140,7 +140,7 @@ pub(crate) struct Inode {
 }
 
 impl Inode {
-    /// What a descriptor leads to; `None` if it is not open.
+    /// Device and inode of a descriptor; `None` if it is not open.
     pub(crate) fn of(descriptor: impl AsFd) -> Option<Self> {
         let status = rustix::fs::fstat(descriptor).ok()?;
         Some(Self { device: status.st_dev, number: status.st_ino })

@@ -1,12 +1,12 @@
-//! Copies between our memory and addresses of the program at the speed of the processor, that survive a wrong address.
+//! Fast copies between our memory and the program's that survive invalid addresses.
 //!
-//! **What this is.** A copy in assembly whose instructions are known by their addresses. A fault at one of them does not reach the
-//! program: the handler of SIGSEGV and SIGBUS makes the copy return an error. Every other fault goes to the handler that the
-//! program has set, or does what it does without one. So that the program's handlers and ours do not replace each other,
-//! `sigaction` and `signal` for these two signals only note what the program wants, once the device exists.
+//! **What this is.** A copy routine in assembly with known instruction addresses. If one of them faults, the handler of
+//! SIGSEGV and SIGBUS makes the copy return an error. Every other fault goes to the program's handler, or has its
+//! default effect. To keep the program's handlers and ours apart, `sigaction` and `signal` for these two signals only
+//! record the program's wishes once the device exists.
 //!
-//! **What it may not do.** It is for a thread that does not block the two signals: the kernel ends a process whose thread blocks
-//! the signal of its own fault.
+//! **What it may not do.** It must run in a thread that does not block these two signals, because the kernel kills a
+//! process whose thread blocks the signal of its own fault.
 
 use crate::next::call_next;
 use core::ffi::{c_int, c_void};
@@ -53,7 +53,7 @@ unsafe extern "C" {
     fn bareverbs_copy_failed();
 }
 
-/// Copies bytes, the last one last, and 4 or 8 bytes at once; false if an address is not mapped so.
+/// Copies bytes, the last one last, and 4 or 8 bytes as single accesses; false if an address is not accessible.
 ///
 /// # Safety
 /// The side that is ours has `length` bytes that may be read or written. The program answers for the other side. [`guard`]
@@ -65,8 +65,8 @@ pub(crate) unsafe fn copy(to: *mut u8, from: *const u8, length: usize) -> bool {
 
 const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
-/// What the program wants done about each of [`SIGNALS`]; null before [`guard`]. What was replaced is not freed, since a
-/// handler may be looking at it; programs set these handlers a few times at most.
+/// The program's action for each of [`SIGNALS`]; null before [`guard`]. Replaced actions are leaked, because a handler
+/// may be reading them; programs set these handlers a few times at most.
 static WANTED: [AtomicPtr<Action>; 2] = [const { AtomicPtr::new(null_mut()) }; 2];
 
 fn wanted(signal: c_int) -> Option<&'static AtomicPtr<Action>> {
@@ -78,7 +78,7 @@ fn set(signal: c_int, new: *const Action, old: *mut Action) -> c_int {
     call_next!(c"sigaction", fn(c_int, *const Action, *mut Action) -> c_int, (signal, new, old), -1)
 }
 
-/// Begins to guard copies; false if that cannot be. Called again, it does nothing.
+/// Enables guarded copies; false if that is impossible. Idempotent.
 pub(crate) fn guard() -> bool {
     SIGNALS.iter().all(|&signal| {
         let Some(place) = wanted(signal) else { return false };
@@ -117,7 +117,7 @@ extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) 
                 handler(signal, info, context);
             }
         }
-        // The fault comes again, and the kernel does what it does then.
+        // The fault will repeat, and the kernel then takes the default action.
         _ => {
             // SAFETY: all zeros are the action of the kernel.
             let default: Action = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -126,7 +126,7 @@ extern "C" fn handle(signal: c_int, info: *mut siginfo_t, context: *mut c_void) 
     }
 }
 
-/// As in the C library, but that the program's handlers of SIGSEGV and SIGBUS come behind ours.
+/// Like the C library's function, but the program's handlers of SIGSEGV and SIGBUS run after ours.
 ///
 /// # Safety
 /// As in the C library.
@@ -147,7 +147,7 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const Action, old: *mut 
     0
 }
 
-/// As in the C library, but that the program's handlers of SIGSEGV and SIGBUS come behind ours.
+/// Like the C library's function, but the program's handlers of SIGSEGV and SIGBUS run after ours.
 ///
 /// # Safety
 /// As in the C library.

@@ -1,5 +1,5 @@
-//! The network interfaces of the virtual host, one of each device: programs that look for RDMA devices by the addresses of interfaces (`getifaddrs`)
-//! find them beside those of the machine. They are in that list only.
+//! Network interfaces of the virtual host, one per device, added to the machine's own in `getifaddrs`: some programs
+//! find RDMA devices through interface addresses. They exist in that list only.
 
 use crate::names::own_addresses;
 use crate::next::call_next;
@@ -10,11 +10,11 @@ use core::ptr::{null_mut, slice_from_raw_parts_mut};
 use libc::{ifaddrs, sockaddr_in};
 use std::sync::{Mutex, PoisonError};
 
-/// The name of the first device's interface; those of the others count on.
+/// Name of the first device's interface; the others are numbered on.
 const NAME: &[u8; 11] = b"bareverbs0\0";
 const FLAGS: c_int = libc::IFF_UP | libc::IFF_RUNNING | libc::IFF_BROADCAST | libc::IFF_MULTICAST;
 
-/// An entry of the list, and what it points to.
+/// An entry of the list and what it points to.
 #[repr(C)]
 struct Interface {
     entry: ifaddrs,
@@ -24,7 +24,7 @@ struct Interface {
     broadcast: sockaddr_in,
 }
 
-/// Lists that were given to the program and not back: address of the first entry, and how many are ours.
+/// Lists that the program has not freed: address of the first entry, and number of our entries.
 static GIVEN: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 fn socket_address(address: Ipv4Addr) -> sockaddr_in {
@@ -48,7 +48,7 @@ impl Interface {
             ifa_data: null_mut(),
         };
         let mut name = *NAME;
-        // The last but the zero at the end.
+        // The digit before the terminating zero.
         name[NAME.len() - 2] += device.number();
         let netmask = Ipv4Addr::from(!(u32::MAX >> ipv4_prefix(address.octets())));
         let broadcast = address | !netmask;
@@ -62,7 +62,7 @@ impl Interface {
     }
 }
 
-/// A list of our interfaces in front of another.
+/// Prepends our interfaces to another list.
 fn in_front_of(rest: *mut ifaddrs, addresses: &[(DeviceIndex, Ipv4Addr)]) -> *mut ifaddrs {
     let mut ours: Box<[Interface]> =
         addresses.iter().map(|&(device, address)| Interface::new(device, address)).collect();
@@ -82,7 +82,7 @@ fn in_front_of(rest: *mut ifaddrs, addresses: &[(DeviceIndex, Ipv4Addr)]) -> *mu
     first
 }
 
-/// As in the C library, with the virtual host's interfaces in front.
+/// Like the C library's function, but prepends the virtual host's interfaces.
 ///
 /// # Safety
 /// As in the C library.

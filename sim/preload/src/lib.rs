@@ -1,14 +1,14 @@
 //! # bareverbs-preload: the library that `bareverbs run` loads into an unmodified RDMA program
 //!
-//! **What this is.** Functions of the C library, replaced where a program looks for an RDMA device: paths below `/sys` and
-//! `/dev/infiniband` lead to a directory of `bareverbs run`, and the device file is answered by
-//! [`bareverbs_uverbs`] and the simulated NIC inside the process. Everything else goes to the C library as it is.
+//! **What this is.** Replacements of C library functions through which a program looks for an RDMA device. Paths below
+//! `/sys` and `/dev/infiniband` are redirected to a directory of `bareverbs run`; [`bareverbs_uverbs`] and the
+//! simulated NIC inside the process implement the device file. Everything else goes to the C library unchanged.
 //!
-//! **What it may not do.** It decides nothing about verbs. It reaches the memory of the program only through system calls that
-//! survive a wrong address. A program that was started without `bareverbs run` sees no difference.
+//! **What it may not do.** It decides nothing about verbs. It accesses the program's memory only in ways that survive
+//! invalid addresses. A program started without `bareverbs run` sees no difference.
 //!
-//! **Where to read first.** `paths` for what is replaced, `calls` and `names` for the functions, `device` for the life of the
-//! device, `nic_thread` and `verbs_calls` for what drives it, `link` for the way of its frames to
+//! **Where to read first.** `paths` for what is redirected, `calls` and `names` for the functions, `device` for the
+//! life of the device, `nic_thread` and `verbs_calls` for what drives it, `link` for the path of its frames to
 //! [`bareverbs_network`] and other processes.
 #![cfg(target_os = "linux")]
 

@@ -1,4 +1,4 @@
-//! Between device and wire: faults, the capture, and frames that have to wait.
+//! Between device and wire: faults, the capture, and waiting frames.
 
 use crate::program::Program;
 use crate::settings::Settings;
@@ -13,9 +13,9 @@ use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_uverbs::netlink::{ListedObject, ObjectKind, ObjectOwner};
 use bareverbs_uverbs::{Connections, Uverbs, VirtualHost};
 
-/// Frames that are taken from the wire before the device is asked for its own.
+/// Frames to take from the wire before the device is asked for its own.
 const RECEIVE_BATCH: usize = 64;
-/// Frames that the device is asked for at once, so that others get at the device as well.
+/// Frames to ask the device for at once, so that others get their turn.
 const SEND_BATCH: usize = 256;
 /// Frames that may wait to be sent before the device is asked for no more.
 const SEND_LIMIT: usize = 64;
@@ -24,11 +24,11 @@ const SEND_LIMIT: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Link {
     wire: Wire,
-    /// Present if there are faults, or were some.
+    /// Present if there are faults, or have been some.
     lanes: Option<Lanes>,
-    /// The faults that the program was started with.
+    /// Faults set when the program was started.
     usual_faults: Option<FaultScript>,
-    /// Those of the network instead; as text, empty if there are none.
+    /// Faults set for the host in the network, which take precedence; as text, empty if there are none.
     network_faults: String,
     seed: Seed,
     is_infiniband: bool,
@@ -37,11 +37,11 @@ pub(crate) struct Link {
     outgoing: FrameBuffer,
     /// Whether `outgoing` has a frame that the wire could not take.
     is_stuck: bool,
-    /// As the device knows it.
+    /// Whether the cable is plugged in, as last reported to the device.
     has_cable: bool,
 }
 
-/// Frames on the way through a wire with faults.
+/// Frames in transit through a wire with faults.
 #[derive(Debug, Default)]
 struct Lanes {
     inbound: Lane,
@@ -49,7 +49,7 @@ struct Lanes {
 }
 
 impl Link {
-    /// The link of a port of this process; its frames go to the capture, if there is one.
+    /// The link of a port of this process. Its frames go to the capture, if there is one.
     pub(crate) fn new(
         wire: Wire,
         settings: &Settings,
@@ -78,7 +78,7 @@ impl Link {
         link
     }
 
-    /// Puts faults on both directions, or ends them. Frames that wait go on to wait.
+    /// Sets or removes the faults in both directions. Waiting frames keep waiting.
     fn set_faults(&mut self, script: Option<&FaultScript>) {
         if script.is_none() && self.lanes.is_none() {
             return;
@@ -93,7 +93,7 @@ impl Link {
         lanes.outbound.set_faults(faults(Direction::Outbound));
     }
 
-    /// Follows what somebody sets for the host while the program runs.
+    /// Applies faults that are set for the host while the program runs.
     fn watch_faults(&mut self) {
         if self.network_faults == self.wire.faults() {
             return;
@@ -113,18 +113,18 @@ impl Link {
         self.set_faults(script.as_ref());
     }
 
-    /// In a child after `fork`: closes what belongs to the parent.
+    /// In a child after `fork`: closes the parent's resources.
     pub(crate) fn abandon(self) {
         self.wire.abandon();
     }
 
-    /// When there is something to do, if nothing comes before.
+    /// When there is work next, unless something arrives earlier.
     pub(crate) fn next_wakeup(&self) -> Option<Time> {
         let lanes = self.lanes.as_ref()?;
         [lanes.inbound.next_due(), lanes.outbound.next_due()].into_iter().flatten().min()
     }
 
-    /// Frames for the device, and what has become of its cable; whether there were any.
+    /// Delivers frames to the device and reports cable changes. Returns whether there were frames.
     pub(crate) fn take_in(
         &mut self,
         now: Time,
@@ -147,7 +147,7 @@ impl Link {
         received
     }
 
-    /// Answers those who asked for single objects.
+    /// Answers queries for individual objects.
     fn tell_objects(&mut self, uverbs: &mut Uverbs, program: &mut Program, connections: &Connections) {
         let owner = ObjectOwner { process_id: std::process::id(), number: self.wire.number() };
         while let Some((asker, ObjectQuestion { kind, from })) = self.wire.poll_object_question() {
@@ -156,12 +156,12 @@ impl Link {
                 Some(kind) => uverbs.list(program, kind, owner),
                 None => continue,
             };
-            // Whoever asked and does not wait for the answer gets none.
+            // A requester that no longer waits gets no answer.
             drop(answer_objects(&asker, &ListedObject::encode(listed, from, LONGEST_OBJECTS)));
         }
     }
 
-    /// The next process that frames went to and that has ended.
+    /// The next dead process that had been sent frames.
     pub(crate) fn poll_ended(&mut self, now: Time) -> Option<EndedProcess> {
         self.wire.poll_ended(now)
     }
@@ -190,7 +190,7 @@ impl Link {
         busy
     }
 
-    /// Frames of the device that can leave; whether there were any.
+    /// Sends the device's outgoing frames. Returns whether there were any.
     pub(crate) fn transmit(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) -> bool {
         let mut busy = self.send_waiting(now);
         for _ in 0..SEND_BATCH {
@@ -205,7 +205,7 @@ impl Link {
             busy = true;
             let fate = self.lanes.as_mut().map(|lanes| lanes.outbound.push(now, &mut self.outgoing));
             if let Some(capture) = &self.capture {
-                // What led to a frame stands before it.
+                // Records of what led to a frame precede it.
                 capture.records_of(now, uverbs.observed());
                 capture.sent(&self.outgoing, fate.flatten(), uverbs.take_frame_origin());
             }
@@ -217,7 +217,7 @@ impl Link {
         busy
     }
 
-    /// Sends what had to wait; whether there was anything.
+    /// Sends waiting frames. Returns whether there were any.
     fn send_waiting(&mut self, now: Time) -> bool {
         let mut busy = false;
         if self.is_stuck && self.wire.send(now, &self.outgoing) {
@@ -234,7 +234,7 @@ impl Link {
         busy
     }
 
-    /// Says so, once, when the capture cannot be written.
+    /// Reports once that the capture cannot be written.
     fn watch_capture(&mut self, uverbs: &mut Uverbs) {
         if self.capture.as_ref().is_some_and(Recorder::has_failed)
             && let Some(Err(error)) = self.capture.take().and_then(|capture| capture.finish())
@@ -245,13 +245,13 @@ impl Link {
     }
 }
 
-/// What the process table calls this program, without what would break a line.
+/// Name of this program in the process table, without characters that would break a line.
 fn program_name() -> String {
     let name = std::fs::read_to_string("/proc/self/comm").unwrap_or_default();
     name.trim().chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect()
 }
 
-/// How this process is, for `bareverbs run --list`: lines of a name and a value.
+/// Status of this process for `bareverbs run --list`: lines of a name and a value.
 fn status(uverbs: &Uverbs, connections: &Connections, wire: WireCounters, driven: u64) -> String {
     let [_, keys, completion_queues, queue_pairs, _, _] = uverbs.nic().live_objects();
     let WireCounters { sent, received, unreachable, overrun } = wire;

@@ -1,17 +1,18 @@
-//! The memory of the program: copies that survive a wrong address, and what is mapped.
+//! Access to the program's memory: copies that survive invalid addresses, and checks of its mappings.
 
 use bareverbs_sim::nic::DmaFault;
 use libc::iovec;
 use std::fs;
 
-/// Which way `process_vm_*` copies.
+/// Direction of a copy by `process_vm_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     FromProgram,
     ToProgram,
 }
 
-/// Copies between a buffer of ours and an address of the program, in the kernel: a wrong address is an error, not a fault.
+/// Copies between our buffer and an address of the program inside the kernel: an invalid address gives an error, not a
+/// fault.
 ///
 /// # Safety
 /// `buffer` has `length` bytes that the caller may read, and also write if the way is from the program.
@@ -31,7 +32,7 @@ pub(crate) unsafe fn copy(way: Way, iova: u64, buffer: *mut u8, length: usize) -
     if usize::try_from(copied) == Ok(length) { Ok(()) } else { Err(fault) }
 }
 
-/// Whether the program has all of a range mapped, for reading, and for writing if `write` is set.
+/// Whether the program has a whole range mapped readable, and writable if `write` is set.
 pub(crate) fn is_mapped(address: u64, length: u64, write: bool) -> bool {
     let (Some(end), Ok(maps)) = (address.checked_add(length), fs::read_to_string("/proc/self/maps")) else {
         return false;
@@ -39,7 +40,7 @@ pub(crate) fn is_mapped(address: u64, length: u64, write: bool) -> bool {
     covers(&maps, address, end, write)
 }
 
-/// The same from the text of `/proc/PID/maps`, whose lines are in the order of their addresses.
+/// The same, for the text of `/proc/PID/maps`, whose lines are sorted by address.
 pub(crate) fn covers(maps: &str, address: u64, end: u64, write: bool) -> bool {
     let mut reached = address;
     for line in maps.lines() {
@@ -58,7 +59,7 @@ pub(crate) fn covers(maps: &str, address: u64, end: u64, write: bool) -> bool {
     reached >= end
 }
 
-/// First address, the one behind the last, and rights of a mapping.
+/// Start, end and rights of a mapping.
 fn mapping(line: &str) -> Option<(u64, u64, &str)> {
     let mut words = line.split_ascii_whitespace();
     let (start, stop) = words.next()?.split_once('-')?;

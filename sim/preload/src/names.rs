@@ -1,8 +1,8 @@
-//! Names and addresses of virtual hosts. A name has the address that the host's first device has, or the device that the name says, so that both kinds of connections
-//! reach it: RDMA through the device, TCP through this machine, whose own TCP carries what goes to such an address.
+//! Names and addresses of virtual hosts. A name resolves to the address of the host's first device, or of the device
+//! that the name includes. So both kinds of connections reach it: RDMA through the device, and TCP through this
+//! machine, whose own stack carries traffic to such an address.
 //!
-//! Names that the network does not know, and programs that were started without `bareverbs run`, go to the C library as they
-//! are.
+//! Names unknown to the network, and programs started without `bareverbs run`, go to the C library unchanged.
 
 use crate::next::call_next;
 use bareverbs_network::{virtual_host, virtual_ports};
@@ -24,8 +24,8 @@ fn network() -> Option<&'static NetworkDirectory> {
     FOUND.get_or_init(find).as_ref()
 }
 
-/// The IPv4 addresses of the Ethernet ports of the host that this program runs on, with the numbers of their devices; none if it was started
-/// without `bareverbs run`.
+/// IPv4 addresses of the Ethernet ports of this program's host, with their devices; empty if it was started without
+/// `bareverbs run`.
 pub(crate) fn own_addresses() -> &'static [(DeviceIndex, Ipv4Addr)] {
     static FOUND: OnceLock<Vec<(DeviceIndex, Ipv4Addr)>> = OnceLock::new();
     let find = || {
@@ -59,7 +59,7 @@ fn is_virtual_address(address: IpAddr) -> bool {
     HostSettings::is_possible(address) && network().is_some_and(has)
 }
 
-/// The address of a host: of IPv6 if it is asked for, in the form of IPv6 if the host has none.
+/// Address of a host: IPv6 if requested, IPv4-mapped if the host has no IPv6 address.
 fn address_of(host: &VirtualHost, ipv6: bool) -> IpAddr {
     let v4 = Ipv4Addr::from(host.ipv4());
     match (ipv6, host.ipv6().next()) {
@@ -69,7 +69,7 @@ fn address_of(host: &VirtualHost, ipv6: bool) -> IpAddr {
     }
 }
 
-/// The address of a virtual host, as a name that every resolver knows without asking; `None` for other names.
+/// Address of a virtual host as text, which every resolver accepts without a lookup; `None` for other names.
 ///
 /// # Safety
 /// `name` is null or a C string.
@@ -92,7 +92,7 @@ unsafe fn virtual_address(name: *const c_char, ipv6: bool) -> Option<CString> {
     CString::new(address.to_string()).ok()
 }
 
-/// As in the C library, but that names of virtual hosts have the hosts' addresses.
+/// Like the C library's function, but resolves names of virtual hosts.
 ///
 /// # Safety
 /// As in the C library.
@@ -117,10 +117,10 @@ pub unsafe extern "C" fn getaddrinfo(
     )
 }
 
-/// Functions that look up an IPv4 address by name.
+/// Defines functions that look up an IPv4 address by name.
 macro_rules! resolving {
     ($($name:ident = $c_name:literal ($($after:ident: $after_ty:ty),*) -> $ret:ty, $failure:expr;)*) => {$(
-        /// As in the C library, but that names of virtual hosts have the hosts' addresses.
+        /// Like the C library's function, but resolves names of virtual hosts.
         ///
         /// # Safety
         /// As in the C library.
@@ -146,14 +146,14 @@ resolving! {
     ) -> c_int, libc::ENOSYS;
 }
 
-/// An address of the program, or this machine's in place of a virtual host's.
+/// The program's address, or this machine's in place of a virtual host's.
 #[derive(Clone, Copy)]
 enum Instead {
     V4(sockaddr_in),
     V6(sockaddr_in6),
 }
 
-/// What to use in place of an address; `None` to use it as it is.
+/// The address to use instead; `None` to use the original.
 ///
 /// # Safety
 /// `address` is null or has `length` bytes.
@@ -182,10 +182,10 @@ unsafe fn instead_of(address: *const sockaddr, length: socklen_t) -> Option<Inst
     }
 }
 
-/// Functions that take the address of a socket.
+/// Defines functions that take a socket address.
 macro_rules! addressing {
     ($($name:ident = $c_name:literal;)*) => {$(
-        /// As in the C library, but that addresses of virtual hosts are this machine's.
+        /// Like the C library's function, but replaces addresses of virtual hosts by this machine's.
         ///
         /// # Safety
         /// As in the C library.

@@ -1,7 +1,7 @@
-//! Sockets of the protocol NETLINK_RDMA, on which programs ask for devices: they find ours, and none of the machine's.
+//! NETLINK_RDMA sockets, through which programs query devices: they find ours and none of the machine's.
 //!
-//! **What this is.** The program gets a netlink socket of a protocol that carries messages between programs. Bind, receive, poll and
-//! options are the kernel's business; what the program sends is answered here, and the answers go to its socket.
+//! **What this is.** The program gets a netlink socket of a protocol that carries messages between programs. The kernel
+//! handles bind, receive, poll and options. What the program sends is answered here, and the answers go to its socket.
 
 use crate::descriptors::{self, Descriptor};
 use crate::errno::{keeping_errno, set_errno};
@@ -24,14 +24,14 @@ use std::sync::OnceLock;
 
 /// `NETLINK_RDMA` of `linux/netlink.h`.
 const NETLINK_RDMA: c_int = 20;
-/// Longest datagram of requests.
+/// Longest request datagram in bytes.
 const LONGEST: usize = 1 << 16;
-/// Most objects of a kind that a process is believed to have.
+/// Most objects of a kind accepted from a process.
 const MOST_OBJECTS: usize = 1 << 16;
-/// How long another process of the host may take to say what it has.
+/// Time limit for another process of the host to answer.
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A device, as it is before a program uses it.
+/// A device, before a program uses it.
 #[derive(Debug)]
 struct Found {
     attributes: DeviceAttributes,
@@ -40,7 +40,7 @@ struct Found {
     network: NetworkDirectory,
 }
 
-/// The devices of this host; `None` if there can be none, which opening one says in a sentence.
+/// Devices of this host; `None` if there are none, for a reason that opening one reports.
 fn found() -> Option<&'static [Found]> {
     static FOUND: OnceLock<Option<Vec<Found>>> = OnceLock::new();
     let find = || {
@@ -58,20 +58,20 @@ fn boot(settings: &Settings, port: &VirtualHost) -> Option<Found> {
 }
 
 impl Found {
-    /// Objects of all processes of the host. One that does not answer counts as one without.
+    /// Numbers of objects of all processes of the host. A process that does not answer counts as having none.
     fn objects(&self) -> ObjectCounts {
         let processes = self.network.processes(&self.port);
         let said = processes.iter().filter_map(|&number| self.network.ask(&self.port, number, TIMEOUT).ok());
         said.fold(ObjectCounts::default(), |sum, said| sum.and(&ObjectCounts::from_lines(&said)))
     }
 
-    /// The objects of a kind of all processes of the host.
+    /// Objects of a kind of all processes of the host.
     fn list(&self, kind: ObjectKind) -> Vec<ListedObject> {
         let processes = self.network.processes(&self.port);
         processes.into_iter().flat_map(|number| self.list_of(number, kind)).collect()
     }
 
-    /// Those of one process, which tells as many at a time as an answer has room for.
+    /// Objects of one process, fetched in as many answers as needed.
     fn list_of(&self, number: u8, kind: ObjectKind) -> Vec<ListedObject> {
         let mut listed: Vec<ListedObject> = Vec::new();
         let mut from = 0;
@@ -90,7 +90,7 @@ impl Found {
     }
 }
 
-/// As in the C library, but that RDMA's sockets are answered here.
+/// Like the C library's function, but RDMA netlink sockets are answered here.
 ///
 /// # Safety
 /// As in the C library.
@@ -107,12 +107,12 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     descriptor
 }
 
-/// Whether a datagram that is sent there is answered here.
+/// Whether datagrams sent on this descriptor are answered here.
 fn is_ours(descriptor: c_int) -> bool {
     descriptors::get(descriptor) == Descriptor::Netlink
 }
 
-/// Answers a datagram that the program sends from a socket of ours; the result is that of its call.
+/// Answers a datagram sent on one of our sockets. Returns the result of the program's call.
 fn answer(descriptor: c_int, datagram: &[u8]) -> ssize_t {
     match keeping_errno(|| deliver(descriptor, datagram)) {
         Ok(()) => datagram.len() as ssize_t,
@@ -152,7 +152,7 @@ fn deliver(descriptor: c_int, datagram: &[u8]) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Port number of a socket, which gets one if it has none yet.
+/// Netlink port number of a socket; assigns one if it has none.
 fn port_of(socket: BorrowedFd<'_>) -> rustix::io::Result<u32> {
     let port = || SocketAddrNetlink::try_from(rustix::net::getsockname(socket)?).map(|address| address.pid());
     match port()? {
@@ -164,7 +164,7 @@ fn port_of(socket: BorrowedFd<'_>) -> rustix::io::Result<u32> {
     }
 }
 
-/// As in the C library, but for sockets of RDMA.
+/// Like the C library's function, but handles RDMA netlink sockets.
 ///
 /// # Safety
 /// As in the C library.
@@ -190,7 +190,7 @@ pub unsafe extern "C" fn sendmsg(descriptor: c_int, message: *const msghdr, flag
     send_datagram(descriptor, &datagram)
 }
 
-/// As in the C library, but for sockets of RDMA.
+/// Like the C library's function, but handles RDMA netlink sockets.
 ///
 /// # Safety
 /// As in the C library.
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn sendto(
     send_datagram(descriptor, unsafe { &*core::ptr::slice_from_raw_parts(bytes.cast(), length) })
 }
 
-/// As in the C library, but for sockets of RDMA.
+/// Like the C library's function, but handles RDMA netlink sockets.
 ///
 /// # Safety
 /// As in the C library.

@@ -1,9 +1,9 @@
-//! The functions that ours stand before: those of the C library, or of another preloaded library.
+//! The functions that ours replace: the C library's, or another preloaded library's.
 
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// The next function of a name; null if there is none.
+/// Finds the next function of this name; null if there is none.
 pub(crate) fn address(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let known = cache.load(Ordering::Relaxed);
     if !known.is_null() {
@@ -15,7 +15,7 @@ pub(crate) fn address(cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     found
 }
 
-/// A function of a library that the process has loaded, though perhaps not for all to see; null if there is none.
+/// Finds a function in a library that the process has loaded, even if not globally; null if there is none.
 pub(crate) fn address_in(library: &CStr, cache: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
     let found = address(cache, name);
     if !found.is_null() {
@@ -30,7 +30,8 @@ pub(crate) fn address_in(library: &CStr, cache: &AtomicPtr<c_void>, name: &CStr)
     found
 }
 
-/// Calls the next function of a name and type; without one, `errno` is ENOSYS and the failure value is the answer.
+/// Calls the next function with this name and type. If there is none, sets `errno` to ENOSYS and returns the failure
+/// value.
 macro_rules! call_next {
     ($name:literal, fn($($ty:ty),*) -> $ret:ty, ($($argument:expr),*), $failure:expr) => {{
         static CACHE: core::sync::atomic::AtomicPtr<core::ffi::c_void> =

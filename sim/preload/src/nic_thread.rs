@@ -1,4 +1,4 @@
-//! The thread that is the NIC: it looks at doorbells, moves frames and events, and lets time pass.
+//! The thread that acts as the NIC: polls doorbells, moves frames and events, and advances time.
 
 use crate::own_work::OwnWork;
 use bareverbs_network::Pace;
@@ -7,35 +7,35 @@ use core::mem::MaybeUninit;
 use core::num::NonZero;
 use std::panic::catch_unwind;
 
-/// Sleeps of this thread end when they should, and not when it suits the kernel.
+/// Lets this thread's sleeps end on time.
 const TIMER_SLACK: NonZero<u64> = NonZero::<u64>::MIN;
 const STACK: usize = 1 << 20;
 
-/// What came of a turn of the thread.
+/// Result of a turn of the thread.
 #[derive(Debug)]
 pub(crate) enum Turn {
     Done(Round),
-    /// A thread of the program has the device.
+    /// A thread of the program holds the device.
     Elsewhere,
-    /// There is nothing to do any more.
+    /// There is nothing left to do.
     Over,
 }
 
-/// What a round of the device did.
+/// Result of a round of the device.
 #[derive(Debug)]
 pub(crate) struct Round {
     /// When it ended.
     pub(crate) now: Time,
     pub(crate) busy: bool,
-    /// When there is something to do, if nothing comes before.
+    /// When there is work next, unless something arrives earlier.
     pub(crate) wakeup: Option<Time>,
 }
 
-/// What the thread does.
+/// Callbacks of the thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Duties {
     pub(crate) take_turn: fn() -> Turn,
-    /// What is left to do if a round has panicked.
+    /// What to do after a round has panicked.
     pub(crate) give_up: fn(),
 }
 
@@ -49,7 +49,7 @@ pub(crate) fn start(duties: Duties) -> std::io::Result<()> {
     started.map(drop)
 }
 
-/// Blocks all signals in this thread but those of its own faults, and gives those that were blocked before.
+/// Blocks all signals in this thread except those of its own faults. Returns the previous mask.
 fn block_signals() -> libc::sigset_t {
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::<libc::sigset_t>::uninit());
     // SAFETY: `sigfillset` makes `all` a set; the kernel fills `before`, since all arguments are right.
@@ -64,14 +64,14 @@ fn block_signals() -> libc::sigset_t {
 
 fn run(duties: Duties) {
     let _own_work = OwnWork::begin();
-    // Without it sleeps are longer, and all works.
+    // Best effort: without it sleeps are longer, but everything works.
     let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
     if catch_unwind(|| work(duties.take_turn)).is_err() {
         fail(duties.give_up);
     }
 }
 
-/// What is done when a round has panicked.
+/// Cleanup after a round has panicked.
 pub(crate) fn fail(give_up: fn()) {
     give_up();
     eprintln!(

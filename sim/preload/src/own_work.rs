@@ -1,5 +1,5 @@
-//! What a thread does and may do for this library. While it holds the device, what it opens and closes is none of the program's
-//! files.
+//! Tracks when a thread works for this library. While it holds the device, descriptors it opens and closes are not the
+//! program's.
 
 use crate::next::call_next;
 use core::cell::Cell;
@@ -11,7 +11,7 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// As long as this lives, this thread does this library's work.
+/// While this lives, its thread works for this library.
 #[derive(Debug)]
 pub(crate) struct OwnWork(());
 
@@ -28,20 +28,20 @@ impl Drop for OwnWork {
     }
 }
 
-/// Whether this thread does this library's work.
+/// Whether this thread is working for this library.
 pub(crate) fn is_going_on() -> bool {
     DEPTH.get() > 0
 }
 
-/// Bytes of its stack that a thread of the program needs below it before it may do a round of the device.
+/// Free stack in bytes that a thread of the program needs to run a round of the device.
 const STACK_OF_A_ROUND: usize = 256 << 10;
 
 thread_local! {
     static MAY_WORK: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Whether a round of the device may be done in this thread of the program: it is not within this library, its stack has room, and
-/// it does not block the signals of its own faults, which copies from and to its memory may cause.
+/// Whether this thread of the program may run a round of the device: it is not inside this library, its stack has room,
+/// and it does not block the signals of its own faults, which copies may raise.
 pub(crate) fn may_work_here() -> bool {
     let may = DEPTH.try_with(|depth| {
         depth.get() == 0
@@ -54,15 +54,15 @@ pub(crate) fn may_work_here() -> bool {
     may.unwrap_or(false)
 }
 
-/// The signals that this thread blocks may be others now.
+/// This thread's signal mask may have changed.
 fn ask_again() {
     let _ = MAY_WORK.try_with(|may| may.set(None));
 }
 
-/// Functions that change which signals a thread blocks.
+/// Defines functions that change a thread's signal mask.
 macro_rules! masking {
     ($($name:ident = $c_name:literal, $failure:expr;)*) => {$(
-        /// As in the C library; it is also noted that this thread may take other signals from now on.
+        /// Like the C library's function; also notes that this thread's signal mask may have changed.
         ///
         /// # Safety
         /// As in the C library.
@@ -98,7 +98,7 @@ fn has_room() -> bool {
     }
 }
 
-/// Whether this thread takes the signals of its own faults.
+/// Whether this thread accepts the signals of its own faults.
 fn takes_faults() -> bool {
     let mut blocked = MaybeUninit::<sigset_t>::uninit();
     // SAFETY: without a new set the kernel only fills `blocked`; it is asked if that succeeded.

@@ -1,4 +1,4 @@
-//! Which paths lead elsewhere: those of `sysfs::REPLACED`, to the directory that `bareverbs run` made.
+//! Path redirection: those in `sysfs::REPLACED` lead to the directory that `bareverbs run` created.
 
 use bareverbs_serve::network::environment::DIRECTORY;
 use bareverbs_uverbs::DeviceIndex;
@@ -14,18 +14,18 @@ fn directory() -> Option<&'static OsStr> {
     FOUND.get_or_init(|| std::env::var_os(DIRECTORY)).as_deref()
 }
 
-/// What stands at a path of `bareverbs run`.
+/// What a redirected path refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Special {
-    /// Nothing that needs this library.
+    /// Nothing special.
     None,
-    /// The file of a device.
+    /// A device file.
     Device(DeviceIndex),
-    /// The file of connection management.
+    /// The connection management file.
     Connections,
 }
 
-/// A path of the program, or what is put in its place.
+/// The program's path, or its replacement.
 pub(crate) struct Redirected {
     given: *const c_char,
     instead: Option<CString>,
@@ -60,7 +60,7 @@ impl Redirected {
         self.instead.as_ref().map_or(self.given, |path| path.as_ptr())
     }
 
-    /// What stands there.
+    /// What the path refers to.
     pub(crate) const fn special(&self) -> Special {
         self.special
     }

@@ -1,4 +1,4 @@
-//! The program around us: its memory, files for its events, and its network.
+//! The surrounding program: its memory, event files and network.
 
 use crate::connection_files::ConnectionFiles;
 use crate::descriptors::{self, Descriptor};
@@ -16,7 +16,7 @@ use core::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// The program, as the device and its kernel see it.
+/// The program, as seen by the device and its kernel.
 #[derive(Debug)]
 pub(crate) struct Program {
     start: Instant,
@@ -25,9 +25,9 @@ pub(crate) struct Program {
     neighbours: Neighbours,
     outside: OutsideNeighbours,
     ports: Ports,
-    /// Rounds of the device that threads of the program did.
+    /// Number of device rounds run by the program's threads.
     pub(crate) driven_rounds: u64,
-    /// Whether memory is accessed by this thread itself and not by the kernel for it.
+    /// Whether this thread accesses memory itself, rather than through the kernel.
     is_direct: bool,
 }
 
@@ -45,19 +45,19 @@ impl Program {
         }
     }
 
-    /// The GIDs of the host with this MAC address; none if there is no such host.
+    /// GIDs of the host with this MAC address; empty if there is none.
     pub(crate) fn gids_of(&mut self, mac: MacAddress) -> Vec<Gid> {
         let now = self.time();
         self.neighbours.gids_of(now, mac)
     }
 
-    /// Whether a descriptor still leads to a file of connection management. Of a file of the parent process it is said, too:
-    /// the file then does not exist.
+    /// Whether a descriptor still refers to a connection management file. True as well for a file of the parent
+    /// process; the file then does not exist.
     pub(crate) fn is_connection_file(&self, file: ConnectionFileId, descriptor: c_int) -> bool {
         file.raw() == u32::MAX || inode(descriptor).is_some_and(|inode| self.connection_files.is(file, inode))
     }
 
-    /// Does something that accesses much memory, in a thread that does not block the signals of its own faults.
+    /// Runs `work` with direct memory access. The thread must not block the signals of its own faults.
     pub(crate) fn directly<T>(&mut self, work: impl FnOnce(&mut Self) -> T) -> T {
         self.is_direct = guards_copies();
         let done = work(self);
@@ -65,7 +65,7 @@ impl Program {
         done
     }
 
-    /// Copies by this thread itself; `None` if the kernel is to do it.
+    /// Copies in this thread; `None` if the kernel must do it.
     #[cfg(target_arch = "x86_64")]
     fn copy_directly(
         &self,
@@ -88,7 +88,7 @@ impl Program {
         None
     }
 
-    /// Time since the device was made.
+    /// Time since the device was created.
     pub(crate) fn time(&self) -> Time {
         let nanos = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Time::ZERO + Duration::from_nanos(nanos)

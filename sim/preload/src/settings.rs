@@ -1,4 +1,4 @@
-//! What `bareverbs run` wants of the library: its environment variables, read.
+//! Settings from `bareverbs run`, read from environment variables.
 
 use bareverbs_network::virtual_ports;
 use bareverbs_serve::network::{NetworkDirectory, environment};
@@ -12,7 +12,7 @@ use std::fs::File;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-/// Captures of one command: more processes than this with a device of their own go without.
+/// Most captures per command. Further processes with a device go without.
 const MOST_CAPTURES: u32 = 1000;
 
 /// The settings of this process.
@@ -24,7 +24,7 @@ pub(crate) struct Settings {
     pub(crate) faults: Option<FaultScript>,
     pub(crate) seed: u64,
     capture: Option<PathBuf>,
-    /// Whether the capture holds what the device does, too.
+    /// Whether the capture includes the device's actions.
     records: bool,
     speed: PortSpeed,
 }
@@ -34,7 +34,7 @@ fn variable(name: &str) -> Option<String> {
 }
 
 impl Settings {
-    /// Reads the environment; an error is a sentence.
+    /// Reads the environment; the error is a sentence.
     pub(crate) fn read() -> Result<Self, String> {
         let name = variable(environment::HOST).unwrap_or_default();
         let path = env::var_os(environment::NETWORK).ok_or(format!("{} is not set", environment::NETWORK))?;
@@ -56,17 +56,17 @@ impl Settings {
         Ok(Self { ports, network, faults, seed, capture, records, speed })
     }
 
-    /// The part of a device of the host that is in one of its processes.
+    /// Configuration of a device for one of the host's processes.
     pub(crate) fn nic_config(&self, port: &VirtualHost, process: u8) -> NicConfig {
         NicConfig { speed: self.speed, ..port.nic_config(process) }
     }
 
-    /// Seed of the faults of a device of this process: different on every host, in every process of it, and at each of its ports.
+    /// Seed of the faults of a device: different for every host, process and port.
     pub(crate) fn seed_of(&self, port: &VirtualHost, number: u8) -> Seed {
         Seed(self.seed ^ u64::from(port.mac().low()) ^ u64::from(number) << 32)
     }
 
-    /// The interface of a capture that has the frames of a port, and what its device does if that is asked for.
+    /// The capture interface for the frames of a port and, if requested, its device's actions.
     pub(crate) fn interface(&self, capture: &Recorder, port: &VirtualHost) -> Recorder {
         let link = match port.link() {
             LinkLayer::Ethernet => LinkType::Ethernet,
@@ -76,8 +76,8 @@ impl Settings {
         with(capture, &format!("{} {}", port.name(), std::process::id()), link)
     }
 
-    /// Begins the capture of this process: in the file that was asked for, or, if another process has that, in one with a
-    /// number before its ending. It has no interface yet; see [`interface`].
+    /// Starts the capture of this process: in the requested file or, if another process has that, in one with a number
+    /// before its extension. It has no interface yet; see [`interface`].
     pub(crate) fn capture(&self) -> Result<Option<Recorder>, String> {
         let Some(wanted) = &self.capture else { return Ok(None) };
         for number in 1..=MOST_CAPTURES {

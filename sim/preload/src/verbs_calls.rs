@@ -1,14 +1,14 @@
-//! The functions of libibverbs with which a program posts requests and polls for completions: the device also does its work in
-//! the thread that calls them.
+//! The libibverbs functions with which a program posts requests and polls for completions. The threads that call them
+//! also run the device.
 //!
-//! **What this is.** A program that polls keeps a core busy, so on a machine without a free one the NIC's thread comes too late:
-//! it has to sleep in order to leave the core to the program, and a sleep lasts longer than many messages take. The program's own
-//! thread is there, and waits for the device. libibverbs reaches its driver through functions that stand in the context of a device
-//! and in each queue pair; behind `post_send` and `wr_complete`, and before `poll_cq`, one round of the device is done. The driver's
-//! functions themselves are called as they would be. ADR 0034 says why it is done here and what else was tried.
+//! **What this is.** A polling program keeps a core busy. On a machine without a free core the NIC's thread is too
+//! late: it must sleep to leave the core to the program, and a sleep takes longer than many messages. But the program's
+//! own thread is running, and waits for the device. libibverbs calls its driver through function pointers in the device
+//! context and in each queue pair. A round of the device runs after `post_send` and `wr_complete`, and before
+//! `poll_cq`; the driver's functions are called as usual. ADR 0034 explains this choice and the alternatives.
 //!
-//! **What it may not do.** Nothing depends on it: a program that reaches its driver in another way is served by the NIC's thread.
-//! [`crate::verbs_layout`] has the places that are replaced; a context that is not an extended one keeps its `create_qp_ex`.
+//! **What it may not do.** Nothing depends on it: the NIC's thread serves a program that calls its driver in another
+//! way. [`crate::verbs_layout`] has the replaced pointers; a context that is not extended keeps its `create_qp_ex`.
 
 use crate::descriptors::{self, Descriptor};
 use crate::device;
@@ -29,14 +29,14 @@ type CreateQpEx = unsafe extern "C" fn(*mut Context, *mut c_void) -> *mut QueueP
 type ToQpEx = unsafe extern "C" fn(*mut QueuePair) -> *mut ExtendedQueuePair;
 type WrComplete = unsafe extern "C" fn(*mut ExtendedQueuePair) -> c_int;
 
-/// The driver's functions. A process has one driver for our devices, so there is one of each.
+/// The driver's functions. A process has one driver for our devices, so one of each suffices.
 static POLL_CQ: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static POST_SEND: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static CREATE_QP_EX: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 static WR_COMPLETE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Puts `ours` in the place of the driver's function, and notes that one in `theirs`. A place that has another function than the
-/// noted one is left alone.
+/// Replaces a driver's function pointer by `ours` and records the original in `theirs`. Leaves a pointer alone that
+/// differs from the recorded one.
 fn stand_before(place: &mut *mut c_void, theirs: &AtomicPtr<c_void>, ours: *mut c_void) {
     let found = *place;
     if found.is_null() || found == ours {
@@ -48,7 +48,7 @@ fn stand_before(place: &mut *mut c_void, theirs: &AtomicPtr<c_void>, ours: *mut 
     }
 }
 
-/// As in libibverbs; requests and polls of our own devices also drive these.
+/// Like libibverbs' function; requests and polls on our devices also drive them.
 ///
 /// # Safety
 /// As in libibverbs.
@@ -71,7 +71,7 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Puts the functions below into a context of one of our devices.
+/// Replaces the function pointers in a context of one of our devices.
 ///
 /// # Safety
 /// libibverbs has just made the context.
@@ -97,16 +97,16 @@ unsafe fn replace(context: &mut Context) {
     }
 }
 
-/// Posts of a thread that polls for nothing between them, after which the device is driven again: a round for each would cost more than
-/// the requests.
+/// Number of posts without a poll in between after which the device is driven again. A round for each would cost more
+/// than the requests.
 const BATCH: u32 = 16;
 
 thread_local! {
-    /// Posts of this thread since it polled.
+    /// Posts of this thread since it last polled.
     static POSTED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Drives the device behind the first of some posts, which may be the only one, and behind each [`BATCH`] of those that follow.
+/// Drives the device after the first post, which may be the only one, and after every [`BATCH`] further ones.
 fn drive_behind_post() {
     let posted = POSTED.replace(POSTED.get().wrapping_add(1));
     if posted.is_multiple_of(BATCH) {

@@ -1,9 +1,10 @@
-//! Where libibverbs keeps the functions of its driver: parts of the structures of `infiniband/verbs.h` that programs are compiled
-//! against, so that they cannot move within `libibverbs.so.1`. `tests/vectors/verbs` has what a C compiler makes of that header.
+//! Location of libibverbs' driver functions: parts of structures in `infiniband/verbs.h`, which are fixed within
+//! `libibverbs.so.1` because programs are compiled against them. `tests/vectors/verbs` has a C compiler's view of that
+//! header.
 
 use core::ffi::{c_int, c_uint, c_void};
 
-/// `__VERBS_ABI_IS_EXTENDED`: what `abi_compat` of an extended context is.
+/// `__VERBS_ABI_IS_EXTENDED`: value of `abi_compat` in an extended context.
 pub(crate) const IS_EXTENDED: usize = usize::MAX;
 
 /// `struct ibv_context_ops`.
@@ -28,7 +29,7 @@ pub(crate) struct Context {
     pub(crate) abi_compat: *mut c_void,
 }
 
-/// The end of `struct verbs_context`, which grows at its beginning.
+/// The end of `struct verbs_context`, which grows at its start.
 #[repr(C)]
 pub(crate) struct VerbsContext {
     pub(crate) create_qp_ex: *mut c_void,
@@ -38,7 +39,7 @@ pub(crate) struct VerbsContext {
     pub(crate) context: Context,
 }
 
-/// The beginning of `struct ibv_qp` and `struct ibv_cq`.
+/// The start of `struct ibv_qp` and `struct ibv_cq`.
 #[repr(C)]
 pub(crate) struct Owned {
     pub(crate) context: *mut Context,
@@ -55,7 +56,7 @@ pub(crate) struct QueuePair {
     events_completed: u32,
 }
 
-/// `struct ibv_qp_ex`, as far as its `wr_complete`.
+/// `struct ibv_qp_ex` up to `wr_complete`.
 #[repr(C)]
 pub(crate) struct ExtendedQueuePair {
     base: QueuePair,

@@ -1,4 +1,4 @@
-//! Queue buffers: a stretch of bytes on host pages that need not be contiguous.
+//! Queue buffers: consecutive bytes on host pages that need not be contiguous.
 
 use super::page_list::{BudgetUsedUp, PageBudget, PageList};
 use super::user_memory::{CutError, Need, PageRun, UserMemory};
@@ -8,15 +8,15 @@ use std::sync::Arc;
 /// A queue buffer as its page list describes it. Offsets are within the buffer, not within the first page.
 #[derive(Debug, Clone)]
 pub(crate) struct PagedBuffer {
-    /// Page addresses; none if the buffer is contiguous.
+    /// Page addresses; `None` if the buffer is contiguous.
     pages: Option<PageList>,
-    /// Address of byte 0, valid for the whole buffer if it is contiguous.
+    /// Address of byte 0; valid for the whole buffer if it is contiguous.
     base: u64,
     /// Offset of byte 0 in the first page.
     lead: u64,
     log_page: u8,
     length: u64,
-    /// The object that it was cut from.
+    /// The user memory object that contains it.
     _held: Option<Arc<UserMemory>>,
 }
 

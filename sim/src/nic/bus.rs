@@ -1,7 +1,7 @@
-//! The bus: everything of the device that a queue pair may touch while it handles one input.
+//! The bus: everything in the device that a queue pair may use while it handles an input.
 //!
-//! The router builds one for each input. A queue pair that needs time, host memory, keys, completions or events finds them here; what
-//! it wants of the scheduler it returns as [`Effects`](super::queue_pair::Effects).
+//! The router builds one per input. Through it a queue pair accesses time, host memory, keys, completions and events.
+//! Requests to the scheduler are returned as [`Effects`](super::queue_pair::Effects).
 
 use super::attached::Attached;
 use super::completion::CompletionQueues;

@@ -1,10 +1,11 @@
-//! A function among those of its card: which memory keys it and the others share, and what it asks of the card's DMA engine.
+//! A function within its card: the memory keys it shares with other functions, and its requests to the card's DMA
+//! engine.
 //!
-//! **What this is.** Functions of a card know each other only by messages: a [`CardNotice`] tells the others what may be accessed, a
-//! [`DmaRequest`] asks whoever drives the card to copy bytes. So a device still reaches nothing but the memory of its own function,
-//! and it still knows no delay.
+//! **What this is.** Functions of a card only communicate by messages: a [`CardNotice`] tells the others what may be
+//! accessed, and a [`DmaRequest`] asks the card's driver in the simulator to copy bytes. So a device still accesses
+//! only its own function's memory and knows no delay.
 //!
-//! **What it may not do.** It moves no bytes and checks no range: the memory key table of the owner does.
+//! **What it may not do.** It moves no bytes and checks no range: the owner's memory key table does.
 
 use super::config::CardFunction;
 use super::mkey::{DmaEnd, SharedKey};
@@ -13,7 +14,7 @@ use bareverbs_prm::ids::{Qpn, VhcaId};
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What the owner of a key set and the maker of an alias has to know (PRM, ALLOW_OTHER_VHCA_ACCESS).
+/// Secret that the owner of a key sets and the creator of an alias must present (PRM, ALLOW_OTHER_VHCA_ACCESS).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AccessKey(pub(crate) [u8; ACCESS_KEY]);
 
@@ -24,19 +25,19 @@ impl fmt::Debug for AccessKey {
     }
 }
 
-/// What a function tells the others of its card.
+/// A message to the other functions of the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CardNotice {
-    /// Who knows the key may make an alias of this memory key; an earlier permission for it is replaced.
+    /// Whoever knows the secret may create an alias of this memory key. Replaces an earlier permission.
     Shared {
         /// The memory key.
         object: SharedKey,
-        /// What an alias has to show.
+        /// The secret that a creator of an alias must present.
         access: AccessKey,
     },
-    /// The memory key is gone.
+    /// The memory key no longer exists.
     Withdrawn {
-        /// Whose it was.
+        /// Its owner.
         owner: VhcaId,
         /// Its index.
         index: u32,
@@ -48,7 +49,7 @@ pub enum CardNotice {
     },
 }
 
-/// A copy that a work request asks for.
+/// A copy requested by a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaRequest {
     pub(crate) qpn: Qpn,
@@ -57,22 +58,22 @@ pub struct DmaRequest {
     pub(crate) copy: DmaCopy,
 }
 
-/// From where to where.
+/// Source and destination of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaCopy {
-    /// What is read.
+    /// The source.
     pub source: DmaEnd,
-    /// What is written, as many bytes.
+    /// The destination, of the same length.
     pub destination: DmaEnd,
 }
 
 impl DmaRequest {
-    /// From where to where.
+    /// Source and destination.
     pub const fn copy(&self) -> &DmaCopy {
         &self.copy
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub const fn length(&self) -> u64 {
         self.copy.source.length()
     }
@@ -82,13 +83,13 @@ impl DmaRequest {
 #[derive(Debug)]
 pub(crate) struct CardSeat {
     pub(crate) function: CardFunction,
-    /// What others let us make aliases of.
+    /// Keys of other functions that may be aliased.
     offers: BTreeMap<(VhcaId, u32), (SharedKey, AccessKey)>,
-    /// What we let others make aliases of.
+    /// Keys of this function that others may alias.
     own: BTreeMap<u32, (SharedKey, AccessKey)>,
-    /// Keys of our own of which the others have not heard the latest.
+    /// Keys of this function whose latest state the others do not know yet.
     untold: BTreeSet<u32>,
-    /// The others have not heard that everything is gone.
+    /// Whether the others do not know yet that all keys are gone.
     gone: bool,
     requests: VecDeque<DmaRequest>,
     next_tag: u64,

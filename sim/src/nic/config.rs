@@ -1,12 +1,12 @@
-//! What a simulated device is like.
+//! Configuration of a simulated device.
 
 use bareverbs_prm::ids::{MacAddress, Qpn, VhcaId};
 use bareverbs_prm::time::Duration;
 
-/// PCI device id of ConnectX-5.
+/// PCI device ID of ConnectX-5.
 pub const CONNECTX5: u16 = 0x1017;
 
-/// Everything that distinguishes one simulated device from another.
+/// Everything in which simulated devices differ.
 ///
 /// ```
 /// use bareverbs_prm::ids::MacAddress;
@@ -27,62 +27,64 @@ pub struct NicConfig {
     pub mac: MacAddress,
     /// Link layer of the port.
     pub link_layer: LinkLayer,
-    /// Who gives an InfiniBand port its LID.
+    /// Whether an SM manages an InfiniBand port.
     pub subnet: SubnetMembership,
-    /// Which port of its card the device is, from 1 on: a ConnectX-5 has a function for each port.
+    /// Port of the card that this device is, from 1: a ConnectX-5 has one function per port.
     pub card_port: u8,
-    /// Which function of a card with several it is. `None` is a device that shares nothing with others.
+    /// Function of a card with several. `None` for a device that shares nothing.
     pub card: Option<CardFunction>,
-    /// PCI device id.
+    /// PCI device ID.
     pub device_id: u16,
-    /// Firmware revision: major, minor, subminor.
+    /// Firmware version: major, minor, subminor.
     pub firmware_revision: [u16; 3],
-    /// Pages of BAR0, a power of two; all but the first 16 can be handed out as UARs.
+    /// Pages of BAR0, a power of two. All but the first 16 are available as UARs.
     pub bar_pages: u32,
-    /// MSI-X vectors, at most 2048.
+    /// Number of MSI-X vectors, at most 2048.
     pub vectors: u16,
     /// Limits of objects and queues.
     pub limits: Limits,
-    /// Which numbers queue pairs have.
+    /// The device's range of queue pair numbers.
     pub queue_pair_numbers: QueuePairNumbers,
-    /// Pages that QUERY_PAGES asks for at boot.
+    /// Pages that QUERY_PAGES requests for boot.
     pub boot_pages: u32,
-    /// Pages that QUERY_PAGES asks for before INIT_HCA.
+    /// Pages that QUERY_PAGES requests for INIT_HCA.
     pub init_pages: u32,
-    /// Speed that the port is capable of.
+    /// Highest speed of the port.
     pub speed: PortSpeed,
-    /// Speed of the cable and what is behind it, if the port agreed on less than it is capable of.
+    /// Link speed, if the port negotiated less than its highest speed.
     pub cable: Option<PortSpeed>,
-    /// Largest Ethernet payload of the port in bytes.
+    /// Largest MTU of the port: Ethernet payload in bytes.
     pub mtu: u16,
-    /// MTU of the port after power-on and reset, if it is not the largest.
+    /// MTU after power-on and reset, if not the largest.
     pub initial_mtu: Option<u16>,
-    /// Versions of RoCE that an Ethernet port offers.
+    /// RoCE versions of an Ethernet port.
     pub roce: RoceSupport,
-    /// Whether packets of RoCEv2 say that a switch may mark them instead of dropping them (`ROCE_CC_PRIO_MASK_P1`).
+    /// Whether RoCEv2 packets are ECN-capable (`ROCE_CC_PRIO_MASK_P1`).
     pub congestion_control: bool,
-    /// Whether pause frames are sent and obeyed after power-on and reset (PFCC).
+    /// Whether pause frames are enabled after power-on and reset (PFCC).
     pub starts_with_pause: bool,
-    /// The buffer of an Ethernet port whose host takes data more slowly than the wire brings it. `None`: everything is taken at once.
+    /// Receive buffer of an Ethernet port whose host is slower than the wire. `None` accepts everything at once.
     pub receive_buffer: Option<PortBuffer>,
-    /// Whether work requests may replace the translations of memory keys (UMR, `umr_modify_entity_size_disabled` is off). Linux
-    /// offers fast registration to its storage if they may, and fills a cache of thousands of keys.
+    /// Whether work requests may replace translations of memory keys (UMR; `umr_modify_entity_size_disabled` is off).
+    /// If so, Linux offers fast registration to its storage drivers, and fills a cache of thousands of keys.
     pub translation_updates: bool,
-    /// Whether doorbells take a whole WQE (BlueFlame, `bf`). Linux tries once whether its processor combines the writes.
+    /// Whether doorbells accept a whole WQE (BlueFlame, `bf`). Linux probes once whether its processor combines the
+    /// writes.
     pub blue_flame: bool,
-    /// Whether StRoM's op-codes are accepted and the send WQEs for them executed. **Not mlx5.**
+    /// Whether StRoM's opcodes and send WQEs are accepted. **Not mlx5.**
     pub strom: bool,
-    /// How many nominal times the local ACK timer runs, 1 to 4 (IBTA v1.4 §9.7.6.1.3).
+    /// Factor by which the local ACK timer exceeds its nominal time, 1 to 4 (IBTA v1.4 §9.7.6.1.3).
     pub ack_timeout_factor: u8,
-    /// Whether reserved bits must be zero in commands, work queue entries and doorbells.
+    /// Strict mode: reserved bits must be zero in commands, work queue entries and doorbells.
     pub strict: bool,
-    /// How long firmware initialises after power-on, which is at [`Time::ZERO`](bareverbs_prm::time::Time::ZERO), and after a reset.
+    /// Initialization time of the firmware after power-on, at [`Time::ZERO`](bareverbs_prm::time::Time::ZERO), and
+    /// after a reset.
     pub firmware_ready_after: Duration,
-    /// Whether the port is down after power-on and reset until software brings it up (PAOS).
+    /// Whether the port stays down after power-on and reset until software enables it (PAOS).
     pub starts_down: bool,
 }
 
-/// A function among those of its card: the host's or that of the Arm cores of a BlueField.
+/// A function within its card, such as the host's or the Arm cores' of a BlueField.
 ///
 /// ```
 /// use bareverbs_prm::ids::{MacAddress, VhcaId};
@@ -95,10 +97,10 @@ pub struct NicConfig {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CardFunction {
-    /// Its number on the card.
+    /// Its VHCA ID.
     pub vhca_id: VhcaId,
-    /// Whether others may make aliases of keys that are made of other keys. A BlueField-3 lets them. A ConnectX-7 reports the same
-    /// capabilities and then refuses (UCX pull request 10980): software has to try.
+    /// Whether keys made of other keys may be aliased. A BlueField-3 permits it. A ConnectX-7 reports the same
+    /// capabilities but refuses (UCX pull request 10980): software has to try.
     pub shares_indirect_keys: bool,
 }
 
@@ -112,7 +114,7 @@ impl CardFunction {
 /// Link layers of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkLayer {
-    /// Ethernet; RDMA is RoCEv2, and other packets have queues of their own.
+    /// Ethernet: RDMA is RoCEv2; other packets have queues of their own.
     Ethernet,
     /// InfiniBand.
     InfiniBand,
@@ -123,14 +125,14 @@ const FIRST_QP: u32 = 0x40;
 /// Numbers of a block.
 const BLOCK_BITS: u32 = 16;
 
-/// Which numbers the queue pairs of a device have.
+/// Range of a device's queue pair numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueuePairNumbers {
-    /// All that there are.
+    /// All numbers.
     All,
-    /// 65536 numbers with these upper 8 bits. Devices with other blocks have the same MAC address and GIDs: together they are
-    /// one device whose queue pairs are spread over several processes. Frames for this address and another block leave by
-    /// the port.
+    /// The 65536 numbers with these upper 8 bits. Devices with other blocks have the same MAC address and GIDs:
+    /// together they form one device whose queue pairs are spread over several processes. Frames for this address and
+    /// another block leave through the port.
     Block(u8),
 }
 
@@ -160,16 +162,16 @@ impl QueuePairNumbers {
     }
 }
 
-/// What an InfiniBand port is joined to.
+/// Management of an InfiniBand port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SubnetMembership {
-    /// Nothing: it is a subnet of its own, has LID 1 and is active while its link is up.
+    /// None: the port is a subnet of its own, has LID 1, and is active while its link is up.
     Alone,
-    /// A subnet with a manager, which gives it a LID and makes it active.
+    /// An SM assigns a LID and activates the port.
     Managed,
 }
 
-/// Limits of objects and queues, as the capability pages report them.
+/// Limits of objects and queues, as reported in the capability pages. `log_` means log2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Queue pairs, logarithm.
@@ -198,25 +200,26 @@ pub struct Limits {
     pub max_send_wqe: u16,
     /// Bytes of a receive WQE.
     pub max_receive_wqe: u16,
-    /// An InfiniBand port has `8 << n` GIDs; `n` is at most 4.
+    /// An InfiniBand port has `8 << n` GIDs, n up to 4.
     pub gid_table_size: u16,
-    /// RoCE addresses of an Ethernet port. Every address of IP takes one for each version of RoCE, and again for each VLAN.
+    /// RoCE address table size of an Ethernet port. Each IP address takes one entry per RoCE version, and again for
+    /// each VLAN.
     pub roce_addresses: u16,
 }
 
-/// Versions of RoCE that a card offers. Without any, RoCE is switched off in it (`devlink dev param set … enable_roce value false`).
+/// RoCE versions of a card. With none, RoCE is disabled (`devlink dev param set … enable_roce value false`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoceSupport {
-    /// Version 1, between hosts of one Ethernet.
+    /// Version 1, within one Ethernet.
     pub version_1: bool,
     /// Version 2, over UDP.
     pub version_2: bool,
 }
 
 impl RoceSupport {
-    /// As a ConnectX-5.
+    /// Both versions, as on a ConnectX-5.
     pub const BOTH: Self = Self { version_1: true, version_2: true };
-    /// RoCE is switched off.
+    /// RoCE is disabled.
     pub const OFF: Self = Self { version_1: false, version_2: false };
 
     /// A bit for each version in `roce_version` of the RoCE capabilities.
@@ -225,12 +228,12 @@ impl RoceSupport {
     }
 }
 
-/// What waits for the host: frames come by the wire and go at the rate of the host's PCIe slot.
+/// Receive buffer of a port: frames arrive from the wire and drain at the rate of the host's PCIe slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortBuffer {
-    /// Bytes of the buffer. A frame that does not fit is dropped and counted by its priority.
+    /// Size in bytes. A frame that does not fit is dropped and counted by its priority.
     pub bytes: u32,
-    /// How fast the host takes what is in it.
+    /// Rate at which the host drains it.
     pub bits_per_second: u64,
 }
 
@@ -258,7 +261,7 @@ pub enum PortSpeed {
 }
 
 impl PortSpeed {
-    /// The speed of so many Gbit/s, if a port has it.
+    /// The speed of this many Gbit/s, if a port supports it.
     pub const fn from_gbps(gbps: u32) -> Option<Self> {
         Some(match gbps {
             10 => Self::Gbps10,
@@ -292,7 +295,7 @@ impl PortSpeed {
         }
     }
 
-    /// Bits a second.
+    /// Bits per second.
     pub const fn bits_per_second(self) -> u64 {
         1_000_000_000
             * match self {
@@ -306,7 +309,7 @@ impl PortSpeed {
 }
 
 impl NicConfig {
-    /// A ConnectX-5 at 100 Gbit/s with jumbo frames that asks for a few pages.
+    /// A ConnectX-5 at 100 Gbit/s with jumbo frames and small page requests.
     pub const fn new(mac: MacAddress) -> Self {
         Self {
             mac,
@@ -342,12 +345,12 @@ impl NicConfig {
 }
 
 impl NicConfig {
-    /// As [`Self::new`], with an InfiniBand port, whose packets carry 4096 bytes.
+    /// Like [`Self::new`], with an InfiniBand port and 4096-byte packets.
     pub const fn infiniband(mac: MacAddress) -> Self {
         Self { link_layer: LinkLayer::InfiniBand, mtu: 4096, blue_flame: false, ..Self::new(mac) }
     }
 
-    /// The speed that the link has when it is up.
+    /// Speed of the link when it is up.
     pub const fn link_speed(&self) -> PortSpeed {
         match self.cable {
             Some(cable) if cable.bits_per_second() < self.speed.bits_per_second() => cable,
@@ -363,8 +366,8 @@ impl NicConfig {
         }
     }
 
-    /// The same for real time, in which peers that share processors pause: the local ACK timer runs as long as the standard
-    /// lets it.
+    /// The same for real time, where peers that share processors pause: the local ACK timer takes as long as the
+    /// standard permits.
     #[must_use]
     pub const fn with_longest_ack_timeout(self) -> Self {
         Self { ack_timeout_factor: 4, ..self }
@@ -372,7 +375,7 @@ impl NicConfig {
 }
 
 impl NicConfig {
-    /// The same behind a bus on which every write to a register is a message of its own, which nothing combines.
+    /// The same behind a bus that does not combine writes: every register write is a message of its own.
     #[must_use]
     pub const fn without_write_combining(self) -> Self {
         Self { blue_flame: false, ..self }
@@ -386,7 +389,7 @@ impl Default for NicConfig {
 }
 
 impl Limits {
-    /// About what a ConnectX-5 reports.
+    /// Approximately what a ConnectX-5 reports.
     pub const CONNECTX5: Self = Self {
         log_max_qp: 18,
         log_max_cq: 18,

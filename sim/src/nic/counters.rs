@@ -1,31 +1,31 @@
-//! What a device has counted since it was made; a reset does not clear it.
+//! Counters of a device since its creation. A reset does not clear them.
 
 /// Counters of one device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Commands executed, refused ones included.
+    /// Commands executed, including refused ones.
     pub commands: u64,
-    /// Commands answered with a status that is not OK.
+    /// Commands completed with an error status.
     pub commands_refused: u64,
-    /// Command queue entries given back with a delivery status that is not OK.
+    /// Command queue entries returned with a delivery error.
     pub deliveries_refused: u64,
-    /// Doorbells for nothing: slots that software owns, queues that do not exist, the wrong UAR.
+    /// Ignored doorbells: slots that software owns, nonexistent queues, the wrong UAR.
     pub doorbells_ignored: u64,
-    /// Register writes that no register takes.
+    /// Writes to offsets without a writable register.
     pub writes_ignored: u64,
-    /// Doorbells with reserved bits set, ignored in strict mode.
+    /// Doorbells ignored in strict mode because of set reserved bits.
     pub strict_violations: u64,
     /// Send doorbells.
     pub send_doorbells: u64,
     /// Send WQEs fetched.
     pub wqes: u64,
-    /// Copies asked of the card.
+    /// Copies requested from the card.
     pub dma_requests: u64,
     /// Copies that ended after their work request was gone.
     pub dma_forgotten: u64,
     /// Completion queue entries written.
     pub completions: u64,
-    /// Of these, entries that were part of a compressed run.
+    /// Completion queue entries that were part of a compressed run.
     pub completions_compressed: u64,
     /// Completion queues that overran.
     pub completion_overruns: u64,
@@ -35,60 +35,60 @@ pub struct Counters {
     pub interrupts: u64,
     /// Frames sent.
     pub frames_sent: u64,
-    /// Frames that left one queue pair for another of the same device.
+    /// Frames between queue pairs of this device.
     pub frames_looped_back: u64,
-    /// Frames that had nowhere to go: no port of the InfiniBand subnet has the address.
+    /// Frames without a destination: no port of the InfiniBand subnet has the address.
     pub frames_without_path: u64,
-    /// Frames received and given to a queue pair.
+    /// Frames received for a queue pair.
     pub frames_received: u64,
-    /// Frames for another MAC address, or while the link was down.
+    /// Frames for another MAC address, or received while the link was down.
     pub frames_foreign: u64,
-    /// Management packets for which there was no room: too many answers wait for the wire already.
+    /// Management packets dropped because too many responses were waiting to be sent.
     pub management_dropped: u64,
-    /// Frames that are not RoCEv2 or whose headers contradict themselves.
+    /// Frames that are not RoCEv2, or have inconsistent headers.
     pub frames_malformed: u64,
     /// Frames with a wrong invariant CRC.
     pub frames_bad_icrc: u64,
     /// Frames for an address that is not in the GID table.
     pub frames_unknown_gid: u64,
-    /// Frames for a queue pair that does not exist, is in no receiving state or is connected with somebody else.
+    /// Frames for a queue pair that does not exist, is not in a receiving state, or is connected to another peer.
     pub frames_unknown_qp: u64,
-    /// Frames whose P_Key is not that of the queue pair.
+    /// Frames with a P_Key other than the queue pair's.
     pub frames_bad_pkey: u64,
-    /// Datagrams without a receive to go to.
+    /// Datagrams dropped for lack of a receive.
     pub datagrams_dropped: u64,
-    /// Datagrams whose Q_Key is not that of the queue pair they went to.
+    /// Datagrams with a Q_Key other than the queue pair's.
     pub datagrams_bad_qkey: u64,
     /// Replies of the RPC engine for a queue pair that cannot send.
     pub rpc_replies_dropped: u64,
-    /// Packets of Ethernet steered to a receive queue that is not ready.
+    /// Ethernet packets steered to a receive queue that is not ready.
     pub packets_at_stopped_queues: u64,
-    /// Packets of Ethernet steered to a receive queue, or a TIR, that does not exist.
+    /// Ethernet packets steered to a nonexistent receive queue or TIR.
     pub packets_without_queue: u64,
     /// Receives of a shared queue that was destroyed before they completed.
     pub shared_receives_gone: u64,
-    /// Turns at the port of queue pairs that were destroyed while they waited for them.
+    /// Turns of queue pairs that were destroyed while waiting for the port.
     pub turns_of_destroyed: u64,
-    /// Completions for a queue that does not exist. **Stays zero.**
+    /// Completions for a nonexistent queue. **Always zero.**
     pub completions_without_queue: u64,
-    /// Completions of requests without a WQE. **Stays zero.**
+    /// Completions of requests without a WQE. **Always zero.**
     pub completions_unmatched: u64,
-    /// Packets taken in a state without the requester or the responder that they are for. **Stays zero.**
+    /// Packets accepted in a state without the requester or responder they are for. **Always zero.**
     pub packets_without_side: u64,
-    /// Packets that would be longer than any frame. **Stays zero.**
+    /// Packets longer than any frame. **Always zero.**
     pub frames_too_long: u64,
-    /// Requests that the transport refused although it said that it had room. **Stays zero.**
+    /// Requests that the transport refused although it had reported room. **Always zero.**
     pub requests_refused: u64,
     /// Bytes of all frames sent.
     pub bytes_sent: u64,
-    /// Bytes of all frames that left one queue pair for another of the same device.
+    /// Bytes of all frames between queue pairs of this device.
     pub bytes_looped_back: u64,
-    /// Bytes of all frames given to a queue pair.
+    /// Bytes of all frames received for a queue pair.
     pub bytes_received: u64,
 }
 
 impl Counters {
-    /// Everything that stays zero unless the model contradicts itself, added up.
+    /// Sum of all counters that are zero unless the model contradicts itself.
     pub const fn contradictions(&self) -> u64 {
         self.completions_without_queue
             + self.completions_unmatched

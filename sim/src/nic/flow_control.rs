@@ -1,7 +1,8 @@
-//! What keeps an Ethernet port from being sent more than its host takes: a receive buffer, and pause frames (IEEE 802.3 annex 31B).
+//! Flow control of an Ethernet port: a receive buffer and pause frames (IEEE 802.3 annex 31B).
 //!
-//! The model works on a frame when it comes. What is metered is the room that the frame takes until the host has taken it at the rate of
-//! its PCIe slot. A frame that finds no room is dropped; with pause frames on, a buffer that is half full stops the other end first.
+//! The model processes a frame on arrival. What it meters is the room that the frame occupies until the host has taken
+//! it at the rate of its PCIe slot. A frame without room is dropped; with pause frames enabled, a half-full buffer
+//! first stops the peer.
 
 use super::config::{NicConfig, PortBuffer};
 use super::ethernet::traffic::{PRIORITIES, priority_of};
@@ -29,15 +30,15 @@ pub(super) struct FlowControl {
     pub(super) obeys: bool,
     pub(super) counted: FlowTally,
     buffer: Option<MeteredBuffer>,
-    /// Picoseconds of a quantum at the speed of the link.
+    /// Picoseconds per pause quantum at the link speed.
     quantum: u64,
-    /// Quanta that the other end has yet to be told.
+    /// Quanta that the peer has yet to be told.
     owed: Option<u16>,
-    /// Until when the other end has been told to wait.
+    /// End of the pause that the peer has been told.
     told_until: Time,
-    /// Until when this port sends nothing.
+    /// This port is paused until then.
     stopped_until: Option<Time>,
-    /// Nothing is stopped and nothing is owed: each frame asks.
+    /// Nothing is paused or pending. Checked for every frame.
     is_quiet: bool,
 }
 

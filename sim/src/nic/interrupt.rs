@@ -1,4 +1,4 @@
-//! MSI-X: vectors that wait to be sent. A vector that is already waiting is not sent twice, as with a pending bit.
+//! MSI-X: vectors waiting to be sent. Like with a pending bit, a waiting vector is not sent twice.
 
 use std::collections::VecDeque;
 

@@ -1,8 +1,8 @@
-//! What the device sees of its host.
+//! The device's view of its host.
 
 use core::fmt;
 
-/// What the device sees of its host: DMA. Every access may fault.
+/// The device's access to host memory: DMA. Every access may fault.
 pub trait HostMemory {
     /// Reads `buffer.len()` bytes at I/O virtual address `iova`.
     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault>;
@@ -10,12 +10,12 @@ pub trait HostMemory {
     fn write(&mut self, iova: u64, bytes: &[u8]) -> Result<(), DmaFault>;
 }
 
-/// A DMA access that no mapping covers.
+/// A DMA access outside any mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaFault {
     /// First address of the access.
     pub iova: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: usize,
     /// Whether it was a write.
     pub write: bool,

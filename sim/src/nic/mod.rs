@@ -1,19 +1,19 @@
 //! The device model: an mlx5 network adapter as a pure state machine with five inputs and three outputs.
 //!
-//! **What this is.** [`Nic`] is PCI configuration space, BAR0, the firmware behind its command queue, memory keys, work
-//! and completion and event queues, and a port. Inputs: [`Nic::handle_mmio_read`], [`Nic::handle_mmio_write`],
+//! **What this is.** [`Nic`] contains PCI configuration space, BAR0, the firmware behind its command queue, memory
+//! keys, work, completion and event queues, and a port. Inputs: [`Nic::handle_mmio_read`], [`Nic::handle_mmio_write`],
 //! [`Nic::handle_config_write`], [`Nic::handle_frame`], [`Nic::handle_timeout`]. Outputs: [`Nic::poll_transmit`],
-//! [`Nic::poll_interrupt`] and what is written to [`HostMemory`]; [`Nic::poll_timeout`] says when to come back.
+//! [`Nic::poll_interrupt`] and writes to [`HostMemory`]; [`Nic::poll_timeout`] returns the next deadline.
 //!
-//! **What it may not do.** It knows no delay: what an input causes has happened when the call returns, but for what waits
-//! for the wire. It believes nothing: whatever a driver, a peer or memory says is checked, and a DMA access that faults
-//! becomes a delivery status, an error completion or an event, never a panic.
+//! **What it may not do.** It models no delay: all effects of an input have occurred when the call returns, except for
+//! what waits for the wire. It trusts nothing: everything from a driver, a peer or memory is checked, and a faulting
+//! DMA access becomes a delivery status, an error completion or an event, never a panic.
 //!
-//! **Where to read first.** `device` for what there is, `router` for every input and output, `firmware` for commands, `queue_pair` for
-//! what a queue pair does with its inputs, `ethernet` for packets that are not RDMA's. The router and the firmware know the device;
-//! the rooms below it do not.
+//! **Where to read first.** `device` for the state, `router` for inputs and outputs, `firmware` for commands,
+//! `queue_pair` for the behaviour of queue pairs, `ethernet` for packets that are not RDMA. Router and firmware know
+//! the device; the modules below them do not.
 //!
-//! Frames between two queue pairs of one device do not leave it: they are handed back inside [`Nic::poll_transmit`].
+//! Frames between two queue pairs of the same device do not leave it: they are delivered inside [`Nic::poll_transmit`].
 
 mod attached;
 mod buffer;

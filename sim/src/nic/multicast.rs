@@ -1,4 +1,4 @@
-//! Multicast groups: who gets what is sent to a group (IBTA v1.4 §10.5).
+//! Multicast groups and their members (IBTA v1.4 §10.5).
 
 use bareverbs_prm::ids::{Gid, Qpn};
 use std::collections::BTreeMap;

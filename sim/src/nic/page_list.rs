@@ -1,7 +1,8 @@
-//! Lists of host pages, and the budget of a device for all of them.
+//! Lists of host pages, and a device's budget for them.
 //!
-//! A list costs the device eight bytes a page, and the host nothing: it may name one page a million times. So all lists of a device together
-//! may be only so long. A list takes from the budget what it holds and gives it back when it goes.
+//! A list costs the device eight bytes per page and the host nothing, since it may name the same page a million times.
+//! So the total length of a device's lists is limited. A list takes its length from the budget and returns it when it
+//! is dropped.
 
 use std::ops::Deref;
 use std::sync::Arc;

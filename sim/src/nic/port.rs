@@ -1,4 +1,4 @@
-//! The port: link, addresses, and the way of packets out of a queue pair context.
+//! The port: link, addresses, and the path of packets from a queue pair context.
 
 use super::port_link::PortLink;
 use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice, description_notice};
@@ -42,17 +42,17 @@ pub(crate) struct Port {
     pub(crate) hca_vport: HcaVportContext,
     link_layer: LinkLayer,
     subnet: SubnetMembership,
-    /// State of an InfiniBand port of a managed subnet while its link is up.
+    /// State of an InfiniBand port in a managed subnet while its link is up.
     trained: PortState,
     partition_keys: [u16; PARTITION_KEYS],
     mac: MacAddress,
     queue_pair_numbers: QueuePairNumbers,
-    /// ECN field of packets of RoCEv2 whose sender leaves it to the port (RFC 3168).
+    /// ECN field of RoCEv2 packets whose sender leaves it to the port (RFC 3168).
     ecn: u8,
     traps: PortTraps,
-    /// Entry that matched last; looked at first.
+    /// The last matching entry, checked first.
     recent: usize,
-    /// Addresses and VLAN of the RoCE packet that was found to be ours last, until the table changes.
+    /// Addresses and VLAN of the last RoCE packet that was for us, until the table changes.
     heard: Option<(Network, Option<VlanTag>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Whether frames pass a port: its cable, what software wants, and a receive buffer that may be full.
+//! Whether frames can pass a port: cable, administrative state, and a receive buffer that may be full.
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -6,7 +6,7 @@ pub(crate) struct PortLink {
     is_plugged: bool,
     is_wanted: bool,
     is_metered: bool,
-    /// It is up, and takes what comes at once. Each frame asks.
+    /// The link is up and accepts everything at once. Checked for every frame.
     takes_at_once: bool,
 }
 

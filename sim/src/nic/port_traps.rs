@@ -1,7 +1,8 @@
-//! Traps of an InfiniBand port: what it tells the subnet's manager unasked (IBTA v1.4 §13.4.9, §14.2.5.1).
+//! Traps of an InfiniBand port to the SM (IBTA v1.4 §13.4.9, §14.2.5.1).
 //!
-//! A packet with a foreign P_Key or Q_Key, a changed capability mask and a changed NodeDescription make one. It is sent again until the manager has heard it, or a few
-//! times; no two of a number begin within `SubnetTimeOut`, so that who sends many bad packets makes a port send few traps.
+//! Raised by a packet with a bad P_Key or Q_Key, by a changed capability mask and by a changed NodeDescription. A trap
+//! is repeated until the SM represses it or the attempts run out. At most one trap of each number starts per
+//! `SubnetTimeOut`, so a sender of many bad packets causes few traps.
 
 use crate::wire::management::attributes::{CapabilityDetails, KeyDetails, Notice};
 use crate::wire::management::{Method, SubnetPacket, attribute};
@@ -23,7 +24,7 @@ const INFORMATIONAL: u8 = 4;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TrapNumber {
     Capability,
-    /// The name of the node has the number of the capability mask, and a turn of its own.
+    /// Shares its trap number with the capability mask but is sent separately.
     Description,
     PartitionKey,
     QueueKey,

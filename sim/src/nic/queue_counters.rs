@@ -1,8 +1,8 @@
-//! Counter sets: what the queue pairs counted that name one, under the names of the PRM (QUERY_Q_COUNTER).
+//! Counter sets: sums over the queue pairs that use a set, under the PRM's names (QUERY_Q_COUNTER).
 //!
-//! Queue pairs count for themselves; a set is the sum of its queue pairs and of what those left behind that are gone. What the
-//! model has not, it counts not: dynamically connected targets (`rx_dct_connect`), adaptive retransmission
-//! (`roce_adp_retrans`, `roce_adp_retrans_to`) and slow restart (`roce_slow_restart`, `_cnps`, `_trans`) stay zero.
+//! Every queue pair counts for itself; a set is the sum of its queue pairs and of what former ones have left behind.
+//! Features that the model lacks stay zero: dynamically connected targets (`rx_dct_connect`), adaptive retransmission
+//! (`roce_adp_retrans`, `roce_adp_retrans_to`) and slow restart (`roce_slow_restart`, `_cnps`, `_trans`).
 
 use super::contexts::Slab;
 use super::queue_pair::{QueuePair, Tally};
@@ -15,9 +15,9 @@ const SET_BITS: u32 = 8;
 /// A counter set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CounterSet {
-    /// What queue pairs counted that are gone or count elsewhere now.
+    /// Counts of queue pairs that are gone or use another set now.
     past: Tally,
-    /// What was there when it was last cleared.
+    /// Values when the set was last cleared.
     cleared: Tally,
 }
 

@@ -1,4 +1,4 @@
-//! The receive queue engine: receives have no doorbell register; the record is read when a message wants one.
+//! The receive queue engine. Receives have no doorbell register: the record is read when a message needs a receive.
 
 use super::buffer::PagedBuffer;
 use super::doorbell_record::DoorbellRecord;

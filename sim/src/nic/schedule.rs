@@ -1,4 +1,4 @@
-//! Who has work and who has a deadline: lists of queue pair numbers, never a scan over all queue pairs.
+//! The scheduler: lists of queue pairs with work or deadlines, so that no scan over all queue pairs is needed.
 
 use super::queue_pair::{Effects, QueuePair};
 use bareverbs_prm::time::Time;

@@ -1,7 +1,7 @@
 //! Shared receive queues: receive memory pools, and the shared receive queues of XRC.
 //!
-//! Entries are a linked list, since receives of many queue pairs end in any order: software puts an entry back by naming
-//! it in the one that was last (Linux `drivers/infiniband/hw/mlx5/srq.c`).
+//! Entries form a linked list, because receives of many queue pairs complete in any order. Software returns an entry by
+//! linking it from the last one (Linux `drivers/infiniband/hw/mlx5/srq.c`).
 
 use super::buffer::PagedBuffer;
 use super::contexts::Slab;

@@ -1,4 +1,4 @@
-//! Reserved bits: in strict mode, every bit that a layout does not declare must be zero.
+//! Strict mode: every bit that a layout does not declare must be zero.
 
 use bareverbs_prm::field::LayoutInfo;
 use core::ops::Range;

@@ -1,6 +1,6 @@
-//! Why firmware refuses a command: one constant a reason, each with its status and its own syndrome.
+//! Reasons for which firmware refuses a command: one constant each, with its status and syndrome.
 //!
-//! Real syndromes are a vendor's secret; these are ours. Tests and people tell refusals apart by them.
+//! Real syndromes are secret; these are our own. They let tests and people distinguish refusals.
 
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use core::fmt;
@@ -20,12 +20,12 @@ pub struct Refusal {
     pub status: CommandStatus,
     /// Syndrome word, never zero.
     pub syndrome: u32,
-    /// What is wrong, for people.
+    /// Explanation for people.
     pub reason: &'static str,
 }
 
 impl Refusal {
-    /// The refusal of a command that this device does not have.
+    /// The refusal of an unknown command.
     pub const fn unknown_opcode(opcode: CommandOpcode) -> Self {
         Self {
             status: CommandStatus::BadOpcode,
@@ -34,7 +34,7 @@ impl Refusal {
         }
     }
 
-    /// The refusal that has this syndrome, if it is one of [`ALL`].
+    /// The refusal with this syndrome, if it is one of [`ALL`].
     pub fn by_syndrome(syndrome: u32) -> Option<Self> {
         ALL.iter().copied().find(|refusal| refusal.syndrome == syndrome)
     }

@@ -1,4 +1,4 @@
-//! What firmware was asked and what it answered, for whoever wants to watch a driver.
+//! Records of commands and their results, for watching a driver.
 
 use super::observer::DeviceEvent;
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
@@ -8,22 +8,22 @@ use std::collections::VecDeque;
 /// Records that are kept if nobody fetches them.
 const KEPT: usize = 4096;
 
-/// One command and its outcome.
+/// A command and its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandRecord {
-    /// What was asked.
+    /// The command.
     pub opcode: CommandOpcode,
     /// Its modifier.
     pub op_mod: u16,
-    /// First word of the input after the header; most commands name their object there.
+    /// First word of the input after the header; for most commands it identifies their object.
     pub subject: u32,
-    /// Bytes of the input.
+    /// Input length in bytes.
     pub input_length: usize,
-    /// Bytes that the driver had room for.
+    /// Room for output in bytes.
     pub output_length: usize,
-    /// What was answered.
+    /// Resulting status.
     pub status: CommandStatus,
-    /// Why, if it was refused.
+    /// Syndrome, if it was refused.
     pub syndrome: u32,
 }
 
@@ -33,7 +33,7 @@ impl CommandRecord {
         DeviceEvent::CommandExecuted { opcode: self.opcode, status: self.status }
     }
 
-    /// Whether the command was carried out.
+    /// Whether the command succeeded.
     pub fn is_success(&self) -> bool {
         self.status == CommandStatus::Ok
     }

@@ -1,6 +1,6 @@
-//! User memory objects: host pages that have a number, from which queues and doorbell records are cut.
+//! User memory objects (UMEM): numbered ranges of host pages from which queues and doorbell records are cut.
 //!
-//! What is cut holds its object, so that a number in use cannot be taken away and none is counted by hand.
+//! Each part holds a reference to its object, so that a UMEM in use cannot be destroyed and needs no separate count.
 
 use super::page_list::{PageBudget, PageList};
 

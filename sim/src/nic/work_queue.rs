@@ -1,5 +1,5 @@
-//! A work queue of sends, of a queue pair or of Ethernet: where its basic blocks lie, how many are posted and how many fetched, and
-//! how WQEs are read in batches (PRM, work queues).
+//! A send work queue of a queue pair or of Ethernet: its basic blocks, posted and fetched counters, and batched reading
+//! of WQEs (PRM, work queues).
 
 use super::buffer::PagedBuffer;
 use super::doorbell_record::DoorbellRecord;

@@ -1,9 +1,9 @@
-//! Compression: a run of like entries is written as a title entry and arrays of eight mini entries (PRM, CQE compression,
-//! basic layout).
+//! CQE compression: a run of similar entries is written as a title entry and arrays of eight mini entries (PRM, CQE
+//! compression, basic layout).
 //!
-//! A run of `n` entries takes the places of `n` entries. The first is the title: an ordinary entry with format 3 whose
-//! byte count is `n`. The first array lies behind it, the others at every eighth place of the run; what lies between is not
-//! written, and software gives it the owner of the pass. The title is written last. A run ends at the end of the ring at the latest.
+//! A run of `n` entries occupies `n` slots. The first is the title: an ordinary entry with format 3 whose byte count is
+//! `n`. The first array follows it, and the others are at every eighth slot of the run. Slots in between are not
+//! written; software sets their owner bits. The title is written last. A run never wraps around the end of the ring.
 
 use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CQE_SIZE, CompletionEntry, MINI_CQES, MiniEntry};
 use bareverbs_prm::numbering::CqeOpcode;

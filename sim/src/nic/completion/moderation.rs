@@ -1,4 +1,4 @@
-//! Moderation: an armed queue raises its event after so many completions or so much time, whichever is first (PRM,
+//! Moderation: an armed queue raises its event after a number of completions or a period, whichever comes first (PRM,
 //! completion queue context, `cq_period` and `cq_max_count`).
 
 use bareverbs_prm::context::CompletionQueueContext;

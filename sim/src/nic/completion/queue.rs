@@ -1,4 +1,4 @@
-//! One completion queue: where its entries lie, who owns them, overrun and resize (PRM, completion queues).
+//! One completion queue: its buffer, entry ownership, overrun and resizing (PRM, completion queues).
 
 use super::compression::{self, Waiting};
 use super::moderation::Moderation;

@@ -1,4 +1,4 @@
-//! How an entry gets into a completion queue, and what the device has to know of it afterwards.
+//! Writing an entry to a completion queue, and the follow-up that the device has to do.
 
 use super::compression::{Waiting, follows, is_compressible};
 use super::queue::{ArmedFor, CompletionQueue, STATUS_OVERRUN};

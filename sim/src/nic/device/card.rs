@@ -1,8 +1,8 @@
-//! A device as a function of its card: what it tells the others, what it is told, and what it does for the card's DMA engine.
+//! A device as a function of its card: messages to and from the other functions, and work for the card's DMA engine.
 //!
-//! Whoever drives the functions of a card carries [`Nic::poll_card_notice`] of each to [`Nic::handle_card_notice`] of the others at once,
-//! and carries out each [`Nic::poll_dma`]: it reads at the owner of the source, writes at the owner of the destination, and tells the
-//! function that asked how it ended.
+//! The runner of a card delivers each function's [`Nic::poll_card_notice`] to the others' [`Nic::handle_card_notice`]
+//! at once, and executes every [`Nic::poll_dma`]: it reads from the owner of the source, writes to the owner of the
+//! destination, and reports the result to the requester.
 
 use super::Nic;
 use crate::nic::HostMemory;
@@ -12,38 +12,38 @@ use bareverbs_prm::ids::VhcaId;
 use bareverbs_prm::time::Time;
 
 impl Nic {
-    /// Its number among the functions of its card.
+    /// VHCA ID of this function.
     pub fn vhca_id(&self) -> Option<VhcaId> {
         self.attached.card.as_ref().map(|card| card.function.vhca_id)
     }
 
-    /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has something.
+    /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has output.
     #[inline]
     pub fn has_card_output(&self) -> bool {
         self.attached.card.as_ref().is_some_and(|card| card.has_output())
     }
 
-    /// The next thing that the other functions have to hear.
+    /// The next message for the other functions.
     pub fn poll_card_notice(&mut self) -> Option<CardNotice> {
         self.attached.card.as_mut()?.poll_notice()
     }
 
-    /// Another function of the card shares a key, or does not any more.
+    /// Another function shares a key, or no longer does.
     pub fn handle_card_notice(&mut self, notice: &CardNotice) {
         if let Some(card) = &mut self.attached.card {
             card.handle_notice(notice);
         }
     }
 
-    /// The next copy to carry out. It may take as long as it takes, and copies may end in any order.
+    /// The next copy to execute. It may take any time, and copies may end in any order.
     pub fn poll_dma(&mut self) -> Option<DmaRequest> {
         self.attached.card.as_mut()?.poll_request()
     }
 
-    /// Reads an end of a copy that lies in the memory of this function.
+    /// Reads the source of a copy in this function's memory.
     ///
     /// # Errors
-    /// The key does not give it any more, or memory could not be reached.
+    /// The key no longer permits it, or memory faulted.
     pub fn read_dma<M: HostMemory>(
         &self,
         memory: &mut M,
@@ -53,10 +53,10 @@ impl Nic {
         self.mkeys.read_end(memory, end, bytes)
     }
 
-    /// Writes an end of a copy that lies in the memory of this function.
+    /// Writes the destination of a copy in this function's memory.
     ///
     /// # Errors
-    /// As [`Self::read_dma`].
+    /// Those of [`Self::read_dma`].
     pub fn write_dma<M: HostMemory>(
         &self,
         memory: &mut M,
@@ -66,7 +66,7 @@ impl Nic {
         self.mkeys.write_end(memory, end, bytes)
     }
 
-    /// A copy that this function asked for has ended.
+    /// A copy requested by this function has ended.
     pub fn handle_dma_end<M: HostMemory>(
         &mut self,
         now: Time,

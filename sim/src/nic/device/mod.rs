@@ -1,6 +1,7 @@
-//! The device: its registers, tables and queues, and what concerns all of them.
+//! The device: registers, tables, queues, and operations on all of them.
 //!
-//! **What it may not do.** It handles no input: `router` does, `firmware` carries out commands, and both find everything here.
+//! **What it may not do.** It handles no input: `router` does that, and `firmware` executes commands. Both work on this
+//! state.
 
 mod card;
 mod counter_sets;
@@ -102,7 +103,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// A device that was just powered on.
+    /// A device that has just been powered on.
     pub fn new(config: NicConfig) -> Self {
         let bar_size = u64::from(config.bar_pages) * UAR_PAGE_SIZE as u64;
         Self {
@@ -144,13 +145,12 @@ impl Nic {
         }
     }
 
-    /// How the device was made.
+    /// Configuration of the device.
     pub const fn config(&self) -> &NicConfig {
         &self.config
     }
 
-    /// Function-level reset or reset of the bus: every object, page and register is forgotten. Counters, link and the
-    /// engine behind the RPC op-codes stay.
+    /// Function-level or bus reset: drops all objects, pages and registers. Counters, the link and the RPC engine stay.
     pub fn reset(&mut self, now: Time) {
         let config = self.config;
         let link_up = self.port.link.is_plugged();
@@ -193,12 +193,12 @@ impl Nic {
         self.mkeys.effort().begin_turn();
     }
 
-    /// No cable was plugged in yet, which is no link that went down.
+    /// Starts without a cable, which does not count as a link that went down.
     pub const fn begin_without_cable(&mut self) {
         self.port.link.set_plugged(false);
     }
 
-    /// The cable was plugged in or pulled out. Software learns of it with the next input.
+    /// The cable was plugged in or pulled. Software learns of it with the next input.
     pub fn set_link_up(&mut self, up: bool) {
         self.link_changed |= up != self.port.link.is_plugged();
         self.times_down += u64::from(self.port.is_up() && !up);
@@ -206,7 +206,7 @@ impl Nic {
         self.port.train();
     }
 
-    /// Puts an engine behind StRoM's op-codes. It is asked only if [`NicConfig::strom`] is set.
+    /// Installs an engine for StRoM's opcodes. It is only used if [`NicConfig::strom`] is set.
     pub fn set_extension(&mut self, engine: Box<dyn RpcEngine>) {
         self.engine = Some(engine);
     }
@@ -216,7 +216,7 @@ impl Nic {
         self.events.interrupts.poll()
     }
 
-    /// What was counted.
+    /// Counters so far.
     pub fn counters(&self) -> Counters {
         Counters {
             completions: self.completions.log.written,
@@ -229,12 +229,12 @@ impl Nic {
         }
     }
 
-    /// The command that was refused last, and why.
+    /// The last refused command, and the reason.
     pub const fn last_refusal(&self) -> Option<(CommandOpcode, Refusal)> {
         self.last_refusal
     }
 
-    /// Commands that were asked for and that the device does not have, each with how often, in order of opcodes.
+    /// Unknown commands that were issued, with their counts, in opcode order.
     pub fn unknown_commands(&self) -> impl Iterator<Item = (CommandOpcode, u64)> + '_ {
         self.firmware.unknown.iter().map(|(&opcode, &count)| (CommandOpcode::from_raw(opcode), count))
     }
@@ -256,7 +256,7 @@ impl Nic {
         self.ethernet.traffic.count_received(&mut self.counters, frame);
     }
 
-    /// Live objects: protection domains, memory keys, completion queues, queue pairs, event queues, UARs.
+    /// Numbers of live objects: protection domains, memory keys, completion queues, queue pairs, event queues, UARs.
     pub fn live_objects(&self) -> [usize; 6] {
         [
             self.domains.len(),
@@ -268,23 +268,23 @@ impl Nic {
         ]
     }
 
-    /// Bytes of BAR0.
+    /// Size of BAR0 in bytes.
     pub const fn bar_size(&self) -> u64 {
         self.config.bar_pages as u64 * UAR_PAGE_SIZE as u64
     }
 
-    /// Begins or ends to keep a record of every command; a reset does not change it.
+    /// Starts or stops recording commands. A reset does not change this.
     pub fn trace_commands(&mut self, on: bool) {
         self.trace.set_on(on);
     }
 
-    /// The oldest record that was not fetched.
+    /// The oldest command record not yet fetched.
     pub fn poll_command(&mut self) -> Option<CommandRecord> {
         self.trace.pop()
     }
 
-    /// Asks for `count` more pages by an event, or, if negative, asks to be relieved of that many. What firmware does
-    /// when its tables grow or shrink; a driver must answer with MANAGE_PAGES at any moment.
+    /// Requests `count` more pages by an event or, if negative, offers that many back. Real firmware does this when its
+    /// tables grow or shrink; a driver must respond with MANAGE_PAGES at any time.
     pub fn request_pages<M: HostMemory>(&mut self, memory: &mut M, count: i32) {
         self.firmware.pages.want(count.max(0).unsigned_abs());
         let mut data = PageRequestEvent::new();
@@ -292,7 +292,7 @@ impl Nic {
         self.events.post(memory, EventType::PageRequest, 0, &data);
     }
 
-    /// Host pages that the device holds.
+    /// Number of host pages that the device holds.
     pub const fn held_pages(&self) -> usize {
         self.firmware.pages.held()
     }

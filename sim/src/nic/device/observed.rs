@@ -5,25 +5,25 @@ use crate::nic::observer::{DeviceEvent, DeviceRecord, FrameOrigin, Observer};
 use bareverbs_prm::time::Time;
 
 impl Nic {
-    /// Begins to keep a [`DeviceRecord`] of every step, and the origin of every frame, or ends it; a reset does not change it. Nothing
-    /// that the device does depends on it.
+    /// Starts or stops recording a [`DeviceRecord`] of every step and the origin of every frame. A reset does not
+    /// change this. The device behaves the same either way.
     pub fn observe(&mut self, on: bool) {
         if on != self.attached.observer.is_some() {
             self.attached.observer = on.then(Box::default);
         }
     }
 
-    /// The oldest record that was not fetched. Fetch them after every input: the 65,537th that waits is lost.
+    /// The oldest record not yet fetched. Fetch them after every input: at most 65,536 can wait, further ones are lost.
     pub fn poll_record(&mut self) -> Option<DeviceRecord> {
         self.attached.observer.as_mut().and_then(|observer| observer.pop())
     }
 
-    /// Records that were lost since the last call, because too many waited.
+    /// Number of records lost since the last call, because too many were waiting.
     pub fn take_lost_records(&mut self) -> u64 {
         self.attached.observer.as_mut().map_or(0, |observer| observer.take_lost())
     }
 
-    /// Whose the frame is that the last [`Self::poll_transmit`] gave, if the device is observed and the frame is of a queue.
+    /// Origin of the frame from the last [`Self::poll_transmit`], if the device is observed and a queue sent the frame.
     pub fn take_frame_origin(&mut self) -> Option<FrameOrigin> {
         self.attached.observer.as_mut().and_then(|observer| observer.take_frame())
     }

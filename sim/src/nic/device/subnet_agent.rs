@@ -1,8 +1,8 @@
-//! The agent of an InfiniBand port: it answers the subnet's manager (IBTA v1.4 §14.3). LID, state, P_Key table and manager
-//! are what it says.
+//! The subnet management agent of an InfiniBand port: responds to the SM (IBTA v1.4 §14.3), which sets LID, state,
+//! P_Key table and its own address.
 //!
-//! **What it may not do.** It manages nothing itself, and M_Keys are not checked: the key is zero, which protects nothing
-//! (IBTA v1.4 §14.2.4). Which packets it is asked, and which are the host's, is told in `router/management`.
+//! **What it may not do.** It manages nothing itself, and does not check M_Keys: the key is zero, which protects
+//! nothing (IBTA v1.4 §14.2.4). `router/management` separates its packets from the host's.
 
 use super::Nic;
 use crate::nic::HostMemory;

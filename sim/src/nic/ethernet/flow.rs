@@ -1,9 +1,9 @@
-//! Flow steering: tables of entries that say what becomes of a received packet (PRM, flow tables).
+//! Flow steering: tables of entries that decide what happens to a received packet (PRM, flow tables).
 //!
-//! A packet begins at the root table. Of the entries that it matches, the one with the lowest index decides; without one
-//! the packet goes where the table sends what it misses, or is dropped. Entries and misses lead to tables of a higher
-//! level only, so that every way ends. An entry may ignore levels (`ignore_flow_level`): a packet that it sends in a
-//! circle is dropped after [`MOST_VISITS`] tables.
+//! A packet starts at the root table. Among the matching entries, the one with the lowest index wins; without one, the
+//! packet follows the table's miss action or is dropped. Entries and misses lead to tables of a higher level only, so
+//! every path ends. An entry may ignore levels (`ignore_flow_level`): a packet in a loop is dropped after
+//! [`MOST_VISITS`] tables.
 
 use crate::nic::contexts::Slab;
 use bareverbs_prm::command::flow::{FlowContext, FlowMatchHeaders, FlowTableContext};

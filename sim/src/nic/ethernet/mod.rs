@@ -1,12 +1,12 @@
-//! Ethernet: what a port does with packets that are not RDMA's.
+//! Ethernet: packets that are not RDMA.
 //!
-//! **What this is.** Send queues whose WQEs are packets, with checksums, segmentation and VLAN tags filled in by the
-//! device; the flow tables that say where received packets go; transport interface receives (TIR) that spread them over
-//! receive queues by a hash; the receive queues themselves.
+//! **What this is.** Send queues whose WQEs are packets, with checksum, segmentation and VLAN offloads; flow tables
+//! that steer received packets; transport interface receives (TIRs) that spread them over receive queues by a hash; and
+//! the receive queues.
 //!
-//! **What it may not do.** RoCE packets pass by here only while RoCE is off. Nothing here knows a queue pair.
+//! **What it may not do.** RoCE packets only come here while RoCE is disabled. Nothing here knows a queue pair.
 //!
-//! **Where to read first.** `send` for the way out, `deliver` and `receive` for the way in, `flow` for what lies between.
+//! **Where to read first.** `send` for transmission, `deliver` and `receive` for reception, `flow` for steering.
 
 mod checksum;
 mod deliver;

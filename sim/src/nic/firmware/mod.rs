@@ -1,8 +1,8 @@
-//! The firmware: it takes command queue entries apart, checks them, runs one handler per command, and answers.
+//! The firmware: decodes command queue entries, checks them, runs one handler per command, and answers.
 //!
-//! `entry` moves bytes between the command queue and a `Call`; `dispatch` decides who handles it and in which state of the
-//! device, and `checks` what every input has to fulfil; the other modules each handle one family. A handler gets a typed input and
-//! fills a typed output; it never sees the queue.
+//! `entry` moves bytes between the command queue and a `Call`; `dispatch` selects the handler and the device states it
+//! is allowed in; `checks` validates every input; the other modules each handle one family of commands. A handler gets
+//! a typed input and fills a typed output; it never sees the queue.
 
 mod call;
 mod capabilities;

@@ -1,4 +1,4 @@
-//! Memory keys: what a key and an address allege is checked here, and only a checked [`HostRange`] reaches memory.
+//! Memory keys. Keys and addresses from outside are checked here, and only a checked [`HostRange`] reaches memory.
 //!
 //! **Where to read first.** This file for keys and their checks (PRM, memory key context), `translation` for how offsets
 //! become host addresses, `list` for keys that are made of other keys, `access` for reading and writing, `effort` for what that

@@ -1,8 +1,8 @@
-//! Memory keys between the functions of one card: what the owner lets others use, the alias by which they name it, and the ends of a
-//! DMA work request, of which each may lie in the memory of another function.
+//! Memory keys shared between functions of one card: what an owner shares, the aliases of users, and the ends of a DMA
+//! work request, each of which may be in another function's memory.
 //!
-//! A device reaches only the memory of its own function. So an end in foreign memory stays what the work request says of it, and
-//! the owner checks it when the bytes move.
+//! A device only accesses its own function's memory. So a foreign end stays unchecked until the bytes move, when its
+//! owner checks it.
 
 use super::shared_key::SharedKey;
 use super::translation::Translation;
@@ -11,7 +11,7 @@ use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, MkeyIndex, Pdn, Qpn, VhcaId};
 use core::fmt;
 
-/// Where one end of a copy lies.
+/// One end of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaEnd {
     place: DmaPlace,
@@ -20,14 +20,14 @@ pub struct DmaEnd {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DmaPlace {
-    /// In memory of the function that asks; checked.
+    /// In this function's memory; checked.
     Own(HostRange),
-    /// In memory of another function, which has to check it.
+    /// In another function's memory, to be checked by that function.
     Foreign { key: SharedKey, address: u64 },
 }
 
 impl DmaEnd {
-    /// The function whose memory it is, unless it is that of the function that asks.
+    /// The owning function; `None` for the requesting function itself.
     pub const fn owner(&self) -> Option<VhcaId> {
         match &self.place {
             DmaPlace::Own(_) => None,
@@ -35,20 +35,20 @@ impl DmaEnd {
         }
     }
 
-    /// Bytes.
+    /// Length in bytes.
     pub const fn length(&self) -> u64 {
         self.length
     }
 }
 
-/// Why one end of a copy was refused when the bytes were to move.
+/// Why an end of a copy was refused when the bytes were to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaRefused {
-    /// The key was destroyed or changed, its right is missing, or the range leaves it.
+    /// The key was destroyed or changed, lacks the right, or the range exceeds it.
     Key,
-    /// Host memory could not be reached.
+    /// Host memory faulted.
     Memory(DmaFault),
-    /// No function of the card has the VHCA id.
+    /// No function of the card has this VHCA ID.
     NoFunction(VhcaId),
 }
 

@@ -1,5 +1,5 @@
-//! The records of a device, and their text: one line of words, as captures carry it (docs/adr/0029). The first word says what it is; queue
-//! numbers are hexadecimal, counts decimal, opcodes the names of the manual.
+//! Device records and their text form, one line of words as stored in captures (docs/adr/0029). The first word is the
+//! kind; queue numbers are hexadecimal, counts decimal, and opcodes have the manual's names.
 
 use super::words::{TextError, TextWords};
 use crate::transport::RetransmissionCause;
@@ -10,7 +10,7 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::{Duration, Time};
 use core::fmt;
 
-/// What a device did.
+/// An action of a device.
 ///
 /// ```
 /// use bareverbs_prm::ids::Qpn;
@@ -24,56 +24,56 @@ use core::fmt;
 pub enum DeviceEvent {
     /// A send doorbell was rung.
     SendDoorbell {
-        /// Of this send queue.
+        /// The send queue.
         qpn: Qpn,
-        /// Basic blocks that were ever posted, as the doorbell record said, modulo 2^16.
+        /// Basic blocks posted so far according to the doorbell record, modulo 2^16.
         posted: u16,
     },
-    /// A work request was taken from the ring.
+    /// A work request was fetched from the ring.
     WqeFetched {
         /// The send queue.
         qpn: Qpn,
         /// The work request.
         work: WorkName,
-        /// Bytes of its local buffer.
+        /// Bytes of its local buffers.
         bytes: u32,
     },
-    /// A work request ended without an entry in a completion queue, which it did not ask for.
+    /// A work request ended without a completion, because it was unsignalled.
     WqeEnded {
         /// The send queue.
         qpn: Qpn,
         /// Counter of its first basic block.
         wqe: u16,
     },
-    /// A packet was written that came back inside the device.
+    /// A packet was sent to another queue pair of the same device.
     LoopedBack(FrameOrigin),
-    /// A packet came to a queue pair.
+    /// A packet was received for a queue pair.
     PacketReceived {
         /// The queue pair.
         qpn: Qpn,
-        /// Opcode of the base transport header.
+        /// BTH opcode.
         opcode: BthOpcode,
-        /// Packet sequence number; 0 for a datagram that took no frame.
+        /// Packet sequence number; 0 for a datagram that did not travel in a frame.
         psn: Psn,
     },
-    /// An entry was written to a completion queue, or waits there to be written with others (compression).
+    /// A completion was written, or waits to be written with others (compression).
     CompletionWritten {
         /// The completion queue.
         cqn: Cqn,
-        /// The queue whose work ended.
+        /// Queue of the completed work.
         qpn: Qpn,
         /// `wqe_counter` of the entry.
         wqe: u16,
-        /// Kind of the entry.
+        /// Kind of completion.
         opcode: CqeOpcode,
-        /// Error syndrome; 0 if the work succeeded.
+        /// Error syndrome; 0 for success.
         syndrome: u8,
     },
     /// A completion queue was armed.
     CompletionArmed {
         /// The completion queue.
         cqn: Cqn,
-        /// Entries that software had consumed, modulo 2^24.
+        /// Consumer index of software, modulo 2^24.
         consumer: u32,
     },
     /// An interrupt was raised.
@@ -83,35 +83,35 @@ pub enum DeviceEvent {
     },
     /// A command was executed.
     CommandExecuted {
-        /// What was asked.
+        /// The command.
         opcode: CommandOpcode,
-        /// What was answered.
+        /// Its status.
         status: CommandStatus,
     },
-    /// A packet of a remote procedure call was given to the kernels.
+    /// An RPC packet was passed to the kernels.
     KernelCalled {
-        /// The queue pair by which it came.
+        /// The queue pair that received it.
         qpn: Qpn,
-        /// Which kernel.
+        /// The kernel.
         kernel: u64,
     },
     /// A kernel read host memory.
     KernelRead {
-        /// Address as the device sees it.
+        /// Device address.
         address: u64,
-        /// Bytes.
+        /// Length in bytes.
         bytes: u32,
     },
     /// A kernel replied.
     KernelReplied {
-        /// The queue pair over which the reply goes.
+        /// The queue pair that carries the reply.
         qpn: Qpn,
-        /// Bytes.
+        /// Length in bytes.
         bytes: u32,
     },
 }
 
-/// How completions name a send work request.
+/// Identifies a send work request as completions do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkName {
     /// Counter of its first basic block, modulo 2^16.
@@ -120,18 +120,18 @@ pub struct WorkName {
     pub opcode: WqeOpcode,
 }
 
-/// For what a frame is sent.
+/// Why a frame is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FrameWork {
     /// For a work request.
     Wqe(WorkName),
-    /// For the reply of a kernel.
+    /// For a kernel's reply.
     KernelReply,
-    /// For a request of the peer.
+    /// In response to the peer.
     Answer,
 }
 
-/// Whose a frame is.
+/// Origin of a frame.
 ///
 /// ```
 /// use bareverbs_prm::psn::Psn;
@@ -146,13 +146,13 @@ pub enum FrameWork {
 pub struct FrameOrigin {
     /// The queue that sent it.
     pub qpn: Qpn,
-    /// Why.
+    /// The reason.
     pub work: FrameWork,
-    /// Packet sequence number; a packet of Ethernet has none.
+    /// Packet sequence number; `None` for an Ethernet packet.
     pub psn: Option<Psn>,
-    /// Why it is sent although it was sent before.
+    /// Cause of a retransmission.
     pub again: Option<RetransmissionCause>,
-    /// When the device wrote it, if that is not when the capture has it.
+    /// When the device wrote it, if that differs from the capture's timestamp.
     pub built: Option<Time>,
 }
 
@@ -199,10 +199,10 @@ impl fmt::Display for DeviceEvent {
 }
 
 impl DeviceEvent {
-    /// Reads what [`fmt::Display`] wrote.
+    /// Parses the output of [`fmt::Display`].
     ///
     /// # Errors
-    /// It is something else.
+    /// The text is anything else.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let words = &mut TextWords::new(text);
         let event = match words.word()? {
@@ -283,10 +283,10 @@ impl fmt::Display for FrameOrigin {
 }
 
 impl FrameOrigin {
-    /// Reads what [`fmt::Display`] wrote.
+    /// Parses the output of [`fmt::Display`].
     ///
     /// # Errors
-    /// It is something else.
+    /// The text is anything else.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let (text, again) = match text.split_once(" (retransmission: ") {
             Some((text, cause)) => {

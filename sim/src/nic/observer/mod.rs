@@ -1,7 +1,8 @@
-//! The observer: what a device does, step by step, for whoever wants to draw it. Off unless somebody asks; then a device keeps typed
-//! records in a ring of [`Observer::KEPT`], counts those that found it full, and remembers of each frame whose work request it carries.
+//! The observer: records what a device does, step by step, for visualization. Off by default. When on, the device keeps
+//! typed records in a ring of [`Observer::KEPT`] entries, counts those that did not fit, and remembers the work request
+//! of each frame.
 //!
-//! **What it may not do.** It changes nothing that the device does: a run that is observed has the digest of one that is not.
+//! **What it may not do.** It does not influence the device: an observed run has the same digest as an unobserved one.
 //!
 //! * `event`: the records and their text, by which captures carry them. `words`: how texts are read.
 

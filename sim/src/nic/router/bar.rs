@@ -26,8 +26,8 @@ const DOORBELL_STEP: usize = 0x100;
 const ALL_ONES: u32 = u32::MAX;
 
 impl Nic {
-    /// The host reads the 32-bit register at `offset`; the value is that of the big-endian register as a number.
-    /// Outside BAR0 all bits are one, as for any read that nobody answers.
+    /// Reads the 32-bit register at `offset` for the host; the big-endian register's value as a number. Outside BAR0
+    /// all bits are one, as for any unanswered read.
     pub fn handle_mmio_read(&mut self, now: Time, offset: u64) -> u32 {
         if offset & 3 != 0 || offset.saturating_add(4) > self.bar_size() {
             return ALL_ONES;
@@ -69,8 +69,8 @@ impl Nic {
         }
     }
 
-    /// The host writes 4, 8 or 64 bytes, in the order in which they stand in memory on the bus. Everything that the write
-    /// causes has happened when this returns, but for what waits for the wire.
+    /// Writes 4, 8 or 64 bytes for the host, in bus byte order. All effects have occurred when this returns, except for
+    /// what waits for the wire.
     pub fn handle_mmio_write<M: HostMemory>(&mut self, now: Time, memory: &mut M, offset: u64, bytes: &[u8]) {
         let ready = self.is_ready(now);
         let aligned = offset & 3 == 0 && matches!(bytes.len(), 4 | 8 | 64);

@@ -4,7 +4,7 @@ use crate::nic::Nic;
 use bareverbs_prm::time::Time;
 
 impl Nic {
-    /// The host reads 1, 2 or 4 bytes of configuration space. Outside it all bits are one.
+    /// Reads 1, 2 or 4 bytes of configuration space for the host. Outside it all bits are one.
     pub fn handle_config_read(&self, offset: u16, length: u8) -> u32 {
         let length = usize::from(length.min(4));
         let at = usize::from(offset);
@@ -16,7 +16,8 @@ impl Nic {
         u32::from_le_bytes(value)
     }
 
-    /// The host writes 1, 2 or 4 bytes of configuration space. A function-level reset is done before this returns.
+    /// Writes 1, 2 or 4 bytes of configuration space for the host. A function-level reset is complete when this
+    /// returns.
     pub fn handle_config_write(&mut self, now: Time, offset: u16, length: u8, value: u32) {
         let at = usize::from(offset);
         for (i, byte) in value.to_le_bytes().into_iter().take(length.into()).enumerate() {

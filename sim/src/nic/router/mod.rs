@@ -1,8 +1,9 @@
-//! The router: every input of the device comes in here, and every output is asked for here.
+//! The router: the entry point of all inputs and outputs.
 //!
-//! **What this is.** It resolves a number once, builds the bus, lets the queue act, and hands what the queue wants to the scheduler:
-//! `bar` for registers and doorbells, `config_space`, `receive` and `transmit` for frames, `datagrams`, `ethernet` for packets that are
-//! not RDMA's, `management` for an InfiniBand port's agent, `timeouts`.
+//! **What this is.** It resolves a number once, builds the bus, lets the queue act, and passes the queue's requests to
+//! the scheduler. `bar` handles registers and doorbells; `config_space`; `receive` and `transmit` handle frames;
+//! `datagrams`; `ethernet` handles packets that are not RDMA; `management` serves an InfiniBand port's agents;
+//! `timeouts`.
 //!
 //! **What it may not do.** It decides nothing that a queue, a table or the firmware can decide.
 

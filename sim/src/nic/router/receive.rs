@@ -12,12 +12,12 @@ use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Time;
 
 impl Nic {
-    /// A frame arrives at the port.
+    /// Handles a frame that arrives at the port.
     pub fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         self.take_frame(now, memory, frame, None);
     }
 
-    /// A frame arrives at the port; it is parsed only if its packet is not known.
+    /// Handles a frame that arrives at the port. It is only parsed if its packet is unknown.
     pub fn handle_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
         self.take_frame(now, memory, frame, frame.packet().as_ref());
     }

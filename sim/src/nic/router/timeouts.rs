@@ -8,7 +8,7 @@ use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::Time;
 
 impl Nic {
-    /// When to call [`Self::handle_timeout`]; it may find nothing due.
+    /// When to call [`Self::handle_timeout`] next; it may find nothing due.
     pub fn poll_timeout(&self) -> Option<Time> {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
         let queues = earlier(self.schedule.next_alarm(), self.completions.poll_timeout());
@@ -17,8 +17,7 @@ impl Nic {
         if self.port.next_trap().is_none() { all } else { earlier(all, self.port.next_trap()) }
     }
 
-    /// Does what is due at `now`: retransmissions, the end of RNR waits, events that moderation held back, what the RPC
-    /// engine wants.
+    /// Runs what is due at `now`: retransmissions, ends of RNR waits, moderated events, deadlines of the RPC engine.
     pub fn handle_timeout<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         if !self.flow.is_quiet() {
             self.flow.handle_timeout(now);

@@ -1,4 +1,4 @@
-//! The way out: queue pairs with work take turns at the port.
+//! Transmission: queue pairs with work take turns at the port.
 
 use crate::nic::ethernet::EthernetObjects;
 use crate::nic::queue_pair::{Transmit, TransmitClass};
@@ -31,19 +31,20 @@ impl Nic {
         parts.schedule.apply(qp, effects);
     }
 
-    /// Whether [`Self::poll_transmit`] may have a frame. It may still find that there is none: a port that was told to pause has
-    /// none while it waits.
+    /// Whether [`Self::poll_transmit`] may have a frame. It may still return none, for example while the port is
+    /// paused.
     pub fn has_transmit(&self) -> bool {
         !self.schedule.is_empty() || !self.outbox.is_empty() || self.ethernet.has_transmit()
     }
 
-    /// Whether the latest [`Self::poll_transmit`] gave nothing only because enough frames had come back inside it, or enough pieces of memory
-    /// been looked up: there may be more to do, at once, once the caller has seen to everything else.
+    /// Whether the last [`Self::poll_transmit`] returned nothing only because enough frames were looped back, or enough
+    /// memory keys resolved, for one turn. There may be more to do at once, after the caller has served everything
+    /// else.
     pub const fn has_yielded(&self) -> bool {
         self.mkeys.effort().is_spent()
     }
 
-    /// What the device did so far, in pieces of memory behind keys that are made of other keys. Whoever drives it in real time ends a turn by it.
+    /// Work done so far, in steps through keys made of other keys. A real-time runner limits a turn by it.
     pub const fn effort(&self) -> u64 {
         self.mkeys.effort().total()
     }

@@ -2,14 +2,14 @@
 
 use bareverbs_prm::numbering::CqeSyndrome;
 
-/// Why the device refuses a WQE or a receive: the syndrome of the error completion and our own vendor syndrome.
+/// Why the device refuses a WQE or a receive: the error completion's syndrome and our vendor syndrome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkFault {
     /// Syndrome of the completion.
     pub syndrome: CqeSyndrome,
     /// Vendor syndrome of the completion.
     pub vendor: u8,
-    /// What is wrong, for people.
+    /// Explanation for people.
     pub reason: &'static str,
 }
 
