@@ -1,4 +1,4 @@
-//! What one invocation may use up, counted by whoever runs the kernel and never by the kernel.
+//! The budget of one invocation, charged by whoever runs the kernel and never by the kernel.
 
 use crate::grant::{Checked, Writable};
 use crate::kernel::{Emission, Ranges, Step};
@@ -6,7 +6,8 @@ use crate::kernels::kv_layout::MAX_OBJECT;
 use crate::status::Status;
 use bareverbs_prm::time::{Duration, Time};
 
-/// Most bytes that one step may read or write: an object of the hash table with the longest key and value. A staging buffer holds them.
+/// Most bytes that one step may read or write: a hash table object with the longest key and value. A staging buffer
+/// holds that much.
 pub const MAX_READ: u32 = MAX_OBJECT;
 
 /// Limits of one invocation.
@@ -16,7 +17,7 @@ pub struct Limits {
     pub hops: u16,
     /// Bytes that may be read.
     pub bytes: u32,
-    /// Times that reading may begin again because what was read was being changed.
+    /// Times that a read may be restarted because its bytes were changing.
     pub retries: u16,
     /// Time from acceptance to the reply.
     pub time: Duration,
@@ -30,7 +31,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The tighter of `self` and what the request asks for; zero in a request means "as the server likes".
+    /// The tighter of `self` and what the request asks for. A zero in the request leaves the limit to the server.
     pub fn tightened(self, hops: u16, time: Duration) -> Self {
         let hops = if hops == 0 { self.hops } else { hops.min(self.hops) };
         let time = if time == Duration::ZERO { self.time } else { time.min(self.time) };
@@ -38,7 +39,7 @@ impl Limits {
     }
 }
 
-/// What an invocation has used up of its limits.
+/// What an invocation has consumed of its limits.
 ///
 /// ```
 /// use bareverbs_offload::budget::{Budget, Limits, Next};
@@ -61,7 +62,7 @@ pub struct Budget {
     bytes: u32,
 }
 
-/// What is to be done after a step was charged.
+/// What to do after a step was charged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Read this range.
@@ -72,27 +73,27 @@ pub enum Next {
     AwaitPart,
     /// Write what the kernel computed.
     Write {
-        /// Where to.
+        /// Destination.
         to: Writable,
-        /// The first byte of what it computed.
+        /// Offset of the first byte to write within [`Kernel::computed`](crate::kernel::Kernel::computed).
         from: u32,
     },
     /// Compare and swap this word.
     CompareAndSwap {
         /// The word.
         word: Writable,
-        /// What it has to be.
+        /// The value that it must have.
         expected: u64,
-        /// What it becomes.
+        /// The value that it gets.
         desired: u64,
     },
     /// Hand over the payload.
     Payload,
-    /// Answer with these of the bytes that were read.
+    /// Answer with this part of the bytes that were read.
     Emit(Emission),
-    /// Answer with these of the bytes that the kernel computed.
+    /// Answer with this part of the bytes that the kernel computed.
     Reply(Emission),
-    /// The end.
+    /// The invocation ends.
     End(Status),
 }
 
@@ -102,7 +103,7 @@ impl Budget {
         Self { limits, deadline: now + limits.time, hops: 0, retries: 0, bytes: 0 }
     }
 
-    /// When the invocation must have ended.
+    /// The time at which the invocation must have ended.
     pub const fn deadline(&self) -> Time {
         self.deadline
     }
@@ -119,7 +120,7 @@ impl Budget {
         self.bytes
     }
 
-    /// Charges a step, and says what may be done.
+    /// Charges a step and returns what may be done.
     pub fn charge(&mut self, step: Step, now: Time) -> Next {
         match step {
             Step::Done(status) => Next::End(status),

@@ -1,9 +1,10 @@
-//! The door of a DPU as the card has it: DMA work requests ([`DmaQueue`]) under aliases of memory keys that the host shares
-//! ([`RemoteVhcaRegion`]). Bytes go from the host's memory to the memory of the endpoint without a copy by a processor.
+//! A DPU's access to host memory on real hardware: DMA work requests ([`DmaQueue`]) under aliases of memory keys that
+//! the host shares ([`RemoteVhcaRegion`]). No processor copies the bytes between the memory of the host and that of the
+//! endpoint.
 //!
-//! A request under a key that the host took back fails, and takes the queue with it: what was behind it comes back as
-//! [`DmaEnd::Flushed`]. Its owner then makes another queue with [`CardDma::repair`]. The region stays refused until
-//! [`CardDma::replace`], so that one region cannot break the queue for the others again and again.
+//! A request under a key that the host revoked fails and breaks the queue: the requests behind it come back as
+//! [`DmaEnd::Flushed`]. The owner then makes another queue with [`CardDma::repair`]. The region is refused until
+//! [`CardDma::replace`], so one region cannot break the queue for the others repeatedly.
 
 use crate::endpoint::{Endpoint, Part, PostError};
 use crate::grant::HostRegion;
@@ -63,9 +64,9 @@ pub struct CardDma<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> {
     regions: [Option<Shared<D>>; REGIONS],
     /// The memory of the endpoint.
     local: MemorySlice,
-    /// Copies that no doorbell was rung for.
+    /// Copies that have had no doorbell yet.
     waiting: Vec<DmaCopy, BATCH>,
-    /// All that were submitted, in order, those that wait at the end. Work requests of a queue complete in its order.
+    /// All submitted copies in order, unposted ones last. Work requests of a queue complete in order.
     submitted: Deque<Submitted, DEPTH>,
     state: Health,
 }
@@ -75,21 +76,21 @@ enum Health {
     Working,
     /// A work request failed.
     Broken,
-    /// The device wrote a completion that cannot be.
+    /// The device wrote an impossible completion.
     Faulty,
 }
 
-/// Why a door could not be repaired.
+/// Why a queue could not be repaired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RepairError {
-    /// Requests of the broken queue have not all been polled.
+    /// Some requests of the broken queue have not been polled.
     Outstanding {
-        /// So many.
+        /// Their number.
         requests: usize,
     },
-    /// The device wrote a completion that cannot be: make another door, with another completion queue.
+    /// The device wrote an impossible completion: make another [`CardDma`] with another completion queue.
     Completions,
-    /// There is no other queue.
+    /// The new queue could not be created.
     Queue(DmaQueueError),
 }
 
@@ -110,10 +111,10 @@ impl fmt::Display for RepairError {
 impl core::error::Error for RepairError {}
 
 impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS, DEPTH> {
-    /// A door from `memory`, which is that of the endpoint. `completions` has at least `DEPTH` entries and is used by nobody else.
+    /// `memory` is that of the endpoint. `completions` has at least `DEPTH` entries and no other user.
     ///
     /// # Errors
-    /// There is no queue for copies; see [`DmaQueue::create`].
+    /// The DMA queue cannot be created; see [`DmaQueue::create`].
     pub fn create(
         domain: &ProtectionDomain<D>,
         completions: CompletionQueue<D>,
@@ -135,15 +136,15 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS,
         })
     }
 
-    /// Adds a region that can be reached from now on; the region again if there is no room for it.
+    /// Makes a region reachable. Returns the region if there is no room for it.
     pub fn add(&mut self, region: RemoteVhcaRegion<D>) -> Result<HostRegion, RemoteVhcaRegion<D>> {
         let Some(index) = self.regions.iter().position(Option::is_none) else { return Err(region) };
         self.regions[index] = Some(Shared { region, taken_back: false });
         Ok(HostRegion(index as u16))
     }
 
-    /// Puts a region that the host shares anew in the place of one that it took back. Grants of the old one are for the new one from now
-    /// on, by address: revoke them first if it has other addresses. The region again if there is no such place.
+    /// Replaces a region that the host revoked by one that it shares anew. Grants on the old region now apply to the
+    /// new one by address: revoke them first if its addresses differ. Returns the region if the old one does not exist.
     pub fn replace(
         &mut self,
         at: HostRegion,
@@ -161,7 +162,7 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS,
     /// Makes another queue after one broke.
     ///
     /// # Errors
-    /// Not all of its requests have ended, or there is no other.
+    /// Some requests have not ended, or the new queue cannot be created.
     pub fn repair(&mut self, domain: &ProtectionDomain<D>) -> Result<(), RepairError> {
         match self.state {
             Health::Working => return Ok(()),

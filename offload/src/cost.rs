@@ -1,7 +1,8 @@
-//! What running a kernel costs in time, where time is virtual.
+//! The virtual time that running a kernel costs.
 //!
-//! On silicon the costs are zero here and real elsewhere. In a simulated world they are what separates a kernel on Arm
-//! cores from one in the NIC; a runtime charges them by not being ready before a step was paid for.
+//! On real hardware these costs are zero, since time passes by itself. In a simulated world they are the difference
+//! between a kernel on Arm cores and one in the NIC. A runtime charges them by not being ready until a step is paid
+//! for.
 
 use bareverbs_prm::time::Duration;
 
@@ -12,12 +13,12 @@ pub struct KernelCost {
     pub dispatch: Duration,
     /// For each DMA, on top of what the DMA engine itself takes.
     pub per_dma: Duration,
-    /// For each unit of fuel of a program: an instruction, or 16 bytes of a checksum.
+    /// For each unit of a program's fuel: one instruction, or 16 bytes of a checksum.
     pub per_fuel: Duration,
 }
 
 impl KernelCost {
-    /// Nothing is charged: the costs are real.
+    /// Charges nothing: the costs are real.
     pub const FREE: Self =
         Self { dispatch: Duration::ZERO, per_dma: Duration::ZERO, per_fuel: Duration::ZERO };
 }

@@ -1,4 +1,4 @@
-//! Programs that are deployed, listed, replaced and removed by requests, while other requests run.
+//! Programs are deployed, listed, replaced and removed by requests while other requests run.
 
 use crate::budget::Limits;
 use crate::cost::KernelCost;

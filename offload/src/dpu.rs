@@ -1,13 +1,13 @@
-//! A DPU that runs kernels: takes requests from its receive queues, feeds the runtime, reads the memory of its host, and
+//! A DPU that runs kernels. It takes requests from its receive queues, feeds the runtime, reads its host's memory, and
 //! answers by RDMA WRITE with immediate.
 //!
 //! ```text
 //! memory of the endpoint: [ receive buffers ][ staging buffers ]
 //! staging buffer:         [ what was read or is to be written ][ room for a trailer ], several times
 //! ```
-//! A reply is one contiguous WRITE out of the staging buffer: the trailer is put behind the answer, over what was read
-//! there and is not needed any more. A receive buffer is posted again as soon as its request was taken, and the credit for
-//! it travels with the next reply; receiver-not-ready is a backstop and never the rule.
+//! A reply is one contiguous WRITE from the staging buffer: the trailer follows the answer and overwrites read data
+//! that is no longer needed. A receive buffer is reposted as soon as its request was taken, and its credit travels with
+//! the next reply. Receiver-not-ready is a backstop, never the rule.
 
 use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
 use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
@@ -17,17 +17,17 @@ use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
 use bareverbs_prm::time::Time;
 use heapless::Deque;
 
-/// Bytes of a receive buffer; longer requests are refused by the queue pair.
+/// Size of a receive buffer in bytes. The queue pair refuses longer requests.
 pub const RECEIVE_SIZE: usize = 512;
-/// Bytes of a staging buffer.
+/// Size of a staging buffer in bytes.
 pub const STAGING_SIZE: usize = STAGING as usize;
 
-/// The memory that an endpoint needs for a server with so many receive and staging buffers.
+/// Bytes of endpoint memory that a server with `receives` receive buffers and `slots` staging buffers needs.
 pub const fn memory_size(receives: usize, slots: usize) -> usize {
     receives * RECEIVE_SIZE + slots * STAGING_SIZE
 }
 
-/// What happened so far, besides what the runtime counts.
+/// Counters of the server, besides those of the runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DpuCounters {
     /// Replies that were posted.
@@ -36,7 +36,7 @@ pub struct DpuCounters {
     pub lost_replies: u64,
     /// Connections that broke.
     pub broken: u64,
-    /// Requests that could not be copied out of their receive buffers, and got no answer.
+    /// Requests that could not be copied out of their receive buffers. They got no answer.
     pub unreadable: u64,
 }
 
@@ -77,7 +77,7 @@ pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize
     /// The connection whose requests are looked at first.
     first: usize,
     counters: DpuCounters,
-    /// When it was polled last.
+    /// When that connection was last polled.
     polled: Time,
 }
 
@@ -90,7 +90,7 @@ const KIND: u64 = 3 << 62;
 impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize>
     DpuServer<D, SLOTS, CONNECTIONS, RECEIVES>
 {
-    /// A server around a runtime that has no connections yet.
+    /// A server around `runtime`, without connections.
     pub fn new(runtime: Runtime<D, SLOTS, CONNECTIONS>) -> Self {
         Self {
             runtime,
@@ -103,17 +103,17 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
     }
 
-    /// The runtime, to connect, grant and revoke.
+    /// The runtime, for connecting, granting and revoking.
     pub const fn runtime(&mut self) -> &mut Runtime<D, SLOTS, CONNECTIONS> {
         &mut self.runtime
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub const fn counters(&self) -> DpuCounters {
         self.counters
     }
 
-    /// Begins to take requests of connection `index` of the endpoint on behalf of `id`: posts all its receive buffers.
+    /// Starts taking requests of the endpoint's connection `index` on behalf of `id`. Posts all its receive buffers.
     pub fn serve(
         &mut self,
         endpoint: &mut impl Endpoint,
@@ -134,8 +134,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         self.ids.get(index).is_some_and(Option::is_some)
     }
 
-    /// Ends connection `index`: nothing that was asked there is answered any more. Replies under way still use their staging buffers, so its
-    /// queue pair has to complete or flush them before another one takes the place.
+    /// Ends connection `index`; its pending requests get no answer. Replies in flight still use their staging buffers,
+    /// so its queue pair must complete or flush them before the place is reused.
     pub fn dismiss(&mut self, index: usize) {
         if let Some(id) = self.ids.get_mut(index).and_then(Option::take) {
             self.runtime.disconnect(id);
@@ -143,7 +143,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
     }
 
-    /// Whether nothing that was asked is still to be answered.
+    /// Whether no request is waiting for an answer.
     pub fn is_idle(&self) -> bool {
         self.runtime.running() == 0 && self.arrived.iter().all(Deque::is_empty)
     }
@@ -167,7 +167,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         endpoint.post_receive(connection, RECEIVE | buffer as u64, into)
     }
 
-    /// Does all that can be done now. `scratch` has room for [`MAX_READ`](crate::budget::MAX_READ) bytes. Returns whether anything was done.
+    /// Does all the work that is ready. `scratch` has room for [`MAX_READ`](crate::budget::MAX_READ) bytes. Returns
+    /// whether anything was done.
     pub fn poll(
         &mut self,
         now: Time,
@@ -187,7 +188,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active | self.send_replies(now, endpoint)
     }
 
-    /// When to poll again, if nothing arrives before. What could not be done at the last poll waits for something that ends, not for a time.
+    /// When to poll again if nothing arrives before. Work that the last poll could not do waits for a completion, not
+    /// for a time.
     pub fn poll_timeout(&self, dma: &impl HostDma) -> Option<Time> {
         let requests = (0..CONNECTIONS).filter_map(|connection| self.request_at(connection));
         let requests = requests.filter(|at| *at > self.polled).min();

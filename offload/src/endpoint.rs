@@ -1,19 +1,19 @@
-//! What client and DPU need of the verbs below them: queue pairs that share one region of memory and one completion
-//! queue.
+//! What client and DPU need of the verbs below them: queue pairs that share one memory region and one completion queue.
 //!
-//! Two implement it: the driver's objects, and a scripted network in the tests that loses, delays and fails at will.
+//! It has two implementations: the driver's objects, and a scripted network in the tests that loses, delays and fails
+//! at will.
 
 use core::fmt;
 
-/// Most bytes of [`Work::Send`]: a request with all the parameters that a program may have.
+/// Most bytes of [`Work::Send`]: a request with the largest parameters of a program.
 pub const MAX_SEND: usize = 512;
 
-/// A part of the memory of an endpoint.
+/// A part of the endpoint's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Part {
-    /// First byte, from the start of the memory.
+    /// Offset of the first byte from the start of the memory.
     pub offset: usize,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -22,16 +22,16 @@ pub struct Part {
 pub struct Remote {
     /// First address.
     pub address: u64,
-    /// The key that allows the access.
+    /// The remote key.
     pub rkey: u32,
 }
 
 /// One request to the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Work<'a> {
-    /// SEND these bytes; at most [`MAX_SEND`].
+    /// SEND of these bytes; at most [`MAX_SEND`].
     Send(&'a [u8]),
-    /// StRoM's RPC Params: these bytes to the kernel with this op-code, on this region.
+    /// StRoM's RPC Params: passes these bytes to the kernel with this op-code, for this region.
     RpcParameters {
         /// The kernel.
         opcode: u64,
@@ -40,7 +40,7 @@ pub enum Work<'a> {
         /// The parameter block.
         bytes: &'a [u8],
     },
-    /// StRoM's RPC WRITE: a part of own memory to the stream that this op-code has opened.
+    /// StRoM's RPC WRITE: sends a part of local memory on the stream that this op-code has opened.
     RpcWrite {
         /// The kernel.
         opcode: u64,
@@ -49,29 +49,29 @@ pub enum Work<'a> {
         /// The part of the stream.
         from: Part,
     },
-    /// READ from the peer into own memory.
+    /// RDMA READ from the peer into local memory.
     Read {
-        /// Where to.
+        /// Destination.
         into: Part,
-        /// Where from.
+        /// Source.
         from: Remote,
     },
-    /// RDMA WRITE with immediate from own memory.
+    /// RDMA WRITE with immediate from local memory.
     WriteImmediate {
-        /// Where from.
+        /// Source.
         from: Part,
-        /// Where to.
+        /// Destination.
         to: Remote,
-        /// The immediate.
+        /// The immediate data.
         immediate: u32,
     },
     /// RDMA WRITE with immediate of these bytes; at most 64.
     WriteBytesImmediate {
-        /// What is written.
+        /// The bytes to write.
         bytes: &'a [u8],
-        /// Where to.
+        /// Destination.
         to: Remote,
-        /// The immediate.
+        /// The immediate data.
         immediate: u32,
     },
 }
@@ -81,7 +81,7 @@ pub enum Work<'a> {
 pub enum PostError {
     /// The queue is full; poll completions and try again.
     Full,
-    /// The request names memory or lengths that cannot be.
+    /// The request names impossible memory or lengths.
     BadRequest,
     /// The connection is broken or does not exist.
     Broken,
@@ -99,34 +99,34 @@ impl fmt::Display for PostError {
 
 impl core::error::Error for PostError {}
 
-/// What became of a request.
+/// How a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// It is complete.
+    /// It completed.
     Done,
-    /// A message, or a WRITE with immediate, took this receive.
+    /// A SEND or a WRITE with immediate consumed this receive.
     Received {
-        /// Bytes of the message.
+        /// Length of the message in bytes.
         length: u32,
-        /// The immediate, if it had one.
+        /// The immediate data, if any.
         immediate: Option<u32>,
     },
-    /// It failed, and the connection with it.
+    /// It failed, and its connection with it.
     Failed,
 }
 
-/// The end of a request.
+/// The completion of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
     /// The connection.
     pub connection: usize,
-    /// The id it was posted under.
+    /// The id that it was posted under.
     pub id: u64,
-    /// What became of it.
+    /// How it ended.
     pub outcome: Outcome,
 }
 
-/// Queue pairs, numbered from zero, that share one region of memory and one completion queue.
+/// Queue pairs, numbered from zero, that share one memory region and one completion queue.
 pub trait Endpoint {
     /// Posts a request; its completion carries `id`.
     fn post(&mut self, connection: usize, id: u64, work: Work<'_>) -> Result<(), PostError>;

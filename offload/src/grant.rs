@@ -1,13 +1,14 @@
-//! What a connection may read and write: a region, checked for every access.
+//! What a connection may read and write: a region, checked on every access.
 //!
-//! Everything a kernel handles is an offset into the region of its grant. [`Grant::check`] is the only way from an
-//! offset, which is an allegation, to a [`Checked`] range that can be read, and [`Grant::check_write`] to a [`Writable`] one; nobody
-//! else can make them.
+//! A kernel handles only offsets into the region of its grant. An offset is untrusted; [`Grant::check`] is the only way
+//! to turn it into a [`Checked`] range that can be read, and [`Grant::check_write`] into a [`Writable`] one. Nobody
+//! else can construct these types.
 
 use crate::status::Status;
 use core::fmt;
 
-/// Names memory that a [`HostDma`](crate::host_dma::HostDma) can reach, as the door numbers it. Doors to one memory know only number zero.
+/// Names memory that a [`HostDma`](crate::host_dma::HostDma) can reach, by its numbering. One with a single memory
+/// knows only number zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct HostRegion(pub u16);
 
@@ -32,7 +33,7 @@ pub struct Grant {
     may_write: bool,
 }
 
-/// A range that was found to lie inside a grant.
+/// A range that was checked to lie inside a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Checked {
     address: u64,
@@ -41,11 +42,11 @@ pub struct Checked {
     region: HostRegion,
 }
 
-/// A range that was found to lie inside a grant that allows writing.
+/// A range that was checked to lie inside a grant that allows writing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Writable(Checked);
 
-/// Why a range may not be read or written, or a grant not be made.
+/// Why a range may not be accessed, or why a grant cannot be made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GrantFault {
     /// The range leaves the region.
@@ -59,17 +60,17 @@ pub enum GrantFault {
     },
     /// The range has no bytes.
     Empty {
-        /// Where it would begin.
+        /// Offset at which it would begin.
         offset: u64,
     },
-    /// The grant is for reading only.
+    /// The grant is read-only.
     ReadOnly {
-        /// Where something was to be written.
+        /// Offset of the refused write.
         offset: u64,
     },
-    /// A word that is compared and swapped does not begin at a multiple of eight.
+    /// The word of a compare-and-swap is not aligned to eight bytes.
     Unaligned {
-        /// The address that it would have.
+        /// Its address.
         address: u64,
     },
     /// The region itself wraps around the end of the address space.
@@ -85,12 +86,12 @@ impl Grant {
     /// The right to read nothing.
     pub const NONE: Self = Self { base: 0, length: 0, region: HostRegion(0), may_write: false };
 
-    /// The right to read `length` bytes from address `base` on, in region zero of the door.
+    /// The right to read `length` bytes from address `base` on, in region zero.
     pub const fn new(base: u64, length: u64) -> Result<Self, GrantFault> {
         Self::within(HostRegion(0), base, length)
     }
 
-    /// The right to read `length` bytes from address `base` on, in this region of the door.
+    /// The right to read `length` bytes from address `base` on, in the given region.
     pub const fn within(region: HostRegion, base: u64, length: u64) -> Result<Self, GrantFault> {
         match base.checked_add(length) {
             Some(_) => Ok(Self { base, length, region, may_write: false }),
@@ -98,7 +99,7 @@ impl Grant {
         }
     }
 
-    /// The same region, with the right to write it besides.
+    /// The same region with the right to write it as well.
     pub const fn writable(self) -> Self {
         Self { may_write: true, ..self }
     }
@@ -108,7 +109,7 @@ impl Grant {
         self.length
     }
 
-    /// The range of `length` bytes from `offset` on, if it may be written and the whole of it lies in the region.
+    /// The range of `length` bytes at `offset`, if it may be written and lies wholly in the region.
     pub const fn check_write(&self, offset: u64, length: u32) -> Result<Writable, GrantFault> {
         if !self.may_write {
             return Err(GrantFault::ReadOnly { offset });
@@ -119,7 +120,7 @@ impl Grant {
         }
     }
 
-    /// The word of eight bytes at `offset`, if it may be written, and compared and swapped.
+    /// The eight-byte word at `offset`, if it may be written and is aligned for a compare-and-swap.
     pub const fn check_word(&self, offset: u64) -> Result<Writable, GrantFault> {
         match self.check_write(offset, 8) {
             Ok(Writable(range)) if !range.address.is_multiple_of(8) => {
@@ -129,7 +130,7 @@ impl Grant {
         }
     }
 
-    /// The range of `length` bytes from `offset` on, if the whole of it lies in the region.
+    /// The range of `length` bytes at `offset`, if it lies wholly in the region.
     pub const fn check(&self, offset: u64, length: u32) -> Result<Checked, GrantFault> {
         if length == 0 {
             return Err(GrantFault::Empty { offset });
@@ -145,26 +146,26 @@ impl Grant {
 }
 
 impl Checked {
-    /// The region of the door.
+    /// The region that it lies in.
     pub const fn region(self) -> HostRegion {
         self.region
     }
-    /// First address as the DMA engine knows it.
+    /// First address, as the DMA engine knows it.
     pub const fn address(self) -> u64 {
         self.address
     }
-    /// First byte from the start of the region.
+    /// Offset from the start of the region.
     pub const fn offset(self) -> u64 {
         self.offset
     }
-    /// Bytes, never zero.
+    /// Length in bytes, never zero.
     pub const fn length(self) -> u32 {
         self.length
     }
 }
 
 impl Writable {
-    /// The range, which may be read as well.
+    /// The range as a readable one.
     pub const fn range(self) -> Checked {
         self.0
     }

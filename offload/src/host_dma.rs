@@ -1,33 +1,34 @@
-//! The door of a DPU to the memory of its host: reads and writes between regions that the host shares and the memory of the DPU's own
-//! [`Endpoint`].
+//! A DPU's access to the memory of its host: reads and writes between regions that the host shares and the memory of
+//! the DPU's own [`Endpoint`].
 //!
-//! The shape is that of a queue of DMA work requests: a request names a region, an address in it and a part of the endpoint's memory; what
-//! was submitted may rest until [`HostDma::flush`] rings the doorbell for all of it; completions come later, and one failure can break the
-//! queue and flush what was behind it. [`card`](crate::card) implements it by such work requests; a door of plain memory copies when it is polled.
+//! The interface is shaped like a queue of DMA work requests. A request names a region, an address in it and a part of
+//! the endpoint's memory. A submitted request may rest until [`HostDma::flush`] rings the doorbell for all of them.
+//! Completions come later, and one failure can break the queue and flush the requests behind it. [`card`](crate::card)
+//! implements it with such work requests; an implementation by plain memory copies does its work when it is polled.
 
 use crate::endpoint::{Endpoint, Part, PostError};
 use crate::grant::HostRegion;
 use bareverbs_prm::time::Time;
 
-/// The memory of the host did not take part.
+/// Why an access to host memory failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaFault {
-    /// The access failed: the memory does not answer, or what was asked for cannot be.
+    /// The access failed: the memory does not answer, or the request is impossible.
     Memory,
-    /// The host shares the region no longer: it dropped it, or was reset.
+    /// The host no longer shares the region: it revoked it, or was reset.
     TakenBack,
-    /// The way to the memory has no such request; see [`HostDma::compares_and_swaps`].
+    /// The path to the memory cannot compare and swap; see [`HostDma::compares_and_swaps`].
     NoCompareAndSwap,
 }
 
 /// How a read or write ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaEnd {
-    /// All its bytes are where they belong.
+    /// All its bytes have arrived.
     Done,
-    /// It failed. No byte of it may be used.
+    /// It failed. None of its bytes may be used.
     Fault(DmaFault),
-    /// It was not carried out, because another one broke the queue before. It can be submitted again once there is room.
+    /// It was not executed because an earlier request broke the queue. It can be submitted again once there is room.
     Flushed,
 }
 

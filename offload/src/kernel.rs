@@ -1,18 +1,18 @@
 //! The contract between a kernel and whoever runs it.
 //!
 //! A kernel is a value of bounded size that is handed bytes and answers with one [`Step`]. It owns no memory, reads no
-//! clock and never loops over remote data: each element it wants to see is a step, so that the one who runs it can
-//! count, charge, interleave and stop it. It sees neither keys nor addresses, only offsets into its [`Grant`].
+//! clock and never loops over remote data: each element that it wants to see is a step, so its runner can count,
+//! charge, interleave and stop it. It sees neither keys nor addresses, only offsets into its [`Grant`].
 
 use crate::grant::{Checked, Grant, Writable};
 pub use crate::status::Status;
 use core::fmt;
 use core::marker::PhantomData;
 
-/// Bytes that the state of one invocation may have.
+/// Most bytes of the state of one invocation.
 pub const MAX_STATE: usize = 256;
 
-/// What a request asks for: 64 bits, the same space as the address field of StRoM's RETH.
+/// What a request asks for: 64 bits, the space of the address field of StRoM's RETH.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Opcode(pub u64);
 
@@ -35,7 +35,7 @@ pub const MAX_PARTS: usize = 4;
 pub struct Ranges([Option<Checked>; MAX_PARTS]);
 
 impl Ranges {
-    /// These ranges; `None` if there are none, or too many.
+    /// These ranges; `None` if there are none or too many.
     pub fn of(ranges: &[Checked]) -> Option<Self> {
         let mut all = [None; MAX_PARTS];
         for (place, range) in all.get_mut(..ranges.len())?.iter_mut().zip(ranges) {
@@ -57,33 +57,33 @@ impl Ranges {
 pub enum Step {
     /// Read this range and come back through [`Kernel::dma_done`].
     Fetch(Checked),
-    /// What was read cannot be trusted: read this range instead. If no retry is left, end with `otherwise`.
+    /// The bytes that were read cannot be trusted: read this range instead. If no retry is left, end with `otherwise`.
     Refetch {
-        /// Where to begin again.
+        /// Where to restart.
         range: Checked,
         /// The status if there is no retry left.
         otherwise: Status,
     },
-    /// Read all of these at once; each comes back through [`Kernel::resumed`] as it ends, in any order. Whatever the kernel wants then
-    /// but [`Step::AwaitPart`] throws the others away, so that it may read ahead of what it knows.
+    /// Read all of these at once; each comes back through [`Kernel::resumed`] as it completes, in any order. Any
+    /// following step but [`Step::AwaitPart`] discards the rest, so a kernel may read ahead speculatively.
     FetchEach(Ranges),
-    /// Wait for the next of the ranges that were asked for together.
+    /// Wait for the next range of a [`Step::FetchEach`].
     AwaitPart,
-    /// Write as many bytes of what the kernel computed, from `from` on, and come back through [`Kernel::resumed`].
+    /// Write computed bytes, from `from` on, to the whole of `to`, and come back through [`Kernel::resumed`].
     Write {
-        /// Where to.
+        /// Destination.
         to: Writable,
-        /// The first byte, of [`Kernel::computed`].
+        /// Offset of the first byte within [`Kernel::computed`].
         from: u32,
     },
-    /// Put `desired` in the place of the big-endian word `expected` if it is still there, and come back through [`Kernel::resumed`] with the
-    /// word that was. Ends with [`Status::NoAtomics`] where the way to the memory has no such request.
+    /// Replace the big-endian word by `desired` if it equals `expected`, and come back through [`Kernel::resumed`] with
+    /// the previous word. Ends with [`Status::NoAtomics`] where the path to the memory cannot compare and swap.
     CompareAndSwap {
         /// The word.
         word: Writable,
-        /// What it has to be.
+        /// The value that it must have.
         expected: u64,
-        /// What it becomes.
+        /// The value that it gets.
         desired: u64,
     },
     /// Hand over the payload through [`Kernel::payload`].
@@ -92,35 +92,35 @@ pub enum Step {
     Emit(Emission),
     /// The answer: a part of what the kernel computed, [`Kernel::computed`].
     Reply(Emission),
-    /// The end, without an answer.
+    /// The invocation ends without an answer.
     Done(Status),
 }
 // ANCHOR_END: step
 
-/// An answer within the bytes that were last handed to the kernel, or within those that it computed.
+/// An answer within the bytes last handed to the kernel, or within those that it computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Emission {
-    /// First byte of the answer.
+    /// Offset of its first byte.
     pub offset: u32,
-    /// Bytes of the answer; zero is an answer too.
+    /// Its length in bytes; an empty answer is valid.
     pub length: u32,
-    /// The version of what was found.
+    /// The version of the data found.
     pub version: u64,
 }
 
-/// What a kernel waited for, besides a single range and payload.
+/// What a kernel waited for, other than a single range or the payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event<'a> {
     /// A range of [`Step::FetchEach`] was read.
     Part {
-        /// Its number among them.
+        /// Its index among them.
         part: usize,
         /// All its bytes.
         bytes: &'a [u8],
     },
-    /// What [`Step::Write`] asked for is written.
+    /// The bytes of [`Step::Write`] are written.
     Written,
-    /// [`Step::CompareAndSwap`] found this word. It was swapped if it is the one that was expected.
+    /// [`Step::CompareAndSwap`] found this word. It was swapped if it equals the expected one.
     Compared {
         /// The word that was there.
         found: u64,
@@ -168,7 +168,7 @@ pub struct Caller {
     pub may_deploy: bool,
 }
 
-/// What a runtime runs: kernels that are compiled in, programs that were deployed, or both.
+/// What a runtime runs: compiled-in kernels, deployed programs, or both.
 pub trait Deployment {
     /// One request under way.
     type Invocation;
@@ -199,7 +199,7 @@ pub trait Deployment {
     fn ended(&mut self, invocation: Self::Invocation);
 }
 
-/// A deployment that never changes: the kernels of a set.
+/// A deployment that never changes: the compiled-in kernels of a set.
 #[derive(Debug, Clone, Copy)]
 pub struct CompiledIn<S>(PhantomData<fn() -> S>);
 
@@ -238,7 +238,7 @@ impl<S: KernelSet> Deployment for CompiledIn<S> {
     fn ended(&mut self, _invocation: S) {}
 }
 
-/// Kernels that are compiled in: an enum over kernels, found by op-code.
+/// A set of compiled-in kernels: an enum over them, selected by op-code.
 pub trait KernelSet: Sized {
     /// Whether a kernel of the set answers to `opcode`.
     fn has(opcode: Opcode) -> bool;

@@ -1,11 +1,11 @@
 //! # bareverbs-offload: kernels that run near the memory they read
 //!
 //! **What this is.** Small state machines, *kernels*, that walk remote data structures where a hop costs a PCIe read
-//! and not a network round trip; the [`runtime`] that feeds them, bounds them and answers for them; the wire format of
-//! requests and replies; kernels through which a stream passes; a hash table that is changed and
-//! grows while it is read, and the client that looks keys up in it.
+//! and not a network round trip; the [`runtime`] that feeds them, bounds them and sends their answers; the wire format
+//! of requests and replies; kernels that a stream passes through; a hash table that can change and grow while it is
+//! read, and the client that looks keys up in it.
 //!
-//! **What it may not do.** No allocation, no clock, no socket, no `unsafe`. A pointer found in memory is an allegation:
+//! **What it may not do.** No allocation, no clock, no socket, no `unsafe`. A pointer found in memory is untrusted:
 //! only [`grant::Grant::check`] turns it into something that can be read.
 //!
 //! **Where to read first.** [`kernel`] for the contract, [`runtime`] for who calls whom, [`kernels::kv_lookup`] for the

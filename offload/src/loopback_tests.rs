@@ -1,4 +1,4 @@
-//! Client, DPU and a kernel in the NIC over a scripted network: what is hard to provoke over a good one.
+//! Client, DPU and a kernel in the NIC over a scripted network, for cases that are hard to provoke over a good one.
 
 mod connections;
 mod fallback;

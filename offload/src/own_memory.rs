@@ -1,7 +1,9 @@
-//! A door to memory of the server itself: for a service whose processor reads the table where it lies, with no card and no other host in between.
+//! Access to the server's own memory, for a service whose processor reads the table in place, without a card or another
+//! host.
 //!
-//! Nothing is asked of a device. A request is carried out by a copy when its end is asked for, so that the runtime has the same turns as with a
-//! queue of DMA work requests. A compare and swap is one act for all who go through this door, and the door of its memory's only writer.
+//! No device is involved. A request is carried out by a copy when its completion is polled, so the runtime takes the
+//! same turns as with a queue of DMA work requests. A compare-and-swap is atomic among the users of this value, which
+//! must be the memory's only writer.
 
 use crate::endpoint::{Endpoint, Part, PostError};
 use crate::grant::HostRegion;
@@ -27,7 +29,7 @@ enum CopyAct {
     CompareAndSwap { expected: u64, desired: u64 },
 }
 
-/// Memory that the server can reach by itself, as region zero; addresses count from its start. At most `DEPTH` requests wait.
+/// The server's own memory as region zero; addresses count from its start. At most `DEPTH` requests are outstanding.
 ///
 /// ```
 /// use bareverbs_offload::grant::HostRegion;
@@ -48,7 +50,7 @@ pub struct OwnMemory<M, const DEPTH: usize> {
 }
 
 impl<M: TableMemory, const DEPTH: usize> OwnMemory<M, DEPTH> {
-    /// A door to `memory`.
+    /// Access to `memory`.
     pub const fn new(memory: M) -> Self {
         Self { memory, asked: Deque::new() }
     }

@@ -13,7 +13,7 @@ macro_rules! statuses {
         }
 
         impl Status {
-            /// The status that `number` stands for on the wire.
+            /// Decodes the number on the wire.
             pub const fn from_number(number: u8) -> Self {
                 match number { $($number => Self::$name,)* other => Self::Unknown(other) }
             }

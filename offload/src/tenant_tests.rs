@@ -1,4 +1,4 @@
-//! Several tenants of one DPU: what one does is not felt by the other.
+//! Several tenants share one DPU: what one does does not affect the others.
 
 use crate::budget::{Limits, MAX_READ};
 use crate::cost::KernelCost;

@@ -1,4 +1,4 @@
-//! An endpoint made of the driver's objects: queue pairs, one completion queue, one memory region.
+//! An endpoint built of the driver's objects: queue pairs, one completion queue, one memory region.
 
 use crate::endpoint::{Completion, Endpoint, MAX_SEND, Outcome, Part, PostError, Remote, Work};
 use crate::table::{MemoryFault, TableMemory};
@@ -12,10 +12,11 @@ use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Mkey;
 use core::ops::Deref;
 
-/// Bytes that the queue pairs of a [`VerbsEndpoint`] must take inline.
+/// Inline capacity in bytes that the queue pairs of a [`VerbsEndpoint`] need.
 pub const INLINE: u32 = MAX_SEND as u32;
 
-/// Queue pairs of one device that share a completion queue and a memory region. Connections may be there from the beginning, or come and go.
+/// Queue pairs of one device that share a completion queue and a memory region. Connections exist from the beginning,
+/// or come and go.
 ///
 /// ```
 /// use bareverbs_core::{CompletionQueue, DeviceRef, MemoryRegion, QueuePair};
@@ -38,16 +39,16 @@ pub struct VerbsEndpoint<D: DeviceRef, const CONNECTIONS: usize> {
     queue_pairs: [Option<QueuePair<D>>; CONNECTIONS],
     completions: CompletionQueue<D>,
     region: MemoryRegion<D>,
-    /// Sends that were posted and have not completed, by connection.
+    /// Posted sends that have not completed, by connection.
     outstanding: [u32; CONNECTIONS],
-    /// Sends that a queue pair takes.
+    /// Depth of a send queue.
     depth: u32,
-    /// The device wrote a completion that cannot be.
+    /// The device wrote an impossible completion.
     faulty: bool,
 }
 
 impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
-    /// An endpoint of connected queue pairs that all complete in `completions`, were built for `depth` sends, and take
+    /// An endpoint of connected queue pairs. All complete in `completions`, have a send queue of `depth`, and take
     /// [`INLINE`] bytes inline.
     pub fn new(
         queue_pairs: [QueuePair<D>; CONNECTIONS],
@@ -58,13 +59,13 @@ impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
         Self { queue_pairs: queue_pairs.map(Some), ..Self::vacant(completions, region, depth) }
     }
 
-    /// An endpoint without connections, for queue pairs as [`VerbsEndpoint::new`] takes them.
+    /// An endpoint without connections, for queue pairs such as [`VerbsEndpoint::new`] takes.
     pub fn vacant(completions: CompletionQueue<D>, region: MemoryRegion<D>, depth: u32) -> Self {
         let queue_pairs = core::array::from_fn(|_| None);
         Self { queue_pairs, completions, region, outstanding: [0; CONNECTIONS], depth, faulty: false }
     }
 
-    /// The first connection that has no queue pair.
+    /// The first connection without a queue pair.
     pub fn vacancy(&self) -> Option<usize> {
         self.queue_pairs.iter().position(Option::is_none)
     }
@@ -72,7 +73,7 @@ impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
     /// Gives a vacant connection a queue pair.
     ///
     /// # Errors
-    /// [`PostError::BadRequest`]: the connection has one, or does not exist. The new one is destroyed.
+    /// [`PostError::BadRequest`]: the connection has a queue pair, or does not exist. The new queue pair is destroyed.
     pub fn attach(&mut self, connection: usize, queue_pair: QueuePair<D>) -> Result<(), PostError> {
         match self.queue_pairs.get_mut(connection) {
             Some(place @ None) => {
@@ -84,7 +85,7 @@ impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
         }
     }
 
-    /// Moves the queue pair of a connection to ERROR: all that is outstanding completes as failed.
+    /// Moves the queue pair of a connection to ERROR: everything outstanding completes as failed.
     ///
     /// # Errors
     /// The device refuses.
@@ -106,7 +107,7 @@ impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
         queue_pair.is_none_or(|pair| pair.sends_outstanding() == 0 && pair.receives_outstanding() == 0)
     }
 
-    /// Takes the queue pair of a connection, which is vacant then. Completions of it are not seen any more: wait until it
+    /// Takes the queue pair out of a connection, which becomes vacant. Its later completions are lost: wait until it
     /// [is flushed](VerbsEndpoint::is_flushed).
     pub fn detach(&mut self, connection: usize) -> Option<QueuePair<D>> {
         self.queue_pairs.get_mut(connection)?.take()
@@ -116,12 +117,12 @@ impl<D: DeviceRef, const CONNECTIONS: usize> VerbsEndpoint<D, CONNECTIONS> {
         self.queue_pairs.get_mut(connection).and_then(Option::as_mut).ok_or(PostError::Broken)
     }
 
-    /// The memory.
+    /// The memory region.
     pub const fn region(&self) -> &MemoryRegion<D> {
         &self.region
     }
 
-    /// Where the queue pairs complete, for one that is to be attached.
+    /// The completion queue, for creating a queue pair to attach.
     pub const fn completions(&self) -> &CompletionQueue<D> {
         &self.completions
     }
@@ -238,7 +239,7 @@ impl<D: DeviceRef, const CONNECTIONS: usize> Endpoint for VerbsEndpoint<D, CONNE
     }
 }
 
-/// A memory region that holds a table; `R` is a reference of any kind to the region.
+/// A memory region that holds a table. `R` is any kind of reference to the region.
 ///
 /// ```
 /// use bareverbs_core::{DeviceRef, MemoryRegion};

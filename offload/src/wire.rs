@@ -1,4 +1,4 @@
-//! The bytes of requests and replies. Numbers are big-endian.
+//! The wire format of requests and replies. Numbers are big-endian.
 //!
 //! **Request by SEND** (any RC NIC), 64 bytes, then parameters, then payload:
 //!
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! **Request by StRoM's RPC Params** (BTH 0x18): the op-code travels in the address field of the RETH and the region in
-//! its rkey field. The layout of the parameter block is ours, the paper gives none; only that the target address comes
-//! first is its convention:
+//! its rkey field. The paper gives no layout of the parameter block; this one is ours and keeps only its convention
+//! that the target address comes first:
 //!
 //! ```text
 //!  0  reply address 8                                     16  request id 8
@@ -19,9 +19,9 @@
 //! 32  parameters of the kernel
 //! ```
 //!
-//! **Reply**: one RDMA WRITE into the response slot. The trailer has a fixed place at the end of the slot and the answer
-//! ends where the trailer begins, so that one contiguous WRITE carries both and the request id is the last word that
-//! changes. A client that polls memory polls that word and nothing else.
+//! **Reply**: one RDMA WRITE into the response slot. The trailer has a fixed place at the end of the slot and the
+//! answer ends where the trailer begins, so one contiguous WRITE carries both, and the request id is the last word to
+//! change. A client that polls memory polls only that word.
 //!
 //! ```text
 //! slot:    [ unused | answer ][ trailer 32 ]
@@ -37,7 +37,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First word of a request: "bv".
 pub const MAGIC: u16 = 0x6276;
-/// The version of the format. Version 2 has regions of 32 bits.
+/// The version of the format. Version 2 widened region handles to 32 bits.
 pub const VERSION: u8 = 2;
 /// Bytes of a request before its parameters.
 pub const HEADER_SIZE: usize = 64;
@@ -46,11 +46,11 @@ pub const STROM_HEADER_SIZE: usize = 32;
 /// Bytes of the trailer.
 pub const TRAILER_SIZE: usize = 32;
 
-/// The op-code by which a client gives a request up: its id and its response slot are those of that request, and it has no parameters. The answer is
-/// [`Status::Withdrawn`]. Nothing comes for the request after it, so its slot can be lent again.
+/// The op-code by which a client withdraws a request. It carries that request's id and response slot, and no
+/// parameters. The answer is [`Status::Withdrawn`]; nothing follows it for that request, so the slot can be reused.
 pub const WITHDRAW: Opcode = Opcode(u64::from_be_bytes(*b"WITHDRAW"));
 
-/// Names a region that the connection was granted: index in the low byte, generation in the others.
+/// Names a region that the connection was granted: index in the low byte, generation in the upper 24 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RegionHandle(pub u32);
 
@@ -59,21 +59,21 @@ pub struct RegionHandle(pub u32);
 pub struct ReplyTo {
     /// First address of the response slot.
     pub address: u64,
-    /// The key that allows writing there.
+    /// The remote key of the slot.
     pub rkey: u32,
-    /// Largest answer in bytes that the slot has room for, without the trailer.
+    /// Largest answer in bytes that the slot holds, without the trailer.
     pub max_response: u32,
-    /// The number of the slot, returned in the immediate.
+    /// Number of the slot, returned in the immediate data.
     pub slot: u16,
 }
 
 impl ReplyTo {
-    /// Bytes of the slot: answer, rounded up to 8, and trailer.
+    /// Size of the slot in bytes: the answer, rounded up to 8, and the trailer.
     pub const fn size(&self) -> u64 {
         slot_size(self.max_response)
     }
 
-    /// Where a reply with an answer of `length` bytes begins; `None` if it does not fit or wraps.
+    /// Address at which a reply with an answer of `length` bytes begins; `None` if it does not fit or wraps.
     pub const fn write_address(&self, length: u32) -> Option<u64> {
         if length > self.max_response {
             return None;
@@ -85,12 +85,12 @@ impl ReplyTo {
     }
 }
 
-/// Bytes of a response slot for answers of up to `max_response` bytes.
+/// Size in bytes of a response slot for answers of up to `max_response` bytes.
 pub const fn slot_size(max_response: u32) -> u64 {
     (max_response as u64).next_multiple_of(8) + TRAILER_SIZE as u64
 }
 
-/// A request, decoded; everything in it is an allegation.
+/// A decoded request. Every field is untrusted.
 ///
 /// ```
 /// use bareverbs_offload::kernel::Kernel;
@@ -115,30 +115,30 @@ pub const fn slot_size(max_response: u32) -> u64 {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// What is asked for.
+    /// The kernel, program or control operation.
     pub opcode: Opcode,
     /// Chosen by the client, returned with the reply.
     pub request_id: u64,
     /// Where the reply goes.
     pub reply: ReplyTo,
-    /// Time the server may take; zero leaves it to the server.
+    /// Time that the server may take; zero leaves it to the server.
     pub deadline: Duration,
     /// Elements the kernel may read; zero leaves it to the server.
     pub hop_limit: u16,
     /// The region to work on.
     pub region: RegionHandle,
-    /// What the kernel is told.
+    /// Parameters of the kernel.
     pub parameters: &'a [u8],
-    /// Payload for kernels that take some.
+    /// Payload, for kernels that take one.
     pub payload: &'a [u8],
 }
 
 /// Why bytes are not a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Malformed {
-    /// It cannot even be told who should hear of it.
+    /// It does not even say where to answer.
     Unanswerable,
-    /// The request is wrong, but says where to answer.
+    /// The request is wrong but says where to answer.
     Answerable {
         /// The id of the request.
         request_id: u64,
@@ -206,7 +206,7 @@ impl RequestHeaderBytes {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes a message that arrived by SEND.
+    /// Decodes a message received by SEND.
     pub fn parse_message(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let (header, rest) =
             RequestHeaderBytes::ref_from_prefix(bytes).map_err(|_| Malformed::Unanswerable)?;
@@ -233,7 +233,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Writes the message to `buffer` and returns its bytes; `None` if it does not fit.
+    /// Encodes the message into `buffer` and returns its bytes; `None` if it does not fit.
     pub fn encode_message<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         let total = HEADER_SIZE.checked_add(self.parameters.len())?.checked_add(self.payload.len())?;
         let header = RequestHeaderBytes {
@@ -280,7 +280,7 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// Writes the parameter block of an RPC Params packet; `None` if it does not fit or there is payload.
+    /// Encodes the parameter block of an RPC Params packet; `None` if it does not fit or there is a payload.
     pub fn encode_strom<'b>(&self, buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         if !self.payload.is_empty() {
             return None;
@@ -327,7 +327,7 @@ struct TrailerBytes {
     request_id: U64,
 }
 
-/// The end of a reply: how it went.
+/// The end of a reply: status and accounting.
 ///
 /// ```
 /// use bareverbs_offload::status::Status;
@@ -351,22 +351,22 @@ pub struct Trailer {
     pub status: Status,
     /// Elements read.
     pub hops: u16,
-    /// Bytes of the answer; for [`Status::Truncated`] the bytes it would have had.
+    /// Bytes of the answer; for [`Status::Truncated`], its full length.
     pub length: u32,
-    /// Times that reading began again.
+    /// Times that reading was restarted.
     pub retries: u16,
-    /// Requests that the client may send in addition.
+    /// Additional requests that the client may send.
     pub credits: u16,
-    /// Time between the arrival of the request and its reply; saturates.
+    /// Nanoseconds between the arrival of the request and its reply; saturates.
     pub server_nanos: u32,
-    /// Version of what was found.
+    /// Version of the data found.
     pub version: u64,
     /// The id of the request.
     pub request_id: u64,
 }
 
 impl Trailer {
-    /// The bytes of the trailer.
+    /// Encodes the trailer.
     pub fn encode(&self) -> [u8; TRAILER_SIZE] {
         zerocopy::transmute!(TrailerBytes {
             status: self.status.number(),
@@ -397,7 +397,7 @@ impl Trailer {
     }
 }
 
-/// The immediate of a reply by RDMA WRITE with immediate.
+/// The immediate data of a reply by RDMA WRITE with immediate.
 ///
 /// ```
 /// use bareverbs_offload::status::Status;
@@ -413,16 +413,16 @@ pub struct Immediate {
     pub slot: u16,
     /// How the request ended.
     pub status: Status,
-    /// Requests that the client may send in addition.
+    /// Additional requests that the client may send.
     pub credits: u8,
 }
 
 impl Immediate {
-    /// The immediate as a number.
+    /// Encodes the immediate data.
     pub const fn encode(self) -> u32 {
         (self.slot as u32) << 16 | (self.status.number() as u32) << 8 | self.credits as u32
     }
-    /// Decodes an immediate.
+    /// Decodes the immediate data.
     pub const fn decode(value: u32) -> Self {
         Self {
             slot: (value >> 16) as u16,

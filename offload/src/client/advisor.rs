@@ -1,12 +1,13 @@
-//! Which way to take: READs, a kernel, or a processor of the server. Measured, request by request.
+//! Chooses the way to take – READs, a kernel, or a processor of the server – from measurements, request by request.
 //!
-//! Each way has an estimate of its time for each class of questions: how many elements have to be read, and how long the value is. It begins as a guess
-//! ([`Prior`]) and follows what is measured, so that it holds load, retries and queues without a model of them. Now and then a question goes to a way that does not look best, or a way
-//! that has become faster would never be noticed; one that looks three times as slow as the best is asked eight times less often, one that looks nearly as fast
-//! four times more often. A measurement counts as half as long again as the estimate at most: a lost frame costs a timer, a thousand times a lookup, on whichever way it
-//! was, and says nothing of the way.
+//! Each way has an estimate of its time for each class of questions: the number of elements to read and the length of
+//! the value. It begins as a guess ([`Prior`]) and follows the measurements, so it covers load, retries and queues
+//! without modelling them. Now and then a question goes to a way that does not look best; otherwise a way that has
+//! become faster would never be noticed. A way that looks three times as slow as the best is tried eight times less
+//! often, one that looks nearly as fast four times more often. A measurement counts as at most 1.5 times the estimate:
+//! a lost frame costs a timer, a thousand times a lookup, on any way, and says nothing about the way.
 //!
-//! Pure: who asks tells the time. There is no division; a measurement costs an addition and a shift.
+//! Pure: the caller passes the time. There is no division; a measurement costs an addition and a shift.
 
 use bareverbs_prm::time::Duration;
 
@@ -23,7 +24,7 @@ const TRY_SLOW_EVERY: u32 = 1024;
 /// The same for ways that look half as slow again at most.
 const TRY_CLOSE_EVERY: u32 = 32;
 
-/// A way to have a question answered.
+/// A way to get a question answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// RDMA READs, one for each element.
@@ -39,10 +40,10 @@ impl Choice {
     pub const ALL: [Self; 3] = [Self::Read, Self::Kernel, Self::Cpu];
 }
 
-/// What is asked, as far as it is known before.
+/// A question, as far as it is known in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Question {
-    /// Elements that will be read, the value included.
+    /// Elements to be read, the value included.
     pub elements: u16,
     /// Bytes of the value.
     pub bytes: u32,
@@ -56,19 +57,19 @@ impl Question {
     }
 }
 
-/// What a way is thought to cost before it was measured. The preset of `bareverbs advise` prints some.
+/// The assumed cost of a way before any measurement. The preset of `bareverbs advise` prints some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prior {
-    /// For a question.
+    /// Per question.
     pub fixed: Duration,
-    /// For each element.
+    /// Per element.
     pub per_element: Duration,
-    /// For each byte of the value.
+    /// Per byte of the value.
     pub per_byte: Duration,
 }
 
 impl Prior {
-    /// How long a question takes.
+    /// The time that a question takes.
     pub fn time(&self, question: Question) -> Duration {
         self.fixed
             + self.per_element.saturating_mul(question.elements.into())
@@ -83,7 +84,7 @@ struct Estimate {
     measured: u64,
 }
 
-/// Chooses, and learns from what the choice came to.
+/// Chooses a way and learns from its measured time.
 ///
 /// ```
 /// use bareverbs_offload::client::advisor::{Advisor, Choice, Prior, Question};
@@ -108,7 +109,7 @@ pub struct Advisor {
 }
 
 impl Advisor {
-    /// An advisor that has measured nothing. A way without a prior is not there. Without any, READ is the answer.
+    /// An advisor without measurements. A way without a prior is unavailable. If all are, the answer is READ.
     pub const fn new(priors: [Option<Prior>; 3]) -> Self {
         Self {
             priors,
@@ -117,7 +118,7 @@ impl Advisor {
         }
     }
 
-    /// How long a question is thought to take on a way that is there.
+    /// Expected time of a question on an available way.
     pub fn expected(&self, question: Question, choice: Choice) -> Option<Duration> {
         let prior = self.priors[choice as usize]?;
         let (chain, size) = question.class();
@@ -127,7 +128,7 @@ impl Advisor {
         }
     }
 
-    /// The way for this question.
+    /// Chooses the way for this question.
     pub fn choose(&mut self, question: Question) -> Choice {
         let (chain, size) = question.class();
         let asked = self.asked[chain][size].wrapping_add(1);
@@ -147,14 +148,14 @@ impl Advisor {
         due.map_or(best, |(_, choice)| choice)
     }
 
-    /// The way that looks best, and how long it is thought to take; `None` if there is none.
+    /// The way that looks best and its expected time; `None` if none is available.
     pub fn best(&self, question: Question) -> Option<(Choice, Duration)> {
         let expected =
             Choice::ALL.into_iter().filter_map(|choice| Some((choice, self.expected(question, choice)?)));
         expected.min_by_key(|(_, time)| *time)
     }
 
-    /// What a choice came to. `question` is how many elements it really took.
+    /// Records the measured time of a choice. `question` states the number of elements that it really took.
     pub fn learn(&mut self, question: Question, choice: Choice, time: Duration) {
         let (chain, size) = question.class();
         let expected = self.expected(question, choice).unwrap_or_default().as_picos();

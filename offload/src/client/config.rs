@@ -1,4 +1,4 @@
-//! What a client is told, and what it tells.
+//! Configuration and results of a client.
 
 use super::slots::{NoSlot, SlotLayout};
 use crate::budget::Limits;
@@ -12,12 +12,12 @@ use crate::wire::RegionHandle;
 use bareverbs_prm::time::Duration;
 use core::fmt;
 
-/// How to look up.
+/// How to look keys up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// A kernel on the cores of a DPU.
     KernelDpu(RegionHandle),
-    /// A program on the cores of a DPU, deployed under this op-code, that takes the parameters of the lookup kernel.
+    /// A program on the cores of a DPU, deployed under this op-code, that takes the lookup kernel's parameters.
     Program {
         /// The op-code.
         opcode: Opcode,
@@ -28,32 +28,32 @@ pub enum Way {
     KernelNic(RegionHandle),
     /// RDMA READs of the table.
     Read {
-        /// Key of the table's memory.
+        /// Remote key of the table's memory.
         rkey: u32,
         /// The memory of the table.
         region: Grant,
     },
 }
 
-/// What a client is told.
+/// Configuration of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// How to look up.
+    /// How to look keys up.
     pub way: Way,
     /// The table.
     pub table: TableDescriptor,
-    /// Where the response slots are; slot `i` is at offset `i * stride` of the memory of the endpoint.
+    /// Location of the response slots; slot `i` is at offset `i * stride` of the endpoint's memory.
     pub layout: SlotLayout,
-    /// Requests that the server takes before its first reply.
+    /// Requests that the server accepts before its first reply.
     pub credits: u32,
     /// How long to wait for an answer.
     pub timeout: Duration,
-    /// What the server may spend on a request; for READs, what the client may.
+    /// What the server, or the client itself when it uses READs, may spend on a request.
     pub limits: Limits,
 }
 
 impl ClientConfig {
-    /// The stride of slots for values of up to `max_value` bytes that all ways can use.
+    /// The slot stride in bytes that suits every way, for values of up to `max_value` bytes.
     pub const fn stride(max_value: u32) -> u64 {
         let object = object_size(MAX_KEY, max_value as usize) as u64;
         let slot = SlotLayout::min_stride(max_value);
@@ -61,14 +61,14 @@ impl ClientConfig {
     }
 }
 
-/// Why a lookup, or a call, was not begun.
+/// Why a lookup or call was not started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StartError {
     /// No slot or no credit; poll and try again.
     NoSlot(NoSlot),
     /// The request could not be posted.
     Post(PostError),
-    /// The key has no bytes or too many, the table is not where it should be, or parameters and payload are too long.
+    /// The key is empty or too long, the table is misplaced, or parameters and payload are too long.
     Refused(Status),
 }
 
@@ -84,12 +84,12 @@ impl fmt::Display for StartError {
 
 impl core::error::Error for StartError {}
 
-/// How a lookup, or a call, ended.
+/// How a lookup or call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// The value, or the answer, is at the start of the buffer.
+    /// The value or the answer is at the start of the buffer.
     Found,
-    /// The server, or the walk, said why there is none.
+    /// The server or the walk gave this reason for finding nothing.
     Status(Status),
     /// No answer came in time.
     TimedOut,
@@ -100,18 +100,18 @@ pub enum Ended {
 /// A lookup that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LookupResult {
-    /// What [`KvClient::start`](super::KvClient::start) returned.
+    /// The id that [`KvClient::start`](super::KvClient::start) returned.
     pub request_id: u64,
     /// How it ended.
     pub ended: Ended,
-    /// Bytes of the value; for [`Status::Truncated`] the bytes it would have had.
+    /// Bytes of the value; for [`Status::Truncated`], its full length.
     pub length: u32,
     /// Version of the value.
     pub version: u64,
-    /// Elements that were read, by whomever.
+    /// Elements read, by server or client.
     pub hops: u16,
-    /// Requests that went to the network and came back.
+    /// Network round trips.
     pub round_trips: u16,
-    /// Times that reading began again.
+    /// Times that reading was restarted.
     pub retries: u16,
 }

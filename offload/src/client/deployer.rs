@@ -1,8 +1,9 @@
-//! The operator's side: deploys programs on a DPU, lists and removes them, while others ask it.
+//! The operator's side: deploys, lists and removes programs on a DPU while other clients use it.
 //!
-//! [`Deployer`] has a connection of its own, which the owner of the DPU allows to deploy
-//! ([`Runtime::allow_deployment`](crate::runtime::Runtime::allow_deployment)). It does one thing at a time and never waits: [`Deployer::deploy`],
-//! [`Deployer::remove`] or [`Deployer::list`] begins it, [`Deployer::poll`] tells how it went. The bytes are those of [`control`].
+//! A [`Deployer`] has its own connection, which the owner of the DPU allows to deploy
+//! ([`Runtime::allow_deployment`](crate::runtime::Runtime::allow_deployment)). It does one thing at a time and never
+//! blocks: [`Deployer::deploy`], [`Deployer::remove`] or [`Deployer::list`] starts an operation and [`Deployer::poll`]
+//! returns its result. [`control`] defines the wire format.
 
 use super::slots::{NoSlot, SlotLayout, Slots};
 use crate::endpoint::{Endpoint, MAX_SEND, Outcome, Part, PostError, Work};
@@ -22,68 +23,69 @@ const PIECE: usize = MAX_SEND - HEADER_SIZE - PUT_HEADER;
 /// How often something is begun again that another deployer, or a busy server, came in the way of.
 const ATTEMPTS: u8 = 32;
 
-/// What a deployer is told.
+/// Configuration of a deployer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeployerConfig {
-    /// Address of the memory of the endpoint, as the server knows it. It has [`DeployerConfig::MEMORY`] bytes at least.
+    /// Address of the endpoint's memory, as the server knows it. The memory has at least [`DeployerConfig::MEMORY`]
+    /// bytes.
     pub address: u64,
-    /// The key that allows writing there.
+    /// The remote key of that memory.
     pub rkey: u32,
-    /// Requests that the server takes before its first reply.
+    /// Requests that the server accepts before its first reply.
     pub credits: u32,
-    /// How long to wait for each answer; a deployment takes one for every 444 bytes, and another.
+    /// How long to wait for each answer. A deployment takes one answer per 444 bytes, and one more.
     pub timeout: Duration,
 }
 
 impl DeployerConfig {
-    /// Bytes of memory for answers.
+    /// Bytes of memory that answers need.
     pub const MEMORY: usize = slot_size(MAX_ANSWER as u32) as usize;
 }
 
-/// What a deployer tells.
+/// Results of a deployer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeployerEvent {
-    /// The program answers from now on. Requests that began before keep the version with which they began.
+    /// The program is active. Requests that began earlier keep the version that they began with.
     Deployed {
         /// Its version.
         version: u64,
     },
-    /// No request begins with it any more.
+    /// No new request starts it.
     Removed {
-        /// The version that was.
+        /// The removed version.
         version: u64,
     },
-    /// There is this one, and perhaps others.
+    /// One listed version; more may follow.
     Listed(Deployed),
-    /// There are no others.
+    /// The list is complete.
     ListEnd,
-    /// It could not be done.
+    /// The operation failed.
     Failed(DeployFailure),
 }
 
-/// Why something could not be begun or done.
+/// Why an operation could not be started or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeployFailure {
-    /// Something else is under way.
+    /// Another operation is under way.
     UnderWay,
-    /// The program has no bytes, or too many to be brought.
+    /// The program is empty or too long to be transferred.
     Length {
-        /// How many it has.
+        /// Its length in bytes.
         bytes: usize,
     },
-    /// An answer that was given up may still come, or the server gave no credit.
+    /// An abandoned answer may still arrive, or the server granted no credit.
     NoSlot(NoSlot),
     /// A request could not be posted.
     Post(PostError),
-    /// The server refused: because of the program, of the store, or of another deployer in the way.
+    /// The server refused: because of the program, the store, or a concurrent deployer.
     Refused(ControlOutcome),
-    /// The server did not look at the request: [`Status::NotAllowed`] for a connection that may not deploy.
+    /// The server did not process the request: [`Status::NotAllowed`] if the connection may not deploy.
     Status(Status),
-    /// The answer is none.
+    /// The answer cannot be decoded.
     Unintelligible,
-    /// No answer came in time. It may have been done all the same: list what is deployed.
+    /// No answer came in time. The operation may have succeeded: list what is deployed.
     TimedOut,
-    /// The connection broke. It may have been done all the same: connect again, and list what is deployed.
+    /// The connection broke. The operation may have succeeded: reconnect and list what is deployed.
     Disconnected,
 }
 
@@ -142,7 +144,7 @@ pub struct Deployer {
 }
 
 impl Deployer {
-    /// A deployer that has not begun anything.
+    /// A deployer that has started nothing.
     pub const fn new(config: DeployerConfig) -> Self {
         let DeployerConfig { address, rkey, credits, timeout } = config;
         let layout = SlotLayout {
@@ -167,7 +169,8 @@ impl Deployer {
         }
     }
 
-    /// Begins to deploy a program, given as the bytes of its instructions, in place of the one that has this op-code now.
+    /// Starts deploying a program, given as the bytes of its instructions. It replaces the one that has this op-code
+    /// now.
     pub fn deploy(
         &mut self,
         now: Time,
@@ -185,7 +188,7 @@ impl Deployer {
         self.begin(now, endpoint, opcode, Stage::Put { brought: 0 })
     }
 
-    /// Begins to remove the program that has this op-code.
+    /// Starts removing the program that has this op-code.
     pub fn remove(
         &mut self,
         now: Time,
@@ -195,7 +198,7 @@ impl Deployer {
         self.begin(now, endpoint, opcode, Stage::Remove)
     }
 
-    /// Begins to list all versions that have a place.
+    /// Starts listing all versions that occupy a place.
     pub fn list(&mut self, now: Time, endpoint: &mut impl Endpoint) -> Result<(), DeployFailure> {
         self.begin(now, endpoint, Opcode(0), Stage::List { first: 0 })
     }
@@ -274,7 +277,7 @@ impl Deployer {
         Some((opcode, place))
     }
 
-    /// What happened, if anything.
+    /// The next event, if any.
     pub fn poll(&mut self, now: Time, endpoint: &mut impl Endpoint) -> Option<DeployerEvent> {
         if let Some(event) = self.tell_listed(now, endpoint) {
             return Some(event);
@@ -299,7 +302,7 @@ impl Deployer {
         self.slots.expire(now).map(|_| self.failed(DeployFailure::TimedOut))
     }
 
-    /// When to poll again, if nothing arrives before.
+    /// When to poll again if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.slots.poll_timeout()
     }

@@ -1,7 +1,7 @@
-//! Kernels first, and a core of the server when they cannot: the kernel is missing, or has no slot for the request.
+//! Kernels first, and a core of the server when the kernel is missing or has no slot for the request.
 //!
-//! A request that was refused before it began is asked again elsewhere, so nothing is ever done twice. One whose answer was lost may have been carried out; it ends as it does
-//! without a fallback.
+//! Only a request that was refused before it began is redirected, so nothing is ever done twice. A request whose answer
+//! was lost may have been carried out; it ends as it does without a fallback.
 
 use super::config::{Ended, LookupResult, StartError};
 use super::kernel_client::{Call, CallResult, KernelClient, MAX_CALL};
@@ -12,44 +12,44 @@ use crate::status::Status;
 use crate::wire::RegionHandle;
 use bareverbs_prm::time::{Duration, Time};
 
-/// Why a request was asked elsewhere.
+/// Why a request was redirected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FallbackCause {
-    /// There is no such kernel, or its place is shutting down.
+    /// The kernel does not exist, or its place is shutting down.
     Missing,
-    /// It had no slot for the request.
+    /// The kernel had no slot for the request.
     Busy,
-    /// The connection to its place is broken.
+    /// The connection to the kernel's place is broken.
     Unreachable,
 }
 
-/// How often requests were asked elsewhere.
+/// Numbers of redirected requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FallbackCounters {
-    /// Because the kernel is missing.
+    /// Because the kernel was missing.
     pub missing: u64,
     /// Because it was busy.
     pub busy: u64,
-    /// Because its place could not be reached.
+    /// Because its place was unreachable.
     pub unreachable: u64,
-    /// Without asking the kernel, since it was missing a moment ago.
+    /// Without asking the kernel, because it was missing a moment ago.
     pub not_asked: u64,
 }
 
-/// What answers in place of a kernel.
+/// What answers instead of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Instead {
-    /// The kernel there that does the same.
+    /// The equivalent kernel there.
     pub opcode: Opcode,
-    /// The same memory, as it is granted there.
+    /// The same memory, as granted there.
     pub region: RegionHandle,
 }
 
-/// The endpoints over which kernels are called, and what answers in their place.
+/// The endpoints of the kernels and of their fallback.
 pub struct Places<'e, K, I> {
-    /// Of the kernels.
+    /// Endpoint of the kernels.
     pub kernels: &'e mut K,
-    /// Of what answers in their place.
+    /// Endpoint of the fallback.
     pub instead: &'e mut I,
 }
 
@@ -58,7 +58,7 @@ pub struct Places<'e, K, I> {
 pub struct FallbackResult {
     /// The answer, under the id that [`FallbackClient::start`] returned.
     pub result: CallResult,
-    /// Why it was not the kernel that gave it, if it was not.
+    /// Why the fallback gave it; `None` if the kernel did.
     pub fell_back: Option<FallbackCause>,
 }
 
@@ -102,10 +102,10 @@ impl KeptCall {
     }
 }
 
-/// A client with at most `N` calls at a time that has two places to ask.
+/// A client with two places to ask, and at most `N` calls at a time.
 ///
-/// Both clients have connections and slots of their own. Lookups are calls of the lookup kernel: `table.lookup(key)` are its parameters, and a [`FallbackResult`]
-/// becomes a [`LookupResult`].
+/// Both clients have their own connections and slots. Lookups are calls of the lookup kernel: `table.lookup(key)` gives
+/// its parameters, and a [`FallbackResult`] converts to a [`LookupResult`].
 ///
 /// ```
 /// use bareverbs_offload::client::fallback::{FallbackClient, Instead, Places};
@@ -133,14 +133,15 @@ pub struct FallbackClient<const N: usize> {
     pending: [Option<KeptCall>; N],
     next_id: u64,
     timeout: Duration,
-    /// A kernel that is missing is not asked for so long.
+    /// For how long a missing kernel is not asked.
     rest: Duration,
     missing: Option<(Opcode, Time)>,
     counters: FallbackCounters,
 }
 
 impl<const N: usize> FallbackClient<N> {
-    /// A client that has not begun anything. A request ends after `timeout`, wherever it is then; a kernel that is missing is asked again after `rest`.
+    /// A client that has started nothing. A request ends after `timeout`, wherever it is then; a missing kernel is
+    /// asked again after `rest`.
     pub const fn new(
         kernels: KernelClient<N>,
         instead: KernelClient<N>,
@@ -159,7 +160,7 @@ impl<const N: usize> FallbackClient<N> {
         }
     }
 
-    /// How often requests were asked elsewhere.
+    /// The counters so far.
     pub const fn counters(&self) -> FallbackCounters {
         self.counters
     }
@@ -169,7 +170,7 @@ impl<const N: usize> FallbackClient<N> {
         self.kernels.buffer_size().max(self.instead.buffer_size())
     }
 
-    /// Begins a call; returns its id.
+    /// Starts a call and returns its id.
     ///
     /// # Errors
     /// There is no slot or no credit, or parameters and payload are too long.
@@ -231,7 +232,8 @@ impl<const N: usize> FallbackClient<N> {
         }
     }
 
-    /// A call that has ended, if any. The answer is copied to `buffer`, which has [`FallbackClient::buffer_size`] bytes.
+    /// The next call that has ended, if any. Its answer is copied to `buffer`, which has
+    /// [`FallbackClient::buffer_size`] bytes.
     pub fn poll(
         &mut self,
         now: Time,
@@ -265,7 +267,7 @@ impl<const N: usize> FallbackClient<N> {
         None
     }
 
-    /// When to poll again, if nothing arrives before.
+    /// When to poll again if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Time> {
         let waiting =
             self.pending.iter().flatten().filter(|pending| matches!(pending.stage, CallStage::Waiting(_)));

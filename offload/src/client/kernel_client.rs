@@ -1,4 +1,4 @@
-//! Calls kernels and programs by op-code: any parameters, any answer.
+//! Calls kernels and programs by op-code, with any parameters and any answer.
 
 use super::config::{Ended, StartError};
 use super::slots::{Loan, SlotLayout, Slots};
@@ -17,23 +17,24 @@ const STREAM: u64 = u64::MAX - 1;
 /// Most bytes of parameters and payload of a call.
 pub const MAX_CALL: usize = MAX_SEND - HEADER_SIZE;
 
-/// Where the kernels run that are called.
+/// Where the called kernels run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelPlace {
-    /// On the cores of a DPU, or of the server: a request is a SEND, its answer an RDMA WRITE with immediate.
+    /// On the cores of a DPU or of the server: a request is a SEND, its answer an RDMA WRITE with immediate.
     Cores,
-    /// In the NIC of the server: a request is StRoM's RPC Params, its answer an RDMA WRITE that nothing announces.
+    /// In the NIC of the server: a request is StRoM's RPC Params, its answer an RDMA WRITE that no completion
+    /// announces.
     Nic,
 }
 
-/// What a client of kernels is told.
+/// Configuration of a kernel client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelClientConfig {
     /// Where the kernels run.
     pub place: KernelPlace,
-    /// Where the response slots are; slot `i` is at offset `i * stride` of the memory of the endpoint.
+    /// Location of the response slots; slot `i` is at offset `i * stride` of the endpoint's memory.
     pub layout: SlotLayout,
-    /// Requests that the server takes before its first reply.
+    /// Requests that the server accepts before its first reply.
     pub credits: u32,
     /// How long to wait for an answer.
     pub timeout: Duration,
@@ -41,35 +42,35 @@ pub struct KernelClientConfig {
     pub limits: Limits,
 }
 
-/// What is asked of a kernel.
+/// A call of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call<'a> {
-    /// The kernel, or the program that was deployed under this op-code.
+    /// The op-code of the kernel, or of a deployed program.
     pub opcode: Opcode,
     /// The region that it works on.
     pub region: RegionHandle,
-    /// What it is told. With the payload at most [`MAX_CALL`] bytes.
+    /// Its parameters; with the payload at most [`MAX_CALL`] bytes.
     pub parameters: &'a [u8],
-    /// Payload for kernels that take some; none for those in a NIC.
+    /// Payload, for kernels that take one; kernels in a NIC take none.
     pub payload: &'a [u8],
 }
 
 /// A call that has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CallResult {
-    /// What [`KernelClient::start`] returned.
+    /// The id that [`KernelClient::start`] returned.
     pub request_id: u64,
     /// How it ended.
     pub ended: Ended,
-    /// Bytes of the answer; for [`Status::Truncated`] the bytes it would have had.
+    /// Bytes of the answer; for [`Status::Truncated`], its full length.
     pub length: u32,
     /// The version that the kernel stated.
     pub version: u64,
     /// Elements that the kernel read.
     pub hops: u16,
-    /// Times that it began to read again.
+    /// Times that it restarted reading.
     pub retries: u16,
-    /// From the request's arrival to the answer, as the server counts it.
+    /// Time from the request's arrival to the answer, as the server measured it.
     pub server_time: Duration,
 }
 
@@ -80,7 +81,7 @@ impl CallResult {
     }
 }
 
-/// A client with at most `N` calls at a time, over connection 0 of its endpoint. It never waits.
+/// A client with at most `N` calls at a time, over connection 0 of its endpoint. It never blocks.
 ///
 /// ```
 /// use bareverbs_offload::budget::Limits;
@@ -120,7 +121,7 @@ pub struct KernelClient<const N: usize> {
 }
 
 impl<const N: usize> KernelClient<N> {
-    /// A client that has not begun anything.
+    /// A client that has started nothing.
     pub const fn new(config: KernelClientConfig) -> Self {
         let slots = Slots::new(config.layout, config.credits);
         Self { config, slots, regions: [RegionHandle(0); N], receives_posted: false, broken: false }
@@ -131,7 +132,7 @@ impl<const N: usize> KernelClient<N> {
         self.config.layout.max_response as usize
     }
 
-    /// Begins a call; returns the id of the request.
+    /// Starts a call and returns the id of the request.
     ///
     /// # Errors
     /// There is no slot or no credit, the connection is broken, or parameters and payload are too long.
@@ -192,8 +193,9 @@ impl<const N: usize> KernelClient<N> {
         endpoint.post(0, loan.request_id, work).map_err(StartError::Post)
     }
 
-    /// Sends a part of the endpoint's memory on the stream that a call of this op-code has opened, in a NIC. The parts arrive in the order in which they are
-    /// sent; the memory may change when the call has ended. See [`streams::open_stream`](crate::streams::open_stream).
+    /// Sends a part of the endpoint's memory on the stream that a call of this op-code opened in a NIC. Parts arrive in
+    /// the order in which they are sent; the memory may change once the call has ended. See
+    /// [`streams::open_stream`](crate::streams::open_stream).
     ///
     /// # Errors
     /// The queue is full, the part is not in the memory, or the connection is broken.
@@ -210,7 +212,8 @@ impl<const N: usize> KernelClient<N> {
         endpoint.post(0, STREAM, Work::RpcWrite { opcode: opcode.0, region: region.0, from })
     }
 
-    /// A call that has ended, if any. The answer is copied to `buffer`, which has [`KernelClient::buffer_size`] bytes.
+    /// The next call that has ended, if any. Its answer is copied to `buffer`, which has [`KernelClient::buffer_size`]
+    /// bytes.
     pub fn poll(&mut self, now: Time, endpoint: &mut impl Endpoint, buffer: &mut [u8]) -> Option<CallResult> {
         while let Some(completion) = endpoint.poll() {
             if let Some(result) = self.take(endpoint, &completion, buffer) {
@@ -239,12 +242,12 @@ impl<const N: usize> KernelClient<N> {
         }
     }
 
-    /// When to poll again, if nothing arrives before.
+    /// When to poll again if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.slots.poll_timeout()
     }
 
-    /// Answers that came after they were given up.
+    /// Answers that arrived after the client had given them up.
     pub const fn stale(&self) -> u64 {
         self.slots.stale()
     }

@@ -1,4 +1,4 @@
-//! The asking side: looks keys up in a remote table in one of four ways, calls any other kernel, and deploys programs.
+//! The client side: looks keys up in a remote table in one of four ways, calls any other kernel, and deploys programs.
 //!
 //! | way | request | answer |
 //! |---|---|---|
@@ -7,8 +7,10 @@
 //! | kernel in the NIC | StRoM RPC Params | RDMA WRITE into a response slot, found by polling its request id |
 //! | plain READ | an RDMA READ for each element | the elements; the client walks by itself |
 //!
-//! [`KvClient`] never waits: [`KvClient::start`] begins a lookup, [`KvClient::poll`] ends some. [`KernelClient`] does the same for kernels and programs of
-//! any op-code; [`fallback`] asks a core of the server when they are missing or busy. [`slots`] and [`walk`] are pure. [`deployer`] deploys, lists and removes programs. [`advisor`] says which way is the fastest.
+//! [`KvClient`] never blocks: [`KvClient::start`] starts a lookup, [`KvClient::poll`] completes some. [`KernelClient`]
+//! does the same for kernels and programs of any op-code; [`fallback`] asks a core of the server when they are missing
+//! or busy. [`slots`] and [`walk`] are pure. [`deployer`] deploys, lists and removes programs. [`advisor`] chooses the
+//! fastest way.
 
 pub mod advisor;
 mod config;
@@ -71,7 +73,7 @@ enum Asking<const N: usize> {
 }
 
 impl<const N: usize> KvClient<N> {
-    /// A client that has not begun anything.
+    /// A client that has started nothing.
     pub fn new(config: ClientConfig) -> Self {
         let kernel = |place, opcode, region| {
             let ClientConfig { layout, credits, timeout, limits, .. } = config;
@@ -92,7 +94,7 @@ impl<const N: usize> KvClient<N> {
         object_size(MAX_KEY, self.config.layout.max_response as usize) as usize
     }
 
-    /// Begins to look `key` up; returns the id of the request.
+    /// Starts looking `key` up and returns the id of the request.
     pub fn start(&mut self, now: Time, endpoint: &mut impl Endpoint, key: &[u8]) -> Result<u64, StartError> {
         match &mut self.asking {
             Asking::Kernel { client, opcode, region } => {
@@ -106,7 +108,8 @@ impl<const N: usize> KvClient<N> {
         }
     }
 
-    /// A lookup that has ended, if any. The value is copied to `buffer`, which has [`KvClient::buffer_size`] bytes.
+    /// The next lookup that has ended, if any. Its value is copied to `buffer`, which has [`KvClient::buffer_size`]
+    /// bytes.
     pub fn poll(
         &mut self,
         now: Time,
@@ -119,7 +122,7 @@ impl<const N: usize> KvClient<N> {
         }
     }
 
-    /// When to poll again, if nothing arrives before.
+    /// When to poll again if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Time> {
         match &self.asking {
             Asking::Kernel { client, .. } => client.poll_timeout(),
@@ -127,7 +130,7 @@ impl<const N: usize> KvClient<N> {
         }
     }
 
-    /// Answers that came after they were given up.
+    /// Answers that arrived after the client had given them up.
     pub const fn stale(&self) -> u64 {
         match &self.asking {
             Asking::Kernel { client, .. } => client.stale(),

@@ -1,30 +1,31 @@
-//! Response slots: who may write where, for which request, and what becomes of answers that nobody waits for any more.
+//! Response slots: who may write where, for which request, and what happens to answers that nobody awaits any more.
 //!
-//! A slot that was lent to a request is the server's until it answers. If the client gives up before, the slot is kept back
-//! and not lent again: a late answer must not be written over another one. The request id decides whom an answer belongs to.
+//! A slot lent to a request belongs to the server until it answers. If the client gives up first, it withholds the
+//! slot: a late answer must not overwrite another one. The request id decides which request an answer belongs to.
 //!
-//! The client then withdraws the request. The server's answer to that comes behind any other of the same request, and frees the slot.
+//! The client then withdraws the request. The server's answer to that follows any other answer to the same request, and
+//! frees the slot.
 
 use crate::status::Status;
 use crate::wire::{ReplyTo, Trailer, slot_size};
 use bareverbs_prm::time::Time;
 use core::fmt;
 
-/// Where the slots are.
+/// Location of the slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SlotLayout {
     /// Address of the first slot as the server knows it.
     pub address: u64,
-    /// The key that allows writing there.
+    /// The remote key.
     pub rkey: u32,
-    /// Bytes from one slot to the next; a multiple of 8 that holds a slot.
+    /// Bytes from one slot to the next; a multiple of 8, at least the size of a slot.
     pub stride: u64,
     /// Largest answer in bytes.
     pub max_response: u32,
 }
 
 impl SlotLayout {
-    /// The least stride for answers of up to `max_response` bytes.
+    /// The smallest stride for answers of up to `max_response` bytes.
     pub const fn min_stride(max_response: u32) -> u64 {
         slot_size(max_response)
     }
@@ -51,17 +52,17 @@ enum State {
     },
 }
 
-/// Why no request can be begun.
+/// Why no request can be started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NoSlot {
     /// All slots are lent.
     AllLent {
-        /// How many there are.
+        /// Their number.
         slots: usize,
-        /// How many of them wait for an answer that nobody waits for.
+        /// How many of them await an answer that the client gave up.
         kept_back: usize,
     },
-    /// The server gave no credit for another request.
+    /// The server granted no credit for another request.
     NoCredit,
 }
 
@@ -83,11 +84,11 @@ impl core::error::Error for NoSlot {}
 pub struct Loan {
     /// The id of the request.
     pub request_id: u64,
-    /// What the server is told.
+    /// Where the server is to reply.
     pub reply: ReplyTo,
 }
 
-/// `N` response slots (at most 65,536) and the credits to use them.
+/// `N` response slots (at most 65,536) and the credits for using them.
 ///
 /// ```
 /// use bareverbs_offload::client::slots::{SlotLayout, Slots};
@@ -113,13 +114,13 @@ pub struct Slots<const N: usize> {
 }
 
 impl<const N: usize> Slots<N> {
-    /// Slots that are all free. The server has announced that it takes `credits` requests.
+    /// Free slots. The server has announced that it takes `credits` requests.
     pub const fn new(layout: SlotLayout, credits: u32) -> Self {
         assert!(N <= 1 << 16, "a slot number has 16 bits");
         Self { layout, states: [State::Free; N], next_id: 1, credits, debt: 0, stale: 0 }
     }
 
-    /// Lends a slot, or says why not.
+    /// Lends a slot.
     pub fn lend(&mut self, deadline: Time) -> Result<Loan, NoSlot> {
         if self.credits == 0 {
             return Err(NoSlot::NoCredit);
@@ -137,7 +138,7 @@ impl<const N: usize> Slots<N> {
         NoSlot::AllLent { slots: N, kept_back }
     }
 
-    /// Takes a slot back whose request never left.
+    /// Takes back the slot of a request that was never sent.
     pub fn cancel(&mut self, loan: &Loan) {
         if self.request_of(loan.reply.slot.into()) == Some(loan.request_id) {
             self.states[usize::from(loan.reply.slot)] = State::Free;
@@ -145,7 +146,7 @@ impl<const N: usize> Slots<N> {
         }
     }
 
-    /// The request that slot `index` was lent for, whether somebody still waits for it or not.
+    /// The request that slot `index` was lent for, whether or not it was given up.
     pub fn request_of(&self, index: usize) -> Option<u64> {
         match *self.states.get(index)? {
             State::Free => None,
@@ -153,7 +154,7 @@ impl<const N: usize> Slots<N> {
         }
     }
 
-    /// Takes the trailer found in slot `index`; returns whether its answer is waited for. If it is not, drop it.
+    /// Processes the trailer found in slot `index`. Returns whether its answer is awaited; if not, drop it.
     #[must_use]
     pub fn settle(&mut self, index: usize, trailer: &Trailer) -> bool {
         let withdrawn = State::KeptBack { request_id: trailer.request_id, withdrawn: true };
@@ -177,14 +178,14 @@ impl<const N: usize> Slots<N> {
         waited_for
     }
 
-    /// Allows so many more requests.
+    /// Adds credits from the server.
     pub fn add_credits(&mut self, credits: u32) {
         let owed = credits.min(self.debt);
         self.debt -= owed;
         self.credits = self.credits.saturating_add(credits - owed);
     }
 
-    /// A request whose deadline has passed; its slot is kept back.
+    /// The next request whose deadline has passed; its slot is withheld.
     pub fn expire(&mut self, now: Time) -> Option<u64> {
         self.states.iter_mut().find_map(|state| match *state {
             State::Waiting { request_id, deadline } if deadline <= now => {
@@ -195,10 +196,10 @@ impl<const N: usize> Slots<N> {
         })
     }
 
-    /// The slot of a request that was given up and that the server was not told of. It counts as told.
+    /// The loan of a request that was given up but not yet withdrawn. It counts as withdrawn from now on.
     ///
-    /// This takes a credit, and if there is none the next one: credits come with answers, and it may be the answers that are lost. The receive of a request
-    /// whose time is over has long been posted again.
+    /// This takes a credit, or the next one if there is none: credits come with answers, and the answers may be what is
+    /// lost. The server reposted the receive of an overdue request long ago.
     pub fn withdraw(&mut self) -> Option<Loan> {
         let untold = |state: &State| matches!(state, State::KeptBack { withdrawn: false, .. });
         let index = self.states.iter().position(untold)?;
@@ -211,12 +212,12 @@ impl<const N: usize> Slots<N> {
         Some(Loan { request_id, reply: self.layout.reply_to(index) })
     }
 
-    /// Whether the server was told that slot `index` is not waited for any more.
+    /// Whether the request of slot `index` was withdrawn.
     pub fn is_withdrawn(&self, index: usize) -> bool {
         matches!(self.states.get(index), Some(State::KeptBack { withdrawn: true, .. }))
     }
 
-    /// The server was not told after all.
+    /// Undoes [`Slots::withdraw`], because the withdrawal was not sent.
     pub fn not_withdrawn(&mut self, loan: &Loan) {
         let (index, request_id) = (usize::from(loan.reply.slot), loan.request_id);
         if let Some(state) = self.states.get_mut(index)
@@ -236,12 +237,12 @@ impl<const N: usize> Slots<N> {
         deadlines.min()
     }
 
-    /// Answers that came after they were given up, or belonged to nobody.
+    /// Answers that arrived after the client had given them up, or belonged to no request.
     pub const fn stale(&self) -> u64 {
         self.stale
     }
 
-    /// Where the slots are.
+    /// Location of the slots.
     pub const fn layout(&self) -> &SlotLayout {
         &self.layout
     }

@@ -1,6 +1,6 @@
-//! The lookup kernel run by the client itself: what a kernel fetches by DMA, the client fetches by RDMA READ.
+//! The lookup kernel, run by the client: what a kernel fetches by DMA, the client fetches by RDMA READ.
 //!
-//! One state machine for all ways means one place where the table is understood; and the price of not offloading is
+//! One state machine for all ways means that only one place understands the table, and the cost of not offloading is
 //! exactly the round trips counted here.
 
 use crate::budget::{Budget, Limits, Next};
@@ -49,16 +49,16 @@ pub struct Walk {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a walk goes on only if this is done"]
 pub enum WalkStep {
-    /// READ this range of the server and come back with the bytes.
+    /// READ this range of the server, then call [`Walk::read_done`].
     Read(Checked),
     /// The value is this part of the bytes.
     Found(Emission),
-    /// The end without a value.
+    /// The walk ends without a value.
     End(Status),
 }
 
 impl Walk {
-    /// Begins to look `key` up in a table that begins where `region` begins.
+    /// Starts looking `key` up in a table that begins where `region` begins.
     pub fn start(
         now: Time,
         table: &TableDescriptor,
@@ -74,7 +74,7 @@ impl Walk {
         Ok((walk, step))
     }
 
-    /// Goes on with all the bytes of the range asked for last.
+    /// Continues with all the bytes of the range requested last.
     pub fn read_done(&mut self, now: Time, bytes: &[u8]) -> WalkStep {
         let step = self.kernel.dma_done(bytes, &self.region);
         self.charge(now, step)
@@ -98,12 +98,12 @@ impl Walk {
         }
     }
 
-    /// Bytes of the range asked for last.
+    /// Bytes of the range requested last.
     pub const fn last_read(&self) -> u32 {
         self.last_read
     }
 
-    /// What it took so far.
+    /// What the walk has consumed so far.
     pub const fn budget(&self) -> &Budget {
         &self.budget
     }

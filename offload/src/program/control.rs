@@ -1,6 +1,6 @@
-//! Deployment over the wire: requests that any client can send and only one with the capability has obeyed.
+//! Deployment over the wire. Any client can send these requests; the runtime obeys only connections that may deploy.
 //!
-//! Each is a request like any other, with an op-code, parameters and an answer; it needs no region. Numbers are big-endian.
+//! Each has an op-code, parameters and an answer like any other request; none needs a region. Numbers are big-endian.
 //!
 //! | op-code | parameters | answer, after the outcome |
 //! |---|---|---|
@@ -9,9 +9,10 @@
 //! | `PROG_DEL` | op-code 8 | version 8 that was removed |
 //! | `PROG_LST` | first version 8 | up to two of: op-code 8, version 8, SHA-256 32, instructions 2, running 4, current 1, zero 1 |
 //!
-//! An answer begins with its outcome, 8 bytes: kind 1, zero 1, instruction 2, detail 4. `PROG_PUT` brings a program piece by piece, each
-//! piece where the last one ended, beginning at zero; `PROG_SET` verifies and deploys what was brought, if it has this digest. What the
-//! verifier refuses is answered with its reason as detail, the instruction, and 8 bytes that the reason says besides.
+//! An answer begins with its outcome, 8 bytes: kind 1, zero 1, instruction 2, detail 4. `PROG_PUT` uploads a program in
+//! pieces; each piece starts where the last one ended, the first at zero. `PROG_SET` verifies and deploys the uploaded
+//! program if it has this digest. If the verifier refuses it, the answer has the reason as detail, the instruction, and
+//! 8 bytes with the reason's value.
 
 use super::code::Program;
 use super::limits::MAX_INSTRUCTIONS;
@@ -23,9 +24,9 @@ use core::fmt;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Brings a piece of a program.
+/// Uploads a piece of a program.
 pub const PUT: Opcode = Opcode(u64::from_be_bytes(*b"PROG_PUT"));
-/// Deploys what was brought.
+/// Deploys the uploaded program.
 pub const SET: Opcode = Opcode(u64::from_be_bytes(*b"PROG_SET"));
 /// Removes a program.
 pub const REMOVE: Opcode = Opcode(u64::from_be_bytes(*b"PROG_DEL"));
@@ -41,7 +42,7 @@ pub const MAX_BYTES: usize = MAX_INSTRUCTIONS * 8;
 /// Most versions that one answer lists.
 pub const LISTED: usize = (MAX_ANSWER - size_of::<OutcomeBytes>()) / size_of::<ListedBytes>();
 
-/// What became of a request for deployment.
+/// The outcome of a deployment request.
 ///
 /// ```
 /// use bareverbs_offload::program::control::ControlOutcome;
@@ -53,39 +54,39 @@ pub const LISTED: usize = (MAX_ANSWER - size_of::<OutcomeBytes>()) / size_of::<L
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ControlOutcome {
-    /// It was done.
+    /// The request succeeded.
     Done,
-    /// The piece is not where the last one ended, or belongs to a program of another length: begin again at zero.
+    /// The piece does not start where the last one ended, or belongs to a program of another length: restart at zero.
     Gap {
-        /// Where the last one ended.
+        /// Where the last piece ended.
         expected: u32,
     },
-    /// What was brought does not have this digest, or is not complete.
+    /// The uploaded program is incomplete or does not have this digest.
     Digest {
-        /// Bytes that were brought.
+        /// Number of bytes uploaded.
         bytes: u32,
     },
     /// The verifier refused the program.
     Refused(DeployError),
     /// The verifier refused the program for a reason that this version does not know.
     RefusedOtherwise {
-        /// The number of the reason.
+        /// Number of the reason.
         reason: u32,
         /// The instruction.
         instruction: u16,
-        /// What the reason says besides.
+        /// The reason's value.
         value: u64,
     },
-    /// All places are taken.
+    /// All places are occupied.
     Full {
-        /// How many there are.
+        /// Their number.
         places: u32,
     },
     /// Nothing is deployed under this op-code.
     Missing,
-    /// A kernel that is compiled in has this op-code, or it is one of deployment itself.
+    /// The op-code belongs to a compiled-in kernel or to deployment itself.
     Taken,
-    /// What this version does not know.
+    /// An outcome that this version does not know.
     Unknown(u8),
 }
 
@@ -125,7 +126,7 @@ struct ListedBytes {
 }
 
 impl ControlOutcome {
-    /// Decodes the outcome at the start of an answer, and returns what follows.
+    /// Decodes the outcome at the start of an answer and returns it with the bytes that follow.
     pub fn parse(answer: &[u8]) -> Option<(Self, &[u8])> {
         let (raw, rest) = OutcomeBytes::ref_from_prefix(answer).ok()?;
         let (detail, instruction) = (raw.detail.get(), raw.instruction.get());
@@ -224,7 +225,7 @@ impl fmt::Display for ControlOutcome {
     }
 }
 
-/// The parameters of `PROG_PUT` for the piece at `offset`; `None` if they do not fit.
+/// Encodes the parameters of `PROG_PUT` for the piece at `offset`; `None` if they do not fit.
 pub fn encode_put<'b>(
     program: &[u8],
     offset: usize,
@@ -242,12 +243,12 @@ pub fn encode_put<'b>(
     buffer.get(..size_of::<PutBytes>() + length)
 }
 
-/// The parameters of `PROG_SET`.
+/// Encodes the parameters of `PROG_SET`.
 pub fn encode_set(opcode: Opcode, digest: [u8; 32]) -> [u8; 40] {
     zerocopy::transmute!(SetBytes { opcode: opcode.0.into(), digest })
 }
 
-/// Decodes what follows the outcome in the answer to `PROG_LST`.
+/// Decodes the list that follows the outcome in the answer to `PROG_LST`.
 pub fn parse_list(rest: &[u8]) -> impl Iterator<Item = Deployed> {
     let (listed, _) = rest.as_chunks::<{ size_of::<ListedBytes>() }>();
     listed.iter().filter_map(|bytes| ListedBytes::ref_from_bytes(bytes).ok()).map(|raw| Deployed {
@@ -260,7 +261,7 @@ pub fn parse_list(rest: &[u8]) -> impl Iterator<Item = Deployed> {
     })
 }
 
-/// An answer to a request for deployment.
+/// The answer to a deployment request.
 #[derive(Debug, Clone, Copy)]
 pub struct ControlAnswer {
     bytes: [u8; MAX_ANSWER],
@@ -352,7 +353,7 @@ impl Upload {
     }
 }
 
-/// Whether the op-code is one of deployment.
+/// Whether the op-code is a deployment request.
 pub const fn is_control(opcode: Opcode) -> bool {
     matches!(opcode, PUT | SET | REMOVE | LIST)
 }

@@ -1,4 +1,4 @@
-//! Kernels that are compiled in and programs that are deployed, side by side in one runtime.
+//! Compiled-in kernels and deployed programs, side by side in one runtime.
 
 use super::code::Program;
 use super::control::{ControlAnswer, ControlCall, Upload, is_control, obey};
@@ -7,7 +7,7 @@ use super::store::{ProgramRun, ProgramStore, StoreError};
 use crate::grant::Grant;
 use crate::kernel::{Caller, CompiledIn, Deployment, Emission, Event, KernelSet, Opcode, Status, Step};
 
-/// The kernels of `S`, and programs in `PLACES` versions. A program cannot take the op-code of a kernel.
+/// The kernels of `S` and up to `PLACES` program versions. A program cannot take the op-code of a kernel.
 ///
 /// ```
 /// use bareverbs_offload::kernel::{Kernel, Opcode};
@@ -33,21 +33,21 @@ pub struct WithPrograms<S, const PLACES: usize> {
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is no heap, and a slot has room for the largest")]
 pub enum HostedInvocation<S> {
-    /// A kernel that is compiled in.
+    /// A compiled-in kernel.
     CompiledIn(S),
-    /// A program.
+    /// A deployed program.
     Program(ProgramRun),
-    /// The deployment itself.
+    /// A deployment request.
     Control(ControlAnswer),
 }
 
 impl<S: KernelSet, const PLACES: usize> WithPrograms<S, PLACES> {
-    /// No programs yet.
+    /// A deployment without programs.
     pub fn new(fuel: Fuel) -> Self {
         Self { compiled_in: CompiledIn::default(), store: ProgramStore::new(fuel), upload: Upload::NONE }
     }
 
-    /// Deploys a program, for the owner of the DPU; clients do it by [`super::control`].
+    /// Deploys a program on behalf of the DPU's owner; clients use [`super::control`].
     pub fn deploy(&mut self, opcode: Opcode, program: Program) -> Result<u64, StoreError> {
         if S::has(opcode) || is_control(opcode) {
             return Err(StoreError::Taken(opcode));
@@ -55,7 +55,7 @@ impl<S: KernelSet, const PLACES: usize> WithPrograms<S, PLACES> {
         self.store.deploy(opcode, program)
     }
 
-    /// The programs.
+    /// The program store.
     pub const fn store(&mut self) -> &mut ProgramStore<PLACES> {
         &mut self.store
     }

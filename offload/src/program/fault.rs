@@ -1,19 +1,19 @@
-//! Why a verified program ends all the same.
+//! Why a verified program can still fail.
 
 use crate::kernel::Status;
 use core::fmt;
 
-/// Why a step of a verified program did not come to its `exit`.
+/// Why a step of a verified program did not reach its `exit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
     /// It ran out of fuel before this instruction.
     OutOfFuel {
-        /// Where.
+        /// Index of the instruction.
         instruction: usize,
     },
-    /// It accessed memory that it does not have, or may not write.
+    /// It accessed memory that it does not have or may not write.
     Outside {
-        /// Where.
+        /// Index of the instruction.
         instruction: usize,
         /// The address: segment in the high half, offset in the low one.
         address: u64,

@@ -1,5 +1,5 @@
-//! Programs that are deployed: by op-code, in versions. A request keeps the version with which it began, whatever is deployed
-//! meanwhile; a version that was replaced or removed gives its place back when its last request has ended.
+//! Deployed programs by op-code, in versions. A request keeps the version that it began with, whatever is deployed
+//! meanwhile. A replaced or removed version frees its place when its last request has ended.
 
 use super::code::Program;
 use super::invocation::ProgramInvocation;
@@ -11,31 +11,31 @@ use core::fmt;
 /// Why a program was not deployed or removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StoreError {
-    /// All places are taken, by other programs or by versions that still answer requests.
+    /// All places are occupied by other programs or by versions that still answer requests.
     Full {
-        /// How many there are.
+        /// Their number.
         places: usize,
     },
     /// No program is deployed under this op-code.
     Missing(Opcode),
-    /// A kernel that is compiled in has this op-code.
+    /// A compiled-in kernel has this op-code.
     Taken(Opcode),
 }
 
-/// What is deployed.
+/// A deployed program version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Deployed {
     /// The op-code that it answers to.
     pub opcode: Opcode,
-    /// Its version: counts up with every deployment of the store.
+    /// Its version. Every deployment in the store increments it.
     pub version: u64,
     /// SHA-256 of its instructions.
     pub digest: [u8; 32],
     /// Its length in instructions.
     pub instructions: usize,
-    /// Requests that it answers now.
+    /// Requests that it is answering.
     pub running: u32,
-    /// Whether new requests begin with it; if not, it leaves when the last of them has ended.
+    /// Whether it answers new requests; if not, it is removed once its last request has ended.
     pub current: bool,
 }
 
@@ -69,7 +69,7 @@ pub struct ProgramStore<const PLACES: usize> {
     fuel: Fuel,
 }
 
-/// A request that a program of a store answers.
+/// A request that a program of a store is answering.
 #[derive(Debug)]
 pub struct ProgramRun {
     place: usize,
@@ -77,12 +77,12 @@ pub struct ProgramRun {
 }
 
 impl<const PLACES: usize> ProgramStore<PLACES> {
-    /// An empty store whose programs have this fuel.
+    /// An empty store whose programs get this fuel.
     pub const fn new(fuel: Fuel) -> Self {
         Self { places: [const { None }; PLACES], last: 0, fuel }
     }
 
-    /// Deploys a program, in place of the one that has this op-code now. Returns its version.
+    /// Deploys a program, replacing the current one with this op-code. Returns its version.
     pub fn deploy(&mut self, opcode: Opcode, program: Program) -> Result<u64, StoreError> {
         // A version that answers nothing can be written over: then a full store can still replace.
         let idle = |place: &Option<Version>| {
@@ -98,7 +98,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         Ok(self.last)
     }
 
-    /// Takes the program of an op-code away. What it answers now is still answered.
+    /// Removes the program of an op-code. Its running requests are still answered.
     pub fn remove(&mut self, opcode: Opcode) -> Result<u64, StoreError> {
         self.retire(opcode).ok_or(StoreError::Missing(opcode))
     }
@@ -126,7 +126,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         }
     }
 
-    /// All versions that have a place.
+    /// All versions that occupy a place.
     pub fn list(&self) -> impl Iterator<Item = Deployed> {
         self.places.iter().flatten().map(|version| Deployed {
             opcode: version.opcode,
@@ -138,7 +138,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         })
     }
 
-    /// Begins a request with the current version of its op-code.
+    /// Starts a request with the current version of its op-code.
     pub fn start(
         &mut self,
         opcode: Opcode,
@@ -156,7 +156,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         Some(&self.places.get(run.place)?.as_ref()?.program)
     }
 
-    /// Goes on with the bytes that were asked for.
+    /// Continues with the bytes that were requested.
     pub fn dma_done(&self, run: &mut ProgramRun, bytes: &[u8], grant: &Grant) -> Step {
         match self.program(run) {
             Some(program) => run.invocation.dma_done(program, bytes, grant),
@@ -165,7 +165,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         }
     }
 
-    /// Goes on with the payload.
+    /// Continues with the payload.
     pub fn payload(&self, run: &mut ProgramRun, chunk: &[u8], grant: &Grant) -> Step {
         match self.program(run) {
             Some(program) => run.invocation.payload(program, chunk, grant),
@@ -173,7 +173,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         }
     }
 
-    /// Goes on after a write, or a compare and swap.
+    /// Continues after a write or a compare-and-swap.
     pub fn resumed(&self, run: &mut ProgramRun, event: Event<'_>, grant: &Grant) -> Step {
         match self.program(run) {
             Some(program) => run.invocation.resumed(program, event, grant),
@@ -181,7 +181,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         }
     }
 
-    /// A request has ended; its version may have waited for that.
+    /// Records that a request has ended, which may free the place of its version.
     pub fn ended(&mut self, run: &ProgramRun) {
         if let Some(version) = self.places.get_mut(run.place).and_then(Option::as_mut) {
             version.running = version.running.saturating_sub(1);
@@ -191,7 +191,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
 }
 
 impl ProgramRun {
-    /// The request itself.
+    /// The invocation.
     pub const fn invocation(&self) -> &ProgramInvocation {
         &self.invocation
     }

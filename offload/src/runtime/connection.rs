@@ -1,4 +1,4 @@
-//! Who may ask, what for, and where the answers may go.
+//! Who may send requests, on which regions, and where their answers may go.
 
 use super::tokens::{Allowance, Tokens};
 use crate::grant::{Grant, GrantFault};
@@ -18,20 +18,20 @@ const REGIONS: usize = 4;
 pub struct ConnectionId(u16);
 
 impl ConnectionId {
-    /// The number of the connection, counted from zero.
+    /// The connection's index, from zero.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// Where replies of a connection may be written: registered once, checked with every request.
+/// Where replies of a connection may be written: registered once, checked on every request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResponseWindow {
     /// First address.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// The key of the memory.
+    /// The remote key.
     pub rkey: u32,
 }
 
@@ -51,14 +51,14 @@ impl ResponseWindow {
 pub enum ConnectError {
     /// The runtime has no room for another connection.
     TooManyConnections {
-        /// Most connections it can have.
+        /// The most connections that it can have.
         limit: usize,
     },
     /// There is no such connection.
     NoConnection(ConnectionId),
     /// The connection has no room for another grant.
     TooManyRegions {
-        /// Most grants a connection can have.
+        /// The most grants that a connection can have.
         limit: usize,
     },
     /// The region is impossible.
@@ -90,7 +90,8 @@ struct Connection {
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Region {
-    /// Grants that were voided here. A place whose generations are used up is not granted again: no handle means two grants.
+    /// Number of grants revoked in this place. A place whose generations are used up is never reused, so no handle
+    /// names two grants.
     generation: u32,
     grant: Option<Grant>,
 }

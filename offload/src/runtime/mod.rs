@@ -1,17 +1,17 @@
-//! Runs kernels: admits requests, hands out DMA requests, takes their bytes, hands out replies.
+//! Runs kernels: admits requests, emits DMA requests, takes their bytes, emits replies.
 //!
-//! Sans-IO. Whoever owns a runtime moves the bytes; it may be the loop of a DPU core or the model of a NIC:
+//! Sans-IO. The owner of a runtime moves the bytes; it may be the loop of a DPU core or the model of a NIC:
 //!
-//! 1. [`Runtime::handle_message`] or [`Runtime::handle_strom`] when a request arrives. Take the [`Admission`] seriously:
-//!    a refusal may hold a reply that is to be sent at once.
-//! 2. [`Runtime::poll_dma`] until `None`; read each range into the staging buffer numbered by its tag, or write it, then
-//!    [`Runtime::handle_dma_done`]. Several may be under way for one invocation.
-//! 3. [`Runtime::poll_reply`] until `None`; send each, and call [`Runtime::reply_done`] when its staging buffer may be
-//!    used again.
-//! 4. Come back at [`Runtime::poll_timeout`], or when something arrives.
+//! 1. [`Runtime::handle_message`] or [`Runtime::handle_strom`] when a request arrives. Handle the [`Admission`]: a
+//!    refusal may hold a reply to send at once.
+//! 2. [`Runtime::poll_dma`] until `None`. Read each range into the staging buffer numbered by its tag, or write it,
+//!    then call [`Runtime::handle_dma_done`]. One invocation may have several in flight.
+//! 3. [`Runtime::poll_reply`] until `None`. Send each, and call [`Runtime::reply_done`] when its staging buffer may be
+//!    reused.
+//! 4. Call again at [`Runtime::poll_timeout`], or when something arrives.
 //!
-//! Every invocation takes one step a turn, round-robin: a walk of ten thousand hops does not keep one of two hops
-//! waiting. What an invocation may read, how often, and for how long is decided here and never by its kernel.
+//! Every invocation takes one step per turn, round-robin: a walk of ten thousand hops does not delay one of two hops.
+//! The runtime, never the kernel, decides what an invocation may read, how often, and for how long.
 
 mod connection;
 mod progress;
@@ -38,7 +38,7 @@ use connection::Connections;
 use slot::{Invocation, Landing, Phase, Slot, Window};
 use transfers::Transfers;
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a refusal may hold a reply that is to be sent"]
 pub enum Admission {
@@ -46,14 +46,14 @@ pub enum Admission {
     Accepted,
     /// It does not run; send this reply.
     Refused(Reply),
-    /// It does not run and there is nowhere to say so; it was counted.
+    /// It does not run and has no address for a reply; it was counted.
     Dropped(DropReason),
 }
 
 /// Why a request got no reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DropReason {
-    /// It is too short or not in a format we know, so where to reply is not known.
+    /// It is too short or its format is unknown, so its reply address is unknown too.
     Unintelligible,
     /// Its response slot lies outside the window that the connection registered.
     ReplyWindow,
@@ -61,20 +61,20 @@ pub enum DropReason {
     NoConnection,
 }
 
-/// What happened so far.
+/// Counters of a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counters {
-    /// Requests that were run.
+    /// Requests accepted.
     pub accepted: u64,
-    /// Requests that were refused with a reply.
+    /// Requests refused with a reply.
     pub refused: u64,
     /// Requests that could not be answered.
     pub dropped: u64,
-    /// DMA completions that nobody waited for any more.
+    /// DMA completions that no invocation awaited any more.
     pub stale_completions: u64,
-    /// DMA requests that were handed out.
+    /// DMA requests emitted.
     pub dma_requests: u64,
-    /// Requests that their client withdrew, whether they still ran or not.
+    /// Requests that their client withdrew, running or not.
     pub withdrawn: u64,
 }
 
@@ -125,7 +125,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         Self::with(D::default(), limits, cost)
     }
 
-    /// A runtime of this deployment, without connections.
+    /// A runtime of this deployment without connections.
     pub fn with(deployment: D, limits: Limits, cost: KernelCost) -> Self {
         let () = Self::SLOTS_FIT;
         Self {
@@ -141,17 +141,18 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         }
     }
 
-    /// From now on what runs is answered, and nothing else begins: requests are refused with [`Status::ShuttingDown`].
+    /// Stops accepting requests: running invocations are answered, new requests are refused with
+    /// [`Status::ShuttingDown`].
     pub const fn drain(&mut self) {
         self.draining = true;
     }
 
-    /// Adds a connection that may have replies written to `window` and run `share` invocations at a time.
+    /// Adds a connection whose replies may be written to `window` and which may run `share` invocations at a time.
     pub fn connect(&mut self, window: ResponseWindow, share: u16) -> Result<ConnectionId, ConnectError> {
         self.connections.open(window, share)
     }
 
-    /// Forgets a connection: its grants are void, its invocations end without a reply.
+    /// Removes a connection: its grants are void, its invocations end without a reply.
     pub fn disconnect(&mut self, connection: ConnectionId) {
         self.connections.close(connection);
         for slot in &mut self.slots {
@@ -159,38 +160,38 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         }
     }
 
-    /// Allows a connection to read a region, under the returned handle.
+    /// Grants a connection a region, under the returned handle.
     pub fn grant(&mut self, connection: ConnectionId, grant: Grant) -> Result<RegionHandle, ConnectError> {
         self.connections.grant(connection, grant)
     }
 
-    /// Takes a grant back: what runs on it ends with [`Status::Revoked`], the handle is void for good.
+    /// Revokes a grant: its running invocations end with [`Status::Revoked`], and the handle is void for good.
     pub fn revoke(&mut self, connection: ConnectionId, region: RegionHandle) {
         self.connections.revoke(connection, region);
     }
 
-    /// Lets a connection deploy and remove programs over the wire, or forbids it again. At first it may not.
+    /// Allows or forbids a connection to deploy and remove programs over the wire. The default is to forbid.
     pub fn allow_deployment(&mut self, connection: ConnectionId, allowed: bool) -> Result<(), ConnectError> {
         self.connections.allow_deployment(connection, allowed)
     }
 
-    /// Limits what a connection may use in the long run. Its requests and DMAs wait for their time, and keep nobody else waiting. At first a
-    /// connection may use anything.
+    /// Limits a connection's long-term usage. Its requests and DMAs wait for their time without delaying other
+    /// connections. The default is no limit.
     pub fn limit(&mut self, connection: ConnectionId, allowance: Allowance) -> Result<(), ConnectError> {
         self.connections.limit(connection, allowance)
     }
 
-    /// When a request of this connection may be handed in. One that is handed in before is refused with [`Status::Busy`].
+    /// The earliest time to hand in a request of this connection. An earlier one is refused with [`Status::Busy`].
     pub fn request_at(&self, connection: ConnectionId) -> Time {
         self.connections.request_at(connection)
     }
 
-    /// What is run, to deploy programs.
+    /// The deployment, for deploying programs.
     pub const fn deployment(&mut self) -> &mut D {
         &mut self.deployment
     }
 
-    /// What happened so far.
+    /// The counters so far.
     pub const fn counters(&self) -> Counters {
         self.counters
     }
@@ -200,19 +201,20 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         self.slots.iter().filter(|slot| slot.invocation().is_some()).count()
     }
 
-    /// How far the invocations are, for [`TableWriter::announce`](crate::table::TableWriter::announce). One that was given up counts until nothing of it is under way.
+    /// Progress of the invocations, for [`TableWriter::announce`](crate::table::TableWriter::announce). An abandoned
+    /// invocation counts until nothing of it is in flight.
     pub fn progress(&self) -> ReaderProgress {
         let numbers = self.slots.iter().filter_map(Slot::invocation).map(|invocation| invocation.number);
         ReaderProgress { begun: self.begun, oldest: numbers.min().unwrap_or(self.begun) }
     }
 
-    /// Takes a message that arrived by SEND.
+    /// Handles a message received by SEND.
     pub fn handle_message(&mut self, now: Time, connection: ConnectionId, bytes: &[u8]) -> Admission {
         let parsed = Request::parse_message(bytes);
         self.handle_parsed(now, connection, parsed)
     }
 
-    /// Takes a StRoM RPC Params packet; `opcode` and `region_key` come from its RETH.
+    /// Handles a StRoM RPC Params packet; `opcode` and `region_key` come from its RETH.
     pub fn handle_strom(
         &mut self,
         now: Time,
@@ -225,7 +227,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         self.handle_parsed(now, connection, parsed)
     }
 
-    /// A block that opens a stream: its request, and the region that it names. `Err`: it is refused, or dropped, as any request would be.
+    /// Decodes a parameter block that opens a stream into its request and the grant of its region. `Err`: it is refused
+    /// or dropped like any other request.
     pub fn open_stream<'a>(
         &mut self,
         now: Time,
@@ -254,7 +257,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         Ok((request, grant))
     }
 
-    /// Whether the region that a stream goes to is still granted.
+    /// Checks that the region of a stream is still granted.
     ///
     /// # Errors
     /// The status that ends the stream: [`Status::Revoked`], or [`Status::OutOfBounds`] once the connection has ended.
@@ -262,13 +265,14 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         self.connections.region(connection, region).map(drop)
     }
 
-    /// Charges what a stream has written to the allowance of its connection. It is not held up, being on the wire already: what comes next is.
+    /// Charges bytes that a stream wrote to the allowance of its connection. The stream itself is not delayed, because
+    /// its bytes are on the wire already; later requests are.
     pub fn charge_stream(&mut self, now: Time, connection: ConnectionId, bytes: u32) {
         self.connections.take_dma(connection, now, bytes);
     }
 
-    /// The end of a stream: a reply without a body, before which an answer of `length` bytes is written if the status is [`Status::Ok`] and the answer fits.
-    /// `None` if nothing can be written there.
+    /// The reply that ends a stream. It has no body; if the status is [`Status::Ok`], an answer of `length` bytes is
+    /// written before it. `None` if nothing can be written there.
     pub fn stream_reply(
         &mut self,
         connection: ConnectionId,
@@ -403,7 +407,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         Ok(())
     }
 
-    /// The next range to be read or written, if one is due.
+    /// The next range to read or write, if one is due.
     pub fn poll_dma(&mut self, now: Time) -> Option<DmaRequest> {
         for turn in 0..SLOTS {
             let index = self.after_cursor(turn);
@@ -441,21 +445,23 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         self.slots.get(tag.buffer()).filter(|slot| slot.matches(tag))?.invocation()
     }
 
-    /// Where in the staging buffer of `tag` bytes are being read, and how many; `None` if nothing that comes for it is waited for.
+    /// Offset and length of the bytes being read into the staging buffer of `tag`; `None` if its completion is not
+    /// awaited.
     pub fn reading(&self, tag: Tag) -> Option<(u32, u32)> {
         let (transfer, wanted) = self.invocation(tag)?.transfers.flying(tag.transfer())?;
         wanted.then(|| (transfer.place, transfer.returned()))
     }
 
-    /// The bytes that are to be put into the staging buffer, and written from there. `None` for what is no write.
+    /// The bytes to put into the staging buffer and write from there; `None` if the request is not a write.
     pub fn to_be_written(&self, request: &DmaRequest) -> Option<&[u8]> {
         let DmaAction::Write { from } = request.action else { return None };
         let invocation = self.invocation(request.tag)?;
         self.deployment.computed(&invocation.kernel).get(from as usize..)?.get(..request.length as usize)
     }
 
-    /// Takes the bytes of a range that was asked for: none if it was written, the word that was there if it was compared. Bytes that were read
-    /// must also lie in the staging buffer of the tag, where the request said, and stay there until the reply was sent.
+    /// Handles the completion of a DMA request. `result` holds the bytes of a read, nothing for a write, or the
+    /// previous word of a compare-and-swap. Bytes that were read must also lie in the staging buffer of the tag, where
+    /// the request said, and stay there until the reply was sent.
     pub fn handle_dma_done(&mut self, now: Time, tag: Tag, result: Result<&[u8], DmaFault>) {
         let Some(slot) = self.slots.get_mut(tag.buffer()).filter(|slot| slot.matches(tag)) else {
             self.counters.stale_completions += 1;
@@ -477,7 +483,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         slot.free_if_done(&mut self.deployment);
     }
 
-    /// Takes a range back that was not read or written, because the door broke before: it is asked for again.
+    /// Takes back a request that was flushed before it was executed; it will be emitted again.
     pub fn handle_dma_flushed(&mut self, tag: Tag) {
         let Some(slot) = self.slots.get_mut(tag.buffer()).filter(|slot| slot.matches(tag)) else {
             self.counters.stale_completions += 1;
@@ -489,12 +495,13 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         slot.free_if_done(&mut self.deployment);
     }
 
-    /// The next reply to be sent, if one is due.
+    /// The next reply to send, if one is due.
     pub fn poll_reply(&mut self, now: Time) -> Option<Reply> {
         self.poll_reply_to(now, |_| true)
     }
 
-    /// The next reply to be sent, if one is due, to a connection that can take it. Others keep theirs, and wait for nobody.
+    /// The next reply to send, if one is due, on a connection that can take it. Replies of other connections stay
+    /// queued and block nothing.
     pub fn poll_reply_to(&mut self, now: Time, takes: impl Fn(ConnectionId) -> bool) -> Option<Reply> {
         (0..SLOTS).find_map(|index| {
             let slot = &mut self.slots[index];
@@ -503,7 +510,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         })
     }
 
-    /// The bytes of an answer that its kernel computed, until [`Runtime::reply_done`]; `None` for one that lies in the staging
+    /// The answer that a kernel computed, valid until [`Runtime::reply_done`]; `None` if the answer lies in the staging
     /// buffer.
     pub fn computed(&self, reply: &Reply) -> Option<&[u8]> {
         let (ticket, body) = (reply.ticket?, reply.body.filter(|body| body.source == Source::Computed)?);
@@ -511,7 +518,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         slot.invocation()?.computed(&self.deployment, &body)
     }
 
-    /// Says that a reply is out and its staging buffer may be used again.
+    /// Reports that a reply was sent and its staging buffer may be reused.
     pub fn reply_done(&mut self, ticket: Tag) {
         if let Some(slot) = self.slots.get_mut(ticket.buffer()).filter(|slot| slot.matches(ticket)) {
             if let Some(invocation) = slot.invocation_mut() {
@@ -521,7 +528,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         }
     }
 
-    /// When to poll again, if nothing arrives before.
+    /// When to poll again if nothing arrives before.
     pub fn poll_timeout(&self) -> Option<Time> {
         self.dues(|invocation, dma_at| invocation.next_due(dma_at))
     }
@@ -531,7 +538,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         invocations.filter_map(|i| due(i, self.connections.dma_at(i.connection))).min()
     }
 
-    /// The same for who has done all that could be done at `now`: what is due and was not done then is left out.
+    /// The same for an owner that has done all possible work at `now`: work that was due but not done is left out.
     pub fn poll_timeout_after(&self, now: Time) -> Option<Time> {
         self.dues(|invocation, dma_at| invocation.next_due_after(now, dma_at))
     }

@@ -1,10 +1,10 @@
-//! How far a runtime is, for writers who wait until nobody reads what they replaced.
+//! A runtime's progress, for writers that wait until nobody reads what they replaced.
 
 /// Invocations are numbered in the order in which they begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReaderProgress {
-    /// How many have begun so far.
+    /// How many have begun.
     pub begun: u64,
-    /// The number of the oldest one under way; `begun` if there is none.
+    /// The number of the oldest one still running; `begun` if there is none.
     pub oldest: u64,
 }
