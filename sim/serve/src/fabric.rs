@@ -2,20 +2,26 @@
 //!
 //! **What this is.** [`Fabric::plug`] returns a [`FabricPort`], the [`FrameIo`] for a device's runner. There is one
 //! switch per link layer; the InfiniBand one hosts the subnet manager. [`Fabric::plug_wire`] connects a switch to the
-//! outside.
+//! outside. [`Fabric::of_topology`] builds all InfiniBand switches and cables of a site, and [`Fabric::plug_at`] plugs a
+//! device in where the site has a host.
 //!
 //! **What it may not do.** It adds no delay and drops nothing silently: a port whose owner does not collect its frames
-//! makes the senders wait. Only a flood does not wait for a slow port. Floods have extra room there; a flooded frame
-//! that finds that full as well is dropped, counted ([`Fabric::lost`]) and logged. Faults and captures belong to the
-//! runners.
+//! makes the senders wait. Only floods and subnet management packets (IBTA v1.4 §7.6.4) do not wait for a slow port. They
+//! have extra room there; a frame that finds that full as well is dropped, counted ([`Fabric::lost`]) and logged. A
+//! management packet still waits behind data in its sender. Faults and captures belong to the runners.
+
+mod site;
 
 use crate::real_time::{FrameIo, Outside, OutsideIo, Tally};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::net::topology::SubnetTopology;
 use bareverbs_sim::net::{Egress, Member, SubnetConfig, SubnetSwitchConfig, Switch, SwitchConfig};
 use bareverbs_sim::nic::LinkLayer;
+use bareverbs_sim::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
 use core::fmt;
-use std::collections::VecDeque;
+use site::{At, Site};
+pub use site::{HostPlace, SiteError};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -23,8 +29,11 @@ use std::time::{Duration, Instant};
 
 /// Frames that may wait at a port before senders have to wait.
 const ROOM: usize = 1024;
-/// Extra room for floods, which do not wait: a port that is full of unicast frames still receives ARP requests.
+/// Extra room for floods and subnet management, which do not wait: a port that is full of unicast frames still receives
+/// ARP requests and is still managed.
 const FLOOD_ROOM: usize = 256;
+/// Most hops between switches that one frame may cause, counting each copy: more than the largest group needs.
+const MOST_HOPS: usize = 16_384;
 /// Longest pause of the thread that serves the subnet manager and the wires.
 const TICK: Duration = Duration::from_millis(20);
 
@@ -55,8 +64,8 @@ pub struct Fabric(Arc<Mutex<State>>);
 
 struct Port {
     layer: LinkLayer,
-    /// Port number at its switch.
-    number: usize,
+    /// Switch and port number.
+    at: At,
     /// Whether a device is plugged in.
     open: bool,
     waiting: VecDeque<Vec<u8>>,
@@ -66,7 +75,10 @@ struct Port {
 struct State {
     start: Instant,
     ethernet: Switch,
-    infiniband: Switch,
+    /// The first one has the manager, if one has.
+    infiniband: Vec<Switch>,
+    /// Cables between InfiniBand switches, from both their ends.
+    cables: BTreeMap<At, At>,
     ports: Vec<Port>,
     wires: Vec<OutsideWire>,
     lost: Tally,
@@ -100,11 +112,26 @@ impl Fabric {
         Self::of(Switch::infiniband_without_manager(switch))
     }
 
+    /// The same with the InfiniBand switches and cables of a site. No host is there yet: each has a place ([`Self::plug_at`]).
+    pub fn of_topology(
+        topology: &SubnetTopology,
+        subnet: &SubnetConfig,
+    ) -> Result<(Self, Vec<HostPlace>), SiteError> {
+        let site = Site::build(topology, subnet)?;
+        let fabric = Self::start(site.switches, site.cables).map_err(SiteError::Thread)?;
+        Ok((fabric, site.hosts))
+    }
+
     fn of(infiniband: Switch) -> io::Result<Self> {
+        Self::start(vec![infiniband], BTreeMap::new())
+    }
+
+    fn start(infiniband: Vec<Switch>, cables: BTreeMap<At, At>) -> io::Result<Self> {
         let state = State {
             start: Instant::now(),
             ethernet: Switch::ethernet(&SwitchConfig::default()),
             infiniband,
+            cables,
             ports: Vec::new(),
             wires: Vec::new(),
             lost: Tally::default(),
@@ -121,6 +148,12 @@ impl Fabric {
         FabricPort { fabric: self.clone(), index }
     }
 
+    /// Plugs an InfiniBand device in where the topology has this host. A device that is already there is unplugged.
+    pub fn plug_at(&self, place: HostPlace, waker: Waker) -> FabricPort {
+        let index = lock(&self.0).add_at(LinkLayer::InfiniBand, place.at, waker);
+        FabricPort { fabric: self.clone(), index }
+    }
+
     /// Connects the switch of a link layer to the outside; fails if this end of the wire cannot be opened.
     pub fn plug_wire(&self, layer: LinkLayer, outside: &Outside) -> io::Result<()> {
         let io = outside.open(layer)?;
@@ -130,19 +163,19 @@ impl Fabric {
         Ok(())
     }
 
-    /// Flooded frames that were dropped because a port had no room.
+    /// Flooded frames and management packets that were dropped because a port had no room.
     pub fn lost(&self) -> u64 {
         lock(&self.0).lost.count()
     }
 
     /// The InfiniBand subnet as the SM on this switch has discovered it.
     pub fn topology(&self) -> Option<SubnetTopology> {
-        lock(&self.0).infiniband.topology()
+        lock(&self.0).infiniband.iter().find_map(Switch::topology)
     }
 
     /// Ports of the InfiniBand subnet that have a LID.
     pub fn members(&self) -> Vec<Member> {
-        lock(&self.0).infiniband.members().collect()
+        lock(&self.0).infiniband.iter().flat_map(Switch::members).collect()
     }
 }
 
@@ -157,65 +190,112 @@ impl State {
         Time::ZERO + bareverbs_prm::time::Duration::from_nanos(nanos)
     }
 
-    const fn switch(&mut self, layer: LinkLayer) -> &mut Switch {
+    fn switch(&mut self, layer: LinkLayer, index: usize) -> &mut Switch {
         match layer {
             LinkLayer::Ethernet => &mut self.ethernet,
-            LinkLayer::InfiniBand => &mut self.infiniband,
+            LinkLayer::InfiniBand => &mut self.infiniband[index],
         }
     }
 
+    /// At a new port of the switch, or of the first one.
     fn add(&mut self, layer: LinkLayer, waker: Waker) -> usize {
+        let number = self.switch(layer, 0).add_port();
+        self.add_at(layer, (0, number), waker)
+    }
+
+    fn add_at(&mut self, layer: LinkLayer, at: At, waker: Waker) -> usize {
         let now = self.now();
-        let number = self.switch(layer).add_port();
-        self.ports.push(Port { layer, number, open: true, waiting: VecDeque::new(), waker });
-        self.switch(layer).handle_link(now, number, true);
-        self.send_out(layer, &[]);
+        let before = self.ports.iter().position(|port| port.layer == layer && port.at == at && port.open);
+        if let Some(before) = before {
+            self.unplug(before);
+        }
+        self.ports.push(Port { layer, at, open: true, waiting: VecDeque::new(), waker });
+        self.switch(layer, at.0).handle_link(now, at.1, true);
+        self.send_out(layer, at.0, &[]);
         self.ports.len() - 1
     }
 
     /// Handles a frame from a port's owner; false if some receiver has no room for it.
     fn forward(&mut self, index: usize, frame: &[u8]) -> bool {
         let Some(port) = self.ports.get(index) else { return true };
-        let (layer, number, now) = (port.layer, port.number, self.now());
-        self.switch(layer).handle_frame(now, number, frame);
-        self.send_out(layer, frame)
+        // Another device has its place now.
+        if !port.open {
+            return true;
+        }
+        let (layer, at, now) = (port.layer, port.at, self.now());
+        self.switch(layer, at.0).handle_frame(now, at.1, frame);
+        self.send_out(layer, at.0, frame)
     }
 
-    /// Queues a switch's output at its ports, where `frame` is the last frame that came in; false if the single
-    /// destination port has no room.
-    fn send_out(&mut self, layer: LinkLayer, frame: &[u8]) -> bool {
+    /// Delivers a switch's output, through further switches too, where `frame` is the last frame that came in; false if
+    /// the single destination port has no room.
+    fn send_out(&mut self, layer: LinkLayer, switch: usize, frame: &[u8]) -> bool {
+        let mut passing = VecDeque::new();
+        let mut taken = self.leave(layer, switch, frame, &mut passing);
+        for _ in 0..MOST_HOPS {
+            let Some((at, frame)) = passing.pop_front() else { return taken };
+            let now = self.now();
+            self.switch(layer, at.0).handle_frame(now, at.1, &frame);
+            taken &= self.leave(layer, at.0, &frame, &mut passing);
+        }
+        // While the SM rewrites the tables, they may form a loop for a moment.
+        passing.iter().for_each(|(at, _)| self.lose(layer, at.1));
+        taken
+    }
+
+    /// Queues a switch's output at its ports, and adds what goes on to another switch to `passing`.
+    fn leave(
+        &mut self,
+        layer: LinkLayer,
+        switch: usize,
+        frame: &[u8],
+        passing: &mut VecDeque<(At, Vec<u8>)>,
+    ) -> bool {
         let mut taken = true;
-        while let Some(egress) = self.switch(layer).poll() {
+        while let Some(egress) = self.switch(layer, switch).poll() {
+            let (Egress::Forward { port } | Egress::Copy { port } | Egress::Own { port, .. }) = egress;
+            let far = self.cables.get(&(switch, port)).filter(|_| layer == LinkLayer::InfiniBand);
+            if let Some(far) = far {
+                let frame = if let Egress::Own { frame, .. } = egress { frame } else { frame.to_vec() };
+                passing.push_back((*far, frame));
+                continue;
+            }
+            let at = (switch, port);
             match egress {
-                Egress::Forward { port } => taken = self.put(layer, port, frame, ROOM),
+                Egress::Forward { .. } if is_management(layer, frame) => self.put_or_lose(layer, at, frame),
+                Egress::Forward { .. } => taken = self.put(layer, at, frame, ROOM),
                 // A flood must not wait for a slow port: a retry would deliver the frame twice to the others.
-                Egress::Copy { port } if !self.put(layer, port, frame, ROOM + FLOOD_ROOM) => {
-                    self.lose(layer, port);
-                }
-                Egress::Copy { .. } => {}
+                Egress::Copy { .. } => self.put_or_lose(layer, at, frame),
                 // The SM repeats a request that found no room.
-                Egress::Own { port, frame, .. } => {
-                    self.put(layer, port, &frame, ROOM);
-                }
+                Egress::Own { frame, .. } => self.put_or_lose(layer, at, &frame),
             }
         }
         taken
+    }
+
+    /// Queues a frame that does not wait at a port, or drops it.
+    fn put_or_lose(&mut self, layer: LinkLayer, at: At, frame: &[u8]) {
+        if !self.put(layer, at, frame, ROOM + FLOOD_ROOM) {
+            self.lose(layer, at.1);
+        }
     }
 
     /// Counts a lost frame. Logs the first, then exponentially fewer.
     fn lose(&mut self, layer: LinkLayer, exit: usize) {
         if let Some(lost) = self.lost.add() {
             tracing::warn!(
-                "{layer:?} port {exit} has {} frames waiting: a flooded frame is lost, {lost} so far",
+                "{layer:?} port {exit} has {} frames waiting: a frame that does not wait, flooded or of management, is lost, {lost} so far",
                 ROOM + FLOOD_ROOM
             );
         }
     }
 
     /// Queues a frame at a port; false if `room` frames are waiting there.
-    fn put(&mut self, layer: LinkLayer, number: usize, frame: &[u8], room: usize) -> bool {
-        let port = self.ports.iter_mut().find(|port| port.layer == layer && port.number == number);
-        let Some(port) = port.filter(|port| port.open) else { return true };
+    fn put(&mut self, layer: LinkLayer, at: At, frame: &[u8], room: usize) -> bool {
+        let mut ports = self.ports.iter_mut();
+        let Some(port) = ports.find(|port| port.layer == layer && port.at == at && port.open) else {
+            return true;
+        };
         if port.waiting.len() >= room {
             return false;
         }
@@ -227,18 +307,22 @@ impl State {
     fn unplug(&mut self, index: usize) {
         let now = self.now();
         let Some(port) = self.ports.get_mut(index) else { return };
-        port.open = false;
+        if !core::mem::take(&mut port.open) {
+            return;
+        }
         port.waiting.clear();
-        let (layer, number) = (port.layer, port.number);
-        self.switch(layer).handle_link(now, number, false);
+        let (layer, at) = (port.layer, port.at);
+        self.switch(layer, at.0).handle_link(now, at.1, false);
     }
 
     /// Runs what the SM has to do, and moves the wires' frames in both directions.
     fn tick(&mut self) {
         let now = self.now();
-        if self.infiniband.poll_timeout().is_some_and(|due| due <= now) {
-            self.infiniband.handle_timeout(now);
-            self.send_out(LinkLayer::InfiniBand, &[]);
+        for switch in 0..self.infiniband.len() {
+            if self.infiniband[switch].poll_timeout().is_some_and(|due| due <= now) {
+                self.infiniband[switch].handle_timeout(now);
+                self.send_out(LinkLayer::InfiniBand, switch, &[]);
+            }
         }
         for at in (0..self.wires.len()).rev() {
             if let Err(error) = self.take_from_wire(at) {
@@ -278,6 +362,11 @@ impl State {
         }
         Ok(())
     }
+}
+
+/// Whether a frame is a subnet management packet.
+fn is_management(layer: LinkLayer, frame: &[u8]) -> bool {
+    layer == LinkLayer::InfiniBand && virtual_lane(frame) == Some(MANAGEMENT_LANE)
 }
 
 /// Treats a missing peer as an unconnected cable: the frame is lost.

@@ -1,4 +1,11 @@
 //! A bounded egress queue: frames leave one after another.
+//!
+//! Subnet management packets have a lane and a small buffer of their own (virtual lane 15, IBTA v1.4 §7.6.4). They leave
+//! before all waiting data, and data cannot use up their buffer.
+//!
+//! **What it may not do.** The departure times of waiting frames are fixed when they are queued. A management packet that
+//! overtakes them does not move them: for a few nanoseconds the wire carries both. Frames queued later leave later by that
+//! time.
 
 use super::link::Rate;
 use bareverbs_prm::time::{Duration, Time};
@@ -30,8 +37,9 @@ pub struct EgressQueue {
 enum Bound {
     /// Limited by time: the pipeline of a device, which is asked for more frames before it runs dry.
     Pipeline { low: Duration, high: Duration },
-    /// Limited in bytes: the buffer of a switch, which drops what does not fit.
-    Buffer { limit: u64, bytes: u64, waiting: VecDeque<Leaving> },
+    /// Limited in bytes: the buffer of a switch, which drops what does not fit. `management` has the departure times of
+    /// the management lane's packets.
+    Buffer { limit: u64, bytes: u64, waiting: VecDeque<Leaving>, management: VecDeque<Time> },
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +48,8 @@ struct Leaving {
     length: u32,
 }
 
+/// Most packets that wait on the management lane.
+const MANAGEMENT_ROOM: usize = 64;
 /// Wire time queued in a device's pipeline beyond its own latency.
 const PIPELINE_SLACK: Duration = Duration::from_micros(2);
 
@@ -56,7 +66,7 @@ impl EgressQueue {
 
     /// A queue for a switch port with a buffer of `limit` bytes.
     pub fn buffer(rate: Rate, limit: u64) -> Self {
-        let bound = Bound::Buffer { limit, bytes: 0, waiting: VecDeque::new() };
+        let bound = Bound::Buffer { limit, bytes: 0, waiting: VecDeque::new(), management: VecDeque::new() };
         Self { rate, free_at: Time::ZERO, bound }
     }
 
@@ -70,7 +80,7 @@ impl EgressQueue {
     pub fn has_room(&mut self, now: Time, length: usize) -> bool {
         match &mut self.bound {
             Bound::Pipeline { high, .. } => self.free_at <= now + *high,
-            Bound::Buffer { limit, bytes, waiting } => {
+            Bound::Buffer { limit, bytes, waiting, .. } => {
                 forget_gone(waiting, bytes, now);
                 waiting.is_empty() || *bytes + length as u64 <= *limit
             }
@@ -106,6 +116,32 @@ impl EgressQueue {
             waiting.push_back(Leaving { gone_at, length: length as u32 });
         }
         gone_at
+    }
+
+    /// Queues a subnet management packet at a switch. It leaves after the frame that is on the wire at `ready`, and before
+    /// all waiting frames. `None` if the management lane is full. A device's queue has one lane only.
+    #[cold]
+    pub fn push_management(&mut self, now: Time, ready: Time, length: usize) -> Option<Time> {
+        let time = self.rate.serialisation(length);
+        let Bound::Buffer { waiting, management, .. } = &mut self.bound else {
+            return Some(self.push(ready, length));
+        };
+        while management.front().is_some_and(|gone_at| *gone_at <= now) {
+            management.pop_front();
+        }
+        if management.len() >= MANAGEMENT_ROOM {
+            return None;
+        }
+        let begins = management.back().map_or(ready, |last| ready.max(*last));
+        let on_wire = waiting.get(waiting.partition_point(|frame| frame.gone_at <= begins));
+        let is_begun = |frame: &&Leaving| {
+            begins.since(Time::ZERO) + self.rate.serialisation(frame.length as usize)
+                > frame.gone_at.since(Time::ZERO)
+        };
+        let begins = on_wire.filter(is_begun).map_or(begins, |frame| frame.gone_at);
+        management.push_back(begins + time);
+        self.free_at = if self.free_at > begins { self.free_at + time } else { begins + time };
+        Some(begins + time)
     }
 }
 
@@ -148,6 +184,30 @@ mod tests {
             (queue.waiting(at(100)), queue.push(at(100), 75), queue.waiting(at(100))),
             (0, at(199), 75)
         );
+    }
+
+    /// Requirement: IBTA v1.4 §7.6.4: packets of virtual lane 15 leave before waiting data.
+    #[test]
+    fn management_goes_before_data_that_waits() {
+        let mut queue = EgressQueue::buffer(PICOSECOND_A_BYTE, 400);
+        assert_eq!([76; 4].map(|length| queue.push(at(0), length)), [at(100), at(200), at(300), at(400)]);
+        assert!(!queue.has_room(at(0), 276), "the buffer of data is full");
+        assert_eq!(queue.push_management(at(0), at(150), 76), Some(at(300)), "behind the frame on the wire");
+        assert_eq!(queue.push_management(at(0), at(150), 76), Some(at(400)), "behind the first one");
+        assert_eq!(queue.push(at(0), 76), at(700), "what comes later pays for both");
+        let mut idle = EgressQueue::buffer(PICOSECOND_A_BYTE, 400);
+        assert_eq!(idle.push_management(at(0), at(10), 76), Some(at(110)));
+        assert_eq!(idle.push(at(0), 76), at(210));
+    }
+
+    #[test]
+    fn the_management_lane_has_an_end() {
+        let mut queue = EgressQueue::buffer(PICOSECOND_A_BYTE, 400);
+        let taken = (0..100).filter(|_| queue.push_management(at(0), at(0), 76).is_some()).count();
+        assert_eq!(taken, MANAGEMENT_ROOM);
+        assert!(queue.push_management(at(100), at(100), 76).is_some(), "one has left");
+        let mut device = EgressQueue::pipeline(PICOSECOND_A_BYTE, Duration::ZERO);
+        assert_eq!(device.push_management(at(0), at(0), 76), Some(at(100)));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Configuration of a simulated device.
 
+use super::guids::Guids;
 use bareverbs_prm::ids::{MacAddress, Qpn, VhcaId};
 use bareverbs_prm::time::Duration;
 
@@ -25,6 +26,8 @@ pub const CONNECTX5: u16 = 0x1017;
 pub struct NicConfig {
     /// Permanent MAC address of the port.
     pub mac: MacAddress,
+    /// GUIDs, if they are others than those that follow from the MAC address.
+    pub guids: Option<Guids>,
     /// Link layer of the port.
     pub link_layer: LinkLayer,
     /// Whether an SM manages an InfiniBand port.
@@ -313,6 +316,7 @@ impl NicConfig {
     pub const fn new(mac: MacAddress) -> Self {
         Self {
             mac,
+            guids: None,
             link_layer: LinkLayer::Ethernet,
             subnet: SubnetMembership::Alone,
             card_port: 1,

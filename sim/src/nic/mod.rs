@@ -33,6 +33,7 @@ mod features;
 mod firmware;
 mod firmware_state;
 mod flow_control;
+mod guids;
 mod interrupt;
 mod memory;
 mod mkey;
@@ -69,6 +70,7 @@ pub use config::{
 pub use counters::Counters;
 pub use device::Nic;
 pub use extension::{RpcEngine, RpcReply};
+pub use guids::Guids;
 pub use memory::{DmaFault, HostMemory};
 pub use mkey::{DmaEnd, DmaRefused, HostRange, SharedKey};
 pub use observer::{DeviceEvent, DeviceRecord, FrameOrigin, FrameWork, TextError, TextWords, WorkName};

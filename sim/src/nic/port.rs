@@ -1,5 +1,6 @@
 //! The port: link, addresses, and the path of packets from a queue pair context.
 
+use super::guids::{Guids, card_guid};
 use super::port_link::PortLink;
 use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice, description_notice};
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
@@ -60,22 +61,23 @@ impl Port {
     /// A port with the factory's address and the link-local GID that belongs to it in entry 0.
     pub(crate) fn new(config: &NicConfig) -> Self {
         let mut vport = NicVportContext::new();
-        let guid = guid(config.mac);
-        vport.set_mtu(config.mtu).set_node_guid(guid).set_port_guid(guid);
-        vport.set_system_image_guid(card_guid(config));
+        let guids = config.guids.unwrap_or_else(|| Guids::of(config.mac));
+        let card = config.guids.map_or_else(|| card_guid(config.mac, config.card_port), |guids| guids.node);
+        vport.set_mtu(config.mtu).set_node_guid(guids.node).set_port_guid(guids.port);
+        vport.set_system_image_guid(card);
         vport
             .permanent_address_mut()
             .set_mac_addr_47_32(config.mac.high())
             .set_mac_addr_31_0(config.mac.low());
         let mut addresses = vec![RoceAddress::new(); address_entries(config)];
         if let Some(first) = addresses.first_mut() {
-            *first = link_local(config.mac);
+            *first = link_local(config.mac, guids.port);
         }
         Self {
             link: PortLink::new(!config.starts_down, config.receive_buffer.is_some()),
             addresses,
             vport,
-            hca_vport: hca_vport(guid, card_guid(config), config.subnet),
+            hca_vport: hca_vport(guids, card, config.subnet),
             link_layer: config.link_layer,
             subnet: config.subnet,
             trained: PortState::Initialize,
@@ -444,9 +446,9 @@ impl Port {
 }
 
 /// What a subnet manager of a subnet with one port says: LID 1, which is also its own. In a managed subnet nothing yet.
-fn hca_vport(guid: u64, card: u64, subnet: SubnetMembership) -> HcaVportContext {
+fn hca_vport(guids: Guids, card: u64, subnet: SubnetMembership) -> HcaVportContext {
     let mut context = HcaVportContext::new();
-    context.set_system_image_guid(card).set_port_guid(guid).set_node_guid(guid);
+    context.set_system_image_guid(card).set_port_guid(guids.port).set_node_guid(guids.node);
     context.set_subnet_timeout(SUBNET_TIMEOUT).set_has_smi(true).set_cap_mask1(CAPABILITIES);
     if subnet == SubnetMembership::Alone {
         context.set_lid(ONLY_LID).set_sm_lid(ONLY_LID);
@@ -543,24 +545,10 @@ const fn lid_end(lid: u16) -> Gid {
     Gid(end)
 }
 
-/// EUI-64 of a MAC address, with the universal bit inverted.
-fn guid(mac: MacAddress) -> u64 {
-    let [a, b, c, d, e, f] = mac.0;
-    u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f])
-}
-
-/// What the functions of one card have in common: the GUID of the first. Their MAC addresses follow each other.
-fn card_guid(config: &NicConfig) -> u64 {
-    let [a, b, c, d, e, f] = config.mac.0;
-    let number = u64::from_be_bytes([0, 0, a, b, c, d, e, f]);
-    let [_, _, first @ ..] = number.saturating_sub(u64::from(config.card_port.max(1) - 1)).to_be_bytes();
-    guid(MacAddress(first))
-}
-
-fn link_local(mac: MacAddress) -> RoceAddress {
+fn link_local(mac: MacAddress, guid: u64) -> RoceAddress {
     let mut gid = [0; 16];
     gid[..2].copy_from_slice(&[0xfe, 0x80]);
-    gid[8..].copy_from_slice(&guid(mac).to_be_bytes());
+    gid[8..].copy_from_slice(&guid.to_be_bytes());
     let mut entry = RoceAddress::new();
     entry
         .set_source_l3_address(gid)

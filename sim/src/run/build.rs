@@ -148,7 +148,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     /// Makes `neighbours` the ports of multicast group `lid` of an InfiniBand switch, as the SA does when ports join
-    /// and leave. False if `lid` is not a multicast LID or the table is full.
+    /// and leave. False if `lid` is not a multicast LID or belongs to a group of the SA, or the table is full.
     pub fn set_multicast_group(
         &mut self,
         switch: SwitchId,

@@ -87,7 +87,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         build: &TopologyBuild,
         mut host: impl FnMut(HostPort<'_>) -> (D, M),
     ) -> Result<BuiltTopology, TopologyBuildError> {
-        let subnet = subnet_of(topology, &build.subnet)?;
+        let subnet = build.subnet.with_topology(topology).ok_or(TopologyBuildError::NoSwitch)?;
         let mut places = Vec::new();
         for node in &topology.nodes {
             places.push(match node.kind {
@@ -159,23 +159,6 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let config = LinkConfig { bits_per_second, ..LinkConfig::gigabits(100) };
         self.connect(one, other, config).map(|_| ()).map_err(failed)
     }
-}
-
-/// The SM's configuration, with the switch that hosts it and the known LIDs.
-fn subnet_of(topology: &SubnetTopology, wish: &SubnetConfig) -> Result<SubnetConfig, TopologyBuildError> {
-    let mut switches = topology.nodes.iter().filter(|node| node.kind == NodeKind::Switch);
-    let first = switches.clone().next().ok_or(TopologyBuildError::NoSwitch)?.guid;
-    let mut subnet = wish.clone();
-    if !switches.any(|node| node.guid == subnet.guid) {
-        subnet.guid = first;
-    }
-    if subnet.known_lids.is_empty() {
-        let of_switches = topology.nodes.iter().map(|node| (node.port_guid, node.lid));
-        let ports = topology.nodes.iter().flat_map(|node| node.links.values());
-        let known = of_switches.chain(ports.map(|link| (link.guid, link.lid))).filter(|(_, lid)| *lid != 0);
-        subnet.known_lids = known.collect();
-    }
-    Ok(subnet)
 }
 
 fn built(topology: &SubnetTopology, places: &[BuiltNode], manager: u64) -> BuiltTopology {

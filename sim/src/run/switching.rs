@@ -6,6 +6,7 @@ use super::topology::SwitchId;
 use super::world::{Event, World};
 use crate::net::{Egress, Fate, FrameId, mark_congestion};
 use crate::nic::HostMemory;
+use crate::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
 
 impl<M: HostMemory, D: Device> World<M, D> {
     /// Handles a frame that arrives at a port of a switch.
@@ -53,6 +54,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
             return self.frames.give_back(id);
         };
         let frame = self.frames.get_mut(id);
+        if entry.switch.is_infiniband() && virtual_lane(&frame.bytes) == Some(MANAGEMENT_LANE) {
+            return self.leave_on_management_lane(switch, port, way, id);
+        }
         let queue = &mut self.ways[way].queue;
         if queue.has_room(self.now, frame.bytes.len()) {
             let is_long = entry.config.mark_from.is_some_and(|limit| queue.waiting(self.now) >= limit);
@@ -62,7 +66,23 @@ impl<M: HostMemory, D: Device> World<M, D> {
             let ready = self.now + entry.config.latency;
             return self.send(way, id, ready);
         }
-        entry.switch.count_tail_drop(port, &frame.bytes);
+        self.tail_drop(switch, port, way, id);
+    }
+
+    /// Subnet management packets do not wait behind data, and a full data buffer does not drop them (IBTA v1.4 §7.6.4).
+    #[cold]
+    fn leave_on_management_lane(&mut self, switch: SwitchId, port: usize, way: usize, id: FrameId) {
+        let ready = self.now + self.switches[switch.index()].config.latency;
+        let length = self.frames.get(id).bytes.len();
+        match self.ways[way].queue.push_management(self.now, ready, length) {
+            Some(gone_at) => self.leave(way, id, gone_at),
+            None => self.tail_drop(switch, port, way, id),
+        }
+    }
+
+    fn tail_drop(&mut self, switch: SwitchId, port: usize, way: usize, id: FrameId) {
+        let frame = self.frames.get_mut(id);
+        self.switches[switch.index()].switch.count_tail_drop(port, &frame.bytes);
         frame.fate = Fate::TailDropped;
         self.schedule.push(self.now, Event::Arrival { way: way as u32, frame: id });
     }

@@ -93,9 +93,15 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     /// Queues a frame. It leaves at `ready`, or once the frames before it have left.
     pub(super) fn send(&mut self, way: usize, id: FrameId, ready: Time) {
+        let length = self.frames.get(id).bytes.len();
+        let gone_at = self.ways[way].queue.push(ready, length);
+        self.leave(way, id, gone_at);
+    }
+
+    /// A frame is on its way, whose last bit leaves at `gone_at`.
+    pub(super) fn leave(&mut self, way: usize, id: FrameId, gone_at: Time) {
         let frame = self.frames.get_mut(id);
         let entry = &mut self.ways[way];
-        let gone_at = entry.queue.push(ready, frame.bytes.len());
         let arrival = gone_at + entry.delay;
         frame.fate = if entry.up { Fate::Delivered } else { Fate::LinkDown };
         match &mut entry.faults {

@@ -169,3 +169,92 @@ fn a_flood_has_room_of_its_own_at_a_port_that_is_full_and_is_counted_where_it_ha
     let received = core::iter::from_fn(|| receive(&mut slow)).count();
     assert_eq!(received, ROOM + FLOOD_ROOM);
 }
+
+/// Subnet management packets reach a full port: they have extra room there.
+#[test]
+fn management_reaches_a_port_that_is_full() {
+    let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
+    let [mut one, mut slow] = [(); 2].map(|()| fabric.plug(LinkLayer::InfiniBand, silent()));
+    for port in [&mut one, &mut slow] {
+        while receive(port).is_some() {}
+    }
+    let mut state = lock(&fabric.0);
+    let full = (0..ROOM).filter(|_| state.put(LinkLayer::InfiniBand, (0, 1), &[0; 30], ROOM)).count();
+    assert!(full >= ROOM - 8, "{full}");
+    assert!(!state.put(LinkLayer::InfiniBand, (0, 1), &[0; 30], ROOM), "data waits");
+    drop(state);
+    let mut question = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1 << 62);
+    assert!(question.leave_along(&[1, 2]), "to the switch, and by its second port");
+    let (frame, _) = question.to_frame(0, 0);
+    assert!(one.send(&frame).expect("a port"), "nobody waits for it");
+    let last = core::iter::from_fn(|| receive(&mut slow)).last().expect("frames");
+    let packet = parse(&last).expect("a packet");
+    assert_eq!(SubnetPacket::of(&packet).expect("of management").transaction(), 1 << 62);
+    assert_eq!(fabric.lost(), 0);
+}
+
+/// Two switches joined by two cables, with three hosts.
+const SITE: &str = "\
+switchguid=0x10(10)
+Switch\t4 \"S-0000000000000010\"\t\t# \"spine\" base port 0 lid 3 lmc 0
+[1]\t\"H-00000000000000a0\"[1](a1) \t\t# \"one\" lid 7 4xEDR
+[2]\t\"S-0000000000000020\"[2]\t\t# \"leaf\" lid 4 4xEDR
+[3]\t\"S-0000000000000020\"[3]\t\t# \"leaf\" lid 4 4xEDR
+
+switchguid=0x20(20)
+Switch\t4 \"S-0000000000000020\"\t\t# \"leaf\" base port 0 lid 4 lmc 0
+[1]\t\"H-00000000000000b0\"[1](b1) \t\t# \"two\" lid 5 4xEDR
+[4]\t\"H-00000000000000c0\"[1](c1) \t\t# \"three\" lid 6 4xEDR
+
+caguid=0xa0
+Ca\t1 \"H-00000000000000a0\"\t\t# \"one\"
+[1](a1) \t\"S-0000000000000010\"[1]\t\t# lid 7 lmc 0 \"spine\" lid 3 4xEDR
+
+caguid=0xb0
+Ca\t1 \"H-00000000000000b0\"\t\t# \"two\"
+[1](b1) \t\"S-0000000000000020\"[1]\t\t# lid 5 lmc 0 \"leaf\" lid 4 4xEDR
+
+caguid=0xc0
+Ca\t1 \"H-00000000000000c0\"\t\t# \"three\"
+[1](c1) \t\"S-0000000000000020\"[4]\t\t# lid 6 lmc 0 \"leaf\" lid 4 4xEDR
+";
+
+/// The SM finds the switches and cables of a site, and the devices at its hosts' places. The second of two devices at one place stays.
+#[test]
+fn a_site_has_its_switches_and_cables_and_hosts_have_places() {
+    let topology = SubnetTopology::parse(SITE).expect("a topology");
+    let (fabric, places) = Fabric::of_topology(&topology, &SubnetConfig::default()).expect("a site");
+    let shown: Vec<_> = places.iter().map(|place| (place.node, place.port, place.guid)).collect();
+    assert_eq!(shown, [(0xa0, 1, 0xa1), (0xb0, 1, 0xb1), (0xc0, 1, 0xc1)]);
+    let found = || fabric.topology().expect("a manager");
+    until(|| found().nodes.len() == 2 && found().cables().count() == 2);
+    let names: Vec<String> = found().nodes.iter().map(|node| node.description.clone()).collect();
+    assert!(names.contains(&"spine".to_owned()) && names.contains(&"leaf".to_owned()), "{names:?}");
+    let first = fabric.plug_at(places[1], silent());
+    let mut host = fabric.plug_at(places[1], silent());
+    let mut asked = None;
+    until(|| {
+        asked = receive(&mut host);
+        asked.is_some()
+    });
+    let frame = asked.expect("a packet");
+    let packet = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+    assert_eq!((packet.method(), packet.attribute().0), (Method::Get, attribute::NODE_INFO));
+    assert_eq!(packet.bytes()[6..8], [2, 2], "through both switches");
+    drop(first);
+    while receive(&mut host).is_some() {}
+    until(|| receive(&mut host).is_some());
+}
+
+#[test]
+fn what_is_no_site_is_refused() {
+    let refused = |text: &str| {
+        let topology = SubnetTopology::parse(text).expect("a topology");
+        Fabric::of_topology(&topology, &SubnetConfig::default()).expect_err("no site").to_string()
+    };
+    let pair = "Ca\t1 \"H-00000000000000d0\"\n[1](d1) \"H-00000000000000e0\"[1](e1)\n\nCa\t1 \"H-00000000000000e0\"\n[1](e1) \"H-00000000000000d0\"[1](d1)\n";
+    assert!(refused(pair).contains("no switch"));
+    assert!(refused(&format!("{SITE}\n{pair}")).contains("joined to another host"));
+    let router = "Rt\t1 \"R-00000000000000f0\"\n[1](f1) \"S-0000000000000020\"[2]\n\nSwitch\t4 \"S-0000000000000020\"\n[2] \"R-00000000000000f0\"[1]\n";
+    assert!(refused(router).contains("is a router"));
+}

@@ -22,7 +22,7 @@ mod wire;
 
 pub use memory::ClientMemory;
 
-use crate::fabric::{Fabric, Waker};
+use crate::fabric::{Fabric, HostPlace, Waker};
 use crate::real_time::{FaultScript, Outside, RealTime, Recorder, Tally};
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::net::fault::Faults;
@@ -96,6 +96,8 @@ pub enum Attachment {
     Wire(Outside),
     /// A switch in this process.
     Fabric(Fabric),
+    /// The place of a host in a site of this process.
+    Place(Fabric, HostPlace),
 }
 
 /// Faults of a wire.
@@ -337,6 +339,7 @@ fn join(attachment: &Attachment, layer: LinkLayer, waker: Waker) -> io::Result<F
         Attachment::Nothing => Frames::Nowhere,
         Attachment::Wire(outside) => Frames::Outside(outside.open(layer)?),
         Attachment::Fabric(fabric) => Frames::Fabric(fabric.plug(layer, waker)),
+        Attachment::Place(fabric, place) => Frames::Fabric(fabric.plug_at(*place, waker)),
     })
 }
 

@@ -9,7 +9,7 @@
 //! only flows once both ends have LIDs. All cables have the same width and speed, because a switch is not told what its
 //! peer is.
 
-use super::config::SubnetSwitchConfig;
+use super::config::{SubnetConfig, SubnetSwitchConfig};
 use super::end_port::Portrait;
 use super::enforcement::{Enforcement, keys_of, table_of};
 use super::events::{link_notice, switch_key_notice};
@@ -82,8 +82,10 @@ pub(super) struct SwitchAgent {
 
 impl SwitchAgent {
     /// The switch that hosts the SM. It has as many ports as have ever had a cable.
-    pub(super) fn of_manager(guid: u64, partitions: &Partitions) -> Self {
-        let mut agent = Self::new(guid, partitions.keys(own_port(guid)), MANAGER_DESCRIPTION);
+    pub(super) fn of_manager(config: &SubnetConfig) -> Self {
+        let (guid, name) = (config.guid, config.description.as_str());
+        let name = if name.is_empty() { MANAGER_DESCRIPTION } else { name };
+        let mut agent = Self::new(guid, config.partitions.keys(own_port(guid)), name);
         agent.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
         agent.portrait.port.set_capability_mask(CAPABILITIES | IS_MANAGER);
         agent.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);

@@ -1,6 +1,7 @@
 //! Configuration of subnet management.
 
 use super::partitions::Partitions;
+use crate::net::topology::{NodeKind, SubnetTopology};
 use std::collections::BTreeMap;
 
 /// Default GUID of the switch.
@@ -20,6 +21,8 @@ pub struct SubnetConfig {
     pub known_lids: BTreeMap<u64, u16>,
     /// GUID of the switch that hosts the SM, and of its port 0.
     pub guid: u64,
+    /// NodeDescription of the switch, up to 64 bytes. If it is empty, a default says that the SM is there.
+    pub description: String,
     /// SM_Key: requesters who know it may see more of the subnet (IBTA v1.4 §14.4.4). 0 means nobody may.
     pub sm_key: u64,
     /// SM priority, at most 15. Of several SMs the one with the highest priority becomes the master (IBTA v1.4
@@ -35,9 +38,31 @@ impl Default for SubnetConfig {
             partitions: Partitions::default(),
             known_lids: BTreeMap::new(),
             guid: SWITCH_GUID,
+            description: String::new(),
             sm_key: SM_KEY,
             priority: 0,
         }
+    }
+}
+
+impl SubnetConfig {
+    /// This configuration for a subnet with the given topology: the SM runs on the switch with `guid`, or on the first
+    /// switch if none has that GUID. If `known_lids` is empty, the topology's LIDs are used. `None` without a switch.
+    pub fn with_topology(&self, topology: &SubnetTopology) -> Option<Self> {
+        let mut switches = topology.nodes.iter().filter(|node| node.kind == NodeKind::Switch);
+        let own = switches.clone().find(|node| node.guid == self.guid).or_else(|| switches.next())?;
+        let mut subnet = Self { guid: own.guid, ..self.clone() };
+        if subnet.description.is_empty() {
+            subnet.description.clone_from(&own.description);
+        }
+        if subnet.known_lids.is_empty() {
+            let of_switches = topology.nodes.iter().map(|node| (node.port_guid, node.lid));
+            let ports = topology.nodes.iter().flat_map(|node| node.links.values());
+            let known =
+                of_switches.chain(ports.map(|link| (link.guid, link.lid))).filter(|(_, lid)| *lid != 0);
+            subnet.known_lids = known.collect();
+        }
+        Some(subnet)
     }
 }
 

@@ -19,6 +19,7 @@ mod enforcement;
 mod events;
 mod exchange;
 mod forwarding;
+mod general_services;
 mod lanes;
 mod lids;
 mod manager;
@@ -44,14 +45,12 @@ use crate::wire::infiniband::{
     FIRST_MULTICAST_LID, MANAGEMENT_LANE, PERMISSIVE_LID, destination_lid, parse, virtual_lane,
 };
 use crate::wire::management::attributes::Notice;
-use crate::wire::management::{
-    GENERAL_SERVICES_QKEY, GeneralPacket, Method, PortState, SubnetPacket, attribute, class,
-};
+use crate::wire::management::{Method, PortState, SubnetPacket, attribute};
 use crate::wire::{LocalRoute, Network, Packet};
 use administration::Administration;
 use agent::SwitchAgent;
 use bareverbs_prm::time::Time;
-use directory::{Directory, own_port};
+use directory::Directory;
 use events::{ServiceChange, SubnetEvent, gid_notice, link_notice};
 use forwarding::ForwardingTables;
 use manager::Manager;
@@ -106,7 +105,7 @@ impl Subnet {
     /// A switch that hosts the SM.
     pub(super) fn of_manager(config: SubnetConfig) -> Self {
         let (sm_key, partitions) = (config.sm_key, &config.partitions);
-        let agent = SwitchAgent::of_manager(config.guid, partitions);
+        let agent = SwitchAgent::of_manager(&config);
         let administration = Administration::new(sm_key, partitions.ip_keys());
         let groups = BTreeMap::new();
         let mut subnet = Self::new(agent);
@@ -154,8 +153,10 @@ impl Subnet {
         self.tables.group(lid)
     }
 
+    /// Sets the ports of a group from outside. One of the administration has those that have joined, and no others.
     pub(super) fn set_group(&mut self, lid: u16, ports: PortSet) -> bool {
-        self.tables.set_group(lid, ports)
+        let is_administered = |managing: &Managing| managing.administration.has_group(lid);
+        !self.managing.as_deref().is_some_and(is_administered) && self.tables.set_group(lid, ports)
     }
 
     /// Most external ports.
@@ -231,47 +232,6 @@ impl Subnet {
             _ => self.answer_question(now, ingress, management, &local),
         };
         if taken { Management::Taken } else { Management::Lost }
-    }
-
-    /// Handles a packet that leads to no external port: one for queue pair 1 of port 0. False if it is not, or if its
-    /// sender may not ask.
-    #[cold]
-    pub(super) fn handle_own(&mut self, now: Time, ingress: usize, frame: &[u8]) -> bool {
-        let own = self.agent.lid();
-        if own == 0 || destination_lid(frame) != Some(own) {
-            return false;
-        }
-        self.has_packets = true;
-        let packet = parse(frame).ok().filter(|packet| self.hears(packet));
-        let Some(question) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
-        match question.header().class() {
-            class::PERFORMANCE => self.answer_performance(ingress, &question),
-            _ => self.ask_administration(now, question),
-        }
-    }
-
-    /// The response leaves through the ingress port, unless a port towards the requester is known.
-    fn answer_performance(&mut self, ingress: usize, question: &GeneralPacket) -> bool {
-        let mut answer = *question.bytes();
-        if !self.tallies.answer(&mut answer) {
-            return false;
-        }
-        let exit = question.source_lid().and_then(|lid| self.tables.exit(lid)).unwrap_or(ingress);
-        if let Some((frame, icrc)) = question.answer_frame(&answer).filter(|_| self.answers.len() < WAITING) {
-            self.answers.push_back((exit, frame.into_bytes(), icrc));
-        }
-        true
-    }
-
-    fn ask_administration(&mut self, now: Time, question: GeneralPacket) -> bool {
-        let master = self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master());
-        let Some(managing) = master else { return false };
-        let info = managing.state().info;
-        let directory = Directory::new(&managing.manager, &self.agent).with(&managing.groups, info);
-        let tables = &self.tables;
-        managing.administration.handle_packet(now, question, &directory, |lid| !tables.has_group(lid));
-        self.fill_groups(now);
-        true
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
@@ -380,16 +340,6 @@ impl Subnet {
                 return Some((port, frame.into_bytes(), icrc));
             }
         }
-    }
-
-    /// Whether port 0 accepts a packet: it must have the Q_Key of general services, a P_Key of the port, and the port's
-    /// GID if it has any.
-    fn hears(&self, packet: &Packet<'_>) -> bool {
-        let Some(local) = local_route(packet) else { return false };
-        let q_key = packet.service_header.deth().map(|deth| deth.q_key);
-        q_key == Some(GENERAL_SERVICES_QKEY)
-            && own_port(&self.agent).hears(packet.bth.partition_key)
-            && local.global.is_none_or(|global| self.agent.owns_gid(global.destination.to_bits()))
     }
 
     fn take_answer(&mut self, now: Time, ingress: u8, mut answer: SubnetPacket) -> bool {

@@ -232,8 +232,8 @@ impl Switch {
     }
 
     /// Sets the ports of an InfiniBand multicast group from outside; the SA does this for its own groups when ports
-    /// join (IBTA v1.4 §18.2.4.3.3). False if `lid` is not a multicast LID, the table is full, or the switch is an
-    /// Ethernet switch.
+    /// join (IBTA v1.4 §18.2.4.3.3). False if `lid` is not a multicast LID or belongs to a group of the SA, the table is
+    /// full, or the switch is an Ethernet switch.
     pub fn set_multicast_ports(&mut self, lid: u16, ports: PortSet) -> bool {
         match &mut self.table {
             Table::Ethernet(_) => false,

@@ -223,6 +223,10 @@ impl Nic {
     /// something of it is not possible.
     fn set_port<M: HostMemory>(&mut self, memory: &mut M, wish: &PortInfo) -> Result<(), u16> {
         let (lid, lmc) = (wish.lid(), wish.lmc());
+        // A link is not switched off here, as at a switch.
+        if !matches!(wish.port_physical_state(), 0 | POLLING) {
+            return Err(status::INVALID);
+        }
         let state = self.next_state(wish.port_state())?;
         let last = lid.checked_add((1 << lmc) - 1).ok_or(status::INVALID)?;
         if lid == 0 || last >= infiniband::FIRST_MULTICAST_LID || lid & ((1 << lmc) - 1) != 0 {

@@ -178,6 +178,10 @@ fn port_info_is_set_in_the_order_of_states() {
         wish.set_port_state(4);
     });
     assert_eq!(status(&early), 7 << 2, "active before it was armed");
+    let disabled = set(&mut node.host, &|wish| {
+        wish.set_port_physical_state(3);
+    });
+    assert_eq!(status(&disabled), 7 << 2, "a link is not switched off, and nobody is told that it was");
     let answered = set(&mut node.host, &|wish| {
         wish.set_port_state(3).set_client_reregister(true).set_subnet_timeout(18);
     });

@@ -174,7 +174,7 @@ impl FatTree {
     }
 }
 
-fn datagram(from: u16, to: u16, group: Option<[u8; 16]>) -> (FrameBuffer, u32) {
+pub(super) fn datagram(from: u16, to: u16, group: Option<[u8; 16]>) -> (FrameBuffer, u32) {
     let global = group.map(|group| GlobalRoute::new([0xfe; 16], group));
     let local = LocalRoute { source: from, destination: to, service_level: 0, virtual_lane: 0, global };
     let template = HeaderTemplate::new(&local.into(), Qpn::from_low_bits(7), DEFAULT_PARTITION_KEY)

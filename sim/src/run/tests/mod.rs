@@ -2,6 +2,7 @@
 
 mod fabric;
 mod latency;
+mod management_lane;
 mod player;
 mod station;
 mod subnet;

@@ -82,6 +82,14 @@ impl GeneralPacket {
         MadHeader::of(&self.bytes)
     }
 
+    /// The response that refuses this request with a status.
+    pub fn refused(&self, status: u16) -> [u8; SIZE] {
+        let (mut bytes, mut header) = (self.bytes, self.header());
+        let answered = super::Method::from_raw(header.method()).answered();
+        header.set_method(answered).set_status(status).write_to(&mut bytes);
+        bytes
+    }
+
     /// The frame that carries `answer` back to the sender, and its ICRC. `None` if the network is not InfiniBand.
     pub fn answer_frame(&self, answer: &[u8; SIZE]) -> Option<(FrameBuffer, u32)> {
         let Network::InfiniBand(local) = self.route.network else { return None };

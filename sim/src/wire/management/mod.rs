@@ -69,6 +69,10 @@ pub mod class {
     pub const ADMINISTRATION: u8 = 0x03;
     /// Performance management.
     pub const PERFORMANCE: u8 = 0x04;
+    /// Baseboard management.
+    pub const BASEBOARD: u8 = 0x05;
+    /// Communication management.
+    pub const COMMUNICATION: u8 = 0x07;
 }
 
 use class::{DIRECTED_ROUTE, LID_ROUTED};

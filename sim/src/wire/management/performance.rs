@@ -2,7 +2,8 @@
 //! 1.
 //!
 //! **What it may not do.** It counts nothing itself. It gets the ports' totals and remembers offsets, so that counters
-//! can be set. PortCounters and PortCountersExtended have separate offsets.
+//! can be set. PortCounters and PortCountersExtended have separate offsets. PortXmitWait can be read and set but never
+//! rises: it counts ticks in which data lacked credits, and simulated links have no credits.
 
 use super::attributes::{ClassPortInfo, PortCounters, PortCountersExtended};
 use super::{CLASS_VERSION, MadHeader, Method, SIZE, attribute, status};

@@ -272,10 +272,8 @@ impl MulticastGroups {
         let mtu = planned_mtu(wish, mask, port).ok_or(status::REQUEST_INVALID)?;
         let rate = planned_rate(wish, mask, port).ok_or(status::REQUEST_INVALID)?;
         record.set_mtu_selector(EXACTLY).set_mtu(mtu).set_rate_selector(EXACTLY).set_rate(rate);
-        record.set_life_time_selector(EXACTLY);
-        if mask & component::LIFE_TIME == 0 {
-            record.set_life_time(SUBNET_TIMEOUT);
-        }
+        let life_time = planned_life_time(wish, mask).ok_or(status::REQUEST_INVALID)?;
+        record.set_life_time_selector(EXACTLY).set_life_time(life_time);
         if mask & component::HOP_LIMIT == 0 {
             record.set_hop_limit(0);
         }
@@ -302,6 +300,11 @@ impl MulticastGroups {
                 return Ok(gid);
             }
         }
+    }
+
+    /// Whether a LID is that of a group.
+    pub(super) fn has_lid(&self, lid: u16) -> bool {
+        self.by_gid.values().any(|group| group.record.mlid() == lid)
     }
 
     fn free_lid(&self, is_free: impl Fn(u16) -> bool) -> Option<u16> {
@@ -425,6 +428,14 @@ fn planned_rate(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<
     }
     let selector = Selector::from_raw(wish.rate_selector());
     selector.choose(rate::rank(wish.rate())?, rate::rank(most)?).and_then(rate::of_rank)
+}
+
+/// Packet lifetime of a new group; `None` if no lifetime suits the request's selector.
+fn planned_life_time(wish: &McMemberRecord, mask: u64) -> Option<u8> {
+    if mask & component::LIFE_TIME_SELECTOR == 0 || mask & component::LIFE_TIME == 0 {
+        return Some(SUBNET_TIMEOUT);
+    }
+    Selector::from_raw(wish.life_time_selector()).choose(wish.life_time(), SUBNET_TIMEOUT)
 }
 
 /// Whether a port may choose this MGID: it must be multicast, without reserved flags, and not have the signature of

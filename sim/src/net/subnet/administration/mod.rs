@@ -29,7 +29,7 @@ use super::plan::GroupPort;
 use crate::wire::FrameBuffer;
 use crate::wire::management::administration::{
     AdministrationPacket, CLASS_VERSION, LinkRecord, McMemberRecord, NodeRecord, PathRecord, PortInfoRecord,
-    SaHeader, ServiceRecord, method, record, status as sa_status,
+    RmppHeader, SaHeader, ServiceRecord, method, record, status as sa_status,
 };
 use crate::wire::management::attributes::ClassPortInfo;
 use crate::wire::management::{GeneralPacket, Method, SIZE, attribute, class, status};
@@ -45,7 +45,7 @@ use services::{ServiceRequest, Services};
 use std::collections::VecDeque;
 use subscriptions::Subscriptions;
 use tables::TableRequest;
-use transfer::{ACTIVE, Transfers};
+use transfer::{ACTIVE, Transfers, whole_request};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// `CapabilityMask`: UD multicast; PortInfoRecord can be matched by single CapabilityMask bits. `CapabilityMask2`:
@@ -107,14 +107,20 @@ impl Administration {
         directory: &Directory<'_>,
         is_free: impl Fn(u16) -> bool,
     ) {
-        let packet = AdministrationPacket::of(question.bytes());
+        let mut packet = AdministrationPacket::of(question.bytes());
         let is_ours =
             packet.mad.class() == class::ADMINISTRATION && packet.mad.class_version() == CLASS_VERSION;
         if is_ours && packet.rmpp.flags() & ACTIVE != 0 {
-            if let Some(said) = self.transfers.handle_packet(now, &question, &packet) {
+            let request = whole_request(&packet);
+            let is_request = request.is_some();
+            let said = request.or_else(|| self.transfers.handle_packet(now, &question, &packet));
+            if let Some(said) = said {
                 self.send(&question, &said.to_bytes());
             }
-            return;
+            if !is_request {
+                return;
+            }
+            packet.rmpp = RmppHeader::new();
         }
         if is_ours && packet.mad.method() == method::REPORT_RESPONSE {
             return self.subscriptions.handle_response(&question, packet.mad.transaction());
@@ -122,7 +128,8 @@ impl Administration {
         let requester = question.source_lid().and_then(|lid| directory.by_lid(lid));
         let (Some(requester), true) = (requester, packet.method().has_answer()) else { return };
         if !is_ours {
-            return self.refuse_class(&question);
+            // There is no agent of the class here, or not of this version of it.
+            return self.send(&question, &question.refused(status::BAD_VERSION));
         }
         let key = packet.sa.sm_key();
         if key != 0 && key != self.sm_key {
@@ -140,6 +147,11 @@ impl Administration {
     pub(super) fn forget(&mut self, guid: u64) {
         self.groups.forget(guid);
         self.subscriptions.forget(guid);
+    }
+
+    /// Whether a LID is that of a group.
+    pub(super) fn has_group(&self, lid: u16) -> bool {
+        self.groups.has_lid(lid)
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
@@ -286,15 +298,6 @@ impl Administration {
         // No response contains the SM_Key (C15-0.1.5).
         packet.sa.set_sm_key(0);
         self.send(question, &packet.to_bytes());
-    }
-
-    /// Answers that the class, or its version, is not supported here.
-    fn refuse_class(&mut self, question: &GeneralPacket) {
-        let (mut bytes, mut header) = (*question.bytes(), question.header());
-        let answered = Method::from_raw(header.method()).answered();
-        header.set_method(answered).set_status(status::BAD_VERSION);
-        header.write_to(&mut bytes);
-        self.send(question, &bytes);
     }
 
     fn send(&mut self, question: &GeneralPacket, bytes: &[u8; SIZE]) {

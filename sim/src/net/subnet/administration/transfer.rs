@@ -4,11 +4,14 @@
 //! The first segment is sent alone. Each ACK names the segments received and the last segment that the receiver has
 //! room for. Without an ACK, unacknowledged segments are resent; after a few attempts the sender gives up.
 //!
-//! **What it may not do.** It receives no segments: no request to the SA spans several datagrams.
+//! A SubnAdmGetMulti request also arrives by RMPP (§13.6.5): the SA acknowledges its single segment and responds at
+//! once. The requester then announces its window by an ACK of segment 0.
+//!
+//! **What it may not do.** It receives no request of several segments: one segment holds a MultiPathRecord with 11 GIDs.
 
 use crate::wire::FrameBuffer;
 use crate::wire::management::GeneralPacket;
-use crate::wire::management::administration::{AdministrationPacket, DATA, RmppHeader, SaHeader};
+use crate::wire::management::administration::{AdministrationPacket, DATA, RmppHeader, SaHeader, method};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;
 
@@ -227,6 +230,19 @@ impl Transfer {
         packet.rmpp.set_segment(number).set_length(length as u32);
         packet
     }
+}
+
+/// The ACK for a request that consists of one segment; `None` if the packet is no such request.
+pub(super) fn whole_request(packet: &AdministrationPacket) -> Option<AdministrationPacket> {
+    let rmpp = &packet.rmpp;
+    let is_request = packet.mad.method() == method::GET_MULTI
+        && (rmpp.version(), rmpp.kind(), rmpp.segment()) == (VERSION, DATA_SEGMENT, 1)
+        && rmpp.flags() == ACTIVE | FIRST | LAST;
+    is_request.then(|| {
+        let mut acknowledgement = ending(packet, ACKNOWLEDGEMENT, 0);
+        acknowledgement.rmpp.set_segment(1).set_length(1);
+        acknowledgement
+    })
 }
 
 /// A STOP or ABORT that ends a transfer.

@@ -1,6 +1,6 @@
 //! Arbitrary packets to the SM: it never panics, and only answers what deserves an answer.
 
-use super::further_switch::further_switch;
+use super::further_switch::{configure, further_switch};
 use super::*;
 use proptest::prelude::*;
 
@@ -9,7 +9,7 @@ fn datagram() -> impl Strategy<Value = [u8; SIZE]> {
     let known = |values: &'static [u8]| prop_oneof![3 => prop::sample::select(values), 1 => any::<u8>()];
     let header = (
         known(&[1]),
-        known(&[0x01, 0x03, 0x81]),
+        known(&[0x01, 0x03, 0x04, 0x05, 0x07, 0x81]),
         known(&[1, 2]),
         known(&[1, 2, 5, 7, 0x12, 0x15, 0x81, 0x92]),
         known(&[0x01, 0x02, 0x10, 0x11, 0x12, 0x14, 0x15, 0x16, 0x19, 0x1b, 0x20, 0x31, 0x35, 0x38]),
@@ -93,6 +93,28 @@ proptest! {
             for egress in sent {
                 let Egress::Own { port, .. } = egress else { return Err(TestCaseError::fail("no LID is known")) };
                 prop_assert!(port < 3);
+            }
+        }
+    }
+
+    /// Requirement: IBTA v1.4 §13.4.5: whatever comes to queue pair 1 of a switch without a manager has one answer if it is a question, and none if not.
+    #[test]
+    fn queue_pair_1_of_a_further_switch_answers_questions(datagrams in prop::collection::vec(datagram(), 1..12)) {
+        let mut switch = further_switch();
+        configure(&mut switch);
+        for bytes in &datagrams {
+            let frame = general_frame_between([9, 7], bytes, GENERAL_SERVICES_QKEY, 0xffff);
+            switch.handle_frame(Time::ZERO, 0, &frame);
+            let sent: Vec<Egress> = core::iter::from_fn(|| switch.poll()).collect();
+            let header = MadHeader::of(bytes);
+            let is_asked = header.base_version() == 1 && Method::from_raw(header.method()).has_answer();
+            prop_assert_eq!(sent.len(), usize::from(is_asked), "{:?}", sent);
+            for egress in sent {
+                let Egress::Own { port: 2, frame, .. } = egress else { return Err(TestCaseError::fail("another port")) };
+                let packet = parse(&frame).expect("a packet");
+                let answer = MadHeader::of(packet.payload.try_into().expect("a datagram"));
+                prop_assert_eq!((answer.method() & 0x80, answer.transaction()), (0x80, header.transaction()));
+                prop_assert!(header.class() == class::PERFORMANCE || answer.status() == status::BAD_VERSION);
             }
         }
     }

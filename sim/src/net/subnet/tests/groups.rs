@@ -9,16 +9,18 @@ const Q_KEY: u64 = 1 << 2;
 const MTU: u64 = 3 << 4;
 const P_KEY: u64 = 1 << 7;
 const RATE: u64 = 3 << 8;
+const LIFE_TIME: u64 = 3 << 10;
 const SCOPE: u64 = 1 << 15;
 const JOIN_STATE: u64 = 1 << 16;
 /// Required components of a join, and of creating a group.
-const JOIN: u64 = MGID | PORT_GID | JOIN_STATE;
+pub(super) const JOIN: u64 = MGID | PORT_GID | JOIN_STATE;
 const CREATE: u64 = JOIN | Q_KEY | P_KEY | 1 << 6 | 1 << 12 | 1 << 13;
-const FULL: u8 = 1;
+pub(super) const FULL: u8 = 1;
 const NON: u8 = 2;
 const SEND_ONLY: u8 = 4;
 /// The IPoIB broadcast group of the default partition.
-const BROADCAST: [u8; 16] = [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+pub(super) const BROADCAST: [u8; 16] =
+    [0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
 const GROUP: [u8; 16] = [0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 struct Subnet {
@@ -80,7 +82,7 @@ impl Subnet {
     }
 }
 
-fn member(mgid: [u8; 16], guid: u64, state: u8) -> McMemberRecord {
+pub(super) fn member(mgid: [u8; 16], guid: u64, state: u8) -> McMemberRecord {
     let mut wish = McMemberRecord::new();
     wish.set_mgid(mgid).set_port_gid(gid(guid)).set_join_state(state);
     wish
@@ -305,6 +307,24 @@ fn groups_are_shown_and_members_to_who_is_trusted() {
     assert_eq!(find(MGID, &member(GROUP, 0, 0), SM_KEY), []);
 }
 
+/// Requirement: IBTA v1.4 §15.2.5.17: the packet lifetime of a new group suits the request's selector, as its MTU and rate do.
+#[test]
+fn a_new_group_has_a_life_time_that_suits() {
+    let mut subnet = Subnet::new();
+    let mut made = |number: u8, selector: u8, life_time: u8| {
+        let mut mgid = GROUP;
+        mgid[15] = number;
+        let mut wish = member(mgid, 0xa, FULL);
+        wish.set_q_key(0x1234).set_partition_key(0xffff);
+        wish.set_life_time_selector(selector).set_life_time(life_time);
+        let made = subnet.ask(0, SET, CREATE | LIFE_TIME, &wish);
+        made.map(|record| (record.life_time_selector(), record.life_time()))
+    };
+    assert_eq!((made(2, 0, 0), made(3, 1, 10), made(4, 2, 7)), (Ok((2, 18)), Ok((2, 9)), Ok((2, 7))));
+    assert_eq!(made(5, 3, 0), Ok((2, 18)), "the longest");
+    assert_eq!([made(6, 0, 18), made(7, 1, 0), made(8, 2, 19)], [Err(sa_status::REQUEST_INVALID); 3]);
+}
+
 /// The number of groups is limited. LIDs set from outside are not handed out.
 #[test]
 fn there_is_an_end_to_groups() {
@@ -321,4 +341,16 @@ fn there_is_an_end_to_groups() {
     };
     assert_eq!((refused, lids.len(), lids[0]), (sa_status::NO_RESOURCES, 1_022, 0xc003));
     assert_eq!(subnet.exits(0xc002, 0), [1]);
+}
+
+/// Only joins change the ports of an SA group: it cannot be set from outside, neither before nor after the first join.
+#[test]
+fn a_group_of_the_administration_is_not_set_from_outside() {
+    let mut subnet = Subnet::new();
+    let ports = PortSet::default().with(2);
+    assert!(!subnet.switch.set_multicast_ports(0xc000, ports), "the group of broadcasts");
+    subnet.join(1, BROADCAST, FULL).expect("a member");
+    assert!(!subnet.switch.set_multicast_ports(0xc000, ports));
+    assert_eq!(subnet.exits(0xc000, 0), [1]);
+    assert!(subnet.switch.set_multicast_ports(0xc002, ports), "nobody has this one");
 }

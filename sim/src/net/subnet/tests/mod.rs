@@ -21,7 +21,9 @@ use super::*;
 use crate::net::switch::{Egress, Switch};
 use crate::wire::management::administration::{AdministrationPacket, CLASS_VERSION, SaHeader, method};
 use crate::wire::management::attributes::{NodeInfo, PortInfo, SmInfo};
-use crate::wire::management::{MadHeader, Method, PortState, SIZE, attribute, class, status};
+use crate::wire::management::{
+    GENERAL_SERVICES_QKEY, MadHeader, Method, PortState, SIZE, attribute, class, status,
+};
 use crate::wire::{
     BthOpcode, Deth, Extension, FrameBuffer, FrameWriter, HeaderTemplate, LocalRoute, PacketHeader,
     ServiceClass, ServiceHeader,

@@ -139,3 +139,28 @@ fn a_packet_without_a_lane_is_discarded() {
     let (_, told): (u16, PortCounters) = answer(&mut switch, 2, &frame);
     assert_eq!((told.port_xmit_discards(), told.port_xmit_pkts()), (1, 0));
 }
+
+/// Requirement: IBTA v1.4 §13.4.7: who has no agent of a class refuses what is asked of it: baseboard management, communication management, and
+/// administration where no manager is. What is no question has no answer.
+#[test]
+fn classes_without_an_agent_are_refused() {
+    let mut switch = further_switch::further_switch();
+    further_switch::configure(&mut switch);
+    let (mut managed, agents) = subnet(0);
+    for class in [class::BASEBOARD, class::COMMUNICATION, class::ADMINISTRATION, 0x21, 0x32] {
+        for (method, is_asked) in [(GET, true), (SET, true), (3, false), (7, false), (0x81, false)] {
+            let mut mad = question(method, 1, &[0_u8; 64]);
+            mad[1] = class;
+            let frame = general_frame_between([9, 7], &mad, GENERAL_SERVICES_QKEY, 0xffff);
+            if is_asked {
+                assert_eq!(answer::<[u8; 8]>(&mut switch, 2, &frame).0, status::BAD_VERSION, "{class:#x}");
+            } else {
+                switch.handle_frame(Time::ZERO, 0, &frame);
+                assert_eq!(switch.poll(), None, "{class:#x} {method:#x}");
+            }
+            let told = send(&mut managed, &agents, 0, &mad);
+            let refused: Vec<u16> = told.iter().map(|told| told.mad.status()).collect();
+            assert_eq!(refused, vec![status::BAD_VERSION; usize::from(is_asked)], "{class:#x} {method:#x}");
+        }
+    }
+}

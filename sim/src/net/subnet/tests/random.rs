@@ -1,7 +1,9 @@
 //! Random subnets of up to 100 switches: every port reaches every other, even after link failures.
 
+use super::groups::{BROADCAST, FULL, JOIN, member};
 use super::*;
 use crate::net::SubnetSwitchConfig;
+use crate::wire::management::administration::record;
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -158,6 +160,62 @@ impl Web {
         None
     }
 
+    /// Every second host of the SM's part joins the broadcast group, again if it is a member already.
+    fn join(&mut self) -> Vec<usize> {
+        let members: Vec<usize> = self.reached().into_iter().step_by(2).collect();
+        let peers = self.peers();
+        for host in &members {
+            let wish = member(BROADCAST, self.hosts[*host].guid, FULL);
+            let asked = request(SET, record::MC_MEMBER, JOIN, &wish).to_bytes();
+            let frame = general_frame(self.hosts[*host].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
+            self.deliver(*host, frame.to_vec(), &peers);
+        }
+        members
+    }
+
+    /// Carries a host's packet, and all packets that it causes; returns the hosts that received one.
+    fn deliver(&mut self, from: usize, frame: Vec<u8>, peers: &BTreeMap<At, At>) -> Vec<usize> {
+        let mut arriving = VecDeque::from([((from, 0), frame)]);
+        let mut heard = Vec::new();
+        let mut steps = 0;
+        while let Some(((switch, port), frame)) = arriving.pop_front() {
+            steps += 1;
+            assert!(steps < 10_000, "a packet circulates forever");
+            self.switches[switch].handle_frame(self.now, port, &frame);
+            while let Some(egress) = self.switches[switch].poll() {
+                let (port, bytes) = match egress {
+                    Egress::Forward { port } | Egress::Copy { port } => (port, frame.clone()),
+                    Egress::Own { port, frame, .. } => (port, frame),
+                };
+                if port == 0 && !Subnet::is_management(&bytes) {
+                    heard.push(switch);
+                } else if port == 0 {
+                    arriving.push_back(((switch, 0), self.hosts[switch].answer(&bytes)));
+                } else if let Some(peer) = peers.get(&(switch, port)) {
+                    arriving.push_back((*peer, bytes));
+                }
+            }
+        }
+        heard.sort_unstable();
+        heard
+    }
+
+    /// Members of the broadcast group whose packet does not reach exactly the other members, once each.
+    fn unheard(&mut self, members: &[usize]) -> Vec<usize> {
+        let (peers, part) = (self.peers(), self.reached());
+        let members: Vec<usize> = members.iter().copied().filter(|host| part.contains(host)).collect();
+        let mut unheard = Vec::new();
+        for from in &members {
+            let mut others: Vec<usize> = members.iter().copied().filter(|host| host != from).collect();
+            others.sort_unstable();
+            let [high, low] = FIRST_MULTICAST_LID.to_be_bytes();
+            if self.deliver(*from, vec![0, 2, high, low, 0, 0, 0, 0], &peers) != others {
+                unheard.push(*from);
+            }
+        }
+        unheard
+    }
+
     /// Pairs of hosts in the SM's part of the subnet where one cannot reach the other.
     fn unreached(&mut self) -> Vec<(usize, usize)> {
         let (peers, part) = (self.peers(), self.reached());
@@ -182,7 +240,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
     /// Requirement: IBTA v1.4 §14.4.3: the manager of a subnet with any topology fills the tables so that each end port reaches every other, and
-    /// does so again after links have failed and come back; LIDs stay.
+    /// does so again after links have failed and come back; LIDs stay. What a member of a group sends comes to each other member, once.
     #[test]
     fn any_topology_is_swept_and_each_port_reaches_every_other(
         parents in prop::collection::vec(any::<prop::sample::Index>(), 0..MOST_SWITCHES),
@@ -195,14 +253,22 @@ proptest! {
         let mut web = Web::new(switches, tree.chain(circles).collect::<Vec<_>>());
         web.pass(LONG);
         prop_assert_eq!(web.unreached(), []);
+        let members = web.join();
+        web.pass(LONG);
+        prop_assert_eq!(web.unheard(&members), []);
         let lids: Vec<u16> = web.hosts.iter().map(|host| host.lid).collect();
         let cables = web.cables.len();
         failing.iter().filter(|_| cables > 0).for_each(|cable| web.set_out(cable.index(cables), true));
         web.pass(LONG);
         prop_assert_eq!(web.unreached(), []);
+        prop_assert_eq!(web.unheard(&members), []);
         (0..cables).for_each(|cable| web.set_out(cable, false));
         web.pass(LONG);
         prop_assert_eq!(web.unreached(), []);
+        // Hosts that were cut off have left their groups.
+        let members = web.join();
+        web.pass(LONG);
+        prop_assert_eq!(web.unheard(&members), []);
         prop_assert_eq!(web.hosts.iter().map(|host| host.lid).collect::<Vec<_>>(), lids);
     }
 }

@@ -1,7 +1,9 @@
 //! Answers of several segments.
 
 use super::*;
-use crate::wire::management::administration::{NodeRecord, record};
+use crate::wire::management::administration::{
+    MultiPathRecord, NodeRecord, PathRecord, record, status as sa_status,
+};
 use bareverbs_prm::time::Duration;
 
 type Edit<'a> = &'a dyn Fn(&mut AdministrationPacket);
@@ -36,6 +38,43 @@ fn a_table_arrives_in_segments() {
     assert!(send(&mut switch, &agents, 0, &acknowledge(first, 23, 100).to_bytes()).is_empty());
     let (nodes, segments) = table::<NodeRecord>(&mut switch, &agents, 3, &all);
     assert_eq!((nodes.len(), segments), (41, 23));
+}
+
+/// Requirement: IBTA v1.4 §13.6.5: a request that comes by reliable transfer is acknowledged, and its answer is a transfer the other way.
+#[test]
+fn a_request_by_reliable_transfer_is_acknowledged_and_answered() {
+    let (mut switch, agents) = subnet(0);
+    let mut wish = MultiPathRecord::new();
+    wish.set_sgid_count(1).set_dgid_count(1);
+    let mut asked = request(method::GET_MULTI, record::MULTI_PATH, 1 << 19 | 1 << 20, &wish);
+    asked.data[24..40].copy_from_slice(&gid(0xa));
+    asked.data[40..56].copy_from_slice(&gid(0xb));
+    asked.rmpp.set_version(1).set_kind(1).set_flags(7).set_segment(1).set_length(20 + 56);
+    let said = send(&mut switch, &agents, 0, &asked.to_bytes());
+    let [acknowledged, answer] = &said[..] else { panic!("{said:?}") };
+    assert_eq!((acknowledged.mad.method(), acknowledged.rmpp.kind()), (method::GET_MULTI | 0x80, 2));
+    assert_eq!((acknowledged.rmpp.segment(), acknowledged.rmpp.length() > 0), (1, true));
+    assert_eq!((answer.mad.status(), answer.rmpp.kind(), answer.rmpp.flags()), (0, 1, 7));
+    let path: PathRecord = answer.record().expect("a record");
+    assert_eq!((path.slid(), path.dlid()), (1, 2));
+    // It has room for the answer, and then has it.
+    let turn = |number| {
+        let mut packet = asked.clone();
+        packet.rmpp.set_kind(2).set_flags(1).set_segment(number).set_length(number + 1);
+        packet.to_bytes()
+    };
+    assert!(send(&mut switch, &agents, 0, &turn(0)).is_empty());
+    assert!(send(&mut switch, &agents, 0, &turn(1)).is_empty());
+    asked.rmpp.set_flags(3);
+    let refused = send(&mut switch, &agents, 0, &asked.to_bytes());
+    assert_eq!((refused.len(), refused[0].rmpp.kind()), (1, 3), "one of several segments is stopped");
+    asked.rmpp.set_flags(7);
+    asked.sa.set_component_mask(0);
+    let said = send(&mut switch, &agents, 0, &asked.to_bytes());
+    assert_eq!(
+        (said.len(), said[1].mad.status(), said[1].rmpp.flags()),
+        (2, sa_status::INSUFFICIENT_COMPONENTS, 0)
+    );
 }
 
 /// Requirement: IBTA v1.4 §13.6.6: the sender begins with one segment, and sends no more than the receiver has room for.
