@@ -1,25 +1,25 @@
-//! What a connection may use of a DPU in the long run: tokens of requests, DMAs and bytes.
+//! Long-term limits of a connection's use of a DPU: tokens for requests, DMAs and bytes.
 //!
-//! Each kind is a token bucket in the form of the generic cell rate algorithm (ITU-T I.371): one time stands for the level of the bucket, so
-//! there is nothing to refill and nothing to divide.
+//! Each kind is a token bucket in the form of the generic cell rate algorithm (ITU-T I.371): a single time represents
+//! the level of the bucket, so there is nothing to refill and nothing to divide.
 
 use bareverbs_prm::time::{Duration, Time};
 
-/// What a connection may use. The default is anything.
+/// What a connection may use. The default is unlimited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Allowance {
-    /// Time between two requests at the allowed rate, whatever becomes of them.
+    /// Time between two requests at the allowed rate, whatever their outcome.
     pub per_request: Duration,
     /// Time between two DMAs at the allowed rate.
     pub per_dma: Duration,
-    /// Time for one byte that is read, at the allowed rate.
+    /// Time per byte read, at the allowed rate.
     pub per_byte: Duration,
-    /// How far ahead of its rate a connection may be after a rest. One request or DMA is allowed then, however large.
+    /// How far ahead of its rate an idle connection may get. One request or DMA is always allowed then, however large.
     pub burst: Duration,
 }
 
 impl Allowance {
-    /// Anything.
+    /// No limit.
     pub const UNLIMITED: Self = Self {
         per_request: Duration::ZERO,
         per_dma: Duration::ZERO,

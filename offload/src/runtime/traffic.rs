@@ -1,4 +1,4 @@
-//! What a runtime asks of its owner: reads and replies, and the tag that comes back with them.
+//! What a runtime asks of its owner: DMA requests and replies, and the tag that is returned with their completion.
 
 use super::connection::ConnectionId;
 use crate::budget::MAX_READ;
@@ -6,11 +6,13 @@ use crate::grant::HostRegion;
 use crate::kernel::MAX_PARTS;
 use crate::wire::{TRAILER_SIZE, Trailer};
 
-/// Bytes of a staging buffer: the most that may be read at once, in so many parts, each with room for a trailer behind it.
+/// Bytes of a staging buffer: the most that may be read at once, in up to [`MAX_PARTS`] parts, each followed by room
+/// for a trailer.
 pub const STAGING: u32 = (MAX_READ + MAX_PARTS as u32 * (TRAILER_SIZE as u32 + 64)).next_multiple_of(64);
 
-/// Names an invocation, and one of its reads or writes: the number of its slot, which is also that of its staging buffer; a generation, so that
-/// what comes late for an invocation that ended is not taken for its successor's; and the number of the read or write.
+/// Names an invocation and one of its reads or writes. It holds the slot number, which is also that of the staging
+/// buffer; a generation, so that a late completion of an ended invocation is not taken for its successor's; and the
+/// number of the read or write.
 ///
 /// ```
 /// use bareverbs_offload::runtime::Tag;
@@ -43,73 +45,73 @@ impl Tag {
     pub const fn buffer(self) -> usize {
         self.buffer as usize
     }
-    /// The tag as a number, for a work request id.
+    /// The tag as a number, for use as a work request id.
     pub const fn to_bits(self) -> u64 {
         (self.transfer as u64) << 40 | (self.generation as u64) << 8 | self.buffer as u64
     }
-    /// The tag from its number; bits above the tag are ignored.
+    /// Decodes the tag; bits above it are ignored.
     pub const fn from_bits(bits: u64) -> Self {
         Self { buffer: bits as u8, generation: (bits >> 8) as u32, transfer: (bits >> 40) as u8 }
     }
 }
 
-/// What is to be done with a range.
+/// What to do with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaAction {
     /// Read it into the staging buffer.
     Read,
-    /// Write it out of the staging buffer, into which [`Runtime::to_be_written`](super::Runtime::to_be_written) is put before.
+    /// Write it from the staging buffer, after [`Runtime::to_be_written`](super::Runtime::to_be_written) was put there.
     Write {
-        /// The first byte of what the kernel computed.
+        /// Offset of the first byte within what the kernel computed.
         from: u32,
     },
-    /// Read its big-endian word, and put `desired` in its place if it is `expected`, in one act.
+    /// Atomically read its big-endian word and replace it by `desired` if it equals `expected`.
     CompareAndSwap {
-        /// What it has to be.
+        /// The value that it must have.
         expected: u64,
-        /// What it becomes.
+        /// The value that it gets.
         desired: u64,
     },
 }
 
-/// A range to be read or written, by way of the staging buffer with the number [`Tag::buffer`].
+/// A range to read or write through the staging buffer with the number [`Tag::buffer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaRequest {
-    /// To be returned with the bytes.
+    /// To be returned with the completion.
     pub tag: Tag,
-    /// What is to be done.
+    /// What to do.
     pub action: DmaAction,
-    /// First byte of the staging buffer that it has for itself.
+    /// Offset in the staging buffer of the part reserved for this request.
     pub offset: u32,
-    /// The region of the door.
+    /// The region.
     pub region: HostRegion,
     /// First address.
     pub address: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
 /// Where the bytes of an answer are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
-    /// They were read: they lie in the staging buffer.
+    /// They were read and lie in the staging buffer.
     Fetched,
-    /// The kernel computed them: [`Runtime::computed`](super::Runtime::computed) has them.
+    /// The kernel computed them; see [`Runtime::computed`](super::Runtime::computed).
     Computed,
 }
 
 /// The bytes of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Body {
-    /// The number of the staging buffer. Nothing is being read into the part from `place` on that body and trailer need.
+    /// The number of the staging buffer. No read is in flight into the part from `place` on that body and trailer need.
     pub buffer: usize,
-    /// Whether the bytes are in the staging buffer.
+    /// Where the bytes are.
     pub source: Source,
-    /// First byte, in the staging buffer or of what was computed.
+    /// Offset of the first byte, in the staging buffer or in what was computed.
     pub offset: u32,
-    /// First byte in the staging buffer: where fetched bytes are, and computed ones may be put.
+    /// Offset in the staging buffer: where fetched bytes are, and where computed ones may be put.
     pub place: u32,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u32,
 }
 
@@ -118,16 +120,16 @@ pub struct Body {
 pub struct Reply {
     /// To be returned with [`Runtime::reply_done`](super::Runtime::reply_done); `None` if nothing waits for it.
     pub ticket: Option<Tag>,
-    /// Whom it goes to.
+    /// The connection that it goes to.
     pub connection: ConnectionId,
     /// Where body and trailer are written, in this order and without a gap.
     pub address: u64,
-    /// The key that allows it.
+    /// The remote key.
     pub rkey: u32,
-    /// The response slot, for the immediate.
+    /// The response slot, for the immediate data.
     pub slot: u16,
     /// The answer, if there is one.
     pub body: Option<Body>,
-    /// How it went.
+    /// The trailer.
     pub trailer: Trailer,
 }

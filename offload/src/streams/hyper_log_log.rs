@@ -1,8 +1,9 @@
-//! Counts the different values of a stream while it passes: HyperLogLog (Flajolet and others, 2007), StRoM's kernel of that name.
+//! Counts the distinct values of a passing stream: HyperLogLog (Flajolet et al., 2007), StRoM's kernel of that name.
 //!
-//! A sketch of `M` registers is a few kilobytes however long the stream is; its standard error is 1.04/√M. Sketches of several nodes are merged by the
-//! greatest of each register, and the merged one is what one node would have got that had seen all streams. The estimate is that of Ertl (2017,
-//! "New cardinality estimation algorithms for HyperLogLog sketches"), which has no thresholds between small and large counts.
+//! A sketch of `M` registers takes a few kilobytes however long the stream is; its standard error is 1.04/√M. Sketches
+//! of several nodes are merged by the maximum of each register; the result equals that of one node that has seen all
+//! streams. The estimator is that of Ertl (2017, "New cardinality estimation algorithms for HyperLogLog sketches"),
+//! which has no thresholds between small and large counts.
 
 use super::{StreamFault, StreamKernel, StreamWrite};
 use crate::grant::{Grant, Writable};
@@ -40,13 +41,14 @@ impl<const M: usize> Sketch<M> {
     /// The greatest value of a register: all bits of a hash behind the choice are zero.
     const TOP: usize = (64 - Self::CHOICE) as usize + 1;
 
-    /// A sketch that has seen nothing.
+    /// An empty sketch.
     pub const fn new() -> Self {
         let () = Self::SIZE;
         Self { registers: [0; M] }
     }
 
-    /// The sketch with these registers, as [`Sketch::registers`] of another node gave them; `None` if none has these.
+    /// The sketch with these registers, obtained from another node's [`Sketch::registers`]; `None` if no sketch can
+    /// have them.
     pub fn from_registers(registers: &[u8]) -> Option<Self> {
         let () = Self::SIZE;
         let registers: [u8; M] = registers.try_into().ok()?;
@@ -54,12 +56,12 @@ impl<const M: usize> Sketch<M> {
         possible.then_some(Self { registers })
     }
 
-    /// The registers, to be sent to whoever merges.
+    /// The registers, for sending to the node that merges.
     pub const fn registers(&self) -> &[u8; M] {
         &self.registers
     }
 
-    /// Sees a value.
+    /// Adds a value.
     #[inline]
     pub fn add(&mut self, value: u64) {
         let hash = mixed(value);
@@ -69,14 +71,14 @@ impl<const M: usize> Sketch<M> {
         *register = rank.max(*register);
     }
 
-    /// Becomes the sketch of both streams.
+    /// Merges `other` into this sketch, which then covers both streams.
     pub fn merge(&mut self, other: &Self) {
         for (own, other) in self.registers.iter_mut().zip(&other.registers) {
             *own = (*own).max(*other);
         }
     }
 
-    /// How many different values it has seen, about.
+    /// Estimated number of distinct values.
     pub fn estimate(&self) -> f64 {
         let mut counts = [0_u32; 65];
         for register in &self.registers {
@@ -145,7 +147,8 @@ fn square_root(number: f64) -> f64 {
     root
 }
 
-/// A stream that passes into a region unchanged while a sketch sees its values. Each piece is written before the next is taken.
+/// Passes a stream unchanged into a region while a sketch counts its values. Each piece is written before the next is
+/// taken.
 ///
 /// ```
 /// use bareverbs_offload::grant::Grant;
@@ -173,7 +176,7 @@ pub struct CountingTap<const M: usize, const PIECE: usize> {
 }
 
 impl<const M: usize, const PIECE: usize> CountingTap<M, PIECE> {
-    /// A stream that is written to the region of `grant` from its start on.
+    /// A stream that is written to the start of the region of `grant`.
     pub const fn new(grant: Grant) -> Self {
         Self {
             sketch: Sketch::new(),
@@ -187,7 +190,7 @@ impl<const M: usize, const PIECE: usize> CountingTap<M, PIECE> {
         }
     }
 
-    /// What it has seen.
+    /// The sketch so far.
     pub const fn sketch(&self) -> &Sketch<M> {
         &self.sketch
     }

@@ -1,8 +1,10 @@
-//! Kernels through which a stream passes: StRoM's RPC WRITE. Bytes come in pieces of any length, writes to the host's memory go out.
+//! Kernels that a stream passes through: StRoM's RPC WRITE. Bytes come in pieces of any length; writes to the host's
+//! memory go out.
 //!
-//! Sans-IO, as everything here: [`StreamKernel::take`] takes what arrived, [`StreamKernel::poll_write`] says what is to be written, and
-//! [`StreamKernel::write_done`] that a write has ended. A kernel that has no room left takes fewer bytes than it was given; whoever feeds it then
-//! carries out writes before it goes on, and a client behind credits waits.
+//! Sans-IO like the rest of the crate: [`StreamKernel::take`] takes arrived bytes, [`StreamKernel::poll_write`] emits
+//! writes, and [`StreamKernel::write_done`] reports that a write has ended. A kernel without room takes fewer bytes
+//! than it was given; its caller then carries out writes before it continues, and a client that depends on credits
+//! waits.
 
 pub mod hyper_log_log;
 pub mod open_stream;
@@ -11,35 +13,35 @@ pub mod shuffle;
 use crate::grant::Writable;
 use core::fmt;
 
-/// Bytes that are to be written.
+/// Bytes to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamWrite<'a> {
-    /// To be returned with [`StreamKernel::write_done`].
+    /// To be passed to [`StreamKernel::write_done`].
     pub tag: usize,
-    /// Where to.
+    /// Destination.
     pub to: Writable,
-    /// What.
+    /// The bytes.
     pub bytes: &'a [u8],
 }
 
 /// Why a stream cannot go on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StreamFault {
-    /// A partition has all the bytes that its part of the region has room for. Nothing was written beyond it.
+    /// A partition has filled its part of the region. Nothing was written beyond it.
     PartitionFull {
         /// Its number.
         partition: usize,
-        /// Bytes that it has room for.
+        /// Capacity in bytes.
         capacity: u64,
     },
     /// The stream ended within a value.
     Incomplete {
-        /// Bytes of the value that came.
+        /// Bytes of the value that arrived.
         bytes: usize,
     },
-    /// More came than the region has room for, or nothing may be written there.
+    /// More bytes came than the region holds, or it is not writable.
     Region {
-        /// Where the next byte would be written, from the start of the region.
+        /// Offset of the next byte to write, from the start of the region.
         offset: u64,
     },
 }
@@ -61,7 +63,7 @@ impl fmt::Display for StreamFault {
 
 impl core::error::Error for StreamFault {}
 
-/// A kernel through which a stream passes.
+/// A kernel that a stream passes through.
 pub trait StreamKernel {
     /// Takes bytes and says how many; fewer than it was given if it has no room until a write has ended.
     fn take(&mut self, bytes: &[u8]) -> Result<usize, StreamFault>;

@@ -1,7 +1,8 @@
-//! Streams that clients open, fill and are answered for: StRoM's kernels on the receive path of a NIC.
+//! Streams that clients open and fill, and that the NIC answers: StRoM's kernels on the receive path of a NIC.
 //!
-//! An RPC Params names the kernel by its op-code, and says how long the stream is and where it goes. RPC WRITEs of the same op-code bring the bytes, in as many
-//! messages as the client likes. When all have come, and are written, there is one answer, or a status as soon as the stream cannot go on. Parameters, numbers big-endian:
+//! An RPC Params names the kernel by its op-code and states the length of the stream and its destination. RPC WRITEs of
+//! the same op-code carry the bytes, in any number of messages. One answer follows when all bytes have come and are
+//! written, or a status as soon as the stream cannot go on. Parameters, numbers big-endian:
 //!
 //! ```text
 //!  0  bytes of the stream, a multiple of 8: 8
@@ -13,7 +14,8 @@
 //! | [`SHUFFLE`] | puts each value of 8 bytes into the partition that its low 4 bits name | how many values each partition got: 16 numbers of 8 bytes |
 //! | [`COUNT`] | writes the stream to the start of the region, and counts its different values | the registers of the sketch, 1,024 bytes: [`Sketch::from_registers`](super::hyper_log_log::Sketch::from_registers) |
 //!
-//! **What it may not do.** Wait for its writes: who drives it carries each out at once, as a NIC does that writes as fast as its wire brings.
+//! **What it may not do.** Wait for its writes: its caller carries each out at once, like a NIC that writes as fast as
+//! its wire delivers.
 
 use super::hyper_log_log::CountingTap;
 use super::shuffle::{PartitionRange, Shuffle};
@@ -26,7 +28,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// "SHUFFLE" in ASCII: partitions a stream.
 pub const SHUFFLE: Opcode = Opcode(u64::from_be_bytes(*b"SHUFFLE\0"));
-/// "COUNTHLL" in ASCII: counts the different values of a stream.
+/// "COUNTHLL" in ASCII: counts the distinct values of a stream.
 pub const COUNT: Opcode = Opcode(u64::from_be_bytes(*b"COUNTHLL"));
 /// Partitions of [`SHUFFLE`].
 pub const PARTITIONS: usize = 16;
@@ -38,7 +40,7 @@ pub const MAX_ANSWER: usize = REGISTERS;
 const PIECE: usize = 4096;
 const WRITES: usize = 8;
 
-/// What [`SHUFFLE`] is told.
+/// Parameters of [`SHUFFLE`].
 ///
 /// ```
 /// use bareverbs_offload::streams::open_stream::{PARTITIONS, PartitionPlace, ShuffleParameters};
@@ -58,13 +60,13 @@ pub struct ShuffleParameters {
     pub partitions: [PartitionPlace; PARTITIONS],
 }
 
-/// Where a partition goes.
+/// The place of a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct PartitionPlace {
-    /// First byte, from the start of the region.
+    /// Offset of the first byte from the start of the region.
     pub offset: U64,
-    /// Bytes that it has room for.
+    /// Capacity in bytes.
     pub length: U64,
 }
 
@@ -104,12 +106,12 @@ pub struct OpenStream {
 }
 
 impl OpenStream {
-    /// Whether a stream is opened by this op-code.
+    /// Whether this op-code opens a stream.
     pub const fn is_opened_by(opcode: Opcode) -> bool {
         opcode.0 == SHUFFLE.0 || opcode.0 == COUNT.0
     }
 
-    /// Opens a stream into the region of a grant, which has to be writable.
+    /// Opens a stream into the region of a grant, which must be writable.
     ///
     /// # Errors
     /// [`Status::NoKernel`] for another op-code, [`Status::BadParameters`] for parameters of another length or a stream that is empty or no whole number of values,

@@ -1,16 +1,17 @@
-//! Partitions a stream of values while it arrives: StRoM's shuffle kernel.
+//! Partitions a stream of values as it arrives: StRoM's shuffle kernel.
 //!
-//! A value has eight bytes; its partition is in the low bits of its little-endian number (radix partitioning). Each partition collects
-//! [`VALUES`] values before they are written, because a write over PCIe costs as much for 8 bytes as for 128. Where each partition lies was counted before
-//! (a histogram); a partition that gets more than its part is a fault and overwrites nothing.
+//! A value has eight bytes; the low bits of its little-endian number select the partition (radix partitioning). Each
+//! partition collects [`VALUES`] values before they are written, because a write over PCIe costs as much for 8 bytes as
+//! for 128. A histogram determines beforehand where each partition lies; a partition that exceeds its part is a fault
+//! and overwrites nothing.
 //!
-//! Full buffers move to a pool of `WRITES` places (at most 64), so that their partition goes on filling while they are being written. When all places wait for their writes to end, no more is taken: that is the
-//! back-pressure.
+//! Full buffers move to a pool of `WRITES` places (at most 64), so their partition goes on filling while they are
+//! written. When all places await the end of their writes, no more bytes are taken: this is the back-pressure.
 
 use super::{StreamFault, StreamKernel, StreamWrite};
 use crate::grant::{Grant, GrantFault, Writable};
 
-/// Values that are written together: 128 bytes.
+/// Values per write: 128 bytes.
 pub const VALUES: usize = 16;
 
 type Octets = [u8; 8];
@@ -18,9 +19,9 @@ type Octets = [u8; 8];
 /// Where a partition is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PartitionRange {
-    /// First byte, from the start of the region.
+    /// Offset of the first byte from the start of the region.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
 }
 
@@ -32,7 +33,7 @@ struct Pending {
     count: u8,
 }
 
-/// A stream that is partitioned into `PARTITIONS` (a power of two) parts of a region, with up to `WRITES` writes under way.
+/// Partitions a stream into `PARTITIONS` (a power of two) parts of a region, with up to `WRITES` writes in flight.
 ///
 /// ```
 /// use bareverbs_offload::grant::Grant;
@@ -84,7 +85,7 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
     /// All places of the pool.
     const PLACES: u64 = u64::MAX >> (64 - WRITES);
 
-    /// An empty stream. Partition `n` gets `ranges[n]`; the whole of it has to be writable.
+    /// An empty stream. Partition `n` gets `ranges[n]`, all of which must be writable.
     pub fn new(grant: Grant, ranges: [PartitionRange; PARTITIONS]) -> Result<Self, GrantFault> {
         let () = Self::SIZES;
         for range in ranges.iter().filter(|range| range.length > 0) {
@@ -109,7 +110,7 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
         })
     }
 
-    /// Values that partition `partition` has got, those included that have not been written yet; zero if there is no such partition.
+    /// Number of values of partition `partition`, including those not yet written; zero if there is no such partition.
     pub fn count(&self, partition: usize) -> u64 {
         let filled = self.filled.get(partition).copied().unwrap_or_default();
         self.written.get(partition).copied().unwrap_or_default() / 8 + u64::from(filled)

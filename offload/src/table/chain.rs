@@ -1,7 +1,7 @@
-//! A chain of lines, and how one of its lines is changed under the eyes of readers.
+//! A chain of lines, and how one of its lines is changed while readers read it.
 //!
-//! Each change has one word that makes it true: the reference of a slot, or the word that names the next line. What else it writes means nothing before. So a writer
-//! that dies in the middle leaves the old state or the new one.
+//! One word makes each change take effect: the reference of a slot, or the word that names the next line. Everything
+//! written before it has no meaning yet, so a writer that dies in the middle leaves the old state or the new one.
 
 use super::error::TableError;
 use super::memory::TableMemory;

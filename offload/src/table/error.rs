@@ -1,88 +1,88 @@
-//! What can go wrong with a table.
+//! Errors of a table.
 
 use super::reader_id::ReaderId;
 use crate::kernels::kv_layout::{MAX_KEY, MAX_VALUE};
 use core::fmt;
 
-/// An access outside of the memory.
+/// An access outside the memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryFault {
-    /// First byte.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: usize,
 }
 
-/// Why a table could not be made, opened or changed.
+/// Why a table could not be created, opened or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableError {
-    /// The memory does not hold the lines and anything besides, or is too large to be addressed.
+    /// The memory holds nothing but the lines, or not even those, or is too large to be addressed.
     BadSize {
         /// Bytes of the memory.
         length: u64,
-        /// Lines that were asked for.
+        /// Requested number of lines.
         lines: u64,
     },
-    /// The key has no bytes or too many.
+    /// The key is empty or too long.
     KeyLength {
-        /// Its bytes.
+        /// Its length in bytes.
         length: usize,
     },
-    /// The value has too many bytes.
+    /// The value is too long.
     ValueLength {
-        /// Its bytes.
+        /// Its length in bytes.
         length: usize,
     },
-    /// There is no room for an object, or for the lines of a table that grows.
+    /// There is no room for an object, or for the lines of a growing table.
     HeapFull {
-        /// Bytes that were needed in one piece.
+        /// Contiguous bytes needed.
         size: u64,
-        /// Bytes that are free, in pieces that do not fit, or never used.
+        /// Free bytes, in pieces that do not fit or never used.
         free: u64,
-        /// Bytes that become free when their readers are through.
+        /// Bytes that become free when their readers have finished.
         retired: u64,
     },
-    /// All overflow lines are taken.
+    /// All overflow lines are in use.
     LinesFull {
-        /// Overflow lines that the table has.
+        /// Number of overflow lines of the table.
         limit: u32,
     },
-    /// Too many replaced objects wait for those who may be reading them.
+    /// Too many replaced objects await readers that may still read them.
     ReadersPending {
-        /// Most objects that can wait.
+        /// The most objects that can wait.
         limit: usize,
-        /// The reader that is furthest behind; `None` if it is the lease that has not ended.
+        /// The reader that is furthest behind; `None` if an unexpired lease is the cause.
         behind: Option<ReaderId>,
     },
     /// There is no room for another reader.
     TooManyReaders {
-        /// Most readers that can be attached.
+        /// The most readers that can be attached.
         limit: usize,
     },
-    /// The key is in the table already.
+    /// The key is already in the table.
     KeyExists,
     /// The key is not in the table.
     NoSuchKey,
-    /// The key has another version than the one that was to be swapped.
+    /// The key does not have the expected version.
     VersionMismatch {
-        /// The version it has; `None` if it is not in the table.
+        /// Its version; `None` if it is not in the table.
         found: Option<u64>,
     },
     /// The buffer is too small for the value.
     BufferTooSmall {
-        /// Bytes of the value.
+        /// Length of the value in bytes.
         needed: usize,
     },
     /// The memory does not begin with a table.
     NotATable,
-    /// Opening a table of this size needs more room for marks.
+    /// Opening a table of this size needs a larger `marks` buffer.
     TooFewMarks {
-        /// Words that were given.
+        /// Words given.
         given: usize,
-        /// Words that are needed.
+        /// Words needed.
         needed: usize,
     },
-    /// A line that only this writer writes does not hold what it wrote, or names what it cannot.
+    /// A line that only this writer writes does not hold what it wrote, or refers to something impossible.
     Corrupt {
         /// Offset of the line.
         line: u64,
@@ -94,7 +94,7 @@ pub enum TableError {
 /// Why not all rows were loaded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadError {
-    /// Rows that are in the table; the next one is that which failed.
+    /// Number of rows loaded; the next row is the one that failed.
     pub loaded: u64,
     /// Why it failed.
     pub cause: TableError,

@@ -1,7 +1,9 @@
-//! Growth: chain by chain to twice as many lines, while readers read.
+//! Growth: moves a table, chain by chain, to twice as many lines while readers read it.
 //!
-//! A bucket's chain becomes two, written where nobody is led to; then one word of its first line says that it moved. Readers who are in the old chain go on there,
-//! since nobody changes it any more. Its first line says so for good, so that old descriptors stay true; its other lines are free when their readers are through.
+//! The chain of a bucket becomes two, written where nothing refers to them yet; then one word of its first line says
+//! that it moved. Readers in the old chain finish there, since nobody changes it any more. The first line of a moved
+//! chain keeps its mark for good, so old descriptors stay valid; the other lines are freed when their readers have
+//! finished.
 
 use super::areas::{Area, Growth};
 use super::chain::{Chain, LineAt};
@@ -36,10 +38,11 @@ impl NewChain {
 }
 
 impl<M: TableMemory> TableWriter<M> {
-    /// Begins to grow to twice as many buckets, whatever the policy says; returns whether it did, which is not so while it is growing already.
+    /// Starts growing to twice as many buckets, regardless of the policy. Returns false if the table is growing
+    /// already.
     ///
     /// # Errors
-    /// [`TableError::HeapFull`]: the lines have no room.
+    /// [`TableError::HeapFull`]: there is no room for the lines.
     pub fn grow(&mut self) -> Result<bool, TableError> {
         let Some(doubled) = self.descriptor.area().doubled().filter(|_| self.growth.is_none()) else {
             return Ok(false);
@@ -52,10 +55,11 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(true)
     }
 
-    /// Moves the next chain; returns whether any is left. Changes do this by themselves; who waits for nothing else may do it at once.
+    /// Moves the next chain. Returns whether any is left. Changes do this by themselves; a caller with nothing else to
+    /// do may do it at once.
     ///
     /// # Errors
-    /// [`TableError::ReadersPending`]: too much waits for readers. Nothing was moved.
+    /// [`TableError::ReadersPending`]: too many replaced objects await their readers. Nothing was moved.
     pub fn move_chain(&mut self, now: Time) -> Result<bool, TableError> {
         let Some(Growth { area: into, next: bucket, .. }) = self.growth else { return Ok(false) };
         self.reclaim(now)?;

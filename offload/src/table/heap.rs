@@ -1,7 +1,7 @@
-//! Room for objects: size classes, four to each doubling, with a list of free pieces each.
+//! The allocator for objects: four size classes per doubling, with a free list each.
 //!
-//! The lists run through the free pieces themselves, so that any number of them costs nothing. A piece is only touched
-//! once nobody can be reading it any more.
+//! The lists are threaded through the free pieces themselves, so their length costs nothing. A piece is only written
+//! once nobody can be reading it.
 
 use super::{MemoryFault, TableError, TableMemory};
 use crate::kernels::kv_layout::{LINE_SIZE, MAX_OBJECT, UNIT};

@@ -1,4 +1,4 @@
-//! Memory that notes each store of its writer, for tests that stop it after any of them.
+//! Memory that records each store of its writer, for tests that stop the writer after any of them.
 
 use super::writer::{Hashed, Want};
 use super::{MemoryFault, TableMemory, TableWriter};

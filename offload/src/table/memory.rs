@@ -1,4 +1,4 @@
-//! The memory in which a table is.
+//! The memory that holds a table.
 
 use super::error::MemoryFault;
 

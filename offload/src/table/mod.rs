@@ -1,13 +1,14 @@
-//! The owner's side of the remote hash table: who makes it, changes it and hands out its description.
+//! The owner's side of the remote hash table: creates and changes it, and hands out its descriptor.
 //!
-//! Readers come through RDMA or through a kernel and hold no lock; the order in which [`TableWriter`] writes is what
-//! keeps them from believing half a change. One writer per table. The bytes are described in
-//! [`crate::kernels::kv_layout`], the order in ADR 0033.
+//! Readers come through RDMA or through a kernel and hold no lock; the order of [`TableWriter`]'s writes keeps them
+//! from believing half a change. A table has one writer. [`crate::kernels::kv_layout`] describes the bytes, ADR 0033
+//! the order.
 //!
 //! * [`TableWriter`] inserts, updates, swaps, deletes, and loads many rows at once.
 //! * A table grows while it is read, chain by chain, up to [`TablePolicy::max_buckets`].
-//! * What was replaced is used again when its readers are through ([`TableWriter::attach`]), or after [`TablePolicy::lease`].
-//! * [`TableWriter::open`] goes on where a writer ended, at whatever point of a change.
+//! * Replaced memory is reused when its readers have finished ([`TableWriter::attach`]), or after
+//!   [`TablePolicy::lease`].
+//! * [`TableWriter::open`] continues where a writer ended, at any point of a change.
 
 mod areas;
 mod chain;
@@ -35,33 +36,35 @@ use bareverbs_prm::time::Duration;
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a table is to be like.
+/// Configuration of a new table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableConfig {
-    /// Lines that hashes point at; a line holds three keys.
+    /// Number of buckets, each with one line; a line holds three keys.
     pub buckets: u32,
-    /// Lines to chain to full ones.
+    /// Lines for chaining to full ones.
     pub overflow_lines: u32,
     /// The seed of the hash.
     pub seed: [u8; 16],
-    /// How far it may grow, and how long it leaves replaced bytes alone.
+    /// How far the table may grow, and how long replaced bytes stay untouched.
     pub policy: TablePolicy,
 }
 
-/// What a writer may do with a table. It is no part of the table: the next writer may have another one.
+/// What a writer may do with a table. The policy is not stored in the table: the next writer may have another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TablePolicy {
-    /// Most buckets that the table may grow to; fewer than twice what it has, and it keeps its size.
+    /// The most buckets that the table may grow to. With less than twice its current number it keeps its size.
     pub max_buckets: u32,
-    /// How long a client that looks up by RDMA READs may go on reading what was replaced. Its reads prove themselves, so a client that takes longer reads again and
-    /// is never wrong. Zero: there are no such clients. Kernels are waited for in any case, see [`TableWriter::attach`].
+    /// How long a client that looks up by RDMA READs may go on reading replaced bytes. Its reads are self-checking, so
+    /// a client that takes longer has to read again but is never wrong. Zero: there are no such clients. Kernels are
+    /// awaited in any case; see [`TableWriter::attach`].
     pub lease: Duration,
 }
 
-/// Where the parts of a table are; what a client must know to look anything up.
+/// The layout of a table: what a client must know for lookups.
 ///
-/// It stays true when the table grows: a lookup that begins with an old one takes an element more for each time that the table has doubled since.
-/// [`TableWriter::descriptor`] is the newest, and stands at [`NEWEST_DESCRIPTOR`] of the table for who READs it.
+/// It stays valid when the table grows: a lookup with an old one reads one more element for each doubling since.
+/// [`TableWriter::descriptor`] is the newest, and is stored at [`NEWEST_DESCRIPTOR`] in the table for clients that READ
+/// it.
 ///
 /// ```
 /// use bareverbs_offload::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};
@@ -76,9 +79,9 @@ pub struct TablePolicy {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableDescriptor {
-    /// Lines that hashes point at.
+    /// Number of buckets, each with one line.
     pub buckets: u32,
-    /// Lines to chain to full ones.
+    /// Lines for chaining to full ones.
     pub overflow_lines: u32,
     /// The seed of the hash.
     pub seed: [u8; 16],
@@ -86,13 +89,13 @@ pub struct TableDescriptor {
     pub lines: u64,
     /// Offset of the first object.
     pub heap: u64,
-    /// Bytes of the whole table.
+    /// Length of the whole table in bytes.
     pub length: u64,
 }
 
-/// Bytes of an encoded descriptor; that of the table as it was made stands at offset zero.
+/// Bytes of an encoded descriptor. The one with which the table was created is at offset zero.
 pub const DESCRIPTOR_SIZE: usize = 64;
-/// Offset of the newest descriptor. Its checksum is wrong while it is being written: the one at zero will do.
+/// Offset of the newest descriptor. Its checksum is wrong while it is being written; use the one at zero then.
 pub const NEWEST_DESCRIPTOR: u64 = DESCRIPTOR_SIZE as u64;
 /// Bytes before the first line.
 pub const HEADER_SIZE: usize = 2 * DESCRIPTOR_SIZE;
@@ -137,7 +140,7 @@ impl TableDescriptor {
         Self { lines, buckets, overflow_lines, ..self }
     }
 
-    /// The bytes of the descriptor.
+    /// Encodes the descriptor.
     pub fn encode(&self) -> [u8; DESCRIPTOR_SIZE] {
         let mut raw = DescriptorBytes {
             magic: DESCRIPTOR_MAGIC.into(),
@@ -154,7 +157,7 @@ impl TableDescriptor {
         zerocopy::transmute!(raw)
     }
 
-    /// Decodes a descriptor; `None` if magic or checksum are wrong.
+    /// Decodes a descriptor; `None` if magic or checksum is wrong.
     pub fn parse(bytes: &[u8; DESCRIPTOR_SIZE]) -> Option<Self> {
         let raw = DescriptorBytes::ref_from_bytes(bytes).ok()?;
         let whole =
@@ -174,7 +177,7 @@ impl TableDescriptor {
         hash_key(&self.seed, key)
     }
 
-    /// What the lookup kernel has to be told to find `key` in this table.
+    /// The parameters of the lookup kernel for `key` in this table.
     pub fn lookup<'k>(&self, key: &'k [u8]) -> Parameters<'k> {
         Parameters { hash: self.hash(key), lines: self.lines, buckets: self.buckets, key }
     }

@@ -1,8 +1,8 @@
-//! Names of readers that a writer waits for.
+//! Identifiers of readers that a writer waits for.
 
 use core::fmt;
 
-/// A reader that is waited for.
+/// A reader that the writer waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReaderId(pub(super) u8);
 

@@ -1,7 +1,8 @@
-//! Who may still be reading what was replaced.
+//! Tracks who may still be reading replaced memory.
 //!
-//! The writer counts its changes in epochs. A reader is through with an epoch when everything that it had begun by the end of that epoch has ended. It says how
-//! far it is with two numbers ([`ReaderProgress`]), taken after the changes; the writer remembers what had begun, and waits until all of that has ended.
+//! The writer counts its changes in epochs. A reader has passed an epoch when everything that it had begun by the end
+//! of that epoch has ended. It reports its progress with two numbers ([`ReaderProgress`]), taken after the changes; the
+//! writer records what had begun, and waits until all of that has ended.
 
 use super::error::TableError;
 use super::reader_id::ReaderId;

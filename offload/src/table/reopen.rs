@@ -1,7 +1,7 @@
-//! Opens a table whose writer ended, at whatever point of a change.
+//! Opens a table whose writer ended at any point of a change.
 //!
-//! Nothing but the lines says what is in a table and how far it has grown: the first lines of chains that went elsewhere name where to. So there is nothing that could
-//! disagree with them. What no line leads to is free.
+//! Only the lines say what a table contains and how far it has grown: the first line of a moved chain names its new
+//! place. So nothing can contradict them. Whatever no line leads to is free.
 
 use super::areas::{Area, Growth};
 use super::chain::Chain;
@@ -16,7 +16,7 @@ use heapless::Vec;
 /// Times that a table can have doubled.
 const GENERATIONS: usize = 31;
 
-/// Words of `marks` that [`TableWriter::open`] needs for a table in memory of this length: a bit for 16 bytes.
+/// Words of `marks` that [`TableWriter::open`] needs for a table of this length in bytes: one bit per 16 bytes.
 pub const fn marks_for(length: u64) -> usize {
     length.div_ceil(UNIT as u64).div_ceil(64) as usize
 }
@@ -50,8 +50,9 @@ struct Moved {
 }
 
 impl<M: TableMemory> TableWriter<M> {
-    /// Goes on with a table, after its writer ended or died. Each key has the value that it had before the change that the writer was about to make, or the one after.
-    /// `marks` is room for the time of the call, [`marks_for`] words. Readers are attached anew; those that read while the table is opened may have to read again.
+    /// Continues with a table whose writer ended or died. Each key has its value from before or after the change that
+    /// the writer was making. `marks` is scratch space of [`marks_for`] words. Readers must be attached again; those
+    /// that read while the table is opened may have to read again.
     ///
     /// # Errors
     /// The memory holds no table, or lines that no writer wrote.

@@ -1,4 +1,4 @@
-//! What was replaced and may still be read, in the order in which it was.
+//! Replaced memory that may still be read, in the order of replacement.
 
 use super::TableError;
 use super::heap::footprint;

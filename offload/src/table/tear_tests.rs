@@ -1,5 +1,5 @@
-//! A reader at any moment of a change, at a granularity of 8 bytes: it may see the old value, the new one, or be told to
-//! try again; it never sees anything else.
+//! A reader at any moment of a change, at a granularity of 8 bytes. It may see the old value, the new one, or be told
+//! to try again, and never anything else.
 
 use super::journal::{Journal, Store, apply};
 use super::tests::config;

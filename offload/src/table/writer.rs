@@ -1,7 +1,7 @@
-//! Changes a table under the eyes of its readers.
+//! Changes a table while readers read it.
 //!
 //! The order is the contract: write a new object completely; make the sequence of the line odd; change its words; store
-//! the even sequence and the seal in one word. What was replaced is left alone until its readers are through.
+//! the even sequence and the seal in one word. Replaced memory stays untouched until its readers have finished.
 
 use super::areas::{Area, FreeLines, Growth};
 use super::chain::{Chain, LineAt};
@@ -19,27 +19,27 @@ use crate::kernels::kv_layout::{
 use crate::runtime::ReaderProgress;
 use bareverbs_prm::time::Time;
 
-/// How full a table is.
+/// Occupancy of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TableUsage {
     /// Keys in the table.
     pub entries: u64,
-    /// Lines that hashes point at.
+    /// Number of buckets.
     pub buckets: u32,
-    /// How many chains have yet to go to the lines that the table is growing to; zero if it does not grow now.
+    /// Chains that have yet to move to the lines of a growing table; zero if it is not growing.
     pub chains_to_move: u32,
-    /// Overflow lines in use, those that readers may still follow included.
+    /// Overflow lines in use, including those that readers may still follow.
     pub overflow_lines: u32,
     /// Bytes free for objects.
     pub heap_free: u64,
-    /// Bytes of objects that wait for their readers.
+    /// Bytes of objects that await their readers.
     pub retired: u64,
 }
 
 /// A value that was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stored {
-    /// Its bytes.
+    /// Its length in bytes.
     pub length: usize,
     /// Its version.
     pub version: u64,
@@ -89,7 +89,7 @@ pub(super) struct Hashed<'a> {
     pub(super) value: &'a [u8],
 }
 
-/// The one who may change a table.
+/// The only writer of a table.
 ///
 /// ```
 /// use bareverbs_offload::table::{TableConfig, TableError, TablePolicy, TableWriter};
@@ -126,7 +126,7 @@ pub struct TableWriter<M> {
 }
 
 impl<M: TableMemory> TableWriter<M> {
-    /// Makes an empty table in `memory`, whatever that held before.
+    /// Creates an empty table in `memory`, overwriting what it held.
     pub fn create(memory: M, config: &TableConfig) -> Result<Self, TableError> {
         let descriptor = TableDescriptor::plan(config, memory.length())?;
         let heap = Heap::new(descriptor.heap, descriptor.length);
@@ -181,12 +181,12 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(())
     }
 
-    /// What a client must know. It changes when the table has grown; an old one stays true.
+    /// What a client must know for lookups. It changes when the table has grown; an old one stays valid.
     pub const fn descriptor(&self) -> &TableDescriptor {
         &self.descriptor
     }
 
-    /// How full the table is.
+    /// The current occupancy.
     pub const fn usage(&self) -> TableUsage {
         TableUsage {
             entries: self.entries,
@@ -201,17 +201,17 @@ impl<M: TableMemory> TableWriter<M> {
         }
     }
 
-    /// The memory, for who wants to see what is there, or to break it. The writer believes what it finds.
+    /// The memory, for inspecting or corrupting it. The writer trusts what it finds.
     pub const fn memory(&mut self) -> &mut M {
         &mut self.memory
     }
 
-    /// The memory back, for who has no more changes to make.
+    /// Ends the writer and returns the memory.
     pub fn into_memory(self) -> M {
         self.memory
     }
 
-    /// From now on replaced bytes wait for this reader: a runtime whose kernels read the table. Attach it before they can.
+    /// Makes replaced bytes wait for a reader: a runtime whose kernels read the table. Attach it before they can.
     ///
     /// # Errors
     /// [`TableError::TooManyReaders`].
@@ -219,13 +219,13 @@ impl<M: TableMemory> TableWriter<M> {
         self.readers.attach()
     }
 
-    /// A reader is gone, and nothing that it began is under way.
+    /// Removes a reader that is gone. Nothing that it began may still be running.
     pub fn detach(&mut self, reader: ReaderId) {
         self.readers.detach(reader);
     }
 
-    /// How far a reader is ([`Runtime::progress`](crate::runtime::Runtime::progress)). It must have been taken after all changes that were made so far: from
-    /// elsewhere it has to be the answer to a question that was sent after them.
+    /// Reports a reader's progress ([`Runtime::progress`](crate::runtime::Runtime::progress)). It must have been taken
+    /// after all changes made so far; a remote reader's must be the answer to a question sent after them.
     pub fn announce(&mut self, reader: ReaderId, progress: ReaderProgress) {
         self.readers.announce(reader, progress);
     }
@@ -235,20 +235,21 @@ impl<M: TableMemory> TableWriter<M> {
         self.put(now, &self.hashed(key, value), Want::Absent)
     }
 
-    /// Gives a key that is in the table another value; returns its version.
+    /// Replaces the value of a key that is in the table; returns its version.
     pub fn update(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
         self.put(now, &self.hashed(key, value), Want::Present)
     }
 
-    /// Gives a key a value, whether it is in the table or not; returns its version.
+    /// Sets the value of a key, whether or not it is in the table; returns its version.
     pub fn upsert(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
         self.put(now, &self.hashed(key, value), Want::Either)
     }
 
-    /// Gives a key a value if it has the expected version, `None` if it is not in the table; returns the new version.
+    /// Sets the value of a key if it has the expected version (`None`: it is not in the table); returns the new
+    /// version.
     ///
     /// # Errors
-    /// [`TableError::VersionMismatch`] says which version it has.
+    /// [`TableError::VersionMismatch`] holds the key's version.
     pub fn compare_and_swap(
         &mut self,
         now: Time,
@@ -259,10 +260,10 @@ impl<M: TableMemory> TableWriter<M> {
         self.put(now, &self.hashed(key, value), Want::Version(expected))
     }
 
-    /// Puts rows into the table, one after the other, whether their keys are in it or not; returns how many there were.
+    /// Upserts rows one after the other; returns their number.
     ///
     /// # Errors
-    /// The first row that has no room ends it. Those before are in the table.
+    /// The first row that cannot be stored ends the load. The rows before it are in the table.
     pub fn load<'r>(
         &mut self,
         now: Time,
@@ -276,7 +277,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(loaded)
     }
 
-    /// The value of a key, copied to the start of `buffer`.
+    /// Copies the value of a key to the start of `buffer`.
     pub fn get(&self, key: &[u8], buffer: &mut [u8]) -> Result<Option<Stored>, TableError> {
         let hash = self.descriptor.hash(key);
         let Found::Here(place, version) = self.find(hash, key)? else { return Ok(None) };
@@ -288,7 +289,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(Some(Stored { length, version }))
     }
 
-    /// Takes a key out of the table.
+    /// Removes a key from the table.
     pub fn delete(&mut self, now: Time, key: &[u8]) -> Result<(), TableError> {
         self.delete_hashed(now, &self.hashed(key, &[]))
     }
@@ -321,7 +322,7 @@ impl<M: TableMemory> TableWriter<M> {
         self.retired.push(Replaced::Line(at.offset), now, &mut self.readers)
     }
 
-    /// Frees what was replaced and is read by nobody any more. Every change does this, too.
+    /// Frees replaced memory that nobody reads any more. Every change does this too.
     pub fn reclaim(&mut self, now: Time) -> Result<(), TableError> {
         while let Some(what) = self.retired.pop(now, self.policy.lease, &self.readers) {
             match what {
