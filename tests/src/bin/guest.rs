@@ -87,6 +87,9 @@ enum Judge {
         /// Only rows whose name contains this text.
         #[arg(long)]
         only: Option<String>,
+        /// Only the rows that cannot pass unless most of the subnet works.
+        #[arg(long)]
+        quick: bool,
         /// The guest's kernel, installed if it is not there.
         #[arg(long, value_enum, default_value_t)]
         kernel: Kernel,
@@ -196,7 +199,10 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         Judge::Storage(judge) => judge_storage(&judge.asked(), judge.extent()),
         Judge::Programs { judge, snabb: Some(program) } => judge_snabb(&judge.asked(), program),
         Judge::Programs { judge, .. } => judge_programs(&judge.asked(), judge.extent()),
-        Judge::Subnet { only, kernel, record } => judge_subnet(&Asked { only, record: *record }, *kernel),
+        Judge::Subnet { only, quick, kernel, record } => {
+            let extent = Extent { long: false, quick: *quick, kernel: *kernel };
+            judge_subnet(&Asked { only, record: *record }, extent)
+        }
         Judge::Soak { minutes } => soak(*minutes),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
@@ -323,10 +329,11 @@ fn judge_snabb(asked: &Asked<'_>, program: &Path) -> Result<ExitCode> {
     asked.conclude("snabb", &report, &[])
 }
 
-fn judge_subnet(asked: &Asked<'_>, kernel: Kernel) -> Result<ExitCode> {
-    let (only, name) = (asked.only()?, kernel.list_name("subnet"));
+fn judge_subnet(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
+    let (only, name) = (asked.only()?, extent.list_name("subnet"));
+    let Extent { quick, kernel, .. } = extent;
     let output = output_directory().join(&name);
-    let report = subnet::run(&subnet::SubnetOptions { only, kernel, output })?;
+    let report = subnet::run(&subnet::SubnetOptions { only, quick, kernel, output })?;
     asked.conclude(&name, &report, &[])
 }
 

@@ -134,12 +134,18 @@ fn sorted(topology: &SubnetTopology) -> SubnetTopology {
     SubnetTopology { nodes }
 }
 
+/// One as the manager finds it.
+#[cfg(test)]
+pub(super) fn example() -> BuiltSubnet {
+    BuiltSubnet::of(&SubnetTopology::parse(tests::TEXT).expect("a topology")).expect("as built")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     /// As the manager finds it, with adapters 0xa0 and 0xb0.
-    const TEXT: &str = "\
+    pub(super) const TEXT: &str = "\
 switchguid=0x2c90300000051(2c90300000051)
 Switch\t8 \"S-0002c90300000051\"\t\t# \"leaf\" base port 0 lid 3 lmc 0
 [1]\t\"S-0002c90300000001\"[2]\t\t# \"spine\" lid 49151 4xEDR
@@ -161,7 +167,7 @@ Ca\t1 \"H-00000000000000b0\"\t\t# \"far\"
 
     #[test]
     fn the_built_subnet_is_known_and_another_is_not() {
-        let built = BuiltSubnet::of(&SubnetTopology::parse(TEXT).expect("a topology")).expect("as built");
+        let built = example();
         assert_eq!((built.near.lid, built.far.lid, built.leaf.lid, built.far.guid), (1, 2, 3, 0xb1));
         assert!(built.compare(TEXT).is_ok());
         for (from, to) in

@@ -2,6 +2,7 @@
 
 use super::built::{BuiltPort, BuiltSubnet};
 use super::row::DiagnosticRow;
+use bareverbs_sim::net::MANAGER_LID;
 
 /// The functions that the questions are made of, and a program whose sockets are at both ports.
 pub(super) const FILES: &[(&str, &str)] =
@@ -13,6 +14,7 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows.extend(pings(built));
     rows.extend(transfers());
     rows.extend(changes(built));
+    rows.push(reports());
     rows.extend(connections());
     rows
 }
@@ -138,6 +140,18 @@ fn changes(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
             ["20 packets transmitted, 20 received, 0% packet loss".to_owned(), hardware_gid(&built.far)],
         ),
     ]
+}
+
+/// Reports of groups that end and are created again while an IPoIB interface goes down and up.
+fn reports() -> DiagnosticRow {
+    let command = format!(
+        "administration reports $near {MANAGER_LID} 66,67 \"functions=$functions; . $functions; . $shared/ipoib.sh; blink\""
+    );
+    row(
+        "groups that end and are made anew are reported",
+        &command,
+        ["every event was reported, and none without a subscription".to_owned()],
+    )
 }
 
 /// Programs of librdmacm, and perftest with RDMA CM.

@@ -1,5 +1,6 @@
 //! What is asked: each program of infiniband-diags, and values that it has to print of the subnet that was built.
 
+use super::administration;
 use super::built::{BuiltPort, BuiltSubnet, BuiltSwitch, FAR, LEAF, LEAF_PORTS, NEAR};
 use super::ipoib;
 use super::opensm;
@@ -36,6 +37,7 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows.extend(nodes_and_ports(built));
     rows.extend(tables(built));
     rows.extend(paths(built));
+    rows.extend(administration::all(built));
     rows.extend(groups(built));
     rows.extend(pings(built));
     rows.extend(opensm::all(built));

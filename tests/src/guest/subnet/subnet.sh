@@ -62,3 +62,13 @@ join_groups() {
     done
     within "test \$(saquery -C \$near --smkey 1 -m | grep -A 1 'Mlid\.*0xC000\$' | grep -c 'PortGid\.*fe80:') = 2"
 }
+
+# A program of libibumad that queries the SA.
+administration() { timeout 110 python3 $(dirname $functions)/administration.py "$@"; }
+
+# Runs a flow of osmtest at the near port. Prints its last lines if it fails.
+osmtests() {
+    flow=$1; shift
+    OSM_TMP_DIR=/tmp timeout 110 osmtest -f $flow -g $(port_guid $near) -i /tmp/inventory -t 300 "$@" >/tmp/osmtest 2>&1 && grep TEST /tmp/osmtest && return
+    tail -n 40 /tmp/osmtest; false
+}
