@@ -58,6 +58,8 @@ pub struct Capabilities {
     pub relaxed_ordering: bool,
     /// Extended reliable connections (XRC).
     pub xrc: bool,
+    /// Congestion control can be asked about: its counters, and whether it is on.
+    pub congestion_query: bool,
     /// Work queue entries can be written to the doorbell register (BlueFlame).
     pub blue_flame: bool,
     /// Logarithm, base 2, of the bytes of a BlueFlame register, both halves.
@@ -145,6 +147,7 @@ impl Capabilities {
             },
             relaxed_ordering: general.relaxed_ordering_write(),
             xrc: general.xrc(),
+            congestion_query: general.cc_query_allowed(),
             blue_flame: general.bf() && (7..=9).contains(&general.log_bf_reg_size()),
             log_blue_flame_size: general.log_bf_reg_size(),
             completion_version: general.cqe_version(),

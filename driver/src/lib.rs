@@ -67,6 +67,7 @@ pub mod capability_page;
 pub mod command;
 pub mod completion_channel;
 pub mod completion_queue;
+pub mod congestion_control;
 pub mod counter_set;
 mod cqe;
 pub mod device;

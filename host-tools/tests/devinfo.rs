@@ -30,6 +30,35 @@ fn a_served_device_is_shown_and_compared() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("link_layer"));
 }
 
+/// Both ends of a cable, each served by itself.
+#[test]
+fn gids_doctor_and_monitor_look_at_served_devices() {
+    let directory = TempDir::new().expect("a directory");
+    let _server = Served::start(directory.path(), &["--socket", "other", "--link", "eth"]);
+    let said = |words: &[&str]| {
+        let output = output_of(directory.path(), &[words, &["--json"]].concat());
+        assert_eq!(output.status.code(), Some(0), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        (object_of(words[0], &output), output.stdout)
+    };
+    let here = ["--device", "vfio-user:nic", "--address", "10.0.0.1/24"];
+    let (gids, _) = said(&[&["gids"][..], &here, &["--peer", "10.0.0.2"]].concat());
+    let used: Vec<_> =
+        gids["entries"].as_array().expect("a table").iter().map(|row| row["used"] == true).collect();
+    assert_eq!(used.iter().filter(|used| **used).count(), 1, "{gids}");
+    let there = ["--device", "vfio-user:other", "--address", "10.0.0.2/24"];
+    let (_, other) = said(&[&["doctor", "--root", "/nowhere"][..], &there].concat());
+    std::fs::write(directory.path().join("other.json"), other).expect("a file");
+    let (doctor, _) =
+        said(&[&["doctor", "--root", "/nowhere"][..], &here, &["--peer", "other.json"]].concat());
+    let rules = doctor["rules"].as_array().expect("rules");
+    for id in ["port.link-type", "port.polling", "gid.no-route", "mtu.ends", "counters.retransmission"] {
+        let rule = rules.iter().find(|rule| rule["id"] == id).expect(id);
+        assert_eq!(rule["outcome"], "silent", "{doctor}");
+    }
+    let (monitor, _) = said(&["monitor", "--once", "--device", "vfio-user:nic"]);
+    assert!(monitor["counters"]["tx_packets_phy"]["value"].is_u64(), "{monitor}");
+}
+
 #[test]
 fn what_is_not_there_is_refused_with_status_2() {
     let directory = TempDir::new().expect("a directory");

@@ -129,7 +129,7 @@ pub const HOUSE: &[CrateRules] = &[
                 "port_counters",
                 "completion_channel",
             ],
-            &["port_link", "identity", "flow_control"],
+            &["port_link", "identity", "flow_control", "congestion_control"],
             &["completion_queue", "memory_key", "memory_region", "address_handle"],
             &["indirect_region", "key_update", "shared_region"],
             &["shared_receive_queue", "queue_pair", "fast_region", "memory_window", "remote_vhca_region"],

@@ -125,6 +125,8 @@ pub const LAYOUTS: &[&LayoutInfo] = &[
     &<crate::command::qp::QueryQpOut as Layout>::INFO,
     &<crate::command::congestion::QueryCongStatisticsIn as Layout>::INFO,
     &<crate::command::congestion::QueryCongStatisticsOut as Layout>::INFO,
+    &<crate::command::congestion::QueryCongStatusIn as Layout>::INFO,
+    &<crate::command::congestion::QueryCongStatusOut as Layout>::INFO,
     &<crate::command::queue_counter::AllocQueueCounterIn as Layout>::INFO,
     &<crate::command::queue_counter::AllocQueueCounterOut as Layout>::INFO,
     &<crate::command::queue_counter::DeallocQueueCounterIn as Layout>::INFO,

@@ -1,6 +1,7 @@
 //! Two devices side by side: only what differs.
 
-use super::facts::{Fact, Gather, Section};
+use super::fact::Fact;
+use super::facts::{Gather, Section};
 use crate::Failure;
 use crate::output::json_object;
 use crate::place::DeviceSelector;

@@ -1,9 +1,13 @@
 //! What is known of a device: named values in sections, so that text, JSON and comparison show the same.
 
+use super::fact::Fact;
+use super::limits::limits;
 use crate::place::DeviceTask;
 use bareverbs_core::capabilities::Capabilities;
 use bareverbs_core::capability_page::{CapabilityPage, CapabilityValues};
 use bareverbs_core::command::CommandError;
+use bareverbs_core::congestion_control::CongestionControl;
+use bareverbs_core::flow_control::FlowControl;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::port::{PortAttributes, PortState};
 use bareverbs_core::port_link::{LinkSpeed, PortLink};
@@ -22,38 +26,6 @@ pub(super) struct Section {
     pub(super) facts: Vec<Fact>,
 }
 
-/// A named value. Names are those of `ibv_devinfo` where it has one, else those of the PRM.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fact {
-    pub(super) name: String,
-    /// For programs.
-    pub(super) value: Value,
-    /// For people.
-    pub(super) text: String,
-    /// Two devices of the same make differ in it.
-    pub(super) own: bool,
-}
-
-impl Fact {
-    fn new(name: &str, value: impl Into<Value>) -> Self {
-        let value = value.into();
-        let text = match &value {
-            Value::String(text) => text.clone(),
-            Value::Null => "-".to_owned(),
-            other => other.to_string(),
-        };
-        Self { name: name.to_owned(), value, text, own: false }
-    }
-
-    fn shown(self, text: String) -> Self {
-        Self { text, ..self }
-    }
-
-    fn own(self) -> Self {
-        Self { own: true, ..self }
-    }
-}
-
 /// Asks a device for everything.
 pub(super) struct Gather;
 
@@ -68,15 +40,16 @@ impl DeviceTask for Gather {
 fn gather<H: Hal>(device: &Device<H>) -> Result<Vec<Section>, CommandError> {
     let general: GeneralCapabilities = device.capability_page(CapabilityValues::Current)?;
     let capabilities = device.capabilities();
+    let atomic = if general.atomic() { Some(query::<AtomicCapabilities, H>(device)?) } else { None };
     let mut sections = vec![
         Section { name: "device", facts: identity(device, &device.identity()?) },
         Section { name: "port", facts: port(device)? },
-        Section { name: "limits", facts: limits(&general, capabilities) },
+        Section { name: "limits", facts: limits(&general, atomic.as_ref(), capabilities) },
         Section { name: "used by the driver", facts: used(capabilities) },
         page("cmd_hca_cap", &general),
     ];
-    if general.atomic() {
-        sections.push(page("atomic_caps", &query::<AtomicCapabilities, H>(device)?));
+    if let Some(atomic) = &atomic {
+        sections.push(page("atomic_caps", atomic));
     }
     if general.roce() {
         sections.push(page("roce_cap", &query::<RoceCapabilities, H>(device)?));
@@ -132,7 +105,39 @@ fn port<H: Hal>(device: &Device<H>) -> Result<Vec<Fact>, CommandError> {
     facts.push(Fact::new("sm_lid", port.subnet_manager_lid).own());
     facts.push(Fact::new("port_lid", port.lid).own());
     facts.push(Fact::new("port_lmc", port.lmc));
+    if ethernet {
+        facts.extend(pauses(&device.flow_control()?));
+    }
+    if ethernet && device.capabilities().congestion_query {
+        facts.extend(marks(&device.congestion_control()?));
+    }
     Ok(facts)
+}
+
+/// What holds senders back (register PFCC).
+fn pauses(control: &FlowControl) -> [Fact; 4] {
+    [
+        Fact::new("pause_sent", control.pause_sent),
+        Fact::new("pause_obeyed", control.pause_received),
+        priorities("pfc_sent", control.priorities_sent),
+        priorities("pfc_obeyed", control.priorities_received),
+    ]
+}
+
+/// Whom marks of a switch slow down (QUERY_CONG_STATUS), under the names that Linux has in sysfs.
+fn marks(control: &CongestionControl) -> [Fact; 2] {
+    [priorities("ecn_roce_rp", control.reacts), priorities("ecn_roce_np", control.notifies)]
+}
+
+/// The priorities of a mask.
+fn priorities(name: &str, mask: u8) -> Fact {
+    let of_mask: Vec<u8> = (0..8).filter(|priority| mask >> priority & 1 == 1).collect();
+    let text = match mask {
+        0 => "off".to_owned(),
+        u8::MAX => "every priority".to_owned(),
+        _ => format!("priorities {}", of_mask.iter().map(u8::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    Fact::new(name, of_mask).shown(text)
 }
 
 fn speeds(link: &PortLink) -> [Fact; 4] {
@@ -185,29 +190,6 @@ fn state(state: PortState) -> String {
     }
 }
 
-/// Limits under the names of `ibv_devinfo -v`, as Linux's `mlx5_ib` derives them.
-fn limits(general: &GeneralCapabilities, capabilities: &Capabilities) -> Vec<Fact> {
-    let power = |logarithm: u8| 1_u64 << logarithm.min(63);
-    let queue = power(general.log_max_qp_sz());
-    vec![
-        Fact::new("max_qp", power(general.log_max_qp())),
-        Fact::new("max_qp_wr", queue),
-        Fact::new("max_cq", power(general.log_max_cq())),
-        Fact::new("max_cqe", power(general.log_max_cq_sz()) - 1),
-        Fact::new("max_mr", power(general.log_max_mkey())),
-        Fact::new("max_pd", power(general.log_max_pd())),
-        Fact::new("max_srq", power(general.log_max_srq())),
-        Fact::new("max_srq_wr", power(general.log_max_srq_sz()) - 1),
-        Fact::new("max_qp_rd_atom", power(capabilities.log_max_reads_as_requester)),
-        Fact::new("max_qp_init_rd_atom", power(capabilities.log_max_reads_as_responder)),
-        Fact::new("max_mcast_grp", power(general.log_max_mcg())),
-        Fact::new("max_mcast_qp_attach", general.max_qp_mcg()),
-        Fact::new("max_pkeys", 128_u32 << general.pkey_table_size().min(16)),
-        Fact::new("max_msg_sz", power(general.log_max_msg())),
-        Fact::new("local_ca_ack_delay", general.local_ca_ack_delay()),
-    ]
-}
-
 /// What this driver makes of the device.
 fn used(capabilities: &Capabilities) -> Vec<Fact> {
     let (first, last) = capabilities.roce_source_ports;
@@ -222,6 +204,7 @@ fn used(capabilities: &Capabilities) -> Vec<Fact> {
         Fact::new("max_key_list", capabilities.max_key_list),
         Fact::new("relaxed_ordering", capabilities.relaxed_ordering),
         Fact::new("xrc", capabilities.xrc),
+        Fact::new("congestion_query", capabilities.congestion_query),
         Fact::new("blue_flame", capabilities.blue_flame),
         Fact::new("completion_compression", capabilities.completion_compression),
         Fact::new("completion_moderation", capabilities.completion_moderation),

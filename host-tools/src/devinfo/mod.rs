@@ -1,12 +1,14 @@
 //! `bareverbs devinfo`: shows what `ibv_devinfo -v`, `ibstat` and `mlxlink` show, read from the device's own capability
 //! pages, for devices without a kernel driver; and the differences between two devices.
 //!
-//! * `facts`: what the device is asked.
+//! * `facts`: what the device is asked. `limits`: what Linux makes of its capability pages.
 //! * `text`: how it is shown.
 //! * `difference`: two devices side by side.
 
 mod difference;
+mod fact;
 mod facts;
+mod limits;
 mod text;
 
 use crate::Failure;

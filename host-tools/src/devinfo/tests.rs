@@ -32,6 +32,10 @@ fn the_short_form_has_what_ibv_devinfo_has() {
         "rate:         100 Gbit/s (4 lanes)",
         "max_mtu:      4096 (5)",
         "mac:          02:00:00:00:00:01",
+        "pause_sent:   false",
+        "pfc_obeyed:   off",
+        "ecn_roce_rp:  off",
+        "ecn_roce_np:  every priority",
     ] {
         assert!(text.contains(line), "{line} is missing:\n{text}");
     }
@@ -41,7 +45,15 @@ fn the_short_form_has_what_ibv_devinfo_has() {
 #[test]
 fn the_long_form_has_every_field_of_the_pages() {
     let (text, _) = shown(&["--device", "sim", "--verbose"]);
-    for word in ["max_qp_wr:", "roce_v2:", "log_max_qp_sz:", "r_roce_min_src_udp_port:", "rss_ind_tbl_cap:"] {
+    for word in [
+        "max_qp_wr:",
+        "atomic_cap:                ATOMIC_HCA (1)",
+        "hca_core_clock:            1000000 kHz",
+        "roce_v2:",
+        "log_max_qp_sz:",
+        "r_roce_min_src_udp_port:",
+        "rss_ind_tbl_cap:",
+    ] {
         assert!(text.contains(word), "{word} is missing:\n{text}");
     }
 }
@@ -59,6 +71,8 @@ fn json_holds_numbers_and_its_version() {
     // PRM: port_type 0 is InfiniBand.
     assert_eq!((&general["port_type"], &general["num_ports"]), (&0.into(), &1.into()));
     let limits = &object["devinfo"]["limits"];
+    assert_eq!(limits["max_mr_size"], "0xffffffffffffffff", "more than a number of JavaScript holds");
+    assert_eq!((&limits["gid_tbl_len"], &limits["pkey_tbl_len"]), (&8.into(), &128.into()));
     assert_eq!(limits["max_qp"].as_u64(), general["log_max_qp"].as_u64().map(|log| 1 << log));
 }
 

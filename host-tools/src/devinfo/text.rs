@@ -20,5 +20,5 @@ pub(super) fn show(device: &str, sections: &[Section], verbose: bool) -> String 
 
 /// Names say the unit of their number; in text the value says it.
 fn label(name: &str) -> &str {
-    name.strip_suffix("_mbps").unwrap_or(name)
+    name.strip_suffix("_mbps").or_else(|| name.strip_suffix("_khz")).unwrap_or(name)
 }

@@ -115,6 +115,8 @@ pub(super) struct PortFacts {
     pub(super) sm_lid: u16,
     /// Whether anything tells senders to wait; `None` if it could not be asked, or on InfiniBand.
     pub(super) flow_control: Option<bool>,
+    /// Whether marks of a switch slow senders down (ECN); `None` if the device does not tell, or on InfiniBand.
+    pub(super) congestion_control: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

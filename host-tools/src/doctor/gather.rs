@@ -243,11 +243,15 @@ fn partition_keys<H: Hal>(device: &Device<H>) -> Result<Vec<u16>, CommandError> 
 fn port<H: Hal>(device: &Device<H>) -> Result<PortFacts, CommandError> {
     let (port, link) = (device.port()?, device.port_link()?);
     let ethernet = port.link_layer == PortType::Ethernet;
-    let flow_control = if ethernet { Some(!device.flow_control()?.is_off()) } else { None };
-    Ok(port_facts(&port, &link, flow_control))
+    let tells = ethernet && device.capabilities().congestion_query;
+    Ok(PortFacts {
+        flow_control: if ethernet { Some(!device.flow_control()?.is_off()) } else { None },
+        congestion_control: if tells { Some(!device.congestion_control()?.is_off()) } else { None },
+        ..port_facts(&port, &link)
+    })
 }
 
-fn port_facts(port: &PortAttributes, link: &PortLink, flow_control: Option<bool>) -> PortFacts {
+fn port_facts(port: &PortAttributes, link: &PortLink) -> PortFacts {
     let ethernet = port.link_layer == PortType::Ethernet;
     PortFacts {
         link_layer: if ethernet { LinkLayer::Ethernet } else { LinkLayer::InfiniBand },
@@ -272,6 +276,7 @@ fn port_facts(port: &PortAttributes, link: &PortLink, flow_control: Option<bool>
         fastest_mbps: link.fastest.map(|speed| speed.megabits),
         lid: port.lid,
         sm_lid: port.subnet_manager_lid,
-        flow_control,
+        flow_control: None,
+        congestion_control: None,
     }
 }

@@ -91,6 +91,11 @@ impl Port {
         }
     }
 
+    /// Whether packets of RoCEv2 say that a switch may mark them, unless their queue pair decides otherwise.
+    pub(crate) const fn marks_as_capable(&self) -> bool {
+        self.ecn != 0
+    }
+
     /// Whether the port speaks InfiniBand.
     pub(crate) const fn is_infiniband(&self) -> bool {
         matches!(self.link_layer, LinkLayer::InfiniBand)

@@ -178,6 +178,8 @@ refusals! {
     COUNTER_BUSY = 0xb0_00a1, BadResourceState, "queue pairs still count in the set";
     COUNTER_LIMIT = 0xb0_00a2, ExceedsLimit, "no counter set left";
     COUNTER_SCOPE = 0xb0_00a3, BadParameter, "counters of other ports and sums over sets are not offered";
+    CONGESTION_PRIORITY = 0xb0_00a4, BadParameter, "Ethernet has no such priority";
+    CONGESTION_PROTOCOL = 0xb0_00a5, BadParameter, "congestion control is offered for RoCE, as reaction point (1) and notification point (2)";
     ROCE_ADDRESS_INDEX = 0xb0_0080, BadIndex, "roce_address_index is outside the table";
     ROCE_ADDRESS_PORT = 0xb0_0081, BadIndex, "the port of a RoCE address does not exist";
     ROCE_ADDRESS_VERSION = 0xb0_0082, BadParameter, "the RoCE version is not supported: 1 and 2 are";

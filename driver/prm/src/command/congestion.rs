@@ -1,4 +1,4 @@
-//! Congestion: what notification and reaction points counted.
+//! Congestion: what notification and reaction points counted, and whether they are switched on.
 
 use crate::layout;
 use crate::numbering::{CommandOpcode, CommandStatus};
@@ -30,3 +30,26 @@ layout! {
     bits np_cnp_sent_high / set_np_cnp_sent_high: u32 = 23[31:0], "np_cnp_sent_high";
     bits np_cnp_sent_low / set_np_cnp_sent_low: u32 = 24[31:0], "np_cnp_sent_low";
 }
+
+layout! {
+    /// Input of QUERY_CONG_STATUS.
+    pub struct QueryCongStatusIn, "query_cong_status_in", 4;
+    bits opcode / set_opcode: CommandOpcode = 0[31:16], "opcode";
+    bits op_mod / set_op_mod: u16 = 1[15:0], "op_mod";
+    bits priority / set_priority: u8 = 2[7:4], "priority";
+    bits cong_protocol / set_cong_protocol: u8 = 2[3:0], "cong_protocol";
+}
+
+layout! {
+    /// Output of QUERY_CONG_STATUS.
+    pub struct QueryCongStatusOut, "query_cong_status_out", 4;
+    bits status / set_status: CommandStatus = 0[31:24], "status";
+    bits syndrome / set_syndrome: u32 = 1[31:0], "syndrome";
+    bits enable / set_enable: bool = 3[31:31], "enable";
+    bits tag_enable / set_tag_enable: bool = 3[30:30], "tag_enable";
+}
+
+/// `cong_protocol` of the end that slows down: the reaction point of RoCE. Linux's driver for Ethernet has these numbers in a list of its own.
+pub const REACTION_POINT: u8 = 1;
+/// `cong_protocol` of the end that tells of marked packets: the notification point of RoCE.
+pub const NOTIFICATION_POINT: u8 = 2;

@@ -131,6 +131,10 @@ rules! {
         "nothing tells senders to wait: a full buffer drops frames, and RoCE goes back to the first lost packet",
         "register PFCC (mlnx_qos, dcb pfc show), the switch, and ROCE_CC_PRIO_MASK_P1 for ECN",
         "switch priority flow control on for the priority of RoCE at both ends and at the switch, or ECN";
+    "flow.ecn-off", port::marks_off;
+        "senders are not slowed down by marks of a switch (ECN, DCQCN): loss, or a pause, is the first sign of congestion",
+        "QUERY_CONG_STATUS (/sys/class/net/IF/ecn/roce_rp/enable and roce_np/enable), ROCE_CC_PRIO_MASK_P1, the thresholds of the switch",
+        "switch ECN on for the priority of RoCE at both ends and at the switches, or use priority flow control alone";
     "counters.retransmission", counters::retransmission;
         "so many packets were sent again that it costs throughput", "out_of_sequence, packet_seq_err, local_ack_timeout_err of both ends",
         "find where packets are dropped: counters of the switch, rx_prioN_discards, cable";

@@ -80,12 +80,17 @@ const fn link_type_name(layer: LinkLayer) -> &'static str {
     }
 }
 
+/// What mstconfig knows the card by; a simulated or a served device is none of this machine's.
+fn card(facts: &Facts) -> &str {
+    facts.selector.as_deref().filter(|_| facts.preflight.is_some()).unwrap_or("BDF")
+}
+
 fn link_type_cure(facts: &Facts, wanted: LinkLayer) -> String {
     let number = match wanted {
         LinkLayer::InfiniBand => 1,
         LinkLayer::Ethernet => 2,
     };
-    let device = facts.selector.as_deref().unwrap_or("BDF");
+    let device = card(facts);
     format!(
         "mstconfig -d {device} set LINK_TYPE_P1={number}, then mstfwreset -d {device} reset (or power the machine off and on)"
     )
@@ -233,6 +238,23 @@ pub(super) fn small_mtu(facts: &Facts) -> Outcome {
             "ip link set IF mtu 9000 at both ends, and the same at the switch: packets of 4096 bytes",
         )
     }))
+}
+
+pub(super) fn marks_off(facts: &Facts) -> Outcome {
+    let Some(port) = port(facts) else { return Outcome::NotAsked(NOT_OPEN) };
+    let device = card(facts);
+    match port.congestion_control {
+        None => Outcome::NotAsked("InfiniBand has marks of its own, or the device does not tell"),
+        Some(true) => Outcome::Silent,
+        Some(false) => Outcome::Fires(note(
+            "congestion control by marks (ECN) is off for every priority (QUERY_CONG_STATUS): a switch may not mark packets of this port, \
+             or nobody is told of marked ones",
+            format!(
+                "echo 1 | sudo tee /sys/class/net/IF/ecn/roce_rp/enable/3 /sys/class/net/IF/ecn/roce_np/enable/3 while the kernel has the \
+                 device, or mstconfig -d {device} set ROCE_CC_PRIO_MASK_P1=255 and a reset; and marks at the switch"
+            ),
+        )),
+    }
 }
 
 pub(super) fn pause_off(facts: &Facts) -> Outcome {

@@ -168,6 +168,8 @@ cases! {
         || joined([1, 2].map(|number| NicConfig { initial_mtu: MTU, ..ethernet(number) }));
     "flow.pause-off", "simulator: pause frames are off", with [], says ["PFCC"],
         || Scene::new([1, 2].map(|number| NicConfig { starts_with_pause: false, ..ethernet(number) })).facts(0, "");
+    "flow.ecn-off", "simulator: congestion control is off in the card", with [], says ["QUERY_CONG_STATUS"],
+        || Scene::new([1, 2].map(|number| NicConfig { congestion_control: false, ..ethernet(number) })).facts(0, "");
     "counters.retransmission", "simulator: the wire loses a tenth of the frames", with [], says ["packet_seq_err", "packets"],
         || counted(lossy(), false, |_| ());
     "counters.loss-unmarked", "simulator: the same, at the receiver", with ["counters.retransmission"], says ["out_of_sequence", "no packet was marked"],

@@ -125,11 +125,12 @@ fn shown(words: &[&str]) -> (String, bool) {
 const ONE: [&str; 4] = ["--device", "sim", "--address", "10.0.0.1/24"];
 
 #[test]
-fn a_simulated_device_is_in_order_and_its_wire_has_no_pause_frames() {
+fn a_simulated_device_is_in_order_and_its_wire_has_neither_pause_frames_nor_marks() {
     let (text, good) = shown(&[&ONE[..], &["--peer", "10.0.0.2", "--root", "/nowhere"]].concat());
     assert!(good, "{text}");
     assert!(text.starts_with("note     flow.pause-off: "), "{text}");
-    assert!(text.contains("\nsim:ethernet: 1 found, "), "{text}");
+    assert!(text.contains("\nnote     flow.ecn-off: "), "{text}");
+    assert!(text.contains("\nsim:ethernet: 2 found, "), "{text}");
 }
 
 #[test]

@@ -33,9 +33,9 @@ pub(super) const fn mac(number: u8) -> MacAddress {
     MacAddress([2, 0, 0, 0, 0, number])
 }
 
-/// A port whose pause frames are on, as a ConnectX has them.
+/// A port whose pause frames and whose congestion control are on, as a ConnectX has them.
 pub(super) fn ethernet(number: u8) -> NicConfig {
-    NicConfig { starts_with_pause: true, ..NicConfig::new(mac(number)) }
+    NicConfig { starts_with_pause: true, congestion_control: true, ..NicConfig::new(mac(number)) }
 }
 
 pub(super) fn infiniband(number: u8) -> NicConfig {

@@ -1,10 +1,12 @@
 //! Which handler a command has, and what is kept of its outcome.
 
 use super::call::Call;
+use super::checks::Allowed::{Disabled, Enabled, EnabledOrInitialized, Initialized};
 use super::checks::{Allowed, Shortest, refuse_unknown, run, run_grown, run_sized};
 use super::{
-    capabilities, completion_queue, domain, ethernet, event_queue, general_object, ib_port, mad, memory_key,
-    multicast, pages, port, queue_counter, queue_pair, register, shared_receive, system, transition, umem,
+    capabilities, completion_queue, congestion, domain, ethernet, event_queue, general_object, ib_port, mad,
+    memory_key, multicast, pages, port, queue_counter, queue_pair, register, shared_receive, system,
+    transition, umem,
 };
 use crate::nic::syndrome::Refusal;
 use crate::nic::{CommandRecord, HostMemory, Nic};
@@ -19,7 +21,6 @@ const SPECIAL_CONTEXTS: Shortest = Shortest { input: 16, output: 16 };
 /// Decides who handles a command, and refuses those that are unknown.
 #[rustfmt::skip]
 fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
-    use Allowed::{Disabled, Enabled, EnabledOrInitialized, Initialized};
     match call.opcode() {
         Op::EnableHca => run(nic, call, Disabled, system::enable),
         Op::DisableHca => run(nic, call, Enabled, system::disable),
@@ -81,7 +82,8 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::AllocQCounter => run(nic, call, Initialized, queue_counter::alloc),
         Op::DeallocQCounter => run(nic, call, Initialized, queue_counter::dealloc),
         Op::QueryQCounter => run(nic, call, Initialized, queue_counter::query),
-        Op::QueryCongStatistics => run(nic, call, Initialized, queue_counter::query_congestion),
+        Op::QueryCongStatistics => run(nic, call, Initialized, congestion::query_statistics),
+        Op::QueryCongStatus => run(nic, call, Initialized, congestion::query_status),
         Op::AllocXrcd => run(nic, call, Initialized, shared_receive::alloc_xrcd),
         Op::DeallocXrcd => run(nic, call, Initialized, shared_receive::dealloc_xrcd),
         Op::CreateRmp => run(nic, call, Initialized, shared_receive::create_rmp),

@@ -8,6 +8,7 @@ mod call;
 mod capabilities;
 mod checks;
 mod completion_queue;
+mod congestion;
 mod dispatch;
 mod domain;
 mod entry;

@@ -1,10 +1,9 @@
-//! ALLOC_Q_COUNTER, DEALLOC_Q_COUNTER, QUERY_Q_COUNTER, QUERY_CONG_STATISTICS.
+//! ALLOC_Q_COUNTER, DEALLOC_Q_COUNTER, QUERY_Q_COUNTER.
 
 use super::call::Call;
 use crate::nic::queue_counters::CounterSet;
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
-use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
 use bareverbs_prm::command::queue_counter::{
     AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, DeallocQueueCounterOut,
     QueryQueueCounterIn, QueryQueueCounterOut,
@@ -53,29 +52,5 @@ pub(super) fn query<M: HostMemory>(
     }
     let tally = nic.counter_set(input.counter_set_id(), input.clear());
     tally.ok_or(syndrome::COUNTER_UNKNOWN)?.write(output);
-    Ok(())
-}
-
-/// No flow is ever slowed down here, so that there are none to be shown.
-pub(super) fn query_congestion<M: HostMemory>(
-    nic: &mut Nic,
-    call: &mut Call<'_, M>,
-    input: &QueryCongStatisticsIn,
-    output: &mut QueryCongStatisticsOut,
-) -> Result<(), Refusal> {
-    call.expect_no_op_mod()?;
-    let counters = nic.congestion_counters(input.clear());
-    let halves = |value: u64| ((value >> 32) as u32, value as u32);
-    let (high, low) = halves(counters.marked);
-    output.set_np_ecn_marked_roce_packets_high(high).set_np_ecn_marked_roce_packets_low(low);
-    let (high, low) = halves(counters.sent);
-    output.set_np_cnp_sent_high(high).set_np_cnp_sent_low(low);
-    let (high, low) = halves(counters.handled);
-    output.set_rp_cnp_handled_high(high).set_rp_cnp_handled_low(low);
-    let (high, low) = halves(counters.ignored);
-    output.set_rp_cnp_ignored_high(high).set_rp_cnp_ignored_low(low);
-    let nanos = call.now.as_nanos();
-    let (high, low) = halves(nanos);
-    output.set_time_stamp_high(high).set_time_stamp_low(low);
     Ok(())
 }

@@ -5,7 +5,10 @@ use super::verbs::{Node, data, inline, operands, remote};
 use crate::nic::NicConfig;
 use crate::nic::syndrome::{self, Refusal};
 use crate::wire::{Aeth, Extension, FrameWriter, HeaderTemplate, NakCode, PacketHeader, Syndrome, parse};
-use bareverbs_prm::command::congestion::{QueryCongStatisticsIn, QueryCongStatisticsOut};
+use bareverbs_prm::command::congestion::{
+    NOTIFICATION_POINT, QueryCongStatisticsIn, QueryCongStatisticsOut, QueryCongStatusIn, QueryCongStatusOut,
+    REACTION_POINT,
+};
 use bareverbs_prm::command::qp::RtsToRtsQpIn;
 use bareverbs_prm::command::queue_counter::{
     AllocQueueCounterIn, AllocQueueCounterOut, DeallocQueueCounterIn, QueryQueueCounterIn,
@@ -370,4 +373,29 @@ fn marked_packets_are_told_of_once_in_a_while() {
     astray[..6].copy_from_slice(&pair.b.mac.0);
     pair.b.host.nic.handle_frame(now, memory, &astray);
     assert_eq!(congestion(&mut pair.b, false), [4, 2, 0, 1], "it is not from the peer of that queue pair");
+}
+
+/// `enable` of one priority and half of congestion control.
+fn is_on(node: &mut Node, protocol: u8, priority: u8) -> Result<bool, Refusal> {
+    let mut input = QueryCongStatusIn::new();
+    input.set_cong_protocol(protocol).set_priority(priority);
+    let answer = node.host.run::<_, QueryCongStatusOut>(Op::QueryCongStatus, 0, input);
+    let answer = answer.map(|(output, _)| output.enable());
+    answer.map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+}
+
+/// Packets of a card whose congestion control is off do not say that they may be marked; marked ones are told of all the same.
+#[test]
+fn whether_congestion_control_is_on_can_be_asked() {
+    for congestion_control in [false, true] {
+        let mut pair = Pair::with(NicConfig { congestion_control, ..NicConfig::default() }, |_| {});
+        for priority in 0..8 {
+            assert_eq!(is_on(&mut pair.a, REACTION_POINT, priority), Ok(congestion_control));
+            assert_eq!(is_on(&mut pair.a, NOTIFICATION_POINT, priority), Ok(true));
+        }
+        assert_eq!(is_on(&mut pair.a, REACTION_POINT, 8), Err(syndrome::CONGESTION_PRIORITY));
+        for protocol in [0, 3] {
+            assert_eq!(is_on(&mut pair.a, protocol, 0), Err(syndrome::CONGESTION_PROTOCOL));
+        }
+    }
 }
