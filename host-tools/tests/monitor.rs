@@ -1,10 +1,11 @@
 //! `bareverbs monitor` as a process: one sample, and the exporter while simulated traffic runs.
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 fn monitor(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
@@ -29,8 +30,29 @@ fn one_sample_is_what_the_doctor_reads() {
     assert!(text.contains("warning  counters.retransmission: "), "{text}");
 }
 
+/// Longest time that a monitor may take to end.
+const LIMIT: Duration = Duration::from_secs(60);
+
 /// A process that ends with the test.
 struct Running(Child);
+
+impl Running {
+    /// Its exit status; it has to end by itself.
+    fn end(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + LIMIT;
+        while Instant::now() < deadline {
+            if let Some(status) = self.0.try_wait().expect("the program") {
+                return status;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it does not end");
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).expect("a process");
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -53,8 +75,8 @@ fn sent(exposition: &str) -> Option<u64> {
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
-#[test]
-fn the_exporter_shows_traffic_that_goes_on() {
+/// An exporter that listens, and its address.
+fn exporter() -> (Running, String) {
     let mut command = monitor(&["--openmetrics", "127.0.0.1:0", "--interval", "10"]);
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
     let mut running = Running(child);
@@ -63,6 +85,12 @@ fn the_exporter_shows_traffic_that_goes_on() {
     BufReader::new(stderr).read_line(&mut line).expect("a line");
     let address = line.trim().strip_prefix("serving http://").and_then(|rest| rest.strip_suffix("/metrics"));
     let address = address.unwrap_or_else(|| panic!("{line}")).to_owned();
+    (running, address)
+}
+
+#[test]
+fn the_exporter_shows_traffic_that_goes_on() {
+    let (_running, address) = exporter();
     let mut seen = Vec::new();
     for _ in 0..300 {
         let answer = scrape(&address);
@@ -74,4 +102,29 @@ fn the_exporter_shows_traffic_that_goes_on() {
         std::thread::sleep(Duration::from_millis(20));
     }
     panic!("the count of packets does not rise: {seen:?}");
+}
+
+/// The device is closed in order: on VFIO and over vfio-user the next one finds it free.
+#[test]
+fn signals_end_it_in_order() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let (mut running, address) = exporter();
+        assert!(scrape(&address).starts_with("HTTP/1.1 200 OK"));
+        running.signal(signal);
+        assert_eq!(running.end().code(), Some(0), "{signal:?}");
+    }
+}
+
+/// `bareverbs monitor | head`: the next sample is a long time away.
+#[test]
+fn it_ends_with_who_reads_it() {
+    for more in [&["--json"][..], &[]] {
+        let mut command = monitor(&[&["--interval", "3600000"][..], more].concat());
+        let child = command.stdout(Stdio::piped()).spawn().expect("the program");
+        let mut running = Running(child);
+        let mut stdout = running.0.stdout.take().expect("standard output");
+        stdout.read_exact(&mut [0; 8]).expect("the first sample");
+        drop(stdout);
+        assert_eq!(running.end().code(), Some(0), "{more:?}");
+    }
 }

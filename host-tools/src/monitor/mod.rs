@@ -4,8 +4,9 @@
 //! One thread owns the device, reads its counters by commands at an interval, and keeps the latest sample. The exporter
 //! only serves that sample, so a scrape costs neither the data path nor the device anything.
 //!
-//! * `source`: where readings come from. `sample`: readings to rates. `openmetrics`, `exporter`: for Prometheus. `screen`: for people.
+//! * `source`: where readings come from. `sample`: readings to rates. `openmetrics`, `exporter`: for Prometheus. `screen`: for people. `ending`: what ends it.
 
+mod ending;
 pub(crate) mod exporter;
 mod openmetrics;
 mod sample;
@@ -17,6 +18,7 @@ use crate::output::{json_object, print};
 use crate::place::{DeviceSelector, SELECTOR_HELP};
 use crate::seat::HostArguments;
 use clap::Args;
+use ending::{Ending, LOOK};
 use exporter::Exporter;
 use sample::{Sample, Sampler};
 use source::{Reader, Watch};
@@ -42,7 +44,7 @@ pub struct MonitorArguments {
     interval: u64,
     /// Export the counters to Prometheus at this address, under /metrics, instead of showing them. Port 0 takes any
     /// free port.
-    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once")]
+    #[arg(long, value_name = "ADDRESS:PORT", conflicts_with = "once", value_parser = socket_address)]
     openmetrics: Option<SocketAddr>,
     /// Exit after this many samples.
     #[arg(long, value_name = "N", conflicts_with = "once", value_parser = clap::value_parser!(u64).range(1..))]
@@ -53,6 +55,11 @@ pub struct MonitorArguments {
     /// Print one JSON object per sample instead of text.
     #[arg(long)]
     json: bool,
+}
+
+fn socket_address(text: &str) -> Result<SocketAddr, String> {
+    text.parse()
+        .map_err(|_| format!("{text:?} is no address with a port; take one as 127.0.0.1:9440 or [::1]:9440"))
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -71,6 +78,7 @@ pub fn run(arguments: &MonitorArguments) -> Result<bool, Failure> {
         eprintln!("serving http://{}/metrics", exporter.address());
     }
     let view = view(arguments, exporter);
+    let ending = Ending::watch(view.prints()).map_err(Failure::Run)?;
     let interval = Duration::from_millis(arguments.interval);
     let watch = Watching {
         view,
@@ -78,6 +86,7 @@ pub fn run(arguments: &MonitorArguments) -> Result<bool, Failure> {
         limit: limit(arguments),
         began: Instant::now(),
         sampler: Sampler::default(),
+        ending,
     };
     source::open(&arguments.device, &arguments.place, arguments.loss, watch)?;
     Ok(true)
@@ -105,6 +114,13 @@ enum View {
     Screen { selector: String },
 }
 
+impl View {
+    /// Whether samples go to standard output one below the other.
+    const fn prints(&self) -> bool {
+        matches!(self, Self::Json { .. } | Self::Text { .. })
+    }
+}
+
 /// What is done with an open device.
 struct Watching {
     view: View,
@@ -112,12 +128,14 @@ struct Watching {
     limit: Option<u64>,
     began: Instant,
     sampler: Sampler,
+    ending: Ending,
 }
 
 impl Watch for Watching {
     fn watch(mut self, reader: &mut dyn Reader) -> anyhow::Result<()> {
         if let View::Screen { selector } = &self.view {
-            let feed = &mut LiveFeed { reader, sampler: self.sampler, began: self.began };
+            let feed =
+                &mut LiveFeed { reader, sampler: self.sampler, began: self.began, ending: &self.ending };
             return screen::run(selector, self.interval, self.limit, feed);
         }
         let mut count = 0;
@@ -130,7 +148,25 @@ impl Watch for Watching {
             if self.limit.is_some_and(|limit| count >= limit) {
                 return Ok(());
             }
-            reader.pass(next)?;
+            if self.is_ended_before(next, reader)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Watching {
+    /// Lets time pass; true if somebody ends it meanwhile.
+    fn is_ended_before(&self, next: Instant, reader: &mut dyn Reader) -> anyhow::Result<bool> {
+        loop {
+            if self.ending.has_come().map_err(source::anyhow_of)? {
+                return Ok(true);
+            }
+            let now = Instant::now();
+            if now >= next {
+                return Ok(false);
+            }
+            reader.pass(next.min(now + LOOK))?;
         }
     }
 }
@@ -140,6 +176,7 @@ struct LiveFeed<'a> {
     reader: &'a mut dyn Reader,
     sampler: Sampler,
     began: Instant,
+    ending: &'a Ending,
 }
 
 impl screen::Feed for LiveFeed<'_> {
@@ -150,6 +187,10 @@ impl screen::Feed for LiveFeed<'_> {
 
     fn pass(&mut self, until: Instant) -> anyhow::Result<()> {
         self.reader.pass(until)
+    }
+
+    fn is_ended(&self) -> anyhow::Result<bool> {
+        self.ending.has_come().map_err(source::anyhow_of)
     }
 }
 

@@ -1,5 +1,6 @@
 //! The view on a terminal: counters that are not zero, how fast they rise, and what the abnormal ones say.
 
+use super::ending::LOOK;
 use super::sample::{Sample, is_serious};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
@@ -10,18 +11,17 @@ use std::time::{Duration, Instant};
 /// Lines for sentences.
 const SENTENCES: u16 = 8;
 
-/// Longest time between two looks at the keyboard.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// Where samples come from while the view is shown.
 pub(super) trait Feed {
     /// The next one.
     fn sample(&mut self) -> anyhow::Result<Sample>;
     /// Lets time pass, also for what is simulated.
     fn pass(&mut self, until: Instant) -> anyhow::Result<()>;
+    /// Whether the process was told to end.
+    fn is_ended(&self) -> anyhow::Result<bool>;
 }
 
-/// Draws samples until somebody presses q, or `limit` of them have been shown.
+/// Draws samples until somebody presses q or ends the process, or `limit` of them have been shown.
 ///
 /// # Errors
 /// The terminal cannot be used, or a sample could not be taken.
@@ -54,6 +54,9 @@ fn is_left(until: Instant, feed: &mut dyn Feed) -> anyhow::Result<bool> {
             return Ok(false);
         }
         feed.pass(until.min(now + LOOK))?;
+        if feed.is_ended()? {
+            return Ok(true);
+        }
         if !event::poll(Duration::ZERO)? {
             continue;
         }
@@ -69,14 +72,20 @@ fn is_left(until: Instant, feed: &mut dyn Feed) -> anyhow::Result<bool> {
 pub(super) fn draw(frame: &mut Frame<'_>, selector: &str, sample: &Sample) {
     let rows = Layout::vertical([Constraint::Min(3), Constraint::Length(SENTENCES), Constraint::Length(1)]);
     let [counters, sentences, foot] = rows.areas(frame.area());
-    frame.render_widget(table(selector, sample), counters);
+    frame.render_widget(table(selector, sample, counters.width), counters);
     frame.render_widget(findings(sample), sentences);
     let quiet = sample.rows.iter().filter(|row| row.value == 0).count();
     frame.render_widget(Line::from(format!("q leaves; {quiet} counters are zero")).dim(), foot);
 }
 
-fn table<'a>(selector: &'a str, sample: &'a Sample) -> Table<'a> {
-    let rows = sample.rows.iter().filter(|row| row.value > 0).map(|row| {
+/// Below this width names need every column.
+const NARROW: u16 = 60;
+/// Columns of the numbers where there is room.
+const WIDE: [usize; 2] = [20, 14];
+
+fn table<'a>(selector: &'a str, sample: &'a Sample, width: u16) -> Table<'a> {
+    let shown = || sample.rows.iter().filter(|row| row.value > 0);
+    let rows = shown().map(|row| {
         let style = match row.abnormal {
             Some(abnormal) if is_serious(abnormal.kind) => Style::new().red(),
             Some(_) => Style::new().yellow(),
@@ -86,10 +95,24 @@ fn table<'a>(selector: &'a str, sample: &'a Sample) -> Table<'a> {
         Row::new([Cell::from(row.name.as_str()), number(row.value.to_string()), number(row.rate_text())])
             .style(style)
     });
-    let header = Row::new(["counter", "value", "per second"]).bold();
+    let heads = if width < NARROW { ["value", "/s"] } else { ["value", "per second"] };
+    let longest = |texts: &mut dyn Iterator<Item = String>| texts.map(|text| text.len()).max().unwrap_or(0);
+    let needed = [
+        longest(&mut shown().map(|row| row.value.to_string())),
+        longest(&mut shown().map(|row| row.rate_text())),
+    ];
+    let columns = [0, 1].map(|column| {
+        let least = needed[column].max(heads[column].len());
+        Constraint::Length(if width < NARROW { least } else { least.max(WIDE[column]) } as u16)
+    });
+    let header = Row::new([
+        Cell::from("counter"),
+        Cell::from(Text::from(heads[0]).right_aligned()),
+        Cell::from(Text::from(heads[1]).right_aligned()),
+    ]);
     let title = format!(" {selector} after {:.0} s ", sample.at.as_secs_f64());
-    Table::new(rows, [Constraint::Fill(1), Constraint::Length(20), Constraint::Length(14)])
-        .header(header)
+    Table::new(rows, [Constraint::Fill(1), columns[0], columns[1]])
+        .header(header.bold())
         .block(Block::bordered().title(title))
 }
 

@@ -354,6 +354,10 @@ fn the_view_shows_what_rises_and_what_it_says() {
         assert!(shown.contains(part), "{part}:\n{shown}");
     }
     assert!(!shown.contains("cq_overflow"), "{shown}");
+    let mut narrow = Terminal::new(TestBackend::new(40, 20)).expect("a terminal");
+    narrow.draw(|frame| screen::draw(frame, "sim:ethernet", &sample)).expect("drawn");
+    let words: Vec<String> = narrow.backend().to_string().split_whitespace().map(str::to_owned).collect();
+    assert!(words.join(" ").contains("out_of_sequence 45 20"), "{words:?}");
     // A terminal that is too small is no reason to end.
     let mut tiny = Terminal::new(TestBackend::new(5, 2)).expect("a terminal");
     tiny.draw(|frame| screen::draw(frame, "sim", &sample)).expect("drawn");

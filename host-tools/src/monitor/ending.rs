@@ -1,0 +1,47 @@
+//! What ends a monitor before its limit: a signal, or that nobody reads what it prints.
+
+use crate::Failure;
+use crate::output::{Audience, audience};
+use anyhow::{Context as _, Result};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longest time between two looks at whether it shall end.
+pub(super) const LOOK: Duration = Duration::from_millis(50);
+/// A process that a signal ended has this status, plus the number of the signal.
+const ENDED_BY_SIGNAL: i32 = 128;
+
+pub(super) struct Ending {
+    signalled: Arc<AtomicBool>,
+    /// Samples go to standard output.
+    prints: bool,
+}
+
+impl Ending {
+    /// Takes SIGINT and SIGTERM as the wish to end, so that the device is closed and a terminal is left as it was. A second one ends the process
+    /// at once.
+    pub(super) fn watch(prints: bool) -> Result<Self> {
+        let signalled = Arc::<AtomicBool>::default();
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(
+                signal,
+                ENDED_BY_SIGNAL + signal,
+                signalled.clone(),
+            )
+            .and_then(|_| signal_hook::flag::register(signal, signalled.clone()))
+            .context("cannot watch for signals")?;
+        }
+        Ok(Self { signalled, prints })
+    }
+
+    /// Whether it shall end.
+    ///
+    /// # Errors
+    /// The system does not say whether anybody reads standard output.
+    pub(super) fn has_come(&self) -> Result<bool, Failure> {
+        let signalled = self.signalled.load(Ordering::Relaxed);
+        Ok(signalled || self.prints && audience()? == Audience::Gone)
+    }
+}
