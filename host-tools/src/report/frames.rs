@@ -76,7 +76,8 @@ pub(super) fn read(
     source: impl Read,
     mut each: impl FnMut(&Item<'_>) -> anyhow::Result<()>,
 ) -> anyhow::Result<Vec<String>> {
-    let mut reader = PcapNgReader::new(source).context("it is no pcapng file")?;
+    let mut reader = PcapNgReader::new(source)
+        .context("it is no pcapng file; editcap -F pcapng makes one of other captures")?;
     let mut interfaces: Vec<Interface> = Vec::new();
     let mut count = 0_u64;
     while let Some(block) = reader.next_block() {

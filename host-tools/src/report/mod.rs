@@ -19,11 +19,12 @@ use crate::output::{json_object, print};
 use anyhow::Context as _;
 use clap::Args;
 use frames::Item;
+use indicatif::{ProgressBar, ProgressStyle};
 use page::{Page, summary};
 use sequence::Sequence;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::{BufReader, BufWriter};
+use std::io::{BufReader, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use tally::{CaptureTally, address};
 use trace::Timeline;
@@ -57,6 +58,7 @@ pub fn run(arguments: &ReportArguments) -> Result<bool, Failure> {
 fn execute(arguments: &ReportArguments) -> Result<(String, bool), Failure> {
     let mut tally = CaptureTally::new().map_err(Failure::Run)?;
     let mut timeline = arguments.trace.as_deref().map(begin).transpose()?;
+    let html = arguments.html.as_deref().map(create).transpose()?;
     let interfaces = read(&arguments.capture, |item| {
         match item {
             Item::Frame(frame) => tally.take(frame),
@@ -68,12 +70,12 @@ fn execute(arguments: &ReportArguments) -> Result<(String, bool), Failure> {
         let finished = timeline.finish(&interfaces).context("writing the timeline");
         tally.device.not_in_timeline = finished.map_err(Failure::Run)?;
     }
-    if let Some(path) = &arguments.html {
+    if let Some((mut file, path)) = html.zip(arguments.html.as_deref()) {
         let source = arguments.capture.display().to_string();
         let sequence = sequence(&arguments.capture, &tally)?;
         let page = Page { source: &source, interfaces: &interfaces, tally: &tally, sequence };
         let html = page.html().map_err(Failure::Run)?;
-        let written = std::fs::write(path, html);
+        let written = file.write_all(html.as_bytes());
         written.with_context(|| format!("cannot write {}", path.display())).map_err(Failure::Input)?;
     }
     let good = tally.broken.is_none();
@@ -85,16 +87,34 @@ fn execute(arguments: &ReportArguments) -> Result<(String, bool), Failure> {
     Ok((text, good))
 }
 
-fn begin(path: &Path) -> Result<Timeline<BufWriter<File>>, Failure> {
+/// A file to write to; whoever cannot learns it before a long capture is read.
+fn create(path: &Path) -> Result<File, Failure> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
-    let timeline = Timeline::begin(BufWriter::new(file.map_err(Failure::Input)?));
+    file.map_err(Failure::Input)
+}
+
+fn begin(path: &Path) -> Result<Timeline<BufWriter<File>>, Failure> {
+    let timeline = Timeline::begin(BufWriter::new(create(path)?));
     timeline.context("writing the timeline").map_err(Failure::Run)
 }
 
 fn read(path: &Path, each: impl FnMut(&Item<'_>) -> anyhow::Result<()>) -> Result<Vec<String>, Failure> {
     let file = File::open(path).with_context(|| format!("cannot read {}", path.display()));
-    let frames = frames::read(BufReader::new(file.map_err(Failure::Input)?), each);
+    let file = file.map_err(Failure::Input)?;
+    let bar = progress_bar(&file, path);
+    let frames = frames::read(bar.wrap_read(BufReader::new(file)), each);
+    bar.finish_and_clear();
     frames.with_context(|| path.display().to_string()).map_err(Failure::Input)
+}
+
+/// How much of a capture has been read, on a terminal: standard error shows it while it goes on, and nothing of it stays.
+fn progress_bar(file: &File, path: &Path) -> ProgressBar {
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    let bar = ProgressBar::new(length).with_message(path.display().to_string());
+    match ProgressStyle::with_template("reading {msg} {wide_bar} {bytes}/{total_bytes} {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 /// The diagram of the connection that failed; the capture is read once more for it.
