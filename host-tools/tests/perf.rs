@@ -3,7 +3,7 @@
 mod support;
 
 use serde_json::Value;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use support::{Hosts, Served, bareverbs, free_port, object_of, output_of, wait_for};
 
 /// Both ends of a test: what client and server say.
@@ -134,6 +134,34 @@ fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
     };
     assert!(refusal(&["--timeout", "1", "b"]).contains("--timeout"), "given twice");
     assert!(refusal(&["no-such-host.invalid"]).contains("no host of the network"));
+    assert!(refusal(&["127.0.0.1"]).contains("nobody listens at 127.0.0.1:9"));
+}
+
+/// What could not be begun has exit status 2, and what could not be written is said before the test.
+#[test]
+fn what_cannot_be_done_is_told_before_a_test() {
+    let hosts = Hosts::new();
+    let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = listener.local_addr().expect("a port").port().to_string();
+    let other = std::thread::spawn(move || {
+        let (mut client, _) = listener.accept().expect("a client");
+        client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("sent");
+        // Until the client has hung up: a reset would take the words back.
+        let _ = client.read_to_end(&mut Vec::new());
+    });
+    let output =
+        hosts.on("b", &["perf", "write", "bw", "-p", &port, "127.0.0.1"]).output().expect("the program");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("\"HTTP/1.1 400 Bad\" of the peer is none of perftest's"), "{said}");
+    other.join().expect("no fault");
+    for option in ["--plot", "--out_json_file"] {
+        let words = ["perf", "write", "bw", "-n", "5", option, "no/such/file"];
+        let output = output_of(hosts.home(), &words);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{said}");
+        assert!(said.starts_with("error: cannot write no/such/file: "), "{said}");
+    }
 }
 
 /// Client and server of a test without an end. The client is interrupted after two rows, and with `both` the server too.

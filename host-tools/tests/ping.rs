@@ -113,6 +113,7 @@ fn no_way_to_the_peer_is_exit_status_2_with_the_reason() {
         ("-x 9 a", "the port has no GID index 9"),
         ("-n 0 a", "0 is not in 1..="),
         ("-c XRC a", "possible values"),
+        ("-c MAD --link ib foo", "\"foo\" is no LID of a port (1 to 49151)"),
         ("--faults burn=1 a", "burn"),
         ("-n 3", "PEER"),
         ("--server a", "cannot be used with"),

@@ -297,7 +297,9 @@ impl<'a> Session<'a> {
 
     fn agree(mut self, mtu: u32, meanwhile: &mut Meanwhile<'_>) -> Result<Self> {
         let text = self.peer_version();
-        let number = leading_number(&text).with_context(|| format!("version {text:?} of the peer"))?;
+        let number = leading_number(&text).with_context(|| {
+            format!("version {text:?} of the peer is none of perftest's: something else has that TCP port; name another one with -p")
+        })?;
         if number < OLDEST {
             bail!(
                 "the peer speaks the exchange of perftest {number}, which is older than {OLDEST}; its messages had another form"
@@ -447,7 +449,11 @@ mod tests {
     #[test]
     fn a_peer_that_is_too_old_or_no_perftest_is_named() {
         assert!(refusal_of(*b"5.60\0\0\0\0\0\0\0\0\0\0\0\0").contains("5.6, which is older"));
-        assert!(refusal_of(*b"HTTP/1.1 400 Bad").contains("version \"HTTP/1.1 400 Bad\""));
+        let refused = refusal_of(*b"HTTP/1.1 400 Bad");
+        assert!(
+            refused.contains("version \"HTTP/1.1 400 Bad\"") && refused.contains("something else"),
+            "{refused}"
+        );
         // Whether it closes before or after it has what we send is a race; both are a peer that hung up.
         for _ in 0..20 {
             let refused = refusal_of(*b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
@@ -459,7 +465,12 @@ mod tests {
     fn a_port_where_nobody_listens_is_named() {
         let address = SocketAddr::from(([127, 0, 0, 1], 1));
         let refused = Session::connect(address, 4096, Duration::from_millis(20), &mut rest);
-        assert!(format!("{:#}", refused.expect_err("refused")).contains("nobody listens at 127.0.0.1:1"));
+        let refused = format!("{:#}", refused.expect_err("refused"));
+        assert!(refused.starts_with("nobody listens at 127.0.0.1:1 (TCP), "), "{refused}");
+        assert!(
+            refused.ends_with("; start the end that listens first, or name its port with -p"),
+            "{refused}"
+        );
     }
 
     fn report(size: u64) -> BandwidthReport {

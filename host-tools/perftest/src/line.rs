@@ -96,7 +96,7 @@ impl Listener {
             match self.socket.accept() {
                 Ok((stream, _)) => return Line::new(stream, limit),
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error.into()),
-                Err(_) => wait(deadline, "nobody connects", meanwhile)?,
+                Err(_) => wait(deadline, NOBODY_CONNECTS, meanwhile)?,
             }
         }
     }
@@ -119,6 +119,7 @@ impl Line {
         meanwhile: &mut Meanwhile<'_>,
     ) -> Result<Self> {
         let deadline = Instant::now() + limit;
+        let nobody_listens = format!("nobody listens at {address} (TCP)");
         loop {
             let attempt = match TcpStream::connect_timeout(&address, limit) {
                 Ok(stream) => Self::new(stream, limit)?.introduce(first, deadline, meanwhile)?,
@@ -127,7 +128,7 @@ impl Line {
             };
             match attempt {
                 Some(line) => return Ok(line),
-                None => wait(deadline, &format!("nobody listens at {address} (TCP)"), meanwhile)?,
+                None => wait(deadline, Silence { what: &nobody_listens, advice: START_FIRST }, meanwhile)?,
             }
         }
     }
@@ -149,7 +150,7 @@ impl Line {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => return Ok(None),
             }
-            wait(deadline, "the peer does not answer over TCP", meanwhile)?;
+            wait(deadline, NO_ANSWER, meanwhile)?;
         }
     }
 
@@ -187,7 +188,7 @@ impl Line {
                 Err(error) if is_gone(error.kind()) => return Err(hung_up(filled, length)),
                 Ok(count) => filled += count,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                    wait(deadline, "the peer says nothing over TCP", meanwhile)?;
+                    wait(deadline, NOTHING_SAID, meanwhile)?;
                 }
                 Err(error) => return Err(error).context("the TCP connection to the peer"),
             }
@@ -205,9 +206,26 @@ fn hung_up(filled: usize, length: usize) -> anyhow::Error {
     anyhow!("the peer hung up after {filled} of {length} bytes of a message; what it says itself tells why")
 }
 
-fn wait(deadline: Instant, complaint: &str, meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+/// What a wait that is over was for, and what to try.
+struct Silence<'a> {
+    what: &'a str,
+    advice: &'a str,
+}
+
+const START_FIRST: &str = "; start the end that listens first, or name its port with -p";
+const NOBODY_CONNECTS: Silence<'_> = Silence {
+    what: "nobody connects",
+    advice: "; start the other end with the name of this machine and the same port (-p), and look for a firewall between them",
+};
+const NO_ANSWER: Silence<'_> = Silence {
+    what: "the peer does not answer over TCP",
+    advice: "; something else may have that port, or the peer is busy with somebody else",
+};
+const NOTHING_SAID: Silence<'_> = Silence { what: "the peer says nothing over TCP", advice: "" };
+
+fn wait(deadline: Instant, silence: Silence<'_>, meanwhile: &mut Meanwhile<'_>) -> Result<()> {
     if Instant::now() > deadline {
-        bail!("{complaint}, and the time for it is over");
+        bail!("{}, and the time for it is over{}", silence.what, silence.advice);
     }
     meanwhile()
 }

@@ -80,14 +80,16 @@ impl SeatedTask for Conversation<'_> {
         };
         let (role, session) = match (&self.meeting, &cm) {
             (Meeting::Connect(address), _) => {
-                (Role::Client, Session::connect(*address, bytes, timeout, &mut meanwhile)?)
+                (Role::Client, Session::connect(*address, bytes, timeout, &mut meanwhile))
             }
             (Meeting::Accept(listener), _) => {
-                (Role::Server, Session::accept(listener, bytes, timeout, &mut meanwhile)?)
+                (Role::Server, Session::accept(listener, bytes, timeout, &mut meanwhile))
             }
-            (Meeting::Cm(_), Some(cm)) => (cm.role(), cm.meet(device, bytes, timeout, &mut meanwhile)?),
+            (Meeting::Cm(_), Some(cm)) => (cm.role(), cm.meet(device, bytes, timeout, &mut meanwhile)),
             (Meeting::Cm(_), None) => return Err(Failure::Run(anyhow!("nobody has opened RDMA CM"))),
         };
+        // Nobody was met, or nobody who speaks this: no test has begun.
+        let session = session.map_err(Failure::Input)?;
         let plan = self.plan.for_mtu(session.mtu())?;
         let bench = Bench::set_up(device, seat, &plan, plan.is_client(role == Role::Client))?;
         let talk = Talk { plan: &plan, seat, session, cm: cm.as_ref(), role, bench, live: self.live };

@@ -45,6 +45,7 @@ use plan::Plan;
 use report::Occasion;
 use run::{PerfOutcome, SizeRow};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 
 /// Runs the test. Returns false if a limit was missed or data were wrong.
 pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
@@ -58,6 +59,9 @@ pub fn run(arguments: &PerfArguments) -> Result<bool, Failure> {
 fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
     let plan = arguments.plan().map_err(Failure::Input)?;
     arguments.placement.apply().map_err(Failure::Input)?;
+    for path in [arguments.report.plot.as_deref(), arguments.report.json_path()].into_iter().flatten() {
+        check_writable(path)?;
+    }
     let seat = &arguments.seat;
     let is_pair = !plan.rdma_cm
         && arguments.peer.is_none()
@@ -92,6 +96,12 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         eprintln!("the device is simulated, and this is no figure of a NIC");
     }
     Ok((text, good))
+}
+
+/// Whoever cannot write a file learns it before a long test.
+fn check_writable(path: &Path) -> Result<(), Failure> {
+    let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+    file.map(drop).with_context(|| format!("cannot write {}", path.display())).map_err(Failure::Input)
 }
 
 /// Both ends in this process.

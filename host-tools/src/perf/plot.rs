@@ -5,10 +5,19 @@ use super::report::{Occasion, title, unit};
 use super::run::{PerfOutcome, SizeRow};
 use anyhow::{Context as _, Result, anyhow};
 use hdrhistogram::Histogram;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use std::path::Path;
 
 const SIZE: (u32, u32) = (960, 600);
+/// Width of the part that says which line is which, and height of each of its rows.
+const LEGEND: u32 = 130;
+const LEGEND_ROW: i32 = 18;
+/// Latencies that are so far apart have a logarithmic axis, which begins this far below the shortest and ends this far above the longest.
+const FAR_APART: f64 = 20.0;
+const AROUND: f64 = 1.25;
+/// Shortest latency of such an axis, in µs.
+const SHORTEST: f64 = 1e-3;
 const FONT: &str = "sans-serif";
 /// Parts into which each halving of the rest above a percentile is divided.
 const STEPS: u32 = 5;
@@ -35,11 +44,19 @@ fn svg(outcome: &PerfOutcome, title: &str) -> Result<String> {
     let is_latency = outcome.rows.iter().any(|row| matches!(row, SizeRow::Latency(_)));
     {
         let area = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-        let drawn = match is_latency {
-            true => chart(&area, title, ["percentile", "latency in µs"], &lines, percentile_label),
-            false => {
-                chart(&area, title, ["bytes of a message", rate_label(&outcome.plan)], &lines, size_label)
-            }
+        let axes = match is_latency {
+            true => ["percentile", "latency in µs"],
+            false => ["bytes of a message", rate_label(&outcome.plan)],
+        };
+        let label: fn(&f64) -> String = if is_latency { percentile_label } else { size_label };
+        let heights = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
+        let highest = heights().fold(f64::MIN_POSITIVE, f64::max);
+        let lowest = heights().fold(highest, f64::min).max(SHORTEST);
+        let drawn = if is_latency && highest > lowest * FAR_APART {
+            let vertical = (lowest / AROUND..highest * AROUND).log_scale();
+            chart(&area, title, axes, &lines, label, vertical)
+        } else {
+            chart(&area, title, axes, &lines, label, 0.0..highest * 1.05)
         };
         drawn.and_then(|()| area.present()).map_err(|error| anyhow!("drawing: {error}"))?;
     }
@@ -71,14 +88,15 @@ fn lines(outcome: &PerfOutcome) -> Vec<Line> {
     lines
 }
 
-/// Latency in µs over the logarithm of what is above a percentile, as HDR histograms are drawn.
+/// Latency in µs over the logarithm of what is above a percentile, as HDR histograms are drawn: from the shortest to the longest, also where
+/// all are alike.
 fn by_percentile(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
-    let values = histogram.iter_quantiles(STEPS);
-    let point = |value: hdrhistogram::iterators::IterationValue<u64>| {
-        let rest = (1.0 - value.quantile()).max(LEAST_REST);
-        (-rest.log10(), value.value_iterated_to() as f64 / 1e6)
-    };
-    values.map(point).collect()
+    let least = (1.0 / histogram.len().max(1) as f64).max(LEAST_REST);
+    let at = |rest: f64, picos: u64| (-rest.max(least).log10(), picos as f64 / 1e6);
+    let between =
+        histogram.iter_quantiles(STEPS).map(|value| at(1.0 - value.quantile(), value.value_iterated_to()));
+    let shortest = at(1.0, histogram.min());
+    [shortest].into_iter().chain(between).chain([at(least, histogram.max())]).collect()
 }
 
 fn percentile_label(nines: &f64) -> String {
@@ -96,43 +114,80 @@ fn size_label(log: &f64) -> String {
     }
 }
 
-/// A chart from zero to a little above the highest point.
-fn chart<B: DrawingBackend>(
+/// A number with as many digits as it takes.
+fn height_label(height: &f64) -> String {
+    if *height < 10.0 && height.fract() != 0.0 { format!("{height:.2}") } else { format!("{height:.0}") }
+}
+
+/// Colours that differ in brightness as little as can be.
+fn colour(index: usize, of: usize) -> HSLColor {
+    HSLColor(index as f64 / of as f64 * 0.85, 0.75, 0.42)
+}
+
+/// A chart, and beside it which line is which.
+fn chart<B: DrawingBackend, Y: AsRangedCoord<Value = f64>>(
     area: &DrawingArea<B, plotters::coord::Shift>,
     title: &str,
     [below, beside]: [&str; 2],
     lines: &[Line],
     label: fn(&f64) -> String,
-) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    vertical: Y,
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>>
+where
+    Y::CoordDescType: ValueFormatter<f64>,
+{
     area.fill(&WHITE)?;
+    let (plot, names) = area.split_horizontally(SIZE.0 - LEGEND);
     let points = || lines.iter().flat_map(|line| &line.points);
     let widest = points().map(|(x, _)| *x).fold(1.0, f64::max);
-    let highest = points().map(|(_, y)| *y).fold(f64::MIN_POSITIVE, f64::max) * 1.05;
-    let mut chart = ChartBuilder::on(area)
+    let mut chart = ChartBuilder::on(&plot)
         .caption(title, (FONT, 20))
         .margin(16)
+        .margin_right(28)
         .x_label_area_size(48)
         .y_label_area_size(80)
-        .build_cartesian_2d(0.0..widest, 0.0..highest)?;
+        .build_cartesian_2d(0.0..widest, vertical)?;
     chart
         .configure_mesh()
         .x_desc(below)
         .y_desc(beside)
         .x_label_formatter(&label)
+        .y_label_formatter(&height_label)
         .label_style((FONT, 13))
         .draw()?;
     for (index, line) in lines.iter().enumerate() {
-        let colour = Palette99::pick(index).mix(0.9);
-        chart
-            .draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))?
-            .label(&line.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+        let colour = colour(index, lines.len());
+        chart.draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))?;
+        let row = 56 + index as i32 * LEGEND_ROW;
+        names.draw(&PathElement::new([(0, row), (16, row)], colour.stroke_width(2)))?;
+        names.draw(&Text::new(line.name.as_str(), (22, row - 6), (FONT, 12)))?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .border_style(BLACK)
-        .label_font((FONT, 12))
-        .draw()
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// In virtual time all latencies of a size are alike.
+    #[test]
+    fn latencies_that_are_all_alike_are_a_line_from_the_first_percentile_to_the_last() {
+        let mut histogram = Histogram::new(3).expect("three digits");
+        histogram.record_n(1_500_000, 500).expect("in its range");
+        let points = by_percentile(&histogram);
+        let (first, last) = (points[0], points[points.len() - 1]);
+        assert_eq!(first.0, 0.0);
+        assert_eq!(percentile_label(&last.0), "99.8 %", "of 500 one is the longest");
+        assert!(points.iter().all(|(_, micros)| (1.498..1.502).contains(micros)), "{points:?}");
+        assert!(points.is_sorted_by(|a, b| a.0 <= b.0), "{points:?}");
+    }
+
+    #[test]
+    fn heights_have_the_digits_that_they_need() {
+        for (height, label) in
+            [(0.5, "0.50"), (2.0, "2"), (1.25, "1.25"), (700.0, "700"), (11_629.4, "11629")]
+        {
+            assert_eq!(height_label(&height), label);
+        }
+    }
 }

@@ -92,7 +92,8 @@ fn lid_of(seat: &Seat, peer: &str) -> Result<u16> {
     if let Some(lid) = parsed.ok().filter(|lid| UNICAST.contains(lid)) {
         return Ok(lid);
     }
-    let named = seat.infiniband_host().map(|_| seat.subnet_port_of(peer)).transpose()?;
+    let named = seat.infiniband_host().map(|_| seat.subnet_port_of(peer)).transpose();
+    let named = named.with_context(|| format!("{peer:?} is no LID of a port (1 to {})", UNICAST.end()))?;
     let lid = named.map(|(port, _)| port.lid);
     lid.with_context(|| {
         format!(
