@@ -1,12 +1,13 @@
 //! `bareverbs explain`: the meaning of a status, a syndrome, a counter, a `doctor` finding or an error name, the values
 //! to compare, and what to try.
 //!
-//! **What this is.** Tables and their look-up: `table` and `more` have what devices and libraries say, `outcomes` how commands and lookups end,
+//! **What this is.** Tables and their look-up: `table` and `more` have what devices and libraries say, `outcomes` how commands and lookups end, `programs` what is wrong with programs near data,
 //! `doctor` its findings, `counters` the counters. `query` understands how it was printed. **What it may not do.** Ask a device: everything here is known beforehand;
 //! what a queue pair itself has to say is `QueuePair::diagnose` of the driver.
 
 mod more;
 mod outcomes;
+mod programs;
 mod query;
 mod table;
 
@@ -110,7 +111,8 @@ fn names() -> impl Iterator<Item = &'static str> {
 
 fn entries() -> impl Iterator<Item = &'static Entry> {
     let lookups = outcomes::LOOKUPS.iter().map(|(_, entry)| entry);
-    ENTRIES.iter().chain(more::ENTRIES).chain(outcomes::ENTRIES).chain(lookups)
+    let programs = programs::PROGRAMS.iter().map(|program| &program.entry);
+    ENTRIES.iter().chain(more::ENTRIES).chain(outcomes::ENTRIES).chain(lookups).chain(programs)
 }
 
 /// Everything that is known, in the order of the tables.
@@ -123,6 +125,11 @@ pub fn explain(what: &str) -> Vec<Explanation> {
     let mut all = everything().chain(ALL.iter().map(of_refusal));
     if let Some(named) = all.find(|explanation| explanation.id == what.trim()) {
         return vec![named];
+    }
+    // Their lines hold numbers of other things: offsets, op-codes.
+    let programs: Vec<Explanation> = programs::program_in(what).map(of_entry).collect();
+    if !programs.is_empty() {
+        return programs;
     }
     let query = Query::new(what);
     let named = entries().filter(|entry| query.matches(entry)).map(of_entry);

@@ -27,6 +27,8 @@ pub(super) enum Kind {
     Ping,
     /// How a lookup near data ended.
     Lookup,
+    /// Why a program near data cannot be deployed, or did not come to its end.
+    Program,
     /// Exit status of `bareverbs`.
     Exit,
 }
@@ -46,6 +48,7 @@ impl Kind {
             Self::PortState => "port state",
             Self::Ping => "finding of ping",
             Self::Lookup => "status of a lookup",
+            Self::Program => "fault of a program near data",
             Self::Exit => "exit status of bareverbs",
         }
     }
@@ -65,6 +68,7 @@ impl Kind {
             Self::PortState => "port-state",
             Self::Ping => "ping",
             Self::Lookup => "lookup",
+            Self::Program => "program",
             Self::Exit => "exit",
         }
     }

@@ -36,6 +36,55 @@ fn every_status_of_a_lookup_is_explained_as_it_is_printed() {
     assert!(names_of("the file was not found").is_empty(), "a sentence of somebody else");
 }
 
+/// As `kernel check`, `kernel run` and `dpu` print them.
+#[test]
+fn every_fault_of_a_program_is_explained_as_it_is_printed() {
+    use bareverbs_offload::program::{DeployError as Refused, Fault, Feature, Illegal};
+    let instruction = 7;
+    let illegal = |reason| Refused::Illegal { instruction, reason }.to_string();
+    let printed = [
+        Refused::Empty.to_string(),
+        Refused::TooLong { instructions: 9999 }.to_string(),
+        Refused::NotWhole { bytes: 9 }.to_string(),
+        illegal(Illegal::Opcode(0x8a)),
+        illegal(Illegal::Unsupported(Feature::ALL[0])),
+        illegal(Illegal::ReservedField),
+        illegal(Illegal::Register(12)),
+        illegal(Illegal::CutConstant),
+        illegal(Illegal::Helper(99)),
+        Refused::FramePointer { instruction }.to_string(),
+        Refused::JumpOutside { instruction, target: -1 }.to_string(),
+        Refused::JumpIntoConstant { instruction, target: 3 }.to_string(),
+        Refused::Shift { instruction, bits: 77 }.to_string(),
+        Refused::DivisionByZero { instruction }.to_string(),
+        Refused::StackOutside { instruction, offset: -1000, bytes: 8 }.to_string(),
+        Refused::NoEnd { instruction }.to_string(),
+        Fault::OutOfFuel { instruction }.to_string(),
+        Fault::Outside { instruction, address: 1 << 32, bytes: 8, write: true }.to_string(),
+        Fault::Verb { value: 0x99 }.to_string(),
+        Fault::Unverified { instruction }.to_string(),
+    ];
+    assert_eq!(printed.len(), programs::PROGRAMS.len());
+    for (line, program) in printed.iter().zip(programs::PROGRAMS) {
+        assert_eq!(names_of(line), program.entry.names, "{line}");
+    }
+}
+
+/// Whoever follows a hint of a tool to `explain` finds something there.
+#[test]
+fn every_hint_leads_to_an_explanation() {
+    let rows: Vec<Explanation> = everything().collect();
+    let texts = rows.iter().flat_map(|row| [row.cause, row.compare, row.attempt]);
+    let words = texts
+        .flat_map(|text| text.split("bareverbs explain ").skip(1))
+        .filter_map(|rest| rest.split([' ', ',', ';', ')']).next().filter(|word| word.contains(['_', '.'])));
+    let hints: Vec<&str> = words.collect();
+    assert!(hints.len() > 10, "{hints:?}");
+    for hint in hints {
+        assert!(!explain(hint).is_empty(), "{hint}");
+    }
+}
+
 #[test]
 fn every_exit_status_is_explained() {
     for number in [0, 1, 2, 130] {
