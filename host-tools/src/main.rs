@@ -8,7 +8,7 @@ use bareverbs_tools::{
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
 
-/// RDMA verbs for mlx5-class NICs, with nothing in between; and a simulated NIC to run them on.
+/// RDMA verbs for mlx5-class NICs without the kernel, a simulated NIC to run them on, and the tools for both.
 #[derive(Debug, Parser)]
 #[command(name = "bareverbs", version = manual::VERSION, arg_required_else_help = true)]
 struct Command {
@@ -28,7 +28,7 @@ enum Subcommands {
     Inject(inject::InjectArguments),
     /// Show the properties of a device, or the differences between two devices.
     Devinfo(devinfo::DevinfoArguments),
-    /// Show the GID table of a port, and which index reaches a peer.
+    /// Show the GID table of a port, and which index reaches a peer and why no other does.
     Gids(gids::GidsArguments),
     /// Find out what keeps RDMA from working, and how to fix it.
     Doctor(doctor::DoctorArguments),
@@ -36,13 +36,13 @@ enum Subcommands {
     Monitor(monitor::MonitorArguments),
     /// Show or set the link type of a card's ports: InfiniBand or Ethernet.
     LinkType(link_type::LinkTypeArguments),
-    /// Measure bandwidth or latency, with perftest's options; the peer may be an `ib_*` program.
+    /// Measure bandwidth or latency with perftest's options; the peer may be one of its `ib_*` programs.
     Perf(Box<perf::PerfArguments>),
     /// Probe a peer over datagrams or a connection: loss, duplicates, order, round-trip time.
     Ping(Box<ping::PingArguments>),
     /// Connect a TAP interface of this machine to an InfiniBand subnet with IP over InfiniBand.
     Ipoib(ipoib::IpoibArguments),
-    /// Explain a completion status, a syndrome, a command status or the name of an error.
+    /// Explain a completion status, a syndrome, an error name, a counter or a finding, and what to try.
     Explain(explain::ExplainArguments),
     /// Check, disassemble and try programs to deploy as kernels near data; deploy, list and remove them on a service.
     Kernel(Box<kernel::KernelArguments>),
