@@ -248,3 +248,41 @@ fn no_name_is_not_the_name_of_the_first_record() {
     assert!(SharedPoller::resolve(&words, RECORDS, identity(7)).is_none());
     assert_eq!(retire(&words, 0), Err(Refusal::Stranger));
 }
+
+/// Poster and pollers would agree on any place, so the places themselves are compared: an identifier, and its link behind it.
+#[test]
+fn entries_are_pairs_of_words_behind_their_base() {
+    let words = Plain::new();
+    let mut poster = open(&words);
+    let links: [u64; 4] = core::array::from_fn(|entry| words.load(129 + 2 * entry, Ordering::Relaxed));
+    assert_eq!(links, [1, 2, 3, LAST]);
+    assert!(poster.has_room(&words));
+    poster.post(&poster.entries(&words).unwrap(), 55);
+    assert_eq!([128, 129].map(|at| words.load(at, Ordering::Relaxed)), [55, POSTED]);
+}
+
+#[test]
+fn closing_forgets_identity_and_name() {
+    let words = Plain::new();
+    let poster = open(&words);
+    poster.identify(&words, identity(7));
+    poster.close(&words);
+    assert_eq!([69, 70].map(|at| words.load(at, Ordering::Relaxed)), [0, u64::MAX]);
+}
+
+#[test]
+fn pollers_share_if_their_queues_are_the_same() {
+    let words = Plain::new();
+    let _poster = open(&words);
+    SharedPoster::open(&words, 3, Range { base: 80, slots: 4 }, SharedName::new(0x33));
+    attach(
+        &words,
+        0,
+        Identity::new(Cqn::from_low_bits(7), 0x10, Qpn::from_low_bits(0x41)),
+        SharedName::new(0x33),
+    );
+    let one = SharedPoller::resolve(&words, RECORDS, identity(7)).unwrap();
+    let other = Identity::new(Cqn::from_low_bits(7), 0x10, Qpn::from_low_bits(0x41));
+    let other = SharedPoller::resolve(&words, RECORDS, other).unwrap();
+    assert!(one.shares_with(&one) && !one.shares_with(&other));
+}

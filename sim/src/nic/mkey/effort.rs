@@ -68,3 +68,35 @@ impl Effort {
         self.turn.set(self.turn.get().saturating_add(pieces));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_turn_ends_after_so_many_pieces_or_frames() {
+        let effort = Effort::default();
+        effort.add(65_535);
+        assert!(!effort.is_spent());
+        effort.add(1);
+        assert!(effort.is_spent());
+        effort.begin_turn();
+        for frame in 0..16 {
+            assert!(!effort.is_spent(), "frame {frame}");
+            effort.add_frame();
+        }
+        assert!(effort.is_spent());
+        assert_eq!(effort.total(), 65_536, "pieces only");
+    }
+
+    #[test]
+    fn an_access_has_so_many_pieces_and_no_more() {
+        let effort = Effort::default();
+        assert!(effort.take(262_145));
+        assert!(!effort.take(1), "of the same access");
+        effort.begin_access();
+        assert!(effort.take(1));
+        assert!(!effort.take(u64::MAX));
+        assert_eq!(effort.total(), 2 * 262_145 + 2, "what is too many is not looked at");
+    }
+}

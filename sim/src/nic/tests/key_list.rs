@@ -2,6 +2,7 @@
 
 use super::super::update::{KeyUpdate, UpdateRules};
 use super::super::{ANY_QP, Access, Accessor, KeyFault, MkeyTable};
+use super::KeyList;
 use crate::nic::{DmaFault, HostMemory};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
@@ -223,7 +224,7 @@ fn a_key_that_names_itself_is_no_endless_way() {
 
 #[test]
 fn keys_behind_a_list_need_domain_and_local_rights() {
-    let outcome = |edit: fn(&mut MkeyContext)| {
+    let reach = |access: Access, edit: fn(&mut MkeyContext)| {
         let mut model = Model::new();
         let mut inner = context(MkeyAccessMode::Mtt, 0, 0x1000);
         inner.set_rr(false).set_rw(false);
@@ -231,13 +232,15 @@ fn keys_behind_a_list_need_domain_and_local_rights() {
         model.add(inner, vec![0x5000_0003], Vec::new());
         let entries = vec![0x1000 << 32 | u64::from(model.keys[0].0.value()), 0];
         model.add(context(MkeyAccessMode::Klms, 0, 0x1000), entries, Vec::new());
-        model.table.check(WHO, model.keys[1].0, Access::RemoteWrite, 0, 8).map(|range| range.length())
+        model.table.check(WHO, model.keys[1].0, access, 0, 8).map(|range| range.length())
     };
+    let outcome = |edit| reach(Access::RemoteWrite, edit);
     assert_eq!(outcome(|_| ()), Ok(8), "remote rights are those of the window");
     let no_write = |c: &mut MkeyContext| {
         c.set_lw(false);
     };
     assert_eq!(outcome(no_write), Err(KeyFault::Right));
+    assert_eq!(reach(Access::RemoteRead, no_write), Ok(8), "who reads needs no right to write");
     let free = |c: &mut MkeyContext| {
         c.set_free(true);
     };
@@ -303,4 +306,29 @@ fn a_change_of_a_long_list_of_pages_costs_what_it_brings() {
     assert_eq!(change(0, PAGES << 12, 500, &new), after);
     assert_eq!(change(mkey_mask::LENGTH, 1 << 12, 0, &[]), [first, None, None, None, None]);
     assert_eq!(change(mkey_mask::LENGTH, PAGES << 12, 0, &[]), after, "the rest of the list stays");
+}
+
+/// A block of two parts that repeats three times, behind 8 bytes and before an entry of no bytes.
+#[test]
+fn a_list_knows_its_bytes_and_its_keys() {
+    let part = |stride: u64, bytes: u64, key: u64| stride << 48 | bytes << 32 | key;
+    let entries = [
+        8 << 32 | 0x500,
+        0x1000,
+        6 << 32 | 0x400,
+        3 << 32 | 2,
+        part(2, 4, 0x600),
+        0x2000,
+        part(9, 2, 0x700),
+        0x3000,
+    ]
+    .into_iter()
+    .chain([0x800, 0x4000])
+    .collect::<Vec<u64>>();
+    let list = KeyList::of_lengths(&entries, u64::MAX);
+    assert_eq!(list.length(), 8 + 3 * 6);
+    assert!(list.keys().eq([0x500, 0x600, 0x700].map(Mkey::new)));
+    let pages = KeyList::of_size(&[0x900, 0, 0xa00, 0], 12, 0x1234);
+    assert_eq!((pages.length(), pages.lead()), (0, 0x234));
+    assert!(pages.keys().eq([0x900, 0xa00].map(Mkey::new)));
 }

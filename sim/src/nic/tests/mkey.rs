@@ -92,6 +92,11 @@ fn a_key_of_one_queue_pair_serves_no_other() {
 
 #[test]
 fn the_reserved_key_is_of_queues_that_are_made_for_it() {
+    assert_eq!(
+        RESERVED_LKEY.value(),
+        0x300,
+        "no key that is created has its index, and it ends no list (0x100)"
+    );
     let (table, _) = table(context(0x1000, 0x100), &[0x8000]);
     let reserved = Accessor { reserved_lkey: true, ..WHO };
     let check = |who, access, address| table.check(who, RESERVED_LKEY, access, address, 0x10);
@@ -159,4 +164,19 @@ fn a_key_of_one_queue_pair_serves_no_key_of_others() {
         let result = table.check(WHO, Mkey::new(index << 8 | 0x55), Access::LocalRead, 0, 0x10).map(|_| ());
         assert_eq!(result, expected, "inner {inner_qp}, outer {outer_qp}");
     }
+}
+
+/// All keys share 2^23 octwords of entries, and a key takes whole units of four.
+#[test]
+fn keys_have_room_until_their_entries_fill_the_budget() {
+    let of = |octwords: u32| {
+        let mut context = context(0, 0x100);
+        context.set_translations_octword_size(octwords);
+        context
+    };
+    let (mut table, key) = table(of(2), &[0x8000]);
+    assert!(table.has_room_for(&of((1 << 23) - 4)));
+    assert!(!table.has_room_for(&of((1 << 23) - 3)));
+    table.destroy(key.index().value());
+    assert!(table.has_room_for(&of(1 << 23)));
 }
