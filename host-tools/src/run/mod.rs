@@ -33,6 +33,10 @@ pub use export::EnvironmentFormat;
 /// How UCX learns of the program's mappings. By default it writes its own `mmap` over the library's, and device files can no longer be
 /// mapped.
 const UCX_HOOKS: &str = "UCX_MEM_MMAP_HOOK_MODE";
+/// Options of AddressSanitizer. A program that gcc built with it ends at once if anything is loaded before its runtime, unless it is told not
+/// to look; everything works in either order.
+const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
+const ANY_LINK_ORDER: &str = "verify_asan_link_order=0";
 /// The library that is loaded into the program.
 const LIBRARY: &str = "libbareverbs_preload.so";
 
@@ -185,8 +189,8 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
 
 /// Points the environment of a program at the device of its host, which is made known in its network.
 fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::Result<()> {
-    if !program::has_libibverbs() {
-        eprintln!("{}", program::NO_LIBIBVERBS);
+    if let Some(said) = program::missing_library() {
+        eprintln!("{said}");
     }
     let library = library()?;
     let home = networks::home()?;
@@ -210,8 +214,23 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     if std::env::var_os(UCX_HOOKS).is_none() {
         command.env(UCX_HOOKS, "none");
     }
+    command.env(ASAN_OPTIONS, asan_options(std::env::var_os(ASAN_OPTIONS).as_deref()));
     command.env("LD_PRELOAD", preload(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     Ok(())
+}
+
+/// The options that were set before, and ours behind them, unless the order was spoken of already.
+fn asan_options(before: Option<&OsStr>) -> OsString {
+    let mut options = before.unwrap_or_default().to_owned();
+    let name = ANY_LINK_ORDER.split('=').next().unwrap_or_default();
+    if options.to_string_lossy().contains(name) {
+        return options;
+    }
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push(ANY_LINK_ORDER);
+    options
 }
 
 /// Ours first; what was preloaded before stays. Where `--print-env` has set the environment, ours is among it.
@@ -299,6 +318,16 @@ mod tests {
         add(first).unwrap();
         let refusal = add(second).unwrap_err().to_string();
         assert!(refusal.contains(first.name()) && refusal.contains("--host"), "{refusal}");
+    }
+
+    #[test]
+    fn options_of_address_sanitizer_stay_and_the_order_of_libraries_is_not_looked_at() {
+        let options = |before: &str| asan_options(Some(OsStr::new(before)));
+        assert_eq!(asan_options(None), "verify_asan_link_order=0");
+        assert_eq!(options("detect_leaks=0"), "detect_leaks=0:verify_asan_link_order=0");
+        for said in ["verify_asan_link_order=1", "detect_leaks=0:verify_asan_link_order=0"] {
+            assert_eq!(options(said), said);
+        }
     }
 
     #[test]

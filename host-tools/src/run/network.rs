@@ -21,7 +21,7 @@ const COLUMNS: [&str; 9] = [
     "program",
     "queue-pairs",
     "completion-queues",
-    "memory-keys",
+    "memory-regions",
     "sent",
     "received",
     "lost",

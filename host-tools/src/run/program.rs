@@ -8,9 +8,7 @@ use std::path::{Path, PathBuf};
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 const EXECUTABLE: u32 = 0o111;
-/// The library that programs find devices with.
-const LIBIBVERBS: &str = "libibverbs.so.1";
-/// Where distributions put libibverbs, besides `LD_LIBRARY_PATH`.
+/// Where distributions put libraries, besides `LD_LIBRARY_PATH`.
 const LIBRARY_DIRECTORIES: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -76,20 +74,32 @@ fn is_static(bytes: &[u8]) -> bool {
     !kinds.any(|kind| u32::from_le_bytes(*kind) == INTERPRETER)
 }
 
-/// Whether the library that looks for RDMA devices is where one would expect it.
-pub(super) fn has_libibverbs() -> bool {
+/// What is to be said where the library that looks for RDMA devices, or its driver for ours, is not where one would expect it.
+pub(super) fn missing_library() -> Option<&'static str> {
     let chosen = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let usual = LIBRARY_DIRECTORIES.iter().map(PathBuf::from);
-    is_in_one(LIBIBVERBS, std::env::split_paths(&chosen).chain(usual))
+    let directories: Vec<PathBuf> = std::env::split_paths(&chosen).chain(usual).collect();
+    missing_in(&directories)
 }
 
-fn is_in_one(name: &str, mut directories: impl Iterator<Item = PathBuf>) -> bool {
-    directories.any(|directory| directory.join(name).exists())
+fn missing_in(directories: &[PathBuf]) -> Option<&'static str> {
+    let is_missing = |name: &str| !directories.iter().any(|directory| directory.join(name).exists());
+    NEEDED.into_iter().find(|(name, _)| is_missing(name)).map(|(_, said)| said)
 }
 
-/// What is to be said where it is not.
-pub(super) const NO_LIBIBVERBS: &str = "bareverbs run: no libibverbs.so.1 in the directories of the system; without it a program \
-                                        looks for no RDMA device (Debian: apt-get install libibverbs1 ibverbs-providers)";
+/// Libraries, and what is to be said where one is not there.
+const NEEDED: [(&str, &str); 2] = [
+    (
+        "libibverbs.so.1",
+        "bareverbs run: no libibverbs.so.1 in the directories of the system; without it a program looks for no RDMA device \
+         (Debian: apt-get install libibverbs1 ibverbs-providers)",
+    ),
+    (
+        "libmlx5.so.1",
+        "bareverbs run: no libmlx5.so.1 in the directories of the system; without that driver libibverbs finds no RDMA device \
+         (Debian: apt-get install ibverbs-providers)",
+    ),
+];
 
 #[cfg(test)]
 mod tests {
@@ -113,13 +123,16 @@ mod tests {
     }
 
     #[test]
-    fn a_library_is_looked_for_in_every_directory() {
-        let (empty, full) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let looked = || [empty.path(), full.path()].map(PathBuf::from).into_iter();
-        assert!(!is_in_one(LIBIBVERBS, looked()));
-        std::fs::write(full.path().join(LIBIBVERBS), "").unwrap();
-        assert!(is_in_one(LIBIBVERBS, looked()));
-        assert!(NO_LIBIBVERBS.contains(LIBIBVERBS) && NO_LIBIBVERBS.contains("apt-get install libibverbs1"));
+    fn libraries_are_looked_for_in_every_directory_and_the_first_that_is_missing_is_named() {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let looked = || missing_in(&[first.path(), second.path()].map(PathBuf::from));
+        let says =
+            |words: [&str; 2]| looked().is_some_and(|said| words.iter().all(|word| said.contains(word)));
+        assert!(says(["libibverbs.so.1", "apt-get install libibverbs1 ibverbs-providers"]));
+        std::fs::write(second.path().join("libibverbs.so.1"), "").unwrap();
+        assert!(says(["libmlx5.so.1", "apt-get install ibverbs-providers"]));
+        std::fs::write(first.path().join("libmlx5.so.1"), "").unwrap();
+        assert_eq!(looked(), None);
     }
 
     #[test]

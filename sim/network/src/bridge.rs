@@ -219,7 +219,7 @@ impl Bridge {
 fn status(name: &str, lost: u64, wire: WireCounters) -> String {
     let WireCounters { sent, received, unreachable, overrun } = wire;
     format!(
-        "wire {name}\npid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-keys -\nsent {sent}\nreceived {received}\nlost {}\ndriven -\n",
+        "wire {name}\npid {}\nprogram bareverbs\nqueue-pairs -\ncompletion-queues -\nmemory-regions -\nsent {sent}\nreceived {received}\nlost {}\ndriven -\n",
         std::process::id(),
         unreachable + overrun + lost
     )

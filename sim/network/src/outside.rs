@@ -73,10 +73,15 @@ impl OutsideNeighbours {
         found
     }
 
-    /// Like [`Self::look_up`], but waits for the answer, as a kernel does when a queue pair gets its path.
+    /// Whether the question for a GID is under way.
+    pub fn is_asking(&self, gid: Gid) -> bool {
+        matches!(self.lookups.get(&gid), Some(Lookup::Asked { .. }))
+    }
+
+    /// Like [`Self::look_up`], but waits for the answer: for a tool that has nothing else to do.
     pub fn resolve(&mut self, now: Time, gid: Gid) -> Option<MacAddress> {
         let mut found = self.look_up(now, gid);
-        while found.is_none() && matches!(self.lookups.get(&gid), Some(Lookup::Asked { .. })) {
+        while found.is_none() && self.is_asking(gid) {
             std::thread::sleep(PAUSE);
             found = self.look_up(now, gid);
         }

@@ -126,6 +126,13 @@ following! {
     __realpath_chk = c"__realpath_chk" [] (resolved: *mut c_char, room: size_t) -> *mut c_char, null_mut();
     __readlink_chk = c"__readlink_chk" [] (buffer: *mut c_char, size: size_t, room: size_t) -> ssize_t, -1;
     opendir = c"opendir" [] () -> *mut c_void, null_mut();
+    chdir = c"chdir" [] () -> c_int, -1;
+    getxattr = c"getxattr" [] (name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t, -1;
+    lgetxattr = c"lgetxattr" [] (name: *const c_char, value: *mut c_void, size: size_t) -> ssize_t, -1;
+    listxattr = c"listxattr" [] (list: *mut c_char, size: size_t) -> ssize_t, -1;
+    llistxattr = c"llistxattr" [] (list: *mut c_char, size: size_t) -> ssize_t, -1;
+    euidaccess = c"euidaccess" [] (mode: c_int) -> c_int, -1;
+    eaccess = c"eaccess" [] (mode: c_int) -> c_int, -1;
     scandir = c"scandir" [] (list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int, -1;
     scandir64 = c"scandir64" [] (list: *mut c_void, filter: *mut c_void, compare: *mut c_void) -> c_int, -1;
     fopen = c"fopen" [] (mode: *const c_char) -> *mut c_void, null_mut();

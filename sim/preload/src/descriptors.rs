@@ -4,7 +4,8 @@
 
 use bareverbs_uverbs::{ConnectionFileId, EventFileId, FileId};
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::process;
 
 /// Most descriptors that can be tracked.
 const ROOM: usize = 1 << 16;
@@ -20,6 +21,8 @@ const CONNECTIONS: u64 = 4 << 32;
 /// A connection management file opened by a parent process; no file has this number.
 const INHERITED_CONNECTIONS: u64 = CONNECTIONS | u32::MAX as u64;
 
+/// Number of the process whose descriptors these are; 0 before the first is remembered.
+static OWNER: AtomicU32 = AtomicU32::new(0);
 static TABLE: [AtomicU64; ROOM] = [const { AtomicU64::new(NONE) }; ROOM];
 
 /// What a descriptor refers to.
@@ -67,8 +70,20 @@ fn slot(descriptor: c_int) -> Option<&'static AtomicU64> {
     TABLE.get(usize::try_from(descriptor).ok()?)
 }
 
-/// Records what a descriptor refers to; false if the number is too high.
+/// Whether this process is the one whose descriptors these are. A child of `vfork` has the memory of its parent, but descriptors of its own:
+/// what it closes before it becomes another program stays open in its parent.
+fn is_owner() -> bool {
+    OWNER.load(Ordering::Relaxed) == process::id()
+}
+
+/// Records what a descriptor refers to; false if the number is too high. Forks must be watched before this: see [`inherit`].
 pub(crate) fn insert(descriptor: c_int, what: Descriptor) -> bool {
+    if OWNER.load(Ordering::Relaxed) == 0 {
+        OWNER.store(process::id(), Ordering::Relaxed);
+    }
+    if !is_owner() {
+        return true;
+    }
     let slot = slot(descriptor);
     if let Some(slot) = slot {
         slot.store(what.encode(), Ordering::Release);
@@ -95,7 +110,12 @@ pub(crate) fn get(descriptor: c_int) -> Descriptor {
 
 /// Removes a descriptor and returns what it referred to.
 pub(crate) fn take(descriptor: c_int) -> Descriptor {
-    slot(descriptor).map_or(Descriptor::Other, |slot| Descriptor::decode(slot.swap(NONE, Ordering::AcqRel)))
+    let Some(slot) = slot(descriptor) else { return Descriptor::Other };
+    // Most descriptors are of no concern, and cost no system call.
+    if slot.load(Ordering::Relaxed) == NONE || !is_owner() {
+        return Descriptor::Other;
+    }
+    Descriptor::decode(slot.swap(NONE, Ordering::AcqRel))
 }
 
 /// Whether another descriptor refers to the same file.
@@ -105,6 +125,7 @@ pub(crate) fn is_open(what: Descriptor) -> bool {
 
 /// After a fork: the child has the descriptors, but not the device.
 pub(crate) fn inherit() {
+    OWNER.store(process::id(), Ordering::Relaxed);
     for slot in &TABLE {
         match Descriptor::decode(slot.load(Ordering::Relaxed)) {
             Descriptor::Device(_) => slot.store(INHERITED, Ordering::Relaxed),

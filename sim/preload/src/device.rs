@@ -25,8 +25,12 @@ use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
 use std::panic::catch_unwind;
 use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 const HEADER: usize = size_of::<IoctlHeader>();
+/// How long a request may wait for a neighbour, whose bridge gives up earlier, and how long until it looks again.
+const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(3);
+const NEIGHBOUR_PAUSE: Duration = Duration::from_millis(1);
 /// How many times the NIC's thread yields to others before it insists.
 const COURTESY: usize = 100;
 
@@ -163,20 +167,25 @@ fn device() -> Result<Locked, Errno> {
     device.filter(|device| device.links.is_some()).ok_or(Errno::Io)
 }
 
-/// Creates the device, unless another thread was faster. Reports a failure as a sentence, because the program only sees
-/// an errno.
-fn make() -> Result<(), Errno> {
+/// Registers for forks and for the end of the process. Must be called before the first descriptor is recorded.
+pub(crate) fn watch_forks() {
     static AT_FORK: Once = Once::new();
-    let _own_work = OwnWork::begin();
-    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    if !DEVICE.load(Ordering::Acquire).is_null() {
-        return Ok(());
-    }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
     AT_FORK.call_once(|| unsafe {
         libc::pthread_atfork(Some(hold_for_fork), Some(release_in_parent), Some(forget_in_child));
         libc::atexit(part_at_exit);
     });
+}
+
+/// Creates the device, unless another thread was faster. Reports a failure as a sentence, because the program only sees
+/// an errno.
+fn make() -> Result<(), Errno> {
+    watch_forks();
+    let _own_work = OwnWork::begin();
+    let _making = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !DEVICE.load(Ordering::Acquire).is_null() {
+        return Ok(());
+    }
     let made = assemble().map_err(|error| {
         eprintln!("bareverbs run: no device: {error}");
         Errno::Io
@@ -330,9 +339,27 @@ pub(crate) fn close_event_file(file: EventFileId) {
     }
 }
 
-/// `RDMA_VERBS_IOCTL` with the request at `address`.
+/// `RDMA_VERBS_IOCTL` with the request at `address`. Who has to wait until a neighbour outside of the network is found leaves the device to
+/// others meanwhile.
 pub(crate) fn ioctl(file: FileId, address: u64) -> Result<(), Errno> {
-    let mut device = device()?;
+    let start = Instant::now();
+    loop {
+        let mut device = device()?;
+        // What was asked for before has nothing to do with this request.
+        device.program.take_awaited_neighbour();
+        let done = answer(&mut device, file, address);
+        if done != Err(Errno::Again) || !device.program.take_awaited_neighbour() {
+            return done;
+        }
+        drop(device);
+        if start.elapsed() > NEIGHBOUR_LIMIT {
+            return Err(Errno::TimedOut);
+        }
+        std::thread::sleep(NEIGHBOUR_PAUSE);
+    }
+}
+
+fn answer(device: &mut Device, file: FileId, address: u64) -> Result<(), Errno> {
     let (uverbs, program) = device.at(file.device())?;
     let mut length = [0; 2];
     program.read(address, &mut length)?;

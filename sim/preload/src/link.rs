@@ -253,14 +253,17 @@ fn program_name() -> String {
 
 /// Status of this process for `bareverbs run --list`: lines of a name and a value.
 fn status(uverbs: &Uverbs, connections: &Connections, wire: WireCounters, driven: u64) -> String {
-    let [_, keys, completion_queues, queue_pairs, _, _] = uverbs.nic().live_objects();
+    let objects = uverbs.objects(connections.count(uverbs.index()));
     let WireCounters { sent, received, unreachable, overrun } = wire;
     format!(
-        "pid {}\nprogram {}\nqueue-pairs {queue_pairs}\ncompletion-queues {completion_queues}\nmemory-keys {keys}\n\
+        "pid {}\nprogram {}\nqueue-pairs {}\ncompletion-queues {}\nmemory-regions {}\n\
          sent {sent}\nreceived {received}\nlost {}\ndriven {driven}\n{}",
         std::process::id(),
         program_name(),
+        objects.queue_pairs,
+        objects.completion_queues,
+        objects.memory_regions,
         unreachable + overrun,
-        uverbs.objects(connections.count(uverbs.index())).to_lines(),
+        objects.to_lines(),
     )
 }

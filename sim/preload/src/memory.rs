@@ -2,7 +2,10 @@
 
 use bareverbs_sim::nic::DmaFault;
 use libc::iovec;
-use std::fs;
+use std::{fs, io};
+
+/// Where the kernel says what this process has mapped.
+pub(crate) const MAPS: &str = "/proc/self/maps";
 
 /// Direction of a copy by `process_vm_*`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +35,10 @@ pub(crate) unsafe fn copy(way: Way, iova: u64, buffer: *mut u8, length: usize) -
     if usize::try_from(copied) == Ok(length) { Ok(()) } else { Err(fault) }
 }
 
-/// Whether the program has a whole range mapped readable, and writable if `write` is set.
-pub(crate) fn is_mapped(address: u64, length: u64, write: bool) -> bool {
-    let (Some(end), Ok(maps)) = (address.checked_add(length), fs::read_to_string("/proc/self/maps")) else {
-        return false;
-    };
-    covers(&maps, address, end, write)
+/// Whether the program has a whole range mapped readable, and writable if `write` is set. An error is the kernel's, if it does not say.
+pub(crate) fn is_mapped(address: u64, length: u64, write: bool) -> io::Result<bool> {
+    let maps = fs::read_to_string(MAPS)?;
+    Ok(address.checked_add(length).is_some_and(|end| covers(&maps, address, end, write)))
 }
 
 /// The same, for the text of `/proc/PID/maps`, whose lines are sorted by address.

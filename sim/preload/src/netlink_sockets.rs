@@ -4,6 +4,7 @@
 //! handles bind, receive, poll and options. What the program sends is answered here, and the answers go to its socket.
 
 use crate::descriptors::{self, Descriptor};
+use crate::device;
 use crate::errno::{keeping_errno, set_errno};
 use crate::next::call_next;
 use crate::own_work::OwnWork;
@@ -99,7 +100,11 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
     let is_ours = domain == libc::AF_NETLINK && protocol == NETLINK_RDMA && paths::is_active();
     let protocol = if is_ours { libc::NETLINK_USERSOCK } else { protocol };
     let descriptor = call_next!(c"socket", fn(c_int, c_int, c_int) -> c_int, (domain, kind, protocol), -1);
-    if descriptor >= 0 && is_ours && !descriptors::insert(descriptor, Descriptor::Netlink) {
+    if descriptor < 0 || !is_ours {
+        return descriptor;
+    }
+    keeping_errno(device::watch_forks);
+    if !descriptors::insert(descriptor, Descriptor::Netlink) {
         call_next!(c"close", fn(c_int) -> c_int, (descriptor), -1);
         set_errno(libc::EMFILE);
         return -1;

@@ -27,6 +27,8 @@ pub(crate) struct Program {
     ports: Ports,
     /// Number of device rounds run by the program's threads.
     pub(crate) driven_rounds: u64,
+    /// Whether a neighbour outside of the network was asked for, and nobody has answered yet.
+    awaits_neighbour: bool,
     /// Whether this thread accesses memory itself, rather than through the kernel.
     is_direct: bool,
 }
@@ -41,6 +43,7 @@ impl Program {
             outside,
             ports,
             driven_rounds: 0,
+            awaits_neighbour: false,
             is_direct: false,
         }
     }
@@ -55,6 +58,11 @@ impl Program {
     /// process; the file then does not exist.
     pub(crate) fn is_connection_file(&self, file: ConnectionFileId, descriptor: c_int) -> bool {
         file.raw() == u32::MAX || inode(descriptor).is_some_and(|inode| self.connection_files.is(file, inode))
+    }
+
+    /// Whether a neighbour was asked for since the last call of this who has not answered yet.
+    pub(crate) fn take_awaited_neighbour(&mut self) -> bool {
+        core::mem::take(&mut self.awaits_neighbour)
     }
 
     /// Runs `work` with direct memory access. The thread must not block the signals of its own faults.
@@ -149,17 +157,20 @@ impl Process for Program {
     }
 
     fn has_memory(&mut self, address: u64, length: u64, write: bool) -> bool {
-        memory::is_mapped(address, length, write)
+        memory::is_mapped(address, length, write).unwrap_or_else(|error| {
+            eprintln!(
+                "bareverbs run: memory cannot be registered: {} cannot be read: {error}; mount /proc, or allow more open files (ulimit -n)",
+                memory::MAPS
+            );
+            false
+        })
     }
 
-    fn resolve(&mut self, gid: Gid) -> Option<MacAddress> {
+    fn resolve(&mut self, gid: Gid) -> Result<MacAddress, Errno> {
         let now = self.time();
-        self.neighbours.resolve(now, gid).or_else(|| self.outside.resolve(now, gid))
-    }
-
-    fn look_up(&mut self, gid: Gid) -> Option<MacAddress> {
-        let now = self.time();
-        self.neighbours.resolve(now, gid).or_else(|| self.outside.look_up(now, gid))
+        let found = self.neighbours.resolve(now, gid).or_else(|| self.outside.look_up(now, gid));
+        self.awaits_neighbour = found.is_none() && self.outside.is_asking(gid);
+        found.ok_or(if self.awaits_neighbour { Errno::Again } else { Errno::TimedOut })
     }
 
     fn is_reachable(&mut self, gid: Gid) -> bool {

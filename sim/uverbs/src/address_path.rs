@@ -106,7 +106,7 @@ impl Route {
         }
         let known = self.gid.multicast_mac().filter(|_| self.gid.is_multicast());
         let known = known.or_else(|| link_local_mac(self.gid));
-        known.or_else(|| call.process.resolve(self.gid)).ok_or(Errno::TimedOut)
+        known.map_or_else(|| call.process.resolve(self.gid), Ok)
     }
 
     /// Fills the device's address path. The UDP source port follows from the flow label, or from both queue pair

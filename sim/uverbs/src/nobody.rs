@@ -45,12 +45,8 @@ impl Process for Nobody {
         false
     }
 
-    fn resolve(&mut self, _: Gid) -> Option<MacAddress> {
-        None
-    }
-
-    fn look_up(&mut self, _: Gid) -> Option<MacAddress> {
-        None
+    fn resolve(&mut self, _: Gid) -> Result<MacAddress, Errno> {
+        Err(Errno::TimedOut)
     }
 
     fn is_reachable(&mut self, _: Gid) -> bool {

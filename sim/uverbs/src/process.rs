@@ -41,12 +41,10 @@ pub trait Process: HostMemory {
     /// device accesses to memory that the program unmaps later fault.
     fn has_memory(&mut self, address: u64, length: u64, write: bool) -> bool;
 
-    /// MAC address of the host with this GID, as found by neighbour discovery, which may take a moment; `None` if
-    /// nobody answers. Never called for multicast groups.
-    fn resolve(&mut self, gid: Gid) -> Option<MacAddress>;
-
-    /// Like [`Self::resolve`], but never waits; `None` if it is not known yet. A later call may find it.
-    fn look_up(&mut self, gid: Gid) -> Option<MacAddress>;
+    /// MAC address of the host with this GID, as found by neighbour discovery. Never waits: `Again` means that the question is
+    /// under way. [`Uverbs::ioctl`](crate::Uverbs::ioctl) then returns `Again` too, has changed nothing, and the same request
+    /// will say more a moment later. `TimedOut`: nobody answers. Never called for multicast groups.
+    fn resolve(&mut self, gid: Gid) -> Result<MacAddress, Errno>;
 
     /// Whether a host with this GID is present: one of its processes has a device.
     fn is_reachable(&mut self, gid: Gid) -> bool;

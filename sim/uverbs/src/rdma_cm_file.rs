@@ -248,5 +248,5 @@ fn mac_of<P: Process>(device: &Device, process: &mut P, gid: Gid) -> Option<MacA
     if device.attributes.gids.contains(&gid) {
         return Some(device.commands.nic.config().mac);
     }
-    link_local_mac(gid).or_else(|| process.look_up(gid))
+    link_local_mac(gid).or_else(|| process.resolve(gid).ok())
 }

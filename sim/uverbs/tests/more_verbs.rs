@@ -25,6 +25,25 @@ fn create_ah(peer: &mut Peer, attr: AhAttr) -> Result<(u32, MacAddress), Errno> 
     Ok((answer.0.ah_handle, MacAddress(answer.1.dmac)))
 }
 
+#[test]
+fn while_a_neighbour_is_asked_for_nothing_has_changed_and_the_same_request_succeeds_later() {
+    let mut peer = Peer::new("a");
+    let gid = Gid::from_ipv4(VirtualHost::new("b").unwrap().ipv4()).0;
+    let cq = peer.create_cq(1, None);
+    let wish = QpWish { kind: IB_UVERBS_QPT_RC, send: cq.handle, receive: cq.handle, ..QpWish::default() };
+    let qp = peer.create_qp(wish).unwrap();
+    peer.program.is_slow_to_find = true;
+    assert_eq!(create_ah(&mut peer, ah_attr(gid)), Err(Errno::Again));
+    assert_eq!(peer.connect(&qp, IB_UVERBS_QPT_RC, gid, 9), Err(Errno::Again));
+    let initialized = peer.query_qp(&qp).qp_state;
+    peer.program.is_slow_to_find = false;
+    let (first, mac) = create_ah(&mut peer, ah_attr(gid)).unwrap();
+    assert_eq!(mac, VirtualHost::new("b").unwrap().mac());
+    let second = create_ah(&mut peer, ah_attr(gid)).unwrap().0;
+    assert_eq!(second, first + 1, "the request that had to wait has left no handle");
+    assert_eq!(initialized, 1, "INIT: the transition that had to wait was not done");
+}
+
 /// A peer with a queue pair of datagrams, and memory for both ways.
 struct Station {
     peer: Peer,

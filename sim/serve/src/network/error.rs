@@ -27,7 +27,12 @@ pub enum NetworkError {
     /// Another process already is the network's bridge to the outside.
     HasWire(PathBuf),
     /// Another process holds the lock of the network.
-    Locked(PathBuf),
+    Locked {
+        /// The lock.
+        path: PathBuf,
+        /// Number of that process, where the kernel tells.
+        holder: Option<i32>,
+    },
 }
 
 impl fmt::Display for NetworkError {
@@ -60,11 +65,14 @@ impl fmt::Display for NetworkError {
                  with --network",
                 path.display()
             ),
-            Self::Locked(path) => write!(
-                f,
-                "{} is locked by another process for seconds; is one of the network's programs stopped?",
-                path.display()
-            ),
+            Self::Locked { path, holder } => {
+                let who = holder.map_or("another process".to_owned(), |number| format!("process {number}"));
+                write!(
+                    f,
+                    "{} is locked by {who} for seconds; if it is stopped, or in a debugger, let it go on or end it",
+                    path.display()
+                )
+            }
         }
     }
 }

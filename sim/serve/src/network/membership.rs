@@ -4,6 +4,7 @@ use super::error::NetworkError;
 use super::socket::{connect, socket};
 use rustix::fs::FlockOperation;
 use rustix::net::{SocketAddrUnix, SocketFlags};
+use rustix::process::{Flock, FlockType, fcntl_getlk};
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,9 +13,13 @@ use std::time::{Duration, Instant};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Longest wait for the lock of a network.
+/// Longest wait for the lock of a network while one process has it, and in all: a hundred that start at once take it in turn, on a machine
+/// where each may have to wait for a processor.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
-const LOCK_PAUSE: Duration = Duration::from_millis(1);
+const LOCK_LIMIT_IN_ALL: Duration = Duration::from_secs(60);
+/// Between two tries; it grows, so that those who wait leave the processors to who has the lock.
+const SHORTEST_LOCK_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// Membership of a process of a host. Dropping it leaves the network, and so does any end of the process.
 #[derive(Debug)]
@@ -85,15 +90,70 @@ pub(super) fn is_alive(path: &Path) -> bool {
 
 /// Takes a lock that ends with `file` or with this process. A child after `fork` does not hold it.
 pub(super) fn hold(file: &File, path: &Path) -> Result<(), NetworkError> {
-    let start = Instant::now();
+    let mut wait = LockWait::new(Instant::now());
     while let Err(error) = rustix::fs::fcntl_lock(file, FlockOperation::NonBlockingLockExclusive) {
         if !matches!(error, rustix::io::Errno::AGAIN | rustix::io::Errno::ACCESS | rustix::io::Errno::INTR) {
             return Err(NetworkError::Directory(path.to_owned(), error.into()));
         }
-        if start.elapsed() > LOCK_LIMIT {
-            return Err(NetworkError::Locked(path.to_owned()));
+        let holder = holder(file);
+        if wait.is_over(Instant::now(), holder) {
+            return Err(NetworkError::Locked { path: path.to_owned(), holder });
         }
-        std::thread::sleep(LOCK_PAUSE);
+        std::thread::sleep(wait.pause);
+        wait.pause = (wait.pause * 2).min(LONGEST_LOCK_PAUSE);
     }
     Ok(())
+}
+
+/// Number of the process that has the lock of a file; `None` if it was given back just now.
+fn holder(file: &File) -> Option<i32> {
+    let lock = Flock::from(FlockType::WriteLock);
+    Some(fcntl_getlk(file, &lock).ok()??.pid?.as_raw_pid())
+}
+
+/// The wait for a lock that goes from process to process.
+#[derive(Debug)]
+struct LockWait {
+    start: Instant,
+    holder: Option<i32>,
+    /// Since when this one has it.
+    since: Instant,
+    pause: Duration,
+}
+
+impl LockWait {
+    const fn new(now: Instant) -> Self {
+        Self { start: now, holder: None, since: now, pause: SHORTEST_LOCK_PAUSE }
+    }
+
+    /// Whether it has lasted too long. A lock that is free, or that another process has than before, goes round.
+    fn is_over(&mut self, now: Instant, holder: Option<i32>) -> bool {
+        if holder.is_none() || holder != self.holder {
+            (self.holder, self.since) = (holder, now);
+        }
+        now - self.since > LOCK_LIMIT || now - self.start > LOCK_LIMIT_IN_ALL
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_goes_round_is_waited_for_and_one_that_stays_with_a_process_is_not() {
+        let start = Instant::now();
+        let after = |seconds| start + Duration::from_secs(seconds);
+        let mut wait = LockWait::new(start);
+        assert!((0..60).all(|second| !wait.is_over(after(second), Some(second as i32 / 4))));
+        assert!(wait.is_over(after(61), Some(99)), "a minute is enough");
+        let mut wait = LockWait::new(start);
+        assert!(!wait.is_over(after(1), Some(7)) && !wait.is_over(after(5), Some(7)));
+        assert!(wait.is_over(after(7), Some(7)), "the process stands still");
+        let mut wait = LockWait::new(start);
+        assert!(
+            !wait.is_over(after(1), Some(7))
+                && !wait.is_over(after(5), None)
+                && !wait.is_over(after(9), Some(7))
+        );
+    }
 }

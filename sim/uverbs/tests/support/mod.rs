@@ -67,6 +67,12 @@ impl Program {
     }
 }
 
+/// The MAC address of the host that has a GID.
+fn mac_of(gid: Gid) -> Option<MacAddress> {
+    let hosts = ["a", "b", "a-mlx5_1", "b-mlx5_1"].map(|name| VirtualHost::of_port(name).unwrap());
+    hosts.iter().find(|host| host.gids().contains(&gid)).map(VirtualHost::mac)
+}
+
 impl HostMemory for Program {
     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
         let at = self.place(iova, buffer.len(), false)?;
@@ -111,17 +117,12 @@ impl Process for Program {
         usize::try_from(length).is_ok_and(|length| self.place(address, length, false).is_ok())
     }
 
-    fn resolve(&mut self, gid: Gid) -> Option<MacAddress> {
-        let hosts = ["a", "b", "a-mlx5_1", "b-mlx5_1"].map(|name| VirtualHost::of_port(name).unwrap());
-        hosts.iter().find(|host| host.gids().contains(&gid)).map(VirtualHost::mac)
-    }
-
-    fn look_up(&mut self, gid: Gid) -> Option<MacAddress> {
-        if self.is_slow_to_find { None } else { self.resolve(gid) }
+    fn resolve(&mut self, gid: Gid) -> Result<MacAddress, Errno> {
+        if self.is_slow_to_find { Err(Errno::Again) } else { mac_of(gid).ok_or(Errno::TimedOut) }
     }
 
     fn is_reachable(&mut self, gid: Gid) -> bool {
-        self.resolve(gid).is_some()
+        mac_of(gid).is_some()
     }
 
     fn is_outside(&mut self, gid: Gid) -> bool {
