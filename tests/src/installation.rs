@@ -85,16 +85,16 @@ impl Installation {
         self.start_by(Command::new(self.path("bareverbs")), program, options)
     }
 
-    /// Starts one that can write files of so many blocks of 512 bytes and no longer ones: it gets an error, and no signal.
-    pub fn start_limited(
+    /// Starts one by a script of the shell, which has the command as its arguments.
+    pub fn start_by_script(
         &self,
+        script: &[&str],
         program: &HostedProgram,
         options: &[String],
-        blocks: u32,
     ) -> Result<StartedProgram> {
-        let mut command = Command::new("sh");
-        command.args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$@\""), "sh"]);
-        command.arg(self.path("bareverbs"));
+        let (first, rest) = script.split_first().context("a script is words")?;
+        let mut command = Command::new(first);
+        command.args(rest).arg("sh").arg(self.path("bareverbs"));
         self.start_by(command, program, options)
     }
 
@@ -130,6 +130,16 @@ impl Installation {
         self.spawn(command, arguments.join(" "))
     }
 
+    /// Runs a script of the shell that finds `bareverbs`, and stops at the first command that fails.
+    pub fn run_shell(&self, script: &str) -> Result<ProgramEnd> {
+        let mut command = Command::new("sh");
+        let directories = std::env::var_os("PATH").unwrap_or_default();
+        let own = [self.directory.path().to_owned()];
+        let path = std::env::join_paths(own.into_iter().chain(std::env::split_paths(&directories)))?;
+        command.args(["-ec", script]).env("PATH", path);
+        self.spawn(command, "a script".into())?.finish()
+    }
+
     /// The directory of a network.
     pub fn network_path(&self, name: &str) -> PathBuf {
         self.path("runtime/bareverbs/networks").join(name)
@@ -148,34 +158,32 @@ impl Installation {
 
     /// Waits until a process of a host has sent so many frames.
     pub fn wait_for_frames(&self, host: &str, wanted: u64) -> Result<()> {
-        self.wait_for_count(host, "sent", wanted)
+        self.wait_for(host, |process| process.sent >= wanted, &format!("{wanted} frames sent"))
     }
 
     /// Waits until threads of a program have done so many rounds of their device.
     pub fn wait_for_driven_rounds(&self, host: &str, wanted: u64) -> Result<()> {
-        self.wait_for_count(host, "driven", wanted)
+        self.wait_for(host, |process| process.driven >= wanted, &format!("{wanted} driven rounds"))
     }
 
-    /// Waits until a column of `bareverbs run --list` has at least a number for a process of a host.
-    fn wait_for_count(&self, host: &str, column: &str, wanted: u64) -> Result<()> {
+    /// The processes that `bareverbs run --list` shows.
+    pub fn list(&self) -> Result<Vec<ListedProcess>> {
+        let said = self.run_tool(&["run", "--list"])?.said;
+        let mut rows = said.lines();
+        let heading: Vec<&str> = rows.next().unwrap_or_default().split_whitespace().collect();
+        Ok(rows.filter_map(|row| ListedProcess::parse(&heading, row)).collect())
+    }
+
+    /// Waits until `bareverbs run --list` shows a process of a host of which something is true.
+    fn wait_for(&self, host: &str, is_so: impl Fn(&ListedProcess) -> bool, what: &str) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < LIMIT {
-            let list = self.run_tool(&["run", "--list"])?.said;
-            let mut rows = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-            let heading = rows.next().unwrap_or_default();
-            let at = heading.iter().position(|name| *name == column).context("no such column")?;
-            let mut counts = rows
-                .filter(|row| row.first() == Some(&host))
-                .filter_map(|row| row.get(at)?.parse::<u64>().ok());
-            if counts.any(|count| count >= wanted) {
+            if self.list()?.iter().any(|process| process.host == host && is_so(process)) {
                 return Ok(());
             }
             std::thread::sleep(PAUSE);
         }
-        bail!(
-            "no process of host {host} has reached {wanted} in column «{column}» of `run --list` after {} s",
-            LIMIT.as_secs()
-        )
+        bail!("no process of host {host} has {what} in `run --list` after {} s", LIMIT.as_secs())
     }
 
     /// Whether a program of a virtual host has a port of connection management:
@@ -195,6 +203,45 @@ impl Installation {
     /// Runs a program to its end.
     pub fn run(&self, program: &HostedProgram, options: &[String]) -> Result<ProgramEnd> {
         self.start(program, options)?.finish()
+    }
+}
+
+/// A process as `bareverbs run --list` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedProcess {
+    /// Name of the host at one of its devices.
+    pub host: String,
+    /// Number of the process.
+    pub pid: u32,
+    /// What it is called.
+    pub program: String,
+    /// Queue pairs that it has.
+    pub queue_pairs: u64,
+    /// Frames that it has sent.
+    pub sent: u64,
+    /// Frames that it has received.
+    pub received: u64,
+    /// Rounds of the device that its threads have done.
+    pub driven: u64,
+}
+
+impl ListedProcess {
+    /// Reads a row below a heading; `None` if it shows no process.
+    fn parse(heading: &[&str], row: &str) -> Option<Self> {
+        // What is said of a cable stands behind the address.
+        let cells: Vec<&str> = row.split_whitespace().filter(|cell| *cell != "(down)").collect();
+        let cell = |name| cells.get(heading.iter().position(|heading| *heading == name)?).copied();
+        // A tool of this house has no objects to be counted.
+        let count = |name| Some(cell(name)?.parse().unwrap_or(0));
+        Some(Self {
+            host: cell("host")?.to_owned(),
+            pid: cell("pid")?.parse().ok()?,
+            program: cell("program")?.to_owned(),
+            queue_pairs: count("queue-pairs")?,
+            sent: count("sent")?,
+            received: count("received")?,
+            driven: count("driven")?,
+        })
     }
 }
 
@@ -357,4 +404,29 @@ pub fn path_of(program: &str) -> Option<PathBuf> {
 pub fn needs_library(program: &Path, library: &str) -> bool {
     let named = |bytes: Vec<u8>| bytes.windows(library.len()).any(|window| window == library.as_bytes());
     fs::read(program).is_ok_and(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_process_is_read_also_where_its_cable_is_out() {
+        let heading = [
+            "host",
+            "address",
+            "number",
+            "pid",
+            "program",
+            "queue-pairs",
+            "completion-queues",
+            "memory-regions",
+        ];
+        let heading = [&heading[..], &["sent", "received", "lost", "driven"]].concat();
+        let process =
+            ListedProcess::parse(&heading, "a-mlx5_1 198.18.0.2 (down) 3 77 ib_send_lat 1 2 3 10 20 0 5");
+        let process = process.expect("a process");
+        assert_eq!((process.pid, process.queue_pairs, process.sent, process.driven), (77, 1, 10, 5));
+        assert_eq!(ListedProcess::parse(&heading, "b 198.18.0.3 -"), None, "a host without processes");
+    }
 }

@@ -8,7 +8,7 @@ use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
 use bareverbs_tests::guest::{
-    Skipped, bare_metal, interrupt, mlx5, programs, rxe, soak, storage, subnet, vfio, without_guest,
+    Skipped, bare_metal, interrupt, mlx5, programs, recipe, rxe, soak, storage, subnet, vfio, without_guest,
 };
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -115,9 +115,12 @@ enum Judge {
         #[arg(long)]
         record: bool,
     },
-    /// Run `run-judge` among the programs of the guest's Debian, but on this machine and without a guest.
+    /// Run `run-judge` among the programs of a Debian, but on this machine and without a guest.
     #[command(name = "run-judge")]
     Hosted {
+        /// Suite of Debian: trixie is the guest's; of others, as bookworm or sid, a root with these programs is made. It stands first.
+        #[arg(long, value_name = "SUITE", default_value = recipe::SUITE)]
+        debian: String,
         /// Its arguments.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<String>,
@@ -206,8 +209,8 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         Judge::Soak { minutes } => soak(*minutes),
         Judge::InGuest(part) => vfio::payload::run(part),
         Judge::BareMetal { only, record } => judge_bare_metal(&Asked { only, record: *record }),
-        Judge::Hosted { arguments } => {
-            let status = without_guest::run_judge(arguments)?;
+        Judge::Hosted { debian, arguments } => {
+            let status = without_guest::run_judge(debian, arguments)?;
             Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
         Judge::Build => Root::prepare().map(|_| ExitCode::SUCCESS),

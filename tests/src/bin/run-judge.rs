@@ -8,9 +8,14 @@
 use anyhow::{Context, Result};
 use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
+use bareverbs_tests::hosted::at_once::CROWDS;
+use bareverbs_tests::hosted::full_disk::SHORTAGES;
+use bareverbs_tests::hosted::own_programs::{self, OwnCase};
+use bareverbs_tests::hosted::payload::{self, PayloadCase};
 use bareverbs_tests::hosted::suite::{self, Suite};
 use bareverbs_tests::hosted::{
-    at_once, captures, devices, driven, entry, fields, full_disk, listed, mpi, objects, trouble, wires,
+    cables, captures, devices, driven, entry, fields, listed, mpi, neighbours, objects, own_test, tap,
+    trouble, wires,
 };
 use bareverbs_tests::installation::{Installation, is_installed};
 use clap::Parser;
@@ -43,6 +48,23 @@ impl JudgeArguments {
 
 /// A row that compares what two programs say.
 type Comparing = fn(&Installation) -> Result<()>;
+
+/// A row that gives a verdict.
+type Judging = fn(&Installation) -> Result<Verdict>;
+
+/// Rows of which each is a story of its own.
+const ROWS: [(&str, Judging); 10] = [
+    ("a: mpirun -n 4, all to all", mpi::judge),
+    ("a / b: captures under faults, to tshark and Python", captures::judge),
+    ("a / b: a recording, to bareverbs report", captures::judge_recording),
+    ("a / b: cut, partition, loss and pause while they run", trouble::judge),
+    ("a / b: a list, and --link-down of one of two devices while they run", cables::judge),
+    ("a / b: programs that poll drive their devices", driven::judge),
+    ("a: rdma resource show, each kind and by number", objects::judge),
+    ("a: a neighbour whom nobody knows, and another thread", neighbours::judge),
+    ("a / b: the test of the documentation, word by word", own_test::judge),
+    ("b: the kernel at the other end of --wire tap:", tap::judge),
+];
 
 /// Part of the names of all modules of rdma-core's suite.
 const EVERY_MODULE: &str = "test_";
@@ -86,45 +108,29 @@ impl Judgement {
         for (name, judge) in shown.into_iter().filter(|(name, _)| asked.wants(name)) {
             self.add(&entry(name.into(), || judge(installation).map(|()| Verdict::Pass(String::new()))));
         }
-        let name = "a: mpirun -n 4, all to all";
-        if asked.wants(name) {
-            self.add(&entry(name.into(), || mpi::judge(installation)));
+        for (name, judge) in ROWS.into_iter().filter(|(name, _)| asked.wants(name)) {
+            self.add(&entry(name.into(), || judge(installation)));
         }
-        let name = "a / b: captures under faults, to tshark and Python";
-        if asked.wants(name) {
-            self.add(&entry(name.into(), || captures::judge(installation)));
-        }
-        let name = "a / b: a recording, to bareverbs report";
-        if asked.wants(name) {
-            self.add(&entry(name.into(), || captures::judge_recording(installation)));
-        }
-        let name = "a / b: a capture without room on the disk";
-        if asked.wants(name) {
-            self.add(&entry(name.into(), || full_disk::judge(installation)));
-        }
-        let name = "a / b: cut, partition, loss and pause while they run";
-        if asked.wants(name) {
-            self.add(&entry(name.into(), || trouble::judge(installation)));
-        }
-        let name = "a / b: programs that poll drive their devices";
-        if asked.wants(name) {
-            self.add(&entry(name.into(), || driven::judge(installation)));
-        }
-        let name = "a: rdma resource show, each kind and by number";
-        if asked.wants(name) {
-            self.add(&entry(name.into(), || objects::judge(installation)));
-        }
-        for pair in wires::PAIRS {
-            let name = pair.name();
-            if asked.wants(&name) {
-                self.add(&entry(name, || pair.judge(installation)));
-            }
-        }
-        let name = "a / b: 100 pairs at once";
-        if asked.long && asked.wants(name) {
-            self.add(&entry(name.into(), || at_once::judge(installation)));
-        }
+        self.add_each(asked, wires::PAIRS, |pair| pair.name(), |pair| pair.judge(installation));
+        self.add_each(asked, payload::CASES, PayloadCase::to_string, |case| case.judge(installation));
+        self.add_each(asked, own_programs::CASES, OwnCase::name, |case| case.judge(installation));
+        self.add_each(asked, SHORTAGES, |row| row.name().to_owned(), |row| row.judge(installation));
+        let crowds = CROWDS.iter().filter(|_| asked.long);
+        self.add_each(asked, crowds, |crowd| crowd.name(), |crowd| crowd.judge(installation));
         Ok(())
+    }
+
+    /// Rows that are alike, each with its name.
+    fn add_each<T>(
+        &mut self,
+        asked: &JudgeArguments,
+        rows: impl IntoIterator<Item = T>,
+        name: impl Fn(&T) -> String,
+        judge: impl Fn(&T) -> Result<Verdict>,
+    ) {
+        for row in rows.into_iter().filter(|row| asked.wants(&name(row))) {
+            self.add(&entry(name(&row), || judge(&row)));
+        }
     }
 
     /// rdma-core's suite; its verdicts are held against a list of its version and link layer.

@@ -55,6 +55,11 @@ pub struct FloorCheck {
 }
 
 impl Floor {
+    /// Rows and what is expected of them.
+    pub fn expected(&self) -> impl Iterator<Item = (&str, &Expected)> {
+        self.rows.iter().map(|(name, expected)| (name.as_str(), expected))
+    }
+
     /// The list that `report` would meet. Rows that failed keep what `before` says of them; their names come back.
     pub fn record(report: &Report, before: Option<&Self>) -> (Self, Vec<String>) {
         let known = before.map(Self::by_name).unwrap_or_default();

@@ -42,6 +42,25 @@ pub const PACKAGES: &[&str] = &[
     "dpdk-dev",
     "librte-net-mlx5-25",
 ];
+/// Packages of a root whose programs are run without a guest, in any suite.
+pub const PROGRAMS: &[&str] = &[
+    "rdma-core",
+    "ibverbs-utils",
+    "ibverbs-providers",
+    "libibverbs-dev",
+    "librdmacm-dev",
+    "rdmacm-utils",
+    "python3-pyverbs",
+    "perftest",
+    "qperf",
+    "ucx-utils",
+    "openmpi-bin",
+    "libopenmpi-dev",
+    "libfabric-bin",
+    "gcc",
+    "libc6-dev",
+    "valgrind",
+];
 /// Packages from [`BACKPORTS`].
 pub const BACKPORTED_PACKAGES: &[&str] = &["qemu-system-x86", "qemu-system-arm"];
 /// Modules that the kernel needs to reach its root.

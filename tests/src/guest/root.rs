@@ -20,6 +20,9 @@ pub(super) const MOUNTS: &str = r#"
     mountpoint -q "$root/dev" || mount --rbind /dev "$root/dev"
 "#;
 
+/// Installs packages.
+const INSTALL: &str = "apt-get install -qy --no-install-recommends -o Dpkg::Options::=--force-confold \"$@\"";
+
 /// Installs the kernel of a suite that belongs to a series, or says which one the suite has.
 const INSTALL_KERNEL: &str = r#"
     version=$(apt-cache madison linux-image-amd64 | awk -v suite="$1/main" '$0 ~ " " suite " " { print $3; exit }')
@@ -55,6 +58,24 @@ impl Root {
             let lock = fs::File::create(cache.join("lock"))?;
             rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
             root.complete(&cache)?;
+        }
+        Ok(root)
+    }
+
+    /// A root of a suite of Debian with the programs that are run without a guest, and nothing to boot. It is made once: of a suite that
+    /// changes, as unstable does, it keeps the programs of that day until it is removed.
+    pub fn of_programs(suite: &str) -> Result<Self> {
+        require_rights()?;
+        if suite.is_empty() || !suite.bytes().all(|byte| byte.is_ascii_lowercase()) {
+            bail!("{suite:?} names no suite of Debian, as bookworm, trixie or sid does");
+        }
+        let cache = cache_directory()?;
+        fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
+        let root = Self { directory: cache.join(format!("programs-{suite}")), kernel: Kernel::default() };
+        let lock = fs::File::create(cache.join("lock"))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::LockExclusive)?;
+        if root.stamp() != Some(recipe::VERSION) {
+            RootBuilder { root: &root, log: cache.join("build.log") }.build_programs(suite)?;
         }
         Ok(root)
     }
@@ -139,16 +160,31 @@ struct RootBuilder<'a> {
 impl RootBuilder<'_> {
     fn build(&self) -> Result<()> {
         eprintln!("guest: preparing {} (about 1 GB, some minutes, once)", self.root.directory.display());
-        self.bootstrap()?;
+        self.bootstrap(recipe::SUITE)?;
         self.write_sources()?;
         self.install()?;
         self.make_bootable()?;
-        fs::write(self.root.stamp_path(), format!("recipe {}\n", recipe::VERSION))?;
-        Ok(())
+        self.stamp()
+    }
+
+    fn build_programs(&self, suite: &str) -> Result<()> {
+        eprintln!("guest: preparing {} (half a GB, a minute or two, once)", self.root.directory.display());
+        self.bootstrap(suite)?;
+        self.prepare_installation()?;
+        // A mirror that stands still has lists of unstable that are past their time.
+        self.chroot("package lists", "apt-get update -q -o Acquire::Check-Valid-Until=false", &[])?;
+        self.chroot("verbs and programs", INSTALL, recipe::PROGRAMS)?;
+        self.chroot("removing downloads", "apt-get clean", &[])?;
+        self.stamp()
+    }
+
+    /// Says that all steps were done.
+    fn stamp(&self) -> Result<()> {
+        Ok(fs::write(self.root.stamp_path(), format!("recipe {}\n", recipe::VERSION))?)
     }
 
     /// A minimal Debian. It is made beside the root and moved in place when it is whole.
-    fn bootstrap(&self) -> Result<()> {
+    fn bootstrap(&self, suite: &str) -> Result<()> {
         if self.path("var/lib/dpkg/status").is_file() {
             return Ok(());
         }
@@ -160,7 +196,7 @@ impl RootBuilder<'_> {
         self.remove_partial(&partial)?;
         let mut command = private_mounts("exec debootstrap \"$@\"");
         command.args(["debootstrap", "--variant=minbase"]).arg(format!("--include={}", recipe::BASE));
-        command.arg(recipe::SUITE).arg(&partial).args(recipe::mirror());
+        command.arg(suite).arg(&partial).args(recipe::mirror());
         self.run("minimal system", &mut command)?;
         fs::rename(&partial, &self.root.directory).context("cannot move the new root in place")
     }
@@ -224,12 +260,11 @@ impl RootBuilder<'_> {
         }
         self.prepare_installation()?;
         self.chroot("package lists", "apt-get update -q", &[])?;
-        let install = "apt-get install -qy --no-install-recommends -o Dpkg::Options::=--force-confold \"$@\"";
         if !stable.is_empty() {
-            self.chroot("kernel, verbs and tools", install, &stable)?;
+            self.chroot("kernel, verbs and tools", INSTALL, &stable)?;
         }
         if !backported.is_empty() {
-            let install = install.replace("install -qy", &format!("install -qy -t {}", recipe::BACKPORTS));
+            let install = INSTALL.replace("install -qy", &format!("install -qy -t {}", recipe::BACKPORTS));
             self.chroot("QEMU", &install, &backported)?;
         }
         self.chroot("removing downloads", "apt-get clean", &[])

@@ -1,6 +1,7 @@
-//! `run-judge` among the programs of Debian 13: in the guest's root, but on this machine's kernel and without a guest.
+//! `run-judge` among the programs of another Debian: in the guest's root or one of its own, but on this machine's kernel and without a guest.
 
 use super::machine::MOUNT_POINT;
+use super::recipe;
 use super::root::{MOUNTS, Root};
 use anyhow::{Context, Result};
 use std::os::unix::fs::PermissionsExt;
@@ -12,12 +13,12 @@ const FILES: [&str; 3] = ["run-judge", "bareverbs", "libbareverbs_preload.so"];
 /// Where the lists of the source tree are.
 const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/judges");
 
-/// Runs the judge to its end, in a mount namespace that ends with it.
+/// Runs the judge to its end, in a mount namespace that ends with it, among the programs of a suite of Debian.
 ///
 /// # Errors
 /// The root cannot be built, or the judge cannot be started.
-pub fn run_judge(arguments: &[String]) -> Result<ExitStatus> {
-    let root = Root::prepare()?;
+pub fn run_judge(suite: &str, arguments: &[String]) -> Result<ExitStatus> {
+    let root = if suite == recipe::SUITE { Root::prepare()? } else { Root::of_programs(suite)? };
     let own = std::env::current_exe().context("where am I")?;
     let built = own.parent().context("a program is in a directory")?;
     let shared = tempfile::Builder::new().prefix("bareverbs-judge-").tempdir()?;

@@ -17,7 +17,7 @@ const EXAMPLES_PORT: u16 = 7174;
 const JOINING: &str = "mckey";
 /// What rping of rdma-core 44 and 56 says, and exits with 255, if it closes its event channel just before its own thread asks that for the next event:
 /// it does not wait for the thread, as later ones do. Everything has been exchanged then.
-const CLOSED_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
+pub(super) const CLOSED_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
 /// Frames that a host has sent before its peer is killed: data flow by then.
 const FRAMES_BEFORE_KILL: u64 = 1000;
 /// Rows of a test without an end before it is interrupted.

@@ -1,0 +1,126 @@
+//! Bytes that perftest's programs move between two hosts, with every size. Neither of them looks at what it gets; both keep their buffers in
+//! files here, which are compared.
+
+use crate::guest::table::Verdict;
+use crate::installation::{HostedProgram, Installation, free_port, is_installed};
+use anyhow::{Context, Result, ensure};
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+/// Bytes of a file: both halves of the largest buffer, of 8 MiB each.
+const ROOM: u64 = 16 << 20;
+/// A half has a page at least (`cycle_buffer`).
+const SHORTEST_HALF: usize = 4096;
+/// What goes wrong on the way where anything does.
+const FAULTS: &str = "loss=0.01,reorder=0.05,duplicate=0.02";
+
+/// In which half of whose buffer the bytes of a test come to lie. They come from the other half of the peer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Arrival {
+    /// In the second half of the server's: WRITEs and messages.
+    AtServer,
+    /// In the first half of the client's: READs.
+    AtClient,
+}
+
+/// A test of perftest whose bytes are compared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PayloadCase {
+    /// The program and its options, for both ends.
+    command: &'static str,
+    arrival: Arrival,
+    /// Longest message, from which the halves follow; it overwrites all others.
+    longest: usize,
+    has_faults: bool,
+}
+
+const fn case(command: &'static str, arrival: Arrival, longest: usize, has_faults: bool) -> PayloadCase {
+    PayloadCase { command, arrival, longest, has_faults }
+}
+
+const MIB: usize = 1 << 20;
+
+/// The tests: all sizes, sizes that no packet fits, and wires that lose, double and reorder. `ib_write_lat` sets its buffers to zero, so it is
+/// not among them.
+pub const CASES: [PayloadCase; 12] = [
+    case("ib_write_bw -a", Arrival::AtServer, 8 * MIB, false),
+    case("ib_write_bw -a -c UC", Arrival::AtServer, 8 * MIB, false),
+    case("ib_send_bw -a", Arrival::AtServer, 8 * MIB, false),
+    case("ib_send_lat -a", Arrival::AtServer, 8 * MIB, false),
+    case("ib_read_bw -a", Arrival::AtClient, 8 * MIB, false),
+    case("ib_read_lat -a", Arrival::AtClient, 8 * MIB, false),
+    case("ib_write_bw -s 1000001", Arrival::AtServer, 1_000_001, false),
+    case("ib_read_bw -e -s 4095", Arrival::AtClient, 4095, false),
+    case("ib_write_bw -s 1048576", Arrival::AtServer, MIB, true),
+    case("ib_send_bw -s 1048576", Arrival::AtServer, MIB, true),
+    case("ib_read_bw -s 1048576", Arrival::AtClient, MIB, true),
+    case("ib_send_bw -e -R -s 65536", Arrival::AtServer, 65_536, true),
+];
+
+impl fmt::Display for PayloadCase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let faults = if self.has_faults { format!(", {FAULTS}") } else { String::new() };
+        write!(f, "a / b: {}{faults}, bytes compared", self.command)
+    }
+}
+
+impl PayloadCase {
+    /// Runs both ends and compares their files.
+    pub fn judge(&self, installation: &Installation) -> Result<Verdict> {
+        let name = self.command.split(' ').next().unwrap_or_default();
+        if !is_installed(name) {
+            return Ok(Verdict::Skip(format!("{name} is not installed (Debian: apt-get install perftest)")));
+        }
+        let port = free_port()?;
+        let directory = installation.own_directory(&format!("payload-{port}"))?;
+        let [server, client] = ["a", "b"].map(|host| directory.join(host));
+        make(&server)?;
+        make(&client)?;
+        let program = |host: &str, file: &Path, peer: &str| {
+            let command = format!("{} -F -n 5 -p {port} --mmap {} {peer}", self.command, file.display());
+            HostedProgram {
+                host: host.into(),
+                command: command.split_whitespace().map(str::to_owned).collect(),
+            }
+        };
+        let faults = if self.has_faults { &["--faults", FAULTS][..] } else { &[] };
+        let options: Vec<String> = faults.iter().map(|&word| word.to_owned()).collect();
+        let mut first = installation.start(&program("a", &server, ""), &options)?;
+        first.wait_for_port(installation, port)?;
+        let second = installation.start(&program("b", &client, "a"), &options)?;
+        for ended in [second.finish()?, first.finish()?] {
+            ensure!(ended.status.success(), "{}, and said:\n{}", ended.status, ended.said);
+        }
+        self.compare(&server, &client)?;
+        Ok(Verdict::Pass(format!("{} bytes", self.longest)))
+    }
+
+    /// The bytes that arrived have to be those that were there to be sent.
+    fn compare(&self, server: &Path, client: &Path) -> Result<()> {
+        let half = self.longest.max(SHORTEST_HALF) as u64;
+        let (arrived, given) = match self.arrival {
+            Arrival::AtServer => (read(server, half, self.longest)?, read(client, 0, self.longest)?),
+            Arrival::AtClient => (read(client, 0, self.longest)?, read(server, half, self.longest)?),
+        };
+        let distinct = given.iter().collect::<std::collections::BTreeSet<_>>().len();
+        ensure!(distinct > 100, "what was to be sent has {distinct} different bytes and proves nothing");
+        let wrong = arrived.iter().zip(&given).position(|(arrived, given)| arrived != given);
+        ensure!(wrong.is_none(), "the first of {} bytes that differs is byte {wrong:?}", self.longest);
+        Ok(())
+    }
+}
+
+/// A file for a buffer, which the programs may write.
+fn make(path: &Path) -> Result<()> {
+    let file = File::create(path).with_context(|| path.display().to_string())?;
+    file.set_len(ROOM)?;
+    Ok(file.set_permissions(PermissionsExt::from_mode(0o666))?)
+}
+
+fn read(path: &Path, at: u64, length: usize) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    File::open(path)?.read_exact_at(&mut bytes, at).with_context(|| path.display().to_string())?;
+    Ok(bytes)
+}
