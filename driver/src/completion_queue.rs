@@ -6,6 +6,7 @@
 mod builder;
 mod cache;
 mod compressed;
+mod direct;
 mod entries;
 mod error;
 mod fast;
@@ -13,7 +14,6 @@ mod notify;
 mod poll;
 mod resize;
 mod session;
-mod turns;
 mod wait;
 
 pub use builder::CompletionQueueBuilder;
@@ -24,6 +24,7 @@ pub use wait::WaitError;
 use self::cache::QueuePairCache;
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};
 use crate::dma::Rings;
+use crate::ledger::Home;
 use crate::ring::Consumer;
 use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CommandOpcode;
@@ -69,6 +70,8 @@ pub struct CompletionQueue<D: DeviceRef> {
     consumer: Consumer,
     cache: QueuePairCache,
     cqn: Cqn,
+    /// What queue pairs that complete here have in the ledger; nobody's if entries have 128 bytes: those have the general path alone.
+    home: Home,
     /// Whether entries have 128 bytes.
     wide: bool,
     arm_sequence: u8,

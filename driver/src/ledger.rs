@@ -158,6 +158,8 @@ pub struct Identity(u64);
 impl Identity {
     /// Of no queue pair: no record has it.
     const NOBODY: Self = Self(u64::MAX - 1);
+    /// What closed records have: no entry proves it.
+    const CLOSED: Self = Self(u64::MAX);
 
     /// Of what an entry says, and the queue it stands in.
     #[inline(always)]
@@ -167,14 +169,8 @@ impl Identity {
 
     /// The part that a completion queue contributes.
     #[inline(always)]
-    pub const fn queue(cqn: Cqn) -> u64 {
+    const fn queue(cqn: Cqn) -> u64 {
         (cqn.value() as u64 & 0xffff) << 48
-    }
-
-    /// From the part of the queue and the low 48 bits.
-    #[inline(always)]
-    pub const fn from_parts(queue: u64, user_index: u32, qpn: u32) -> Self {
-        Self(queue | ((user_index & 0xff_ffff) as u64) << 24 | (qpn & 0xff_ffff) as u64)
     }
 
     /// The same of any queue pair.
@@ -186,6 +182,35 @@ impl Identity {
     #[inline(always)]
     const fn user_index(self) -> usize {
         (self.0 >> 24) as usize & 0xff_ffff
+    }
+
+    /// The queue pair.
+    #[inline(always)]
+    const fn qpn(self) -> Qpn {
+        Qpn::from_low_bits(self.0 as u32)
+    }
+}
+
+/// The completion queue that queue pairs complete in: what an entry must prove besides its `user_index`, which is of one queue
+/// pair alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Home(u64);
+
+impl Home {
+    /// Of no queue pair.
+    pub const NOBODY: Self = Self(u64::MAX);
+
+    /// Of the queue pairs that complete in this queue. The queue with the last number is nobody's home: records that are closed
+    /// look as if they completed there.
+    pub const fn of(cqn: Cqn) -> Self {
+        let queue = Identity::queue(cqn) >> 24;
+        if queue == Identity::CLOSED.0 >> 48 << 24 { Self::NOBODY } else { Self(queue) }
+    }
+
+    /// Whether a record with this identity is of the queue pair with this `user_index`, and completes here.
+    #[inline(always)]
+    const fn has(self, identity: Identity, user_index: u32) -> bool {
+        identity.0 >> 24 == self.0 | user_index as u64
     }
 }
 
@@ -249,6 +274,13 @@ impl Posted {
     }
 }
 
+/// Closes both queues of record number `record`: completions find nobody there.
+pub fn close(words: &impl Words, record: usize) {
+    for side in [Side::Send, Side::Receive] {
+        words.store(record * RECORD_WORDS + side.identity(), Identity::CLOSED.0, Ordering::Release);
+    }
+}
+
 /// The poster's half of one queue.
 #[derive(Debug, Clone)]
 pub struct Poster {
@@ -282,7 +314,7 @@ impl Poster {
 
     /// Forgets the identity: completions find nobody from now on.
     pub fn close(&self, words: &impl Words) {
-        words.store(self.record + self.side.identity(), u64::MAX, Ordering::Release);
+        words.store(self.record + self.side.identity(), Identity::CLOSED.0, Ordering::Release);
     }
 
     /// Slots of the queue.
@@ -365,10 +397,10 @@ impl Poster {
         self.head = next;
     }
 
-    /// [`Self::post`] of the slots that `posted` says, which has no place yet.
+    /// [`Self::post`] of `slots` slots; `posted` is that without its place.
     #[inline(always)]
-    pub fn post_some(&mut self, pairs: &impl Pairs, id: u64, posted: Posted) {
-        let next = self.head.wrapping_add(posted.slots());
+    pub fn post_some(&mut self, pairs: &impl Pairs, id: u64, posted: Posted, slots: u32) {
+        let next = self.head.wrapping_add(slots);
         pairs.store(self.head, [id, posted.before(next).0]);
         self.head = next;
     }

@@ -111,12 +111,6 @@ impl Consumer {
         Self { index: self.index.wrapping_add(count), ..self }
     }
 
-    /// Goes where `other`, a copy of this one, went.
-    #[inline(always)]
-    pub(crate) const fn follow(&mut self, other: Self) {
-        self.index = other.index;
-    }
-
     /// Advances to the next entry.
     #[inline(always)]
     pub const fn advance(&mut self) {

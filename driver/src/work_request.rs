@@ -38,6 +38,8 @@ pub struct WorkRequest<'a> {
     pub(crate) id: u64,
     /// What the ledger keeps of a request that has a fast path, but for its place.
     pub(crate) posted: Posted,
+    /// Basic blocks of a request that has a fast path; `posted` has them too, beside other numbers.
+    pub(crate) blocks: u32,
     pub(crate) kind: WorkCompletionOpcode,
     pub(crate) entry: SendEntry<'a>,
     /// The shared receive queue of the peer, if it is named.
@@ -97,8 +99,9 @@ impl<'a> WorkRequest<'a> {
     #[inline(always)]
     const fn new(id: u64, kind: WorkCompletionOpcode, head: Head, data: SendData<'a>) -> Self {
         let entry = SendEntry::new(head, data);
-        let posted = Posted::some(entry.blocks(), kind as u8);
-        Self { id, posted, kind, entry, shared_queue: None }
+        let blocks = entry.blocks();
+        let posted = Posted::some(blocks, kind as u8);
+        Self { id, posted, blocks, kind, entry, shared_queue: None }
     }
 
     /// SEND: the data go to the peer's next receive.
@@ -216,8 +219,9 @@ impl<'a> WorkRequest<'a> {
         let head = head.with(segment::data(source)).with(segment::data(destination));
         let kind = WorkCompletionOpcode::DmaCopy;
         let entry = SendEntry::of_block(head, source.length);
-        let posted = Posted::some(entry.blocks(), kind as u8);
-        Self { id, posted, kind, entry, shared_queue: None }.with_opmod(mmo::DMA)
+        let blocks = entry.blocks();
+        let posted = Posted::some(blocks, kind as u8);
+        Self { id, posted, blocks, kind, entry, shared_queue: None }.with_opmod(mmo::DMA)
     }
 
     /// NOP: does nothing but complete.

@@ -275,10 +275,11 @@ fn a_poller_that_is_kept_agrees_with_the_poster() {
         let (record, pairs) = (poller.record(&*words).unwrap(), poller.pairs(&*words));
         let seen = [0, 1, 2].map(|counter| {
             let retired = loop {
-                match poller.retire_next::<true>(&record, &pairs, counter) {
+                match poller.retire_next(&pairs, counter) {
                     Some(retired) => break retired,
                     None => thread::yield_now(),
                 }
+                poller.refresh(&record);
             };
             poller.publish(&record);
             retired.id
@@ -304,10 +305,11 @@ fn a_poller_of_receives_that_is_kept_agrees_with_the_poster() {
         let (record, singles) = (poller.record(&*words).unwrap(), poller.singles(&*words));
         let seen = [0, 1, 2].map(|counter| {
             let id = loop {
-                match poller.retire_next::<true>(&record, &singles, counter) {
+                match poller.retire_next(&singles, counter) {
                     Some(id) => break id,
                     None => thread::yield_now(),
                 }
+                poller.refresh(&record);
             };
             poller.publish(&record);
             id

@@ -1,11 +1,14 @@
 // The rows of docs/performance.md through libibverbs and the provider of a device: what the peer of the driver needs for the same
-// posts and polls. callgrind counts between the toggles, in the posting thread alone; loops and calls around the library are
-// counted, as they are for the driver. What makes work complete is not counted.
+// posts and polls. callgrind counts inside the provider's function: not the loop and the call around it, which the driver's figures
+// have, and not the device, which a program that posts or polls under `bareverbs run` drives itself.
 //
 //     gcc -O2 -o data_path tests/peers/data_path.c -libverbs
 //     export MLX5_SINGLE_THREADED=1
-//     bareverbs run -- valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no ./data_path ROW CHUNKS
+//     bareverbs run -- valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
+//         --toggle-collect=FUNCTION ./data_path ROW CHUNKS
 //
+// FUNCTION is mlx5_post_send, mlx5_post_recv, mlx5_post_srq_recv or mlx5_poll_cq_v1; libmlx5 must have its symbols. Of another build of
+// rdma-core than the installed one, LD_LIBRARY_PATH says where it is, and IBV_DRIVERS=mlx5 which provider.
 // A row costs the difference of two runs with different numbers of chunks, divided by 256 times the difference of the chunks.
 // Every queue pair is connected with itself.
 #include <infiniband/verbs.h>
@@ -13,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <valgrind/callgrind.h>
 
 enum { CHUNK = 256, BATCH = 32, PAIRS = 32, MEMORY = 1 << 20, REMOTE = 8192, SETTLE_US = 400000 };
 enum { ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
@@ -138,12 +140,11 @@ static void drain(struct ibv_cq *queue, int count) {
     }
 }
 
-#define COUNTED(work) do { CALLGRIND_TOGGLE_COLLECT; work; CALLGRIND_TOGGLE_COLLECT; } while (0)
-
-// Messages for the receives of a chunk.
+// Messages for the receives of a chunk. One poll a chunk is counted with the rows that poll: less than one instruction an operation.
 static void feed(struct ibv_qp *pair) {
     prepare_sends(IBV_WR_SEND, 0, &word, 1);
     post_sends(pair, 1);
+    usleep(SETTLE_US);
     drain(send_queue, 1);
 }
 
@@ -154,16 +155,16 @@ static void run_chunk(const char *row, int step) {
         int add = row[0] == 'a';
         enum ibv_wr_opcode opcode = add ? IBV_WR_ATOMIC_FETCH_AND_ADD : row[0] == 'r' ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE;
         prepare_sends(opcode, 0, add ? &word : &page, step);
-        COUNTED(post_sends(pairs[0], step));
+        post_sends(pairs[0], step);
         drain(send_queue, 1);
     } else if (ROW("write8")) {
         prepare_sends(IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, &word, step);
-        COUNTED(post_sends(pairs[0], step));
+        post_sends(pairs[0], step);
         drain(send_queue, CHUNK);
     } else if (ROW("receive") || ROW("srq-receive")) {
         struct ibv_qp *pair = row[0] == 's' ? sharing : pairs[0];
         prepare_receives(step);
-        COUNTED(post_receives(pair, step));
+        post_receives(pair, step);
         feed(pair);
         drain(receive_queue, CHUNK);
     } else if (ROW("poll-receive") || ROW("srq-poll")) {
@@ -172,7 +173,7 @@ static void run_chunk(const char *row, int step) {
         post_receives(pair, 1);
         feed(pair);
         usleep(SETTLE_US);
-        COUNTED(poll_all(receive_queue, step));
+        poll_all(receive_queue, step);
     } else if (ROW("poll") || ROW("poll-in-turn")) {
         prepare_sends(IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, &word, 1);
         int used = row[4] == '_' ? 1 : PAIRS;
@@ -182,7 +183,7 @@ static void run_chunk(const char *row, int step) {
             if (used > 1) usleep(200); // so that the completions take turns too
         }
         usleep(SETTLE_US);
-        COUNTED(poll_all(send_queue, step));
+        poll_all(send_queue, step);
     } else {
         fprintf(stderr, "no such row: %s\n", row);
         exit(2);

@@ -9,6 +9,7 @@ use crate::cqe::CqeView;
 use crate::device::{DeviceRef, DmaOf, is_same};
 use crate::dma::{BLOCK, Dma, Rings};
 use crate::hal::{Hal, HalError};
+use crate::ledger::Home;
 use crate::ring::Consumer;
 use crate::translation::PageRun;
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
@@ -189,7 +190,8 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
         let consumer = Consumer::new(size.log);
         let Self { device, wide, .. } = self;
         let cache = QueuePairCache::EMPTY;
-        Ok(CompletionQueue { device, rings, consumer, cache, cqn, wide, arm_sequence: 0, discarded: 0 })
+        let home = if wide { Home::NOBODY } else { Home::of(cqn) };
+        Ok(CompletionQueue { device, rings, consumer, cache, cqn, home, wide, arm_sequence: 0, discarded: 0 })
     }
 
     /// Whether the device offers what is asked for.

@@ -23,6 +23,8 @@ pub(super) struct QueuePairCache {
     pub(super) sends: CachedQueuePair<SendPoller>,
     pub(super) receives: CachedQueuePair<ReceivePoller>,
     pub(super) shared: CachedQueuePair<SharedPoller>,
+    /// The dword with the `user_index` of the queue pair that completed last by itself and is not cached.
+    pub(super) last_single: u32,
 }
 
 /// The queue pair of one entry, to be cached.
@@ -69,6 +71,7 @@ impl QueuePairCache {
         sends: CachedQueuePair::nobody(SendPoller::NOBODY),
         receives: CachedQueuePair::nobody(ReceivePoller::NOBODY),
         shared: CachedQueuePair::nobody(SharedPoller::NOBODY),
+        last_single: NOBODY,
     };
 
     /// Caches the queue pair that completed just now.

@@ -41,7 +41,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
             self.retire_run::<SharedPoller>(&run, places)
         };
         if taken > 0 {
-            self.consume_run(&run.title, taken);
+            self.consume_run(&run.title, &mut places[..taken]);
         }
         taken
     }
@@ -76,7 +76,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     ) -> usize {
         let cqe = self.entry(self.consumer.index());
         let ledgers = self.device.device().ledgers();
-        let Some(mut session) = P::open_many(cached, ledgers, self.cqn) else { return 0 };
+        let Some(mut session) = P::open(cached, ledgers, self.cqn) else { return 0 };
         if !session.has(cqe) && !session.follow_sibling(cqe) {
             return 0;
         }
@@ -111,19 +111,18 @@ impl<D: DeviceRef> CompletionQueue<D> {
         taken as usize
     }
 
-    /// Goes behind the first `taken` entries of a run. The others are written out.
-    fn consume_run(&mut self, title: &CompressedTitle, taken: usize) {
+    /// Goes behind the first entries of a run, whose completions are in `taken`. The others are written out.
+    fn consume_run(&mut self, title: &CompressedTitle, taken: &mut [WorkCompletion]) {
         let (at, hal) = (self.consumer, self.device.device().hal());
-        self.write_out(at, title, taken as u32);
+        self.write_out(at, title, taken.len() as u32);
         let consumed = title.consumed(at.phase());
-        let mut cursor = self.rings.blocks().cursor(at.index());
-        for _ in 0..taken {
-            CqeView(cursor.slot()).set_last_word(consumed);
-            cursor.advance();
-        }
+        let count = self.rings.blocks().zip(at.index(), taken, |slot, _| {
+            CqeView(slot).set_last_word(consumed);
+            true
+        });
         // The owners come before the doorbell record that lets the device write these places again.
         hal.barrier(Barrier::ToDevice);
-        self.consumer = at.ahead(taken as u32);
+        self.consumer = at.ahead(count as u32);
         hand_back(hal, &self.rings, self.consumer.counter());
     }
 }

@@ -1,9 +1,10 @@
-//! Polling: successes of cached queue pairs take the [fast path](super::fast), those of queue pairs that take [turns](super::turns)
-//! another one, everything else the general one.
+//! Polling: single successes and those of queue pairs that take turns are retired [straight in the ledger](super::direct), many of one
+//! queue pair on the [fast path](super::fast) of the one that is cached; everything else takes the general path.
 
 use super::cache::{CachedQueuePair, Completed, QueuePairCache};
+use super::direct::Single;
 use super::entries::{BadRun, hand_back};
-use super::fast::FastEnd;
+use super::fast::PathEnd;
 use super::{CompletionQueue, PollError};
 use crate::cqe::completion::{fail, received, sent};
 use crate::cqe::ownership::is_responder;
@@ -32,15 +33,16 @@ impl<D: DeviceRef> CompletionQueue<D> {
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize, PollError> {
         // Two calls, each with its end: the processor decides once.
-        if let [_] = completions {
-            return match self.take_fast::<true>(completions) {
-                (count, FastEnd::Finished) => Ok(count),
-                (count, FastEnd::OtherPath) => self.take_others(completions, count),
+        if let [place] = completions {
+            return match self.take_single(place) {
+                Single::Taken => Ok(1),
+                Single::Empty => Ok(0),
+                Single::OtherPath => self.take_others(completions, 0),
             };
         }
-        match self.take_fast::<false>(completions) {
-            (count, FastEnd::Finished) => Ok(count),
-            (count, FastEnd::OtherPath) => self.take_others(completions, count),
+        match self.take_fast(completions) {
+            (count, PathEnd::Finished) => Ok(count),
+            (count, PathEnd::OtherPath) => self.take_others(completions, count),
         }
     }
 
@@ -70,12 +72,12 @@ impl<D: DeviceRef> CompletionQueue<D> {
             count += taken;
             // The fast path of the queue pair that is cached now, perhaps.
             let Some(places @ [_, ..]) = completions.get_mut(count..) else { break };
-            let (more, end) = self.take_fast::<false>(places);
+            let (more, end) = self.take_fast(places);
             count += more;
             match end {
-                FastEnd::Finished => break,
-                FastEnd::OtherPath if taken + more > 0 => continue,
-                FastEnd::OtherPath => (),
+                PathEnd::Finished => break,
+                PathEnd::OtherPath if taken + more > 0 => continue,
+                PathEnd::OtherPath => (),
             }
             match self.look() {
                 Ok(PollOutcome::Nothing) => break,
@@ -206,7 +208,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 
     /// Goes behind an entry.
-    fn consume(&mut self) {
+    pub(super) fn consume(&mut self) {
         self.consumer.advance();
         hand_back(self.device.device().hal(), &self.rings, self.consumer.counter());
     }

@@ -38,30 +38,33 @@ pub(super) trait Session {
     fn close(self);
 }
 
+/// Retires an entry whose last byte is `owner`, after the barrier, if it is one for the session.
+#[inline(always)]
+pub(super) fn retire<S: Session>(
+    session: &mut S,
+    owner: OwnerByte,
+    cqe: CqeView<'_>,
+    place: &mut WorkCompletion,
+) -> Option<()> {
+    session.retire(S::opcode(owner)?, cqe, place)
+}
+
 /// A kind of queue whose poller can be cached.
 pub(super) trait CachedPoller: Copy {
-    /// Whether the first entry is known to be of the cached queue pair.
-    const IS_FOUND: bool = false;
-
     /// Its place in the cache.
     fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self>;
 
-    /// Begins to retire one completion, if the queue pair is still there.
-    fn open_one<'a, M>(
+    /// Begins to retire completions, if the queue pair is still there.
+    fn open<'a, M>(
         cached: &'a mut CachedQueuePair<Self>,
         ledgers: &'a Ledgers<M>,
         cqn: Cqn,
     ) -> Option<impl Session>;
 
-    /// Begins to retire many.
-    fn open_many<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
-        cqn: Cqn,
-    ) -> Option<impl Session>;
-
-    /// Takes over how far `other`, a copy of the cached queue pair, went.
-    fn follow(cached: &mut CachedQueuePair<Self>, other: &CachedQueuePair<Self>);
+    /// Goes on with `other`, which was a copy of the cached queue pair before a session. Where a queue pair is does not change, and
+    /// how far it is the ledger knows: most have nothing to do.
+    #[inline(always)]
+    fn follow(_: &mut CachedQueuePair<Self>, _: &CachedQueuePair<Self>) {}
 }
 
 /// What is different in the two queues that a queue pair has of its own. `S` are the slots of the ledger.
@@ -72,14 +75,8 @@ trait OwnQueue<S>: Half {
     /// See [`Session::opcode`].
     fn opcode(owner: OwnerByte) -> Option<u8>;
 
-    /// Retires the oldest request, if it is the one at `counter`. With `ASKS` it asks the poster for more when all that is
-    /// known is retired.
-    fn retire<const ASKS: bool>(
-        poller: &mut Poller<Self>,
-        record: &impl Record,
-        slots: &S,
-        counter: u16,
-    ) -> Option<Self::Kept>;
+    /// Retires the oldest request, if it is the one at `counter`.
+    fn retire(poller: &mut Poller<Self>, slots: &S, counter: u16) -> Option<Self::Kept>;
 
     /// Writes the completion of the queue pair `qpn` to `place`. `opcode` is that of the entry.
     fn complete(
@@ -100,13 +97,8 @@ impl<S: Pairs> OwnQueue<S> for Sends {
     }
 
     #[inline(always)]
-    fn retire<const ASKS: bool>(
-        poller: &mut SendPoller,
-        record: &impl Record,
-        slots: &S,
-        counter: u16,
-    ) -> Option<Retired> {
-        poller.retire_next::<ASKS>(record, slots, counter)
+    fn retire(poller: &mut SendPoller, slots: &S, counter: u16) -> Option<Retired> {
+        poller.retire_next(slots, counter)
     }
 
     #[inline(always)]
@@ -125,13 +117,8 @@ impl<S: Singles> OwnQueue<S> for Receives {
     }
 
     #[inline(always)]
-    fn retire<const ASKS: bool>(
-        poller: &mut ReceivePoller,
-        record: &impl Record,
-        slots: &S,
-        counter: u16,
-    ) -> Option<u64> {
-        poller.retire_next::<ASKS>(record, slots, counter)
+    fn retire(poller: &mut ReceivePoller, slots: &S, counter: u16) -> Option<u64> {
+        poller.retire_next(slots, counter)
     }
 
     #[inline(always)]
@@ -140,9 +127,8 @@ impl<S: Singles> OwnQueue<S> for Receives {
     }
 }
 
-/// A session of a queue that the queue pair has of its own. One of a single completion asks the poster for more when it needs to
-/// (`ASKS`); one of many has asked when it began.
-struct OwnSession<'a, Q, R, S, const ASKS: bool> {
+/// A session of a queue that the queue pair has of its own. What is posted while it lasts it does not know.
+struct OwnSession<'a, Q, R, S> {
     cached: &'a mut CachedQueuePair<Poller<Q>>,
     record: R,
     slots: S,
@@ -150,22 +136,20 @@ struct OwnSession<'a, Q, R, S, const ASKS: bool> {
 
 /// Begins a session, if the queue pair is still there.
 #[inline(always)]
-fn open_own<'a, Q: OwnQueue<S>, S, M, const ASKS: bool>(
+fn open_own<'a, Q: OwnQueue<S>, S, M>(
     cached: &'a mut CachedQueuePair<Poller<Q>>,
     ledgers: &'a Ledgers<M>,
     slots: S,
-) -> Option<OwnSession<'a, Q, impl Record + use<'a, Q, S, M, ASKS>, S, ASKS>> {
+) -> Option<OwnSession<'a, Q, impl Record + use<'a, Q, S, M>, S>> {
     let record = cached.poller.record(ledgers)?;
     if !cached.poller.is_current(&record) {
         return None;
     }
-    if !ASKS {
-        cached.poller.refresh(&record);
-    }
+    cached.poller.refresh(&record);
     Some(OwnSession { cached, record, slots })
 }
 
-impl<Q: OwnQueue<S>, R: Record, S, const ASKS: bool> Session for OwnSession<'_, Q, R, S, ASKS> {
+impl<Q: OwnQueue<S>, R: Record, S> Session for OwnSession<'_, Q, R, S> {
     #[inline(always)]
     fn opcode(owner: OwnerByte) -> Option<u8> {
         Q::opcode(owner)
@@ -184,7 +168,7 @@ impl<Q: OwnQueue<S>, R: Record, S, const ASKS: bool> Session for OwnSession<'_, 
         place: &mut WorkCompletion,
     ) -> Option<()> {
         let poller = &mut self.cached.poller;
-        let kept = Q::retire::<ASKS>(poller, &self.record, &self.slots, fields.counter())?;
+        let kept = Q::retire(poller, &self.slots, fields.counter())?;
         Q::complete(kept, opcode, fields, self.cached.qpn, place);
         Some(())
     }
@@ -202,62 +186,30 @@ impl CachedPoller for SendPoller {
     }
 
     #[inline(always)]
-    fn open_one<'a, M>(
+    fn open<'a, M>(
         cached: &'a mut CachedQueuePair<Self>,
         ledgers: &'a Ledgers<M>,
         _: Cqn,
     ) -> Option<impl Session> {
         let slots = ledgers.send_slots(cached.poller.slots());
-        open_own::<_, _, _, true>(cached, ledgers, slots)
-    }
-
-    #[inline(always)]
-    fn open_many<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
-        _: Cqn,
-    ) -> Option<impl Session> {
-        let slots = ledgers.send_slots(cached.poller.slots());
-        open_own::<_, _, _, false>(cached, ledgers, slots)
-    }
-
-    #[inline(always)]
-    fn follow(cached: &mut CachedQueuePair<Self>, other: &CachedQueuePair<Self>) {
-        cached.poller.follow(&other.poller);
+        open_own(cached, ledgers, slots)
     }
 }
 
 impl CachedPoller for ReceivePoller {
-    const IS_FOUND: bool = true;
-
     #[inline(always)]
     fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self> {
         &mut cache.receives
     }
 
     #[inline(always)]
-    fn open_one<'a, M>(
+    fn open<'a, M>(
         cached: &'a mut CachedQueuePair<Self>,
         ledgers: &'a Ledgers<M>,
         _: Cqn,
     ) -> Option<impl Session> {
         let slots = ledgers.receive_slots(cached.poller.slots());
-        open_own::<_, _, _, true>(cached, ledgers, slots)
-    }
-
-    #[inline(always)]
-    fn open_many<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
-        _: Cqn,
-    ) -> Option<impl Session> {
-        let slots = ledgers.receive_slots(cached.poller.slots());
-        open_own::<_, _, _, false>(cached, ledgers, slots)
-    }
-
-    #[inline(always)]
-    fn follow(cached: &mut CachedQueuePair<Self>, other: &CachedQueuePair<Self>) {
-        cached.poller.follow(&other.poller);
+        open_own(cached, ledgers, slots)
     }
 }
 
@@ -280,16 +232,7 @@ impl CachedPoller for SharedPoller {
     }
 
     #[inline(always)]
-    fn open_one<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
-        cqn: Cqn,
-    ) -> Option<impl Session> {
-        Self::open_many(cached, ledgers, cqn)
-    }
-
-    #[inline(always)]
-    fn open_many<'a, M>(
+    fn open<'a, M>(
         cached: &'a mut CachedQueuePair<Self>,
         ledgers: &'a Ledgers<M>,
         cqn: Cqn,
@@ -321,7 +264,7 @@ impl CachedQueuePair<SharedPoller> {
     /// The queue pair of an entry, if it receives from the same shared queue: completions of one come from all its queue pairs
     /// in turn. By value, so that the session stays in registers.
     #[inline(never)]
-    fn sibling<M>(self, ledgers: &Ledgers<M>, cqn: Cqn, cqe: CqeView<'_>) -> Option<Self> {
+    pub(super) fn sibling<M>(self, ledgers: &Ledgers<M>, cqn: Cqn, cqe: CqeView<'_>) -> Option<Self> {
         let identity = Identity::new(cqn, cqe.user_index(), cqe.qpn());
         let poller = SharedPoller::resolve(ledgers, ledgers.records(), identity)?;
         poller.shares_with(&self.poller).then(|| Self::of(cqe, poller))

@@ -9,7 +9,7 @@ mod blocks;
 use crate::dma::{Dma, Extent, Run};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::ledger::shared::{self, Entries, SharedRecord, SharedWords};
-use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, Words};
+use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, Words, close};
 use blocks::Blocks;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -31,7 +31,8 @@ const MAX_RECORDS: usize = 1 << 17;
 /// Allocation happens under the lock of the device; deallocation needs no lock.
 pub struct Ledgers<M> {
     dma: Dma<M>,
-    records: usize,
+    /// Records but one: the mask of their numbers.
+    last_record: usize,
     slots: Blocks,
     /// The first and the last of the free records, in the order in which they are allocated.
     free: [AtomicU32; 2],
@@ -224,7 +225,7 @@ impl<M> Ledgers<M> {
     /// Records; a power of two.
     #[inline(always)]
     pub(crate) fn records(&self) -> usize {
-        self.records
+        self.last_record + 1
     }
 
     /// Slots of sends; see [`Words::pairs`].
@@ -243,9 +244,10 @@ impl<M> Ledgers<M> {
         let row = First(&dma, records * RECORD_WORDS);
         let slots = Blocks::new(&row, words, words);
         let none = [const { AtomicU32::new(NONE) }; 2];
-        let ledgers = Self { dma, records, slots, free: none, returned: AtomicU32::new(NONE) };
+        let ledgers =
+            Self { dma, last_record: records - 1, slots, free: none, returned: AtomicU32::new(NONE) };
         for record in 0..records {
-            ledgers.disown(record);
+            close(&ledgers, record);
             shared::clear(&ledgers, record);
             ledgers.store(record * RECORD_WORDS + TAKEN, 0, Ordering::Relaxed);
             ledgers.append(record as u32);
@@ -301,15 +303,15 @@ impl<M> Ledgers<M> {
 
     /// The words behind the records.
     fn row(&self) -> First<'_, M> {
-        First(&self.dma, self.records * RECORD_WORDS)
+        First(&self.dma, self.records() * RECORD_WORDS)
     }
 
     /// Makes the deallocated records free.
     fn collect(&self) {
         let mut record = self.returned.swap(NONE, Ordering::Acquire);
         // No more than there are: a cycle, which only somebody else can have made, is no endless way.
-        for _ in 0..self.records {
-            if record as usize >= self.records {
+        for _ in 0..self.records() {
+            if record as usize >= self.records() {
                 break;
             }
             let word = |word| self.load(record as usize * RECORD_WORDS + word, Ordering::Relaxed);
@@ -339,7 +341,8 @@ impl<M> Ledgers<M> {
     /// A new `user_index` for each allocation of the record: completion entries of its earlier owner then match no queue pair.
     fn next_user_index(&self, record: usize) -> u32 {
         let word = record * RECORD_WORDS + TAKEN;
-        let named = |taken: u64| ((taken as u32).wrapping_mul(self.records as u32) | record as u32) & NOBODY;
+        let named =
+            |taken: u64| ((taken as u32).wrapping_mul(self.records() as u32) | record as u32) & NOBODY;
         let mut taken = self.load(word, Ordering::Relaxed).wrapping_add(1);
         if named(taken) == NOBODY {
             taken = taken.wrapping_add(1);
@@ -350,7 +353,7 @@ impl<M> Ledgers<M> {
 
     /// Deallocates a share; it is free for the next allocation.
     pub(crate) fn give_back(&self, share: Share) {
-        self.disown(share.record);
+        close(self, share.record);
         let record = share.record as u32;
         let mut before = self.returned.load(Ordering::Relaxed);
         loop {
@@ -360,11 +363,6 @@ impl<M> Ledgers<M> {
                 Err(now) => before = now,
             }
         }
-    }
-
-    fn disown(&self, record: usize) {
-        self.store(record * RECORD_WORDS, u64::MAX, Ordering::Release);
-        self.store(record * RECORD_WORDS + 1, u64::MAX, Ordering::Release);
     }
 }
 

@@ -37,42 +37,27 @@ impl<'a, const N: usize> Run<'a, N> {
         Window { base, memory: PhantomData }
     }
 
-    /// Begins to walk along the slots at number `index`.
+    /// Goes along the slots from number `index` on, one for each of `items`, but not beyond the last slot. Ends before the first
+    /// one that `visit` refuses, and says how many it took.
     #[inline(always)]
-    pub fn cursor(&self, index: u32) -> Cursor<'a, N> {
-        let last = self.mask as usize * N;
-        Cursor { base: self.base, last, offset: (index as usize * N) & last, memory: PhantomData }
-    }
-}
-
-/// A place in a [`Run`], after whose last slot the first one comes.
-#[derive(Clone, Copy)]
-pub struct Cursor<'a, const N: usize> {
-    base: NonNull<u8>,
-    /// Offset of the last slot; a mask, because slots and their length are powers of two.
-    last: usize,
-    offset: usize,
-    memory: PhantomData<&'a ()>,
-}
-
-impl<'a, const N: usize> Cursor<'a, N> {
-    /// The slot at this place.
-    #[inline(always)]
-    pub fn slot(&self) -> Window<'a, N> {
-        // SAFETY: the offset is masked with that of the last slot, which was checked with the run.
-        let base = unsafe { self.base.add(self.offset) };
-        Window { base, memory: PhantomData }
-    }
-
-    /// Slots from `start` of the same run to this place, modulo their number.
-    #[inline(always)]
-    pub fn slots_since(&self, start: Self) -> usize {
-        (self.offset.wrapping_sub(start.offset) & self.last) / N
-    }
-
-    /// Goes on to the next slot.
-    #[inline(always)]
-    pub fn advance(&mut self) {
-        self.offset = (self.offset + N) & self.last;
+    pub fn zip<T>(
+        &self,
+        index: u32,
+        items: &mut [T],
+        mut visit: impl FnMut(Window<'a, N>, &mut T) -> bool,
+    ) -> usize {
+        let first = (index & self.mask) as usize;
+        let count = items.len().min(self.mask as usize - first + 1);
+        let start = self.slot(index).base;
+        let mut base = start;
+        for item in &mut items[..count] {
+            if !visit(Window { base, memory: PhantomData }, item) {
+                break;
+            }
+            // SAFETY: there are at least `count` slots from `first` on up to `mask`, which were checked as those of `slot`; this leads
+            // to the next one of them, or behind the last.
+            base = unsafe { base.add(N) };
+        }
+        (base.addr().get() - start.addr().get()) / N
     }
 }

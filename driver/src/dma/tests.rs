@@ -161,3 +161,28 @@ fn byte_orders() {
         (0x0102_0304, 0x1112_1314_1516_1718)
     );
 }
+
+/// Slots are visited up to the last one, to the item that is refused, or for as many items as there are.
+#[test]
+fn a_run_is_walked_up_to_its_last_slot() {
+    let dma = Dma::new(Boxed::new(4 * BLOCK));
+    let run = dma.run::<BLOCK>(0, 3).unwrap();
+    (0..4).for_each(|index| run.slot(index).store_word::<8>(index.into()));
+    for index in 0..9 {
+        for length in 0..6 {
+            for refused in 0..6 {
+                let mut items = std::vec![u64::MAX; length];
+                let mut visited = 0;
+                let taken = run.zip(index, &mut items, |slot, item| {
+                    visited += 1;
+                    *item = slot.load_word::<8>();
+                    visited <= refused
+                });
+                let left = 4 - index as usize % 4;
+                assert_eq!(taken, refused.min(length).min(left), "{index} {length} {refused}");
+                let seen: std::vec::Vec<u64> = (u64::from(index) % 4..).take(visited).collect();
+                assert_eq!(items[..visited], seen, "{index} {length} {refused}");
+            }
+        }
+    }
+}

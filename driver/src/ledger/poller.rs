@@ -1,6 +1,7 @@
 //! The poller's half of a queue: what [`send`](super::send) and [`receive`](super::receive) have in common.
 
-use super::{Identity, RECORD_WORDS, Record, Side, Slots, Words, publish_order};
+use super::{Home, Identity, RECORD_WORDS, Record, Side, Slots, Words, publish_order};
+use bareverbs_prm::ids::Qpn;
 use core::fmt::Debug;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
@@ -88,24 +89,36 @@ impl<Q: Half> Poller<Q> {
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        Self::find(words, records, identity).map(|(poller, _)| poller)
+        let first = ((identity.user_index() & (records - 1)) * RECORD_WORDS) as u32;
+        let record = words.record(first)?;
+        (Q::identity(&record) == identity.0).then(|| Self::of(identity, first, &record))
     }
 
-    /// [`Self::resolve`] with the record.
+    /// [`Self::resolve`] by what an entry says of itself, without the number of the queue pair; with the record.
     #[inline(always)]
     pub fn find<W: Words>(
         words: &W,
         records: usize,
-        identity: Identity,
+        home: Home,
+        user_index: u32,
     ) -> Option<(Self, impl Record + use<'_, W, Q>)> {
-        let first = ((identity.user_index() & (records - 1)) * RECORD_WORDS) as u32;
+        let first = ((user_index as usize & (records - 1)) * RECORD_WORDS) as u32;
         let record = words.record(first)?;
-        if Q::identity(&record) != identity.0 {
-            return None;
-        }
-        let (range, head, tail) = (Q::range(&record), Q::head(&record), Q::tail(&record));
+        let identity = Identity(Q::identity(&record));
+        home.has(identity, user_index).then(|| (Self::of(identity, first, &record), record))
+    }
+
+    #[inline(always)]
+    fn of(identity: Identity, first: u32, record: &impl Record) -> Self {
+        let (range, head, tail) = (Q::range(record), Q::head(record), Q::tail(record));
         let (base, mask) = ((range >> 32) as u32, range as u32);
-        Some((Self { identity, record: first, base, mask, head, tail, queue: PhantomData }, record))
+        Self { identity, record: first, base, mask, head, tail, queue: PhantomData }
+    }
+
+    /// The queue pair.
+    #[inline(always)]
+    pub const fn qpn(&self) -> Qpn {
+        self.identity.qpn()
     }
 
     /// The record.
@@ -126,29 +139,17 @@ impl<Q: Half> Poller<Q> {
         Slots { base: self.base, mask: self.mask }
     }
 
-    /// Whether the entry at `counter` is of the oldest request that is outstanding. `record` is its own. With `ASKS` it asks the
-    /// poster for more when all that is known is retired; without, the caller has asked with [`Self::refresh`].
+    /// Whether the entry at `counter` is of the oldest request that is outstanding, as far as is known; see [`Self::refresh`].
     #[inline(always)]
-    pub(super) fn is_oldest<const ASKS: bool>(&mut self, record: &impl Record, counter: u16) -> bool {
-        if counter != self.tail as u16 {
-            return false;
-        }
-        if ASKS && self.head == self.tail {
-            self.head = fresh_head::<Q>(record);
-        }
-        self.head != self.tail
+    pub(super) fn is_oldest(&self, counter: u16) -> bool {
+        counter == self.tail as u16 && self.head != self.tail
     }
 
-    /// Learns how far the poster is. `record` is its own.
+    /// Learns how far both sides are, this one too: it may have been kept while another one of the same queue went on. `record` is
+    /// its own.
     #[inline(always)]
     pub fn refresh(&mut self, record: &impl Record) {
-        self.head = Q::head(record);
-    }
-
-    /// Takes over how far `other`, a copy of this one, went.
-    #[inline(always)]
-    pub fn follow(&mut self, other: &Self) {
-        (self.head, self.tail) = (other.head, other.tail);
+        (self.head, self.tail) = (Q::head(record), Q::tail(record));
     }
 
     /// Gives the slots of what was retired back to the poster.
@@ -156,9 +157,4 @@ impl<Q: Half> Poller<Q> {
     pub fn publish(&self, record: &impl Record) {
         Q::set_tail(record, self.tail);
     }
-}
-
-#[cold]
-fn fresh_head<Q: Half>(record: &impl Record) -> u32 {
-    Q::head(record)
 }

@@ -2,7 +2,7 @@
 //! oldest one can.
 
 use super::poller::{Poller, Receives};
-use super::{Identity, Record, Refusal, Singles, Slots, Words};
+use super::{Identity, Refusal, Singles, Slots, Words};
 
 /// The poller's half of one receive queue.
 pub type ReceivePoller = Poller<Receives>;
@@ -15,16 +15,10 @@ impl ReceivePoller {
         words.singles(base, mask)
     }
 
-    /// Retires the oldest receive, if it is the one at `counter`, and gives its identifier. `record` and `singles` are its
-    /// own; `ASKS` is that of `is_oldest`.
+    /// Retires the oldest receive, if it is the one at `counter`, and gives its identifier. `singles` are its own.
     #[inline(always)]
-    pub fn retire_next<const ASKS: bool>(
-        &mut self,
-        record: &impl Record,
-        singles: &impl Singles,
-        counter: u16,
-    ) -> Option<u64> {
-        if !self.is_oldest::<ASKS>(record, counter) {
+    pub fn retire_next(&mut self, singles: &impl Singles, counter: u16) -> Option<u64> {
+        if !self.is_oldest(counter) {
             return None;
         }
         let id = singles.load(self.tail);
@@ -42,9 +36,7 @@ pub fn retire_receive(
 ) -> Result<(u64, ReceivePoller), Refusal> {
     let mut poller = ReceivePoller::resolve(words, records, identity).ok_or(Refusal::Stranger)?;
     let record = poller.record(words).ok_or(Refusal::Stranger)?;
-    let id = poller
-        .retire_next::<true>(&record, &poller.singles(words), counter)
-        .ok_or(Refusal::NotOutstanding)?;
+    let id = poller.retire_next(&poller.singles(words), counter).ok_or(Refusal::NotOutstanding)?;
     poller.publish(&record);
     Ok((id, poller))
 }

@@ -1,7 +1,7 @@
 //! The poller's half of a send queue: a completion retires its request and every earlier one that was not signalled.
 
 use super::poller::{Half, Poller, Sends};
-use super::{Identity, Pairs, Posted, Record, Refusal, Slots, Words};
+use super::{Identity, Pairs, Posted, Refusal, Slots, Words};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
@@ -25,16 +25,10 @@ impl SendPoller {
         words.pairs(base, mask)
     }
 
-    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled. `record`
-    /// and `pairs` are its own; `ASKS` is that of `is_oldest`.
+    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled. `pairs` are its own.
     #[inline(always)]
-    pub fn retire_next<const ASKS: bool>(
-        &mut self,
-        record: &impl Record,
-        pairs: &impl Pairs,
-        counter: u16,
-    ) -> Option<Retired> {
-        if !self.is_oldest::<ASKS>(record, counter) {
+    pub fn retire_next(&mut self, pairs: &impl Pairs, counter: u16) -> Option<Retired> {
+        if !self.is_oldest(counter) {
             return None;
         }
         let [id, posted] = pairs.load(self.tail);

@@ -1,6 +1,7 @@
 extern crate std;
 
 use super::*;
+
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use std::vec::Vec;
@@ -136,21 +137,22 @@ fn in_order_retirement_agrees_with_the_general_one() {
     let mut poster = sender(&words, 8);
     let mut poller = SendPoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
     let (record, pairs) = (poller.record(&words).unwrap(), poller.pairs(&words));
-    assert_eq!(poller.retire_next::<true>(&record, &pairs, 0), None, "nothing was posted");
+    assert_eq!(poller.retire_next(&pairs, 0), None, "nothing was posted");
     for round in 0..70_000u64 {
         let slots = 1 + (round % 3) as u32;
         let counter = poster.head() as u16;
         assert!(poster.has_room(&words, slots));
         poster.post(&words, round, slots, 2);
         poster.publish(&words);
-        assert_eq!(poller.retire_next::<true>(&record, &pairs, counter.wrapping_add(1)), None);
+        poller.refresh(&record);
+        assert_eq!(poller.retire_next(&pairs, counter.wrapping_add(1)), None);
         let retired = if round % 2 == 0 {
-            poller.retire_next::<true>(&record, &pairs, counter)
+            poller.retire_next(&pairs, counter)
         } else {
             poller.retire(&words, counter).ok()
         };
         assert_eq!(retired.map(|retired| (retired.id, retired.posted.kind())), Some((round, 2)));
-        assert_eq!(poller.retire_next::<true>(&record, &pairs, counter), None, "twice");
+        assert_eq!(poller.retire_next(&pairs, counter), None, "twice");
         poller.publish(&record);
     }
     assert!(poller.is_current(&record));
@@ -166,19 +168,16 @@ fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
     let mut poller = ReceivePoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
     assert!(ReceivePoller::resolve(&words, RECORDS, identity(0x41)).is_none());
     let (record, singles) = (poller.record(&words).unwrap(), poller.singles(&words));
-    assert_eq!(poller.retire_next::<true>(&record, &singles, 0), None, "nothing was posted");
+    assert_eq!(poller.retire_next(&singles, 0), None, "nothing was posted");
     for round in 0..70_000u64 {
         let counter = poster.head() as u16;
         assert!(poster.has_room(&words, 1));
         poster.post_receive(&poster.singles(&words), round);
         poster.publish(&words);
-        assert_eq!(
-            poller.retire_next::<true>(&record, &singles, counter.wrapping_add(1)),
-            None,
-            "out of order"
-        );
-        assert_eq!(poller.retire_next::<true>(&record, &singles, counter), Some(round));
-        assert_eq!(poller.retire_next::<true>(&record, &singles, counter), None, "twice");
+        poller.refresh(&record);
+        assert_eq!(poller.retire_next(&singles, counter.wrapping_add(1)), None, "out of order");
+        assert_eq!(poller.retire_next(&singles, counter), Some(round));
+        assert_eq!(poller.retire_next(&singles, counter), None, "twice");
         poller.publish(&record);
     }
     assert!(poller.is_current(&record));
@@ -186,29 +185,55 @@ fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
     assert!(!poller.is_current(&record));
 }
 
-/// A copy goes ahead, the one that was kept takes over how far it went, and asks for more only when it is told to.
+/// Another poller of the same queue goes ahead; the one that was kept learns from the ledger how far it went.
 #[test]
-fn a_poller_that_is_kept_follows_its_copy_and_asks_when_told() {
+fn a_poller_that_is_kept_learns_how_far_both_sides_are() {
     let words = Plain::new();
     let mut poster = sender(&words, 8);
     (0..2).for_each(|id| poster.post(&words, id, 1, 0));
     poster.publish(&words);
     let mut kept = SendPoller::resolve(&words, RECORDS, identity(0x40)).unwrap();
     let (record, pairs) = (kept.record(&words).unwrap(), kept.pairs(&words));
-    let mut copy = kept;
-    assert_eq!(copy.retire_next::<false>(&record, &pairs, 0).map(|retired| retired.id), Some(0));
-    kept.follow(&copy);
-    assert_eq!(
-        kept.retire_next::<false>(&record, &pairs, 0).map(|retired| retired.id),
-        None,
-        "the copy has it"
-    );
-    assert_eq!(kept.retire_next::<false>(&record, &pairs, 1).map(|retired| retired.id), Some(1));
+    let mut other = kept;
+    assert_eq!(other.retire_next(&pairs, 0).map(|retired| retired.id), Some(0));
+    other.publish(&record);
+    kept.refresh(&record);
+    assert!(kept.retire_next(&pairs, 0).is_none(), "the other one has it");
+    assert_eq!(kept.retire_next(&pairs, 1).map(|retired| retired.id), Some(1));
     poster.post(&words, 2, 1, 0);
     poster.publish(&words);
-    assert!(kept.retire_next::<false>(&record, &pairs, 2).is_none(), "it was not told to ask");
+    assert!(kept.retire_next(&pairs, 2).is_none(), "it has not asked");
+    kept.publish(&record);
     kept.refresh(&record);
-    assert_eq!(kept.retire_next::<false>(&record, &pairs, 2).map(|retired| retired.id), Some(2));
+    assert_eq!(kept.retire_next(&pairs, 2).map(|retired| retired.id), Some(2));
+}
+
+#[test]
+fn entries_find_the_queue_pair_that_completes_in_their_queue() {
+    let (words, cqn) = (Plain::new(), Cqn::from_low_bits(3));
+    let poster = sender(&words, 8);
+    let of = |cqn, qpn| Identity::new(cqn, 9, Qpn::from_low_bits(qpn));
+    let find = |home, user_index| {
+        SendPoller::find(&words, RECORDS, home, user_index).map(|(found, _)| found.qpn().value())
+    };
+    for (queue, user_index, found) in
+        [(3, 9, Some(0x1234)), (4, 9, None), (3, 9 + RECORDS as u32, None), (3, 8, None)]
+    {
+        poster.identify(&words, of(cqn, 0x1234));
+        assert_eq!(find(Home::of(Cqn::from_low_bits(queue)), user_index), found);
+    }
+    assert_eq!(find(Home::NOBODY, 9), None);
+}
+
+/// The identity of a closed record has all bits set: as if the queue with the last number and nobody's `user_index` had it.
+#[test]
+fn nobody_finds_a_closed_record() {
+    let words = Plain::new();
+    (0..RECORDS).for_each(|record| close(&words, record));
+    for (cqn, user_index) in [(0xffff, 0xff_ffff), (0xffff, 0), (3, 0xff_ffff)] {
+        let home = Home::of(Cqn::from_low_bits(cqn));
+        assert!(SendPoller::find(&words, RECORDS, home, user_index).is_none(), "{cqn:#x} {user_index:#x}");
+    }
 }
 
 /// Words that a call stores, with their values, in an area that says which were touched.
@@ -273,7 +298,8 @@ fn an_identity_is_the_same_of_a_queue_and_of_its_parts() {
     assert_eq!(Identity::queue(cqn), 0x3456 << 48);
     let whole = Identity::new(cqn, 0xff65_4321, Qpn::from_low_bits(0x0a_bcde));
     assert_eq!(whole.0, 0x3456_6543_210a_bcde);
-    assert_eq!(Identity::from_parts(Identity::queue(cqn), 0xff65_4321, 0xff0a_bcde), whole);
+    assert!(Home::of(cqn).has(whole, 0x65_4321) && !Home::of(cqn).has(whole, 0x65_4320));
+    assert_eq!(whole.qpn(), Qpn::from_low_bits(0x0a_bcde));
     assert_eq!((whole.user_index(), whole.without_queue_pair().0), (0x65_4321, 0x3456_6543_2100_0000));
 }
 
@@ -304,7 +330,7 @@ fn a_poster_that_is_kept_follows_its_copy() {
     let mut kept = sender(&words, 8);
     let mut copy = kept.clone();
     copy.post_one(&copy.pairs(&words), 20, Posted::some(1, 2));
-    copy.post_some(&copy.pairs(&words), 21, Posted::some(3, 4));
+    copy.post_some(&copy.pairs(&words), 21, Posted::some(3, 4), 3);
     kept.follow(&copy);
     assert_eq!(kept.head(), 4);
     kept.post(&words, 22, 1, 0);

@@ -81,10 +81,10 @@ impl Progress {
                 });
             }
             EncodePath::LongInline => {
-                if !self.poster.has_room(memory.words, request.posted.slots()) {
+                if !self.poster.has_room(memory.words, request.blocks) {
                     return false;
                 }
-                self.poster.post_some(slots, request.id, request.posted);
+                self.poster.post_some(slots, request.id, request.posted, request.blocks);
                 self.last_control = encoder.write_long_inline(place, entry);
                 then(self, None);
             }
@@ -118,7 +118,9 @@ impl SendQueue {
             Bell { hal, rings, progress, doorbell }.ring(words, block)
         };
         if !progress.write_fast(encoder, &memory, request, ring) {
-            self.write(rings.blocks(), words, request, &[])?;
+            // A copy, so that a request that is made and posted at once need never stand in memory.
+            let request = *request;
+            self.write(rings.blocks(), words, &request, &[])?;
             self.ring((hal, rings), words);
         }
         Ok(())

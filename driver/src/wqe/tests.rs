@@ -102,6 +102,7 @@ fn requests_with_a_fast_path_know_their_blocks() {
             let segments = (before + 4 + length).div_ceil(16);
             assert_eq!(request.entry.head.entry_segments() as usize, segments, "{length}");
             assert_eq!(request.posted.slots() as usize, segments.div_ceil(4), "{length}");
+            assert_eq!(request.blocks, request.posted.slots());
         }
     }
     let longer = WorkRequest::send_inline(1, &data[..=LONGEST]);
