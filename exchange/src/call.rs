@@ -13,8 +13,10 @@
 use crate::error::{Awaited, ExchangeCause, ExchangeError};
 use crate::line::{Deadline, Line};
 use crate::message::{Introduction, Kind};
-use crate::proof::{Credentials, Name, Nonce, SharedKey, Transcript, decode_challenge};
+use crate::proof::{Credentials, Name, Nonce, SessionSecret, SharedKey, Transcript, decode_challenge};
 use crate::session::{Listener, Session, dial, expect, failed, hang_up, smaller, understand};
+use std::io;
+use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 /// A call that has not been authenticated: only the caller's address is known.
@@ -22,6 +24,18 @@ use std::time::Duration;
 pub struct IncomingCall {
     line: Line,
     address: String,
+}
+
+/// Ends an incoming call from another thread: whoever waits for the caller is told that it hung up.
+#[derive(Debug)]
+pub struct CallEnd(TcpStream);
+
+impl CallEnd {
+    /// Ends the call.
+    pub fn end(self) {
+        // A call that has ended already needs no end.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
 }
 
 /// A call whose caller proved that it knows the key for its name.
@@ -68,8 +82,14 @@ impl Session {
     ) -> Result<Self, ExchangeError> {
         let deadline = Deadline::after(limit);
         let stream = dial(address, deadline).map_err(|cause| failed(address, cause))?;
-        let introduce = |line: &mut Line| introduce(line, own, credentials, deadline);
-        Self::begin(stream, address.to_owned(), deadline, own, introduce)
+        let mut secret = None;
+        let introduce = |line: &mut Line| {
+            let (peer, agreed) = introduce(line, own, credentials, deadline)?;
+            secret = Some(agreed);
+            Ok(peer)
+        };
+        let session = Self::begin(stream, address.to_owned(), deadline, own, introduce)?;
+        Ok(Self { secret, ..session })
     }
 }
 
@@ -79,7 +99,7 @@ fn introduce(
     own: &Introduction,
     credentials: &Credentials,
     deadline: Deadline,
-) -> Result<Introduction, ExchangeCause> {
+) -> Result<(Introduction, SessionSecret), ExchangeCause> {
     let Credentials { name, key } = credentials;
     let said = Name { nonce: number()?, name: name.clone() };
     line.send(Kind::Name, &said.encode().map_err(ExchangeCause::Own)?, deadline)?;
@@ -99,7 +119,7 @@ fn introduce(
     if !transcript.is_of_called(key, &theirs, &proof) {
         return Err(ExchangeCause::Impostor { name: name.clone() });
     }
-    understand(&theirs, own)
+    Ok((understand(&theirs, own)?, transcript.secret(key, &theirs)))
 }
 
 impl Listener {
@@ -117,6 +137,14 @@ impl IncomingCall {
     /// The caller's address.
     pub fn address(&self) -> &str {
         &self.address
+    }
+
+    /// How another thread ends this call, for a listener that has more callers than it wants to wait for.
+    ///
+    /// # Errors
+    /// The operating system has no more descriptors.
+    pub fn ending(&self) -> io::Result<CallEnd> {
+        self.line.0.try_clone().map(CallEnd)
     }
 
     /// Sends `reason` to the caller and hangs up.
@@ -216,14 +244,15 @@ impl ProvenCall {
         let deadline = Deadline::after(limit);
         match self.say(own, deadline) {
             Err(cause) => Err(hang_up(&mut self.line, &self.address, cause, deadline)),
-            Ok(()) => {
+            Ok(secret) => {
                 let path_mtu = smaller(own.path_mtu, self.peer.path_mtu);
-                Ok(Session { line: self.line, address: self.address, peer: self.peer, path_mtu })
+                let secret = Some(secret);
+                Ok(Session { line: self.line, address: self.address, peer: self.peer, path_mtu, secret })
             }
         }
     }
 
-    fn say(&mut self, own: &Introduction, deadline: Deadline) -> Result<(), ExchangeCause> {
+    fn say(&mut self, own: &Introduction, deadline: Deadline) -> Result<SessionSecret, ExchangeCause> {
         understand(&self.introduction, own)?;
         let theirs = own.encode().map_err(ExchangeCause::Own)?;
         let [caller_nonce, called_nonce] = &self.nonces;
@@ -231,7 +260,8 @@ impl ProvenCall {
         let transcript = Transcript { name: &self.name, caller_nonce, called_nonce, introduction };
         let proof = transcript.of_called(&self.key, &theirs);
         self.line.send(Kind::Introduction, &theirs, deadline)?;
-        self.line.send(Kind::Proof, &proof, deadline)
+        self.line.send(Kind::Proof, &proof, deadline)?;
+        Ok(transcript.secret(&self.key, &theirs))
     }
 
     /// Sends `reason` to the caller and hangs up.

@@ -16,8 +16,8 @@ mod message;
 mod proof;
 mod session;
 
-pub use call::{IncomingCall, ProvenCall};
+pub use call::{CallEnd, IncomingCall, ProvenCall};
 pub use error::{Awaited, ExchangeCause, ExchangeError};
 pub use message::{Introduction, Limit, MessageError, VERSION};
-pub use proof::{Credentials, SharedKey, SharedKeyError};
+pub use proof::{Credentials, SessionSecret, SharedKey, SharedKeyError};
 pub use session::{Listener, Session};

@@ -20,6 +20,8 @@ const NONCE: usize = 32;
 /// The two ends' proofs begin differently, so that neither can be used as the other's.
 const CALLER: &[u8] = b"bareverbs exchange 1: caller\0";
 const CALLED: &[u8] = b"bareverbs exchange 1: called\0";
+/// What the secret of a session begins with: it is neither of the proofs, which are sent.
+const SECRET: &[u8] = b"bareverbs exchange 1: secret\0";
 
 /// A number that is used only once.
 pub(crate) type Nonce = [u8; NONCE];
@@ -38,6 +40,23 @@ pub(crate) type Proof = [u8; 32];
 /// ```
 #[derive(Clone, PartialEq, Eq)]
 pub struct SharedKey([u8; 32]);
+
+/// 32 bytes that only the two ends of a session know; another session has others.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SessionSecret([u8; 32]);
+
+impl SessionSecret {
+    /// The bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SessionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionSecret(not shown)")
+    }
+}
 
 /// Text that is not a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +175,13 @@ impl Transcript<'_> {
         self.called(key, introduction).finalize().into_bytes().into()
     }
 
+    /// What both ends know after the proofs, and nobody else: it is never sent.
+    pub(crate) fn secret(&self, key: &SharedKey, introduction: &[u8]) -> SessionSecret {
+        let mut mac = key.mac(SECRET, self);
+        add(&mut mac, introduction);
+        SessionSecret(mac.finalize().into_bytes().into())
+    }
+
     /// Checks the called end's proof in constant time.
     pub(crate) fn is_of_called(&self, key: &SharedKey, introduction: &[u8], proof: &[u8]) -> bool {
         self.called(key, introduction).verify_slice(proof).is_ok()
@@ -240,6 +266,23 @@ mod tests {
         let called = said.of_called(&key, b"own");
         assert!(said.is_of_called(&key, b"own", &called) && !said.is_of_called(&key, b"owm", &called));
         assert!(!said.is_of_called(&key, b"", &proof), "a proof is not sent back as the other's");
+    }
+
+    #[test]
+    fn the_secret_of_a_session_depends_on_all_that_was_said_and_is_no_proof() {
+        let (key, other) = (SharedKey::new([7; 32]), SharedKey::new([8; 32]));
+        let said = transcript("shop", b"introduction");
+        let secret = said.secret(&key, b"own");
+        assert_eq!(secret, said.secret(&key, b"own"));
+        assert!(!format!("{secret:?}").contains(&secret.as_bytes()[0].to_string()));
+        let again = Transcript { caller_nonce: &NONCES[1], ..said };
+        for different in [said.secret(&other, b"own"), said.secret(&key, b"owm"), again.secret(&key, b"own")]
+        {
+            assert_ne!(secret, different);
+        }
+        assert!(
+            *secret.as_bytes() != said.of_caller(&key) && *secret.as_bytes() != said.of_called(&key, b"own")
+        );
     }
 
     #[test]

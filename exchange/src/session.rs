@@ -5,6 +5,7 @@
 use crate::error::{Awaited, ExchangeCause, ExchangeError};
 use crate::line::{Deadline, Line};
 use crate::message::{Introduction, Kind};
+use crate::proof::SessionSecret;
 use bareverbs_prm::numbering::PathMtu;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -36,6 +37,7 @@ pub struct Session {
     pub(crate) address: String,
     pub(crate) peer: Introduction,
     pub(crate) path_mtu: PathMtu,
+    pub(crate) secret: Option<SessionSecret>,
 }
 
 /// Waits for calls.
@@ -88,7 +90,7 @@ impl Session {
         let mut line = Line(stream);
         let peer = introduce(&mut line).map_err(|cause| hang_up(&mut line, &address, cause, deadline))?;
         let path_mtu = smaller(own.path_mtu, peer.path_mtu);
-        Ok(Self { line, address, peer, path_mtu })
+        Ok(Self { line, address, peer, path_mtu, secret: None })
     }
 
     /// The peer's introduction.
@@ -99,6 +101,12 @@ impl Session {
     /// The smaller path MTU of the two ends. Both should connect with it.
     pub fn path_mtu(&self) -> PathMtu {
         self.path_mtu
+    }
+
+    /// A secret that this end and its peer have made of the key that they share, and that was never sent: as the access key of memory, say.
+    /// `None` if they did not prove to each other that they know a key ([`Session::connect_as`], [`ProvenCall`](crate::ProvenCall)).
+    pub fn secret(&self) -> Option<&SessionSecret> {
+        self.secret.as_ref()
     }
 
     /// Says that this end is ready (its queue pair is connected and its receives are posted) and waits until the peer

@@ -45,6 +45,9 @@ fn who_knows_the_key_is_told_what_the_other_is() {
     let [caller, called] = call(&introduction(1), &shop(1));
     let (mut caller, mut called) = (caller.unwrap(), called.unwrap());
     assert_eq!((caller.peer(), called.peer()), (&introduction(2), &introduction(1)));
+    assert!(caller.secret().is_some() && caller.secret() == called.secret());
+    let [other, _] = call(&introduction(1), &shop(1));
+    assert_ne!(other.unwrap().secret(), caller.secret(), "another session has another secret");
     thread::scope(|scope| {
         scope.spawn(|| caller.ready(LIMIT).unwrap());
         called.ready(LIMIT).unwrap();

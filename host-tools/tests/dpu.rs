@@ -206,3 +206,13 @@ fn a_service_that_cannot_be_says_why() {
         assert!(said.contains(reason), "{config} {more:?}: {said}");
     }
 }
+
+/// Strangers who call and say nothing keep no tenant out.
+#[test]
+fn callers_who_say_nothing_make_room() {
+    let service = DpuService::start(&[]);
+    let silent: Vec<_> =
+        (0..40).map(|_| std::net::TcpStream::connect(service.address()).expect("taken")).collect();
+    service.succeeds("guest", &["dpu", "get", "key-1", "--way", "kernel"]);
+    drop(silent);
+}

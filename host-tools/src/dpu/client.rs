@@ -7,8 +7,10 @@ use crate::seat::{Seat, SeatArguments, SeatedTask};
 use anyhow::{Context as _, Result, bail};
 use bareverbs::memory_region::{AccessFlags, MemoryRegion, RemoteSlice};
 use bareverbs::offload::verbs::{INLINE, VerbsEndpoint};
+use bareverbs::prm::ids::{Gid, MacAddress, Qpn};
+use bareverbs::prm::psn::Psn;
 use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, QueuePairBuilder};
+use bareverbs::queue_pair::{ConnectOptions, QueuePairBuilder, RemoteEndpoint};
 use bareverbs::{CompletionQueue, CompletionQueueConfig, Device};
 use bareverbs_core::DeviceConfig;
 use bareverbs_core::hal::Hal;
@@ -102,9 +104,9 @@ impl<T: ServiceTask> SeatedTask for ServiceOpening<T> {
 pub(crate) struct ServiceDoor<'d, H: Hal> {
     pub(crate) device: &'d Device<H>,
     seat: &'d Seat,
-    domain: ProtectionDomain<&'d Device<H>>,
-    credentials: Credentials,
-    address: String,
+    pub(super) domain: ProtectionDomain<&'d Device<H>>,
+    pub(super) credentials: Credentials,
+    pub(super) address: String,
     gid_index: u8,
     pub(crate) timeout: Duration,
 }
@@ -138,7 +140,7 @@ impl<'d, H: Hal> ServiceDoor<'d, H> {
             .context("creating a queue pair")?;
         let mut own =
             Introduction::new(PURPOSE, prepared.endpoint(self.gid_index)?).offering(memory.remote(0));
-        own.data = CallerAim { wish }.to_data()?;
+        own.data = CallerAim::new(wish).to_data()?;
         let mut session = Session::connect_as(&self.address, &own, &self.credentials, self.timeout)?;
         let peer = session.peer();
         let offer = Offer::from_data(&peer.data)?;
@@ -154,6 +156,14 @@ impl<'d, H: Hal> ServiceDoor<'d, H> {
         session.ready(self.timeout)?;
         let endpoint = VerbsEndpoint::new([queue_pair], completions, memory, DEPTH);
         Ok(ServiceConnection { endpoint, offer, table, session })
+    }
+
+    /// What a caller without a queue pair introduces itself with.
+    pub(super) fn unused_endpoint(&self) -> Result<RemoteEndpoint> {
+        let entry = self.seat.gids.get(usize::from(self.gid_index));
+        let gid = entry.map_or(Gid([0; 16]), |entry| entry.gid);
+        let (mac, version) = (MacAddress([0; 6]), None);
+        Ok(RemoteEndpoint { qpn: Qpn::from_low_bits(0), psn: Psn::new(0), gid, mac, version, lid: 0 })
     }
 
     /// Lets the device, or what simulates it, do something.

@@ -36,6 +36,8 @@ pub(super) enum TableSource {
     File(PathBuf),
     /// So many rows, made up.
     Demo(u32),
+    /// Memory of the host, which the tenant of this name shares.
+    Host(String),
 }
 
 /// A tenant as the file has it.
@@ -100,6 +102,7 @@ const fn drain_seconds() -> u32 {
 struct TableSettings {
     data: Option<PathBuf>,
     demo_rows: Option<u32>,
+    shared_by: Option<String>,
 }
 
 /// What one request may use up. A millisecond, as on a card, is little for a simulated device: the default here is a tenth of a second.
@@ -149,13 +152,19 @@ impl ServiceConfig {
         let mut tenants = file.tenant;
         check_tenants(&tenants)?;
         tenants.iter_mut().for_each(|tenant| tenant.key_file = directory.join(&tenant.key_file));
+        let table = file.table.map(|table| source(table, directory)).transpose()?;
+        if let Some(TableSource::Host(host)) = &table
+            && !tenants.iter().any(|tenant| tenant.name == *host)
+        {
+            bail!("table: shared_by = {host:?} is the name of no [[tenant]]");
+        }
         Ok(Self {
             listen: file.listen,
             device: file.device.as_deref().map(|text| parsed("device", text)).transpose()?,
             addresses: file.addresses.iter().map(|text| parsed("addresses", text)).collect::<Result<_>>()?,
             gid_index: file.gid_index,
             drain: Duration::from_secs(file.drain_seconds.into()),
-            table: file.table.map(|table| source(table, directory)).transpose()?,
+            table,
             limits: limits(&file.limits)?,
             fuel: fuel(&file.programs)?,
             tenants,
@@ -173,11 +182,12 @@ fn parsed<T: FromStr<Err = String>>(name: &str, text: &str) -> Result<T> {
 }
 
 fn source(table: TableSettings, directory: &Path) -> Result<TableSource> {
-    match (table.data, table.demo_rows) {
-        (Some(path), None) => Ok(TableSource::File(directory.join(path))),
-        (None, Some(rows @ 1..=1_000_000)) => Ok(TableSource::Demo(rows)),
-        (None, Some(rows)) => bail!("table: demo_rows = {rows}, it goes from 1 to 1000000"),
-        _ => bail!("table: give either data = \"FILE\" or demo_rows = N"),
+    match (table.data, table.demo_rows, table.shared_by) {
+        (Some(path), None, None) => Ok(TableSource::File(directory.join(path))),
+        (None, Some(rows @ 1..=1_000_000), None) => Ok(TableSource::Demo(rows)),
+        (None, Some(rows), None) => bail!("table: demo_rows = {rows}, it goes from 1 to 1000000"),
+        (None, None, Some(host)) => Ok(TableSource::Host(host)),
+        _ => bail!("table: give one of data = \"FILE\", demo_rows = N and shared_by = \"TENANT\""),
     }
 }
 
@@ -321,8 +331,10 @@ mod tests {
             (with("lisen = 1"), "lisen"),
             (with("device = \"mlx5_0\""), "device: \"mlx5_0\" names no device"),
             (with("addresses = [\"10.0.0.1/33\"]"), "addresses: /33"),
-            (with("[table]"), "table: give either"),
-            (with("[table]\ndata = \"a\"\ndemo_rows = 1"), "table: give either"),
+            (with("[table]"), "table: give one of"),
+            (with("[table]\ndata = \"a\"\ndemo_rows = 1"), "table: give one of"),
+            (with("[table]\nshared_by = \"shop\"\ndemo_rows = 1"), "table: give one of"),
+            (with("[table]\nshared_by = \"host\""), "\"host\" is the name of no [[tenant]]"),
             (with("[table]\ndemo_rows = 0"), "from 1 to 1000000"),
             (with("[limits]\nhops = 0"), "no request could do anything"),
             (with("[programs]\nrequest_fuel = 1"), "request_fuel = 1"),
@@ -339,5 +351,15 @@ mod tests {
     #[test]
     fn a_fault_in_the_file_is_told_with_its_line() {
         assert!(complaint("listen = \"a:1\"\ndrain_seconds = \"ten\"").contains("line 2"));
+    }
+
+    /// What `deploy/` has is what this version understands.
+    #[test]
+    fn the_configuration_to_start_from_is_understood() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/dpu.toml");
+        let config = ServiceConfig::read(&path).expect("understood");
+        assert_eq!(config.table, Some(TableSource::Host("host".into())));
+        assert!(matches!(config.device, Some(DeviceSelector::Pci(_))), "{:?}", config.device);
+        assert_eq!(config.tenants[1].dmas_per_second, Some(2_500_000));
     }
 }

@@ -2,14 +2,17 @@
 //!
 //! A connection lives as long as the caller keeps its TCP connection open; the thread tells the service's when it ends, and the other way round.
 
-use super::offer::{Aim, CallerAim, PURPOSE};
+use super::offer::{CallerAim, PURPOSE};
 use super::tenant::{CONNECTIONS, Tenant, Tenants};
-use anyhow::{Context as _, Result};
-use bareverbs_exchange::{ExchangeCause, IncomingCall, Introduction, Listener, ProvenCall, Session};
+use anyhow::{Context as _, Result, bail};
+use bareverbs_exchange::{
+    CallEnd, ExchangeCause, IncomingCall, Introduction, Listener, ProvenCall, Session, SessionSecret,
+};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -17,14 +20,18 @@ use std::time::Duration;
 const STEP: Duration = Duration::from_secs(5);
 /// How often a thread looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Callers at a time: those that are connected, and as many that are not yet.
-const CALLERS: usize = 2 * CONNECTIONS;
+/// Callers at a time that have proven their key: one for each connection, and as many that are about to be refused.
+const KNOWN: usize = 2 * CONNECTIONS;
+/// Callers at a time that have not. Another one takes the place of the oldest of them, so nobody keeps a tenant out by saying nothing.
+const STRANGERS: usize = 16;
 
 /// What a caller's thread asks of the service's.
 #[derive(Debug)]
 pub(super) enum CallerRequest {
     /// A tenant wants a connection.
     Join(Box<JoinRequest>),
+    /// The host of this connection has shared its table with who knows the secret of its session.
+    Shared { number: u64, access: SessionSecret, answer: SyncSender<Result<(), String>> },
     /// The connection of this number is not needed any more.
     Leave { number: u64 },
 }
@@ -34,7 +41,7 @@ pub(super) enum CallerRequest {
 pub(super) struct JoinRequest {
     /// As it was when the caller proved its key.
     pub(super) tenant: Tenant,
-    pub(super) wish: Aim,
+    pub(super) aim: CallerAim,
     pub(super) from: String,
     pub(super) peer: Introduction,
     pub(super) answer: SyncSender<Result<Joined, String>>,
@@ -47,6 +54,8 @@ pub(super) struct Joined {
     pub(super) introduction: Introduction,
     /// Why the service ends it, when it does.
     pub(super) farewell: Receiver<String>,
+    /// Whether the caller is the host, which now shares its table.
+    pub(super) shares: bool,
 }
 
 /// What all threads share.
@@ -55,17 +64,45 @@ pub(super) struct ListenerState {
     pub(super) tenants: Tenants,
     /// Whether nobody is let in any more.
     pub(super) closing: AtomicBool,
-    callers: AtomicUsize,
+    /// Callers that have proven their key.
+    known: AtomicUsize,
+    /// Those that have not, the oldest first.
+    strangers: Mutex<VecDeque<(u64, CallEnd)>>,
 }
 
 impl ListenerState {
     pub(super) const fn new(tenants: Tenants) -> Self {
-        Self { tenants, closing: AtomicBool::new(false), callers: AtomicUsize::new(0) }
+        let (closing, known) = (AtomicBool::new(false), AtomicUsize::new(0));
+        Self { tenants, closing, known, strangers: Mutex::new(VecDeque::new()) }
     }
 
     /// Callers that have not hung up.
     pub(super) fn callers(&self) -> usize {
-        self.callers.load(Ordering::Relaxed)
+        self.known.load(Ordering::Relaxed) + self.strangers().len()
+    }
+
+    /// A panic of a caller's thread leaves the list whole.
+    fn strangers(&self) -> MutexGuard<'_, VecDeque<(u64, CallEnd)>> {
+        self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more stranger; the oldest hangs up if there are too many.
+    fn arrive(&self, number: u64, ending: CallEnd) {
+        let mut strangers = self.strangers();
+        if strangers.len() >= STRANGERS
+            && let Some((oldest, ending)) = strangers.pop_front()
+        {
+            tracing::warn!(
+                oldest,
+                "hung up: {STRANGERS} callers that have not proven their key are the most"
+            );
+            ending.end();
+        }
+        strangers.push_back((number, ending));
+    }
+
+    fn leave(&self, number: u64) {
+        self.strangers().retain(|(stranger, _)| *stranger != number);
     }
 }
 
@@ -84,7 +121,7 @@ pub(super) fn listen(
 }
 
 fn take_calls(listener: &Listener, state: &Arc<ListenerState>, requests: &Sender<CallerRequest>) {
-    loop {
+    for number in 0.. {
         let call = match listener.call(Duration::from_secs(60)) {
             Ok(call) => call,
             Err(error) if matches!(error.cause, ExchangeCause::TimedOut { .. }) => continue,
@@ -94,27 +131,27 @@ fn take_calls(listener: &Listener, state: &Arc<ListenerState>, requests: &Sender
                 continue;
             }
         };
-        if state.callers.fetch_add(1, Ordering::Relaxed) >= CALLERS {
-            state.callers.fetch_sub(1, Ordering::Relaxed);
-            tracing::warn!(from = call.address(), "refused: {CALLERS} callers are the most");
-            // Nobody waits for its farewell: that would be one more caller to wait for.
-            drop(call);
-            continue;
+        match call.ending() {
+            Ok(ending) => state.arrive(number, ending),
+            Err(error) => {
+                tracing::warn!(from = call.address(), "refused: {error}");
+                continue;
+            }
         }
         let (shared, requests) = (state.clone(), requests.clone());
         let attend = move || {
-            attend(call, &shared, &requests);
-            shared.callers.fetch_sub(1, Ordering::Relaxed);
+            attend(number, call, &shared, &requests);
+            shared.leave(number);
         };
         if let Err(error) = thread::Builder::new().name("dpu caller".into()).spawn(attend) {
-            state.callers.fetch_sub(1, Ordering::Relaxed);
+            state.leave(number);
             tracing::warn!("a call could not be answered: {error}");
         }
     }
 }
 
 /// The whole of one call.
-fn attend(call: IncomingCall, state: &ListenerState, requests: &Sender<CallerRequest>) {
+fn attend(number: u64, call: IncomingCall, state: &ListenerState, requests: &Sender<CallerRequest>) {
     let from = call.address().to_owned();
     if state.closing.load(Ordering::Relaxed) {
         call.refuse(SHUTTING_DOWN);
@@ -126,7 +163,17 @@ fn attend(call: IncomingCall, state: &ListenerState, requests: &Sender<CallerReq
         known.as_ref().map(|tenant| tenant.key.clone())
     };
     match (call.prove(PURPOSE, key_of, STEP), known) {
-        (Ok(call), Some(tenant)) => connect(call, tenant, requests),
+        (Ok(call), Some(tenant)) => {
+            let known = state.known.fetch_add(1, Ordering::Relaxed);
+            state.leave(number);
+            if known < KNOWN {
+                connect(call, tenant, requests);
+            } else {
+                tracing::warn!(tenant = tenant.name, from, "refused: {KNOWN} callers are the most");
+                call.refuse("the service has too many callers: call again later");
+            }
+            state.known.fetch_sub(1, Ordering::Relaxed);
+        }
         (Ok(call), None) => call.refuse("nobody of this name is known here"),
         (Err(error), _) => tracing::warn!(from, "refused: {}", error.cause),
     }
@@ -139,8 +186,8 @@ fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
     let (tenant, from) = (call.name().to_owned(), call.address().to_owned());
     match join(&call, known, requests) {
         Ok(joined) => {
-            let Joined { number, introduction, farewell } = joined;
-            if let Err(error) = keep(call, &introduction, &farewell) {
+            let number = joined.number;
+            if let Err(error) = keep(call, &joined, requests) {
                 tracing::warn!(tenant, from, "the connection was not made: {error:#}");
             }
             // A service that has ended needs to be told nothing.
@@ -155,25 +202,44 @@ fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
 
 /// Has the service make a connection; or the reason why there is none.
 fn join(call: &ProvenCall, tenant: Tenant, requests: &Sender<CallerRequest>) -> Result<Joined, String> {
-    let wish = CallerAim::from_data(&call.peer().data).map_err(|error| format!("{error:#}"))?.wish;
+    let aim = CallerAim::from_data(&call.peer().data).map_err(|error| format!("{error:#}"))?;
     let (answer, answered) = sync_channel(1);
     let (from, peer) = (call.address().to_owned(), call.peer().clone());
-    let asked =
-        requests.send(CallerRequest::Join(Box::new(JoinRequest { tenant, wish, from, peer, answer })));
+    let asked = requests.send(CallerRequest::Join(Box::new(JoinRequest { tenant, aim, from, peer, answer })));
     asked.map_err(|_| SHUTTING_DOWN.to_owned())?;
+    await_answer(&answered)
+}
+
+fn await_answer<T>(answered: &Receiver<Result<T, String>>) -> Result<T, String> {
     match answered.recv_timeout(STEP) {
-        Ok(joined) => joined,
+        Ok(answer) => answer,
         Err(RecvTimeoutError::Timeout) => Err(format!("the service did not answer in {STEP:?}: call again")),
         Err(RecvTimeoutError::Disconnected) => Err(SHUTTING_DOWN.to_owned()),
     }
 }
 
+/// Has the service use the memory that the host has shared.
+fn take_table(session: &Session, number: u64, requests: &Sender<CallerRequest>) -> Result<(), String> {
+    let access = session.secret().cloned().ok_or("the session has no secret")?;
+    let (answer, answered) = sync_channel(1);
+    let shared = requests.send(CallerRequest::Shared { number, access, answer });
+    shared.map_err(|_| SHUTTING_DOWN.to_owned())?;
+    await_answer(&answered)
+}
+
 /// Answers the call, and waits until one end has had enough.
-fn keep(call: ProvenCall, own: &Introduction, farewell: &Receiver<String>) -> Result<()> {
-    let mut session: Session = call.answer(own, STEP)?;
+fn keep(call: ProvenCall, joined: &Joined, requests: &Sender<CallerRequest>) -> Result<()> {
+    let mut session: Session = call.answer(&joined.introduction, STEP)?;
     session.ready(STEP)?;
+    if joined.shares {
+        if let Err(reason) = take_table(&session, joined.number, requests) {
+            session.refuse(&reason);
+            bail!("{reason}");
+        }
+        session.ready(STEP)?;
+    }
     loop {
-        if let Ok(reason) = farewell.try_recv() {
+        if let Ok(reason) = joined.farewell.try_recv() {
             session.refuse(&reason);
             return Ok(());
         }

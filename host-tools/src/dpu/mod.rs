@@ -1,24 +1,25 @@
 //! `bareverbs dpu`: kernels near data as a service for authorized tenants, and a client that looks up keys in it.
 //!
 //! * Said beforehand: `config` is the file of the service, `key_file` a key, `tenant` who may do what, `offer` what both ends tell each other.
-//! * The service: `serve` starts, reloads and ends it, `listener` meets callers over TCP in threads of their own, `service` is the one thread that owns the device,
-//!   `served_table` the memory that is looked up in, `figures` its OpenMetrics.
+//! * The service: `serve` starts, reloads and ends it, `listener` meets callers over TCP in threads of their own, `service` is the one thread that
+//!   owns the device, `lookup_table` what is looked up in and the way to its memory, `figures` its OpenMetrics.
+//! * The host of a DPU: `host` makes the table (`served_table`) and shares it with the service on the Arm cores.
 //! * A client: `client` connects as a tenant, `get` looks keys up and compares the ways.
-//!
-//! **What it may not do.** Read another host's memory: the table is in the service's own memory. `docs/dpu.md` explains
-//! what that leaves out.
 
 pub(crate) mod client;
 mod config;
 mod figures;
 mod get;
+mod host;
 mod key_file;
 mod listener;
+mod lookup_table;
 pub(crate) mod offer;
 pub(crate) mod opcode;
 mod serve;
 mod served_table;
 mod service;
+mod signals;
 mod tenant;
 
 use crate::Failure;
@@ -35,6 +36,8 @@ pub struct DpuArguments {
 enum DpuAction {
     /// Serve a table to authenticated tenants: lookups by kernel, by READ and by programs that they deploy.
     Serve(Box<serve::DpuServeArguments>),
+    /// On the host of a DPU: share a table with the service on its Arm cores, which reads it by DMA under a key that only they know.
+    Host(Box<host::DpuHostArguments>),
     /// Look up keys in a service in every requested way and compare the results. Exit status 1 if a key is not found.
     Get(Box<get::GetArguments>),
 }
@@ -47,6 +50,7 @@ enum DpuAction {
 pub fn run(arguments: &DpuArguments) -> Result<bool, Failure> {
     match &arguments.action {
         DpuAction::Serve(arguments) => serve::run(arguments).map(|()| true),
+        DpuAction::Host(arguments) => host::run(arguments).map(|()| true),
         DpuAction::Get(arguments) => get::run(arguments),
     }
 }

@@ -1,10 +1,14 @@
 //! What the ends tell each other beside their queue pairs: JSON in the data of the exchange. The caller's first slice of memory is where answers
 //! may be written; the service's is the table, for who may READ it.
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
+use bareverbs::memory_region::MemoryRegion;
 use bareverbs::offload::budget::Limits;
 use bareverbs::offload::table::{DESCRIPTOR_SIZE, TableDescriptor};
+use bareverbs::prm::ids::{MkeyIndex, VhcaId};
 use bareverbs::prm::time::Duration;
+use bareverbs_core::device::DeviceRef;
+use bareverbs_core::{AccessKey, SharedRegion};
 use serde::{Deserialize, Serialize};
 
 /// What both ends must be there for.
@@ -20,12 +24,70 @@ pub(crate) enum Aim {
     Read,
     /// Deployment of programs.
     Deploy,
+    /// The host shares its table.
+    Share,
 }
 
 /// What a caller says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallerAim {
     pub(super) wish: Aim,
+    /// What it shares, if it is the host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) shares: Option<HostTable>,
+}
+
+/// The table of a host, and the memory key under which other functions of its card may reach it. The access key is the secret of the session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct HostTable {
+    vhca_id: u32,
+    key: u32,
+    address: u64,
+    length: u64,
+    pub(super) rows: usize,
+    /// Bytes of the longest value that it may ever have.
+    pub(super) max_value: u32,
+    descriptor: Vec<u8>,
+}
+
+impl HostTable {
+    /// A table in a region that is to be shared.
+    pub(super) fn new<D: DeviceRef>(
+        region: &MemoryRegion<D>,
+        table: &TableDescriptor,
+        rows: usize,
+        max_value: u32,
+    ) -> Self {
+        Self {
+            vhca_id: region.device().device().capabilities().vhca_id.value(),
+            key: region.lkey().index().value(),
+            address: region.address(),
+            length: region.len() as u64,
+            rows,
+            max_value,
+            descriptor: table.encode().to_vec(),
+        }
+    }
+
+    pub(super) fn descriptor(&self) -> Result<TableDescriptor> {
+        parse_descriptor(&self.descriptor)
+    }
+
+    /// The memory for who knows the access key.
+    pub(super) fn region(&self, access: AccessKey) -> Result<SharedRegion> {
+        let key = MkeyIndex::new(self.key).context("the number of the memory key has more than 24 bits")?;
+        let vhca_id =
+            VhcaId::new(self.vhca_id).context("the number of the function has more than 16 bits")?;
+        let (address, length) = (self.address, self.length);
+        Ok(SharedRegion { vhca_id, key, address, length, access_key: access })
+    }
+}
+
+fn parse_descriptor(bytes: &[u8]) -> Result<TableDescriptor> {
+    let bytes: Option<&[u8; DESCRIPTOR_SIZE]> = bytes.try_into().ok();
+    bytes
+        .and_then(TableDescriptor::parse)
+        .context("the description of the table has a wrong checksum or length")
 }
 
 /// What the service says.
@@ -41,13 +103,17 @@ pub(crate) struct Offer {
     bytes: u32,
     retries: u16,
     time_us: u64,
-    /// The table's descriptor.
+    /// The table's descriptor, if there is a table.
     table: Vec<u8>,
 }
 
 impl CallerAim {
-    pub(super) fn to_data(self) -> Result<Vec<u8>> {
-        Ok(serde_json::to_vec(&self)?)
+    pub(super) const fn new(wish: Aim) -> Self {
+        Self { wish, shares: None }
+    }
+
+    pub(super) fn to_data(&self) -> Result<Vec<u8>> {
+        Ok(serde_json::to_vec(self)?)
     }
 
     pub(super) fn from_data(data: &[u8]) -> Result<Self> {
@@ -57,16 +123,16 @@ impl CallerAim {
 }
 
 impl Offer {
-    pub(super) fn new(
-        region: u32,
-        credits: u32,
-        max_value: u32,
-        limits: Limits,
-        table: &TableDescriptor,
-    ) -> Self {
+    /// Of a service that has no table now.
+    pub(super) fn new(credits: u32, limits: Limits) -> Self {
         let Limits { hops, bytes, retries, time } = limits;
         let time_us = time.as_nanos().div_ceil(1000);
-        Self { region, credits, max_value, hops, bytes, retries, time_us, table: table.encode().to_vec() }
+        Self { region: 0, credits, max_value: 0, hops, bytes, retries, time_us, table: Vec::new() }
+    }
+
+    /// With a table, which kernels reach under this handle.
+    pub(super) fn of_table(self, region: u32, max_value: u32, table: &TableDescriptor) -> Self {
+        Self { region, max_value, table: table.encode().to_vec(), ..self }
     }
 
     pub(super) fn to_data(&self) -> Result<Vec<u8>> {
@@ -74,10 +140,8 @@ impl Offer {
     }
 
     pub(super) fn from_data(data: &[u8]) -> Result<Self> {
-        let offer: Self = serde_json::from_slice(data)
-            .context("what the service offers is not understood: is it of another version?")?;
-        offer.table()?;
-        Ok(offer)
+        serde_json::from_slice(data)
+            .context("what the service offers is not understood: is it of another version?")
     }
 
     pub(crate) const fn limits(&self) -> Limits {
@@ -86,11 +150,7 @@ impl Offer {
     }
 
     pub(super) fn table(&self) -> Result<TableDescriptor> {
-        let bytes: Option<&[u8; DESCRIPTOR_SIZE]> = self.table.as_slice().try_into().ok();
-        let Some(table) = bytes.and_then(TableDescriptor::parse) else {
-            bail!("the service's description of its table has a wrong checksum or length");
-        };
-        Ok(table)
+        parse_descriptor(&self.table).context("what the service says of its table")
     }
 }
 
@@ -105,17 +165,16 @@ mod tests {
             TableConfig { buckets: 1, overflow_lines: 1, seed: [1; 16], policy: TablePolicy::default() };
         let mut memory = [0; 4096];
         let table = *TableWriter::create(&mut memory[..], &config).expect("fits").descriptor();
-        let offer = Offer::new(7, 8, 99, Limits::default(), &table);
+        let offer = Offer::new(8, Limits::default()).of_table(7, 99, &table);
         let told = Offer::from_data(&offer.to_data().expect("JSON")).expect("understood");
         assert_eq!((&told, told.limits(), told.table().ok()), (&offer, Limits::default(), Some(table)));
         let damaged = Offer { table: vec![0; DESCRIPTOR_SIZE], ..offer };
-        assert!(Offer::from_data(&damaged.to_data().expect("JSON")).is_err());
+        let damaged = Offer::from_data(&damaged.to_data().expect("JSON")).expect("JSON");
+        assert!(damaged.table().is_err() && Offer::new(8, Limits::default()).table().is_err());
         assert!(Offer::from_data(b"{}").is_err());
-        for wish in [Aim::Lookup, Aim::Read, Aim::Deploy] {
-            assert_eq!(
-                CallerAim::from_data(&CallerAim { wish }.to_data().expect("JSON")).expect("understood").wish,
-                wish
-            );
+        for wish in [Aim::Lookup, Aim::Read, Aim::Deploy, Aim::Share] {
+            let said = CallerAim::new(wish);
+            assert_eq!(CallerAim::from_data(&said.to_data().expect("JSON")).expect("understood"), said);
         }
         assert!(CallerAim::from_data(b"{\"wish\":\"all\"}").is_err());
     }

@@ -3,8 +3,9 @@
 use super::config::{ServiceConfig, TableSource};
 use super::figures;
 use super::listener::{CallerRequest, ListenerState, SHUTTING_DOWN, listen};
-use super::served_table::{ServedRows, rows};
+use super::served_table::ServedRows;
 use super::service::Service;
+use super::signals::Signals;
 use super::tenant::{Tenant, Tenants};
 use crate::Failure;
 use crate::monitor::exporter::Exporter;
@@ -16,11 +17,10 @@ use bareverbs::prm::time::{Duration, Time};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, DeviceConfig};
 use clap::Args;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
 /// Time between two expositions of the figures.
@@ -62,42 +62,26 @@ pub(super) fn run(arguments: &DpuServeArguments) -> Result<(), Failure> {
     seat.check_cable()?;
     let source =
         config.table.as_ref().context("no table: give the configuration a [table], or --demo-table ROWS");
-    let rows = source.and_then(rows).map_err(Failure::Input)?;
     let tenants = config.load_tenants().map_err(Failure::Input)?;
-    log_to_stderr("info").map_err(Failure::Input)?;
     let readable = tenants.iter().any(|tenant| tenant.read);
+    let served = source.and_then(|source| ServedRows::of(source, readable)).map_err(Failure::Input)?;
+    log_to_stderr("info").map_err(Failure::Input)?;
     let exporter = arguments.openmetrics.map(Exporter::bind).transpose().map_err(Failure::Input)?;
     if let Some(exporter) = &exporter {
         tracing::info!("figures at http://{}/metrics", exporter.address());
     }
     let signals = Signals::catch().map_err(Failure::Run)?;
     let path = arguments.config.clone();
-    let served = ServedRows { rows, readable };
     let task = ServeTask { path, config, served, tenants, exporter, signals };
     seat.with_device(DeviceConfig::default(), task)
-}
-
-/// What the process was told by signals.
-struct Signals {
-    end: Arc<AtomicBool>,
-    reload: Arc<AtomicBool>,
-}
-
-impl Signals {
-    fn catch() -> anyhow::Result<Self> {
-        let signals = Self { end: Arc::default(), reload: Arc::default() };
-        for (number, flag) in [(SIGTERM, &signals.end), (SIGINT, &signals.end), (SIGHUP, &signals.reload)] {
-            signal_hook::flag::register(number, flag.clone()).context("catching signals")?;
-        }
-        Ok(signals)
-    }
 }
 
 /// A service on a device that is open.
 struct ServeTask {
     path: PathBuf,
     config: ServiceConfig,
-    served: ServedRows,
+    /// `None`: the host shares its table.
+    served: Option<ServedRows>,
     tenants: Vec<Tenant>,
     exporter: Option<Exporter>,
     signals: Signals,
@@ -107,10 +91,14 @@ impl SeatedTask for ServeTask {
     type Output = ();
 
     fn run<H: Hal>(mut self, device: &Device<H>, seat: &Seat) -> Result<(), Failure> {
-        let service = Service::new(device, seat, &self.config, &self.served).map_err(Failure::Input)?;
+        let service =
+            Service::new(device, seat, &self.config, self.served.as_ref()).map_err(Failure::Input)?;
         let state = Arc::new(ListenerState::new(Tenants::new(std::mem::take(&mut self.tenants))));
         let (address, requests) = listen(&self.config.listen, &state).map_err(Failure::Input)?;
-        tracing::info!(rows = self.served.rows.len(), "serving tenants at {address}");
+        match &self.served {
+            Some(served) => tracing::info!(rows = served.rows.len(), "serving tenants at {address}"),
+            None => tracing::info!("serving tenants at {address} as soon as the host shares its table"),
+        }
         Serving { task: self, service, state, rest: seat.rest }.until_told(device.hal(), &requests);
         Ok(())
     }
@@ -131,10 +119,10 @@ impl<H: Hal> Serving<'_, H> {
         loop {
             let now = hal.now();
             let active = self.turn(now, requests);
-            if self.task.signals.reload.swap(false, Ordering::Relaxed) {
+            if self.task.signals.take_reload() {
                 self.reload(now);
             }
-            if end_by.is_none() && self.task.signals.end.load(Ordering::Relaxed) {
+            if end_by.is_none() && self.task.signals.end() {
                 end_by = Some(self.drain(now));
             }
             if let Some(deadline) = end_by
@@ -166,7 +154,9 @@ impl<H: Hal> Serving<'_, H> {
         match read {
             Err(error) => tracing::error!("the tenants stay as they are: {error:#}"),
             Ok(tenants) => {
-                if !self.task.served.readable && tenants.iter().any(|tenant| tenant.read) {
+                if self.task.served.as_ref().is_some_and(|served| !served.readable)
+                    && tenants.iter().any(|tenant| tenant.read)
+                {
                     tracing::error!(
                         "nobody could READ the table when the service began: `read` takes effect when it is started again"
                     );

@@ -1,25 +1,28 @@
-//! The table that is served: rows of a file, or made up, in memory of the service that its device can read.
+//! A table in memory of this process that its device can read: rows of a file, or made up.
 
 use super::config::TableSource;
 use crate::demo::data::{self, Header, Row, table_config, table_size};
 use anyhow::{Context as _, Result};
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
-use bareverbs::offload::table::{TableDescriptor, TablePolicy, TableWriter};
+use bareverbs::offload::kernels::kv_layout::MAX_VALUE;
+use bareverbs::offload::table::{TableDescriptor, TableError, TablePolicy, TableWriter};
 use bareverbs::offload::verbs::RegionTable;
-use bareverbs::prm::time::Time;
+use bareverbs::prm::time::{Duration, Time};
 use bareverbs::protection_domain::ProtectionDomain;
 use bareverbs_core::device::DeviceRef;
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::rc::Rc;
 
-/// The rows that a source names.
-pub(super) fn rows(source: &TableSource) -> Result<Vec<Row>> {
-    match source {
-        TableSource::File(path) => {
-            let loaded = data::load(Some(path), Header::Auto);
-            Ok(loaded.with_context(|| format!("the table's data {}", path.display()))?.rows)
-        }
-        TableSource::Demo(rows) => Ok((0..*rows).map(demo_row).collect()),
-    }
+/// The rows of a file.
+pub(super) fn rows_of(path: &Path) -> Result<Vec<Row>> {
+    let loaded = data::load(Some(path), Header::Auto);
+    Ok(loaded.with_context(|| format!("the table's data {}", path.display()))?.rows)
+}
+
+/// So many made-up rows.
+pub(super) fn demo_rows(rows: u32) -> Vec<Row> {
+    (0..rows).map(demo_row).collect()
 }
 
 /// Values of different lengths, each of which says what its key is.
@@ -34,6 +37,18 @@ pub(super) struct ServedRows {
     pub(super) rows: Vec<Row>,
     /// Whether peers can READ the table, for as long as the service lives.
     pub(super) readable: bool,
+}
+
+impl ServedRows {
+    /// What a source names; `None` if the table is the host's.
+    pub(super) fn of(source: &TableSource, readable: bool) -> Result<Option<Self>> {
+        let rows = match source {
+            TableSource::File(path) => rows_of(path)?,
+            TableSource::Demo(rows) => demo_rows(*rows),
+            TableSource::Host(_) => return Ok(None),
+        };
+        Ok(Some(Self { rows, readable }))
+    }
 }
 
 /// A table in memory of a device.
@@ -69,5 +84,90 @@ impl<D: DeviceRef + Clone> ServedTable<D> {
     /// The table's memory as the service's own processor reaches it.
     pub(super) fn memory(&self, device: &D) -> RegionTable<Rc<MemoryRegion<D>>, D> {
         RegionTable::new(self.region.clone(), device.clone())
+    }
+}
+
+/// How long kernels on the Arm cores may go on reading what was replaced. What takes longer reads again.
+const LEASE: Duration = Duration::from_millis(200);
+
+type HostWriter<D> = TableWriter<RegionTable<Rc<MemoryRegion<D>>, D>>;
+
+/// A table that the host shares and changes.
+pub(super) struct HostRows<D: DeviceRef + Clone> {
+    pub(super) region: Rc<MemoryRegion<D>>,
+    writer: HostWriter<D>,
+    keys: BTreeSet<Vec<u8>>,
+    max_value: u32,
+}
+
+impl<D: DeviceRef + Clone> HostRows<D> {
+    /// Makes the table, so much larger than its rows need.
+    pub(super) fn fill(domain: &ProtectionDomain<D>, device: &D, rows: Vec<Row>, room: u32) -> Result<Self> {
+        let policy = TablePolicy { lease: LEASE, ..TablePolicy::default() };
+        let config = table_config(rows.len() * (100 + room as usize) / 100, policy);
+        let length = table_size(&config, &rows);
+        let length = length + length / 100 * room as usize;
+        let region = MemoryRegion::allocate(domain, length, AccessFlags::LOCAL_WRITE)
+            .with_context(|| format!("allocating {length} bytes for the table"))?;
+        let region = Rc::new(region);
+        let memory = RegionTable::new(region.clone(), device.clone());
+        let writer = TableWriter::create(memory, &config).context("making the table")?;
+        let mut table = Self { region, writer, keys: BTreeSet::new(), max_value: MAX_VALUE as u32 };
+        table.change(|| Time::ZERO, rows)?;
+        Ok(table)
+    }
+
+    /// Adds, changes and deletes rows until they are these; returns how many it touched. Where too many replaced values wait until nobody can
+    /// be reading them, it waits.
+    pub(super) fn change(&mut self, clock: impl Fn() -> Time, rows: Vec<Row>) -> Result<usize> {
+        let mut value = vec![0; MAX_VALUE];
+        let mut changes = 0;
+        let mut gone = self.keys.clone();
+        for row in rows {
+            let name = || format!("row {:?}", String::from_utf8_lossy(&row.key));
+            gone.remove(&row.key);
+            let stored = self.writer.get(&row.key, &mut value).with_context(name)?;
+            if stored.is_some_and(|stored| value.get(..stored.length) == Some(&row.value[..])) {
+                continue;
+            }
+            self.patiently(&clock, |writer, now| writer.upsert(now, &row.key, &row.value))
+                .with_context(name)?;
+            self.keys.insert(row.key);
+            changes += 1;
+        }
+        for key in gone {
+            self.patiently(&clock, |writer, now| writer.delete(now, &key))
+                .with_context(|| format!("deleting {:?}", String::from_utf8_lossy(&key)))?;
+            self.keys.remove(&key);
+            changes += 1;
+        }
+        Ok(changes)
+    }
+
+    fn patiently<T>(
+        &mut self,
+        clock: impl Fn() -> Time,
+        mut change: impl FnMut(&mut HostWriter<D>, Time) -> Result<T, TableError>,
+    ) -> Result<T, TableError> {
+        match change(&mut self.writer, clock()) {
+            Err(TableError::ReadersPending { .. }) => {
+                std::thread::sleep(std::time::Duration::from_nanos(LEASE.as_nanos()));
+                change(&mut self.writer, clock())
+            }
+            done => done,
+        }
+    }
+
+    pub(super) const fn descriptor(&self) -> &TableDescriptor {
+        self.writer.descriptor()
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Bytes of the longest value that it may ever have.
+    pub(super) const fn max_value(&self) -> u32 {
+        self.max_value
     }
 }

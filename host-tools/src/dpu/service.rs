@@ -3,10 +3,11 @@
 //! A connection ends in two steps. Its queue pair is moved to ERROR first, which flushes what is outstanding; the place is given to somebody else
 //! when everything was flushed, so that no completion of the one is taken for one of the other.
 
-use super::config::ServiceConfig;
+use super::config::{ServiceConfig, TableSource};
 use super::listener::{CallerRequest, JoinRequest, Joined};
-use super::offer::{Aim, Offer, PURPOSE};
-use super::served_table::{ServedRows, ServedTable};
+use super::lookup_table::LookupTable;
+use super::offer::{Aim, CallerAim, HostTable, Offer, PURPOSE};
+use super::served_table::ServedRows;
 use super::tenant::{CONNECTIONS, SHARE, Tenant, Tenants};
 use crate::seat::Seat;
 use anyhow::{Context as _, Result};
@@ -14,20 +15,20 @@ use bareverbs::memory_region::{AccessFlags, MemoryRegion};
 use bareverbs::offload::budget::Limits;
 use bareverbs::offload::cost::KernelCost;
 use bareverbs::offload::dpu::{self, DpuServer};
-use bareverbs::offload::grant::Grant;
 use bareverbs::offload::kernels::BuiltInKernels;
 use bareverbs::offload::kernels::kv_layout::MAX_OBJECT;
-use bareverbs::offload::own_memory::OwnMemory;
 use bareverbs::offload::program::WithPrograms;
 use bareverbs::offload::runtime::{ConnectionId, ResponseWindow, Runtime};
-use bareverbs::offload::verbs::{INLINE, RegionTable, VerbsEndpoint};
+use bareverbs::offload::verbs::{INLINE, VerbsEndpoint};
+use bareverbs::prm::ids::Qpn;
+use bareverbs::prm::psn::Psn;
 use bareverbs::prm::time::{Duration, Time};
 use bareverbs::protection_domain::ProtectionDomain;
-use bareverbs::queue_pair::{ConnectOptions, QueuePair, QueuePairBuilder};
+use bareverbs::queue_pair::{ConnectOptions, QueuePair, QueuePairBuilder, RemoteEndpoint};
 use bareverbs::{CompletionQueue, CompletionQueueConfig, Device};
+use bareverbs_core::AccessKey;
 use bareverbs_core::hal::Hal;
-use bareverbs_exchange::Introduction;
-use std::rc::Rc;
+use bareverbs_exchange::{Introduction, SessionSecret};
 use std::sync::mpsc::{Sender, channel};
 
 /// Requests that run at a time, of all connections.
@@ -41,7 +42,6 @@ const FLUSH: Duration = Duration::from_secs(2);
 
 type TenantServer = DpuServer<WithPrograms<BuiltInKernels, PLACES>, SLOTS, CONNECTIONS, SHARE>;
 type Owned<'d, H> = &'d Device<H>;
-type TableDoorway<'d, H> = OwnMemory<RegionTable<Rc<MemoryRegion<Owned<'d, H>>>, Owned<'d, H>>, SLOTS>;
 
 /// A connection of a tenant.
 struct Tenancy {
@@ -53,17 +53,27 @@ struct Tenancy {
     leaving: Option<Time>,
 }
 
+/// The host that shares its table.
+struct HostTenancy {
+    number: u64,
+    tenant: String,
+    table: HostTable,
+    farewell: Sender<String>,
+}
+
 /// What runs on a device.
 pub(super) struct Service<'d, H: Hal> {
     domain: ProtectionDomain<Owned<'d, H>>,
     gid_index: u8,
     limits: Limits,
-    table: ServedTable<Owned<'d, H>>,
+    lookup: LookupTable<'d, H, SLOTS>,
     server: Box<TenantServer>,
     endpoint: VerbsEndpoint<Owned<'d, H>, CONNECTIONS>,
-    door: TableDoorway<'d, H>,
     scratch: Vec<u8>,
     tenancies: [Option<Tenancy>; CONNECTIONS],
+    /// The tenant that may share a table, if the service has none of its own.
+    shared_by: Option<String>,
+    host: Option<HostTenancy>,
     /// The number of the next connection.
     next: u64,
 }
@@ -94,27 +104,36 @@ impl<'d, H: Hal> Service<'d, H> {
         device: Owned<'d, H>,
         seat: &Seat,
         config: &ServiceConfig,
-        rows: &ServedRows,
+        rows: Option<&ServedRows>,
     ) -> Result<Self> {
         let domain = ProtectionDomain::allocate(device).context("allocating a protection domain")?;
-        let table = ServedTable::fill(&domain, &device, rows)?;
+        let gid_index = seat.gid_index(&config.gid_index.into())?;
         let memory = dpu::memory_size(CONNECTIONS * SHARE, SLOTS);
         let memory = MemoryRegion::allocate(&domain, memory, AccessFlags::LOCAL_WRITE)
             .context("allocating receive and staging buffers")?;
         let entries = (DEPTH + SHARE as u32).next_power_of_two() * CONNECTIONS as u32;
         let completions = CompletionQueue::create(device, CompletionQueueConfig { entries })
             .context("creating a completion queue")?;
+        let lookup = match rows {
+            Some(rows) => LookupTable::own(&domain, device, rows)?,
+            None => LookupTable::of_host(&domain, device, &memory, gid_index)?,
+        };
+        let shared_by = match &config.table {
+            Some(TableSource::Host(host)) => Some(host.clone()),
+            _ => None,
+        };
         let programs = WithPrograms::new(config.fuel);
         let runtime = Runtime::with(programs, config.limits, KernelCost::FREE);
         Ok(Self {
-            gid_index: seat.gid_index(&config.gid_index.into())?,
+            gid_index,
             limits: config.limits,
-            door: OwnMemory::new(table.memory(&device)),
-            table,
+            lookup,
             server: Box::new(DpuServer::new(runtime)),
             endpoint: VerbsEndpoint::vacant(completions, memory, DEPTH),
             scratch: vec![0; MAX_OBJECT as usize],
             tenancies: std::array::from_fn(|_| None),
+            shared_by,
+            host: None,
             next: 1,
             domain,
         })
@@ -125,10 +144,16 @@ impl<'d, H: Hal> Service<'d, H> {
         let mut active = false;
         // One request after the other may have become due by what was done before.
         for _ in 0..SLOTS {
-            if !self.server.poll(now, &mut self.endpoint, &mut self.door, &mut self.scratch) {
+            if !self.server.poll(now, &mut self.endpoint, &mut self.lookup.door, &mut self.scratch) {
                 break;
             }
             active = true;
+        }
+        match self.lookup.repair(&self.domain) {
+            Ok(repaired) => active |= repaired,
+            Err(error) => {
+                self.lose_host(now, &format!("the host's memory cannot be reached any more: {error:#}"))
+            }
         }
         (0..CONNECTIONS).for_each(|index| self.look_after(now, index));
         active
@@ -136,28 +161,43 @@ impl<'d, H: Hal> Service<'d, H> {
 
     /// When there is something to do, if nothing arrives before.
     pub(super) fn next_due(&self) -> Option<Time> {
-        self.server.poll_timeout(&self.door)
+        self.server.poll_timeout(&self.lookup.door)
     }
 
     /// Does what a caller's thread wants.
     pub(super) fn handle_request(&mut self, now: Time, request: CallerRequest, tenants: &Tenants) {
         match request {
             CallerRequest::Leave { number } => {
-                self.leave(now, |tenancy| tenancy.number == number, "the caller has left")
+                if self.host.as_ref().is_some_and(|host| host.number == number) {
+                    self.lose_host(now, "the host has left");
+                }
+                self.leave(now, |tenancy| tenancy.number == number, "the caller has left");
+            }
+            CallerRequest::Shared { number, access, answer } => {
+                let taken = self.take_table(number, &access).map_err(|error| format!("{error:#}"));
+                if let Err(reason) = &taken {
+                    self.lose_host(now, reason);
+                }
+                // The caller's thread ends by itself if it does not wait any more.
+                let _ = answer.send(taken);
             }
             CallerRequest::Join(request) => self.answer(now, *request, tenants),
         }
     }
 
     fn answer(&mut self, now: Time, request: JoinRequest, tenants: &Tenants) {
-        let JoinRequest { tenant, wish, from, peer, answer } = request;
-        let joined = self.join(&tenant, wish, &peer, tenants);
+        let JoinRequest { tenant, aim, from, peer, answer } = request;
+        let wish = aim.wish;
+        let joined = self.join(&tenant, aim, &peer, tenants);
         let tenant = tenant.name;
         let number = joined.as_ref().map(|joined| joined.number).ok();
         if let Some(number) = number {
             tracing::info!(number, tenant, ?wish, from, "connected");
         }
         if let (Err(_), Some(number)) = (answer.send(joined), number) {
+            if self.host.as_ref().is_some_and(|host| host.number == number) {
+                self.host = None;
+            }
             self.leave(now, |tenancy| tenancy.number == number, "the caller did not wait for the answer");
         }
     }
@@ -165,14 +205,26 @@ impl<'d, H: Hal> Service<'d, H> {
     fn join(
         &mut self,
         tenant: &Tenant,
-        wish: Aim,
+        aim: CallerAim,
         peer: &Introduction,
         tenants: &Tenants,
     ) -> Result<Joined, String> {
+        let wish = aim.wish;
         // Who was removed since it proved its key, or has another key now, is not let in.
         let name = tenant.name.as_str();
         if tenants.find(name).as_ref() != Some(tenant) {
             return Err(format!("tenant {name:?} was changed just now: call again"));
+        }
+        if wish == Aim::Share {
+            return self.receive_host(tenant, aim.shares, peer);
+        }
+        if wish == Aim::Lookup && self.lookup.view().is_none() {
+            return Err(
+                "the host has not shared its table yet (`bareverbs dpu host`): call again later".into()
+            );
+        }
+        if wish == Aim::Read && self.lookup.view().is_none_or(|view| view.readable.is_none()) {
+            return Err("the table cannot be READ: it is in the memory of the host, or nobody could READ it when the service began".into());
         }
         let held = self.tenancies.iter().flatten().filter(|tenancy| tenancy.tenant == name).count();
         tenant.may(wish, held)?;
@@ -186,7 +238,58 @@ impl<'d, H: Hal> Service<'d, H> {
         self.next += 1;
         self.tenancies[index] =
             Some(Tenancy { number, tenant: name.to_owned(), wish, farewell, leaving: None });
-        Ok(Joined { number, introduction, farewell: farewell_of_call })
+        Ok(Joined { number, introduction, farewell: farewell_of_call, shares: false })
+    }
+
+    /// Takes a host that is about to share its table. It has no queue pair: its introduction names one that is never connected.
+    fn receive_host(
+        &mut self,
+        tenant: &Tenant,
+        shares: Option<HostTable>,
+        peer: &Introduction,
+    ) -> Result<Joined, String> {
+        let name = tenant.name.as_str();
+        if self.shared_by.as_deref() != Some(name) {
+            return Err(format!(
+                "tenant {name:?} may not share a table: `shared_by = {name:?}` in [table] of the service's configuration lets it"
+            ));
+        }
+        if let Some(host) = &self.host {
+            return Err(format!(
+                "tenant {:?} shares a table already (connection {})",
+                host.tenant, host.number
+            ));
+        }
+        let table = shares.ok_or("the caller does not say what it shares")?;
+        let unused = RemoteEndpoint { qpn: Qpn::from_low_bits(0), ..peer.endpoint };
+        let introduction = Introduction::new(PURPOSE, RemoteEndpoint { psn: Psn::new(1), ..unused });
+        let (number, (farewell, farewell_of_call)) = (self.next, channel());
+        self.next += 1;
+        self.host = Some(HostTenancy { number, tenant: name.to_owned(), table, farewell });
+        Ok(Joined { number, introduction, farewell: farewell_of_call, shares: true })
+    }
+
+    /// The host says that who knows the secret of its session may use its memory.
+    fn take_table(&mut self, number: u64, access: &SessionSecret) -> Result<()> {
+        let host = self.host.as_ref().filter(|host| host.number == number).context("the host has left")?;
+        let access = AccessKey::new(*access.as_bytes())?;
+        self.lookup.share(&self.domain, &host.table, access).context("the host's memory cannot be used")?;
+        tracing::info!(number, rows = host.table.rows, "the host shares its table");
+        Ok(())
+    }
+
+    /// There is no table any more: ends the host's connection, and those for lookups.
+    fn lose_host(&mut self, now: Time, why: &str) {
+        let Some(host) = self.host.take() else { return };
+        tracing::warn!(number = host.number, tenant = host.tenant, "the table is gone: {why}");
+        // The host may have hung up before.
+        let _ = host.farewell.send(why.to_owned());
+        self.lookup.withdraw();
+        self.leave(
+            now,
+            |tenancy| tenancy.wish == Aim::Lookup,
+            "the host has taken its table back: call again when it shares one",
+        );
     }
 
     /// Makes the queue pair, lets the caller in, and takes its requests from now on.
@@ -238,21 +341,20 @@ impl<'d, H: Hal> Service<'d, H> {
 
     /// Grants what the caller is there for, and tells it.
     fn offer(&mut self, caller: &Caller<'_>, id: ConnectionId, own: &mut Introduction) -> Result<()> {
-        let region = match caller.wish {
-            Aim::Lookup => {
-                let table = Grant::new(0, self.table.region.len() as u64)?;
-                let table = if caller.tenant.write { table.writable() } else { table };
-                self.server.runtime().grant(id, table)?.0
+        let offer = Offer::new(SHARE as u32, self.limits);
+        let offer = match (self.lookup.view(), caller.wish) {
+            (Some(view), Aim::Lookup) => {
+                let table = if caller.tenant.write { view.grant.writable() } else { view.grant };
+                let region = self.server.runtime().grant(id, table)?.0;
+                offer.of_table(region, view.max_value, &view.descriptor)
             }
-            Aim::Read => {
-                own.slices.push(self.table.region.remote(0));
-                0
+            (Some(view), Aim::Read) => {
+                own.slices.extend(view.readable);
+                offer.of_table(0, view.max_value, &view.descriptor)
             }
-            Aim::Deploy => 0,
+            _ => offer,
         };
-        own.data =
-            Offer::new(region, SHARE as u32, self.table.max_value, self.limits, &self.table.descriptor)
-                .to_data()?;
+        own.data = offer.to_data()?;
         Ok(())
     }
 
@@ -270,12 +372,16 @@ impl<'d, H: Hal> Service<'d, H> {
 
     /// Ends all connections.
     pub(super) fn end_all(&mut self, now: Time, why: &str) {
+        self.lose_host(now, why);
         self.leave(now, |_| true, why);
     }
 
     /// Ends the connections of these tenants.
     pub(super) fn end_tenants(&mut self, now: Time, names: &[String]) {
         let why = "the service's configuration of this tenant was changed: call again";
+        if self.host.as_ref().is_some_and(|host| names.contains(&host.tenant)) {
+            self.lose_host(now, why);
+        }
         self.leave(now, |tenancy| names.contains(&tenancy.tenant), why);
     }
 
@@ -347,7 +453,7 @@ impl<'d, H: Hal> Service<'d, H> {
             server: self.server.counters(),
             connections: self.tenancies.iter().flatten().map(|tenancy| tenancy.tenant.clone()).collect(),
             connected: self.next - 1,
-            rows: self.table.rows,
+            rows: self.lookup.view().map_or(0, |view| view.rows),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `bareverbs serve`: simulated NICs as PCI functions of virtual machines, over vfio-user.
 //!
-//! Every socket is a card. Cards or ports with the same link layer, and every InfiniBand port without a wire of its
+//! Every socket is a card, or a function of one. Two cards or ports of one link layer, and every InfiniBand port that has no wire of its own, are
 //! own, are connected by a switch in this process; the InfiniBand switch hosts the subnet manager. A port or switch can
 //! have a wire to the outside: another process, or this machine's network stack.
 
@@ -10,12 +10,12 @@ use crate::Failure;
 use crate::link_type::settings::{CardSettings, LinkType};
 use crate::outside_wire::WireArguments;
 use anyhow::{Context, Result, bail};
-use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::ids::{MacAddress, VhcaId};
 use bareverbs_serve::fabric::Fabric;
-use bareverbs_serve::real_time::{FaultScript, Outside, Recorder};
+use bareverbs_serve::real_time::{Card, FaultScript, Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
 use bareverbs_sim::net::{self, Partitions, SubnetConfig};
-use bareverbs_sim::nic::{LinkLayer, NicConfig, SubnetMembership};
+use bareverbs_sim::nic::{CardFunction, LinkLayer, NicConfig, SubnetMembership};
 use bareverbs_sim::run::Seed;
 use clap::{Args, ValueEnum};
 use rand_core::RngCore;
@@ -26,8 +26,12 @@ use std::path::{Path, PathBuf};
 pub struct ServeArguments {
     /// Socket to listen on, once per card. QEMU, with shared memory: -device pcie-root-port,id=port -device
     /// '{"driver":"vfio-user-pci","bus":"port","socket":{"type":"unix","path":"PATH"}}'.
-    #[arg(long, required = true)]
+    #[arg(long, required_unless_present = "dpu")]
     pub socket: Vec<PathBuf>,
+    /// The same for a DPU, once for each: its host's function listens at PATH, that of its Arm cores at PATH.arm. Both have an address at the
+    /// DPU's port, and the Arm cores reach the memory that the host shares with them (docs/dpu.md).
+    #[arg(long, value_name = "PATH", conflicts_with = "ports")]
+    pub dpu: Vec<PathBuf>,
     /// Link layer of the ports: once for all cards, or once per card.
     #[arg(long, value_enum, default_value = "ib")]
     pub link: Vec<Link>,
@@ -98,15 +102,15 @@ pub enum Trace {
 /// Serves clients until the process ends, one at a time per socket.
 pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     crate::output::log_to_stderr(&directives(&arguments.trace))?;
-    let cards = cards(arguments).map_err(Failure::Input)?;
-    let network = Network::new(arguments, &cards).map_err(Failure::Input)?;
+    let functions = functions(arguments).map_err(Failure::Input)?;
+    let network = Network::new(arguments, &functions).map_err(Failure::Input)?;
     let mut servers = Vec::new();
-    for (path, nic) in &cards {
-        let config = network.server(arguments, path, *nic).map_err(Failure::Input)?;
-        let server = Server::bind(path, config).map_err(|error| Failure::Input(error.into()))?;
-        servers.push((path, server));
+    for function in &functions {
+        let config = network.server(arguments, function).map_err(Failure::Input)?;
+        let server = Server::bind(&function.socket, config).map_err(|error| Failure::Input(error.into()))?;
+        servers.push((&function.socket, server));
     }
-    let sockets: Vec<PathBuf> = cards.iter().map(|(path, _)| path.clone()).collect();
+    let sockets: Vec<PathBuf> = functions.iter().map(|function| function.socket.clone()).collect();
     ending::remove_at_end(&sockets)?;
     sockets.iter().for_each(|path| tracing::info!("serving at {}", path.display()));
     let ends = std::thread::scope(|scope| {
@@ -133,36 +137,55 @@ fn serve_clients(path: &Path, server: &mut Server) -> Result<()> {
     }
 }
 
-/// Sockets and devices: a function for each port of each card.
-fn cards(arguments: &ServeArguments) -> Result<Vec<(PathBuf, NicConfig)>> {
-    let (sockets, links) = (&arguments.socket, &arguments.link);
-    if links.len() != 1 && links.len() != sockets.len() {
-        bail!(
-            "--link is given once or once for each of the {} sockets, not {} times",
-            sockets.len(),
-            links.len()
-        );
+/// A function of a card and where it is served.
+struct ServedFunction {
+    socket: PathBuf,
+    nic: NicConfig,
+    /// The DPU of which it is a function.
+    dpu: Option<Card>,
+}
+
+/// The functions of all cards: one for each port; of a DPU one for the host and one for the Arm cores, which share the port.
+fn functions(arguments: &ServeArguments) -> Result<Vec<ServedFunction>> {
+    let (sockets, dpus) = (&arguments.socket, &arguments.dpu);
+    let cards = sockets.len() + dpus.len();
+    let (links, settings) = (&arguments.link, &arguments.settings);
+    if links.len() != 1 && links.len() != cards {
+        bail!("--link is given once or once for each of the {cards} cards, not {} times", links.len());
     }
-    let settings = &arguments.settings;
-    if !settings.is_empty() && settings.len() != sockets.len() {
-        bail!(
-            "--settings is given once for each of the {} sockets, not {} times",
-            sockets.len(),
-            settings.len()
-        );
+    if !settings.is_empty() && settings.len() != cards {
+        bail!("--settings is given once for each of the {cards} cards, not {} times", settings.len());
     }
     let mut random = Seed(arguments.seed).stream("mac");
-    let mut cards = Vec::new();
-    for (at, (socket, link)) in sockets.iter().zip(links.iter().cycle()).enumerate() {
+    let mut functions = Vec::new();
+    for (at, (socket, link)) in sockets.iter().chain(dpus).zip(links.iter().cycle()).enumerate() {
         let kept = settings.get(at).map(|path| CardSettings::read(path)).transpose()?.unwrap_or_default();
         let mut bytes = [0; 3];
         random.fill_bytes(&mut bytes);
-        for port in 1..=arguments.ports {
-            let link = kept.link_type(port).map_or(*link, Link::from);
-            cards.push((socket_of(socket, port), device(link, bytes, port)));
+        let link_of = |port| kept.link_type(port).map_or(*link, Link::from);
+        if at < sockets.len() {
+            functions.extend((1..=arguments.ports).map(|port| ServedFunction {
+                socket: socket_of(socket, port),
+                nic: device(link_of(port), bytes, port),
+                dpu: None,
+            }));
+        } else {
+            functions.extend(dpu_functions(socket, link_of(1), bytes));
         }
     }
-    Ok(cards)
+    Ok(functions)
+}
+
+/// The host's function of a DPU and that of its Arm cores, which have addresses of their own at one port.
+fn dpu_functions(socket: &Path, link: Link, bytes: [u8; 3]) -> [ServedFunction; 2] {
+    let card = Card::default();
+    let mut arm = socket.as_os_str().to_owned();
+    arm.push(".arm");
+    [(socket.to_owned(), 1), (arm.into(), 2)].map(|(socket, number)| {
+        let function = CardFunction::bluefield3(VhcaId::from_low_bits(number));
+        let nic = NicConfig { card_port: 1, card: Some(function), ..device(link, bytes, number as u8) };
+        ServedFunction { socket, nic, dpu: Some(card.clone()) }
+    })
 }
 
 fn socket_of(socket: &Path, port: u8) -> PathBuf {
@@ -193,10 +216,10 @@ struct Network {
 }
 
 impl Network {
-    fn new(arguments: &ServeArguments, cards: &[(PathBuf, NicConfig)]) -> Result<Self> {
-        let layers: Vec<LinkLayer> = cards.iter().map(|(_, nic)| nic.link_layer).collect();
+    fn new(arguments: &ServeArguments, functions: &[ServedFunction]) -> Result<Self> {
+        let layers: Vec<LinkLayer> = functions.iter().map(|function| function.nic.link_layer).collect();
         let outside = arguments.wire.outside()?;
-        let switched = cards.len() > 1 || outside.is_none() && layers.contains(&LinkLayer::InfiniBand);
+        let switched = functions.len() > 1 || outside.is_none() && layers.contains(&LinkLayer::InfiniBand);
         let fabric = switched
             .then(|| Fabric::new(subnet(arguments)?).context("cannot start the switch"))
             .transpose()?;
@@ -219,7 +242,8 @@ impl Network {
         Ok(Self { fabric, outside, capture: arguments.capture.as_ref().map(create).transpose()? })
     }
 
-    fn server(&self, arguments: &ServeArguments, path: &Path, nic: NicConfig) -> Result<ServerConfig> {
+    fn server(&self, arguments: &ServeArguments, function: &ServedFunction) -> Result<ServerConfig> {
+        let ServedFunction { socket, nic, dpu } = function;
         let attachment = match (&self.fabric, &self.outside) {
             (Some(fabric), _) => Attachment::Fabric(fabric.clone()),
             (None, Some(outside)) => Attachment::Wire(outside.clone()),
@@ -229,7 +253,7 @@ impl Network {
             LinkLayer::Ethernet => net::LinkType::Ethernet,
             LinkLayer::InfiniBand => net::LinkType::InfiniBand,
         };
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = socket.file_name().unwrap_or_default().to_string_lossy();
         let with = if arguments.records { Recorder::recording } else { Recorder::interface };
         let capture = self.capture.as_ref().map(|capture| with(capture, &name, link));
         let faults = arguments.faults.as_ref().map(|script| WireFaults {
@@ -237,7 +261,7 @@ impl Network {
             script: script.clone(),
         });
         let trace_commands = arguments.trace.contains(&Trace::Commands);
-        Ok(ServerConfig { nic, attachment, capture, faults, trace_commands })
+        Ok(ServerConfig { nic: *nic, attachment, card: dpu.clone(), capture, faults, trace_commands })
     }
 }
 

@@ -46,15 +46,21 @@ pub fn program(name: &str) -> String {
 impl DpuService {
     /// Serves fifty rows, and waits until tenants can call.
     pub fn start(arguments: &[&str]) -> Self {
+        let words = [&["--demo-table", "50"], arguments].concat();
+        Self::start_with(&["--link", "eth"], &format!("{CONFIG}{OWNER}{GUEST}"), &words)
+    }
+
+    /// The same with these devices beside `nic` and `other`, this configuration and these words.
+    pub fn start_with(devices: &[&str], config: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let here = directory.path();
-        let devices = Served::start(here, &["--socket", "other", "--link", "eth"]);
+        let devices = Served::start(here, &[&["--socket", "other"], devices].concat());
         wait_for(&here.join("other"), "the second device is not served");
         for (name, digits) in [("owner.key", "0f"), ("guest.key", "a5"), ("wrong.key", "a6")] {
             write_key(here, name, digits);
         }
-        fs::write(here.join("dpu.toml"), format!("{CONFIG}{OWNER}{GUEST}")).expect("written");
-        let mut command = bareverbs(here, &["dpu", "serve", "--config", "dpu.toml", "--demo-table", "50"]);
+        fs::write(here.join("dpu.toml"), config).expect("written");
+        let mut command = bareverbs(here, &["dpu", "serve", "--config", "dpu.toml"]);
         let mut child = command.args(arguments).spawn().expect("the program");
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut service = Self { directory, _devices: devices, child, log, address: String::new() };
@@ -66,6 +72,11 @@ impl DpuService {
             .expect("an address")
             .to_owned();
         service
+    }
+
+    /// Where tenants call.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// The next line of the log that has this in it.

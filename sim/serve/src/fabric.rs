@@ -12,6 +12,7 @@
 
 mod site;
 
+pub use crate::real_time::Waker;
 use crate::real_time::{FrameIo, Outside, OutsideIo, Tally};
 use bareverbs_prm::time::Time;
 use bareverbs_sim::net::topology::SubnetTopology;
@@ -36,9 +37,6 @@ const FLOOD_ROOM: usize = 256;
 const MOST_HOPS: usize = 16_384;
 /// Longest pause of the thread that serves the subnet manager and the wires.
 const TICK: Duration = Duration::from_millis(20);
-
-/// Wakes the owner of a port.
-pub type Waker = Box<dyn FnMut() + Send>;
 
 /// Switches and their ports; see the module. Clones refer to the same network.
 ///

@@ -7,6 +7,7 @@
 //! **What it may not do.** It blocks only in [`RealTime::rest`], and drops no frame silently: a frame that the peer
 //! cannot take yet waits, and meanwhile the device is asked for no more.
 
+mod card;
 mod descriptor;
 mod fault_script;
 mod lane;
@@ -17,6 +18,7 @@ mod tap;
 mod udp;
 mod unix_datagram;
 
+pub use card::{Card, CardPort, Waker};
 pub use fault_script::FaultScript;
 pub use lane::{FaultCounters, Lane};
 pub use outside::{Outside, OutsideIo};
@@ -32,6 +34,7 @@ use bareverbs_sim::net::fault::Faults;
 use bareverbs_sim::nic::{DeviceEvent, HostMemory};
 use bareverbs_sim::run::{Device, RecordText};
 use bareverbs_sim::wire::FrameBuffer;
+use card::DmaSide;
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Instant;
@@ -108,6 +111,7 @@ pub struct RealTime<M, D, F> {
     frame: Vec<u8>,
     outgoing: FrameBuffer,
     capture: Option<Recorder>,
+    card: Option<CardPort>,
     interrupts: BTreeMap<u16, u64>,
     counters: FrameCounters,
     /// Effort of the device at the start of the turn.
@@ -120,6 +124,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     /// Connects a device to the wire. Its time starts now.
     pub fn new(mut device: D, mut memory: M, io: F) -> Self {
         device.set_link_up(Time::ZERO, &mut memory, true);
+        let card = device.vhca_id().and_then(|id| Card::default().join(id, Box::new(|| ())));
         Self {
             device,
             memory,
@@ -130,6 +135,7 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             frame: Vec::new(),
             outgoing: FrameBuffer::new(),
             capture: None,
+            card,
             interrupts: BTreeMap::new(),
             counters: FrameCounters::default(),
             begun: 0,
@@ -142,6 +148,11 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     pub fn set_capture(&mut self, capture: Recorder) {
         self.device.observe(true);
         self.capture = Some(capture);
+    }
+
+    /// Makes the device a function of a card that others are on. Before that it is the only one of its own.
+    pub fn set_card(&mut self, card: CardPort) {
+        self.card = Some(card);
     }
 
     /// Ends the capture for everybody who writes it; `None` if there was none.
@@ -191,9 +202,16 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     pub fn mmio_write(&mut self, offset: u64, bytes: &[u8]) {
         if offset == COMMAND_DOORBELL {
             self.transmit();
+            self.serve_card();
         }
         let now = self.now();
-        self.device.handle_mmio_write(now, &mut self.memory, offset, bytes);
+        let Self { card, device, memory, .. } = self;
+        match card {
+            Some(card) if offset == COMMAND_DOORBELL => {
+                card.changing(device, |device| device.handle_mmio_write(now, memory, offset, bytes));
+            }
+            _ => device.handle_mmio_write(now, memory, offset, bytes),
+        }
     }
 
     /// Returns and resets the number of interrupts on `vector`.
@@ -230,7 +248,9 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     pub fn poll_timeout(&self) -> Option<Time> {
         // An outgoing frame that is due waits for the peer, which cannot signal that it has room.
         let outbound = self.outbound.next_due().map(|due| due.max(self.now() + BLOCKED_REST));
-        let due = [self.device.poll_timeout(), self.inbound.next_due(), outbound];
+        // So does what another function of the card has no room for.
+        let card = self.device.has_card_output().then(|| self.now() + BLOCKED_REST);
+        let due = [self.device.poll_timeout(), self.inbound.next_due(), outbound, card];
         due.into_iter().flatten().min()
     }
 
@@ -248,7 +268,8 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     /// Does what is due without waiting. Returns whether there was anything.
     pub fn step(&mut self) -> io::Result<bool> {
         self.begin_turn();
-        let mut busy = self.receive()?;
+        let mut busy = self.serve_card();
+        busy |= self.receive()?;
         busy |= self.deliver();
         busy |= self.expire();
         busy |= self.transmit();
@@ -262,6 +283,12 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
             }
         }
         Ok(busy)
+    }
+
+    fn serve_card(&mut self) -> bool {
+        let now = self.now();
+        let Self { card, device, memory, .. } = self;
+        card.as_mut().is_some_and(|card| card.serve(&mut DmaSide { device, memory, now }))
     }
 
     /// Writes the device's new records.

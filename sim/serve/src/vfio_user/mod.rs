@@ -23,7 +23,8 @@ mod wire;
 pub use memory::ClientMemory;
 
 use crate::fabric::{Fabric, HostPlace, Waker};
-use crate::real_time::{FaultScript, Outside, RealTime, Recorder, Tally};
+use crate::real_time::{Card, CardPort, FaultScript, Outside, RealTime, Recorder, Tally};
+use bareverbs_prm::ids::VhcaId;
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::net::fault::Faults;
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
@@ -43,7 +44,7 @@ use std::sync::mpsc::{channel, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vectors::Vectors;
-use wire::{Frames, Wire};
+use wire::{Frames, WakeSocket, Wire};
 
 /// Time limit for a client to send a message and to take a reply.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -72,6 +73,8 @@ pub struct ServerConfig {
     pub nic: NicConfig,
     /// What its port is connected to.
     pub attachment: Attachment,
+    /// The card of which it is a function, if it is one of several ([`NicConfig::card`]).
+    pub card: Option<Card>,
     /// Captures all frames of the port.
     pub capture: Option<Recorder>,
     /// Faults on received and sent frames.
@@ -83,7 +86,14 @@ pub struct ServerConfig {
 impl ServerConfig {
     /// A device without a connection.
     pub const fn new(nic: NicConfig) -> Self {
-        Self { nic, attachment: Attachment::Nothing, capture: None, faults: None, trace_commands: false }
+        Self {
+            nic,
+            attachment: Attachment::Nothing,
+            card: None,
+            capture: None,
+            faults: None,
+            trace_commands: false,
+        }
     }
 }
 
@@ -128,6 +138,8 @@ pub enum ServeError {
     InUse(PathBuf),
     /// The wire cannot be opened, or the device's thread cannot be started.
     Wire(io::Error),
+    /// The card has a function of this number already, or the device is no function.
+    Card(Option<VhcaId>),
     /// The device's thread has ended: the model panicked.
     DeviceEnded,
 }
@@ -143,6 +155,10 @@ impl fmt::Display for ServeError {
                 write!(f, "{} is in use; end the other server or choose another path", path.display())
             }
             Self::Wire(cause) => write!(f, "cannot take the end of the wire: {cause}"),
+            Self::Card(Some(id)) => {
+                write!(f, "the card has a function with VHCA id {id} already: give this one another")
+            }
+            Self::Card(None) => write!(f, "the device is no function among others: set NicConfig::card"),
             Self::DeviceEnded => write!(f, "the device model has ended; its last words are above"),
         }
     }
@@ -323,15 +339,24 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
 fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
     let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
     let (wire, waker) = Wire::new(|waker| join(&attachment, layer, waker)).map_err(ServeError::Wire)?;
+    let port = config.card.as_ref().map(|card| join_card(card, &config.nic, &waker)).transpose()?;
     let ((requests, incoming), (outgoing, answers)) = (sync_channel(QUEUE), channel());
     let is_leaving = Arc::new(AtomicBool::new(false));
     let link = Link { requests, answers, waker, is_leaving: is_leaving.clone() };
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
-        let runner = runner(&config, wire);
+        let mut runner = runner(&config, wire);
+        if let Some(port) = port {
+            runner.set_card(port);
+        }
         let (vectors, troubles) = (Vectors::new(config.nic.vectors), Tally::default());
         Engine { runner, vectors, requests: incoming, answers: outgoing, is_leaving, troubles }.run();
     });
     Ok((link, device.map_err(ServeError::Wire)?))
+}
+
+fn join_card(card: &Card, nic: &NicConfig, waker: &WakeSocket) -> Result<CardPort, ServeError> {
+    let id = nic.card.map(|function| function.vhca_id).ok_or(ServeError::Card(None))?;
+    card.join(id, waker.waker().map_err(ServeError::Wire)?).ok_or(ServeError::Card(Some(id)))
 }
 
 fn join(attachment: &Attachment, layer: LinkLayer, waker: Waker) -> io::Result<Frames> {

@@ -17,6 +17,11 @@ impl WakeSocket {
     pub(super) fn wake(&mut self) {
         let _ = self.0.write(&[1]);
     }
+
+    /// The same, for somebody else who has something for the device.
+    pub(super) fn waker(&self) -> io::Result<fabric::Waker> {
+        Ok(fabric::socket_waker(self.0.try_clone()?))
+    }
 }
 
 /// What a port is connected to.

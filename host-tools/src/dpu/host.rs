@@ -1,0 +1,107 @@
+//! The companion of a service on the Arm cores of a DPU: makes the table in memory of the host, and shares it.
+//!
+//! The memory key is shared with who knows the secret of this call's session, which both ends make of the tenant's key and which is never sent.
+//! The host changes the table by itself while kernels read it. When this ends, the key is destroyed, and nobody reaches the memory any more.
+
+use super::client::ServiceTask;
+use super::client::{ServiceArguments, ServiceDoor};
+use super::offer::{Aim, CallerAim, HostTable, PURPOSE};
+use super::served_table::{HostRows, demo_rows, rows_of};
+use super::signals::Signals;
+use crate::Failure;
+use crate::demo::data::Row;
+use crate::output::log_to_stderr;
+use anyhow::{Context as _, Result, anyhow};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{AccessKey, SharedRegion};
+use bareverbs_exchange::{Introduction, Session};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How often signals are looked at.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Arguments of `bareverbs dpu host`.
+#[derive(Debug, Clone, Args)]
+pub(super) struct DpuHostArguments {
+    #[command(flatten)]
+    service: ServiceArguments,
+    /// The rows, as `bareverbs demo --data` takes them. SIGHUP has the file read again: rows are added, changed and deleted while the DPU reads.
+    #[arg(long, value_name = "FILE", required_unless_present = "demo_table", conflicts_with = "demo_table")]
+    data: Option<PathBuf>,
+    /// So many made-up rows (key-0, key-1 …).
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    demo_table: Option<u32>,
+    /// How much larger than its rows the table is, so that they can change.
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    room: u32,
+}
+
+/// Shares a table until it is told to end, or the service does not need it any more.
+pub(super) fn run(arguments: &DpuHostArguments) -> Result<(), Failure> {
+    let rows = arguments.rows().map_err(Failure::Input)?;
+    log_to_stderr("info").map_err(Failure::Input)?;
+    let signals = Signals::catch().map_err(Failure::Run)?;
+    arguments.service.with_service(Sharing { arguments, rows, signals })
+}
+
+impl DpuHostArguments {
+    fn rows(&self) -> Result<Vec<Row>> {
+        match &self.data {
+            Some(path) => rows_of(path),
+            None => Ok(demo_rows(self.demo_table.unwrap_or_default())),
+        }
+    }
+}
+
+struct Sharing<'a> {
+    arguments: &'a DpuHostArguments,
+    rows: Vec<Row>,
+    signals: Signals,
+}
+
+impl ServiceTask for Sharing<'_> {
+    type Output = ();
+
+    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<(), Failure> {
+        let Self { arguments, rows, signals } = self;
+        let mut table =
+            HostRows::fill(&door.domain, &door.device, rows, arguments.room).map_err(Failure::Input)?;
+        let mut session = share(door, &table).map_err(Failure::Input)?;
+        tracing::info!(rows = table.rows(), "the table is shared");
+        loop {
+            if signals.end() {
+                tracing::info!("told to end: the table is taken back");
+                return Ok(());
+            }
+            if signals.take_reload() {
+                match arguments.rows().and_then(|rows| table.change(|| door.device.hal().now(), rows)) {
+                    Ok(changes) => tracing::info!(rows = table.rows(), changes, "the rows were read again"),
+                    Err(error) => tracing::error!(
+                        rows = table.rows(),
+                        "not all rows are as the file has them: {error:#}"
+                    ),
+                }
+            }
+            if let Some(end) = session.ended(LOOK) {
+                return Err(Failure::Run(anyhow!("the service does not use the table any more: {end}")));
+            }
+        }
+    }
+}
+
+/// Tells the service of the table and lets it use its memory.
+fn share<H: Hal>(door: &ServiceDoor<'_, H>, table: &HostRows<&bareverbs::Device<H>>) -> Result<Session> {
+    let shares = HostTable::new(&table.region, table.descriptor(), table.rows(), table.max_value());
+    let aim = CallerAim { wish: Aim::Share, shares: Some(shares) };
+    let mut own = Introduction::new(PURPOSE, door.unused_endpoint()?);
+    own.data = aim.to_data()?;
+    let mut session = Session::connect_as(&door.address, &own, &door.credentials, door.timeout)?;
+    let secret = *session.secret().context("the session has no secret")?.as_bytes();
+    SharedRegion::share(&table.region, AccessKey::new(secret)?)?;
+    // The service may make its alias now; then it has made it.
+    session.ready(door.timeout)?;
+    session.ready(door.timeout)?;
+    Ok(session)
+}

@@ -1,0 +1,224 @@
+//! The table that requests are about, and the way to its memory: the service's own, or memory of the host that it shares with the Arm cores.
+//!
+//! The host's memory is reached by DMA work requests under an alias of the host's memory key, and in no other way. The host may go at any time,
+//! and come back with another region; until then there is no table.
+
+use super::offer::HostTable;
+use super::served_table::{ServedRows, ServedTable};
+use anyhow::{Context as _, Result, anyhow};
+use bareverbs::Device;
+use bareverbs::memory_region::{MemoryRegion, RemoteSlice};
+use bareverbs::offload::card::CardDma;
+use bareverbs::offload::endpoint::{Endpoint, Part, PostError};
+use bareverbs::offload::grant::{Grant, HostRegion};
+use bareverbs::offload::host_dma::{HostDma, HostDmaDone};
+use bareverbs::offload::own_memory::OwnMemory;
+use bareverbs::offload::table::TableDescriptor;
+use bareverbs::offload::verbs::RegionTable;
+use bareverbs::prm::time::Time;
+use bareverbs::protection_domain::ProtectionDomain;
+use bareverbs::{CompletionQueue, CompletionQueueConfig};
+use bareverbs_core::hal::Hal;
+use bareverbs_core::{AccessKey, RemoteVhcaRegion};
+use std::rc::Rc;
+
+/// DMA work requests under way.
+const COPIES: usize = 64;
+
+type OwnRegion<'d, H> = Rc<MemoryRegion<&'d Device<H>>>;
+
+/// The table as callers are told of it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TableView {
+    pub(super) descriptor: TableDescriptor,
+    /// Bytes of the longest value.
+    pub(super) max_value: u32,
+    pub(super) rows: usize,
+    /// What kernels may read.
+    pub(super) grant: Grant,
+    /// What peers may READ.
+    pub(super) readable: Option<RemoteSlice>,
+}
+
+/// The way to the memory of a table.
+pub(super) enum LookupDoor<'d, H: Hal, const SLOTS: usize> {
+    /// The service's processor reaches it.
+    Own(OwnMemory<RegionTable<OwnRegion<'d, H>, &'d Device<H>>, SLOTS>),
+    /// The host's, by DMA work requests.
+    Host(Box<CardDma<&'d Device<H>, 1, COPIES>>),
+}
+
+/// What is looked up in; see the module.
+pub(super) struct LookupTable<'d, H: Hal, const SLOTS: usize> {
+    pub(super) door: LookupDoor<'d, H, SLOTS>,
+    view: Option<TableView>,
+    /// Where the door has the host's region, once there was one.
+    place: Option<HostRegion>,
+}
+
+impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
+    /// A table of the service's own.
+    pub(super) fn own(
+        domain: &ProtectionDomain<&'d Device<H>>,
+        device: &'d Device<H>,
+        served: &ServedRows,
+    ) -> Result<Self> {
+        let table = ServedTable::fill(domain, &device, served)?;
+        let view = TableView {
+            descriptor: table.descriptor,
+            max_value: table.max_value,
+            rows: table.rows,
+            grant: Grant::new(0, table.region.len() as u64)?,
+            readable: served.readable.then(|| table.region.remote(0)),
+        };
+        let door = LookupDoor::Own(OwnMemory::new(table.memory(&device)));
+        Ok(Self { door, view: Some(view), place: None })
+    }
+
+    /// A table that the host will share. `staging` is the memory that requests are answered from.
+    pub(super) fn of_host(
+        domain: &ProtectionDomain<&'d Device<H>>,
+        device: &'d Device<H>,
+        staging: &MemoryRegion<&'d Device<H>>,
+        gid_index: u8,
+    ) -> Result<Self> {
+        let config = CompletionQueueConfig { entries: COPIES as u32 };
+        let completions = CompletionQueue::create(device, config).context("creating a completion queue")?;
+        let door = CardDma::create(domain, completions, staging, gid_index)
+            .context("making a queue of DMA work requests, by which the Arm cores of a DPU reach the memory of its host")?;
+        Ok(Self { door: LookupDoor::Host(Box::new(door)), view: None, place: None })
+    }
+
+    /// The table, if there is one now.
+    pub(super) const fn view(&self) -> Option<&TableView> {
+        self.view.as_ref()
+    }
+
+    /// The host has shared its table with whoever knows the access key.
+    pub(super) fn share(
+        &mut self,
+        domain: &ProtectionDomain<&'d Device<H>>,
+        table: &HostTable,
+        access: AccessKey,
+    ) -> Result<()> {
+        let LookupDoor::Host(door) = &mut self.door else {
+            return Err(anyhow!("the table of this service is its own"));
+        };
+        let (shared, descriptor) = (table.region(access)?, table.descriptor()?);
+        let region = RemoteVhcaRegion::open(domain, &shared)?;
+        let place = match self.place {
+            Some(place) => door.replace(place, region).map(|()| place),
+            None => door.add(region),
+        };
+        let place = place.map_err(|_| anyhow!("the door has no room for the region"))?;
+        let grant = Grant::within(place, shared.address, shared.length)?;
+        let (max_value, rows) = (table.max_value, table.rows);
+        self.place = Some(place);
+        self.view = Some(TableView { descriptor, max_value, rows, grant, readable: None });
+        Ok(())
+    }
+
+    /// The host has gone. What still reads its memory fails.
+    pub(super) fn withdraw(&mut self) {
+        self.view = None;
+    }
+
+    /// Makes another queue if a copy failed, as it does when the host takes its memory back. Returns whether it did.
+    pub(super) fn repair(&mut self, domain: &ProtectionDomain<&'d Device<H>>) -> Result<bool> {
+        use bareverbs::offload::card::RepairError;
+        let LookupDoor::Host(door) = &mut self.door else { return Ok(false) };
+        if !door.is_broken() {
+            return Ok(false);
+        }
+        match door.repair(domain) {
+            Ok(()) => Ok(true),
+            // They are polled with the next turn.
+            Err(RepairError::Outstanding { .. }) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl<H: Hal, const SLOTS: usize> HostDma for LookupDoor<'_, H, SLOTS> {
+    fn has_room(&self) -> bool {
+        match self {
+            Self::Own(door) => door.has_room(),
+            Self::Host(door) => door.has_room(),
+        }
+    }
+
+    fn submit_read(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        into: Part,
+    ) -> Result<(), PostError> {
+        match self {
+            Self::Own(door) => door.submit_read(tag, region, address, into),
+            Self::Host(door) => door.submit_read(tag, region, address, into),
+        }
+    }
+
+    fn submit_write(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        from: Part,
+    ) -> Result<(), PostError> {
+        match self {
+            Self::Own(door) => door.submit_write(tag, region, address, from),
+            Self::Host(door) => door.submit_write(tag, region, address, from),
+        }
+    }
+
+    fn compares_and_swaps(&self) -> bool {
+        match self {
+            Self::Own(door) => door.compares_and_swaps(),
+            Self::Host(door) => door.compares_and_swaps(),
+        }
+    }
+
+    fn submit_compare_and_swap(
+        &mut self,
+        tag: u64,
+        region: HostRegion,
+        address: u64,
+        words: [u64; 2],
+        into: Part,
+    ) -> Result<(), PostError> {
+        match self {
+            Self::Own(door) => door.submit_compare_and_swap(tag, region, address, words, into),
+            Self::Host(door) => door.submit_compare_and_swap(tag, region, address, words, into),
+        }
+    }
+
+    fn flush(&mut self) {
+        match self {
+            Self::Own(door) => door.flush(),
+            Self::Host(door) => door.flush(),
+        }
+    }
+
+    fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
+        match self {
+            Self::Own(door) => door.poll(memory),
+            Self::Host(door) => door.poll(memory),
+        }
+    }
+
+    fn is_broken(&self) -> bool {
+        match self {
+            Self::Own(door) => door.is_broken(),
+            Self::Host(door) => door.is_broken(),
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<Time> {
+        match self {
+            Self::Own(door) => door.poll_timeout(),
+            Self::Host(door) => door.poll_timeout(),
+        }
+    }
+}
