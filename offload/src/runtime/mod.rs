@@ -103,8 +103,13 @@ pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> 
     deployment: D,
     slots: [Slot<D::Invocation>; SLOTS],
     connections: Connections<CONNECTIONS>,
-    /// Where the next turn begins.
+    /// A bit for each slot that has an invocation.
+    occupied: u64,
+    /// Invocations of each connection.
+    invocations: [u16; CONNECTIONS],
+    /// Where the next turn of DMAs begins, and that of replies.
     cursor: usize,
+    answered: usize,
     limits: Limits,
     cost: KernelCost,
     counters: Counters,
@@ -132,7 +137,10 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             deployment,
             slots: core::array::from_fn(|_| Slot::default()),
             connections: Connections::default(),
+            occupied: 0,
+            invocations: [0; CONNECTIONS],
             cursor: 0,
+            answered: 0,
             limits,
             cost,
             counters: Counters::default(),
@@ -155,8 +163,26 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Removes a connection: its grants are void, its invocations end without a reply.
     pub fn disconnect(&mut self, connection: ConnectionId) {
         self.connections.close(connection);
-        for slot in &mut self.slots {
-            slot.abandon(&mut self.deployment, |invocation| invocation.connection == connection);
+        self.abandon(|invocation| invocation.connection == connection);
+    }
+
+    /// Ends invocations without a reply. A reply or DMA under way is still waited for.
+    fn abandon(&mut self, which: impl Fn(&Invocation<D::Invocation>) -> bool) {
+        for index in 0..SLOTS {
+            if let Some(invocation) = self.slots[index].invocation_mut().filter(|i| which(i)) {
+                invocation.abandon();
+                self.free_if_done(index);
+            }
+        }
+    }
+
+    /// Gives a slot back if nothing is left to do in it.
+    fn free_if_done(&mut self, index: usize) {
+        if let Some(connection) = self.slots[index].free_if_done(&mut self.deployment) {
+            self.occupied &= !(1 << index);
+            if let Some(invocations) = self.invocations.get_mut(connection.index()) {
+                *invocations = invocations.saturating_sub(1);
+            }
         }
     }
 
@@ -198,7 +224,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     /// Invocations that hold a slot.
     pub fn running(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.invocation().is_some()).count()
+        self.occupied.count_ones() as usize
     }
 
     /// Progress of the invocations, for [`TableWriter::announce`](crate::table::TableWriter::announce). An abandoned
@@ -341,9 +367,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Ends the request of this id without a reply. One whose reply is on its way is left alone.
     fn withdraw(&mut self, connection: ConnectionId, id: u64) {
         self.counters.withdrawn += 1;
-        for slot in &mut self.slots {
-            slot.abandon(&mut self.deployment, |i| i.connection == connection && i.request_id == id);
-        }
+        self.abandon(|i| i.connection == connection && i.request_id == id);
     }
 
     /// A reply without a body that says why.
@@ -370,11 +394,11 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             Err(_) if !self.deployment.needs_region(request.opcode) => Grant::NONE,
             Err(status) => return Err(status),
         };
-        let running = self.slots.iter().filter_map(Slot::invocation);
-        if running.filter(|i| i.connection == connection).count() >= self.connections.share(connection) {
+        let invocations = self.invocations.get(connection.index()).copied().unwrap_or_default();
+        let free = self.occupied.trailing_ones() as usize;
+        if usize::from(invocations) >= self.connections.share(connection) || free >= SLOTS {
             return Err(Status::Busy);
         }
-        let free = self.slots.iter().position(|slot| slot.invocation().is_none()).ok_or(Status::Busy)?;
         let caller = self.connections.caller(connection);
         let deployment = &mut self.deployment;
         let (mut kernel, step) = deployment.start(caller, request.opcode, request.parameters, &grant)?;
@@ -403,6 +427,10 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         let fuel = self.cost.per_fuel.saturating_mul(self.deployment.fuel_used(&invocation.kernel).into());
         invocation.take_step(&self.deployment, step, now, now + self.cost.dispatch + fuel);
         self.begun += 1;
+        self.occupied |= 1 << free;
+        if let Some(invocations) = self.invocations.get_mut(connection.index()) {
+            *invocations += 1;
+        }
         self.slots[free].occupy(invocation);
         Ok(())
     }
@@ -410,18 +438,16 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// The next range to read or write, if one is due.
     pub fn poll_dma(&mut self, now: Time) -> Option<DmaRequest> {
         for turn in 0..SLOTS {
-            let index = self.after_cursor(turn);
-            if let Some(request) = self.due_dma(index, now) {
-                self.cursor = (index + 1) % SLOTS;
+            let index = after::<SLOTS>(self.cursor, turn);
+            if self.occupied & 1 << index != 0
+                && let Some(request) = self.due_dma(index, now)
+            {
+                self.cursor = after::<SLOTS>(index, 1);
                 self.counters.dma_requests += 1;
                 return Some(request);
             }
         }
         None
-    }
-
-    fn after_cursor(&self, turn: usize) -> usize {
-        (self.cursor + turn) % SLOTS
     }
 
     fn due_dma(&mut self, index: usize, now: Time) -> Option<DmaRequest> {
@@ -480,7 +506,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         } else {
             invocation.landed(&self.deployment, &Landing { index, now, cost: self.cost, result });
         }
-        slot.free_if_done(&mut self.deployment);
+        self.free_if_done(tag.buffer());
     }
 
     /// Takes back a request that was flushed before it was executed; it will be emitted again.
@@ -492,7 +518,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         if let Some(invocation) = slot.invocation_mut() {
             invocation.transfers.flushed(tag.transfer());
         }
-        slot.free_if_done(&mut self.deployment);
+        self.free_if_done(tag.buffer());
     }
 
     /// The next reply to send, if one is due.
@@ -503,11 +529,20 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// The next reply to send, if one is due, on a connection that can take it. Replies of other connections stay
     /// queued and block nothing.
     pub fn poll_reply_to(&mut self, now: Time, takes: impl Fn(ConnectionId) -> bool) -> Option<Reply> {
-        (0..SLOTS).find_map(|index| {
+        for turn in 0..SLOTS {
+            let index = after::<SLOTS>(self.answered, turn);
             let slot = &mut self.slots[index];
             let tag = slot.tag(index);
-            slot.invocation_mut().filter(|invocation| takes(invocation.connection))?.due_reply(now, tag)
-        })
+            let Some(invocation) = slot.invocation_mut() else { continue };
+            if invocation.is_to_answer(now)
+                && takes(invocation.connection)
+                && let Some(reply) = invocation.due_reply(now, tag)
+            {
+                self.answered = after::<SLOTS>(index, 1);
+                return Some(reply);
+            }
+        }
+        None
     }
 
     /// The answer that a kernel computed, valid until [`Runtime::reply_done`]; `None` if the answer lies in the staging
@@ -524,7 +559,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             if let Some(invocation) = slot.invocation_mut() {
                 invocation.phase = Phase::Answered;
             }
-            slot.free_if_done(&mut self.deployment);
+            self.free_if_done(ticket.buffer());
         }
     }
 
@@ -542,6 +577,12 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     pub fn poll_timeout_after(&self, now: Time) -> Option<Time> {
         self.dues(|invocation, dma_at| invocation.next_due_after(now, dma_at))
     }
+}
+
+/// The slot that is so many turns, at most as many as there are, behind this one.
+const fn after<const SLOTS: usize>(index: usize, turns: usize) -> usize {
+    let next = index + turns;
+    if next >= SLOTS { next - SLOTS } else { next }
 }
 
 impl From<GrantFault> for ConnectError {

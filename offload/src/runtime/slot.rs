@@ -143,7 +143,7 @@ impl<I> Invocation<I> {
 
     /// Ends without a reply; a reply or DMA under way is still waited for.
     pub(super) fn abandon(&mut self) {
-        if self.phase != Phase::Answering {
+        if !matches!(self.phase, Phase::Answering) {
             self.transfers.throw_away();
             self.phase = Phase::Answered;
         }
@@ -164,7 +164,7 @@ impl<I> Invocation<I> {
         {
             self.phase = Phase::Transfer;
         }
-        if self.phase == Phase::Transfer { self.transfers.next_due() } else { None }
+        if matches!(self.phase, Phase::Transfer) { self.transfers.next_due() } else { None }
     }
 
     /// The range of a single read is handed over as such.
@@ -211,8 +211,13 @@ impl<I> Invocation<I> {
         deployment.resumed(&mut self.kernel, event, &self.grant)
     }
 
-    pub(super) fn due_reply(&mut self, now: Time, tag: Tag) -> Option<Reply> {
+    /// Whether a reply is to be sent, be it that the time of the request is over.
+    pub(super) fn is_to_answer(&mut self, now: Time) -> bool {
         self.expire(now);
+        matches!(self.phase, Phase::Answer { at, .. } if at <= now)
+    }
+
+    pub(super) fn due_reply(&mut self, now: Time, tag: Tag) -> Option<Reply> {
         let Phase::Answer { ending, at } = self.phase else { return None };
         if at > now {
             return None;
@@ -315,24 +320,15 @@ impl<I> Slot<I> {
         self.invocation = Some(invocation);
     }
 
-    /// Gives the slot back if nothing is left to do, and tells the deployment.
-    pub(super) fn free_if_done(&mut self, deployment: &mut impl Deployment<Invocation = I>) {
-        let done = |i: &mut Invocation<I>| i.phase == Phase::Answered && !i.transfers.is_flying();
-        if let Some(invocation) = self.invocation.take_if(done) {
-            self.generation = self.generation.wrapping_add(1);
-            deployment.ended(invocation.kernel);
-        }
-    }
-
-    /// Ends the invocation without a reply if it is one of those. A reply or DMA under way is still waited for.
-    pub(super) fn abandon(
+    /// Gives the slot back if nothing is left to do, and tells the deployment. Whose it was.
+    pub(super) fn free_if_done(
         &mut self,
         deployment: &mut impl Deployment<Invocation = I>,
-        which: impl Fn(&Invocation<I>) -> bool,
-    ) {
-        if let Some(invocation) = self.invocation.as_mut().filter(|invocation| which(invocation)) {
-            invocation.abandon();
-        }
-        self.free_if_done(deployment);
+    ) -> Option<ConnectionId> {
+        let done = |i: &mut Invocation<I>| matches!(i.phase, Phase::Answered) && !i.transfers.is_flying();
+        let invocation = self.invocation.take_if(done)?;
+        self.generation = self.generation.wrapping_add(1);
+        deployment.ended(invocation.kernel);
+        Some(invocation.connection)
     }
 }
