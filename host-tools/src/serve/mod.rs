@@ -1,8 +1,9 @@
 //! `bareverbs serve`: simulated NICs as PCI functions of virtual machines, over vfio-user.
 //!
-//! Every socket is a card, or a function of one. Two cards or ports of one link layer, and every InfiniBand port that has no wire of its own, are
+//! Every socket is a card, or a function of one. Cards or ports with the same link layer, and every InfiniBand port without a wire of its
 //! own, are connected by a switch in this process; the InfiniBand switch hosts the subnet manager. A port or switch can
-//! have a wire to the outside: another process, or this machine's network stack.
+//! have a wire to the outside: another process, or this machine's network stack. `--topology` builds the InfiniBand
+//! switches and cables of a site, and plugs the cards in where the site has hosts.
 
 mod ending;
 
@@ -11,14 +12,16 @@ use crate::link_type::settings::{CardSettings, LinkType};
 use crate::outside_wire::WireArguments;
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::{MacAddress, VhcaId};
-use bareverbs_serve::fabric::Fabric;
+use bareverbs_serve::fabric::{Fabric, HostPlace};
 use bareverbs_serve::real_time::{Card, FaultScript, Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Farewell, Server, ServerConfig, WireFaults};
+use bareverbs_sim::net::topology::SubnetTopology;
 use bareverbs_sim::net::{self, Partitions, SubnetConfig};
-use bareverbs_sim::nic::{CardFunction, LinkLayer, NicConfig, SubnetMembership};
+use bareverbs_sim::nic::{CardFunction, Guids, LinkLayer, NicConfig, SubnetMembership};
 use bareverbs_sim::run::Seed;
 use clap::{Args, ValueEnum};
 use rand_core::RngCore;
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
 /// Serve simulated NICs to virtual machines.
@@ -67,6 +70,10 @@ pub struct ServeArguments {
     /// drop packets of foreign partitions. Default: all ports are full members of the default partition.
     #[arg(long, value_name = "FILE")]
     pub partitions: Option<PathBuf>,
+    /// A file with the output of ibnetdiscover: build the InfiniBand switches and cables of that site. The cards' ports are those of its hosts, in the
+    /// order of the file, with their GUIDs and LIDs; hosts without a card are down.
+    #[arg(long, value_name = "FILE", conflicts_with = "wire")]
+    pub topology: Option<PathBuf>,
     /// What to log besides problems.
     #[arg(long, value_enum)]
     pub trace: Vec<Trace>,
@@ -103,7 +110,7 @@ pub enum Trace {
 pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
     crate::output::log_to_stderr(&directives(&arguments.trace))?;
     let functions = functions(arguments).map_err(Failure::Input)?;
-    let network = Network::new(arguments, &functions).map_err(Failure::Input)?;
+    let mut network = Network::new(arguments, &functions).map_err(Failure::Input)?;
     let mut servers = Vec::new();
     for function in &functions {
         let config = network.server(arguments, function).map_err(Failure::Input)?;
@@ -210,6 +217,8 @@ fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
 /// What joins the ports.
 struct Network {
     fabric: Option<Fabric>,
+    /// Places of a site's hosts that have no card yet.
+    places: VecDeque<HostPlace>,
     /// What the one port is joined to if there is no fabric.
     outside: Option<Outside>,
     capture: Option<Recorder>,
@@ -219,10 +228,16 @@ impl Network {
     fn new(arguments: &ServeArguments, functions: &[ServedFunction]) -> Result<Self> {
         let layers: Vec<LinkLayer> = functions.iter().map(|function| function.nic.link_layer).collect();
         let outside = arguments.wire.outside()?;
-        let switched = functions.len() > 1 || outside.is_none() && layers.contains(&LinkLayer::InfiniBand);
-        let fabric = switched
-            .then(|| Fabric::new(subnet(arguments)?).context("cannot start the switch"))
-            .transpose()?;
+        let site = arguments.topology.as_deref().map(|path| site(arguments, path, &layers)).transpose()?;
+        let is_single =
+            functions.len() == 1 && (outside.is_some() || !layers.contains(&LinkLayer::InfiniBand));
+        let (fabric, places) = match site {
+            Some((fabric, places)) => (Some(fabric), places.into()),
+            None if is_single => (None, VecDeque::new()),
+            None => {
+                (Some(Fabric::new(subnet(arguments)?).context("cannot start the switch")?), VecDeque::new())
+            }
+        };
         if arguments.partitions.is_some() && (fabric.is_none() || !layers.contains(&LinkLayer::InfiniBand)) {
             bail!(
                 "--partitions needs InfiniBand ports at a switch of this process: --link ib, with more than one card or without --wire"
@@ -239,15 +254,20 @@ impl Network {
             Recorder::create_limited(path, arguments.capture_limit.saturating_mul(1 << 20))
                 .with_context(|| format!("cannot write the capture {}", path.display()))
         };
-        Ok(Self { fabric, outside, capture: arguments.capture.as_ref().map(create).transpose()? })
+        Ok(Self { fabric, places, outside, capture: arguments.capture.as_ref().map(create).transpose()? })
     }
 
-    fn server(&self, arguments: &ServeArguments, function: &ServedFunction) -> Result<ServerConfig> {
+    fn server(&mut self, arguments: &ServeArguments, function: &ServedFunction) -> Result<ServerConfig> {
         let ServedFunction { socket, nic, dpu } = function;
-        let attachment = match (&self.fabric, &self.outside) {
-            (Some(fabric), _) => Attachment::Fabric(fabric.clone()),
-            (None, Some(outside)) => Attachment::Wire(outside.clone()),
-            (None, None) => Attachment::Nothing,
+        let is_infiniband = nic.link_layer == LinkLayer::InfiniBand;
+        let place = if is_infiniband { self.places.pop_front() } else { None };
+        let guids = place.map(|place| Guids { node: place.node, port: place.guid });
+        let nic = &NicConfig { guids, ..*nic };
+        let attachment = match (&self.fabric, place, &self.outside) {
+            (Some(fabric), Some(place), _) => Attachment::Place(fabric.clone(), place),
+            (Some(fabric), None, _) => Attachment::Fabric(fabric.clone()),
+            (None, _, Some(outside)) => Attachment::Wire(outside.clone()),
+            (None, _, None) => Attachment::Nothing,
         };
         let link = match nic.link_layer {
             LinkLayer::Ethernet => net::LinkType::Ethernet,
@@ -263,6 +283,25 @@ impl Network {
         let trace_commands = arguments.trace.contains(&Trace::Commands);
         Ok(ServerConfig { nic: *nic, attachment, card: dpu.clone(), capture, faults, trace_commands })
     }
+}
+
+/// The network that a file describes, and where its hosts are.
+fn site(arguments: &ServeArguments, path: &Path, layers: &[LinkLayer]) -> Result<(Fabric, Vec<HostPlace>)> {
+    let shown = path.display();
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the topology of {shown}"))?;
+    let topology = SubnetTopology::parse(&text)
+        .with_context(|| format!("{shown} is no topology as ibnetdiscover prints it"))?;
+    let built = Fabric::of_topology(&topology, &subnet(arguments)?);
+    let (fabric, places) = built.with_context(|| format!("cannot build the subnet of {shown}"))?;
+    let ports = layers.iter().filter(|layer| **layer == LinkLayer::InfiniBand).count();
+    if ports == 0 || ports > places.len() {
+        bail!(
+            "{shown} has {} ports of hosts, but there are {ports} InfiniBand ports to be served: give --socket and --link ib for at least one and no more",
+            places.len()
+        );
+    }
+    Ok((fabric, places))
 }
 
 /// How the subnet of the InfiniBand ports is managed.
