@@ -75,6 +75,7 @@ impl FramePool {
     }
 
     /// Returns a frame to the pool.
+    #[inline]
     pub fn give_back(&mut self, id: FrameId) {
         let frame = self.get_mut(id);
         frame.bytes.clear();

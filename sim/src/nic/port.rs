@@ -434,13 +434,20 @@ impl Port {
     }
 
     /// Whether a packet from the link is for this port.
+    #[inline]
     pub(crate) fn is_addressed(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
+        self.heard.as_ref().is_some_and(|heard| heard.0 == *network && heard.1 == vlan)
+            || self.finds_address(network, vlan)
+    }
+
+    /// [`Self::is_addressed`] without what the last packet was for.
+    #[inline(never)]
+    fn finds_address(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         match network {
             Network::InfiniBand(local) => {
                 self.owns_lid(local.destination)
                     && local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())))
             }
-            _ if self.heard.as_ref().is_some_and(|heard| heard.0 == *network && heard.1 == vlan) => true,
             _ => {
                 let ours = self.hears(network, vlan);
                 self.heard = ours.then_some((*network, vlan));

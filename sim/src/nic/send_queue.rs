@@ -379,7 +379,7 @@ impl SendQueue {
     }
 
     /// Reads payload from the local buffer of a WQE of this queue.
-    #[inline]
+    #[inline(always)] // For every frame with payload.
     pub(crate) fn gather_pieces<M: HostMemory>(
         &self,
         memory: &mut M,

@@ -397,7 +397,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     /// Schedules the timer of a node if its device's deadline is earlier than any scheduled one.
-    #[inline]
+    #[inline(always)] // After every event of a node.
     pub(super) fn poll_timer(&mut self, node: NodeId) {
         let entry = &mut self.nodes[node.index()];
         let Some(wanted) = entry.device.poll_timeout() else { return };
