@@ -1,4 +1,4 @@
-//! How the two halves of a connection begin, and where its path leads.
+//! Starts the requester and the responder of a connection and sets its path.
 
 use super::path::{Path, path_mtu};
 use super::{Bus, Effects, QueuePair};
@@ -7,18 +7,19 @@ use crate::nic::wqe::Format;
 use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
 use crate::wire::{HeaderTemplate, ServiceClass};
 
-/// The path MTU that every port carries (IBTA v1.4 §9.7.2). INIT2RTR refuses unknown codes, so that nobody runs on it by mistake.
+/// The smallest path MTU, which every port supports (IBTA v1.4 §9.7.2). This is only a fallback: INIT2RTR
+/// refuses unknown MTU codes.
 const SMALLEST_MTU: u32 = 256;
 
 impl QueuePair {
-    /// INIT2RTR: the responder begins, and packets have a path.
+    /// INIT2RTR: creates the responder and sets the path.
     pub(crate) fn connect<M>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.responder = Some(ReceivingSide::new(self.is_acknowledged(), &self.parameters(bus.config)));
         self.set_path(bus);
         Effects::NONE
     }
 
-    /// RTR2RTS: the requester begins, with what was posted before.
+    /// RTR2RTS: creates the requester, which then sends what was posted earlier.
     pub(crate) fn start_sending(&mut self, config: &NicConfig) -> Effects {
         if self.format == Format::Connected {
             self.requester = Some(SendingSide::new(self.is_acknowledged(), &self.parameters(config)));
@@ -26,7 +27,7 @@ impl QueuePair {
         Effects::TURN
     }
 
-    /// SQD2SQD: what the context says now holds for both halves of the transport and for the path.
+    /// SQD2SQD: applies the changed context to the requester, the responder and the path.
     pub(crate) fn change_connection<M>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         let parameters = self.parameters(bus.config);
         if let Some(requester) = &mut self.requester {
@@ -43,7 +44,7 @@ impl QueuePair {
         self.class != ServiceClass::UnreliableConnection
     }
 
-    /// The path as the context says it; there is none while its table entry is missing.
+    /// Sets the path that the context describes. There is none while the GID table entry it names is empty.
     fn set_path<M>(&mut self, bus: &mut Bus<'_, M>) {
         let context = &self.context;
         let route = bus.port.route(context, self.accessor.qpn.value(), bus.features.software_source_port);
@@ -59,7 +60,7 @@ impl QueuePair {
         });
     }
 
-    /// How the transport is to be set up.
+    /// The parameters of the transport, read from the context.
     fn parameters(&self, config: &NicConfig) -> ConnectionParameters {
         let context = &self.context;
         ConnectionParameters {

@@ -1,11 +1,12 @@
-//! How a queue pair counts for its counter set: what its transport counts, and what it counts itself.
+//! Counting for the counter set of a queue pair: what its transport counts, and what the queue pair itself
+//! counts.
 
 use super::QueuePair;
 use super::tally::Tally;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 
 impl QueuePair {
-    /// What the transport counts at present.
+    /// The current counters of the transport.
     fn transport_tally(&self) -> Tally {
         let mut tally = Tally::default();
         if let Some(counters) = self.requester.as_ref().map(|requester| requester.counters()) {
@@ -27,18 +28,18 @@ impl QueuePair {
         tally
     }
 
-    /// What it counted for the set that it names now.
+    /// Everything counted so far for the current counter set.
     pub(crate) fn tally(&self) -> Tally {
         let kept = self.tally.as_deref().copied().unwrap_or_default();
         kept.counted.plus(self.transport_tally()).minus(kept.elsewhere)
     }
 
-    /// What it counts itself; the transport counts the rest.
+    /// The counters that the queue pair itself keeps; the transport keeps the rest.
     pub(super) fn counted(&mut self) -> &mut Tally {
         &mut self.tally.get_or_insert_default().counted
     }
 
-    /// Keeps what the transport counted, which is about to be forgotten.
+    /// Saves the counters of the transport before the transport is dropped.
     pub(super) fn keep_transport_tally(&mut self) {
         let transport = self.transport_tally();
         if transport != Tally::default() {
@@ -47,7 +48,7 @@ impl QueuePair {
         }
     }
 
-    /// The queue pair counts for another set from now on: what it counted for the old one.
+    /// Switches to another counter set and returns what was counted for the old one.
     pub(crate) fn leave_tally(&mut self) -> Tally {
         let tally = self.tally();
         if tally != Tally::default() {
@@ -57,12 +58,12 @@ impl QueuePair {
         tally
     }
 
-    /// Counts a completion with error that it wrote.
+    /// Counts a completion with error that this queue pair wrote.
     pub(crate) fn count_failure(&mut self, opcode: CqeOpcode, syndrome: CqeSyndrome) {
         self.counted().count_failure(opcode, syndrome);
     }
 
-    /// Counts a datagram that found no receive.
+    /// Counts a datagram that was dropped because no receive was posted.
     pub(super) fn count_out_of_buffer(&mut self) {
         let counted = self.counted();
         counted.out_of_buffer = counted.out_of_buffer.wrapping_add(1);

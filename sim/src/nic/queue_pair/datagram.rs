@@ -1,4 +1,4 @@
-//! Unreliable datagrams, and those of management, at one queue pair (IBTA v1.4 §9.8.3).
+//! Unreliable datagrams and management datagrams at one queue pair (IBTA v1.4 §9.8.3).
 
 use super::error::WaitingAnswers;
 use super::observed::observe_fetch;
@@ -24,20 +24,22 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 use std::borrow::Cow;
 
-/// Bytes of a global route header; so many bytes lie before the payload in every receive (IBTA v1.4 §11.4.1.2).
+/// Bytes of a global route header. Every receive leaves that much room before the payload (IBTA v1.4
+/// §11.4.1.2).
 const GRH: usize = 40;
-/// Base and datagram headers and the invariant CRC, as the route header counts them.
+/// Base and datagram headers and the invariant CRC, as the payload length of the GRH counts them.
 const OTHER_HEADERS: usize = 12 + 8 + 4;
-/// A Q_Key with this bit in a work request stands for that of the queue pair.
+/// A work request whose Q_Key has this bit set uses the Q_Key of the queue pair instead.
 const CONTROLLED_QKEY: u32 = 1 << 31;
-/// The numbers that every port has (IBTA v1.4 §3.9.2).
+/// Queue pair number 0, which every port has (IBTA v1.4 §3.9.2).
 const MANAGEMENT: u32 = 0;
 const GENERAL_SERVICES: u32 = 1;
-/// Kind of the network header in a completion: the two low bits of what is the service level on InfiniBand.
+/// Kind of the network header in a completion: the two low bits of the field that holds the service level on
+/// InfiniBand.
 const IPV6: u8 = 1;
 const IPV4: u8 = 2;
 
-/// A datagram on its way.
+/// A datagram in flight.
 pub(crate) struct Datagram<'a> {
     source: Qpn,
     pub(crate) qkey: u32,
@@ -46,24 +48,26 @@ pub(crate) struct Datagram<'a> {
     payload: Cow<'a, [u8]>,
     immediate: Option<u32>,
     solicited: bool,
-    /// The IP header as it came; empty on InfiniBand.
+    /// The IP header as it arrived; empty on InfiniBand.
     ip_header: &'a [u8],
-    /// Its number on the wire, if it came from there.
+    /// Its PSN, if it arrived from the wire.
     psn: Psn,
     /// The work request that sent it, if the device is observed.
     work: Option<WorkName>,
 }
 
-/// What a turn of a queue pair of datagrams brings.
+/// What a turn of a datagram queue pair produces.
 pub(crate) enum OutgoingDatagram {
-    /// A frame for the link, or for a queue pair of this device behind it.
+    /// A frame for the link. Its destination may be another queue pair of this device, which the port loops
+    /// it back to.
     Frame(FinishedFrame),
-    /// A datagram for a queue pair of this very InfiniBand port, and of no device that shares it; it takes no frame.
+    /// A datagram for a queue pair of this same InfiniBand port that no other device shares. It never becomes
+    /// a frame.
     Local { destination: Qpn, datagram: Datagram<'static> },
 }
 
 impl OutgoingDatagram {
-    /// Bytes that it is charged with: those of its frame, or, without a frame, those of the receive that it fills.
+    /// Bytes charged to the controller: those of the frame or, without a frame, those that fill the receive.
     fn length(&self) -> usize {
         match self {
             Self::Frame(frame) => frame.bytes.len(),
@@ -73,7 +77,7 @@ impl OutgoingDatagram {
 }
 
 impl<'a> Datagram<'a> {
-    /// What arrived in a packet with a datagram header.
+    /// The datagram that a packet with a datagram header carries.
     pub(crate) fn received(packet: &Packet<'a>, deth: Deth, ip_header: &'a [u8]) -> Self {
         Self {
             source: deth.source,
@@ -94,24 +98,24 @@ impl<'a> Datagram<'a> {
         &self.payload
     }
 
-    /// As a management datagram of general services, if it can be one.
+    /// The datagram as a packet of the general services, if its form allows that.
     pub(crate) fn to_general_services(&self) -> Option<GeneralPacket> {
         GeneralPacket::new(&self.route, self.source, self.partition_key, &self.payload)
     }
 
-    /// That its P_Key is not that of its receiver.
+    /// The violation to report when its P_Key does not match that of the receiver.
     pub(crate) fn partition_violation(&self, destination: Qpn) -> Option<KeyViolation> {
         let ends = [self.source, destination];
         KeyViolation::new(TrapNumber::PartitionKey, self.partition_key.into(), &self.route.network, ends)
     }
 
-    /// That its Q_Key is not that of its receiver.
+    /// The violation to report when its Q_Key does not match that of the receiver.
     fn queue_key_violation(&self, destination: Qpn) -> Option<KeyViolation> {
         let ends = [self.source, destination];
         KeyViolation::new(TrapNumber::QueueKey, self.qkey, &self.route.network, ends)
     }
 
-    /// LID of the source and service level; on Ethernet the kind of the network header.
+    /// LID of the source and service level. On Ethernet the second value is the kind of the network header.
     const fn origin(&self) -> (u16, u8) {
         match &self.route.network {
             Network::InfiniBand(local) => (local.source, local.service_level),
@@ -121,7 +125,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// Bytes that it takes of a receive.
+    /// Bytes that it occupies in a receive.
     pub(crate) fn length(&self) -> usize {
         GRH + self.payload.len()
     }
@@ -132,13 +136,15 @@ impl<'a> Datagram<'a> {
         global_header(&self.route, self.payload.len().next_multiple_of(4) + OTHER_HEADERS + immediate)
     }
 
-    /// Where the IP header lies in the room before the payload, if there is one: at its end.
+    /// Offset of the IP header, if there is one, in the room before the payload: it ends where the payload
+    /// begins.
     fn ip_header_offset(&self) -> Option<u64> {
         let offset = GRH.checked_sub(self.ip_header.len())?;
         (!self.ip_header.is_empty()).then_some(offset as u64)
     }
 
-    /// Writes it into a receive: the route header, if there is one, whose place is left as it was if there is none, and the payload.
+    /// Writes the datagram into a receive: the payload, and before it the route header. Without a route
+    /// header its place is left unchanged.
     fn place<M: HostMemory>(&self, bus: &mut Bus<'_, M>, receive: &ScatterList) -> Result<(), WorkFault> {
         let route_header = self.route_header();
         let (at, header): (u64, &[u8]) = match (&route_header, self.ip_header_offset()) {
@@ -163,13 +169,14 @@ impl<'a> Datagram<'a> {
         if self.immediate.is_some() { BthOpcode::SendOnlyImmediate } else { BthOpcode::SendOnly }
     }
 
-    /// It comes to a queue pair.
+    /// The event that reports its arrival at a queue pair.
     #[cold]
     fn event(&self, qpn: Qpn) -> DeviceEvent {
         DeviceEvent::PacketReceived { qpn, opcode: self.opcode(), psn: self.psn }
     }
 
-    /// As a frame with this number. Messages of datagrams fit a packet: fetching has seen to it.
+    /// Builds a frame with this PSN. A datagram always fits into one packet, because fetching checks its
+    /// length.
     fn to_frame(&self, now: Time, qpn: Qpn, destination: Qpn, psn: Psn) -> Option<FinishedFrame> {
         let template = HeaderTemplate::new(&self.route, destination, self.partition_key)
             .of_service(ServiceClass::UnreliableDatagram);
@@ -198,7 +205,7 @@ impl<'a> Datagram<'a> {
 }
 
 impl QueuePair {
-    /// The service that takes datagrams for a number that every port has.
+    /// The service that handles datagrams to a well-known queue pair number.
     pub(crate) const fn special_service(destination: Qpn) -> Option<ServiceType> {
         match destination.value() {
             MANAGEMENT => Some(ServiceType::Qp0),
@@ -207,8 +214,9 @@ impl QueuePair {
         }
     }
 
-    /// The next datagram of a queue pair without a connection, unless its controller holds it back; changes of memory keys and NOPs
-    /// before it are done. Its [`Effects`] follow with [`Self::end_turn`].
+    /// The next datagram of a queue pair without a connection, unless the congestion controller holds it
+    /// back. Memory-key updates and NOPs ahead of it are executed. Its [`Effects`] follow from
+    /// [`Self::end_turn`].
     pub(crate) fn poll_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<OutgoingDatagram> {
         while self.state() == QpState::Rts && self.may_send_datagram(bus) && !bus.mkeys.effort().is_spent() {
             match self.fetch_datagram(bus) {
@@ -240,7 +248,7 @@ impl QueuePair {
         self.pacer.waits_until(bus.now).is_none() || mutated("unpaced_datagrams")
     }
 
-    /// A turn without a connection is over.
+    /// Ends a turn of a queue pair without a connection.
     pub(crate) fn end_turn<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.settle(bus)
     }
@@ -260,7 +268,8 @@ impl QueuePair {
         self.send.fetch(bus.memory, &context)
     }
 
-    /// The work request ends when the datagram has left, whatever becomes of it.
+    /// Sends a datagram. Its work request completes as soon as the datagram has left, whether or not it
+    /// arrives.
     fn send_datagram<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -302,8 +311,9 @@ impl QueuePair {
         self.dispatch_datagram(bus, Qpn::from_low_bits(vector.destination()), datagram)
     }
 
-    /// On InfiniBand a datagram to the own port alone needs no packet, and a port that is not active loses those to others but those of subnet
-    /// management. Groups may have members here and elsewhere.
+    /// Delivers or frames a datagram. On InfiniBand a datagram to this port alone needs no packet, and a port
+    /// that is not active drops all datagrams to others except those of subnet management. A multicast group
+    /// may have members here and elsewhere, so it always takes a frame.
     fn dispatch_datagram<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -331,7 +341,7 @@ impl QueuePair {
         frame.map(OutgoingDatagram::Frame)
     }
 
-    /// The number under which peers see the queue pair.
+    /// The number by which peers address the queue pair.
     fn shown_number(&self) -> Qpn {
         match self.context.st() {
             ServiceType::Qp0 => Qpn::from_low_bits(MANAGEMENT),
@@ -344,12 +354,12 @@ impl QueuePair {
         if self.context.st() == ServiceType::Qp1 { GENERAL_SERVICES_QKEY } else { self.context.q_key() }
     }
 
-    /// Entry of the P_Key table whose partition its datagrams are of.
+    /// Index of the P_Key table entry that its datagrams use.
     pub(crate) fn pkey_index(&self) -> u16 {
         self.context.primary_address_path().pkey_index()
     }
 
-    /// A datagram arrives whose partition is that of the queue pair.
+    /// Takes an arriving datagram whose P_Key was already checked.
     pub(crate) fn on_datagram<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -359,7 +369,7 @@ impl QueuePair {
             bus.counters.datagrams_dropped += 1;
             return Effects::NONE;
         }
-        // Management packets have no Q_Key to be checked (IBTA v1.4 §9.8.3.2).
+        // QP0 packets have no Q_Key to check (IBTA v1.4 §9.8.3.2).
         if self.context.st() != ServiceType::Qp0 && datagram.qkey != self.own_qkey() {
             bus.counters.datagrams_bad_qkey += 1;
             if let Some(violation) = datagram.queue_key_violation(self.shown_number()) {
@@ -385,7 +395,8 @@ impl QueuePair {
                 Effects::NONE
             }
             Taken::Broken(_) if matches!(self.receives, ReceiveSource::Shared(_)) => {
-                // Nobody can say which entry it is.
+                // In a shared queue the failing entry is unknown, so an event reports the failure instead of
+                // a completion.
                 bus.queue_pair_event(self.number(), EventType::WqCatasError);
                 self.move_to_error(bus)
             }
@@ -406,7 +417,8 @@ impl QueuePair {
         let (lid, service_level) = datagram.origin();
         let mut entry = self.owner().responder(index, &datagram.completion(), bus.now);
         entry.set_slid(lid).set_remote_qpn(datagram.source).set_service_level(service_level);
-        // Linux looks the partition of a management packet up in its table (`drivers/infiniband/hw/mlx5/cq.c`).
+        // Linux uses this field to look up the P_Key of a management packet
+        // (`drivers/infiniband/hw/mlx5/cq.c`).
         if self.context.st() == ServiceType::Qp1 && datagram.immediate.is_none() {
             entry.set_immediate(datagram.partition_key.into());
         }

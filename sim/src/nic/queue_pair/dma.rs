@@ -1,5 +1,5 @@
-//! DMA work requests of a queue pair: they are asked of the card when they are fetched, and end when the card says so. They never
-//! reach the wire.
+//! DMA work requests of a queue pair. Fetching one starts the copy on the card, and the work request ends
+//! when the card reports its end. These work requests never reach the wire.
 
 use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::nic::mkey::DmaRefused;
@@ -7,14 +7,15 @@ use crate::nic::wqe;
 use bareverbs_prm::numbering::QpState;
 
 impl QueuePair {
-    /// Takes DMA work requests at once: they wait for nothing that the port does.
+    /// Starts DMA work requests at once: they do not depend on the port.
     pub(super) fn fetch_dma<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if self.mmo && self.state() == QpState::Rts {
             self.fetch(bus);
         }
     }
 
-    /// A copy ended. One whose work request is gone, because the queue pair was reset or failed meanwhile, ends for nobody.
+    /// Handles the end of a copy. If the queue pair was reset or failed meanwhile, the work request is gone
+    /// and nothing happens.
     pub(crate) fn on_dma_end<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -24,7 +25,7 @@ impl QueuePair {
         if !self.send.end_dma(tag, result.map_err(|_| wqe::DMA_ACCESS)) {
             bus.counters.dma_forgotten += 1;
         }
-        // What ended makes room for what waits, also behind a fence.
+        // The ended copy may free room for waiting requests, including those behind a fence.
         self.end_requests(bus);
         self.fetch_dma(bus);
         self.settle(bus)

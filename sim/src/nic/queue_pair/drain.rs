@@ -1,5 +1,5 @@
-//! SQD and SQE: the send queue ends what has begun and rests, or stops and is flushed (IBTA v1.4 §10.3.1.5, §10.3.1.6). Receives go
-//! on.
+//! SQD and SQE. In SQD the send queue finishes the messages that have begun and then idles; in SQE it stops
+//! and is flushed (IBTA v1.4 §10.3.1.5, §10.3.1.6). Receives continue in both.
 
 use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::nic::config::NicConfig;
@@ -7,7 +7,7 @@ use crate::transport::SendingSide;
 use bareverbs_prm::numbering::{EventType, QpState};
 
 impl QueuePair {
-    /// RTS2SQD: no further message begins.
+    /// RTS2SQD: starts no further message.
     pub(crate) fn drain<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         if let Some(requester) = &mut self.requester {
             requester.drain();
@@ -15,8 +15,9 @@ impl QueuePair {
         self.settle(bus)
     }
 
-    /// The last message that had begun has ended: the queue is drained, and software is told. A service without a requester has
-    /// ended what it took.
+    /// Marks the queue drained and notifies software once the last message that had begun has ended. A
+    /// service without a requester ends each message as it sends it, so only copies can still be pending
+    /// there.
     pub(super) fn end_draining<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if self.requester.as_ref().is_none_or(SendingSide::is_drained) && !self.send.has_copies() {
             self.context.set_state(QpState::SqDrained);
@@ -24,7 +25,7 @@ impl QueuePair {
         }
     }
 
-    /// SQD2RTS: messages begin again.
+    /// SQD2RTS: starts messages again.
     pub(crate) fn resume(&mut self) -> Effects {
         if let Some(requester) = &mut self.requester {
             requester.resume();
@@ -32,7 +33,7 @@ impl QueuePair {
         Effects::TURN
     }
 
-    /// SQE: nothing is sent any more, and what is posted is flushed; receives go on.
+    /// SQE: stops sending and flushes what is posted. Receives continue.
     pub(super) fn enter_send_error(&mut self) {
         if !matches!(self.state(), QpState::Rts | QpState::SqDraining) {
             return;
@@ -43,7 +44,7 @@ impl QueuePair {
         }
     }
 
-    /// SQERR2RTS: sending goes on behind what was flushed. PSNs go on as well.
+    /// SQERR2RTS: resumes sending after the flushed requests. PSNs continue from where they were.
     pub(crate) fn recover_send_queue(&mut self, config: &NicConfig) -> Effects {
         self.send.clear_stop();
         if let Some(requester) = &self.requester {

@@ -1,4 +1,4 @@
-//! How queue pairs die (IBTA v1.4 §10.3.1.7).
+//! How queue pairs enter the error states (IBTA v1.4 §10.3.1.7).
 
 use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::nic::cqe::CompletionOwner;
@@ -7,23 +7,24 @@ use crate::nic::wqe;
 use crate::transport::ResponderError;
 use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
 
-/// What becomes of answers that wait to be sent when a queue pair enters the error state.
+/// What happens to responses still waiting to be sent when a queue pair enters the error state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WaitingAnswers {
-    /// They are forgotten.
+    /// They are dropped.
     Forgotten,
-    /// They still go out: among them is the NAK that tells the peer.
+    /// They are still sent: the NAK that informs the peer is among them.
     Sent,
 }
 
 impl QueuePair {
-    /// Software, or a broken completion queue, moves the queue pair to the error state, from whatever state.
+    /// Moves the queue pair to the error state from any state, at the request of software or after a
+    /// completion queue broke.
     pub(crate) fn move_to_error<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.enter_error(bus, WaitingAnswers::Forgotten);
         self.settle(bus)
     }
 
-    /// A completion queue broke that the queue pair completes into (IBTA v1.4 §10.6.3.1).
+    /// Handles the failure of a completion queue that this queue pair uses (IBTA v1.4 §10.6.3.1).
     pub(crate) fn on_broken_completion_queue<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         let tally = self.counted();
         tally.cq_overflow = tally.cq_overflow.wrapping_add(1);
@@ -31,8 +32,8 @@ impl QueuePair {
         self.move_to_error(bus)
     }
 
-    /// A request failed. Without acknowledgements that stops the send queue alone, the rest of the queue pair goes on
-    /// (IBTA v1.4 §10.3.1.6); else the connection is broken.
+    /// Handles a failed request. On an unacknowledged service only the send queue stops and the rest of the
+    /// queue pair continues (IBTA v1.4 §10.3.1.6); otherwise the connection breaks.
     pub(super) fn fail_send_queue<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         match self.context.st() {
             ServiceType::Uc | ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => {
@@ -42,7 +43,8 @@ impl QueuePair {
         }
     }
 
-    /// The responder gave up: software is told by an event, since no request of its own failed (IBTA v1.4 §11.6.3.2).
+    /// Breaks the connection after the responder gave up. An event informs software, since no request of its
+    /// own failed (IBTA v1.4 §11.6.3.2).
     pub(super) fn break_connection<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, error: ResponderError) {
         let kind = match error {
             ResponderError::InvalidRequest => EventType::WqInvalReqError,
@@ -53,7 +55,8 @@ impl QueuePair {
         self.enter_error(bus, WaitingAnswers::Sent);
     }
 
-    /// The error state begins: nothing is sent or taken any more. [`Self::settle`] flushes what is in the queues.
+    /// Enters the error state: the queue pair stops sending and receiving. [`Self::settle`] flushes its
+    /// queues.
     pub(super) fn enter_error<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, answers: WaitingAnswers) {
         if self.state() == QpState::Error {
             return;
@@ -67,12 +70,13 @@ impl QueuePair {
             self.flush_responder(bus);
         }
         if matches!(self.receives, ReceiveSource::Shared(_)) {
-            // It takes nothing more, and what it took has completed (IBTA v1.4 §11.6.3.1, last WQE reached).
+            // The queue pair takes no further receives, and those it took have completed (IBTA v1.4
+            // §11.6.3.1, last WQE reached).
             bus.queue_pair_event(self.number(), EventType::SrqLastWqe);
         }
     }
 
-    /// The receive that a message was being written to is flushed with the message.
+    /// Flushes the receive of the message that was arriving.
     fn flush_responder<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         let buffer = self.responder.as_mut().and_then(|responder| responder.flush());
         let Some(buffer) = buffer else { return };

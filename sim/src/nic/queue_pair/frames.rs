@@ -1,4 +1,4 @@
-//! Frames that a queue pair sends, and what is told of them.
+//! Frames that a queue pair sends, and what observers learn about each.
 
 use crate::nic::observer::FrameOrigin;
 use crate::wire::FrameBuffer;
@@ -7,15 +7,15 @@ use bareverbs_prm::ids::Qpn;
 /// Why a frame is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransmitClass {
-    /// A request: its work request was fetched after a doorbell.
+    /// A request: a doorbell announced its work request, which was then fetched.
     Request,
-    /// An acknowledgement: nothing had to be fetched.
+    /// An acknowledgement, which needs no fetch.
     Response,
-    /// A READ response: its payload was fetched from host memory.
+    /// A READ response, whose payload is fetched from host memory.
     ReadResponse,
 }
 
-/// What is told of a frame that is sent.
+/// What observers learn about a sent frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Transmit {
     /// Why it is sent.
@@ -26,19 +26,19 @@ pub struct Transmit {
     pub icrc: u32,
 }
 
-/// A frame that is complete and waits for the wire.
+/// A complete frame that waits for the wire.
 #[derive(Debug, Default)]
 pub(crate) struct FinishedFrame {
     pub(crate) bytes: FrameBuffer,
     pub(crate) icrc: u32,
     pub(crate) qpn: Qpn,
-    /// Whose it is, if the device is observed and the frame is of a work request.
+    /// The work request that it belongs to, if it belongs to one and the device is observed.
     pub(crate) origin: Option<FrameOrigin>,
 }
 
-/// A frame that a queue pair wrote in its turn.
+/// A frame that a queue pair wrote during its turn.
 pub(crate) struct PolledFrame {
     pub(crate) transmit: Transmit,
-    /// It is for a queue pair of this very device.
+    /// Its destination is a queue pair of this same device.
     pub(crate) loops_back: bool,
 }

@@ -1,4 +1,4 @@
-//! What arrives at a queue pair: doorbells, timeouts, the packets of its connection, replies of the RPC engine.
+//! The inputs of a queue pair: doorbells, timeouts, packets of its connection, and replies of the RPC engine.
 
 use super::responder_host::QueuePairHost;
 use super::{Bus, Effects, HostMemory, QueuePair};
@@ -10,19 +10,20 @@ use crate::wire::Packet;
 use bareverbs_prm::numbering::{EventType, QpState};
 
 impl QueuePair {
-    /// A send doorbell.
+    /// Handles a send doorbell.
     pub(crate) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.send.on_doorbell(bus.memory, bus.config.strict);
         bus.observe(|| self.doorbell_event());
-        // A dead queue is flushed by what follows; one that drains, or waits for its state, remembers what was posted.
+        // `settle` flushes a queue in an error state. A queue that drains, or is not yet in RTS, remembers
+        // what was posted.
         let sends = self.state() == QpState::Rts;
         self.fetch_dma(bus);
         let effects = self.settle(bus);
         Effects { frames_wanted: effects.frames_wanted || sends, ..effects }
     }
 
-    /// The alarm went off: a retransmission, the end of an RNR wait, a frame that was paced, or another look at the receives of a dead queue pair is
-    /// due; or nothing any more.
+    /// Handles the alarm: a retransmission, the end of an RNR wait, a paced frame, or another scan of the
+    /// receives of a queue pair in the error state may be due. An alarm may also have become obsolete.
     pub(crate) fn on_timeout<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         if let Some(requester) = &mut self.requester {
             requester.handle_timeout(bus.now);
@@ -34,7 +35,7 @@ impl QueuePair {
         self.settle(bus)
     }
 
-    /// A packet of the connection that [`Self::accepts`].
+    /// Takes a packet of the connection that [`Self::accepts`].
     pub(crate) fn on_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) -> Effects {
         self.notice_congestion(bus, packet);
         if packet.bth.opcode.is_response() {
@@ -46,7 +47,7 @@ impl QueuePair {
         let rpc_delivered =
             self.with_responder(bus, |responder, host| responder.handle_request(now, packet, host));
         match self.state() {
-            // What was asked for moved nothing but the responder.
+            // Nothing outside the responder has changed.
             QpState::Rtr | QpState::Rts => {
                 Effects { frames_wanted: self.has_answers(), rpc_delivered, ..Effects::NONE }
             }
@@ -54,7 +55,8 @@ impl QueuePair {
         }
     }
 
-    /// The first packet before RTS says that the peer is there (IBTA v1.4 §11.6.3.1, communication established).
+    /// Reports the first packet that arrives before RTS: the peer is there (IBTA v1.4 §11.6.3.1,
+    /// communication established).
     #[inline]
     fn tell_established<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if !core::mem::replace(&mut self.heard, true) && self.state() == QpState::Rtr {
@@ -62,8 +64,8 @@ impl QueuePair {
         }
     }
 
-    /// Takes a reply of the RPC engine. One that a queue pair cannot send, because it does not send any more or because no message is as
-    /// long, is dropped and counted by the caller, who learns it by `None`.
+    /// Queues a reply of the RPC engine. Returns `None` if the queue pair cannot send it, because it no
+    /// longer sends or because the reply is longer than any message; the caller counts it as dropped.
     pub(crate) fn push_reply(&mut self, reply: RpcReply) -> Option<Effects> {
         if self.state() != QpState::Rts || u32::try_from(reply.bytes.len()).is_err() {
             return None;
@@ -94,7 +96,8 @@ impl QueuePair {
         }
     }
 
-    /// Runs the responder with the device around it, and then does what it caused. Whether a packet went to the RPC engine.
+    /// Gives the responder access to the device for one call and handles the consequences. Returns whether a
+    /// packet went to the RPC engine.
     pub(super) fn with_responder<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,

@@ -1,7 +1,8 @@
-//! Changes of memory keys by work requests: when in the order of a send queue they are done, and what becomes of them.
+//! Memory-key updates by work request: when a send queue executes them, and how they end.
 //!
-//! A change is done when everything before it has left the queue pair, at the latest moment that the order of a queue
-//! leaves, and nothing behind it is fetched before. It never leaves the device.
+//! The queue executes an update once all earlier requests have left the queue pair, the latest moment that
+//! the order of the queue allows. It fetches nothing behind an update before that. An update never leaves the
+//! device.
 
 use super::observed::observe_fetch;
 use super::settle::is_clear;
@@ -12,7 +13,8 @@ use crate::nic::wqe::{self, WorkFault};
 use bareverbs_prm::wqe::{SEGMENT, mkey_mask};
 
 impl QueuePair {
-    /// Does a change on a connected queue pair, if what was posted before it allows. Whether the queue goes on.
+    /// Executes an update on a connected queue pair if the requests before it allow that. Returns whether the
+    /// queue continues.
     pub(super) fn update_in_order<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -26,7 +28,7 @@ impl QueuePair {
         self.end_update(bus, pending)
     }
 
-    /// Does a change; whether it was not refused.
+    /// Executes an update and returns whether it succeeded.
     pub(super) fn end_update<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, pending: PendingUpdate) -> bool {
         bus.counters.wqes += 1;
         let result = self.update_key(bus, &pending);

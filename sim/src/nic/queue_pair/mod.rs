@@ -1,13 +1,15 @@
 //! The queue pair: it owns its send queue, its receive source, its requester and its responder.
 //!
-//! **What this is.** [`QueuePair`] takes inputs, [`on_packet`](QueuePair::on_packet), [`on_datagram`](QueuePair::on_datagram),
-//! [`on_doorbell`](QueuePair::on_doorbell), [`on_timeout`](QueuePair::on_timeout), and gives frames,
-//! [`poll_frame`](QueuePair::poll_frame) and [`poll_datagram`](QueuePair::poll_datagram). Each gets a [`Bus`] with what it may touch of
-//! the device and returns [`Effects`], what it wants of the scheduler.
+//! **What this is.** [`QueuePair`] takes inputs ([`on_packet`](QueuePair::on_packet),
+//! [`on_datagram`](QueuePair::on_datagram), [`on_doorbell`](QueuePair::on_doorbell),
+//! [`on_timeout`](QueuePair::on_timeout)) and produces frames ([`poll_frame`](QueuePair::poll_frame),
+//! [`poll_datagram`](QueuePair::poll_datagram)). Each call gets a [`Bus`], the part of the device that it may
+//! touch, and returns [`Effects`], what the scheduler has to do.
 //!
-//! **What it may not do.** It knows no other queue pair, no scheduler, no firmware and no router.
+//! **What it may not do.** It must not know other queue pairs, the scheduler, the firmware or the router.
 //!
-//! **Where to read first.** `input` for what arrives, `poll` for what leaves, `settle` for what follows every input.
+//! **Where to read first.** `input` for what arrives, `poll` for what leaves, `settle` for what happens after
+//! every input.
 
 mod connection;
 mod counting;
@@ -65,46 +67,47 @@ use tally::QueuePairTally;
 /// One queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
-    /// What commands set; what runs is filled in by [`Self::shown_context`].
+    /// What commands set. [`Self::shown_context`] fills in the fields that change at run time.
     pub(crate) context: QueuePairContext,
     pub(crate) accessor: Accessor,
-    /// What its WQEs look like.
+    /// The layout of its WQEs.
     pub(crate) format: Format,
     /// The class of service of its packets.
     class: ServiceClass,
     send: SendQueue,
     pub(crate) receives: ReceiveSource,
-    /// Where the message that is being received goes.
+    /// The scatter list of the message that is being received.
     scatter: ScatterList,
-    /// Replies of the RPC engine; most queue pairs never have any.
+    /// Replies of the RPC engine; `None` for most queue pairs.
     replies: Option<Box<RpcReplies>>,
-    /// What it remembers of congestion that it has to tell of.
+    /// The congestion notification that it may owe its peer.
     notification: NotificationPoint,
-    /// When its requests may leave.
+    /// Decides when its requests may leave.
     pacer: Pacer,
-    /// What it counted for its counter set, besides what the transport counts; most queue pairs never count anything here.
+    /// What it counted for its counter set, besides what the transport counts; `None` for most queue pairs.
     tally: Option<Box<QueuePairTally>>,
-    /// From RTS on.
+    /// Present from RTS on.
     requester: Option<SendingSide>,
-    /// From RTR on.
+    /// Present from RTR on.
     responder: Option<ReceivingSide<HostRange>>,
-    /// From RTR on.
+    /// Present from RTR on.
     path: Option<Path>,
-    /// Whether a packet of the peer was taken since the queue pair is in RTR.
+    /// Whether a packet of the peer has been accepted since the queue pair entered RTR.
     heard: bool,
-    /// Whether it takes memory-to-memory operations.
+    /// Whether it accepts memory-to-memory operations.
     mmo: bool,
-    /// How often a queue pair in the error state looked for new receives, see [`RESCANS`](settle::RESCANS).
+    /// How often the queue pair has looked for new receives in the error state, see
+    /// [`RESCANS`](settle::RESCANS).
     rescans: u32,
-    /// The scheduler's: whether the number stands in the list of queue pairs that want a turn.
+    /// Owned by the scheduler: whether this queue pair is in the list of those that want a turn.
     pub(crate) queued: bool,
-    /// The scheduler's: deadline for which an alarm is set; `Time::MAX` if none is.
+    /// Owned by the scheduler: the deadline of its pending alarm, `Time::MAX` if there is none.
     pub(crate) alarm: Time,
 }
 
-/// Where the work queues of a queue pair lie.
+/// Where the work queues of a queue pair are in memory.
 pub(crate) struct WorkQueueMemory {
-    /// The receive queue, if there is one, and behind it the send queue.
+    /// The receive queue, if there is one, followed by the send queue.
     pub(crate) buffer: PagedBuffer,
     pub(crate) record: DoorbellRecord,
 }
@@ -147,7 +150,7 @@ impl QueuePair {
         self.accessor.qpn
     }
 
-    /// As completions name it.
+    /// The identity that its completions carry.
     fn owner(&self) -> CompletionOwner {
         CompletionOwner::queue_pair(&self.context, self.accessor.qpn)
     }
@@ -156,20 +159,21 @@ impl QueuePair {
         self.context.state()
     }
 
-    /// Whether every message has an address of its own (IBTA v1.4 §10.2.4.3).
+    /// Whether every message carries an address of its own (IBTA v1.4 §10.2.4.3).
     pub(crate) fn is_datagram(&self) -> bool {
         self.format == Format::Datagram
     }
 
-    /// Whether a packet of a connection is for this queue pair: it receives, and is connected with the sender.
+    /// Whether this queue pair takes a packet of a connection: it receives in its state, and the sender is
+    /// its peer.
     #[inline]
     pub(crate) fn accepts(&self, packet: &Packet<'_>) -> bool {
         let from_peer = self.path.as_ref().is_some_and(|path| path.leads_to_sender(&packet.route.network));
         from_peer && self.class == packet.bth.service && self.receives_now(packet.bth.opcode.is_response())
     }
 
-    /// Requests are taken from RTR on, answers from RTS on; what stops the send queue alone stops neither (IBTA v1.4
-    /// §10.3.1).
+    /// It takes requests from RTR on and responses from RTS on. An error that stops only the send queue stops
+    /// neither (IBTA v1.4 §10.3.1).
     fn receives_now(&self, response: bool) -> bool {
         match self.state() {
             QpState::Rts | QpState::SqDraining | QpState::SqDrained | QpState::SqError => true,
@@ -183,7 +187,7 @@ impl QueuePair {
         self.path.as_ref().map_or(0, |path| path.partition_key)
     }
 
-    /// Takes the context that a command made of the old one.
+    /// Replaces the context with the one that a command made from it.
     pub(crate) fn set_context(&mut self, context: QueuePairContext) {
         self.context = context;
         if let Some(responder) = &mut self.responder {
@@ -196,7 +200,7 @@ impl QueuePair {
         self.mmo = on;
     }
 
-    /// As QUERY_QP shows it.
+    /// The context as QUERY_QP shows it.
     pub(crate) fn shown_context(&self) -> QueuePairContext {
         let mut context = self.context;
         context
@@ -214,7 +218,7 @@ impl QueuePair {
         context
     }
 
-    /// Back to where CREATE_QP left it.
+    /// Returns to the state in which CREATE_QP left it.
     pub(crate) fn reset(&mut self) {
         self.context.set_state(QpState::Reset);
         self.send.reset();
@@ -236,13 +240,14 @@ impl QueuePair {
     }
 }
 
-/// The XRC domain of a target queue pair. What has a send queue is an initiator and takes no requests.
+/// The XRC domain of a target queue pair. A queue pair with a send queue is an initiator and takes no
+/// requests.
 pub(crate) fn xrc_target_domain(context: &QueuePairContext) -> Option<Xrcdn> {
     let target = context.st() == ServiceType::Xrc && context.no_sq();
     target.then(|| context.xrcd())
 }
 
-/// What the WQEs of a service look like.
+/// The layout of the WQEs of a service.
 const fn format_of(service: ServiceType) -> Format {
     match service {
         ServiceType::RegUmr => Format::KeyUpdate,

@@ -1,7 +1,8 @@
-//! Congestion notification: packets that a switch marked make the device tell their sender (RoCEv2 A17.9.3).
+//! Congestion notification: when a switch has marked a packet, the device notifies the sender (RoCEv2
+//! A17.9.3).
 //!
-//! This is the notification point. The reaction point is the controller of the queue pair, see [`reaction`](super::reaction); without one a
-//! sender does not slow down.
+//! This is the notification point. The reaction point is the queue pair's congestion controller, see
+//! [`reaction`](super::reaction); a sender without one does not slow down.
 
 use super::frames::{Transmit, TransmitClass};
 use super::notification_point::NotificationPoint;
@@ -14,31 +15,31 @@ use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
 
-/// The two low bits of a traffic class: congestion experienced (RFC 3168).
+/// The two ECN bits of a traffic class: congestion experienced (RFC 3168).
 const CONGESTION_EXPERIENCED: u8 = 0b11;
-/// The operation that, in its class, is the notification: op-code 0x81.
+/// The operation of the CNP in its service class: op-code 0x81.
 const NOTIFICATION: BthOpcode = BthOpcode::Unknown(1);
-/// Bytes of zeros that it carries (RoCEv2 A17.9.3).
+/// Bytes of zeros that a CNP carries (RoCEv2 A17.9.3).
 const RESERVED: usize = 16;
-/// Traffic class of notifications: DSCP 48, as ConnectX does unless told otherwise.
+/// Traffic class of CNPs: DSCP 48, the default of ConnectX.
 const TRAFFIC_CLASS: u8 = 48 << 2;
-/// A queue pair is told of at most once in this time, as ConnectX does unless told otherwise.
+/// The shortest time between two CNPs of one queue pair: the default of ConnectX.
 const INTERVAL: Duration = Duration::from_micros(4);
 
-/// Whether a packet is of the notification's operation; in its service class there is no other.
+/// Whether a packet is a CNP, the only operation of its service class.
 pub(crate) fn is_notification(packet: &Packet<'_>) -> bool {
     packet.bth.opcode == NOTIFICATION
 }
 
 impl QueuePair {
-    /// Whether a notification is about what this queue pair sends.
+    /// Whether a CNP concerns what this queue pair sends.
     pub(crate) fn accepts_notification(&self, packet: &Packet<'_>) -> bool {
         matches!(self.state(), QpState::Rts | QpState::SqDraining)
             && self.path.as_ref().is_some_and(|path| path.leads_to_sender(&packet.route.network))
     }
 
-    /// Looks whether a packet was marked on its way. In a global route header, on InfiniBand or of RoCE version 1, the traffic class
-    /// belongs to the sender as a whole: it has no such mark (IBTA v1.4 §8.3).
+    /// Checks whether a switch marked a packet. A global route header, on InfiniBand or RoCE v1, has no such
+    /// mark: its whole traffic class belongs to the sender (IBTA v1.4 §8.3).
     #[inline]
     pub(super) fn notice_congestion<M>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) {
         let marked = packet.route.traffic_class & CONGESTION_EXPERIENCED == CONGESTION_EXPERIENCED;
@@ -55,7 +56,7 @@ impl QueuePair {
         }
     }
 
-    /// Writes the notification that is due.
+    /// Writes the CNP that is due.
     #[cold]
     pub(super) fn transmit_notification<M>(
         &mut self,

@@ -1,11 +1,11 @@
-//! What a queue pair remembers of congestion that it has to tell its peer of (RoCEv2 A17.9.3).
+//! The state of a queue pair as congestion notification point (RoCEv2 A17.9.3).
 
 use bareverbs_prm::time::Time;
 
-/// What a queue pair remembers as notification point.
+/// The state of a queue pair as notification point.
 #[derive(Debug, Default)]
 pub(super) struct NotificationPoint {
-    /// A notification is to be sent.
+    /// A CNP has to be sent.
     pub(super) due: bool,
     pub(super) last: Option<Time>,
 }

@@ -1,4 +1,4 @@
-//! What an observer is told of a queue pair. Nothing here is called unless somebody observes.
+//! The events of a queue pair that an observer sees. Nothing here is called unless the device is observed.
 
 use super::replies::REPLY;
 use super::{Bus, QueuePair};
@@ -11,7 +11,7 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
 impl QueuePair {
-    /// The doorbell was rung.
+    /// A doorbell was rung.
     #[cold]
     pub(super) fn doorbell_event(&self) -> DeviceEvent {
         DeviceEvent::SendDoorbell { qpn: self.number(), posted: self.send.queue().posted() }
@@ -28,7 +28,7 @@ impl QueuePair {
         self.observe_frame(bus, work, packet.header.psn, packet.retransmission);
     }
 
-    /// A frame for a request of the peer was written.
+    /// A response to the peer was written.
     #[cold]
     #[inline(never)]
     pub(super) fn observe_answer<M>(&self, bus: &mut Bus<'_, M>, psn: Psn) {
@@ -49,7 +49,7 @@ impl QueuePair {
     }
 }
 
-/// A queue pair took a WQE out of its ring; it is the newest.
+/// The queue pair fetched a WQE from its ring; it is the newest one.
 #[inline]
 pub(super) fn observe_fetch(attached: &mut Attached, now: Time, qpn: Qpn, queue: &SendQueue) {
     if let Some(observer) = &mut attached.observer {

@@ -1,17 +1,18 @@
-//! Pacing: the congestion controller of a queue pair stands between its requests and the scheduler.
+//! Pacing: the congestion controller of a queue pair decides when its requests reach the scheduler.
 //!
-//! What has to wait stays in the send queue, so that its payload is read when its frame leaves. Answers never wait: they are the
-//! peer's requests, and its controller holds those back. READ responses are charged to the rate.
+//! A request that has to wait stays in the send queue, so its payload is read only when its frame leaves.
+//! Responses never wait: they answer requests of the peer, which the controller of the peer already paces.
+//! READ responses still count against the rate.
 
 use crate::transport::congestion::Controller;
 use bareverbs_prm::time::Time;
 
-/// The controller of a queue pair; without one nothing waits.
+/// The congestion controller of a queue pair; without one nothing waits.
 #[derive(Debug, Default)]
 pub(super) struct Pacer(pub(super) Option<Box<dyn Controller>>);
 
 impl Pacer {
-    /// When the next request may leave, if it has to wait.
+    /// When the next request may leave, or `None` if it may leave now.
     #[inline]
     pub(super) fn waits_until(&self, now: Time) -> Option<Time> {
         let next = self.0.as_ref()?.may_send(now);

@@ -1,18 +1,18 @@
-//! Where a connection leads.
+//! The path of a connection.
 
 use crate::nic::port::{ends, version};
 use crate::wire::{HeaderTemplate, Network};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::PathMtu;
 
-/// Where packets go to and must come from.
+/// The addresses that packets go to and must come from.
 #[derive(Debug)]
 pub(crate) struct Path {
     pub(super) headers: HeaderTemplate,
-    /// As the packets of the peer carry it.
+    /// The network addresses in the packets of the peer.
     pub(super) from_peer: Network,
     pub(super) partition_key: u16,
-    /// Frames come back to this device.
+    /// Frames on this path return to this device.
     pub(super) loops_back: bool,
 }
 
@@ -23,7 +23,7 @@ impl Path {
         self.from_peer == *network || self.has_ends_of(network)
     }
 
-    /// Addresses that are written in another way may mean the same ends.
+    /// Whether two addresses name the same ends although they are written differently.
     #[cold]
     fn has_ends_of(&self, network: &Network) -> bool {
         let ((remote, local), (source, destination)) = (ends(&self.from_peer), ends(network));

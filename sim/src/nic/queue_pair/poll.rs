@@ -1,4 +1,4 @@
-//! What leaves a queue pair of a connection. Payload is read from memory only when its frame is written.
+//! What a connected queue pair sends. Payload is read from memory only when its frame is written.
 
 use super::frames::{PolledFrame, Transmit, TransmitClass};
 use super::observed::observe_fetch;
@@ -12,15 +12,16 @@ use crate::transport::{RequesterError, ResponderError, ResponsePacket};
 use crate::wire::{FrameBuffer, FrameWriter, PacketHeader, ServiceClass};
 use bareverbs_prm::numbering::QpState;
 
-/// Why there is no frame.
+/// Why no frame was written.
 enum Unwritten {
-    /// It would be longer than any frame.
+    /// The frame would exceed the maximum length.
     Length,
-    /// Its payload cannot be read.
+    /// The payload cannot be read.
     Payload,
 }
 
-/// Writes a packet of a connection: `fill` reads `length` bytes of payload, or says that it cannot. Gives the invariant CRC.
+/// Writes a packet of a connection and returns its invariant CRC. `fill` reads `length` bytes of payload or
+/// fails.
 fn write_frame(
     frame: &mut FrameBuffer,
     path: &Path,
@@ -34,7 +35,7 @@ fn write_frame(
 }
 
 impl QueuePair {
-    /// Writes the next frame of the connection. A queue pair answers before it asks.
+    /// Writes the next frame of the connection. Responses go before requests.
     pub(crate) fn poll_frame<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -103,7 +104,8 @@ impl QueuePair {
         }
     }
 
-    /// Host memory of a READ response is gone: the peer gets a NAK instead, and the connection breaks.
+    /// Handles a READ response whose host memory is gone: the peer gets a NAK instead, and the connection
+    /// breaks.
     fn fail_read_response<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -128,7 +130,7 @@ impl QueuePair {
     ) -> Option<Transmit> {
         let Self { requester, path, replies, send, .. } = self;
         let (requester, path) = (requester.as_mut()?, path.as_ref()?);
-        // A message whose payload cannot be read fails; the next packet may belong to another one.
+        // A message whose payload cannot be read fails; the next packet may belong to another message.
         while let Some(packet) = requester.poll_transmit(bus.now) {
             let (token, offset) = (packet.token, packet.payload_offset);
             let length = packet.payload_length as usize;
@@ -153,7 +155,8 @@ impl QueuePair {
         None
     }
 
-    /// Takes WQEs out of the ring and gives them to the requester while both have room, and the turn is not over.
+    /// Fetches WQEs from the ring and gives them to the requester while both have room and the turn is not
+    /// over.
     pub(super) fn fetch<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if self.state() != QpState::Rts {
             return;
@@ -169,7 +172,7 @@ impl QueuePair {
         }
     }
 
-    /// Gives requests to the requester while it has room, up to a change of a memory key, which is given back.
+    /// Gives requests to the requester while it has room. Stops at a memory-key update and returns it.
     fn fetch_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<PendingUpdate> {
         let context = FetchContext {
             mkeys: bus.mkeys,
@@ -199,7 +202,7 @@ impl QueuePair {
                     bus.counters.wqes += 1;
                     bus.counters.dma_requests += 1;
                     observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
-                    // Only a function of a card switches these on.
+                    // Only a function of a card enables these operations.
                     if let Some(card) = bus.attached.card.as_mut() {
                         self.send.hand_to_card(card.request(self.accessor.qpn, *copy));
                     }

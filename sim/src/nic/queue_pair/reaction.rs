@@ -1,11 +1,13 @@
-//! The reaction point of congestion control: who decides when requests leave, and what notifications do to it.
+//! The reaction point of congestion control: the controller that decides when requests leave, and how a CNP
+//! reaches it.
 
 use super::pacer::Pacer;
 use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::transport::congestion::Controller;
 
 impl QueuePair {
-    /// Sets who decides when requests leave; nobody: they leave when the port takes them.
+    /// Sets the controller that decides when requests leave. Without one they leave as soon as the port takes
+    /// them.
     pub(crate) fn set_controller<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -15,7 +17,7 @@ impl QueuePair {
         self.settle(bus)
     }
 
-    /// A congestion notification about what this queue pair sent.
+    /// Handles a CNP about what this queue pair sent.
     pub(crate) fn on_notification<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         bus.congestion.handled += 1;
         match &mut self.pacer.0 {

@@ -1,11 +1,11 @@
-//! Replies of the RPC engine on their way: bytes that the device holds until the peer has acknowledged them.
+//! Replies of the RPC engine: bytes that the device keeps until the peer has acknowledged them.
 
 use crate::nic::extension::RpcReply;
 use crate::transport::{Operation, Request, SendingSide};
 use crate::wire::ServiceHeader;
 use std::collections::VecDeque;
 
-/// Bit of tokens that name replies; without it they name WQEs.
+/// Tokens with this bit name replies; tokens without it name WQEs.
 pub(super) const REPLY: u64 = 1 << 63;
 
 /// Replies of one queue pair.
@@ -32,14 +32,14 @@ impl RpcReplies {
         self.sent.clear();
     }
 
-    /// Gives replies to the requester while it has room. How many it refused although it had.
+    /// Gives replies to the requester while it has room. Returns how many it refused although it had room.
     pub(super) fn submit(&mut self, requester: &mut SendingSide) -> u64 {
         let mut refused = 0;
         while requester.has_room() {
             let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { break };
             let request = Request {
                 operation: Operation::Write { address, rkey, immediate: None },
-                // What is longer than any message never waits, see `QueuePair::push_reply`.
+                // A reply longer than any message never gets here, see `QueuePair::push_reply`.
                 length: bytes.len() as u32,
                 token: REPLY | (self.first + self.sent.len() as u64),
                 solicited: false,
@@ -54,7 +54,7 @@ impl RpcReplies {
         refused
     }
 
-    /// Copies payload of a reply; `false` if there is no such reply or no such bytes.
+    /// Copies payload of a reply; `false` if there is no such reply or the range is outside it.
     pub(super) fn gather(&self, token: u64, offset: u32, payload: &mut [u8]) -> bool {
         let at = (token & !REPLY).checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         let bytes = at.and_then(|at| self.sent.get(at)).and_then(|bytes| bytes.get(offset as usize..));
@@ -67,7 +67,7 @@ impl RpcReplies {
         }
     }
 
-    /// Forgets the oldest reply that was sent: requests end in the order of their submission.
+    /// Drops the oldest reply that was sent: requests end in the order of their submission.
     pub(super) fn retire(&mut self) {
         if self.sent.pop_front().is_some() {
             self.first += 1;

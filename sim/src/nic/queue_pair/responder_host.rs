@@ -1,4 +1,4 @@
-//! The device around a responder: receives, keys, memory and completions of one queue pair.
+//! What the responder of a queue pair uses of the device: receives, keys, memory and completions.
 
 use super::{Accessor, Bus, HostMemory};
 use crate::nic::cqe::CompletionOwner;
@@ -14,7 +14,7 @@ use crate::transport::{
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Mkey, Srqn};
 
-/// What a responder sees of the device.
+/// The device as the responder of one queue pair sees it.
 pub(super) struct QueuePairHost<'a, 'b, M> {
     pub(super) bus: &'a mut Bus<'b, M>,
     pub(super) context: &'a QueuePairContext,
@@ -23,9 +23,9 @@ pub(super) struct QueuePairHost<'a, 'b, M> {
     /// The XRC shared receive queue that the request names.
     pub(super) named: Option<Srqn>,
     pub(super) scatter: &'a mut ScatterList,
-    /// Set when the connection broke; the queue pair then moves to the error state.
+    /// Set when the connection broke. The queue pair then moves to the error state.
     pub(super) error: Option<ResponderError>,
-    /// Whether the RPC engine was given a packet.
+    /// Whether the RPC engine got a packet.
     pub(super) rpc_delivered: bool,
 }
 
@@ -51,8 +51,8 @@ impl<M: HostMemory> QueuePairHost<'_, '_, M> {
         }
     }
 
-    /// The receive that could not be read fails, if it is one of a queue of its own: of a shared one nobody can say which
-    /// entry it is, and an event tells that the queue is broken.
+    /// Completes a receive that could not be read with an error, if it belongs to the queue pair's own
+    /// receive queue. In a shared queue the entry is unknown, and an event reports that the queue is broken.
     fn fail_own_receive(&mut self, fault: WorkFault) {
         if let ReceiveSource::Own(queue) = &mut self.receives {
             let index = queue.taken();
@@ -90,7 +90,8 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
     }
 
     fn scatter(&mut self, buffer: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
-        // An XRC queue may have been destroyed while a message went to one of its receives.
+        // An XRC receive queue may have been destroyed while a message was being written to one of its
+        // receives.
         destination(self.bus.shared_receives, self.context, buffer.token).ok_or(LocalFault)?;
         self.scatter.write(self.bus.memory, self.bus.mkeys, offset, payload).map_err(|_| LocalFault)
     }
@@ -123,7 +124,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
             RemoteAccess::Write => Access::RemoteWrite,
             RemoteAccess::Atomic => Access::RemoteAtomic,
         };
-        // IBTA v1.4 §9.7.4.1.5: a request of no bytes is not validated against any key.
+        // IBTA v1.4 §9.7.4.1.5: a request of zero length is not checked against any key.
         if length == 0 {
             return Ok(HostRange::default());
         }

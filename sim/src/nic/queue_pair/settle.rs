@@ -1,4 +1,5 @@
-//! What follows every input: requests end, errors are raised, a dead queue pair is flushed, and the scheduler learns what is wanted.
+//! What happens after every input: completed requests end, errors are raised, a queue pair in an error state
+//! is flushed, and the scheduler learns what to do next.
 
 use super::replies::REPLY;
 use super::{Bus, Effects, HostMemory, QueuePair, earlier};
@@ -12,13 +13,14 @@ use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_prm::wqe::fence_mode;
 
-/// How often a queue pair in the error state looks whether receives were posted, which no doorbell tells: after 1, 2, 4
-/// … microseconds. Then it waits for a doorbell or a command, so that an idle world can come to rest.
+/// How often a queue pair in the error state checks for newly posted receives, which no doorbell announces:
+/// after 1, 2, 4 … microseconds. Then it waits for a doorbell or a command, so that an idle simulation can
+/// come to rest.
 const RESCANS: u32 = 16;
 const FIRST_RESCAN: Duration = Duration::from_micros(1);
 
 impl QueuePair {
-    /// Ends what has ended and says what is wanted now.
+    /// Ends the requests that are done and returns what the queue pair needs next.
     pub(super) fn settle<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
         self.end_requests(bus);
         self.raise_stopped(bus);
@@ -56,7 +58,7 @@ impl QueuePair {
         rescans.then(|| now + FIRST_RESCAN.saturating_mul(1 << self.rescans))
     }
 
-    /// Another look at the receives of a dead queue pair is due.
+    /// Checks again for receives that were posted to a queue pair in the error state.
     pub(super) fn rescan<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         self.rescans += 1;
         if self.flush_receives(bus) {
@@ -64,7 +66,7 @@ impl QueuePair {
         }
     }
 
-    /// A queue pair that enters the error state looks for receives from the beginning.
+    /// Restarts the scans for receives when a queue pair enters the error state.
     pub(super) const fn restart_rescans(&mut self) {
         self.rescans = 0;
     }
@@ -75,7 +77,7 @@ impl QueuePair {
         self.notification.is_due() || self.responder.as_ref().is_some_and(ReceivingSide::has_work)
     }
 
-    /// Whether a frame of its own may come of it when its turn comes.
+    /// Whether its turn may produce a request.
     fn has_sends(&self) -> bool {
         if self.format != Format::Connected {
             return self.state() == QpState::Rts && self.send.wants_fetch();
@@ -101,8 +103,9 @@ impl QueuePair {
         }
     }
 
-    /// Ends what stands at the front of the queue and is not with the requester: everything before it has ended. Whether a copy is at
-    /// the front that the card has not ended, before which nothing else may end.
+    /// Ends work at the front of the queue that the device executes itself, since everything before it has
+    /// ended. Returns whether the front is a copy that the card has not finished, which blocks everything
+    /// behind it.
     #[inline]
     fn end_local<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         let is_local = |front: &OutstandingWqe| !matches!(front.carrier, WorkCarrier::Requester);
@@ -142,7 +145,7 @@ impl QueuePair {
         }
     }
 
-    /// Takes the oldest WQE out and writes its entry, if it asked for one or failed.
+    /// Removes the oldest WQE and writes its completion if it asked for one or failed.
     pub(super) fn end_wqe<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
         let (cqn, owner) = (self.context.cqn_snd(), self.owner());
         let Some(wqe) = self.send.pop() else {
@@ -159,7 +162,7 @@ impl QueuePair {
         bus.complete(cqn, &mut entry, event);
     }
 
-    /// A WQE that could not be executed fails when everything before it has ended.
+    /// Fails a WQE that could not be executed once everything before it has ended.
     fn raise_stopped<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         let Some(StoppedWqe { name, fault }) = self.send.stopped() else { return };
         if self.send.front().is_some() || self.state() != QpState::Rts {
@@ -172,7 +175,7 @@ impl QueuePair {
         self.end_requests(bus);
     }
 
-    /// Flushes what is left in both rings of a dead queue pair: sends first, each queue in order.
+    /// Flushes both rings of a queue pair in the error state: sends first, each queue in order.
     fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         self.flush_sends(bus);
         self.flush_receives(bus);
@@ -189,7 +192,7 @@ impl QueuePair {
         }
     }
 
-    /// Whether there were any.
+    /// Flushes the posted receives and returns whether there were any.
     fn flush_receives<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         let owner = self.owner();
         let ReceiveSource::Own(queue) = &mut self.receives else { return false };
@@ -203,9 +206,9 @@ impl QueuePair {
     }
 }
 
-/// Whether a change of a memory key may be done after what `requester` holds. It always follows the last byte of it on
-/// the wire; with a fence also the answers to READs and atomics, with strong ordering all answers (IBTA v1.4 §10.8.3.3; PRM,
-/// `fm` of the control segment).
+/// Whether a memory-key update may run after the requests that `requester` holds. An update always waits
+/// until their last byte is on the wire. With a fence it also waits for the responses to READs and atomics,
+/// with strong ordering for all responses (IBTA v1.4 §10.8.3.3; PRM, `fm` of the control segment).
 pub(super) fn is_clear(requester: &SendingSide, fence: u8) -> bool {
     match fence {
         fence_mode::STRONG_ORDERING => requester.outstanding() == 0,

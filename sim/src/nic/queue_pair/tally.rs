@@ -1,11 +1,11 @@
-//! What a queue pair counts for its counter set, under the names of the PRM (QUERY_Q_COUNTER).
+//! What a queue pair counts for its counter set, named as in the PRM (QUERY_Q_COUNTER).
 
 use bareverbs_prm::command::queue_counter::QueryQueueCounterOut;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 
 macro_rules! tally {
     ($($counter:ident / $set:ident;)*) => {
-        /// Counters of one queue pair, or of one set. They wrap, as registers of 32 bits do.
+        /// Counters of one queue pair or of one set. They wrap like the 32-bit registers they model.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
         pub(crate) struct Tally {
             $(pub(crate) $counter: u32,)*
@@ -107,10 +107,11 @@ impl Tally {
     }
 }
 
-/// What one queue pair counted besides its transport, and what it counted in another life or for another set.
+/// What one queue pair counted besides its transport, including what it counted before a reset or for another
+/// set.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QueuePairTally {
     pub(super) counted: Tally,
-    /// What belongs to another set.
+    /// The part that belongs to another set.
     pub(super) elsewhere: Tally,
 }
