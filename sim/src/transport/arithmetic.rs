@@ -1,12 +1,12 @@
-//! The atomics: what each makes of eight bytes, and what its request looks like. IBTA v1.4 §9.4.5; masked forms as the manufacturer
-//! documents them.
+//! The atomics: what each does to eight bytes, and how its request is encoded. IBTA v1.4 §9.4.5; the masked
+//! forms follow the vendor's documentation.
 //!
-//! An atomic that is new is a variant here, its value in [`AtomicOperation::apply`] and both ways between it and a packet. The
-//! rest of the transport does not tell atomics apart.
+//! To add an atomic, add a variant here, its result in [`AtomicOperation::apply`], and both conversions
+//! between it and a packet. The rest of the transport treats all atomics alike.
 
 use crate::wire::{AtomicEth, BthOpcode, Extension, MaskedAtomicEth, Packet};
 
-/// What an atomic makes of eight bytes.
+/// An atomic operation on eight bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AtomicOperation {
     /// Store `swap` if the old value equals `compare`.
@@ -21,9 +21,9 @@ pub enum AtomicOperation {
         /// Value to add.
         add: u64,
     },
-    /// Compare and swap of parts.
+    /// Compare and swap under masks.
     MaskedCompareSwap(MaskedCompareSwap),
-    /// Add field by field, each modulo its size.
+    /// Add field by field, each modulo its own size.
     MaskedFetchAdd {
         /// Value to add.
         add: u64,
@@ -32,8 +32,8 @@ pub enum AtomicOperation {
     },
 }
 
-/// Compare and swap of parts: if the old value is `compare` in the bits of `compare_mask`, the bits of `swap_mask` become
-/// those of `swap`.
+/// A masked compare and swap: if the old value equals `compare` in the bits of `compare_mask`, the bits of
+/// `swap_mask` are set to those of `swap`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MaskedCompareSwap {
     /// Value to compare with.
@@ -73,7 +73,7 @@ impl AtomicOperation {
         }
     }
 
-    /// What a request asks for, and where; `None` if it is no atomic.
+    /// The operation that a request asks for and its target; `None` if the request is not an atomic.
     pub(super) fn of_packet(packet: &Packet<'_>) -> Option<(AtomicEth, Self)> {
         let (atomic, swap_mask, compare_mask) = match packet.extension {
             Extension::AtomicEth(atomic) => (atomic, 0, 0),
@@ -109,7 +109,7 @@ impl AtomicOperation {
                 if equal { old & !swap_mask | swap & swap_mask } else { old }
             }
             Self::MaskedFetchAdd { add, boundaries } => {
-                // Without the highest bits nothing is carried from one field into the next.
+                // With the highest bit of each field cleared, no carry crosses into the next field.
                 let below = (old & !boundaries).wrapping_add(add & !boundaries);
                 below ^ (old ^ add) & boundaries
             }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bit by bit, as the manufacturer writes it.
+    /// The bit-by-bit definition that the vendor gives.
     fn add_bits(old: u64, add: u64, boundaries: u64) -> u64 {
         let (mut sum, mut carry) = (0, 0);
         for bit in 0..64 {

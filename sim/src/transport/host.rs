@@ -1,9 +1,9 @@
-//! What a responder asks of the device around it.
+//! What a responder needs from the device around it.
 
 use super::arithmetic::AtomicOperation;
 use bareverbs_prm::ids::Srqn;
 
-/// What a responder does to remote memory.
+/// The kind of a remote memory access.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RemoteAccess {
     /// RDMA READ.
@@ -14,23 +14,25 @@ pub enum RemoteAccess {
     Atomic,
 }
 
-/// A remote access was refused: the key, the domain, the right or the range is wrong. The responder answers with a
-/// NAK «remote access error».
+/// A remote access was refused because the key, the protection domain, the access right or the range is
+/// wrong. The responder answers with the NAK "remote access error".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RemoteFault;
 
-/// Local memory of a receive could not be written, or a receive queue is broken. NAK «remote operational error».
+/// The local memory of a receive could not be written, or a receive queue is broken. The responder answers
+/// with the NAK "remote operational error".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LocalFault;
 
-/// A request names a shared receive queue that does not exist or is not of the XRC domain of the queue pair.
+/// A request names a shared receive queue that does not exist or does not belong to the XRC domain of the
+/// queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownQueue;
 
 /// A receive work request taken from the receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReceiveBuffer {
-    /// Names it to the host.
+    /// The name by which the host knows it.
     pub token: u64,
     /// Bytes of its scatter list.
     pub capacity: u64,
@@ -77,27 +79,30 @@ pub enum ReceiveStatus {
     QpOperation,
     /// The memory that an RDMA WRITE with immediate data goes to could not be written: local access error.
     Access,
-    /// The message was forgotten, and the receive cannot be kept for another.
+    /// The message was dropped, and the receive cannot be kept for another message.
     Aborted,
 }
 
-/// What a responder asks of the device around it. Every call is synchronous and has no delay.
+/// What a responder needs from the device around it. Every call is synchronous and takes no simulated time.
 pub trait ResponderHost {
-    /// A checked stretch of memory, as the device names it.
+    /// A checked range of memory, in the device's own representation.
     type Range: Clone;
 
-    /// The next request is for a shared receive queue that the peer named: it and its protection domain are those of what
-    /// follows (IBTA v1.4 annex A14). Refused, the responder answers NAK «invalid request».
+    /// The next request is for a shared receive queue that the peer named. Subsequent calls use that queue
+    /// and its protection domain (IBTA v1.4 annex A14). On an error the responder answers with the NAK
+    /// "invalid request".
     fn receive_from(&mut self, queue: Srqn) -> Result<(), UnknownQueue>;
-    /// Takes the next receive work request; `Ok(None)` makes the responder answer RNR NAK.
+    /// Takes the next receive work request. On `Ok(None)` the responder answers with an RNR NAK.
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault>;
     /// Writes payload at `offset` into the scatter list of a receive.
     fn scatter(&mut self, buffer: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault>;
-    /// Whether receives come from a queue that others take from too: then a receive cannot be kept for another message.
+    /// Whether other queue pairs take receives from the same queue. If so, a receive cannot be kept for
+    /// another message.
     fn shares_receives(&self) -> bool;
     /// Ends a receive: the host writes its completion.
     fn complete_receive(&mut self, buffer: ReceiveBuffer, completion: ReceiveCompletion);
-    /// Checks key, domain, right and range. Length zero is checked for the right only, IBTA v1.4 §9.7.4.1.5.
+    /// Checks key, protection domain, access right and range. A length of zero is checked for the right only,
+    /// IBTA v1.4 §9.7.4.1.5.
     fn check_remote(
         &mut self,
         access: RemoteAccess,
@@ -107,21 +112,22 @@ pub trait ResponderHost {
     ) -> Result<Self::Range, RemoteFault>;
     /// Writes payload at `offset` into a checked range.
     fn write_remote(&mut self, range: &Self::Range, offset: u64, payload: &[u8]) -> Result<(), RemoteFault>;
-    /// Does an 8-byte atomic on a checked range and gives the old value.
+    /// Executes an 8-byte atomic on a checked range and returns the old value.
     fn atomic(&mut self, range: &Self::Range, operation: AtomicOperation) -> Result<u64, RemoteFault>;
     /// Invalidates a key for SEND with invalidate.
     fn invalidate(&mut self, rkey: u32) -> Result<(), RemoteFault>;
-    /// Whether the queue pair lets its peer do such a thing at all. If not, the responder answers NAK «invalid request».
+    /// Whether the queue pair lets its peer perform this kind of access. If not, the responder answers with
+    /// the NAK "invalid request".
     fn permits(&self, access: RemoteAccess) -> bool;
-    /// Whether StRoM's op-codes are accepted on this queue pair.
+    /// Whether this queue pair accepts StRoM's op-codes.
     fn accepts_rpc(&self) -> bool;
-    /// Hands over one packet of a StRoM RPC.
+    /// Passes on one packet of a StRoM RPC.
     fn rpc(&mut self, packet: RpcPacket<'_>);
-    /// The connection broke: the queue pair goes to the error state.
+    /// The connection broke: the host moves the queue pair to the error state.
     fn connection_error(&mut self, error: ResponderError);
 }
 
-/// One packet of a StRoM RPC, in order and never twice.
+/// One packet of a StRoM RPC. Packets arrive in order and only once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RpcPacket<'a> {
     /// RPC op-code of the RETH that began the message.

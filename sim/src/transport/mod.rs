@@ -1,14 +1,15 @@
 //! The transport of connections as two pure state machines, requester and responder: reliable (IBTA v1.4 §9.7) and
 //! unreliable (§9.8.2).
 //!
-//! **What this is.** [`Requester`] numbers and segments messages, remembers them until they are acknowledged, and sends
-//! them again when they are not. [`Responder`] checks the numbers, the order, the lengths and the keys of what
-//! arrives, and answers. Inputs are `submit` and `handle_*`, outputs are `poll_*`, time is an argument.
+//! **What this is.** [`Requester`] segments messages and numbers their packets, keeps them until they are
+//! acknowledged, and retransmits when they are not. [`Responder`] checks the PSN, the order, the length and
+//! the key of each packet and responds. Inputs are `submit` and `handle_*`, outputs are `poll_*`, time is an
+//! argument.
 //!
-//! **What it may not do.** This room knows packets, sequence numbers and timers. It knows no WQE, no CQE and no memory
-//! key: what it needs of those it asks of a [`ResponderHost`], and it names a request by a token that its owner chose.
-//! It never touches payload: a [`RequestPacket`] says where the payload is, a [`Placement`] where it belongs. Nothing
-//! that arrives makes it panic.
+//! **What it may not do.** This module knows packets, sequence numbers and timers. It must not know WQEs,
+//! CQEs or memory keys: a [`ResponderHost`] stands between it and them, and a request is named by a token
+//! that its owner chose. It never touches payload: a [`RequestPacket`] says where the payload is, a
+//! [`Placement`] where it belongs. No packet that arrives makes it panic.
 //!
 //! **Where to read first.** [`Requester::poll_transmit`] and [`Responder::handle_request`].
 

@@ -1,6 +1,6 @@
 //! The messages of a requester between submission and completion, and how far the peer has acknowledged them.
 //!
-//! Packets are counted without end, in 64 bits; a PSN is the low end of such a sequence number. So nothing here wraps.
+//! Sequence numbers count packets in 64 bits and never wrap; a PSN is the low 24 bits of one.
 
 use super::request::Request;
 use std::collections::VecDeque;
@@ -11,34 +11,36 @@ pub struct Message {
     pub request: Request,
     /// Sequence number of its first packet.
     pub start: u64,
-    /// Sequence number behind its last packet. A READ occupies as many as it has response packets.
+    /// Sequence number after its last packet. A READ occupies as many as it has response packets.
     pub end: u64,
     /// READs and atomics submitted before it.
     pub reads_before: u64,
-    /// Whether it ends with data of the peer, not with an ACK: what its operation says, asked many times a packet.
+    /// Whether response data ends it rather than an ACK. Derived from the operation and stored because every
+    /// packet asks for it.
     expects_data: bool,
 }
 
 impl Message {
-    /// The message of `request` whose packets are `start` to before `end`.
+    /// The message of `request` whose packets have the sequence numbers from `start` up to but excluding
+    /// `end`.
     pub fn new(request: Request, start: u64, end: u64, reads_before: u64) -> Self {
         Self { request, start, end, reads_before, expects_data: request.operation.expects_data() }
     }
 
-    /// Whether it ends with data of the peer, not with an ACK.
+    /// Whether response data ends it rather than an ACK.
     pub fn expects_data(&self) -> bool {
         self.expects_data
     }
 }
 
-/// A READ or an atomic is not answered although something after it is acknowledged.
+/// A later request was acknowledged, but a READ or atomic before it has no response yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MissingAnswer {
-    /// Sequence number behind that message.
+    /// Sequence number after that message.
     pub end: u64,
 }
 
-/// The messages of a requester, in order of submission and numbered in that order.
+/// The messages of a requester, numbered in the order of submission.
 #[derive(Debug)]
 pub struct Outstanding {
     messages: VecDeque<Message>,
@@ -47,15 +49,15 @@ pub struct Outstanding {
     /// Sequence number of the next message to be submitted.
     next_sequence: u64,
     reads_submitted: u64,
-    /// First sequence number that is not acknowledged.
+    /// The oldest sequence number that is not acknowledged.
     unacknowledged: u64,
-    /// Number of the message it belongs to.
+    /// Number of the message that it belongs to.
     unacknowledged_number: u64,
     reads_done: u64,
 }
 
 impl Outstanding {
-    /// No messages, with room for `reserve` without allocation.
+    /// An empty ring that can hold `reserve` messages without allocating.
     pub fn new(reserve: usize) -> Self {
         Self {
             messages: VecDeque::with_capacity(reserve),
@@ -68,7 +70,7 @@ impl Outstanding {
         }
     }
 
-    /// Adds a message of `span` packets and gives its number.
+    /// Adds a message of `span` packets and returns its number.
     pub fn push(&mut self, request: Request, span: u32) -> u64 {
         let (start, reads_before) = (self.next_sequence, self.reads_submitted);
         let end = start + u64::from(span);
@@ -79,18 +81,18 @@ impl Outstanding {
         self.first + self.messages.len() as u64 - 1
     }
 
-    /// The message of a number.
+    /// The message with a number.
     pub fn get(&self, number: u64) -> Option<&Message> {
         self.messages.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Number of the message with a token, oldest first.
+    /// Number of the oldest message with a token.
     pub fn find(&self, token: u64) -> Option<u64> {
         let index = self.messages.iter().position(|message| message.request.token == token)?;
         Some(self.first + index as u64)
     }
 
-    /// Number of the first message that begins at `sequence` or behind it, submitted already or not.
+    /// Number of the first message that begins at or after `sequence`, whether or not it was submitted yet.
     pub fn number_from(&self, sequence: u64) -> u64 {
         self.first + self.messages.partition_point(|message| message.start < sequence) as u64
     }
@@ -105,7 +107,7 @@ impl Outstanding {
         Some((self.first, self.messages.front()?))
     }
 
-    /// Forgets the oldest message.
+    /// Removes the oldest message.
     pub fn pop_front(&mut self) {
         if let Some(message) = self.messages.pop_front() {
             self.first += 1;
@@ -119,27 +121,28 @@ impl Outstanding {
         self.messages.len()
     }
 
-    /// First sequence number that is not acknowledged, and the number of its message.
+    /// The oldest sequence number that is not acknowledged, and the number of its message.
     pub fn unacknowledged(&self) -> (u64, u64) {
         (self.unacknowledged, self.unacknowledged_number)
     }
 
-    /// Sequence number behind everything that was submitted.
+    /// Sequence number after everything that was submitted.
     pub fn end(&self) -> u64 {
         self.next_sequence
     }
 
-    /// READs and atomics that are not answered.
+    /// READs and atomics without a response.
     pub fn reads_pending(&self) -> u64 {
         self.reads_submitted.saturating_sub(self.reads_done)
     }
 
-    /// READs and atomics before `message` that are not answered.
+    /// READs and atomics before `message` without a response.
     pub fn reads_pending_before(&self, message: &Message) -> u64 {
         message.reads_before.saturating_sub(self.reads_done)
     }
 
-    /// Everything before `limit` is acknowledged; stops at a READ or an atomic, since only its data acknowledges it.
+    /// Acknowledges everything before `limit`. Stops at a READ or an atomic, which only its response data
+    /// acknowledges.
     pub fn acknowledge_before(&mut self, limit: u64) -> Result<(), MissingAnswer> {
         while self.unacknowledged < limit {
             let Some(message) = self.get(self.unacknowledged_number).copied() else { return Ok(()) };
@@ -151,7 +154,8 @@ impl Outstanding {
         Ok(())
     }
 
-    /// One packet of data of the first unacknowledged message, which ends before `end`, has arrived.
+    /// Records that one response packet of the first unacknowledged message, which ends before `end`, has
+    /// arrived.
     pub fn acknowledge_data(&mut self, end: u64) {
         self.advance_to(self.unacknowledged + 1, end);
         self.reads_done += u64::from(self.unacknowledged == end);

@@ -1,9 +1,9 @@
-//! How a reliable connection is set up, and the two time tables of the standard.
+//! The parameters of a reliable connection, and the two timer tables of the IBTA specification.
 
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
 
-/// How a reliable connection was set up.
+/// The parameters of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectionParameters {
     /// Path MTU in bytes: 256, 512, 1024, 2048 or 4096.
@@ -12,23 +12,24 @@ pub struct ConnectionParameters {
     pub send_psn: Psn,
     /// First PSN to expect.
     pub receive_psn: Psn,
-    /// Local ACK timeout exponent: 4.096 µs × 2^n, 0 means never. IBTA v1.4 §9.7.6.1.3.
+    /// Local ACK timeout exponent: 4.096 µs × 2^n; 0 disables the timer. IBTA v1.4 §9.7.6.1.3.
     pub ack_timeout: u8,
-    /// How many of these times the timer runs, 1 to 4: the standard lets it take up to four times as long.
+    /// How many of these timeouts the timer runs, 1 to 4: the specification allows up to four times the
+    /// timeout.
     pub ack_timeout_factor: u8,
     /// Retries after a timeout or a sequence error, 0 to 7.
     pub retry_count: u8,
-    /// Retries after RNR NAK, 7 means without end.
+    /// Retries after an RNR NAK; 7 means no limit.
     pub rnr_retry: u8,
     /// RNR timer code sent in RNR NAKs, 5 bits. IBTA v1.4 table 45.
     pub min_rnr_timer: u8,
     /// READs and atomics that may be outstanding as requester.
     pub max_outstanding_reads: u8,
-    /// READs and atomics that are remembered as responder.
+    /// READs and atomics that the responder remembers.
     pub max_remembered_reads: u8,
 }
 
-/// Local ACK timeout of exponent `n`; `None` means never.
+/// Local ACK timeout of exponent `n`; `None` means no timeout.
 pub const fn ack_timeout(exponent: u8) -> Option<Duration> {
     if exponent == 0 { None } else { Some(Duration::from_picos(4_096_000 << (exponent & 31))) }
 }
@@ -39,7 +40,7 @@ const RNR_TIMER: [u32; 32] = [
     3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// How long a requester waits after an RNR NAK with timer code `code`; only five bits count.
+/// How long a requester waits after an RNR NAK with timer code `code`. Only the low five bits count.
 pub const fn rnr_timer(code: u8) -> Duration {
     Duration::from_micros(RNR_TIMER[(code & 31) as usize] as u64 * 10)
 }

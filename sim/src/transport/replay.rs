@@ -1,15 +1,15 @@
-//! The READs and atomics a responder remembers, in case they are asked for again. IBTA v1.4 §9.7.5.1.5.
+//! The READs and atomics that a responder remembers in case the peer repeats them. IBTA v1.4 §9.7.5.1.5.
 
 use super::segment::PathMtu;
 use crate::wire::Reth;
 use std::collections::VecDeque;
 
-/// What is remembered of an operation.
+/// What the responder remembers of an operation.
 #[derive(Debug, Clone, Copy)]
 pub enum Remembered {
-    /// A READ: what it asked for.
+    /// The RETH of a READ.
     Read(Reth),
-    /// An atomic: the value it found.
+    /// The old value that an atomic returned.
     Atomic(u64),
 }
 
@@ -32,13 +32,13 @@ impl Replay {
         Self { operations: VecDeque::new(), capacity }
     }
 
-    /// Remembers so many from now on, the latest first.
+    /// Remembers this many operations from now on, the latest ones.
     pub fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
         self.operations.drain(..self.operations.len().saturating_sub(capacity));
     }
 
-    /// Remembers an operation of `span` packets in place of the oldest.
+    /// Remembers an operation of `span` packets in place of the oldest one.
     pub fn remember(&mut self, start: u64, span: u32, what: Remembered) {
         if self.operations.len() == self.capacity {
             self.operations.pop_front();
@@ -54,7 +54,7 @@ impl Replay {
         }
     }
 
-    /// Whether a READ from `sequence` on asks for a part of one that was carried out.
+    /// Whether a READ from `sequence` on asks for part of a READ that was executed.
     pub fn covers_read(&self, sequence: u64, reth: Reth, mtu: PathMtu) -> bool {
         match self.find(sequence) {
             Some(ExecutedOperation { what: Remembered::Read(original), end, .. }) => {

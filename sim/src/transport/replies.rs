@@ -1,6 +1,7 @@
-//! The answers of a responder that are not yet on the wire, in the order in which they go there.
+//! The responses of a responder that are not on the wire yet, in the order in which they will be sent.
 //!
-//! An ACK says everything that an earlier ACK said, so ACKs that wait behind each other become one. IBTA v1.4 §9.7.5.1.2.
+//! An ACK covers everything that earlier ACKs cover, so adjacent ACKs in the queue merge into one. IBTA v1.4
+//! §9.7.5.1.2.
 
 use super::response::{ResponsePacket, ResponsePayload};
 use super::segment::PathMtu;
@@ -8,14 +9,14 @@ use crate::wire::{Aeth, BthOpcode, Extension, PacketHeader, Position, ServiceHea
 use bareverbs_prm::psn::Psn;
 use std::collections::VecDeque;
 
-/// Where an answer stands: its sequence number and the message sequence number it reports.
+/// The sequence number of a response and the message sequence number that it reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Stamp {
     pub sequence: u64,
     pub msn: u32,
 }
 
-/// READ responses, from `offset` of the range on.
+/// READ responses, starting at `offset` in the range.
 #[derive(Debug, Clone)]
 pub struct ReadReply<R> {
     pub range: R,
@@ -23,11 +24,11 @@ pub struct ReadReply<R> {
     pub length: u32,
     /// The stamp of the first byte of the range.
     pub stamp: Stamp,
-    /// The READ was not asked for before.
+    /// The READ is not a duplicate.
     pub fresh: bool,
     /// Where the next response begins.
     offset: u32,
-    /// The next response is the first since the READ was asked for.
+    /// The next response is the first one to this READ request or its repetition.
     begins: bool,
 }
 
@@ -44,7 +45,7 @@ enum Reply<R> {
     Atomic(Stamp, u64),
 }
 
-/// The queue.
+/// The queue of responses.
 #[derive(Debug)]
 pub struct ResponseQueue<R> {
     queue: VecDeque<Reply<R>>,
@@ -54,12 +55,12 @@ pub struct ResponseQueue<R> {
 }
 
 impl<R: Clone> ResponseQueue<R> {
-    /// An empty queue of at most `capacity` answers, and one NAK. It grows to what a connection uses.
+    /// An empty queue for at most `capacity` responses plus one NAK. Its memory grows with use.
     pub fn new(capacity: usize, mtu: PathMtu) -> Self {
         Self { queue: VecDeque::new(), capacity, mtu, fresh_reads: 0 }
     }
 
-    /// Takes at most `capacity` answers from now on. Those that wait stay.
+    /// Changes the limit to `capacity` responses. Those already in the queue stay.
     pub fn set_capacity(&mut self, capacity: usize) {
         self.capacity = capacity;
     }
@@ -70,7 +71,7 @@ impl<R: Clone> ResponseQueue<R> {
     pub fn has_room(&self) -> bool {
         self.queue.len() < self.capacity
     }
-    /// READs in the queue that were not asked for before.
+    /// READs in the queue that are not duplicates.
     pub fn fresh_reads(&self) -> usize {
         self.fresh_reads
     }
@@ -79,14 +80,14 @@ impl<R: Clone> ResponseQueue<R> {
         self.fresh_reads = 0;
     }
 
-    /// Adds an ACK; whether it made an earlier one needless.
+    /// Adds an ACK and returns whether it replaced an earlier one.
     pub fn push_ack(&mut self, stamp: Stamp) -> bool {
         let merged = self.drop_last_ack();
         self.queue.push_back(Reply::Acknowledge(stamp, Syndrome::ACK));
         merged
     }
 
-    /// Takes away an ACK at the end of the queue, because what is pushed next says it too.
+    /// Removes an ACK at the end of the queue, because the next response acknowledges the same packets.
     pub fn drop_last_ack(&mut self) -> bool {
         let needless = matches!(self.queue.back(), Some(Reply::Acknowledge(_, Syndrome::Ack(_))));
         if needless {
@@ -108,7 +109,8 @@ impl<R: Clone> ResponseQueue<R> {
         self.queue.push_back(Reply::Atomic(stamp, old));
     }
 
-    /// A READ from `sequence` on is asked for again. If its responses are still being sent they begin there again.
+    /// Handles a repeated READ from `sequence` on. If its responses are still being sent, they restart there.
+    /// Returns whether this is the case.
     pub fn repeat_read(&mut self, sequence: u64) -> bool {
         let mtu = self.mtu;
         for reply in &mut self.queue {
@@ -126,7 +128,7 @@ impl<R: Clone> ResponseQueue<R> {
         false
     }
 
-    /// The next answer for the wire; `psn` numbers it.
+    /// The next response for the wire. `psn` maps a sequence number to its PSN.
     pub fn pop(&mut self, psn: impl Fn(u64) -> Psn) -> Option<ResponsePacket<R>> {
         match self.queue.front_mut()? {
             Reply::Acknowledge(stamp, syndrome) => {

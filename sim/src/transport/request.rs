@@ -1,4 +1,4 @@
-//! What a requester is given and what it gives back: messages, packets, placements and completions.
+//! The input and output of a requester: messages, packets, placements and completions.
 
 use super::arithmetic::AtomicOperation;
 use crate::wire::{PacketHeader, ServiceHeader};
@@ -11,7 +11,7 @@ pub enum Operation {
     Send {
         /// Immediate data as 32 opaque bits.
         immediate: Option<u32>,
-        /// Key that the responder shall invalidate.
+        /// Key that the responder is to invalidate.
         invalidate: Option<u32>,
     },
     /// RDMA WRITE.
@@ -36,7 +36,7 @@ pub enum Operation {
         address: u64,
         /// Remote key.
         rkey: u32,
-        /// What it makes of them.
+        /// The operation on them.
         operation: AtomicOperation,
     },
     /// StRoM RPC Params (BTH op-code 0x18): at most one path MTU.
@@ -56,12 +56,12 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether it is an atomic: its old value comes back.
+    /// Whether it is an atomic, which returns the old value.
     pub fn is_atomic(&self) -> bool {
         matches!(self, Self::Atomic { .. })
     }
 
-    /// Whether it ends with data of the peer, not with an ACK.
+    /// Whether response data ends it rather than an ACK.
     pub fn expects_data(&self) -> bool {
         matches!(self, Self::Read { .. }) || self.is_atomic()
     }
@@ -72,24 +72,24 @@ impl Operation {
 pub struct Request {
     /// What it asks for.
     pub operation: Operation,
-    /// Bytes of payload: sent for SEND and WRITE, asked for by READ.
+    /// Bytes of payload: sent by SEND and WRITE, requested by READ.
     pub length: u32,
-    /// Names the message to its owner; comes back in packets, placements and completions.
+    /// The owner's name for the message; returned in packets, placements and completions.
     pub token: u64,
     /// Solicited event bit of the last packet.
     pub solicited: bool,
     /// Wait for earlier READs and atomics to finish first.
     pub fence: bool,
-    /// Header of the class of service that all its packets carry.
+    /// Header of the service class, carried by all its packets.
     pub service_header: ServiceHeader,
 }
 
 /// Why a requester failed a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequesterError {
-    /// No answer within all retries.
+    /// No response after all retries.
     RetryExceeded,
-    /// Receiver not ready within all retries.
+    /// Receiver not ready after all retries.
     RnrRetryExceeded,
     /// NAK «invalid request».
     RemoteInvalidRequest,
@@ -97,7 +97,7 @@ pub enum RequesterError {
     RemoteAccess,
     /// NAK «remote operational error».
     RemoteOperational,
-    /// A response that makes no sense.
+    /// A malformed response.
     BadResponse,
     /// The owner could not read or write local memory.
     LocalProtection,
@@ -109,7 +109,7 @@ pub enum RequesterError {
     Flushed,
 }
 
-/// A message that has ended, in the order of submission.
+/// A message that has ended. Completions come in the order of submission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestCompletion {
     /// The message.
@@ -123,7 +123,7 @@ pub struct RequestCompletion {
 pub enum Placement {
     /// Nothing to place.
     None,
-    /// The payload of the packet goes to `offset` of the message's local buffer.
+    /// The payload of the packet belongs at `offset` in the message's local buffer.
     Payload {
         /// The message.
         token: u64,
@@ -142,15 +142,15 @@ pub enum Placement {
 /// A packet that a requester wants on the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RequestPacket {
-    /// Op-code, number, flags and extension headers.
+    /// Op-code, PSN, flags and extension headers.
     pub header: PacketHeader,
     /// The message it belongs to.
     pub token: u64,
     /// Offset of its payload in the local buffer of the message.
     pub payload_offset: u32,
-    /// Bytes of payload to read there; zero for READ and atomics.
+    /// Bytes of payload to read there; zero for READs and atomics.
     pub payload_length: u32,
-    /// Why it is sent, if it was on the wire before.
+    /// Why it is sent again, if it was on the wire before.
     pub retransmission: Option<RetransmissionCause>,
 }
 
@@ -168,13 +168,14 @@ pub enum RetransmissionCause {
     Timer,
     /// A NAK said «PSN sequence error» (§9.7.5.2.4).
     SequenceNak,
-    /// Something later was answered, and a READ or an atomic before it was not (§9.7.5.2.6).
+    /// A later request was acknowledged while a READ or an atomic before it had no response (§9.7.5.2.6).
     ImpliedNak,
     /// An RNR NAK said that no receive was posted (§9.7.5.2.8).
     ReceiverNotReady,
-    /// A message failed here, and its packets were to have asked for an acknowledgement of those before it.
+    /// A message failed locally before one of its packets could request an acknowledgement for the packets
+    /// before it.
     LocalFailure,
-    /// The send queue drains, and the packets that may not follow were to have asked for an acknowledgement.
+    /// The send queue drains, so the packet that would have requested an acknowledgement is not sent.
     Drain,
 }
 
@@ -189,7 +190,7 @@ impl RetransmissionCause {
         Self::Drain,
     ];
 
-    /// As people write it.
+    /// The cause in words.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Timer => "timer",
@@ -201,7 +202,7 @@ impl RetransmissionCause {
         }
     }
 
-    /// The cause of a [`Self::name`].
+    /// The cause with this [`Self::name`].
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|cause| cause.name() == name)
     }
@@ -213,7 +214,7 @@ impl fmt::Display for RetransmissionCause {
     }
 }
 
-/// The requester holds as many messages as it can.
+/// The requester already holds as many messages as it can.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueFull;
 

@@ -14,12 +14,13 @@ use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
-/// Packets after which an acknowledgement is asked for although there is more to send.
+/// Packets after which the requester requests an acknowledgement even though it has more to send.
 const ACK_INTERVAL: u32 = 16;
-/// PSNs that may be outstanding: less than half of all, so that old and new can be told apart. IBTA v1.4 §9.7.2.
+/// PSNs that may be outstanding: less than half of the PSN space, so that old and new ones can be told apart.
+/// IBTA v1.4 §9.7.2.
 const WINDOW: u64 = (1 << 23) - 1;
-/// Messages for which there is room from the start. The ring grows to what a connection uses; a large one would cost every idle
-/// connection memory, and every busy one cache lines, because the ring is walked end to end.
+/// Messages for which the ring has room from the start. It grows with use. A large ring would cost every idle
+/// connection memory and every busy one cache lines, because the requester walks it end to end.
 const RESERVE: usize = 1;
 
 /// What a requester has counted.
@@ -27,17 +28,17 @@ const RESERVE: usize = 1;
 pub struct RequesterCounters {
     /// Packets given to the wire.
     pub packets: u64,
-    /// Of these, packets that were on the wire before.
+    /// How many of these packets were on the wire before.
     pub retransmissions: u64,
     /// Local ACK timeouts.
     pub timeouts: u64,
-    /// NAKs «PSN sequence error» that were obeyed.
+    /// NAKs "PSN sequence error" that caused a retransmission.
     pub sequence_naks: u64,
-    /// Missing READ responses or atomic answers that a later answer gave away.
+    /// Missing READ or atomic responses that a later response revealed.
     pub implied_naks: u64,
-    /// RNR NAKs that were obeyed.
+    /// RNR NAKs that caused a wait.
     pub rnr_naks: u64,
-    /// Answers outside the window of what is outstanding, and complaints that said nothing new.
+    /// Responses outside the window of outstanding packets, and NAKs that report nothing new.
     pub ghosts: u64,
 }
 
@@ -70,20 +71,20 @@ pub struct Requester {
     read_limit: u64,
     outstanding: Outstanding,
     cursor: SendPosition,
-    /// Why the cursor went back the last time.
+    /// Why the cursor was last moved back.
     rewound_by: RetransmissionCause,
-    /// Sequence number behind everything that was ever sent.
+    /// Sequence number after the last packet that was ever sent.
     sent: u64,
-    /// Packets since an acknowledgement was asked for.
+    /// Packets sent since the last acknowledge request.
     unrequested: u32,
     timers: RetryTimers,
     failure: Option<FailedMessage>,
-    /// Number of the first message that may not begin, while the send queue drains or is drained.
+    /// Number of the first message that may not begin while the send queue drains or is drained.
     hold: Option<u64>,
     counters: RequesterCounters,
 }
 
-/// What is sent next.
+/// The next packet to send.
 #[derive(Debug, Clone, Copy)]
 struct SendPosition {
     /// Message number.
@@ -92,7 +93,7 @@ struct SendPosition {
     sequence: u64,
 }
 
-/// The message that failed. Nothing from it on is sent.
+/// The message that failed. Neither it nor anything after it is sent.
 #[derive(Debug, Clone, Copy)]
 struct FailedMessage {
     number: u64,
@@ -100,10 +101,11 @@ struct FailedMessage {
 }
 
 impl Requester {
-    /// Messages that a requester holds at most.
+    /// The maximum number of messages that a requester holds.
     pub const CAPACITY: usize = 1024;
 
-    /// A requester with nothing to do. `max_outstanding_reads` of zero counts as one: the device stores its logarithm.
+    /// A requester without messages. A `max_outstanding_reads` of zero counts as one: the device stores its
+    /// logarithm.
     pub fn new(parameters: &ConnectionParameters) -> Self {
         Self {
             mtu: PathMtu::new(parameters.path_mtu),
@@ -126,32 +128,32 @@ impl Requester {
         self.outstanding.len() < Self::CAPACITY
     }
 
-    /// Messages that [`Self::poll_completion`] has not given back.
+    /// Messages that [`Self::poll_completion`] has not returned yet.
     pub fn outstanding(&self) -> usize {
         self.outstanding.len()
     }
 
-    /// Whether every packet of every message was on the wire.
+    /// Whether every packet of every message was sent.
     pub fn is_all_sent(&self) -> bool {
         self.sent >= self.outstanding.end()
     }
 
-    /// Whether READs or atomics are not answered.
+    /// Whether READs or atomics still wait for their responses.
     pub fn awaits_data(&self) -> bool {
         self.outstanding.reads_pending() > 0
     }
 
-    /// The PSN of the next packet that was never sent.
+    /// The PSN of the next packet that has never been sent.
     pub fn next_psn(&self) -> Psn {
         self.psn(self.sent)
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> RequesterCounters {
         self.counters
     }
 
-    /// Takes a message. What is wrong with it comes back as its completion.
+    /// Takes a message. A message that it cannot execute ends with an error completion.
     pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         if !self.has_room() {
             return Err(QueueFull);
@@ -164,7 +166,7 @@ impl Requester {
         Ok(())
     }
 
-    /// Whether [`Self::poll_transmit`] would give a packet.
+    /// Whether [`Self::poll_transmit`] would return a packet.
     pub fn has_work(&self) -> bool {
         !self.timers.is_waiting_for_receiver() && self.sendable().is_some()
     }
@@ -201,7 +203,7 @@ impl Requester {
         (in_window && (sequence > message.start || self.may_begin(message))).then_some(message)
     }
 
-    /// Fence, and the limit of outstanding READs and atomics. IBTA v1.4 §9.7.3.1, §10.8.3.3.
+    /// Checks the fence and the limit of outstanding READs and atomics. IBTA v1.4 §9.7.3.1, §10.8.3.3.
     fn may_begin(&self, message: &Message) -> bool {
         if !message.request.fence && !message.expects_data() {
             return true;
@@ -218,7 +220,8 @@ impl Requester {
         self.sent = self.sent.max(end);
     }
 
-    /// An acknowledgement is asked for when nothing can follow at once, and now and then in between.
+    /// Whether to request an acknowledgement: when no packet can follow at once, and every [`ACK_INTERVAL`]
+    /// packets.
     fn wants_acknowledge(&mut self, message: &Message) -> bool {
         if message.expects_data() {
             self.unrequested = 0;
@@ -232,7 +235,7 @@ impl Requester {
         wanted
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         match self.timers.take_due(now) {
             Due::Nothing | Due::ReceiverReady => {}
@@ -265,18 +268,19 @@ impl Requester {
         Some(RequestCompletion { token, result })
     }
 
-    /// The owner could not read or write local memory of a message. Earlier messages still end as they end.
+    /// Fails a message whose local memory the owner could not read or write. Earlier messages end normally.
     pub fn fail(&mut self, token: u64, error: RequesterError) {
         if let Some(number) = self.outstanding.find(token) {
             self.fail_message(number, error);
             if self.is_in_flight() {
-                // The packet that could not be filled may have been the one to ask for an acknowledgement.
+                // The packet that could not be filled may have been the one to request an acknowledgement.
                 self.rewind(RetransmissionCause::LocalFailure);
             }
         }
     }
 
-    /// The queue pair left its sending states: nothing is sent any more, every message ends as flushed.
+    /// Flushes everything when the queue pair leaves its sending states: nothing more is sent, and every
+    /// message ends as flushed.
     pub fn flush(&mut self) {
         let number = self.outstanding.front().map_or(0, |(number, _)| number);
         self.fail_message(number, RequesterError::Flushed);
@@ -295,18 +299,19 @@ impl Requester {
         if !self.is_in_flight() {
             self.timers.stop();
         } else if self.unrequested > 0 {
-            // An acknowledgement was to be asked for by a packet that will not be sent.
+            // The packet that would have requested an acknowledgement will not be sent.
             self.rewind(RetransmissionCause::LocalFailure);
         }
     }
 
-    /// Whether answers are awaited that matter.
+    /// Whether responses are outstanding that can still complete a message.
     fn is_in_flight(&self) -> bool {
         let (sequence, number) = self.outstanding.unacknowledged();
         sequence < self.sent && self.failure.is_none_or(|failure| number < failure.number)
     }
 
-    /// The sequence number of an answer, if it answers something in flight. IBTA v1.4 §9.7.5.1.3 «ghost».
+    /// The sequence number of a response if it concerns something in flight; otherwise it is a ghost, IBTA
+    /// v1.4 §9.7.5.1.3.
     fn sequence_in_flight(&self, psn: Psn) -> Option<u64> {
         let (oldest, _) = self.outstanding.unacknowledged();
         let distance = u64::try_from(psn.distance_from(self.psn(oldest))).ok()?;
@@ -335,8 +340,8 @@ impl Requester {
         self.timers.progress(now, self.is_in_flight());
     }
 
-    /// Sends again after a NAK. If the NAK acknowledged all that was in flight before a message that failed here, nothing is left to
-    /// be sent, and no timer may run.
+    /// Retransmits after a NAK. If the NAK acknowledged everything in flight before a message that failed
+    /// locally, there is nothing to retransmit, and no timer may run.
     fn retry(&mut self, now: Time, cause: RetransmissionCause) {
         if !self.is_in_flight() && !mutated("idle_timer") {
             return;
@@ -348,7 +353,7 @@ impl Requester {
         self.timers.packet_sent(now);
     }
 
-    /// Sends again from the oldest packet that is not acknowledged, and asks for an acknowledgement at once.
+    /// Moves the cursor back to the oldest unacknowledged packet and requests an acknowledgement at once.
     fn rewind(&mut self, cause: RetransmissionCause) {
         self.rewound_by = cause;
         let (sequence, number) = self.outstanding.unacknowledged();

@@ -1,4 +1,5 @@
-//! The responder of a reliable connection: one small function for each check of the standard. IBTA v1.4 §9.7.4, §9.7.5.1.
+//! The responder of a reliable connection, with one small function for each check of the specification. IBTA
+//! v1.4 §9.7.4, §9.7.5.1.
 
 mod duplicate;
 mod execute;
@@ -19,19 +20,19 @@ use bareverbs_prm::time::Time;
 use core::cmp::Ordering;
 use core::mem;
 
-/// Answers that may wait beside those of two rounds of remembered READs and atomics.
+/// Room in the response queue besides that for two rounds of remembered READs and atomics.
 const SPARE_REPLIES: usize = 8;
 
 /// What a responder has counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ResponderCounters {
-    /// Packets that were carried out.
+    /// Packets executed.
     pub packets: u64,
-    /// Packets that had been carried out before.
+    /// Duplicate packets.
     pub duplicates: u64,
-    /// Packets that came too early.
+    /// Packets ahead of the expected PSN.
     pub out_of_sequence: u64,
-    /// WRITE requests: messages, at their first packet.
+    /// WRITE requests, counted at the first packet of the message.
     pub writes: u64,
     /// READ requests.
     pub reads: u64,
@@ -45,11 +46,11 @@ pub struct ResponderCounters {
     pub access_errors: u64,
     /// Other NAKs.
     pub naks: u64,
-    /// ACKs that were asked for.
+    /// ACKs that the peer requested.
     pub acks: u64,
-    /// Of these, ACKs that a later answer made needless before they were sent.
+    /// How many of these ACKs merged into a later response before they were sent.
     pub merged_acks: u64,
-    /// Packets dropped in silence: nonsense duplicates, no room for the answer, connection broken.
+    /// Packets dropped silently: invalid duplicates, no room for the response, or the connection is broken.
     pub dropped: u64,
 }
 
@@ -76,12 +77,12 @@ pub struct Responder<R> {
     first_psn: Psn,
     min_rnr_timer: u8,
     read_limit: usize,
-    /// Sequence number of the packet that is expected: packets counted without end, of which a PSN is the low end.
+    /// Sequence number of the expected packet. It counts packets in 64 bits; a PSN is the low 24 bits of it.
     expected: u64,
     /// Messages completed.
     msn: u32,
     current: PartialMessage<R>,
-    /// The expected packet was already asked for, by a NAK or an RNR NAK.
+    /// A NAK or an RNR NAK has already asked for the expected packet.
     complained: bool,
     broken: bool,
     replies: ResponseQueue<R>,
@@ -89,7 +90,7 @@ pub struct Responder<R> {
     counters: ResponderCounters,
 }
 
-/// The message whose first packet has come and whose last has not.
+/// A message whose first packet has arrived and whose last has not.
 #[derive(Debug, Clone)]
 enum PartialMessage<R> {
     None,
@@ -98,12 +99,12 @@ enum PartialMessage<R> {
     Rpc { rpc_opcode: u64, region: u32, total: u32, offset: u32 },
 }
 
-/// Why a packet is not carried out.
+/// Why a packet was not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rejection {
     /// No receive is posted: RNR NAK.
     NotReady,
-    /// NAK, and the connection breaks.
+    /// A NAK is sent, and the connection breaks.
     Break(ResponderError),
 }
 
@@ -128,40 +129,41 @@ impl<R: Clone> Responder<R> {
         }
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> ResponderCounters {
         self.counters
     }
 
-    /// The PSN that is expected next.
+    /// The expected PSN.
     pub fn expected_psn(&self) -> Psn {
         self.psn(self.expected)
     }
 
-    /// Changes the timer code of later RNR NAKs; RTR2RTS and RTS2RTS may do so.
+    /// Changes the timer code of later RNR NAKs; RTR2RTS and RTS2RTS do this.
     pub fn set_min_rnr_timer(&mut self, code: u8) {
         self.min_rnr_timer = code;
     }
 
-    /// Changes how many READs and atomics are remembered; SQD2SQD may do so. What is remembered stays.
+    /// Changes how many READs and atomics the responder remembers; SQD2SQD does this. Operations that it
+    /// already remembers stay.
     pub fn set_max_remembered_reads(&mut self, limit: u8) {
         self.read_limit = usize::from(limit);
         self.replay.set_capacity(self.read_limit);
         self.replies.set_capacity(2 * self.read_limit + SPARE_REPLIES);
     }
 
-    /// Whether [`Self::poll_transmit`] would give a packet.
+    /// Whether [`Self::poll_transmit`] would return a packet.
     pub fn has_work(&self) -> bool {
         !self.replies.is_empty()
     }
 
-    /// The next packet for the wire. After a connection error there may still be answers and the NAK to send.
+    /// The next packet for the wire. After a connection error, responses and the NAK may still be waiting.
     pub fn poll_transmit(&mut self, _now: Time) -> Option<ResponsePacket<R>> {
         let first = self.first_psn;
         self.replies.pop(|sequence| first.add(sequence as u32))
     }
 
-    /// Takes a request (not `opcode.is_response()`).
+    /// Handles a request (not `opcode.is_response()`).
     pub fn handle_request<H: ResponderHost<Range = R>>(
         &mut self,
         _now: Time,
@@ -178,7 +180,7 @@ impl<R: Clone> Responder<R> {
             (Ordering::Equal, Err(error)) => self.break_connection(self.expected, error, host),
             (Ordering::Greater, _) => self.handle_gap(),
             (Ordering::Less, Ok(())) => self.handle_duplicate(packet, distance, host),
-            // The queue went away since: what was done cannot be said again.
+            // The shared receive queue is gone, so the earlier response cannot be repeated.
             (Ordering::Less, Err(_)) => self.counters.dropped += 1,
         }
     }
@@ -191,7 +193,7 @@ impl<R: Clone> Responder<R> {
         }
     }
 
-    /// The packet was carried out. IBTA v1.4 §9.7.7.1 for the MSN.
+    /// Accounts for an executed packet. IBTA v1.4 §9.7.7.1 for the MSN.
     fn accept(&mut self, packet: &Packet<'_>, span: u32) {
         self.count(packet.bth.opcode);
         self.complained = false;
@@ -224,7 +226,7 @@ impl<R: Clone> Responder<R> {
         }
     }
 
-    /// A packet is missing: one NAK a gap. IBTA v1.4 §9.7.5.1.1.
+    /// Handles a missing packet: one NAK per gap. IBTA v1.4 §9.7.5.1.1.
     fn handle_gap(&mut self) {
         self.counters.out_of_sequence += 1;
         if !self.complained {
@@ -234,7 +236,8 @@ impl<R: Clone> Responder<R> {
         }
     }
 
-    /// No receive is posted. What follows is dropped in silence until the packet comes again. IBTA v1.4 §9.7.5.2.8.
+    /// Answers with an RNR NAK because no receive is posted. Later packets are dropped silently until this
+    /// one is sent again. IBTA v1.4 §9.7.5.2.8.
     fn refuse_for_now(&mut self) {
         self.complained = true;
         self.counters.rnr_naks += 1;
@@ -261,7 +264,8 @@ impl<R: Clone> Responder<R> {
         host.connection_error(error);
     }
 
-    /// The payload of the READ response with number `psn` could not be read: NAK in its place, the connection breaks.
+    /// Handles a READ response whose payload could not be read: a NAK takes the place of the response with
+    /// number `psn`, and the connection breaks.
     pub fn fail_read<H: ResponderHost<Range = R>>(&mut self, psn: Psn, error: ResponderError, host: &mut H) {
         if self.broken {
             return;
@@ -271,8 +275,8 @@ impl<R: Clone> Responder<R> {
         self.break_connection(sequence, error, host);
     }
 
-    /// The queue pair left its receiving states: nothing is taken and nothing is sent any more. Gives back the
-    /// receive that a SEND was being written to.
+    /// Stops the responder when the queue pair leaves its receiving states: it takes and sends nothing more.
+    /// Returns the receive that a SEND was being written to.
     pub fn flush(&mut self) -> Option<ReceiveBuffer> {
         self.broken = true;
         self.replies.clear();
@@ -299,7 +303,7 @@ impl<R: Clone> Responder<R> {
     }
 }
 
-/// A request of an extended reliable connection names the shared receive queue that it is for.
+/// Tells the host which shared receive queue a request of an extended reliable connection names.
 fn find_queue<H: ResponderHost>(packet: &Packet<'_>, host: &mut H) -> Result<(), ResponderError> {
     match packet.service_header {
         ServiceHeader::Xrceth(queue) => {

@@ -1,11 +1,11 @@
-//! What a responder wants on the wire.
+//! What a responder sends.
 
 use crate::wire::PacketHeader;
 
-/// A packet that a responder wants on the wire.
+/// A packet that a responder sends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResponsePacket<R> {
-    /// Op-code, number and extension headers.
+    /// Op-code, PSN and extension headers.
     pub header: PacketHeader,
     /// For a READ response: where its payload is.
     pub payload: Option<ResponsePayload<R>>,

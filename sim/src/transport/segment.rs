@@ -1,4 +1,4 @@
-//! Messages to packets: how many there are, and what each of them says. IBTA v1.4 §9.7.2, table 38.
+//! Segmentation: how many packets a message takes, and what each of them carries. IBTA v1.4 §9.7.2, table 38.
 
 use super::outstanding::Message;
 use super::request::{Operation, Request, RequestPacket};
@@ -8,14 +8,15 @@ use bareverbs_prm::psn::Psn;
 /// Bytes of the longest message.
 pub const MAX_MESSAGE: u32 = 1 << 30;
 
-/// A path MTU as a power of two. What is none of the standard's counts as the next smaller one, at least 256.
+/// A path MTU as a power of two. A value that the specification does not define counts as the next smaller
+/// one, at least 256.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathMtu {
     shift: u32,
 }
 
 impl PathMtu {
-    /// The path MTU of so many bytes.
+    /// The path MTU of this many bytes.
     pub fn new(bytes: u32) -> Self {
         Self { shift: bytes.clamp(256, 4096).ilog2() }
     }
@@ -23,23 +24,24 @@ impl PathMtu {
     pub fn bytes(self) -> u32 {
         1 << self.shift
     }
-    /// Packets that `length` bytes need; at least one.
+    /// Packets for `length` bytes; at least one.
     pub fn packets(self, length: u32) -> u32 {
         let whole = length >> self.shift;
         let part = u32::from(length & (self.bytes() - 1) != 0);
         (whole + part).max(1)
     }
-    /// The packet that begins at `offset`.
+    /// Index of the packet that begins at `offset`.
     pub fn index(self, offset: u32) -> u32 {
         offset >> self.shift
     }
-    /// Where packet `index` begins in its message.
+    /// Offset of packet `index` in its message.
     pub fn offset(self, index: u32) -> u32 {
         index << self.shift
     }
 }
 
-/// Packets of a message, which is also how many PSNs it occupies; `None` if it is longer than allowed.
+/// Packets of a message, which is also the number of PSNs that it occupies; `None` if it exceeds the maximum
+/// length.
 pub fn span(request: &Request, mtu: PathMtu) -> Option<u32> {
     match request.operation {
         operation if operation.is_atomic() => Some(1),
@@ -48,7 +50,7 @@ pub fn span(request: &Request, mtu: PathMtu) -> Option<u32> {
     }
 }
 
-/// The packet of `message` with sequence number `sequence`. A READ asks for all that is left from there on.
+/// Builds the packet of `message` with sequence number `sequence`. A READ asks for everything from there on.
 #[inline]
 pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> RequestPacket {
     let request = &message.request;

@@ -1,4 +1,4 @@
-//! Both halves of a connection, whatever its service: what the owner of a connection calls.
+//! Both halves of a connection, reliable or unreliable: the interface for its owner.
 
 use super::host::{ReceiveBuffer, ResponderError, ResponderHost};
 use super::parameters::ConnectionParameters;
@@ -11,7 +11,7 @@ use crate::wire::Packet;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
-/// The half that asks. See [`Requester`] for what its methods promise.
+/// The sending half. [`Requester`] documents what its methods promise.
 ///
 /// ```
 /// use bareverbs_prm::psn::Psn;
@@ -34,7 +34,7 @@ pub enum SendingSide {
     Unreliable(UnreliableRequester),
 }
 
-/// The half that answers. See [`Responder`] for what its methods promise.
+/// The receiving half. [`Responder`] documents what its methods promise.
 ///
 /// ```
 /// use bareverbs_prm::psn::Psn;
@@ -67,7 +67,7 @@ macro_rules! both {
 }
 
 impl SendingSide {
-    /// A side with nothing to do.
+    /// A half without messages.
     pub fn new(reliable: bool, parameters: &ConnectionParameters) -> Self {
         if reliable {
             Self::Reliable(Requester::new(parameters))
@@ -81,12 +81,12 @@ impl SendingSide {
         both!(self, half => half.has_room())
     }
 
-    /// Messages that [`Self::poll_completion`] has not given back.
+    /// Messages that [`Self::poll_completion`] has not returned yet.
     pub fn outstanding(&self) -> usize {
         both!(self, half => half.outstanding())
     }
 
-    /// Whether every packet of every message was on the wire.
+    /// Whether every packet of every message was sent.
     pub fn is_all_sent(&self) -> bool {
         match self {
             Self::Reliable(half) => half.is_all_sent(),
@@ -94,7 +94,7 @@ impl SendingSide {
         }
     }
 
-    /// Whether READs or atomics are not answered.
+    /// Whether READs or atomics still wait for their responses.
     pub fn awaits_data(&self) -> bool {
         match self {
             Self::Reliable(half) => half.awaits_data(),
@@ -102,12 +102,12 @@ impl SendingSide {
         }
     }
 
-    /// The PSN of the next packet that was never sent.
+    /// The PSN of the next packet that has never been sent.
     pub fn next_psn(&self) -> Psn {
         both!(self, half => half.next_psn())
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> RequesterCounters {
         both!(self, half => half.counters())
     }
@@ -117,7 +117,7 @@ impl SendingSide {
         both!(self, half => half.submit(request))
     }
 
-    /// Whether [`Self::poll_transmit`] would give a packet.
+    /// Whether [`Self::poll_transmit`] would return a packet.
     pub fn has_work(&self) -> bool {
         both!(self, half => half.has_work())
     }
@@ -130,7 +130,7 @@ impl SendingSide {
         }
     }
 
-    /// Takes a response; to an unreliable connection there is none.
+    /// Handles a response. An unreliable connection has none.
     pub fn handle_response(&mut self, now: Time, packet: &Packet<'_>) -> Placement {
         match self {
             Self::Reliable(half) => half.handle_response(now, packet),
@@ -138,7 +138,7 @@ impl SendingSide {
         }
     }
 
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     pub fn handle_timeout(&mut self, now: Time) {
         if let Self::Reliable(half) = self {
             half.handle_timeout(now);
@@ -158,32 +158,33 @@ impl SendingSide {
         both!(self, half => half.poll_completion())
     }
 
-    /// The owner could not read or write local memory of a message.
+    /// Fails a message whose local memory the owner could not read or write.
     pub fn fail(&mut self, token: u64, error: RequesterError) {
         both!(self, half => half.fail(token, error));
     }
 
-    /// The queue pair left its sending states.
+    /// Flushes everything when the queue pair leaves its sending states.
     pub fn flush(&mut self) {
         both!(self, half => half.flush());
     }
 
-    /// Lets no further message begin.
+    /// Starts no further message.
     pub fn drain(&mut self) {
         both!(self, half => half.drain());
     }
 
-    /// Whether it drains, and every message that had begun was given back.
+    /// Whether it drains, and every message that had begun was returned.
     pub fn is_drained(&self) -> bool {
         both!(self, half => half.is_drained())
     }
 
-    /// Messages may begin again.
+    /// Starts messages again.
     pub fn resume(&mut self) {
         both!(self, half => half.resume());
     }
 
-    /// Takes over timeout, retries and READs at a time; an unreliable connection has none.
+    /// Takes over the timeout, the retry counts and the limit of outstanding READs; an unreliable connection
+    /// has none of them.
     pub fn change(&mut self, parameters: &ConnectionParameters) {
         if let Self::Reliable(half) = self {
             half.change(parameters);
@@ -192,7 +193,7 @@ impl SendingSide {
 }
 
 impl<R: Clone> ReceivingSide<R> {
-    /// A side that expects the first packet.
+    /// A half that expects the first packet.
     pub fn new(reliable: bool, parameters: &ConnectionParameters) -> Self {
         if reliable {
             Self::Reliable(Responder::new(parameters))
@@ -201,12 +202,12 @@ impl<R: Clone> ReceivingSide<R> {
         }
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> ResponderCounters {
         both!(self, half => half.counters())
     }
 
-    /// The PSN that is expected next.
+    /// The expected PSN.
     pub fn expected_psn(&self) -> Psn {
         both!(self, half => half.expected_psn())
     }
@@ -218,14 +219,14 @@ impl<R: Clone> ReceivingSide<R> {
         }
     }
 
-    /// Changes how many READs and atomics are remembered; an unreliable connection has none.
+    /// Changes how many READs and atomics are remembered; an unreliable connection remembers none.
     pub fn set_max_remembered_reads(&mut self, limit: u8) {
         if let Self::Reliable(half) = self {
             half.set_max_remembered_reads(limit);
         }
     }
 
-    /// Whether [`Self::poll_transmit`] would give a packet.
+    /// Whether [`Self::poll_transmit`] would return a packet.
     pub fn has_work(&self) -> bool {
         match self {
             Self::Reliable(half) => half.has_work(),
@@ -233,7 +234,7 @@ impl<R: Clone> ReceivingSide<R> {
         }
     }
 
-    /// The next answer for the wire.
+    /// The next response for the wire.
     pub fn poll_transmit(&mut self, now: Time) -> Option<ResponsePacket<R>> {
         match self {
             Self::Reliable(half) => half.poll_transmit(now),
@@ -241,7 +242,7 @@ impl<R: Clone> ReceivingSide<R> {
         }
     }
 
-    /// Takes a request.
+    /// Handles a request.
     pub fn handle_request<H: ResponderHost<Range = R>>(
         &mut self,
         now: Time,
@@ -254,14 +255,15 @@ impl<R: Clone> ReceivingSide<R> {
         }
     }
 
-    /// The payload of a READ response could not be read.
+    /// Handles a READ response whose payload could not be read.
     pub fn fail_read<H: ResponderHost<Range = R>>(&mut self, psn: Psn, error: ResponderError, host: &mut H) {
         if let Self::Reliable(half) = self {
             half.fail_read(psn, error, host);
         }
     }
 
-    /// The queue pair left its receiving states. Gives back the receive that a message was being written to.
+    /// Stops when the queue pair leaves its receiving states. Returns the receive that a message was being
+    /// written to.
     pub fn flush(&mut self) -> Option<ReceiveBuffer> {
         both!(self, half => half.flush())
     }

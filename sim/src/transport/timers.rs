@@ -1,11 +1,11 @@
-//! The local ACK timer of a requester, its RNR timer, and how often it still tries again.
-//! IBTA v1.4 §9.7.6.1.3 and §9.7.5.2.8.
+//! The local ACK timer and the RNR timer of a requester, and its retry counters. IBTA v1.4 §9.7.6.1.3 and
+//! §9.7.5.2.8.
 
 use super::parameters::{ConnectionParameters, ack_timeout};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::{Duration, Time};
 
-/// An RNR retry count that means «without end».
+/// The RNR retry count that means no limit.
 const WITHOUT_END: u8 = 7;
 
 /// Timers and retry counters of a requester.
@@ -18,8 +18,8 @@ pub struct RetryTimers {
     rnr_retry: u8,
     retries_left: u8,
     rnr_retries_left: u8,
-    /// Packets are being sent again, and nothing new was acknowledged since. Until then further NAKs are about packets of
-    /// the first time and say nothing new.
+    /// A retransmission is in progress, and nothing new was acknowledged since. Until then further NAKs
+    /// concern the first transmission and report nothing new.
     recovering: bool,
 }
 
@@ -30,7 +30,7 @@ pub enum Due {
     Nothing,
     /// The local ACK timer: nothing new was acknowledged in time.
     Acknowledge,
-    /// The RNR timer: sending may go on.
+    /// The RNR timer: the requester may send again.
     ReceiverReady,
 }
 
@@ -53,14 +53,14 @@ impl RetryTimers {
         }
     }
 
-    /// A packet went out: the timer runs, unless it does already.
+    /// A packet was sent: starts the timer unless it already runs.
     pub fn packet_sent(&mut self, now: Time) {
         if self.ack.is_none() || mutated("ack_timer_restarts") {
             self.ack = self.ack_timeout.map(|timeout| now + timeout);
         }
     }
 
-    /// Something new was acknowledged; `in_flight` tells whether more is awaited.
+    /// Something new was acknowledged. `in_flight` says whether more acknowledgements are outstanding.
     pub fn progress(&mut self, now: Time, in_flight: bool) {
         self.retries_left = self.retry_count;
         if !mutated("rnr_retries_stay_used") {
@@ -73,7 +73,7 @@ impl RetryTimers {
         }
     }
 
-    /// Packets are to be sent again after a NAK.
+    /// Starts a retransmission after a NAK.
     pub fn retry(&mut self) -> Result<(), Exhausted> {
         self.retries_left = self.retries_left.checked_sub(1).ok_or(Exhausted)?;
         self.recovering = true;
@@ -81,14 +81,14 @@ impl RetryTimers {
         Ok(())
     }
 
-    /// Packets are to be sent again after a timeout; NAKs count again.
+    /// Starts a retransmission after a timeout; later NAKs count again.
     pub fn retry_after_timeout(&mut self) -> Result<(), Exhausted> {
         self.retry()?;
         self.recovering = mutated("naks_ignored_after_timeout");
         Ok(())
     }
 
-    /// The receiver is not ready for `wait`.
+    /// The receiver is not ready: the requester waits for `wait`.
     pub fn wait_for_receiver(&mut self, now: Time, wait: Duration) -> Result<(), Exhausted> {
         if self.rnr_retry != WITHOUT_END {
             self.rnr_retries_left = self.rnr_retries_left.checked_sub(1).ok_or(Exhausted)?;
@@ -112,12 +112,12 @@ impl RetryTimers {
         self.rnr = None;
     }
 
-    /// When something is due next.
+    /// When the next timer is due.
     pub fn deadline(&self) -> Option<Time> {
         self.rnr.or(self.ack)
     }
 
-    /// What is due at `now`; the timer that is due stops.
+    /// The timer that is due at `now`; that timer stops.
     pub fn take_due(&mut self, now: Time) -> Due {
         if self.rnr.is_some_and(|at| at <= now) {
             self.rnr = None;

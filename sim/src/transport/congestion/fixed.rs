@@ -5,8 +5,8 @@ use bareverbs_prm::time::{Duration, Time};
 
 const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
 
-/// Paces frames at a fixed rate: after each frame nothing may leave for as long as the frame takes at that rate. Time that nobody
-/// used is not saved up, so that there are no bursts.
+/// Paces frames at a fixed rate: after each frame the controller holds the next one back for as long as the
+/// frame takes at that rate. Unused time is not saved up, so there are no bursts.
 ///
 /// ```
 /// use bareverbs_prm::time::{Duration, Time};
@@ -23,7 +23,7 @@ pub struct Fixed {
 }
 
 impl Fixed {
-    /// A controller of this rate; zero counts as one bit a second.
+    /// A controller of this rate; zero counts as one bit per second.
     pub const fn new(bits_per_second: u64) -> Self {
         let bits_per_second = if bits_per_second == 0 { 1 } else { bits_per_second };
         Self { bits_per_second, next: Time::ZERO }

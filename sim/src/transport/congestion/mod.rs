@@ -1,11 +1,12 @@
 //! Congestion control: what decides when a queue pair may send its next frame.
 //!
-//! **What this is.** [`Controller`] is the seat: one per queue pair, asked before each frame of a request or datagram, told of every frame that
-//! was sent, of every congestion notification (CNP) and of every acknowledgement. [`Fixed`] is the first who sits there: a rate that
-//! never changes. A queue pair without a controller sends as fast as the port takes its frames.
+//! **What this is.** Each queue pair may have a [`Controller`]. The queue pair asks it before each frame of a
+//! request or datagram, and reports to it every frame sent, every congestion notification packet (CNP) and
+//! every acknowledgement. [`Fixed`] is the simplest controller: a rate that never changes. A queue pair
+//! without a controller sends as fast as the port takes its frames.
 //!
-//! **What it may not do.** A controller has no clock: time is an argument, and it says when it wants to be called again. It knows no
-//! queue pair, no packet and no other controller.
+//! **What it may not do.** A controller has no clock: time is an argument, and the controller says when it
+//! wants to be called again. It must not know queue pairs, packets or other controllers.
 
 mod fixed;
 #[cfg(test)]
@@ -16,11 +17,12 @@ pub use fixed::Fixed;
 use bareverbs_prm::time::Time;
 use core::fmt::Debug;
 
-/// What decides when a queue pair may send: the reaction point of DCQCN, or whatever takes its place.
+/// Decides when a queue pair may send: the reaction point of DCQCN or of another algorithm.
 pub trait Controller: Debug {
-    /// When the next frame may leave; `now` or earlier: at once.
+    /// When the next frame may leave. A time that is not after `now` means at once.
     fn may_send(&self, now: Time) -> Time;
-    /// A frame of `bytes` bytes left: of a request or datagram, or of a READ response, which is charged and never held back.
+    /// A frame of `bytes` bytes left. It belongs to a request, a datagram or a READ response; READ responses
+    /// are charged but never held back.
     fn on_sent(&mut self, now: Time, bytes: usize);
     /// The peer's notification point saw marked packets of this queue pair (RoCEv2 A17.9.3).
     fn on_cnp(&mut self, now: Time) {
@@ -30,7 +32,7 @@ pub trait Controller: Debug {
     fn on_ack(&mut self, now: Time) {
         let _ = now;
     }
-    /// Does what is due at `now`: timers that raise a rate again.
+    /// Handles the timers that are due at `now`, such as those that raise a rate again.
     fn handle_timeout(&mut self, now: Time) {
         let _ = now;
     }

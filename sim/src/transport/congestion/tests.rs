@@ -40,7 +40,7 @@ fn notifications_and_acknowledgements_change_nothing() {
 }
 
 proptest! {
-    /// Whoever sends whenever it may never exceeds the rate by more than the frame that is on its way.
+    /// A sender that uses every chance to send exceeds the rate by at most the frame in flight.
     #[test]
     fn the_rate_is_never_exceeded(
         rate in 1_000_000u64..400 * GIGABIT,

@@ -1,4 +1,4 @@
-//! What a requester makes of an answer: ACK, NAK, RNR NAK, READ response, answer to an atomic. IBTA v1.4 §9.7.5.2.
+//! How a requester handles ACK, NAK, RNR NAK, READ response and atomic response. IBTA v1.4 §9.7.5.2.
 
 use super::Requester;
 use crate::transport::outstanding::Message;
@@ -8,8 +8,8 @@ use crate::wire::{Extension, NakCode, OperationKind, Packet, Syndrome};
 use bareverbs_prm::time::Time;
 
 impl Requester {
-    /// Takes an answer (`opcode.is_response()`) and says where its payload belongs. Place it before polling
-    /// completions; if that fails call [`Self::fail`] with its token.
+    /// Takes a response (`opcode.is_response()`) and returns where its payload belongs. Place the payload
+    /// before polling completions; if that fails, call [`Self::fail`] with its token.
     pub fn handle_response(&mut self, now: Time, packet: &Packet<'_>) -> Placement {
         let Some(sequence) = self.sequence_in_flight(packet.bth.psn) else {
             self.counters.ghosts += 1;
@@ -35,7 +35,8 @@ impl Requester {
 
     fn handle_ack(&mut self, now: Time, sequence: u64) {
         if let Err(missing) = self.acknowledge_before(now, sequence + 1)
-            // Only an ACK for the end of a READ says that its data is lost and not still on its way.
+            // Only an ACK for the last packet of a READ proves that its data is lost rather than still on its
+            // way.
             && missing.end <= sequence + 1
         {
             self.handle_implied_nak(now);
@@ -64,7 +65,7 @@ impl Requester {
         }
     }
 
-    /// Something later was answered, the oldest READ or atomic was not. IBTA v1.4 §9.7.5.2.6.
+    /// Handles a response to a later request while the oldest READ or atomic has none. IBTA v1.4 §9.7.5.2.6.
     fn handle_implied_nak(&mut self, now: Time) {
         if self.timers.is_recovering() {
             self.counters.ghosts += 1;
@@ -92,7 +93,7 @@ impl Requester {
         }
     }
 
-    /// A READ response or the answer to an atomic; it acknowledges everything before it.
+    /// Handles a READ or atomic response, which acknowledges everything before it.
     fn handle_data(&mut self, now: Time, sequence: u64, packet: &Packet<'_>) -> Placement {
         if self.acknowledge_before(now, sequence).is_err() {
             self.handle_implied_nak(now);
@@ -130,7 +131,7 @@ impl Requester {
         }
     }
 
-    /// Length, op-code and syndrome of a READ response by its place. IBTA v1.4 §9.7.5.2.9.
+    /// Checks length, op-code and syndrome of a READ response for its position. IBTA v1.4 §9.7.5.2.9.
     fn is_good_response(&self, message: &Message, sequence: u64, offset: u32, packet: &Packet<'_>) -> bool {
         let ends = sequence + 1 == message.end;
         let left = message.request.length.saturating_sub(offset);

@@ -1,4 +1,4 @@
-//! Packets that come a second time. IBTA v1.4 §9.7.5.1.4.
+//! Duplicate packets. IBTA v1.4 §9.7.5.1.4.
 
 use super::{Rejection, Responder};
 use crate::transport::host::{RemoteAccess, ResponderError, ResponderHost};
@@ -7,7 +7,8 @@ use crate::wire::{OperationKind, Packet, Reth};
 use bareverbs_prm::mutation::mutated;
 
 impl<R: Clone> Responder<R> {
-    /// What writes is only acknowledged again, a READ is carried out again, an atomic is answered from memory.
+    /// Handles a duplicate: SEND and WRITE are only acknowledged again, a READ is executed again, and an
+    /// atomic is answered from the replay memory.
     pub(super) fn handle_duplicate<H: ResponderHost<Range = R>>(
         &mut self,
         packet: &Packet<'_>,
@@ -44,7 +45,7 @@ impl<R: Clone> Responder<R> {
         }
     }
 
-    /// The key is checked again: it may have been taken back.
+    /// Executes a READ again. The key is checked again, since it may have been revoked.
     fn read_again<H: ResponderHost<Range = R>>(
         &mut self,
         sequence: u64,

@@ -1,4 +1,4 @@
-//! The packet that is expected: its place, its length, its key, then what it asks for.
+//! Executes the expected packet after checking its place in the message, its length and its key.
 
 use super::{PartialMessage, Rejection, Responder, failed_receive};
 use crate::transport::arithmetic::AtomicOperation;
@@ -18,8 +18,8 @@ const ACCESS: Rejection = Rejection::Break(ResponderError::RemoteAccess);
 const OPERATIONAL: Rejection = Rejection::Break(ResponderError::Operational);
 
 impl<R: Clone> Responder<R> {
-    /// Checks and carries out one packet; gives the PSNs it occupies. Refused, it changed nothing that a second try
-    /// would need.
+    /// Checks and executes one packet and returns the number of PSNs that it occupies. A refused packet
+    /// changes no state that a retry would need.
     pub(super) fn execute<H: ResponderHost<Range = R>>(
         &mut self,
         packet: &Packet<'_>,
@@ -38,7 +38,7 @@ impl<R: Clone> Responder<R> {
         }
     }
 
-    /// A message that has begun goes on with its own kind and ends before another begins. IBTA v1.4 §9.7.4.1.3.
+    /// A message continues with packets of its own kind and ends before another begins. IBTA v1.4 §9.7.4.1.3.
     fn check_operation_sequence(&self, opcode: BthOpcode) -> Result<(), Rejection> {
         let begins = opcode.position().begins();
         match (&self.current, opcode.kind()) {
@@ -51,7 +51,7 @@ impl<R: Clone> Responder<R> {
         }
     }
 
-    /// Every packet but the last is full, the last is not empty. IBTA v1.4 §9.7.4.1.6.
+    /// Every packet but the last is full, and the last one is not empty. IBTA v1.4 §9.7.4.1.6.
     fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), Rejection> {
         let mtu = self.mtu.bytes() as usize;
         let length = packet.payload.len();
@@ -87,7 +87,7 @@ impl<R: Clone> Responder<R> {
         Ok(1)
     }
 
-    /// Scatters the payload of a SEND; gives the bytes of the message so far.
+    /// Scatters the payload of a SEND and returns the bytes of the message so far.
     fn receive_payload<H: ResponderHost<Range = R>>(
         &self,
         buffer: ReceiveBuffer,
@@ -135,7 +135,7 @@ impl<R: Clone> Responder<R> {
         Ok(1)
     }
 
-    /// Where a WRITE goes: checked at its first packet, kept for the others.
+    /// The target range of a WRITE: checked at the first packet, kept for the others.
     fn write_target<H: ResponderHost<Range = R>>(
         &self,
         packet: &Packet<'_>,
@@ -168,7 +168,7 @@ impl<R: Clone> Responder<R> {
         Ok(span)
     }
 
-    /// READs beyond those that were agreed upon. IBTA v1.4 §9.7.4.1.7.
+    /// Refuses READs beyond the agreed number. IBTA v1.4 §9.7.4.1.7.
     fn check_read_resources(&self) -> Result<(), Rejection> {
         if self.replies.fresh_reads() < self.read_limit { Ok(()) } else { Err(INVALID) }
     }
@@ -191,7 +191,8 @@ impl<R: Clone> Responder<R> {
         Ok(1)
     }
 
-    /// The stamp of data that answers the expected packet. It acknowledges what is before it too.
+    /// The stamp of a data response to the expected packet. The response also acknowledges everything before
+    /// it.
     fn stamp_of_data(&mut self) -> Stamp {
         let merged = self.replies.drop_last_ack();
         self.counters.merged_acks += u64::from(merged);
@@ -235,7 +236,8 @@ fn check_message_length(length: u32) -> Result<(), Rejection> {
     if length <= MAX_MESSAGE { Ok(()) } else { Err(INVALID) }
 }
 
-/// A queue pair says which operations its peer may do. IBTA v1.4 §11.6.2, «remote invalid request error».
+/// Checks whether the queue pair permits its peer this operation. IBTA v1.4 §11.6.2, "remote invalid request
+/// error".
 fn check_permission<H: ResponderHost>(opcode: BthOpcode, host: &H) -> Result<(), Rejection> {
     let access = match opcode.kind() {
         OperationKind::Write => RemoteAccess::Write,
@@ -246,7 +248,8 @@ fn check_permission<H: ResponderHost>(opcode: BthOpcode, host: &H) -> Result<(),
     if host.permits(access) { Ok(()) } else { Err(INVALID) }
 }
 
-/// The packets of a message add up to the length that its RETH told; gives the bytes so far. IBTA v1.4 §9.7.4.1.6.
+/// Checks that the packets of a message add up to the length in its RETH; returns the bytes so far. IBTA v1.4
+/// §9.7.4.1.6.
 fn check_progress(packet: &Packet<'_>, total: u32, offset: u32) -> Result<u32, Rejection> {
     let done = offset.saturating_add(packet.payload.len() as u32);
     let good = if packet.bth.opcode.position().ends() { done == total } else { done < total };

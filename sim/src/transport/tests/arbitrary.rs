@@ -1,4 +1,4 @@
-//! Whatever arrives, nothing panics and nothing is written outside of what was checked.
+//! Arbitrary packets never cause a panic or a write outside a checked range.
 
 use super::model::*;
 use crate::transport::*;

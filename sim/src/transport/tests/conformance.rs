@@ -1,4 +1,5 @@
-//! Numbers of the specification, one by one: timers, counts, limits, wrap, and messages of every length.
+//! Figures of the specification, one test each: timers, counts, limits, wraparound, and messages of every
+//! length.
 
 use super::model::*;
 use crate::transport::*;
@@ -24,7 +25,7 @@ fn requester(edit: impl FnOnce(&mut ConnectionParameters)) -> Requester {
     Requester::new(&parameters)
 }
 
-/// Everything that a requester sends now.
+/// Everything that a requester can send now.
 fn sent(requester: &mut Requester, now: Time) -> Vec<RequestPacket> {
     core::iter::from_fn(|| requester.poll_transmit(now)).collect()
 }
@@ -170,7 +171,7 @@ fn no_credits_are_counted() {
     responder.handle_request(at(0), &packet(header(BthOpcode::WriteOnly, 100, reth(0, 1)), &[1]), &mut host);
     let aeth = responder.poll_transmit(at(0)).and_then(|answer| answer.header.extension.aeth()).unwrap();
     assert_eq!((aeth.syndrome, aeth.syndrome.raw()), (Syndrome::Ack(31), 0x1f));
-    // And a requester takes whatever count a peer gives.
+    // A requester accepts any credit count from a peer.
     let mut requester = requester(|_| ());
     requester.submit(write(1, 1)).unwrap();
     sent(&mut requester, at(0));
@@ -196,7 +197,7 @@ fn a_message_of_no_bytes_is_one_packet() {
     }
 }
 
-/// One message of many thousand packets, from end to end, with the smallest path MTU.
+/// Transfers one message of many thousand packets end to end at the smallest path MTU.
 /// Requirement: IBTA v1.4 §9.7.2: a message has as many packets as its bytes need, none more
 #[test]
 fn a_long_message_arrives_whole() {
@@ -246,7 +247,7 @@ fn draining_waits_for_what_has_begun() {
 }
 
 proptest! {
-    /// No byte is read here: a message of 2^30 bytes costs nothing.
+    /// The test reads no payload, so a message of 2^30 bytes is cheap.
     /// Requirement: IBTA v1.4 §9.7.2: every packet of a message but the last is of the path MTU, up to messages of 2^30 bytes
     #[test]
     fn messages_of_every_length_are_cut_whole(

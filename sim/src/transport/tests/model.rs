@@ -1,4 +1,4 @@
-//! The model: memory behind one key, a receive queue, and templates for packets.
+//! The test model: memory behind one key, a receive queue, and packet templates.
 
 use crate::transport::*;
 use crate::wire::*;
@@ -99,7 +99,7 @@ pub fn pattern(length: usize, seed: u64) -> Vec<u8> {
     (0..length as u64).map(|i| (i.wrapping_mul(31) ^ (i >> 8) ^ seed.wrapping_mul(97)) as u8).collect()
 }
 
-/// A checked stretch of the model's memory.
+/// A checked range of the model's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     pub offset: usize,
@@ -204,7 +204,7 @@ impl ResponderHost for Host {
                 }
             }
             AtomicOperation::FetchAdd { add } => old.wrapping_add(add),
-            // Compared with a model of its own beside it.
+            // The tests of `arithmetic` check the masked operations against a separate model.
             masked => masked.apply(old),
         };
         cell.copy_from_slice(&new.to_be_bytes());

@@ -189,7 +189,7 @@ fn the_rest_of_a_read_is_asked_for_again() {
     let again = talk.expect(BthOpcode::ReadRequest, 101);
     assert_eq!(again.header.extension, reth(256, 744));
     assert!(again.retransmission.is_some() && again.payload_offset == 256);
-    // What else is left of the first time says nothing new.
+    // The remaining responses to the first READ request carry nothing new.
     assert_eq!(talk.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]), Placement::None);
     talk.ack(104);
     assert_eq!(talk.requester.counters().implied_naks, 1);
@@ -356,7 +356,8 @@ fn a_sequence_nak_counts_after_a_timeout() {
     assert_eq!((talk.requester.counters().sequence_naks, talk.requester.counters().ghosts), (1, 0));
 }
 
-/// A NAK that acknowledges everything before a message that failed here has nothing to be sent again: no timer is left running.
+/// A NAK that acknowledges everything before a message that failed locally leaves nothing to retransmit, so
+/// no timer may run.
 #[test]
 fn a_nak_that_leaves_nothing_in_flight_starts_no_timer() {
     for syndrome in [Syndrome::Nak(NakCode::SequenceError), Syndrome::RnrNak(1)] {
@@ -404,7 +405,7 @@ fn progress_gives_the_rnr_retries_back() {
     let mut talk = Talk::new();
     talk.submit(&[write(1, 1), write(2, 1), write(3, 1), write(4, 1)]);
     for psn in 100..104 {
-        // The counter allows two a request, not two in all.
+        // The limit is two retries per request, not two in total.
         for _ in 0..2 {
             talk.drain();
             talk.send(acknowledge(psn, Syndrome::RnrNak(1)), &[]);
@@ -504,7 +505,7 @@ fn local_failure_lets_earlier_messages_end() {
     assert!(!talk.expect(BthOpcode::WriteFirst, 101).header.ack_request);
     talk.requester.fail(2, RequesterError::LocalProtection);
     talk.expect_nothing_done();
-    // Nobody had asked for the acknowledgement of the first message.
+    // No earlier packet had requested an acknowledgement of the first message.
     assert!(talk.expect(BthOpcode::WriteOnly, 100).header.ack_request);
     talk.expect_silence().ack(101).expect_done(1, Ok(()));
     talk.expect_done(2, Err(RequesterError::LocalProtection)).expect_done(3, Err(RequesterError::Flushed));
@@ -549,7 +550,7 @@ fn flush_and_capacity() {
     assert_eq!((talk.requester.poll_timeout(), talk.requester.outstanding()), (None, 0));
 }
 
-/// 2^30 bytes in packets of 256 are 2^22 PSNs: two such messages fill the window of 2^23 and stop there.
+/// 2^30 bytes in packets of 256 take 2^22 PSNs, so two such messages fill the window of 2^23.
 /// Requirement: IBTA v1.4 §9.7.2: no more than 2^23 PSNs are outstanding
 #[test]
 fn the_window_of_sequence_numbers_is_kept() {

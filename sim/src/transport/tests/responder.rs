@@ -43,7 +43,7 @@ impl Talk {
         assert_eq!(self.responder.poll_transmit(at(0)), None);
         self
     }
-    /// NAK, the connection breaks, and whatever comes then is dropped.
+    /// Expects a NAK and a broken connection that drops every later packet.
     #[track_caller]
     fn expect_break(&mut self, psn: u32, code: NakCode, error: ResponderError) {
         let answer = self.responder.poll_transmit(at(0)).expect("a NAK");
@@ -273,7 +273,7 @@ fn atomics_and_their_duplicates() {
     assert_eq!((olds(&mut talk), olds(&mut talk)), ((1, 0), (2, 5)));
     talk.send(header(BthOpcode::FetchAdd, 100, atomic(BASE, 5, 0)), &[]);
     assert_eq!((olds(&mut talk), talk.host.memory[7]), ((2, 0), 9));
-    // Only two are remembered.
+    // The responder remembers only two.
     talk.send(header(BthOpcode::FetchAdd, 102, atomic(BASE, 1, 0)), &[]);
     assert_eq!(olds(&mut talk), (3, 9));
     talk.send(header(BthOpcode::FetchAdd, 100, atomic(BASE, 5, 0)), &[]).expect_silence();

@@ -205,7 +205,8 @@ fn the_receive_that_is_kept_comes_back_when_the_queue_pair_dies() {
 }
 
 proptest! {
-    /// Whatever the wire loses, swaps or doubles: what completes is a message that was sent, whole.
+    /// However the wire drops, reorders or duplicates packets, every message that completes was sent, and
+    /// completes whole.
     #[test]
     fn messages_arrive_whole_or_not_at_all(
         lengths in proptest::collection::vec(0..4 * MTU, 1..20),

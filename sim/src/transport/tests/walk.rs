@@ -1,5 +1,5 @@
-//! Random walks: one requester, one responder, real frames between them that get lost, doubled, delayed and damaged.
-//! Every message ends exactly once and in order, and every byte is where it belongs.
+//! Random walks: one requester and one responder exchange real frames that are dropped, duplicated, delayed
+//! and damaged. Every message ends exactly once and in order, and every byte arrives where it belongs.
 
 use super::model::*;
 use crate::transport::*;
@@ -38,7 +38,7 @@ impl Chance {
     }
 }
 
-/// Frames on their way, by arrival.
+/// Frames in flight, sorted by arrival.
 #[derive(Default)]
 struct Channel {
     frames: BTreeMap<(Time, u64), Vec<u8>>,
@@ -168,7 +168,7 @@ impl Walk {
         true
     }
 
-    /// One packet time, or to the next event if nobody has anything to send or to submit.
+    /// Advances by one packet time, or to the next event if nobody has anything to send or submit.
     fn advance(&mut self, busy: bool) {
         let next = [self.there.next(), self.back.next(), self.requester.poll_timeout()];
         let earliest = next.into_iter().flatten().min();
@@ -212,7 +212,7 @@ impl Walk {
         }
     }
 
-    /// Does in order, on simple memory, what the messages say, and compares.
+    /// Executes the messages in order on plain memory and compares the result.
     fn check(&self, seed: u64) {
         let mut memory = Host::new(self.host.memory.len()).memory;
         let area = WRITE_AREA as usize..COUNTER as usize;

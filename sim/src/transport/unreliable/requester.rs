@@ -1,4 +1,5 @@
-//! The requester of an unreliable connection: every packet goes out once, and a message ends with its last packet.
+//! The requester of an unreliable connection: it sends every packet once, and a message ends with its last
+//! packet.
 
 use crate::transport::outstanding::Message;
 use crate::transport::parameters::ConnectionParameters;
@@ -34,19 +35,20 @@ use std::collections::VecDeque;
 pub struct UnreliableRequester {
     mtu: PathMtu,
     first_psn: Psn,
-    /// Messages that have not ended, the oldest first.
+    /// Messages that have not ended, oldest first.
     messages: VecDeque<Message>,
     /// Sequence number of the next message to be submitted.
     next_sequence: u64,
     /// Sequence number of the next packet.
     sent: u64,
     failure: Option<FailedRequest>,
-    /// Sequence number behind the last message that may be sent, while the send queue drains or is drained.
+    /// Sequence number after the last message that may be sent while the send queue drains or is drained.
     hold: Option<u64>,
     packets: u64,
 }
 
-/// The message that failed, by the sequence number where it begins. Nothing from it on is sent.
+/// The message that failed, named by the sequence number where it begins. Neither it nor anything after it is
+/// sent.
 #[derive(Debug, Clone, Copy)]
 struct FailedRequest {
     start: u64,
@@ -54,7 +56,7 @@ struct FailedRequest {
 }
 
 impl UnreliableRequester {
-    /// A requester with nothing to do.
+    /// A requester without messages.
     pub fn new(parameters: &ConnectionParameters) -> Self {
         Self {
             mtu: PathMtu::new(parameters.path_mtu),
@@ -73,7 +75,7 @@ impl UnreliableRequester {
         self.messages.len() < Requester::CAPACITY
     }
 
-    /// Messages that [`Self::poll_completion`] has not given back.
+    /// Messages that [`Self::poll_completion`] has not returned yet.
     pub fn outstanding(&self) -> usize {
         self.messages.len()
     }
@@ -83,12 +85,12 @@ impl UnreliableRequester {
         self.first_psn.add(self.sent as u32)
     }
 
-    /// What was counted; there are only packets.
+    /// The counters; only packets are counted.
     pub fn counters(&self) -> RequesterCounters {
         RequesterCounters { packets: self.packets, ..RequesterCounters::default() }
     }
 
-    /// Takes a message. What is wrong with it comes back as its completion.
+    /// Takes a message. A message that it cannot execute ends with an error completion.
     pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         if !self.has_room() {
             return Err(QueueFull);
@@ -112,7 +114,7 @@ impl UnreliableRequester {
         segment::span(request, self.mtu).ok_or(RequesterError::LocalLength)
     }
 
-    /// Whether [`Self::poll_transmit`] would give a packet.
+    /// Whether [`Self::poll_transmit`] would return a packet.
     pub fn has_work(&self) -> bool {
         self.sendable().is_some()
     }
@@ -133,19 +135,19 @@ impl UnreliableRequester {
         self.messages.get(at).filter(|_| !failed && !held)
     }
 
-    /// Lets no further message begin. IBTA v1.4 §10.3.1.5.
+    /// Starts no further message. IBTA v1.4 §10.3.1.5.
     pub fn drain(&mut self) {
         let begun = self.messages.iter().find(|message| message.start < self.sent && self.sent < message.end);
         self.hold = Some(begun.map_or(self.sent, |message| message.end));
     }
 
-    /// Whether it drains, and every message that had begun was given back.
+    /// Whether it drains, and every message that had begun was returned.
     pub fn is_drained(&self) -> bool {
         let waits = |hold| self.messages.front().is_none_or(|message| message.start >= hold);
         self.hold.is_some_and(waits)
     }
 
-    /// Messages may begin again.
+    /// Starts messages again.
     pub fn resume(&mut self) {
         self.hold = None;
     }
@@ -163,14 +165,15 @@ impl UnreliableRequester {
         Some(RequestCompletion { token: request.token, result })
     }
 
-    /// The owner could not read local memory of a message. Earlier messages still end as they end.
+    /// Fails a message whose local memory the owner could not read. Earlier messages end normally.
     pub fn fail(&mut self, token: u64, error: RequesterError) {
         if let Some(message) = self.messages.iter().find(|message| message.request.token == token) {
             self.fail_from(message.start, error);
         }
     }
 
-    /// The queue pair left its sending states: nothing is sent any more, every message ends as flushed.
+    /// Flushes everything when the queue pair leaves its sending states: nothing more is sent, and every
+    /// message ends as flushed.
     pub fn flush(&mut self) {
         let start = self.messages.front().map_or(self.next_sequence, |message| message.start);
         self.fail_from(start, RequesterError::Flushed);

@@ -1,6 +1,6 @@
-//! The responder of an unreliable connection: one small function for each check of the standard. Whatever is wrong with a
-//! message, it is forgotten, and the receive that it took is kept for the next one (IBTA v1.4 §9.9.3.1, classes D and D1);
-//! a receive of a shared queue cannot be kept and ends as aborted (class E).
+//! The responder of an unreliable connection, with one small function for each check of the specification. A
+//! faulty message is dropped, and the receive that it took is kept for the next message (IBTA v1.4 §9.9.3.1,
+//! classes D and D1). A receive of a shared queue cannot be kept and ends as aborted (class E).
 
 use crate::transport::host::{
     ReceiveBuffer, ReceiveKind, ReceiveStatus, RemoteAccess, ResponderError, ResponderHost,
@@ -31,15 +31,15 @@ pub struct UnreliableResponder<R> {
     mtu: PathMtu,
     expected: Psn,
     current: UnreliableMessage<R>,
-    /// The receive of a message that was forgotten, for the next message that wants one.
+    /// The receive of a dropped message, kept for the next message that needs one.
     kept: Option<ReceiveBuffer>,
-    /// Packets are forgotten until one begins a message.
+    /// Packets are dropped until one begins a message.
     dropping: bool,
     broken: bool,
     counters: ResponderCounters,
 }
 
-/// The message whose first packet has come and whose last has not.
+/// A message whose first packet has arrived and whose last has not.
 #[derive(Debug, Clone)]
 enum UnreliableMessage<R> {
     None,
@@ -47,12 +47,12 @@ enum UnreliableMessage<R> {
     Write { range: R, length: u32, offset: u32 },
 }
 
-/// Why a packet is not carried out.
+/// Why a packet was not executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum UnreliableRejection {
-    /// The message is forgotten.
+    /// The message is dropped.
     Drop,
-    /// Something of our own is broken: the queue pair dies.
+    /// A local fault: the queue pair moves to the error state.
     Break,
 }
 
@@ -70,17 +70,17 @@ impl<R: Clone> UnreliableResponder<R> {
         }
     }
 
-    /// What was counted.
+    /// The counters.
     pub fn counters(&self) -> ResponderCounters {
         self.counters
     }
 
-    /// The PSN that is expected next.
+    /// The expected PSN.
     pub fn expected_psn(&self) -> Psn {
         self.expected
     }
 
-    /// Takes a request.
+    /// Handles a request.
     pub fn handle_request<H: ResponderHost<Range = R>>(&mut self, packet: &Packet<'_>, host: &mut H) {
         if self.broken {
             self.counters.dropped += 1;
@@ -102,8 +102,8 @@ impl<R: Clone> UnreliableResponder<R> {
         }
     }
 
-    /// A packet that begins a message is taken whatever its number, and ends what was before it; any other must be the
-    /// next one of a message that is being taken. IBTA v1.4 §9.8.2.2.1 to §9.8.2.2.3.
+    /// A packet that begins a message is accepted whatever its PSN and ends the message before it. Any other
+    /// packet must be the next one of the current message. IBTA v1.4 §9.8.2.2.1 to §9.8.2.2.3.
     fn check_sequence<H: ResponderHost<Range = R>>(
         &mut self,
         packet: &Packet<'_>,
@@ -137,7 +137,7 @@ impl<R: Clone> UnreliableResponder<R> {
         }
     }
 
-    /// Every packet but the last is full, the last is not empty. IBTA v1.4 §9.8.2.2.6.
+    /// Every packet but the last is full, and the last one is not empty. IBTA v1.4 §9.8.2.2.6.
     fn check_packet_length(&self, packet: &Packet<'_>) -> Result<(), UnreliableRejection> {
         let mtu = self.mtu.bytes() as usize;
         let length = packet.payload.len();
@@ -159,7 +159,7 @@ impl<R: Clone> UnreliableResponder<R> {
             _ => (self.take_receive(host)?, 0),
         };
         let length = offset.saturating_add(packet.payload.len() as u32);
-        // From here on the message owns the receive, so that it is kept if the message is forgotten.
+        // From here on the message owns the receive, so dropping the message keeps the receive.
         self.current = UnreliableMessage::Send { buffer, offset: length };
         if u64::from(length) > buffer.capacity || length > MAX_MESSAGE {
             return Err(UnreliableRejection::Drop);
@@ -176,8 +176,8 @@ impl<R: Clone> UnreliableResponder<R> {
         Ok(())
     }
 
-    /// The receive of a forgotten message, or a new one; without one the message is forgotten, for nobody can be asked to
-    /// wait.
+    /// Takes the receive of a dropped message or a new one. Without a receive the message is dropped, because
+    /// an unreliable service cannot ask the peer to wait.
     fn take_receive<H: ResponderHost<Range = R>>(
         &mut self,
         host: &mut H,
@@ -220,7 +220,7 @@ impl<R: Clone> UnreliableResponder<R> {
         if written { Ok(()) } else { Err(UnreliableRejection::Drop) }
     }
 
-    /// Where a WRITE goes: checked at its first packet, kept for the others. IBTA v1.4 §9.8.2.2.5.
+    /// The target range of a WRITE: checked at the first packet, kept for the others. IBTA v1.4 §9.8.2.2.5.
     fn write_target<H: ResponderHost<Range = R>>(
         &self,
         packet: &Packet<'_>,
@@ -255,7 +255,8 @@ impl<R: Clone> UnreliableResponder<R> {
         }
     }
 
-    /// The queue pair left its receiving states: nothing is taken any more. Gives back the receive that was taken.
+    /// Stops when the queue pair leaves its receiving states: it takes nothing more. Returns the receive that
+    /// was taken.
     pub fn flush(&mut self) -> Option<ReceiveBuffer> {
         self.broken = true;
         match mem::replace(&mut self.current, UnreliableMessage::None) {
