@@ -1,4 +1,4 @@
-//! Queue buffers: consecutive bytes on host pages that need not be contiguous.
+//! Queue buffers: consecutive bytes on host pages that may be anywhere in memory.
 
 use super::page_list::{BudgetUsedUp, PageBudget, PageList};
 use super::user_memory::{CutError, Need, PageRun, UserMemory};
@@ -21,7 +21,8 @@ pub(crate) struct PagedBuffer {
 }
 
 impl PagedBuffer {
-    /// A buffer of `length` bytes that starts where `run` does. A list of pages that are one stretch of memory is not kept.
+    /// A buffer of `length` bytes that starts where `run` does. If its pages are contiguous, it keeps no page
+    /// list.
     pub(crate) fn new(budget: &PageBudget, run: PageRun, length: u64) -> Result<Self, BudgetUsedUp> {
         let PageRun { pages, log_page, lead } = run;
         let contiguous = pages.windows(2).all(|w| w[0].checked_add(1 << log_page) == Some(w[1]));
@@ -30,7 +31,7 @@ impl PagedBuffer {
         Ok(Self { pages, base, lead, log_page, length, _held: None })
     }
 
-    /// The buffer of `length` bytes at `offset` of `object`, which stays as long as this does.
+    /// The buffer of `length` bytes at `offset` of `object`. It keeps the object alive.
     pub(super) fn cut(
         object: &Arc<UserMemory>,
         offset: u64,
@@ -102,13 +103,13 @@ mod tests {
         PageBudget::default().hold(pages.to_vec()).unwrap()
     }
 
-    /// On pages of 4 KiB.
+    /// A buffer on pages of 4 KiB.
     fn paged(pages: &[u64], lead: u64, length: u64) -> PagedBuffer {
         let run = PageRun { pages: pages.to_vec(), log_page: 12, lead };
         PagedBuffer::new(&PageBudget::default(), run, length).unwrap()
     }
 
-    /// Remembers the pieces in which it was asked.
+    /// Records the pieces of each access.
     struct Log(Vec<(u64, usize)>);
 
     impl HostMemory for Log {

@@ -26,7 +26,7 @@ use bareverbs_prm::time::Time;
 const PKEY_BITS: u16 = 0x7fff;
 const FULL_MEMBER: u16 = 0x8000;
 
-/// The device around a queue pair, for the time of one input.
+/// The part of the device that a queue pair may use during one input.
 pub(crate) struct Bus<'a, M> {
     pub(crate) now: Time,
     pub(crate) memory: &'a mut M,
@@ -37,7 +37,7 @@ pub(crate) struct Bus<'a, M> {
     pub(crate) completions: &'a mut CompletionQueues,
     pub(crate) events: &'a mut EventQueues,
     pub(crate) shared_receives: &'a mut Slab<SharedReceiveQueue>,
-    /// The engine behind StRoM's op-codes, if they are accepted.
+    /// The engine for StRoM's op-codes, if the device accepts them.
     pub(crate) engine: Option<&'a mut (dyn RpcEngine + 'static)>,
     pub(crate) port: &'a mut Port,
     pub(crate) congestion: &'a mut CongestionTally,
@@ -46,7 +46,7 @@ pub(crate) struct Bus<'a, M> {
 }
 
 impl<M> Bus<'_, M> {
-    /// Tells the observer, if there is one.
+    /// Reports an event to the observer, if there is one.
     #[inline]
     pub(crate) fn observe(&mut self, event: impl FnOnce() -> DeviceEvent) {
         if let Some(observer) = &mut self.attached.observer {
@@ -70,7 +70,7 @@ impl<M: HostMemory> Bus<'_, M> {
         self.events.post(self.memory, kind, 0, &data);
     }
 
-    /// Posts the event that a shared receive queue owes software, if it owes one.
+    /// Posts the event that a shared receive queue owes software, if any.
     pub(crate) fn watch_shared(&mut self, number: Srqn) {
         let Some(queue) = self.shared_receives.get_mut(number.value()) else {
             self.counters.shared_receives_gone += 1;
@@ -81,8 +81,8 @@ impl<M: HostMemory> Bus<'_, M> {
         }
     }
 
-    /// Whether both P_Keys are of one partition, and one of them is of a full member (IBTA v1.4 §9.6.1.1.3, §10.9.3). Counts a
-    /// mismatch.
+    /// Checks that both P_Keys belong to one partition and at least one of them is a full member (IBTA v1.4
+    /// §9.6.1.1.3, §10.9.3). Counts a mismatch.
     pub(crate) fn check_partition(&mut self, theirs: u16, own: u16) -> bool {
         let same = theirs & PKEY_BITS == own & PKEY_BITS && own & PKEY_BITS != 0;
         let matches = same && (theirs | own) & FULL_MEMBER != 0;
@@ -91,7 +91,7 @@ impl<M: HostMemory> Bus<'_, M> {
     }
 }
 
-/// What the observer is told of an entry.
+/// The event that reports a completion to the observer.
 #[cold]
 fn completion_event(cqn: Cqn, entry: &CompletionEntry) -> DeviceEvent {
     let error: &ErrorEntry = zerocopy::transmute_ref!(entry);

@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub struct AccessKey(pub(crate) [u8; ACCESS_KEY]);
 
 impl fmt::Debug for AccessKey {
-    /// It is a secret.
+    /// Hides the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AccessKey(..)")
     }
@@ -28,7 +28,7 @@ impl fmt::Debug for AccessKey {
 /// A message to the other functions of the card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CardNotice {
-    /// Whoever knows the secret may create an alias of this memory key. Replaces an earlier permission.
+    /// Anyone who knows the secret may create an alias of this memory key. Replaces an earlier permission.
     Shared {
         /// The memory key.
         object: SharedKey,
@@ -53,7 +53,7 @@ pub enum CardNotice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaRequest {
     pub(crate) qpn: Qpn,
-    /// Never given twice, so that an answer that comes late names nobody.
+    /// Never reused, so a late answer cannot match another request.
     pub(crate) tag: u64,
     pub(crate) copy: DmaCopy,
 }
@@ -79,17 +79,17 @@ impl DmaRequest {
     }
 }
 
-/// What a function knows of its card.
+/// What a function stores about its card.
 #[derive(Debug)]
 pub(crate) struct CardSeat {
     pub(crate) function: CardFunction,
-    /// Keys of other functions that may be aliased.
+    /// Keys of other functions that this function may alias.
     offers: BTreeMap<(VhcaId, u32), (SharedKey, AccessKey)>,
     /// Keys of this function that others may alias.
     own: BTreeMap<u32, (SharedKey, AccessKey)>,
-    /// Keys of this function whose latest state the others do not know yet.
+    /// Keys of this function that changed since the other functions were last notified.
     untold: BTreeSet<u32>,
-    /// Whether the others do not know yet that all keys are gone.
+    /// All keys are gone, and the other functions have not been notified yet.
     gone: bool,
     requests: VecDeque<DmaRequest>,
     next_tag: u64,
@@ -108,20 +108,21 @@ impl CardSeat {
         }
     }
 
-    /// Lets others make aliases of a key of ours.
+    /// Lets other functions create aliases of a key of this function.
     pub(crate) fn share(&mut self, object: SharedKey, access: AccessKey) {
         self.own.insert(object.index, (object, access));
         self.untold.insert(object.index);
     }
 
-    /// A key of ours is gone.
+    /// Withdraws a key of this function.
     pub(crate) fn withdraw(&mut self, index: u32) {
         if self.own.remove(&index).is_some() {
             self.untold.insert(index);
         }
     }
 
-    /// All keys of ours are gone, and with them what was asked for. What others share stays: it is theirs.
+    /// Drops all keys of this function and its requests to the card. Keys that other functions share stay,
+    /// because they own them.
     pub(crate) fn forget(&mut self) {
         self.gone |= !self.own.is_empty();
         self.own.clear();
@@ -129,12 +130,12 @@ impl CardSeat {
         self.requests.clear();
     }
 
-    /// What another function shares under an index.
+    /// The key that another function shares under an index.
     pub(crate) fn offer(&self, owner: VhcaId, index: u32) -> Option<&(SharedKey, AccessKey)> {
         self.offers.get(&(owner, index))
     }
 
-    /// Whether an alias made of this still names a key that its owner shares.
+    /// Whether an alias with this target still names a key that its owner shares.
     pub(crate) fn is_offered(&self, key: SharedKey) -> bool {
         self.offer(key.owner, key.index).is_some_and(|(offered, _)| *offered == key)
     }
@@ -151,7 +152,8 @@ impl CardSeat {
         }
     }
 
-    /// The next thing that the others have not heard. How often a key was shared does not matter, only what holds now.
+    /// The next notice for the other functions. Only the latest state of a key counts, however often it
+    /// changed.
     pub(crate) fn poll_notice(&mut self) -> Option<CardNotice> {
         let owner = self.function.vhca_id;
         if core::mem::take(&mut self.gone) {
@@ -164,7 +166,7 @@ impl CardSeat {
         })
     }
 
-    /// Asks for a copy and gives its tag.
+    /// Requests a copy and returns its tag.
     pub(crate) fn request(&mut self, qpn: Qpn, copy: DmaCopy) -> u64 {
         let tag = self.next_tag;
         self.next_tag += 1;

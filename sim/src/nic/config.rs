@@ -7,7 +7,7 @@ use bareverbs_prm::time::Duration;
 /// PCI device ID of ConnectX-5.
 pub const CONNECTX5: u16 = 0x1017;
 
-/// Everything in which simulated devices differ.
+/// The configuration in which simulated devices differ.
 ///
 /// ```
 /// use bareverbs_prm::ids::MacAddress;
@@ -26,13 +26,13 @@ pub const CONNECTX5: u16 = 0x1017;
 pub struct NicConfig {
     /// Permanent MAC address of the port.
     pub mac: MacAddress,
-    /// GUIDs, if they are others than those that follow from the MAC address.
+    /// GUIDs, if they are not derived from the MAC address.
     pub guids: Option<Guids>,
     /// Link layer of the port.
     pub link_layer: LinkLayer,
     /// Whether an SM manages an InfiniBand port.
     pub subnet: SubnetMembership,
-    /// Port of the card that this device is, from 1: a ConnectX-5 has one function per port.
+    /// Port of the card that this device is, counted from 1: a ConnectX-5 has one function per port.
     pub card_port: u8,
     /// Function of a card with several. `None` for a device that shares nothing.
     pub card: Option<CardFunction>,
@@ -102,8 +102,8 @@ pub struct NicConfig {
 pub struct CardFunction {
     /// Its VHCA ID.
     pub vhca_id: VhcaId,
-    /// Whether keys made of other keys may be aliased. A BlueField-3 permits it. A ConnectX-7 reports the same
-    /// capabilities but refuses (UCX pull request 10980): software has to try.
+    /// Whether other functions may alias indirect keys. A BlueField-3 permits it. A ConnectX-7 reports the
+    /// same capabilities but refuses (UCX pull request 10980): software has to try.
     pub shares_indirect_keys: bool,
 }
 
@@ -123,9 +123,9 @@ pub enum LinkLayer {
     InfiniBand,
 }
 
-/// First queue pair number that is handed out; lower ones are special or look like it.
+/// First queue pair number that the device allocates; lower ones are reserved or look reserved.
 const FIRST_QP: u32 = 0x40;
-/// Numbers of a block.
+/// log2 of the numbers in a block.
 const BLOCK_BITS: u32 = 16;
 
 /// Range of a device's queue pair numbers.
@@ -133,9 +133,9 @@ const BLOCK_BITS: u32 = 16;
 pub enum QueuePairNumbers {
     /// All numbers.
     All,
-    /// The 65536 numbers with these upper 8 bits. Devices with other blocks have the same MAC address and GIDs:
-    /// together they form one device whose queue pairs are spread over several processes. Frames for this address and
-    /// another block leave through the port.
+    /// The 65536 numbers with these upper 8 bits. Devices with other blocks have the same MAC address and
+    /// GIDs: together they form one device whose queue pairs are spread over several processes. Frames for
+    /// this address and another block leave through the port.
     Block(u8),
 }
 
@@ -148,7 +148,7 @@ impl QueuePairNumbers {
         }
     }
 
-    /// How many there are.
+    /// How many numbers the range has.
     pub(crate) const fn count(self) -> u64 {
         match self {
             Self::All => (1 << 24) - FIRST_QP as u64,
@@ -156,7 +156,7 @@ impl QueuePairNumbers {
         }
     }
 
-    /// Whether a queue pair of this number would be the device's own.
+    /// Whether a queue pair with this number would belong to the device.
     pub(crate) const fn contains(self, number: Qpn) -> bool {
         match self {
             Self::All => true,
@@ -225,7 +225,7 @@ impl RoceSupport {
     /// RoCE is disabled.
     pub const OFF: Self = Self { version_1: false, version_2: false };
 
-    /// A bit for each version in `roce_version` of the RoCE capabilities.
+    /// `roce_version` of the RoCE capabilities: one bit per version.
     pub(crate) const fn versions(self) -> u8 {
         (self.version_1 as u8) | (self.version_2 as u8) << 2
     }
@@ -370,8 +370,8 @@ impl NicConfig {
         }
     }
 
-    /// The same for real time, where peers that share processors pause: the local ACK timer takes as long as the
-    /// standard permits.
+    /// The same configuration for real time, where peers that share processors pause: the local ACK timer
+    /// takes as long as the standard permits.
     #[must_use]
     pub const fn with_longest_ack_timeout(self) -> Self {
         Self { ack_timeout_factor: 4, ..self }
@@ -379,7 +379,8 @@ impl NicConfig {
 }
 
 impl NicConfig {
-    /// The same behind a bus that does not combine writes: every register write is a message of its own.
+    /// The same configuration behind a bus that does not combine writes: every register write is a message of
+    /// its own.
     #[must_use]
     pub const fn without_write_combining(self) -> Self {
         Self { blue_flame: false, ..self }

@@ -1,11 +1,11 @@
-//! Numbered objects: slabs whose index is the number that commands, WQEs and packets carry.
+//! Numbered objects: slabs whose index is the number in commands, WQEs and packets.
 
 use std::collections::VecDeque;
 
-/// Numbers that stay unused after their object went away, so that a stale number names nobody for a while.
+/// How many freed numbers stay unused, so that a stale number names no object for a while.
 const QUARANTINE: usize = 16;
 
-/// Objects of one kind. Look-up is one index; iteration is in the order of numbers.
+/// Objects of one kind. A look-up indexes once; iteration is in numerical order.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     base: u32,
@@ -17,7 +17,7 @@ pub(crate) struct Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// No objects; the first number is `base`, and numbers have `bits` bits.
+    /// An empty slab. The first number is `base`, and numbers have `bits` bits.
     pub(crate) const fn new(base: u32, bits: u32) -> Self {
         Self { base, bits, entries: Vec::new(), free: VecDeque::new(), live: 0 }
     }
@@ -35,7 +35,7 @@ impl<T> Slab<T> {
         u32::try_from(u64::from(self.base) + fresh).ok()
     }
 
-    /// Puts an object at a number that [`Self::next_number`] gave.
+    /// Stores an object under a number that [`Self::next_number`] returned.
     pub(crate) fn insert(&mut self, number: u32, object: T) {
         if self.free.front() == Some(&number) {
             self.free.pop_front();
@@ -50,19 +50,19 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The object of a number.
+    /// The object with a number.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> Option<&T> {
         self.entries.get(number.wrapping_sub(self.base) as usize)?.as_ref()
     }
 
-    /// The object of a number, to be changed.
+    /// The object with a number, mutably.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
         self.entries.get_mut(number.wrapping_sub(self.base) as usize)?.as_mut()
     }
 
-    /// Takes an object away; its number rests before it is used again.
+    /// Removes an object. Its number stays unused for a while.
     pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
         let object = self.entries.get_mut(number.wrapping_sub(self.base) as usize)?.take()?;
         self.free.push_back(number);
@@ -75,19 +75,19 @@ impl<T> Slab<T> {
         self.live as usize
     }
 
-    /// Numbers and objects in the order of numbers.
+    /// Numbers and objects in numerical order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let base = self.base;
         self.entries.iter().enumerate().filter_map(move |(i, e)| Some((base + i as u32, e.as_ref()?)))
     }
 
-    /// Numbers and objects in the order of numbers, to be changed.
+    /// Numbers and objects in numerical order, mutably.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         let base = self.base;
         self.entries.iter_mut().enumerate().filter_map(move |(i, e)| Some((base + i as u32, e.as_mut()?)))
     }
 
-    /// Takes all objects away.
+    /// Removes all objects.
     pub(crate) fn clear(&mut self) {
         self.entries.clear();
         self.free.clear();

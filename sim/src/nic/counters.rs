@@ -98,7 +98,7 @@ impl Counters {
     }
 }
 
-/// What a device has counted of congestion, under the names of the PRM.
+/// Congestion counters of a device, named as in the PRM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct CongestionTally {
     /// `np_ecn_marked_roce_packets`

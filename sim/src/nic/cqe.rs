@@ -1,4 +1,5 @@
-//! Completion queue entries as the device writes them (PRM, completion queue entry). The owner bit is the queue's business.
+//! Completion queue entries as the device writes them (PRM, completion queue entry). The completion queue
+//! sets the owner bit.
 
 use super::work_queue::WqeName;
 use super::wqe::WorkFault;
@@ -9,7 +10,7 @@ use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::CqeOpcode;
 use bareverbs_prm::time::Time;
 
-/// Whose work a completion ends.
+/// The queue pair whose work a completion ends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CompletionOwner {
     pub(crate) user_index: u32,
@@ -23,7 +24,7 @@ impl CompletionOwner {
         Self { user_index: context.user_index(), qpn }
     }
 
-    /// A send WQE that succeeded, and all before it that asked for no entry.
+    /// A send WQE that succeeded. It also completes all earlier WQEs that requested no entry.
     #[inline]
     pub(crate) fn requester(self, name: WqeName, byte_count: u32, now: Time) -> CompletionEntry {
         let mut entry = CompletionEntry::new();

@@ -1,4 +1,5 @@
-//! Doorbell records: where software says in memory how far it is (PRM, doorbell records).
+//! Doorbell records: the counters in memory by which software says how far it has posted (PRM, doorbell
+//! records).
 
 use super::memory::{DmaFault, HostMemory};
 use super::user_memory::UserMemory;
@@ -6,15 +7,15 @@ use bareverbs_prm::doorbell::QueuePairRecord;
 use std::sync::Arc;
 use zerocopy::IntoBytes;
 
-/// Bytes of one of the two counters of a record.
+/// Bytes of each of the two counters of a record.
 const HALF: usize = 4;
-/// Bytes of a half before its counter.
+/// Reserved bytes before the counter in each half.
 const RESERVED: usize = 2;
-/// Where the halves begin.
+/// Offsets of the two halves.
 const RECEIVE_HALF: usize = 0;
 const SEND_HALF: usize = 4;
 
-/// What one half of the record of work queues says.
+/// The contents of one half of a work queue's record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Posted {
     /// Modulo 2^16.
@@ -28,17 +29,17 @@ pub(crate) struct Posted {
 pub(crate) struct DoorbellRecord {
     /// Its I/O virtual address.
     pub(crate) address: u64,
-    /// The object that it is part of.
+    /// The user memory object that contains it.
     _held: Option<Arc<UserMemory>>,
 }
 
 impl DoorbellRecord {
-    /// A record at an address.
+    /// The record at an address.
     pub(crate) const fn at(address: u64) -> Self {
         Self { address, _held: None }
     }
 
-    /// A record in an object.
+    /// The record at an address within a user memory object.
     pub(crate) const fn within(object: Arc<UserMemory>, address: u64) -> Self {
         Self { address, _held: Some(object) }
     }
@@ -55,7 +56,8 @@ impl DoorbellRecord {
         Ok(Posted { counter: record.receive_counter(), reserved_clear })
     }
 
-    /// Reads one half, since software may write the other at the same time; and whether the bits above its counter are zero.
+    /// Reads only one half, since software may write the other at the same time. Also returns whether the
+    /// bits above its counter are zero.
     #[inline]
     fn read_half<M: HostMemory>(
         &self,

@@ -18,7 +18,7 @@ const INDEX_MASK: u32 = 0xff_ffff;
 /// One event queue.
 #[derive(Debug)]
 pub(crate) struct EventQueue {
-    /// As it was created; status and counters are filled in by [`Self::context`].
+    /// As created. [`Self::context`] fills in status and counters.
     context: EventQueueContext,
     pub(crate) events: [u8; 32],
     buffer: PagedBuffer,
@@ -33,7 +33,7 @@ impl EventQueue {
         Self { context, events, buffer, producer: 0, consumer: 0, armed: false, failed: false }
     }
 
-    /// As QUERY_EQ shows it. `st`: 9 armed, 0xa fired.
+    /// The context as QUERY_EQ shows it. `st`: 9 armed, 0xa fired.
     pub(crate) fn context(&self) -> EventQueueContext {
         let mut context = self.context;
         let status = if self.failed { EventQueueStatus::WriteFailure } else { EventQueueStatus::Ok };
@@ -49,7 +49,7 @@ impl EventQueue {
         self.context.uar_page()
     }
 
-    /// Whether events of this type go to this queue: bit `n` of the 256-bit mask, four words of 64 bits.
+    /// Whether the queue receives events of this type: bit `n` of the 256-bit mask, four words of 64 bits.
     fn takes(&self, kind: EventType) -> bool {
         let bit = kind.raw();
         let word = usize::from(bit >> 6) * 8;
@@ -62,7 +62,7 @@ impl EventQueue {
         used >= 1 << self.context.log_eq_size()
     }
 
-    /// Writes an entry; the caller then fires if the queue is armed. `false` if the entry was lost.
+    /// Writes an entry; the caller then fires if the queue is armed. Returns `false` if the entry was lost.
     fn push<M: HostMemory>(&mut self, memory: &mut M, entry: &mut EventEntry) -> bool {
         let size_log = u32::from(self.context.log_eq_size());
         if self.failed || self.is_full() {
@@ -103,7 +103,7 @@ impl EventQueues {
         Self { queues: Slab::new(FIRST_EQ, 8), interrupts: Interrupts::default(), lost: 0 }
     }
 
-    /// The queue to which events of a type go: the lowest number that asked for it.
+    /// The queue that receives events of a type: the one with the lowest number that subscribed to it.
     pub(crate) fn subscriber(&self, kind: EventType) -> Option<Eqn> {
         let taker = self.queues.iter().find(|(_, queue)| queue.takes(kind));
         taker.map(|(number, _)| Eqn::from_low_bits(number))
@@ -118,7 +118,7 @@ impl EventQueues {
         }
     }
 
-    /// Writes an event into the queue that asked for its type; nobody asked: the event is nobody's loss.
+    /// Writes an event into the queue that subscribed to its type. Without a subscriber nothing is lost.
     pub(crate) fn post<M: HostMemory, D: IntoBytes + Immutable>(
         &mut self,
         memory: &mut M,
@@ -131,8 +131,8 @@ impl EventQueues {
         }
     }
 
-    /// The doorbell of a queue: the consumer index, and whether to arm. An armed queue that is not empty fires at once,
-    /// so that no event is lost between the last look of software and its arming.
+    /// The doorbell of a queue: the consumer index, and whether to arm it. A queue that is not empty fires as
+    /// soon as it is armed, so no event is lost between software's last look and the arming.
     pub(crate) fn doorbell(&mut self, eqn: Eqn, uar: UarIndex, consumer: u32, arm: bool) -> bool {
         let Some(queue) = self.queues.get_mut(eqn.value()).filter(|queue| queue.uar() == uar) else {
             return false;

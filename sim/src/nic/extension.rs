@@ -7,9 +7,9 @@ use bareverbs_prm::time::Time;
 
 /// An engine for the RPC opcodes. Pure like the device: packets and deadlines in, replies out.
 pub trait RpcEngine {
-    /// Takes one packet of a remote procedure call, in order and never twice.
+    /// Takes one packet of a remote procedure call. Packets arrive in order and only once.
     fn handle_rpc(&mut self, now: Time, memory: &mut dyn HostMemory, qpn: Qpn, packet: RpcPacket<'_>);
-    /// Does what is due at `now`.
+    /// Handles the timers that are due at `now`.
     fn handle_timeout(&mut self, now: Time, memory: &mut dyn HostMemory);
     /// When to call [`Self::handle_timeout`] next.
     fn poll_timeout(&self) -> Option<Time>;

@@ -1,6 +1,6 @@
-//! Features that software switches on and off with SET_HCA_CAP, as far as queue pairs obey them.
+//! Features that software switches with SET_HCA_CAP and that queue pairs depend on.
 
-/// What is switched on at present.
+/// The features that are currently on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Features {
     /// Software chooses UDP source ports (`sw_r_roce_src_udp_port`).
@@ -11,6 +11,6 @@ pub(crate) struct Features {
     pub(crate) fixed_page_size: bool,
     /// UMR may not change the atomic right of a key (`umr_modify_atomic_disabled`).
     pub(crate) fixed_atomic: bool,
-    /// UMR may not change keys that are made of other keys (`umr_indirect_mkey_disabled`).
+    /// UMR may not change indirect keys (`umr_indirect_mkey_disabled`).
     pub(crate) fixed_indirect: bool,
 }

@@ -21,7 +21,7 @@ const SHORTEST: usize = 60;
 const QUANTUM_BITS: u64 = 512;
 const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
 
-/// Flow control of a port, and what it has counted since the device was made.
+/// Flow control of a port, and its counters since the device was created.
 #[derive(Debug, Clone)]
 pub(super) struct FlowControl {
     /// Pause frames are sent (`pptx`).
@@ -32,9 +32,9 @@ pub(super) struct FlowControl {
     buffer: Option<MeteredBuffer>,
     /// Picoseconds per pause quantum at the link speed.
     quantum: u64,
-    /// Quanta that the peer has yet to be told.
+    /// Quanta of the pause frame that is due.
     owed: Option<u16>,
-    /// End of the pause that the peer has been told.
+    /// End of the pause that the last frame requested from the peer.
     told_until: Time,
     /// This port is paused until then.
     stopped_until: Option<Time>,
@@ -47,11 +47,11 @@ pub(super) struct FlowControl {
 pub(super) struct FlowTally {
     pub(super) received: u64,
     pub(super) sent: u64,
-    /// MAC control frames with an operation that is not PAUSE.
+    /// MAC control frames with an operation other than PAUSE.
     pub(super) unsupported: u64,
-    /// For how long received frames stopped this port.
+    /// How long received pause frames stopped this port.
     pub(super) received_time: Duration,
-    /// For how long sent frames stopped the other end.
+    /// How long sent pause frames stopped the peer.
     pub(super) sent_time: Duration,
     /// Changes from sending to stopped.
     pub(super) transitions: u64,
@@ -59,7 +59,7 @@ pub(super) struct FlowTally {
     pub(super) discards: [u64; PRIORITIES],
 }
 
-/// A buffer and how full it was when a frame came last.
+/// A buffer and its fill level at the last frame.
 #[derive(Debug, Clone)]
 struct MeteredBuffer {
     size: u64,
@@ -85,24 +85,24 @@ impl FlowControl {
         }
     }
 
-    /// As after power-on; what was counted stays.
+    /// Returns to the state after power-on but keeps the counters.
     pub(super) fn reset(&mut self, config: &NicConfig) {
         *self = Self { counted: self.counted, ..Self::new(config) };
     }
 
-    /// Whether a port without such a buffer takes everything at once.
+    /// Whether the port has a limited receive buffer; one without it accepts everything at once.
     #[inline]
     pub(super) const fn is_metered(&self) -> bool {
         self.buffer.is_some()
     }
 
-    /// Whether nothing is stopped and nothing has to be told: the usual state.
+    /// Whether nothing is stopped and no pause frame is due, which is the usual state.
     #[inline]
     pub(super) const fn is_quiet(&self) -> bool {
         self.is_quiet
     }
 
-    /// After what was stopped or owed has changed.
+    /// Recomputes [`Self::is_quiet`] after a change.
     const fn look_again(&mut self) {
         self.is_quiet = self.stopped_until.is_none() && self.owed.is_none();
     }
@@ -126,7 +126,8 @@ impl FlowControl {
         self.look_again();
     }
 
-    /// Whether a frame for this port finds room. If the buffer is half full then, the other end is to be told to wait.
+    /// Takes a frame for this port and returns whether it fits. If the buffer is then half full, a pause
+    /// frame becomes due.
     pub(super) fn takes(&mut self, now: Time, frame: &[u8]) -> bool {
         let Some(buffer) = &mut self.buffer else { return true };
         let fits = buffer.take(now, frame.len() as u64);
@@ -134,7 +135,8 @@ impl FlowControl {
         if !fits {
             self.counted.discards[priority_of(frame)] += 1;
         }
-        // Frames that were under way already make the wait longer than it was told.
+        // The buffer always asks for somewhat more than last time, because frames were already on the way.
+        // Ask again only for a clear increase.
         if self.sends
             && let Some(wait) = wait
             && (now >= self.told_until || now + wait > self.told_until + step)
@@ -144,7 +146,7 @@ impl FlowControl {
         fits
     }
 
-    /// What was to be sent is forgotten, a pause frame too.
+    /// Drops what was to be sent, including a pause frame.
     pub(super) const fn forget_frame(&mut self) {
         self.owed = None;
         self.look_again();
@@ -160,7 +162,7 @@ impl FlowControl {
         self.counted.sent_time = longer(self.counted.sent_time, wait, left);
     }
 
-    /// The pause frame that the other end has yet to be sent.
+    /// The pause frame that is due, if any.
     pub(super) fn poll_frame(&mut self, source: MacAddress) -> Option<[u8; SHORTEST]> {
         let quanta = self.owed.take()?;
         self.look_again();
@@ -174,7 +176,7 @@ impl FlowControl {
         Some(frame)
     }
 
-    /// Takes a MAC control frame, which ends at the port. False if the frame is another one.
+    /// Takes a MAC control frame, which ends at the port. Returns `false` for any other frame.
     pub(super) fn handle_control(&mut self, now: Time, frame: &[u8]) -> bool {
         let Some((header, rest)) = frame.split_first_chunk::<14>() else { return false };
         if header[..6] != CONTROL_ADDRESS || header[12..] != CONTROL_TYPE {
@@ -192,7 +194,7 @@ impl FlowControl {
         true
     }
 
-    /// The time of the latest pause frame counts, not the sum; 0 quanta end it.
+    /// Stops the port. The latest pause frame replaces the earlier ones, and 0 quanta end the pause.
     fn stop(&mut self, now: Time, quanta: u16) {
         let wait = Duration::from_picos(u64::from(quanta) * self.quantum);
         let left = self.stopped_until.map_or(Duration::from_picos(0), |until| until.since(now));
@@ -203,7 +205,7 @@ impl FlowControl {
     }
 }
 
-/// A wait replaces what is left of the one before.
+/// Adds a pause to the total. It replaces the rest of the previous pause.
 fn longer(total: Duration, wait: Duration, left: Duration) -> Duration {
     Duration::from_picos((total.as_picos() + wait.as_picos()).saturating_sub(left.as_picos()))
 }
@@ -214,19 +216,20 @@ impl MeteredBuffer {
         Self { size: config.bytes as u64, bits_per_second: bits, level: 0, at: Time::ZERO }
     }
 
-    /// The host has taken what it could since the last frame; `length` bytes more come, if they fit.
+    /// Drains what the host took since the last frame, then adds `length` bytes if they fit.
     fn take(&mut self, now: Time, length: u64) -> bool {
         let taken = u128::from(now.since(self.at).as_picos()) * u128::from(self.bits_per_second)
             / (8 * PICOS_PER_SECOND);
         self.level = self.level.saturating_sub(u64::try_from(taken).unwrap_or(u64::MAX));
         self.at = now;
-        // A buffer that is empty takes a frame longer than itself: the host takes it while it comes.
+        // An empty buffer accepts even a frame longer than itself, because the host drains it while it
+        // arrives.
         let fits = self.level == 0 || self.level + length <= self.size;
         self.level += if fits { length } else { 0 };
         fits
     }
 
-    /// How long the host takes until a quarter of the buffer is full, if half of it is.
+    /// If the buffer is half full, how long the host takes to drain it to a quarter.
     fn wait(&self) -> Option<Duration> {
         if self.level < self.size / 2 {
             return None;
@@ -234,7 +237,7 @@ impl MeteredBuffer {
         Some(self.time_of(self.level - self.size / 4))
     }
 
-    /// How long the host takes for so many bytes.
+    /// How long the host takes to drain this many bytes.
     fn time_of(&self, bytes: u64) -> Duration {
         let picos = u128::from(bytes) * 8 * PICOS_PER_SECOND / u128::from(self.bits_per_second);
         Duration::from_picos(u64::try_from(picos).unwrap_or(u64::MAX))
@@ -246,7 +249,7 @@ mod tests {
     use super::*;
     use crate::nic::PortSpeed;
 
-    /// A host that takes a byte in a nanosecond, and 1,000 bytes of buffer.
+    /// A host that drains one byte per nanosecond, with a buffer of 1,000 bytes.
     fn slow_host() -> FlowControl {
         let receive_buffer = Some(PortBuffer { bytes: 1000, bits_per_second: 8_000_000_000 });
         FlowControl::new(&NicConfig { receive_buffer, starts_with_pause: true, ..NicConfig::default() })

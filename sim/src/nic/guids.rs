@@ -2,7 +2,7 @@
 
 use bareverbs_prm::ids::MacAddress;
 
-/// GUIDs of a node that has one port.
+/// GUIDs of a node with one port.
 ///
 /// ```
 /// use bareverbs_prm::ids::MacAddress;

@@ -1,4 +1,4 @@
-//! MSI-X: vectors waiting to be sent. Like with a pending bit, a waiting vector is not sent twice.
+//! MSI-X vectors waiting to be sent. As with a pending bit, a waiting vector is not sent twice.
 
 use std::collections::VecDeque;
 

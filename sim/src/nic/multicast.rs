@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 /// Queue pair number of every group.
 pub(crate) const GROUP_QPN: Qpn = Qpn::from_low_bits(0xff_ffff);
-/// Logarithm of the groups of a device, and the queue pairs of a group.
+/// log2 of the number of groups of a device, and the maximum number of queue pairs in a group.
 pub(crate) const LOG_GROUPS: u8 = 13;
 pub(crate) const GROUP_MEMBERS: u32 = 240;
 
-/// All groups with a member, and their members in the order in which they came.
+/// All groups that have members, and their members in the order in which they attached.
 #[derive(Debug, Default)]
 pub(crate) struct Groups {
     groups: BTreeMap<Gid, Vec<Qpn>>,
@@ -28,7 +28,7 @@ impl Groups {
         }
     }
 
-    /// Adds a member; one that is there already stays.
+    /// Adds a member. Does nothing if it is a member already.
     pub(crate) fn attach(&mut self, group: Gid, qpn: Qpn) {
         let members = self.groups.entry(group).or_default();
         if !members.contains(&qpn) {
@@ -36,7 +36,7 @@ impl Groups {
         }
     }
 
-    /// Takes a member away; `false` if it was none.
+    /// Removes a member; `false` if it was none.
     pub(crate) fn detach(&mut self, group: Gid, qpn: Qpn) -> bool {
         let Some(members) = self.groups.get_mut(&group) else { return false };
         let Some(at) = members.iter().position(|member| *member == qpn) else { return false };
@@ -47,18 +47,18 @@ impl Groups {
         true
     }
 
-    /// A queue pair is gone: it is no member of any group.
+    /// Removes a destroyed queue pair from all groups.
     pub(crate) fn forget(&mut self, qpn: Qpn) {
         self.groups.values_mut().for_each(|members| members.retain(|member| *member != qpn));
         self.groups.retain(|_, members| !members.is_empty());
     }
 
-    /// Whether packets to a group are taken in from an InfiniBand link: it has members.
+    /// Whether the port accepts packets to a group from an InfiniBand link: the group has members.
     pub(super) fn has_group(&self, group: Gid) -> bool {
         self.groups.contains_key(&group)
     }
 
-    /// Whether frames to an Ethernet group address are taken in: some group has it.
+    /// Whether the port accepts frames to an Ethernet group address: some group maps to it.
     pub(super) fn has_address(&self, address: &[u8]) -> bool {
         self.groups.keys().any(|group| group.multicast_mac().is_some_and(|mac| mac.0 == address))
     }

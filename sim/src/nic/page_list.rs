@@ -11,13 +11,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// Entries that all lists of a device may have together: 2^25 bytes, enough for 16 GiB in pages of 4 KiB.
 pub(crate) const ENTRY_BUDGET: usize = 1 << 22;
 
-/// What the lists of one device have taken.
+/// Entries that the lists of one device have taken from its budget.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct PageBudget {
     taken: Arc<AtomicUsize>,
 }
 
-/// Entries of a page list, counted once in the budget of their device, however many hold them.
+/// Entries of a page list, counted once in the budget of their device no matter how many hold them.
 #[derive(Debug, Clone)]
 pub(crate) struct PageList(Arc<CountedEntries>);
 
@@ -27,14 +27,15 @@ struct CountedEntries {
     budget: PageBudget,
 }
 
-/// The budget has no room for a list.
+/// The budget has no room for another list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BudgetUsedUp;
 
 impl PageBudget {
-    /// Holds a list, if the budget has room for it.
+    /// Stores a list if the budget has room for it.
     pub(crate) fn hold(&self, entries: Vec<u64>) -> Result<PageList, BudgetUsedUp> {
-        // One thread drives a device: the counter is atomic only so that the device may move to another.
+        // Only one thread drives a device. The counter is atomic only so that the device can move to another
+        // thread.
         let taken = self.taken.load(Ordering::Relaxed) + entries.len();
         if taken > ENTRY_BUDGET {
             return Err(BudgetUsedUp);
@@ -45,7 +46,7 @@ impl PageBudget {
 }
 
 impl PageList {
-    /// The budget that it counts in.
+    /// The budget that the list counts against.
     pub(crate) fn budget(&self) -> &PageBudget {
         &self.0.budget
     }

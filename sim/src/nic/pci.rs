@@ -42,7 +42,7 @@ const MSIX_PENDING: u32 = 0x3000;
 /// Bytes of the vendor's capability.
 const VENDOR_LENGTH: u8 = 0x18;
 
-/// Configuration space and which of its bits software can write.
+/// Configuration space, and which of its bits software can write.
 #[derive(Debug)]
 pub(crate) struct ConfigSpace {
     bytes: Box<[u8; SIZE]>,
@@ -77,7 +77,7 @@ impl ConfigSpace {
         self.put(0x00, &VENDOR_ID.to_le_bytes());
         self.put(0x02, &config.device_id.to_le_bytes());
         self.allow(offset::COMMAND, &COMMAND_WRITABLE.to_le_bytes());
-        // Status: there is a list of capabilities.
+        // Status: the capability list is present.
         self.put(0x06, &0x0010u16.to_le_bytes());
         self.put(0x08, &(class << 8).to_le_bytes());
         self.put(0x2c, &VENDOR_ID.to_le_bytes());
@@ -99,14 +99,14 @@ impl ConfigSpace {
     }
 
     fn express(&mut self) {
-        // Version 2 of the capability, an endpoint.
+        // Version 2 of the capability, endpoint.
         self.put(offset::EXPRESS, &[0x10, offset::MSIX as u8, 0x02, 0x00]);
         self.put(offset::EXPRESS + 0x04, &DEVICE_CAPABILITIES.to_le_bytes());
         self.allow(offset::DEVICE_CONTROL, &0x7fffu16.to_le_bytes());
         self.put(offset::EXPRESS + 0x0c, &LINK.to_le_bytes());
         self.allow(offset::LINK_CONTROL, &0x00ffu16.to_le_bytes());
         self.put(offset::EXPRESS + 0x12, &(LINK as u16).to_le_bytes());
-        // Completion time-out ranges and disable, 32- and 64-bit AtomicOp requests as they come.
+        // Completion timeout ranges and disable, 32-bit and 64-bit AtomicOp requests.
         self.put(offset::EXPRESS + 0x24, &0x1fu32.to_le_bytes());
         self.allow(offset::DEVICE_CONTROL_2, &0x005fu16.to_le_bytes());
     }
@@ -119,8 +119,8 @@ impl ConfigSpace {
         self.put(offset::MSIX + 8, &MSIX_PENDING.to_le_bytes());
     }
 
-    /// The vendor's gateway to spaces of registers behind the BAR: control, counter, semaphore, address, data. The status
-    /// in the upper bits of control stays 0 whatever space is chosen: none is supported.
+    /// The vendor-specific gateway to register spaces behind the BAR: control, counter, semaphore, address,
+    /// data. The status in the upper bits of control stays 0 for every space: none is supported.
     fn vendor(&mut self) {
         self.put(offset::VENDOR, &[0x09, 0x00, VENDOR_LENGTH, 0x00]);
         self.allow(offset::VENDOR + 4, &[0xff, 0xff]);
@@ -133,7 +133,7 @@ impl ConfigSpace {
         self.bytes.get(at..at.checked_add(length)?)
     }
 
-    /// Writes the bits of a byte that software may write. Whether they ask for a function-level reset.
+    /// Writes the writable bits of a byte. Returns whether they request a function-level reset.
     pub(super) fn write(&mut self, at: usize, byte: u8) -> bool {
         if let (Some(old), Some(mask)) = (self.bytes.get_mut(at), self.writable.get(at)) {
             *old = *old & !mask | byte & mask;

@@ -1,4 +1,4 @@
-//! The port: link, addresses, and the path of packets from a queue pair context.
+//! The port: its link, its addresses, and the route from a queue pair context to a packet.
 
 use super::guids::{Guids, card_guid};
 use super::port_link::PortLink;
@@ -22,14 +22,15 @@ pub(crate) const PARTITION_KEYS: usize = 128;
 const LARGEST_PACKET: u16 = 4096;
 /// The only LID of a subnet with one port.
 const ONLY_LID: u16 = 1;
-/// 4.096 µs times 2 to this power: how long a management packet may be under way (IBTA v1.4 §14.2.5.6).
+/// 4.096 µs times 2 to this power: how long a management packet may take through the subnet (IBTA v1.4
+/// §14.2.5.6).
 const SUBNET_TIMEOUT: u8 = 18;
-/// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): traps, the table of service levels, the GUID of the system, extended link
-/// speeds, a notice when it changes, and clients that register again when they are told to.
+/// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): traps, service-level mapping table, system
+/// image GUID, extended link speeds, capability-mask notice, client reregistration.
 const CAPABILITIES: u32 = 1 << 3 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 22 | 1 << 25 | 1 << 26;
-/// ECN field of a packet that may be marked: ECT(0), as ConnectX sends it.
+/// ECN field of an ECN-capable packet: ECT(0), as ConnectX sends it.
 const CAPABLE: u8 = 0b10;
-/// `grh_gid_fl` of an address vector: there is a global route header.
+/// `grh_gid_fl` of an address vector: a global route header is present.
 const HAS_GRH: u32 = 1 << 30;
 
 /// State of the port.
@@ -39,7 +40,7 @@ pub(crate) struct Port {
     /// The RoCE address table.
     addresses: Vec<RoceAddress>,
     pub(crate) vport: NicVportContext,
-    /// The virtual port of an InfiniBand port, but for states, which follow the link.
+    /// The context of an InfiniBand port's virtual port, except for its states, which follow the link.
     pub(crate) hca_vport: HcaVportContext,
     link_layer: LinkLayer,
     subnet: SubnetMembership,
@@ -48,17 +49,17 @@ pub(crate) struct Port {
     partition_keys: [u16; PARTITION_KEYS],
     mac: MacAddress,
     queue_pair_numbers: QueuePairNumbers,
-    /// ECN field of RoCEv2 packets whose sender leaves it to the port (RFC 3168).
+    /// ECN field of RoCEv2 packets whose queue pair does not choose one (RFC 3168).
     ecn: u8,
     traps: PortTraps,
-    /// The last matching entry, checked first.
+    /// The entry that matched last; it is checked first.
     recent: usize,
-    /// Addresses and VLAN of the last RoCE packet that was for us, until the table changes.
+    /// Addresses and VLAN of the last RoCE packet for this port; cleared when the table changes.
     heard: Option<(Network, Option<VlanTag>)>,
 }
 
 impl Port {
-    /// A port with the factory's address and the link-local GID that belongs to it in entry 0.
+    /// A port with the factory MAC address and the matching link-local GID in entry 0.
     pub(crate) fn new(config: &NicConfig) -> Self {
         let mut vport = NicVportContext::new();
         let guids = config.guids.unwrap_or_else(|| Guids::of(config.mac));
@@ -91,37 +92,37 @@ impl Port {
         }
     }
 
-    /// Whether packets of RoCEv2 say that a switch may mark them, unless their queue pair decides otherwise.
+    /// Whether RoCEv2 packets are marked ECN-capable unless their queue pair decides otherwise.
     pub(crate) const fn marks_as_capable(&self) -> bool {
         self.ecn != 0
     }
 
-    /// Whether the port speaks InfiniBand.
+    /// Whether the link layer of the port is InfiniBand.
     pub(crate) const fn is_infiniband(&self) -> bool {
         matches!(self.link_layer, LinkLayer::InfiniBand)
     }
 
-    /// The P_Key table; 0 is an empty entry.
+    /// The P_Key table; 0 means an empty entry.
     pub(crate) const fn partition_keys(&self) -> &[u16; PARTITION_KEYS] {
         &self.partition_keys
     }
 
-    /// The table, for the subnet's manager.
+    /// The P_Key table, for the SM to change.
     pub(crate) const fn partition_keys_mut(&mut self) -> &mut [u16; PARTITION_KEYS] {
         &mut self.partition_keys
     }
 
-    /// The P_Key of an entry; packets of an empty one are of no partition.
+    /// The P_Key of an entry; packets of an empty entry belong to no partition.
     pub(crate) fn partition_key(&self, index: u16) -> u16 {
         self.partition_keys.get(usize::from(index)).copied().unwrap_or(0)
     }
 
-    /// The link came up or went down: a managed port begins anew (IBTA v1.4 §7.2.7).
+    /// Handles a link that came up or went down: a managed port starts over (IBTA v1.4 §7.2.7).
     pub(crate) const fn train(&mut self) {
         self.trained = PortState::Initialize;
     }
 
-    /// The logical state. Ethernet is down or active.
+    /// The logical state. An Ethernet port is either down or active.
     pub(crate) const fn state(&self) -> PortState {
         match (self.is_up(), self.link_layer, self.subnet) {
             (false, ..) => PortState::Down,
@@ -130,23 +131,23 @@ impl Port {
         }
     }
 
-    /// Whether packets may leave: the port is active, and there is somebody else.
+    /// Whether packets may leave: the port is active and has a peer.
     pub(crate) const fn reaches_others(&self) -> bool {
         let alone = self.is_infiniband() && matches!(self.subnet, SubnetMembership::Alone);
         !alone && matches!(self.state(), PortState::Active)
     }
 
-    /// Whether packets of subnet management may leave: the link is up, and there is somebody else (IBTA v1.4 §7.2.7).
+    /// Whether subnet management packets may leave: the link is up and has a peer (IBTA v1.4 §7.2.7).
     pub(crate) const fn is_linked(&self) -> bool {
         self.is_up() && !matches!(self.subnet, SubnetMembership::Alone)
     }
 
-    /// The subnet's manager wants another state.
+    /// Sets the state that the SM requests.
     pub(crate) const fn set_trained(&mut self, state: PortState) {
         self.trained = state;
     }
 
-    /// Whether a LID is one of the port's: the base LID with any path bits (IBTA v1.4 §4.1.3).
+    /// Whether a LID belongs to the port: the base LID with any path bits (IBTA v1.4 §4.1.3).
     pub(crate) fn owns_lid(&self, lid: u16) -> bool {
         let base = self.hca_vport.lid();
         base != 0 && lid & !self.path_bits() == base
@@ -161,18 +162,18 @@ impl Port {
         self.link.is_up()
     }
 
-    /// The address to which frames must be sent.
+    /// The MAC address that frames for this port carry.
     pub(crate) const fn mac(&self) -> MacAddress {
         self.mac
     }
 
-    /// Takes the MAC address of the virtual port context.
+    /// Adopts the MAC address of the virtual port context.
     pub(crate) fn adopt_mac(&mut self) {
         let address = self.vport.permanent_address();
         self.mac = MacAddress::from_parts(address.mac_addr_47_32(), address.mac_addr_31_0());
     }
 
-    /// Takes another MAC address; the permanent one stays.
+    /// Sets the current MAC address; the permanent one stays.
     pub(crate) fn set_mac(&mut self, mac: MacAddress) {
         self.mac = mac;
     }
@@ -186,7 +187,7 @@ impl Port {
         &self.addresses
     }
 
-    /// The RoCE address table, to be changed.
+    /// The RoCE address table, mutably.
     pub(crate) fn addresses_mut(&mut self) -> &mut [RoceAddress] {
         self.heard = None;
         &mut self.addresses
@@ -201,13 +202,13 @@ impl Port {
         Gid(entry.source_l3_address())
     }
 
-    /// Whether InfiniBand packets for this GID are ours.
+    /// Whether this port accepts InfiniBand packets for this GID.
     fn owns(&mut self, gid: Gid) -> bool {
         self.finds(gid, |_| true)
     }
 
-    /// Whether RoCE packets for this GID in this VLAN are ours: an entry hears its own version only (RoCEv2 A17.8). VLAN 0
-    /// only says a priority (IEEE 802.1Q).
+    /// Whether this port accepts RoCE packets for this GID in this VLAN. An entry accepts only packets of its
+    /// own RoCE version (RoCEv2 A17.8). VLAN 0 carries only a priority (IEEE 802.1Q).
     #[inline]
     fn hears(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         let vlan = vlan.map(|tag| tag.id).filter(|&id| id != 0);
@@ -215,7 +216,7 @@ impl Port {
         self.finds(ends(network).1, |entry| vlan_of(entry) == vlan && entry.roce_version() == version)
     }
 
-    /// Whether the table has such an entry of this GID.
+    /// Whether the table has a matching entry with this GID.
     #[inline]
     fn finds(&mut self, gid: Gid, fits: impl Fn(&RoceAddress) -> bool) -> bool {
         let ours = |entry: &RoceAddress| Self::gid(entry) == gid && fits(entry);
@@ -231,8 +232,8 @@ impl Port {
         }
     }
 
-    /// The way of packets of a queue pair: its own RoCE address and its address path (PRM, address path format).
-    /// `None` if the table entry went away.
+    /// The route for packets of a queue pair: its own RoCE address and its address path (PRM, address path
+    /// format). `None` if the table entry is gone.
     pub(crate) fn route(&self, context: &QueuePairContext, qpn: u32, software_port: bool) -> Option<Route> {
         let path = context.primary_address_path();
         if self.is_infiniband() {
@@ -255,7 +256,8 @@ impl Port {
 }
 
 impl Port {
-    /// A packet had a key that its receiver has not: it is counted, and the manager is told (IBTA v1.4 §10.9.4, §14.2.5.1).
+    /// Counts a packet whose key does not match its receiver's and informs the SM (IBTA v1.4 §10.9.4,
+    /// §14.2.5.1).
     #[cold]
     pub(crate) fn note_violation(&mut self, now: Time, violation: &KeyViolation) {
         let vport = &mut self.hca_vport;
@@ -273,7 +275,7 @@ impl Port {
         }
     }
 
-    /// The capability mask is set.
+    /// Sets the capability mask.
     pub(crate) fn set_capability_mask(&mut self, now: Time, mask: u32) {
         let is_changed = self.hca_vport.cap_mask1() != mask;
         self.hca_vport.set_cap_mask1(mask);
@@ -283,7 +285,7 @@ impl Port {
         }
     }
 
-    /// The node is called something else.
+    /// Handles a changed NodeDescription.
     pub(crate) fn note_description(&mut self, now: Time) {
         if self.has_manager() {
             let notice = description_notice(self.hca_vport.lid(), self.hca_vport.cap_mask1());
@@ -291,7 +293,7 @@ impl Port {
         }
     }
 
-    /// The next trap that is due, and the LID that it goes to.
+    /// The next trap that is due, and its destination LID.
     pub(crate) fn poll_trap(&mut self, now: Time) -> Option<(SubnetPacket, u16)> {
         let (lid, manager) = (self.hca_vport.lid(), self.hca_vport.sm_lid());
         if !self.has_manager() {
@@ -302,24 +304,24 @@ impl Port {
         Some((self.traps.poll(now, lid, interval)?, manager))
     }
 
-    /// When a trap is due.
+    /// When the next trap is due.
     #[inline]
     pub(crate) fn next_trap(&self) -> Option<Time> {
         self.traps.poll_timeout()
     }
 
-    /// The manager has heard a trap.
+    /// Handles the SM's TrapRepress.
     pub(crate) fn repress_trap(&mut self, transaction: u64) {
         self.traps.repress(transaction);
     }
 
-    /// Whether the port knows a manager elsewhere.
+    /// Whether the port knows an SM elsewhere.
     fn has_manager(&self) -> bool {
         let (lid, manager) = (self.hca_vport.lid(), self.hca_vport.sm_lid());
         self.is_linked() && lid != 0 && manager != 0 && !self.owns_lid(manager)
     }
 
-    /// The way of a connection of an InfiniBand port.
+    /// The route of a connection on an InfiniBand port.
     fn infiniband_route(&self, path: &AddressPath) -> Route {
         let global = path.grh().then(|| self.global(path.src_addr_index(), path.rgid_rip()));
         Route {
@@ -330,13 +332,14 @@ impl Port {
         }
     }
 
-    /// The ECN field of a packet from this address: what software chose, or that of the port. Version 1 has no header of IP.
+    /// The ECN field of a packet from this address: the one that software chose, or the default of the port.
+    /// RoCE v1 has no IP header.
     fn ecn_of(&self, chosen: u8, source: &RoceAddress) -> u8 {
         if chosen == 0 && source.roce_version() == RoceVersion::Version2 { self.ecn } else { chosen }
     }
 
-    /// The way of one datagram. `None` if its source is no entry of the RoCE address table, or of another family than its
-    /// destination.
+    /// The route of one datagram. `None` if its source is no entry of the RoCE address table or of another IP
+    /// family than its destination.
     pub(crate) fn datagram_route(
         &self,
         vector: &AddressVector,
@@ -364,14 +367,15 @@ impl Port {
         })
     }
 
-    /// Logarithm of the longest datagram: one packet of the largest path MTU that fits the port (IBTA v1.4 §9.8.3.1).
+    /// log2 of the longest datagram: one packet of the largest path MTU that fits the port (IBTA v1.4
+    /// §9.8.3.1).
     pub(crate) fn log_largest_datagram(&self) -> u8 {
         let port = if self.is_infiniband() { LARGEST_PACKET } else { self.mtu().clamp(256, LARGEST_PACKET) };
         port.ilog2() as u8
     }
 
-    /// The way of a datagram of queue pair 0: over the lane of management, without a global route header. One to whoever is at the end of
-    /// the link comes from a port whose LID does not matter (IBTA v1.4 §14.2.1.1).
+    /// The route of a QP0 datagram: over the management lane, without a global route header. In a datagram to
+    /// the node at the other end of the link, the source LID does not matter (IBTA v1.4 §14.2.1.1).
     pub(crate) fn management_route(&self, vector: &AddressVector) -> Route {
         let local = self.local(vector.rlid(), vector.fl_mlid() & 0x7f, 0, None);
         let source = if local.destination == PERMISSIVE_LID { PERMISSIVE_LID } else { local.source };
@@ -390,7 +394,7 @@ impl Port {
         }
     }
 
-    /// One virtual lane carries all service levels.
+    /// All service levels share one virtual lane.
     fn local(
         &self,
         destination: u16,
@@ -407,7 +411,7 @@ impl Port {
         GlobalRoute::new(own.0, destination)
     }
 
-    /// Whether packets of a route for a queue pair come back to this device.
+    /// Whether packets that follow a route to a queue pair return to this device.
     pub(crate) fn is_ours(&mut self, route: &Route, destination: Qpn) -> bool {
         match &route.network {
             Network::InfiniBand(local) => {
@@ -418,29 +422,30 @@ impl Port {
         }
     }
 
-    /// Whether a queue pair of this number is one of this device, if it is one of its addresses at all.
+    /// Whether a queue pair with this number belongs to this device, provided that the packet's address does.
     pub(crate) const fn has_number(&self, number: Qpn) -> bool {
         self.queue_pair_numbers.contains(number)
     }
 
-    /// The same, and whoever shares the port's addresses has a part in its queue pairs 0 and 1 (IBTA v1.4 §3.9.2).
+    /// Like [`Self::has_number`], but all devices that share the port's addresses take part in queue pairs 0
+    /// and 1 (IBTA v1.4 §3.9.2).
     const fn has_number_or_is_special(&self, number: Qpn) -> bool {
         number.value() < 2 || self.has_number(number)
     }
 
-    /// Whether a number is that of queue pairs 0 and 1 while other devices have this port's addresses, and a part in those two.
+    /// Whether this is queue pair 0 or 1 and other devices share it because they have the same addresses.
     pub(crate) const fn shares(&self, number: Qpn) -> bool {
         number.value() < 2 && matches!(self.queue_pair_numbers, QueuePairNumbers::Block(_))
     }
 
-    /// Whether a packet from the link is for this port.
+    /// Whether a packet from the link is addressed to this port.
     #[inline]
     pub(crate) fn is_addressed(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         self.heard.as_ref().is_some_and(|heard| heard.0 == *network && heard.1 == vlan)
             || self.finds_address(network, vlan)
     }
 
-    /// [`Self::is_addressed`] without what the last packet was for.
+    /// [`Self::is_addressed`] without the cached result of the last packet.
     #[inline(never)]
     fn finds_address(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         match network {
@@ -457,7 +462,8 @@ impl Port {
     }
 }
 
-/// What a subnet manager of a subnet with one port says: LID 1, which is also its own. In a managed subnet nothing yet.
+/// The virtual port context that the SM of a one-port subnet would set: LID 1, which is also its own. A
+/// managed port starts with none.
 fn hca_vport(guids: Guids, card: u64, subnet: SubnetMembership) -> HcaVportContext {
     let mut context = HcaVportContext::new();
     context.set_system_image_guid(card).set_port_guid(guids.port).set_node_guid(guids.node);
@@ -480,7 +486,8 @@ const fn default_partition() -> [u16; PARTITION_KEYS] {
     table
 }
 
-/// The port that software chose, or one from the dynamic range that depends on both ends only (RoCEv2 A17.3.2.1).
+/// The UDP source port that software chose, or one from the dynamic range that depends only on both ends
+/// (RoCEv2 A17.3.2.1).
 fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     if by_software && chosen != 0 {
         return chosen;
@@ -490,7 +497,7 @@ fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     folded | if mutated("low_source_port") { 0x8000 } else { 0xc000 }
 }
 
-/// Entries of the table of addresses: GIDs of an InfiniBand port, RoCE addresses of an Ethernet one.
+/// Entries of the address table: GIDs on an InfiniBand port, RoCE addresses on an Ethernet port.
 fn address_entries(config: &NicConfig) -> usize {
     match config.link_layer {
         LinkLayer::InfiniBand => 8 << config.limits.gid_table_size.min(4),
@@ -498,7 +505,7 @@ fn address_entries(config: &NicConfig) -> usize {
     }
 }
 
-/// Both ends of a path; `None` if they are of different IP families. Version 1 carries the GIDs themselves.
+/// Both ends of a path; `None` if they are of different IP families. RoCE v1 carries the GIDs themselves.
 fn network(source: &RoceAddress, destination: Gid) -> Option<Network> {
     let (version, source) = (source.roce_version(), Port::gid(source));
     match (source.to_ipv4(), destination.to_ipv4()) {
@@ -515,8 +522,9 @@ fn network(source: &RoceAddress, destination: Gid) -> Option<Network> {
     }
 }
 
-/// Source and destination of a packet: their GIDs (RoCEv2 A17.4.1.1), or, on InfiniBand, their LIDs in the low bytes of
-/// otherwise empty ones, since a connection is known by LIDs whether or not there is a global route header.
+/// Source and destination of a packet: their GIDs (RoCEv2 A17.4.1.1) or, on InfiniBand, their LIDs in the low
+/// bytes of otherwise zero GIDs, because LIDs identify a connection whether or not there is a global route
+/// header.
 #[inline]
 pub(crate) fn ends(network: &Network) -> (Gid, Gid) {
     match network {
@@ -530,8 +538,8 @@ pub(crate) fn ends(network: &Network) -> (Gid, Gid) {
     }
 }
 
-/// The multicast group that a packet goes to: on Ethernet by its GID alone, on InfiniBand by its LID, behind which the GID of the global
-/// route header tells groups apart (IBTA v1.4 §10.5.1).
+/// The multicast group that a packet is addressed to: by its GID on Ethernet, by its LID on InfiniBand, where
+/// the GID in the global route header tells groups with the same LID apart (IBTA v1.4 §10.5.1).
 pub(crate) fn group_of(network: &Network) -> Option<Gid> {
     match network {
         Network::InfiniBand(local) if !is_multicast_lid(local.destination) => None,
@@ -541,7 +549,7 @@ pub(crate) fn group_of(network: &Network) -> Option<Gid> {
     .filter(|group| group.is_multicast())
 }
 
-/// The version of RoCE that a packet is of. It says nothing of InfiniBand.
+/// The RoCE version of a packet. Meaningless for InfiniBand packets.
 #[inline]
 pub(crate) const fn version(network: &Network) -> RoceVersion {
     match network {

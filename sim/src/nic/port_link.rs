@@ -1,4 +1,5 @@
-//! Whether frames can pass a port: cable, administrative state, and a receive buffer that may be full.
+//! Whether frames can pass a port: its cable, its administrative state, and a receive buffer that may be
+//! full.
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]
@@ -11,7 +12,7 @@ pub(crate) struct PortLink {
 }
 
 impl PortLink {
-    /// A port with a cable.
+    /// A port with a cable attached.
     pub(crate) const fn new(is_wanted: bool, is_metered: bool) -> Self {
         Self { is_plugged: true, is_wanted, is_metered, takes_at_once: is_wanted && !is_metered }
     }
@@ -21,18 +22,18 @@ impl PortLink {
         self.is_plugged && self.is_wanted
     }
 
-    /// Whether frames pass, and there is no receive buffer that may be full.
+    /// Whether frames pass and no receive buffer can fill up.
     #[inline]
     pub(crate) const fn takes_at_once(&self) -> bool {
         self.takes_at_once
     }
 
-    /// Whether there is a cable whose other end is up.
+    /// Whether a cable is attached and its other end is up.
     pub(crate) const fn is_plugged(&self) -> bool {
         self.is_plugged
     }
 
-    /// Whether software wants the port up.
+    /// Whether software has enabled the port.
     pub(crate) const fn is_wanted(&self) -> bool {
         self.is_wanted
     }

@@ -12,7 +12,7 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
-/// How often a trap is sent that nobody has heard.
+/// How often an unanswered trap is sent.
 const ATTEMPTS: u8 = 5;
 /// `ProducerType` of a channel adapter.
 const ADAPTER: u32 = 1;
@@ -20,7 +20,7 @@ const ADAPTER: u32 = 1;
 const SECURITY: u8 = 2;
 const INFORMATIONAL: u8 = 4;
 
-/// What a trap is about.
+/// The subject of a trap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TrapNumber {
     Capability,
@@ -40,7 +40,7 @@ impl TrapNumber {
     }
 }
 
-/// A packet whose key is not that of its receiver.
+/// A packet whose key does not match its receiver's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyViolation {
     pub(crate) number: TrapNumber,
@@ -67,7 +67,7 @@ pub(crate) struct PortTraps {
 }
 
 impl PortTraps {
-    /// Makes a trap, unless one of its number began a short while ago.
+    /// Raises a trap unless a recent one of the same number is still open.
     pub(crate) fn raise(&mut self, now: Time, number: TrapNumber, notice: Notice) {
         if self.open.get(&number).is_some_and(|open| open.due > now || open.has_turn()) {
             return;
@@ -77,7 +77,7 @@ impl PortTraps {
         self.open.insert(number, trap);
     }
 
-    /// The next trap that is due, from the port with LID `lid`; it is due again after `interval`.
+    /// The next trap that is due, sent from LID `lid`. It is due again after `interval`.
     pub(crate) fn poll(&mut self, now: Time, lid: u16, interval: Duration) -> Option<SubnetPacket> {
         let trap = self.open.values_mut().find(|trap| trap.due <= now && trap.has_turn())?;
         trap.sent += 1;
@@ -87,7 +87,7 @@ impl PortTraps {
         Some(packet)
     }
 
-    /// The manager has heard a trap.
+    /// Stops repeating a trap that the SM has repressed.
     pub(crate) fn repress(&mut self, transaction: u64) {
         let heard = self.open.values_mut().find(|trap| trap.transaction == transaction);
         if let Some(trap) = heard {
@@ -95,7 +95,7 @@ impl PortTraps {
         }
     }
 
-    /// When a trap is due. A device is asked for each packet, and hardly ever has one.
+    /// When the next trap is due. This is called for each packet and is usually `None`.
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         if self.open.is_empty() { None } else { self.earliest() }
@@ -107,7 +107,7 @@ impl PortTraps {
         self.open.values().filter(|trap| trap.has_turn()).map(|trap| trap.due).min()
     }
 
-    /// Nobody is there any more who could hear them.
+    /// Drops all traps, because nobody is left to receive them.
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }
@@ -120,7 +120,7 @@ impl OpenTrap {
 }
 
 impl KeyViolation {
-    /// `None` off InfiniBand, whose ports have no manager.
+    /// `None` outside InfiniBand, whose ports alone have an SM.
     pub(crate) fn new(
         number: TrapNumber,
         key: u32,
@@ -131,7 +131,7 @@ impl KeyViolation {
         Some(Self { number, key, local, source, destination })
     }
 
-    /// Traps 257 and 258.
+    /// The notice of traps 257 and 258.
     pub(crate) fn notice(&self) -> Notice {
         let mut rest = KeyDetails::new();
         rest.set_source_lid(self.local.source).set_destination_lid(self.local.destination);
@@ -151,7 +151,7 @@ pub(crate) fn capability_notice(lid: u16, capability_mask: u32) -> Notice {
     notice(TrapNumber::Capability, INFORMATIONAL, rest.as_bytes())
 }
 
-/// Trap 144 of a node that is called something else.
+/// The notice of trap 144 for a changed NodeDescription.
 pub(crate) fn description_notice(lid: u16, capability_mask: u32) -> Notice {
     let mut rest = CapabilityDetails::new();
     rest.set_lid(lid).set_capability_mask(capability_mask);

@@ -1,4 +1,5 @@
-//! The receive queue engine. Receives have no doorbell register: the record is read when a message needs a receive.
+//! The receive queue engine. Receives have no doorbell register: the device reads the doorbell record when a
+//! message needs a receive.
 
 use super::buffer::PagedBuffer;
 use super::doorbell_record::DoorbellRecord;
@@ -13,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Bytes of the longest receive WQE.
 const MAX_STRIDE: usize = 1 << 11;
 
-/// Size of a receive queue.
+/// The layout of a receive queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ReceiveGeometry {
     pub(crate) log_size: u8,
@@ -27,7 +28,7 @@ impl ReceiveGeometry {
     }
 }
 
-/// What the next receive is.
+/// The result of taking a receive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     /// A receive: its counter and the bytes of its scatter list.
@@ -42,11 +43,11 @@ pub(crate) enum Taken {
 #[derive(Debug, Default)]
 pub(crate) struct ScatterList {
     pieces: PieceList,
-    /// What is wrong with that list, if a segment was refused; it matters when the list is written to.
+    /// The fault of the first refused segment, if any. It takes effect when a write reaches that segment.
     refused: Option<(u64, WorkFault)>,
 }
 
-/// Who takes a receive, and by which rules.
+/// Who takes a receive, and under which rules.
 #[derive(Clone, Copy)]
 pub(crate) struct Taker<'a> {
     pub(crate) mkeys: &'a MkeyTable,
@@ -54,7 +55,8 @@ pub(crate) struct Taker<'a> {
     pub(crate) strict: bool,
 }
 
-/// A receive queue: of one queue pair, in order; or shared, as a list in which every entry names the next.
+/// A receive queue. One that belongs to a queue pair is consumed in order; a shared one is a linked list of
+/// entries.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     geometry: ReceiveGeometry,
@@ -62,9 +64,9 @@ pub(crate) struct ReceiveQueue {
     record: DoorbellRecord,
     /// Receives taken out, modulo 2^16.
     taken: u16,
-    /// Receives posted, as the record last said.
+    /// Receives posted, as last read from the record.
     posted: u16,
-    /// Of a list, the entry that is next.
+    /// In a linked list, the next entry.
     next: Option<u16>,
 }
 
@@ -78,9 +80,9 @@ impl ReceiveQueue {
         Self { next: Some(0), ..Self::new(buffer, geometry, record) }
     }
 
-    /// Receives that are posted and not taken, as the record says now.
+    /// Receives that are posted and not taken, read from the record now.
     pub(crate) fn available<M: HostMemory>(&mut self, memory: &mut M) -> u16 {
-        // A record that cannot be read or is wrong shows when the next receive is taken.
+        // A record that cannot be read or is inconsistent is reported when the next receive is taken.
         let _ = self.read_record(memory, false);
         self.posted.wrapping_sub(self.taken)
     }
@@ -104,7 +106,7 @@ impl ReceiveQueue {
         self.next = self.next.map(|_| 0);
     }
 
-    /// Reads how many receives are posted, if all that were known are taken.
+    /// Reads how many receives are posted, but only once all known ones are taken.
     fn look<M: HostMemory>(&mut self, memory: &mut M, strict: bool) -> Result<(), WorkFault> {
         if self.posted == self.taken { self.read_record(memory, strict) } else { Ok(()) }
     }
@@ -151,7 +153,7 @@ impl ReceiveQueue {
         Taken::Receive { index, capacity: scatter.capacity() }
     }
 
-    /// One receive is taken; an entry of a list begins with the number of the next one.
+    /// Moves past a taken receive. An entry of a linked list begins with the number of the next one.
     fn advance(&mut self, entry: &[u8]) {
         self.taken = self.taken.wrapping_add(1);
         if let (Some(next), Some(number)) = (&mut self.next, entry.get(2..4)) {
@@ -159,7 +161,7 @@ impl ReceiveQueue {
         }
     }
 
-    /// Counter of the next posted receive, which is taken out unread, for flushing.
+    /// Takes the next posted receive without reading it, for flushing, and returns its counter.
     pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<u16> {
         self.look(memory, false).ok()?;
         if self.posted == self.taken {
@@ -184,7 +186,8 @@ impl ScatterList {
         self.pieces.length().saturating_add(refused)
     }
 
-    /// Data segments up to the end or to the one that closes the list. After a refused segment only lengths count.
+    /// Parses data segments up to the end or the one that terminates the list. After a refused segment only
+    /// the lengths count.
     fn parse(&mut self, bytes: &[u8], taker: Taker<'_>) -> Result<(), WorkFault> {
         let Taker { mkeys, accessor, strict } = taker;
         self.pieces.clear();
@@ -208,7 +211,8 @@ impl ScatterList {
         Ok(())
     }
 
-    /// Puts a whole message of `length` bytes into the receive that was taken last: pieces of it, each where it begins.
+    /// Writes a whole message of `length` bytes, given as pieces with offsets, into the receive that was
+    /// taken last.
     pub(crate) fn place<M: HostMemory>(
         &self,
         memory: &mut M,

@@ -1,30 +1,33 @@
-//! The scheduler: lists of queue pairs with work or deadlines, so that no scan over all queue pairs is needed.
+//! The scheduler: queues of the queue pairs with work or deadlines, so that nothing has to scan all queue
+//! pairs.
 
 use super::queue_pair::{Effects, QueuePair};
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeSet, VecDeque};
 
-/// No queue pair has this number.
+/// The number of no queue pair.
 const NOBODY: u32 = u32::MAX;
 
-/// Queue pairs with work, in turn, and alarms in the order of time.
+/// Queue pairs with work, in the order of their turns, and alarms in the order of time.
 #[derive(Debug, Default)]
 pub(crate) struct TurnSchedule {
     ready: VecDeque<u32>,
     alarms: Alarms,
 }
 
-/// When to look at which queue pair. Alarms go off in the order of time, and of numbers at one time.
+/// When to look at which queue pair. Alarms are ordered by time, then by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Alarm {
     pub(crate) time: Time,
     pub(crate) number: u32,
 }
 
-/// The alarms that are set. An alarm is never taken back: whoever it was for has another one, or none, by then.
+/// The pending alarms. An alarm is never cancelled: when it fires too early, its queue pair simply has
+/// nothing due.
 ///
-/// Queue pairs of one timeout set their alarms in the order in which they go off. Such alarms stand in a row, which costs the
-/// same however many they are; only those that come before the last of the row are sorted in.
+/// Queue pairs with equal timeouts set their alarms in the order in which they fire, so most alarms are
+/// appended to `row` at a cost that does not depend on their number. Only an alarm earlier than the last of
+/// `row` goes into the sorted set.
 #[derive(Debug, Default)]
 struct Alarms {
     row: VecDeque<Alarm>,
@@ -59,10 +62,10 @@ impl Alarms {
 }
 
 impl TurnSchedule {
-    /// Does what a queue pair wants after an input.
+    /// Applies the effects of an input to a queue pair.
     #[inline]
     pub(crate) fn apply(&mut self, qp: &mut QueuePair, effects: Effects) {
-        // A later deadline than the one that is set costs nothing: the earlier alarm goes off, finds nothing due, and sets itself again.
+        // A later deadline costs nothing: the earlier alarm fires, finds nothing due and is set again.
         if let Some(deadline) = effects.alarm
             && deadline < qp.alarm
         {
@@ -88,7 +91,8 @@ impl TurnSchedule {
         self.alarms.insert(Alarm { time: deadline, number: qp.number().value() });
     }
 
-    /// Sets an alarm that is no queue pair's: who handles it finds nobody, and has looked at all that is due.
+    /// Sets an alarm that belongs to no queue pair. It only makes the device handle everything that is due by
+    /// then.
     pub(crate) fn wake_at(&mut self, time: Time) {
         self.alarms.insert(Alarm { time, number: NOBODY });
     }

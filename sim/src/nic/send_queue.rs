@@ -1,4 +1,5 @@
-//! The send queue of a queue pair: fetching WQEs, and remembering them until their CQE (Linux `drivers/infiniband/hw/mlx5/wr.c`).
+//! The send queue of a queue pair: it fetches WQEs and keeps them until their CQE (Linux
+//! `drivers/infiniband/hw/mlx5/wr.c`).
 
 use super::card::DmaCopy;
 use super::memory::{DmaFault, HostMemory};
@@ -10,29 +11,29 @@ use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::wqe::{ControlSegment, completion_mode, fence_mode};
 use std::collections::VecDeque;
 
-/// WQEs that are taken from the ring before their completion; more wait in the ring.
+/// The maximum number of fetched WQEs without a completion; further ones wait in the ring.
 const WINDOW: usize = 512;
 
-/// Who carries a WQE out.
+/// What executes a WQE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkCarrier {
-    /// Nobody: a NOP, or a change of a memory key that was done.
+    /// Nothing: a NOP, or a memory-key update that is done.
     Nobody,
     /// The requester.
     Requester,
     /// The card, under this tag.
     Card(u64),
-    /// The card, which has ended it.
+    /// The card, which has finished it.
     Ended(Result<(), WorkFault>),
 }
 
-/// A WQE that was taken from the ring and has not completed.
+/// A WQE that was fetched and has not completed.
 #[derive(Debug)]
 pub(crate) struct OutstandingWqe {
     pub(crate) name: WqeName,
     /// Whether it writes a CQE when it succeeds.
     pub(crate) signalled: bool,
-    /// Whether its CQE satisfies an arming for solicited completions.
+    /// Whether its CQE triggers a completion queue armed for solicited events.
     pub(crate) event: bool,
     /// Who carries it out.
     pub(crate) carrier: WorkCarrier,
@@ -41,7 +42,7 @@ pub(crate) struct OutstandingWqe {
 }
 
 impl OutstandingWqe {
-    /// What its control segment says of it; it is the one that its queue counts as `index`.
+    /// An outstanding WQE with what its control segment says. Its queue counts it as `index`.
     fn new(control: &ControlSegment, index: u16) -> Self {
         let mode = control.completion_mode();
         let event = mode == completion_mode::ALWAYS_AND_EVENT;
@@ -55,48 +56,48 @@ impl OutstandingWqe {
     }
 }
 
-/// A WQE that cannot be executed; it fails when everything before it has ended.
+/// A WQE that cannot be executed. It fails once everything before it has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct StoppedWqe {
     pub(crate) name: WqeName,
     pub(crate) fault: WorkFault,
 }
 
-/// What a fetch brought.
+/// The result of a fetch.
 pub(crate) enum Fetched {
     /// A message for the requester.
     Request(crate::transport::Request),
     /// A datagram.
     Datagram(FetchedDatagram),
-    /// A change of a memory key. It stays the next WQE until [`SendQueue::end_update`].
+    /// A memory-key update. It remains the next WQE until [`SendQueue::end_update`].
     KeyUpdate(Box<PendingUpdate>),
-    /// A copy. The card is to be asked for it, and [`SendQueue::hand_to_card`] told the tag.
+    /// A copy. The caller requests it from the card and passes the tag to [`SendQueue::hand_to_card`].
     Dma(Box<DmaCopy>),
-    /// A NOP, which only takes its place in the order.
+    /// A NOP, which only takes its place in the queue.
     Nop,
-    /// Nothing more at present.
+    /// Nothing at present.
     Nothing,
 }
 
-/// A datagram that is fetched and not sent.
+/// A datagram that was fetched and not sent yet.
 pub(crate) struct FetchedDatagram {
-    /// Of its WQE, by which its payload is gathered.
+    /// Token of its WQE, which locates its payload.
     pub(crate) token: u64,
     pub(crate) address: wqe::DatagramAddress,
     pub(crate) solicited: bool,
 }
 
-/// A change of a memory key that is fetched and not done.
+/// A memory-key update that was fetched and not executed yet.
 pub(crate) struct PendingUpdate {
     pub(crate) update: Box<KeyUpdate>,
     pub(crate) control: ControlSegment,
-    /// What it will be when it is done; its translation entries are gathered from its pieces.
+    /// The outstanding WQE that it becomes. Its pieces hold the translation entries.
     wqe: OutstandingWqe,
     blocks: u16,
 }
 
 impl PendingUpdate {
-    /// Where its translation entries are.
+    /// The location of its translation entries.
     pub(crate) const fn pieces(&self) -> &PieceList {
         &self.wqe.pieces
     }
@@ -110,13 +111,14 @@ pub(crate) struct SendQueue {
     /// Token of the oldest outstanding WQE; tokens count WQEs.
     first_token: u64,
     stopped: Option<StoppedWqe>,
-    /// Fence mode of the change of a memory key that waits for what was posted before it.
+    /// Fence mode of the memory-key update that waits for earlier requests.
     held: Option<u8>,
-    /// The WQE before the next one changed a memory key.
+    /// The previous WQE was a memory-key update.
     behind_update: bool,
-    /// Copies that the card has not ended.
+    /// Copies that the card has not finished.
     copies: u16,
-    /// The next WQE is fenced behind copies, or is a copy that is fenced: it waits until nothing is outstanding.
+    /// The next WQE has a fence and follows copies or is itself a copy: it waits until nothing is
+    /// outstanding.
     fenced: bool,
 }
 
@@ -134,12 +136,12 @@ impl SendQueue {
         }
     }
 
-    /// Its work queue, for the counters that QUERY_QP shows.
+    /// Its work queue, whose counters QUERY_QP shows.
     pub(crate) const fn queue(&self) -> &WorkQueue {
         &self.queue
     }
 
-    /// Counters from zero, nothing remembered. Tokens go on, so that no old token names a new WQE.
+    /// Clears the counters and all WQEs. Tokens continue, so that no old token names a new WQE.
     pub(crate) fn reset(&mut self) {
         self.first_token += self.outstanding.len() as u64;
         self.outstanding.clear();
@@ -155,30 +157,31 @@ impl SendQueue {
         self.stopped
     }
 
-    /// The queue goes on behind the WQE at which it stopped.
+    /// Lets the queue continue after the WQE at which it stopped.
     pub(crate) const fn clear_stop(&mut self) {
         self.stopped = None;
     }
 
-    /// Fence mode of the change of a memory key that waits.
+    /// Fence mode of the memory-key update that waits.
     pub(crate) const fn held(&self) -> Option<u8> {
         self.held
     }
 
-    /// The doorbell was rung. A record that cannot be read, or counts beyond the size of the queue, stops it.
+    /// Handles a doorbell. A record that cannot be read, or that exceeds the size of the queue, stops the
+    /// queue.
     pub(crate) fn on_doorbell<M: HostMemory>(&mut self, memory: &mut M, strict: bool) {
         if let Err(fault) = self.queue.read_record(memory, strict) {
             self.stop(RefusedWqe { opcode: 0, fault });
         }
     }
 
-    /// Whether [`Self::fetch`] may bring something.
+    /// Whether [`Self::fetch`] may return something.
     pub(crate) fn wants_fetch(&self) -> bool {
         let waits = self.fenced && !self.outstanding.is_empty();
         self.queue.pending() != 0 && self.stopped.is_none() && self.outstanding.len() < WINDOW && !waits
     }
 
-    /// Stops the queue at the WQE that would be fetched next.
+    /// Stops the queue at the next WQE.
     fn stop(&mut self, refused: RefusedWqe) {
         if self.stopped.is_none() {
             let name = WqeName { index: self.queue.fetched(), opcode: refused.opcode };
@@ -186,7 +189,7 @@ impl SendQueue {
         }
     }
 
-    /// Takes the next WQE out of the ring, if there is one and the window has room.
+    /// Fetches the next WQE from the ring, if there is one and the window has room.
     pub(crate) fn fetch<M: HostMemory>(&mut self, memory: &mut M, context: &FetchContext<'_>) -> Fetched {
         if !self.wants_fetch() {
             return Fetched::Nothing;
@@ -252,14 +255,14 @@ impl SendQueue {
         Ok(fetched)
     }
 
-    /// Whether a WQE has to wait until everything before it has ended: a fence is also one behind copies, and before a copy
-    /// nothing less is known.
+    /// Whether a fenced WQE has to wait until everything before it has ended. It does if copies are
+    /// outstanding or if it is itself a copy, because the queue only tracks the end of all earlier WQEs.
     fn waits_for_copies(&self, control: &ControlSegment, work: &WqeRequest) -> bool {
         let concerned = self.copies > 0 || matches!(work, WqeRequest::Dma(_));
         concerned && waits_for_reads(control) && !self.outstanding.is_empty()
     }
 
-    /// The card was asked for the copy that was fetched last.
+    /// Records the tag of the last fetched copy, which the card now executes.
     pub(crate) fn hand_to_card(&mut self, tag: u64) {
         if let Some(wqe) = self.outstanding.back_mut() {
             wqe.carrier = WorkCarrier::Card(tag);
@@ -267,12 +270,12 @@ impl SendQueue {
         }
     }
 
-    /// Whether the card has copies of this queue.
+    /// Whether the card is executing copies of this queue.
     pub(crate) const fn has_copies(&self) -> bool {
         self.copies > 0
     }
 
-    /// The card ended a copy; whether a WQE waits for it.
+    /// Handles the end of a copy and returns whether a WQE was waiting for it.
     pub(crate) fn end_dma(&mut self, tag: u64, result: Result<(), WorkFault>) -> bool {
         let mut waiting = self.outstanding.iter_mut();
         let Some(wqe) = waiting.find(|wqe| wqe.carrier == WorkCarrier::Card(tag)) else { return false };
@@ -281,7 +284,7 @@ impl SendQueue {
         true
     }
 
-    /// Takes the segments of a WQE apart.
+    /// Parses the segments of a WQE.
     fn parse(
         &self,
         next: &NextWqe,
@@ -292,22 +295,22 @@ impl SendQueue {
         wqe::parse(self.queue.segments(next), &next.control, &rules, pieces)
     }
 
-    /// The token of the WQE that is taken out next.
+    /// The token of the next WQE.
     fn next_token(&self) -> u64 {
         self.first_token + self.outstanding.len() as u64
     }
 
-    /// The next WQE is taken out of the ring, and remembered until it ends.
+    /// Removes the next WQE from the ring and keeps it until it ends.
     fn remember(&mut self, wqe: OutstandingWqe, blocks: u16) {
         if self.outstanding.capacity() == 0 {
-            // Most queues of a program with very many have one request under way.
+            // In a program with very many queues, most have only one request outstanding.
             self.outstanding.reserve_exact(1);
         }
         self.outstanding.push_back(wqe);
         self.queue.advance(blocks);
     }
 
-    /// A change of a memory key was done, or refused, which stops the queue at it.
+    /// Ends a memory-key update. A refused one stops the queue at its WQE.
     pub(crate) fn end_update(&mut self, pending: PendingUpdate, result: Result<(), WorkFault>) {
         self.held = None;
         match result {
@@ -319,7 +322,7 @@ impl SendQueue {
         }
     }
 
-    /// A change of a memory key has to wait for what was posted before it; it is fetched again.
+    /// Delays a memory-key update until earlier requests have ended; it will be fetched again.
     pub(crate) fn hold_update(&mut self, pending: &PendingUpdate) {
         self.held = Some(pending.control.fence_mode());
     }
@@ -334,13 +337,13 @@ impl SendQueue {
         self.outstanding.get(usize::try_from(token.checked_sub(self.first_token)?).ok()?)
     }
 
-    /// The WQE that was taken out last, and the bytes of its local buffer.
+    /// The last fetched WQE and the length of its local buffer.
     pub(crate) fn newest(&self) -> Option<(WorkName, u32)> {
         let wqe = self.outstanding.back()?;
         Some((wqe.name.into(), u32::try_from(wqe.pieces.length()).unwrap_or(u32::MAX)))
     }
 
-    /// How completions name the outstanding WQE of a token.
+    /// The name of an outstanding WQE in completions.
     pub(crate) fn work_of(&self, token: u64) -> Option<WorkName> {
         self.outstanding_wqe(token).map(|wqe| wqe.name.into())
     }
@@ -350,7 +353,7 @@ impl SendQueue {
         self.outstanding.front()
     }
 
-    /// Takes the oldest outstanding WQE out.
+    /// Removes the oldest outstanding WQE.
     pub(crate) fn pop(&mut self) -> Option<OutstandingWqe> {
         let outstanding = self.outstanding.pop_front()?;
         self.first_token += 1;
@@ -358,7 +361,7 @@ impl SendQueue {
         Some(outstanding)
     }
 
-    /// The next posted WQE that was not fetched, for flushing; see [`WorkQueue::skip`].
+    /// Takes the next posted WQE without fetching it, for flushing; see [`WorkQueue::skip`].
     pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
         self.queue.skip(memory)
     }
@@ -420,8 +423,8 @@ impl SendQueue {
     }
 }
 
-/// Whether a WQE waits for changes of memory keys before it. Hardware that is not asked to wait may still use the old key;
-/// this model always waits, and says what is missing in strict mode.
+/// Whether a WQE waits for the memory-key updates before it. Hardware may still use the old key if a WQE does
+/// not request the wait; this model always waits, and strict mode reports the missing request.
 fn is_fenced(control: &ControlSegment) -> bool {
     use fence_mode::{INITIATOR_SMALL, SMALL_AND_FENCE, STRONG_ORDERING};
     matches!(control.fence_mode(), INITIATOR_SMALL | SMALL_AND_FENCE | STRONG_ORDERING)

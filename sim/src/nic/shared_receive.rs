@@ -1,7 +1,7 @@
-//! Shared receive queues: receive memory pools, and the shared receive queues of XRC.
+//! Shared receive queues: receive memory pools (RMPs) and the shared receive queues of XRC.
 //!
-//! Entries form a linked list, because receives of many queue pairs complete in any order. Software returns an entry by
-//! linking it from the last one (Linux `drivers/infiniband/hw/mlx5/srq.c`).
+//! Entries form a linked list, because the receives of many queue pairs complete in any order. Software
+//! returns an entry by linking it after the last one (Linux `drivers/infiniband/hw/mlx5/srq.c`).
 
 use super::buffer::PagedBuffer;
 use super::contexts::Slab;
@@ -14,12 +14,12 @@ use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::EventType;
 
-/// First number of a shared receive queue; both kinds share the numbers.
+/// First number of a shared receive queue. Both kinds share one number space.
 pub(crate) const FIRST_SRQ: u32 = 0x10;
 /// First XRC domain number.
 pub(crate) const FIRST_XRCD: u32 = 1;
 
-/// What the creating command said.
+/// The context from the creating command.
 #[derive(Debug)]
 pub(crate) enum SharedContext {
     Pool(RmpContext),
@@ -27,7 +27,7 @@ pub(crate) enum SharedContext {
 }
 
 impl SharedContext {
-    /// That of an XRC queue of `domain`.
+    /// The context, if this is an XRC queue of `domain`.
     pub(crate) fn of_domain(&self, domain: Xrcdn) -> Option<&XrcSrqContext> {
         match self {
             Self::Xrc(context) if context.xrcd() == domain => Some(context),
@@ -45,25 +45,26 @@ pub(crate) enum ReceiveSource {
     Own(ReceiveQueue),
     /// A queue that it shares with others.
     Shared(Srqn),
-    /// The queues of its XRC domain: every request names one.
+    /// The queues of its XRC domain: every request names one of them.
     Xrc(Xrcdn),
 }
 
-/// Tokens of receives of XRC hold the number of the queue above that of the entry.
+/// In the token of an XRC receive, the number of the queue is above that of the entry.
 const QUEUE_SHIFT: u32 = 16;
 
-/// The token of a receive that was taken from the queue that the message names, if it names one.
+/// The token of a receive, including the queue that the message names, if any.
 pub(crate) fn token(named: Option<Srqn>, index: u16) -> u64 {
     u64::from(named.map_or(0, Srqn::value)) << QUEUE_SHIFT | u64::from(index)
 }
 
-/// The queue of a token, if the message named one: no queue has the number zero.
+/// The queue in a token; zero if the message named none, since no queue has the number zero.
 const fn queue_of(token: u64) -> u32 {
     (token >> QUEUE_SHIFT) as u32
 }
 
 impl ReceiveSource {
-    /// Takes the next receive, of XRC from the queue that the request names; `None` if there is no such queue.
+    /// Takes the next receive; for XRC, from the queue that the request names. `None` if there is no such
+    /// queue.
     pub(crate) fn take<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -82,8 +83,8 @@ impl ReceiveSource {
     }
 }
 
-/// Where the completion of a receive goes and whose `user_index` it carries: those of the queue pair, or of the XRC
-/// queue that the token names, if that still exists.
+/// The completion queue and the `user_index` for the completion of a receive: those of the queue pair, or of
+/// the XRC queue in the token if that still exists.
 pub(crate) fn destination(
     queues: &Slab<SharedReceiveQueue>,
     context: &QueuePairContext,
@@ -99,14 +100,14 @@ pub(crate) fn destination(
     }
 }
 
-/// How a shared receive queue is (PRM, receive memory pool context).
+/// The state of a shared receive queue (PRM, receive memory pool context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SharedState {
-    /// Nothing can be taken from it yet.
+    /// It accepts no requests yet.
     Reset,
     /// It works.
     Ready,
-    /// It broke, and nobody was told yet; or it broke and somebody was.
+    /// It broke; `told` says whether software has been notified.
     Failed { told: bool },
 }
 
@@ -116,7 +117,7 @@ pub(crate) struct SharedReceiveQueue {
     pub(crate) context: SharedContext,
     queue: ReceiveQueue,
     pub(crate) state: SharedState,
-    /// Below so many posted entries an event is due, once. Zero: never.
+    /// An event is due, once, when fewer entries than this are posted. Zero disables it.
     pub(crate) limit: u16,
 }
 
@@ -132,8 +133,8 @@ impl SharedReceiveQueue {
         Self { context, queue, state: SharedState::Ready, limit }
     }
 
-    /// Takes the next receive. An entry or a doorbell record that makes no sense breaks the queue for everybody (IBTA v1.4
-    /// §10.2.9.5): no entry behind it can be found.
+    /// Takes the next receive. An inconsistent entry or doorbell record breaks the queue for all its users
+    /// (IBTA v1.4 §10.2.9.5), because the entries after it cannot be found.
     pub(crate) fn take<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -154,13 +155,13 @@ impl SharedReceiveQueue {
         }
     }
 
-    /// Entry 0 is next and nothing is posted, as when it was made.
+    /// Returns to the initial state: entry 0 is next, and nothing is posted.
     pub(crate) fn reset(&mut self) {
         self.queue.reset();
         self.state = SharedState::Reset;
     }
 
-    /// Whether fewer entries are posted than was asked to be told of. This disarms.
+    /// Whether fewer entries are posted than the limit. If so, disarms the limit.
     fn takes_limit<M: HostMemory>(&mut self, memory: &mut M) -> bool {
         let reached =
             self.limit > 0 && self.state == SharedState::Ready && self.queue.available(memory) < self.limit;
@@ -170,8 +171,8 @@ impl SharedReceiveQueue {
         reached
     }
 
-    /// The event that software is owed: that the queue broke, once; or that few receives are left, if it wants to know,
-    /// once until the limit is set again (IBTA v1.4 §10.2.9.1).
+    /// The event that software is owed: that the queue broke (once), or that few receives are left (if a
+    /// limit is set, once until it is set again; IBTA v1.4 §10.2.9.1).
     pub(crate) fn take_event<M: HostMemory>(&mut self, memory: &mut M) -> Option<EventType> {
         if self.state == (SharedState::Failed { told: false }) {
             self.state = SharedState::Failed { told: true };

@@ -14,7 +14,7 @@ pub(crate) fn is_clear(layout: &LayoutInfo, bytes: &[u8], open: Range<usize>) ->
     rest.iter().all(|&byte| byte == 0)
 }
 
-/// Clears the bits of every declared field; parts are walked, so that their own reserved bits stay.
+/// Clears the bits of every declared field. Nested layouts are walked, so their reserved bits stay.
 fn clear_declared(layout: &LayoutInfo, start: u32, rest: &mut [u8]) {
     for field in layout.fields {
         let first = start + field.bit_offset;

@@ -1,6 +1,7 @@
-//! Reasons for which firmware refuses a command: one constant each, with its status and syndrome.
+//! Reasons for which firmware refuses a command, one constant each with its status and syndrome.
 //!
-//! Real syndromes are secret; these are our own. They let tests and people distinguish refusals.
+//! The syndromes of real devices are not public; these are our own. They let tests and people distinguish
+//! refusals.
 
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use core::fmt;

@@ -5,7 +5,7 @@ use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use core::fmt;
 use std::collections::VecDeque;
 
-/// Records that are kept if nobody fetches them.
+/// The maximum number of records kept until someone fetches them.
 const KEPT: usize = 4096;
 
 /// A command and its result.
@@ -28,7 +28,7 @@ pub struct CommandRecord {
 }
 
 impl CommandRecord {
-    /// As an observer is told of it.
+    /// The event that reports the record to an observer.
     pub(super) const fn event(&self) -> DeviceEvent {
         DeviceEvent::CommandExecuted { opcode: self.opcode, status: self.status }
     }
@@ -51,7 +51,7 @@ impl fmt::Display for CommandRecord {
     }
 }
 
-/// Records that nobody fetched yet.
+/// Records that have not been fetched yet.
 #[derive(Debug, Default)]
 pub(super) struct CommandTrace {
     on: bool,
@@ -59,12 +59,12 @@ pub(super) struct CommandTrace {
 }
 
 impl CommandTrace {
-    /// Begins or ends to keep records.
+    /// Starts or stops keeping records.
     pub(super) const fn set_on(&mut self, on: bool) {
         self.on = on;
     }
 
-    /// The oldest record that was not fetched.
+    /// The oldest record that has not been fetched.
     pub(super) fn pop(&mut self) -> Option<CommandRecord> {
         self.records.pop_front()
     }

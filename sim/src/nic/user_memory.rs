@@ -1,19 +1,20 @@
 //! User memory objects (UMEM): numbered ranges of host pages from which queues and doorbell records are cut.
 //!
-//! Each part holds a reference to its object, so that a UMEM in use cannot be destroyed and needs no separate count.
+//! Each part holds a reference to its object, so a UMEM in use cannot be destroyed and needs no separate
+//! count.
 
 use super::page_list::{PageBudget, PageList};
 
-/// Flags in a translation entry: the device may read, the device may write.
+/// Access rights in a translation entry: the device may read, the device may write.
 const READ: u64 = 1;
 const WRITE: u64 = 2;
 /// Both; the rest of an entry is an address.
 pub(crate) const ENTRY_FLAGS: u64 = READ | WRITE;
 
-/// First number of a user memory object: zero is what a field says that was never set.
+/// First number of a user memory object: a field that was never set reads as zero.
 pub(crate) const FIRST_UMEM: u32 = 1;
 
-/// What the device does to a stretch.
+/// What the device does with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// It only reads: work queues and doorbell records.
@@ -22,50 +23,51 @@ pub(crate) enum Need {
     Write,
 }
 
-/// Why a stretch cannot be cut from an object.
+/// Why a range cannot be cut from an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CutError {
-    /// It leaves the object.
+    /// It exceeds the object.
     Range,
-    /// An entry of it lacks the right.
+    /// One of its entries lacks the access right.
     Right,
     /// The budget for page lists has no room for its pages.
     Budget,
 }
 
-/// Pages of an object, and where on the first of them a stretch begins.
+/// Pages of an object, and the offset in the first of them at which a range begins.
 #[derive(Debug)]
 pub(crate) struct PageRun {
     /// Host addresses.
     pub(crate) pages: Vec<u64>,
-    /// Logarithm of the bytes of a page.
+    /// log2 of the page size in bytes.
     pub(crate) log_page: u8,
-    /// Bytes of the first page before the stretch.
+    /// Bytes of the first page before the range.
     pub(crate) lead: u64,
 }
 
 /// One object.
 #[derive(Debug)]
 pub(crate) struct UserMemory {
-    /// Addresses with their flags.
+    /// Addresses with their access rights.
     entries: PageList,
     log_page: u8,
-    /// Where byte 0 lies in the first page.
+    /// Offset of byte 0 in the first page.
     lead: u64,
 }
 
 impl UserMemory {
-    /// An object on pages of `1 << log_page` bytes that begins `lead` bytes into the first of them and ends with the last.
+    /// An object on pages of `1 << log_page` bytes. It begins `lead` bytes into the first page and ends with
+    /// the last.
     pub(crate) const fn new(entries: PageList, log_page: u8, lead: u64) -> Self {
         Self { entries, log_page, lead }
     }
 
-    /// The budget that its entries count in.
+    /// The budget that its entries count against.
     pub(crate) fn budget(&self) -> &PageBudget {
         self.entries.budget()
     }
 
-    /// The pages under `length` bytes at `offset`, if the device may do there what it needs to.
+    /// The pages under `length` bytes at `offset`, if they grant the device the access that it needs.
     pub(super) fn stretch(&self, offset: u64, length: u64, need: Need) -> Result<PageRun, CutError> {
         let start = self.lead.checked_add(offset).ok_or(CutError::Range)?;
         let end = start.checked_add(length).ok_or(CutError::Range)?;

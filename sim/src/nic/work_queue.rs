@@ -12,10 +12,10 @@ use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::wqe::{BASIC_BLOCK, ControlSegment, SEGMENT};
 use zerocopy::FromBytes;
 
-/// Blocks read from the ring in one go; enough for a batch of 32 WQEs of two blocks.
+/// Blocks read from the ring at once; enough for a batch of 32 WQEs of two blocks.
 const FETCH_BLOCKS: usize = 64;
 
-/// How a completion names a send WQE.
+/// The name of a send WQE in completions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct WqeName {
     /// Counter of its first block.
@@ -30,14 +30,14 @@ impl From<WqeName> for WorkName {
     }
 }
 
-/// A WQE that cannot be executed; its opcode, as far as that is known.
+/// A WQE that cannot be executed, with its opcode if that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RefusedWqe {
     pub(crate) opcode: u8,
     pub(crate) fault: WorkFault,
 }
 
-/// The next WQE of a queue: it was read, and its control segment was checked.
+/// The next WQE of a queue. It was read, and its control segment was checked.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NextWqe {
     pub(crate) control: ControlSegment,
@@ -46,12 +46,12 @@ pub(crate) struct NextWqe {
 }
 
 impl NextWqe {
-    /// The same WQE, refused.
+    /// The same WQE, refused because of a fault.
     pub(crate) fn refused(&self, fault: WorkFault) -> RefusedWqe {
         RefusedWqe { opcode: self.control.opcode().raw(), fault }
     }
 
-    /// Basic blocks that it takes.
+    /// Basic blocks that it occupies.
     pub(crate) const fn blocks(&self) -> u16 {
         self.length.div_ceil(BASIC_BLOCK) as u16
     }
@@ -111,7 +111,7 @@ impl WorkQueue {
         u32::from(self.pending()) * BASIC_BLOCK as u32 <= self.bytes()
     }
 
-    /// Offset in the ring of the WQE to be fetched.
+    /// Offset of the next WQE in the ring.
     pub(crate) fn next_offset(&self) -> u32 {
         (u32::from(self.fetched) * BASIC_BLOCK as u32) & self.bytes().saturating_sub(1)
     }
@@ -121,7 +121,7 @@ impl WorkQueue {
         self.fetched = self.fetched.wrapping_add(blocks);
     }
 
-    /// The doorbell was rung: reads how many blocks are posted.
+    /// Handles a doorbell: reads how many blocks are posted.
     pub(crate) fn read_record<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -141,8 +141,8 @@ impl WorkQueue {
         }
     }
 
-    /// Reads the next WQE of queue `number`, which is posted, and checks its control segment. It stays the next one until
-    /// [`Self::advance`].
+    /// Reads the next posted WQE of queue `number` and checks its control segment. It remains the next one
+    /// until [`Self::advance`].
     #[inline]
     pub(crate) fn read_next<M: HostMemory>(
         &mut self,
@@ -166,19 +166,20 @@ impl WorkQueue {
         self.next_bytes().get(..next.length).unwrap_or_default()
     }
 
-    /// What was read ahead from the next WQE on.
+    /// The read-ahead bytes from the next WQE on.
     #[inline]
     fn next_bytes(&self) -> &[u8] {
         self.ahead.get(self.ahead_offset()..).unwrap_or_default()
     }
 
-    /// Offset in the read-ahead bytes of the WQE to be fetched.
+    /// Offset of the next WQE in the read-ahead bytes.
     #[inline]
     fn ahead_offset(&self) -> usize {
         usize::from(self.fetched.wrapping_sub(self.ahead_from)) * BASIC_BLOCK
     }
 
-    /// Makes sure that `blocks` blocks from the next WQE on are read. Blocks are read at most once, in large strides.
+    /// Ensures that `blocks` blocks from the next WQE on are read. Blocks are read at most once and many at a
+    /// time.
     #[inline]
     fn read_ahead<M: HostMemory>(&mut self, memory: &mut M, blocks: u16) -> Result<(), DmaFault> {
         let have = self.next_bytes().len() / BASIC_BLOCK;
@@ -198,7 +199,7 @@ impl WorkQueue {
         read
     }
 
-    /// Reads from an offset of the ring on, around its end. Only a ring that exists is ever read.
+    /// Reads from an offset of the ring, across its end if necessary. Called only if there is a ring.
     pub(crate) fn read<M: HostMemory>(
         &self,
         memory: &mut M,
@@ -218,10 +219,10 @@ impl WorkQueue {
         Ok(())
     }
 
-    /// The next posted WQE, which is taken out unread, for flushing. A WQE whose size is nonsense ends the walk: nobody can say
-    /// where the next one begins.
+    /// Takes the next posted WQE without reading all of it, for flushing. A WQE with an invalid size ends the
+    /// flush, because the start of the next one is unknown.
     pub(crate) fn skip<M: HostMemory>(&mut self, memory: &mut M) -> Option<WqeName> {
-        // What was read ahead is of no use behind what was never looked at: counters wrap.
+        // Counters wrap, so after a flush the read-ahead could match a different WQE. Discard it.
         if !mutated("stale_read_ahead") {
             self.ahead.clear();
         }
@@ -311,7 +312,8 @@ mod tests {
         assert_eq!(queue.pending(), 2);
     }
 
-    /// Counters have 16 bits: behind 65,536 blocks that were flushed unread, the next WQE counts as one that was read long ago.
+    /// Counters have 16 bits. After 65,536 blocks are flushed unread, the next WQE has the same counter as
+    /// one that was read long ago.
     #[test]
     fn what_was_read_ahead_is_read_again_after_a_flush() {
         let (mut host, mut queue) = queue();
