@@ -135,8 +135,8 @@ impl FlowControl {
         if !fits {
             self.counted.discards[priority_of(frame)] += 1;
         }
-        // The buffer always asks for somewhat more than last time, because frames were already on the way.
-        // Ask again only for a clear increase.
+        // Frames that were already on the way lengthen the wait. Only a clear increase is worth another pause
+        // frame.
         if self.sends
             && let Some(wait) = wait
             && (now >= self.told_until || now + wait > self.told_until + step)

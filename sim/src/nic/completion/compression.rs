@@ -9,30 +9,31 @@ use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CQE_SIZE, CompletionEntry, MINI_
 use bareverbs_prm::numbering::CqeOpcode;
 use zerocopy::IntoBytes;
 
-/// Entries of a run at most, as the capability `cqe_compression_max_num` says.
+/// The maximum number of entries in a run, as reported by the capability `cqe_compression_max_num`.
 pub(crate) const LONGEST_RUN: usize = 64;
 
-/// An entry that waits for others like it.
+/// An entry that is held back because similar ones may follow.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waiting {
     pub(super) entry: CompletionEntry,
     pub(super) solicited: bool,
 }
 
-/// Whether an entry may be part of a run: all that its kind says beyond the title fits a mini entry.
+/// Whether an entry can be part of a run: a mini entry has room for everything in which entries of this kind
+/// may differ.
 pub(super) fn is_compressible(entry: &CompletionEntry) -> bool {
     entry.format() == 0 && matches!(entry.opcode(), CqeOpcode::Requester | CqeOpcode::ResponderSend)
 }
 
-/// Bytes of an entry that a mini entry, or its place in the run, says: hash, checksum, byte count, time stamp, send
-/// opcode, counter.
+/// Bytes of an entry that come from its mini entry or from its place in the run: hash, checksum, byte count,
+/// time stamp, send opcode, counter.
 const OWN_BYTES: [core::ops::Range<usize>; 6] = [12..16, 20..22, 44..48, 48..56, 56..57, 60..62];
 const HASH: core::ops::Range<usize> = 12..16;
 const CHECKSUM: core::ops::Range<usize> = 20..22;
-/// `mini_cqe_res_format`: mini entries of receives have a checksum, otherwise a hash.
+/// `mini_cqe_res_format`: mini entries of receives hold a checksum, others a hash.
 const FORMAT_CHECKSUM: u8 = 1;
 
-/// Whether `next` may follow `last` in a run: nothing but what a mini entry says tells them apart.
+/// Whether `next` may follow `last` in a run: they differ only in what a mini entry holds.
 pub(super) fn follows(last: &CompletionEntry, next: &CompletionEntry) -> bool {
     let in_order =
         next.opcode() == CqeOpcode::Requester || next.wqe_counter() == last.wqe_counter().wrapping_add(1);
@@ -60,14 +61,14 @@ fn mini(entry: &CompletionEntry, format: u8) -> [u8; MiniEntry::SIZE] {
     zerocopy::transmute!(mini)
 }
 
-/// The title of a run of `count` entries, of which `first` is the first.
+/// The title of a run of `count` entries that begins with `first`.
 pub(super) fn title(first: &CompletionEntry, count: u32) -> CompletionEntry {
     let mut title = *first;
     title.set_byte_count(count).set_format(CQE_FORMAT_COMPRESSED);
     title
 }
 
-/// The arrays of a run, each with its place behind the title's.
+/// The arrays of a run, each with its position relative to the title.
 pub(super) fn arrays(run: &[Waiting], format: u8) -> impl Iterator<Item = (u32, [u8; CQE_SIZE])> + '_ {
     run.chunks(MINI_CQES).enumerate().map(move |(number, minis)| {
         let mut bytes = [0; CQE_SIZE];

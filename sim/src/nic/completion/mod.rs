@@ -28,7 +28,7 @@ pub(crate) const FIRST_CQ: u32 = 0x80;
 pub(crate) struct CompletionQueues {
     pub(crate) queues: Slab<CompletionQueue>,
     pub(crate) log: CompletionLog,
-    /// When events are due that moderation holds back.
+    /// When the events that moderation holds back are due.
     alarms: BTreeSet<(Time, u32)>,
 }
 
@@ -37,15 +37,16 @@ impl CompletionQueues {
         Self { queues: Slab::new(FIRST_CQ, 24), log: CompletionLog::default(), alarms: BTreeSet::new() }
     }
 
-    /// Forgets all queues; what was counted stays.
+    /// Drops all queues but keeps the counters.
     pub(crate) fn clear(&mut self) {
         self.queues.clear();
         self.log.forget_queues();
         self.alarms.clear();
     }
 
-    /// Writes an entry and raises the event for which the queue is armed. `solicited` is true for entries that satisfy
-    /// an arming for solicited completions: those with the bit, and all errors (IBTA v1.4 §11.4.2.2).
+    /// Writes an entry and raises the event for which the queue is armed. `solicited` is true for entries
+    /// that trigger a queue armed for solicited completions: those with the bit, and all errors (IBTA v1.4
+    /// §11.4.2.2).
     pub(crate) fn post<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -60,8 +61,8 @@ impl CompletionQueues {
         }
     }
 
-    /// The arm doorbell. If entries that satisfy it are already there, the event is raised at once; one event an arming.
-    /// The sequence number is not looked at: a doorbell is never delivered late here.
+    /// Handles the arm doorbell. If matching entries are already there, raises the event at once; each arming
+    /// raises one event. The sequence number is ignored, because this model never delivers a doorbell late.
     pub(crate) fn arm<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -82,26 +83,26 @@ impl CompletionQueues {
         true
     }
 
-    /// Whether nothing happened since the device last looked.
+    /// Whether nothing has happened since the device last called [`Self::settle`].
     #[inline]
     pub(crate) fn is_settled(&self) -> bool {
         self.log.is_empty()
     }
 
-    /// Writes the entries that waited for more like them: there will be no more before the next input.
+    /// Writes the entries that were held back: no more can follow before the next input.
     pub(crate) fn flush<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues) {
         while let Some(cqn) = self.log.compressing.pop() {
-            // A queue may have been destroyed since, and its entries with it.
+            // A queue that was destroyed meanwhile took its entries with it.
             if let Some(queue) = self.queues.get_mut(cqn.value()) {
                 Writer { queue, log: &mut self.log, events, memory }.flush();
             }
         }
     }
 
-    /// Sets the clocks of the queues whose events wait or were raised since the last call.
+    /// Starts the timers of the queues whose events were delayed or raised since the last call.
     pub(crate) fn settle(&mut self, now: Time) {
         while let Some(cqn) = self.log.unsettled.pop() {
-            // A queue that was destroyed since has no clock.
+            // A queue that was destroyed meanwhile has no timer.
             if let Some(queue) = self.queues.get_mut(cqn.value()) {
                 let (before, due) = queue.moderation.renew(now, queue.armed.is_some());
                 before.map(|before| self.alarms.remove(&(before, cqn.value())));
@@ -110,7 +111,7 @@ impl CompletionQueues {
         }
     }
 
-    /// When the next event is due that moderation holds back.
+    /// When the next event that moderation holds back is due.
     #[inline]
     pub(crate) fn poll_timeout(&self) -> Option<Time> {
         self.alarms.first().map(|&(due, _)| due)
@@ -125,7 +126,7 @@ impl CompletionQueues {
     ) {
         while let Some(&(_, number)) = self.alarms.first().filter(|alarm| alarm.0 <= now) {
             self.alarms.pop_first();
-            // The alarm of a queue goes with the queue.
+            // A destroyed queue has no alarm left.
             if let Some(queue) = self.queues.get_mut(number) {
                 queue.moderation.due = None;
                 queue.moderation.event_at(now);
@@ -134,7 +135,7 @@ impl CompletionQueues {
         }
     }
 
-    /// Forgets a queue and what it waits for.
+    /// Removes a queue and its alarm.
     pub(crate) fn remove(&mut self, cqn: Cqn) {
         if let Some(due) = self.queues.remove(cqn.value()).and_then(|queue| queue.moderation.due) {
             self.alarms.remove(&(due, cqn.value()));

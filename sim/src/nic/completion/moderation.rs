@@ -4,10 +4,10 @@
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::time::{Duration, Time};
 
-/// `cq_period_mode`: the period begins with the last completion; otherwise with the last event.
+/// `cq_period_mode`: the period starts at the last completion rather than at the last event.
 const START_FROM_CQE: u8 = 1;
 
-/// What one queue waits for.
+/// The moderation state of one queue.
 #[derive(Debug, Default)]
 pub(super) struct Moderation {
     period: Duration,
@@ -16,7 +16,7 @@ pub(super) struct Moderation {
     /// Completions since the last event.
     count: u16,
     last_event: Option<Time>,
-    /// When the event is due that waits for its time.
+    /// When the delayed event is due.
     pub(super) due: Option<Time>,
 }
 
@@ -27,21 +27,23 @@ impl Moderation {
         moderation
     }
 
-    /// Adopts period, count and mode; what waits goes on waiting as long as it would have.
+    /// Adopts period, count and mode. An event that is already delayed keeps its deadline.
     pub(super) fn configure(&mut self, context: &CompletionQueueContext) {
         self.period = Duration::from_micros(context.cq_period().into());
         self.max_count = context.cq_max_count();
         self.from_completion = context.cq_period_mode() == START_FROM_CQE;
     }
 
-    /// A completion that satisfies the arming: whether the event is raised now. Otherwise it waits for [`Self::settle`].
+    /// Counts a completion that matches the arming. Returns whether to raise the event now; otherwise it
+    /// waits for [`Self::settle`].
     pub(super) fn completed(&mut self) -> bool {
         self.count = self.count.saturating_add(1);
         let is_moderated = self.max_count > 1 || (self.max_count == 0 && self.period != Duration::ZERO);
         !is_moderated || (self.max_count != 0 && self.count >= self.max_count)
     }
 
-    /// After completions or an arming: an event waits, or was raised. The time that was set before, and the one that is set now.
+    /// Restarts the timer after completions or an arming, when an event waits or was raised. Returns the old
+    /// deadline and the new one.
     pub(super) fn renew(&mut self, now: Time, waits: bool) -> (Option<Time>, Option<Time>) {
         let before = self.due.take();
         if waits {
@@ -51,7 +53,8 @@ impl Moderation {
         (before, None)
     }
 
-    /// An event waits since `now`: when it is due, `None` if only more completions can bring it.
+    /// Sets the deadline of an event that waits since `now`; `None` if only further completions can trigger
+    /// it.
     pub(super) fn settle(&mut self, now: Time) -> Option<Time> {
         if self.period == Duration::ZERO {
             self.due = None;
@@ -63,12 +66,12 @@ impl Moderation {
         self.due
     }
 
-    /// The event was raised: completions count from here.
+    /// Restarts the count of completions after an event.
     pub(super) const fn restart_count(&mut self) {
         self.count = 0;
     }
 
-    /// From when the period counts that begins with an event.
+    /// Restarts the period of a mode in which it starts at the last event.
     pub(super) const fn event_at(&mut self, now: Time) {
         self.last_event = Some(now);
     }

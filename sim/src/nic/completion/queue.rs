@@ -19,21 +19,21 @@ pub(super) const INDEX_MASK: u32 = 0xff_ffff;
 pub(super) const STATUS_OVERRUN: u8 = 0x9;
 const STATUS_WRITE_FAILURE: u8 = 0xa;
 
-/// The queue does not take entries any more; whoever completes into it must stop.
+/// The queue accepts no more entries; all its users must stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BrokenQueue;
 
 /// Why a queue cannot be resized.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ResizeRefusal {
-    /// Entries that software has not consumed do not fit the new buffer, or the old one has no room for the entry that
-    /// ends it.
+    /// Entries that software has not consumed do not fit the new buffer, or the old buffer has no room for
+    /// the final entry.
     Outstanding,
     /// The queue is broken.
     Broken,
 }
 
-/// For which completions software wants an event.
+/// Which completions software wants an event for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArmedFor {
     Any,
@@ -48,18 +48,18 @@ pub(crate) struct CompletionQueue {
     buffer: PagedBuffer,
     record: DoorbellRecord,
     pub(super) producer: u32,
-    /// Consumer index as the doorbell record last said.
+    /// Consumer index, as last read from the doorbell record.
     consumer: u32,
-    /// One past the last entry that satisfies an arming for solicited completions.
+    /// One past the last entry that triggers a queue armed for solicited completions.
     solicited_end: Option<u32>,
     pub(super) armed: Option<ArmedFor>,
-    /// One past the last entry when the last event was raised: what an event has told of raises no other
-    /// (`last_notified_index`).
+    /// One past the last entry when the last event was raised. An event is never raised twice for the same
+    /// entries (`last_notified_index`).
     pub(super) notified: u32,
     pub(super) moderation: Moderation,
-    /// Entries that wait for more like them; the oldest first.
+    /// Entries held back because similar ones may follow; oldest first.
     pub(super) waiting: Vec<Waiting>,
-    /// Zero, or why the queue is broken.
+    /// Zero, or the reason why the queue is broken.
     pub(super) status: u8,
     /// Send and receive queues that complete into this queue.
     pub(crate) users: u32,
@@ -89,7 +89,7 @@ impl CompletionQueue {
         }
     }
 
-    /// As QUERY_CQ shows it. `st`: 6 armed for solicited, 9 armed for any, 0xa fired.
+    /// The context as QUERY_CQ shows it. `st`: 6 armed for solicited, 9 armed for any, 0xa fired.
     pub(crate) fn context(&self) -> CompletionQueueContext {
         let mut context = self.context;
         context.set_status(self.status);
@@ -113,7 +113,7 @@ impl CompletionQueue {
         self.context.uar_page()
     }
 
-    /// Sets what MODIFY_CQ selected.
+    /// Applies the changes that MODIFY_CQ selected.
     pub(crate) fn modify(&mut self, edit: impl FnOnce(&mut CompletionQueueContext)) {
         edit(&mut self.context);
         self.moderation.configure(&self.context);
@@ -127,7 +127,7 @@ impl CompletionQueue {
         1 << self.context.log_cq_size()
     }
 
-    /// Bytes from one entry to the next: 64, or 128, of which the entry proper is the second half.
+    /// Distance between entries in bytes: 64, or 128, where the entry is the second half.
     fn stride(&self) -> u64 {
         stride(&self.context)
     }
@@ -136,7 +136,7 @@ impl CompletionQueue {
         self.producer.wrapping_sub(self.consumer) & INDEX_MASK
     }
 
-    /// Learns from the doorbell record how far software is.
+    /// Reads software's consumer index from the doorbell record.
     fn look_at_consumer<M: HostMemory>(&mut self, memory: &mut M) {
         let mut record = CompletionQueueRecord::new();
         if memory.read(self.record.address, record.as_mut_bytes()).is_ok() {
@@ -144,8 +144,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Whether there is room for `count` entries; reads the doorbell record only if the remembered consumer index says
-    /// there is none.
+    /// Whether there is room for `count` entries. Reads the doorbell record only if there is none according
+    /// to the known consumer index.
     pub(super) fn has_room<M: HostMemory>(&mut self, memory: &mut M, count: u32) -> bool {
         if self.used() + count <= self.size() || self.context.oi() {
             return true;
@@ -173,12 +173,13 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// The owner bit of the entry with this index.
+    /// The owner bit of the entry at this index.
     pub(super) fn owner_at(&self, index: u32) -> bool {
         index >> self.context.log_cq_size() & 1 != 0
     }
 
-    /// Writes entry number `index`. In a stride of 128 bytes it is the second half; the first is for data, which nothing puts there.
+    /// Writes entry number `index`. In a stride of 128 bytes it is the second half; the first half is for
+    /// scattered data, which this model never writes.
     fn write<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -190,7 +191,8 @@ impl CompletionQueue {
         self.write_half(memory, index, self.stride() - CQE_SIZE as u64, &bytes)
     }
 
-    /// Writes 64 bytes at `within` of entry number `index`; of a collapsed queue (`cc`) all entries are the first.
+    /// Writes 64 bytes at offset `within` of entry number `index`. In a collapsed queue (`cc`) all entries
+    /// are the first one.
     pub(super) fn write_half<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -206,14 +208,14 @@ impl CompletionQueue {
         })
     }
 
-    /// Entries that a run may have: it does not reach around the end of the ring. Drivers that vectorize, as DPDK's, read its arrays from
-    /// the title on and look for no end.
+    /// The maximum length of a run, which may not wrap around the end of the ring. Vectorized drivers such as
+    /// DPDK's read its arrays from the title on without checking for the end.
     pub(super) fn longest_run(&self) -> usize {
         let to_the_end = self.size() - (self.producer & (self.size() - 1));
         compression::LONGEST_RUN.min(to_the_end as usize)
     }
 
-    /// Writes a run of at least two entries, its title last. There is room for it.
+    /// Writes a run of at least two entries, its title last. The caller has checked that there is room.
     pub(super) fn push_run<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -232,12 +234,12 @@ impl CompletionQueue {
         Ok(())
     }
 
-    /// The next entry satisfies an arming for solicited completions.
+    /// Records that the next entry triggers a queue armed for solicited completions.
     pub(super) fn mark_solicited(&mut self) {
         self.solicited_end = Some(self.producer & INDEX_MASK);
     }
 
-    /// Whether entries beyond `consumer`, and beyond those that an event has told of, satisfy an arming.
+    /// Whether there are matching entries after `consumer` that no event has reported yet.
     pub(super) fn satisfies(&self, armed: ArmedFor, consumer: u32) -> bool {
         let start = if is_beyond(self.notified, consumer) { self.notified } else { consumer };
         match armed {
@@ -246,7 +248,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Raises the event of the queue; its arming has been used up.
+    /// Raises the event of the queue and uses up its arming.
     pub(super) fn raise<M: HostMemory>(&mut self, memory: &mut M, events: &mut EventQueues) {
         self.armed = None;
         self.notified = self.producer;
@@ -260,8 +262,9 @@ impl CompletionQueue {
         entry(EventType::Comp, 0, &data)
     }
 
-    /// Goes on in another buffer, of which `context` has the geometry. What ends the old one is an entry of its own,
-    /// which counts; software moves what it has not consumed before it one place up into the new buffer.
+    /// Switches to another buffer with the geometry in `context`. A final entry of its own marks the end of
+    /// the old buffer and counts as an entry; software copies the unconsumed entries before it into the new
+    /// buffer, one slot further on.
     pub(crate) fn resize<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -285,13 +288,13 @@ impl CompletionQueue {
     }
 }
 
-/// Whether an index comes after another, which wrap.
+/// Whether an index comes after another one; indices wrap.
 const fn is_beyond(end: u32, start: u32) -> bool {
     let distance = end.wrapping_sub(start) & INDEX_MASK;
     distance != 0 && distance <= INDEX_MASK / 2
 }
 
-/// Bytes of an entry of a queue with this context.
+/// Bytes per entry in a queue with this context.
 pub(crate) fn stride(context: &CompletionQueueContext) -> u64 {
     if context.cqe_sz() == 0 { CQE_SIZE as u64 } else { 2 * CQE_SIZE as u64 }
 }

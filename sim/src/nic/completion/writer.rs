@@ -1,4 +1,4 @@
-//! Writing an entry to a completion queue, and the follow-up that the device has to do.
+//! Writes an entry to a completion queue and records the follow-up that the device has to do.
 
 use super::compression::{Waiting, follows, is_compressible};
 use super::queue::{ArmedFor, CompletionQueue, STATUS_OVERRUN};
@@ -9,22 +9,22 @@ use bareverbs_prm::eqe::CqErrorEvent;
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::numbering::{CqErrorSyndrome, CqeOpcode, CqeSyndrome, EventType};
 
-/// What happened to all queues since the device last looked, and what was counted.
+/// What happened to the queues since the device last looked, and counters.
 #[derive(Debug, Default)]
 pub(crate) struct CompletionLog {
     /// Queues that broke: the queue pairs that use them must go to the error state.
     pub(crate) newly_broken: Vec<Cqn>,
     /// Completions with error, for the counters of their queue pairs.
     pub(crate) failures: Vec<FailedCompletion>,
-    /// Queues with an event that moderation holds back, or that raised one.
+    /// Queues that raised an event, or whose event is delayed by moderation.
     pub(super) unsettled: Vec<Cqn>,
-    /// Queues with entries that wait for more like them.
+    /// Queues with entries that are held back.
     pub(super) compressing: Vec<Cqn>,
     pub(crate) written: u64,
-    /// Of these, entries that were part of a run.
+    /// How many of these entries were part of a run.
     pub(crate) compressed: u64,
     pub(crate) overruns: u64,
-    /// Entries for a queue that does not exist.
+    /// Entries for a nonexistent queue.
     pub(crate) without_queue: u64,
 }
 
@@ -43,7 +43,7 @@ impl CompletionLog {
         newly_broken.is_empty() && failures.is_empty() && unsettled.is_empty() && compressing.is_empty()
     }
 
-    /// All queues are gone; what was counted stays.
+    /// Drops all queues but keeps the counters.
     pub(super) fn forget_queues(&mut self) {
         self.newly_broken.clear();
         self.failures.clear();
@@ -52,7 +52,7 @@ impl CompletionLog {
     }
 }
 
-/// One queue, and what else changes when something is written to it.
+/// One queue, and what else changes when an entry is written to it.
 pub(super) struct Writer<'a, M> {
     pub(super) queue: &'a mut CompletionQueue,
     pub(super) log: &'a mut CompletionLog,
@@ -67,8 +67,9 @@ impl<M: HostMemory> Writer<'_, M> {
         }
     }
 
-    /// Keeps a compressible entry back until the device has done what it does, so that more like it may come. What waits
-    /// already is written first if the entry is not like it. `false`: the entry is to be written at once.
+    /// Holds back a compressible entry until the device has finished its current input, because similar ones
+    /// may follow. If the entry does not fit the ones held back, writes those first. Returns `false` if the
+    /// entry must be written at once.
     fn wait_for_more(&mut self, entry: &CompletionEntry, solicited: bool) -> bool {
         let fits = match self.queue.waiting.last() {
             Some(last) => follows(&last.entry, entry),
@@ -87,7 +88,7 @@ impl<M: HostMemory> Writer<'_, M> {
         waits
     }
 
-    /// Writes what waits for more, as a run if there is more than one and room for all.
+    /// Writes the entries that were held back, as a run if there are several and all have room.
     pub(super) fn flush(&mut self) {
         let run = core::mem::take(&mut self.queue.waiting);
         if run.len() < 2 || !self.queue.has_room(self.memory, run.len() as u32) {
@@ -121,7 +122,8 @@ impl<M: HostMemory> Writer<'_, M> {
         self.notify(solicited);
     }
 
-    /// An entry was written: raises the event for which the queue is armed, unless moderation holds it back.
+    /// Raises the event for which the queue is armed, after an entry was written, unless moderation delays
+    /// it.
     fn notify(&mut self, solicited: bool) {
         self.log.written += 1;
         if solicited {
@@ -141,7 +143,7 @@ impl<M: HostMemory> Writer<'_, M> {
         }
     }
 
-    /// The queue broke: software is told, and the device will stop its users.
+    /// Notifies software that the queue broke. The device will then stop its users.
     #[cold]
     fn tell_broken(&mut self) {
         let overrun = self.queue.status == STATUS_OVERRUN;

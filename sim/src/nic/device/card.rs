@@ -1,4 +1,5 @@
-//! A device as a function of its card: messages to and from the other functions, and work for the card's DMA engine.
+//! A device as a function of its card: messages to and from the other functions, and requests to the card's
+//! DMA engine.
 //!
 //! The runner of a card delivers each function's [`Nic::poll_card_notice`] to the others' [`Nic::handle_card_notice`]
 //! at once, and executes every [`Nic::poll_dma`]: it reads from the owner of the source, writes to the owner of the
@@ -28,7 +29,7 @@ impl Nic {
         self.attached.card.as_mut()?.poll_notice()
     }
 
-    /// Another function shares a key, or no longer does.
+    /// Handles the message that another function shares a key or stopped sharing it.
     pub fn handle_card_notice(&mut self, notice: &CardNotice) {
         if let Some(card) = &mut self.attached.card {
             card.handle_notice(notice);
@@ -66,7 +67,7 @@ impl Nic {
         self.mkeys.write_end(memory, end, bytes)
     }
 
-    /// A copy requested by this function has ended.
+    /// Handles the end of a copy that this function requested.
     pub fn handle_dma_end<M: HostMemory>(
         &mut self,
         now: Time,

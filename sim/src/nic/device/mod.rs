@@ -68,7 +68,7 @@ pub struct Nic {
     pub(super) domains: Slab<()>,
     pub(super) uars: Slab<()>,
     pub(super) user_memory: Slab<Arc<UserMemory>>,
-    /// What page lists of queues and user memory objects hold.
+    /// Budget for the page lists of queues and user memory objects.
     pub(super) pages: PageBudget,
     pub(super) mkeys: MkeyTable,
     pub(super) events: event::EventQueues,
@@ -79,7 +79,7 @@ pub struct Nic {
     pub(super) xrc_domains: Slab<()>,
     pub(super) shared_receives: Slab<SharedReceiveQueue>,
     pub(super) groups: Groups,
-    /// The queue pair whose frame comes back to this device at the moment.
+    /// The queue pair whose frame is currently being looped back.
     pub(super) looping: Option<bareverbs_prm::ids::Qpn>,
     pub(super) port: Port,
     pub(super) flow: FlowControl,
@@ -88,17 +88,18 @@ pub struct Nic {
     pub(super) engine: Option<Box<dyn RpcEngine>>,
     pub(super) counters: Counters,
     pub(super) attached: Attached,
-    /// Times that the link went down.
+    /// How often the link went down.
     pub(super) times_down: u64,
-    /// Counters of the port, as they were when they were cleared.
+    /// Counters of the port at the time when they were last cleared.
     pub(super) cleared: ClearedCounters,
     pub(super) last_refusal: Option<(CommandOpcode, Refusal)>,
     pub(super) trace: CommandTrace,
-    /// The link changed and nobody was told yet; events need memory, which [`Self::set_link_up`] has not.
+    /// The link changed and software has not been notified yet: events need host memory, which
+    /// [`Self::set_link_up`] cannot access.
     pub(super) link_changed: bool,
-    /// Counters as they were set at an InfiniBand port's performance agent.
+    /// Counter values set through an InfiniBand port's performance agent.
     pub(super) performance: PerformanceAgent,
-    /// Frames that are complete: datagrams, and answers of the port's agents.
+    /// Complete frames that wait for the wire: datagrams, and responses of the port's agents.
     pub(super) outbox: VecDeque<FinishedFrame>,
 }
 
@@ -165,7 +166,7 @@ impl Nic {
         self.link_changed = false;
     }
 
-    /// Forgets what INIT_HCA and later commands made.
+    /// Drops everything that INIT_HCA and later commands created.
     pub(super) fn forget_objects(&mut self) {
         self.queue_pairs.clear();
         self.shared_receives.clear();
@@ -184,7 +185,7 @@ impl Nic {
         self.domains.clear();
         self.ethernet.clear();
         self.schedule = TurnSchedule::default();
-        // A port that was told to pause goes on pausing.
+        // A paused port stays paused after a reset.
         if let Some(until) = self.flow.poll_timeout() {
             self.schedule.wake_at(until);
         }
@@ -193,12 +194,12 @@ impl Nic {
         self.mkeys.effort().begin_turn();
     }
 
-    /// Starts without a cable, which does not count as a link that went down.
+    /// Starts without a cable. This does not count as a link that went down.
     pub const fn begin_without_cable(&mut self) {
         self.port.link.set_plugged(false);
     }
 
-    /// The cable was plugged in or pulled. Software learns of it with the next input.
+    /// Plugs in or pulls the cable. Software is notified with the next input.
     pub fn set_link_up(&mut self, up: bool) {
         self.link_changed |= up != self.port.link.is_plugged();
         self.times_down += u64::from(self.port.is_up() && !up);
@@ -239,18 +240,18 @@ impl Nic {
         self.firmware.unknown.iter().map(|(&opcode, &count)| (CommandOpcode::from_raw(opcode), count))
     }
 
-    /// What was counted of congestion since the last clearing.
+    /// The congestion counters since the last clearing.
     pub(crate) fn congestion_counters(&mut self, clear: bool) -> CongestionTally {
         if clear { core::mem::take(&mut self.congestion) } else { self.congestion }
     }
 
-    /// A frame leaves the port.
+    /// Counts a frame that leaves the port.
     #[inline]
     pub(super) fn count_sent(&mut self, frame: &[u8]) {
         self.ethernet.traffic.count_sent(&mut self.counters, frame);
     }
 
-    /// A frame has come to a queue of the port.
+    /// Counts a frame that was received by a queue of the port.
     #[inline]
     pub(super) fn count_received(&mut self, frame: &[u8]) {
         self.ethernet.traffic.count_received(&mut self.counters, frame);
@@ -302,8 +303,8 @@ impl Nic {
         self.firmware.capabilities.checksums()
     }
 
-    /// What must follow every input: queue pairs of broken completion queues die, link changes are told, events that
-    /// moderation holds back get their time.
+    /// The follow-up to every input: queue pairs of broken completion queues enter the error state, link
+    /// changes are reported, and moderated events get their deadlines.
     #[inline]
     pub(super) fn settle<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         if self.link_changed || !self.completions.is_settled() {

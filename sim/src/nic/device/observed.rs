@@ -1,4 +1,4 @@
-//! What an observer of the device asks for and is given.
+//! The interface of a device for its observer.
 
 use super::Nic;
 use crate::nic::observer::{DeviceEvent, DeviceRecord, FrameOrigin, Observer};
@@ -28,7 +28,7 @@ impl Nic {
         self.attached.observer.as_mut().and_then(|observer| observer.take_frame())
     }
 
-    /// Tells the observer, if there is one.
+    /// Reports an event to the observer, if there is one.
     #[inline]
     pub(in crate::nic) fn tell_observer(&mut self, now: Time, event: impl FnOnce() -> DeviceEvent) {
         if let Some(observer) = &mut self.attached.observer {

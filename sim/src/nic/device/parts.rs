@@ -1,4 +1,5 @@
-//! How the router reaches its queue pairs: one number resolved, one [`Bus`] built, [`Effects`] applied.
+//! How the router reaches its queue pairs: it looks up a number, builds a [`Bus`] and applies the
+//! [`Effects`].
 
 use super::Nic;
 use crate::nic::HostMemory;
@@ -14,7 +15,7 @@ use crate::transport::congestion::Controller;
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::time::Time;
 
-/// A device taken apart for one input: its tables, the scheduler, and what a queue may touch.
+/// A device split into the parts that one input needs: its tables, the scheduler, and what a queue may use.
 pub(in crate::nic) struct Parts<'a, M> {
     pub(in crate::nic) queue_pairs: &'a mut Slab<QueuePair>,
     pub(in crate::nic) schedule: &'a mut TurnSchedule,
@@ -51,7 +52,7 @@ impl Nic {
         }
     }
 
-    /// Lets a queue pair act and does what it wants; `None` if there is no such queue pair.
+    /// Runs `act` on a queue pair and applies the effects; `None` if there is no such queue pair.
     pub(in crate::nic) fn with_queue_pair<M: HostMemory>(
         &mut self,
         now: Time,
@@ -66,8 +67,8 @@ impl Nic {
         Some(())
     }
 
-    /// Puts a congestion controller in the seat of a queue pair that sends, connected or of datagrams, or takes it away. `false` if
-    /// there is no such queue pair.
+    /// Attaches a congestion controller to a queue pair that sends, connected or datagram, or removes it.
+    /// Returns `false` if there is no such queue pair.
     pub fn set_controller<M: HostMemory>(
         &mut self,
         now: Time,
@@ -83,7 +84,7 @@ impl Nic {
         true
     }
 
-    /// A completion queue broke: every queue pair that completes into it goes to the error state.
+    /// Handles a broken completion queue: every queue pair that uses it enters the error state.
     pub(in crate::nic) fn break_users<M: HostMemory>(&mut self, now: Time, memory: &mut M, cqn: Cqn) {
         let mut parts = self.parts(now, memory);
         let uses = |qp: &QueuePair| qp.context.cqn_snd() == cqn || qp.context.cqn_rcv() == cqn;
@@ -93,7 +94,7 @@ impl Nic {
         }
     }
 
-    /// Takes replies of the RPC engine. A reply over a queue pair that cannot send is dropped with it.
+    /// Takes replies of the RPC engine. A reply for a queue pair that cannot send is dropped.
     pub(in crate::nic) fn take_replies(&mut self, now: Time) {
         let Some(engine) = &mut self.engine else { return };
         while let Some(reply) = engine.poll_reply() {

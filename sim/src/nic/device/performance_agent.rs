@@ -1,6 +1,7 @@
-//! What an InfiniBand port has counted, for its performance agent.
+//! The counters of an InfiniBand port, as its performance agent reports them.
 //!
-//! **What it may not do.** Errors that cannot happen here are not counted: what was set of them shows all the same.
+//! **What it may not do.** It does not count errors that cannot happen in this model; values that software
+//! set for them are still reported.
 
 use super::Nic;
 use crate::wire::infiniband::VCRC;
@@ -8,7 +9,7 @@ use crate::wire::management::SIZE;
 use crate::wire::management::performance::{Crossed, PortTally};
 
 impl Nic {
-    /// Answers a datagram of performance management in place; false if it has no answer.
+    /// Answers a performance management datagram in place; returns `false` if there is no response.
     pub(in crate::nic) fn answer_performance(&mut self, mad: &mut [u8; SIZE]) -> bool {
         let tally = self.port_tally();
         self.performance.answer(mad, &[tally])

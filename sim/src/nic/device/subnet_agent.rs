@@ -14,28 +14,29 @@ use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, at
 use bareverbs_prm::context::RoceAddress;
 use bareverbs_prm::numbering::PortChange;
 
-/// The port of an adapter that has one.
+/// The only port of an adapter.
 const PORT: u8 = 1;
-/// P_Keys and GUIDs of a block.
+/// P_Keys and GUIDs per block.
 const KEYS: usize = 32;
 const GUIDS: usize = 8;
 /// `NodeType` of a channel adapter.
 const CHANNEL_ADAPTER: u8 = 1;
-/// Vendor in NodeInfo: the company number of the device's maker.
+/// Vendor ID in NodeInfo: the OUI of the device's vendor.
 const VENDOR: u32 = 0x0002c9;
-/// `MTU` of 4096 bytes, and the one virtual lane for data.
+/// `MTU` of 4096 bytes, and the only data virtual lane.
 const MTU_4096: u8 = 5;
 const ONE_LANE: u8 = 1;
 /// `PortPhysicalState`.
 const POLLING: u8 = 2;
 const LINK_UP: u8 = 5;
-/// 4.096 µs times 2 to this power, within which the agent answers.
+/// The agent responds within 4.096 µs times 2 to this power.
 const RESPONSE_TIME: u8 = 8;
-/// `ClientReregister` of PortInfo, byte and bit: the answer repeats it, a later Get does not.
+/// `ClientReregister` of PortInfo, byte and bit: the response repeats it, a later Get does not.
 const CLIENT_REREGISTER: (usize, u8) = (51, 0x80);
 
 impl Nic {
-    /// The answer to a question that came by the link, or that the port's host sent to the port's LID, if there is one.
+    /// The response, if any, to a request that came over the link or that the port's host sent to the port's
+    /// LID.
     pub(in crate::nic) fn answer_management<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -49,8 +50,8 @@ impl Nic {
         Some(question)
     }
 
-    /// The answer to a question in a command. One whose route goes on has an answer too, that says so: a command that fails would tell
-    /// the host nothing.
+    /// The response to a request in a command. A directed route that would continue past this port also gets
+    /// a response that says so, because a failed command would tell the host nothing.
     pub(in crate::nic) fn answer_host<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -65,7 +66,7 @@ impl Nic {
         Some(question)
     }
 
-    /// Does what is asked; the packet then has the attribute as it is.
+    /// Executes the request. The packet then holds the current attribute.
     fn perform<M: HostMemory>(&mut self, memory: &mut M, packet: &mut SubnetPacket) -> Result<u16, u16> {
         if packet.class_version() != CLASS_VERSION {
             return Err(status::BAD_VERSION);
@@ -84,7 +85,7 @@ impl Nic {
         Ok(status::OK)
     }
 
-    /// The attribute as it is.
+    /// Writes the current attribute.
     fn show(&mut self, packet: &mut SubnetPacket) -> Result<(), u16> {
         let (number, modifier) = packet.attribute();
         match number {
@@ -95,7 +96,7 @@ impl Nic {
                 check_port(modifier)?;
                 packet.write(&self.port_info());
             }
-            // It tells of the maker's speed between QDR and FDR, FDR10, which no port here has.
+            // This attribute reports the vendor's speed between QDR and FDR, FDR10, which no port here has.
             attribute::VENDOR_PORT_INFO => {
                 check_port(modifier)?;
                 packet.data_mut().fill(0);
@@ -113,7 +114,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Sets the attribute. Whether clients shall register again.
+    /// Sets the attribute. Returns whether clients must register again.
     fn set<M: HostMemory>(&mut self, memory: &mut M, packet: &SubnetPacket) -> Result<bool, u16> {
         let (number, modifier) = packet.attribute();
         match number {
@@ -159,7 +160,7 @@ impl Nic {
         Ok(())
     }
 
-    /// Further GUIDs of the port; the first is its own and stays (IBTA v1.4 §14.2.5.5).
+    /// Sets the additional GUIDs of the port; the first one is its own and stays (IBTA v1.4 §14.2.5.5).
     fn set_guids<M: HostMemory>(&mut self, memory: &mut M, block: usize, data: &[u8]) -> Result<(), u16> {
         let prefix = self.gid_prefix().to_be_bytes();
         let entries = self.port.addresses_mut().chunks_mut(GUIDS).nth(block).ok_or(status::INVALID)?;
@@ -205,7 +206,7 @@ impl Nic {
         info
     }
 
-    /// Width and speed. Speeds from FDR on are in the extended fields; the others then say QDR.
+    /// Width and speed. Speeds from FDR on are in the extended fields, and the basic fields then say QDR.
     fn show_speed(&self, info: &mut PortInfo) {
         let (width, speed) = self.config.speed.infiniband_protocol();
         let width = port_info_width(width);
@@ -219,11 +220,11 @@ impl Nic {
         info.set_link_speed_active(basic).set_link_speed_ext_active(extended);
     }
 
-    /// What a manager may set of PortInfo: LID, LMC, its own LID and level, timeout, and the next state. Nothing changes if
-    /// something of it is not possible.
+    /// Sets the fields of PortInfo that an SM may set: LID, LMC, the SM's own LID and SL, timeout, and the
+    /// next state. If any of them is invalid, nothing changes.
     fn set_port<M: HostMemory>(&mut self, memory: &mut M, wish: &PortInfo) -> Result<(), u16> {
         let (lid, lmc) = (wish.lid(), wish.lmc());
-        // A link is not switched off here, as at a switch.
+        // A channel adapter's link cannot be disabled here, unlike a switch's.
         if !matches!(wish.port_physical_state(), 0 | POLLING) {
             return Err(status::INVALID);
         }
@@ -246,15 +247,15 @@ impl Nic {
         }
         match state {
             PortState::Active if before != state => self.tell_port(memory, PortChange::Active),
-            // Linux's clients of an active port leave off until it is active again.
+            // Linux suspends the clients of an active port until it is active again.
             PortState::Initialize if before != state => self.tell_port(memory, PortChange::Initialized),
             _ => {}
         }
         Ok(())
     }
 
-    /// The state that follows when a manager asks for `wish` (IBTA v1.4 §7.2.7): 0 leaves it, and a port is armed before it
-    /// is active.
+    /// The state that follows when an SM requests `wish` (IBTA v1.4 §7.2.7). 0 keeps the state, and a port
+    /// must be armed before it becomes active.
     fn next_state(&self, wish: u8) -> Result<PortState, u16> {
         let state = self.port.state();
         if wish == 0 {
@@ -292,7 +293,7 @@ impl Nic {
     }
 }
 
-/// `LinkWidth` of PortInfo has 2 lanes behind all others, that of register PTYS has them in order.
+/// `LinkWidth` of PortInfo places 2 lanes after all other widths; register PTYS lists them in order.
 const fn port_info_width(lanes: u16) -> u8 {
     match lanes {
         0b010 => 16,
@@ -301,17 +302,18 @@ const fn port_info_width(lanes: u16) -> u8 {
     }
 }
 
-/// Basic and extended speed of PortInfo: from FDR on the basic one says QDR.
+/// Basic and extended speed of PortInfo: from FDR on, the basic one says QDR.
 const fn port_info_speed(speed: u16) -> (u8, u8) {
     (if speed & 7 == 0 { 4 } else { speed as u8 & 7 }, (speed >> 4) as u8 & 0xf)
 }
 
-/// A block of a table by its number.
+/// The index of a table block.
 fn block(modifier: u32) -> Result<usize, u16> {
     usize::try_from(modifier).map_err(|_| status::INVALID)
 }
 
-/// A port of PortInfo: the adapter has one, and 0 is the one that was asked. The high bit only says what the manager knows.
+/// Checks the port number of PortInfo. An adapter has one port, and 0 means the port that received the
+/// request. The high bit only says what the SM knows.
 fn check_port(modifier: u32) -> Result<(), u16> {
     if modifier & 0x7fff_ffff <= u32::from(PORT) { Ok(()) } else { Err(status::INVALID) }
 }

@@ -1,9 +1,9 @@
-//! Internet checksums: of IPv4 headers, TCP and UDP, and over whole packets (RFC 1071).
+//! Internet checksums: of IPv4 headers, of TCP and UDP, and over whole packets (RFC 1071).
 
 use super::headers::{Headers, NetworkProtocol, TCP, UDP};
 
 const IPV4_CHECKSUM: usize = 10;
-/// Where the checksum stands in the transport header.
+/// Offset of the checksum in the transport header.
 const TCP_CHECKSUM: usize = 16;
 const UDP_CHECKSUM: usize = 6;
 
@@ -25,7 +25,8 @@ fn fold(mut total: u64) -> u16 {
     total as u16
 }
 
-/// The sum of pseudo header, transport header and payload; 0xffff if the checksum that stands in them is right.
+/// The sum over pseudo-header, transport header and payload; 0xffff if the checksum that they contain is
+/// correct.
 fn transport_sum(frame: &[u8], headers: &Headers, at: usize) -> Option<u16> {
     let segment = frame.get(at..headers.end)?;
     let (source, destination) = headers.addresses();
@@ -39,7 +40,7 @@ fn ipv4_header<'a>(frame: &'a [u8], headers: &Headers) -> Option<&'a [u8]> {
     frame.get(headers.network_at..headers.network_at + length)
 }
 
-/// Whether the packet is all there and its network header is one whose checksum is right, or that has none.
+/// Whether the packet is complete and the checksum of its network header is correct or does not exist.
 pub(crate) fn network_is_good(frame: &[u8], headers: &Headers) -> bool {
     headers.is_whole
         && match headers.network {
@@ -49,7 +50,7 @@ pub(crate) fn network_is_good(frame: &[u8], headers: &Headers) -> bool {
         }
 }
 
-/// Whether the packet is TCP or UDP with a right checksum. UDP over IPv4 may have none.
+/// Whether the packet is TCP or UDP with a correct checksum. UDP over IPv4 may have none.
 pub(crate) fn transport_is_good(frame: &[u8], headers: &Headers) -> bool {
     let Some((at, place)) = place(headers).filter(|_| headers.is_whole) else { return false };
     let without = headers.protocol == UDP && headers.network == NetworkProtocol::V4;
@@ -69,7 +70,7 @@ fn place(headers: &Headers) -> Option<(usize, usize)> {
     }
 }
 
-/// Computes the checksum of an IPv4 header. Frames that have none are left as they are.
+/// Computes the checksum of an IPv4 header. Other frames are left unchanged.
 pub(crate) fn fill_network(frame: &mut [u8], headers: &Headers) {
     if headers.network != NetworkProtocol::V4 {
         return;
@@ -81,13 +82,13 @@ pub(crate) fn fill_network(frame: &mut [u8], headers: &Headers) {
     }
 }
 
-/// Computes the checksum of TCP or UDP from nothing. Frames that are neither are left as they are.
+/// Computes the checksum of TCP or UDP from scratch. Other frames are left unchanged.
 pub(crate) fn fill_transport(frame: &mut [u8], headers: &Headers) {
     let fits = |(_, place): &(usize, usize)| headers.is_whole && place + 2 <= headers.end;
     let Some((at, place)) = place(headers).filter(fits) else { return };
     put(frame, place, 0);
     let Some(sum) = transport_sum(frame, headers, at) else { return };
-    // Zero would say «none» in UDP (RFC 768).
+    // In UDP, zero would mean that there is no checksum (RFC 768).
     let checksum = if headers.protocol == UDP && sum == 0xffff { 0xffff } else { !sum };
     put(frame, place, checksum);
 }

@@ -1,4 +1,4 @@
-//! The way in: from a packet through flow tables and hashes to receive queues.
+//! Reception: from a packet through flow tables and hashes to receive queues.
 
 use super::EthernetObjects;
 use super::filter::is_multicast;
@@ -11,24 +11,24 @@ use crate::nic::memory::HostMemory;
 use crate::nic::queue_counters::CounterSets;
 use bareverbs_prm::ids::Rqn;
 
-/// `self_lb_block` of a TIR: what of its own port's packets does not reach it.
+/// `self_lb_block` of a TIR: which packets of its own port it does not receive.
 const BLOCK_UNICAST: u8 = 1;
 const BLOCK_MULTICAST: u8 = 2;
-/// Bytes of the check sequence, which the wire has and frames here have not.
+/// Bytes of the frame check sequence, which frames have on the wire but not here.
 const CHECK_SEQUENCE: usize = 4;
 
 /// A packet at the port.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::nic) struct IncomingPacket<'a> {
     pub(in crate::nic) frame: &'a [u8],
-    /// Bytes of the longest packet that the port takes, with the check sequence.
+    /// Bytes of the longest packet that the port accepts, including the check sequence.
     pub(in crate::nic) longest: usize,
-    /// Whether it comes from this very port.
+    /// Whether it was sent by this same port.
     pub(in crate::nic) looped_back: bool,
 }
 
 impl EthernetObjects {
-    /// A packet for the flow tables: to every TIR that they steer it to.
+    /// Passes a packet to every TIR that the flow tables steer it to.
     pub(in crate::nic) fn receive<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -59,7 +59,7 @@ impl EthernetObjects {
         }
     }
 
-    /// A packet reaches a TIR.
+    /// Delivers a packet to a TIR.
     fn deliver<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -92,7 +92,7 @@ impl EthernetObjects {
         let arrival = Arrival { frame: packet.frame, headers: *headers, hash, tag: target.tag };
         if let Delivery::OutOfBuffer = queue.on_packet(bus, &arrival) {
             self.traffic.out_of_buffer += 1;
-            // A queue that counts nowhere names set 0, which does not exist.
+            // A queue without a counter set names set 0, which does not exist.
             if let Some(counters) = counter_sets.get_mut(queue.context.counter_set_id().into()) {
                 counters.count_lost_packet();
             }

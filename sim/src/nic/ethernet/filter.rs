@@ -1,12 +1,12 @@
-//! The address filter of the virtual port: which RoCE packets of the wire are ours. What is not RoCE goes to the flow tables, whatever
-//! its address.
+//! The address filter of the virtual port: it decides which RoCE packets from the wire the port accepts. All
+//! other packets go to the flow tables, whatever their address.
 
 use bareverbs_prm::context::NicVportContext;
 use bareverbs_prm::ids::MacAddress;
 
 const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 
-/// Addresses that software asked for besides that of the port, and VLANs.
+/// Addresses that software added to the port's own, and VLANs.
 #[derive(Debug, Default)]
 pub(crate) struct AddressLists {
     pub(crate) unicast: Vec<MacAddress>,
@@ -15,7 +15,7 @@ pub(crate) struct AddressLists {
 }
 
 impl AddressLists {
-    /// Whether a packet to `destination` is for software, whose port has the address `own`.
+    /// Whether software, whose port has the address `own`, wants packets to `destination`.
     pub(crate) fn accept(&self, vport: &NicVportContext, own: MacAddress, destination: MacAddress) -> bool {
         if destination == own || destination == BROADCAST || vport.promisc_all() {
             return true;
@@ -27,7 +27,7 @@ impl AddressLists {
     }
 }
 
-/// Whether an address is that of a group, broadcast included.
+/// Whether an address is a group address, including broadcast.
 pub(crate) const fn is_multicast(address: MacAddress) -> bool {
     address.0[0] & 1 != 0
 }

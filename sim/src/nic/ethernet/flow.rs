@@ -13,7 +13,7 @@ use zerocopy::IntoBytes;
 /// First number of a flow table and of a flow counter.
 const FIRST_TABLE: u32 = 1;
 const FIRST_COUNTER: u32 = 1;
-/// Tables that one packet visits at most. Only entries that ignore levels can lead to more.
+/// The maximum number of tables that one packet visits. Only entries that ignore levels can exceed it.
 const MOST_VISITS: usize = 64;
 
 /// `flow_context.action`.
@@ -47,7 +47,7 @@ impl FlowEntry {
     }
 }
 
-/// A stretch of indices whose entries are compared by the same bits.
+/// A range of indices whose entries compare the same bits.
 #[derive(Debug)]
 pub(crate) struct Group {
     pub(crate) first: u32,
@@ -71,12 +71,12 @@ impl FlowTable {
         1 << self.context.log_size().min(32)
     }
 
-    /// Where packets go that no entry matches.
+    /// The table for packets that no entry matches.
     pub(crate) fn miss(&self) -> Option<u32> {
         (self.context.table_miss_action() == MISS_TO_TABLE).then(|| self.context.table_miss_id().value())
     }
 
-    /// Adds a group whose indices no other has.
+    /// Adds a group if its indices do not overlap those of another group.
     pub(crate) fn add_group(&mut self, group: Group) -> Option<u32> {
         let overlaps =
             self.groups.values().any(|other| group.first <= other.last && other.first <= group.last);
@@ -96,7 +96,7 @@ impl FlowTable {
     }
 }
 
-/// `table_miss_action`: what no entry matches goes to another table.
+/// `table_miss_action`: packets that no entry matches go to another table.
 pub(crate) const MISS_TO_TABLE: u8 = 1;
 
 /// What a flow counter counted.
@@ -106,7 +106,7 @@ pub(crate) struct Traffic {
     pub(crate) bytes: u64,
 }
 
-/// A transport interface receive that a packet goes to, and the tag that the entry gave it.
+/// A transport interface receive (TIR) that a packet goes to, and the tag that the entry assigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Target {
     pub(crate) tir: u32,
@@ -117,14 +117,14 @@ pub(crate) struct Target {
 #[derive(Debug)]
 pub(crate) struct Steering {
     pub(crate) tables: Slab<FlowTable>,
-    /// The table where received packets begin.
+    /// The table where received packets start.
     pub(crate) root: Option<u32>,
     pub(crate) counters: Slab<Traffic>,
     /// Groups and entries of all tables.
     held: u32,
 }
 
-/// Groups and entries that all tables may have together: about 64 MiB.
+/// The maximum number of groups and entries in all tables together: about 64 MiB.
 pub(crate) const HELD_BUDGET: u32 = 1 << 15;
 
 impl Steering {
@@ -137,17 +137,17 @@ impl Steering {
         }
     }
 
-    /// Whether one more group or entry fits the budget.
+    /// Whether the budget has room for another group or entry.
     pub(crate) const fn has_room(&self) -> bool {
         self.held < HELD_BUDGET
     }
 
-    /// A group or an entry came.
+    /// Counts an added group or entry.
     pub(crate) const fn note_added(&mut self) {
         self.held += 1;
     }
 
-    /// A group or an entry went.
+    /// Counts a removed group or entry.
     pub(crate) const fn note_removed(&mut self) {
         self.held -= 1;
     }
@@ -160,13 +160,14 @@ impl Steering {
         Some(number)
     }
 
-    /// Takes a table away. If packets began there, they begin nowhere: Linux leaves its last table so.
+    /// Removes a table. If it is the root, there is no root afterwards: Linux destroys its last table while
+    /// it is the root.
     pub(crate) fn remove_table(&mut self, number: u32) {
         self.tables.remove(number);
         self.root = self.root.filter(|&root| root != number);
     }
 
-    /// Whether another table still leads to a table.
+    /// Whether another table still leads to this one.
     pub(crate) fn is_used(&self, number: u32) -> bool {
         let leads = |table: &FlowTable| {
             let forward = |entry: &FlowEntry| entry.destinations.contains(&Destination::Table(number));
@@ -181,13 +182,13 @@ impl Steering {
         self.tables.iter().any(|(_, table)| table.entries.values().any(uses))
     }
 
-    /// Whether an entry counts with a counter.
+    /// Whether an entry uses a flow counter.
     pub(crate) fn uses_counter(&self, counter: u32) -> bool {
         let uses = |entry: &FlowEntry| entry.counters.contains(&counter);
         self.tables.iter().any(|(_, table)| table.entries.values().any(uses))
     }
 
-    /// Where a packet of `length` bytes goes: nowhere, to one place or to several.
+    /// Where a packet of `length` bytes goes: nowhere, to one destination or to several.
     pub(crate) fn steer(&mut self, packet: &FlowMatchHeaders, length: usize) -> Vec<Target> {
         let packet = words(packet);
         let mut targets = Vec::new();
@@ -221,7 +222,7 @@ fn count(counters: &mut Slab<Traffic>, numbers: &[u32], length: usize) {
     }
 }
 
-/// Headers as words that can be compared at once.
+/// Headers as 64-bit words, for fast comparison.
 type Words = [u64; FlowMatchHeaders::SIZE / 8];
 
 fn words(headers: &FlowMatchHeaders) -> Words {

@@ -1,4 +1,4 @@
-//! Receive side scaling: the hash by which packets are spread over receive queues (PRM, TIR context).
+//! Receive side scaling: the hash that spreads packets over receive queues (PRM, TIR context).
 
 use super::headers::{Headers, NetworkProtocol, TCP, UDP};
 use bareverbs_prm::command::ethernet_receive::TirContext;
@@ -15,11 +15,11 @@ const DESTINATION_PORT: u32 = 1 << 3;
 const SECURITY_INDEX: u32 = 1 << 4;
 const PORTS: u32 = SOURCE_PORT | DESTINATION_PORT;
 pub(crate) const FIELDS: u32 = SOURCE_IP | DESTINATION_IP | PORTS | SECURITY_INDEX;
-/// Bytes of the key, and the most that is hashed: two IPv6 addresses and two ports.
+/// Bytes of the key, and the longest hash input: two IPv6 addresses and two ports.
 const KEY: usize = 40;
 const LONGEST: usize = 36;
 
-/// A hash and what was hashed, as completions show it.
+/// A hash and its type, as completions report them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Hash {
     pub(crate) value: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Hash {
     pub(crate) kind: u8,
 }
 
-/// What is hashed of one packet.
+/// The hash input of one packet.
 struct Input {
     bytes: [u8; LONGEST],
     length: usize,
@@ -47,7 +47,8 @@ impl Input {
     }
 }
 
-/// The hash of a packet as a TIR asks for it. A packet that has not the headers that the TIR selects is not hashed.
+/// The hash of a packet as a TIR configures it. A packet without the headers that the TIR selects is not
+/// hashed.
 pub(crate) fn compute(tir: &TirContext, frame: &[u8], headers: &Headers) -> Hash {
     let Some(input) = collect(tir, frame, headers) else { return Hash::default() };
     let value = match tir.rx_hash_fn() {
@@ -109,7 +110,8 @@ impl<'a> HashedEnd<'a> {
     }
 }
 
-/// Both ends, as far as they are selected; of a symmetric hash the smaller first, so that both directions are one flow.
+/// Adds both ends as far as they are selected. A symmetric hash takes the smaller one first, so that both
+/// directions hash alike.
 fn push_pair(input: &mut Input, fields: u32, one: HashedEnd<'_>, other: HashedEnd<'_>, symmetric: bool) {
     let both = fields & one.field != 0 && fields & other.field != 0;
     let (first, second) =
@@ -121,7 +123,7 @@ fn push_pair(input: &mut Input, fields: u32, one: HashedEnd<'_>, other: HashedEn
     }
 }
 
-/// For every bit of the input that is set, the 32 bits of the key from that place on, added without carry.
+/// Toeplitz hash: XORs the 32 bits of the key at the position of every set bit of the input.
 pub(crate) fn toeplitz(key: &[u8; KEY], input: &[u8]) -> u32 {
     let mut window = key.first_chunk().map_or(0, |head| u32::from_be_bytes(*head));
     let mut hash = 0;
@@ -137,7 +139,7 @@ pub(crate) fn toeplitz(key: &[u8; KEY], input: &[u8]) -> u32 {
     hash
 }
 
-/// All bytes added without carry, the sum with its bits in reverse order.
+/// XOR of all bytes, with its bits in reverse order.
 fn inverted_xor8(input: &[u8]) -> u32 {
     input.iter().fold(0u8, |sum, byte| sum ^ byte).reverse_bits().into()
 }
@@ -146,7 +148,8 @@ fn inverted_xor8(input: &[u8]) -> u32 {
 mod tests {
     use super::*;
 
-    /// The key and the results that Microsoft publishes for implementers («Verifying the RSS hash calculation»).
+    /// The key and the results that Microsoft publishes for implementers ("Verifying the RSS hash
+    /// calculation").
     const MICROSOFT: [u8; KEY] = [
         0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0, 0xd0,
         0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c, 0x6a, 0x42,

@@ -1,4 +1,4 @@
-//! Where the headers of an Ethernet frame are, and what flows and hashes look at.
+//! Locates the headers of an Ethernet frame, and the fields that flows and hashes use.
 
 use crate::wire::ROCE_UDP_PORT;
 use bareverbs_prm::command::flow::FlowMatchHeaders;
@@ -17,22 +17,22 @@ const IPV6: u16 = 0x86dd;
 const ROCE_V1: u16 = 0x8915;
 const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
-/// IPv6 headers that are stepped over: hop-by-hop options, routing, destination options.
+/// IPv6 extension headers that the parser skips: hop-by-hop options, routing, destination options.
 const STEPPED_OVER: [u8; 3] = [0, 43, 60];
 const IPV6_FRAGMENT: u8 = 44;
-/// A packet with more of these is not looked into.
+/// Packets with more extension headers are not parsed further.
 const MOST_EXTENSIONS: usize = 8;
 
 /// The network layer of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NetworkProtocol {
-    /// Neither IPv4 nor IPv6, or an IP header that contradicts itself.
+    /// Neither IPv4 nor IPv6, or an inconsistent IP header.
     Other,
     V4,
     V6,
 }
 
-/// Places and contents of the headers of one frame.
+/// Offsets and contents of the headers of one frame.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Headers {
     pub(crate) destination: MacAddress,
@@ -40,30 +40,31 @@ pub(crate) struct Headers {
     /// Tag control information.
     pub(crate) vlan: Option<u16>,
     pub(crate) service_tag: bool,
-    /// Of what follows the tag, if there is one.
+    /// The EtherType after the VLAN tag, if there is one.
     ether_type: u16,
     pub(crate) network: NetworkProtocol,
-    /// Where the network header begins.
+    /// Offset of the network header.
     pub(crate) network_at: usize,
-    /// Where the IP packet ends by its own account, padding may follow; or where the frame ends.
+    /// Where the IP packet ends according to its header (padding may follow), or else where the frame ends.
     pub(crate) end: usize,
-    /// Whether all of the IP packet is in the frame. Flows and hashes look at the headers of one that is cut short too.
+    /// Whether the frame contains the whole IP packet. Flows and hashes also use the headers of a truncated
+    /// one.
     pub(crate) is_whole: bool,
     pub(crate) protocol: u8,
-    /// Where the transport header begins: that of the first fragment or of a packet that is whole.
+    /// Offset of the transport header, if the packet is whole or the first fragment.
     pub(crate) transport_at: Option<usize>,
     fragment: bool,
     source_ip: [u8; 16],
     destination_ip: [u8; 16],
 }
 
-/// Whether a packet is of RoCE, of either version.
+/// Whether a packet is RoCE v1 or v2.
 pub(in crate::nic) fn is_roce(frame: &[u8]) -> bool {
     Headers::parse(frame).is_some_and(|headers| headers.is_roce(frame))
 }
 
 impl Headers {
-    /// Takes the headers of a frame apart. `None` if it is shorter than an Ethernet header.
+    /// Parses the headers of a frame. `None` if it is shorter than an Ethernet header.
     pub(crate) fn parse(frame: &[u8]) -> Option<Self> {
         let destination = MacAddress(*frame.first_chunk()?);
         let source = MacAddress(*frame.get(6..)?.first_chunk()?);
@@ -103,7 +104,7 @@ impl Headers {
         self.network_at += TAG;
     }
 
-    /// `None` as soon as the header contradicts itself or the frame.
+    /// `None` as soon as the header is inconsistent or exceeds the frame.
     fn parse_ipv4(&mut self, frame: &[u8]) -> Option<()> {
         let at = self.network_at;
         let first = *frame.get(at)?;
@@ -151,7 +152,7 @@ impl Headers {
         self.is_whole = end <= frame.len();
     }
 
-    /// Source and destination port, of TCP and UDP.
+    /// Source and destination port of TCP or UDP.
     pub(crate) fn ports(&self, frame: &[u8]) -> Option<(u16, u16)> {
         let at = self.transport_at.filter(|_| matches!(self.protocol, TCP | UDP))?;
         let frame = frame.get(..self.end)?;
@@ -168,19 +169,19 @@ impl Headers {
         frame.get(..self.end)?.get(at..at + 4)
     }
 
-    /// Addresses as hashes take them: four or sixteen bytes each.
+    /// Addresses in the form that hashes take: four or sixteen bytes each.
     pub(crate) fn addresses(&self) -> (&[u8], &[u8]) {
         let from = if self.network == NetworkProtocol::V4 { 12 } else { 0 };
         (&self.source_ip[from..], &self.destination_ip[from..])
     }
 
-    /// Whether the packet is one of RoCE, version 1 or 2.
+    /// Whether the packet is RoCE v1 or v2.
     pub(crate) fn is_roce(&self, frame: &[u8]) -> bool {
         let version2 = self.protocol == UDP && self.ports(frame).is_some_and(|(_, to)| to == ROCE_UDP_PORT);
         self.ether_type == ROCE_V1 || version2
     }
 
-    /// What entries of flow tables are compared with.
+    /// The fields that flow table entries compare.
     pub(crate) fn flow_headers(&self, frame: &[u8]) -> FlowMatchHeaders {
         let mut flow = FlowMatchHeaders::new();
         flow.set_smac_47_16(high(self.source)).set_smac_15_0(low(self.source));

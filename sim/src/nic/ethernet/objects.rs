@@ -13,7 +13,7 @@ use bareverbs_prm::command::ethernet_send::TisContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn, Rqn, UarIndex};
 use std::collections::VecDeque;
 
-/// First numbers of the objects. Send queues share doorbells with queue pairs and so must not share numbers.
+/// First numbers of the objects. Send queues share doorbells with queue pairs, so their numbers must differ.
 const FIRST_SEND_QUEUE: u32 = 0x80_0000;
 const FIRST_RECEIVE_QUEUE: u32 = 0x10;
 const FIRST_TIR: u32 = 0x10;
@@ -21,7 +21,7 @@ const FIRST_TIS: u32 = 0x10;
 const FIRST_QUEUE_TABLE: u32 = 0x10;
 const FIRST_TRANSPORT_DOMAIN: u32 = 1;
 
-/// Queues that packets are spread over.
+/// A receive queue table (RQT): the queues that a hash spreads packets over.
 #[derive(Debug)]
 pub(crate) struct QueueTable {
     pub(crate) context: RqtContext,
@@ -40,9 +40,9 @@ pub(crate) struct EthernetObjects {
     pub(crate) steering: Steering,
     pub(crate) lists: AddressLists,
     pub(crate) traffic: PortTraffic,
-    /// Send queues with work, in turn.
+    /// Send queues with work, in the order of their turns.
     pub(super) ready: VecDeque<u32>,
-    /// What is left of the work request that was taken last.
+    /// The remaining packets of the last fetched work request.
     pub(in crate::nic) outgoing: Packets,
     /// Whether Ethernet goes before RDMA next time.
     turn: bool,
@@ -66,7 +66,7 @@ impl EthernetObjects {
         }
     }
 
-    /// Forgets every object; what was counted stays.
+    /// Drops all objects but keeps the counters.
     pub(crate) fn clear(&mut self) {
         *self = Self { traffic: self.traffic, ..Self::new() };
     }
@@ -76,7 +76,7 @@ impl EthernetObjects {
         number.value() >= FIRST_SEND_QUEUE
     }
 
-    /// Whether received packets are looked at at all.
+    /// Whether any received packet can be steered somewhere.
     pub(crate) const fn is_receiving(&self) -> bool {
         self.steering.root.is_some()
     }
@@ -85,7 +85,7 @@ impl EthernetObjects {
         !self.ready.is_empty() || !self.outgoing.is_empty()
     }
 
-    /// Whose turn it is, which is the other's next time.
+    /// Whose turn it is; the other side goes next time.
     pub(crate) fn take_turn(&mut self) -> bool {
         self.turn = !self.turn;
         self.turn
@@ -100,7 +100,7 @@ impl EthernetObjects {
         self.send_queues.iter().any(|(_, queue)| queue.context.wq().uar_page() == uar)
     }
 
-    /// A completion queue broke: queues that complete into it stop.
+    /// Stops all queues that use a broken completion queue.
     pub(crate) fn stop_users(&mut self, cqn: Cqn) {
         for (_, queue) in self.send_queues.iter_mut().filter(|(_, queue)| queue.context.cqn() == cqn) {
             queue.context.set_state(queue_state::ERROR);

@@ -1,16 +1,16 @@
-//! What a work request of a send queue becomes on the wire, one packet after the other.
+//! The packets of a send queue's work request, one after the other.
 
 use super::segment::Train;
 
-/// The packets of a work request that are not sent yet.
+/// The packets of a work request that have not been sent yet.
 #[derive(Debug, Default)]
 pub(crate) enum Packets {
     /// No more.
     #[default]
     None,
-    /// One, which is made.
+    /// One complete packet.
     One(Vec<u8>),
-    /// Those of a large send, each of which is made when it is asked for.
+    /// The packets of a large send, each built when it is requested.
     Train(Box<Train>),
 }
 
@@ -29,7 +29,7 @@ impl Packets {
         }
     }
 
-    /// Packets of a large send that were made.
+    /// Packets of a large send that have been built.
     #[cfg(test)]
     pub(crate) fn made(&self) -> usize {
         if let Self::Train(train) = self { train.made() } else { 0 }

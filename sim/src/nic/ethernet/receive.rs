@@ -1,4 +1,4 @@
-//! The way in: from frames through flow tables and hashes to receive queues.
+//! Receive queues of Ethernet: from a steered packet to its completion.
 
 use super::hash::Hash;
 use super::headers::{ETHERNET, Headers, NetworkProtocol, TAG, TCP, UDP};
@@ -20,7 +20,7 @@ pub(crate) const DIRECT: u8 = 0;
 pub(crate) const INDIRECT: u8 = 1;
 const TCP_ACK: u8 = 0x10;
 
-/// One receive queue of packets.
+/// One receive queue for packets.
 #[derive(Debug)]
 pub(crate) struct PacketReceiveQueue {
     pub(crate) context: ReceiveQueueContext,
@@ -29,7 +29,7 @@ pub(crate) struct PacketReceiveQueue {
     accessor: Accessor,
 }
 
-/// What became of a packet at a receive queue.
+/// What happened to a packet at a receive queue.
 pub(super) enum Delivery {
     /// It completed a receive, or stopped the queue.
     Done,
@@ -44,12 +44,12 @@ impl PacketReceiveQueue {
         Self { context, queue, scatter: ScatterList::default(), accessor }
     }
 
-    /// Back to where it was created.
+    /// Returns to the state after creation.
     pub(crate) fn reset(&mut self) {
         self.queue.reset();
     }
 
-    /// As QUERY_RQ shows it.
+    /// The context as QUERY_RQ shows it.
     pub(crate) fn shown(&self) -> ReceiveQueueContext {
         let mut context = self.context;
         let (taken, posted) = (self.queue.taken().into(), self.queue.posted().into());
@@ -61,7 +61,7 @@ impl PacketReceiveQueue {
         CompletionOwner { user_index: self.context.user_index(), qpn: self.accessor.qpn }
     }
 
-    /// A packet was steered here.
+    /// Handles a packet that was steered here.
     pub(super) fn on_packet<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -92,14 +92,14 @@ impl PacketReceiveQueue {
         Delivery::Done
     }
 
-    /// A receive failed: the queue stops.
+    /// Stops the queue because a receive failed.
     fn fail<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, index: u16, fault: WorkFault) {
         self.context.set_state(queue_state::ERROR);
         bus.complete(self.context.cqn(), &mut self.owner().responder_error(index, fault), true);
         self.flush(bus);
     }
 
-    /// Ends what is posted to a queue that stopped, if it was created so.
+    /// Flushes the posted receives of a stopped queue, if it was created with that option.
     pub(crate) fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if !self.context.flush_in_error_en() {
             return;
@@ -111,23 +111,23 @@ impl PacketReceiveQueue {
     }
 }
 
-/// A received packet, and what is known of it.
+/// A received packet and its parsed properties.
 pub(super) struct Arrival<'a> {
     pub(super) frame: &'a [u8],
     pub(super) headers: Headers,
     pub(super) hash: Hash,
-    /// What the flow said of it, for its completion.
+    /// The tag that the flow assigned, for the completion.
     pub(super) tag: u32,
 }
 
 impl Arrival<'_> {
-    /// The bytes that reach memory: without the tag if the queue takes tags out.
+    /// The bytes that are written to memory: without the VLAN tag if the queue strips it.
     fn parts(&self, strips: bool) -> (&[u8], &[u8]) {
         let (head, rest) = self.frame.split_at(12);
         (head, if strips { &rest[TAG..] } else { rest })
     }
 
-    /// What a completion says of TCP and UDP.
+    /// What the completion says about TCP and UDP.
     fn transport_kind(&self) -> u8 {
         let Some(at) = self.headers.transport_at else { return 0 };
         let flags = self.frame.get(at + 13).copied().unwrap_or(0);
@@ -146,7 +146,7 @@ impl Arrival<'_> {
         let (head, rest) = self.parts(strips);
         let mut entry = CompletionEntry::new();
         entry.set_rss_hash(self.hash.value).set_rss_hash_type(self.hash.kind);
-        // Behind the 14 bytes of the Ethernet header, of which two are in `rest`.
+        // The sum starts after the 14-byte Ethernet header, two bytes of which are in `rest`.
         entry.set_checksum(checksum::sum(&rest[ETHERNET - head.len()..]));
         entry.set_l2_ok(true).set_l3_ok(checksum::network_is_good(frame, headers));
         entry.set_l4_ok(checksum::transport_is_good(frame, headers)).set_l4_header(self.transport_kind());

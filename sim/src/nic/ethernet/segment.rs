@@ -1,4 +1,4 @@
-//! Large sends: one packet that is longer than the wire takes becomes a train of TCP segments.
+//! Large sends: a packet longer than the MTU becomes a sequence of TCP segments.
 
 use super::checksum;
 use super::headers::{Headers, NetworkProtocol, TCP};
@@ -8,46 +8,47 @@ const TCP_SEQUENCE: usize = 4;
 const TCP_FLAGS: usize = 13;
 const FIN: u8 = 0x01;
 const PUSH: u8 = 0x08;
-/// «Congestion window reduced» is said once (RFC 3168 §6.1.2).
+/// The CWR flag appears only once (RFC 3168 §6.1.2).
 const CONGESTION_WINDOW_REDUCED: u8 = 0x80;
 
-/// What is wrong with a large send.
+/// A large send that cannot be segmented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotSegmentable;
 
-/// A payload that is cut into pieces of `mss` bytes, each behind the headers of the whole: lengths, identification, sequence number, flags
-/// and checksums are those of the piece. A frame is made when it is asked for: the PRM bounds the bytes of a large send (`max_lso_cap`)
-/// and not its frames, of which there are 2^18 if a byte stands in each.
+/// A payload that is cut into pieces of `mss` bytes, each preceded by the headers of the whole send with its
+/// own lengths, identification, sequence number, flags and checksums. Frames are built on demand: the PRM
+/// limits the bytes of a large send (`max_lso_cap`) but not its frames, of which there are 2^18 if each
+/// carries one byte.
 #[derive(Debug)]
 pub(crate) struct Train {
     template: Template,
     payload: Vec<u8>,
     mss: usize,
-    /// Frames that were made, and how many there will be.
+    /// Frames built so far, and the total.
     made: usize,
     frames: usize,
 }
 
 impl Train {
-    /// A large send of which no frame is made yet.
+    /// A large send without any frames built yet.
     pub(crate) fn new(header: Vec<u8>, payload: Vec<u8>, mss: usize) -> Result<Self, NotSegmentable> {
         let template = Template::new(header, mss)?;
         let frames = payload.len().div_ceil(mss).max(1);
         Ok(Self { template, payload, mss, made: 0, frames })
     }
 
-    /// Bytes of all frames.
+    /// Total bytes of all frames.
     pub(crate) const fn bytes(&self) -> usize {
         self.frames * self.template.header.len() + self.payload.len()
     }
 
-    /// Frames that were made.
+    /// Frames built so far.
     #[cfg(test)]
     pub(crate) const fn made(&self) -> usize {
         self.made
     }
 
-    /// Whether every frame was made.
+    /// Whether every frame was built.
     pub(crate) const fn is_at_end(&self) -> bool {
         self.made == self.frames
     }
@@ -67,7 +68,7 @@ impl Iterator for Train {
     }
 }
 
-/// The headers of the whole.
+/// The headers of the whole send.
 #[derive(Debug)]
 struct Template {
     header: Vec<u8>,
@@ -77,11 +78,12 @@ struct Template {
 }
 
 impl Template {
-    /// The headers must be all of Ethernet, IP and TCP, and nothing more: so every field that a frame changes is in them.
+    /// The headers must be exactly Ethernet, IP and TCP, so that they contain every field that a frame
+    /// changes.
     fn new(header: Vec<u8>, mss: usize) -> Result<Self, NotSegmentable> {
         let mut whole = header.clone();
         let first = Headers::parse(&header).ok_or(NotSegmentable)?;
-        // The length fields are those of the whole send, or zero if that is too long for them.
+        // The length fields hold the length of the whole send, or zero if it is too large for them.
         set_length(&mut whole, first.network_at);
         let headers = Headers::parse(&whole).ok_or(NotSegmentable)?;
         let tcp_at = headers.transport_at.filter(|_| headers.protocol == TCP).ok_or(NotSegmentable)?;
@@ -117,14 +119,14 @@ impl Template {
     }
 }
 
-/// Changes a field of the headers.
+/// Edits a field of the headers.
 fn change<const N: usize>(frame: &mut [u8], at: usize, edit: impl FnOnce([u8; N]) -> [u8; N]) {
     if let Some(field) = frame.get_mut(at..).and_then(|rest| rest.first_chunk_mut::<N>()) {
         *field = edit(*field);
     }
 }
 
-/// Makes the length field of the IP header that of the frame.
+/// Sets the length field of the IP header to that of the frame.
 fn set_length(frame: &mut [u8], network_at: usize) {
     let length = frame.len().saturating_sub(network_at);
     let (offset, value) = match frame.get(network_at).map(|first| first >> 4) {

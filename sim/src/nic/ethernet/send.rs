@@ -1,4 +1,4 @@
-//! The way out: send queues whose WQEs are packets (PRM, Ethernet send WQE).
+//! Transmission: send queues whose WQEs are packets (PRM, Ethernet send WQE).
 
 use super::headers::{ETHERNET, Headers};
 use super::packets::Packets;
@@ -19,30 +19,30 @@ use bareverbs_prm::wqe::{
 };
 use zerocopy::FromBytes;
 
-/// Bits of the inline size that are a size.
+/// The bits of the inline size field that hold the size.
 const INLINE_SIZE: u16 = 0x3ff;
-/// Inline bytes begin with the last two of the Ethernet segment.
+/// Inline bytes start with the last two bytes of the Ethernet segment.
 const INLINE_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE - 2;
-/// Data segments begin here if nothing more is inline.
+/// Data segments start here if there are no further inline bytes.
 const DATA_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE;
-/// Ethernet pads packets to this many bytes, without the check sequence.
+/// Ethernet pads packets to this length, without the check sequence.
 pub(in crate::nic) const SHORTEST: usize = 60;
-/// Bytes of a large send, logarithm.
+/// log2 of the bytes of a large send.
 pub(crate) const LOG_LARGEST: u8 = 18;
 const CUSTOMER_TAG: u16 = 0x8100;
 const SERVICE_TAG: u16 = 0x88a8;
 
-/// One send queue of packets.
+/// One send queue for packets.
 #[derive(Debug)]
 pub(crate) struct PacketSendQueue {
     pub(crate) context: SendQueueContext,
     pub(super) number: Qpn,
     queue: WorkQueue,
-    /// Whether the number stands in the list of queues with work.
+    /// Whether the queue is in the list of queues with work.
     pub(super) queued: bool,
 }
 
-/// A WQE that was taken from the ring.
+/// A WQE that was fetched from the ring.
 struct FetchedPackets {
     name: WqeName,
     signalled: bool,
@@ -51,17 +51,17 @@ struct FetchedPackets {
 }
 
 impl PacketSendQueue {
-    /// A queue whose ring lies at the beginning of its buffer.
+    /// A queue whose ring is at the start of its buffer.
     pub(crate) const fn new(number: Qpn, context: SendQueueContext, queue: WorkQueue) -> Self {
         Self { context, number, queue, queued: false }
     }
 
-    /// Back to where it was created.
+    /// Returns to the state after creation.
     pub(crate) fn reset(&mut self) {
         self.queue.reset();
     }
 
-    /// As QUERY_SQ shows it.
+    /// The context as QUERY_SQ shows it.
     pub(crate) fn shown(&self) -> SendQueueContext {
         let mut context = self.context;
         context
@@ -75,7 +75,7 @@ impl PacketSendQueue {
         CompletionOwner { user_index: self.context.user_index(), qpn: self.number }
     }
 
-    /// A doorbell. Whether the queue wants a turn at the port.
+    /// Handles a doorbell. Returns whether the queue needs a turn at the port.
     pub(super) fn on_doorbell<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
         let read = self.queue.read_record(bus.memory, false);
         bus.observe(|| DeviceEvent::SendDoorbell { qpn: self.number, posted: self.queue.posted() });
@@ -89,12 +89,13 @@ impl PacketSendQueue {
                 self.flush(bus);
                 false
             }
-            // In reset nothing is posted, and a queue that stopped says no more than that it stopped.
+            // Nothing can be posted in the reset state, and a stopped queue only reports once that it
+            // stopped.
             _ => false,
         }
     }
 
-    /// The packets of one WQE; `None` if there is none, or if it stopped the queue.
+    /// The packets of one WQE; `None` if there is none or if it stopped the queue.
     pub(super) fn poll_packets<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Packets> {
         self.queued = false;
         if self.context.state() != queue_state::READY || self.queue.pending() == 0 {
@@ -117,7 +118,7 @@ impl PacketSendQueue {
         }
     }
 
-    /// Tells the observer, if there is one, of a WQE that was taken out and has ended.
+    /// Reports a WQE that was fetched and has ended to the observer, if there is one.
     #[inline]
     fn observe_fetch<M>(&self, bus: &mut Bus<'_, M>, fetched: &FetchedPackets) {
         let Some(observer) = &mut bus.attached.observer else { return };
@@ -130,7 +131,7 @@ impl PacketSendQueue {
         }
     }
 
-    /// Takes the next WQE out.
+    /// Fetches the next WQE.
     fn fetch<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -150,7 +151,7 @@ impl PacketSendQueue {
         Ok(FetchedPackets { name, signalled, event, packets })
     }
 
-    /// The WQE that would be next cannot be executed: the queue stops.
+    /// Stops the queue because its next WQE cannot be executed.
     fn fail<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, refused: &RefusedWqe) {
         let name = WqeName { index: self.queue.fetched(), opcode: refused.opcode };
         self.context.set_state(queue_state::ERROR);
@@ -160,7 +161,7 @@ impl PacketSendQueue {
         self.flush(bus);
     }
 
-    /// Ends what is posted to a queue that stopped, if it was created so.
+    /// Flushes the posted WQEs of a stopped queue, if it was created with that option.
     pub(crate) fn flush<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if !self.context.flush_in_error_en() {
             return;
@@ -172,7 +173,7 @@ impl PacketSendQueue {
     }
 }
 
-/// Makes packets of the bytes of a WQE.
+/// Builds packets from the bytes of a WQE.
 struct Builder<'a, M> {
     memory: &'a mut M,
     mkeys: &'a MkeyTable,
@@ -196,14 +197,14 @@ impl<M: HostMemory> Builder<'_, M> {
         T::read_from_prefix(rest).map(|(segment, _)| segment).map_err(|_| wqe::SEGMENTS)
     }
 
-    /// The Ethernet segment, which may ask for what is offered only.
+    /// The Ethernet segment, which may only request offloads that the device offers.
     fn ethernet(&self) -> Result<EthernetSegment, WorkFault> {
         let segment: EthernetSegment = self.segment(ControlSegment::SIZE)?;
         let inner = segment.l3_inner_checksum() || segment.l4_inner_checksum();
         if inner || segment.swp_flags() != 0 { Err(wqe::OFFLOAD) } else { Ok(segment) }
     }
 
-    /// Inline bytes, and where data segments begin.
+    /// The inline bytes, and the offset of the data segments.
     fn inline(&self, segment: &EthernetSegment) -> Result<(&[u8], usize), WorkFault> {
         if segment.inline_size() & ethernet_insert::VLAN != 0 {
             return Ok((&[], DATA_AT));
@@ -244,7 +245,7 @@ impl<M: HostMemory> Builder<'_, M> {
         Ok(end.next_multiple_of(SEGMENT))
     }
 
-    /// One packet, with the checksums that were asked for.
+    /// One packet, with the requested checksums.
     fn packet(&mut self) -> Result<Packets, WorkFault> {
         let segment = self.ethernet()?;
         let (inline, data_at) = self.inline(&segment)?;
@@ -261,7 +262,7 @@ impl<M: HostMemory> Builder<'_, M> {
         Ok(Packets::One(packet))
     }
 
-    /// A large send: the inline bytes are the headers of every piece.
+    /// A large send: the inline bytes are the headers of every segment.
     fn train(&mut self) -> Result<Packets, WorkFault> {
         let segment = self.ethernet()?;
         let (inline, data_at) = self.inline(&segment)?;
@@ -273,7 +274,7 @@ impl<M: HostMemory> Builder<'_, M> {
     }
 }
 
-/// Puts the VLAN tag in that the segment asks for.
+/// Inserts the VLAN tag that the segment requests.
 fn insert_tag(segment: &EthernetSegment, packet: &mut Vec<u8>) -> Result<(), WorkFault> {
     let insert = segment.inline_size();
     if insert & ethernet_insert::VLAN == 0 {

@@ -1,4 +1,4 @@
-//! What passed through an Ethernet port, by kind of address.
+//! Traffic counters of an Ethernet port, by kind of address.
 
 use crate::nic::counters::Counters;
 use bareverbs_prm::ids::MacAddress;
@@ -37,7 +37,7 @@ impl Count {
         self.bytes += length as u64;
     }
 
-    /// These but for some of them.
+    /// These counts minus some of them.
     pub(crate) const fn without(self, some: Self) -> Self {
         Self {
             packets: self.packets.saturating_sub(some.packets),
@@ -66,7 +66,7 @@ impl DirectionTraffic {
 }
 
 impl PortTraffic {
-    /// A frame leaves the port.
+    /// Counts a frame that leaves the port.
     #[inline]
     pub(in crate::nic) fn count_sent(&mut self, counters: &mut Counters, frame: &[u8]) {
         counters.frames_sent += 1;
@@ -74,7 +74,7 @@ impl PortTraffic {
         self.sent_by_priority[priority_of(frame)].add(frame.len());
     }
 
-    /// A frame has come to a queue of the port.
+    /// Counts a frame that was received by a queue of the port.
     #[inline]
     pub(in crate::nic) fn count_received(&mut self, counters: &mut Counters, frame: &[u8]) {
         counters.frames_received += 1;
@@ -83,22 +83,22 @@ impl PortTraffic {
     }
 }
 
-/// What passed through a port, RDMA left out unless it is said.
+/// Traffic of a port, without RDMA unless stated otherwise.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct PortTraffic {
     pub(crate) received: DirectionTraffic,
     pub(crate) sent: DirectionTraffic,
-    /// All that was received and sent, RDMA too, by priority.
+    /// Everything received and sent, including RDMA, by priority.
     pub(crate) received_by_priority: [Count; PRIORITIES],
     pub(crate) sent_by_priority: [Count; PRIORITIES],
-    /// Datagrams of RDMA to multicast groups that were received and sent.
+    /// RDMA datagrams to multicast groups, received and sent.
     pub(crate) received_groups: Count,
     pub(crate) sent_groups: Count,
-    /// Packets that came back to the port that sent them.
+    /// Packets that the port looped back to itself.
     pub(crate) looped_back: Count,
-    /// Packets that no flow took.
+    /// Packets that no flow matched.
     pub(crate) not_steered: u64,
-    /// Packets longer than the port takes.
+    /// Packets longer than the port accepts.
     pub(crate) oversize: u64,
     /// Packets that found no receive posted.
     pub(crate) out_of_buffer: u64,

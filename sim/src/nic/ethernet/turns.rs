@@ -1,4 +1,4 @@
-//! The way out: send queues with work take turns, one WQE each.
+//! Transmission: send queues with work take turns, one WQE each.
 
 use super::EthernetObjects;
 use super::send::PacketSendQueue;
@@ -7,11 +7,11 @@ use crate::nic::memory::HostMemory;
 use bareverbs_prm::ids::{Qpn, UarIndex};
 use std::collections::VecDeque;
 
-/// What a work request or a packet costs of a turn.
+/// How much of a turn a work request or a packet costs.
 const PACKET: u32 = 4;
 
 impl EthernetObjects {
-    /// A doorbell of a send queue.
+    /// Handles a doorbell of a send queue.
     pub(in crate::nic) fn on_doorbell<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
@@ -29,7 +29,8 @@ impl EthernetObjects {
         }
     }
 
-    /// The next packet for the port. `None` also if the turn is over: work requests that make no packet are many.
+    /// The next packet for the port. Also `None` when the turn is over, because many work requests may
+    /// produce no packet.
     pub(in crate::nic) fn poll_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<u8>> {
         while !bus.mkeys.effort().is_spent() {
             bus.mkeys.effort().add(PACKET);
@@ -50,7 +51,7 @@ impl EthernetObjects {
     }
 }
 
-/// Puts a queue at the end of the turn, unless it waits already.
+/// Puts a queue at the end of the list, unless it is already waiting.
 fn wake(ready: &mut VecDeque<u32>, queue: &mut PacketSendQueue) {
     if !queue.queued {
         queue.queued = true;

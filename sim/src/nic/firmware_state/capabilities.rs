@@ -1,4 +1,5 @@
-//! Capability pages, as QUERY_HCA_CAP shows and SET_HCA_CAP changes them. A bit is set only if the model does what it promises.
+//! Capability pages, which QUERY_HCA_CAP shows and SET_HCA_CAP changes. A bit is set only if the model
+//! implements it.
 
 use super::ethernet_capabilities;
 use super::limits::{LOG_MAX_UMEM, SOURCE_PORTS};
@@ -19,12 +20,12 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Bytes of a page.
 pub(in crate::nic) const PAGE: usize = 256;
-/// Counter sets: as many as `counter_set_id` has values but zero.
+/// Counter sets: as many as `counter_set_id` has nonzero values.
 const COUNTER_SETS: u16 = 255;
-/// Bit of `cmdif_checksum` offers; 3 signs everything.
+/// What `cmdif_checksum` offers; 3 signs everything.
 const CHECKSUMS: u8 = 3;
 
-/// What the device can do at most and what it does at present.
+/// The maximum and the current capabilities of the device.
 #[derive(Debug)]
 pub(crate) struct Capabilities {
     pub(crate) general: GeneralCapabilities,
@@ -35,7 +36,7 @@ pub(crate) struct Capabilities {
     roce_maximum: RoceCapabilities,
     link_layer: LinkLayer,
     general2: GeneralCapabilities2,
-    /// What the current pages say to queue pairs.
+    /// The current features that queue pairs depend on.
     features: Features,
 }
 
@@ -67,7 +68,7 @@ impl Capabilities {
         self.general.cmdif_checksum() != 0
     }
 
-    /// What is switched on of what queue pairs obey.
+    /// The current features that queue pairs depend on.
     pub(crate) const fn features(&self) -> &Features {
         &self.features
     }
@@ -143,8 +144,8 @@ fn read_page<T: FromBytes + FromZeros + IntoBytes>(page: &[u8]) -> T {
     T::read_from_prefix(page).map_or_else(|_| T::new_zeroed(), |(page, _)| page)
 }
 
-/// What is adopted of a page: features that are offered, and numbers up to their maximum. A limit above its maximum is
-/// refused, bits that nobody declared are forgotten.
+/// The part of a page that SET_HCA_CAP adopts: features that are offered, and numbers up to their maximum. A
+/// limit above its maximum is refused; undeclared bits are dropped.
 fn adopt(wish: &[u8], maximum: &[u8], fields: &[FieldInfo]) -> Result<[u8; PAGE], Refusal> {
     let mut adopted = [0; PAGE];
     for field in fields {
@@ -199,11 +200,11 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     // The internal timer and the time stamps of completions count nanoseconds.
     page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
     page.set_cmdif_checksum(CHECKSUMS);
-    // User memory objects for whoever drives the device; there are no user contexts (`log_max_uctx`).
+    // Only the device's own driver uses user memory objects; there are no user contexts (`log_max_uctx`).
     page.set_umem_uid_0(true).set_log_max_umem(LOG_MAX_UMEM);
     shared_receives(&mut page, config);
     if let Some(function) = &config.card {
-        // Queue pairs copy memory, by work requests and once their extended context says so.
+        // Queue pairs copy memory by work requests if their extended context enables it.
         page.set_vhca_id(function.vhca_id).set_qpc_extension(true);
         page.set_dma_mmo_qp(true).set_log_dma_mmo_max_size(LOG_MAX_DMA);
     }
@@ -215,28 +216,28 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page
 }
 
-/// What drivers of InfiniBand ports need beyond (Linux `drivers/infiniband/hw/mlx5/main.c`).
+/// What drivers of InfiniBand ports additionally need (Linux `drivers/infiniband/hw/mlx5/main.c`).
 fn infiniband(page: &mut GeneralCapabilities) {
     page.set_port_type(PortType::Ib).set_ib_virt(true).set_vport_counters(true).set_qkv(true);
 }
 
-/// Windows, keys made of other keys, changes by work requests of everything but signatures.
+/// Memory windows, indirect keys, and all updates by work requests except signatures.
 fn memory_keys(page: &mut GeneralCapabilities) {
     page.set_imaicl(true).set_max_indirection(MAX_INDIRECTION).set_fixed_buffer_size(true);
     page.set_log_max_klm_list_size(16).set_umr_extended_translation_offset(true);
-    // Accesses are always in order, which relaxed ordering allows.
+    // Accesses are always in order, which is compatible with relaxed ordering.
     page.set_relaxed_ordering_write(true).set_relaxed_ordering_write_umr(true);
     page.set_relaxed_ordering_read(true).set_relaxed_ordering_read_umr(true);
 }
 
-/// Shared receive queues and XRC. Without XRC domains Linux does not register a device.
+/// Shared receive queues and XRC. Linux does not register a device without XRC domains.
 fn shared_receives(page: &mut GeneralCapabilities, config: &NicConfig) {
     let limits = &config.limits;
     page.set_log_max_srq(limits.log_max_pd).set_log_max_srq_sz(limits.log_max_qp_size);
     page.set_log_max_rmp(limits.log_max_pd).set_xrc(true).set_log_max_xrcd(limits.log_max_pd);
 }
 
-/// What functions of a card have more. The bits do not tell whether keys that are made of other keys can be shared.
+/// Additional capabilities of a card's functions. The bits do not say whether indirect keys can be shared.
 fn general2(config: &NicConfig) -> GeneralCapabilities2 {
     let mut page = GeneralCapabilities2::new();
     if config.card.is_some() {
@@ -249,7 +250,7 @@ fn general2(config: &NicConfig) -> GeneralCapabilities2 {
 fn atomic() -> AtomicCapabilities {
     let mut page = AtomicCapabilities::new();
     page.set_supported_atomic_req_8b_endianness_mode_1(true);
-    // Compare and swap, fetch and add, and both with masks; 8 bytes only.
+    // Compare-and-swap, fetch-and-add, and the masked forms of both; 8 bytes only.
     page.set_atomic_operations(0xf).set_atomic_size_qp(0x8);
     page
 }

@@ -1,22 +1,22 @@
-//! Counters of the port as they were when a group of them was last cleared.
+//! Counters of the port at the time when a group of them was last cleared.
 
 use bareverbs_prm::numbering::PortCounterGroup;
 use std::collections::BTreeMap;
 
 /// Bytes of a counter set.
 pub(in crate::nic) const COUNTER_SET: usize = 248;
-/// Counters of 64 bits in a set.
+/// 64-bit counters in a set.
 pub(in crate::nic) const COUNTERS: usize = COUNTER_SET / 8;
 
 /// Counters by their index in the set.
 pub(in crate::nic) type CounterValues = [u64; COUNTERS];
 
-/// What was there when a group was last cleared, by group and priority.
+/// The values when a group was last cleared, by group and priority.
 #[derive(Debug, Default)]
 pub(in crate::nic) struct ClearedCounters(BTreeMap<(u8, u8), CounterValues>);
 
 impl ClearedCounters {
-    /// What came since the group was last cleared.
+    /// The counts since the group was last cleared.
     pub(in crate::nic) fn since(
         &self,
         group: PortCounterGroup,
@@ -29,7 +29,7 @@ impl ClearedCounters {
         }
     }
 
-    /// The group is cleared at these values.
+    /// Clears the group at these values.
     pub(in crate::nic) fn clear(&mut self, group: PortCounterGroup, priority: u8, counted: CounterValues) {
         self.0.insert((group.raw(), priority), counted);
     }

@@ -1,4 +1,4 @@
-//! What the capability pages say of Ethernet ports.
+//! The capabilities of Ethernet ports.
 
 use super::limits::{
     FLOW_TABLE_LEVELS, LOG_FLOW_COUNTERS, LOG_FLOW_DESTINATIONS, LOG_FLOW_TABLE_SIZE, LOG_FLOW_TABLES,
@@ -12,14 +12,14 @@ use bareverbs_prm::command::caps_ethernet::{
 };
 use bareverbs_prm::numbering::PortType;
 
-/// Objects of one kind, entries of a queue and entries of a receive queue table, logarithms.
+/// log2 of the objects of one kind, of the entries of a queue, and of the entries of a receive queue table.
 const LOG_OBJECTS: u8 = 16;
 const LOG_QUEUE: u8 = 15;
 const LOG_QUEUE_TABLE: u8 = 11;
-/// `wqe_inline_mode`: no bytes of a packet have to be inline.
+/// `wqe_inline_mode`: no bytes of a packet need to be inline.
 const INLINE_NOT_REQUIRED: u8 = 2;
 
-/// Adds to the general page what an Ethernet port has.
+/// Adds the features of an Ethernet port to the general page.
 pub(super) fn extend(page: &mut GeneralCapabilities, roce: RoceSupport) {
     page.set_port_type(PortType::Ethernet).set_roce(roce != RoceSupport::OFF);
     page.set_eth_net_offloads(true).set_nic_flow_table(true).set_vport_counters(true);
@@ -31,7 +31,7 @@ pub(super) fn extend(page: &mut GeneralCapabilities, roce: RoceSupport) {
     page.set_qkv(true);
 }
 
-/// Checksums, VLAN tags, large sends, spreading. Tunnels, merged receives and packets that share a WQE are not offered.
+/// Checksums, VLAN tags, large sends and RSS. Tunnels, LRO and multi-packet WQEs are not offered.
 pub(super) fn offloads() -> EthernetCapabilities {
     let mut page = EthernetCapabilities::new();
     page.set_csum_cap(true).set_cqe_checksum_full(true).set_vlan_cap(true).set_wqe_vlan_insert(true);
@@ -40,7 +40,7 @@ pub(super) fn offloads() -> EthernetCapabilities {
     page
 }
 
-/// Flow tables of received packets.
+/// Flow tables for received packets.
 pub(super) fn flow_tables() -> NicFlowTableCapabilities {
     let mut page = NicFlowTableCapabilities::new();
     let properties = page.flow_table_properties_nic_receive_mut();
@@ -56,7 +56,7 @@ pub(super) fn flow_tables() -> NicFlowTableCapabilities {
     page
 }
 
-/// The headers by which flows are matched: those of layers 2 to 4.
+/// The headers that flows can match: those of layers 2 to 4.
 fn set_fields(page: &mut FlowTableProperties) {
     page.set_outer_dmac(true).set_outer_smac(true).set_outer_ether_type(true).set_outer_ip_version(true);
     page.set_outer_first_prio(true).set_outer_first_cfi(true).set_outer_first_vid(true);

@@ -1,6 +1,7 @@
-//! What firmware remembers besides the objects: how far the device is up, what it says that it can do, pages that the host lent.
+//! The state of the firmware besides the objects: how far the device is up, its capabilities, and the pages
+//! lent by the host.
 //!
-//! **What it may not do.** It carries out no command and touches no object of the device: `firmware` does.
+//! **What it may not do.** It executes no command and touches no object of the device: `firmware` does.
 
 mod capabilities;
 mod cleared_counters;

@@ -1,24 +1,24 @@
-//! Host pages lent to the device: which it holds, and how many it wants (PRM; Linux
+//! Host pages lent to the device: which ones it holds, and how many it needs (PRM; Linux
 //! `drivers/net/ethernet/mellanox/mlx5/core/pagealloc.c`).
 
 use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::numbering::QueryPagesStage;
 use std::collections::BTreeSet;
 
-/// Pages that the device takes beyond those that it needs: half a GiB. A driver may name pages that it does not have, and each costs the
-/// device a place in its books.
+/// The maximum number of pages that the device accepts beyond those that it needs: half a GiB. A driver may
+/// name pages that it does not have, and the device needs memory to track each.
 const BEYOND: usize = 1 << 17;
 
-/// What the device asks for and what it holds.
+/// The pages that the device has requested and those that it holds.
 #[derive(Debug)]
 pub(crate) struct PageSupply {
     boot: u32,
     init: u32,
-    /// Pages asked for by events and not yet given.
+    /// Pages requested by events and not given yet.
     wanted: u32,
     held: Vec<u64>,
     known: BTreeSet<u64>,
-    /// How often a driver said that it cannot give.
+    /// How often a driver reported that it cannot give pages.
     pub(crate) denied: u64,
 }
 
@@ -27,7 +27,7 @@ impl PageSupply {
         Self { boot, init, wanted: 0, held: Vec::new(), known: BTreeSet::new(), denied: 0 }
     }
 
-    /// More pages are wanted than were asked for so far.
+    /// Raises the number of pages to request.
     pub(in crate::nic) const fn want(&mut self, count: u32) {
         self.wanted = self.wanted.saturating_add(count);
     }
@@ -41,7 +41,7 @@ impl PageSupply {
         self.boot as usize + self.init as usize
     }
 
-    /// Whether boot and init pages are there.
+    /// Whether the boot and init pages are present.
     pub(crate) fn is_supplied(&self) -> bool {
         self.held.len() >= self.needed()
     }
@@ -66,8 +66,8 @@ impl PageSupply {
         if self.held.len().saturating_add(pages.len()) > self.needed().saturating_add(BEYOND) {
             return Err(syndrome::TOO_MANY_PAGES);
         }
-        // Behind an IOMMU, 0 is an address like any other, and rdma-core's VFIO driver gives it first. Linux keeps it to
-        // itself for a reason of its own: by it the kernel knows an address that was never set.
+        // Behind an IOMMU, 0 is an ordinary address, and rdma-core's VFIO driver gives it out first. Linux
+        // avoids it only because it uses 0 for an address that was never set.
         if pages.iter().any(|page| page & 0xfff != 0) {
             return Err(syndrome::PAGE_MISALIGNED);
         }
@@ -81,7 +81,7 @@ impl PageSupply {
         Ok(())
     }
 
-    /// Gives back up to `count` pages beyond those that are in use.
+    /// Returns up to `count` pages beyond those in use.
     pub(in crate::nic) fn take(&mut self, count: usize, in_use: usize) -> Vec<u64> {
         let keep = in_use.max(self.held.len().saturating_sub(count)).min(self.held.len());
         let back = self.held.split_off(keep);

@@ -1,4 +1,5 @@
-//! A command under way: what has been read of it so far. Its blocks may be many, and are read turn by turn.
+//! A command in progress: what has been read of it so far. It may have many blocks, which are read over
+//! several turns.
 
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandQueueEntry};
 use bareverbs_prm::command::mkey::CreateMkeyIn;
@@ -15,10 +16,10 @@ const _: () = assert!(
     "a list begins where the layout of its command ends"
 );
 
-/// A place in a chain of blocks.
+/// A position in a chain of mailbox blocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(in crate::nic) struct MailboxChain {
-    /// Address of the block that comes next; zero behind the last.
+    /// Address of the next block; zero after the last.
     pub(in crate::nic) next: u64,
     /// Its number.
     pub(in crate::nic) number: u32,
@@ -31,12 +32,12 @@ pub(in crate::nic) struct PendingCommand {
     /// Address of its entry.
     pub(in crate::nic) address: u64,
     pub(in crate::nic) entry: CommandQueueEntry,
-    /// The queue that hears of its end.
+    /// The event queue that is notified of its end.
     pub(in crate::nic) notified: Option<Eqn>,
     pub(in crate::nic) input: CommandInput,
     /// Addresses of the blocks that the output may need.
     pub(in crate::nic) output: Vec<u64>,
-    /// Where the chain that is being followed goes on.
+    /// The position in the chain that is being read.
     pub(in crate::nic) chain: MailboxChain,
 }
 
@@ -52,21 +53,21 @@ impl PendingCommand {
     }
 }
 
-/// The input of a command. Commands with lists of many thousand addresses have these as words from the beginning, so that running such a
-/// command does not have to go through them once more.
+/// The input of a command. Commands with lists of many thousand addresses store the list as words from the
+/// start, so running such a command does not have to convert it again.
 #[derive(Debug, Default)]
 pub(in crate::nic) struct CommandInput {
-    /// What stands before the list, or everything.
+    /// The bytes before the list, or all bytes.
     pub(in crate::nic) bytes: Vec<u8>,
     /// The list.
     pub(in crate::nic) list: Vec<u64>,
-    /// Where the list begins.
+    /// Where the list starts.
     list_at: usize,
     length: usize,
 }
 
 impl CommandInput {
-    /// Begins with the bytes that the entry itself has.
+    /// Starts with the bytes in the entry itself.
     pub(in crate::nic) fn new(inline: &[u8]) -> Self {
         let opcode = CommandHeaderIn::read_from_prefix(inline).map(|(header, _)| header.opcode());
         let list_at = match opcode {
@@ -88,7 +89,8 @@ impl CommandInput {
         self.length == 0
     }
 
-    /// The next bytes: all but the last have whole words, and lists begin at a whole word.
+    /// Appends the next bytes. All pieces but the last consist of whole words, and lists start at a whole
+    /// word.
     pub(in crate::nic) fn push(&mut self, bytes: &[u8]) {
         let (head, list) = bytes.split_at(self.list_at.saturating_sub(self.length).min(bytes.len()));
         self.length += bytes.len();

@@ -1,4 +1,4 @@
-//! The state of the system, and all that survives a command.
+//! The state of the firmware, and everything that outlives a command.
 
 use super::capabilities::Capabilities;
 use super::pages::PageSupply;
@@ -19,7 +19,7 @@ pub(crate) enum SystemState {
     Initialized,
 }
 
-/// What firmware remembers besides the objects.
+/// The state of the firmware besides the objects.
 #[derive(Debug)]
 pub(crate) struct Firmware {
     pub(crate) state: SystemState,
@@ -32,14 +32,14 @@ pub(crate) struct Firmware {
     pub(crate) rung: u32,
     /// The command whose blocks are being read.
     pub(in crate::nic) pending: Option<Box<PendingCommand>>,
-    /// What the health buffer shows.
+    /// The contents of the health buffer.
     pub(crate) health: HealthBuffer,
     pub(crate) node_description: [u8; 64],
-    /// Tables of lanes of an InfiniBand port.
+    /// Virtual lane tables of an InfiniBand port.
     pub(in crate::nic) lanes: LaneTables,
     pub(crate) driver_version: [u8; 64],
     pub(crate) admin_mtu: u16,
-    /// Commands by opcode that this device does not have.
+    /// Unknown commands that were issued, counted by opcode.
     pub(crate) unknown: BTreeMap<u16, u64>,
 }
 
@@ -71,7 +71,7 @@ impl Firmware {
         self.rung != 0 || self.pending.is_some()
     }
 
-    /// Forgets the commands that wait: the queue in which they stand is another one's now.
+    /// Drops the waiting commands: their queue has been replaced.
     pub(in crate::nic) fn forget_commands(&mut self) {
         self.rung = 0;
         self.pending = None;

@@ -1,4 +1,4 @@
-//! Reading and writing checked ranges, piece by piece, through as many keys as the translation names.
+//! Reads and writes checked ranges, piece by piece, through as many keys as the translation passes.
 
 use super::step::TranslationStep;
 use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, RESERVED_LKEY, Translation};
@@ -47,7 +47,7 @@ impl MkeyTable {
         Ok(())
     }
 
-    /// Host address and run length at a position; a fault if the key died since it was checked.
+    /// Host address and run length at a position; a fault if the key was destroyed or freed after the check.
     #[inline]
     fn piece(
         &self,
@@ -68,7 +68,7 @@ impl MkeyTable {
         Ok((iova, usize::try_from(run).unwrap_or(length).min(length)))
     }
 
-    /// Follows a position of `key` to host memory; gives at least one byte and at most `length`.
+    /// Follows a position of `key` to host memory and returns between one and `length` bytes.
     fn resolve<'a>(
         &'a self,
         mut key: &'a MemoryKey,
@@ -90,8 +90,8 @@ impl MkeyTable {
         Err(KeyFault::Depth)
     }
 
-    /// Whether every byte of a range behind a list of keys can be reached, so that a bad key is found before the first byte has moved.
-    /// Most data has no such key, and does not pay for what is asked here.
+    /// Checks that every byte of a range behind an indirect key can be reached, so that a bad key is found
+    /// before the first byte moves. Most data uses no indirect key and pays nothing for this check.
     #[cold]
     #[inline(never)]
     pub(super) fn check_list(
@@ -104,7 +104,7 @@ impl MkeyTable {
         self.check_indirect(key, at, length, write, 0)
     }
 
-    /// As [`Self::check_list`], with `keys` on the way so far.
+    /// Like [`Self::check_list`], after passing `keys` keys.
     fn check_indirect(
         &self,
         key: &MemoryKey,
@@ -122,7 +122,8 @@ impl MkeyTable {
         };
         let (mut at, mut left, mut stretch) = (at, length, list.stretch_of(at));
         while left > 0 {
-            // One after the other: to look for the place of each costs more than all else.
+            // Continue from the previous range: a search for each position would cost more than everything
+            // else.
             stretch = stretch.and_then(|stretch| list.stretch_from(stretch, at));
             let (step, rest) = stretch.and_then(|place| list.step_in(place, at)).ok_or(KeyFault::Range)?;
             let run = rest.min(left);
@@ -139,7 +140,7 @@ impl MkeyTable {
         Ok(())
     }
 
-    /// From an entry of a key to the key that it names, and the position there.
+    /// Follows an entry of a key to the key that it names and the position there.
     fn enter(
         &self,
         outer: &MemoryKey,
@@ -154,7 +155,7 @@ impl MkeyTable {
     }
 }
 
-/// A position of a range whose key died, or that never had one: the reserved key's.
+/// A position of a range without a key: its key is gone, or the range belongs to the reserved key.
 #[cold]
 #[inline(never)]
 fn piece_without_key(
@@ -168,8 +169,9 @@ fn piece_without_key(
 }
 
 impl MemoryKey {
-    /// A key behind another one gives it the local rights, in the same protection domain (IBTA v1.4 §10.6.7.2.4: rights
-    /// of a memory window are its own, the region behind it need only allow them locally).
+    /// Checks a key behind another one: it must grant local access and be in the same protection domain (IBTA
+    /// v1.4 §10.6.7.2.4: a memory window has its own rights, and the region behind it only needs to permit
+    /// them locally).
     pub(super) fn check_inner(&self, outer: &Self, write: bool) -> Result<(), KeyFault> {
         let access = if write { Access::LocalWrite } else { Access::LocalRead };
         if self.free {
@@ -185,7 +187,7 @@ impl MemoryKey {
     }
 }
 
-/// Position of `offset` in the translation, if `length` bytes from there on are inside the range.
+/// Position of `offset` in the translation, if `length` bytes from there on are within the range.
 fn position(range: &HostRange, offset: u64, length: usize, write: bool) -> Result<u64, DmaFault> {
     match offset.checked_add(length as u64) {
         Some(end) if end <= range.length => Ok(range.start.wrapping_add(offset)),

@@ -1,28 +1,30 @@
-//! What one turn of the device costs, in pieces of memory behind keys that are made of other keys: a count, by which whoever drives the device
-//! knows when others are to have their turn. Keys that lead straight to memory are not counted: their pages have 4 KiB at least. So nothing
-//! is counted on the way that most data takes.
+//! The cost of one turn of the device, counted in pieces of memory behind indirect keys, so that the caller
+//! of the device knows when to serve others. Direct keys are not counted, since their pages have at least 4
+//! KiB. So the path of most data counts nothing.
 
 use core::cell::Cell;
 
-/// Pieces that one access may consist of, all segments of a work request taken together: the longest message, 1 GiB, in pages of 4 KiB, of
-/// which the first and the last may be cut. A list that repeats single bytes would keep the device busy for a minute.
+/// The maximum number of pieces in one access, over all segments of a work request: the longest message, 1
+/// GiB, in pages of 4 KiB that need not be aligned. Without it, a list that repeats single bytes would keep
+/// the device busy for a minute.
 const LONGEST: u32 = (1 << 18) + 1;
 
-/// Pieces after which a turn is over. What was begun is ended, so a turn has at most [`LONGEST`] more.
+/// Pieces after which a turn ends. Work in progress is finished, so a turn may take up to [`LONGEST`] more.
 const TURN: u32 = 1 << 16;
 
-/// Frames that come back inside the device, after which a turn is over, too. A queue pair that sends to itself, or a port to its own
-/// address, would otherwise keep whoever drives the device for as long as its work requests are long.
+/// Looped-back frames after which a turn ends, too. A queue pair that sends to itself, or a port that sends
+/// to its own address, could otherwise keep the caller busy for as long as its work requests last.
 const FRAMES: u32 = 16;
 
-/// Pieces that were looked at.
+/// Counts the pieces processed.
 #[derive(Debug, Default)]
 pub(crate) struct Effort {
-    /// Since the device was made.
+    /// Since the device was created.
     total: Cell<u64>,
-    /// In this turn; a frame that came back counts as many as make [`FRAMES`] a turn.
+    /// In this turn. A looped-back frame counts so much that [`FRAMES`] of them end a turn.
     turn: Cell<u32>,
-    /// Of the access that is being checked. Only what is behind a list of keys counts, so it may still be that of an earlier one.
+    /// In the access that is being checked. Only memory behind indirect keys counts, so this may still belong
+    /// to an earlier access.
     access: Cell<u32>,
 }
 
@@ -41,28 +43,28 @@ impl Effort {
         self.turn.get() >= TURN
     }
 
-    /// The pieces of an access begin to count.
+    /// Starts counting the pieces of an access.
     #[inline]
     pub(crate) fn begin_access(&self) {
         self.access.set(0);
     }
 
-    /// A frame came back inside the device.
+    /// Counts a frame that was looped back inside the device.
     pub(crate) fn add_frame(&self) {
         self.turn.set(self.turn.get().saturating_add(TURN / FRAMES));
     }
 
-    /// Some pieces of an access; whether it has no more than it may.
+    /// Counts pieces of an access and returns whether it is still within its limit.
     pub(super) fn take(&self, pieces: u64) -> bool {
         let access = u64::from(self.access.get()).saturating_add(pieces);
-        // What an access has too many is not looked at.
+        // Pieces beyond the limit of an access are never processed.
         let looked_at = pieces.min(LONGEST.into()) as u32;
         self.access.set(u32::try_from(access).unwrap_or(u32::MAX));
         self.add(looked_at);
         access <= LONGEST.into()
     }
 
-    /// Work of another kind that costs as much as so many pieces.
+    /// Counts other work that costs as much as this many pieces.
     pub(crate) fn add(&self, pieces: u32) {
         self.total.set(self.total.get() + u64::from(pieces));
         self.turn.set(self.turn.get().saturating_add(pieces));

@@ -1,17 +1,18 @@
-//! Keys that are made of other keys: lists of stretches (KLM), of stretches that repeat with a stride, and of stretches of
-//! one size (KSM).
+//! Indirect keys: lists of ranges (KLM), of ranges that repeat with a stride, and of ranges of one size
+//! (KSM).
 //!
-//! An entry is 16 bytes: byte count, key, address. In place of a key, [`REPEAT`] begins a block that repeats: its header
-//! tells the bytes of one round, how many rounds there are and how many entries follow; each of these has a stride, a
-//! byte count, a key and an address, and round *n* reads it at `address + n · stride` (PRM, UMR repeat block).
+//! An entry is 16 bytes: byte count, key, address. [`REPEAT`] in place of a key begins a repeat block. Its
+//! header holds the bytes of one round, the number of rounds and the number of entries that follow. Each of
+//! these has a stride, a byte count, a key and an address, and round *n* reads it at `address + n · stride`
+//! (PRM, UMR repeat block).
 
 use super::step::TranslationStep;
 use bareverbs_prm::ids::Mkey;
 
-/// What the header of a block that repeats has in place of a key.
+/// The value that the header of a repeat block has in place of a key.
 const REPEAT: u32 = 0x400;
 
-/// Other keys, one after the other.
+/// A sequence of other keys.
 #[derive(Debug)]
 pub(crate) struct KeyList {
     stretches: Vec<Stretch>,
@@ -20,9 +21,9 @@ pub(crate) struct KeyList {
 
 #[derive(Debug)]
 enum Form {
-    /// Stretch `i` ends at `ends[i]`.
+    /// Range `i` ends at `ends[i]`.
     Lengths { ends: Vec<u64> },
-    /// All are of `1 << log_size` bytes, and the region begins `lead` bytes into the first.
+    /// Every range has `1 << log_size` bytes, and the region begins `lead` bytes into the first.
     Size { log_size: u8, lead: u64 },
 }
 
@@ -32,18 +33,19 @@ enum Stretch {
     Repeated { round: u64, parts: Vec<Part> },
 }
 
-/// A part of a block that repeats.
+/// A part of a repeat block.
 #[derive(Debug, PartialEq, Eq)]
 struct Part {
     key: Mkey,
     address: u64,
     stride: u64,
-    /// Where it ends in its round.
+    /// Where it ends within its round.
     end: u64,
 }
 
 impl KeyList {
-    /// A list whose entries tell their lengths. What is beyond `length` bytes is not looked at: lists are padded.
+    /// A list whose entries have their own lengths. Entries beyond `length` bytes are padding and are
+    /// ignored.
     pub(super) fn of_lengths(entries: &[u64], length: u64) -> Self {
         let (mut stretches, mut ends, mut end) = (Vec::new(), Vec::new(), 0u64);
         let mut octwords = entries.chunks_exact(2);
@@ -55,7 +57,7 @@ impl KeyList {
             let (stretch, bytes) = if key.value() == REPEAT {
                 let parts = take_parts(&mut octwords, tail as u16);
                 let round = parts.last().map_or(0, |part| part.end);
-                // Each round has as many bytes as its parts: the header says it again in its count.
+                // Each round has as many bytes as its parts together; the count in the header repeats this.
                 (Stretch::Repeated { round, parts }, round.saturating_mul(tail >> 32))
             } else {
                 (Stretch::Plain { key, address: tail }, count)
@@ -69,7 +71,7 @@ impl KeyList {
         Self { stretches, form: Form::Lengths { ends } }
     }
 
-    /// A list whose entries are all of `1 << log_size` bytes, as pages are.
+    /// A list whose entries all have `1 << log_size` bytes, like pages.
     pub(super) fn of_size(entries: &[u64], log_size: u8, start: u64) -> Self {
         let plain = |octword: &[u64]| {
             let (head, address) = halves(octword);
@@ -88,7 +90,7 @@ impl KeyList {
         }
     }
 
-    /// Bytes of a list whose entries tell their lengths; zero of the others.
+    /// Total bytes of a list whose entries have their own lengths; otherwise zero.
     pub(super) fn length(&self) -> u64 {
         match &self.form {
             Form::Lengths { ends } => ends.last().copied().unwrap_or(0),
@@ -111,7 +113,7 @@ impl KeyList {
         self.step_in(self.stretch_of(at)?, at)
     }
 
-    /// The number of the stretch in which a position lies, if there is one.
+    /// The index of the range that contains a position, if there is one.
     pub(super) fn stretch_of(&self, at: u64) -> Option<usize> {
         match &self.form {
             Form::Lengths { ends } => Some(ends.partition_point(|end| *end <= at)),
@@ -119,7 +121,7 @@ impl KeyList {
         }
     }
 
-    /// The number of the stretch in which a position lies that is one of those behind `stretch`, or in it.
+    /// The index of the range that contains a position, searched from `stretch` on.
     pub(super) fn stretch_from(&self, stretch: usize, at: u64) -> Option<usize> {
         match &self.form {
             Form::Lengths { ends } => {
@@ -130,7 +132,7 @@ impl KeyList {
         }
     }
 
-    /// What stands at a position of this stretch.
+    /// What is at a position of this range.
     pub(super) fn step_in(&self, stretch: usize, at: u64) -> Option<(TranslationStep, u64)> {
         match &self.form {
             Form::Lengths { ends } => {
@@ -146,7 +148,7 @@ impl KeyList {
 }
 
 impl Stretch {
-    /// What stands `at` bytes into the stretch, of whose bytes there are `length`.
+    /// What is at offset `at` of the range, which has `length` bytes.
     fn step(&self, at: u64, length: u64) -> Option<(TranslationStep, u64)> {
         match self {
             Self::Plain { key, address } => {

@@ -1,8 +1,9 @@
 //! Memory keys. Keys and addresses from outside are checked here, and only a checked [`HostRange`] reaches memory.
 //!
-//! **Where to read first.** This file for keys and their checks (PRM, memory key context), `translation` for how offsets
-//! become host addresses, `list` for keys that are made of other keys, `access` for reading and writing, `effort` for what that
-//! costs, `update` for changes by work requests (UMR), `shared` for keys between functions of one card.
+//! **Where to read first.** This file for keys and their checks (PRM, memory key context), `translation` for
+//! how offsets become host addresses, `list` for indirect keys, `access` for reading and writing, `effort`
+//! for the cost of that, `update` for updates by work requests (UMR), `shared` for keys between functions of
+//! one card.
 
 mod access;
 mod effort;
@@ -25,25 +26,25 @@ use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
 use bareverbs_prm::mutation::mutated;
 
-/// First memory key index; lower ones would look like [`INVALID_LKEY`](bareverbs_prm::wqe::INVALID_LKEY) or like what a
-/// translation list has in place of a key.
+/// First memory key index; lower ones could be confused with
+/// [`INVALID_LKEY`](bareverbs_prm::wqe::INVALID_LKEY) or with the markers in translation lists.
 pub(crate) const FIRST_MKEY: u32 = 0x10;
 /// `mkc.qpn` of a key that every queue pair of the protection domain may use.
 pub(crate) const ANY_QP: u32 = 0xff_ffff;
-/// The reserved local key (`resd_lkey`): through it, queues that are made for it (`rlky`) name memory by its address on the bus. No key that is
-/// created has its index, and it is not the key that ends lists of segments (0x100).
+/// The reserved local key (`resd_lkey`): queues created for it (`rlky`) name memory by its bus address. No
+/// created key has its index, and it differs from the key that terminates segment lists (0x100).
 pub(crate) const RESERVED_LKEY: Mkey = Mkey::new(3 << 8);
-/// Keys that an access may pass through before it reaches memory (`max_indirection`).
+/// The maximum number of keys between an access and memory (`max_indirection`).
 pub(crate) const MAX_INDIRECTION: u8 = 4;
 
-/// Octwords of translation entries that all keys of a device may have together: 2^27 bytes, enough for 64 GiB in pages of
-/// 4 KiB. Real devices keep the entries in pages that the driver gave them.
+/// The maximum number of octwords of translation entries of all keys of a device: 2^27 bytes, enough for 64
+/// GiB in pages of 4 KiB. Real devices keep the entries in pages that the driver gave them.
 const TRANSLATION_BUDGET: u64 = 1 << 23;
 
-/// Octwords of the 64 bytes in multiples of which work requests bring translation entries (PRM, UMR WQE).
+/// Work requests bring translation entries in units of 64 bytes, which are this many octwords (PRM, UMR WQE).
 const LIST_UNIT: u64 = 4;
 
-/// What is to be done to memory, and from where the wish comes.
+/// The kind of a memory access and where it comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Gather of a send.
@@ -58,31 +59,31 @@ pub(crate) enum Access {
     RemoteAtomic,
 }
 
-/// Why a key, a domain, a right or a range is wrong. The order of the checks is the order of the variants.
+/// Why an access was refused. The order of the variants is the order of the checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum KeyFault {
-    /// No such key, or its variant byte is another.
+    /// No such key, or the variant byte does not match.
     Unknown,
-    /// The key is free (not yet or no longer bound), or is not and should be.
+    /// The key is free (not bound yet or no longer bound), or not free although it should be.
     Free,
     /// Key and queue pair are in different protection domains.
     Domain,
     /// The key belongs to another queue pair.
     QueuePair,
-    /// The key does not give the right.
+    /// The key does not grant the access right.
     Right,
-    /// The range leaves the region or its translation.
+    /// The range exceeds the region or its translation.
     Range,
-    /// More keys on the way than [`MAX_INDIRECTION`].
+    /// The access passes more keys than [`MAX_INDIRECTION`].
     Depth,
-    /// More pieces of memory than an access may have.
+    /// The access has more pieces of memory than allowed.
     Pieces,
-    /// The change is not of those that key or device allow.
+    /// The key or the device does not allow this update.
     Change,
 }
 
 impl Access {
-    /// Whether memory is changed.
+    /// Whether the access writes memory.
     const fn writes(self) -> bool {
         matches!(self, Self::LocalWrite | Self::RemoteWrite | Self::RemoteAtomic)
     }
@@ -95,19 +96,20 @@ pub(crate) struct Accessor {
     pub(crate) pd: Pdn,
     /// The queue pair.
     pub(crate) qpn: Qpn,
-    /// A queue pair of the driver's own (REG_UMR): it has no domain, and the memory and keys of all.
+    /// A queue pair of the driver itself (REG_UMR). It is not restricted to a protection domain and may use
+    /// the memory and keys of all.
     pub(crate) privileged: bool,
     /// It may use [`RESERVED_LKEY`].
     pub(crate) reserved_lkey: bool,
 }
 
-/// A stretch of memory that was checked. It names the key's object and its generation, and dies with either: a key that becomes
-/// free has another generation.
+/// A checked range of memory. It names the key's index and generation and becomes invalid with either:
+/// freeing a key changes its generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct HostRange {
     index: u32,
     generation: u32,
-    /// Bytes from the start of the translation; or the host address itself, if the key is contiguous.
+    /// Offset from the start of the translation, or the host address itself if the key is contiguous.
     start: u64,
     length: u64,
 }
@@ -122,7 +124,7 @@ impl HostRange {
 /// One memory key.
 #[derive(Debug)]
 pub(crate) struct MemoryKey {
-    /// As QUERY_MKEY shows it.
+    /// The context as QUERY_MKEY shows it.
     pub(crate) context: MkeyContext,
     pub(crate) pd: Pdn,
     variant: u8,
@@ -133,15 +135,15 @@ pub(crate) struct MemoryKey {
     /// Length of the region; 2^64 − 1 with `length64`.
     length: u64,
     translation: Translation,
-    /// The translation entries as they were given, two words an octword: of a page list that is not one piece, and of a key that work
-    /// requests may change.
+    /// The translation entries as given, two words per octword. Kept only for a page list that is not
+    /// contiguous and for a key that work requests may change.
     entries: Vec<u64>,
     generation: u32,
 }
 
-/// Octwords of translation entries that a key may come to have. No change of a key changes it. Work requests bring lists in
-/// units of [`LIST_UNIT`], the last one padded, and so a key has room for whole units: Linux makes keys of two octwords, and
-/// sends them four.
+/// The maximum number of octwords of translation entries that a key can hold, which no update changes. Work
+/// requests bring lists in units of [`LIST_UNIT`], the last one padded, so a key has room for whole units:
+/// Linux creates keys of two octwords and sends four to them.
 fn room(context: &MkeyContext) -> u64 {
     u64::from(context.translations_octword_size()).next_multiple_of(LIST_UNIT)
 }
@@ -166,7 +168,7 @@ fn rights_of(context: &MkeyContext) -> u8 {
 pub(crate) struct MkeyTable {
     keys: Slab<MemoryKey>,
     generation: u32,
-    /// Octwords that the keys have or may come to have, at most [`TRANSLATION_BUDGET`].
+    /// Octwords reserved for the keys, at most [`TRANSLATION_BUDGET`].
     reserved: u64,
     effort: Effort,
 }
@@ -176,7 +178,8 @@ impl MkeyTable {
         Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0, reserved: 0, effort: Effort::default() }
     }
 
-    /// Creates a key with the translation entries of its list and gives its index, unless there are `limit` of them.
+    /// Creates a key with the translation entries of its list and returns its index, unless there are `limit`
+    /// keys already.
     pub(crate) fn create(&mut self, context: MkeyContext, entries: Vec<u64>, limit: u64) -> Option<u32> {
         let index = self.keys.next_number(limit)?;
         self.generation = self.generation.wrapping_add(1);
@@ -185,8 +188,8 @@ impl MkeyTable {
         Some(index)
     }
 
-    /// Whether the translation entries of one more key fit the budget: all that it may ever have, since work requests bring
-    /// entries later.
+    /// Whether the budget has room for another key: for all octwords that it can ever hold, since work
+    /// requests bring entries later.
     pub(crate) fn has_room_for(&self, context: &MkeyContext) -> bool {
         self.reserved + room(context) <= TRANSLATION_BUDGET
     }
@@ -214,14 +217,14 @@ impl MkeyTable {
         self.keys.len()
     }
 
-    /// What the ways through keys have cost.
+    /// The cost of translations so far.
     #[inline]
     pub(crate) const fn effort(&self) -> &Effort {
         &self.effort
     }
 
-    /// The allegation «`key` lets me do `access` to `length` bytes at `address`» becomes a range, or a fault.
-    /// Length zero is checked for key, domain and right only, IBTA v1.4 §9.7.4.1.5.
+    /// Checks whether `key` permits `access` to `length` bytes at `address` and returns the range or a fault.
+    /// A length of zero is checked for key, domain and right only, IBTA v1.4 §9.7.4.1.5.
     #[inline]
     pub(crate) fn check(
         &self,
@@ -235,7 +238,8 @@ impl MkeyTable {
         self.check_segment(who, key, access, address, length)
     }
 
-    /// As [`Self::check`], for one segment of an access that has several: [`Effort::begin_access`] came before the first.
+    /// Like [`Self::check`], for one of several segments of an access. The caller has called
+    /// [`Effort::begin_access`] before the first.
     // One copy for both halves of a connection: inlined into each it costs more.
     #[inline(never)]
     pub(crate) fn check_segment(
@@ -259,14 +263,14 @@ impl MkeyTable {
         Ok(HostRange { index, generation: object.generation, start, length })
     }
 
-    /// The key of a name, if the variant is right too.
+    /// The key with this name, if the variant byte matches.
     fn find(&self, key: Mkey) -> Result<&MemoryKey, KeyFault> {
         let object = self.keys.get(key.index().value()).filter(|object| object.variant == key.variant());
         object.ok_or(KeyFault::Unknown)
     }
 
-    /// Marks a key free for SEND with invalidate (IBTA v1.4 §9.4.1.1.3), if it allows that; a memory window of type 2 only
-    /// for the queue pair that it is bound to.
+    /// Frees a key for SEND with invalidate (IBTA v1.4 §9.4.1.1.3) if the key allows that. A type 2 memory
+    /// window allows it only to the queue pair that it is bound to.
     pub(crate) fn invalidate(&mut self, who: Accessor, key: Mkey) -> Result<(), KeyFault> {
         let object = self.keys.get_mut(key.index().value()).filter(|k| k.variant == key.variant());
         let object = object.ok_or(KeyFault::Unknown)?;
@@ -292,7 +296,7 @@ impl MkeyTable {
     }
 }
 
-/// The range at an address on the bus, for a queue that may use the reserved key.
+/// The range at a bus address, for a queue that may use the reserved key.
 #[cold]
 #[inline(never)]
 fn reserved_range(
@@ -323,7 +327,7 @@ impl MemoryKey {
             start: 0,
             length: 0,
             translation,
-            // What nobody can change is not needed twice.
+            // Entries that nothing can change need no second copy.
             entries: if stays { entries } else { Vec::new() },
             generation,
             context,
@@ -332,7 +336,7 @@ impl MemoryKey {
         key
     }
 
-    /// Takes over what the context says of the use of the key.
+    /// Adopts the fields of the context that control the use of the key.
     fn follow_context(&mut self) {
         let context = &self.context;
         (self.pd, self.variant, self.qpn) = (context.pd(), context.mkey_7_0(), context.qpn().value());

@@ -1,5 +1,5 @@
-//! Memory keys shared between functions of one card: what an owner shares, the aliases of users, and the ends of a DMA
-//! work request, each of which may be in another function's memory.
+//! Memory keys shared between functions of one card: the owner's shared keys, the users' aliases, and the two
+//! ends of a DMA work request, each of which may be in another function's memory.
 //!
 //! A device only accesses its own function's memory. So a foreign end stays unchecked until the bytes move, when its
 //! owner checks it.
@@ -20,7 +20,7 @@ pub struct DmaEnd {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DmaPlace {
-    /// In this function's memory; checked.
+    /// In this function's memory, already checked.
     Own(HostRange),
     /// In another function's memory, to be checked by that function.
     Foreign { key: SharedKey, address: u64 },
@@ -41,7 +41,7 @@ impl DmaEnd {
     }
 }
 
-/// Why an end of a copy was refused when the bytes were to be moved.
+/// Why an end of a copy was refused when the bytes were about to be moved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DmaRefused {
     /// The key was destroyed or changed, lacks the right, or the range exceeds it.
@@ -71,16 +71,18 @@ impl From<DmaFault> for DmaRefused {
 }
 
 impl MkeyTable {
-    /// The name of a key for other functions, if there is such a key and it is no alias.
+    /// The name under which other functions know a key, if there is such a key and it is not an alias.
     pub(crate) fn shared_name(&self, owner: VhcaId, index: u32) -> Option<SharedKey> {
         let key = self.keys.get(index).filter(|key| key.alias().is_none())?;
         Some(SharedKey { owner, index, generation: key.generation })
     }
 
-    /// Creates an alias in protection domain `pd` and gives its index, unless there are `limit` keys.
+    /// Creates an alias in protection domain `pd` and returns its index, unless there are `limit` keys
+    /// already.
     pub(crate) fn create_alias(&mut self, pd: Pdn, target: SharedKey, limit: u64) -> Option<u32> {
         let mut context = MkeyContext::new();
-        // Rights and range are the owner's: an alias of no bytes is of no use to anything but a DMA work request.
+        // The owner checks rights and range. With a length of zero, an alias is of use only to a DMA work
+        // request.
         context.set_pd(pd).set_qpn(Qpn::from_low_bits(ANY_QP)).set_lr(true).set_lw(true);
         let index = self.create(context, Vec::new(), limit)?;
         if let Some(key) = self.keys.get_mut(index) {
@@ -89,12 +91,13 @@ impl MkeyTable {
         Some(index)
     }
 
-    /// What an alias stands for.
+    /// The target of an alias.
     pub(crate) fn alias(&self, index: u32) -> Option<SharedKey> {
         self.keys.get(index)?.alias()
     }
 
-    /// Checks one end of a DMA work request: of an alias key, domain and right of the user; of a key of our own everything.
+    /// Checks one end of a DMA work request. For an alias, checks the user's key, domain and right; for a key
+    /// of this function, checks everything.
     pub(crate) fn check_dma(
         &self,
         who: Accessor,
@@ -114,7 +117,7 @@ impl MkeyTable {
         Ok(DmaEnd { place, length })
     }
 
-    /// Reads what a copy has as its source from the memory of this function.
+    /// Reads the source of a copy from the memory of this function.
     pub(crate) fn read_end<M: HostMemory>(
         &self,
         memory: &mut M,
@@ -125,7 +128,7 @@ impl MkeyTable {
         Ok(self.read(memory, &range, 0, bytes)?)
     }
 
-    /// Writes what a copy has as its destination to the memory of this function.
+    /// Writes the destination of a copy to the memory of this function.
     pub(crate) fn write_end<M: HostMemory>(
         &self,
         memory: &mut M,
@@ -136,7 +139,8 @@ impl MkeyTable {
         Ok(self.write(memory, &range, 0, bytes)?)
     }
 
-    /// The owner's check of an end: it is asked with the rights of the key alone, because domains are numbers of one function.
+    /// The owner's check of an end. It uses only the rights of the key, because protection domain numbers
+    /// have no meaning across functions.
     fn own_range(&self, end: &DmaEnd, access: Access) -> Result<HostRange, DmaRefused> {
         let (key, address) = match end.place {
             DmaPlace::Own(range) => return Ok(range),
@@ -152,7 +156,7 @@ impl MkeyTable {
 }
 
 impl MemoryKey {
-    /// What it stands for, if it is an alias.
+    /// Its target, if it is an alias.
     pub(crate) const fn alias(&self) -> Option<SharedKey> {
         match &self.translation {
             Translation::Alias(target) => Some(*target),
@@ -160,7 +164,7 @@ impl MemoryKey {
         }
     }
 
-    /// Whether its translation is made of other keys.
+    /// Whether it is an indirect key.
     pub(crate) const fn is_indirect(&self) -> bool {
         self.translation.is_indirect()
     }

@@ -1,8 +1,9 @@
-//! The name of a memory key of another function.
+//! The name of a memory key that belongs to another function.
 
 use bareverbs_prm::ids::VhcaId;
 
-/// A memory key of a function, as it was when the function let others use it. A key that was changed or made again is another one.
+/// A memory key of a function at the time when the function shared it. Changing or recreating the key makes
+/// it a different one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedKey {
     pub(crate) owner: VhcaId,

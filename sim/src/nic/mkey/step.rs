@@ -1,8 +1,8 @@
-//! What a translation finds at a position: host memory, or another key.
+//! One step of a translation: from a position to host memory or to another key.
 
 use bareverbs_prm::ids::Mkey;
 
-/// What stands at a position.
+/// What a translation finds at a position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TranslationStep {
     /// Host memory.
@@ -11,7 +11,7 @@ pub(super) enum TranslationStep {
     Key {
         /// The key.
         key: Mkey,
-        /// The address, as that key counts it.
+        /// The address in the space of that key.
         address: u64,
     },
 }

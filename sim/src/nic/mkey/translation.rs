@@ -1,6 +1,6 @@
-//! From offsets in a region to host addresses, or to other keys (PRM, memory translation table).
+//! Translates offsets in a region to host addresses or to other keys (PRM, memory translation table).
 //!
-//! A *position* is an offset as the translation counts it: from the start of its first page, or of its first list entry.
+//! A *position* is an offset from the start of the first page or of the first list entry.
 
 use super::list::KeyList;
 use super::shared_key::SharedKey;
@@ -11,13 +11,13 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 /// The two low bits of a translation entry are flags.
 const ENTRY_FLAGS: u64 = 3;
 
-/// Entries of a list that is looked through after a change, to see whether it is one piece of memory. A longer one stays a list, so that a
-/// change costs no more than what it brings.
+/// A changed list with at most this many entries is checked for contiguity. A longer one stays a list, so
+/// that an update costs no more than the entries that it brings.
 const SHORT: usize = 1 << 12;
-/// Entries of a list that is looked through when its key is made. Who asks for more is not helped by seeing that they follow each other.
+/// A new list with at most this many entries is checked for contiguity. Longer ones gain little from it.
 const LOOKED_THROUGH: usize = 1 << 20;
 
-/// From positions to host addresses or to other keys.
+/// A mapping from positions to host addresses or to other keys.
 #[derive(Debug)]
 pub(crate) enum Translation {
     /// `host address = offset + base`, for PA keys and contiguous page lists.
@@ -25,20 +25,20 @@ pub(crate) enum Translation {
         /// Host address of offset zero.
         base: u64,
     },
-    /// A page list, which is the entries of the key; the region starts `lead` bytes into its first page.
+    /// A page list, stored as the entries of the key. The region starts `lead` bytes into its first page.
     Pages {
-        /// Logarithm of the bytes of a page.
+        /// log2 of the page size in bytes.
         log_page: u8,
         /// Offset of the region in its first page.
         lead: u64,
     },
-    /// Other keys, one after the other.
+    /// A sequence of other keys.
     Keys(KeyList),
-    /// Memory of another function, which this device does not reach.
+    /// Memory of another function, which this device cannot access.
     Alias(SharedKey),
 }
 
-/// How translation entries are to be understood.
+/// How translation entries are interpreted.
 pub(crate) fn access_mode(context: &MkeyContext) -> MkeyAccessMode {
     MkeyAccessMode::from_raw(context.access_mode_4_2() << 2 | context.access_mode_1_0())
 }
@@ -49,7 +49,7 @@ pub(super) fn length_of(context: &MkeyContext) -> u64 {
 }
 
 impl Translation {
-    /// What a context says of the entries of a key.
+    /// The translation that a context and its entries describe.
     pub(super) fn build(context: &MkeyContext, entries: &[u64]) -> Self {
         let (log_page, start) = (context.log_page_size().min(63), context.start_addr());
         let length = length_of(context);
@@ -61,8 +61,8 @@ impl Translation {
         }
     }
 
-    /// The translation of a page list (PRM, memory translation table): entry `(va >> log_page) − (start >> log_page)`. What is
-    /// beyond the last page of the region is not looked at: lists are padded.
+    /// The translation of a page list (PRM, memory translation table): entry `(va >> log_page) − (start >>
+    /// log_page)`. Entries beyond the last page of the region are padding and are ignored.
     fn from_pages(entries: &[u64], log_page: u8, start: u64, length: u64) -> Self {
         let size = 1u64 << log_page;
         let lead = start & (size - 1);
@@ -78,7 +78,8 @@ impl Translation {
         }
     }
 
-    /// What a context says after a change of it, or of entries. Gives how many entries had to be looked at.
+    /// Updates the translation after a change of the context or the entries. Returns how many entries it had
+    /// to read.
     pub(super) fn follow(&mut self, context: &MkeyContext, entries: &[u64]) -> usize {
         if access_mode(context) == MkeyAccessMode::Mtt && entries.len() > SHORT {
             let log_page = context.log_page_size().min(63);
@@ -104,7 +105,7 @@ impl Translation {
         matches!(self, Self::Keys(_))
     }
 
-    /// Pieces of host memory that a stretch consists of, if all of it is there.
+    /// The number of pieces of host memory in a range, if all of it is mapped.
     pub(super) fn pieces(&self, entries: &[u64], at: u64, length: u64) -> Option<u64> {
         let last = length.checked_sub(1).map(|rest| at.checked_add(rest));
         match (self, last) {
@@ -118,7 +119,7 @@ impl Translation {
         }
     }
 
-    /// What stands at a position of a key with these entries, and how many bytes of it follow in one piece: at least one.
+    /// What is at a position of a key with these entries, and how many contiguous bytes follow: at least one.
     #[inline]
     pub(super) fn step(&self, entries: &[u64], at: u64) -> Option<(TranslationStep, u64)> {
         match self {
@@ -140,7 +141,8 @@ const fn page(entry: u64, size: u64) -> u64 {
     entry & !ENTRY_FLAGS & !(size - 1)
 }
 
-/// Translation entries as words: of an octword of a page list two entries, of one of a key list its two halves.
+/// Translation entries as words. An octword of a page list holds two entries; that of a key list is one entry
+/// in two halves.
 pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_be_bytes))
 }

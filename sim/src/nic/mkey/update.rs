@@ -1,4 +1,5 @@
-//! Changes of keys by work requests (UMR): state, variant, rights, domain, range and translation (PRM, UMR WQE).
+//! Memory-key updates by work requests (UMR): state, variant, rights, domain, range and translation (PRM, UMR
+//! WQE).
 
 use super::list::KeyList;
 use super::translation::length_of;
@@ -11,7 +12,7 @@ use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
 /// Sets one flag of a memory key context.
 type Setter = fn(&mut MkeyContext, bool) -> &mut MkeyContext;
 
-/// What can be changed at all; the rest belongs to signatures, which are not offered.
+/// The fields that can be updated. All others concern signatures, which are not offered.
 const CHANGEABLE: u64 = mask::LENGTH
     | mask::PAGE_SIZE
     | mask::START_ADDRESS
@@ -29,22 +30,22 @@ const RIGHTS: u64 =
 const FLAGS: u8 =
     flag::INLINE | flag::FAIL_IF_FREE | flag::FAIL_IF_NOT_FREE | flag::TRANSLATION_OFFSET | flag::CHECK_QPN;
 
-/// A change of a memory key: the fields that `mask` selects become those of `context`, and translation entries are
+/// A memory-key update: the fields selected by `mask` are taken from `context`, and translation entries are
 /// replaced from an offset on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeyUpdate {
-    /// Its index counts: the variant is what may be changed.
+    /// Only its index selects the key: the variant may be part of the update.
     pub(crate) key: Mkey,
     pub(crate) flags: u8,
     pub(crate) mask: u64,
     pub(crate) context: MkeyContext,
-    /// First octword of the translation to be replaced.
+    /// First octword of the translation to replace.
     pub(crate) offset: u64,
-    /// Octwords that are replaced.
+    /// Number of octwords to replace.
     pub(crate) octowords: u16,
 }
 
-/// Who changes keys, and what the device allows.
+/// Who updates keys, and what the device allows.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct UpdateRules {
     pub(crate) who: Accessor,
@@ -57,7 +58,7 @@ pub(crate) struct UpdateRules {
 }
 
 impl MkeyTable {
-    /// Changes a key. Ranges that were checked before die with the old state. A change that is refused changes nothing.
+    /// Updates a key. Ranges checked earlier become invalid. A refused update changes nothing.
     pub(crate) fn update(
         &mut self,
         update: &KeyUpdate,
@@ -81,15 +82,15 @@ impl MkeyTable {
         Ok(())
     }
 
-    /// Binding (IBTA v1.4 §10.6.7.2): the keys behind a window or a list must exist, in its protection domain, and allow
-    /// locally what it allows remotely.
+    /// Checks a binding (IBTA v1.4 §10.6.7.2): the keys behind a window or a list must exist in its
+    /// protection domain and permit locally what it permits remotely.
     fn check_stretches(&self, key: &MemoryKey, update: &KeyUpdate, entries: &[u64]) -> Result<(), KeyFault> {
         if access_mode(&key.context) != MkeyAccessMode::Klms {
             return Ok(());
         }
         let context = key.wished(update);
         let write = context.rw() || context.a();
-        // Lists are padded with what happened to stand there: only the length tells how many entries count.
+        // Lists are padded with arbitrary bytes: only the length says how many entries count.
         let before = KeyList::of_lengths(key.entries_before(update.offset), u64::MAX).length();
         let rest = length_of(&context).saturating_sub(before);
         for name in KeyList::of_lengths(entries, rest).keys() {
@@ -118,7 +119,8 @@ impl MemoryKey {
         if page_size || atomic || indirect { Err(KeyFault::Change) } else { Ok(()) }
     }
 
-    /// Applications change keys of their own domain, and give them to their own queue pair or to all.
+    /// Applications may only update keys of their own domain, and assign them to their own queue pair or to
+    /// all.
     fn check_privilege(&self, update: &KeyUpdate, rules: &UpdateRules) -> Result<(), KeyFault> {
         if rules.who.privileged {
             return Ok(());
@@ -132,7 +134,7 @@ impl MemoryKey {
         }
     }
 
-    /// The entries stay inside what the key was made for, and the pages are of a size that there is.
+    /// The entries must fit the room of the key, and the page size must be a supported one.
     fn check_entries(&self, update: &KeyUpdate, entries: &[u64]) -> Result<(), KeyFault> {
         let room = room(&self.context);
         let end = update.offset.checked_add(entries.len().div_ceil(2) as u64);
@@ -147,13 +149,13 @@ impl MemoryKey {
         Ok(())
     }
 
-    /// The translation entries in front of an octword, as far as there are any.
+    /// The translation entries before an octword, as far as they exist.
     fn entries_before(&self, octword: u64) -> &[u64] {
         let end = usize::try_from(octword).map_or(usize::MAX, |octword| octword.saturating_mul(2));
         self.entries.get(..end).unwrap_or(&self.entries)
     }
 
-    /// The context after the change.
+    /// The context after the update.
     fn wished(&self, update: &KeyUpdate) -> MkeyContext {
         let mut context = self.context;
         let wish = &update.context;
@@ -211,8 +213,8 @@ impl MemoryKey {
         self.follow_context();
     }
 
-    /// Puts the entries in their place. What is not named stays, but for a change without an offset: that brings a whole
-    /// list. Gives how many entries had to be looked at.
+    /// Stores the new entries. Other entries stay, except that an update without an offset replaces the whole
+    /// list. Returns how many entries it had to read.
     fn replace(&mut self, update: &KeyUpdate, entries: &[u64]) -> usize {
         let moved = mask::LENGTH | mask::START_ADDRESS | mask::PAGE_SIZE;
         if !entries.is_empty() {
@@ -226,10 +228,10 @@ impl MemoryKey {
         entries.len() + self.translation.follow(&self.context, &self.entries)
     }
 
-    /// Entries from an octword on. A list that grows by an offset is made as long as it may ever be, of memory that is zero and not touched
-    /// before it is used.
+    /// Stores entries from an octword on. A list that grows through an offset is allocated at its maximum
+    /// length: zeroed memory costs nothing until it is touched.
     fn put(&mut self, octword: u64, entries: &[u64]) {
-        // It fits: check_entries compared it with the room of the key.
+        // The entries fit: `check_entries` compared them with the room of the key.
         let start = usize::try_from(octword).map_or(usize::MAX, |octword| octword.saturating_mul(2));
         let end = start.saturating_add(entries.len());
         if self.entries.is_empty() && start == 0 {
@@ -249,7 +251,7 @@ impl MemoryKey {
     }
 }
 
-/// Whether a range leaves the address space.
+/// Whether a range exceeds the address space.
 fn is_outside(context: &MkeyContext) -> bool {
     let last = context.length().checked_sub(1);
     last.is_some_and(|last| context.start_addr().checked_add(last).is_none())

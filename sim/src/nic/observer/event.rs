@@ -156,7 +156,7 @@ pub struct FrameOrigin {
     pub built: Option<Time>,
 }
 
-/// The name that the manual has for a number, or the number.
+/// The manual's name of a number, or the number itself.
 macro_rules! name {
     ($value:expr) => {
         format_args!("{}", Named($value.name(), u32::from($value.raw())))
@@ -202,7 +202,7 @@ impl DeviceEvent {
     /// Parses the output of [`fmt::Display`].
     ///
     /// # Errors
-    /// The text is anything else.
+    /// The text has another form.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let words = &mut TextWords::new(text);
         let event = match words.word()? {
@@ -286,7 +286,7 @@ impl FrameOrigin {
     /// Parses the output of [`fmt::Display`].
     ///
     /// # Errors
-    /// The text is anything else.
+    /// The text has another form.
     pub fn parse(text: &str) -> Result<Self, TextError> {
         let (text, again) = match text.split_once(" (retransmission: ") {
             Some((text, cause)) => {

@@ -4,7 +4,7 @@
 //!
 //! **What it may not do.** It does not influence the device: an observed run has the same digest as an unobserved one.
 //!
-//! * `event`: the records and their text, by which captures carry them. `words`: how texts are read.
+//! * `event`: the records and their text form in captures. `words`: parsing of that text.
 
 mod event;
 #[cfg(test)]
@@ -22,25 +22,25 @@ use std::collections::VecDeque;
 /// What happened, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeviceRecord {
-    /// The device was told this time.
+    /// The time passed to the device.
     pub time: Time,
     /// What it did.
     pub event: DeviceEvent,
 }
 
-/// Records that nobody fetched yet.
+/// Records that have not been fetched yet.
 #[derive(Debug, Default)]
 pub(crate) struct Observer {
     records: VecDeque<DeviceRecord>,
     lost: u64,
-    /// Of the frame that was written last.
+    /// Origin of the frame that was written last.
     frame: Option<FrameOrigin>,
-    /// Of the packets of Ethernet that wait to be sent, which are those of one work request.
+    /// Origin of the Ethernet packets that wait to be sent, all of which belong to one work request.
     packets: Option<FrameOrigin>,
 }
 
 impl Observer {
-    /// Records that are kept if nobody fetches them; later ones are counted and thrown away.
+    /// The maximum number of records kept until someone fetches them; further ones are counted and dropped.
     pub(crate) const KEPT: usize = 1 << 16;
 
     #[cold]
@@ -52,12 +52,12 @@ impl Observer {
         }
     }
 
-    /// The oldest record that was not fetched.
+    /// The oldest record that has not been fetched.
     pub(crate) fn pop(&mut self) -> Option<DeviceRecord> {
         self.records.pop_front()
     }
 
-    /// Records that were thrown away since the last call.
+    /// Number of records dropped since the last call.
     pub(crate) const fn take_lost(&mut self) -> u64 {
         core::mem::replace(&mut self.lost, 0)
     }
@@ -68,7 +68,7 @@ impl Observer {
         self.frame = origin;
     }
 
-    /// The frame that was written last came back inside the device.
+    /// Records that the frame written last was looped back inside the device.
     #[cold]
     pub(crate) fn frame_looped_back(&mut self, now: Time) {
         if let Some(origin) = self.frame.take() {
@@ -76,26 +76,26 @@ impl Observer {
         }
     }
 
-    /// A send queue of Ethernet made the packets that are sent next.
+    /// Records that an Ethernet send queue produced the packets that are sent next.
     #[cold]
     pub(crate) fn begin_packets(&mut self, now: Time, qpn: Qpn, work: WorkName) {
         let work = FrameWork::Wqe(work);
         self.packets = Some(FrameOrigin { qpn, work, psn: None, again: None, built: Some(now) });
     }
 
-    /// The frame that was written last is one of those packets.
+    /// Records that the frame written last is one of those packets.
     #[cold]
     pub(crate) const fn set_packet(&mut self) {
         self.frame = self.packets;
     }
 
-    /// The origin of the frame that was written last, once.
+    /// Takes the origin of the frame that was written last.
     pub(crate) const fn take_frame(&mut self) -> Option<FrameOrigin> {
         self.frame.take()
     }
 }
 
-/// The memory of a host, whose reads are those of a kernel.
+/// Host memory that records its reads as reads of a kernel.
 pub(crate) struct ObservedMemory<'a> {
     pub(crate) memory: &'a mut dyn HostMemory,
     pub(crate) observer: &'a mut Observer,

@@ -81,7 +81,7 @@ proptest! {
         prop_assert_eq!(FrameOrigin::parse(&text), Ok(origin), "{}", text);
     }
 
-    /// A capture may be anybody's.
+    /// Captures may come from anyone.
     #[test]
     fn no_text_panics(text: String, prefix in prop::sample::select(vec!["", "cqe cq ", "qp 0x1 wqe ", "fetch qp "])) {
         let text = format!("{prefix}{text}");

@@ -1,9 +1,9 @@
-//! Reading texts of words that are separated by single spaces.
+//! Parses texts of words separated by single spaces.
 
 use bareverbs_prm::numbering::NumberingInfo;
 use core::fmt;
 
-/// A text that is none of a record.
+/// A text that is not a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TextError;
 
@@ -15,7 +15,7 @@ impl fmt::Display for TextError {
 
 impl core::error::Error for TextError {}
 
-/// The words of a text that are still to be read.
+/// The words of a text that have not been read yet.
 ///
 /// ```
 /// use bareverbs_sim::nic::TextWords;
@@ -39,17 +39,17 @@ impl<'a> TextWords<'a> {
         self.0.next().ok_or(TextError)
     }
 
-    /// The next word, if there is one; it is not taken.
+    /// The next word, if there is one, without taking it.
     pub fn peek(&self) -> Option<&'a str> {
         self.0.clone().next()
     }
 
-    /// Takes the next word, which is this one.
+    /// Takes the next word, which must be this one.
     pub fn expect(&mut self, word: &str) -> Result<(), TextError> {
         if self.word()? == word { Ok(()) } else { Err(TextError) }
     }
 
-    /// A number: decimal, or hexadecimal behind `0x`.
+    /// A number: decimal, or hexadecimal with the prefix `0x`.
     pub fn number<T: TryFrom<u64>>(&mut self) -> Result<T, TextError> {
         let word = self.word()?;
         let value = match word.strip_prefix("0x") {
@@ -59,13 +59,13 @@ impl<'a> TextWords<'a> {
         value.ok().and_then(|value| T::try_from(value).ok()).ok_or(TextError)
     }
 
-    /// The number behind a word.
+    /// The number after this word.
     pub fn named<T: TryFrom<u64>>(&mut self, name: &str) -> Result<T, TextError> {
         self.expect(name)?;
         self.number()
     }
 
-    /// A number that is written by its name in the manual, or as a number if it has none.
+    /// A number, written as its name in the manual or, if it has none, as a number.
     pub(super) fn numbered<T: TryFrom<u64>>(&mut self, info: &NumberingInfo) -> Result<T, TextError> {
         let name = self.peek().ok_or(TextError)?;
         match info.rows.iter().find(|row| row.name == name) {

@@ -9,19 +9,19 @@ use bareverbs_prm::doorbell::{CqArm, UAR_PAGE_SIZE, init_segment, send_doorbell_
 use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::time::Time;
 
-/// Revision of the command interface that all drivers ask for.
+/// Revision of the command interface, which all drivers require.
 const CMDIF_REV: u32 = 5;
-/// Logarithms of the number of command queue entries and of their stride.
+/// log2 of the number of command queue entries and of their stride.
 const QUEUE_GEOMETRY: u32 = 5 << 4 | 6;
-/// Bits of the low half of the command queue address register that are an address.
+/// The address bits in the low half of the command queue address register.
 const QUEUE_ADDRESS: u32 = 0xffff_f000;
 /// `nic_interface`: full driver, disabled, software reset.
 const INTERFACE_SHIFT: u32 = 8;
 const INTERFACE_DISABLED: u8 = 1;
 const INTERFACE_RESET: u8 = 7;
-/// The health counter ticks once a millisecond; its register has 24 bits for it.
+/// The health counter counts milliseconds in a 24-bit register.
 const HEALTH_TICK_NANOS: u64 = 1_000_000;
-/// Bytes between the two halves of a BlueFlame register: where send doorbells may be rung.
+/// Bytes between the two halves of a BlueFlame register, where send doorbells may be rung.
 const DOORBELL_STEP: usize = 0x100;
 const ALL_ONES: u32 = u32::MAX;
 
@@ -39,7 +39,7 @@ impl Nic {
         }
     }
 
-    /// Whether firmware has initialised.
+    /// Whether firmware has finished its initialization.
     fn is_ready(&self, now: Time) -> bool {
         now >= self.registers.ready_at
     }
@@ -96,10 +96,10 @@ impl Nic {
         }
     }
 
-    /// A write that asks for another interface state says nothing about the address.
+    /// A write that requests another interface state does not set the address.
     fn write_queue_low(&mut self, value: u32) {
         let interface = (value >> INTERFACE_SHIFT) as u8 & 7;
-        // What waits was rung for the queue that was.
+        // The waiting commands belong to the previous queue.
         self.firmware.forget_commands();
         if interface == 0 {
             self.registers.interface = 0;
@@ -136,7 +136,7 @@ impl Nic {
         }
     }
 
-    /// A 64-bit doorbell as two writes, as 32-bit hosts do it: the second one rings.
+    /// A 64-bit doorbell as two writes, as 32-bit hosts issue it: the second one rings.
     fn write_half<M: HostMemory>(
         &mut self,
         now: Time,
@@ -158,8 +158,9 @@ impl Nic {
         }
     }
 
-    /// A 64-bit doorbell: completion queue or send queue. Of a BlueFlame burst only the first 8 bytes count, since the
-    /// WQE is in the ring as well; bursts that continue a longer WQE fall on offsets that no doorbell has.
+    /// A 64-bit doorbell of a completion queue or send queue. Only the first 8 bytes of a BlueFlame burst
+    /// count, since the WQE is also in the ring; bursts that continue a longer WQE go to offsets without a
+    /// doorbell.
     fn ring<M: HostMemory>(&mut self, now: Time, memory: &mut M, page: UarIndex, within: usize, raw: u64) {
         if within == uar::CQ_ARM {
             self.ring_completion_queue(now, memory, page, raw);

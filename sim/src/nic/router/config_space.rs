@@ -1,4 +1,4 @@
-//! Accesses of the host to PCI configuration space.
+//! Host accesses to PCI configuration space.
 
 use crate::nic::Nic;
 use bareverbs_prm::time::Time;

@@ -1,5 +1,6 @@
-//! The way of datagrams between the queue pairs of the device and the link: to one queue pair, to the members of a multicast group
-//! (IBTA v1.4 §10.5, RoCEv2 A17.4.5), or, on InfiniBand, from one queue pair of the port straight to another.
+//! Routes datagrams between the queue pairs of the device and the link: to one queue pair, to the members of
+//! a multicast group (IBTA v1.4 §10.5, RoCEv2 A17.4.5) or, on InfiniBand, directly from one queue pair of the
+//! port to another.
 
 use crate::nic::contexts::Slab;
 use crate::nic::multicast::GROUP_QPN;
@@ -12,11 +13,11 @@ use crate::wire::{Deth, FrameBuffer, Packet, network_header};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::time::Time;
 
-/// Frames that may wait for the wire before queue pairs of datagrams stop to fetch.
+/// How many frames may wait for the wire before datagram queue pairs stop fetching.
 const WAITING: usize = 64;
 
 impl Nic {
-    /// Works off what was posted to a queue pair without a connection, for a turn.
+    /// Serves the turn of a queue pair without a connection.
     pub(super) fn send_datagrams<M: HostMemory>(&mut self, now: Time, memory: &mut M, number: u32) {
         while self.outbox.len() < WAITING && !self.has_yielded() {
             let mut parts = self.parts(now, memory);
@@ -38,7 +39,7 @@ impl Nic {
         }
     }
 
-    /// To another queue pair of this InfiniBand port.
+    /// Delivers a datagram to another queue pair of this InfiniBand port.
     fn loop_datagram<M: HostMemory>(
         &mut self,
         now: Time,
@@ -61,8 +62,8 @@ impl Nic {
         self.mkeys.effort().add_frame();
     }
 
-    /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and whoever shares the port's
-    /// addresses has a part in what every port has.
+    /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and
+    /// devices that share the port's addresses also share its well-known queue pairs.
     fn send_datagram_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
         if self.port.is_infiniband() && virtual_lane(&frame.bytes) == Some(MANAGEMENT_LANE) {
             return self.send_management(now, memory, frame);
@@ -99,7 +100,7 @@ impl Nic {
         }
     }
 
-    /// Whether a frame that this device made goes to the address of its own port.
+    /// Whether a frame that this device built is addressed to its own port.
     fn is_for_port(&mut self, frame: &FrameBuffer) -> bool {
         if !self.port.is_infiniband() {
             return frame.get(..6) == Some(&self.port.mac().0);
@@ -107,7 +108,8 @@ impl Nic {
         frame.packet().is_some_and(|packet| self.port.is_addressed(&packet.route.network, None))
     }
 
-    /// A datagram from the link, or from this device: to its queue pair, or to every member of its group.
+    /// Handles a datagram from the link or from this device: passes it to its queue pair or to every member
+    /// of its group.
     pub(super) fn route_datagram<M: HostMemory>(
         &mut self,
         now: Time,
@@ -116,7 +118,7 @@ impl Nic {
         deth: Deth,
         frame: &[u8],
     ) {
-        // What a receive on InfiniBand begins with is the global route header, which the route has.
+        // On InfiniBand a receive begins with the global route header, which is part of the route.
         let ip_header =
             if self.port.is_infiniband() { &[] } else { network_header(frame).unwrap_or_default() };
         let datagram = Datagram::received(packet, deth, ip_header);
@@ -150,7 +152,7 @@ impl Nic {
         }
     }
 
-    /// To one queue pair, if the partition is its own; whether it is.
+    /// Delivers to one queue pair if the partition matches; returns whether it does.
     fn deliver_datagram<M: HostMemory>(
         &mut self,
         now: Time,
@@ -174,7 +176,7 @@ impl Nic {
         is_its
     }
 
-    /// The members of a group that take a frame: one that blocks its own does not.
+    /// The members of a group that receive a frame. A member that blocks its own packets is left out.
     fn members_for(&self, group: Gid) -> Vec<Qpn> {
         let blocks = |qpn: Qpn| {
             let blocking = |qp: &QueuePair| qp.context.block_lb_mc();
@@ -184,7 +186,7 @@ impl Nic {
     }
 }
 
-/// The queue pair that takes datagrams for a number; the first two numbers are those of management.
+/// The queue pair that receives datagrams for a number; the first two numbers are the management queue pairs.
 pub(super) fn datagram_queue_pair(
     queue_pairs: &mut Slab<QueuePair>,
     destination: Qpn,

@@ -1,4 +1,4 @@
-//! Packets of Ethernet between the link and the queues that software made for them.
+//! Ethernet packets between the link and the queues that software created for them.
 
 use crate::nic::device::Parts;
 use crate::nic::ethernet::filter::is_multicast;
@@ -11,9 +11,10 @@ use bareverbs_prm::ids::{MacAddress, Qpn, UarIndex};
 use bareverbs_prm::time::Time;
 
 impl Nic {
-    /// Whether a frame to another address than the port's goes on: to the flow tables, which see all that is theirs, or to an
-    /// address that software asked for. The lists of the virtual port are for an e-switch, which this function does not have: a
-    /// driver that wants every packet only makes a rule for them, as DPDK does.
+    /// Whether to accept a frame for another address than the port's: because the flow tables see all such
+    /// packets, or because software added the address. The lists of the virtual port are meant for an
+    /// e-switch, which this function lacks: a driver that wants all packets, such as DPDK's, only creates a
+    /// rule for them.
     pub(super) fn accepts(&self, frame: &[u8]) -> bool {
         let Some(destination) = frame.first_chunk().map(|mac| MacAddress(*mac)) else { return false };
         self.ethernet.is_receiving()
@@ -22,12 +23,12 @@ impl Nic {
                 || self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination))
     }
 
-    /// Whether a frame is for the flow tables: nearly all that is not RoCE, if anybody has made flow tables.
+    /// Whether a frame goes to the flow tables: nearly everything but RoCE, if there are any flow tables.
     pub(super) fn is_for_flow_tables(&self, frame: &[u8]) -> bool {
         self.ethernet.is_receiving() && !(self.port.vport.roce_en() && is_roce(frame))
     }
 
-    /// A packet for the flow tables, from the wire or from this very port.
+    /// Passes a packet from the wire or from this same port to the flow tables.
     pub(super) fn receive_ethernet<M: HostMemory>(
         &mut self,
         now: Time,
@@ -40,7 +41,7 @@ impl Nic {
         ethernet.receive(&mut bus, counter_sets, &packet);
     }
 
-    /// A doorbell of a send queue of packets.
+    /// Handles a doorbell of an Ethernet send queue.
     pub(super) fn ring_packet_queue<M: HostMemory>(
         &mut self,
         now: Time,
@@ -52,7 +53,7 @@ impl Nic {
         ethernet.on_doorbell(&mut bus, page, number);
     }
 
-    /// Writes the next packet of Ethernet to `frame`.
+    /// Writes the next Ethernet packet to `frame`.
     pub(super) fn transmit_packet<M: HostMemory>(
         &mut self,
         now: Time,
@@ -76,7 +77,7 @@ impl Nic {
         None
     }
 
-    /// Counts a packet and loops it back if it is for this very port. Whether it goes to the wire.
+    /// Counts a packet and loops it back if it is for this same port. Returns whether it goes to the wire.
     fn send_packet<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &[u8]) -> bool {
         let Some(destination) = packet.first_chunk().map(|mac| MacAddress(*mac)) else {
             self.counters.frames_malformed += 1;

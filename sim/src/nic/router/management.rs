@@ -1,11 +1,13 @@
-//! Management datagrams of an InfiniBand port: what its agents answer, and what its host hears (IBTA v1.4 §13.5, §14.2.2).
+//! Management datagrams of an InfiniBand port: which ones its agents answer, and which ones its host receives
+//! (IBTA v1.4 §13.5, §14.2.2).
 //!
-//! The agent of subnet management answers questions on the management lane, whoever sent them: the link, or the port's own host by the
-//! port's own LID. Answers, SMInfo and traps are for the manager on the host, at queue pair 0. The performance agent answers what comes
-//! to queue pair 1; other classes are the host's.
+//! The subnet management agent answers requests on the management lane, whether they come over the link or
+//! from the port's own host, addressed to the port's own LID. Responses, SMInfo and traps are for the SM on
+//! the host, at queue pair 0. The performance agent answers requests to queue pair 1; other classes belong to
+//! the host.
 //!
-//! **What it may not do.** A performance agent answers for one device. Where several share one port's addresses none does, or a question would
-//! have several answers.
+//! **What it may not do.** A performance agent answers for one device. If several devices share one port's
+//! addresses, none of them answers, because a request must not get several responses.
 
 use super::datagrams::datagram_queue_pair;
 use crate::nic::port_traps::{KeyViolation, TrapNumber};
@@ -21,13 +23,13 @@ use bareverbs_prm::time::Time;
 
 /// Queue pair of subnet management.
 const SUBNET_MANAGEMENT: Qpn = Qpn::from_low_bits(0);
-/// Answers that may wait for the wire.
+/// How many responses may wait for the wire.
 const WAITING: usize = 256;
-/// The bit of a P_Key that says whether a member is a full one.
+/// The bit of a P_Key that marks a full member.
 const FULL_MEMBER: u16 = 1 << 15;
 
 impl Nic {
-    /// A packet of the management lane.
+    /// Handles a packet of the management lane.
     pub(super) fn handle_management<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         let Ok(packet) = infiniband::parse(frame) else {
             self.counters.frames_malformed += 1;
@@ -56,7 +58,8 @@ impl Nic {
         }
     }
 
-    /// Management packets go to the LID of the port, or to whoever is at the end of the link (IBTA v1.4 §14.2.1.1).
+    /// Management packets are addressed to the LID of the port or to the node at the end of the link (IBTA
+    /// v1.4 §14.2.1.1).
     fn is_management_address(&self, network: &Network) -> bool {
         match network {
             Network::InfiniBand(local) => {
@@ -66,7 +69,7 @@ impl Nic {
         }
     }
 
-    /// To queue pair 0 of the host. Partitions do not matter on the management lane (IBTA v1.4 §10.9.1).
+    /// Delivers to queue pair 0 of the host. P_Keys do not apply on the management lane (IBTA v1.4 §10.9.1).
     fn deliver_to_manager<M: HostMemory>(
         &mut self,
         now: Time,
@@ -85,7 +88,7 @@ impl Nic {
         self.count_received(frame);
     }
 
-    /// A packet of queue pair 0: to the agent of the own port, or over a link that need not be active.
+    /// Sends a packet of queue pair 0: to the agent of this port, or over a link that need not be active.
     pub(super) fn send_management<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
         if infiniband::destination_lid(&frame.bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
             self.handle_management(now, memory, &frame.bytes);
@@ -96,7 +99,8 @@ impl Nic {
         }
     }
 
-    /// A datagram that the host sent to the port itself; whether an agent of the port has seen to it.
+    /// Handles a datagram that the host sent to this port. Returns whether an agent of the port has handled
+    /// it.
     pub(super) fn take_own_management<M: HostMemory>(
         &mut self,
         now: Time,
@@ -115,7 +119,8 @@ impl Nic {
         question.is_some_and(|question| self.answer_general_services(now, memory, datagram.qkey, question))
     }
 
-    /// A datagram for queue pair 1 that came by the link; whether an agent of the port has seen to it.
+    /// Handles a datagram for queue pair 1 that came over the link. Returns whether an agent of the port has
+    /// handled it.
     pub(super) fn take_general_services<M: HostMemory>(
         &mut self,
         now: Time,
@@ -146,7 +151,8 @@ impl Nic {
         }
     }
 
-    /// Answers what the performance agent is asked, in the partition of the port and with the right Q_Key (IBTA v1.4 §9.2.4).
+    /// Answers a request to the performance agent that is in a partition of the port and has the right Q_Key
+    /// (IBTA v1.4 §9.2.4).
     fn answer_general_services<M: HostMemory>(
         &mut self,
         now: Time,
@@ -183,14 +189,15 @@ impl Nic {
         true
     }
 
-    /// Queue pair 1 hears every partition of the port (IBTA v1.4 §10.9.2).
+    /// Queue pair 1 accepts every partition of the port (IBTA v1.4 §10.9.2).
     fn is_partition(&self, theirs: u16) -> bool {
         let bits = theirs & !FULL_MEMBER;
         let matches = |own: &u16| own & !FULL_MEMBER == bits && (own | theirs) & FULL_MEMBER != 0;
         bits != 0 && self.port.partition_keys().iter().any(matches)
     }
 
-    /// To the link, or back to the host. An answer for which there is no room is lost, as on the management lane of real ports.
+    /// Sends a response to the link or back to the host. A response without room is dropped, as on the
+    /// management lane of real ports.
     fn send_answer<M: HostMemory>(&mut self, now: Time, memory: &mut M, bytes: FrameBuffer, icrc: u32) {
         if infiniband::destination_lid(&bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
             self.mkeys.effort().add_frame();

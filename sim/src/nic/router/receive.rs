@@ -1,4 +1,4 @@
-//! The way in: from frames to the queue pairs that take them.
+//! Reception: from frames to the queue pairs that take them.
 
 use crate::nic::bus::Bus;
 use crate::nic::observer::DeviceEvent;
@@ -33,7 +33,7 @@ impl Nic {
         if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
             self.handle_management(now, memory, frame);
         } else if !self.takes(now, frame) {
-            // It is for somebody else, or the receive buffer has counted it.
+            // The frame is for another port, or the receive buffer dropped and counted it.
         } else if self.is_for_flow_tables(frame) {
             self.receive_ethernet(now, memory, frame, false);
         } else if let Some(packet) = known {
@@ -44,7 +44,7 @@ impl Nic {
         self.settle(now, memory);
     }
 
-    /// A frame for somebody else, or one that ends at the port and tells it to wait.
+    /// Handles a frame for another port, or a pause frame for this one.
     #[cold]
     #[inline(never)]
     fn refuse_foreign(&mut self, now: Time, frame: &[u8]) {
@@ -56,19 +56,20 @@ impl Nic {
         self.counters.frames_foreign += u64::from(!is_control);
     }
 
-    /// Whether a frame goes on.
+    /// Whether the port accepts a frame.
     #[inline]
     fn takes(&mut self, now: Time, frame: &[u8]) -> bool {
         self.is_for_us(frame) && self.takes_at_once() || self.takes_after_all(now, frame)
     }
 
-    /// Whether a frame for this port needs no receive buffer. An InfiniBand port has credits.
+    /// Whether a frame for this port bypasses the receive buffer. InfiniBand ports use credits instead.
     #[inline]
     const fn takes_at_once(&self) -> bool {
         self.port.is_infiniband() || self.port.link.takes_at_once()
     }
 
-    /// Whether a frame goes on that is not for the port's own address, or has to find room first.
+    /// Whether the port accepts a frame that is not for its own address or that has to fit the receive buffer
+    /// first.
     fn takes_after_all(&mut self, now: Time, frame: &[u8]) -> bool {
         if !(self.is_for_us(frame) && self.is_open() || self.accepts(frame)) {
             self.refuse_foreign(now, frame);
@@ -80,18 +81,20 @@ impl Nic {
         let was_owed = self.flow.owes_frame();
         let fits = self.flow.takes(now, frame);
         if self.flow.owes_frame() && !was_owed {
-            // This keeps a place for the pause frame, which is made when its turn comes. `has_transmit` then need not ask for pause frames.
+            // An empty frame reserves the place of the pause frame, which is built when its turn comes. So
+            // `has_transmit` need not check for pause frames.
             self.outbox.push_front(FinishedFrame::default());
         }
         fits
     }
 
-    /// Whether frames pass. What an InfiniBand port takes depends on its state, which was looked at.
+    /// Whether frames pass. What an InfiniBand port accepts depends on its state, which was already checked.
     const fn is_open(&self) -> bool {
         self.port.is_infiniband() || self.port.is_up()
     }
 
-    /// Whether a frame is for an address of the port; on InfiniBand, also whether the link takes it in. An armed port receives already (IBTA v1.4 §7.2.7).
+    /// Whether a frame is for an address of the port and, on InfiniBand, whether the link accepts it. A port
+    /// receives as soon as it is armed (IBTA v1.4 §7.2.7).
     #[inline]
     fn is_for_us(&self, frame: &[u8]) -> bool {
         if self.port.is_infiniband() {
@@ -112,7 +115,7 @@ impl Nic {
         frame.get(..6).is_some_and(|address| address[0] & 1 != 0 && self.groups.has_address(address))
     }
 
-    /// A frame for this device, from itself.
+    /// Handles a frame that this device sent to itself.
     pub(super) fn accept_buffer<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &FrameBuffer) {
         match frame.packet() {
             Some(packet) => self.route_packet(now, memory, &packet, frame),
@@ -120,7 +123,7 @@ impl Nic {
         }
     }
 
-    /// A frame for this device, as bytes.
+    /// Handles a frame for this device, given as bytes.
     fn accept_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         let parsed = if self.port.is_infiniband() { infiniband::parse(frame) } else { parse(frame) };
         match parsed {
@@ -143,7 +146,7 @@ impl Nic {
         }
     }
 
-    /// A congestion notification: to the queue pair whose packets were marked.
+    /// Passes a CNP to the queue pair whose packets were marked.
     fn route_notification<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &Packet<'_>) {
         let mut parts = self.parts(now, memory);
         let ours =
@@ -158,7 +161,7 @@ impl Nic {
         }
     }
 
-    /// A packet of a connection: its queue pair exists, receives, and is connected with the sender.
+    /// Handles a packet of a connection: its queue pair must exist, receive, and be connected to the sender.
     fn route_connected<M: HostMemory>(
         &mut self,
         now: Time,
@@ -199,7 +202,7 @@ impl Nic {
     }
 }
 
-/// Tells the observer of a packet that came to its queue pair.
+/// Reports a packet that reached its queue pair to the observer.
 #[cold]
 #[inline(never)]
 fn observe_received<M>(bus: &mut Bus<'_, M>, packet: &Packet<'_>) {

@@ -1,4 +1,4 @@
-//! Deadlines of the device, and what is due.
+//! The deadlines of the device.
 
 use crate::nic::firmware;
 use crate::nic::observer::ObservedMemory;
@@ -13,7 +13,7 @@ impl Nic {
         let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
         let queues = earlier(self.schedule.next_alarm(), self.completions.poll_timeout());
         let all = earlier(queues, engine);
-        // Traps are rare, and each frame asks.
+        // Traps are rare, and this runs for each frame.
         if self.port.next_trap().is_none() { all } else { earlier(all, self.port.next_trap()) }
     }
 
@@ -24,14 +24,14 @@ impl Nic {
         }
         let mut parts = self.parts(now, memory);
         while let Some(Alarm { time, number }) = parts.schedule.pop_due(now) {
-            // An alarm whose queue pair is gone, or has another one by now, is nobody's.
+            // An alarm is obsolete if its queue pair is gone or has set another one.
             if let Some(qp) = parts.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) {
                 qp.alarm = Time::MAX;
                 let effects = qp.on_timeout(&mut parts.bus);
                 parts.schedule.apply(qp, effects);
             }
         }
-        // Behind the alarms: what is left has one for the next turn.
+        // Commands run after the alarms. Those that are left have an alarm for the next turn.
         if self.firmware.has_commands() {
             firmware::work_off(self, now, memory);
         }

@@ -44,14 +44,15 @@ impl Nic {
         self.mkeys.effort().is_spent()
     }
 
-    /// Work done so far, in steps through keys made of other keys. A real-time runner limits a turn by it.
+    /// Work done so far, counted in steps through indirect keys. A real-time runner limits a turn by it.
     pub const fn effort(&self) -> u64 {
         self.mkeys.effort().total()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
     /// a queue pair answers before it asks. `None` if there is no frame, or if [`Self::has_yielded`].
-    // A world has two callers, of which one is cold: the compiler would make it a call for both.
+    // A simulation calls this from two places, one of which is cold. Without the attribute the compiler would
+    // not inline it into either.
     #[inline(always)]
     pub fn poll_transmit<M: HostMemory>(
         &mut self,
@@ -68,8 +69,8 @@ impl Nic {
         transmit
     }
 
-    /// A pause frame goes before everything else, also out of a port that is stopped itself (IEEE 802.3 annex 31B.3.2). A port that is
-    /// stopped sends nothing else.
+    /// Sends a pause frame. It goes before everything else, even from a port that is itself stopped (IEEE
+    /// 802.3 annex 31B.3.2). A stopped port sends nothing else.
     #[cold]
     #[inline(never)]
     fn transmit_control(&mut self, frame: &mut FrameBuffer) -> Option<Transmit> {
@@ -84,7 +85,7 @@ impl Nic {
         Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 })
     }
 
-    /// RDMA and Ethernet take turns.
+    /// The next frame. RDMA and Ethernet take turns.
     #[inline(always)]
     fn next_frame<M: HostMemory>(
         &mut self,
@@ -120,7 +121,7 @@ impl Nic {
         }
     }
 
-    /// A frame that was complete before its turn came.
+    /// Sends a frame that was completed earlier.
     fn transmit_finished(&mut self, frame: &mut FrameBuffer) -> Option<Transmit> {
         let finished = self.outbox.pop_front()?;
         *frame = finished.bytes;
@@ -131,8 +132,9 @@ impl Nic {
         Some(Transmit { class: TransmitClass::Request, qpn: finished.qpn, icrc: finished.icrc })
     }
 
-    /// The turn of a queue pair: a frame for the wire, if one comes of it. Inside the loop of [`Self::transmit_rdma`] the compiler would
-    /// compute the addresses of all parts of the device before it asks whose turn it is.
+    /// The turn of a queue pair: a frame for the wire, if it has one. If this were inlined into the loop of
+    /// [`Self::transmit_rdma`], the compiler would compute the addresses of all parts of the device before
+    /// checking whose turn it is.
     #[inline(never)]
     fn take_turn<M: HostMemory>(
         &mut self,

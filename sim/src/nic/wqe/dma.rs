@@ -7,7 +7,7 @@ use crate::nic::card::DmaCopy;
 use crate::nic::mkey::{Access, DmaEnd};
 use bareverbs_prm::wqe::{ControlSegment, DataSegment, MmoMetadataSegment, mmo};
 
-/// Longest copy, logarithm (`log_dma_mmo_max_size`): that of a BlueField-3, as UCX has it.
+/// log2 of the longest copy (`log_dma_mmo_max_size`): the value of a BlueField-3, according to UCX.
 pub(crate) const LOG_MAX_DMA: u8 = 21;
 
 pub(super) fn parse_mmo(
@@ -37,7 +37,7 @@ pub(super) fn parse_mmo(
     Ok(DmaCopy { source, destination })
 }
 
-/// A copy has no control bits. The memory that the device may use has to be there, as rdma-core and UCX give it.
+/// A copy has no control bits. The metadata must name memory for the device, as rdma-core and UCX provide it.
 fn check_metadata(metadata: &MmoMetadataSegment, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
     if metadata.mmo_control_31_0() != 0 {
         return Err(OPMOD);

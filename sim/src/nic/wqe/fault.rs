@@ -1,4 +1,4 @@
-//! Why work requests fail: syndromes of completions, and our own vendor syndromes.
+//! Why work requests fail: completion syndromes and our own vendor syndromes.
 
 use bareverbs_prm::numbering::CqeSyndrome;
 

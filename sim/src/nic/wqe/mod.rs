@@ -32,7 +32,8 @@ const INLINE_HEADER: usize = InlineHeader::SIZE;
 pub(crate) enum Piece {
     /// Checked memory.
     Memory(HostRange),
-    /// Bytes in the send queue itself: ring offset and length. Software may not touch them before the completion.
+    /// Bytes in the send queue itself: ring offset and length. Software may not change them before the
+    /// completion.
     Inline { offset: u32, length: u32 },
 }
 
@@ -45,7 +46,8 @@ impl Piece {
     }
 }
 
-/// The local buffer of a WQE: one piece in place, since most have no more, and the others in a vector.
+/// The local buffer of a WQE. The first piece is stored in place, since most buffers have only one; the
+/// others are in a vector.
 #[derive(Debug, Default)]
 pub(crate) struct PieceList {
     first: Option<Piece>,
@@ -73,7 +75,7 @@ impl PieceList {
         self.length
     }
 
-    /// The range, if the list is nothing but one range of checked memory.
+    /// The range, if the list consists of exactly one range of checked memory.
     #[inline]
     pub(crate) fn only_range(&self) -> Option<&HostRange> {
         match &self.first {
@@ -82,7 +84,8 @@ impl PieceList {
         }
     }
 
-    /// The pieces under `length` bytes from `offset` on, each with the offset in it and the bytes of it.
+    /// The pieces that cover `length` bytes from `offset` on, each with the offset and the byte count within
+    /// it.
     #[inline]
     pub(crate) fn cover(
         &self,
@@ -104,29 +107,29 @@ impl PieceList {
     }
 }
 
-/// What a WQE asks for.
+/// The request in a WQE.
 #[derive(Debug)]
 pub(crate) enum WqeRequest {
-    /// Nothing; completes when everything before it has.
+    /// Nothing; it completes once everything before it has.
     Nop,
-    /// A message for the requester, and what its packets carry of the class of service.
+    /// A message for the requester, and the service class header of its packets.
     Request(Operation, ServiceHeader),
-    /// A message that stands alone.
+    /// A datagram, which needs no requester.
     Datagram(DatagramAddress),
-    /// A copy of memory, which is larger than what most others say.
+    /// A copy of memory; boxed because it is larger than most others.
     Dma(Box<DmaCopy>),
-    /// A change of a memory key; it is several times as large as all others.
+    /// A memory-key update; boxed because it is several times as large as the others.
     KeyUpdate(Box<KeyUpdate>),
 }
 
-/// Where a datagram goes.
+/// The destination of a datagram.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatagramAddress {
     pub(crate) vector: AddressVector,
     pub(crate) immediate: Option<u32>,
 }
 
-/// Checks the control segment before the length of the WQE is believed.
+/// Checks the control segment before the length of the WQE is trusted.
 pub(crate) fn check_control(
     control: &ControlSegment,
     qpn: Qpn,
@@ -148,7 +151,7 @@ pub(crate) fn check_control(
     Ok(bytes)
 }
 
-/// Takes the bytes of a WQE apart; its local buffer is added to `pieces`, which is empty.
+/// Parses the bytes of a WQE and adds its local buffer to `pieces`, which must be empty.
 #[inline]
 pub(crate) fn parse(
     bytes: &[u8],
@@ -162,8 +165,8 @@ pub(crate) fn parse(
     }
     let work = parse_work(control, &mut cursor, rules, pieces)?;
     if matches!(work, WqeRequest::Nop | WqeRequest::Dma(_)) {
-        // A copy was taken apart whole. The length of a NOP is that of the gap that it fills: what follows the control segment is
-        // not looked at.
+        // A copy was parsed completely. A NOP fills a gap of any length, so the bytes after its control
+        // segment are ignored.
         return Ok(work);
     }
     parse_data(&mut cursor, rules, &work, pieces)?;
@@ -171,7 +174,7 @@ pub(crate) fn parse(
     Ok(work)
 }
 
-/// What has an `opmod` and is neither an RPC nor an atomic: copies of memory.
+/// Parses the requests with an `opmod` that are neither RPC nor atomic: copies of memory.
 #[cold]
 fn parse_operation_of_memory(
     control: &ControlSegment,
@@ -229,7 +232,7 @@ fn parse_work(
     Ok(WqeRequest::Request(operation, service_header))
 }
 
-/// The segment of extended reliable connections. What sends nothing has none.
+/// Parses the segment of extended reliable connections, which only sending requests have.
 fn parse_queue(
     control: &ControlSegment,
     cursor: &mut SegmentReader<'_>,
@@ -242,7 +245,8 @@ fn parse_queue(
     Ok(ServiceHeader::Xrceth(Srqn::from_low_bits(segment.srqn())))
 }
 
-/// Datagrams only send; the address vector has a part that is no field, and so no reserved bits are looked for in it.
+/// Parses a datagram, which can only be a SEND. Part of the address vector is not declared as fields, so its
+/// reserved bits are not checked.
 fn parse_datagram(control: &ControlSegment, cursor: &mut SegmentReader<'_>) -> Result<WqeRequest, WorkFault> {
     if control.opmod() != 0 {
         return Err(OPMOD);
@@ -275,7 +279,7 @@ fn parse_key_work(
     }
 }
 
-/// Control of the update, context of the key, and the translation entries or where they are.
+/// The UMR control segment, the context of the key, and the translation entries or their location.
 fn parse_key_update(
     control: &ControlSegment,
     cursor: &mut SegmentReader<'_>,
@@ -287,7 +291,7 @@ fn parse_key_update(
     let (flags, octowords) = (change.flags(), change.translation_octowords());
     let low = u64::from(change.translation_offset());
     let offset = match flags & umr_flags::TRANSLATION_OFFSET {
-        // Without an offset the same bits count octwords of signature descriptors.
+        // Without an offset, the same bits count octwords of signature descriptors.
         0 if low != 0 => return Err(KEY_UPDATE),
         0 => 0,
         _ => u64::from(change.translation_offset_47_16()) << 16 | low,
@@ -305,7 +309,7 @@ fn parse_key_update(
     })
 }
 
-/// Translation entries in the WQE itself, without a header of their own; they end it.
+/// Translation entries in the WQE itself, without an inline header. They are the last part of the WQE.
 fn inline_entries(
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
@@ -343,8 +347,8 @@ fn at_remote(remote: &RemoteAddressSegment, operation: AtomicOperation) -> Opera
     Operation::Atomic { address: remote.address(), rkey: remote.rkey().value(), operation }
 }
 
-/// Masked atomics of eight bytes: the opmod tells the size, and other sizes are not offered. Of fetch and add the field
-/// boundaries stand in place of the value to compare with.
+/// Masked atomics of eight bytes. The opmod holds the size, and other sizes are not offered. In fetch-and-add
+/// the field boundaries take the place of the compare value.
 fn masked_atomic(
     control: &ControlSegment,
     cursor: &mut SegmentReader<'_>,
@@ -388,7 +392,8 @@ fn parse_rpc(
     }
 }
 
-/// Bytes of translation entries that one work request may bring: 65,536 octwords. It is no message of the queue pair.
+/// The maximum bytes of translation entries in one work request: 65,536 octwords. They are not a message of
+/// the queue pair.
 const LONGEST_LIST: u64 = 1 << 20;
 
 fn parse_data(
@@ -399,7 +404,8 @@ fn parse_data(
 ) -> Result<(), WorkFault> {
     rules.context.mkeys.effort().begin_access();
     let scatters = matches!(work, WqeRequest::Request(operation, _) if operation.expects_data());
-    // The sum of the lengths comes before what stands behind each: checking 2 GiB behind every segment takes long.
+    // Sum up the lengths before checking the memory behind each segment: checking 2 GiB behind every segment
+    // would take long.
     let mut left = match work {
         WqeRequest::KeyUpdate(_) => LONGEST_LIST,
         _ => 1u64 << rules.context.log_max_message,
@@ -425,7 +431,7 @@ fn parse_data(
     Ok(())
 }
 
-/// A data segment becomes a checked range. The pieces of all segments of a work request count together.
+/// Checks a data segment and returns its range. The pieces of all segments of a work request count together.
 #[inline]
 pub(crate) fn check_data(
     segment: &DataSegment,
@@ -438,7 +444,7 @@ pub(crate) fn check_data(
     range.map_err(|_| DATA_KEY)
 }
 
-/// An inline segment: a header of four bytes, the data, padding to 16. The bytes stay where they are.
+/// An inline segment: a header of four bytes, the data, padding to 16. The bytes stay in the ring.
 fn parse_inline(cursor: &mut SegmentReader<'_>, rules: &WqeRules<'_>) -> Result<Piece, WorkFault> {
     let start = cursor.position;
     let header: InlineHeader = cursor.segment(rules)?;

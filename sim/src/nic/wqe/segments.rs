@@ -1,4 +1,4 @@
-//! Segments of a WQE, and what they are checked against.
+//! Segments of a WQE, and the rules they are checked against.
 
 use super::fault::{RESERVED, SEGMENTS, WorkFault};
 use crate::nic::mkey::{Accessor, MkeyTable};
@@ -10,18 +10,18 @@ use zerocopy::{FromBytes, IntoBytes};
 /// A byte count of zero stands for this many bytes.
 pub(super) const ZERO_COUNT: u32 = 1 << 31;
 
-/// What the WQEs of a queue pair look like.
+/// The layout of the WQEs of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     /// All messages go to one peer.
     Connected,
     /// Every message has an address of its own.
     Datagram,
-    /// There are no messages, only changes of memory keys.
+    /// There are no messages, only memory-key updates.
     KeyUpdate,
 }
 
-/// What fetching needs of the device.
+/// What fetching needs from the device.
 pub(crate) struct FetchContext<'a> {
     pub(crate) mkeys: &'a MkeyTable,
     pub(crate) accessor: Accessor,
@@ -30,17 +30,17 @@ pub(crate) struct FetchContext<'a> {
     pub(crate) strom: bool,
     pub(crate) strict: bool,
     pub(crate) format: Format,
-    /// Whether memory-to-memory operations are switched on.
+    /// Whether memory-to-memory operations are enabled.
     pub(crate) mmo: bool,
     /// Whether every message names a shared receive queue of the peer.
     pub(crate) names_queue: bool,
 }
 
-/// What a WQE is checked against.
+/// The rules that a WQE is checked against.
 pub(crate) struct WqeRules<'a> {
-    /// What holds for every WQE of the fetch.
+    /// What applies to every WQE of the fetch.
     pub(crate) context: &'a FetchContext<'a>,
-    /// Bytes of the ring, a power of two, and where in it the WQE begins.
+    /// Bytes of the ring, a power of two, and the offset in it where the WQE begins.
     pub(crate) ring: u32,
     pub(crate) at: u32,
 }

@@ -1,4 +1,4 @@
-//! Frames made by hand.
+//! Hand-made frames.
 
 use super::super::checksum;
 use super::super::headers::Headers;

@@ -1,4 +1,5 @@
-//! Headers, checksums, segmentation, hashes and steering against frames made by hand, and arbitrary bytes at all of them.
+//! Tests headers, checksums, segmentation, hashes and steering with hand-made frames, and feeds arbitrary
+//! bytes to each of them.
 
 mod frames;
 mod parts;

@@ -45,8 +45,7 @@ fn fragments_have_no_ports() {
     assert!(!checksum::transport_is_good(&frame, &headers));
 }
 
-/// The headers of a packet that is longer by its own account than its frame are there all the same; that its checksums
-/// are right cannot be said.
+/// A packet that claims to be longer than its frame still has headers, but its checksums cannot be verified.
 #[test]
 fn a_packet_that_is_cut_short_has_headers_but_no_good_checksum() {
     for whole in [
@@ -79,7 +78,7 @@ fn checksums_are_those_of_known_packets() {
     // RFC 1071 §3 sums these words to 0xddf2.
     assert_eq!(checksum::sum(&[0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7]), 0xddf2);
     assert_eq!(checksum::sum(&[0x01]), 0x0100, "an odd byte is the high one");
-    // An IPv4 header whose checksum, 0xb861, is in many textbooks.
+    // A textbook IPv4 header with the checksum 0xb861.
     let header = [
         0x45, 0x00, 0x00, 0x73, 0x00, 0x00, 0x40, 0x00, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0x00, 0x01, 0xc0,
         0xa8, 0x00, 0xc7,
@@ -130,7 +129,7 @@ fn a_train_has_the_whole_payload_in_order() {
             );
             assert_eq!(headers.end, frame.len());
             assert_eq!(frame[at + 4..at + 8], (1000 + 100 * index as u32).to_be_bytes());
-            // FIN and PSH in the last, CWR in the first, ACK in all.
+            // FIN and PSH in the last segment, CWR in the first, ACK in all.
             assert_eq!(frame[at + 13], [0x90, 0x10, 0x19][index]);
             if ether_type == 0x0800 {
                 assert_eq!(frame[18..20], (0x1234 + index as u16).to_be_bytes());
@@ -164,7 +163,7 @@ fn only_packets_of_the_selected_kind_are_hashed() {
     let hash = |tir: &TirContext, frame: &[u8]| hash::compute(tir, frame, &Headers::parse(frame).unwrap());
     assert_eq!(hash(&spreading(false), &stream).kind, 1 << 6 | 1 << 2);
     assert_eq!(hash(&spreading(false), &other), hash::Hash::default());
-    // Both directions of a stream are one flow for a symmetric hash.
+    // A symmetric hash treats both directions of a stream as one flow.
     let mut back = stream.clone();
     let (addresses, ports) = (&mut back[26..34], &mut [0; 4]);
     addresses.rotate_left(4);

@@ -99,7 +99,7 @@ fn groups_do_not_share_indices() {
 }
 
 proptest! {
-    /// Against the plain reading of the manual: bit by bit, index by index.
+    /// Compares with a literal implementation of the manual: bit by bit, index by index.
     #[test]
     fn steering_is_masked_comparison_in_the_order_of_indices(
         packet: [u8; 16],
