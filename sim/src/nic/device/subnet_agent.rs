@@ -224,7 +224,7 @@ impl Nic {
     /// next state. If any of them is invalid, nothing changes.
     fn set_port<M: HostMemory>(&mut self, memory: &mut M, wish: &PortInfo) -> Result<(), u16> {
         let (lid, lmc) = (wish.lid(), wish.lmc());
-        // A channel adapter's link cannot be disabled here, unlike a switch's.
+        // Links cannot be disabled here.
         if !matches!(wish.port_physical_state(), 0 | POLLING) {
             return Err(status::INVALID);
         }

@@ -1,4 +1,4 @@
-//! One command on its way through the firmware.
+//! One command during its execution by the firmware.
 
 use crate::nic::HostMemory;
 use crate::nic::syndrome::{self, Refusal};
@@ -7,15 +7,15 @@ use bareverbs_prm::numbering::{CommandOpcode, CommandStatus};
 use bareverbs_prm::time::Time;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Input, output and surroundings of one command.
+/// Input, output and context of one command.
 pub(crate) struct Call<'a, M> {
     pub(crate) now: Time,
     pub(crate) memory: &'a mut M,
-    /// The bytes of the input, at least 16; without the list, if that is in `list`.
+    /// The bytes of the input, at least 16, without the list if that is in `list`.
     pub(crate) input: &'a [u8],
-    /// The list of 64-bit words with which the input ends, of the commands that may have a long one.
+    /// The list of 64-bit words at the end of the input, for commands that may have a long one.
     list: Vec<u64>,
-    /// Bytes that the driver has room for.
+    /// Room that the driver provides for output, in bytes.
     pub(crate) output_length: usize,
     /// What follows the fixed part of the output.
     pub(crate) tail: Vec<u8>,
@@ -50,7 +50,7 @@ impl<'a, M: HostMemory> Call<'a, M> {
         self.header().op_mod()
     }
 
-    /// The user context whose command it is; zero is the driver.
+    /// The user context that issued the command; zero is the driver.
     pub(crate) fn uid(&self) -> u16 {
         self.header().uid()
     }
@@ -60,7 +60,7 @@ impl<'a, M: HostMemory> Call<'a, M> {
         if self.op_mod() == 0 { Ok(()) } else { Err(syndrome::BAD_OP_MOD) }
     }
 
-    /// Takes `count` 64-bit addresses of the list that begins at byte `offset` of the input.
+    /// Takes `count` 64-bit addresses from the list that starts at byte `offset` of the input.
     pub(crate) fn list(&mut self, offset: usize, count: u64) -> Result<Vec<u64>, Refusal> {
         let bytes = self.input.get(offset..).unwrap_or(&[]);
         if count > (bytes.len() / 8).max(self.list.len()) as u64 {
@@ -75,7 +75,7 @@ impl<'a, M: HostMemory> Call<'a, M> {
         Ok(list)
     }
 
-    /// Bytes of the input whose meaning depends on other fields, so that reserved bits are not looked for in them.
+    /// Bytes of the input whose meaning depends on other fields, so their reserved bits are not checked.
     pub(crate) fn open_part(&self) -> core::ops::Range<usize> {
         match self.opcode() {
             CommandOpcode::SetHcaCap => 16..4112,
@@ -84,20 +84,20 @@ impl<'a, M: HostMemory> Call<'a, M> {
         }
     }
 
-    /// Sets the output of a command that succeeded.
+    /// Sets the output of a successful command.
     pub(super) fn answer(&mut self, fixed: &[u8]) {
         self.output.clear();
         self.output.extend_from_slice(fixed);
         self.output.append(&mut self.tail);
     }
 
-    /// Sets the output of a command that was refused.
+    /// Sets the output of a refused command.
     pub(super) fn refuse(&mut self, refusal: Refusal) {
         self.output = refusal_bytes(refusal);
     }
 }
 
-/// The output of a refused command: status and syndrome, nothing else.
+/// The output of a refused command: only status and syndrome.
 fn refusal_bytes(refusal: Refusal) -> Vec<u8> {
     let mut header = CommandHeaderOut::new();
     header.set_status(refusal.status).set_syndrome(refusal.syndrome);

@@ -8,7 +8,7 @@ use bareverbs_prm::command::caps::{QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, S
 use bareverbs_prm::numbering::CapabilityType;
 use zerocopy::IntoBytes;
 
-/// Byte of the page in input and output.
+/// Offset of the page in input and output.
 const PAGE_AT: usize = 16;
 
 /// `op_mod` is the page times two, plus one for the current values.

@@ -1,4 +1,4 @@
-//! What is checked of every command before its handler runs: state of the device, lengths, reserved bits.
+//! The checks of every command before its handler runs: state of the device, lengths, reserved bits.
 
 use super::call::Call;
 use crate::nic::firmware_state::SystemState;
@@ -7,7 +7,7 @@ use crate::nic::{HostMemory, Nic, strict};
 use bareverbs_prm::field::Layout;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// States in which a command is taken.
+/// Device states in which a command is allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allowed {
     Disabled,
@@ -27,10 +27,11 @@ impl Allowed {
     }
 }
 
-/// A handler of one command: input in, output out, or a refusal that has changed nothing.
+/// A handler of one command. It turns a typed input into a typed output, or refuses without changing
+/// anything.
 pub(super) type Handler<M, I, O> = fn(&mut Nic, &mut Call<'_, M>, &I, &mut O) -> Result<(), Refusal>;
 
-/// Runs a handler whose input has the length of its layout at least.
+/// Runs a handler whose input must be at least as long as its layout.
 pub(super) fn run<M, I, O>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -45,14 +46,14 @@ where
     run_sized(nic, call, allowed, I::SIZE, handler)
 }
 
-/// The shortest input and output of a command that drivers send, in bytes.
+/// The shortest input and output that drivers send for a command, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shortest {
     pub(super) input: usize,
     pub(super) output: usize,
 }
 
-/// Runs a handler whose input has `input` bytes at least, and its output the usual.
+/// Runs a handler whose input needs at least `input` bytes and whose output has the usual minimum.
 pub(super) fn run_sized<M, I, O>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -68,8 +69,9 @@ where
     run_grown(nic, call, allowed, Shortest { input, output: minimum_output::<O>() }, handler)
 }
 
-/// Checks state, lengths and reserved bits, then runs a handler. Inputs shorter than the newest layout but not too short are read as if zeros
-/// followed, and outputs are cut: older drivers send less and have less room.
+/// Checks state, lengths and reserved bits, then runs a handler. An input shorter than the newest layout is
+/// extended with zeros if it reaches the minimum, and output is truncated: older drivers send less and have
+/// less room.
 pub(super) fn run_grown<M, I, O>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -106,13 +108,13 @@ where
     Ok(())
 }
 
-/// Output bytes that a driver must have room for. Query outputs have grown over the years; 272 bytes hold what every
-/// driver reads, the rest is cut where the driver's room ends.
+/// The minimum output room that a driver must provide. Query outputs have grown over the years; 272 bytes
+/// hold what every driver reads, and the rest is truncated to the driver's room.
 const fn minimum_output<O: Layout>() -> usize {
     if O::SIZE > 272 { 272 } else { O::SIZE }
 }
 
-/// Counts and refuses a command that the device does not have.
+/// Counts and refuses an unknown command.
 pub(super) fn refuse_unknown<M: HostMemory>(nic: &mut Nic, call: &Call<'_, M>) -> Result<(), Refusal> {
     let unknown = call.opcode();
     *nic.firmware.unknown.entry(unknown.raw()).or_default() += 1;

@@ -12,7 +12,7 @@ use bareverbs_prm::command::cq::{
 use bareverbs_prm::context::CompletionQueueContext;
 use bareverbs_prm::ids::Cqn;
 
-/// `op_mod` of MODIFY_CQ that gives the queue another buffer.
+/// `op_mod` of MODIFY_CQ that switches the queue to another buffer.
 const RESIZE: u16 = 1;
 /// `modify_field_select`.
 const SELECT_PERIOD: u32 = 1;
@@ -27,7 +27,7 @@ const RESIZE_PAGE_SIZE: u32 = 1 << 2;
 const RESIZE_UMEM: u32 = 1 << 3;
 /// `cqe_sz`: 64 bytes, 128 bytes, 128 bytes of which the first half is padding.
 const LARGEST_ENTRY: u8 = 2;
-/// `mini_cqe_res_format`: a hash, or a checksum; packets of queue pairs have neither.
+/// `mini_cqe_res_format`: a hash or a checksum; completions of queue pairs have neither.
 const LARGEST_MINI_FORMAT: u8 = 1;
 /// `cq_period_mode`: the period begins with an event, or with a completion.
 const LARGEST_PERIOD_MODE: u8 = 1;
@@ -64,7 +64,8 @@ fn place(context: &CompletionQueueContext, list_at: usize, umem: Option<UmemPlac
     BufferPlace { list_at, log_page_size: context.log_page_size(), page_offset: context.page_offset(), umem }
 }
 
-/// Entries of 64 or 128 bytes, compressed only those of 64 in the basic layout of a queue that is not collapsed.
+/// Checks the entry size: 64 or 128 bytes. Compression requires 64-byte entries, the basic layout, and a
+/// queue that is not collapsed.
 fn check_features(context: &CompletionQueueContext) -> Result<(), Refusal> {
     let compressed = context.cqe_comp_en();
     let basic = context.cqe_sz() == 0
@@ -157,7 +158,8 @@ fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The queue goes on in another buffer. The size must be selected; page size and offset go with it.
+/// Switches the queue to another buffer. `modify_field_select` must select the size; page size and offset are
+/// included.
 fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCqIn) -> Result<(), Refusal> {
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
     let wish = input.cq_context();

@@ -9,7 +9,7 @@ use bareverbs_prm::command::congestion::{
     REACTION_POINT,
 };
 
-/// No flow is ever slowed down here, so that there are none to be shown.
+/// No flow is ever slowed down here, so there is none to report.
 pub(super) fn query_statistics<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -33,7 +33,8 @@ pub(super) fn query_statistics<M: HostMemory>(
     Ok(())
 }
 
-/// One switch for all priorities. Marked packets are always answered on Ethernet; InfiniBand has marks of another kind.
+/// One switch controls all priorities. On Ethernet, marked packets are always answered; InfiniBand has a
+/// different kind of mark.
 pub(super) fn query_status<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

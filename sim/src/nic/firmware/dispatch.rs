@@ -1,4 +1,4 @@
-//! Which handler a command has, and what is kept of its outcome.
+//! Selects the handler of a command and records the result.
 
 use super::call::Call;
 use super::checks::Allowed::{Disabled, Enabled, EnabledOrInitialized, Initialized};
@@ -15,10 +15,11 @@ use bareverbs_prm::command::qp::InitToInitQpIn;
 use bareverbs_prm::numbering::CommandOpcode as Op;
 use zerocopy::FromBytes;
 
-/// QUERY_SPECIAL_CONTEXTS when there was no other key than the reserved one; drivers in user space still have no more room.
+/// QUERY_SPECIAL_CONTEXTS from the time when the reserved key was the only one; user-space drivers still
+/// provide no more room.
 const SPECIAL_CONTEXTS: Shortest = Shortest { input: 16, output: 16 };
 
-/// Decides who handles a command, and refuses those that are unknown.
+/// Passes a command to its handler, and refuses unknown commands.
 #[rustfmt::skip]
 fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
     match call.opcode() {
@@ -101,7 +102,7 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
     }
 }
 
-/// Commands that only a function of a card with several has.
+/// Commands that exist only on a function of a multi-function card.
 fn dispatch_card<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
     match call.opcode() {
         Op::AllowOtherVhcaAccess => run(nic, call, Allowed::Initialized, general_object::allow),
@@ -112,7 +113,7 @@ fn dispatch_card<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result
     }
 }
 
-/// Runs a command and gives the bytes of its output.
+/// Runs a command and returns the bytes of its output.
 pub(super) fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Vec<u8> {
     nic.counters.commands += 1;
     if let Err(refusal) = dispatch(nic, call) {

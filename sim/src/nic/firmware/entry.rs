@@ -1,5 +1,5 @@
-//! The transport of commands: queue entries, mailbox chains, tokens, signatures, delivery status (PRM, command interface; Linux
-//! `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
+//! Transports commands: queue entries, mailbox chains, tokens, signatures, delivery status (PRM, command
+//! interface; Linux `drivers/net/ethernet/mellanox/mlx5/core/cmd.c`).
 
 use super::call::Call;
 use super::dispatch::execute;
@@ -17,18 +17,19 @@ use zerocopy::IntoBytes;
 /// `type` of an entry: PCIe command interface transport.
 const PCIE_TRANSPORT: u8 = 7;
 const INLINE: usize = 16;
-/// Longest input or output: the translation entries that all keys together may have, and what stands before them.
+/// Longest input or output: all translation entries that the device has room for, and the bytes before them.
 const LONGEST: u32 = (1 << 27) + 4096;
-/// Words of a list that cost as much as a piece of memory when its command runs: they are looked at once, one behind the other.
+/// How many words of a list cost as much as a piece of memory when their command runs. The words are read
+/// once, in order.
 const WORDS_A_PIECE: usize = 256;
 
-/// The command doorbell: every slot whose bit is set is worked off, lowest first.
+/// Handles the command doorbell: processes every slot whose bit is set, lowest first.
 pub(in crate::nic) fn ring<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M, vector: u32) {
     nic.firmware.rung |= vector;
     work_off(nic, now, memory);
 }
 
-/// Works off slots that were rung, for a turn; an alarm brings the next turn for what is left, of a long command too.
+/// Processes slots for one turn. If work is left, even within a long command, an alarm starts the next turn.
 pub(in crate::nic) fn work_off<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M) {
     nic.mkeys.effort().begin_turn();
     while nic.firmware.has_commands() && !nic.mkeys.effort().is_spent() {
@@ -42,7 +43,7 @@ pub(in crate::nic) fn work_off<M: HostMemory>(nic: &mut Nic, now: Time, memory: 
     }
 }
 
-/// The command in the lowest slot that was rung, if the device owns that slot.
+/// The command in the lowest slot whose doorbell was rung, if the device owns that slot.
 fn take_slot<M: HostMemory>(nic: &mut Nic, memory: &mut M) -> Option<Box<PendingCommand>> {
     let slot = nic.firmware.rung.trailing_zeros();
     nic.firmware.rung &= nic.firmware.rung.wrapping_sub(1);
@@ -60,12 +61,13 @@ fn take_slot<M: HostMemory>(nic: &mut Nic, memory: &mut M) -> Option<Box<Pending
         nic.counters.doorbells_ignored += 1;
         return None;
     }
-    // Decided before the command runs, so that the CREATE_EQ of this very queue raises no event: Linux still polls then.
+    // Decide this before the command runs: CREATE_EQ must not raise an event on the queue that it creates,
+    // because Linux still polls then.
     let notified = nic.events.subscriber(EventType::Cmd);
     Some(Box::new(PendingCommand::new(slot, address, entry, notified)))
 }
 
-/// Goes on with a command; gives it back when its turn is over before all its blocks have been read.
+/// Continues a command. Returns it if the turn ends before all its blocks have been read.
 fn go_on<M: HostMemory>(
     nic: &mut Nic,
     now: Time,
@@ -82,7 +84,7 @@ fn go_on<M: HostMemory>(
     None
 }
 
-/// Checks an entry and follows both chains of its blocks; whether all are there.
+/// Checks an entry and follows both chains of its blocks. Returns whether both are complete.
 fn collect<M: HostMemory>(
     nic: &Nic,
     memory: &mut M,
@@ -96,7 +98,7 @@ fn collect<M: HostMemory>(
         && mailbox::find_output(memory, command, checksums, effort)?)
 }
 
-/// Runs a command whose blocks are all there, and writes its output.
+/// Runs a command whose blocks are complete, and writes its output.
 fn run<M: HostMemory>(
     nic: &mut Nic,
     now: Time,
@@ -125,7 +127,8 @@ fn check_entry(nic: &Nic, entry: &CommandQueueEntry) -> Result<(), DeliveryStatu
     if entry.output_length() < 8 || entry.output_length() > LONGEST {
         return Err(DeliveryStatus::OutputLength);
     }
-    // The low bits of both pointers are declared reserved; here they are an alignment error with a status of its own.
+    // The low bits of both pointers are declared as reserved, but here they are an alignment error with its
+    // own status.
     if entry.dwords()[3].get() & 0x1ff != 0 {
         return Err(DeliveryStatus::InputPointerAlignment);
     }
@@ -138,7 +141,7 @@ fn check_entry(nic: &Nic, entry: &CommandQueueEntry) -> Result<(), DeliveryStatu
     Ok(())
 }
 
-/// Writes the output: blocks first, then what is inline.
+/// Writes the output: first the blocks, then the inline part.
 fn write_output<M: HostMemory>(
     memory: &mut M,
     command: &PendingCommand,
@@ -158,7 +161,7 @@ fn write_output<M: HostMemory>(
     Ok(inline)
 }
 
-/// Gives the entry back to software: the byte with status and owner is the last that is written.
+/// Returns the entry to software. The byte with status and owner is written last.
 fn finish<M: HostMemory>(
     nic: &mut Nic,
     memory: &mut M,

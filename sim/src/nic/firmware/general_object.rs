@@ -1,6 +1,8 @@
-//! ALLOW_OTHER_VHCA_ACCESS, and CREATE_, QUERY_ and DESTROY_GENERAL_OBJECT for aliases: how functions of one card share memory keys.
+//! ALLOW_OTHER_VHCA_ACCESS, and CREATE_, QUERY_ and DESTROY_GENERAL_OBJECT for aliases: functions of one card
+//! share memory keys with these commands.
 //!
-//! Only a function of a card with several has these commands. There are no general objects but aliases of memory keys.
+//! Only a function of a multi-function card has these commands. Aliases of memory keys are the only general
+//! objects.
 
 use super::call::Call;
 use crate::nic::card::{AccessKey, CardSeat};
@@ -14,10 +16,10 @@ use bareverbs_prm::command::general_object::{
 use bareverbs_prm::ids::Pdn;
 use bareverbs_prm::numbering::{CommandOpcode, MkeyAccessMode};
 
-/// `alias_context.status` of an alias that cannot be used any more. Only zero is published.
+/// `alias_context.status` of an alias that is no longer valid. Only the value zero is documented.
 const ALIAS_INVALID: u8 = 1;
 
-/// Whether a command is one of this family.
+/// Whether a command belongs to this family.
 pub(super) const fn has(opcode: CommandOpcode) -> bool {
     use CommandOpcode::{
         AllowOtherVhcaAccess, CreateGeneralObject, DestroyGeneralObject, QueryGeneralObject,
@@ -29,7 +31,7 @@ fn seat(nic: &mut Nic) -> Result<&mut CardSeat, Refusal> {
     nic.attached.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
 }
 
-/// Lets other functions that know the access key make aliases of a memory key.
+/// Permits other functions that know the access key to create aliases of a memory key.
 pub(super) fn allow<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -48,8 +50,8 @@ pub(super) fn allow<M: HostMemory>(
     Ok(())
 }
 
-/// A key that is made of other keys is refused by cards that do not follow them for others. A key without bounds would be
-/// all memory of the host, and an alias is not ours to pass on.
+/// Refuses indirect keys on cards that cannot follow them for other functions. Also refuses keys without
+/// bounds, which would expose all host memory, and aliases, which only their owner may share.
 fn check_shareable(nic: &Nic, index: u32) -> Result<(), Refusal> {
     let key = nic.mkeys.get(index).ok_or(syndrome::MKEY_UNKNOWN)?;
     let follows = nic.config.card.is_some_and(|function| function.shares_indirect_keys);
@@ -60,7 +62,7 @@ fn check_shareable(nic: &Nic, index: u32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Makes an alias of a memory key of another function; its number is the index of a memory key of variant 0.
+/// Creates an alias of another function's memory key. Its number is the index of a memory key with variant 0.
 pub(super) fn create<M: HostMemory>(
     nic: &mut Nic,
     _: &mut Call<'_, M>,
@@ -105,7 +107,7 @@ pub(super) fn destroy<M: HostMemory>(
     nic.mkeys.destroy(input.obj_id()).map(drop).ok_or(syndrome::ALIAS_UNKNOWN)
 }
 
-/// `alias_object` is set by who creates one; drivers leave it out when they destroy it.
+/// The creator sets `alias_object`; drivers leave it out when they destroy the object.
 fn check_type(header: &GeneralObjectIn) -> Result<(), Refusal> {
     let creates = header.opcode() == CommandOpcode::CreateGeneralObject;
     if header.obj_type() != OBJECT_TYPE_MKEY || header.log_obj_range() != 0 {
@@ -114,7 +116,7 @@ fn check_type(header: &GeneralObjectIn) -> Result<(), Refusal> {
     if creates && !header.alias_object() { Err(syndrome::GENERAL_OBJECT_TYPE) } else { Ok(()) }
 }
 
-/// What an alias stands for. The access key is not shown.
+/// The target of an alias. The access key stays hidden.
 fn describe(nic: &mut Nic, target: SharedKey, context: &mut AliasContext) -> Result<(), Refusal> {
     let valid = seat(nic)?.is_offered(target);
     context.set_vhca_id_to_be_accessed(target.owner).set_object_id_to_be_accessed(target.index);

@@ -10,17 +10,17 @@ use bareverbs_prm::command::ib_port::{
     QueryHcaVportPkeyOut, QueryVportCounterIn, QueryVportCounterOut,
 };
 
-/// An index that asks for the whole table.
+/// The index that requests the whole table.
 const WHOLE_TABLE: u16 = 0xffff;
-/// `field_select` of a modification: port GUID, node GUID; the third, the policy of the state, is not offered.
+/// `field_select` of a modification: port GUID, node GUID. The third one, the state policy, is not offered.
 const SELECT_PORT_GUID: u32 = 1 << 0;
 const SELECT_NODE_GUID: u32 = 1 << 1;
 /// `port_state` and `port_physical_state` (IBTA v1.4 §14.2.5.6).
 const PHYSICAL_POLLING: u8 = 2;
 const PHYSICAL_LINK_UP: u8 = 5;
 
-/// Bits of `CapabilityMask` that software may set: the port has a subnet manager, a communication manager
-/// (IBTA v1.4 §14.2.5.6).
+/// Bits of `CapabilityMask` that software may set: the node has an SM, or communication management (IBTA v1.4
+/// §14.2.5.6).
 const SETTABLE_CAPABILITIES: u32 = 1 << 1 | 1 << 16;
 
 fn check_port(nic: &Nic, other: bool, port: u8, vport: u16) -> Result<(), Refusal> {
@@ -46,7 +46,7 @@ pub(super) fn query_context<M: HostMemory>(
     Ok(())
 }
 
-/// What software set and what the port is at present.
+/// The context that software set, with the current state of the port.
 fn shown_context(nic: &Nic) -> HcaVportContext {
     let up = nic.port.is_up();
     let state = nic.port.state() as u8;
@@ -83,7 +83,7 @@ pub(super) fn modify_context<M: HostMemory>(
     Ok(())
 }
 
-/// The entries of a table that an index names, as bytes.
+/// The table entries that an index selects, as bytes.
 fn select<T, const N: usize>(
     table: &[T],
     index: u16,
@@ -109,7 +109,7 @@ pub(super) fn query_gid<M: HostMemory>(
     Ok(())
 }
 
-/// The table of ports of both link layers.
+/// The P_Key table, for ports of both link layers.
 pub(super) fn query_pkey<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -123,7 +123,7 @@ pub(super) fn query_pkey<M: HostMemory>(
     Ok(())
 }
 
-/// `op_mod` 0: counters since the reset of the device's counters; clearing them is not offered.
+/// `op_mod` 0: counters since the device's counters were reset. Clearing them is not offered.
 pub(super) fn query_counters<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -156,7 +156,7 @@ pub(super) fn query_counters<M: HostMemory>(
     Ok(())
 }
 
-/// Packets that are not RDMA's, by kind of address.
+/// Counts non-RDMA packets by kind of address.
 fn count_ethernet(traffic: &PortTraffic, output: &mut QueryVportCounterOut) {
     let (received, sent) = (&traffic.received, &traffic.sent);
     output.set_received_eth_unicast_packets(received.unicast.packets);

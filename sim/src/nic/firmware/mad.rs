@@ -1,8 +1,10 @@
-//! MAD_IFC: a management datagram of software for the port's own agents, answered in the output of the command.
+//! MAD_IFC: software sends a management datagram to the port's own agents and gets the response in the output
+//! of the command.
 //!
-//! Agents are those of subnet management and of performance management. A datagram that they cannot do is answered with a status in its
-//! header, as a datagram from the link is: Linux tells nobody of a command that fails. A command fails if it is wrong itself, or if its
-//! datagram is one that has no answer.
+//! The agents are those of subnet management and performance management. If an agent cannot execute a
+//! datagram, its response carries a status in the header, like a response over the link: Linux does not
+//! report a failed command to anyone. The command itself fails only if it is malformed or if its datagram has
+//! no response.
 
 use super::call::Call;
 use crate::nic::syndrome::{self, Refusal};
@@ -10,8 +12,8 @@ use crate::nic::{HostMemory, Nic};
 use crate::wire::management::{MadHeader, Method, SIZE, SubnetPacket, class, status};
 use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};
 
-/// `op_mod` is a set of flags: the key of management, or of the board, is not looked at; the network's view. Keys protect nothing
-/// here, and there is one view.
+/// `op_mod` is a set of flags: ignore the M_Key, ignore the B_Key, network view. They change nothing here,
+/// because keys protect nothing and there is one view.
 const FLAGS: u16 = 0x7;
 
 pub(super) fn ask<M: HostMemory>(
@@ -35,7 +37,7 @@ pub(super) fn ask<M: HostMemory>(
         return Err(syndrome::MAD_VERSION);
     }
     match Method::from_raw(header.method()) {
-        // It ends here, and nobody waits for an answer.
+        // A repress ends here; no response follows.
         Method::TrapRepress => return Ok(()),
         method if !method.has_answer() => return Err(syndrome::MAD_METHOD),
         _ => {}

@@ -1,5 +1,5 @@
-//! Chains of mailbox blocks: those of a command's input, and those that its output may need. A chain is followed until a turn is over, and
-//! from there on in the next one.
+//! Chains of mailbox blocks: those of a command's input, and those that its output may need. A chain is
+//! followed until the turn ends and then continues in the next turn.
 
 use crate::nic::HostMemory;
 use crate::nic::firmware_state::{CommandInput, MailboxChain, PendingCommand};
@@ -10,11 +10,12 @@ use zerocopy::IntoBytes;
 
 pub(super) const BLOCK_DATA: usize = 512;
 const BLOCK: u64 = CommandMailbox::SIZE as u64;
-/// What a block of a chain costs of a turn.
+/// How much of a turn a block of a chain costs.
 const BLOCK_COST: u32 = 8;
 
-/// The input: 16 bytes inline, the rest in the chain. Blocks are followed by length, never to the end of the chain: drivers chain more blocks
-/// than a message needs. Says whether the input is whole; otherwise the turn is over.
+/// Reads the input: 16 bytes inline, the rest from the chain. Its length decides how many blocks are read,
+/// because drivers chain more blocks than a message needs. Returns whether the input is complete; otherwise
+/// the turn is over.
 pub(super) fn read_input<M: HostMemory>(
     memory: &mut M,
     command: &mut PendingCommand,
@@ -41,7 +42,8 @@ pub(super) fn read_input<M: HostMemory>(
     Ok(true)
 }
 
-/// Addresses of the blocks that the output may need. Says whether all are there; otherwise the turn is over.
+/// Collects the addresses of the blocks that the output may need. Returns whether all are found; otherwise
+/// the turn is over.
 pub(super) fn find_output<M: HostMemory>(
     memory: &mut M,
     command: &mut PendingCommand,
@@ -66,20 +68,20 @@ pub(super) fn find_output<M: HostMemory>(
     Ok(true)
 }
 
-/// Why a chain leads no further.
+/// Why a chain cannot be followed further.
 enum ChainError {
-    /// It has ended before its first block.
+    /// It ended before its first block.
     NoBlock,
-    /// It has ended later.
+    /// It ended later.
     Ended,
-    /// A pointer in it is not aligned.
+    /// A pointer in it is misaligned.
     Misaligned,
-    /// A block of it is wrong.
+    /// One of its blocks is invalid.
     Block(DeliveryStatus),
 }
 
 impl ChainError {
-    /// `begin` is the status of a first pointer that is no address, `end` that of a chain that is too short.
+    /// `begin` is the status for an invalid first pointer, `end` that for a chain that is too short.
     const fn status(self, begin: DeliveryStatus, end: DeliveryStatus) -> DeliveryStatus {
         match self {
             Self::NoBlock | Self::Misaligned => begin,
@@ -132,7 +134,7 @@ const fn pointer(high: u32, low: u32) -> u64 {
     (high as u64) << 32 | low as u64
 }
 
-/// Exclusive or of all bytes; 0xff over signed bytes.
+/// XOR of all bytes; 0xff if the bytes are signed correctly.
 pub(super) fn fold(bytes: &[u8]) -> u8 {
     bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }

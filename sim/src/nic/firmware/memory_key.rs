@@ -49,7 +49,7 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// PA mode: addresses are I/O virtual addresses as they are.
+/// PA mode: addresses are used as I/O virtual addresses without translation.
 fn physical(context: &MkeyContext) -> Result<Vec<u64>, Refusal> {
     check_range(context)?;
     Ok(Vec::new())
@@ -69,8 +69,8 @@ fn check_page_size(context: &MkeyContext) -> Result<(), Refusal> {
     if (12..=31).contains(&context.log_page_size()) { Ok(()) } else { Err(syndrome::MKEY_PAGE_SIZE) }
 }
 
-/// MTT mode: a key in use has an entry for each of its pages. A key that is still free has as many as the input says, mostly
-/// none, whatever its length: work requests bring them.
+/// MTT mode: a key in use has an entry for each of its pages. A free key has as many as the input says,
+/// usually none whatever its length, because work requests bring them later.
 fn page_list<M: HostMemory>(
     call: &mut Call<'_, M>,
     input: &CreateMkeyIn,
@@ -97,8 +97,8 @@ fn page_list<M: HostMemory>(
     Ok(entries)
 }
 
-/// KLM and KSM modes: other keys, of which as many are given as the input says; work requests bring them later, or
-/// others. They are looked up when they are used.
+/// KLM and KSM modes: the input names some of the other keys, and work requests bring or replace them later.
+/// The keys are looked up when they are used.
 fn key_list<M: HostMemory>(
     call: &mut Call<'_, M>,
     input: &CreateMkeyIn,
@@ -112,7 +112,7 @@ fn key_list<M: HostMemory>(
     call.list(CreateMkeyIn::KLM_PAS_MTT_OFFSET, u64::from(given) * 2)
 }
 
-/// Pages that a region touches.
+/// The number of pages that a region touches.
 fn pages(context: &MkeyContext, log_page: u8) -> u64 {
     let Some(last) = context.length().checked_sub(1) else { return 0 };
     let end = context.start_addr().saturating_add(last);
@@ -134,12 +134,12 @@ pub(super) fn destroy<M: HostMemory>(
     nic.mkeys.destroy(index).map(drop).ok_or(syndrome::MKEY_UNKNOWN)
 }
 
-/// A key of this function: an alias is a general object, with commands of its own.
+/// A key of this function that is not an alias: aliases are general objects with their own commands.
 fn own(nic: &Nic, index: u32) -> Result<&MemoryKey, Refusal> {
     nic.mkeys.get(index).filter(|key| key.alias().is_none()).ok_or(syndrome::MKEY_UNKNOWN)
 }
 
-/// The context; the translation entries, which the tables show for two of them only, are not given.
+/// Returns the context, without translation entries: the output only has room for two of them.
 /// QUERY_SPECIAL_CONTEXTS: the reserved local key. The other keys of the output belong to capabilities that are not offered.
 pub(super) fn query_special<M: HostMemory>(
     _: &mut Nic,

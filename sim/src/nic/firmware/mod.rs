@@ -1,4 +1,5 @@
-//! The firmware: decodes command queue entries, checks them, runs one handler per command, and answers.
+//! The firmware: decodes and checks command queue entries, runs one handler per command, and writes the
+//! result.
 //!
 //! `entry` moves bytes between the command queue and a `Call`; `dispatch` selects the handler and the device states it
 //! is allowed in; `checks` validates every input; the other modules each handle one family of commands. A handler gets

@@ -31,7 +31,7 @@ pub(super) fn detach<M: HostMemory>(
     if nic.groups.detach(group, input.qpn()) { Ok(()) } else { Err(syndrome::MCG_NOT_ATTACHED) }
 }
 
-/// The queue pair takes datagrams, and the group is one.
+/// Checks that the queue pair takes datagrams and the GID is a multicast group.
 fn check<M: HostMemory>(nic: &Nic, call: &Call<'_, M>, qpn: Qpn, group: [u8; 16]) -> Result<Gid, Refusal> {
     call.expect_no_op_mod()?;
     let qp = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?;

@@ -39,10 +39,10 @@ pub(super) fn set_roce_address<M: HostMemory>(
     Ok(())
 }
 
-/// A version of RoCE, a VLAN that exists, and a source MAC address.
+/// Checks the RoCE version, the VLAN and the source MAC address.
 fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
     match address.roce_version() {
-        // It has no network layer: Linux leaves the type zero, whatever the GID.
+        // RoCE v1 has no network layer: Linux leaves the type zero, whatever the GID.
         RoceVersion::Version1 => {}
         RoceVersion::Version2 => check_type(address)?,
         _ => return Err(syndrome::ROCE_ADDRESS_VERSION),
@@ -57,7 +57,7 @@ fn check_address(address: &RoceAddress) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The type is that of the address.
+/// Checks that the type matches the address.
 fn check_type(address: &RoceAddress) -> Result<(), Refusal> {
     let expected = match Gid(address.source_l3_address()).to_ipv4() {
         Some(_) => RoceL3Type::Ipv4,
@@ -80,7 +80,7 @@ pub(super) fn query_roce_address<M: HostMemory>(
     Ok(())
 }
 
-/// Drivers of devices with one port leave the field zero.
+/// Drivers of one-port devices leave the field zero.
 fn check_port(port: u8) -> Result<(), Refusal> {
     if port <= 1 { Ok(()) } else { Err(syndrome::ROCE_ADDRESS_PORT) }
 }
@@ -162,7 +162,7 @@ pub(super) fn modify_vport_context<M: HostMemory>(
     Ok(())
 }
 
-/// What is not modelled cannot be set: loop-back, events, inline mode, affiliation.
+/// Refuses what the model lacks: loopback, events, inline mode, affiliation.
 fn check_selection(input: &ModifyNicVportContextIn) -> Result<(), Refusal> {
     let others = input.field_select_affiliation()
         || input.field_select_disable_uc_local_lb()

@@ -1,6 +1,7 @@
 //! Register PPCNT: counters of the port, by group.
 //!
-//! The model counts since it was made. Clearing a group remembers what was there; what is shown is what came since.
+//! The model counts from its creation and never resets. Clearing a group stores the current values, which are
+//! then subtracted.
 
 use super::register_data::{bytes, check_port, read};
 use crate::nic::Nic;
@@ -13,7 +14,8 @@ use bareverbs_prm::command::port_counters::InfiniBandCounterSet;
 use bareverbs_prm::numbering::PortCounterGroup;
 use zerocopy::IntoBytes;
 
-/// `clr` may come with a read or with a write, and shows the counters as they were; a write can do nothing else.
+/// `clr` may come with a read or a write and returns the counters as they were before; a write can do nothing
+/// else.
 pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     let wish: PpcntRegister = read(data)?;
     check_port(wish.local_port())?;
@@ -36,7 +38,8 @@ pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>,
     bytes(&register)
 }
 
-/// Counters of a group. What the model has no errors of is zero. InfiniBand's and Ethernet's groups are of their ports only.
+/// Counters of a group. Counters of errors that the model cannot have are zero. InfiniBand and Ethernet
+/// groups exist only on their own kind of port.
 fn counters(nic: &Nic, group: PortCounterGroup, priority: u8) -> Result<CounterValues, Refusal> {
     use PortCounterGroup as Group;
     let (view, infiniband) = (View::new(nic), nic.port.is_infiniband());
@@ -70,7 +73,7 @@ fn encode(counters: &CounterValues) -> [u8; COUNTER_SET] {
     bytes
 }
 
-/// What goes wrong at an InfiniBand port, by an order of our own.
+/// Error counters of an InfiniBand port, in an order of our own.
 mod faults {
     use crate::nic::Nic;
 
@@ -88,7 +91,7 @@ mod faults {
     }
 }
 
-/// They stop at their largest value (IBTA v1.4, performance management).
+/// InfiniBand counters saturate (IBTA v1.4, performance management).
 fn encode_infiniband(shown: &CounterValues) -> [u8; COUNTER_SET] {
     let limited = |index: usize| u16::try_from(shown[index]).unwrap_or(u16::MAX);
     let mut set = InfiniBandCounterSet::new();
@@ -100,7 +103,7 @@ fn encode_infiniband(shown: &CounterValues) -> [u8; COUNTER_SET] {
     bytes
 }
 
-/// What passed the port: packets of Ethernet by kind, RDMA's among those to one address.
+/// The traffic of a port: Ethernet packets by kind of address, with RDMA counted as unicast.
 struct View {
     traffic: PortTraffic,
     received: (u64, u64),
@@ -119,7 +122,7 @@ impl View {
         }
     }
 
-    /// Packets to one address: all that are not to a group.
+    /// Unicast packets: all but those to groups.
     fn unicast(all: u64, direction: &DirectionTraffic) -> u64 {
         all.saturating_sub(direction.multicast.packets + direction.broadcast.packets)
     }
@@ -171,7 +174,7 @@ impl View {
         ]
     }
 
-    /// Pause frames for all traffic are shown with priority 0, as devices do that have no priority flow control on.
+    /// Pause frames for all traffic count as priority 0, as on devices without priority flow control.
     fn priority(&self, priority: u8) -> [(usize, u64); 10] {
         let of =
             |counts: &[Count; PRIORITIES]| counts.get(usize::from(priority)).copied().unwrap_or_default();

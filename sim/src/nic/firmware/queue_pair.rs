@@ -16,7 +16,7 @@ use bareverbs_prm::ids::{Qpn, Srqn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
 use bareverbs_prm::wqe::BASIC_BLOCK;
 
-/// `rq_type`: a receive queue of its own, one that is shared, or none.
+/// `rq_type`: a receive queue of its own, a shared one, or none.
 const OWN_RECEIVE_QUEUE: u8 = 0;
 const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
@@ -54,7 +54,8 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// Where receives come from. A target of XRC takes them from the queues of its domain, whatever else is named.
+/// The source of receives. An XRC target takes them from the queues of its domain, whatever else the context
+/// names.
 fn receive_source(
     context: &QueuePairContext,
     memory: &WorkQueueMemory,
@@ -81,7 +82,7 @@ fn place(input: &CreateQpIn) -> BufferPlace {
     }
 }
 
-/// The doorbell record. Targets of XRC have no queue that a doorbell could be about, and need none.
+/// Checks the doorbell record. XRC targets have no queue that uses one.
 fn check_record(nic: &Nic, context: &QueuePairContext) -> Result<DoorbellRecord, Refusal> {
     if context.no_sq() && context.rq_type() != OWN_RECEIVE_QUEUE {
         return Ok(DoorbellRecord::at(context.dbr_addr()));
@@ -89,11 +90,11 @@ fn check_record(nic: &Nic, context: &QueuePairContext) -> Result<DoorbellRecord,
     record(nic, context.dbr_umem_valid().then(|| context.dbr_umem_id()), context.dbr_addr())
 }
 
-/// Only InfiniBand ports have a queue pair of subnet management.
+/// Only InfiniBand ports have a QP0.
 fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
     let known = match service {
         ServiceType::Rc | ServiceType::Uc | ServiceType::Ud | ServiceType::Xrc => true,
-        // General services, and changes of memory keys.
+        // QP1, and queue pairs for memory-key updates.
         ServiceType::Qp1 | ServiceType::RegUmr => true,
         ServiceType::Qp0 => nic.port.is_infiniband(),
         _ => false,
@@ -110,7 +111,7 @@ fn check_features(input: &CreateQpIn) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks the sizes of both queues and gives that of the receive queue, if there is one.
+/// Checks the sizes of both queues and returns that of the receive queue, if there is one.
 fn check_sizes(nic: &Nic, context: &QueuePairContext) -> Result<Option<ReceiveGeometry>, Refusal> {
     let limits = &nic.firmware.capabilities.general;
     if !context.no_sq() && context.log_sq_size() > limits.log_max_qp_sz() {
@@ -137,7 +138,7 @@ fn check_shared(nic: &Nic, context: &QueuePairContext) -> Result<Option<Srqn>, R
     let xrc = context.st() == ServiceType::Xrc;
     match nic.shared_receives.get(number.value()).map(|shared| &shared.context) {
         Some(SharedContext::Pool(_)) if !xrc => Ok(Some(number)),
-        // It takes from the queues of its domain that its messages name; which one is named here does not matter.
+        // The message names the queue of its domain; the one named here does not matter.
         Some(SharedContext::Xrc(_)) if xrc => Ok(None),
         _ => Err(syndrome::SRQ_UNKNOWN),
     }
@@ -152,11 +153,11 @@ fn check_objects(nic: &Nic, context: &QueuePairContext) -> Result<(), Refusal> {
     if context.st() == ServiceType::Xrc {
         nic.xrc_domains.get(context.xrcd().value()).ok_or(syndrome::XRCD_UNKNOWN)?;
     }
-    // Targets of XRC have no queue that a doorbell could be about.
+    // XRC targets have no queue that uses a doorbell.
     if !context.no_sq() || context.rq_type() == OWN_RECEIVE_QUEUE {
         nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
     }
-    // Queue pairs that change memory keys work on those of all domains and belong to none.
+    // Queue pairs for memory-key updates may change keys of all domains and belong to none.
     if context.st() != ServiceType::RegUmr {
         nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
     }
@@ -179,7 +180,7 @@ fn count_users(nic: &mut Nic, context: &QueuePairContext, change: i32) {
     }
 }
 
-/// In any state; afterwards no completion and no event names the number.
+/// Destroys a queue pair in any state; afterwards no completion and no event names its number.
 pub(super) fn destroy<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

@@ -1,4 +1,4 @@
-//! ACCESS_REG: the registers of host and port that drivers read and write.
+//! ACCESS_REG: the host and port registers that drivers read and write.
 
 use super::call::Call;
 use super::ethernet::port_register;
@@ -15,14 +15,15 @@ use bareverbs_prm::time::Time;
 /// `proto_mask` of PTYS: InfiniBand, Ethernet.
 const INFINIBAND: u8 = 1;
 const ETHERNET: u8 = 4;
-/// Who reads a register has to send the bytes that name the part of it, its first word at least; the rest is zero.
+/// A read must send the bytes that select the part of a register, at least its first word; the rest counts as
+/// zero.
 const NAMED: usize = 4;
 /// Bytes of the largest register, PPCNT.
 const LARGEST: usize = 256;
 /// Smallest Ethernet payload that IPv4 allows.
 const MINIMUM_MTU: u16 = 68;
 
-/// `op_mod`: 0 writes, 1 reads. A write answers with the register as it then is.
+/// `op_mod`: 0 writes, 1 reads. A write returns the new contents of the register.
 pub(super) fn access<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -63,7 +64,7 @@ fn ethernet_register(nic: &mut Nic, id: RegisterId, data: &[u8], write: bool) ->
     }
 }
 
-/// The host is little-endian, or says that it is big-endian, which this device does not serve.
+/// The host is little-endian. One that declares itself big-endian is refused.
 fn host_endianness(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     let wish: HostEndiannessRegister = read(data)?;
     if write && wish.he() {

@@ -1,14 +1,15 @@
-//! What handlers of registers share: from bytes to a register, back, and the port that it names.
+//! What register handlers share: conversion from and to bytes, and the check of the port number.
 
 use crate::nic::syndrome::{self, Refusal};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// A register from the data of a command.
+/// Reads a register from the data of a command.
 pub(super) fn read<T: FromBytes>(data: &[u8]) -> Result<T, Refusal> {
     T::read_from_prefix(data).map(|(register, _)| register).map_err(|_| syndrome::REGISTER_LENGTH)
 }
 
-/// As [`read`], of a register that has grown over the years: from `shortest` bytes on it is read as if zeros followed.
+/// Like [`read`], for a register that has grown over the years: data of at least `shortest` bytes is extended
+/// with zeros.
 pub(super) fn read_grown<T: FromBytes + IntoBytes>(data: &[u8], shortest: usize) -> Result<T, Refusal> {
     let mut register = T::new_zeroed();
     let place = register.as_mut_bytes();
@@ -20,7 +21,7 @@ pub(super) fn read_grown<T: FromBytes + IntoBytes>(data: &[u8], shortest: usize)
     Ok(register)
 }
 
-/// A register as the answer holds it.
+/// The bytes of a register for the response.
 pub(super) fn bytes<T: IntoBytes + Immutable>(register: &T) -> Result<Vec<u8>, Refusal> {
     Ok(register.as_bytes().to_vec())
 }

@@ -17,7 +17,7 @@ use bareverbs_prm::command::srq::{
 use bareverbs_prm::ids::{Pdn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::ServiceType;
 
-/// `wq_type`: entries form a linked list, which is the only kind that drivers use.
+/// `wq_type`: entries form a linked list, the only kind that drivers use.
 const LINKED_LIST: u8 = 0;
 /// `rmpc.state`.
 mod pool_state {
@@ -25,7 +25,7 @@ mod pool_state {
     pub(super) const READY: u8 = 1;
     pub(super) const ERROR: u8 = 3;
 }
-/// `xrc_srqc.state` of a queue that broke; zero is a good one.
+/// `xrc_srqc.state` of a broken queue; zero means good.
 const XRC_ERROR: u8 = 1;
 /// The page list follows the work queue context of the pool.
 const CREATE_RMP_PAGES: usize = CreateRmpIn::SIZE;
@@ -92,7 +92,7 @@ pub(super) fn create_rmp<M: HostMemory>(
     Ok(())
 }
 
-/// Logarithms of entries and bytes of an entry, the protection domain.
+/// Checks the size of the queue and of its entries, and the protection domain.
 fn check_geometry(nic: &Nic, wish: ReceiveGeometry, pd: Pdn) -> Result<ReceiveGeometry, Refusal> {
     let ReceiveGeometry { log_size, log_stride } = wish;
     let limits = &nic.firmware.capabilities.general;
@@ -124,7 +124,8 @@ fn xrc(nic: &mut Nic, number: Srqn) -> Result<&mut SharedReceiveQueue, Refusal> 
     if matches!(queue.context, SharedContext::Xrc(_)) { Ok(queue) } else { Err(syndrome::SRQ_UNKNOWN) }
 }
 
-/// State and limit can be modified; a limit of zero takes it away. The command names the state that the pool is in.
+/// Changes state and limit; a limit of zero disables it. The command also names the current state of the
+/// pool.
 pub(super) fn modify_rmp<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -140,7 +141,7 @@ pub(super) fn modify_rmp<M: HostMemory>(
     match (from, to) {
         (pool_state::RESET, pool_state::READY) => queue.state = SharedState::Ready,
         (_, pool_state::RESET) => queue.reset(),
-        // Software asked for it and is told nothing.
+        // Software requested the error state, so it is not notified.
         (_, pool_state::ERROR) => queue.state = SharedState::Failed { told: true },
         _ if from == to => {}
         _ => return Err(syndrome::SRQ_STATE),
@@ -152,7 +153,7 @@ pub(super) fn modify_rmp<M: HostMemory>(
     Ok(())
 }
 
-/// Posts the event that the queue owes software, if it owes one.
+/// Posts the event that the queue owes software, if any.
 fn watch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, number: Srqn) {
     nic.parts(call.now, call.memory).bus.watch_shared(number);
 }
@@ -212,7 +213,7 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let context = *input.xrc_srq_context_entry();
-    // Where these queues name an object is told by no header that is public.
+    // No public header says where these contexts name a user memory object.
     if input.xrc_srq_umem_valid()
         || context.dbr_umem_valid()
         || context.basic_cyclic_rcv_wqe()
@@ -235,7 +236,7 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
     Ok(())
 }
 
-/// The queue's completion queue may not go before it.
+/// Counts the queue as a user of its completion queue, which cannot be destroyed before it.
 fn count_user(nic: &mut Nic, context: &XrcSrqContext, change: i32) {
     if let Some(queue) = nic.completions.queues.get_mut(context.cqn().value()) {
         queue.users = queue.users.saturating_add_signed(change);

@@ -10,11 +10,11 @@ use bareverbs_prm::command::hca::{
     SetIssiIn, SetIssiOut, TeardownHcaIn, TeardownHcaOut,
 };
 
-/// Interface step sequence identifiers 0 and 1, as a bit vector.
+/// Interface step sequence IDs 0 and 1, as a bit vector.
 const SUPPORTED_ISSI: u32 = 0b11;
 /// Mellanox' organisationally unique identifier.
 const IEEE_VENDOR_ID: u32 = 0x00_02c9;
-/// Parameter-set identification, what a board is called. Ours is none of Mellanox'.
+/// Parameter-set ID (PSID), which names a board. This one is not Mellanox'.
 const BOARD_ID: [u8; 16] = *b"BV_SIM_0000000\0\0";
 
 pub(super) fn enable<M: HostMemory>(
@@ -30,8 +30,9 @@ pub(super) fn enable<M: HostMemory>(
     Ok(())
 }
 
-/// Forgets the command queue's objects and pages: after this the driver frees its memory without another word. The
-/// queue address stays, so that the answer to this command can be written; a new one is written before the next start.
+/// Drops the pages, because the driver frees their memory without further notice. The address of the command
+/// queue stays, so that the result of this command can be written; the driver sets a new one before the next
+/// start.
 pub(super) fn disable<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -59,8 +60,8 @@ pub(super) fn init<M: HostMemory>(
     Ok(())
 }
 
-/// Graceful teardown only: neither force_teardown nor fast_teardown is offered. Every object is forgotten; pages stay
-/// until the driver takes them back.
+/// Supports only graceful teardown; neither force_teardown nor fast_teardown is offered. All objects are
+/// dropped; pages stay until the driver takes them back.
 pub(super) fn teardown<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

@@ -1,4 +1,5 @@
-//! CREATE_UMEM and DESTROY_UMEM, and where queues lie: on the page list of their command or in a user memory object.
+//! CREATE_UMEM and DESTROY_UMEM, and the memory of queues: the page list of their command or a user memory
+//! object.
 
 use super::call::Call;
 use crate::nic::buffer::PagedBuffer;
@@ -15,33 +16,33 @@ use std::sync::Arc;
 
 /// Largest `log_page_size` of a buffer: pages of 4 GiB.
 const MAXIMUM_LOG_PAGE: u8 = 20;
-/// Bytes of an entry of most queues, and what the steps of `page_offset` are multiples of: no entry crosses a page.
+/// Bytes of an entry of most queues and the unit of `page_offset`, so that no entry crosses a page.
 const ENTRY: u64 = 64;
-/// Bytes of a doorbell record, which is aligned to them.
+/// Bytes of a doorbell record and its alignment.
 const RECORD: u64 = 8;
 
-/// A user memory object that a command names, and where in it a buffer begins.
+/// A user memory object named by a command, and the offset of a buffer in it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UmemPlace {
     pub(super) id: u32,
     pub(super) offset: u64,
 }
 
-/// Where a command says that a queue lies.
+/// The location of a queue, as its command describes it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BufferPlace {
-    /// Byte of the input at which the page list begins.
+    /// Offset of the page list in the input.
     pub(super) list_at: usize,
-    /// Pages of the list are of `4 KiB << log_page_size`.
+    /// Pages of the list have `4 KiB << log_page_size`.
     pub(super) log_page_size: u8,
-    /// Where the queue begins in the first of them, in 64ths of a page.
+    /// Offset of the queue in the first page, in 64ths of a page.
     pub(super) page_offset: u8,
-    /// Instead of all that, if the command says so.
+    /// The user memory object that replaces the page list, if the command names one.
     pub(super) umem: Option<UmemPlace>,
 }
 
 impl BufferPlace {
-    /// That of a work queue whose page list is at `list_at`.
+    /// The location of a work queue whose page list is at `list_at`.
     pub(super) fn of_work_queue(queue: &WorkQueueContext, list_at: usize) -> Self {
         let named = UmemPlace { id: queue.wq_umem_id(), offset: queue.wq_umem_offset() };
         Self {
@@ -53,12 +54,12 @@ impl BufferPlace {
     }
 }
 
-/// The record of a work queue.
+/// The doorbell record of a work queue.
 pub(super) fn work_queue_record(nic: &Nic, queue: &WorkQueueContext) -> Result<DoorbellRecord, Refusal> {
     record(nic, queue.dbr_umem_valid().then(|| queue.dbr_umem_id()), queue.dbr_addr())
 }
 
-/// The buffer of a queue of `length` bytes.
+/// The buffer of a queue with `length` bytes.
 pub(super) fn queue_buffer<M: HostMemory>(
     nic: &Nic,
     call: &mut Call<'_, M>,
@@ -73,8 +74,8 @@ pub(super) fn queue_buffer<M: HostMemory>(
     if buffer.base().is_multiple_of(ENTRY) { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
 }
 
-/// The buffer of a queue: pages of `4 KiB << log_page_size`, of which `length` bytes are used from `page_offset` 64ths
-/// of a page on (Linux `drivers/infiniband/hw/mlx5/devx.c`).
+/// A buffer on pages of `4 KiB << log_page_size` bytes. It has `length` bytes and starts `page_offset` 64ths
+/// of a page into the first page (Linux `drivers/infiniband/hw/mlx5/devx.c`).
 pub(super) fn paged_buffer<M: HostMemory>(
     nic: &Nic,
     call: &mut Call<'_, M>,
@@ -94,8 +95,9 @@ pub(super) fn paged_buffer<M: HostMemory>(
     PagedBuffer::new(&nic.pages, run, length).map_err(|BudgetUsedUp| syndrome::PAGE_BUDGET)
 }
 
-/// A doorbell record: at an I/O virtual address, or, in the object that is named, at the offset that stands in place of one. It is
-/// aligned to its 8 bytes. An address of zero is a record that was forgotten; an offset of zero is one.
+/// A doorbell record at an I/O virtual address or, if the command names a user memory object, at an offset in
+/// it. It must be aligned to 8 bytes. A zero address means that the driver forgot the record; a zero offset
+/// is valid.
 pub(super) fn record(nic: &Nic, umem: Option<u32>, place: u64) -> Result<DoorbellRecord, Refusal> {
     let Some(id) = umem else {
         let wrong = place == 0 || !place.is_multiple_of(RECORD);
@@ -159,7 +161,7 @@ pub(super) fn destroy<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let number = input.umem_id().value();
-    // Everything that was cut from an object holds it.
+    // Every part cut from an object holds a reference to it.
     if Arc::strong_count(object(nic, number)?) > 1 {
         return Err(syndrome::UMEM_BUSY);
     }

@@ -1,4 +1,5 @@
-//! Two functions of one card, driven by hand: sharing of memory keys, aliases, and DMA work requests with all that goes wrong.
+//! Two functions of one card, driven by hand: shared memory keys, aliases, and DMA work requests with all
+//! their errors.
 
 use super::host::Answer;
 use super::verbs::{Node, Sge, data};
@@ -23,7 +24,7 @@ use zerocopy::{FromBytes, IntoBytes};
 const HOST: VhcaId = VhcaId::from_low_bits(2);
 const ARM: VhcaId = VhcaId::from_low_bits(7);
 const ACCESS: [u8; 32] = *b"thirty-two bytes nobody guesses.";
-/// Where in the region of each side the bytes of a test lie.
+/// Offset in the region of each side where the bytes of a test are.
 const AT: u64 = 0x100;
 
 fn function(vhca_id: VhcaId) -> NicConfig {
@@ -41,7 +42,7 @@ impl Card {
         Self { host: Node::new(1, function(HOST)), arm: Node::new(2, function(ARM)) }
     }
 
-    /// A card on which the host shares its region, and the alias that the Arm side made of it.
+    /// A card on which the host shares its region, and the alias that the Arm side created for it.
     fn sharing() -> (Self, Mkey) {
         let mut card = Self::new();
         card.arm.enable_mmo();
@@ -62,7 +63,7 @@ impl Card {
         }
     }
 
-    /// Makes an alias of the host's region on the Arm side.
+    /// Creates an alias of the host's region on the Arm side.
     fn alias(&mut self, edit: impl Fn(&mut CreateAliasIn)) -> Result<Mkey, (CommandStatus, u32)> {
         let index = self.host.mr.key.index().value();
         let mut input = CreateAliasIn::new();
@@ -83,7 +84,7 @@ impl Card {
         run(&mut self.arm, CommandOpcode::QueryGeneralObject, input).unwrap().0
     }
 
-    /// Carries out a copy as the engine of the card does.
+    /// Executes a copy like the card's engine.
     fn end(&mut self, request: &DmaRequest) {
         let copy = *request.copy();
         let mut bytes = vec![0; request.length() as usize];
@@ -110,7 +111,7 @@ impl Card {
         if id == Some(HOST) { &mut self.host } else { &mut self.arm }
     }
 
-    /// A piece of the host's region by its alias.
+    /// Part of the host's region, through its alias.
     fn theirs(&self, alias: Mkey, length: u32) -> Sge {
         Sge { key: alias, ..self.host.mr.sge(AT, length) }
     }
@@ -143,7 +144,7 @@ impl Node {
         self.host.nic.write_dma(&mut self.host.memory, end, bytes)
     }
 
-    /// Connects the queue pair with itself and switches memory-to-memory operations on, on its way.
+    /// Connects the queue pair to itself and enables memory-to-memory operations on the way.
     fn enable_mmo(&mut self) {
         let (remote, qpn) = ((self.qp.qpn, self.gid, self.mac), self.qp.qpn);
         self.modify(CommandOpcode::ResetToInitQp, |c| super::verbs::init(c, |_| {})).unwrap();
@@ -173,7 +174,7 @@ fn mmo_on(qpn: Qpn) -> InitToInitQpIn {
     input
 }
 
-/// Metadata, source, destination; the memory for the device is the last of the region.
+/// Metadata, source, destination. The metadata names the end of the region as the device's memory.
 fn copy_segments(node: &Node, from: Sge, to: Sge) -> Vec<u8> {
     let mut metadata = MmoMetadataSegment::new();
     metadata.set_local_key(node.mr.key).set_local_address(node.mr.va + super::verbs::MR_SIZE - 64);
@@ -190,7 +191,7 @@ where
     I: IntoBytes + zerocopy::Immutable,
     O: FromBytes + zerocopy::FromZeros + IntoBytes,
 {
-    // The second half of the header is the type of a general object, or op_mod 0.
+    // The second half of the header is either the type of a general object or op_mod 0.
     let op_mod = u16::from_be_bytes(input.as_bytes()[6..8].try_into().unwrap());
     node.host.run(opcode, op_mod, input)
 }
@@ -243,7 +244,7 @@ fn a_copy_reads_and_writes_memory_of_the_other_function() {
     assert_eq!(card.arm.host.nic.counters().contradictions(), 0);
 }
 
-/// Between two places of the memory of the function itself, and between two of the other function.
+/// Copies between two places in the function's own memory, and between two in the other function's memory.
 #[test]
 fn a_copy_may_have_both_ends_on_one_side() {
     let (mut card, alias) = Card::sharing();
@@ -278,8 +279,8 @@ fn only_who_knows_key_and_number_makes_an_alias() {
     assert_eq!(card.alias(|c| _ = c.header_mut().set_log_obj_range(1)), kind);
 }
 
-/// What the owner lets nobody have: a key without bounds, an alias, a key of keys on cards that do not follow those. The syndrome is that
-/// of a ConnectX-7 (UCX pull request 10980).
+/// What an owner may not share: a key without bounds, an alias, and an indirect key on cards that do not
+/// follow those. The syndrome is that of a ConnectX-7 (UCX pull request 10980).
 #[test]
 fn keys_that_may_not_be_shared_are_refused() {
     let (mut card, alias) = Card::sharing();
@@ -303,7 +304,7 @@ fn keys_that_may_not_be_shared_are_refused() {
     );
 }
 
-/// A crossing key would name all memory of another function, without its consent.
+/// A crossing key would expose all memory of another function without its consent.
 #[test]
 fn crossing_keys_are_refused() {
     let mut card = Card::new();
@@ -349,7 +350,7 @@ fn a_host_that_resets_in_the_middle_takes_everything_back() {
     card.alias(|_| {}).unwrap_err();
 }
 
-/// A new key at the index of a key that was shared is another key.
+/// A new key at the index of a shared key is a different key.
 #[test]
 fn an_alias_does_not_follow_a_number_to_another_key() {
     let (mut card, alias) = Card::sharing();
@@ -371,7 +372,7 @@ fn an_alias_does_not_follow_a_number_to_another_key() {
     card.expect_failure(&wqe::DMA_ACCESS);
 }
 
-/// The owner's rights and range count, not what the user's work request hopes.
+/// The owner's rights and range apply, whatever the user's work request asks for.
 #[test]
 fn the_owner_checks_range_and_right() {
     let (mut card, alias) = Card::sharing();
@@ -398,7 +399,7 @@ fn the_owner_checks_range_and_right() {
     card.expect_failure(&wqe::DMA_ACCESS);
 }
 
-/// Copies end in any order, completions come in the order of the queue.
+/// Copies may end in any order, but completions follow the order of the queue.
 #[test]
 fn completions_keep_the_order_of_the_queue() {
     let (mut card, alias) = Card::sharing();
@@ -428,7 +429,7 @@ fn a_fenced_copy_waits_for_those_before_it() {
     assert_eq!([(); 2].map(|()| card.arm.expect().wqe_counter()), [0, 1]);
 }
 
-/// The opposite end of a copy is gone: it neither completes nor disturbs what comes after.
+/// A queue pair is reset while a copy is in progress: the copy neither completes nor disturbs later ones.
 #[test]
 fn a_queue_pair_that_is_reset_in_the_middle_forgets_its_copies() {
     let (mut card, alias) = Card::sharing();
@@ -483,7 +484,7 @@ fn a_copy_has_two_mebibytes_at_most_and_no_other_operation() {
     card.expect_failure(&wqe::OPMOD);
 }
 
-/// Messages do not go through an alias in this model, and nobody reaches it from outside.
+/// In this model, messages cannot use an alias, and no peer can access one.
 #[test]
 fn an_alias_serves_copies_only() {
     let (mut card, alias) = Card::sharing();
@@ -573,7 +574,7 @@ fn a_device_alone_has_neither_commands_nor_capabilities() {
     assert_eq!(pages(function(ARM)), ((true, 21, 7), (0x4, 0x100)));
 }
 
-/// What the others hear is what holds now, however often it changed before somebody asked.
+/// Other functions learn the latest state, however often it changed before they fetched it.
 #[test]
 fn notices_tell_the_latest_state() {
     let mut node = Node::new(1, function(HOST));

@@ -33,7 +33,7 @@ fn buffer(node: &mut Node, log_size: u8, stride: u64) -> (u64, Vec<u8>) {
     (first, (0..pages).flat_map(|page| (first + page * 4096).to_be_bytes()).collect())
 }
 
-/// The new buffer, if the device took it.
+/// The new buffer, if the device accepted it.
 fn resize(node: &mut Node, log_size: u8) -> Result<u64, Refusal> {
     let (address, list) = buffer(node, log_size, 64);
     let mut input = ModifyCqIn::new();
@@ -43,7 +43,7 @@ fn resize(node: &mut Node, log_size: u8) -> Result<u64, Refusal> {
     send(node, 1, input, &list).map(|()| address)
 }
 
-/// `count` signalled sends of the left side, carried out.
+/// Posts `count` signalled sends on the left side and runs them.
 fn sends(pair: &mut Pair, count: usize) {
     for _ in 0..count {
         pair.b.post_receive(&[pair.b.mr.sge(0, 64)]);
@@ -181,12 +181,13 @@ fn entries_of_128_bytes_stand_in_the_second_half() {
     }
 }
 
-/// A compressed queue for the left side's queue pair, of which `log_size` is the size: where its entries lie, and its doorbell record.
+/// Gives the left side's queue pair a compressed queue of size `log_size`. Returns the address of its entries
+/// and of its doorbell record.
 fn compressed(pair: &mut Pair, log_size: u8) -> (u64, u64) {
     with_queue(pair, log_size, |context| _ = context.set_cqe_comp_en(true))
 }
 
-/// The left side's queue pair completes into a queue with this context.
+/// Makes the left side's queue pair complete into a queue with this context.
 fn with_queue(pair: &mut Pair, log_size: u8, edit: fn(&mut CompletionQueueContext)) -> (u64, u64) {
     let node = &mut pair.a;
     let (address, list) = buffer(node, log_size, 64);
@@ -241,14 +242,15 @@ fn a_run_is_a_title_and_arrays_of_eight() {
     }
     assert_eq!(pair.a.host.memory.slice(address + 2 * 64 + 63, 1), [OP_OWN_INITIAL], "not written");
     assert_eq!(pair.a.host.nic.counters().completions_compressed, 12);
-    // One entry alone is written as it is, behind the run.
+    // A single entry is written uncompressed, after the run.
     pair.a.post(WqeOpcode::RdmaWrite, &[target, inline(&[7])].concat());
     pair.run();
     let single: CompletionEntry = pair.a.host.memory.load(address + 12 * 64);
     assert_eq!((single.format(), single.byte_count(), single.wqe_counter()), (0, 1, 12));
 }
 
-/// DPDK's vectorized receive reads the arrays of a run from its title on and looks for no end of the ring.
+/// DPDK's vectorized receive reads the arrays of a run from its title on without checking for the end of the
+/// ring.
 #[test]
 fn a_run_ends_with_the_ring() {
     let mut pair = Pair::new();

@@ -1,4 +1,4 @@
-//! Counter sets: every counter is provoked by its cause, and stays zero otherwise.
+//! Counter sets: each counter counts its cause and stays zero otherwise.
 
 use super::pair::Pair;
 use super::verbs::{Node, data, inline, operands, remote};
@@ -28,7 +28,7 @@ fn alloc(node: &mut Node) -> u8 {
     output.counter_set_id()
 }
 
-/// Makes the queue pair count in a set.
+/// Makes the queue pair count for a set.
 fn join(node: &mut Node, set: u8) -> Result<(), Refusal> {
     let mut input = RtsToRtsQpIn::new();
     input.set_qpn(node.qp.qpn).set_opt_param_mask(COUNTER_SET);
@@ -37,7 +37,7 @@ fn join(node: &mut Node, set: u8) -> Result<(), Refusal> {
     answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
 }
 
-/// The counters that are not zero, by name.
+/// The nonzero counters, by name.
 fn query(node: &mut Node, set: u8, clear: bool) -> Vec<(&'static str, u32)> {
     let mut input = QueryQueueCounterIn::new();
     input.set_counter_set_id(set).set_clear(clear);
@@ -53,7 +53,7 @@ fn query(node: &mut Node, set: u8, clear: bool) -> Vec<(&'static str, u32)> {
     found
 }
 
-/// A pair whose queue pairs both count.
+/// A pair whose queue pairs both count for a set.
 fn counting() -> (Pair, u8, u8) {
     let mut pair = Pair::new();
     let (a, b) = (alloc(&mut pair.a), alloc(&mut pair.b));
@@ -121,7 +121,7 @@ fn a_lost_answer_to_a_read_is_an_implied_complaint() {
     read(&mut pair);
     read(&mut pair);
     let mut lost = false;
-    // The first frame with the op-code «READ response only».
+    // Loses the first frame with the op-code READ response only.
     pair.run_with(|_, frame| frame[42] != 0x10 || core::mem::replace(&mut lost, true));
     assert_eq!(query(&mut pair.a, a, false), [("implied_nak_seq_err", 1)]);
     assert_eq!(query(&mut pair.b, b, false), [("duplicate_request", 2), ("rx_read_requests", 2)]);
@@ -177,7 +177,7 @@ fn an_unreachable_peer_exceeds_the_retries() {
     assert_eq!(query(&mut pair.a, a, false), expected);
 }
 
-/// What both sides counted after one work request of A that fails.
+/// The counts of both sides after A executed one work request that fails.
 fn after_failure(pair: (Pair, u8, u8), opcode: WqeOpcode, segments: &[u8]) -> [Vec<(&'static str, u32)>; 2] {
     let (mut pair, a, b) = pair;
     pair.a.post(opcode, segments);
@@ -240,7 +240,7 @@ fn a_receiver_that_is_never_ready_exceeds_its_retries() {
     assert_eq!(there, [("out_of_buffer", 3)]);
 }
 
-/// The same answer with another syndrome.
+/// The same response with another syndrome.
 fn with_syndrome(frame: &[u8], syndrome: Syndrome) -> Vec<u8> {
     let packet = parse(frame).unwrap();
     let Extension::Aeth(aeth) = packet.extension else { return frame.to_vec() };
@@ -311,7 +311,7 @@ fn a_set_that_does_not_exist_cannot_be_joined() {
     assert_eq!(none.unwrap_err().1, syndrome::COUNTER_LIMIT.syndrome);
 }
 
-/// Marks a frame as a switch does: congestion experienced, in the IPv4 header.
+/// Marks a frame like a switch: congestion experienced, in the IPv4 header.
 fn mark(frame: &mut [u8]) {
     frame[15] |= 3;
     frame[24..26].fill(0);
@@ -321,7 +321,7 @@ fn mark(frame: &mut [u8]) {
     frame[24..26].copy_from_slice(&(!(folded as u16)).to_be_bytes());
 }
 
-/// Marked packets, notifications sent, handled, ignored.
+/// Marked packets; CNPs sent, handled and ignored.
 fn congestion(node: &mut Node, clear: bool) -> [u32; 4] {
     let mut input = QueryCongStatisticsIn::new();
     input.set_clear(clear);
@@ -375,7 +375,7 @@ fn marked_packets_are_told_of_once_in_a_while() {
     assert_eq!(congestion(&mut pair.b, false), [4, 2, 0, 1], "it is not from the peer of that queue pair");
 }
 
-/// `enable` of one priority and half of congestion control.
+/// `enable` for one priority of one half of congestion control.
 fn is_on(node: &mut Node, protocol: u8, priority: u8) -> Result<bool, Refusal> {
     let mut input = QueryCongStatusIn::new();
     input.set_cong_protocol(protocol).set_priority(priority);
@@ -384,7 +384,7 @@ fn is_on(node: &mut Node, protocol: u8, priority: u8) -> Result<bool, Refusal> {
     answer.map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
 }
 
-/// Packets of a card whose congestion control is off do not say that they may be marked; marked ones are told of all the same.
+/// With congestion control disabled, packets are not marked ECN-capable, but marked ones are still reported.
 #[test]
 fn whether_congestion_control_is_on_can_be_asked() {
     for congestion_control in [false, true] {

@@ -81,7 +81,7 @@ fn inline_data_also_around_the_end_of_the_ring() {
     let mut pair = Pair::new();
     let ring = 1u16 << super::verbs::LOG_SQ;
     for round in 0..u32::from(ring) {
-        // Three blocks a WQE: every third one wraps.
+        // Each WQE takes three blocks, so every third one wraps around.
         let bytes = pattern(130, round as u8);
         let at = u64::from(round) * 256;
         let segments = [remote(pair.b.mr.va + at, pair.b.mr.key), inline(&bytes)].concat();
@@ -278,7 +278,8 @@ fn queue_pairs_take_turns() {
     assert_eq!(senders, expected);
 }
 
-/// However long its messages are, nobody waits for a queue pair that talks to its own device for more than a few frames at a time.
+/// A queue pair that sends long messages to its own device does not delay others for more than a few frames
+/// at a time.
 #[test]
 fn a_queue_pair_that_sends_to_itself_yields() {
     const LENGTH: u32 = 32 << 10;
@@ -356,12 +357,12 @@ fn lost_frames_are_sent_again() {
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 30_000), bytes);
 }
 
-/// Operands of a masked compare and swap: value and mask to swap in, value and mask to compare with.
+/// Operands of a masked compare-and-swap: swap value and mask, compare value and mask.
 fn masked(swap: u64, swap_mask: u64, compare: u64, compare_mask: u64) -> Vec<u8> {
     [swap, compare, swap_mask, compare_mask].map(u64::to_be_bytes).concat()
 }
 
-/// Posts an atomic with an `opmod` on the first word of side B; its old value.
+/// Posts an atomic with an `opmod` on the first word of side B and returns the old value.
 fn masked_atomic(pair: &mut Pair, opcode: WqeOpcode, opmod: u8, operands: &[u8]) -> Option<u64> {
     let segments = [&remote(pair.b.mr.va, pair.b.mr.key), operands, &data(pair.a.mr.sge(0, 8))[..]].concat();
     pair.a.write_wqe(
@@ -374,7 +375,7 @@ fn masked_atomic(pair: &mut Pair, opcode: WqeOpcode, opmod: u8, operands: &[u8])
     pair.a.ring();
     pair.run();
     let good = pair.a.expect().opcode() == CqeOpcode::Requester;
-    // Nobody asked for replies in the byte order of the host.
+    // Software did not request replies in host byte order.
     let old = pair.a.host.memory.slice(pair.a.mr.iova, 8).try_into().map(u64::from_be_bytes);
     old.ok().filter(|_| good)
 }

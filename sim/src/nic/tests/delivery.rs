@@ -20,7 +20,7 @@ fn header(opcode: CommandOpcode, op_mod: u16) -> CommandHeaderIn {
     header
 }
 
-/// Prepares a QUERY_HCA_CAP, spoils entry and blocks, and gives the delivery status.
+/// Prepares a QUERY_HCA_CAP, corrupts entry and blocks, and returns the delivery status.
 fn spoiled(
     config: NicConfig,
     entry: impl Fn(&mut CommandQueueEntry),

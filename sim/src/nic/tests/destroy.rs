@@ -1,5 +1,5 @@
-//! What goes away while traffic runs: the device lets go of memory before the command is answered, and nobody hears of what
-//! is gone.
+//! Destroys objects under traffic: the device stops using their memory before the command completes, and
+//! nothing more is reported about them.
 
 use super::pair::Pair;
 use super::verbs::{Node, data, remote};
@@ -11,7 +11,7 @@ use bareverbs_prm::time::Duration;
 
 const LENGTH: u32 = 32 << 10;
 
-/// Carries at most `count` frames from one side to the other.
+/// Delivers at most `count` frames from one side to the other.
 fn carry(from: &mut Node, to: &mut Node, count: usize) {
     let mut frame = crate::wire::FrameBuffer::new();
     for _ in 0..count {
@@ -28,7 +28,7 @@ fn long_request(pair: &Pair) -> Vec<u8> {
     [remote(pair.b.mr.va, pair.b.mr.key), data(pair.a.mr.sge(0, LENGTH))].concat()
 }
 
-/// DESTROY_MKEY, and the host takes the memory away at once.
+/// Destroys the memory key; the host then revokes the memory at once.
 fn destroy_region(node: &mut Node) {
     let mut input = DestroyMkeyIn::new();
     input.set_mkey_index(node.mr.key.index());
@@ -153,7 +153,7 @@ fn the_order_of_an_error_and_its_flush() {
     let entries: Vec<_> = core::iter::from_fn(|| pair.a.poll())
         .map(|entry| {
             let error: ErrorEntry = zerocopy::transmute!(entry);
-            // In an entry of a success these bits are the time.
+            // In a successful entry, these bits are the time stamp.
             let syndrome = if error.opcode() == CqeOpcode::Requester { 0 } else { error.syndrome().raw() };
             (error.opcode(), error.wqe_counter(), syndrome)
         })

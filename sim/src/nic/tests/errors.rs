@@ -1,4 +1,4 @@
-//! How work fails: each syndrome, the flush, its order, and what the peer is told.
+//! How work fails: each syndrome, the flush, its order, and what the peer learns.
 
 use super::pair::{Pair, STRANGER};
 use super::verbs::{Node, Sge, create_mr, data, init, inline, operands, remote, rtr, rts};
@@ -41,7 +41,7 @@ fn good_write(pair: &Pair) -> Vec<u8> {
     [remote(pair.b.mr.va, pair.b.mr.key), inline(&[1; 8])].concat()
 }
 
-/// A WQE that is bad, after one that is good and before one that would be good.
+/// Posts a bad WQE between two good ones.
 fn fails_locally(config: NicConfig, fault: WorkFault, post: impl Fn(&mut Node, &Pair2)) {
     let mut pair = Pair::with(config, |_| {});
     let write = good_write(&pair);
@@ -63,8 +63,8 @@ struct Pair2 {
     remote: Vec<u8>,
 }
 
-/// A request may have 59 segments of 2 GiB. That it is too long is seen before what stands behind a segment: the key of the last one
-/// does not exist, and nobody looks.
+/// A request may have 59 segments of 2 GiB. The length check comes before the memory checks: the key of the
+/// last segment does not exist, and is never looked up.
 #[test]
 fn the_length_of_a_message_comes_before_its_segments() {
     fails_locally(NicConfig::default(), wqe::MESSAGE, |node, facts| {
@@ -189,7 +189,7 @@ fn a_counter_beyond_the_queue_stops_it() {
     pair.a.expect_none();
 }
 
-/// A request that the peer refuses; behind it stand another request, and receives on both sides.
+/// Posts a request that the peer refuses, followed by another request, with receives on both sides.
 fn fails_remotely(fault: WorkFault, event: Option<EventType>, post: impl Fn(&mut Pair)) {
     let mut pair = Pair::new();
     let write = good_write(&pair);
@@ -349,7 +349,7 @@ fn to_error_flushes_in_order_and_later_posts_too() {
         expect_send_error(&mut pair.a, wqe::FLUSHED, i);
     }
     expect_receive_error(&mut pair.a, wqe::FLUSHED, 0);
-    // The NOP has no doorbell yet: nobody told the device of it.
+    // The NOP has no doorbell yet, so the device does not know about it.
     pair.a.expect_none();
     pair.a.ring();
     expect_send_error(&mut pair.a, wqe::FLUSHED, 3);
@@ -446,7 +446,8 @@ fn frames_that_are_not_ours_or_not_whole_are_dropped() {
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [1; 8]);
 }
 
-/// A host with the addresses of `number` whose queue pair is connected to B of the pair sends it a WRITE; gives what B counted.
+/// A host with the addresses of `number` and a queue pair connected to B of the pair sends B a WRITE. Returns
+/// what B counted.
 #[track_caller]
 fn write_of_a_stranger(
     pair: &mut Pair,
@@ -469,7 +470,7 @@ fn write_of_a_stranger(
     after
 }
 
-/// Everything else of the packets is right: PSN, key and address would let them write.
+/// Everything else about the packets is right: PSN, key and address would permit the write.
 /// Requirement: IBTA v1.4 §9.6.1: packets of other paths, of other partitions and for unknown queue pairs are dropped in silence
 #[test]
 fn strangers_are_not_heard() {
@@ -519,7 +520,7 @@ fn the_rnr_timer_can_be_changed_while_sending() {
     pair.b.post_receive(&[pair.b.mr.sge(0, 8)]);
     pair.pass_time(Duration::from_micros(100), 2);
     pair.a.expect_none();
-    // Code 20 is 10.24 ms, IBTA v1.4 table 45.
+    // Code 20 is 10.24 ms (IBTA v1.4 table 45).
     pair.pass_time(Duration::from_millis(11), 1);
     pair.a.expect();
 }

@@ -1,4 +1,4 @@
-//! The way of an Ethernet packet from the send queue of one device to the receive queue of another, by hand.
+//! An Ethernet packet from the send queue of one device to the receive queue of another, driven by hand.
 
 use super::host::Host;
 use super::verbs::{Cq, Node, create_cq, data, poll_cq};
@@ -118,7 +118,7 @@ impl Station {
         self.host().run::<_, ModifyRqOut>(Op::ModifyRq, 0, rq).unwrap();
     }
 
-    /// A root table whose only entry sends everything to the TIR.
+    /// A root table whose only entry steers everything to the TIR.
     pub(super) fn steer_all(&mut self) {
         let tirn = self.tirn;
         let host = self.host();
@@ -145,7 +145,7 @@ impl Station {
         host.run::<_, SetFlowTableRootOut>(Op::SetFlowTableRoot, 0, root).unwrap();
     }
 
-    /// Posts `count` receives of 2048 bytes, one behind the other in the memory region.
+    /// Posts `count` receives of 2048 bytes, one after the other in the memory region.
     pub(super) fn post_receives(&mut self, count: u16) {
         for _ in 0..count {
             let slot = self.received % (1 << LOG_RING);
@@ -158,7 +158,7 @@ impl Station {
         self.host().memory.put(record, &count.to_be_bytes());
     }
 
-    /// Posts a WQE of an Ethernet segment, what is inline behind it, and a data segment of `payload`.
+    /// Posts a WQE of an Ethernet segment, its inline bytes, and a data segment with `payload`.
     pub(super) fn post(
         &mut self,
         opcode: WqeOpcode,
@@ -299,8 +299,9 @@ fn tags_are_put_in_and_taken_out() {
     assert_eq!(entry.byte_count(), packet.len() as u32 + 4);
 }
 
-/// The lists of the virtual port are for an e-switch. A function without one shows its flow tables all that is on the wire: DPDK
-/// makes a rule for every packet, and asks for promiscuity in no other way unless it drives a virtual function.
+/// The lists of the virtual port are meant for an e-switch. On a function without one, the flow tables see
+/// everything on the wire: DPDK creates a rule for all packets and requests promiscuous mode in no other way,
+/// unless it drives a virtual function.
 #[test]
 fn flow_tables_see_packets_to_every_address() {
     let mut two = Station::new(2);
@@ -311,7 +312,7 @@ fn flow_tables_see_packets_to_every_address() {
     }
 }
 
-/// A segment of TCP that is to be cut, with headers of 54 bytes.
+/// Posts a TCP segment to be segmented, with headers of 54 bytes.
 fn post_large_send(one: &mut Station, mss: u16, payload: &[u8]) {
     let mut header = datagram(&[]);
     header.truncate(34);
@@ -331,7 +332,8 @@ fn a_large_send_is_a_train_and_one_completion() {
     one.node.expect_none();
 }
 
-/// The PRM bounds the bytes of a large send and not its frames: each is made when the wire takes it, and the others wait uncut.
+/// The PRM limits the bytes of a large send, but not its frames. Each frame is built when the wire takes it;
+/// the rest of the payload waits unsegmented.
 #[test]
 fn a_large_send_is_cut_as_the_wire_takes_it() {
     const BYTES: usize = 2000;
@@ -453,7 +455,7 @@ fn flow_entries_of_all_tables_have_a_budget() {
         entry.flow_context_mut().set_group_id(group.group_id()).set_action(DROP);
         host.run::<_, SetFlowEntryOut>(Op::SetFlowTableEntry, 0, entry).map(drop)
     };
-    // The group is one of what is held.
+    // The group also counts against the budget.
     for index in 1..HELD_BUDGET {
         set(&mut host, index).unwrap();
     }

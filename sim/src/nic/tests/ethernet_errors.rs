@@ -1,4 +1,4 @@
-//! What queues of packets do with work that cannot be done, and with the kinds of it that the other tests leave out.
+//! How Ethernet queues handle work that fails, and work of the kinds that other tests omit.
 
 use super::ethernet::{Station, checksums, datagram};
 use super::verbs::{Sge, data, poll_cq};
@@ -16,12 +16,12 @@ use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, WqeOpcode};
 use bareverbs_prm::wqe::{EthernetSegment, InlineHeader};
 use zerocopy::IntoBytes;
 
-/// State of a queue that stopped.
+/// State of a stopped queue.
 const ERROR: u8 = 3;
 /// `disp_type` of a TIR with a table of queues.
 const INDIRECT: u8 = 1;
 
-/// Of an entry of an error: operation, WQE, cause.
+/// The opcode, the WQE and the cause in an error entry.
 fn error(entry: bareverbs_prm::cqe::CompletionEntry) -> (CqeOpcode, u16, u8) {
     let error: ErrorEntry = zerocopy::transmute!(entry);
     (error.opcode(), error.wqe_counter(), error.vendor_syndrome())
@@ -94,7 +94,7 @@ fn nothing_is_sent_for_a_nop() {
     assert_eq!(opcodes, [WqeOpcode::Nop.raw(), WqeOpcode::Send.raw()]);
 }
 
-/// A table that has the queue of the station so many times; the hash of a packet chooses one of them.
+/// A table that contains the station's queue `count` times; the hash of a packet selects one of them.
 fn spread(station: &mut Station, count: u16) -> bareverbs_prm::ids::Rqtn {
     let mut input = CreateRqtIn::new();
     input.rqt_context_mut().set_rqt_max_size(4).set_rqt_actual_size(count);

@@ -167,7 +167,7 @@ fn a_queue_may_begin_inside_a_page_and_lie_on_scattered_pages() {
 
     let mut pair = Pair::new();
     let node = &mut pair.b;
-    // Two pages in the wrong order; the queue of 64 entries begins 63/64 into the first.
+    // Two pages in reverse order; the queue of 64 entries starts 63/64 into the first one.
     let pages: [u64; 2] = core::array::from_fn(|_| node.host.memory.allocate(4096));
     let record = node.host.memory.allocate(8);
     let list = [pages[1].to_be_bytes(), pages[0].to_be_bytes()].concat();

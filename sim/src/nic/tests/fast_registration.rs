@@ -1,5 +1,6 @@
-//! Fast registration as Linux's storage asks for it (Linux `drivers/infiniband/hw/mlx5/{mr,umr,wr}.c`): keys that are made
-//! without a list, lists that are padded with what stood there, local invalidation, translations that come in parts.
+//! Fast registration as Linux's storage drivers use it (Linux `drivers/infiniband/hw/mlx5/{mr,umr,wr}.c`):
+//! keys created without a list, lists padded with stale bytes, local invalidation, translations that arrive
+//! in parts.
 
 use super::infiniband::key_node;
 use super::pair::Pair;
@@ -14,17 +15,17 @@ use bareverbs_prm::ids::{MacAddress, Mkey};
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode, MkeyAccessMode, WqeOpcode};
 use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
 
-/// What stands behind a list in a ring or a page that was used before.
+/// The contents after a list in a reused ring or page.
 const STALE: u64 = 0xdead_0000_0000_1003;
 
-/// A key of pages that has room for so many octwords, as Linux makes it for a pool or a cache.
+/// A page-list key with room for this many octwords, as Linux creates it for a pool or a cache.
 fn pooled(node: &mut Node, octwords: u32) -> Mkey {
     free_key(node, MkeyAccessMode::Mtt, |context| {
         context.set_translations_octword_size(octwords);
     })
 }
 
-/// The local DMA key of a protection domain: all memory, for the host only.
+/// The local DMA key of a protection domain: all memory, for local access only.
 fn local_dma_key(node: &mut Node) -> Mkey {
     free_key(node, MkeyAccessMode::Pa, |context| {
         context.set_free(false).set_umr_en(false).set_lw(true).set_length64(true);
@@ -32,14 +33,14 @@ fn local_dma_key(node: &mut Node) -> Mkey {
     })
 }
 
-/// LOCAL_INV: `free` is set, nothing is asked.
+/// LOCAL_INV: sets `free` without checking the state.
 fn local_invalidate(key: Mkey) -> Update {
     let mut update = Update::new(key, mask::FREE, flag::INLINE);
     update.context.set_free(true);
     update
 }
 
-/// As [`register`], with what stood in the ring behind the list.
+/// Like [`register`], with stale bytes in the ring after the list.
 fn register_before_stale(key: Mkey, pages: &[u64], length: u64) -> Update {
     let mut update = register(key, pages, 0, length);
     let used = pages.len() * 8;
@@ -59,7 +60,7 @@ fn ports_of_both_kinds_offer_it() {
     }
 }
 
-/// A device that does not offer it refuses what would need it.
+/// A device that does not offer the feature refuses the requests that need it.
 #[test]
 fn a_device_may_keep_page_sizes() {
     let mut pair = Pair::with(NicConfig { translation_updates: false, ..NicConfig::default() }, |_| {});
@@ -67,7 +68,7 @@ fn a_device_may_keep_page_sizes() {
     register(key, &[iova], 0, 0x1000).fail(&mut pair);
 }
 
-/// The smallest key of Linux's cache has two octwords, and gets four.
+/// The smallest key of Linux's cache has two octwords but receives four.
 #[test]
 fn a_key_has_room_for_whole_units_of_a_list() {
     let mut pair = Pair::new();
@@ -90,7 +91,7 @@ fn what_stands_behind_a_page_list_is_not_looked_at() {
     assert_eq!(pair.b.host.memory.faults, []);
 }
 
-/// The list stands in memory, where an earlier and longer one stood.
+/// The list is in memory, where an earlier and longer one was.
 #[test]
 fn a_page_list_is_read_from_memory() {
     let mut pair = Pair::new();
@@ -107,7 +108,7 @@ fn a_page_list_is_read_from_memory() {
     assert_eq!(pair.b.host.memory.slice(iova + 9 * 0x1000 + 0x138, 8), sent);
 }
 
-/// A list of pieces with gaps (SG_GAPS): behind it stand keys that there are not.
+/// A list of ranges with gaps (SG_GAPS), followed by entries with nonexistent keys.
 #[test]
 fn what_stands_behind_a_key_list_is_not_looked_at() {
     let mut pair = Pair::new();
@@ -127,11 +128,11 @@ fn what_stands_behind_a_key_list_is_not_looked_at() {
     let sent = pair.a.host.memory.slice(pair.a.mr.iova, 8).to_vec();
     assert_eq!(pair.b.host.memory.slice(iova + 0x4008, 8), sent);
     local_invalidate(key).succeed(&mut pair);
-    // A piece that the length needs is looked at.
+    // An entry within the length is checked.
     registration(0x301).fail(&mut pair);
 }
 
-/// LOCAL_INV does not ask for the state of a key, so one that is free stays free.
+/// LOCAL_INV does not check the state of a key, so a free key stays free.
 #[test]
 fn a_key_is_invalidated_as_often_as_one_likes() {
     let mut pair = Pair::new();
@@ -147,7 +148,8 @@ fn a_key_is_invalidated_as_often_as_one_likes() {
     write_fails(&mut pair, with_variant(key, 3), 0);
 }
 
-/// The peer takes a registration away, as an NVMe target does; it can be made anew once the receive has completed.
+/// The peer invalidates a registration, as an NVMe target does. The key can be registered again once the
+/// receive has completed.
 #[test]
 fn a_peer_takes_a_registration_away() {
     let mut pair = Pair::new();
@@ -162,8 +164,8 @@ fn a_peer_takes_a_registration_away() {
     write_fails(&mut pair, key, 0);
 }
 
-/// What storage targets do with long reads (Linux `drivers/infiniband/core/rw.c`): the response goes through a key that gives
-/// the host the right to write, and the peer none.
+/// What storage targets do for long reads (Linux `drivers/infiniband/core/rw.c`): the response passes a key
+/// that grants write access to the host and none to the peer.
 #[test]
 fn a_read_response_goes_through_a_registration() {
     let mut pair = Pair::new();
@@ -191,7 +193,7 @@ fn a_read_response_goes_through_a_registration() {
     write_fails(&mut pair, key, 0x9000);
 }
 
-/// A key with a length and without a list, and what it answers.
+/// Creates a key with a length but without a list, and returns the result.
 fn unpopulated(node: &mut Node, given: u32, free: bool) -> Result<Mkey, u32> {
     let mut input = CreateMkeyIn::new();
     input.set_translations_octword_actual_size(given);
@@ -204,7 +206,8 @@ fn unpopulated(node: &mut Node, given: u32, free: bool) -> Result<Mkey, u32> {
     created.map(|(output, _)| Mkey::from_parts(output.mkey_index(), 0)).map_err(|(_, syndrome)| syndrome)
 }
 
-/// Linux makes keys of a user's memory free, with their length and without a list, which work requests bring in parts.
+/// Linux creates the keys of user memory free, with their length but without a list; work requests bring the
+/// list in parts.
 #[test]
 fn a_free_key_needs_no_list() {
     let mut pair = Pair::new();
@@ -225,7 +228,8 @@ fn a_free_key_needs_no_list() {
     }
 }
 
-/// The driver's own queue pair registers the memory of users: it belongs to no domain, and its lists are read by a key of one.
+/// The driver's own queue pair registers user memory. It belongs to no domain, and its lists are read through
+/// a key of one.
 #[test]
 fn the_drivers_queue_pair_reads_lists_of_any_domain() {
     let mut node = key_node();

@@ -1,4 +1,4 @@
-//! A host that takes data more slowly than it comes: frames are dropped, or pause frames stop the sender.
+//! A host that takes data more slowly than it arrives: frames are dropped, or pause frames stop the sender.
 
 use super::pair::Pair;
 use super::verbs::{Node, data, remote};
@@ -9,7 +9,7 @@ use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, PortCounterGroup,
 use bareverbs_prm::time::Duration;
 use zerocopy::IntoBytes;
 
-/// A gigabit a second, and room for less than eight packets of 1,024 bytes.
+/// One gigabit per second, and room for fewer than eight packets of 1,024 bytes.
 const SLOW: NicConfig = NicConfig {
     receive_buffer: Some(PortBuffer { bytes: 8000, bits_per_second: 1_000_000_000 }),
     ..NicConfig::new(bareverbs_prm::ids::MacAddress([2, 0, 0, 0, 0, 1]))
@@ -34,12 +34,12 @@ fn write_ten_packets(pair: &mut Pair) {
     pair.a.post(WqeOpcode::RdmaWrite, &segments);
 }
 
-/// Whether the work request has ended well; `None` if it is under way.
+/// Whether the work request succeeded; `None` while it is in progress.
 fn ended_well(node: &mut Node) -> Option<bool> {
     node.poll().map(|entry| entry.opcode() == CqeOpcode::Requester)
 }
 
-/// Of `rx_discards` by priority (PRM, per priority counters).
+/// Index of `rx_discards` by priority (PRM, per priority counters).
 const DISCARDS: usize = 15;
 const RECEIVED: usize = 4;
 
@@ -83,7 +83,7 @@ fn a_slow_receiver_stops_its_sender_and_nothing_is_lost() {
     assert!(told > 20 && told == waited, "microseconds: {told} told, {waited} waited");
 }
 
-/// Its own way out is stopped; that does not keep it from stopping the other end.
+/// The port is stopped itself, but that does not keep it from stopping its peer.
 #[test]
 fn a_port_that_is_stopped_still_sends_pause_frames_and_answers_later() {
     let mut pair = Pair::with(NicConfig { starts_with_pause: true, ..SLOW }, |_| {});

@@ -1,4 +1,4 @@
-//! Memory of a host, and a driver that knows command queue entries and nothing else.
+//! Host memory, and a driver that knows only command queue entries.
 
 use crate::nic::{DmaFault, HostMemory, Nic, NicConfig};
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut, CommandMailbox, CommandQueueEntry};
@@ -9,10 +9,10 @@ use bareverbs_prm::numbering::{CommandOpcode, CommandStatus, DeliveryStatus};
 use bareverbs_prm::time::{Duration, Time};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// First address that is memory.
+/// First valid memory address.
 pub const BASE: u64 = 0x1_0000_0000;
 
-/// Memory of a host. The device may reach what was handed out; every other access faults and is remembered.
+/// Host memory. The device may access what was allocated; every other access faults and is recorded.
 pub struct Memory {
     pub bytes: Vec<u8>,
     regions: Vec<(u64, u64)>,
@@ -25,7 +25,7 @@ impl Memory {
         Self { bytes: vec![0; size], regions: Vec::new(), faults: Vec::new(), next: BASE }
     }
 
-    /// Hands out zeroed bytes, aligned to pages, with an unmapped page behind them.
+    /// Allocates zeroed bytes, aligned to pages, followed by an unmapped page.
     pub fn allocate(&mut self, length: u64) -> u64 {
         let address = self.next;
         self.next = (address + length).next_multiple_of(4096) + 4096;
@@ -34,7 +34,7 @@ impl Memory {
         address
     }
 
-    /// Takes a region away, as an IOMMU does.
+    /// Revokes a region, as an IOMMU does.
     pub fn revoke(&mut self, address: u64) {
         self.regions.retain(|&(start, _)| start != address);
     }
@@ -92,11 +92,11 @@ pub struct Host {
     pub sign: bool,
 }
 
-/// What a command brought.
+/// The result of a command.
 pub type Answer<O> = Result<(O, Vec<u8>), (CommandStatus, u32)>;
 
 impl Host {
-    /// A host whose device has been powered on and knows where the command queue is.
+    /// A host whose device is powered on and knows the address of the command queue.
     pub fn new(config: NicConfig) -> Self {
         Self::with_memory(config, 8 << 20)
     }
@@ -123,7 +123,7 @@ impl Host {
         host
     }
 
-    /// A host whose device has been initialised.
+    /// A host whose device is initialized.
     pub fn booted(config: NicConfig) -> Self {
         let mut host = Self::new(config);
         host.boot();
@@ -137,7 +137,7 @@ impl Host {
         self.run::<_, InitHcaOut>(CommandOpcode::InitHca, 0, InitHcaIn::new()).unwrap();
     }
 
-    /// Gives as many pages as the device asks for.
+    /// Gives as many pages as the device requests.
     pub fn give_pages(&mut self, stage: u16) -> Vec<u64> {
         let (wish, _): (QueryPagesOut, _) =
             self.run(CommandOpcode::QueryPages, stage, QueryPagesIn::new()).unwrap();
@@ -161,7 +161,7 @@ impl Host {
         self.nic.handle_mmio_write(self.now, &mut self.memory, offset, bytes);
     }
 
-    /// Lets time pass and does what is due.
+    /// Advances the time and runs what is due.
     pub fn advance(&mut self, by: Duration) {
         let until = self.now + by;
         while let Some(due) = self.nic.poll_timeout().filter(|&due| due <= until) {
@@ -171,7 +171,7 @@ impl Host {
         self.now = until;
     }
 
-    /// A command without a list, whose output is its layout.
+    /// Runs a command without a list, whose output has the size of its layout.
     pub fn run<I, O>(&mut self, opcode: CommandOpcode, op_mod: u16, input: I) -> Answer<O>
     where
         I: IntoBytes + Immutable,
@@ -180,7 +180,7 @@ impl Host {
         self.command(opcode, op_mod, input, &[], size_of::<O>())
     }
 
-    /// Runs a command to its end; the output is cut into its layout and what follows.
+    /// Runs a command to its end. The output is split into its layout and the rest.
     pub fn command<I, O>(
         &mut self,
         opcode: CommandOpcode,
@@ -210,7 +210,7 @@ impl Host {
         Ok((fixed, output[length..].to_vec()))
     }
 
-    /// Writes a command into a slot, rings, and reads back what the device made of it.
+    /// Writes a command into a slot, rings the doorbell, and reads the result.
     pub fn execute(&mut self, slot: u32, input: &[u8], output_length: usize) -> (DeliveryStatus, Vec<u8>) {
         self.prepare(slot, input, output_length);
         self.write(init_segment::COMMAND_DOORBELL, 1 << slot);
@@ -238,7 +238,7 @@ impl Host {
         self.memory.put(self.queue + u64::from(slot) * 64, entry.as_bytes());
     }
 
-    /// Reads the output of a slot back.
+    /// Reads the output of a slot.
     pub fn finish(&mut self, slot: u32, output_length: usize) -> (DeliveryStatus, Vec<u8>) {
         let entry: CommandQueueEntry = self.memory.load(self.queue + u64::from(slot) * 64);
         assert!(!entry.ownership(), "the device still owns the entry");
@@ -250,7 +250,7 @@ impl Host {
         (DeliveryStatus::from_raw(entry.status()), output)
     }
 
-    /// Fills mailbox blocks with bytes and chains one more than is needed, as the kernel does.
+    /// Fills mailbox blocks with bytes and chains one more than needed, as the kernel does.
     fn fill_chain(&mut self, input: bool, bytes: &[u8]) -> u64 {
         if bytes.is_empty() {
             return 0;

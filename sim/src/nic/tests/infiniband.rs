@@ -1,4 +1,5 @@
-//! An InfiniBand port: what it says of itself, datagrams, connections inside the device, shared receive queues.
+//! An InfiniBand port: what it reports about itself, datagrams, connections inside the device, shared receive
+//! queues.
 
 use super::commands::refused;
 use super::host::{Answer, Host};
@@ -30,7 +31,7 @@ fn config() -> NicConfig {
     NicConfig::infiniband(MacAddress::default())
 }
 
-/// What mailboxes carry beyond the header, as `N` bytes.
+/// The bytes of a mailbox command after the header, as an `N`-byte array.
 fn raw<I: IntoBytes + zerocopy::Immutable + zerocopy::FromBytes>(
     host: &mut Host,
     op: Op,
@@ -90,7 +91,7 @@ fn an_ethernet_port_has_no_such_commands() {
     );
 }
 
-/// The queue pair of a node as a datagram queue pair in RTS.
+/// A node whose queue pair is a datagram queue pair in RTS.
 fn datagram_node() -> Node {
     let mut node = Node::new(1, config());
     node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
@@ -172,7 +173,7 @@ fn datagrams_that_nobody_takes_are_counted() {
     assert_eq!(node.expect().opcode(), CqeOpcode::ResponderSend, "the Q_Key of the queue pair itself");
 }
 
-/// A node whose queue pair changes memory keys, and may change its region's. It belongs to no domain.
+/// A node whose queue pair updates memory keys, including that of the node's region. It belongs to no domain.
 pub(super) fn key_node() -> Node {
     let mut node = Node::new(1, config());
     node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
@@ -185,7 +186,7 @@ pub(super) fn key_node() -> Node {
     node
 }
 
-/// Posts a key update and gives the opcode of its completion.
+/// Posts a key update and returns the opcode of its completion.
 fn update_key(node: &mut Node, mask: u64, flags: u8, edit: impl Fn(&mut MkeyContext)) -> CqeOpcode {
     let mut change = KeyUpdateSegment::new();
     change.set_mkey_mask(mask).set_flags(flags);
@@ -261,7 +262,7 @@ impl Pool {
         Self { number: out.rmpn(), buffer, record, posted: 0 }
     }
 
-    /// Fills an entry and says which one comes after it.
+    /// Writes an entry and links it to the next one.
     fn post(&mut self, node: &mut Node, entry: u16, next: u16, sge: Sge) {
         let mut bytes = vec![0; 16];
         bytes[2..4].copy_from_slice(&next.to_be_bytes());
@@ -280,7 +281,7 @@ impl Pool {
     }
 }
 
-/// A node whose queue pair receives from a pool and is connected with itself.
+/// A node whose queue pair receives from a pool and is connected to itself.
 fn shared_node() -> (Node, Pool) {
     let mut node = Node::new(1, config());
     let pool = Pool::new(&mut node);
@@ -298,7 +299,7 @@ fn shared_node() -> (Node, Pool) {
 
 fn send(node: &mut Node, bytes: &[u8]) {
     node.host.memory.put(node.mr.iova, bytes);
-    // Without a receive queue of its own the send queue is all that there is in the buffer.
+    // Without a receive queue of its own, the buffer holds only the send queue.
     let Qp { qpn, record, .. } = node.qp;
     let mut control = bareverbs_prm::wqe::ControlSegment::new();
     control
@@ -362,7 +363,7 @@ fn a_pool_that_runs_low_says_so_once() {
     refused(raw(&mut node.host, Op::DestroyRmp, destroy), syndrome::SRQ_BUSY);
 }
 
-/// What the device says of a pool: its state.
+/// The state of a pool according to the device.
 fn pool_state(node: &mut Node, pool: &Pool) -> u8 {
     let mut input = QueryRmpIn::new();
     input.set_rmpn(pool.number);
@@ -403,7 +404,7 @@ fn a_pool_whose_record_makes_no_sense_breaks() {
     let (mut node, mut pool) = shared_node();
     let sge = node.mr.sge(0x1000, 16);
     pool.post(&mut node, 0, 1, sge);
-    // More than the eight entries that there are.
+    // More than its eight entries.
     node.host.memory.put(pool.record, &9u32.to_be_bytes());
     while node.poll_event().is_some() {}
     send(&mut node, b"nothing of this arrives");
@@ -425,7 +426,7 @@ fn queue_pairs_of_xrc_need_a_domain_and_a_queue_of_their_kind() {
     context.set_xrcd(out.xrcd());
     let (made, _): (CreateXrcSrqOut, _) =
         node.host.command(Op::CreateXrcSrq, 0, input, &buffer.to_be_bytes(), 16).unwrap();
-    // As Linux makes a target: no queue of its own, no doorbell record, no UAR.
+    // As Linux creates a target: no queue of its own, no doorbell record, no UAR.
     let mut target = |xrcd, queue: Srqn| {
         create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
             c.set_st(ServiceType::Xrc).set_no_sq(true).set_rq_type(1).set_dbr_addr(0).set_xrcd(xrcd);
@@ -468,7 +469,7 @@ fn xrc_queues_need_their_domain() {
     refused(raw(&mut node.host, Op::DeallocXrcd, free), syndrome::XRCD_BUSY);
 }
 
-/// A subnet management packet with a method and an attribute, LID-routed.
+/// A LID-routed subnet management packet with a method and an attribute.
 fn question(class: u8, method: u8, attribute: u16) -> MadIfcIn {
     let mut mad = [0; 256];
     mad[..4].copy_from_slice(&[1, class, 1, method]);

@@ -1,4 +1,4 @@
-//! Keys made of other keys against a flat model: for every byte of a region, the host address.
+//! Compares indirect keys with a flat model that has the host address of every byte of a region.
 
 use super::super::update::{KeyUpdate, UpdateRules};
 use super::super::{ANY_QP, Access, Accessor, KeyFault, MkeyTable};
@@ -15,7 +15,7 @@ const WHO: Accessor =
     Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40), privileged: false, reserved_lkey: false };
 const VARIANT: u8 = 0x21;
 
-/// Host memory whose every byte is made from its address; remembers what was written.
+/// Host memory whose bytes are computed from their addresses. Records writes.
 #[derive(Default)]
 struct Addresses {
     written: Vec<(u64, u8)>,
@@ -44,13 +44,13 @@ fn context(mode: MkeyAccessMode, start: u64, length: u64) -> MkeyContext {
     context
 }
 
-/// A table, and for every key its start and the host addresses of its bytes.
+/// A key table, and for every key its start and the host addresses of its bytes.
 struct Model {
     table: MkeyTable,
     keys: Vec<(Mkey, u64, Vec<u64>)>,
 }
 
-/// A stretch of an earlier key: which one, and where.
+/// A range of an earlier key: which key, and where in it.
 #[derive(Debug, Clone)]
 struct Piece {
     key: usize,
@@ -69,7 +69,7 @@ impl Model {
         self.keys.push((Mkey::new(index << 8 | u32::from(VARIANT)), context.start_addr(), flat));
     }
 
-    /// Three pages in an order of their own.
+    /// Adds a key of three pages in the given order.
     fn add_pages(&mut self, start: u64, pages: [u64; 3]) {
         let lead = start & 0xfff;
         let length = 3 * 4096 - lead - 5;
@@ -77,7 +77,7 @@ impl Model {
         self.add(context(MkeyAccessMode::Mtt, start, length), pages.map(|page| page | 3).to_vec(), flat);
     }
 
-    /// The piece, cut down to what its key has; `rounds` of it fit.
+    /// The range, cut down so that `rounds` repetitions fit into its key.
     fn fit(&self, piece: &Piece, rounds: u64) -> Option<(Mkey, u64, u64, u64)> {
         let (key, start, flat) = &self.keys[piece.key % self.keys.len()];
         let size = flat.len() as u64;
@@ -92,7 +92,7 @@ impl Model {
         flat[(address - start) as usize..][..length as usize].to_vec()
     }
 
-    /// A key list: plain pieces, and as its last part a block that repeats.
+    /// Adds a key list: plain ranges, then a repeat block as its last part.
     fn add_list(&mut self, start: u64, plain: &[Piece], block: &[Piece], rounds: u64) {
         let (mut entries, mut flat) = (Vec::new(), Vec::new());
         for (key, address, length, _) in plain.iter().filter_map(|piece| self.fit(piece, 1)) {
@@ -113,7 +113,7 @@ impl Model {
             }
         }
         if !flat.is_empty() {
-            // Lists of work requests are padded to four octwords.
+            // Work requests pad lists to four octwords.
             entries.extend([0; 4]);
             self.add(context(MkeyAccessMode::Klms, start, flat.len() as u64), entries, flat);
         }
@@ -144,7 +144,7 @@ proptest! {
         model.add_pages(0x10_0123, [0x8000_0000, 0x3000_0000, 0x3000_1000]);
         model.add_pages(0, [0x5000_0000, 0x5000_1000, 0x5000_2000]);
         for (start, plain, block, rounds) in &lists {
-            // Later lists may name earlier ones: two or more levels.
+            // Later lists may name earlier ones, so there are two or more levels.
             model.add_list(*start, plain, block, *rounds);
         }
         for (key, offset, length) in accesses {
@@ -172,7 +172,7 @@ proptest! {
         prop_assert_eq!(beyond, Err(KeyFault::Range));
     }
 
-    /// Whatever stands in a list, nothing panics and nothing but checked memory is reached.
+    /// Arbitrary lists never cause a panic or an access outside checked memory.
     #[test]
     fn arbitrary_lists_are_harmless(
         entries in proptest::collection::vec(prop_oneof![any::<u64>(), 0u64..0x800, Just(0x10_0000_1021), Just(0x400)], 0..40),
@@ -251,8 +251,8 @@ fn keys_behind_a_list_need_domain_and_local_rights() {
     assert_eq!(outcome(elsewhere), Err(KeyFault::Domain));
 }
 
-/// A list of four octwords that repeats one byte as often as it likes: as many pieces as the longest message has pages are
-/// followed, and no more.
+/// A list of four octwords repeats one byte many times. The device follows as many ranges as the longest
+/// message has pages, and no more.
 #[test]
 fn an_access_has_as_many_pieces_as_a_message_has_pages() {
     let mut model = Model::new();
@@ -271,7 +271,8 @@ fn an_access_has_as_many_pieces_as_a_message_has_pages() {
     assert_eq!([segment(1 << 18), segment(1), segment(1)], [Ok(()), Ok(()), Err(KeyFault::Pieces)]);
 }
 
-/// A key of 2^20 pages, of which a work request changes eight, or its length: that costs what it brings, however long the list is.
+/// A work request updates eight of the 2^20 pages of a key, or its length. That costs as much as it brings,
+/// however long the list is.
 #[test]
 fn a_change_of_a_long_list_of_pages_costs_what_it_brings() {
     const PAGES: u64 = 1 << 20;
@@ -308,7 +309,7 @@ fn a_change_of_a_long_list_of_pages_costs_what_it_brings() {
     assert_eq!(change(mkey_mask::LENGTH, PAGES << 12, 0, &[]), after, "the rest of the list stays");
 }
 
-/// A block of two parts that repeats three times, behind 8 bytes and before an entry of no bytes.
+/// A block of two parts that repeats three times, between 8 plain bytes and an entry of no bytes.
 #[test]
 fn a_list_knows_its_bytes_and_its_keys() {
     let part = |stride: u64, bytes: u64, key: u64| stride << 48 | bytes << 32 | key;

@@ -1,4 +1,5 @@
-//! The agents of an InfiniBand port: asked by command, by the link, and by queue pairs of their own host.
+//! The agents of an InfiniBand port: requests by command, over the link, and from queue pairs of their own
+//! host.
 
 use super::commands::refused;
 use super::host::{Answer, Host};
@@ -30,7 +31,7 @@ pub(super) type Mad = [u8; SIZE];
 const GRH: u64 = 40;
 const HOP_POINTER: usize = 6;
 const HOP_COUNT: usize = 7;
-/// LID of whoever asks, and of the port once it has one.
+/// LID of the requester, and of the port once it has one.
 const ASKER: u16 = 9;
 const LID: u16 = 7;
 
@@ -221,7 +222,7 @@ fn the_host_hears_that_the_port_trains_anew() {
     assert_eq!(changes(&mut node), [PortChange::Active.raw()]);
 }
 
-/// A datagram queue pair of management in place of the node's, ready to send.
+/// Replaces the node's queue pair with a management queue pair that is ready to send.
 pub(super) fn make_management(node: &mut Node, service: ServiceType) {
     node.qp = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |c| {
         c.set_st(service);
@@ -251,7 +252,7 @@ pub(super) fn post_receive(node: &mut Node) {
     node.post_receive(&[sge]);
 }
 
-/// What the latest receive holds, if there is one.
+/// The contents of the latest receive, if there is one.
 pub(super) fn received(node: &mut Node) -> Option<Mad> {
     let entry = core::iter::from_fn(|| node.poll()).find(|entry| entry.opcode() == CqeOpcode::ResponderSend);
     entry.map(|_| node.host.memory.slice(node.mr.iova + 0x1000 + GRH, SIZE).try_into().expect("a datagram"))
@@ -328,7 +329,7 @@ fn the_own_lid_leads_to_the_own_agents() {
     assert_eq!((answered[0], answered[1], answered[3], status(&answered)), (1, class::PERFORMANCE, 0x81, 0));
 }
 
-/// A datagram for queue pair 1 as it comes by the link.
+/// A datagram for queue pair 1 as it arrives over the link.
 fn general_frame(mad: &Mad, q_key: u32, partition_key: u16) -> FrameBuffer {
     let local =
         LocalRoute { source: ASKER, destination: LID, service_level: 3, virtual_lane: 0, global: None };
@@ -402,7 +403,7 @@ fn the_performance_agent_hears_its_q_key_and_its_partitions_only() {
     assert_eq!((counters.datagrams_bad_qkey, counters.frames_bad_pkey), (1, 1));
 }
 
-/// Whoever asks without ever taking an answer in fills no memory.
+/// A requester that never takes a response cannot fill memory.
 #[test]
 fn answers_that_nobody_fetches_are_lost_at_last() {
     let mut node = managed();
@@ -416,7 +417,8 @@ fn answers_that_nobody_fetches_are_lost_at_last() {
 }
 
 proptest! {
-    /// Whatever comes to queue pairs 0 and 1 as a management datagram, nothing panics, and nothing that is an answer or has none is answered.
+    /// Arbitrary management datagrams at queue pairs 0 and 1 never cause a panic, and only requests that have
+    /// a response get one.
     #[test]
     fn arbitrary_datagrams_are_survived(
         header in any::<[u8; 8]>(), number in 0u16..0x40, body in proptest::collection::vec(any::<u8>(), SIZE - 24),

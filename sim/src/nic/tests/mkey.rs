@@ -6,7 +6,7 @@ const PD: Pdn = Pdn::from_low_bits(7);
 const WHO: Accessor =
     Accessor { pd: PD, qpn: Qpn::from_low_bits(0x40), privileged: false, reserved_lkey: false };
 
-/// Pages of 4 KiB, each remembering what was written where.
+/// Pages of 4 KiB that record the bytes written to them.
 #[derive(Default)]
 struct Pages(BTreeMap<u64, u8>);
 
@@ -126,10 +126,11 @@ fn a_range_dies_with_its_key() {
     assert_eq!(memory.0.get(&0x8000), Some(&1));
 }
 
-/// A range was checked against one key; another key that takes its number lets nobody reach its memory by it.
+/// A range was checked against one key. A new key with the same number must not give access through that
+/// range.
 #[test]
 fn a_range_is_of_one_key_and_not_of_its_number() {
-    // So few numbers that one is used again soon.
+    // A table with so few numbers that they are reused soon.
     let mut table =
         MkeyTable { keys: Slab::new(FIRST_MKEY, 5), generation: 0, reserved: 0, effort: Effort::default() };
     let index = table.create(context(0, 0x100), vec![0x8000], 100).unwrap();
@@ -166,7 +167,7 @@ fn a_key_of_one_queue_pair_serves_no_key_of_others() {
     }
 }
 
-/// All keys share 2^23 octwords of entries, and a key takes whole units of four.
+/// All keys share 2^23 octwords of entries, and a key takes whole units of four octwords.
 #[test]
 fn keys_have_room_until_their_entries_fill_the_budget() {
     let of = |octwords: u32| {

@@ -1,7 +1,8 @@
-//! The device driven by hand: commands as bytes in a queue, work requests as bytes in rings, frames carried by hand.
+//! The device driven by hand: commands as bytes in a queue, work requests as bytes in rings, frames delivered
+//! by the test.
 //!
-//! [`host`] is memory and the command queue, [`verbs`] makes objects and posts work, [`pair`] is two devices with a
-//! cable. Nothing here knows the driver of this house.
+//! [`host`] is memory and the command queue, [`verbs`] creates objects and posts work, [`pair`] is two
+//! devices and a cable. Nothing here uses the bareverbs driver.
 
 mod card;
 mod commands;

@@ -1,4 +1,4 @@
-//! Congestion control between a queue pair and the port: who may send when.
+//! Congestion control between a queue pair and the port: when which queue pair may send.
 
 use super::pair::Pair;
 use super::verbs::{Node, Qp, create_qp, data, remote};
@@ -14,12 +14,12 @@ use std::rc::Rc;
 use zerocopy::IntoBytes;
 
 const GIGABIT: u64 = 1_000_000_000;
-/// Bytes that need ten packets of the path MTU.
+/// Bytes that fill ten packets of the path MTU.
 const TEN_PACKETS: u32 = 10 << 10;
 
 pub(super) const QKEY: u32 = 0x1111_1111;
 
-/// A frame that left.
+/// A frame that was sent.
 struct Departure {
     at: Time,
     qpn: Qpn,
@@ -37,7 +37,7 @@ fn limit(node: &mut Node, qpn: Qpn, bits_per_second: u64) {
     assert!(node.host.nic.set_controller(now, &mut node.host.memory, qpn, Some(controller)));
 }
 
-/// Lets time go from deadline to deadline until `count` frames have left.
+/// Advances from deadline to deadline until `count` frames have left.
 fn departures(node: &mut Node, count: usize) -> Vec<Departure> {
     let (mut departures, mut frame) = (Vec::new(), FrameBuffer::default());
     while departures.len() < count {
@@ -54,7 +54,7 @@ fn departures(node: &mut Node, count: usize) -> Vec<Departure> {
     departures
 }
 
-/// Each frame leaves exactly when those before it have gone at the rate.
+/// Asserts that each frame leaves exactly when the rate permits it after the earlier ones.
 fn assert_paced<'a>(departures: impl IntoIterator<Item = &'a Departure>, bits_per_second: u64) {
     let mut rate: Option<Fixed> = None;
     for frame in departures {
@@ -98,7 +98,7 @@ fn the_deadline_of_the_device_is_that_of_the_next_paced_frame() {
     assert!(pair.a.host.nic.poll_transmit(now, &mut pair.a.host.memory, &mut frame).is_some());
 }
 
-/// A second connection between the nodes, which becomes that of `pair`; gives back the first.
+/// Opens a second connection between the nodes, which replaces that of `pair`, and returns the first one.
 fn second_connection(pair: &mut Pair) -> Qp {
     let [a, b] = [&mut pair.a, &mut pair.b]
         .map(|node| create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, |_| {}).unwrap());
@@ -174,7 +174,7 @@ fn answers_are_not_held_back() {
     pair.a.expect();
 }
 
-/// The queue pair of a node becomes one of datagrams.
+/// Turns the queue pair of a node into a datagram queue pair.
 pub(super) fn make_datagram(node: &mut Node) {
     let service = |context: &mut QueuePairContext| {
         context.set_st(ServiceType::Ud);
@@ -188,11 +188,11 @@ pub(super) fn make_datagram(node: &mut Node) {
     }
 }
 
-/// Ten datagrams of a kilobyte from `a` to `b`.
+/// Sends ten datagrams of one kilobyte from `a` to `b`.
 fn send_ten_datagrams(pair: &mut Pair) {
     let mut vector = AddressVector::new();
     vector.set_qkey(QKEY).set_destination(1 << 31 | pair.b.qp.qpn.value()).set_rgid(pair.b.gid.0);
-    // A global route header, from entry 1 of the GID table.
+    // With a global route header, from entry 1 of the GID table.
     vector.set_grh_gid_fl(1 << 30 | 1 << 20).set_remote_mac(pair.b.mac);
     let segments = [vector.as_bytes(), &data(pair.a.mr.sge(0, 1 << 10))].concat();
     (0..10).for_each(|_| pair.a.post(WqeOpcode::Send, &segments));
@@ -226,7 +226,7 @@ fn datagrams_without_a_controller_leave_at_once() {
     assert!(departures(&mut pair.a, 10).iter().all(|frame| frame.at == start && frame.qpn == pair.a.qp.qpn));
 }
 
-/// Remembers what it is told.
+/// Records what it is told.
 #[derive(Debug, Default)]
 struct Listener(Rc<RefCell<(usize, u32)>>);
 

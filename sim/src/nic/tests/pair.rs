@@ -1,4 +1,4 @@
-//! Two devices and a cable without delay; what it loses the test says.
+//! Two devices and a cable without delay. The test decides which frames are lost.
 
 use super::verbs::Node;
 use crate::nic::NicConfig;
@@ -7,7 +7,7 @@ use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 
-/// Two nodes whose queue pairs are connected with each other.
+/// Two nodes with connected queue pairs.
 pub struct Pair {
     pub a: Node,
     pub b: Node,
@@ -27,12 +27,12 @@ impl Pair {
         pair
     }
 
-    /// Carries frames until both devices have nothing to send.
+    /// Delivers frames until neither device has anything to send.
     pub fn run(&mut self) {
         self.run_with(|_, _| true);
     }
 
-    /// Carries frames that `pass` lets through; it is told the number of the frame and its bytes.
+    /// Delivers the frames for which `pass`, called with the number of the frame and its bytes, returns true.
     pub fn run_with(&mut self, mut pass: impl FnMut(u64, &mut FrameBuffer) -> bool) {
         while self.carry(true, &mut pass) | self.carry(false, &mut pass) {}
     }
@@ -52,7 +52,7 @@ impl Pair {
         true
     }
 
-    /// Lets time pass in steps, carrying frames in between.
+    /// Advances the time in steps and delivers frames in between.
     pub fn pass_time(&mut self, step: Duration, steps: u32) {
         for _ in 0..steps {
             self.a.host.advance(step);

@@ -1,4 +1,4 @@
-//! Arbitrary bytes at every door: nothing panics, and nothing outside what was handed out is touched.
+//! Arbitrary bytes at every input: nothing panics, and the device accesses only allocated memory.
 
 use super::host::Host;
 use super::pair::Pair;
@@ -40,7 +40,7 @@ proptest! {
             header.set_opcode(CommandOpcode::from_raw(KNOWN[which])).set_op_mod(op_mod);
             body[..8].copy_from_slice(&header.as_bytes()[..8]);
             node.host.execute(1, &body, room);
-            // Whatever the objects are now, doorbells for them must be harmless as well.
+            // Whatever the objects are now, their doorbells must be harmless too.
             node.ring();
             node.arm_cq(false);
             node.arm_eq();
@@ -84,7 +84,7 @@ proptest! {
         pair.run();
         pair.pass_time(Duration::from_millis(10), 3);
         while pair.a.poll().is_some() {}
-        // Random keys name nothing: neither device tries to write anywhere but where it was told.
+        // Random keys name nothing, so neither device tries to write outside its memory.
         let inside = |fault: &crate::nic::DmaFault| !fault.write;
         prop_assert!(pair.a.host.memory.faults.iter().all(inside), "{:?}", pair.a.host.memory.faults);
         prop_assert!(pair.b.host.memory.faults.iter().all(inside), "{:?}", pair.b.host.memory.faults);
@@ -123,8 +123,8 @@ proptest! {
         prop_assert_eq!(pair.b.host.nic.counters().frames_received, 0);
     }
 
-    /// Good frames with arbitrary transport headers: the invariant CRC is made right, so that everything behind the
-    /// parser is reached.
+    /// Well-formed frames with arbitrary transport headers. The invariant CRC is corrected, so that the code
+    /// behind the parser runs.
     #[test]
     fn arbitrary_packets(
         packets in proptest::collection::vec((0u8..32, any::<u32>(), any::<[u8; 32]>(), 0usize..9, -3i32..4), 1..24),

@@ -45,7 +45,7 @@ fn a_function_level_reset_forgets_everything() {
     assert_eq!(node.host.memory.bytes, before, "nothing is written any more");
 }
 
-/// rdma-core's VFIO driver announces its command queue before it looks at anything.
+/// rdma-core's VFIO driver writes the command queue address before it reads anything.
 #[test]
 fn firmware_initialises_although_nobody_looks() {
     let config = NicConfig::default();

@@ -1,4 +1,4 @@
-//! The place of StRoM's op-codes: an engine that echoes.
+//! The extension point for StRoM's op-codes, tested with an engine that echoes.
 
 use super::pair::Pair;
 use super::verbs::{Node, inline, remote};
@@ -10,7 +10,7 @@ use bareverbs_prm::numbering::WqeOpcode;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_prm::wqe::strom_opmod;
 
-/// Answers every message with its bytes, where its first 12 bytes say, after a microsecond.
+/// Returns the bytes of every message after a microsecond, to the address in its first 12 bytes.
 #[derive(Default)]
 struct Echo {
     bytes: Vec<u8>,
@@ -86,7 +86,8 @@ fn without_an_engine_the_op_codes_are_invalid() {
     assert_eq!(entry.vendor_syndrome(), wqe::REMOTE_INVALID.vendor);
 }
 
-/// The switch is the device's own: an engine behind it changes nothing. A peer that sends StRoM's op-codes learns that they are invalid.
+/// The device itself disables the extension: an attached engine changes nothing. A peer that sends StRoM's
+/// op-codes gets the NAK for an invalid request.
 #[test]
 fn a_device_without_the_extension_takes_no_rpc_packets() {
     for opmod in [strom_opmod::RPC_PARAMS, strom_opmod::RPC_WRITE] {

@@ -1,4 +1,4 @@
-//! States in which the send queue rests: draining and drained, and the error of the send queue alone.
+//! States in which the send queue is idle: draining and drained, and the send queue error.
 
 use super::pair::Pair;
 use super::verbs::{Node, create_qp, data, inline, remote};
@@ -116,7 +116,7 @@ fn draining_survives_loss() {
     let request = write(&pair, 0, 7);
     pair.a.post(WqeOpcode::RdmaWrite, &request);
     pair.a.post(WqeOpcode::RdmaWrite, &request);
-    // Only the first is on its way, without the wish for an acknowledgement; it gets lost.
+    // Only the first frame was sent, without an acknowledge request, and it gets lost.
     pair.a
         .host
         .nic
@@ -151,7 +151,7 @@ fn a_drained_connection_can_be_changed() {
     let request = write(&pair, 0, 7);
     pair.a.post(WqeOpcode::RdmaWrite, &request);
     pair.run_with(|_, _| false);
-    // 4.096 µs · 2^9 are 2.1 ms: once and one retry.
+    // 4.096 µs · 2^9 is 2.1 ms: the first attempt and one retry.
     for _ in 0..3 {
         pair.a.host.advance(Duration::from_millis(3));
         pair.run_with(|_, _| false);
@@ -178,7 +178,7 @@ fn what_a_transition_does_not_take_is_refused() {
     })
     .unwrap();
     assert_eq!(pair.a.state(), QpState::Rts);
-    // A right that is taken away counts from the next request on.
+    // A revoked right applies from the next request on.
     change(&mut pair.b, Op::RtsToRtsQp, RWE, |c| {
         c.set_rwe(false);
     })

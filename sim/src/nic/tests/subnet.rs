@@ -1,4 +1,4 @@
-//! Two InfiniBand ports at a switch with the subnet's manager: LIDs, states, packets between devices, partitions.
+//! Two InfiniBand ports at a switch with an SM: LIDs, states, packets between devices, partitions.
 
 use super::host::Host;
 use super::management::{make_management, post_mad, post_receive, received};
@@ -42,7 +42,7 @@ fn node(number: u8) -> Node {
 }
 
 impl Pair {
-    /// Two ports whose cables are plugged in, and everything that follows from it.
+    /// Two ports with cables, after everything that follows from plugging them in.
     fn new(subnet: SubnetConfig) -> Self {
         let mut pair = Self { switch: Switch::infiniband(subnet), nodes: [node(1), node(2)] };
         for port in 0..2 {
@@ -60,7 +60,7 @@ impl Pair {
         nic.handle_frame(*now, memory, frame);
     }
 
-    /// Moves frames until none is left.
+    /// Moves frames until there are none.
     fn run(&mut self) {
         let mut frame = crate::wire::FrameBuffer::new();
         loop {
@@ -79,7 +79,7 @@ impl Pair {
         }
     }
 
-    /// Delivers what leaves the switch, into which `frame` came last; false if nothing does.
+    /// Delivers the frame that leaves the switch after `frame` entered it; returns false if there is none.
     fn poll_switch(&mut self, frame: &[u8]) -> bool {
         let mut leaves = false;
         while let Some(egress) = self.switch.poll() {
@@ -98,7 +98,7 @@ impl Pair {
         *out.hca_vport_context()
     }
 
-    /// Connects the queue pairs of both nodes, by LID, and by GID too if `global`.
+    /// Connects the queue pairs of both nodes by LID and, if `global`, also by GID.
     fn connect(&mut self, global: bool) {
         let ends: Vec<_> = (0..2)
             .map(|index| {
@@ -207,7 +207,7 @@ fn a_datagram_crosses_the_switch() {
     }
 }
 
-/// LID of a multicast group, and a GID that has it.
+/// LID of a multicast group, and a GID with that LID.
 const GROUP_LID: u16 = 0xc007;
 const GROUP: Gid = Gid([0xff, 0x12, 0x40, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
 
@@ -222,7 +222,7 @@ fn vport_counters(node: &mut Node) -> QueryVportCounterOut {
 }
 
 impl Pair {
-    /// Two ports, each with a queue pair of datagrams, and a switch that knows both as ports of the group.
+    /// Two ports, each with a datagram queue pair, and a switch that has both ports in the group.
     fn of_group(edit: impl Fn(&mut QueuePairContext)) -> Self {
         let mut pair = Self::new(SubnetConfig::default());
         pair.nodes.iter_mut().for_each(|node| make_datagram_with(node, &edit));
@@ -230,7 +230,8 @@ impl Pair {
         pair
     }
 
-    /// The first node sends to the LID of the group, with or without a global route header. How many copies each node gets.
+    /// Sends from the first node to the LID of the group, with or without a global route header. Returns how
+    /// many copies each node received.
     fn send_to_group(&mut self, global: bool) -> [usize; 2] {
         self.send_to_lid(GROUP_LID, global)
     }
@@ -275,8 +276,8 @@ fn a_datagram_to_a_group_crosses_the_switch() {
 }
 
 impl Pair {
-    /// A request to the subnet's administration from a node whose queue pair is that of general services, and the answer that comes back
-    /// there.
+    /// Sends a request to subnet administration from a node whose queue pair is a QP1, and returns the
+    /// response that arrives there.
     fn ask(
         &mut self,
         index: usize,
@@ -442,7 +443,7 @@ fn a_port_without_a_manager_stays_in_initialize() {
     assert_eq!(nic.counters().frames_without_path, 1);
 }
 
-/// A reset forgets the LID; the manager's next look finds the port and gives it again.
+/// A reset clears the LID. The SM's next sweep finds the port and assigns the LID again.
 #[test]
 fn a_reset_port_is_found_again() {
     let mut pair = Pair::new(SubnetConfig::default());
@@ -456,7 +457,8 @@ fn a_reset_port_is_found_again() {
 }
 
 proptest! {
-    /// Whatever a manager says, the agent answers, or leaves it to a manager on the host, and the port stays one that can be asked.
+    /// Whatever an SM sends, the agent answers it or leaves it to an SM on the host, and the port can still
+    /// be queried.
     #[test]
     fn the_agent_survives_arbitrary_packets(
         method: u8, number in 0x0fu16..0x22, modifier: u32, content in proptest::collection::vec(any::<u8>(), 64),

@@ -1,5 +1,5 @@
-//! A turn of the device has an end, whatever it was asked for: frames that come back are counted, and pieces of memory behind keys that are
-//! made of other keys.
+//! A turn of the device ends whatever it was asked to do: looped-back frames count, and so do pieces of
+//! memory behind indirect keys.
 
 use super::host::Host;
 use super::pacing::{QKEY, make_datagram};
@@ -18,18 +18,18 @@ use bareverbs_prm::numbering::{
 use bareverbs_prm::wqe::AddressVector;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Pieces of one access, and after which a turn is over.
+/// Maximum number of pieces in one access, and the number after which a turn ends.
 const LONGEST: u64 = (1 << 18) + 1;
 const TURN: u64 = 1 << 16;
 
-/// A node whose queue pair is connected with itself.
+/// A node whose queue pair is connected to itself.
 fn alone() -> Node {
     let mut node = Node::new(1, NicConfig::default());
     node.connect((node.qp.qpn, node.gid, node.mac), |_| {});
     node
 }
 
-/// A key that repeats `piece` bytes of the node's region, beginning at its `offset`.
+/// A key that repeats `piece` bytes of the node's region from `offset` on.
 fn repeat(node: &mut Node, offset: u64, piece: u64, rounds: u64) -> Mkey {
     let words = [
         piece << 32 | 0x400,
@@ -53,7 +53,8 @@ fn segment(key: Mkey, length: u32) -> Vec<u8> {
     data(super::verbs::Sge { address: 0, length, key })
 }
 
-/// Asks the device for frames until it has nothing more to do: pieces and frames that came back, for each call.
+/// Polls the device for frames until it has nothing to do. Returns the pieces and the looped-back frames of
+/// each call.
 fn turns(node: &mut Node) -> Vec<(u64, u64)> {
     let (mut frame, mut turns) = (FrameBuffer::new(), Vec::new());
     let Host { nic, memory, now, .. } = &mut node.host;
@@ -67,8 +68,8 @@ fn turns(node: &mut Node) -> Vec<(u64, u64)> {
     }
 }
 
-/// 30 messages of 32,768 pieces wait, and each is looked at twice, where it comes from and where it goes. As many as the requester takes were
-/// once looked at in one turn.
+/// 30 messages of 32,768 pieces each are waiting, and each message is checked at its source and at its
+/// destination. The device once checked as many messages in one turn as the requester took.
 #[test]
 fn messages_in_many_pieces_end_a_turn() {
     const LENGTH: u32 = 1 << 15;
@@ -88,7 +89,8 @@ fn messages_in_many_pieces_end_a_turn() {
     assert!(written.iter().all(|byte| *byte == 0x5a));
 }
 
-/// A peer may ask for as much: all of a message is checked when its first packet comes, and each packet is written.
+/// A peer can request as much work: a message is checked as a whole at its first packet, and each packet is
+/// then written.
 #[test]
 fn what_a_remote_key_costs_counts() {
     const LENGTH: u32 = 2048;
@@ -100,7 +102,7 @@ fn what_a_remote_key_costs_counts() {
     assert_eq!(pieces, 4 * 2 * u64::from(LENGTH));
 }
 
-/// Each of two segments may have half of the pieces of a message, and not one more.
+/// Two segments may each have half of the pieces of a message, and not one more.
 #[test]
 fn the_segments_of_a_message_have_the_pieces_of_one_message() {
     let half = (LONGEST / 2) as u32;
@@ -123,7 +125,7 @@ fn the_segments_of_a_message_have_the_pieces_of_one_message() {
     }
 }
 
-/// Datagrams to their own queue pair never reach the wire, which would bound them.
+/// Datagrams to their own queue pair never reach the wire, so the wire does not limit them.
 #[test]
 fn datagrams_that_come_back_end_a_turn() {
     let mut node = Node::new(1, NicConfig::default());
@@ -138,11 +140,11 @@ fn datagrams_that_come_back_end_a_turn() {
     assert_eq!(looped, [16, 14]);
 }
 
-/// Blocks of the input of a long command, and what they cost.
+/// Blocks of the input of a long command, and their cost.
 const BLOCKS: usize = 600;
 const LONG_COMMAND: u64 = 8 * (BLOCKS as u64 + 2);
 
-/// Puts the same long command in all slots: a list of keys that nobody uses.
+/// Writes the same long command into all slots: a list of keys that nothing uses.
 fn fill_slots(node: &mut Node) {
     const OCTWORDS: u32 = BLOCKS as u32 * 32;
     let mut input = CreateMkeyIn::new();
@@ -157,7 +159,7 @@ fn fill_slots(node: &mut Node) {
     (0..32).for_each(|slot| node.host.prepare(slot, &bytes, 16));
 }
 
-/// Rings for all slots and lets the device have its turns: what each cost.
+/// Rings the doorbell for all slots, runs the device's turns, and returns the cost of each.
 fn ring_all(node: &mut Node) -> Vec<u64> {
     let mut before = node.host.nic.effort();
     node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
@@ -173,7 +175,7 @@ fn ring_all(node: &mut Node) -> Vec<u64> {
     }
 }
 
-/// A doorbell may ring for 32 commands of any length: as many as a turn has room for are done at once.
+/// A doorbell may ring for 32 commands of any length; each turn executes as many as it has room for.
 #[test]
 fn commands_of_a_doorbell_end_a_turn() {
     let mut node = Node::new(1, NicConfig::default());
@@ -188,11 +190,12 @@ fn commands_of_a_doorbell_end_a_turn() {
     }
 }
 
-/// Words of a list whose command is longer than a turn, and what all of it costs: blocks of 64 words, and the words once more.
+/// Words of a list whose command is longer than a turn, and its total cost: blocks of 64 words, and then the
+/// words themselves.
 const WORDS: usize = 9000 * 64;
 const LIST_COST: u64 = 9000 * 8 + WORDS as u64 / 256;
 
-/// A host whose device was given a page list of so many words in slot 3, and whose doorbell was not rung.
+/// A host with a page list of [`WORDS`] words in slot 3, before its doorbell is rung.
 fn with_long_command() -> Host {
     let mut host = Host::with_memory(NicConfig::default(), 80 << 20);
     host.boot();
@@ -208,14 +211,14 @@ fn with_long_command() -> Host {
     host
 }
 
-/// Lets the device have one more turn: what it cost, and whether the device wants another one.
+/// Runs one more turn and returns its cost and whether the device wants another one.
 fn turn(host: &mut Host) -> (u64, bool) {
     let before = host.nic.effort();
     host.nic.handle_timeout(host.now, &mut host.memory);
     (host.nic.effort() - before, host.nic.poll_timeout().is_some_and(|due| due <= host.now))
 }
 
-/// One command may bring more than a turn has room for: it is read turn by turn, and others have theirs in between.
+/// One command may be longer than a turn: it is read over several turns, with other work in between.
 #[test]
 fn a_long_command_is_read_in_turns() {
     let mut host = with_long_command();
@@ -230,7 +233,7 @@ fn a_long_command_is_read_in_turns() {
     assert_eq!((delivery, output[0]), (DeliveryStatus::Ok, 0));
 }
 
-/// What has been read of a command goes with its queue.
+/// A partly read command is dropped together with its queue.
 #[test]
 fn a_command_that_is_half_read_is_forgotten_with_its_queue() {
     let mut host = with_long_command();
@@ -242,7 +245,7 @@ fn a_command_that_is_half_read_is_forgotten_with_its_queue() {
     assert!(entry.ownership());
 }
 
-/// Commands that wait are of the queue for which they were rung, and of no other that software puts in its place.
+/// Waiting commands belong to the queue for which the doorbell was rung, not to one that replaces it.
 #[test]
 fn commands_that_wait_are_forgotten_with_their_queue() {
     let mut node = Node::new(1, NicConfig::default());

@@ -1,4 +1,5 @@
-//! User memory objects: queues that lie in them, who may take them away, and every way to name one wrongly.
+//! User memory objects: queues within them, attempts to destroy them in use, and every invalid way to name
+//! one.
 
 use super::commands::refused;
 use super::host::{Answer, Host};
@@ -21,10 +22,10 @@ use bareverbs_prm::ids::UmemId;
 use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, PathMigration, ServiceType, WqeOpcode};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Bytes of the object of a node, and where its first byte lies in the first page.
+/// Bytes of a node's object, and the offset of its first byte in the first page.
 const LENGTH: u64 = 64 << 10;
 const LEAD: u32 = 0x40;
-/// Where in it things are.
+/// Offsets of the queues in it.
 const CQ_AT: u64 = 0;
 const QP_AT: u64 = 0x4000;
 const RECORDS_AT: u64 = 0x8000;
@@ -32,7 +33,7 @@ const RECORDS_AT: u64 = 0x8000;
 const READ: u64 = 1;
 const BOTH: u64 = 3;
 
-/// CREATE_UMEM on `pages`, whose size has the logarithm `log_page`.
+/// CREATE_UMEM on `pages` of size `1 << log_page`.
 fn create(host: &mut Host, pages: &[u64], log_page: u8, lead: u32) -> Answer<CreateUmemOut> {
     let mut input = CreateUmemIn::new();
     input.set_log_page_size(log_page - 12).set_page_offset(lead).set_num_of_mtt(pages.len() as u64);
@@ -46,7 +47,7 @@ fn destroy(host: &mut Host, id: UmemId) -> Answer<DestroyUmemOut> {
     host.run(Op::DestroyUmem, 0, input)
 }
 
-/// Memory on pages of 4 KiB with these flags, and its object.
+/// Memory on pages of 4 KiB with these flags, and its user memory object.
 fn object(host: &mut Host, flags: u64) -> (u64, UmemId) {
     let base = host.memory.allocate(LENGTH + 4096);
     let pages: Vec<u64> = (0..=LENGTH / 4096).map(|page| (base + page * 4096) | flags).collect();
@@ -90,7 +91,7 @@ fn qp_in(node: &mut Node, id: UmemId) -> Answer<CreateQpOut> {
     node.host.run(Op::CreateQp, 0, input)
 }
 
-/// Puts other queues in place of the node's, which lie in one object.
+/// Replaces the node's queues with ones in a single object.
 fn move_queues(node: &mut Node) -> UmemId {
     let (base, id) = object(&mut node.host, BOTH);
     for slot in 0..1u64 << LOG_CQ {
@@ -129,7 +130,7 @@ fn queues_in_an_object_carry_traffic() {
     let (to_b, to_a) = ((pair.b.qp.qpn, pair.b.gid, pair.b.mac), (pair.a.qp.qpn, pair.a.gid, pair.a.mac));
     pair.a.connect(to_b, |_| {});
     pair.b.connect(to_a, |_| {});
-    // Around the ends of all three rings.
+    // Wraps around the end of all three rings.
     for round in 0..300u32 {
         let bytes: Vec<u8> = (0..1500).map(|i| (i + round) as u8).collect();
         pair.a.host.memory.put(pair.a.mr.iova, &bytes);
@@ -299,7 +300,7 @@ fn entries_of_all_page_lists_have_a_budget() {
     const ENTRIES: usize = 1 << 14;
     let mut node = Node::new(1, NicConfig::default());
     let pages = vec![BOTH; ENTRIES];
-    // Whole objects while there is room for one, then halves, and so on: not an entry is left.
+    // Creates whole objects while there is room, then halves, and so on, until no entry is left.
     let mut ids = Vec::new();
     for entries in (0..=ENTRIES.ilog2()).rev().map(|log| 1 << log) {
         while let Ok((output, _)) = create(&mut node.host, &pages[..entries], 12, 0) {
@@ -312,7 +313,7 @@ fn entries_of_all_page_lists_have_a_budget() {
     destroy(&mut node.host, ids[0]).unwrap();
     create(&mut node.host, &pages, 12, 0).unwrap();
     assert_eq!(create(&mut node.host, &pages[..1], 12, 0).err(), refused);
-    // Queues count in the same budget, but for those on one stretch of memory.
+    // Queues count against the same budget, unless their memory is contiguous.
     assert_eq!(queue_on(&mut node, [0x4000, 0x4000]).err(), refused);
     queue_on(&mut node, [0x4000, 0x5000]).unwrap();
     destroy(&mut node.host, ids[1]).unwrap();

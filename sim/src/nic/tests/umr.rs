@@ -1,4 +1,4 @@
-//! Memory windows, fast registration and invalidation, with the work requests that libmlx5 and Linux post.
+//! Memory windows, fast registration and invalidation, with work requests as libmlx5 and Linux post them.
 
 use super::pair::Pair;
 use super::verbs::{Mr, Node, data, remote};
@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub(super) const ANY: Qpn = Qpn::from_low_bits(0xff_ffff);
 const RIGHTS: u64 = mask::LOCAL_WRITE | mask::REMOTE_READ | mask::REMOTE_WRITE | mask::ATOMIC;
 
-/// A key that waits to be bound, as Linux makes it.
+/// A free key that waits to be bound, as Linux creates it.
 pub(super) fn free_key(node: &mut Node, mode: MkeyAccessMode, edit: impl Fn(&mut MkeyContext)) -> Mkey {
     let mut input = CreateMkeyIn::new();
     let context = input.memory_key_mkey_entry_mut();
@@ -32,7 +32,7 @@ fn window(node: &mut Node) -> Mkey {
     })
 }
 
-/// A change of `key`: segments behind the control segment.
+/// An update of `key`: the segments after the control segment.
 pub(super) struct Update {
     pub(super) key: Mkey,
     fence: u8,
@@ -48,7 +48,7 @@ impl Update {
         Self { key, fence: 0, control, context: MkeyContext::new(), entries: Vec::new() }
     }
 
-    /// As libmlx5 binds a window of type 2 to `length` bytes of a region.
+    /// Binds a type 2 window to `length` bytes of a region, like libmlx5.
     fn bind(node: &Node, old: Mkey, new: Mkey, offset: u64, length: u32) -> Self {
         let bits = mask::FREE | mask::KEY | mask::QPN | mask::LENGTH | mask::START_ADDRESS | RIGHTS;
         let flags = flag::INLINE | flag::TRANSLATION_OFFSET | flag::FAIL_IF_NOT_FREE;
@@ -59,7 +59,7 @@ impl Update {
         update.list(&[(length, node.mr.key, node.mr.va + offset)])
     }
 
-    /// As libmlx5 invalidates a window of type 2.
+    /// Invalidates a type 2 window, like libmlx5.
     fn invalidate(key: Mkey) -> Self {
         let flags = flag::INLINE | flag::TRANSLATION_OFFSET | flag::CHECK_QPN;
         let mut update = Self::new(key, mask::FREE | mask::KEY | mask::QPN, flags);
@@ -92,7 +92,7 @@ impl Update {
         node.ring();
     }
 
-    /// Posts it on side B of a pair, which has to succeed.
+    /// Posts the update on side B of a pair; it must succeed.
     #[track_caller]
     pub(super) fn succeed(&self, pair: &mut Pair) {
         self.post(&mut pair.b);
@@ -101,7 +101,7 @@ impl Update {
         assert_eq!((entry.opcode(), entry.send_opcode()), (CqeOpcode::Requester, 0x25));
     }
 
-    /// Posts it on side B of a pair, which has to fail.
+    /// Posts the update on side B of a pair; it must fail.
     #[track_caller]
     pub(super) fn fail(&self, pair: &mut Pair) {
         self.post(&mut pair.b);
@@ -146,8 +146,8 @@ pub(super) fn with_variant(key: Mkey, variant: u8) -> Mkey {
     Mkey::from_parts(key.index(), variant)
 }
 
-/// Keys that work requests fill later reserve what they may come to have: nobody makes the device take more memory than it
-/// has for them, and what a destroyed key had is free again.
+/// Keys that work requests fill later reserve their maximum: no client can make the device use more memory
+/// than its budget, and destroying a key frees its share.
 #[test]
 fn translation_entries_of_all_keys_have_a_budget() {
     let mut pair = Pair::new();
@@ -221,7 +221,7 @@ fn a_bound_window_is_not_bound_twice() {
     bind.fail(&mut pair);
 }
 
-/// A window of type 1 is bound anew as often as one likes; the key of before is dead.
+/// A type 1 window can be bound again any number of times; the previous key is then invalid.
 #[test]
 fn a_window_of_type_1_moves() {
     let mut pair = Pair::new();
@@ -287,7 +287,7 @@ fn keys_of_another_domain_cannot_be_changed() {
     Update::bind(&pair.b, strange, strange, 0, 16).fail(&mut pair);
 }
 
-/// Side A sends eight bytes and asks side B to invalidate `key`.
+/// Side A sends eight bytes with a request to invalidate `key` on side B.
 pub(super) fn send_invalidate(pair: &mut Pair, key: Mkey) {
     let receive = [pair.b.mr.sge(0x8000, 64)];
     pair.b.post_receive(&receive);
@@ -373,7 +373,7 @@ fn pages_are_registered_by_work_requests() {
     assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester);
     assert_eq!(pair.b.host.memory.slice(iova + 0x5ff8, 8), b"across t");
     assert_eq!(pair.b.host.memory.slice(iova + 0x2000, 8), b"wo pages");
-    // It is in use: once more only after an invalidation.
+    // The key is in use and can only be registered again after an invalidation.
     register(key, &[iova], 0, 0x1000).fail(&mut pair);
 }
 
@@ -420,7 +420,7 @@ fn a_change_that_fails_takes_its_place_in_the_order() {
     pair.b.expect_none();
 }
 
-/// A change follows the bytes of what was posted before it; with strong ordering also the answers.
+/// An update follows the bytes of earlier requests; with strong ordering it also follows their responses.
 #[test]
 fn changes_wait_for_what_is_before_them() {
     for (fence, waits) in [(fence_mode::INITIATOR_SMALL, false), (fence_mode::STRONG_ORDERING, true)] {
@@ -431,7 +431,7 @@ fn changes_wait_for_what_is_before_them() {
         let mut change = register(key, &[pair.b.mr.iova], 0, 0x1000);
         change.fence = fence;
         change.post(&mut pair.b);
-        // Nothing arrives: the WRITE is on the wire and not answered.
+        // No frame arrives: the WRITE is on the wire and unanswered.
         pair.run_with(|_, _| false);
         let free = pair.b.host.nic.mkeys.get(key.index().value()).unwrap().context.free();
         assert_eq!(free, waits, "fence mode {fence}");
@@ -441,7 +441,7 @@ fn changes_wait_for_what_is_before_them() {
     }
 }
 
-/// What follows a change without a fence is a fault of the driver, which strict mode shows.
+/// A request without a fence after an update is a driver error, which strict mode reports.
 #[test]
 fn what_follows_a_change_is_fenced() {
     for (fence, fenced) in
@@ -462,7 +462,7 @@ fn what_follows_a_change_is_fenced() {
     }
 }
 
-/// A list of pieces of two regions is one region for the peer.
+/// A list of ranges from two regions is one region for the peer.
 #[test]
 fn pieces_of_regions_are_one_region() {
     let mut pair = Pair::new();
@@ -490,8 +490,9 @@ fn noise(length: usize) -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    /// Whatever a change says, nothing panics, and the queue pair either goes on or fails with the fault of its kind. Only a
-    /// change of what the key is made of may lead to where the host has no memory: it may name any address.
+    /// An arbitrary update never causes a panic, and the queue pair either continues or fails with the
+    /// matching fault. Only an update of the translation may lead to an unmapped address, since it may name
+    /// any address.
     #[test]
     fn arbitrary_changes(
         updates in proptest::collection::vec((noise(48), noise(64), noise(128), any::<[bool; 4]>(), 0usize..3), 1..8),

@@ -1,4 +1,4 @@
-//! Objects and work requests, made by hand.
+//! Objects and work requests, written by hand.
 
 use super::host::{Answer, Host};
 use crate::nic::{LinkLayer, NicConfig};
@@ -69,7 +69,7 @@ pub struct Mr {
     pub iova: u64,
 }
 
-/// A booted host with one of everything.
+/// A booted host with one object of every kind.
 pub struct Node {
     pub host: Host,
     pub uar: UarIndex,
@@ -126,7 +126,7 @@ impl Node {
         self.write_blocks(&bytes);
     }
 
-    /// Writes basic blocks into the ring, around its end.
+    /// Writes basic blocks into the ring, across its end if necessary.
     pub fn write_blocks(&mut self, bytes: &[u8]) {
         let ring = self.send_ring();
         for block in bytes.chunks_exact(64) {
@@ -209,7 +209,7 @@ impl Node {
         output.qpc().state()
     }
 
-    /// A modify command; all of them share one layout.
+    /// Runs a modify command; all of them share one layout.
     pub fn modify(
         &mut self,
         opcode: CommandOpcode,
@@ -227,7 +227,7 @@ impl Node {
         self.host.run(opcode, 0, input)
     }
 
-    /// Brings the queue pair to RTS.
+    /// Moves the queue pair to RTS.
     pub fn connect(&mut self, remote: (Qpn, Gid, MacAddress), edit: impl Fn(&mut QueuePairContext) + Copy) {
         self.modify(CommandOpcode::ResetToInitQp, |c| init(c, edit)).unwrap();
         self.modify(CommandOpcode::InitToRtrQp, |c| rtr(c, remote, edit)).unwrap();
@@ -278,7 +278,7 @@ pub fn set_gid(host: &mut Host, index: u16, gid: Gid, mac: MacAddress) {
     host.run::<_, SetRoceAddressOut>(CommandOpcode::SetRoceAddress, 0, input).unwrap();
 }
 
-/// An event queue that takes the types whose bits are set in `mask`.
+/// An event queue for the event types whose bits are set in `mask`.
 pub fn create_eq(host: &mut Host, uar: UarIndex, log_size: u8, mask: u64) -> Result<Eq, u32> {
     let (buffer, list) = paged(host, 64 << log_size);
     for slot in 0..1u64 << log_size {
@@ -330,7 +330,7 @@ pub fn create_qp(
     Ok(Qp { qpn: output.qpn(), buffer, record, posted: 0, received: 0 })
 }
 
-/// A region of [`MR_SIZE`] bytes at a virtual address of its own.
+/// A region of [`MR_SIZE`] bytes at a virtual address that differs from its I/O virtual address.
 pub fn create_mr(host: &mut Host, pd: Pdn, rights: [bool; 5]) -> Mr {
     let iova = host.memory.allocate(MR_SIZE);
     let va = 0x7f00_0000_0000;

@@ -58,7 +58,7 @@ fn packets_of_another_vlan_are_not_taken() {
     assert_eq!(pair.b.host.nic.counters().frames_unknown_gid, 1);
 }
 
-/// The port remembers the addresses that it heard last, but not beyond a change of its table.
+/// The port caches the last addresses that it accepted, but only until its table changes.
 #[test]
 fn packets_to_an_address_that_was_changed_are_not_taken() {
     let mut pair = pair([5, 5]);

@@ -13,13 +13,13 @@ use zerocopy::{FromBytes, IntoBytes};
 const UNICAST: u8 = 0;
 const MULTICAST: u8 = 1;
 const VLANS: u8 = 2;
-/// Where the context begins in the input of MODIFY_NIC_VPORT_CONTEXT, and where the list is in it.
+/// Offset of the context in the input of MODIFY_NIC_VPORT_CONTEXT, and of the list in the context.
 const LIST: usize = 256 + NicVportContext::CURRENT_UC_MAC_ADDRESS_OFFSET;
-/// Bytes of an entry: an address in two dwords, a VLAN in one.
+/// Bytes of an entry: an address takes two dwords, a VLAN one.
 const ADDRESS: usize = MacAddressLayout::SIZE;
 const VLAN: usize = 4;
 
-/// Gives a list as QUERY_NIC_VPORT_CONTEXT shows it: how many entries, and their bytes.
+/// A list as QUERY_NIC_VPORT_CONTEXT shows it: the number of entries, and their bytes.
 pub(in crate::nic::firmware) fn show(nic: &Nic, kind: u8) -> Result<(u16, Vec<u8>), Refusal> {
     let lists = &nic.ethernet.lists;
     let bytes = |addresses: &mut dyn Iterator<Item = MacAddress>| -> Vec<u8> {
@@ -43,7 +43,7 @@ fn layout(mac: MacAddress) -> MacAddressLayout {
     address
 }
 
-/// Replaces a list. The first unicast address becomes that of the port.
+/// Replaces a list. The first unicast address becomes the port's own.
 pub(in crate::nic::firmware) fn replace<M: HostMemory>(
     nic: &mut Nic,
     call: &Call<'_, M>,

@@ -41,7 +41,7 @@ pub(super) fn dealloc_flow<M: HostMemory>(
     nic.ethernet.steering.counters.remove(number).map(drop).ok_or(syndrome::FLOW_COUNTER_UNKNOWN)
 }
 
-/// One counter, or as many from the first one on as were asked for.
+/// Reads one counter, or the requested number of counters from the first one on.
 pub(super) fn query_flow<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

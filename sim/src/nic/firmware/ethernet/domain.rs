@@ -50,7 +50,7 @@ pub(super) fn check_domain(nic: &Nic, domain: TransportDomain) -> Result<(), Ref
     known.copied().ok_or(syndrome::TRANSPORT_DOMAIN_UNKNOWN)
 }
 
-/// Neither bonding nor TLS nor an InfiniBand underlay.
+/// Refuses bonding, TLS and InfiniBand underlays.
 fn check_tis(context: &TisContext) -> Result<(), Refusal> {
     let bonds = context.strict_lag_tx_port_affinity() || context.lag_tx_port_affinity() > 1;
     if bonds || context.tls_en() || context.underlay_qpn() != 0 {
@@ -76,7 +76,7 @@ pub(super) fn create_tis<M: HostMemory>(
     Ok(())
 }
 
-/// The priority, which only has to be remembered: there is one queue to the wire.
+/// Sets the priority. It is only stored, because there is one queue to the wire.
 pub(super) fn modify_tis<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

@@ -14,22 +14,22 @@ use bareverbs_prm::command::flow::{
 use bareverbs_prm::ids::FlowTableId;
 use zerocopy::IntoBytes;
 
-/// `table_type`: received packets, the only one that is offered.
+/// `table_type`: received packets, the only type offered.
 pub(super) const NIC_RECEIVE: u8 = 0;
-/// `op_mod` of SET_FLOW_TABLE_ROOT: make the table the root, or take the root away.
+/// `op_mod` of SET_FLOW_TABLE_ROOT: make the table the root, or remove the root.
 const DISCONNECT: u16 = 1;
 /// `modify_field_select`: where misses go.
 const SELECT_MISS: u16 = 1;
 /// `match_criteria_enable`: outer headers.
 const OUTER: u8 = 1;
 
-/// The table of a number and a type.
+/// The table with a number and a type.
 pub(super) fn table(nic: &mut Nic, kind: u8, id: FlowTableId) -> Result<&mut FlowTable, Refusal> {
     let table = nic.ethernet.steering.tables.get_mut(id.value());
     table.filter(|table| table.kind == kind).ok_or(syndrome::FLOW_TABLE_UNKNOWN)
 }
 
-/// Only the port's own virtual port.
+/// Only the port's own virtual port is supported.
 pub(super) fn check_vport(other: bool, number: u16) -> Result<(), Refusal> {
     if other || number != 0 { Err(syndrome::VPORT_UNKNOWN) } else { Ok(()) }
 }
@@ -45,7 +45,7 @@ fn check_table(context: &FlowTableContext) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Packets that a table at `level` does not keep may go on to a higher level only. Entries with `ignore_flow_level` have no level.
+/// A table at `level` may only forward to a higher level. Entries with `ignore_flow_level` have no level.
 pub(super) fn check_level(level: Option<u8>, next: u8) -> Result<(), Refusal> {
     if level.is_none_or(|level| next > level) { Ok(()) } else { Err(syndrome::FLOW_LEVEL) }
 }
@@ -79,7 +79,7 @@ pub(super) fn create_table<M: HostMemory>(
     Ok(())
 }
 
-/// Where misses go is all that can be changed.
+/// Changes where misses go; nothing else can be changed.
 pub(super) fn modify_table<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -147,7 +147,8 @@ pub(super) fn set_root<M: HostMemory>(
     Ok(())
 }
 
-/// Only headers that the capabilities name: of layers 2 to 4, not the kind of layer 4 nor the length of an IPv4 header.
+/// Accepts only headers that the capabilities name: layers 2 to 4, but neither the layer 4 type nor the
+/// length of an IPv4 header.
 fn check_criteria(input: &CreateFlowGroupIn) -> Result<FlowMatchHeaders, Refusal> {
     let criteria = input.match_criteria();
     let rest = criteria.as_bytes().get(FlowMatchHeaders::SIZE..).unwrap_or_default();
@@ -205,7 +206,8 @@ pub(super) fn destroy_group<M: HostMemory>(
     Ok(())
 }
 
-/// Where the group is in its table and what its entries are compared by, as CREATE_FLOW_GROUP had it.
+/// Reports the range of the group in its table and the bits that its entries compare, as given to
+/// CREATE_FLOW_GROUP.
 pub(super) fn query_group<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

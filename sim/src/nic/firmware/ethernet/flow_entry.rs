@@ -15,7 +15,7 @@ use zerocopy::FromBytes;
 
 /// The lists follow the fixed part of the input.
 const LISTS: usize = SetFlowEntryIn::SIZE;
-/// `op_mod` of SET_FLOW_TABLE_ENTRY: a new entry, or a change of one that is there.
+/// `op_mod` of SET_FLOW_TABLE_ENTRY: create an entry, or change an existing one.
 const CHANGE: u16 = 1;
 /// `modify_enable_mask`: action, flow tag, destinations, counters.
 const CHANGEABLE: u8 = 0b1111;
@@ -63,7 +63,7 @@ pub(super) fn set<M: HostMemory>(
     Ok(())
 }
 
-/// Packets are forwarded, dropped and counted, and nothing else.
+/// Packets can be forwarded, dropped and counted, and nothing else.
 fn check_action(input: &SetFlowEntryIn, context: &FlowContext) -> Result<(), Refusal> {
     let forwards = context.action() & action::FORWARD != 0;
     let known = context.action() & !OFFERED == 0 && input.modify_enable_mask() & !CHANGEABLE == 0;
@@ -79,9 +79,9 @@ fn check_action(input: &SetFlowEntryIn, context: &FlowContext) -> Result<(), Ref
     }
 }
 
-/// The lists behind the context: destinations, then counters, eight bytes each. Of the last one, drivers may leave the second half out, which
-/// is zero then (Snabb does). `level` is that of the entry's table,
-/// unless the entry ignores levels.
+/// The lists after the context: destinations, then counters, eight bytes each. Drivers may omit the second
+/// half of the last element, which then reads as zero (Snabb does this). `level` is that of the entry's
+/// table, unless the entry ignores levels.
 fn read_lists(
     nic: &mut Nic,
     input: &[u8],

@@ -1,4 +1,4 @@
-//! The commands of Ethernet ports: one module per family of objects.
+//! The commands of Ethernet ports, one module per family of objects.
 
 pub(super) mod address_list;
 pub(super) mod counter;
@@ -17,7 +17,7 @@ use crate::nic::syndrome::Refusal;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::numbering::CommandOpcode;
 
-/// Decides who handles a command that other ports do not have.
+/// Passes a command that exists only on Ethernet ports to its handler.
 #[rustfmt::skip]
 pub(super) fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
     use Allowed::Initialized;

@@ -5,12 +5,13 @@ use crate::nic::flow_control::FlowControl;
 use crate::nic::syndrome::{self, Refusal};
 use bareverbs_prm::command::ethernet_port::{PfccRegister, PmlpRegister, PplmRegister};
 
-/// Bytes of PFCC before it told of stalled devices; drivers in user space still send no more.
+/// Bytes of PFCC before it covered stalled devices; user-space drivers still send no more.
 const OLD_FLOW_CONTROL: usize = 12;
 /// Lanes of the cable, in module 0.
 const LANES: u8 = 4;
 
-/// Pause frames for all traffic can be switched on; those of single priorities cannot, since all queue pairs share one queue to the wire.
+/// Pause frames can be enabled for all traffic. Priority flow control cannot, since all queue pairs share one
+/// queue to the wire.
 pub(in crate::nic::firmware) fn flow_control(
     flow: &mut FlowControl,
     data: &[u8],
@@ -29,7 +30,7 @@ pub(in crate::nic::firmware) fn flow_control(
     bytes(&register)
 }
 
-/// Forward error correction: none can be chosen, none is active.
+/// Forward error correction: none can be selected, and none is active.
 pub(in crate::nic::firmware) fn error_correction(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     let wish: PplmRegister = read(data)?;
     check_port(wish.local_port())?;

@@ -39,7 +39,7 @@ pub(super) fn create_table<M: HostMemory>(
     Ok(())
 }
 
-/// As many queue numbers as the table has now, all of which must exist.
+/// Reads queue numbers for the table's current size. All of the queues must exist.
 fn read_queues(
     nic: &Nic,
     input: &[u8],
@@ -150,7 +150,7 @@ fn check_hash(context: &TirContext) -> Result<(), Refusal> {
     if known && fields & !hash::FIELDS == 0 { Ok(()) } else { Err(syndrome::TIR_HASH) }
 }
 
-/// What of the port's own packets does not reach it, and the hash.
+/// Changes the loopback filter and the hash.
 pub(super) fn modify<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

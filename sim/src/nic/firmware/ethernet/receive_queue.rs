@@ -18,9 +18,9 @@ use bareverbs_prm::ids::Rqn;
 
 /// The page list follows the context.
 const PAGES: usize = CreateRqIn::SIZE;
-/// Smallest and largest entry, logarithm.
+/// log2 of the smallest and largest entry in bytes.
 const STRIDES: core::ops::RangeInclusive<u8> = 4..=11;
-/// `modify_bitmask`: whether tags stay in packets, which counters count.
+/// `modify_bitmask`: VLAN stripping, counter set.
 const SELECT_TAGS: u64 = 1 << 1;
 const SELECT_COUNTERS: u64 = 1 << 3;
 
@@ -36,7 +36,7 @@ pub(super) fn create<M: HostMemory>(
     nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let wq = context.wq();
     check_counters(nic, context.counter_set_id())?;
-    // The protection domain is looked at when a key is used: queues that drop have none.
+    // The protection domain is checked when a key is used: queues that only drop packets have none.
     let limits = &nic.firmware.capabilities.general;
     let (size, stride) = (wq.log_wq_sz(), wq.log_wq_stride());
     if size > limits.log_max_wq_sz() || !STRIDES.contains(&stride) || 1 << stride > limits.max_wqe_sz_rq() {
@@ -55,7 +55,8 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// Own entries in a ring; no check sequences, hairpins, drop delays or merged packets.
+/// Accepts only receive queues with entries of their own in a ring; refuses scatter FCS, hairpins, delayed
+/// drops and LRO.
 fn check_features(context: &ReceiveQueueContext) -> Result<(), Refusal> {
     let other = context.mem_rq_type() != 0 || context.hairpin() || context.delay_drop_en();
     let merged = context.shampo_match_criteria_type() != 0 || context.reservation_timeout() != 0;
@@ -70,7 +71,7 @@ fn check_counters(nic: &Nic, set: u8) -> Result<(), Refusal> {
     if known { Ok(()) } else { Err(syndrome::COUNTER_UNKNOWN) }
 }
 
-/// The state, whether tags stay in packets, and which counters count.
+/// Changes the state, VLAN stripping and the counter set.
 pub(super) fn modify<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

@@ -48,8 +48,9 @@ pub(super) fn create<M: HostMemory>(
     Ok(())
 }
 
-/// Packets and NOPs only: no key updates, software parsers, hairpins, rate limits or time stamps in real time. Drivers may ask for fast
-/// registration (`fre`); a work request that does it is one of an unknown opcode.
+/// Only packets and NOPs are supported: no key updates, software parsers, hairpins, rate limits or real-time
+/// time stamps. Drivers may request fast registration (`fre`), but a work request that uses it has an unknown
+/// opcode.
 fn check_features(context: &SendQueueContext) -> Result<(), Refusal> {
     let peers = context.hairpin() || context.non_wire() || context.cd_master();
     let paced = context.packet_pacing_rate_limit_index() != 0 || context.qos_queue_group_id() != 0;
@@ -60,7 +61,7 @@ fn check_features(context: &SendQueueContext) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The protection domain is looked at when a key is used: queues of NOPs have none.
+/// The protection domain is checked when a key is used: queues that only execute NOPs have none.
 fn check_objects(nic: &Nic, context: &SendQueueContext) -> Result<(), Refusal> {
     nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     nic.uars.get(context.wq().uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
@@ -74,7 +75,7 @@ fn check_objects(nic: &Nic, context: &SendQueueContext) -> Result<(), Refusal> {
     }
 }
 
-/// The state: from reset to ready, from anywhere to error, from error to reset.
+/// Changes the state: from reset to ready, from any state to error, from error to reset.
 pub(super) fn modify<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

@@ -1,4 +1,4 @@
-//! What commands for send and receive queues of packets have in common.
+//! What the commands for Ethernet send and receive queues share.
 
 use crate::nic::Nic;
 use bareverbs_prm::command::srq::WorkQueueContext;
@@ -7,12 +7,12 @@ use bareverbs_prm::ids::Cqn;
 /// `wq_type`: entries are used in the order of the ring.
 const CYCLIC: u8 = 1;
 
-/// What work queues of both kinds have in common and may not ask for.
+/// Whether a work queue, for sends or receives, requests none of the features that the model lacks.
 pub(super) fn is_plain(queue: &WorkQueueContext) -> bool {
     queue.wq_type() == CYCLIC && !queue.wq_signature() && !queue.cd_slave() && !queue.shampo_enable()
 }
 
-/// A completion queue may not go before the queues that complete into it.
+/// Counts the users of a completion queue, which cannot be destroyed before them.
 pub(super) fn count_user(nic: &mut Nic, cqn: Cqn, change: i32) {
     if let Some(queue) = nic.completions.queues.get_mut(cqn.value()) {
         queue.users = queue.users.saturating_add_signed(change);

@@ -1,8 +1,8 @@
 //! The state machine of a queue pair: one command per transition (IBTA v1.4 §10.3).
 //!
-//! Each transition takes its required fields always and optional ones as `opt_param_mask` selects. Geometry, pages,
-//! protection domain and completion queues are those of CREATE_QP. The new state follows from the opcode; `qpc.state` of
-//! the input is not looked at.
+//! Each transition always takes its required fields and takes optional ones as `opt_param_mask` selects.
+//! Geometry, pages, protection domain and completion queues are set by CREATE_QP. The opcode determines the
+//! new state; `qpc.state` of the input is ignored.
 
 mod parameters;
 mod table;
@@ -39,7 +39,7 @@ fn store(nic: &mut Nic, qpn: Qpn, context: QueuePairContext) -> Result<(), Refus
     Ok(())
 }
 
-/// A transition that takes nothing but what `mask` selects.
+/// A transition that takes only what `mask` selects.
 fn change(
     nic: &mut Nic,
     qpn: Qpn,
@@ -51,7 +51,7 @@ fn change(
     store(nic, qpn, context)
 }
 
-/// Lets the queue pair do what a transition causes.
+/// Makes the queue pair perform a transition.
 fn act<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -94,7 +94,8 @@ pub(super) fn init_to_init<M: HostMemory>(
     Ok(())
 }
 
-/// Whether memory-to-memory operations are to be switched on or off, if the extension of the context says so.
+/// Whether the extension of the context enables or disables memory-to-memory operations, if it says so at
+/// all.
 fn check_extension(nic: &Nic, input: &InitToInitQpIn) -> Result<Option<bool>, Refusal> {
     let mask = if input.qpc_ext() { input.opt_param_mask_95_32() } else { 0 };
     if mask & !extension_mask::MMO != 0 {
@@ -179,8 +180,8 @@ pub(super) fn rts_to_rts<M: HostMemory>(
     change(nic, input.qpn(), &RTS_TO_RTS, input.qpc(), input.opt_param_mask())
 }
 
-/// The send queue of a queue pair that lost one request goes on behind what was flushed. Only services without
-/// acknowledgements get there (IBTA v1.4 §10.3.1.6).
+/// Resumes a send queue after a failed request, behind what was flushed. Only unacknowledged services reach
+/// this state (IBTA v1.4 §10.3.1.6).
 pub(super) fn sq_error_to_rts<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -192,10 +193,11 @@ pub(super) fn sq_error_to_rts<M: HostMemory>(
     act(nic, call, input.qpn(), |qp, bus| qp.recover_send_queue(bus.config))
 }
 
-/// Messages that have begun end, no other begins; the event says when that is done (IBTA v1.4 §10.3.1.5).
+/// Drains the send queue: messages that have begun end, and no others begin. An event reports the end (IBTA
+/// v1.4 §10.3.1.5).
 ///
-/// The number of the command and its layout, that of every modify command, are those of Linux 3.11 to 4.1; later headers
-/// do not have it.
+/// The command's opcode and its layout, which all modify commands share, come from Linux 3.11 to 4.1; later
+/// headers lack it.
 pub(super) fn rts_to_sqd<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -207,7 +209,7 @@ pub(super) fn rts_to_sqd<M: HostMemory>(
     act(nic, call, input.qpn(), QueuePair::drain)
 }
 
-/// What may change while nothing is sent; see [`rts_to_sqd`] for its origin.
+/// Changes attributes while nothing is sent; see [`rts_to_sqd`] for its origin.
 pub(super) fn sqd_to_sqd<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -219,7 +221,7 @@ pub(super) fn sqd_to_sqd<M: HostMemory>(
     act(nic, call, input.qpn(), QueuePair::change_connection)
 }
 
-/// Sending goes on with the message that waits.
+/// Resumes sending with the next waiting message.
 pub(super) fn sqd_to_rts<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -231,7 +233,8 @@ pub(super) fn sqd_to_rts<M: HostMemory>(
     act(nic, call, input.qpn(), |qp, _| qp.resume())
 }
 
-/// From any state; every outstanding work request is flushed before the command is answered.
+/// Enters the error state from any state. All outstanding work requests are flushed before the command
+/// completes.
 pub(super) fn to_error<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,
@@ -242,7 +245,7 @@ pub(super) fn to_error<M: HostMemory>(
     act(nic, call, input.qpn(), QueuePair::move_to_error)
 }
 
-/// From any state; counters and numbers start again, and nothing of the past is completed.
+/// Resets from any state. Counters and PSNs start again, and earlier work never completes.
 pub(super) fn to_reset<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

@@ -1,4 +1,4 @@
-//! The optional parameters of a transition, and the checks that each of them has to pass.
+//! The optional parameters of a transition, and their checks.
 
 use super::table::{Transition, optional};
 use crate::nic::Nic;
@@ -9,7 +9,8 @@ use bareverbs_prm::context::{AddressPath, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs_prm::numbering::{PathMigration, QpState, RoceVersion};
 
-/// The context of a queue pair after the optional parameters of a transition; refused if it starts elsewhere.
+/// The context of a queue pair after a transition with its optional parameters. Refused if the transition
+/// does not start in the current state.
 pub(super) fn begin(
     nic: &Nic,
     qpn: Qpn,
@@ -46,7 +47,7 @@ pub(super) fn begin(
     Ok(context)
 }
 
-/// A queue pair counts in a set that exists, or, with number 0, nowhere.
+/// Sets the counter set, which must exist; number 0 means none.
 pub(super) fn take_counter_set(
     nic: &Nic,
     context: &mut QueuePairContext,
@@ -60,7 +61,8 @@ pub(super) fn take_counter_set(
     Ok(())
 }
 
-/// A queue that still drains is refused by itself: it will be where the transition starts (IBTA v1.4 §10.3.1.5).
+/// A queue that is still draining has its own refusal, because it will soon be in the right state (IBTA v1.4
+/// §10.3.1.5).
 fn check_state(state: QpState, row: &Transition) -> Result<(), Refusal> {
     match state {
         state if state == row.from => Ok(()),
@@ -69,7 +71,7 @@ fn check_state(state: QpState, row: &Transition) -> Result<(), Refusal> {
     }
 }
 
-/// There is no automatic path migration: the one state of it is «migrated».
+/// Automatic path migration is not supported: its state is always "migrated".
 fn check_migration(wish: &QueuePairContext, alternate: bool, state: bool) -> Result<(), Refusal> {
     let moves = state && wish.pm_state() != PathMigration::Migrated;
     if alternate || moves { Err(syndrome::QP_ALTERNATE_PATH) } else { Ok(()) }
@@ -87,7 +89,7 @@ fn take_rights(context: &mut QueuePairContext, wish: &QueuePairContext, mask: u3
     }
 }
 
-/// Timers, retries, and READs at a time.
+/// Timers, retries, and the limits of outstanding READs.
 fn take_retries_and_reads(
     nic: &Nic,
     context: &mut QueuePairContext,
@@ -137,7 +139,7 @@ pub(super) fn take_pkey_index(context: &mut QueuePairContext, path: &AddressPath
     Ok(())
 }
 
-/// Drivers of devices with one port may leave the number zero.
+/// Drivers of one-port devices may leave the number zero.
 pub(super) fn take_port(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
     if path.vhca_port_num() > 1 {
         return Err(syndrome::QP_PORT);
@@ -146,7 +148,7 @@ pub(super) fn take_port(context: &mut QueuePairContext, path: &AddressPath) -> R
     Ok(())
 }
 
-/// The way to the peer; P_Key index, port and timeout have bits of their own.
+/// The path to the peer. P_Key index, port and timeout have their own bits in the mask.
 pub(super) fn take_path(context: &mut QueuePairContext, wish: &AddressPath) {
     let path = context.primary_address_path_mut();
     let (pkey_index, port, timeout) = (path.pkey_index(), path.vhca_port_num(), path.ack_timeout());

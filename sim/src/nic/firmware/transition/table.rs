@@ -1,7 +1,8 @@
-//! Which way leads where, and what `opt_param_mask` may select on it: one row a command, one column a service.
+//! Where each transition leads, and what `opt_param_mask` may select: one row per command, one column per
+//! service.
 //!
-//! The masks are those that Linux's mlx5_ib keeps for each transition and service. SQD2SQD has none there; its row is
-//! IBTA's table of optional attributes (IBTA v1.4 §11.2.5.2) in mlx5's bits.
+//! The masks are those of Linux's mlx5_ib for each transition and service. SQD2SQD is missing there; its row
+//! is the table of optional attributes in IBTA v1.4 §11.2.5.2, in mlx5's bits.
 
 use bareverbs_prm::numbering::{QpState, ServiceType};
 
@@ -28,14 +29,14 @@ pub(super) mod optional {
 }
 use optional::*;
 
-/// One row: where a command leads, and its optional parameters by service.
+/// One row: the states of a transition, and its optional parameters by service.
 pub(super) struct Transition {
     pub(super) from: QpState,
     pub(super) to: QpState,
-    /// Reliable connection, and XRC, whose queue pairs take the same.
+    /// Reliable connections, and XRC, whose parameters are the same.
     reliable: u32,
     unreliable: u32,
-    /// Datagrams, those of management included.
+    /// Datagrams, including management.
     datagram: u32,
 }
 
