@@ -1,5 +1,6 @@
-//! Attacks of a hostile guest on the card that it has, for as long as nobody ends it: what a bystander notices of them is looked at
-//! from outside (`tests/attacks.rs`). The first half uses the driver, which is honest in form; the second speaks vfio-user itself.
+//! Attacks of a hostile guest on the card that it was given. Each runs until its process is ended;
+//! `tests/attacks.rs` measures from outside what a bystander notices. The first half uses the driver, so its
+//! requests are well formed; the second half speaks vfio-user itself.
 
 use crate::node::all_access;
 use anyhow::{Context, Result};
@@ -21,15 +22,15 @@ use std::rc::Rc;
 
 type Card = Rc<Device<VfioUserHal>>;
 
-/// Work that waits for the card at a time.
+/// Work requests that wait at the card at a time.
 const DEPTH: u32 = 64;
-/// What an attacker says on its standard output once its attack is under way.
+/// What an attacker prints on its standard output once its attack is under way.
 pub const UNDER_WAY: &str = "under way";
 
 /// An attack that goes on until its process ends.
 pub type Attack = fn(&Path) -> Result<Infallible>;
 
-/// All of them, by name.
+/// All attacks, by name.
 pub const ATTACKS: [(&str, Attack); 8] = [
     ("writes-to-itself", writes_to_itself),
     ("many-pieces", many_pieces),
@@ -41,7 +42,7 @@ pub const ATTACKS: [(&str, Attack); 8] = [
     ("garbage", garbage),
 ];
 
-/// A queue pair that is connected with itself.
+/// A queue pair that is connected to itself.
 struct Attacker {
     queue_pair: QueuePair<Card>,
     sends: CompletionQueue<Card>,
@@ -64,13 +65,13 @@ impl Attacker {
         Ok(Self { queue_pair, sends, memory, domain })
     }
 
-    /// One piece of memory as often as it may be in a list.
+    /// A list that holds the same piece of memory `times` times.
     fn repeat(&self, piece: MemorySlice, times: usize) -> Result<IndirectRegion<Card>> {
         let limit = self.domain.device().capabilities().max_key_list as usize;
         Ok(IndirectRegion::create(&self.domain, &vec![piece; times.min(limit)], all_access())?)
     }
 
-    /// Writes all of a region to itself, with as many requests waiting as there can be.
+    /// Writes a whole region to itself, with as many requests queued as the send queue takes.
     fn write_for_ever(mut self, region: &IndirectRegion<Card>) -> Result<Infallible> {
         let length = u32::try_from(region.len())?;
         let from = [region.slice(0, length)?];
@@ -96,7 +97,7 @@ fn writes_to_itself(socket: &Path) -> Result<Infallible> {
     attacker.write_for_ever(&region)
 }
 
-/// Lists of lists: a message in pieces of 64 bytes, as many as an access may have or nearly.
+/// Lists of lists: a message in pieces of 64 bytes, about as many as one access may have.
 fn many_pieces(socket: &Path) -> Result<Infallible> {
     let attacker = Attacker::open(socket)?;
     let inner = attacker.repeat(attacker.memory.slice(0, 64)?, 500)?;
@@ -104,7 +105,7 @@ fn many_pieces(socket: &Path) -> Result<Infallible> {
     attacker.write_for_ever(&region)
 }
 
-/// Keys with long lists until the card has no room, and again.
+/// Creates keys with long lists until the card has no room, destroys them, and starts again.
 fn keys(socket: &Path) -> Result<Infallible> {
     let attacker = Attacker::open(socket)?;
     let piece = attacker.memory.slice(0, 64)?;
@@ -134,12 +135,12 @@ fn message(command: u16, size: u32, flags: u32, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// What begins an access to BAR0, region 0.
+/// The header of an access to BAR0, region 0.
 fn access(offset: u64, count: u32) -> Vec<u8> {
     [&offset.to_ne_bytes()[..], &[0; 4], &count.to_ne_bytes()].concat()
 }
 
-/// A conversation that has begun as it should.
+/// Opens a conversation as the protocol requires.
 fn converse(socket: &Path) -> Result<UnixStream> {
     let mut stream = UnixStream::connect(socket)?;
     stream.write_all(&message(VERSION, 23, 0, b"\0\0\x01\0{}\0"))?;
@@ -162,18 +163,18 @@ fn writes_without_replies(socket: &Path) -> Result<Infallible> {
     }
 }
 
-/// Asks for a MiB of registers at a time, and takes none.
+/// Asks for registers a MiB at a time and never reads the replies.
 fn replies_that_nobody_takes(socket: &Path) -> Result<Infallible> {
     let read = message(REGION_READ, 32, 0, &access(0x10_0000, MEBIBYTE - 64));
     say_under_way()?;
     loop {
         let mut stream = converse(socket)?;
-        // The server gives this client up in the end; another comes.
+        // In the end the server drops this client, and the next one connects.
         while stream.write_all(&read).is_ok() {}
     }
 }
 
-/// Messages that claim to be longer than any.
+/// Sends messages whose header claims more than the longest message.
 fn claims_4_gib(socket: &Path) -> Result<Infallible> {
     let claim = message(REGION_WRITE, u32::MAX, 0, &access(0, u32::MAX - 32));
     say_under_way()?;
@@ -183,7 +184,7 @@ fn claims_4_gib(socket: &Path) -> Result<Infallible> {
     }
 }
 
-/// Begins, and does not go on.
+/// Sends half a message and then nothing.
 fn half_a_message(socket: &Path) -> Result<Infallible> {
     let mut stream = converse(socket)?;
     stream.write_all(&[1, 0, 9])?;
@@ -193,7 +194,7 @@ fn half_a_message(socket: &Path) -> Result<Infallible> {
     }
 }
 
-/// Comes, says what nobody understands, and goes.
+/// Connects, sends garbage, and disconnects.
 fn garbage(socket: &Path) -> Result<Infallible> {
     say_under_way()?;
     for salt in (0..=u8::MAX).cycle() {

@@ -5,7 +5,7 @@ use bareverbs_prm::command::entry::{CommandMailbox, CommandQueueEntry};
 use bareverbs_prm::field::LayoutInfo;
 use zerocopy::FromBytes;
 
-/// Bytes of a command or an output that stand in the queue entry itself.
+/// Bytes of a command's input or output that the queue entry itself holds.
 pub const INLINE: usize = 16;
 /// Bytes of data in a mailbox block.
 pub const BLOCK_DATA: usize = 512;
@@ -15,7 +15,7 @@ pub const BLOCK_DATA: usize = 512;
 pub struct Dump {
     /// The queue entry.
     pub entry: CommandQueueEntry,
-    /// The blocks of the input, or of the output, in the order of the chain; the log may have fewer than there were.
+    /// The blocks of the input, or of the output, in the order of the chain; the log may lack some of them.
     pub blocks: Vec<CommandMailbox>,
     /// The bytes as dumped.
     pub bytes: Vec<u8>,
@@ -30,7 +30,7 @@ pub struct Exchange {
     pub input: Dump,
     /// What the device left.
     pub output: Dump,
-    /// What the driver said about the reply.
+    /// The driver's notes about the reply.
     pub notes: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl Exchange {
         self.outbox().len() == self.output.entry.output_length() as usize
     }
 
-    /// The number after a phrase in a note of the driver.
+    /// The number that follows `phrase` in one of the driver's notes.
     pub fn noted(&self, phrase: &str) -> Option<u64> {
         let rest = self.notes.iter().find_map(|note| note.split_once(phrase))?.1.trim_start();
         let digits = rest.split_whitespace().next()?;
@@ -116,7 +116,8 @@ pub fn load() -> Vec<Exchange> {
     exchanges
 }
 
-/// `0x100 input 64`: the opcode, the direction, and how many bytes follow; those not written are zero.
+/// Parses `0x100 input 64`: the opcode, the direction, and how many bytes follow; bytes that the file does
+/// not list are zero.
 fn raw_dump(text: &str) -> RawDump {
     let mut words = text.split(' ');
     let mut word = || words.next().expect("a command line has three values");
@@ -166,7 +167,7 @@ fn declares(info: &LayoutInfo, bit: u32) -> bool {
     })
 }
 
-/// Signature of a queue entry: the complement of the exclusive or of its other bytes (PRM, command interface).
+/// Signature of a queue entry: the complement of the XOR of its other bytes (PRM, command interface).
 pub fn signature_of(entry: &[u8]) -> u8 {
     const SIGNATURE: usize = 61;
     !entry.iter().enumerate().filter(|&(i, _)| i != SIGNATURE).fold(0, |sum, (_, byte)| sum ^ byte)
@@ -188,7 +189,7 @@ pub fn next_block(block: &CommandMailbox) -> u64 {
     u64::from(block.next_pointer_63_32()) << 32 | u64::from(block.next_pointer_31_10()) << 10
 }
 
-/// Mailbox blocks that so many bytes of input or output need beside the entry.
+/// Mailbox blocks that `length` bytes of input or output need besides the entry.
 pub fn blocks_for(length: u32) -> usize {
     (length as usize).saturating_sub(INLINE).div_ceil(BLOCK_DATA)
 }

@@ -1,4 +1,5 @@
-//! Hosts at one switch, each with a queue pair of unreliable datagrams: the setting of conversations without connection.
+//! Hosts at one switch, each with an unreliable datagram queue pair: the setting of tests without
+//! connections.
 
 use crate::node::{Handle, Node, NodeOptions, all_access, gid, mac};
 use bareverbs_core::address_handle::AddressHandle;
@@ -76,7 +77,7 @@ impl Datagrams {
         }
     }
 
-    /// The way from a host to another.
+    /// An address handle for the path from one host to another.
     pub fn way(&self, from: usize, to: usize) -> AddressHandle {
         let device = &self.hosts[from].node.device;
         AddressHandle::new(device, &self.vector_to(to)).unwrap_or_else(|error| panic!("{error}"))
@@ -91,7 +92,8 @@ impl Datagrams {
         }
     }
 
-    /// Posts a receive of `length` bytes at `offset` of a host's memory, under its offset.
+    /// Posts a receive of `length` bytes at `offset` of a host's memory. The offset is also its work request
+    /// ID.
     #[track_caller]
     pub fn post_receive(&mut self, host: usize, offset: usize, length: usize) {
         let DatagramHost { queue_pair, memory, .. } = &mut self.hosts[host];
@@ -99,21 +101,22 @@ impl Datagrams {
         queue_pair.post_receive(&ReceiveRequest::new(offset as u64, &slice)).expect("room");
     }
 
-    /// Lets the world come to rest.
+    /// Runs the world until it is idle.
     pub fn settle(&mut self) {
         let end = self.world.now() + Duration::from_millis(1);
         self.world.run_until(end);
         self.hosts.iter().for_each(|host| host.node.device.hal().relax(end));
     }
 
-    /// What a host has received since it was last asked, after the world has come to rest.
+    /// Runs the world until it is idle and returns what a host has received since the last call.
     #[track_caller]
     pub fn received(&mut self, host: usize) -> Vec<WorkCompletion> {
         self.settle();
         drain(&mut self.hosts[host].receives)
     }
 
-    /// What of a host's sends has ended since it was last asked, after the world has come to rest.
+    /// Runs the world until it is idle and returns which of a host's sends have completed since the last
+    /// call.
     #[track_caller]
     pub fn sent(&mut self, host: usize) -> Vec<WorkCompletion> {
         self.settle();

@@ -1,4 +1,5 @@
-//! A hostile client of `bareverbs serve`, a process of its own so that it can be ended without a word: `attacker SOCKET ATTACK`.
+//! A hostile client of `bareverbs serve`: `attacker SOCKET ATTACK`. It is a process of its own so that a test
+//! can kill it at any moment.
 
 use anyhow::{Context, Result, bail};
 use bareverbs_tests::attack::ATTACKS;

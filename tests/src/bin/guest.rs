@@ -1,4 +1,5 @@
-//! The judges that live in a Linux guest. `guest rxe` lets Linux's Soft-RoCE judge the wire.
+//! Runs the judges that live in a Linux guest, for example `guest rxe`, where Linux's Soft-RoCE judges the
+//! wire.
 
 use anyhow::{Result, ensure};
 use bareverbs_sim::nic::LinkLayer;
@@ -170,7 +171,7 @@ enum LinkLayerArgument {
     Eth,
 }
 
-/// Exit status of what could not run here, neither good nor bad.
+/// Exit status when nothing could run here: neither a pass nor a failure.
 const CANNOT_RUN: u8 = 77;
 
 fn main() -> ExitCode {
@@ -218,7 +219,7 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
     }
 }
 
-/// How much of itself a judge is asked, and on which kernel.
+/// How much a judge asks, and on which kernel.
 #[derive(Clone, Copy)]
 struct Extent {
     long: bool,
@@ -227,7 +228,7 @@ struct Extent {
 }
 
 impl Extent {
-    /// What the list of this part of a judge is called.
+    /// The name of the list for this part of a judge.
     fn list_name(self, judge: &str) -> String {
         let suffix = match (self.long, self.quick) {
             (true, _) => "-long",
@@ -238,20 +239,20 @@ impl Extent {
     }
 }
 
-/// Which rows a judge is asked, and what for.
+/// Which rows a judge runs, and whether it records them.
 struct Asked<'a> {
     only: &'a Option<String>,
     record: bool,
 }
 
 impl Asked<'_> {
-    /// The rows that are wanted. A list is recorded of all of them.
+    /// The rows that are wanted. Recording a list needs all of them.
     fn only(&self) -> Result<Option<String>> {
         ensure!(!self.record || self.only.is_none(), "--record needs a whole run, without --only");
         Ok(self.only.clone())
     }
 
-    /// Shows what the judge said and holds it against its list, or records that.
+    /// Shows the report and compares it with the judge's list, or records a new list from it.
     fn conclude(&self, name: &str, report: &Report, excuses: &'static [&'static str]) -> Result<ExitCode> {
         println!("{report}");
         let floors = Floors::of_this_tree();
@@ -273,7 +274,7 @@ impl Asked<'_> {
     }
 }
 
-/// Writes the list of a judge; false if rows failed, of which it says what it said before.
+/// Writes the list of a judge. Rows that failed keep their old entry in the list; the result is then false.
 fn record(floors: &Floors, name: &str, report: &Report, before: Option<&Floor>) -> Result<bool> {
     let (floor, failed) = Floor::record(report, before);
     floors.write(name, &floor)?;
@@ -293,7 +294,7 @@ fn judge_rxe(asked: &Asked<'_>, minutes: u64, quick: bool) -> Result<ExitCode> {
 
 fn judge_mlx5(asked: &Asked<'_>, extent: Extent, link: LinkLayerArgument) -> Result<ExitCode> {
     let only = asked.only()?;
-    // Both may run at a time: each has files of its own.
+    // Both link layers may run at the same time, so each has its own files.
     let (link, files) = match link {
         LinkLayerArgument::Ib => (LinkLayer::InfiniBand, "mlx5-ib"),
         LinkLayerArgument::Eth => (LinkLayer::Ethernet, "mlx5-eth"),
@@ -340,7 +341,7 @@ fn judge_subnet(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
     asked.conclude(&name, &report, &[])
 }
 
-/// It has no list: what it says is how much was done.
+/// The soak has no list: its report says how much was done.
 fn soak(minutes: u64) -> Result<ExitCode> {
     let limit = Duration::from_secs(minutes.saturating_mul(60));
     let report = soak::run(&soak::SoakOptions { limit, output: output_directory().join("soak") })?;

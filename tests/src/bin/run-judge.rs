@@ -1,9 +1,9 @@
-//! Programs that nobody here wrote, under `bareverbs run`: each of the checked-in list has to do what the list says, and the tests
-//! of rdma-core's suite have to say what they said when their list was recorded.
+//! Runs programs of other projects under `bareverbs run`: each program of the checked-in list has to do what
+//! the list says, and the tests of rdma-core's suite must have the verdicts that their list recorded.
 //!
-//! Runs what is in the directory of this program (`bareverbs`, `libbareverbs_preload.so`), as an unprivileged user where it may
-//! choose. A row whose programs are not installed says SKIPPED, and is a failure where `BAREVERBS_REQUIRE_JUDGES=1`. Exit status 77:
-//! nothing could be run.
+//! The judge runs the `bareverbs` and `libbareverbs_preload.so` that lie beside it, as an unprivileged user
+//! if it may switch to one. A row whose programs are not installed says SKIPPED, which is a failure with
+//! `BAREVERBS_REQUIRE_JUDGES=1`. Exit status 77 means that nothing could be run.
 
 use anyhow::{Context, Result};
 use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
@@ -36,7 +36,7 @@ struct JudgeArguments {
 }
 
 impl JudgeArguments {
-    /// Whether all of rdma-core's suite is asked.
+    /// Whether all of rdma-core's suite is to run.
     fn wants_whole_suite(&self) -> bool {
         self.only.as_ref().is_none_or(|only| only == EVERY_MODULE)
     }
@@ -52,7 +52,7 @@ type Comparing = fn(&Installation) -> Result<()>;
 /// A row that gives a verdict.
 type Judging = fn(&Installation) -> Result<Verdict>;
 
-/// Rows of which each is a story of its own.
+/// Rows with a function of their own.
 const ROWS: [(&str, Judging); 10] = [
     ("a: mpirun -n 4, all to all", mpi::judge),
     ("a / b: captures under faults, to tshark and Python", captures::judge),
@@ -66,14 +66,14 @@ const ROWS: [(&str, Judging); 10] = [
     ("b: the kernel at the other end of --wire tap:", tap::judge),
 ];
 
-/// Part of the names of all modules of rdma-core's suite.
+/// The prefix that the names of all modules of rdma-core's suite share.
 const EVERY_MODULE: &str = "test_";
-/// Link layers on which it is asked.
+/// Link layers on which the suite runs.
 const LINKS: [&str; 2] = ["eth", "ib"];
-/// Exit status of what could not run here.
+/// Exit status when nothing could run here.
 const SKIPPED: u8 = 77;
 
-/// What was judged.
+/// What was judged so far.
 struct Judgement {
     passed: usize,
     failed: usize,
@@ -120,7 +120,7 @@ impl Judgement {
         Ok(())
     }
 
-    /// Rows that are alike, each with its name.
+    /// Adds rows of the same kind, each under its name.
     fn add_each<T>(
         &mut self,
         asked: &JudgeArguments,
@@ -133,7 +133,7 @@ impl Judgement {
         }
     }
 
-    /// rdma-core's suite; its verdicts are held against a list of its version and link layer.
+    /// Runs rdma-core's suite and compares its verdicts with the list for its version and link layer.
     fn suite(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
         let only = asked.only.as_deref().filter(|only| only.starts_with(EVERY_MODULE));
         if asked.only.is_some() && only.is_none() {
@@ -147,7 +147,7 @@ impl Judgement {
         LINKS.iter().try_for_each(|link| self.suite_on(asked, &suite, only, link))
     }
 
-    /// The suite on a host whose port is of this link layer.
+    /// Runs the suite on a host whose port has this link layer.
     fn suite_on(
         &mut self,
         asked: &JudgeArguments,
@@ -168,7 +168,8 @@ impl Judgement {
         Ok(())
     }
 
-    /// Holds a report against its list, or records it; whether it is not below it.
+    /// Compares a report with its list, or records it. Returns whether the report is at least as good as the
+    /// list.
     fn compare(&self, asked: &JudgeArguments, name: &str, report: &Report) -> Result<bool> {
         let floors = Floors::of_this_tree();
         let floor = floors.read(name)?;

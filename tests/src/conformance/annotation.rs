@@ -23,7 +23,7 @@ pub struct Requirement {
 }
 
 impl Requirement {
-    /// Reads what follows `Requirement:`. Tells in words what is wrong with it.
+    /// Parses what follows `Requirement:`. The error says in words what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let (place, words) = text.trim().split_once(": ").ok_or("no «: » between section and words")?;
         let document = DOCUMENTS.iter().position(|(_, prefix)| place.starts_with(prefix));
@@ -36,7 +36,8 @@ impl Requirement {
         }
     }
 
-    /// Takes the next line of the comment: words go on there until one line ends with a full stop, which is left out.
+    /// Adds the next line of the comment. The text continues until a line ends with a full stop, which is
+    /// dropped.
     pub fn go_on(&mut self, line: &str) {
         if !self.words.ends_with('.') {
             self.words.push(' ');

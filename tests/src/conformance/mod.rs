@@ -1,7 +1,7 @@
-//! `tests/conformance.md`: which requirement of the specifications is proved by which test.
+//! `tests/conformance.md`: which test proves which requirement of the specifications.
 //!
-//! **What this is.** A reader of the lines `Requirement: …` in the doc comments of tests, and a writer of the table made
-//! from them. **What it may not do.** Judge whether a test proves what it says; nothing but a reader can.
+//! This module reads the `Requirement: …` lines in the doc comments of tests and writes a table of them. It
+//! does not judge whether a test proves what its comment claims; only a reader can.
 
 mod annotation;
 mod scan;
@@ -11,5 +11,5 @@ pub use annotation::Requirement;
 pub use scan::{Fault, Proof, scan_text, scan_workspace};
 pub use table::render;
 
-/// Where the table lies, from the root of the workspace.
+/// Path of the table, from the root of the workspace.
 pub const TABLE: &str = "tests/conformance.md";

@@ -1,4 +1,5 @@
-//! From source text to proofs. Lines, not syntax trees: tests inside of `proptest!` are tokens to a parser of Rust.
+//! Finds proofs in source text. It reads lines and not syntax trees, because a Rust parser sees tests inside
+//! `proptest!` as mere tokens.
 
 use super::annotation::Requirement;
 use anyhow::{Context as _, Result};
@@ -18,7 +19,7 @@ pub struct Proof {
     pub function: String,
 }
 
-/// An annotation that proves nothing.
+/// An annotation that is malformed or belongs to no test.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// File, from the root of the workspace.
@@ -29,7 +30,8 @@ pub struct Fault {
     pub reason: String,
 }
 
-/// Every annotation of the workspace at `root`, in the order of the table, and what is wrong with the others.
+/// Every valid annotation of the workspace at `root`, in the order of the table, and the faults of the
+/// others.
 pub fn scan_workspace(root: &Path) -> Result<(Vec<Proof>, Vec<Fault>)> {
     let mut files = Vec::new();
     for member in MEMBERS {
@@ -61,7 +63,7 @@ fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The proofs of one file and what is wrong in it. `file` is the name that both carry.
+/// The proofs and the faults of one file. Both carry the name `file`.
 pub fn scan_text(file: &str, text: &str) -> (Vec<Proof>, Vec<Fault>) {
     let mut reader = Reader { file, ..Reader::default() };
     for (index, line) in text.lines().enumerate() {
@@ -109,7 +111,7 @@ impl Reader<'_> {
         }
     }
 
-    /// An annotation goes on in the lines below it, until one of them is empty or no doc comment.
+    /// An annotation continues on the lines below it until an empty line or the end of the doc comment.
     fn comment(&mut self, line: &str) {
         let words = line.strip_prefix("/// ").map(str::trim).filter(|words| !words.is_empty());
         match (words, self.waiting.last_mut()) {
@@ -147,7 +149,7 @@ impl Reader<'_> {
     }
 }
 
-/// What follows `Requirement:` in a comment that begins with it.
+/// What follows `Requirement:` in a comment that begins with that word.
 fn annotation(line: &str) -> Option<&str> {
     let comment = line.strip_prefix("//")?;
     comment.trim_start_matches(['/', '!']).trim_start().strip_prefix("Requirement:")

@@ -1,4 +1,4 @@
-//! Proofs as a document.
+//! Renders the proofs as a Markdown document.
 
 use super::scan::Proof;
 use std::collections::BTreeSet;
@@ -10,7 +10,7 @@ Requirements of the specifications and the tests that prove them. Made by `cargo
 lines `Requirement: …` in the doc comments of the tests; `.ci/run conformance` fails when it is out of date.
 ";
 
-/// The document. `proofs` in the table's order.
+/// The document. `proofs` must be in the table's order.
 pub fn render(proofs: &[Proof]) -> String {
     let tests: BTreeSet<_> = proofs.iter().map(|proof| (&proof.file, &proof.function)).collect();
     let requirements: BTreeSet<_> = proofs.iter().map(|proof| &proof.requirement).collect();

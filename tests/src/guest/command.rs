@@ -1,4 +1,4 @@
-//! The command `bareverbs`, built from this tree, and servers that are processes of it.
+//! The command `bareverbs`, built from this tree, and servers that run it.
 
 use super::process::{self, KillOnDrop, TICK};
 use anyhow::{Context, Result, bail};
@@ -10,22 +10,22 @@ use std::time::{Duration, Instant};
 /// How long a server may take to listen.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Builds the command as this program was built, and gives its path.
+/// Builds the command with this program's profile and returns its path.
 pub fn build() -> Result<PathBuf> {
     build_program(&["-p", "bareverbs-tools", "--bin", "bareverbs"], "bareverbs")
 }
 
-/// As [`build`], the library that `bareverbs run` loads into programs.
+/// Like [`build`], for the library that `bareverbs run` loads into programs.
 pub fn build_library() -> Result<PathBuf> {
     build_program(&["-p", "bareverbs-preload", "--lib"], "libbareverbs_preload.so")
 }
 
-/// As [`build`], an example of the backends.
+/// Like [`build`], for an example of the backends.
 pub fn build_example(name: &str) -> Result<PathBuf> {
     build_program(&["-p", "bareverbs-hal", "--example", name], &format!("examples/{name}"))
 }
 
-/// Builds what `target` says; cargo puts it into this file beside this program.
+/// Builds `target`; cargo puts the result into `file`, beside this program.
 fn build_program(target: &[&str], file: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let directory = own.parent().context("this program has no directory")?;
@@ -42,7 +42,8 @@ fn build_program(target: &[&str], file: &str) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Runs `bareverbs serve` with a socket and more arguments until the owner is dropped; what it says goes to `log`.
+/// Runs `bareverbs serve` with a socket and more arguments until its owner is dropped. Its output goes to
+/// `log`.
 pub fn serve(bareverbs: &Path, socket: &Path, arguments: &[&str], log: &Path) -> Result<KillOnDrop> {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(bareverbs).args(["serve", "--socket"]).arg(socket);

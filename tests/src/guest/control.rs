@@ -9,9 +9,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// The guest ends a command itself when its time is over; this is what its answer may take on top.
+/// The guest ends a command at its time limit. This is how much longer its answer may take.
 const GRACE: Duration = Duration::from_secs(10);
-/// Longest line that a guest may send: 64 KiB in base64 and a bit.
+/// Longest line that a guest may send: 64 KiB in base64 and some more.
 const LONGEST_LINE: usize = 128 << 10;
 
 /// The host's end of the control port.
@@ -37,7 +37,7 @@ pub struct Job {
 /// How a command ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CommandOutcome {
-    /// Exit status; 124 if its time was over.
+    /// Exit status; 124 if it ran out of time.
     pub status: i32,
     /// The end of its standard output and error.
     pub output: String,
@@ -57,13 +57,13 @@ impl Control {
         Ok(Self { stream, received: Vec::new(), issued: 0, ended: BTreeMap::new(), kernel: None })
     }
 
-    /// Release of the kernel, once the guest has said that it is ready.
+    /// The kernel's release, once the guest has reported that it is ready.
     pub fn kernel(&mut self) -> Result<Option<&str>> {
         self.receive()?;
         Ok(self.kernel.as_deref())
     }
 
-    /// Starts a shell command that may take `limit` at most.
+    /// Starts a shell command that may run for `limit` at most.
     pub fn start(&mut self, command: &str, limit: Duration) -> Result<Job> {
         self.issued += 1;
         let seconds = limit.as_secs().max(1);
@@ -73,7 +73,8 @@ impl Control {
         Ok(Job { number: self.issued, command: command.to_owned(), deadline })
     }
 
-    /// Gives a command after which the guest begins anew: what ran is forgotten, and so is that the guest was ready.
+    /// Sends a command that restarts the guest. Running commands are forgotten, and the guest has to report
+    /// anew that it is ready.
     pub fn restart(&mut self, command: &str) -> Result<()> {
         let _ends_with_the_guest = self.start(command, GRACE)?;
         self.kernel = None;
@@ -103,13 +104,13 @@ impl Control {
         }
     }
 
-    /// Runs a command to its end, whatever its status.
+    /// Runs a command to its end, whatever its exit status.
     pub fn run(&mut self, command: &str, limit: Duration) -> Result<CommandOutcome> {
         let job = self.start(command, limit)?;
         self.wait(&job)
     }
 
-    /// Runs a command that must succeed and gives its output.
+    /// Runs a command that must succeed and returns its output.
     pub fn require(&mut self, command: &str, limit: Duration) -> Result<String> {
         let outcome = self.run(command, limit)?;
         if !outcome.is_success() {
@@ -118,7 +119,7 @@ impl Control {
         Ok(outcome.output)
     }
 
-    /// Ends a command before its time and gives its outcome.
+    /// Ends a command early and returns its outcome.
     pub fn cancel(&mut self, job: &Job) -> Result<CommandOutcome> {
         let kill = format!("kill $(cat /run/bareverbs/{}.process) 2>/dev/null || true", job.number);
         self.require(&kill, Duration::from_secs(5))?;

@@ -1,9 +1,10 @@
-//! The floor of a judge: a checked-in list of what each of its rows says, below which no run may fall.
+//! The floor of a judge: a checked-in list of the verdict of each of its rows. No run may fall below it.
 //!
-//! **What this is.** `tests/judges/NAME.csv` says of every row of a judge that it passes, or that it is skipped and for which reason.
-//! [`Floor::compare`] holds a run against it: a pass that became a skip, a skip for another reason, and a row that is missing are
-//! failures, although nothing in the run itself failed. What passes beyond the list is reported, so that the list is raised with
-//! `--record`. **What it may not do.** It knows no judge, and it never changes a verdict. **Where to read first.** [`Floor`].
+//! `tests/judges/NAME.csv` says for every row of a judge that it passes, or that it is skipped and for which
+//! reason. [`Floor::compare`] compares a run with it. A pass that became a skip, a skip for another reason,
+//! and a missing row are failures, although nothing in the run itself failed. Rows that do better than the
+//! list are reported, so that somebody raises the list with `--record`. This module knows nothing of a
+//! particular judge and never changes a verdict. Start reading at [`Floor`].
 
 use super::table::{Report, Verdict};
 use anyhow::{Context, Result, bail, ensure};
@@ -11,9 +12,10 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Rows of a run that may be excused. More of them mean that something else is wrong than one unlucky moment.
+/// How many rows of a run may be excused. With more of them, chance no longer explains the failures.
 pub const EXCUSED_AT_MOST: usize = 3;
-/// Which lists there must be: a judge named here whose list is gone has no floor, and that is an error.
+/// The names of the lists that must exist. If a list named here is gone, its judge has no floor, and that is
+/// an error.
 const RECORDED: &str = "recorded";
 const HEADER: [&str; 3] = ["row", "verdict", "reason"];
 
@@ -32,21 +34,22 @@ pub struct Floor {
     rows: Vec<(String, Expected)>,
 }
 
-/// What a run is, beside its rows.
+/// How a run is to be compared, apart from its rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Scope {
-    /// Every row was asked; a row of the list that the run lacks is a failure.
+    /// Whether the run was complete. If so, a row that is in the list and not in the run is a failure.
     pub whole: bool,
-    /// How the reasons begin for which a judge itself could not judge this time, whatever the device did.
+    /// Prefixes of the reasons that say that the judge itself could not judge this time, whatever the device
+    /// did.
     pub excuses: &'static [&'static str],
 }
 
-/// A run held against its list.
+/// The result of comparing a run with its list.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FloorCheck {
     /// Rows that are as the list says.
     pub as_expected: usize,
-    /// Rows that passed and need not, by the list.
+    /// Rows that passed although the list does not require it.
     pub better: Vec<String>,
     /// Rows that the judge could not judge this time.
     pub excused: Vec<String>,
@@ -60,7 +63,8 @@ impl Floor {
         self.rows.iter().map(|(name, expected)| (name.as_str(), expected))
     }
 
-    /// The list that `report` would meet. Rows that failed keep what `before` says of them; their names come back.
+    /// The list that `report` would meet. Rows that failed keep their entry in `before`; their names are
+    /// returned.
     pub fn record(report: &Report, before: Option<&Self>) -> (Self, Vec<String>) {
         let known = before.map(Self::by_name).unwrap_or_default();
         let (mut rows, mut failed) = (Vec::new(), Vec::new());
@@ -78,7 +82,7 @@ impl Floor {
         (Self { rows }, failed)
     }
 
-    /// Holds a run against the list.
+    /// Compares a run with the list.
     pub fn compare(&self, report: &Report, scope: Scope) -> FloorCheck {
         let mut left = self.by_name();
         let mut comparison = FloorCheck::default();
@@ -99,7 +103,7 @@ impl Floor {
         self.rows.iter().map(|(name, expected)| (name.as_str(), expected)).collect()
     }
 
-    /// Reads a list. A row that is there twice, or says anything else than `pass` and `skip`, is an error.
+    /// Parses a list. A row that occurs twice, or says anything but `pass` or `skip`, is an error.
     pub fn parse(text: &str) -> Result<Self> {
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let header = reader.headers()?;
@@ -136,7 +140,7 @@ impl Floor {
 }
 
 impl FloorCheck {
-    /// Whether no row fell below the list, and no more were excused than chance explains.
+    /// Whether no row fell below the list and no more rows were excused than chance explains.
     pub fn is_success(&self) -> bool {
         self.worse.is_empty() && self.excused.len() <= EXCUSED_AT_MOST
     }
@@ -157,7 +161,8 @@ impl FloorCheck {
     }
 }
 
-/// Names of the rows with their verdicts. A row that a judge asks again, after a reboot say, has a number.
+/// Names of the rows with their verdicts. A row that a judge runs more than once, for example after a reboot,
+/// gets a number.
 fn numbered(report: &Report) -> impl Iterator<Item = (String, &Verdict)> {
     let mut seen = BTreeMap::<String, u32>::new();
     report.rows().map(move |(name, verdict)| {
@@ -203,7 +208,7 @@ pub struct Floors {
 }
 
 impl Floors {
-    /// Those of this source tree, `tests/judges`, wherever the environment says that it is seen (`BAREVERBS_JUDGES`).
+    /// The lists of this source tree, `tests/judges`, or of the directory in `BAREVERBS_JUDGES`.
     pub fn of_this_tree() -> Self {
         match std::env::var_os("BAREVERBS_JUDGES") {
             Some(directory) => Self::in_directory(Path::new(&directory)),
@@ -211,7 +216,7 @@ impl Floors {
         }
     }
 
-    /// Those of a directory.
+    /// The lists in a directory.
     pub fn in_directory(directory: &Path) -> Self {
         Self { directory: directory.to_owned() }
     }
@@ -221,7 +226,8 @@ impl Floors {
         self.directory.join(format!("{name}.csv"))
     }
 
-    /// The list of a judge; `None` if none was ever recorded. One that was and is gone is an error.
+    /// The list of a judge; `None` if none was ever recorded. A list that was recorded and is gone is an
+    /// error.
     pub fn read(&self, name: &str) -> Result<Option<Floor>> {
         let path = self.path(name);
         if path.exists() {

@@ -1,4 +1,4 @@
-//! Ctrl-C and TERM end a judge by an error, so that everything it started is cleaned up on the way out.
+//! Ctrl-C and TERM end a judge with an error, so that it cleans up everything it started on the way out.
 
 use anyhow::{Result, bail};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ fn flag() -> &'static Arc<AtomicBool> {
     FLAG.get_or_init(|| Arc::new(AtomicBool::new(false)))
 }
 
-/// Begins to listen for INT and TERM. A second one ends the process at once.
+/// Installs handlers for INT and TERM. A second signal ends the process at once.
 pub fn install() -> Result<()> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(flag()))?;
@@ -18,7 +18,7 @@ pub fn install() -> Result<()> {
     Ok(())
 }
 
-/// Fails once the process was asked to end. Everything that waits calls this.
+/// Fails once the process was asked to end. Every wait calls this.
 pub fn check() -> Result<()> {
     if flag().load(Ordering::Relaxed) {
         bail!("interrupted");

@@ -39,7 +39,7 @@ impl Kernel {
         }
     }
 
-    /// What the list of a judge is called that runs on this kernel.
+    /// The name of a judge's list for this kernel.
     pub fn list_name(self, judge: &str) -> String {
         if self == Self::default() { judge.to_owned() } else { format!("{judge}-{}", self.series()) }
     }

@@ -23,20 +23,20 @@ pub const HOST_FROM_GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 2);
 pub const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 /// MAC address of the network card for TCP.
 const TCP_MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0, 0, 1]);
-/// Where the directory with sockets and init script is seen inside the root.
+/// Where the root has the directory with the sockets and the init script.
 pub(super) const MOUNT_POINT: &str = "/mnt";
 /// How long a boot may take.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 const INIT: &str = include_str!("init.sh");
 
-/// What a guest shall have.
+/// What a guest is to have.
 #[derive(Debug, Clone)]
 pub struct Configuration {
     /// Memory in MiB.
     pub memory: u32,
     /// Virtual processors.
     pub processors: u32,
-    /// Network cards whose frames this process sees; each has a MAC address of its own.
+    /// Network cards whose frames this process sees, by MAC address.
     pub wires: Vec<MacAddress>,
     /// TCP ports of the guest that this process can connect to.
     pub tcp_ports: Vec<u16>,
@@ -72,7 +72,7 @@ impl Default for Configuration {
     }
 }
 
-/// A guest that runs. Dropping it ends it, with everything it had outside.
+/// A running guest. Dropping it ends the guest and everything it started outside.
 #[derive(Debug)]
 pub struct Machine {
     /// Commands in the guest.
@@ -80,7 +80,7 @@ pub struct Machine {
     configuration: Configuration,
     forwards: Vec<(u16, SocketAddrV4)>,
     console: PathBuf,
-    // In the order of their end: QEMU first, then its directory.
+    // Dropped in this order: QEMU first, then its directory.
     qemu: KillOnDrop,
     directory: TempDir,
 }
@@ -127,7 +127,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Boots the guest once more, with the same machine around it, and gives the release of its kernel.
+    /// Reboots the guest in the same machine and returns the release of its kernel.
     pub fn reboot(&mut self) -> Result<String> {
         let started = Instant::now();
         self.control.restart("sync; echo b >/proc/sysrq-trigger")?;
@@ -136,13 +136,13 @@ impl Machine {
         Ok(kernel)
     }
 
-    /// Ends the machine at once, as a loss of power would; a guest that is dropped ends so too.
+    /// Ends the machine at once, as a loss of power would. Dropping a guest does the same.
     pub fn kill(&mut self) -> Result<()> {
         self.qemu.0.kill().context("cannot end QEMU")?;
         self.qemu.0.wait().map(drop).context("QEMU does not end")
     }
 
-    /// Sockets of wire `index`: where this process has to listen, and where it has to send to.
+    /// Sockets of wire `index`: where this process has to listen and where it has to send.
     pub fn wire_sockets(&self, index: usize) -> (PathBuf, PathBuf) {
         let path = |end| self.directory.path().join(format!("wire{index}.{end}"));
         (path("host"), path("guest"))
@@ -205,8 +205,8 @@ fn write_init(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A free TCP port on loopback for each port of the guest. Somebody else may take one before QEMU does: the guest then
-/// does not boot and is started once more.
+/// Picks a free TCP port on loopback for each port of the guest. If another process takes one before QEMU
+/// does, the guest does not boot and is started once more.
 fn free_ports(guest: &[u16]) -> Result<Vec<(u16, SocketAddrV4)>> {
     let listeners: Vec<_> =
         guest.iter().map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;

@@ -1,9 +1,9 @@
-//! A real Linux in front of the simulator: the rig that every outside judge of the guest shares.
+//! A real Linux in front of the simulator: the rig that all judges in the guest share.
 //!
-//! **What this is.** [`root`] builds the guest's root file system once, [`machine`] boots it under QEMU without any
-//! right outside the guest, [`control`] runs commands in it. **What it may not do.** It knows no judge: what a guest is
-//! to prove is told by the modules of the judges. Nothing is left behind: processes, mounts and sockets end with the
-//! [`machine::Machine`]. **Where to read first.** [`machine::Machine::boot`].
+//! [`root`] builds the guest's root file system once, [`machine`] boots it under QEMU without any right
+//! outside the guest, and [`control`] runs commands in it. Nothing here knows a particular judge; the judges'
+//! modules say what a guest is to prove. Nothing is left behind: processes, mounts and sockets end with the
+//! [`machine::Machine`]. Start reading at [`machine::Machine::boot`].
 
 pub mod bare_metal;
 pub mod command;
@@ -29,7 +29,7 @@ pub mod without_guest;
 
 use core::fmt;
 
-/// A judge cannot run on this machine, and why: neither a pass nor a fail.
+/// Why a judge cannot run on this machine. That is neither a pass nor a failure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skipped(pub String);
 

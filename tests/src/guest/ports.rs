@@ -1,13 +1,13 @@
-//! Three ports of one guest at a switch, of which the first speaks with the others over the wire: what the judges of storage and of
-//! programs have in common.
+//! Three ports of one guest at a switch; the first talks to the others over the wire. The judges of storage
+//! and of programs share them.
 
 use super::machine::Machine;
 use super::mlx5::cases::Mlx5Case;
 
-/// Functions of the shell for such ports, and what they are called in the guest.
+/// Shell functions for these ports, and the name of their file in the guest.
 pub(super) const PORTS: (&str, &str) = ("ports.sh", include_str!("ports.sh"));
 
-/// A question made of the functions of [`PORTS`] and of another file.
+/// A case made of the functions of [`PORTS`] and of another file.
 pub(super) fn case(
     name: impl Into<String>,
     wanted: &'static str,

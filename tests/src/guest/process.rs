@@ -1,4 +1,5 @@
-//! Programs of this machine: run to the end with their output kept, shown now and then, and never left behind.
+//! Child processes of a judge: run to the end with their output kept, shown now and then, and never left
+//! behind.
 
 use super::interrupt;
 use anyhow::{Context, Result, bail};
@@ -11,10 +12,10 @@ use std::time::{Duration, Instant};
 
 /// How often a line of a long-running program is shown.
 const SHOW_EVERY: Duration = Duration::from_secs(5);
-/// How often a wait looks whether it should end.
+/// How often a wait checks whether it should end.
 pub const TICK: Duration = Duration::from_millis(20);
 
-/// Runs a short program and gives its standard output.
+/// Runs a short program and returns its standard output.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
     if !output.status.success() {
@@ -90,7 +91,7 @@ pub struct KillOnDrop(pub Child);
 
 impl Drop for KillOnDrop {
     fn drop(&mut self) {
-        // The child may be gone already; there is nothing to tell then.
+        // The child may have ended already; then there is nothing to report.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,9 +1,9 @@
-//! What the guest's root is made of, and where Debian is to be had from on this machine.
+//! The packages of the guest's root, and the Debian mirror to get them from.
 
 use super::process;
 use std::process::Command;
 
-/// Raise this when the list below changes: a root built by another version is completed again.
+/// Raise this when the lists below change: a root built from another version is completed again.
 pub const VERSION: u32 = 6;
 /// Debian release of the guest.
 pub const SUITE: &str = "trixie";
@@ -42,7 +42,7 @@ pub const PACKAGES: &[&str] = &[
     "dpdk-dev",
     "librte-net-mlx5-25",
 ];
-/// Packages of a root whose programs are run without a guest, in any suite.
+/// Packages of a root whose programs run without a guest, in any suite.
 pub const PROGRAMS: &[&str] = &[
     "rdma-core",
     "ibverbs-utils",
@@ -63,9 +63,9 @@ pub const PROGRAMS: &[&str] = &[
 ];
 /// Packages from [`BACKPORTS`].
 pub const BACKPORTED_PACKAGES: &[&str] = &["qemu-system-x86", "qemu-system-arm"];
-/// Modules that the kernel needs to reach its root.
+/// Modules that the kernel needs to mount its root.
 pub const BOOT_MODULES: &[&str] = &["9p", "9pnet_virtio", "virtio_pci", "virtio_net", "virtio_console"];
-/// Names a mirror where the machine's own package manager knows none.
+/// Names a mirror if the machine's own package manager knows none.
 pub const MIRROR_VARIABLE: &str = "BAREVERBS_DEBIAN_MIRROR";
 
 /// The Debian mirror: from the environment, else from apt's own configuration, else `None` (debootstrap's default).
@@ -79,7 +79,8 @@ fn mirror_of_apt() -> Option<String> {
     first_debian_archive(&process::output(&mut command).ok()?)
 }
 
-/// The first archive of Debian itself in a list of repositories, one a line: not security, not another vendor.
+/// The first archive of Debian itself in a list of repositories, one per line: neither security nor another
+/// vendor.
 fn first_debian_archive(repositories: &str) -> Option<String> {
     repositories
         .lines()

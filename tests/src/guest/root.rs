@@ -1,7 +1,8 @@
-//! The guest's root file system: built once from Debian's packages, completed where it is not whole.
+//! The guest's root file system: built once from Debian's packages, and completed if it is incomplete.
 //!
-//! Every step looks first whether it was done, so that an interrupted build goes on where it stopped and a root that
-//! somebody made by hand is adopted. A stamp with the version of the recipe says that all steps were done.
+//! Every step first checks whether it was already done, so an interrupted build continues where it stopped
+//! and a root that somebody made by hand is adopted. A stamp with the version of the recipe says that all
+//! steps were done.
 
 use super::kernel::Kernel;
 use super::{Skipped, process, recipe};
@@ -23,7 +24,7 @@ pub(super) const MOUNTS: &str = r#"
 /// Installs packages.
 const INSTALL: &str = "apt-get install -qy --no-install-recommends -o Dpkg::Options::=--force-confold \"$@\"";
 
-/// Installs the kernel of a suite that belongs to a series, or says which one the suite has.
+/// Installs a suite's kernel of the given series, or says which kernel the suite has.
 const INSTALL_KERNEL: &str = r#"
     version=$(apt-cache madison linux-image-amd64 | awk -v suite="$1/main" '$0 ~ " " suite " " { print $3; exit }')
     test -n "$version" || { echo "$1 has no linux-image-amd64" >&2; exit 1; }
@@ -35,7 +36,7 @@ const INSTALL_KERNEL: &str = r#"
     apt-get install -qy --no-install-recommends -t "$1" "$package"
 "#;
 
-/// A root that is whole.
+/// A complete root.
 #[derive(Debug, Clone)]
 pub struct Root {
     directory: PathBuf,
@@ -62,8 +63,9 @@ impl Root {
         Ok(root)
     }
 
-    /// A root of a suite of Debian with the programs that are run without a guest, and nothing to boot. It is made once: of a suite that
-    /// changes, as unstable does, it keeps the programs of that day until it is removed.
+    /// A root of a suite of Debian with programs that run without a guest, and nothing to boot. It is built
+    /// once: if the suite changes, as unstable does, the root keeps the programs of that day until it is
+    /// removed.
     pub fn of_programs(suite: &str) -> Result<Self> {
         require_rights()?;
         if suite.is_empty() || !suite.bytes().all(|byte| byte.is_ascii_lowercase()) {
@@ -80,7 +82,7 @@ impl Root {
         Ok(root)
     }
 
-    /// Builds what is missing, unless another process has done so while this one waited for the lock.
+    /// Builds what is missing, unless another process did so while this one waited for the lock.
     fn complete(&self, cache: &Path) -> Result<()> {
         let builder = RootBuilder { root: self, log: cache.join("build.log") };
         if self.stamp() != Some(recipe::VERSION) {
@@ -122,7 +124,8 @@ fn cache_directory() -> Result<PathBuf> {
     Ok(PathBuf::from(home).join(".cache/bareverbs/guest"))
 }
 
-/// Says SKIPPED unless this machine can run the guest's programs, and this process may make mounts of its own and change its root.
+/// Returns [`Skipped`] unless this machine can run the guest's programs and this process may create mounts
+/// and change its root.
 fn require_rights() -> Result<()> {
     if std::env::consts::ARCH != "x86_64" {
         return Err(Skipped("the Linux guest's programs need an x86-64 machine to run on".into()).into());
@@ -144,7 +147,7 @@ fn require_rights() -> Result<()> {
         .map_err(|error| Skipped(format!("no mount namespace for the Linux guest here: {error:#}")).into())
 }
 
-/// A shell script in a mount namespace of its own: what it mounts ends with it. `chroot` is tried too, on `/`.
+/// A shell script in a mount namespace of its own, whose mounts end with it. `chroot` is tried too, on `/`.
 fn private_mounts(script: &str) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "sh", "-e", "-c"]);
@@ -171,19 +174,19 @@ impl RootBuilder<'_> {
         eprintln!("guest: preparing {} (half a GB, a minute or two, once)", self.root.directory.display());
         self.bootstrap(suite)?;
         self.prepare_installation()?;
-        // A mirror that stands still has lists of unstable that are past their time.
+        // A stale mirror's lists of unstable are past their validity date.
         self.chroot("package lists", "apt-get update -q -o Acquire::Check-Valid-Until=false", &[])?;
         self.chroot("verbs and programs", INSTALL, recipe::PROGRAMS)?;
         self.chroot("removing downloads", "apt-get clean", &[])?;
         self.stamp()
     }
 
-    /// Says that all steps were done.
+    /// Records that all steps were done.
     fn stamp(&self) -> Result<()> {
         Ok(fs::write(self.root.stamp_path(), format!("recipe {}\n", recipe::VERSION))?)
     }
 
-    /// A minimal Debian. It is made beside the root and moved in place when it is whole.
+    /// Installs a minimal Debian beside the root and moves it into place when it is complete.
     fn bootstrap(&self, suite: &str) -> Result<()> {
         if self.path("var/lib/dpkg/status").is_file() {
             return Ok(());
@@ -270,7 +273,7 @@ impl RootBuilder<'_> {
         self.chroot("removing downloads", "apt-get clean", &[])
     }
 
-    /// A kernel that the suite of the root does not have, beside the others.
+    /// Adds a kernel that the suite of the root does not have.
     fn add_kernel(&self, kernel: Kernel) -> Result<()> {
         let suite = kernel.suite();
         self.add_suite(suite)?;
@@ -281,7 +284,7 @@ impl RootBuilder<'_> {
         self.chroot("removing downloads", "apt-get clean", &[])
     }
 
-    /// Name resolution as outside, and no service that starts.
+    /// Uses the host's name resolution and keeps services from starting.
     fn prepare_installation(&self) -> Result<()> {
         let resolver = self.path("etc/resolv.conf");
         if let Ok(servers) = fs::read("/etc/resolv.conf") {
@@ -293,7 +296,7 @@ impl RootBuilder<'_> {
         Ok(())
     }
 
-    /// The kernel must reach its root over 9p: names the modules and makes the initial RAM disk anew.
+    /// The kernel mounts its root over 9p, so this adds the modules to the initial RAM disk and rebuilds it.
     fn make_bootable(&self) -> Result<()> {
         let path = self.path("etc/initramfs-tools/modules");
         let mut modules =

@@ -21,12 +21,12 @@ const MAC: MacAddress = MacAddress([0x02, 0x02, 0xc9, 0x05, 0x00, 0x01]);
 /// Longest line that an image may print.
 const LONGEST_LINE: usize = 4096;
 
-/// A machine that runs an image. Dropping it ends it.
+/// A machine that runs an image. Dropping it ends the machine.
 pub(super) struct Emulator {
     console: UnixStream,
     log: File,
     pending: Vec<u8>,
-    // In the order of their end: QEMU first, then its directory.
+    // Dropped in this order: QEMU first, then its directory.
     qemu: KillOnDrop,
     directory: TempDir,
 }
@@ -48,7 +48,7 @@ impl Emulator {
         Ok(Self { console, log, pending: Vec::new(), qemu, directory })
     }
 
-    /// Where the peer's NIC listens, and where it sends to.
+    /// The sockets of the peer's NIC: where it listens and where it sends.
     pub(super) fn far_wire(&self) -> (PathBuf, PathBuf) {
         let [near, far] = wire(self.directory.path());
         (far, near)
@@ -70,7 +70,7 @@ impl Emulator {
         }
     }
 
-    /// Takes what has come; says whether anything has.
+    /// Reads what has arrived and returns whether anything has.
     fn read(&mut self) -> Result<bool> {
         let mut buffer = [0; 1024];
         match self.console.read(&mut buffer) {
@@ -97,7 +97,7 @@ impl Emulator {
         written.context("writing to the console")
     }
 
-    /// How the machine ended, if it has. Lines that it said before can still be read.
+    /// How the machine ended, if it has. Lines that it printed before its end can still be read.
     pub(super) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.qemu.0.try_wait()?)
     }

@@ -1,4 +1,4 @@
-//! The images: built by the same script as in CI, and looked into.
+//! The images: the script that CI uses builds them, and this module inspects them.
 
 use super::super::{Skipped, table::Verdict};
 use anyhow::{Context, Result, bail};
@@ -15,10 +15,10 @@ pub enum Processor {
 }
 
 impl Processor {
-    /// Both.
+    /// Both processors.
     pub const ALL: [Self; 2] = [Self::X86, Self::Arm];
 
-    /// As compilers call it.
+    /// The name that compilers use.
     pub const fn name(self) -> &'static str {
         match self {
             Self::X86 => "x86_64",
@@ -34,14 +34,15 @@ pub(super) struct Image {
     pub(super) path: PathBuf,
 }
 
-/// Exit status of the script where there is no core library for the targets.
+/// Exit status of the script if the targets' core library is not installed.
 const CANNOT_RUN: i32 = 77;
-/// Symbols of the allocator, however they are mangled.
+/// Names of the allocator's symbols; they occur in mangled names too.
 const ALLOCATOR: [&[u8]; 3] = [b"__rust_alloc", b"__rust_realloc", b"__rg_alloc"];
-/// A symbol that is in every image: without it the image has no names to look for.
+/// A symbol that every image has. An image without it was stripped, and a search for other names would prove
+/// nothing.
 const KNOWN: &[u8] = b"handle_exception";
 
-/// Builds both.
+/// Builds both images.
 pub(super) fn build() -> Result<Vec<Image>> {
     let top = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the crate has no parent")?;
     eprintln!("guest: building the images");

@@ -22,7 +22,7 @@ use peer::Peer;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Longest life of one image; an emulated machine on a busy one is slow.
+/// Longest run of one image: an emulated machine on a busy host is slow.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// What to run.
@@ -61,7 +61,7 @@ fn entry(processor: &str, case: &str, begin: Instant, verdict: Verdict) -> Entry
     Entry { columns: vec![processor.into(), case.into()], verdict, elapsed: begin.elapsed() }
 }
 
-/// The lines of the console that tell of progress.
+/// Console lines that report progress.
 #[derive(Debug, Default)]
 struct Seen {
     lines: Vec<String>,
@@ -106,7 +106,7 @@ impl Seen {
     }
 }
 
-/// Runs an image to its end, and answers what it says.
+/// Runs an image to its end and answers its lines.
 fn converse(root: &Root, image: &Image, console: &std::path::Path, seen: &mut Seen) -> Result<()> {
     let mut emulator = Emulator::start(root, image, console)?;
     let (own, other) = emulator.far_wire();

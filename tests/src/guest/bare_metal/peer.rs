@@ -1,5 +1,5 @@
-//! The other end of the wire: a simulated NIC in real time, the driver on it, a table, and the kernels of a DPU whose own
-//! memory holds the table.
+//! The other end of the wire: a simulated NIC in real time, the driver on it, a table, and the kernels of a
+//! DPU whose own memory holds the table.
 
 use anyhow::{Context, Result};
 use bareverbs_bare_metal::exchange::{Answer, Offer, WayName, Window};
@@ -42,12 +42,12 @@ const GID: Gid = Gid::from_ipv4([10, 0, 0, 2]);
 const TABLE_BYTES: usize = 256 << 10;
 const RECEIVES: usize = WINDOW;
 const DEPTH: u32 = 16;
-/// How long one step may rest.
+/// How long one step may sleep.
 const REST: Duration = Duration::from_micros(500);
-/// What an invocation may take: an emulated machine on a busy one pauses for long.
+/// Time limit of an invocation. It is generous because an emulated machine on a busy host may pause for long.
 const KERNEL_TIME: Duration = Duration::from_secs(5);
 
-/// The side with the table. Fields are in the order in which they must go.
+/// The side with the table. The fields are in the order in which they have to be dropped.
 pub(super) struct Peer {
     served: Vec<Served>,
     table: Table,
@@ -84,7 +84,7 @@ impl Peer {
         })
     }
 
-    /// Makes the other end of the connection that an image offers.
+    /// Connects to what an image offers and returns our end of the connection.
     pub(super) fn answer(&mut self, offer: &Offer) -> Result<Answer> {
         let (prepared, completions) = self.queue_pair()?;
         let endpoint = prepared.endpoint(0)?;
@@ -163,7 +163,8 @@ fn fill(table: &Table, device: &PeerDevice) -> Result<TableDescriptor> {
     Ok(*writer.descriptor())
 }
 
-/// The DPU's way to the table, which lies in its own memory: a read is done as soon as its end is asked for.
+/// The DPU's access to the table, which lies in its own memory. A read is therefore complete when the kernel
+/// first asks for its result.
 struct OwnMemory {
     table: Table,
     asked: VecDeque<(u64, u64, Part)>,

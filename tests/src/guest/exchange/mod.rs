@@ -1,7 +1,7 @@
-//! How Debian's ping-pongs find each other: small fixed messages over TCP, before and after the RDMA traffic. What perftest says is in
-//! `bareverbs-perftest`.
+//! How Debian's ping-pongs exchange addresses: small fixed messages over TCP, before and after the RDMA
+//! traffic. The exchange of perftest is in `bareverbs-perftest`.
 //!
-//! **What this is.** Messages and their order, seen from either end: [`pingpong`] for `ibv_*_pingpong` of rdma-core.
-//! **What it may not do.** It posts nothing: the caller does between two messages what the program would do.
+//! [`pingpong`] has the messages of rdma-core's `ibv_*_pingpong` and their order, for either end. It posts no
+//! work requests: between two messages the caller does what the program would do.
 
 pub mod pingpong;

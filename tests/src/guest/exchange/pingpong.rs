@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const LENGTH: usize = 52;
 const DONE: &[u8; 5] = b"done\0";
 
-/// One end of the connection, as told to the other.
+/// One end of the connection, as the other end learns of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PingpongDestination {
     /// Its queue pair.
@@ -28,7 +28,7 @@ pub struct PingpongDestination {
 }
 
 impl PingpongDestination {
-    /// As sent.
+    /// The line that is sent.
     pub fn encode(&self) -> [u8; LENGTH] {
         let mut text = format!("{:04x}:{:06x}:{:06x}:", self.lid, self.qpn.value(), self.psn.value());
         for byte in self.gid.0 {
@@ -41,7 +41,7 @@ impl PingpongDestination {
         line
     }
 
-    /// As received.
+    /// Parses the line that was received.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(line).ok()?.trim_end_matches('\0');
         let mut parts = text.split(':');
@@ -59,8 +59,8 @@ fn parse_gid(text: &str) -> Option<Gid> {
     number.ok().map(|number| Gid(number.to_be_bytes()))
 }
 
-/// Does the whole exchange as client of a program that listens at `address`. The caller moves its queue pair to RTS
-/// afterwards, then sends first.
+/// Runs the whole exchange as the client of a program that listens at `address`. Afterwards the caller moves
+/// its queue pair to RTS and sends first.
 pub fn as_client(
     address: SocketAddr,
     own: PingpongDestination,
@@ -73,7 +73,8 @@ pub fn as_client(
     Ok(peer)
 }
 
-/// Does the whole exchange as server. `connect` moves the queue pair to RTS, before the client learns of it.
+/// Runs the whole exchange as the server. `connect` moves the queue pair to RTS before the client learns of
+/// it.
 pub fn as_server(
     listener: &Listener,
     own: PingpongDestination,

@@ -1,19 +1,19 @@
-//! What is asked of the drivers and programs in the guest.
+//! The cases for the drivers and programs in the guest.
 
 use std::time::Duration;
 
-/// One question: a shell command that must end with status 0, and a line that must be among what it prints.
+/// One case: a shell command that must exit with status 0, and text that one line of its output must contain.
 #[derive(Debug, Clone)]
 pub struct Mlx5Case {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The command.
     pub command: String,
-    /// What one line of the output must contain; the line is shown.
+    /// What one line of the output must contain; the report shows that line.
     pub wanted: &'static str,
     /// Longest time it may take.
     pub limit: Duration,
-    /// Whether other cases need it.
+    /// Whether other cases depend on it.
     pub set_up: bool,
 }
 
@@ -27,7 +27,7 @@ impl Mlx5Case {
         Self { name: name.into(), command: command.into(), wanted, limit, set_up: false }
     }
 
-    /// The line that was wanted, or all that there was.
+    /// The line that was wanted, or else the whole output.
     pub fn seen(&self, output: &str) -> Result<String, String> {
         let line = output.lines().rfind(|line| line.contains(self.wanted));
         line.map(|line| line.trim().to_owned())
@@ -39,7 +39,7 @@ impl Mlx5Case {
 const FIND_DEVICE: &str = "device=$(for d in /sys/bus/pci/devices/*; do
     [ \"$(cat $d/vendor)\" = 0x15b3 ] && basename $d; done | head -n 1); test -n \"$device\" || exit 1
     driver=/sys/bus/pci/drivers/mlx5_core";
-/// Nothing of mlx5 or of the RDMA core in the kernel's log at a level from warning up.
+/// Checks that the kernel's log has no message of mlx5 or the RDMA core at level warning or above.
 const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -iE 'mlx5|infiniband|ib_|rdma')
     echo \"$bad\"; test -z \"$bad\" || exit 1";
 /// Waits until every device has a port in state ACTIVE.
@@ -49,7 +49,7 @@ const WAIT_ACTIVE: &str = "for i in $(seq 100); do
         [ $all -gt 0 ] && [ $active = $all ] && break; sleep 0.2
     done";
 
-/// All questions, in order.
+/// All cases, in order.
 pub fn all(long: bool) -> Vec<Mlx5Case> {
     let mut cases = vec![probe(), clean("after the probe")];
     cases.extend(lists());
@@ -97,7 +97,7 @@ fn lists() -> Vec<Mlx5Case> {
     ]
 }
 
-/// Server on one NIC, client on the other: what is sent crosses the switch.
+/// Server on one NIC and client on the other, so that the traffic crosses the switch.
 fn between_two_nics() -> Vec<Mlx5Case> {
     let programs = [
         "ibv_rc_pingpong -n 200 -c",
@@ -124,7 +124,7 @@ fn across(program: &str, wanted: &'static str) -> Mlx5Case {
     Mlx5Case::new(format!("between two NICs: {program}"), wanted, command)
 }
 
-/// The third NIC loses, doubles and delays frames in both directions: reliable connections do not show it.
+/// The third NIC loses, duplicates and delays frames in both directions. Reliable connections must hide that.
 pub fn over_faults(long: bool) -> Vec<Mlx5Case> {
     let quick = ["ibv_rc_pingpong -n 200 -c"];
     let more = [
@@ -147,11 +147,12 @@ pub fn over_faults(long: bool) -> Vec<Mlx5Case> {
         .collect()
 }
 
-/// Takes the third NIC away from its driver, so that what follows does not choose it.
+/// Unbinds the third NIC from its driver, so that later programs do not choose it.
 pub const HIDE_FAULTY: &str = "for d in /sys/class/infiniband/mlx5_2; do
     [ ! -e $d ] || basename $(readlink -f $d/device) >/sys/bus/pci/drivers/mlx5_core/unbind; done";
 
-/// Linux itself warns if pages do not come back when it takes a device down; what it gave is counted before and after.
+/// Linux warns if pages do not come back when it shuts a device down. The case counts the pages before and
+/// after.
 fn pages() -> Mlx5Case {
     let command = format!(
         "{FIND_DEVICE}
@@ -177,7 +178,7 @@ fn programs(long: bool) -> Vec<Mlx5Case> {
         ("ibv_rc_pingpong -g 0 -n 100 -c".to_owned(), "iters in"),
         (format!("ibv_srq_pingpong -n {many} -c"), "iters in"),
         ("ibv_uc_pingpong -n 500 -c".to_owned(), "iters in"),
-        // It says no more when all has arrived.
+        // It prints nothing more when everything has arrived.
         ("ibv_xsrq_pingpong -n 200".to_owned(), "success"),
         ("ibv_xsrq_pingpong -s 100000 -n 100 -e".to_owned(), "success"),
         ("ibv_ud_pingpong -n 500 -c".to_owned(), "iters in"),
@@ -190,7 +191,7 @@ fn programs(long: bool) -> Vec<Mlx5Case> {
     cases
 }
 
-/// Perftest's programs; atomics are always of 8 bytes.
+/// Perftest's programs. Atomics always have 8 bytes.
 const PERFTEST: &[&str] = &[
     "ib_send_bw -s 4096",
     "ib_send_lat -s 4096",
@@ -204,7 +205,7 @@ const PERFTEST: &[&str] = &[
     "ib_atomic_lat -A CMP_AND_SWAP",
 ];
 
-/// Waits, without a process for every look, until somebody listens at TCP port 18515.
+/// Waits until somebody listens at TCP port 18515, without starting a process for every look.
 const LISTENING: &str = "listening() {
         for i in $(seq 200); do
             for table in /proc/net/tcp /proc/net/tcp6; do
@@ -217,7 +218,7 @@ const LISTENING: &str = "listening() {
         echo 'the server does not listen'; return 1
     }";
 
-/// Both sides of a program in one guest, on one device: what is sent does not leave it.
+/// Both sides of a program in one guest and on one device, so that the traffic does not leave the device.
 fn pair(program: &str, wanted: &'static str) -> Mlx5Case {
     Mlx5Case::new(program, wanted, both(program, program))
 }
@@ -243,7 +244,7 @@ pub fn wait_for_server() -> String {
     format!("{LISTENING}; listening")
 }
 
-/// After a reboot of the guest: the drivers find the device as after power-on.
+/// After a reboot of the guest, the drivers find the device as after power-on.
 pub fn after_reboot() -> Vec<Mlx5Case> {
     let clean = Mlx5Case { name: "kernel log after the reboot".into(), ..clean("after the reboot") };
     vec![
@@ -256,7 +257,7 @@ pub fn after_reboot() -> Vec<Mlx5Case> {
     ]
 }
 
-/// Second guest: its drivers.
+/// Loads the drivers of the second guest.
 pub fn second_guest() -> Mlx5Case {
     Mlx5Case { name: "second guest: probe".into(), ..probe() }
 }

@@ -1,16 +1,17 @@
-//! What is asked of the drivers of Ethernet ports: network devices, IP, RoCE. Two ports are joined by a wire, a third one
-//! is at a switch, with a network card of the guest, a process on our driver and a second guest.
+//! The cases for the drivers of Ethernet ports: network devices, IP, RoCE. A wire joins two ports. A third
+//! port is at a switch with a network card of the guest, a process on our driver and a second guest.
 //!
-//! RoCE programs run on both devices in one name space, since the RDMA core looks addresses up there; IP runs between
-//! two name spaces, since a kernel does not send to itself over a wire.
+//! RoCE programs run on both devices in one network namespace, because the RDMA core looks addresses up
+//! there. IP runs between two namespaces, because a kernel does not use a wire to send to itself.
 
 use super::cases::{self, Mlx5Case};
 use bareverbs_prm::ids::MacAddress;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// Chooses the hash function of a network device (ETHTOOL_SRSSH), 1 for Toeplitz and 2 for exclusive or, and leaves table and key as they
-/// are. Linux before 6.8 refuses what ethtool writes: it fills a byte that was reserved then.
+/// Chooses the hash function of a network device (ETHTOOL_SRSSH), 1 for Toeplitz and 2 for XOR, and keeps its
+/// table and key. Linux before 6.8 refuses the request of the ethtool program, which fills a byte that was
+/// reserved then.
 const HASH: &str = "import ctypes, fcntl, socket, struct, sys
 rxfh = ctypes.create_string_buffer(struct.pack('=IIIIB7x', 0x47, 0, 0xffffffff, 0, int(sys.argv[2])))
 request = struct.pack('16sP', sys.argv[1].encode(), ctypes.addressof(rxfh)).ljust(40, b'\\0')
@@ -29,8 +30,8 @@ c = s.accept()[0]
 open(\"/tmp/received\", \"wb\").write(b\"\".join(iter(lambda: c.recv(65536), b\"\")))";
 const CLIENT: &str = "import socket
 socket.create_connection((\"10.9.0.2\", 18515)).sendall(open(\"/tmp/bytes\", \"rb\").read())";
-/// Functions of the shell that all cases have. Linux answers no one at a link-local address, and resolves none from it,
-/// before it has looked for duplicates of it: it is `settled` a second or two after its device is up.
+/// Shell functions for all cases. Linux neither answers at a link-local address nor resolves from it until
+/// duplicate address detection is over, so `settled` waits for a second or two after the device is up.
 const TOOLS: &str = "functions() {
         for d in /sys/bus/pci/devices/*; do [ \"$(cat $d/vendor)\" = 0x15b3 ] && basename $d; done
     }
@@ -48,13 +49,13 @@ const TOOLS: &str = "functions() {
     settled() { for d in $*; do ip -6 addr show dev $d scope link -tentative | grep -q fe80 || return 1; done; }
     set -- $(functions); near=$(netdev $1) far=$(netdev $2) rdma_near=$(rdmadev $1) rdma_far=$(rdmadev $2)
     rdma_apart=$(rdmadev $3)";
-/// Waits until somebody listens at TCP port 18515, in the name space of the command `$1`.
+/// Waits until somebody listens at TCP port 18515, in the network namespace of the command `$1`.
 const LISTENING: &str = "listening() {
         for i in $(seq 200); do $1 grep -q ':4853 .*:0000 0A ' /proc/net/tcp /proc/net/tcp6 && return 0; sleep 0.2; done
         echo 'the server does not listen'; return 1
     }";
 
-/// All questions, in order.
+/// All cases, in order.
 pub fn all(long: bool) -> Vec<Mlx5Case> {
     let mut cases = vec![probe(), cases::clean("after the probe"), device_info(), addresses()];
     cases.extend(roce(long));
@@ -93,7 +94,8 @@ fn addresses() -> Mlx5Case {
     case("RoCE addresses", "IB/RoCE v1", command)
 }
 
-/// Programs of rdma-core and perftest, one side on each device. Entry 0 of the address table is of RoCE version 1.
+/// Programs of rdma-core and perftest, one side on each device. Entry 0 of the GID table is of RoCE version
+/// 1.
 fn roce(long: bool) -> Vec<Mlx5Case> {
     let many = if long { 5000 } else { 300 };
     let mut cases = vec![
@@ -116,7 +118,7 @@ fn pair(program: &str, wanted: &'static str) -> Mlx5Case {
     case(program, wanted, &format!("within 'settled $near $far' || exit 1\n{both}"))
 }
 
-/// A program on both devices; `$gid` is the entry of RoCE version 2 that each has.
+/// A program on both devices; `$gid` is the index of each device's entry of RoCE version 2.
 fn both_sides(program: &str, server: &str, client: &str) -> String {
     format!(
         "gid=$(roce_v2 {server})
@@ -128,7 +130,7 @@ fn both_sides(program: &str, server: &str, client: &str) -> String {
     )
 }
 
-/// At the third device's switch is a network card of the guest, on which Linux's Soft-RoCE runs.
+/// The third device's switch also has a network card of the guest, on which Linux's Soft-RoCE runs.
 fn soft_roce() -> Vec<Mlx5Case> {
     let begin = format!(
         "card=$(basename $(dirname $(grep -l {SOFT_ROCE_MAC} /sys/class/net/*/address)))
@@ -141,7 +143,8 @@ fn soft_roce() -> Vec<Mlx5Case> {
         ("ibv_rc_pingpong -g $gid -n 100 -c", "iters in"),
         ("ibv_rc_pingpong -g $gid -s 65536 -n 10 -c", "iters in"),
         ("ib_write_bw -x $gid -F -n 20 -s 16384 -p 18515", " 20   "),
-        // perftest asks for as many READs at a time as the peer serves: 128 of Soft-RoCE, where a ConnectX-5 has 16.
+        // perftest asks for as many concurrent READs as the peer offers. Soft-RoCE offers 128, a ConnectX-5
+        // 16.
         ("ib_read_lat -x $gid -F -o 16 -n 20 -s 4096 -p 18515", " 20   "),
     ]
     .into_iter()
@@ -155,19 +158,20 @@ fn soft_roce() -> Vec<Mlx5Case> {
     .collect()
 }
 
-/// Names of the third device and of its network device, once it is up.
+/// Prints the names of the third device and of its network device, once that is up.
 pub(super) fn apart() -> String {
     format!("{TOOLS}\n bring_up && echo $rdma_apart $(netdev $3)")
 }
 
-/// The address of a port for the second guest. Each device of a guest answers for its own address only.
+/// Gives a port the address that the second guest uses. Each device of a guest answers for its own address
+/// only.
 pub(super) fn meet(netdev: &str) -> String {
     let [a, b, c, d] = FIRST;
     format!("echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore; ip addr replace {a}.{b}.{c}.{d}/24 dev {netdev}")
 }
 
-/// For the suite, which takes the first RDMA device, wherever that is: there are those of mlx5 only, and all their ports
-/// have IPv4 addresses.
+/// Prepares for the suite, which takes the first RDMA device it finds: leaves only mlx5 devices and gives all
+/// their ports IPv4 addresses.
 pub(super) fn alone() -> String {
     format!(
         "{TOOLS}
@@ -179,7 +183,7 @@ pub(super) fn alone() -> String {
     )
 }
 
-/// Second guest: its drivers, its addresses, and Soft-RoCE on its card.
+/// Second guest: loads its drivers, sets its addresses and starts Soft-RoCE on its card.
 pub(super) fn second_guest(card: MacAddress) -> Mlx5Case {
     let [mlx5, rxe] = [SECOND, SECOND_CARD].map(Ipv4Addr::from);
     let command = format!(
@@ -194,10 +198,10 @@ pub(super) fn second_guest(card: MacAddress) -> Mlx5Case {
     case("second guest: probe", "firmware version", &command)
 }
 
-/// What ping says when every packet came back.
+/// What ping prints when every packet came back.
 const NONE_LOST: &str = " 0% packet loss";
 
-/// IP between two name spaces: both network devices leave the first one only for as long as a case runs.
+/// IP between two network namespaces. Both network devices leave the first one only while a case runs.
 fn network(long: bool) -> Vec<Mlx5Case> {
     let megabytes = if long { 200 } else { 4 };
     let stream = format!("stream {megabytes}");

@@ -1,9 +1,11 @@
-//! The judge of the device model: Linux's own `mlx5_core` and `mlx5_ib`, and rdma-core's programs on top of them.
+//! The judge of the device model: Linux's own `mlx5_core` and `mlx5_ib`, and rdma-core's programs on top of
+//! them.
 //!
-//! **What this is.** The simulated NIC is served over vfio-user by this process; a guest binds its drivers to it. Every
-//! [`cases::Mlx5Case`] is a shell command in the guest and what must be seen of it; then a process on our driver
-//! ([`our_process`]), the command `bareverbs` with a NIC of its own, a second guest and this machine's own network are the other side. **What it may not do.** A verdict is not
-//! asked for twice, and what the guest's programs print is not mended. **Where to read first.** [`cases::all`].
+//! This process serves the simulated NIC over vfio-user, and a guest binds its drivers to it. Every
+//! [`cases::Mlx5Case`] is a shell command in the guest with the output that it must have. The other side of
+//! the traffic is then a process on our driver ([`our_process`]), the command `bareverbs` with a NIC of its
+//! own, a second guest, or this machine's own network. No case runs twice to turn a failure into a pass, and
+//! the output of the guest's programs is compared as it is. Start reading at [`cases::all`].
 
 pub mod cases;
 mod ethernet;
@@ -35,23 +37,23 @@ use question::ask;
 use std::time::{Duration, Instant};
 use two_guests::Guests;
 
-/// Numbers of the NICs: those of the guest, of which the third is at the switch on Ethernet and has faults on InfiniBand, and
-/// that of the second guest.
+/// Numbers of the NICs of the first guest and of the second guest. The first guest's third NIC is at the
+/// switch on Ethernet and has faults on InfiniBand.
 const FIRST: usize = 0;
 const OTHER: usize = 1;
 const THIRD: usize = 2;
 const SECOND_GUEST: usize = 3;
 /// Number of the NIC that the command `bareverbs` has.
 const TOOLS: usize = 4;
-/// What happens to frames of the NIC with faults, in both directions.
+/// Faults on the frames of the faulty NIC, in both directions.
 const FAULTS: &str = "loss=0.01,duplicate=0.01,reorder=0.01";
-/// From what chances and addresses of our own NIC are drawn.
+/// Seed of the faults, and of the addresses of our own NIC.
 const SEED: u64 = 11;
 const REBOOT: &str = "reboot of the guest";
 /// Reboots of a long run.
 const REBOOTS: u32 = 4;
 
-/// Boots the guest and asks every question.
+/// Boots the guest and runs every case.
 pub fn run(options: &Mlx5Options) -> Result<Report> {
     let root = Root::with_kernel(options.kernel)?;
     std::fs::create_dir_all(&options.output)?;
@@ -63,9 +65,9 @@ pub fn run(options: &Mlx5Options) -> Result<Report> {
     Ok(judge.report)
 }
 
-/// The guest, the NICs of both guests, and what was asked so far.
+/// The guest, the NICs of both guests, and the results so far.
 struct Mlx5Judge<'a> {
-    // In the order of their end: guests before what serves them.
+    // Dropped in this order: guests before what serves them.
     machine: Machine,
     nics: ServedNics,
     root: &'a Root,
@@ -74,8 +76,8 @@ struct Mlx5Judge<'a> {
 }
 
 impl<'a> Mlx5Judge<'a> {
-    /// Powers the NICs on and boots the guest. The NIC that is not served by this process is the one with faults on
-    /// InfiniBand, and that of the second guest on Ethernet.
+    /// Powers the NICs on and boots the guest. One NIC is left for another process to serve: on InfiniBand
+    /// the one with faults, on Ethernet that of the second guest.
     fn start(root: &'a Root, options: &'a Mlx5Options) -> Result<Self> {
         let (here, by_command, faults) = match options.link {
             LinkLayer::InfiniBand => (&[FIRST, OTHER, SECOND_GUEST, TOOLS][..], THIRD, Some(FAULTS)),
@@ -107,7 +109,8 @@ impl<'a> Mlx5Judge<'a> {
         if is_up { self.suite() } else { Ok(()) }
     }
 
-    /// Reboots the guest some times; false once it does not come back, which leaves nobody to ask.
+    /// Reboots the guest several times. Returns false once it does not come back, since no more cases can run
+    /// then.
     fn reboot(&mut self, times: u32) -> Result<bool> {
         for _ in 0..times {
             let entry = reboot(&mut self.machine)?;
@@ -158,7 +161,7 @@ impl<'a> Mlx5Judge<'a> {
         Ok(())
     }
 
-    /// `open` makes both sides, ours at the end of this wire.
+    /// Runs the cases of our own process. `open` opens both sides, ours at the end of a new wire.
     fn play_with_our_process(
         &mut self,
         open: impl FnOnce(&mut Machine, UnixDatagramIo) -> Result<Sides>,
@@ -174,7 +177,7 @@ impl<'a> Mlx5Judge<'a> {
         sides.play(machine, &cases, &options.output, &wanted, report)
     }
 
-    /// On Ethernet with this device of the guest and its network device.
+    /// Runs the cases of our own tools. On Ethernet, `port` names the guest's device and its network device.
     fn play_with_our_tools(&mut self, port: Option<[&str; 2]>) -> Result<()> {
         let Self { machine, nics, options, report, .. } = self;
         let peer = match port {
@@ -202,7 +205,7 @@ impl<'a> Mlx5Judge<'a> {
     }
 }
 
-/// The guest has three NICs; on Ethernet the third is joined with another card too.
+/// The guest has three NICs. On Ethernet, the third one's switch has another network card too.
 fn configuration(nics: &ServedNics, link: LinkLayer) -> Configuration {
     let ethernet = link == LinkLayer::Ethernet;
     Configuration {

@@ -1,5 +1,6 @@
-//! Simulated NICs behind sockets, served by threads of this process, with their commands in a log, or by `bareverbs serve`:
-//! InfiniBand ports at one switch; of Ethernet ports the first two joined by a wire, all others at one switch.
+//! Simulated NICs behind sockets. Threads of this process serve them and log their commands, or `bareverbs
+//! serve` does. All InfiniBand ports are at one switch. A wire joins the first two Ethernet ports; all others
+//! are at one switch.
 
 use super::super::command;
 use super::super::process::KillOnDrop;
@@ -20,13 +21,14 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tracing_subscriber::filter::LevelFilter;
 
-/// Commands that Linux tries and that the model rightly lacks: none.
+/// Commands that Linux tries and that the model lacks on purpose: none.
 const REFUSALS_EXPECTED: &[&str] = &[];
 
-/// Ethernet ports that a wire joins.
+/// Number of Ethernet ports that a wire joins.
 const WIRED: usize = 2;
 
-/// Servers that run as long as this process, and those of other processes, which end with this.
+/// Servers in threads, which run as long as this process, and servers in processes, which end when this is
+/// dropped.
 #[derive(Debug)]
 pub struct ServedNics {
     directory: TempDir,
@@ -39,8 +41,8 @@ pub struct ServedNics {
 }
 
 impl ServedNics {
-    /// Powers the NICs with these numbers on. Every command that their drivers give is written to `mlx5-commands.log` in
-    /// `output`, every frame at the switch to `mlx5.pcapng`.
+    /// Powers on the NICs with these numbers. Every command of their drivers is logged in `mlx5-commands.log`
+    /// in `output`, and every frame at the switch in `mlx5.pcapng`.
     pub fn start(link: LinkLayer, numbers: &[usize], output: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         let log = output.join("mlx5-commands.log");
@@ -54,17 +56,18 @@ impl ServedNics {
         Ok(nics)
     }
 
-    /// Powers one more NIC on, at the switch of this network.
+    /// Powers on one more NIC at the switch of this network.
     pub fn serve_at(&self, index: usize, fabric: &Fabric) -> Result<()> {
         self.serve(index, self.config(index, fabric))
     }
 
-    /// Who is joined to whom at the InfiniBand switch and behind it, as its manager has found it.
+    /// The topology of the InfiniBand subnet, as its manager has discovered it.
     pub fn topology(&self) -> Option<SubnetTopology> {
         self.fabric.topology()
     }
 
-    /// Powers one more NIC on, at the switch: served by the command `bareverbs serve --wire`, with these faults.
+    /// Powers on one more NIC at the switch. The command `bareverbs serve --wire` serves it, with these
+    /// faults.
     pub fn serve_by_command(&mut self, index: usize, faults: Option<&str>, output: &Path) -> Result<()> {
         let (own, switch) = self.wire(&format!("command{index}"))?;
         let (own, switch) = (own.to_string_lossy(), switch.to_string_lossy());
@@ -114,18 +117,19 @@ impl ServedNics {
         self.directory.path().join(format!("wire{index}"))
     }
 
-    /// Joins a network card of a guest, whose sockets these are: ours, and the card's.
+    /// Joins a network card of a guest; `ours` and `card` are the sockets of the two ends.
     pub fn join(&self, ours: PathBuf, card: PathBuf) -> Result<()> {
         self.fabric.plug_wire(self.link, &Outside::datagram(ours, card))?;
         Ok(())
     }
 
-    /// Joins this machine's network, by a TAP interface of that name.
+    /// Joins this machine's network through a TAP interface with that name.
     pub fn join_this_machine(&self, name: &str) -> Result<()> {
         Ok(self.fabric.plug_wire(self.link, &Outside::Tap(name.to_owned()))?)
     }
 
-    /// Plugs a wire into the switch, and gives the sockets of its other end: its own, and the switch's.
+    /// Plugs a wire into the switch and returns the sockets of its far end: the one to listen at, and the
+    /// switch's to send to.
     pub fn wire(&self, name: &str) -> Result<(PathBuf, PathBuf)> {
         let path = |end| self.directory.path().join(format!("{name}.{end}"));
         let (switch, other) = (path("switch"), path("other"));
@@ -133,7 +137,7 @@ impl ServedNics {
         Ok((other, switch))
     }
 
-    /// Whether all frames found room at the switch.
+    /// Reports whether the switch had room for all frames.
     pub fn losses(&self) -> Entry {
         let verdict = match self.fabric.lost() {
             0 => Verdict::Pass("none".into()),
@@ -142,17 +146,17 @@ impl ServedNics {
         Entry { columns: vec!["frames lost at the switch".into()], verdict, elapsed: Duration::ZERO }
     }
 
-    /// Plugs a wire between these sockets into the switch, of which the first is the switch's.
+    /// Plugs a wire between two sockets into the switch. The first socket is the switch's.
     pub fn plug(&self, switch: &Path, other: &Path) -> Result<()> {
         Ok(self.fabric.plug_wire(self.link, &Outside::datagram(switch, other))?)
     }
 
-    /// Where the guest's machine finds one.
+    /// The vfio-user socket of a NIC, for the guest's machine.
     pub fn socket(&self, index: usize) -> PathBuf {
         self.directory.path().join(format!("socket{index}"))
     }
 
-    /// Lines of the log since the last time.
+    /// Lines that the log has got since the last call.
     fn new_lines(&mut self) -> Vec<String> {
         let lines = std::fs::read_to_string(&self.log).unwrap_or_default();
         let new: Vec<String> = lines.lines().skip(self.read).map(str::to_owned).collect();
@@ -160,7 +164,7 @@ impl ServedNics {
         new
     }
 
-    /// Whether the model refused anything that Linux's drivers asked for since the last time.
+    /// Reports whether the model has refused a command of Linux's drivers since the last call.
     pub fn entry(&mut self, name: &str) -> Entry {
         let lines = self.new_lines();
         let commands = lines.iter().filter(|line| is_command(line)).count();
@@ -174,8 +178,9 @@ impl ServedNics {
         Entry { columns: vec![name.into()], verdict, elapsed: Duration::ZERO }
     }
 
-    /// Commands that were refused since the last time, by name and reason, with how often: the suite asks for what cannot
-    /// be on purpose. A command that the model does not have is a failure.
+    /// Reports the commands that were refused since the last call, by name and reason, with counts. The suite
+    /// asks for impossible things on purpose, so a refusal is no failure. A command that the model does not
+    /// have is one.
     pub fn refusals(&mut self, name: &str) -> Entry {
         let lines = self.new_lines();
         let commands = lines.iter().filter(|line| is_command(line)).count();
@@ -199,7 +204,7 @@ fn is_refusal(line: &str) -> bool {
     line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
 }
 
-/// The command and why it was refused, without what differs from one time to the next: «WARN DestroyCq 0x401/0x0 0x…».
+/// The command and why it was refused, without the parts that vary: «WARN DestroyCq 0x401/0x0 0x…».
 fn name_of_refusal(line: &str) -> String {
     let command = line.split_whitespace().skip_while(|word| *word != "WARN").nth(1).unwrap_or("a command");
     let syndrome = line.rsplit("0x").next().and_then(|digits| u32::from_str_radix(digits.trim(), 16).ok());

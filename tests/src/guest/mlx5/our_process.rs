@@ -1,5 +1,5 @@
-//! A process on our driver at the guest's switch: programs of the guest on `mlx5_ib` on one side, their counterparts on the
-//! driver on the other, as the judge of the wire has them.
+//! A process on our driver at the guest's switch: programs of the guest on `mlx5_ib` on one side, on the
+//! other side their counterparts on our driver, which are those of the judge of the wire.
 
 use super::super::interrupt;
 use super::super::machine::Machine;
@@ -13,7 +13,7 @@ use bareverbs_perftest::Role;
 use bareverbs_sim::nic::LinkLayer;
 use std::path::Path;
 
-/// What every run asks, by program and role of the program in the guest: in the roles in which we see the bytes.
+/// The programs of every run, each with its role in the guest: the role in which we can compare the bytes.
 const QUICK: &[(Program, Role)] = &[
     (Program::RcPingpong, Role::Server),
     (Program::RcPingpong, Role::Client),
@@ -23,7 +23,7 @@ const QUICK: &[(Program, Role)] = &[
     (Program::ReadBandwidth, Role::Server),
     (Program::SendBandwidth, Role::Client),
 ];
-/// What a long run asks in both roles.
+/// The programs that a long run plays in both roles.
 const ALL: &[Program] = &[
     Program::RcPingpong,
     Program::UcPingpong,
@@ -41,17 +41,17 @@ const ALL: &[Program] = &[
     Program::UdSendBandwidth,
     Program::UdSendLatency,
 ];
-/// What a long run asks over a wire that loses frames.
+/// The programs that a long run plays over a wire that loses frames.
 const OVER_FAULTS: &[Program] =
     &[Program::RcPingpong, Program::WriteBandwidth, Program::ReadBandwidth, Program::SendBandwidth];
-/// Bytes of a packet: what fits an Ethernet port as it is after a boot.
+/// Path MTU: the largest that fits an Ethernet port with its default MTU.
 const MTU: u32 = 1024;
-/// Bytes of a message: some packets and a piece.
+/// Bytes of a message: several full packets and a short one.
 const SIZE: u32 = 4097;
-/// Bytes of a message over a wire that loses frames: enough packets for some to be hit.
+/// Bytes of a message over a wire that loses frames: enough packets that faults hit some of them.
 const LONG_SIZE: u32 = 65_536;
 
-/// All questions to a device, in order.
+/// All cases of a device, in order.
 pub fn cases(link: LinkLayer, long: bool) -> Vec<Case> {
     let families: &[Family] = match link {
         LinkLayer::InfiniBand => &[Family::Lid],
@@ -86,7 +86,7 @@ fn size(program: Program, wire: Wire) -> u32 {
     }
 }
 
-/// What a case is called in the table of this judge.
+/// The name of a case in this judge's table.
 fn name(case: &Case) -> String {
     format!("our driver and the guest's {}", case.columns().join(" "))
 }
@@ -101,7 +101,7 @@ pub struct Sides {
 }
 
 impl Sides {
-    /// Plays those of the cases that are wanted.
+    /// Plays the wanted cases.
     pub fn play(
         &self,
         machine: &mut Machine,

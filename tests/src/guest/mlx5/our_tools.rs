@@ -1,5 +1,6 @@
-//! The command `bareverbs` with a NIC of its own at the guest's switch: on InfiniBand `ping -c MAD` and the guest's `ibping`, and on both link
-//! layers `perf` and the programs of the guest's perftest. Neither end knows that the other is another program.
+//! The command `bareverbs` with a NIC of its own at the guest's switch: on InfiniBand `ping -c MAD` against
+//! the guest's `ibping`, and on both link layers `perf` against the guest's perftest. Neither end knows that
+//! the other is a different program.
 
 use super::super::control::{CommandOutcome, Job};
 use super::super::interrupt;
@@ -22,19 +23,20 @@ use std::time::{Duration, Instant};
 
 /// How long a program may run, on either side.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Probes of a row.
+/// Number of pings in a row.
 const PROBES: u32 = 20;
-/// Counters of mlx5_ib, and the requests of a run of `bareverbs perf` that each has to count: no more, no less. With an ACK timeout of
-/// 4.3 s (`-u 20`) a busy machine is no reason to repeat one.
+/// Counters of mlx5_ib, and the number of requests of a `bareverbs perf` run that each must count exactly.
+/// The ACK timeout of 4.3 s (`-u 20`) keeps a busy machine from causing retries.
 const COUNTED: &[(&str, &str, &str, u64)] = &[
     ("rx_write_requests", "write bw", "-u 20 -s 5000 -n 100 -q 2", 200),
     ("rx_read_requests", "read bw", "-u 20 -s 5000 -n 100", 100),
     ("rx_atomic_requests", "atomic lat", "-u 20 -n 50", 50),
 ];
-/// Counters that stand still on a wire that loses nothing.
+/// Counters that stay at zero on a wire that loses nothing.
 const QUIET: &[&str] =
     &["out_of_sequence", "packet_seq_err", "duplicate_request", "out_of_buffer", "rnr_nak_retry_err"];
-/// The guest's program, the words of `bareverbs perf`, options of both, and the role of the guest's program.
+/// The guest's program, the arguments of `bareverbs perf`, options for both, and the role of the guest's
+/// program.
 const PERFTEST: &[(&str, &str, &str, Role)] = &[
     ("ib_write_bw", "write bw", "-s 65536 -n 100", Role::Server),
     ("ib_write_bw", "write bw", "-s 64 -n 200 -q 2 -l 10", Role::Client),
@@ -60,19 +62,19 @@ const NETWORK: [u8; 3] = [10, 10, 7];
 
 /// Both sides.
 pub struct ToolSides<'a> {
-    /// The guest, which has [`bout::PORT`] forwarded and two devices, of which the first answers.
+    /// The guest, which has [`bout::PORT`] forwarded and two devices. The first one is the peer.
     pub machine: &'a mut Machine,
     /// The command.
     pub bareverbs: PathBuf,
     /// Where its NIC is served.
     pub socket: PathBuf,
-    /// Directory for what it says.
+    /// Directory for its output.
     pub output: &'a Path,
     /// The guest's device.
     pub peer: GuestPort,
 }
 
-/// The device of the guest's programs, and what each end is told besides, so that they reach each other.
+/// The device of the guest's programs, and the options that let the two ends reach each other.
 pub struct GuestPort {
     link: LinkLayer,
     device: String,
@@ -81,7 +83,7 @@ pub struct GuestPort {
 }
 
 impl GuestPort {
-    /// The first device, by LID.
+    /// The guest's first device, by LID.
     pub fn infiniband() -> Self {
         Self {
             link: LinkLayer::InfiniBand,
@@ -91,7 +93,8 @@ impl GuestPort {
         }
     }
 
-    /// A device with this network device and the guest's MAC address, and our NIC with the other one: nobody asks for neighbours.
+    /// A device with this network device. Each side gets the other's MAC address as a static neighbour, so
+    /// nobody resolves addresses.
     pub fn ethernet(
         machine: &mut Machine,
         device: &str,
@@ -122,7 +125,7 @@ pub(in super::super) struct ToolRun {
     said: PathBuf,
 }
 
-/// A row: its name, and what is done.
+/// A row: its name and its function.
 type ToolRow<'a> = (String, Box<dyn Fn(&mut ToolSides<'_>) -> Result<String> + 'a>);
 
 fn rows<'a>(link: LinkLayer) -> Vec<ToolRow<'a>> {
@@ -144,7 +147,7 @@ fn rows<'a>(link: LinkLayer) -> Vec<ToolRow<'a>> {
 }
 
 impl ToolSides<'_> {
-    /// Plays the rows that are wanted.
+    /// Runs the rows that are wanted.
     pub fn play(&mut self, wanted: &dyn Fn(&str) -> bool, report: &mut Report) -> Result<()> {
         for (name, row) in rows(self.peer.link).into_iter().filter(|(name, _)| wanted(name)) {
             interrupt::check()?;
@@ -162,7 +165,7 @@ impl ToolSides<'_> {
         ToolRun::start(&self.bareverbs, &self.socket, self.output.join("mlx5-tool.log"), words)
     }
 
-    /// `ibping -S` says nothing. It is there when a ping of the guest's other device is answered.
+    /// `ibping -S` prints nothing. It is ready when it answers a ping of the guest's other device.
     fn ping_guest(&mut self) -> Result<String> {
         let control = &mut self.machine.control;
         let lid =
@@ -183,7 +186,7 @@ impl ToolSides<'_> {
     fn answer_guest(&mut self) -> Result<String> {
         let answerer = self.start(&format!("ping -c MAD --server --peer-timeout {}", LIMIT.as_secs()))?;
         let lid = answerer.wait_for("answering ibping at LID ")?;
-        // -f: the next one at once.
+        // -f sends the next ping at once.
         let command = format!("modprobe ib_umad && ibping -C mlx5_0 -P 1 -f -c {PROBES} {lid}");
         let said = self.machine.control.require(&command, LIMIT)?;
         let wanted = format!("{PROBES} packets transmitted, {PROBES} received, 0% packet loss");
@@ -200,7 +203,8 @@ impl ToolSides<'_> {
         version.map(str::to_owned).context("bareverbs does not say what its peer speaks")
     }
 
-    /// What the guest's program says, in its role, and what ours does. Words that ours alone understands stand behind its first ones.
+    /// Runs the guest's program in `role`, and ours. Words that only ours understands come after its first
+    /// ones.
     fn both(&mut self, program: &str, words: &str, options: &str, role: Role) -> Result<(String, String)> {
         let GuestPort { device, theirs, ours, .. } = &self.peer;
         let theirs = format!("{program} -d {device} {theirs}-F {options}");
@@ -224,8 +228,9 @@ impl ToolSides<'_> {
         }
     }
 
-    /// Who answers counts the requests of the other end, and who asks counts none: the kernel for the guest's device, the set of its queue
-    /// pairs for ours. The same test, once in each role.
+    /// The responder counts the other end's requests, and the requester counts none. For the guest's device
+    /// the kernel's counters say so, for ours the counter set of its queue pairs. The same test runs once in
+    /// each role.
     fn compare_counters(&mut self) -> Result<String> {
         let mut seen = Vec::new();
         for (counter, words, options, asked) in COUNTED {
@@ -249,7 +254,7 @@ impl ToolSides<'_> {
         Ok(seen.join(", "))
     }
 
-    /// A counter of the guest's device, and behind it those of [`QUIET`].
+    /// A counter of the guest's device, followed by those of [`QUIET`].
     fn counters(&mut self, counter: &str) -> Result<Vec<u64>> {
         let names = format!("{counter} {}", QUIET.join(" "));
         let device = &self.peer.device;
@@ -260,7 +265,7 @@ impl ToolSides<'_> {
             .collect()
     }
 
-    /// The end of the guest's program. One whose counterpart failed is not waited for.
+    /// Waits for the end of the guest's program. If its counterpart failed, it is ended instead.
     fn end(&mut self, job: &Job, played: bool) -> Result<String> {
         let control = &mut self.machine.control;
         let CommandOutcome { status, output } =
@@ -270,7 +275,7 @@ impl ToolSides<'_> {
     }
 }
 
-/// A counter of what `bareverbs perf --json` said, and behind it those of [`QUIET`].
+/// A counter from the output of `bareverbs perf --json`, followed by those of [`QUIET`].
 fn own_counters(said: &str, counter: &str) -> Result<Vec<u64>> {
     let object = said.find('{').zip(said.rfind('}')).map(|(begin, end)| &said[begin..=end]);
     let object: Value =
@@ -281,7 +286,7 @@ fn own_counters(said: &str, counter: &str) -> Result<Vec<u64>> {
 }
 
 impl ToolRun {
-    /// Starts it with the device behind a socket; what it says goes to a file.
+    /// Starts the command with the device behind a socket; its output goes to a file.
     pub(in super::super) fn start(
         bareverbs: &Path,
         socket: &Path,
@@ -300,12 +305,12 @@ impl ToolRun {
         std::fs::read_to_string(&self.said).with_context(|| format!("cannot read {}", self.said.display()))
     }
 
-    /// Waits for a line that begins so, and gives its rest.
+    /// Waits for a line with this beginning and returns the rest of it.
     pub(in super::super) fn wait_for(&self, beginning: &str) -> Result<String> {
         let deadline = Instant::now() + LIMIT;
         loop {
             let said = self.said()?;
-            // The last line may have come in part.
+            // The last line may be incomplete.
             let whole = said.rsplit_once('\n').map_or("", |(whole, _)| whole);
             if let Some(rest) = whole.lines().find_map(|line| line.strip_prefix(beginning)) {
                 return Ok(rest.to_owned());
@@ -316,7 +321,7 @@ impl ToolRun {
         }
     }
 
-    /// Waits for the end; it has to be a good one.
+    /// Waits for the command to end; it must succeed.
     pub(in super::super) fn finish(mut self) -> Result<String> {
         let deadline = Instant::now() + 2 * LIMIT;
         let status = loop {

@@ -1,4 +1,4 @@
-//! What is asked of the guest, and one question.
+//! The options of this judge, and how it runs one case.
 
 use super::super::kernel::Kernel;
 use super::super::machine::Machine;
@@ -9,14 +9,14 @@ use bareverbs_sim::nic::LinkLayer;
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// What to run, and where to leave what was seen.
+/// What to run, and where to put consoles and logs.
 #[derive(Debug, Clone)]
 pub struct Mlx5Options {
     /// Only cases whose name contains this; the set-up is always run.
     pub only: Option<String>,
     /// Link layer of the port.
     pub link: LinkLayer,
-    /// More of everything that is repeated.
+    /// Repeat everything more often.
     pub long: bool,
     /// Only what differs from kernel to kernel: the drivers, their log, and one program of each kind.
     pub quick: bool,

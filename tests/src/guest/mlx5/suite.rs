@@ -1,8 +1,9 @@
-//! rdma-core's own tests (`tests/` of rdma-core, over pyverbs), unmodified, as Debian's package `rdma-core` installs them
-//! for the version of its libraries.
+//! rdma-core's own tests (`tests/` of rdma-core, over pyverbs), unmodified, as Debian's package `rdma-core`
+//! installs them for the version of its libraries.
 //!
-//! Every test runs in a process of its own (`suite.py`); what it says is taken over word by word. A test that the suite
-//! skips because it sees no device or no active port was not skipped for a capability: that is a failure.
+//! Every test runs in a process of its own (`suite.py`), and its output is reported verbatim. A test that the
+//! suite skips because it sees no device or no active port was not skipped for lack of a capability: that is
+//! a failure.
 
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
@@ -10,15 +11,15 @@ use anyhow::{Context, Result, bail};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The runner, and what it is called beside the guest's sockets.
+/// The runner, and its name beside the guest's sockets.
 pub const RUNNER: (&str, &str) = ("suite.py", include_str!("suite.py"));
-/// Results, in the guest.
+/// File of the results, in the guest.
 const RESULTS: &str = "/tmp/suite.results";
 /// Longest that one test may take; the slowest that pass need a third of it under emulation.
 pub const TEST_LIMIT: Duration = Duration::from_secs(60);
 /// How often results are fetched.
 const FETCH_EVERY: Duration = Duration::from_secs(5);
-/// Bytes that are fetched at once: less than a command of the guest may say.
+/// Bytes that are fetched at once: less than the limit on the output of a guest's command.
 const CHUNK: usize = 48 << 10;
 
 /// Pages of 2 MiB that some tests want.

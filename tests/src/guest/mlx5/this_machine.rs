@@ -1,5 +1,5 @@
-//! This machine's own network at the switch of the Ethernet ports, by a TAP interface: its kernel is the peer of the guest's
-//! network device.
+//! This machine's own network at the switch of the Ethernet ports, through a TAP interface. Its kernel is the
+//! peer of the guest's network device.
 
 use super::super::machine::Machine;
 use super::super::process::{self, TICK};
@@ -14,7 +14,7 @@ use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Addresses of both sides, in a network of links that has room for nobody else.
+/// Addresses of both sides, in a subnet with room for just the two.
 const HERE: Ipv4Addr = Ipv4Addr::new(169, 254, 78, 1);
 const GUEST: Ipv4Addr = Ipv4Addr::new(169, 254, 78, 2);
 const PREFIX: u8 = 30;
@@ -29,7 +29,7 @@ s.shutdown(socket.SHUT_WR)
 back = b\"\".join(iter(lambda: s.recv(65536), b\"\"))
 print(\"same bytes\" if back == sent else f\"{len(back)} of {len(sent)} bytes, or others\")";
 
-/// What is asked of the guest whose network device is at the switch, with this machine as the peer.
+/// Runs the cases of the guest's network device at the switch, with this machine as the peer.
 pub fn play(
     guest: &mut Machine,
     netdev: &str,
@@ -62,7 +62,7 @@ pub fn play(
     echo.join().map_err(|_| anyhow::anyhow!("the other end of the stream panicked"))?
 }
 
-/// Joins this machine, under a name that no other judge has. An error says why it cannot be.
+/// Joins this machine, under a name that no other judge uses. The error says why that is impossible.
 fn join(nics: &ServedNics) -> Result<()> {
     ensure!(process::exists("ip"), "iproute2 is not installed");
     let name = format!("bvj{}", std::process::id());

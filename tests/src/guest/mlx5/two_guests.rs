@@ -25,7 +25,7 @@ const PORT: u16 = bout::PORT;
 /// Devices of the second guest on Ethernet.
 const MLX5: &str = "mlx5";
 const SOFT_ROCE: &str = "Soft-RoCE";
-/// With which of them the first guest's speaks, and where the client is.
+/// Devices of the second guest that talk to the first guest's, and where the client runs.
 const PAIRS: [(&str, Client); 3] =
     [(MLX5, Client::First), (SOFT_ROCE, Client::First), (SOFT_ROCE, Client::Second)];
 const LIMIT: Duration = Duration::from_secs(240);
@@ -33,14 +33,14 @@ const LIMIT: Duration = Duration::from_secs(240);
 /// Devices of both guests.
 #[derive(Debug)]
 struct Device {
-    /// What it is called in the table.
+    /// Its name in the table.
     title: &'static str,
     name: String,
     /// Index of its GID, where peers need one.
     gid: Option<usize>,
 }
 
-/// A program of RDMA between two guests, and what one line of the client's output must contain.
+/// An RDMA program to run between two guests, and what one line of the client's output must contain.
 type PairProgram = (&'static str, &'static str);
 
 const INFINIBAND: &[PairProgram] = &[
@@ -51,7 +51,8 @@ const INFINIBAND: &[PairProgram] = &[
     ("ib_read_lat -s 4096 -F -n 100", " 100 "),
     ("ib_atomic_bw -A CMP_AND_SWAP -F -n 100", " 100 "),
 ];
-/// perftest asks for as many READs and atomics at a time as the peer serves: 128 of Soft-RoCE, where a ConnectX-5 has 16.
+/// perftest asks for as many concurrent READs and atomics as the peer offers. Soft-RoCE offers 128, a
+/// ConnectX-5 16.
 const ETHERNET: &[PairProgram] = &[
     ("ibv_rc_pingpong -n 100 -c", "iters in"),
     ("ib_write_bw -s 16384 -F -n 50", " 50 "),
@@ -62,10 +63,10 @@ const ETHERNET: &[PairProgram] = &[
     ("ibv_srq_pingpong -n 100 -c", "iters in"),
     ("ib_atomic_bw -A FETCH_AND_ADD -o 16 -F -n 50", " 50 "),
 ];
-/// How many of the Ethernet programs, from the first on, every run asks of each pair of devices.
+/// How many of the Ethernet programs every run plays on each pair of devices, counted from the first.
 const QUICK: usize = 1;
 
-/// What a row is called; the second guest's device has no title where there is no choice.
+/// The name of a row. It omits the second guest's device where there is only one.
 fn name((program, _): &PairProgram, client: Client, second: &str) -> String {
     match (second, client) {
         ("", _) => format!("between two guests: {program}"),
@@ -81,7 +82,7 @@ enum Client {
     Second,
 }
 
-/// What is to be played: a program between a device of the first guest and one of the second.
+/// A row: a program between a device of the first guest and one of the second.
 #[derive(Debug)]
 struct Row<'a> {
     program: &'a PairProgram,
@@ -110,7 +111,7 @@ impl Device {
         Ok(Self { title, name: name.to_owned(), gid: Some(gid) })
     }
 
-    /// What chooses it on the command line of a program.
+    /// The options that select the device on the command line of a program.
     fn options(&self, program: &str) -> String {
         let option = if program.starts_with("ibv_") { "-g" } else { "-x" };
         let gid = self.gid.map_or(String::new(), |index| format!("{option} {index}"));
@@ -118,7 +119,7 @@ impl Device {
     }
 }
 
-/// Both guests. The second is booted once a row of it is wanted.
+/// Both guests. The second one boots when the first row that needs it runs.
 pub struct Guests<'a> {
     /// The first.
     pub first: &'a mut Machine,
@@ -146,8 +147,8 @@ impl Guests<'_> {
         self.play_all(&rows, &mut second, report)
     }
 
-    /// The rows of Ethernet: `mlx5_ib` with `mlx5_ib`, and with Soft-RoCE. The first guest's device at the switch and its
-    /// network device are given.
+    /// The rows of Ethernet: `mlx5_ib` with `mlx5_ib`, and with Soft-RoCE. `device` and `netdev` are the
+    /// first guest's device at the switch and its network device.
     pub fn ethernet(&mut self, device: &str, netdev: &str, report: &mut Report) -> Result<()> {
         let programs = if self.options.long { ETHERNET } else { &ETHERNET[..QUICK] };
         let all = programs.iter().flat_map(|program| PAIRS.map(|(title, client)| (program, title, client)));
@@ -206,7 +207,7 @@ fn ping() -> Mlx5Case {
     Mlx5Case::new("between two guests: ping", " 0% packet loss", command)
 }
 
-/// Runs both ends of a program, to the end of both.
+/// Runs both ends of a program until both have ended.
 fn exchange(row: &Row<'_>, server: &mut Machine, client: &mut Machine) -> Result<Verdict> {
     let (program, wanted) = *row.program;
     let (at_server, at_client) = row.ends();

@@ -1,4 +1,4 @@
-//! The functions that the questions are made of.
+//! The shell functions that the cases are made of.
 
-/// What they are called in the guest, and their text.
+/// Their file name in the guest, and their text.
 pub(super) const FUNCTIONS: (&str, &str) = ("programs.sh", include_str!("programs.sh"));

@@ -1,6 +1,8 @@
-//! RDMA CM between the guest's kernel and a host of `bareverbs run`: a bridge of the host's network has a wire to the switch of the guest's ports.
+//! RDMA CM between the guest's kernel and a host of `bareverbs run`: a wire joins a bridge of the host's
+//! network to the switch of the guest's ports.
 //!
-//! Both ends are programs of the distribution: in the guest on Linux's `rdma_cm` and mlx5_ib, here on what `bareverbs run` answers.
+//! Both ends are programs of the distribution: in the guest on Linux's `rdma_cm` and mlx5_ib, here on the
+//! `rdma_cm` of `bareverbs run`.
 
 use super::super::command;
 use super::super::interrupt;
@@ -15,7 +17,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-/// The host and its addresses, which the guest reaches by its near port (`programs.sh`).
+/// The host and its addresses. The guest reaches it through its near port (`programs.sh`).
 const HOST: &str = "outside";
 const ADDRESSES: [&str; 2] = ["10.9.0.9", "fd0a::9"];
 /// How long a program may run, on either side.
@@ -33,12 +35,12 @@ enum Server {
 struct HostedRow {
     name: &'static str,
     server: Server,
-    /// What runs in the guest, and here.
+    /// The guest's command.
     guest: &'static str,
     host: &'static str,
     /// TCP or RDMA CM port of the server.
     port: u16,
-    /// What the client is told where it has to fail; empty where both have to succeed.
+    /// What the client's error has to say if it must fail; empty if both ends must succeed.
     fails_with: &'static str,
 }
 
@@ -123,18 +125,19 @@ impl HostedRow {
         format!("RDMA CM with bareverbs run: {}", self.name)
     }
 
-    /// What runs here.
+    /// The program that runs here.
     fn hosted(&self) -> HostedProgram {
         let command = named(self.host).split_whitespace().map(str::to_owned).collect();
         HostedProgram { host: HOST.into(), command }
     }
 
-    /// What runs in the guest. A server says by which address it is asked for; all are of the near port.
+    /// The program that runs in the guest. A server also gets the address at which the client will look for
+    /// it; all are the near port's.
     fn in_guest(&self) -> String {
         in_guest(&format!("timeout {} {} 2>&1", LIMIT.as_secs(), named(self.guest)))
     }
 
-    /// Whether both ended as they have to.
+    /// Whether both ends ended as they must.
     fn judge(&self, client: &HostedEnd, server: &HostedEnd) -> Result<Verdict> {
         let both = || format!("client {client:?}\nserver {server:?}");
         if self.fails_with.is_empty() {
@@ -172,7 +175,7 @@ struct HostedSides<'a> {
     _bridge: StartedProgram,
 }
 
-/// Asks those rows that are wanted.
+/// Runs the rows that are wanted.
 pub(super) fn play(
     machine: &mut Machine,
     nics: &ServedNics,
@@ -202,7 +205,7 @@ impl<'a> HostedSides<'a> {
         let directory = installation.own_directory("wire")?;
         let [switch, own] = ["switch", "bridge"].map(|name| directory.join(name));
         nics.plug(&switch, &own)?;
-        // The bridge has no rights, and sends to a socket of this process.
+        // The bridge runs without privileges and sends to a socket of this process.
         fs::set_permissions(&switch, fs::Permissions::from_mode(0o777))?;
         let [own, switch] = [own, switch].map(|path| path.to_string_lossy().into_owned());
         let bridge = installation.start_tool(&["run", "--wire", &own, "--wire-to", &switch])?;
@@ -227,7 +230,7 @@ impl<'a> HostedSides<'a> {
         row.judge(&client, &server)
     }
 
-    /// The guest's program listens.
+    /// The guest's program listens; ours connects.
     fn call(&mut self, row: &HostedRow, hosted: &HostedProgram) -> Result<(HostedEnd, HostedEnd)> {
         let job = self.machine.control.start(&row.in_guest(), LIMIT)?;
         self.machine.control.require(&in_guest(&format!("listens_by_cm {}", row.port)), LIMIT)?;
@@ -238,14 +241,14 @@ impl<'a> HostedSides<'a> {
         Ok((client, HostedEnd { succeeded: server.is_success(), said: server.output }))
     }
 
-    /// The program here listens.
+    /// The program here listens; the guest's connects.
     fn be_called(&mut self, row: &HostedRow, hosted: &HostedProgram) -> Result<(HostedEnd, HostedEnd)> {
         let mut server = self.installation.start(hosted, &self.options)?;
         server.wait_for_port(&self.installation, row.port)?;
         let client = self.machine.control.run(&row.in_guest(), LIMIT)?;
         let client = HostedEnd { succeeded: client.is_success(), said: client.output };
         if !client.succeeded {
-            // It waits for a client that will not come.
+            // It would wait forever for a client that does not come.
             server.interrupt()?;
         }
         let server = server.finish().context("the server, at the host")?;
@@ -257,7 +260,7 @@ impl<'a> HostedSides<'a> {
 mod tests {
     use super::*;
 
-    /// A port of RDMA CM at which nobody listens.
+    /// An RDMA CM port at which nobody listens.
     const NOBODY: &str = "7";
 
     #[test]

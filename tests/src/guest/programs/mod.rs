@@ -1,9 +1,10 @@
-//! The judge of programs of other projects on Linux's mlx5_ib: UCX, OpenMPI, libfabric, qperf and DPDK, between two ports of one guest, and
-//! programs of RDMA CM between a port of the guest and a host of `bareverbs run`.
+//! The judge of programs of other projects on Linux's mlx5_ib: UCX, OpenMPI, libfabric, qperf and DPDK,
+//! between two ports of one guest, and programs of RDMA CM between a port of the guest and a host of
+//! `bareverbs run`.
 //!
-//! **What this is.** Three ports at one switch, of which the last loses frames, as for [`super::storage`]. Each program compares what it
-//! receives, or counts it. **What it may not do.** A warning of the kernel is a failure. **Where to read first.** `verbs`, then
-//! `programs.sh`.
+//! Three ports are at one switch, as for [`super::storage`], and the last one loses frames. Each program
+//! compares what it receives, or counts it. A warning in the kernel's log is a failure. Start reading at
+//! `verbs`, then `programs.sh`.
 
 mod functions;
 mod hosted;
@@ -24,23 +25,23 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Numbers of the NICs at the switch; lower ones would be joined by a wire.
+/// Numbers of the NICs at the switch; a wire would join NICs with lower numbers.
 const NEAR: usize = 2;
 const FAR: usize = 3;
 const LOSSY: usize = 4;
-/// What happens to the frames of the last one, in both directions.
+/// Faults on the frames of the last one, in both directions.
 const FAULTS: &str = "loss=0.01";
-/// What compares the bytes of two ends, and what it is called in the guest.
+/// The script that compares the bytes of two ends, and its name in the guest.
 const EXCHANGE: (&str, &str) = ("exchange.py", include_str!("exchange.py"));
 /// Memory of the guest in MiB: DPDK wants huge pages.
 const MEMORY: u32 = 2048;
 
-/// What to run, and where to leave what was seen.
+/// What to run, and where to put consoles and logs.
 #[derive(Debug, Clone)]
 pub struct ProgramsOptions {
     /// Only rows whose name contains this; what they need is always run.
     pub only: Option<String>,
-    /// Every transport and operation, and not one of each.
+    /// Run every transport and operation instead of one of each kind.
     pub long: bool,
     /// The guest's kernel.
     pub kernel: Kernel,
@@ -48,11 +49,11 @@ pub struct ProgramsOptions {
     pub output: PathBuf,
 }
 
-/// Boots the guest and asks every question.
+/// Boots the guest and runs every case.
 pub fn run(options: &ProgramsOptions) -> Result<Report> {
     let root = Root::with_kernel(options.kernel)?;
     fs::create_dir_all(&options.output)?;
-    // In the order of their end: the guest before what serves it.
+    // Dropped in this order: the guest before what serves it.
     let mut nics = ServedNics::start(LinkLayer::Ethernet, &[NEAR, FAR], &options.output)?;
     nics.serve_by_command(LOSSY, Some(FAULTS), &options.output)?;
     let files = [PORTS, FUNCTIONS, EXCHANGE];
@@ -74,12 +75,13 @@ pub fn run(options: &ProgramsOptions) -> Result<Report> {
         report.add(ask(&mut machine, case)?);
     }
     drop(machine);
-    // What testpmd sends to an address that nobody has is flooded, and the third port takes nothing: losses at the switch are no fault.
+    // The switch floods what testpmd sends to unknown addresses, and the third port does not read: losses at
+    // the switch are no fault.
     report.add(nics.entry("commands of the drivers"));
     Ok(report)
 }
 
-/// All questions to programs of verbs, in order.
+/// All cases of verbs programs, in order.
 fn verbs(long: bool) -> Vec<Mlx5Case> {
     let bring_up = case("mlx5 probes", "PORT_ACTIVE", "bring_up");
     let mut cases = vec![Mlx5Case { set_up: true, limit: Duration::from_secs(120), ..bring_up }];
@@ -90,13 +92,14 @@ fn verbs(long: bool) -> Vec<Mlx5Case> {
     cases
 }
 
-/// Those to the kernel's log, and to DPDK, which takes the ports from the kernel's programs.
+/// The cases of the kernel's log and of DPDK, which takes the ports from the kernel's drivers.
 fn packets_and_logs() -> Vec<Mlx5Case> {
     let (after_verbs, at_end) = (cases::clean("after verbs"), cases::clean("in the end"));
     [after_verbs].into_iter().chain(packets()).chain([at_end]).collect()
 }
 
-/// UCX's own measurements over each of its transports for mlx5. They compare no byte; OpenMPI's exchange does, over the same transports.
+/// UCX's own benchmarks over each of its mlx5 transports. They compare no bytes; OpenMPI's exchange does,
+/// over the same transports.
 fn ucx(long: bool) -> Vec<Mlx5Case> {
     let tests: &[&str] = if long {
         &["tag_lat", "ucp_put_bw", "ucp_get", "ucp_add", "ucp_cswap", "stream_bw"]
@@ -150,7 +153,8 @@ fn qperf(long: bool) -> Mlx5Case {
     case("qperf through RDMA CM", wanted, &format!("qperf_between {tests}"))
 }
 
-/// DPDK's testpmd drives both ports from user space. What it does, the commands and options for it, and what it must count.
+/// DPDK's testpmd drives both ports from user space. Each row: what it does, its commands, its options, and
+/// what it must count.
 const PACKETS: [[&str; 4]; 6] = [
     ["forwards", "set fwd io", "", BOTH_RECEIVE],
     ["swaps addresses", "set fwd macswap", "", BOTH_RECEIVE],

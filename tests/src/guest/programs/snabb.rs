@@ -1,5 +1,6 @@
-//! Snabb's own driver of ConnectX cards: its selftest sends a million packets from each of two ports and looks at their counters. It has run
-//! on real cards for years. Snabb is built by hand (docs/judges.md), and the kernel's driver never has the ports.
+//! Snabb's own driver of ConnectX cards, which has run on real cards for years. Its selftest sends a million
+//! packets from each of two ports and checks their counters. Snabb is built by hand (docs/judges.md), and the
+//! kernel's driver never gets the ports.
 
 use super::{FAR, FUNCTIONS, MEMORY, NEAR, case};
 use crate::guest::machine::{Configuration, Machine};
@@ -15,19 +16,20 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// Snabb's program, as the guest knows it.
+/// Snabb's program, as the guest sees it.
 const PROGRAM: &str = "snabb";
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Boots a guest and runs the selftest of the program at `path`; the console and the log of commands go to `output`.
+/// Boots a guest and runs the selftest of the program at `path`; the console and the log of commands go to
+/// `output`.
 ///
 /// # Errors
-/// There is no such program, or the guest does not boot.
+/// The program does not exist, or the guest does not boot.
 pub fn run(path: &Path, output: &Path) -> Result<Report> {
     let program = fs::read(path).with_context(|| path.display().to_string())?;
     let root = Root::prepare()?;
     fs::create_dir_all(output)?;
-    // In the order of their end: the guest before what serves it.
+    // Dropped in this order: the guest before what serves it.
     let mut nics = ServedNics::start(LinkLayer::Ethernet, &[NEAR, FAR], output)?;
     let texts = [PORTS, FUNCTIONS].map(|(name, text)| (name.to_owned(), text.into()));
     let configuration = Configuration {

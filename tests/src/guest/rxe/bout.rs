@@ -47,7 +47,7 @@ pub struct Bout<'a> {
 }
 
 impl Bout<'_> {
-    /// Asks once. The capture of a case that failed is kept under its name.
+    /// Runs a case once. If it fails, its capture is kept under its name.
     pub fn ask(self, case: &Case) -> Entry {
         let start = Instant::now();
         let name = case.columns().join(" ").replace(' ', "-");
@@ -57,7 +57,7 @@ impl Bout<'_> {
             Err(error) => Verdict::Fail(format!("{error:#}; frames in {}", capture.display())),
         };
         if !matches!(verdict, Verdict::Fail(_)) {
-            // A capture that cannot be removed is in nobody's way.
+            // A leftover capture does no harm.
             let _ = std::fs::remove_file(&capture);
         }
         Entry { columns: case.columns(), verdict, elapsed: start.elapsed() }
@@ -87,7 +87,7 @@ impl Bout<'_> {
         })
     }
 
-    /// Plays a case to the end of both sides, and gives what was seen.
+    /// Plays a case until both sides have ended and returns what was compared.
     fn play(&mut self, case: &Case) -> Result<String> {
         let listener = Listener::bind()?;
         let command = self.command(case, listener.port()?);
@@ -103,7 +103,8 @@ impl Bout<'_> {
         Ok(seen)
     }
 
-    /// The end of a program, which our queue pair answers until then; one whose counterpart failed is not waited for.
+    /// Waits for the end of a program. Our queue pair answers until then. A program whose counterpart failed
+    /// is ended instead.
     fn end(&mut self, job: &Job, connection: &mut Connection, played: bool) -> Result<CommandOutcome> {
         if !played {
             return self.machine.control.cancel(job);
@@ -128,7 +129,7 @@ impl Bout<'_> {
         let common = format!("{program} -d {} -n {iterations} {address} {place}", self.guest.name);
         let payload = Machine::path_inside(PAYLOAD);
         match program {
-            // It sends what fits the port's MTU and takes none.
+            // It sends messages that fit the port's MTU and has no option for it.
             Program::UdPingpong => format!("{common} -s {size}"),
             _ if program.is_pingpong() => format!("{common} -m {mtu} -s {size}"),
             _ if program.is_atomic() => format!("{common} -m {mtu} -F --payload_file_path={payload}"),
@@ -137,8 +138,8 @@ impl Bout<'_> {
     }
 }
 
-/// Waits until a program of the guest listens at [`PORT`], and gives the way to it. A connection that comes too early would be refused,
-/// and QEMU would try it again only after seconds.
+/// Waits until a program of the guest listens at [`PORT`], and returns the address that leads to it. The
+/// guest refuses a connection that comes too early, and QEMU tries it again only after seconds.
 pub fn wait_for_server(machine: &mut Machine) -> Result<SocketAddr> {
     let entry = format!(":{PORT:04X} [0-9A-F:]* 0A ");
     let command = format!("until grep -q '{entry}' /proc/net/tcp /proc/net/tcp6; do sleep 0.02; done");
@@ -146,7 +147,7 @@ pub fn wait_for_server(machine: &mut Machine) -> Result<SocketAddr> {
     Ok(machine.forward(PORT).context("no way to the guest")?.into())
 }
 
-/// What a program said, on one line.
+/// The output of a program, on one line.
 fn said(outcome: &CommandOutcome) -> String {
     let lines: Vec<_> = outcome.output.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     format!("the program ended with {}: {}", outcome.status, lines.join(" | "))

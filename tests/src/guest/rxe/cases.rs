@@ -1,4 +1,4 @@
-//! What Soft-RoCE is asked: program, role, size, path MTU and family of addresses.
+//! The cases of Soft-RoCE: program, role, size, path MTU and address family.
 
 use bareverbs_perftest::Role;
 use core::fmt;
@@ -27,7 +27,7 @@ impl fmt::Display for Service {
 /// An unmodified program of Debian in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Program {
-    /// `ibv_rc_pingpong`: SEND both ways. What it receives it sends back, so that all bytes can be compared.
+    /// `ibv_rc_pingpong`: SEND both ways. It sends back what it receives, so that all bytes can be compared.
     RcPingpong,
     /// `ibv_uc_pingpong`: the same over an unreliable connection.
     UcPingpong,
@@ -39,7 +39,7 @@ pub enum Program {
     UdSendBandwidth,
     /// `ib_write_bw -c UC`: RDMA WRITE over an unreliable connection.
     UcWriteBandwidth,
-    /// `ib_write_lat -c UC`: RDMA WRITE there and back; both ends look at memory for what has come.
+    /// `ib_write_lat -c UC`: RDMA WRITE there and back; both ends poll memory for the message.
     UcWriteLatency,
     /// `ib_send_lat -c UC`: SEND there and back over an unreliable connection.
     UcSendLatency,
@@ -102,7 +102,7 @@ impl Program {
         matches!(self, Self::RcPingpong | Self::UcPingpong | Self::UdPingpong)
     }
 
-    /// Whether the size of its messages is not for the caller to choose.
+    /// Whether the size of its messages is fixed.
     pub const fn is_atomic(self) -> bool {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
@@ -114,7 +114,7 @@ impl fmt::Display for Program {
     }
 }
 
-/// By what the ends find each other: the family of the addresses in the GIDs, or none.
+/// How the ends address each other: the family of the addresses in the GIDs, or no GIDs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// IPv4-mapped GIDs: RoCEv2 over IPv4.
@@ -140,7 +140,7 @@ impl fmt::Display for Family {
 pub enum Wire {
     /// Nothing.
     Clean,
-    /// Loses one of a hundred, doubles one of a hundred, and lets one of a hundred be overtaken.
+    /// Loses, duplicates and reorders one frame in a hundred each.
     Faulty,
 }
 
@@ -153,7 +153,7 @@ impl fmt::Display for Wire {
     }
 }
 
-/// One question.
+/// One case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Case {
     /// Program in the guest.
@@ -189,7 +189,7 @@ impl Case {
 /// Headings of [`Case::columns`].
 pub const HEADINGS: [&str; 6] = ["program in the guest", "its role", "bytes", "path MTU", "address", "wire"];
 
-/// Columns of something that is no case.
+/// Columns of a row that is not a case.
 pub fn row(name: &str) -> Vec<String> {
     let mut columns = vec![String::new(); HEADINGS.len()];
     if let Some(first) = columns.first_mut() {
@@ -200,9 +200,9 @@ pub fn row(name: &str) -> Vec<String> {
 
 /// Every path MTU of IBTA.
 const MTUS: [u32; 5] = [256, 512, 1024, 2048, 4096];
-/// Sizes around what matters: one packet, a full packet and one byte more, many packets, the largest.
+/// Sizes at the boundaries: one packet, a full packet and one byte more, many packets, the largest.
 const SIZES: [u32; 6] = [2, 1023, 4096, 4097, 65_536, 1 << 20];
-/// Sizes of enough packets for faults to hit some.
+/// Sizes of so many packets that faults hit some.
 const LARGE_SIZES: [u32; 2] = [65_536, 1 << 20];
 const ROLES: [Role; 2] = [Role::Server, Role::Client];
 const FAMILIES: [Family; 2] = [Family::Ipv4, Family::Ipv6];
@@ -213,7 +213,8 @@ const SIZED: [Program; 5] = [
     Program::WriteBandwidth,
     Program::WriteImmediate,
 ];
-/// Programs over unreliable services: they end only if nothing is lost, but for one way of datagrams, which we count.
+/// Programs over unreliable services. They end only if nothing is lost; the exception is datagrams one way,
+/// where we count.
 const UNRELIABLE: [Program; 8] = [
     Program::UcPingpong,
     Program::UdPingpong,
@@ -224,13 +225,14 @@ const UNRELIABLE: [Program; 8] = [
     Program::UcSendLatency,
     Program::UdSendLatency,
 ];
-/// Sizes of datagrams on a faulty wire: small enough to come from places of their own, so that their order is seen.
+/// Sizes of datagrams on a faulty wire: small enough that each comes from its own place in the buffer, which
+/// shows their order.
 const FAULTY_DATAGRAMS: [u32; 2] = [256, 1023];
 /// Sizes that fit a packet.
 const DATAGRAM_SIZES: [u32; 4] = [2, 256, 1023, 4096];
 const ATOMICS: [Program; 2] = [Program::FetchAdd, Program::CompareSwap];
 
-/// All questions, in the order they are put.
+/// All cases, in the order in which they run.
 pub fn all() -> Vec<Case> {
     let mut cases = faulty();
     for (program, (role, family)) in pairs(&ATOMICS, &pairs(&ROLES, &FAMILIES)) {
@@ -241,14 +243,14 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// The same with a single path MTU for each program, size, role and family: a third fewer, for a machine in a hurry.
+/// The same with one path MTU for each program, size, role and family: a third fewer cases.
 pub fn quick() -> Vec<Case> {
     let mut cases = all();
     cases.dedup_by_key(|case| (case.program, case.size, case.role, case.family, case.wire));
     cases
 }
 
-/// Every size that the program takes, with path MTUs, roles and families in turn.
+/// Every size that the program takes; path MTUs, roles and families alternate.
 fn unreliable(program: Program) -> Vec<Case> {
     let mut cases = Vec::new();
     let sizes: &[u32] = if program.service() == Service::Ud { &DATAGRAM_SIZES } else { &SIZES };
@@ -258,9 +260,9 @@ fn unreliable(program: Program) -> Vec<Case> {
             break;
         }
         let size = *size;
-        // A datagram fits a packet.
+        // A datagram fits in one packet.
         let mtu = if program.service() == Service::Ud { size.max(turn).next_power_of_two() } else { turn };
-        // A size meets one role in the first half and the other in the second.
+        // A size has one role in the first round and the other in the second.
         let role = if round < sizes.len() { role } else { role.peer() };
         let iterations = iterations(program, size);
         cases.push(Case { program, role, size, mtu, family, wire: Wire::Clean, iterations });
@@ -268,8 +270,8 @@ fn unreliable(program: Program) -> Vec<Case> {
     cases
 }
 
-/// Every size with both roles and families, the path MTUs taken in turn so that each meets every size, role and family
-/// somewhere.
+/// Every size with both roles and families. The path MTUs alternate so that each occurs with every size, role
+/// and family somewhere.
 fn sizes_and_mtus(program: Program) -> Vec<Case> {
     let mut cases = Vec::new();
     for (row, size) in SIZES.into_iter().enumerate() {
@@ -283,7 +285,7 @@ fn sizes_and_mtus(program: Program) -> Vec<Case> {
     cases
 }
 
-/// Path MTUs for each size, role and family. `ib_write_bw` sleeps for a second in each run.
+/// How many path MTUs each size, role and family gets. `ib_write_bw` sleeps for a second in each run.
 const fn mtus_each(program: Program) -> usize {
     match program {
         Program::RcPingpong => 3,
@@ -292,7 +294,7 @@ const fn mtus_each(program: Program) -> usize {
     }
 }
 
-/// Every program with both roles on a faulty wire; path MTUs and families in turn.
+/// Every program with both roles on a faulty wire; path MTUs and families alternate.
 fn faulty() -> Vec<Case> {
     let mut cases = Vec::new();
     let turns = MTUS.into_iter().cycle().zip(FAMILIES.into_iter().cycle());
@@ -315,13 +317,14 @@ fn faulty() -> Vec<Case> {
     cases
 }
 
-/// Whether the guest reads a message of many packets. Soft-RoCE drops all that follows a lost response before it asks
-/// again, so that every loss costs the rest of the message; that takes minutes if there are thousands of packets.
+/// Whether the guest reads a message of many packets. Soft-RoCE drops everything after a lost response before
+/// it asks again, so every loss costs the rest of the message; with thousands of packets that takes minutes.
 fn reads_much(program: Program, role: Role, size: u32) -> bool {
     program == Program::ReadLatency && role == Role::Client && size > 65_536
 }
 
-/// Few messages: emulation is slow, and what is asked is whether the bytes are right. perftest takes no less than five.
+/// Few messages: emulation is slow, and the question is only whether the bytes are right. perftest accepts no
+/// fewer than five.
 const fn iterations(program: Program, size: u32) -> u32 {
     match program {
         Program::RcPingpong | Program::UcPingpong if size > 65_536 => 2,

@@ -1,4 +1,5 @@
-//! Our end of each program: the same conversation over TCP, the same traffic, and every byte compared that can be seen.
+//! Our end of each program: the same conversation over TCP, the same traffic, and a comparison of every byte
+//! that can be seen.
 
 mod datagrams;
 mod part;
@@ -14,12 +15,13 @@ use bareverbs_perftest::exchange::CYCLE_BUFFER;
 use part::{LIMIT, Part};
 use std::time::Instant;
 
-/// What was compared, and the connection, which has to answer until the program in the guest has ended.
+/// The result of the comparison, and the connection, which has to answer until the program in the guest has
+/// ended.
 #[derive(Debug)]
 pub struct Played {
     /// Our queue pair.
     pub connection: Connection,
-    /// What was seen.
+    /// What was compared.
     pub seen: Result<String>,
 }
 

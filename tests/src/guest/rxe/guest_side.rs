@@ -1,4 +1,4 @@
-//! The device of the guest that our side speaks with: its network device, its addresses, its GID table.
+//! The guest's device that our side talks to: its network device, its addresses, its GID table.
 
 use super::super::machine::Machine;
 use super::cases::Family;
@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_secs(30);
 const NETWORK_V4: [u8; 3] = [10, 7, 0];
 const NETWORK_V6: [u8; 8] = [0xfd, 0, 0, 7, 0, 0, 0, 0];
 
-/// GID of the node with this number: 1 is the simulated NIC, 2 the guest. By LID there is none.
+/// GID of a node: 1 is the simulated NIC, 2 the guest. With LIDs there is none.
 pub fn gid(family: Family, node: u8) -> Gid {
     match family {
         Family::Ipv4 => {
@@ -58,7 +58,7 @@ impl GuestDevice {
         Self::roce(machine, DEVICE, &interface)
     }
 
-    /// A RoCE device whose network device is up. Neighbours are static: our NIC answers no ARP.
+    /// A RoCE device whose network device is up. Neighbours are static, because our NIC answers no ARP.
     pub fn roce(machine: &mut Machine, name: &str, interface: &str) -> Result<Self> {
         let (us, guest) = (address(Family::Ipv4, 1), address(Family::Ipv4, 2));
         let (us6, guest6) = (address(Family::Ipv6, 1), address(Family::Ipv6, 2));
@@ -97,7 +97,7 @@ fn address(family: Family, node: u8) -> String {
     }
 }
 
-/// Waits for the index of a GID: the kernel follows the addresses of a network device in its own time.
+/// Waits for the index of a GID: the kernel adds it some time after the network device got the address.
 pub fn wait_for_gid(machine: &mut Machine, device: &str, gid: Gid) -> Result<usize> {
     let command = format!(
         "cd /sys/class/infiniband/{device}/ports/1
@@ -112,7 +112,7 @@ pub fn wait_for_gid(machine: &mut Machine, device: &str, gid: Gid) -> Result<usi
     }
 }
 
-/// Index of a GID of RoCE version 2; devices that speak both versions have every GID twice.
+/// Index of a GID of RoCE version 2. Devices that support both versions list every GID twice.
 fn index_of(table: &str, gid: Gid) -> Result<usize> {
     let wanted = std::net::Ipv6Addr::from(gid.0);
     let is_wanted = |line: &str| {

@@ -1,4 +1,4 @@
-//! Our queue pair, of whatever service, before and after it knows its peer.
+//! Our queue pair, of any service, before and after it knows its peer.
 
 use super::cases::Service;
 use anyhow::{Context, Result, bail};
@@ -16,7 +16,7 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_serve::real_time::UnixDatagramIo;
 use bareverbs_sim::nic;
 
-/// The bus of our NIC: simulated, in real time, on a wire of datagrams.
+/// The HAL of our NIC: simulated, in real time, on a wire of datagrams.
 pub(super) type Bus = RealTimeHal<nic::Nic, UnixDatagramIo>;
 /// Our device.
 pub(super) type OurDevice = std::rc::Rc<Device<Bus>>;
@@ -30,7 +30,7 @@ pub(super) enum Link {
     PreparedUc(PreparedQueuePair<OurDevice, Uc>),
     Rc(QueuePair<OurDevice, Rc>),
     Uc(QueuePair<OurDevice, Uc>),
-    /// From the beginning, with a peer later.
+    /// Usable from the start; the peer is set later.
     Ud(QueuePair<OurDevice, Ud>, Option<Destination>),
     Broken,
 }
@@ -51,7 +51,7 @@ impl Link {
         matches!(self, Self::Ud(..))
     }
 
-    /// Our side, for the peer.
+    /// Our end, for the peer.
     pub(super) fn endpoint(&self, device: &OurDevice, gid_index: u8) -> Result<RemoteEndpoint> {
         Ok(match self {
             Self::PreparedRc(queue_pair) => queue_pair.endpoint(gid_index)?,

@@ -1,8 +1,7 @@
 //! The judge of the wire: Linux's Soft-RoCE in the guest, driven by Debian's own programs.
 //!
-//! **What this is.** For each of [`cases::all`] one program in the guest and its counterpart here, on the driver, over a
-//! simulated NIC in real time: a [`bout`]. **What it may not do.** A verdict is not asked for twice. **Where to read
-//! first.** [`cases`].
+//! For each of [`cases::all`], one program runs in the guest and its counterpart here, on the driver, over a
+//! simulated NIC in real time: a [`bout`]. A failed case is not run again. Start reading at [`cases`].
 
 pub mod bout;
 pub mod cases;
@@ -27,7 +26,7 @@ use our_side::Nic;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What to run, and where to leave what was seen.
+/// What to run, and where to put consoles and captures.
 #[derive(Debug, Clone)]
 pub struct RxeOptions {
     /// [`cases::quick`] instead of all.
@@ -36,7 +35,7 @@ pub struct RxeOptions {
     pub only: Option<String>,
     /// Directory for console and captures.
     pub output: PathBuf,
-    /// Cases that have not begun by then have failed: nobody knows what they would say.
+    /// Cases that have not begun by then have failed, because nobody knows their result.
     pub limit: Duration,
 }
 
@@ -51,13 +50,13 @@ impl RxeOptions {
     }
 }
 
-/// How the reasons begin for which Soft-RoCE or chance left nothing to judge.
+/// Prefixes of the reasons that say that Soft-RoCE or chance left nothing to judge.
 pub const EXCUSES: &[&str] = &[stall::EXCUSE, bout::NO_FAULT];
 
-/// What chance there is, faults above all, comes from this.
+/// Seed of everything random, above all of the faults.
 const SEED: u64 = 7;
 
-/// Boots the guest and asks every question.
+/// Boots the guest and runs every case.
 pub fn run(options: &RxeOptions) -> Result<Report> {
     let root = Root::prepare()?;
     let started = Instant::now();

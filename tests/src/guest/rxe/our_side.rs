@@ -32,24 +32,24 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
-/// READs and atomics that our side takes at once.
+/// READs and atomics that our side serves at once.
 pub const OUTSTANDING_READS: u8 = 16;
 /// Receives and sends that a case may post at once.
 const DEPTH: u32 = 256;
-/// How long one step of a wait may rest.
+/// How long one step of a wait may sleep.
 const REST: Duration = Duration::from_micros(500);
 /// Local ACK timeout of 0.27 s: an emulated guest on a busy machine pauses for longer than one of 67 ms.
 const ACK_TIMEOUT: u8 = 16;
-/// One frame of a hundred is hit by each fault.
+/// Each fault hits one frame in a hundred.
 const FAULTS: f64 = 0.01;
-/// How late a frame comes that is overtaken, at most.
+/// Longest delay of a reordered frame.
 const REORDER: Duration = Duration::from_micros(500);
-/// How long a subnet's manager may take to come by.
+/// How long a subnet manager may take to configure our port.
 const ACTIVATION_LIMIT: std::time::Duration = std::time::Duration::from_secs(20);
-/// Nothing that a driver must leave zero may be set.
+/// Whether the device refuses a reserved field that the driver has set.
 const STRICT: bool = true;
 
-/// What the peer has to know of a queue pair of ours.
+/// What the peer has to know about our queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct Identity {
     /// Its number.
@@ -66,7 +66,7 @@ pub struct Identity {
     pub lid: u16,
 }
 
-/// What we have to know of the peer's.
+/// What we have to know about the peer's queue pair.
 #[derive(Debug, Clone, Copy)]
 pub struct PeerEnd {
     /// Its number.
@@ -77,7 +77,7 @@ pub struct PeerEnd {
     pub gid: Gid,
     /// Its LID; zero on Ethernet.
     pub lid: u16,
-    /// READs and atomics that it takes at once.
+    /// READs and atomics that it serves at once.
     pub outstanding_reads: u8,
 }
 
@@ -116,16 +116,16 @@ pub enum Work {
     CompareSwap(Remote, u64, u64),
 }
 
-/// A work request that ended well.
+/// A work request that completed successfully.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// What it was posted with.
+    /// The token it was posted with.
     pub token: u64,
     /// Bytes that came, for receives.
     pub received: Option<u32>,
 }
 
-/// What faults did to the frames of either direction.
+/// Faults on the frames of each direction.
 #[derive(Debug, Clone, Copy)]
 pub struct WireFaults {
     /// Of the guest's frames.
@@ -135,7 +135,7 @@ pub struct WireFaults {
 }
 
 impl WireFaults {
-    /// What they did since then.
+    /// The faults that happened after `before`.
     pub fn since(&self, before: &Self) -> Self {
         let less = |now: FaultCounters, then: FaultCounters| FaultCounters {
             hit: now.hit - then.hit,

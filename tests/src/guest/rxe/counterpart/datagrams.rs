@@ -1,6 +1,6 @@
-//! Datagrams on a wire that loses, doubles and reorders them. Nobody sends them again, so `ib_send_bw -c UD` cannot compare
-//! what it counts with what was sent; we can, since the wire tells what it did: what arrives is whole, is one of the messages
-//! that were sent, and is as many as it has to be.
+//! Datagrams on a wire that loses, duplicates and reorders them. Nobody resends them, so `ib_send_bw -c UD`
+//! cannot compare its count with what was sent. We can, because the wire counts its faults: every datagram
+//! that arrives must be whole, must be one of the messages that were sent, and their number must match.
 
 use super::super::super::interrupt;
 use super::super::cases::{Case, Program, Wire};
@@ -85,7 +85,7 @@ impl Part<'_> {
         }
     }
 
-    /// The place of the next datagram that arrived.
+    /// The slot of the next datagram that arrived.
     fn next_datagram(&mut self) -> Result<Option<u32>> {
         let Some(completion) = self.connection.poll()? else { return Ok(None) };
         ensure!(
@@ -96,7 +96,8 @@ impl Part<'_> {
         Ok(Some(u32::try_from(completion.token - RECEIVES)?))
     }
 
-    /// What the guest sends, and how often each: small messages go round its buffer, where some look alike.
+    /// The messages that the guest sends, each with its count: small ones go round its buffer, where some are
+    /// equal.
     fn messages(&self) -> Vec<(Vec<u8>, u64)> {
         let mut messages = BTreeMap::new();
         for slot in (0..self.case.iterations).map(|index| self.slot(index)) {
@@ -105,7 +106,8 @@ impl Part<'_> {
         messages.into_iter().collect()
     }
 
-    /// Sends until as many have arrived as the guest waits for; what the wire lost is sent anew.
+    /// Sends until as many datagrams have arrived as the guest waits for; for each one that the wire lost,
+    /// another is sent.
     fn give_datagrams(&mut self, before: &WireFaults) -> Result<String> {
         self.connection.fill(self.half, &pattern::message(0, self.size()))?;
         let mut sent = 0;
@@ -121,7 +123,8 @@ impl Part<'_> {
     }
 }
 
-/// No message arrived more often than it was sent and doubled, or less often than it was sent and not lost.
+/// Checks that no message arrived more often than it was sent and duplicated, or less often than it was sent
+/// and not lost.
 fn check_each(arrived: &[u64], sent: impl Iterator<Item = u64>, faults: &WireFaults) -> Result<()> {
     for (which, (arrived, sent)) in arrived.iter().zip(sent).enumerate() {
         let (least, most) = (sent.saturating_sub(faults.inbound.lost), sent + faults.inbound.doubled);

@@ -8,21 +8,21 @@ use bareverbs_perftest::line::Listener;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Where the program in the guest is to be met.
+/// Where to meet the program in the guest.
 #[derive(Debug, Clone, Copy)]
 pub enum Meeting<'a> {
     /// It listens here.
     Connect(SocketAddr),
-    /// It will come here.
+    /// It will connect here.
     Accept(&'a Listener),
 }
 
 /// How long a program may take to begin the conversation, and the traffic of a case to end.
 pub(super) const LIMIT: Duration = Duration::from_secs(40);
-/// Token of the first receive; sends count from 0.
+/// Token of the first receive. Tokens of sends count from 0.
 pub(super) const RECEIVES: u64 = 1 << 16;
 
-/// Work that did not complete in time; nothing else was wrong until then.
+/// Work that did not complete in time, although nothing failed before.
 #[derive(Debug)]
 pub struct NoCompletion(pub Vec<u64>);
 
@@ -34,7 +34,7 @@ impl core::fmt::Display for NoCompletion {
 
 impl core::error::Error for NoCompletion {}
 
-/// One run. The buffer has two halves: the first is what peers reach, the second what we send from and read into.
+/// One run. The buffer has two halves: peers access the first; we send from the second and read into it.
 pub(super) struct Part<'a> {
     pub(super) connection: Connection,
     pub(super) case: &'a Case,
@@ -57,14 +57,15 @@ impl Part<'_> {
         Span { offset: self.half + offset, length: self.size() }
     }
 
-    /// Waits until each of these has completed. Everything else that completes is an error.
+    /// Waits until each of these has completed. Any other completion is an error.
     pub(super) fn wait_for(&mut self, tokens: &[u64]) -> Result<()> {
         self.wait(tokens, None)
     }
 
-    /// The same, and `last` is our last message. The program ends when it has that message, and with it ends whoever would repeat an
-    /// acknowledgement that the wire lost. So a last message without acknowledgement is no fault on such a wire; whether the program
-    /// has it, its exit status says.
+    /// Like [`Self::wait_for`], where `last` is our last message. The program ends as soon as it has that
+    /// message, and then nobody repeats an acknowledgement that the wire lost. On such a wire, a last message
+    /// without an acknowledgement is therefore no fault; the program's exit status says whether it has the
+    /// message.
     pub(super) fn wait_for_last(&mut self, tokens: &[u64], last: u64) -> Result<()> {
         self.wait(tokens, (self.case.wire == Wire::Faulty).then_some(last))
     }

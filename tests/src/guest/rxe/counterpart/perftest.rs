@@ -1,5 +1,5 @@
-//! perftest's programs. Ours is the end that the program in the guest expects; what it sends from, and what we read from
-//! it, is filled from the payload file.
+//! perftest's programs. Ours is the end that the program in the guest expects. The memory that it sends from,
+//! and that we read, is filled from the payload file.
 
 use super::super::cases::{Program, Service};
 use super::super::our_side::{OUTSTANDING_READS, PeerEnd, Remote, Span, Work};
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 /// What memory holds before the peer writes there.
 pub(super) const UNTOUCHED: u8 = 0xee;
 
-/// How long the last packets of an unreliable connection may be under way.
+/// How long the last packets of an unreliable connection may be in flight.
 const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
-/// Immediate data of ours.
+/// Our immediate data.
 const IMMEDIATE: u32 = 0x1bad_cafe;
 
 /// A conversation in which both ends know each other.
@@ -32,7 +32,8 @@ impl PerftestTalk {
 }
 
 impl Part<'_> {
-    /// `ib_write_bw`: hand shakes with the queue pairs, two to synchronise, the traffic, one more, the reports, the end.
+    /// `ib_write_bw`: handshakes with the queue pairs, two to synchronise, the traffic, one more, the
+    /// reports, the end.
     pub(super) fn write_bandwidth(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.fill_untouched()?;
         self.one_sided(meeting, Work::Write)?;
@@ -61,12 +62,12 @@ impl Part<'_> {
         }
         self.synchronise(&mut talk)?;
         let connection = &mut self.connection;
-        // We measure nothing and say zero.
+        // We measure nothing and report zero.
         talk.session.exchange_reports(&BandwidthReport::default(), &mut || connection.step())?;
         self.synchronise(&mut talk)
     }
 
-    /// What is written over an unreliable connection may still be on its way: nobody has acknowledged it.
+    /// Data written over an unreliable connection may still be in flight, because nobody has acknowledged it.
     fn compare_all_written(&mut self) -> Result<String> {
         let deadline = Instant::now() + ON_ITS_WAY;
         while self.case.program.service() != Service::Rc && Instant::now() < deadline {
@@ -107,9 +108,9 @@ impl Part<'_> {
         self.compare_first_slots()
     }
 
-    /// `ib_write_lat`: who listens writes first. The last byte of a message is its number, and that is what both ends look
-    /// at memory for: the last byte of an unreliable connection's message comes last too. All else in the program's buffer is
-    /// zero, whatever the payload file says. It ends without a hand shake.
+    /// `ib_write_lat`: the listener writes first. The last byte of a message is its number, and both ends
+    /// poll memory for it; on an unreliable connection too the last byte arrives last. The rest of the
+    /// program's buffer is zero, whatever the payload file says. The program ends without a handshake.
     pub(super) fn write_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.fill_untouched()?;
         let mut talk = self.open(meeting, 2)?;
@@ -158,7 +159,7 @@ impl Part<'_> {
         Ok(format!("{} bytes compared", self.size() * self.case.iterations as usize))
     }
 
-    /// `ib_send_bw`: as above, but receives are posted before the last hand shake, and there are no reports.
+    /// `ib_send_bw`: as above, but receives are posted before the last handshake, and there are no reports.
     pub(super) fn send_bandwidth(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.two_sided(meeting, |_| Work::Send)
     }
@@ -187,7 +188,7 @@ impl Part<'_> {
         if client { Ok(self.unseen("sent")) } else { self.compare_written() }
     }
 
-    /// `ib_read_lat`: a hand shake more at the beginning; then the client reads.
+    /// `ib_read_lat`: one more handshake at the beginning; then the client reads.
     pub(super) fn read_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.connection.fill(0, &pattern::message(0, self.half))?;
         let mut talk = self.open(meeting, 2)?;
@@ -202,7 +203,8 @@ impl Part<'_> {
         Ok(seen)
     }
 
-    /// `ib_atomic_lat`: as `ib_read_lat`. As client we choose the operands, as server we see what became of the word.
+    /// `ib_atomic_lat`: like `ib_read_lat`. As the client we choose the operands; as the server we check the
+    /// word afterwards.
     pub(super) fn atomic_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         let start = 0x0123_4567_89ab_cdef_u64;
         self.connection.fill(0, &start.to_le_bytes())?;
@@ -279,7 +281,7 @@ impl Part<'_> {
         self.wait_for(&tokens)
     }
 
-    /// One after the other.
+    /// Runs the operations one after the other.
     fn each(&mut self, work: Work) -> Result<()> {
         for token in 0..u64::from(self.case.iterations) {
             self.connection.fill(self.half, &vec![UNTOUCHED; self.size()])?;
@@ -307,7 +309,7 @@ impl Part<'_> {
         format!("{bytes} bytes {what}, seen by the guest only")
     }
 
-    /// What the guest wrote or sent lies where it should, and all else is untouched.
+    /// Checks that what the guest wrote or sent lies where it should and that everything else is untouched.
     fn compare_written(&mut self) -> Result<String> {
         let mut expected = vec![UNTOUCHED; self.half];
         for slot in (0..self.case.iterations).map(|index| self.slot(index)) {
@@ -321,14 +323,14 @@ impl Part<'_> {
         Ok(format!("{} bytes compared", self.half))
     }
 
-    /// The guest gives the second half of its buffer to read.
+    /// The guest offers the second half of its buffer for reading.
     fn compare_read(&mut self) -> Result<String> {
         let expected = pattern::payload(self.half, self.size(), self.size());
         pattern::compare("memory of the guest", &self.connection.bytes(self.far(0))?, &expected)?;
         Ok(format!("{} bytes compared", self.size()))
     }
 
-    /// Old values must be what the operations before left.
+    /// Each old value must be what the operations before left.
     fn do_atomics(&mut self, remote: Remote) -> Result<()> {
         let mut word = little_endian(&pattern::payload(self.half, 8, self.size()));
         for token in 0..u64::from(self.case.iterations) {
@@ -344,7 +346,7 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// An operation and what it leaves; every third compare and swap compares with the wrong value.
+    /// An operation and the value it leaves; every third compare-and-swap compares with the wrong value.
     fn atomic(&self, remote: Remote, word: u64, token: u64) -> (Work, u64) {
         let operand = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(token + 1);
         match self.case.program {
@@ -354,7 +356,7 @@ impl Part<'_> {
         }
     }
 
-    /// The guest adds 1 each time; its compare and swap compares with 0, which the word is not.
+    /// The guest adds 1 each time. Its compare-and-swap compares with 0, which the word never is.
     fn compare_word(&mut self, start: u64) -> Result<String> {
         let word = little_endian(&self.connection.bytes(self.near(0))?);
         let expected = match self.case.program {

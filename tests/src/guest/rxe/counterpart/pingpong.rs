@@ -37,8 +37,8 @@ impl Part<'_> {
         Ok(())
     }
 
-    /// Expects what it sent last, then sends a message. The next message may be here before the ACK of this one: the
-    /// program answers as soon as it has received.
+    /// Expects the program's last message, then sends one. The next message may arrive before the ACK of this
+    /// one, because the program answers as soon as it has received.
     fn answer_rounds(&mut self, rounds: u64) -> Result<()> {
         let mut expected = vec![FILL; self.size()];
         for round in 0..rounds {
