@@ -5,9 +5,9 @@
 //! standby, obey the master and report link changes to it with trap 128. A trap is repeated until the SM represses it
 //! or the attempts run out (§13.4.9).
 //!
-//! **What it may not do.** It stores M_Keys but does not check them. A port forwards in any port state, because data
-//! only flows once both ends have LIDs. All cables have the same width and speed, because a switch is not told what its
-//! peer is.
+//! **What it may not do.** It stores M_Keys but does not check them. A port forwards in any port state,
+//! because data only flows once both ends have LIDs. All cables have the same width and speed, because the
+//! switch does not learn those of its peer.
 
 use super::config::{SubnetConfig, SubnetSwitchConfig};
 use super::end_port::Portrait;

@@ -1,4 +1,4 @@
-//! What the SM knows of the end ports of its subnet, for answering queries.
+//! What the SM knows about the end ports of its subnet, for answering queries.
 
 use super::agent::SwitchAgent;
 use super::end_port::EndPort;

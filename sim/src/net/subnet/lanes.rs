@@ -1,9 +1,9 @@
 //! Virtual lanes of a switch (IBTA v1.4 §7.6): the SL-to-VL mapping between two ports, and VL arbitration.
 //!
-//! There is one data lane, VL 0 (`OperationalVLs` is 1), besides the management lane VL 15. So a packet leaves on VL 0
-//! if its SL maps there, and is dropped if it maps to VL 15 or to a lane that is not configured (§7.6.6). Arbitration
-//! tables are stored and returned but have no effect, because one lane competes with nobody. Subnet management packets
-//! have their own lane and are exempt.
+//! There is one data lane, VL 0 (`OperationalVLs` is 1), besides the management lane VL 15. So a packet
+//! leaves on VL 0 if its SL maps there, and is dropped if it maps to VL 15 or to a lane that is not
+//! configured (§7.6.6). Arbitration tables are stored and returned but have no effect, because there are no
+//! other lanes to arbitrate between. Subnet management packets have their own lane and are exempt.
 
 use crate::wire::infiniband::service_level;
 use crate::wire::management::status;

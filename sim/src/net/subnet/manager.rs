@@ -25,7 +25,8 @@ use bareverbs_prm::time::Time;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zerocopy::FromBytes;
 
-/// Most switches that a manager adopts. A rogue node that invents switches stops here.
+/// Maximum number of switches that a manager adopts. It bounds the memory that a rogue node can use by
+/// inventing switches.
 const SWITCHES: usize = 128;
 /// Trap 144 (IBTA v1.4 §14.2.5.1): a port's capabilities or its node description changed.
 pub(super) const CAPABILITY_CHANGE: u16 = 144;

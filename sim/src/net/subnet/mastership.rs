@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
 const QUESTIONS: u8 = 4;
-/// Most packets waiting for the switch.
+/// Maximum number of packets waiting for the switch.
 const WAITING: usize = 8;
 /// Marks transaction IDs of the exchange between SMs.
 const OWN_TRANSACTION: u64 = 1 << 62;
@@ -120,7 +120,7 @@ impl Mastership {
             // Only a standby SM acknowledges.
             (ManagerRole::Master, HANDOVER) => Ok(self.take_over()),
             (ManagerRole::Master, ACKNOWLEDGE) if self.hands_over_to(&other) => Ok(self.stand_by(now, other)),
-            // The response has come before.
+            // The response arrived earlier.
             (ManagerRole::Standby, ACKNOWLEDGE) if self.hands_over_to(&other) => Ok(Succession::Stay),
             (ManagerRole::Standby, DISABLE) => {
                 (self.role, self.other, self.due) = (ManagerRole::NotActive, None, None);

@@ -61,7 +61,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// External ports of a switch. Directed routes name a port in one byte, and 255 is not a port (IBTA v1.4 §14.2.2).
 pub const SWITCH_PORTS: usize = 254;
-/// Most waiting packets of the own node. The switch takes them after every packet, so they stem from one.
+/// Maximum number of packets of the own node waiting to be sent. The switch takes them after every packet, so
+/// one packet caused all of them.
 const WAITING: usize = 64;
 
 /// Forwarding tables and agent of a switch, and possibly the SM; see the module.
@@ -153,7 +154,8 @@ impl Subnet {
         self.tables.group(lid)
     }
 
-    /// Sets the ports of a group from outside. One of the administration has those that have joined, and no others.
+    /// Sets the ports of a group from outside. Refused for a group of the SA, whose ports are exactly those
+    /// that have joined.
     pub(super) fn set_group(&mut self, lid: u16, ports: PortSet) -> bool {
         let is_administered = |managing: &Managing| managing.administration.has_group(lid);
         !self.managing.as_deref().is_some_and(is_administered) && self.tables.set_group(lid, ports)

@@ -1,10 +1,10 @@
 //! Routing through the switches of a subnet: shortest up*/down* paths for unicast, and one tree for all multicast
 //! groups.
 //!
-//! Switches are ranked. First come the roots, which have the smallest total distance to all end ports, then the others
-//! by distance from the roots. A path may go up (to an earlier switch) only before it has gone down. So no cycle of
-//! packets that wait for each other's credits can form: there is no deadlock. Among equally short paths, the one with
-//! the fewest LIDs wins.
+//! Switches are ranked. First come the roots, which have the smallest total distance to all end ports, then
+//! the others by distance from the roots. A path may go up (to an earlier switch) only before it has gone
+//! down. So packets cannot form a cycle in which each waits for another's credits, and there is no deadlock.
+//! Among equally short paths, the one with the fewest LIDs wins.
 //!
 //! With several roots, such as the spines of a fat tree, link failures can leave a pair of end ports without such a
 //! path. Then a single root is used, from which every switch has a path to every other. A path from one root to
@@ -274,7 +274,7 @@ mod tests {
         }
     }
 
-    /// Whether the channel dependency graph is acyclic: a link waits for the next link of a path.
+    /// Whether the channel dependency graph is acyclic; a link depends on the next link of a path.
     fn is_free_of_circles(ways: &[Vec<usize>]) -> bool {
         let mut waits: BTreeSet<((usize, usize), (usize, usize))> = BTreeSet::new();
         for way in ways {

@@ -14,7 +14,7 @@ use crate::wire::management::administration::{McMemberRecord, status};
 use core::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Most groups: the capacity of a switch's multicast table.
+/// Maximum number of groups: the capacity of a switch's multicast table.
 pub(super) const GROUPS: usize = 1024;
 /// Bits of `JoinState`.
 const FULL_MEMBER: u8 = 1;
@@ -288,7 +288,7 @@ impl MulticastGroups {
             return if is_group_gid(&wished) { Ok(wished) } else { Err(status::REQUEST_INVALID) };
         }
         let scope = if mask & component::SCOPE != 0 { wish.scope() } else { LINK_LOCAL_SCOPE };
-        // There are more numbers than groups, so the loop ends.
+        // There are more numbers than groups, so the loop terminates.
         loop {
             self.made = self.made.wrapping_add(1);
             let mut gid = [0; 16];
@@ -323,8 +323,8 @@ impl GroupEvent {
 }
 
 impl MulticastGroup {
-    /// Only the port itself may change a membership it created; one that another port created can be changed by any
-    /// port in the partition (o15-0.2.1).
+    /// Only the port itself may change a membership that it created; any port in the partition may change one
+    /// that another port created (o15-0.2.1).
     fn check_modify(&self, request: &GroupRequest<'_>, guid: u64) -> Result<(), u16> {
         let Some(membership) = self.members.get(&guid) else { return Ok(()) };
         let may = match membership.is_proxy {

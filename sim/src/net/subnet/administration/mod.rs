@@ -52,7 +52,8 @@ use zerocopy::{FromBytes, IntoBytes};
 /// send-only full members (IBTA v1.4 §15.2.4.1).
 const CAPABILITIES: u16 = 1 << 9 | 1 << 13;
 const CAPABILITIES2: u32 = 1 << 12;
-/// Most responses waiting for the switch. It takes them after every frame, so they stem from one.
+/// Maximum number of responses waiting for the switch. The switch takes them after every frame, so all of
+/// them answer one frame.
 const WAITING: usize = 256;
 /// The AttributeModifier bit with which a query for PortInfoRecord matches the CapabilityMask bits that are set and
 /// ignores the others, and the component's bit in the mask (IBTA v1.4 §15.2.5.3).

@@ -4,7 +4,7 @@ use crate::wire::management::administration::status;
 use bareverbs_prm::field::Layout;
 use zerocopy::{Immutable, IntoBytes};
 
-/// Most bytes of records in one answer.
+/// Maximum number of bytes of records in one answer.
 const MOST_BYTES: usize = 4 << 20;
 
 /// The list; see the module.

@@ -16,10 +16,10 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::{BTreeMap, BTreeSet};
 use zerocopy::IntoBytes;
 
-/// Most subscriptions, in total and per port.
+/// Maximum number of subscriptions, in total and per port.
 const SUBSCRIPTIONS: usize = 1024;
 const OF_ONE_PORT: usize = 64;
-/// Most Reports waiting for a response; further ones are dropped.
+/// Maximum number of Reports waiting for a response; further ones are dropped.
 const REPORTS: usize = 1024;
 /// Time limit for a ReportResp, and attempts per Report.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);

@@ -19,9 +19,9 @@ use std::collections::BTreeMap;
 const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_millis(200);
 /// Attempts before the sender gives up.
 const ATTEMPTS: u8 = 5;
-/// Most segments in flight, regardless of the receiver's window.
+/// Maximum number of segments in flight, regardless of the receiver's window.
 const WINDOW: u32 = 64;
-/// Most bytes of all answers in flight.
+/// Maximum number of bytes of all answers in flight.
 const ROOM: usize = 8 << 20;
 /// Most concurrent transfers.
 const TRANSFERS: usize = 1024;

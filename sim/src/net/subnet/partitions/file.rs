@@ -85,7 +85,7 @@ fn default_partition() -> Partition {
     }
 }
 
-/// Most P_Key table entries that a partition takes.
+/// Maximum number of P_Key table entries that a partition takes.
 fn entries(partition: &Partition) -> usize {
     1 + usize::from(partition.members.iter().any(|(_, membership)| *membership == PartitionMembership::Both))
 }

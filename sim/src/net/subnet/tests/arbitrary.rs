@@ -1,4 +1,4 @@
-//! Arbitrary packets to the SM: it never panics, and only answers what deserves an answer.
+//! Arbitrary packets to the SM: it never panics, and only answers requests that may have a response.
 
 use super::further_switch::{configure, further_switch};
 use super::*;

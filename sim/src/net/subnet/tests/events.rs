@@ -210,7 +210,7 @@ fn there_is_an_end_to_subscriptions() {
 }
 
 proptest! {
-    /// A subscription selects by type, trap, producer and issuer, as it says.
+    /// A subscription selects exactly by its type, trap, producer and issuer.
     #[test]
     fn a_subscription_matches_as_it_says(
         (kind, trap, producer) in (prop_oneof![Just(ANY), 0..5_u16], prop_oneof![Just(ANY), 126..130_u16], prop_oneof![Just(0xff_ffff_u32), 0..4_u32]),

@@ -165,7 +165,7 @@ fn a_service_level_without_a_lane_is_dropped() {
     assert_eq!((port.vl_arbitration_low_cap(), port.vl_arbitration_high_cap()), (8, 8));
 }
 
-/// Entries of an earlier master do not survive a takeover, although nobody remembers them.
+/// A takeover clears the entries of an earlier master, although the new master never knew them.
 #[test]
 fn a_switch_is_cleared_of_what_a_former_master_wrote() {
     let mut switch = further_switch();

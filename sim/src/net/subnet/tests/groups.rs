@@ -325,7 +325,7 @@ fn a_new_group_has_a_life_time_that_suits() {
     assert_eq!([made(6, 0, 18), made(7, 1, 0), made(8, 2, 19)], [Err(sa_status::REQUEST_INVALID); 3]);
 }
 
-/// The number of groups is limited. LIDs set from outside are not handed out.
+/// The number of groups is limited. LIDs set from outside are not assigned to groups.
 #[test]
 fn there_is_an_end_to_groups() {
     let mut subnet = Subnet::new();

@@ -1,4 +1,4 @@
-//! The SM against ports that respond, forget, or stay silent.
+//! The SM against ports that respond, lose their state, or stay silent.
 
 use super::{Agent, converse, subnet};
 use crate::net::switch::{Egress, Switch};
@@ -81,7 +81,8 @@ fn a_silent_port_is_asked_again_and_never_gets_a_lid() {
     assert_eq!(switch.counters().filtered, 1);
 }
 
-/// After a few attempts a silent port is left alone until the next sweep, so that it does not keep the world busy.
+/// After a few attempts the SM leaves a silent port alone until the next sweep, so that the simulation can
+/// come to rest.
 #[test]
 fn a_silent_port_is_given_up_until_the_next_sweep() {
     let mut switch = Switch::infiniband(SubnetConfig::default());

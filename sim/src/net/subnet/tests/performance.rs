@@ -77,7 +77,7 @@ fn packets_to_groups_are_counted_at_each_port() {
     assert_eq!(told.port_unicast_xmit_pkts() + 1, told.port_xmit_pkts());
 }
 
-/// A frame that the runner has no room for was not sent: it counts as discarded.
+/// A frame for which the runner has no room counts as discarded, not as sent.
 #[test]
 fn a_packet_without_room_is_discarded_and_not_sent() {
     let (mut switch, agents) = subnet(0);
