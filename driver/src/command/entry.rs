@@ -7,7 +7,7 @@ use bareverbs_prm::command::entry::{CommandHeaderIn, CommandQueueEntry};
 use bareverbs_prm::numbering::CommandOpcode;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Bytes of input and of output that the entry itself carries.
+/// Bytes of the input and of the output that the entry itself carries.
 pub(crate) const INLINE: usize = 16;
 /// `type` of an entry: PCIe command transport.
 const TRANSPORT_PCIE: u8 = 7;
@@ -17,20 +17,20 @@ const TRANSPORT_PCIE: u8 = 7;
 pub enum Tail<'a> {
     /// There is none.
     None,
-    /// Bytes as they are.
+    /// Bytes, sent unchanged.
     Bytes(&'a [u8]),
-    /// Addresses of pages that follow each other.
+    /// Addresses of consecutive pages.
     Pages {
-        /// The first one, flags in its low bits included.
+        /// The address of the first page, including flags in its low bits.
         first: u64,
-        /// Logarithm of the distance.
+        /// log2 of the distance between pages.
         log_size: u8,
         /// How many.
         count: u32,
     },
-    /// Addresses of pages anywhere.
+    /// Addresses of arbitrary pages.
     Addresses(&'a [u64]),
-    /// Words that are made when they are wanted.
+    /// Words that are computed when they are needed.
     Words(&'a dyn WordList),
 }
 
@@ -38,7 +38,7 @@ pub enum Tail<'a> {
 pub trait WordList: core::fmt::Debug {
     /// How many.
     fn count(&self) -> usize;
-    /// The word number `index`, in the processor's byte order; zero beyond the end.
+    /// Word number `index` in native byte order; zero beyond the end.
     fn word(&self, index: usize) -> u64;
 }
 
@@ -53,7 +53,7 @@ impl Tail<'_> {
         }
     }
 
-    /// The word number `index`; zero beyond the end.
+    /// Word number `index`; zero beyond the end.
     fn word(&self, index: usize) -> u64 {
         match *self {
             Self::Pages { first, log_size, count } if index < count as usize => {
@@ -65,7 +65,8 @@ impl Tail<'_> {
         }
     }
 
-    /// Writes bytes `offset..` of the tail over `out`; leaves `out` as it is beyond the end.
+    /// Writes bytes `offset..` of the tail over `out`. Bytes of `out` beyond the end of the tail keep their
+    /// value.
     fn fill(&self, offset: usize, out: &mut [u8]) {
         if let Self::Bytes(bytes) = self {
             overlay(bytes, offset, out);
@@ -82,7 +83,7 @@ impl Tail<'_> {
     }
 }
 
-/// Writes `source[offset..]` over `out`, as much as both have.
+/// Writes `source[offset..]` over `out`, up to the end of the shorter one.
 fn overlay(source: &[u8], offset: usize, out: &mut [u8]) {
     let rest = source.get(offset..).unwrap_or(&[]);
     let take = rest.len().min(out.len());
@@ -109,29 +110,29 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A command without variable part.
+    /// A command without a variable part.
     pub fn new<T: IntoBytes + Immutable>(fixed: &'a T) -> Self {
         let fixed = fixed.as_bytes();
         Self { fixed, tail: Tail::None, length: fixed.len() }
     }
 
-    /// A command with a variable part behind the fixed one.
+    /// A command with a variable part after the fixed one.
     pub fn with_tail<T: IntoBytes + Immutable>(fixed: &'a T, tail: Tail<'a>) -> Self {
         let fixed = fixed.as_bytes();
         Self { fixed, tail, length: fixed.len() + tail.len() }
     }
 
-    /// The same, filled up with zeros to `length` bytes if it is shorter.
+    /// The same command, padded with zeros to `length` bytes if it is shorter.
     pub fn padded_to(self, length: usize) -> Self {
         Self { length: self.length.max(length), ..self }
     }
 
-    /// Bytes of the input; at least one header.
+    /// Bytes of the input; at least a header.
     pub(crate) fn len(&self) -> usize {
         self.length.max(INLINE)
     }
 
-    /// Writes bytes `offset..offset + out.len()` of the input to `out`, zeros beyond the end.
+    /// Writes bytes `offset..offset + out.len()` of the input to `out`, with zeros beyond the end.
     pub(crate) fn fill(&self, offset: usize, out: &mut [u8]) {
         out.fill(0);
         overlay(self.fixed, offset, out);
@@ -159,7 +160,7 @@ impl<'a> Request<'a> {
         self.header().op_mod()
     }
 
-    /// The error that says that this command failed.
+    /// The error that reports the failure of this command.
     pub fn error(&self, failure: CommandFailure) -> CommandError {
         let header = self.header();
         let [_, _, a, b] = *header.dwords();
@@ -172,7 +173,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Where the parts of a command are.
+/// The addresses of the parts of a command.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Placement {
     pub(crate) input_mailbox: u64,
@@ -181,7 +182,7 @@ pub(crate) struct Placement {
     pub(crate) token: u8,
 }
 
-/// The entry of `request`, owned by the device and signed.
+/// Encodes the entry of `request`: owned by the device, and signed.
 pub(crate) fn encode(request: &Request<'_>, place: Placement) -> CommandQueueEntry {
     let mut entry = CommandQueueEntry::new();
     entry
@@ -207,7 +208,8 @@ mod tests {
 
     #[test]
     fn enable_hca_is_the_entry_that_linux_sends() {
-        // Linux on a ConnectX-4, snabbco/snabb src/apps/mellanox/connectx4-boot-trace (Apache-2.0): the first command.
+        // The first command that Linux sends to a ConnectX-4, from snabbco/snabb
+        // src/apps/mellanox/connectx4-boot-trace (Apache-2.0).
         let mut input = EnableHcaIn::new();
         input.set_opcode(CommandOpcode::EnableHca);
         let place = Placement { input_mailbox: 0, output_mailbox: 0, output_length: 16, token: 1 };

@@ -1,4 +1,4 @@
-//! What can go wrong with a command, and what the firmware says of its health.
+//! Errors of commands, and what firmware reports about its health.
 
 use crate::dma::RangeError;
 use crate::hal::{Hal, Mmio};
@@ -9,14 +9,15 @@ use bareverbs_prm::time::Duration;
 use core::fmt;
 use zerocopy::IntoBytes;
 
-/// A command that failed: what was attempted, with what, and what came back.
+/// A command that failed: what was attempted, with which values, and what the device answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandError {
     /// The command.
     pub opcode: CommandOpcode,
     /// Its modifier.
     pub op_mod: u16,
-    /// The two words behind the header: number of the object, register, count; by command.
+    /// The two words after the header, whose meaning depends on the command: number of the object, register,
+    /// count.
     pub arguments: [u32; 2],
     /// Why.
     pub failure: CommandFailure,
@@ -30,7 +31,7 @@ pub enum CommandFailure {
     NoMailbox {
         /// Blocks needed.
         needed: u32,
-        /// Blocks of the pool.
+        /// Blocks in the pool.
         pool: u32,
     },
     /// All slots of the command queue are in use.
@@ -39,48 +40,49 @@ pub enum CommandFailure {
     InterfaceBusy(InterfaceBusy),
     /// The device did not answer.
     TimedOut {
-        /// How long it was waited for.
+        /// How long the driver waited.
         waited: Duration,
-        /// What the health buffer said then.
+        /// The health buffer at that time.
         health: HealthReport,
     },
-    /// The device is gone. Nothing was sent, or what was sent will not be answered; no command is waited for any more.
+    /// The device is gone. Either nothing was sent, or what was sent will never be answered. Later commands
+    /// fail without waiting.
     DeviceLost(DeviceLoss),
-    /// The device did not accept the entry.
+    /// The device did not accept the command queue entry.
     NotDelivered(DeliveryStatus),
-    /// The device refused or failed.
+    /// The device refused or failed to execute the command.
     Refused {
         /// Status of the output.
         status: CommandStatus,
         /// Syndrome of the output: the firmware's own code.
         syndrome: u32,
     },
-    /// The answer carries the token of another command.
+    /// The response carries the token of another command.
     WrongToken {
         /// Token sent.
         expected: u8,
         /// Token received.
         found: u8,
     },
-    /// The answer fails its checksum.
+    /// The response fails its checksum.
     WrongSignature,
-    /// The answer is longer or shorter than what this command answers.
+    /// The response is longer or shorter than this command's should be.
     OutputLength {
-        /// Bytes that were asked for.
+        /// Bytes that were expected.
         asked: u32,
-        /// Bytes that are answered.
+        /// Bytes that the device returned.
         found: u32,
     },
-    /// A number in the answer makes no sense.
+    /// A number in the response is impossible.
     BadOutput {
         /// The field.
         field: &'static str,
         /// Its value.
         value: u64,
     },
-    /// The ticket is of a command that is over.
+    /// The ticket belongs to a command that has already ended.
     StaleTicket,
-    /// The driver's own buffers do not match (an error of the driver).
+    /// The driver's own buffers do not match: a bug in the driver.
     Internal(RangeError),
 }
 
@@ -137,9 +139,9 @@ impl core::error::Error for CommandError {}
 /// How a device was lost. Its objects are gone with it; the driver never reuses their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceLoss {
-    /// Its registers read as ones: it has left the bus, or its slot or link has no power.
+    /// Its registers read as all ones: the device has left the bus, or its slot or link has no power.
     Removed,
-    /// It was reset by somebody else, and knows nothing of this driver any more.
+    /// Something else reset it, so it no longer knows this driver.
     Reset,
 }
 
@@ -174,7 +176,7 @@ impl fmt::Display for InterfaceBusy {
 
 impl core::error::Error for InterfaceBusy {}
 
-/// What firmware says of itself in the health buffer of the initialization segment.
+/// What firmware reports about itself in the health buffer of the initialization segment.
 ///
 /// ```
 /// use bareverbs_core::Device;
@@ -191,19 +193,19 @@ impl core::error::Error for InterfaceBusy {}
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HealthReport {
-    /// What is wrong; 0 if nothing.
+    /// The problem; 0 if there is none.
     pub syndrome: HealthSyndrome,
     /// More of it.
     pub extended_syndrome: u16,
-    /// How bad it is.
+    /// The severity of the problem.
     pub severity: u8,
-    /// Whether firmware asks for a reset.
+    /// Whether firmware requests a reset.
     pub reset_requested: bool,
     /// Which firmware.
     pub firmware_version: u32,
     /// Where it stopped.
     pub assert_exit_pointer: u32,
-    /// Whether all bits read as ones, which is what a device that left the bus looks like.
+    /// Whether all bits read as ones, as they do after a device has left the bus.
     pub device_gone: bool,
 }
 

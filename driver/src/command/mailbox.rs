@@ -1,7 +1,8 @@
 //! Mailbox blocks: 512 bytes of data and a trailer each, chained by address (PRM, command mailboxes).
 //!
-//! The pool is fixed. A chain takes neighbouring blocks, so nothing that is read back from shared memory is needed to
-//! walk it. The first blocks are kept for MANAGE_PAGES, which must never wait for anybody.
+//! The pool is fixed. A chain takes adjacent blocks, so walking it never depends on pointers read back from
+//! memory that the device can write. The first blocks are reserved for MANAGE_PAGES, which must never wait
+//! for another command.
 
 use super::entry::{INLINE, Request};
 use super::error::CommandFailure;
@@ -13,16 +14,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of data in a block.
 pub(crate) const BLOCK_DATA: usize = 512;
-/// Bytes from block to block: the next pointer has no lower bits.
+/// Distance between blocks in bytes. Blocks are aligned to it, because a next pointer has no low bits.
 const STRIDE: usize = 1024;
-/// First byte of the part of a block that the control signature covers, and the place of that signature.
+/// The part of a block that the control signature covers; the signature is at its end.
 const CONTROL: core::ops::Range<usize> = 512..575;
-/// Most blocks of a pool.
+/// Maximum number of blocks in a pool.
 pub(crate) const MAX_BLOCKS: usize = 1024;
-/// Blocks kept for MANAGE_PAGES: two each way.
+/// Blocks reserved for MANAGE_PAGES: two in each direction.
 pub(crate) const RESERVED: usize = 4;
 
-/// Neighbouring blocks of the pool.
+/// Adjacent blocks of the pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct MailboxChain {
     start: usize,
@@ -36,7 +37,7 @@ pub(crate) struct MailboxPool<M> {
     used: [u64; MAX_BLOCKS / 64],
 }
 
-/// Blocks that `length` bytes of input or output need beside the entry.
+/// Blocks for `length` bytes of input or output, besides the bytes in the entry.
 pub(crate) const fn blocks_for(length: usize) -> usize {
     length.saturating_sub(INLINE).div_ceil(BLOCK_DATA)
 }
@@ -54,7 +55,7 @@ impl<M: DmaMemory> MailboxPool<M> {
 }
 
 impl<M> MailboxPool<M> {
-    /// Takes the first run of `count` free blocks, of the reserved ones or of the others.
+    /// Takes the first run of `count` free blocks, either from the reserved ones or from the others.
     pub(crate) fn take(&mut self, count: usize, reserved: bool) -> Result<MailboxChain, CommandFailure> {
         if count == 0 {
             return Ok(MailboxChain::default());
@@ -75,7 +76,7 @@ impl<M> MailboxPool<M> {
         Err(failure)
     }
 
-    /// Gives a chain back.
+    /// Returns a chain to the pool.
     pub(crate) fn give_back(&mut self, chain: MailboxChain) {
         self.mark(chain, false);
     }
@@ -93,7 +94,8 @@ impl<M> MailboxPool<M> {
 }
 
 impl<M: DmaMemory> MailboxPool<M> {
-    /// Writes the part of `request` that the entry does not carry; with `None`, empty blocks for an output.
+    /// Writes the part of `request` that the entry does not carry; with `None`, writes empty blocks for an
+    /// output.
     pub(crate) fn write(
         &self,
         chain: MailboxChain,
@@ -117,7 +119,7 @@ impl<M: DmaMemory> MailboxPool<M> {
         Ok(())
     }
 
-    /// Reads `out.len()` bytes of output from byte [`INLINE`] on; checks the trailers if `checked`.
+    /// Reads `out.len()` bytes of output from byte [`INLINE`] on. Checks the trailers if `checked` is set.
     pub(crate) fn read(
         &self,
         chain: MailboxChain,

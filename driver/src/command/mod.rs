@@ -1,8 +1,8 @@
 //! The command interface: a queue of up to 32 entries in host memory, mailboxes for longer commands, one doorbell bit
 //! per entry.
 //!
-//! This module is sans-IO: it submits and polls, and never waits. The executor waits. The driver always polls for
-//! answers: it never asks for command completion events.
+//! This module is sans-IO: it submits and polls, and never waits; the executor waits. The driver always polls
+//! for responses and never requests command completion events.
 
 pub(crate) mod entry;
 mod error;

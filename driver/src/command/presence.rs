@@ -1,31 +1,36 @@
-//! Whether the device is still the one that the driver brought up, as its registers tell. What was lost once stays lost.
+//! Detects from its registers whether the device is still the one that the driver brought up. A lost device
+//! stays lost.
 
 use super::error::DeviceLoss;
 use crate::hal::{Hal, Mmio};
 use bareverbs_prm::doorbell::init_segment;
 
-/// Bits of the register that hold the address of the command queue; the others are its geometry and the interface state.
+/// Bits of the command queue register that hold the queue's address; the others hold its geometry and the
+/// interface state.
 const ADDRESS: u32 = !0xfff;
 
-/// What is known of the device's presence.
+/// The known state of the device's presence.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Presence {
-    /// What the register of the command queue's address read after it was written, if it reads what was written.
+    /// The command queue address as read back after it was written, if the device reads back what was
+    /// written.
     announced: Option<u32>,
     loss: Option<DeviceLoss>,
 }
 
 impl Presence {
-    /// The low half of the queue's address was written. A device that shows it there can be seen to have forgotten it.
+    /// Records that the low half of the queue's address was written. If the device shows the address there,
+    /// the driver can later tell that it has forgotten it.
     pub(super) fn announced<H: Hal>(hal: &H, address: u32) -> Self {
         let shown = hal.mmio().read32(init_segment::CMDQ_ADDRESS_LOW) & ADDRESS;
         Self { announced: (shown == address & ADDRESS && shown != 0).then_some(shown), loss: None }
     }
 
-    /// Looks at two registers.
+    /// Checks two registers.
     ///
     /// # Errors
-    /// The device reads as all ones, initialises, or has forgotten where the command queue is; now, or when it was looked at before.
+    /// The device reads as all ones, is initializing, or has forgotten the command queue's address, now or at
+    /// an earlier check.
     pub(super) fn check<H: Hal>(&mut self, hal: &H) -> Result<(), DeviceLoss> {
         self.loss = self.loss.or_else(|| self.look(hal));
         self.loss.map_or(Ok(()), Err)
@@ -35,7 +40,7 @@ impl Presence {
         let read = |register| hal.mmio().read32(register);
         match (read(init_segment::INITIALIZING), self.announced) {
             (u32::MAX, _) => Some(DeviceLoss::Removed),
-            // Bit 31: firmware initialises, which it did before the first command.
+            // Bit 31: firmware is initializing, which it had finished before the first command.
             (value, _) if value >> 31 != 0 => Some(DeviceLoss::Reset),
             (_, Some(announced)) => match read(init_segment::CMDQ_ADDRESS_LOW) {
                 u32::MAX => Some(DeviceLoss::Removed),

@@ -1,4 +1,4 @@
-//! The command queue without waiting: submit, look, let go.
+//! The command queue without waiting: submit, poll, abandon.
 
 use super::entry::{INLINE, Placement, Request, encode};
 use super::error::{CommandError, CommandFailure, DeviceLoss};
@@ -12,26 +12,27 @@ use bareverbs_prm::doorbell::init_segment;
 use bareverbs_prm::numbering::{CommandStatus, DeliveryStatus};
 use zerocopy::FromBytes;
 
-/// Most slots of a command queue: the doorbell has 32 bits.
+/// Maximum number of slots of a command queue: the doorbell has 32 bits.
 const SLOTS: usize = 32;
 /// Bytes of the page that holds the queue.
 const PAGE: usize = 4096;
-/// Byte of an entry that carries delivery status and owner.
+/// Offset of the byte in an entry that holds delivery status and ownership.
 const OWNER: usize = 63;
 
-/// What a command queue looks like.
+/// Geometry of a command queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandQueueConfig {
-    /// Logarithm of the slots, from the initialization segment.
+    /// log2 of the number of slots, from the initialization segment.
     pub log_size: u8,
-    /// Logarithm of the bytes between slots, from the initialization segment.
+    /// log2 of the distance between slots in bytes, from the initialization segment.
     pub log_stride: u8,
     /// Mailbox blocks of 512 bytes.
     pub mailbox_blocks: usize,
 }
 
 impl CommandQueueConfig {
-    /// Whether the driver can work with such a queue: it must fit a page and have a slot beside the reserved one.
+    /// Whether the driver can use such a queue: it must fit into a page and have a slot besides the reserved
+    /// one.
     pub const fn is_usable(&self) -> bool {
         self.log_size >= 1
             && self.log_size <= 5
@@ -45,11 +46,11 @@ impl CommandQueueConfig {
 pub enum Lane {
     /// Any but the last.
     Regular,
-    /// The last one, kept for MANAGE_PAGES so that the supply of pages never waits.
+    /// The last one, reserved for MANAGE_PAGES so that the device's page supply never waits.
     Reserved,
 }
 
-/// A command that is under way.
+/// A command in progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a command must be polled to its end or abandoned"]
 pub struct Ticket {
@@ -75,7 +76,7 @@ struct Slot {
     token: u8,
 }
 
-/// The queue, its mailboxes and what is under way in each slot.
+/// The queue, its mailboxes, and the command in progress in each slot.
 ///
 /// ```
 /// use bareverbs_core::hal::Hal;
@@ -108,7 +109,7 @@ pub struct CommandQueue<M> {
 }
 
 impl<M: DmaMemory> CommandQueue<M> {
-    /// Allocates queue and mailboxes. `config` must be usable.
+    /// Allocates the queue and the mailboxes. `config` must be usable.
     pub fn allocate<H: Hal<Dma = M>>(hal: &H, config: CommandQueueConfig) -> Result<Self, HalError> {
         Ok(Self {
             page: Dma::allocate(hal, PAGE, PAGE)?,
@@ -122,7 +123,7 @@ impl<M: DmaMemory> CommandQueue<M> {
         })
     }
 
-    /// Tells the device where the queue is: the high half of the address first.
+    /// Tells the device the address of the queue, high half first.
     pub fn announce<H: Hal<Dma = M>>(&mut self, hal: &H) {
         let iova = self.page.iova();
         hal.mmio().write32(init_segment::CMDQ_ADDRESS_HIGH, (iova >> 32) as u32);
@@ -131,7 +132,7 @@ impl<M: DmaMemory> CommandQueue<M> {
         self.presence = Presence::announced(hal, iova as u32);
     }
 
-    /// Looks whether the device is still there; once it is not, no command is sent any more.
+    /// Checks that the device is still there. Once it is gone, no more commands are sent.
     ///
     /// # Errors
     /// It is gone.
@@ -139,17 +140,18 @@ impl<M: DmaMemory> CommandQueue<M> {
         self.presence.check(hal)
     }
 
-    /// Whether a command that nobody waits for any more is still with the device.
+    /// Whether the device still holds a command that nobody waits for any more.
     pub fn is_stalled(&self) -> bool {
         self.slots.iter().any(|slot| slot.abandoned)
     }
 
-    /// Whether answers are checked for token and signature; the device computes them only if that was agreed on.
+    /// Whether to check responses for token and signature. The device only computes them if the driver has
+    /// enabled that.
     pub fn set_checked(&mut self, checked: bool) {
         self.checked = checked;
     }
 
-    /// Hands `request` to the device; `output_length` bytes of answer are expected.
+    /// Submits `request` to the device. The caller expects `output_length` bytes of output.
     pub fn submit<H: Hal<Dma = M>>(
         &mut self,
         hal: &H,
@@ -192,7 +194,7 @@ impl<M: DmaMemory> CommandQueue<M> {
         Ok(Ticket { slot: slot as u8, generation })
     }
 
-    /// Mailboxes, entry, barrier, doorbell.
+    /// Writes mailboxes and entry, then rings the doorbell after a barrier.
     fn write<H: Hal<Dma = M>>(
         &self,
         hal: &H,
@@ -211,7 +213,8 @@ impl<M: DmaMemory> CommandQueue<M> {
         let entry = encode(request, place);
         let bytes = zerocopy::IntoBytes::as_bytes(&entry);
         let at = slot << self.config.log_stride;
-        // The owner goes in last, as Linux has it: a device that looks at the slot early sees software's.
+        // Ownership goes last, as in Linux: a device that reads the slot early sees that software still owns
+        // it.
         self.page.copy_in(at, &bytes[..OWNER]).map_err(CommandFailure::Internal)?;
         hal.barrier(Barrier::ToDevice);
         self.page.copy_in(at + OWNER, &bytes[OWNER..]).map_err(CommandFailure::Internal)?;
@@ -221,8 +224,8 @@ impl<M: DmaMemory> CommandQueue<M> {
         Ok(())
     }
 
-    /// Looks at a command: `Ok(false)` while it is under way; when it is over, its answer goes to `output`, as much as
-    /// there is room for, and the ticket is used up.
+    /// Polls a command. Returns `Ok(false)` while it is in progress. When it has ended, copies its output to
+    /// `output`, as much as fits, and invalidates the ticket.
     pub fn poll<H: Hal<Dma = M>>(
         &mut self,
         hal: &H,
@@ -243,7 +246,7 @@ impl<M: DmaMemory> CommandQueue<M> {
         result.map(|()| true)
     }
 
-    /// Stops waiting for a command. Its slot and mailboxes stay taken until the device lets go of them.
+    /// Stops waiting for a command. Its slot and mailboxes stay in use until the device returns them.
     pub fn abandon(&mut self, ticket: Ticket) {
         let slot = &mut self.slots[ticket.slot as usize % SLOTS];
         if slot.busy && slot.generation == ticket.generation {
@@ -251,12 +254,12 @@ impl<M: DmaMemory> CommandQueue<M> {
         }
     }
 
-    /// Whether any command, abandoned ones included, is still with the device.
+    /// Whether the device holds no command, not even an abandoned one.
     pub fn is_idle(&self) -> bool {
         self.slots.iter().all(|slot| !slot.busy)
     }
 
-    /// Reads delivery status, status and output of a slot that the device has given back.
+    /// Reads delivery status, status and output of a slot that the device has returned.
     fn answer(&self, index: usize, output: &mut [u8]) -> Result<(), CommandFailure> {
         let slot = self.slots[index];
         let bytes = self.entry(index).map_or([0; 64], |window| window.to_bytes());
@@ -301,7 +304,7 @@ impl<M: DmaMemory> CommandQueue<M> {
         }
     }
 
-    /// Takes back the slots of abandoned commands that the device has finished meanwhile.
+    /// Frees the slots of abandoned commands that the device has finished.
     pub fn reclaim<H: Hal<Dma = M>>(&mut self, hal: &H) {
         for index in 0..SLOTS {
             if self.slots[index].abandoned && !self.is_owned_by_device(index) {
@@ -320,7 +323,7 @@ impl<M: DmaMemory> CommandQueue<M> {
     }
 }
 
-/// Checks the header that every output begins with.
+/// Checks the header at the start of every output.
 fn check_status(inline: &[u8; INLINE]) -> Result<(), CommandFailure> {
     let header = CommandHeaderOut::read_from_bytes(inline).unwrap_or_default();
     match header.status() {

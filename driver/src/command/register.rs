@@ -1,4 +1,4 @@
-//! ACCESS_REG: how a register of the device is read or written.
+//! ACCESS_REG, which reads or writes a register of the device.
 
 use bareverbs_prm::command::hca::AccessRegisterIn;
 use bareverbs_prm::numbering::{CommandOpcode, RegisterId};

@@ -1,11 +1,11 @@
-//! Checksums of the command interface: the complement of the exclusive or of all bytes (PRM, command interface).
+//! Checksums of the command interface: the complement of the XOR of all bytes (PRM, command interface).
 
-/// The byte that makes the exclusive or of `bytes` and itself all ones, if `bytes` has zero in its place.
+/// The signature of `bytes`, in which its place is zero: with it, the XOR of all bytes is 0xff.
 pub(crate) fn signature(bytes: &[u8]) -> u8 {
     !bytes.iter().fold(0, |sum, byte| sum ^ byte)
 }
 
-/// Whether `bytes`, its signature included, is intact.
+/// Whether `bytes`, including its signature, is intact.
 pub(crate) fn is_intact(bytes: &[u8]) -> bool {
     signature(bytes) == 0
 }

@@ -1,4 +1,4 @@
-//! Making a completion queue: size and form of its entries, its events, memory, CREATE_CQ.
+//! Creates completion queues: size and form of the entries, events, memory, CREATE_CQ.
 
 use super::cache::QueuePairCache;
 use super::{CompletionQueue, CompletionQueueConfig, CompletionQueueError, Moderation};
@@ -16,11 +16,11 @@ use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
 use bareverbs_prm::ids::{Cqn, Eqn};
 use bareverbs_prm::numbering::CommandOpcode;
 
-/// `mini_cqe_res_format`: what mini entries of receives carry beside the length.
+/// `mini_cqe_res_format`: what a receive's mini entry carries besides the length.
 const MINI_CHECKSUM: u8 = 1;
 
-/// Makes a completion queue. The default holds 256 completions of 64 bytes, and its events go to the device's own event
-/// queue ([`Device::poll_event`](crate::Device::poll_event)).
+/// Creates a completion queue. By default it holds 256 completions of 64 bytes, and its events go to the
+/// device's own event queue ([`Device::poll_event`](crate::Device::poll_event)).
 ///
 /// ```
 /// use bareverbs_core::{CompletionQueue, DeviceRef};
@@ -43,21 +43,21 @@ pub struct CompletionQueueBuilder<D: DeviceRef> {
     ignore_overrun: bool,
     moderation: Moderation,
     events: Eqn,
-    /// The channel is of another device.
+    /// The channel belongs to another device.
     is_stranger: bool,
 }
 
 /// Size of a ring of entries.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Size {
-    /// Logarithm of the entries.
+    /// log2 of the number of entries.
     pub(super) log: u8,
-    /// Whether they have 128 bytes.
+    /// Whether the entries have 128 bytes.
     pub(super) wide: bool,
 }
 
 impl Size {
-    /// The size that holds `entries`, if the device can do it.
+    /// The size that holds `entries`, if the device supports it.
     pub(super) fn of(
         capabilities: &Capabilities,
         entries: u32,
@@ -83,7 +83,7 @@ impl Size {
     }
 }
 
-/// Memory for a ring whose entries are all the device's, and `spare` blocks behind it.
+/// Allocates memory for a ring whose entries all belong to the device, followed by `spare` blocks.
 pub(super) fn allocate_ring<H: Hal>(
     hal: &H,
     size: Size,
@@ -98,13 +98,13 @@ pub(super) fn allocate_ring<H: Hal>(
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Creates a queue of the common kind. [`Self::builder`] makes others.
+    /// Creates an ordinary queue. [`Self::builder`] creates other kinds.
     #[doc(alias = "ibv_create_cq")]
     pub fn create(device: D, config: CompletionQueueConfig) -> Result<Self, CompletionQueueError> {
         Self::builder(device).entries(config.entries).create()
     }
 
-    /// Makes a queue with compression, 128-byte entries, moderation or a channel.
+    /// Creates a queue with compression, 128-byte entries, moderation or a channel.
     pub fn builder(device: D) -> CompletionQueueBuilder<D> {
         CompletionQueueBuilder::new(device)
     }
@@ -126,29 +126,30 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
         }
     }
 
-    /// Completions that it must hold, see [`CompletionQueueConfig::entries`](super::CompletionQueueConfig::entries).
+    /// Completions that the queue must hold, see
+    /// [`CompletionQueueConfig::entries`](super::CompletionQueueConfig::entries).
     pub fn entries(mut self, entries: u32) -> Self {
         self.entries = entries;
         self
     }
 
-    /// Entries of 128 bytes: each has a cache line pair of its own on machines with lines of 128 bytes. Polling them takes
-    /// the general path.
+    /// Entries of 128 bytes: on machines with cache lines of 128 bytes, each has a line of its own. Polling
+    /// them always takes the general path.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE")]
     pub fn wide_entries(mut self) -> Self {
         self.wide = true;
         self
     }
 
-    /// Lets the device write runs of like completions in a shorter form, which costs the bus less.
+    /// Lets the device write runs of similar completions in a compressed form, which uses less bus bandwidth.
     #[doc(alias = "MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE")]
     pub fn compressed(mut self) -> Self {
         self.compressed = true;
         self
     }
 
-    /// The device writes over entries that were not polled instead of breaking the queue: for those who only look at the
-    /// newest.
+    /// Lets the device overwrite entries that were not polled instead of breaking the queue. This suits
+    /// applications that only need the latest completion.
     #[doc(alias = "IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN")]
     pub fn ignore_overrun(mut self) -> Self {
         self.ignore_overrun = true;
@@ -194,7 +195,7 @@ impl<D: DeviceRef> CompletionQueueBuilder<D> {
         Ok(CompletionQueue { device, rings, consumer, cache, cqn, home, wide, arm_sequence: 0, discarded: 0 })
     }
 
-    /// Whether the device offers what is asked for.
+    /// Whether the device supports what is requested.
     fn check(&self) -> Result<(), CompletionQueueError> {
         let capabilities = self.device.device().capabilities();
         if self.is_stranger {

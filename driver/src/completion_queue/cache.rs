@@ -1,33 +1,35 @@
-//! The queue pairs that completed last, one of each kind of queue. Where the ledger of a queue pair is was found out when it
-//! completed before, so that the fast path does not look it up again.
+//! Caches the queue pairs that completed last, one for each kind of queue. An entry of the cache holds the
+//! location of the ledger, so that the fast path does not have to look it up again.
 
 use crate::cqe::{CqeView, NOBODY};
 use crate::ledger::shared::SharedPoller;
 use crate::ledger::{ReceivePoller, SendPoller};
 use bareverbs_prm::ids::Qpn;
 
-/// A queue pair, and where one of its ledgers is.
+/// A queue pair, and the location of one of its ledgers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CachedQueuePair<P> {
-    /// The dword that holds the `user_index`, as entries have it. Its generation makes it unique.
+    /// The dword with the `user_index`, in memory order. It is unique, because the `user_index` contains a
+    /// generation.
     user_index_dword: u32,
-    /// The number in memory order.
+    /// The queue pair number in memory order.
     qpn_dword: u32,
     pub(super) qpn: Qpn,
     pub(super) poller: P,
 }
 
-/// The queue pairs that completed last, one of each kind of queue.
+/// The queue pairs that completed last, one for each kind of queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct QueuePairCache {
     pub(super) sends: CachedQueuePair<SendPoller>,
     pub(super) receives: CachedQueuePair<ReceivePoller>,
     pub(super) shared: CachedQueuePair<SharedPoller>,
-    /// The dword with the `user_index` of the queue pair that completed last by itself and is not cached.
+    /// The dword with the `user_index` of the last queue pair that completed a single entry without being
+    /// cached.
     pub(super) last_single: u32,
 }
 
-/// The queue pair of one entry, to be cached.
+/// The queue pair of an entry, as a candidate for the cache.
 pub(super) enum Completed {
     Send(CachedQueuePair<SendPoller>),
     Receive(CachedQueuePair<ReceivePoller>),
@@ -45,14 +47,14 @@ impl<P> CachedQueuePair<P> {
         Self { user_index_dword: NOBODY, qpn_dword: 0, qpn: Qpn::from_low_bits(0), poller }
     }
 
-    /// Whether an entry is of this queue pair: its `user_index` is.
+    /// Whether an entry belongs to this queue pair, judged by its `user_index`.
     #[inline(always)]
     pub(super) fn has(&self, cqe: CqeView<'_>) -> bool {
         cqe.user_index_dword() == self.user_index_dword
     }
 
-    /// [`Self::has`] by the number too: entries of a shared queue of XRC have the `user_index` of the queue and the numbers of all its
-    /// queue pairs.
+    /// Like [`Self::has`], but also compares the number: entries of a shared XRC queue carry the `user_index`
+    /// of that queue and the numbers of all its queue pairs.
     #[inline(always)]
     pub(super) fn has_number(&self, cqe: CqeView<'_>) -> bool {
         self.has(cqe) && cqe.qpn_dword() == self.qpn_dword
@@ -74,7 +76,7 @@ impl QueuePairCache {
         last_single: NOBODY,
     };
 
-    /// Caches the queue pair that completed just now.
+    /// Caches the queue pair that has just completed.
     pub(super) const fn insert(&mut self, completed: Completed) {
         match completed {
             Completed::Send(cached) => self.sends = cached,

@@ -1,8 +1,8 @@
-//! Compressed runs of cached queue pairs: their requests are retired straight from the mini entries. Nothing is written out
-//! but the owners, which the next pass over the ring looks at.
+//! Compressed runs of cached queue pairs. Requests are retired directly from the mini entries. The run is not
+//! expanded in the ring; only the owner bits are written, because the next pass over the ring checks them.
 //!
-//! Runs that this does not take go through [`entries`](super::entries): those that the caller has no room for at once, that go
-//! beyond the end of the ring, or whose queue pair is not cached.
+//! Other runs go through [`entries`](super::entries): those that exceed the room of the caller, that wrap
+//! around the end of the ring, or whose queue pair is not cached.
 
 use super::CompletionQueue;
 use super::cache::CachedQueuePair;
@@ -20,15 +20,16 @@ use crate::work_completion::WorkCompletion;
 use bareverbs_prm::cqe::MINI_CQES;
 use bareverbs_prm::numbering::CqeOpcode;
 
-/// A run that comes next.
+/// The next run.
 struct CompressedRun {
     title: CompressedTitle,
-    /// The last byte of its entries.
+    /// The last byte of the run's entries.
     owner: OwnerByte,
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Takes the run that comes next to `places`, and says how many of its completions; none if this is not the way.
+    /// Takes the next run to `places` and returns how many of its completions were taken; 0 if the run needs
+    /// another path.
     pub(super) fn take_compressed(&mut self, places: &mut [WorkCompletion]) -> usize {
         let Some(run) = self.next_run() else { return 0 };
         let Some(places) = places.get_mut(..run.title.entries() as usize) else { return 0 };
@@ -46,7 +47,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         taken
     }
 
-    /// The run that comes next, if it ends before the ring does: all of it has one phase.
+    /// The next run, if it ends before the end of the ring, so that all of it has the same phase.
     fn next_run(&self) -> Option<CompressedRun> {
         let (at, hal) = (self.consumer, self.device.device().hal());
         let entry = OwnedCqe { hal, cqe: self.entry(at.index()) };
@@ -57,7 +58,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         is_possible.then_some(CompressedRun { title, owner })
     }
 
-    /// Retires requests of a run through the cached queue pair of one kind, and says how many.
+    /// Retires requests of a run through the cached queue pair of one kind and returns their number.
     fn retire_run<P: CachedPoller>(&mut self, run: &CompressedRun, places: &mut [WorkCompletion]) -> usize {
         let mut copy = *P::cached(&mut self.cache);
         let taken = self.retire_through(&mut copy, run, places);
@@ -111,7 +112,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
         taken as usize
     }
 
-    /// Goes behind the first entries of a run, whose completions are in `taken`. The others are written out.
+    /// Moves past the first entries of a run, whose completions are in `taken`. Expands the others in the
+    /// ring.
     fn consume_run(&mut self, title: &CompressedTitle, taken: &mut [WorkCompletion]) {
         let (at, hal) = (self.consumer, self.device.device().hal());
         self.write_out(at, title, taken.len() as u32);
@@ -120,7 +122,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
             CqeView(slot).set_last_word(consumed);
             true
         });
-        // The owners come before the doorbell record that lets the device write these places again.
+        // The owner bits must be visible before the doorbell record that lets the device reuse these slots.
         hal.barrier(Barrier::ToDevice);
         self.consumer = at.ahead(count as u32);
         hand_back(hal, &self.rings, self.consumer.counter());

@@ -1,5 +1,5 @@
-//! Successes that are retired straight in the ledger, whose queue pair nobody cached: single ones, and those of queue pairs that take
-//! turns. Caching a queue pair for one entry costs more than it saves.
+//! Retires successful completions directly in the ledger when their queue pair is not cached: single ones,
+//! and those of queue pairs that alternate. Caching a queue pair for one entry costs more than it saves.
 
 use super::CompletionQueue;
 use super::cache::{CachedQueuePair, Completed, QueuePairCache};
@@ -15,13 +15,13 @@ use crate::ring::synchronize;
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::Cqn;
 
-/// So often the next entry may be of the same queue pair before that is cached.
+/// How many consecutive entries may repeat their queue pair before that queue pair is cached.
 const MOST_REPEATS: u32 = 3;
 
-/// What came of the next entry.
+/// The result for the next entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Single {
-    /// Its completion is in its place.
+    /// Its completion was written to the place.
     Taken,
     /// There is none.
     Empty,
@@ -29,26 +29,26 @@ pub(super) enum Single {
     OtherPath,
 }
 
-/// An entry that the device has written if its last byte says so; the rest may be read then.
+/// A ring entry. If its last byte says that the device has written it, the rest may be read.
 #[derive(Clone, Copy)]
 struct WrittenEntry<'a> {
     cqe: CqeView<'a>,
     owner: OwnerByte,
 }
 
-/// What finding the queue pair of an entry needs of a completion queue and its device.
+/// What it takes to find the queue pair of an entry: parts of the completion queue and its device.
 struct Finder<'a, M> {
     ledgers: &'a Ledgers<M>,
     home: Home,
 }
 
-/// A queue that a queue pair has of its own.
+/// One of the two queues that belong to a queue pair.
 trait DirectQueue: Half {
     /// Its place in the cache.
     fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Poller<Self>>;
 
-    /// Retires the oldest request of the queue pair whose poller this is, if it is that of the entry, and writes the completion to
-    /// `place`. The poller was found just now: it knows how far the poster is.
+    /// Retires the oldest request of the poller's queue pair if the entry completes it, and writes the
+    /// completion to `place`. The poller was just looked up, so it knows how far the poster is.
     fn retire<M>(
         ledgers: &Ledgers<M>,
         poller: &mut Poller<Self>,
@@ -100,7 +100,7 @@ impl DirectQueue for Receives {
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Takes the next entry to `place` if it is a success: of the cached queue pair first, then of any.
+    /// Takes the next entry to `place` if it is a success: of the cached queue pair first, otherwise of any.
     #[inline(always)]
     pub(super) fn take_single(&mut self, place: &mut WorkCompletion) -> Single {
         let (hal, ledgers) = (self.device.device().hal(), self.device.device().ledgers());
@@ -113,7 +113,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 None
             }
         } else if owner.is_of_other_pass() {
-            // Of a queue whose entries have two blocks this was the wrong one.
+            // In a ring of two-block entries, this looked at the wrong block.
             return if self.wide { Single::OtherPath } else { Single::Empty };
         } else if owner.responder_success().is_none() {
             return Single::OtherPath;
@@ -132,7 +132,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         Single::Taken
     }
 
-    /// [`Self::take_single`] of any queue pair. One that completes twice in a row is cached.
+    /// Like [`Self::take_single`], for any queue pair. Caches one that completes twice in a row.
     #[inline(never)]
     fn take_single_of_any(&mut self, place: &mut WorkCompletion) -> Single {
         let ledgers = self.device.device().ledgers();
@@ -156,7 +156,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
         Single::Taken
     }
 
-    /// [`Self::take_single`] of a queue pair that receives from the shared queue of the one that is cached, which it replaces.
+    /// Like [`Self::take_single`], for a queue pair that receives from the same shared queue as the cached
+    /// one, which it replaces.
     fn take_single_of_sibling(&mut self, place: &mut WorkCompletion) -> Single {
         let ledgers = self.device.device().ledgers();
         let entry = self.next_entry();
@@ -171,7 +172,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         Single::Taken
     }
 
-    /// The entry that comes next.
+    /// The next entry.
     #[inline(always)]
     fn next_entry(&self) -> WrittenEntry<'_> {
         let cqe = CqeView(self.rings.blocks().slot(self.consumer.index()));
@@ -181,8 +182,9 @@ impl<D: DeviceRef> CompletionQueue<D> {
         WrittenEntry { cqe, owner }
     }
 
-    /// Fills `places` with successes of any queue pairs, as long as they are all of sends or all of receives and each is of the
-    /// oldest request, and says how many. Ends where one queue pair goes on alone: it is cached then.
+    /// Fills `places` with successes of any queue pairs and returns their number. All of them must be sends
+    /// or all receives, and each must complete the oldest request. Stops when one queue pair continues alone,
+    /// and caches it.
     pub(super) fn take_turns(&mut self, places: &mut [WorkCompletion]) -> usize {
         let at = self.consumer;
         let entry = OwnedCqe { hal: self.device.device().hal(), cqe: self.entry(at.index()) };
@@ -196,7 +198,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// [`Self::take_turns`] up to the end of the ring.
+    /// Like [`Self::take_turns`], up to the end of the ring.
     fn take_turns_of<Q: DirectQueue>(&mut self, places: &mut [WorkCompletion]) -> usize {
         let Self { device, rings, cache, consumer, cqn, home, .. } = self;
         let (hal, ledgers) = (device.device().hal(), device.device().ledgers());
@@ -231,7 +233,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 }
 
-/// Retires the request of an entry of a queue pair that is cached.
+/// Retires the request of an entry of a cached queue pair.
 #[inline(always)]
 fn retire_cached<P: CachedPoller, M>(
     cached: &CachedQueuePair<P>,
@@ -248,7 +250,8 @@ fn retire_cached<P: CachedPoller, M>(
 }
 
 impl<M> Finder<'_, M> {
-    /// Retires the request of an entry of any queue pair, gives it back to the poster, and writes the completion to `place`.
+    /// Retires the request of an entry of any queue pair, returns its slots to the poster, and writes the
+    /// completion to `place`.
     #[inline(always)]
     fn retire<Q: DirectQueue>(
         &self,

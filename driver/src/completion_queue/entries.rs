@@ -1,7 +1,8 @@
-//! Entries in the ring: of 64 or 128 bytes, alone or compressed to a run.
+//! Entries in the ring: of 64 or 128 bytes, single or compressed to a run.
 //!
-//! A run is written out in its own places before anything of it is read: what polls, throws away and moves entries then
-//! sees none but ordinary ones, and the owner of every place is that of the pass, as the next pass wants it.
+//! A run is expanded in its own slots before any of it is read. So the code that polls, discards and moves
+//! entries only sees ordinary ones, and every slot has the owner bit of the current pass, as the next pass
+//! requires.
 
 use super::CompletionQueue;
 use crate::cqe::CqeView;
@@ -13,10 +14,10 @@ use crate::hal::{Barrier, Hal};
 use crate::ring::{Consumer, take_ownership};
 use bareverbs_prm::cqe::MINI_CQES;
 
-/// The number of entries a run is said to have, which cannot be.
+/// The length of a run, which is impossible.
 pub(super) struct BadRun(pub(super) u32);
 
-/// Lets the device write the consumed entries again; the loads from them come first.
+/// Lets the device reuse the consumed entries, after all loads from them.
 #[inline(always)]
 pub(super) fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
     hal.barrier(Barrier::FromDevice);
@@ -24,13 +25,13 @@ pub(super) fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// The entry at a place: the block, or the second of two.
+    /// The entry in a slot: its only block, or the second of two.
     pub(super) fn entry(&self, index: u32) -> CqeView<'_> {
         let block = if self.wide { index << 1 | 1 } else { index };
         CqeView(self.rings.blocks().slot(block))
     }
 
-    /// The last byte of the entry at a place, if the device has written it; runs that begin there are written out.
+    /// The last byte of the entry in a slot, if the device has written it. Expands a run that begins there.
     pub(super) fn take_entry(&self, at: Consumer) -> Result<Option<u8>, BadRun> {
         let hal = self.device.device().hal();
         let cqe = self.entry(at.index());
@@ -47,7 +48,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         Ok(Some(cqe.op_own()))
     }
 
-    /// Writes out the run that begins at `at`, from entry number `first` on.
+    /// Expands the run that begins at `at`, from entry number `first` on.
     pub(super) fn write_out(&self, at: Consumer, title: &CompressedTitle, first: u32) {
         if first == title.entries() {
             return;
@@ -61,12 +62,12 @@ impl<D: DeviceRef> CompletionQueue<D> {
             let place = at.ahead(number);
             title.write_entry(self.entry(place.index()), minis[mini], number, place.phase());
         }
-        // Before the device may write these places again; the doorbell record says when.
+        // These writes come before the doorbell record that lets the device reuse the slots.
         self.device.device().hal().barrier(Barrier::ToDevice);
     }
 
-    /// The array with the mini entry of entry number `number` of the run that begins at `at`. It lies in a place of the run
-    /// that is not written before the entry is.
+    /// The array with the mini entry of entry number `number` in the run that begins at `at`. Its slot is not
+    /// overwritten before the entry is expanded.
     #[inline(always)]
     pub(super) fn minis(&self, at: Consumer, number: u32) -> [u64; MINI_CQES] {
         let array = number - number % MINI_CQES as u32;

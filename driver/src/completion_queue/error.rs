@@ -1,4 +1,4 @@
-//! What can go wrong with a completion queue.
+//! Errors of completion queues.
 
 use crate::command::{CommandError, DeviceLoss};
 use crate::hal::HalError;
@@ -7,34 +7,35 @@ use bareverbs_prm::numbering::CqeOpcode;
 use bareverbs_prm::time::Duration;
 use core::fmt;
 
-/// Why a completion queue could not be made.
+/// Why a completion queue could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CompletionQueueError {
-    /// Zero entries, or more than the device can do.
+    /// Zero entries, or more than the device supports.
     Entries {
         /// Asked for.
         asked: u32,
-        /// Most that the device can do.
+        /// The device's limit.
         limit: u32,
     },
-    /// The device does not offer it.
+    /// The device does not support a feature.
     NotOffered {
-        /// What, with the name of the capability.
+        /// The feature, with the name of the capability.
         feature: &'static str,
     },
-    /// A period of moderation longer than 4095 microseconds.
+    /// A moderation period longer than 4095 microseconds.
     Period {
         /// Asked for.
         asked: Duration,
     },
-    /// The completion channel belongs to another device: its number would name a stranger's event queue.
+    /// The completion channel belongs to another device, where its number names an unrelated event queue.
     OtherDevice,
-    /// The queue has its new size, but the device did not say where the old ring ends: completions may be missing.
+    /// The queue was resized, but the device did not mark the end of the old ring: completions may be
+    /// missing.
     EntriesLost {
         /// Entries that were moved.
         moved: u32,
     },
-    /// There is no memory.
+    /// The place has no memory left.
     Memory(HalError),
     /// The device refused.
     Command(CommandError),
@@ -68,8 +69,8 @@ impl fmt::Display for CompletionQueueError {
 
 impl core::error::Error for CompletionQueueError {}
 
-/// A completion entry that cannot be true, or a wait for a device that is lost. The entry has been consumed; the next call goes on
-/// behind it.
+/// An impossible completion entry, or a lost device found while waiting. The entry has been consumed; the
+/// next call continues after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PollError {
@@ -80,19 +81,19 @@ pub enum PollError {
         /// The counter it names.
         counter: u16,
     },
-    /// It has an opcode that does not occur in this queue.
+    /// It has an opcode that cannot occur in this queue.
     UnexpectedOpcode {
         /// The opcode.
         opcode: CqeOpcode,
         /// The queue pair it names.
         qpn: Qpn,
     },
-    /// It begins a compressed run of a length that cannot be.
+    /// It begins a compressed run of an impossible length.
     BadRun {
-        /// Entries that the run is said to have.
+        /// The length of the run according to the entry.
         entries: u32,
     },
-    /// The device is lost, and completes nothing any more. Only waits look for that, polling does not.
+    /// The device is lost and completes nothing any more. Only waits check for this, polling does not.
     DeviceLost(DeviceLoss),
 }
 

@@ -1,7 +1,8 @@
-//! The fast path of polling many: successes of queue pairs that the completion queue has [cached](super::cache). What an entry says
-//! of itself is checked for each.
+//! The fast path for polling many entries: successes of queue pairs that the completion queue has
+//! [cached](super::cache). The contents of every entry are checked.
 //!
-//! The loop over entries is the same for sends, receives, and receives of a shared queue; a [`Session`] is what differs.
+//! The loop over entries is the same for sends, receives, and receives of a shared queue; a [`Session`]
+//! contains the differences.
 
 use super::CompletionQueue;
 use super::cache::{CachedQueuePair, QueuePairCache};
@@ -22,14 +23,14 @@ use bareverbs_prm::ids::Cqn;
 /// Why a path ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum PathEnd {
-    /// There is no more room, or no more entry.
+    /// There is no more room, or no further entry.
     Finished,
     /// The next entry needs another cached queue pair, or another path.
     OtherPath,
 }
 
-/// What polling needs of the completion queue and its device, out of `self`: barriers would have what is behind that written and
-/// read again.
+/// The parts of the completion queue and its device that polling needs, copied out of `self`: otherwise every
+/// barrier would force the compiler to store and reload them.
 struct Polling<'a, H, M> {
     hal: &'a H,
     ledgers: &'a Ledgers<M>,
@@ -39,7 +40,8 @@ struct Polling<'a, H, M> {
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Takes entries to `places` as long as one cached queue pair completes, and says how many and why it ended.
+    /// Takes entries to `places` as long as one cached queue pair completes. Returns their number and why the
+    /// path ended.
     #[inline(always)]
     pub(super) fn take_fast(&mut self, places: &mut [WorkCompletion]) -> (usize, PathEnd) {
         let Self { device, rings, cache, consumer, cqn, wide, .. } = self;
@@ -49,7 +51,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let (count, end) = if owner.is_requester_success() {
             polling.take::<SendPoller>(cache, places)
         } else if owner.is_of_other_pass() {
-            // Nobody is cached of a queue whose entries have two blocks: this was the wrong one.
+            // A queue of two-block entries caches no queue pair, and this looked at the wrong block.
             return (0, if *wide { PathEnd::OtherPath } else { PathEnd::Finished });
         } else if owner.responder_success().is_none() {
             return (0, PathEnd::OtherPath);
@@ -67,7 +69,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
 }
 
 impl<'a, H: Hal, M> Polling<'a, H, M> {
-    /// The entry `number` places further, and its last byte; the rest may be read if that says so.
+    /// The entry `number` slots ahead, and its last byte; the rest may be read if that byte says so.
     #[inline(always)]
     fn entry(&self, number: u32) -> (CqeView<'a>, OwnerByte) {
         let at = self.at.ahead(number);
@@ -77,7 +79,7 @@ impl<'a, H: Hal, M> Polling<'a, H, M> {
         (entry.cqe, owner)
     }
 
-    /// A run of receives is long enough to be worth a call.
+    /// Like [`Self::take`], out of line: a run of receives is long enough to be worth a call.
     #[inline(never)]
     fn take_outlined<P: CachedPoller>(
         &self,
@@ -130,7 +132,7 @@ impl<'a, H: Hal, M> Polling<'a, H, M> {
         (count, if count == places.len() { PathEnd::Finished } else { self.why_ended(count as u32) })
     }
 
-    /// Fills `places` from entries before the end of the ring, and says how many.
+    /// Fills `places` from entries before the end of the ring and returns their number.
     #[inline(always)]
     fn take_stretch(&self, session: &mut impl Session, at: Consumer, places: &mut [WorkCompletion]) -> usize {
         // The phase is the same up to the end of the ring.
@@ -143,14 +145,15 @@ impl<'a, H: Hal, M> Polling<'a, H, M> {
         })
     }
 
-    /// Goes on with the queue pair of the entry `number` places further, if it is another one that the session can retire.
+    /// Continues with the queue pair of the entry `number` slots ahead, if it is a different one that the
+    /// session can retire.
     #[inline(always)]
     fn follow_sibling<S: Session>(&self, session: &mut S, number: u32) -> bool {
         let (cqe, owner) = self.entry(number);
         S::opcode(owner).is_some() && !session.has(cqe) && session.follow_sibling(cqe)
     }
 
-    /// Why the entry `number` places further was not taken.
+    /// Why the entry `number` slots ahead was not taken.
     fn why_ended(&self, number: u32) -> PathEnd {
         match self.entry(number).1.is_empty() {
             true => PathEnd::Finished,

@@ -1,13 +1,13 @@
-//! Events of a completion queue: arming, waiting, moderation.
+//! Completion queue events: arming, waiting, moderation.
 //!
-//! **The race.** A completion that arrives between the last poll and the arming must not be slept over. So nobody arms
-//! and sleeps: [`CompletionQueue::arm`] tells the device how far software has polled, looks once more, and says
-//! [`Arming::Ready`] if there is something to poll; only [`Arming::Armed`] permits to wait. The device closes what
-//! remains: completions behind the place that it was told raise the event at once. [`CompletionQueue::wait`] does all of
-//! it.
+//! **The race.** A completion may arrive between the last poll and the arming, and nobody may sleep through
+//! it. So [`CompletionQueue::arm`] tells the device how far software has polled, checks the queue once more,
+//! and returns [`Arming::Ready`] if there is something to poll; only after [`Arming::Armed`] may the caller
+//! wait. The device closes the remaining gap: completions beyond the reported index raise the event at once.
+//! [`CompletionQueue::wait`] does all of this.
 //!
-//! One arming brings one event. An event that comes although `arm` said `Ready` is harmless: who wakes up and finds
-//! nothing arms again.
+//! One arming raises one event. An event that arrives although `arm` returned `Ready` is harmless: a caller
+//! that wakes up and finds nothing arms again.
 
 use super::{CompletionQueue, CompletionQueueError};
 use crate::capabilities::Capabilities;
@@ -34,7 +34,7 @@ pub enum Notify {
     Solicited,
 }
 
-/// What an arming came to.
+/// The result of arming.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "after `Ready` there is something to poll; only after `Armed` may one wait"]
 pub enum Arming {
@@ -44,36 +44,36 @@ pub enum Arming {
     Armed,
 }
 
-/// How many completions, or how much time, an event waits for; whichever is first.
+/// How many completions, or how much time, an event waits for, whichever comes first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_moderate_cq")]
 pub struct Moderation {
-    /// Completions; 0 and 1 do not wait for more, unless there is a period.
+    /// Number of completions. 0 and 1 do not wait for more, unless there is a period.
     pub completions: u16,
-    /// Time, in whole microseconds up to 4095; zero for none.
+    /// Period in whole microseconds, up to 4095; zero for none.
     pub period: Duration,
-    /// When the time begins.
+    /// When the period begins.
     pub from: PeriodStart,
 }
 
 /// When the period of a moderation begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodStart {
-    /// With the last event.
+    /// At the last event.
     LastEvent,
-    /// With the last completion.
+    /// At the last completion.
     LastCompletion,
 }
 
 impl Moderation {
-    /// Every completion that satisfies an arming raises its event.
+    /// Every matching completion raises its event at once.
     pub const NONE: Self = Self { completions: 0, period: Duration::ZERO, from: PeriodStart::LastEvent };
 
     fn micros(&self) -> u64 {
         self.period.as_nanos().div_ceil(1000)
     }
 
-    /// Whether the device can do it.
+    /// Whether the device supports it.
     pub(super) fn check(&self, capabilities: &Capabilities) -> Result<(), CompletionQueueError> {
         if *self != Self::NONE && !capabilities.completion_moderation {
             return Err(CompletionQueueError::NotOffered { feature: "moderation (cq_moderation)" });
@@ -91,7 +91,7 @@ impl Moderation {
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Asks for an event, and looks whether there is something to poll already.
+    /// Requests an event, and checks whether there is something to poll already.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn arm(&mut self, notify: Notify) -> Arming {
         let consumer_index = self.consumer.counter();
@@ -111,7 +111,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// The event of an arming came: the next arming is another one. [`Self::wait`] does this itself.
+    /// Records that the event of an arming arrived, so that the next arming is a new one. [`Self::wait`] does
+    /// this itself.
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn acknowledge_event(&mut self) {
         self.arm_sequence = (self.arm_sequence + 1) & 3;

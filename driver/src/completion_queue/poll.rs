@@ -1,5 +1,6 @@
-//! Polling: single successes and those of queue pairs that take turns are retired [straight in the ledger](super::direct), many of one
-//! queue pair on the [fast path](super::fast) of the one that is cached; everything else takes the general path.
+//! Polling. Single successes and those of alternating queue pairs are retired [directly in the
+//! ledger](super::direct), many of one queue pair on the [fast path](super::fast) of the cached one;
+//! everything else takes the general path.
 
 use super::cache::{CachedQueuePair, Completed, QueuePairCache};
 use super::direct::Single;
@@ -18,21 +19,21 @@ use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::CqeOpcode;
 
-/// What one entry came to on the general path.
+/// The result for one entry on the general path.
 enum PollOutcome {
     Nothing,
     Discarded(Qpn),
-    /// With the queue pair to cache.
+    /// A completion, with the queue pair to cache.
     Completion(WorkCompletion, Completed),
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Fills `completions` with what is there, and says how many. An entry that cannot be true ends the call; it is
-    /// reported by the call that finds it first.
+    /// Fills `completions` with the available completions and returns their number. An impossible entry ends
+    /// the call; the next call, which finds it first, reports it.
     #[inline(always)]
     #[doc(alias = "ibv_poll_cq")]
     pub fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize, PollError> {
-        // Two calls, each with its end: the processor decides once.
+        // Two calls, each with its own return, so that the processor branches only once.
         if let [place] = completions {
             return match self.take_single(place) {
                 Single::Taken => Ok(1),
@@ -54,8 +55,9 @@ impl<D: DeviceRef> CompletionQueue<D> {
         Ok((count > 0).then_some(completion[0]))
     }
 
-    /// Goes on with entries of any kind after `count` completions. Throws away at most as many entries as the ring has: a device that
-    /// writes entries of nobody faster than they are thrown away keeps no caller.
+    /// Continues with entries of any kind after `count` completions. Discards at most as many entries as the
+    /// ring has, so that a device which writes unmatched entries faster than they are discarded cannot hold
+    /// the caller.
     #[cold]
     #[inline(never)]
     fn take_others(
@@ -70,7 +72,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 turns => turns,
             };
             count += taken;
-            // The fast path of the queue pair that is cached now, perhaps.
+            // The fast path may apply to the queue pair that is cached now.
             let Some(places @ [_, ..]) = completions.get_mut(count..) else { break };
             let (more, end) = self.take_fast(places);
             count += more;
@@ -91,7 +93,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 }
                 Ok(PollOutcome::Completion(completion, completed)) => {
                     places[0] = completion;
-                    // Entries of two blocks have no fast path.
+                    // Two-block entries have no fast path.
                     if !self.wide {
                         self.cache.insert(completed);
                     }
@@ -117,7 +119,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// Reads an entry that is ours.
+    /// Reads an entry that the device has written.
     fn read(&self, cqe: CqeView<'_>) -> Result<PollOutcome, PollError> {
         let (opcode, qpn) = (cqe.opcode(), cqe.qpn());
         let read = match opcode {
@@ -168,7 +170,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         Ok((completion, completed))
     }
 
-    /// Marks all entries of a queue pair that is reset, so that they are thrown away when they are reached.
+    /// Marks all entries of a queue pair that is being reset, so that polling discards them.
     pub(crate) fn disown(&mut self, user_index: u32) {
         self.cache = QueuePairCache::EMPTY;
         let mut at = self.consumer;
@@ -185,16 +187,16 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// A receive of a shared queue goes back to it, although its completion is thrown away.
+    /// Returns a receive of a shared queue to that queue although its completion is discarded.
     fn give_back(&self, cqe: CqeView<'_>) {
         if is_responder(cqe.opcode()) {
             let ledgers = self.device.device().ledgers();
-            // Receives of a queue of its own are strangers here; the reset gives all of them back.
+            // Receives of a queue pair's own queue are strangers here; the reset returns all of them.
             retire_shared(ledgers, ledgers.records(), self.identity(cqe), cqe.counter()).ok();
         }
     }
 
-    /// Whom an entry says it is of.
+    /// The identity that an entry claims.
     fn identity(&self, cqe: CqeView<'_>) -> Identity {
         Identity::new(self.cqn, cqe.user_index(), cqe.qpn())
     }
@@ -207,7 +209,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// Goes behind an entry.
+    /// Moves past an entry.
     pub(super) fn consume(&mut self) {
         self.consumer.advance();
         hand_back(self.device.device().hal(), &self.rings, self.consumer.counter());

@@ -1,7 +1,8 @@
-//! Resizing: the device goes on in another ring, and entries that were not polled move into it (PRM, MODIFY_CQ).
+//! Resizing: the device switches to another ring, and unpolled entries move into it (PRM, MODIFY_CQ).
 //!
-//! The device ends the old ring with an entry of its own and writes what follows into the new one. Software moves what it
-//! has not polled from the old ring one place up into the new one, so that the entries behind it follow without a gap.
+//! The device ends the old ring with an entry of its own and continues in the new ring. Software moves the
+//! unpolled entries from the old ring into the new one, one slot further on, so that the following entries
+//! are adjacent to them.
 
 use super::builder::{Size, allocate_ring};
 use super::entries::BadRun;
@@ -17,13 +18,13 @@ use crate::translation::PageRun;
 use bareverbs_prm::command::cq::{ModifyCqIn, ModifyCqOut};
 use bareverbs_prm::numbering::{CommandOpcode, CqeOpcode};
 
-/// `op_mod` of MODIFY_CQ, and the fields that it selects: size, offset in the page, page size.
+/// `op_mod` of MODIFY_CQ, and the fields that it selects: size, page offset, page size.
 const RESIZE: u16 = 1;
 const SELECT: u32 = 0b111;
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Makes the queue hold `entries` completions, rounded up to a power of two. What was not polled stays. The device
-    /// refuses if that does not fit; nothing changes then.
+    /// Makes the queue hold `entries` completions, rounded up to a power of two. Unpolled completions stay.
+    /// If they do not fit, the device refuses and nothing changes.
     #[doc(alias = "ibv_resize_cq")]
     pub fn resize(&mut self, entries: u32) -> Result<(), CompletionQueueError> {
         let device = self.device.clone();
@@ -50,7 +51,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         self.move_to(ring, size)
     }
 
-    /// Moves entries that were not polled into the ring that the device uses now.
+    /// Moves unpolled entries into the ring that the device now uses.
     fn move_to(&mut self, ring: BlockRing<DmaOf<D>>, size: Size) -> Result<(), CompletionQueueError> {
         let next = self.consumer.moved_to(size.log);
         let mut count = 0;
@@ -72,7 +73,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         if ended { Ok(()) } else { Err(CompletionQueueError::EntriesLost { moved: count }) }
     }
 
-    /// Copies an entry, and gives it the owner of the pass that the new ring is in.
+    /// Copies an entry and sets the owner bit for the current pass of the new ring.
     fn copy_entry(&self, from: Consumer, ring: &BlockRing<DmaOf<D>>, to: Consumer) {
         let block = if self.wide { to.slot() << 1 | 1 } else { to.slot() };
         if let Some(window) = ring.memory().block(block) {

@@ -1,7 +1,8 @@
-//! Sessions: retiring completions of one kind of queue, for as long as its cached queue pair completes.
+//! Sessions retire completions of one kind of queue for as long as its cached queue pair completes.
 //!
-//! Sends and receives of a queue pair's own queues differ in what the ledger keeps of them and in what a completion says;
-//! receives of a shared queue come back in any order and from several queue pairs. The loop over entries knows none of this.
+//! The queue pair's own send and receive queues differ in what the ledger stores and in what a completion
+//! contains. Receives of a shared queue return in any order and from several queue pairs. A session hides
+//! these differences from the loop over entries.
 
 use super::cache::{CachedQueuePair, QueuePairCache};
 use crate::cqe::completion::{received, sent};
@@ -16,29 +17,30 @@ use crate::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::numbering::CqeOpcode;
 
-/// Retiring completions of one kind of queue.
+/// Retires completions of one kind of queue.
 pub(super) trait Session {
     /// The opcode of an entry, if it is a success of this kind.
     fn opcode(owner: OwnerByte) -> Option<u8>;
 
-    /// Whether an entry is of the cached queue pair.
+    /// Whether an entry belongs to the cached queue pair.
     fn has(&self, cqe: CqeView<'_>) -> bool;
 
-    /// Goes on with the queue pair of an entry, if the session can retire that too.
+    /// Continues with the queue pair of an entry, if the session can retire that too.
     #[inline(always)]
     fn follow_sibling(&mut self, _: CqeView<'_>) -> bool {
         false
     }
 
-    /// Retires the request of a completion of the queue pair, if it is outstanding, and writes the completion to `place`.
+    /// Retires the request that a completion of the queue pair names, if it is outstanding, and writes the
+    /// completion to `place`.
     fn retire(&mut self, opcode: u8, fields: impl CompletionFields, place: &mut WorkCompletion)
     -> Option<()>;
 
-    /// Gives back to the poster what was retired.
+    /// Returns the retired slots to the poster.
     fn close(self);
 }
 
-/// Retires an entry whose last byte is `owner`, after the barrier, if it is one for the session.
+/// Retires an entry whose last byte is `owner`, after the barrier, if the session handles its kind.
 #[inline(always)]
 pub(super) fn retire<S: Session>(
     session: &mut S,
@@ -54,22 +56,22 @@ pub(super) trait CachedPoller: Copy {
     /// Its place in the cache.
     fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self>;
 
-    /// Begins to retire completions, if the queue pair is still there.
+    /// Starts a session, if the queue pair still exists.
     fn open<'a, M>(
         cached: &'a mut CachedQueuePair<Self>,
         ledgers: &'a Ledgers<M>,
         cqn: Cqn,
     ) -> Option<impl Session>;
 
-    /// Goes on with `other`, which was a copy of the cached queue pair before a session. Where a queue pair is does not change, and
-    /// how far it is the ledger knows: most have nothing to do.
+    /// Continues with `other`, a copy of the cached queue pair that a session has changed. The location of a
+    /// queue pair does not change, and the ledger knows how far it is, so most kinds have nothing to do.
     #[inline(always)]
     fn follow(_: &mut CachedQueuePair<Self>, _: &CachedQueuePair<Self>) {}
 }
 
-/// What is different in the two queues that a queue pair has of its own. `S` are the slots of the ledger.
+/// The differences between a queue pair's own send and receive queues. `S` is the type of the ledger slots.
 trait OwnQueue<S>: Half {
-    /// What the ledger kept of a request.
+    /// What the ledger stored about a request.
     type Kept;
 
     /// See [`Session::opcode`].
@@ -127,14 +129,14 @@ impl<S: Singles> OwnQueue<S> for Receives {
     }
 }
 
-/// A session of a queue that the queue pair has of its own. What is posted while it lasts it does not know.
+/// A session of a queue pair's own queue. It does not see what is posted while it lasts.
 struct OwnSession<'a, Q, R, S> {
     cached: &'a mut CachedQueuePair<Poller<Q>>,
     record: R,
     slots: S,
 }
 
-/// Begins a session, if the queue pair is still there.
+/// Starts a session, if the queue pair still exists.
 #[inline(always)]
 fn open_own<'a, Q: OwnQueue<S>, S, M>(
     cached: &'a mut CachedQueuePair<Poller<Q>>,
@@ -261,8 +263,8 @@ impl CachedQueuePair<SharedPoller> {
         *self = other;
     }
 
-    /// The queue pair of an entry, if it receives from the same shared queue: completions of one come from all its queue pairs
-    /// in turn. By value, so that the session stays in registers.
+    /// The queue pair of an entry, if it receives from the same shared queue: completions of a shared queue
+    /// come from its queue pairs in any order. Takes `self` by value, so that the session stays in registers.
     #[inline(never)]
     pub(super) fn sibling<M>(self, ledgers: &Ledgers<M>, cqn: Cqn, cqe: CqeView<'_>) -> Option<Self> {
         let identity = Identity::new(cqn, cqe.user_index(), cqe.qpn());

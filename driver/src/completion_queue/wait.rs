@@ -1,5 +1,5 @@
-//! Waiting for completions, with and without a channel. Every wait ends: with a completion, at its deadline, or because the
-//! device is lost.
+//! Waiting for completions, with and without a channel. Every wait ends: with a completion, at its deadline,
+//! or because the device is lost.
 
 use super::{Arming, CompletionQueue, Notify, PollError};
 use crate::completion_channel::CompletionChannel;
@@ -10,23 +10,23 @@ use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::time::{Duration, Time};
 use core::fmt;
 
-/// Longest pause between two looks at a queue that is not armed: no interrupt ends it.
+/// Longest pause between two polls of a queue that is not armed, because no interrupt ends the pause.
 const POLL_INTERVAL: Duration = Duration::from_micros(5);
-/// Longest sleep before the registers are looked at: a device that is lost raises no interrupt.
+/// Longest sleep between checks of the registers, because a lost device raises no interrupt.
 const PRESENCE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Why a wait for one completion ended without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitError {
-    /// The deadline came first. Nothing is lost: what completes later is found by the next poll or wait.
+    /// The deadline came first. Nothing is lost: the next poll or wait finds a completion that arrives later.
     Deadline {
         /// The queue.
         cqn: Cqn,
         /// How long the caller waited.
         waited: Duration,
     },
-    /// The queue has an entry that cannot be true, or its device is lost.
+    /// The queue has an impossible entry, or its device is lost.
     Poll(PollError),
 }
 
@@ -52,8 +52,8 @@ impl fmt::Display for WaitError {
 impl core::error::Error for WaitError {}
 
 impl<D: DeviceRef> CompletionQueue<D> {
-    /// Polls until there is a completion, until `deadline` at the latest. Needs no channel and raises no interrupt: it looks
-    /// again every 5 µs, so it suits short waits, examples and tests.
+    /// Polls until there is a completion, at the latest until `deadline`. It needs no channel and no
+    /// interrupt. It polls every 5 µs, so it suits short waits, examples and tests.
     ///
     /// ```
     /// use bareverbs_core::hal::Hal;
@@ -68,7 +68,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// ```
     ///
     /// # Errors
-    /// The deadline came first, the queue has an entry that cannot be true, or the device is lost.
+    /// The deadline came first, the queue has an impossible entry, or the device is lost.
     pub fn wait_one(&mut self, deadline: Time) -> Result<WorkCompletion, WaitError> {
         let start = self.device.device().hal().now();
         loop {
@@ -85,11 +85,12 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// Polls; while there is nothing, arms and waits for the event on `channel`, the one that the queue was made for, until
-    /// `deadline`. Says how many completions there are; none only at the deadline.
+    /// Polls; while there is nothing, arms the queue and waits for its event on `channel`, which must be the
+    /// channel of the queue, until `deadline`. Returns the number of completions, which is zero only at the
+    /// deadline.
     ///
     /// # Errors
-    /// The queue has an entry that cannot be true, or the device is lost.
+    /// The queue has an impossible entry, or the device is lost.
     pub fn wait(
         &mut self,
         channel: &mut CompletionChannel<D>,
@@ -113,9 +114,10 @@ impl<D: DeviceRef> CompletionQueue<D> {
         }
     }
 
-    /// One turn of an event loop: gives every completion to `handle`, and arms this queue and its `channel`, so that the next completion raises an
-    /// interrupt. It never waits. It is what [`CompletionChannel::arm`] describes, for a channel that serves this queue alone, and
-    /// it quiets the interrupt's descriptor first. Begin with one turn before the first wait.
+    /// One turn of an event loop: passes every completion to `handle`, then arms this queue and its
+    /// `channel`, so that the next completion raises an interrupt. It never waits. It implements what
+    /// [`CompletionChannel::arm`] describes for a channel that serves only this queue, and first quiets the
+    /// interrupt's descriptor. Run one turn before the first wait.
     ///
     /// ```
     /// use bareverbs_core::{CompletionChannel, CompletionQueue, DeviceRef, PollError};
@@ -134,7 +136,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     /// ```
     ///
     /// # Errors
-    /// The first error of `handle`, or the queue has an entry that cannot be true. The queue is not armed then.
+    /// The first error of `handle`, or an impossible entry in the queue. The queue is not armed then.
     pub fn handle_and_arm<E: From<PollError>>(
         &mut self,
         channel: &mut CompletionChannel<D>,
@@ -152,7 +154,8 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 has_handled = true;
             }
             let is_armed = self.arm(Notify::Next) == Arming::Armed;
-            // Entries that are nobody's, again and again, come from a device that means harm: it keeps no loop. The queue is armed.
+            // A device that keeps writing entries that match nothing must not hold the loop forever. The
+            // queue is armed.
             if is_armed || was_ready && !has_handled {
                 channel.arm();
                 return Ok(());

@@ -1,4 +1,4 @@
-//! From an entry to a work completion.
+//! Converts an entry to a work completion.
 
 use super::{CompletionFields, CqeView};
 use crate::work_completion::{Origin, WorkCompletion, WorkCompletionOpcode, WorkCompletionStatus};
@@ -6,7 +6,7 @@ use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::CqeOpcode;
 
-/// The completion of a send that succeeded.
+/// The completion of a successful send.
 #[inline(always)]
 pub(crate) fn sent(
     fields: impl CompletionFields,
@@ -50,7 +50,7 @@ pub(crate) fn received(
     }
 }
 
-/// What only some messages bring: immediate data, or the key that they invalidated.
+/// Adds what only some messages carry: immediate data, or the invalidated key.
 #[inline(never)]
 fn add_immediate(place: &mut WorkCompletion, fields: impl CompletionFields, opcode: CqeOpcode) {
     place.opcode = match opcode {
@@ -63,7 +63,7 @@ fn add_immediate(place: &mut WorkCompletion, fields: impl CompletionFields, opco
     }
 }
 
-/// Makes the completion one of a request that failed, as the error entry says.
+/// Turns the completion into that of a failed request, as the error entry describes it.
 pub(crate) fn fail(completion: &mut WorkCompletion, cqe: CqeView<'_>) {
     completion.status = WorkCompletionStatus::Failed(cqe.syndrome());
     completion.vendor_syndrome = cqe.vendor_syndrome();

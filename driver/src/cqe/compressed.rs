@@ -1,4 +1,4 @@
-//! Compressed runs: a title entry, and behind it an array of mini entries that say what is different in each.
+//! Compressed runs: a title entry, followed by arrays of mini entries with the differences.
 
 use super::{CompletionFields, CqeView, ENTRY_WORDS, FLAGS, LAST, SLID};
 use crate::work_completion::Origin;
@@ -6,10 +6,10 @@ use bareverbs_prm::cqe::{CompletionEntry, MiniEntry};
 use bareverbs_prm::field::BitRange;
 use bareverbs_prm::numbering::CqeOpcode;
 
-/// The word that holds the byte count, which of the title is the number of entries.
+/// The word with the byte count, which in the title holds the number of entries.
 const COUNT_WORD: usize = CompletionEntry::FIELDS.byte_count.offset() / 8;
 const BYTE_COUNT: BitRange = CompletionEntry::FIELDS.byte_count.in_word(COUNT_WORD);
-/// The words before it that are decoded of a success: LID and queue pair of the sender, `user_index`, immediate data.
+/// The words before it that a success decodes: the sender's LID and queue pair, `user_index`, immediate data.
 const DECODED_BEFORE_COUNT: [usize; 3] = [
     CompletionEntry::FIELDS.slid.offset() / 8,
     CompletionEntry::FIELDS.remote_qpn.offset() / 8,
@@ -29,7 +29,8 @@ const MINI_BYTE_COUNT: BitRange = MiniEntry::FIELDS.byte_count.in_word(0);
 /// The title of a run: what its entries have in common.
 pub(crate) struct CompressedTitle {
     words: [u64; ENTRY_WORDS],
-    /// The word with the byte count and the last word, as numbers, without what is different in each entry.
+    /// The word with the byte count and the last word, as numbers, without the fields that differ between
+    /// entries.
     count: u64,
     last: u64,
     entries: u32,
@@ -62,8 +63,9 @@ impl CompressedTitle {
         self.entries
     }
 
-    /// Completion number `number` of the run, whose mini entry is `mini` in memory order, without its entry. `is_requester` is that
-    /// of the title, and known where the caller is compiled.
+    /// Completion number `number` of the run, from its mini entry `mini` in memory order, without expanding
+    /// the entry. `is_requester` is that of the title, passed separately because callers know it at compile
+    /// time.
     #[inline(always)]
     pub(crate) fn completion(&self, mini: u64, number: u32, is_requester: bool) -> RunCompletion<'_> {
         let mini = u64::from_be(mini);
@@ -74,20 +76,21 @@ impl CompressedTitle {
         RunCompletion { title: self, byte_count: MINI_BYTE_COUNT.get(mini) as u32, counter }
     }
 
-    /// Whether the run is one of requesters.
+    /// Whether the run belongs to a requester.
     pub(crate) fn is_requester(&self) -> bool {
         self.is_requester
     }
 
-    /// The last word of entries that software is done with, in memory order: the owner is that of the pass whose parity is
-    /// `phase`, as the next pass wants it.
+    /// The last word of consumed entries in memory order. Its owner bit is that of the pass with parity
+    /// `phase`, as the next pass requires.
     #[inline(always)]
     pub(crate) fn consumed(&self, phase: u8) -> u64 {
         (self.last | OWNER.put(phase.into())).to_be()
     }
 
-    /// Writes entry number `number` of the run, whose mini entry is `mini` in memory order, as ours in the pass whose parity is
-    /// `phase`. Mini entries of requesters have opcode and counter; of responders, counters follow each other.
+    /// Expands entry number `number` of the run from its mini entry `mini` in memory order, owned by software
+    /// in the pass with parity `phase`. Mini entries of requesters hold opcode and counter; counters of
+    /// responders are consecutive.
     #[inline(always)]
     pub(crate) fn write_entry(&self, cqe: CqeView<'_>, mini: u64, number: u32, phase: u8) {
         let mini = u64::from_be(mini);
@@ -106,7 +109,7 @@ impl CompressedTitle {
     }
 }
 
-/// A completion of a run: what its mini entry says, and what the title says of all.
+/// A completion of a run, combined from its mini entry and the title.
 #[derive(Clone, Copy)]
 pub(crate) struct RunCompletion<'a> {
     title: &'a CompressedTitle,

@@ -1,4 +1,4 @@
-//! Whether an entry is ours, and what kind of entry it is: all of it in one byte.
+//! Reads from one byte whether software owns an entry and what kind it is.
 
 use super::CqeView;
 use crate::hal::{Barrier, Hal};
@@ -7,20 +7,20 @@ use bareverbs_prm::cqe::{CQE_FORMAT_COMPRESSED, CompletionEntry};
 use bareverbs_prm::field::BitRange;
 use bareverbs_prm::numbering::CqeOpcode;
 
-/// Where the fields of the byte stand in it, which is the last one of the last word.
+/// Position of the fields in the byte, which is the last one of the last word.
 const OPCODE: BitRange = CompletionEntry::FIELDS.opcode.in_word(super::LAST);
 const FORMAT: BitRange = CompletionEntry::FIELDS.format.in_word(super::LAST);
 const SOLICITED: BitRange = CompletionEntry::FIELDS.solicited.in_word(super::LAST);
 const OWNER: BitRange = CompletionEntry::FIELDS.owner.in_word(super::LAST);
-/// All of the byte that matters: whether an event was asked for does not.
+/// The significant bits of the byte: all but the solicited event bit.
 const SIGNIFICANT: u8 = SOLICITED.clear(u8::MAX as u64) as u8;
 /// Bits of the byte below the opcode.
 const BELOW_OPCODE: u32 = OPCODE.put(1).trailing_zeros();
-/// Opcodes of responders' successes.
+/// First opcode of a responder's success.
 const FIRST_RESPONDER: u8 = CqeOpcode::ResponderWriteImmediate.raw();
 const LAST_RESPONDER: u8 = CqeOpcode::ResponderSendInvalidate.raw();
 
-/// An entry of a completion queue, and the barrier that its ownership needs.
+/// An entry of a completion queue, and the barrier that reading its ownership needs.
 pub(crate) struct OwnedCqe<'a, H> {
     pub(crate) hal: &'a H,
     pub(crate) cqe: CqeView<'a>,
@@ -37,18 +37,19 @@ impl<H: Hal> OwnedEntry for OwnedCqe<'_, H> {
     }
 }
 
-/// The last byte of an entry as a pass over the ring sees it: without the owner that the pass wants.
+/// The last byte of an entry as a pass over the ring sees it: the owner bit is relative to that pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct OwnerByte(u8);
 
 impl OwnerByte {
-    /// Of an entry in the pass whose parity is `phase`.
+    /// Reads the byte of an entry in the pass with parity `phase`.
     #[inline(always)]
     pub(crate) fn read(entry: &impl OwnedEntry, phase: u8) -> Self {
         Self(entry.last_byte() ^ phase)
     }
 
-    /// Whether the entry is a requester's success of format 0: neither data nor a compressed run.
+    /// Whether the entry is a requester's success of format 0: without inline data and not part of a
+    /// compressed run.
     #[inline(always)]
     pub(crate) const fn is_requester_success(self) -> bool {
         const { assert!(CqeOpcode::Requester.raw() == 0) };
@@ -66,7 +67,7 @@ impl OwnerByte {
         }
     }
 
-    /// The byte of the entries of a compressed run, if this is the one of its title.
+    /// The byte of the entries of a compressed run, if this is the byte of its title.
     #[inline(always)]
     pub(crate) const fn of_run(self) -> Option<Self> {
         if self.is_empty() || !is_compressed(self.0) {
@@ -75,7 +76,7 @@ impl OwnerByte {
         Some(Self(FORMAT.clear(self.0 as u64) as u8))
     }
 
-    /// Whether the owner is that of another pass: most entries that are empty have it.
+    /// Whether the owner bit is that of another pass, as in most empty entries.
     #[inline(always)]
     pub(crate) const fn is_of_other_pass(self) -> bool {
         OWNER.get(self.0 as u64) != 0
@@ -88,12 +89,12 @@ impl OwnerByte {
     }
 }
 
-/// Whether the entry whose last byte this is is the title of a compressed run.
+/// Whether an entry with this last byte is the title of a compressed run.
 pub(crate) const fn is_compressed(op_own: u8) -> bool {
     FORMAT.get(op_own as u64) == CQE_FORMAT_COMPRESSED as u64
 }
 
-/// The opcode of the entry whose last byte this is.
+/// The opcode of an entry with this last byte.
 pub(crate) const fn opcode(op_own: u8) -> CqeOpcode {
     CqeOpcode::from_raw(OPCODE.get(op_own as u64) as u8)
 }

@@ -1,4 +1,4 @@
-//! The decoder agrees with the getters of the layouts, whatever the bytes.
+//! The decoder agrees with the getters of the layouts for arbitrary bytes.
 
 extern crate std;
 

@@ -101,7 +101,7 @@ impl<H: Hal> Boot<'_, H> {
         Ok(control)
     }
 
-    /// Bit 31 of the register at 0x1fc reads one while firmware initialises.
+    /// Bit 31 of the register at 0x1fc reads as one while firmware initializes.
     fn wait_for_firmware(&self) -> Result<(), OpenCause> {
         let start = self.hal.now();
         let deadline = start + self.config.firmware_timeout;
@@ -179,7 +179,7 @@ impl<H: Hal> Boot<'_, H> {
         Ok(Resources { capabilities, uar, eqn, ledgers })
     }
 
-    /// Issue 1 of the interface; a device that knows no issues has issue 0, which is not enough.
+    /// Sets ISSI 1. A device without ISSI support only has ISSI 0, which is not enough.
     fn set_issi(&self, control: &mut Control<H>) -> Result<(), OpenCause> {
         let mut input = QueryIssiIn::new();
         input.set_opcode(CommandOpcode::QueryIssi);
@@ -234,7 +234,7 @@ impl<H: Hal> Boot<'_, H> {
         Ok(())
     }
 
-    /// What is in force after INIT_HCA.
+    /// The capabilities in force after INIT_HCA.
     fn capabilities(&self, control: &mut Control<H>) -> Result<Capabilities, CommandError> {
         let general: GeneralCapabilities = self.query(control, CapabilityValues::Current)?;
         let atomic = match general.atomic() {

@@ -1,4 +1,4 @@
-//! Capability pages for those who want more than [`Capabilities`](crate::Capabilities) tells.
+//! Queries capability pages beyond what [`Capabilities`](crate::Capabilities) contains.
 
 use super::Device;
 use crate::capability_page::{

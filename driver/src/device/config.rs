@@ -18,7 +18,7 @@ pub struct DeviceConfig {
     pub mailbox_blocks: usize,
     /// Entries of the event queue.
     pub event_queue_entries: u32,
-    /// Most queue pairs and shared receive queues at a time, at most 131,072.
+    /// Maximum number of queue pairs and shared receive queues at a time, at most 131,072.
     pub queue_pairs: u32,
     /// Words of 8 bytes in the ledgers, which remember posted work. A send queue takes two for each basic block, a receive
     /// queue one for each entry (at least two in all), a shared receive queue two for each entry.

@@ -1,5 +1,5 @@
-//! The control part of a device: command queue, page supply, event queue, and the objects that wait to be destroyed.
-//! One thread at a time works on it, behind the lock of [`Device::control`](super::Device::control).
+//! The control part of a device: command queue, page supply, event queue, and objects that wait to be
+//! destroyed. One thread at a time uses it, under the lock of [`Device::control`](super::Device::control).
 
 use crate::command::{CommandError, CommandQueue, DeviceLoss, Lane, Message, Request};
 use crate::dma::{Dma, PrivateBox};
@@ -13,9 +13,9 @@ use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut};
 use bareverbs_prm::ids::UarIndex;
 use bareverbs_prm::numbering::{CommandOpcode, QueryPagesStage};
 
-/// Most objects that wait to be destroyed.
+/// Maximum number of objects that wait to be destroyed.
 const PENDING_DESTROYS: usize = 64;
-/// Entries of the RoCE address table that the driver remembers.
+/// Entries of the RoCE address table that the driver stores.
 pub(super) const GIDS: usize = 32;
 
 /// How far the device has been brought up.
@@ -47,7 +47,7 @@ impl DestroyCommand {
         Self { object_type, ..self }
     }
 
-    /// Every destroying command has the number of the object in its third word.
+    /// Every destroy command has the number of the object in its third word.
     pub(super) fn input(self) -> CommandHeaderIn {
         let mut bytes = [0; CommandHeaderIn::SIZE];
         bytes[..2].copy_from_slice(&self.opcode.raw().to_be_bytes());
@@ -57,7 +57,7 @@ impl DestroyCommand {
     }
 }
 
-/// Memory of an object, in at most two pieces.
+/// Memory of an object, in up to two pieces.
 pub(crate) type ObjectMemory<M> = [Option<Dma<M>>; 2];
 
 /// An object that the device has not destroyed yet.
@@ -82,7 +82,7 @@ pub(crate) struct Control<H: Hal> {
     leaked: u32,
 }
 
-/// The control part in memory of its own: pages and objects that wait make it large.
+/// The control part in memory of its own, because page supply and waiting objects make it large.
 pub(super) type PrivateControl<H> = PrivateBox<Control<H>, <H as Hal>::Dma>;
 
 impl<H: Hal> Control<H> {
@@ -105,7 +105,7 @@ impl<H: Hal> Control<H> {
         }
     }
 
-    /// Looks whether the device is still there.
+    /// Checks that the device is still there.
     pub(super) fn check_presence(&mut self, hal: &H) -> Result<(), DeviceLoss> {
         self.commands.check_presence(hal)
     }
@@ -169,10 +169,12 @@ impl<H: Hal> Control<H> {
         }
     }
 
-    /// Destroys an object, then frees its memory. If the device refuses because something still uses the object, the
-    /// object waits until another one is destroyed. If too many objects wait already, the memory is never reused.
+    /// Destroys an object, then frees its memory. If the device refuses because the object is still in use,
+    /// the object waits until another one is destroyed. If too many objects are waiting already, the memory
+    /// is never reused.
     pub(super) fn destroy(&mut self, hal: &H, command: DestroyCommand, memory: ObjectMemory<H::Dma>) {
-        // A device that owes an answer would have every object that is dropped wait as long; it is asked again when it has answered.
+        // If the device owes a response, do not try: every dropped object would wait for as long. The object
+        // is retried once the device has responded.
         self.commands.reclaim(hal);
         if self.commands.is_stalled() {
             return self.postpone(PendingDestroy { command, memory });
@@ -204,8 +206,8 @@ impl<H: Hal> Control<H> {
         core::mem::forget(object);
     }
 
-    /// Tries to destroy every waiting object, and starts again whenever one is gone: others may have waited for it. Stops at the first
-    /// command that is not answered.
+    /// Tries to destroy every waiting object. Starts again whenever one is destroyed, because others may have
+    /// waited for it. Stops at the first command without a response.
     pub(super) fn retry_pending(&mut self, hal: &H) {
         let mut index = 0;
         while index < self.pending.len() {
@@ -220,7 +222,7 @@ impl<H: Hal> Control<H> {
         }
     }
 
-    /// Frees the memory of waiting objects if TEARDOWN_HCA made the device forget them, and leaks it otherwise.
+    /// Frees the memory of waiting objects if the device forgot them in TEARDOWN_HCA, and leaks it otherwise.
     pub(super) fn settle_pending(&mut self, device_forgot: bool) {
         while let Some(object) = self.pending.pop() {
             if !device_forgot {
@@ -241,7 +243,7 @@ impl<H: Hal> Control<H> {
     }
 }
 
-/// [`Control`], borrowed in two parts: one that executes commands, and one that works while a command waits.
+/// [`Control`], borrowed in two parts: one executes commands, the other works while a command waits.
 struct SplitControl<'a, H: Hal> {
     executor: CommandExecutor<'a, H>,
     events: EventHandling<'a, H::Dma>,
@@ -253,8 +255,9 @@ struct EventHandling<'a, M> {
     inbox: &'a mut Inbox,
 }
 
-/// Empties the event queue. Page requests are served, everything else goes to the inbox. A device that writes faster than this reads
-/// has the attention of one ring at a time, and its page requests no longer than one command may take.
+/// Empties the event queue. Page requests are served, everything else goes to the inbox. If the device writes
+/// events faster than the driver reads them, one call handles at most one ring of events, and page requests
+/// take no longer than one command may.
 fn serve<H: Hal>(executor: &mut CommandExecutor<'_, H>, handling: EventHandling<'_, H::Dma>) {
     let Some(queue) = handling.events else { return };
     let (outer, deadline) = (executor.limit, executor.deadline());

@@ -1,4 +1,4 @@
-//! Why a device does not open or close.
+//! Why a device could not be opened or closed.
 
 use crate::boot_step::BootStep;
 use crate::command::{CommandError, HealthReport};
@@ -24,7 +24,7 @@ pub enum OpenCause {
     FirmwareNotReady {
         /// How long the driver waited.
         waited: Duration,
-        /// What firmware says of its health.
+        /// What firmware reports about its health.
         health: HealthReport,
     },
     /// The revision of the command interface is not 5.
@@ -32,11 +32,11 @@ pub enum OpenCause {
         /// Its revision.
         found: u16,
     },
-    /// The command queue does not fit a page, or has no slot beside the reserved one.
+    /// The command queue does not fit into a page, or has no slot besides the reserved one.
     BadQueueGeometry {
-        /// Logarithm of its slots.
+        /// log2 of its number of slots.
         log_size: u8,
-        /// Logarithm of the bytes between slots.
+        /// log2 of the distance between slots in bytes.
         log_stride: u8,
     },
     /// The window into BAR0 is too small.
@@ -56,7 +56,7 @@ pub enum OpenCause {
         /// The capability.
         feature: &'static str,
     },
-    /// The device is up already: in this process, or by another driver.
+    /// The device is already up: in this process, or under another driver.
     AlreadyOpen(CommandError),
     /// A command failed.
     Command(CommandError),
@@ -137,7 +137,7 @@ pub enum CloseCause {
     Command {
         /// The step that the command undoes.
         step: BootStep,
-        /// What the device said.
+        /// The device's response.
         error: CommandError,
     },
     /// The driver could not reclaim its pages.

@@ -1,4 +1,5 @@
-//! Health of an event queue. Only the context of a queue tells that it overran: an event about that would be lost, too.
+//! Health of an event queue. Only the context of the queue shows an overrun, because an event about it would
+//! be lost, too.
 
 use super::Device;
 use crate::command::{CommandError, Request};
@@ -14,8 +15,8 @@ const COUNTER: u32 = 0xff_ffff;
 /// A problem of an event queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EventQueueError {
-    /// The device could not write an event, because the queue was full or its memory failed. Events were lost, and the
-    /// device writes no more.
+    /// The device could not write an event, because the queue was full or its memory failed. Events were
+    /// lost, and the device has stopped writing.
     Broken {
         /// The queue.
         eqn: Eqn,
@@ -26,11 +27,11 @@ pub enum EventQueueError {
         /// Entries that the device had written and the driver had not read.
         waiting: u32,
     },
-    /// The device could not be asked.
+    /// The device could not be queried.
     Command(CommandError),
 }
 
-/// Asks the device for the state of a queue.
+/// Queries the state of a queue from the device.
 pub(crate) fn check_event_queue<H: Hal>(device: &Device<H>, eqn: Eqn) -> Result<(), EventQueueError> {
     let mut input = QueryEqIn::new();
     input.set_opcode(CommandOpcode::QueryEq).set_eq_number(eqn);
@@ -52,7 +53,7 @@ impl<H: Hal> Device<H> {
     /// this regularly, and whenever an event seems to be missing, because no event can report this.
     ///
     /// # Errors
-    /// The queue overran or its memory failed, or the device could not be asked.
+    /// The queue overran or its memory failed, or the device could not be queried.
     #[doc(alias = "QUERY_EQ")]
     pub fn check_events(&self) -> Result<(), EventQueueError> {
         check_event_queue(self, self.eqn())

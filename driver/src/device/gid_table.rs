@@ -1,4 +1,4 @@
-//! The RoCE address table of the device (RoCEv2 A17.8): the GIDs that the port answers to.
+//! The RoCE address table of the device (RoCEv2 A17.8): the GIDs of the port.
 
 use super::Device;
 use super::control::GIDS;

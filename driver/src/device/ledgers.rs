@@ -1,8 +1,8 @@
 //! The memory of all ledgers of a device, and its allocation.
 //!
-//! The memory belongs to the device and not to queue pairs, because a completion queue may read a record while another
-//! thread destroys its queue pair. The hardware never learns its address, and cannot reach it where an IOMMU stands in between
-//! ([`Hal::allocate_private`]).
+//! The memory belongs to the device and not to queue pairs, because a completion queue may read a record
+//! while another thread destroys its queue pair. The hardware never learns its address, and cannot reach it
+//! if there is an IOMMU ([`Hal::allocate_private`]).
 
 mod blocks;
 
@@ -13,30 +13,31 @@ use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slo
 use blocks::Blocks;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-/// Words of a record that hold the range of its slots, first word and count, for sends and for receives.
+/// Words of a record with the ranges of its send and receive slots: first word and count.
 const EXTENTS: [usize; 2] = [12, 13];
-/// Word of a record that counts its allocations.
+/// Word of a record with the number of its allocations.
 const TAKEN: usize = 11;
-/// Word of a free record that holds the number of the next free record.
+/// Word of a free record with the number of the next free record.
 const NEXT: usize = 14;
 /// No record.
 const NONE: u32 = u32::MAX;
-/// A value that no `user_index` has: the driver writes it into the entries of queue pairs that were reset.
+/// A value that is never a `user_index`: the driver writes it into the entries of reset queue pairs.
 const NOBODY: u32 = 0xff_ffff;
 /// The largest number of records: the record's number and seven bits of generation make the 24 bits of a `user_index`.
 const MAX_RECORDS: usize = 1 << 17;
 
-/// Records, then slots, then the bits that say which slots are free.
+/// Records, then slots, then the bitmap of free slots.
 ///
 /// Allocation happens under the lock of the device; deallocation needs no lock.
 pub struct Ledgers<M> {
     dma: Dma<M>,
-    /// Records but one: the mask of their numbers.
+    /// Number of records minus one: the mask for record numbers.
     last_record: usize,
     slots: Blocks,
-    /// The first and the last of the free records, in the order in which they are allocated.
+    /// The first and the last free record, in allocation order.
     free: [AtomicU32; 2],
-    /// The record that was deallocated last; the others follow it. They become free with the next allocation.
+    /// The record that was freed last; it links to the earlier ones. The next allocation adds them to the
+    /// free list.
     returned: AtomicU32,
 }
 
@@ -186,7 +187,7 @@ impl Singles for Run<'_, 8> {
     }
 }
 
-/// The share of a queue pair: the number of its record, its `user_index`, its slots.
+/// The allocation of a queue pair: the number of its record, its `user_index`, its slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) record: usize,
@@ -202,13 +203,13 @@ pub(crate) enum Full {
     Words { needed: usize },
 }
 
-/// Memory for a number of records and words of slots, in whole blocks.
+/// Memory for a number of records and slot words, in whole blocks.
 fn bytes(records: usize, words: usize) -> usize {
     8 * (records * RECORD_WORDS + words + Blocks::words_of_bits(words)).next_multiple_of(8)
 }
 
 impl<M: DmaMemory> Ledgers<M> {
-    /// Memory for `records` queue pairs (rounded up to a power of two) and `words` words of slots.
+    /// Allocates memory for `records` queue pairs (rounded up to a power of two) and `words` slot words.
     pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, records: u32, words: u32) -> Result<Self, HalError> {
         let records = (records as usize).clamp(1, MAX_RECORDS).next_power_of_two();
         let words = (words as usize).next_multiple_of(8);
@@ -222,19 +223,19 @@ impl<M> Ledgers<M> {
         self.dma.extent(u32::try_from(index).ok()?)
     }
 
-    /// Records; a power of two.
+    /// Number of records; a power of two.
     #[inline(always)]
     pub(crate) fn records(&self) -> usize {
         self.last_record + 1
     }
 
-    /// Slots of sends; see [`Words::pairs`].
+    /// Send slots; see [`Words::pairs`].
     #[inline(always)]
     pub(crate) fn send_slots(&self, slots: Slots) -> Run<'_, 16> {
         self.dma.run(slots.base, slots.mask).unwrap_or_else(Run::nowhere)
     }
 
-    /// Slots of receives; see [`Words::singles`].
+    /// Receive slots; see [`Words::singles`].
     #[inline(always)]
     pub(crate) fn receive_slots(&self, slots: Slots) -> Run<'_, 8> {
         self.dma.run(slots.base, slots.mask).unwrap_or_else(Run::nowhere)
@@ -279,7 +280,8 @@ impl<M> Ledgers<M> {
         Ok(Share { record, user_index, send, receive: Range { base: receives.0 as u32, slots: receive } })
     }
 
-    /// Allocates words for both sides, numbered from the first word of all: either everything that is wanted or nothing.
+    /// Allocates words for both sides, numbered from the start of the memory. Allocates either everything or
+    /// nothing.
     fn take_slots(&self, [send, receive]: [usize; 2]) -> Result<[(usize, usize); 2], Full> {
         let (row, needed) = (self.row(), send + receive);
         let take = |count| match count {
@@ -301,15 +303,16 @@ impl<M> Ledgers<M> {
         }
     }
 
-    /// The words behind the records.
+    /// The words after the records.
     fn row(&self) -> First<'_, M> {
         First(&self.dma, self.records() * RECORD_WORDS)
     }
 
-    /// Makes the deallocated records free.
+    /// Adds the returned records to the free list.
     fn collect(&self) {
         let mut record = self.returned.swap(NONE, Ordering::Acquire);
-        // No more than there are: a cycle, which only somebody else can have made, is no endless way.
+        // Bounded by the number of records: if something else has corrupted the list into a cycle, the loop
+        // still ends.
         for _ in 0..self.records() {
             if record as usize >= self.records() {
                 break;
@@ -324,7 +327,7 @@ impl<M> Ledgers<M> {
         }
     }
 
-    /// Appends a record to the free ones.
+    /// Appends a record to the free list.
     fn append(&self, record: u32) {
         self.store(record as usize * RECORD_WORDS + NEXT, NONE.into(), Ordering::Relaxed);
         let [first, last] = &self.free;
@@ -338,7 +341,8 @@ impl<M> Ledgers<M> {
         last.store(record, Ordering::Relaxed);
     }
 
-    /// A new `user_index` for each allocation of the record: completion entries of its earlier owner then match no queue pair.
+    /// A new `user_index` for each allocation of the record, so that completion entries of its earlier owner
+    /// match no queue pair.
     fn next_user_index(&self, record: usize) -> u32 {
         let word = record * RECORD_WORDS + TAKEN;
         let named =
@@ -351,7 +355,7 @@ impl<M> Ledgers<M> {
         named(taken)
     }
 
-    /// Deallocates a share; it is free for the next allocation.
+    /// Frees an allocation. The next allocation may reuse it.
     pub(crate) fn give_back(&self, share: Share) {
         close(self, share.record);
         let record = share.record as u32;
@@ -366,7 +370,7 @@ impl<M> Ledgers<M> {
     }
 }
 
-/// The words from one of them on.
+/// The words from a given one on.
 struct First<'a, M>(&'a Dma<M>, usize);
 
 impl<M> Words for First<'_, M> {
@@ -438,7 +442,8 @@ mod tests {
         assert!(names.len() == 1 << 14 && !names.contains(&NOBODY));
     }
 
-    /// In places where a device can write there: creation must not hang under the lock, nor read beyond the records.
+    /// Where a device can write to the list: creation must neither hang under the lock nor read beyond the
+    /// records.
     #[test]
     fn a_list_of_free_records_that_somebody_bent_ends() {
         for next in [0, 1, 4, u64::from(NONE) - 1] {
@@ -460,7 +465,7 @@ mod tests {
 
     #[test]
     fn all_records_come_back_in_any_order() {
-        // Miri takes minutes for all of them.
+        // Under Miri, all 64 would take minutes.
         const COUNT: usize = if cfg!(miri) { 8 } else { 64 };
         let ledgers = ledgers(COUNT, 4 * COUNT);
         for round in 1..COUNT - 1 {

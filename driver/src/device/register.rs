@@ -1,4 +1,4 @@
-//! Reading registers of the device with ACCESS_REG.
+//! Reads registers of the device with ACCESS_REG.
 
 use super::Device;
 use crate::command::{CommandError, REGISTER_HEADER, RegisterAccess, Request, Tail, access_register};
@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 const LARGEST_REGISTER: usize = 256;
 
 impl<H: Hal> Device<H> {
-    /// Reads a register. `selector` is the register with the fields that say which port, group or index is wanted.
+    /// Reads a register. `selector` is the register with the fields that select a port, group or index.
     pub(crate) fn register<R>(&self, id: RegisterId, selector: &R) -> Result<R, CommandError>
     where
         R: Layout + IntoBytes + FromBytes + Immutable + Default,

@@ -1,10 +1,10 @@
-//! Requests that both opening and closing send.
+//! Requests that both opening and closing a device send.
 
 use bareverbs_prm::command::entry::CommandHeaderIn;
 use bareverbs_prm::command::port::ModifyNicVportContextIn;
 use bareverbs_prm::numbering::CommandOpcode;
 
-/// A command that is nothing but its header.
+/// A command that consists only of its header.
 pub(super) fn command_header(opcode: CommandOpcode, op_mod: u16) -> CommandHeaderIn {
     let mut input = CommandHeaderIn::new();
     input.set_opcode(opcode).set_op_mod(op_mod);

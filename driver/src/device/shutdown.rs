@@ -1,4 +1,4 @@
-//! Taking the device down: the steps of [`boot`](super::boot) backwards.
+//! Shuts the device down: the steps of [`boot`](super::boot) in reverse.
 
 use super::control::{Control, DestroyCommand, PrivateControl};
 use super::error::CloseCause;
@@ -9,7 +9,7 @@ use crate::hal::Hal;
 use crate::trace::TraceEvent;
 use bareverbs_prm::numbering::CommandOpcode;
 
-/// Takes the device down and frees the memory that it no longer uses.
+/// Shuts the device down and frees the memory that it no longer uses.
 pub(super) fn release<H: Hal>(hal: &H, mut control: PrivateControl<H>) -> Result<(), CloseCause> {
     let result = take_down(hal, &mut control);
     let held = control.pages.held();
@@ -25,7 +25,7 @@ pub(super) fn release<H: Hal>(hal: &H, mut control: PrivateControl<H>) -> Result
     }
 }
 
-/// Undoes every step that was done. Continues when a step fails, and reports the first failure.
+/// Undoes every step that was done. Continues after a failed step, and reports the first failure.
 fn take_down<H: Hal>(hal: &H, control: &mut Control<H>) -> Result<(), CloseCause> {
     let mut shutdown = Shutdown { hal, control, result: Ok(()) };
     shutdown.control.retry_pending(hal);
@@ -90,7 +90,7 @@ impl<H: Hal> Shutdown<'_, H> {
         outcome.is_ok()
     }
 
-    /// Takes the pages back, then DISABLE_HCA.
+    /// Reclaims the pages, then sends DISABLE_HCA.
     fn disable(&mut self) {
         if !core::mem::take(&mut self.control.progress.enabled) {
             return;

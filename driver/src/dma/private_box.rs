@@ -1,26 +1,28 @@
-//! A value in memory of its own, so that whoever holds it is small to move.
+//! A value in memory of its own, so that its owner is cheap to move.
 
 use super::{BLOCK, Dma};
 use crate::hal::{DmaMemory, Hal, HalError};
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-/// A value in memory that the device is never told of ([`Hal::allocate_private`]). There is no allocator here, so the place gives the memory.
+/// A value in memory that the device never learns of ([`Hal::allocate_private`]). This crate has no
+/// allocator, so the HAL provides the memory.
 pub(crate) struct PrivateBox<T, M> {
-    /// Leads into `memory`, and to a value until this is dropped.
+    /// Points into `memory`, and to a valid value until this is dropped.
     value: NonNull<T>,
     #[allow(dead_code, reason = "it is held, not read")]
     memory: Dma<M>,
 }
 
-// SAFETY: the value and the memory that it lies in belong to this value alone, and both may go to another thread.
+// SAFETY: this value is the only owner of the inner value and of its memory, and both may be sent to another
+// thread.
 unsafe impl<T: Send, M: Send> Send for PrivateBox<T, M> {}
 
 impl<T, M: DmaMemory> PrivateBox<T, M> {
     /// Moves `value` into memory of `hal`.
     ///
     /// # Errors
-    /// The place has no memory left, or gave some of another length or alignment. The value is dropped.
+    /// The HAL has no memory left, or returned memory of another length or alignment. The value is dropped.
     pub(crate) fn new<H: Hal<Dma = M>>(hal: &H, value: T) -> Result<Self, HalError> {
         let length = size_of::<T>().next_multiple_of(BLOCK).max(BLOCK);
         let memory = Dma::allocate_private(hal, length, align_of::<T>().max(BLOCK))?;
@@ -32,7 +34,8 @@ impl<T, M: DmaMemory> PrivateBox<T, M> {
         if memory.length < size_of::<T>() || !place.is_aligned() {
             return Err(HalError::BadRequest { length: size_of::<T>(), alignment: align_of::<T>() });
         }
-        // SAFETY: the lines above saw to length and alignment. `memory` is held here as long as the value is, and nobody else accesses it (`DmaMemory`).
+        // SAFETY: the lines above checked length and alignment. `memory` is held here as long as the value
+        // is, and nobody else accesses it (`DmaMemory`).
         unsafe { place.write(value) };
         Ok(Self { value: place, memory })
     }
@@ -41,21 +44,22 @@ impl<T, M: DmaMemory> PrivateBox<T, M> {
 impl<T, M> Deref for PrivateBox<T, M> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: `move_into` wrote a value there, and this value alone leads to it.
+        // SAFETY: `move_into` wrote a value there, and only this value points to it.
         unsafe { self.value.as_ref() }
     }
 }
 
 impl<T, M> DerefMut for PrivateBox<T, M> {
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as for `deref`; the borrow is a unique one.
+        // SAFETY: as in `deref`; the borrow is exclusive.
         unsafe { self.value.as_mut() }
     }
 }
 
 impl<T, M> Drop for PrivateBox<T, M> {
     fn drop(&mut self) {
-        // SAFETY: `move_into` wrote a value there, and nobody reaches it after this. The memory is freed after this function.
+        // SAFETY: `move_into` wrote a value there, and nobody accesses it after this. The memory is freed
+        // after this function.
         unsafe { self.value.drop_in_place() };
     }
 }

@@ -3,20 +3,21 @@
 use super::{BLOCK, Dma, Run, Window};
 use core::marker::PhantomData;
 
-/// Memory of a queue: a ring of segments, a ring of blocks, and the block of the doorbell record.
+/// Memory of a queue: a ring of segments, a ring of blocks, and the block with the doorbell record.
 pub(crate) struct Rings<M> {
-    /// What the others lead into. They are private, and given out for the time of a borrow only.
+    /// The memory that the other fields point into. They are private and only lent out for the time of a
+    /// borrow.
     dma: Dma<M>,
-    /// Where the record is, if it is not in `dma`: after the ring of blocks was replaced.
+    /// The memory of the record, if that is no longer in `dma` because the ring of blocks was replaced.
     home: Option<Dma<M>>,
     segments: Run<'static, 16>,
     blocks: Run<'static, BLOCK>,
     record: Run<'static, BLOCK>,
 }
 
-/// Memory that a ring of blocks fits, from its beginning on.
+/// Memory that holds a ring of blocks at its start.
 pub(crate) struct BlockRing<M> {
-    /// What the other leads into.
+    /// The memory that the other field points into.
     dma: Dma<M>,
     blocks: Run<'static, BLOCK>,
 }
@@ -34,15 +35,17 @@ impl<M> BlockRing<M> {
     }
 }
 
-// SAFETY: the runs lead into `dma` or `home`, which go to the other thread with them, or to a static of atomics that nobody reads.
+// SAFETY: the runs point into `dma` or `home`, which move to the other thread together with them, or to a
+// static of atomics that nobody reads.
 unsafe impl<M: Send> Send for Rings<M> {}
-// SAFETY: the objects that own rings reach them in methods that take `&mut self` only, so that one thread at a time accesses a ring. A
-// sender and a receiver of one queue pair may be two threads: they share the block of the record, and in it each has 32 bits of its own.
+// SAFETY: the objects that own rings access them only in methods that take `&mut self`, so that one thread at
+// a time accesses a ring. A sender and a receiver of one queue pair may be two threads: they share the block
+// of the record, in which each has 32 bits of its own.
 unsafe impl<M: Sync> Sync for Rings<M> {}
 
 impl<M> Rings<M> {
-    /// Lays out `dma`: `segments` (in whole blocks, or none), `blocks`, the record. Both are powers of two. `None` if
-    /// they do not fit.
+    /// Lays out `dma`: `segments` (in whole blocks, or none), `blocks`, the record. Both are powers of two.
+    /// `None` if they do not fit.
     pub(crate) fn new(dma: Dma<M>, segments: u32, blocks: u32) -> Option<Self> {
         let first = segments / (BLOCK as u32 / 16);
         let record = forget_borrow(dma.run(first.checked_add(blocks)?, 0)?);
@@ -51,21 +54,21 @@ impl<M> Rings<M> {
         Some(Self { dma, home: None, segments, blocks, record })
     }
 
-    /// Takes the memory out, but for what [`Self::take_home`] gives; the rings lead nowhere then.
+    /// Takes the memory out, except what [`Self::take_home`] returns. The rings then point to a dummy block.
     pub(crate) fn take(&mut self) -> Dma<M> {
         (self.segments, self.blocks, self.record) = (Run::nowhere(), Run::nowhere(), Run::nowhere());
         self.dma.take()
     }
 
-    /// Takes out the memory of the record, if it is apart; the record leads nowhere then.
+    /// Takes out the memory of the record, if it is separate. The record then points to a dummy block.
     pub(crate) fn take_home(&mut self) -> Option<Dma<M>> {
         let home = self.home.take()?;
         self.record = Run::nowhere();
         Some(home)
     }
 
-    /// Puts another ring in the place of the ring of blocks; the record stays where it is. Gives back the memory that is free
-    /// now. Only for rings without segments.
+    /// Replaces the ring of blocks; the record stays where it is. Returns the memory that is now free. Only
+    /// for rings without segments.
     pub(crate) fn replace_blocks(&mut self, ring: BlockRing<M>) -> Option<Dma<M>> {
         (self.segments, self.blocks) = (Run::nowhere(), ring.blocks);
         let before = core::mem::replace(&mut self.dma, ring.dma);

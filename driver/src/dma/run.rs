@@ -1,26 +1,26 @@
-//! Runs: slots that were checked once, into which every number leads.
+//! Runs: slots that were checked once and that every number indexes safely.
 
 use super::window::{BLOCK, Window};
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 
-/// A block that is nobody's: where runs lead that are no more.
+/// A block that belongs to nobody: runs point to it when their memory is gone.
 #[repr(align(64))]
 struct Nowhere([AtomicU64; BLOCK / 8]);
 static NOWHERE: Nowhere = Nowhere([const { AtomicU64::new(0) }; BLOCK / 8]);
 
-/// Slots of `N` bytes, checked once, aligned to `N`: every number leads into them.
+/// Slots of `N` bytes, checked once, aligned to `N`. Every number, masked, is a valid index.
 #[derive(Clone, Copy)]
 pub struct Run<'a, const N: usize> {
     pub(super) base: NonNull<u8>,
-    /// Slots but one; numbers are masked with it.
+    /// Number of slots minus one; numbers are masked with it.
     pub(super) mask: u32,
     pub(super) memory: PhantomData<&'a ()>,
 }
 
 impl<'a, const N: usize> Run<'a, N> {
-    /// One slot that is nobody's.
+    /// A run of one slot that belongs to nobody.
     #[cold]
     #[inline(never)]
     pub(crate) fn nowhere() -> Self {
@@ -28,17 +28,17 @@ impl<'a, const N: usize> Run<'a, N> {
         Self { base: NonNull::from(&NOWHERE.0).cast(), mask: 0, memory: PhantomData }
     }
 
-    /// The slot number `index`, masked.
+    /// Slot number `index`, masked.
     #[inline(always)]
     pub fn slot(&self, index: u32) -> Window<'a, N> {
-        // SAFETY: the masked number is at most `mask`, and `mask + 1` slots were checked (`Dma::run`) or are one
-        // (`nowhere`).
+        // SAFETY: the masked number is at most `mask`, and `mask + 1` slots were checked (`Dma::run`), or
+        // there is one (`nowhere`).
         let base = unsafe { self.base.add((index & self.mask) as usize * N) };
         Window { base, memory: PhantomData }
     }
 
-    /// Goes along the slots from number `index` on, one for each of `items`, but not beyond the last slot. Ends before the first
-    /// one that `visit` refuses, and says how many it took.
+    /// Walks the slots from number `index` on, one for each of `items`, but not beyond the last slot. Stops
+    /// before the first one that `visit` refuses, and returns how many it took.
     #[inline(always)]
     pub fn zip<T>(
         &self,
@@ -54,8 +54,8 @@ impl<'a, const N: usize> Run<'a, N> {
             if !visit(Window { base, memory: PhantomData }, item) {
                 break;
             }
-            // SAFETY: there are at least `count` slots from `first` on up to `mask`, which were checked as those of `slot`; this leads
-            // to the next one of them, or behind the last.
+            // SAFETY: from `first` up to `mask` there are at least `count` slots, which were checked like
+            // those of `slot`; the new base is the next one of them, or one past the last.
             base = unsafe { base.add(N) };
         }
         (base.addr().get() - start.addr().get()) / N

@@ -6,10 +6,10 @@ use super::*;
 use crate::test_memory::Boxed;
 use std::vec;
 
-/// Lengths are tried in steps of this: one by one, but Miri would take minutes for them.
+/// Step between the tested lengths: Miri would take minutes for every length.
 const STEP: usize = if cfg!(miri) { 7 } else { 1 };
 
-/// Bytes of somebody else's memory from `start` on: neither it nor its end is aligned.
+/// Part of another owner's memory, from byte `start` on: neither its start nor its end is aligned.
 struct Part {
     whole: Boxed,
     start: usize,
@@ -62,7 +62,7 @@ fn copies_end_where_memory_ends_that_is_not_aligned() {
     }
 }
 
-/// Under Miri this is the proof that no word is accessed in two sizes.
+/// Under Miri this test proves that no word is accessed in two sizes.
 #[test]
 fn threads_that_share_words_lose_no_byte() {
     const ROUNDS: usize = if cfg!(miri) { 30 } else { 20_000 };
@@ -162,7 +162,7 @@ fn byte_orders() {
     );
 }
 
-/// Slots are visited up to the last one, to the item that is refused, or for as many items as there are.
+/// A walk ends at the last slot, at the item that is refused, or when there are no more items.
 #[test]
 fn a_run_is_walked_up_to_its_last_slot() {
     let dma = Dma::new(Boxed::new(4 * BLOCK));

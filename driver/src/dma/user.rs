@@ -32,7 +32,7 @@ impl<M: DmaMemory> UserMemory<M> {
     /// As for [`Hal::map_user`]: the memory must stay valid until the returned value, or the region made of it, is
     /// dropped, and nobody may hold a reference to it while the device may access it.
     pub unsafe fn map<H: Hal<Dma = M>>(hal: &H, start: NonNull<u8>, length: usize) -> Result<Self, HalError> {
-        // SAFETY: the caller promises what `map_user` asks for.
+        // SAFETY: the caller guarantees what `map_user` requires.
         unsafe { hal.map_user(start, length) }.map(Self)
     }
 

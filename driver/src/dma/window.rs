@@ -1,4 +1,4 @@
-//! Windows: bytes that were checked once, with offsets that the compiler checks.
+//! Windows: bytes that were checked once, accessed at offsets that the compiler checks.
 
 use bareverbs_prm::field::Field;
 use core::marker::PhantomData;
@@ -86,10 +86,11 @@ impl<const N: usize> Window<'_, N> {
         self.long(O)
     }
 
-    /// The byte at `offset`, modulo the length of the window: a constant costs nothing, and no number leads out.
+    /// The byte at `offset`, modulo the length of the window. For a constant the modulo costs nothing, and no
+    /// offset leaves the window.
     #[inline(always)]
     fn byte(&self, offset: usize) -> &AtomicU8 {
-        // SAFETY: the window has `N` bytes; the masked offset is inside.
+        // SAFETY: the window has `N` bytes, and the masked offset is within it.
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset % N)) }
     }
 
@@ -97,7 +98,8 @@ impl<const N: usize> Window<'_, N> {
     #[inline(always)]
     fn half(&self, offset: usize) -> &AtomicU16 {
         const { assert!(N.is_multiple_of(2)) };
-        // SAFETY: the window is aligned to `N` and has `N` bytes; the masked offset is aligned and inside.
+        // SAFETY: the window is aligned to `N` and has `N` bytes, and the masked offset is aligned and within
+        // it.
         unsafe { AtomicU16::from_ptr(self.base.as_ptr().add((offset % N) & !1).cast()) }
     }
 
@@ -158,7 +160,7 @@ impl Window<'_, 64> {
     }
 }
 
-/// `N` bytes, checked once, aligned to a word, for loads and stores that are ordered.
+/// `N` bytes, checked once, aligned to a word, for loads and stores with a memory ordering.
 #[derive(Clone, Copy)]
 pub struct Extent<'a, const N: usize> {
     pub(super) base: NonNull<u8>,
@@ -170,7 +172,8 @@ impl<const N: usize> Extent<'_, N> {
     #[inline(always)]
     pub fn word<const W: usize>(&self) -> &AtomicU64 {
         const { assert!(W < N / 8) };
-        // SAFETY: word `W` is inside; all are aligned (`Dma::extent`) and only ever accessed by atomics.
+        // SAFETY: word `W` is within the extent; all words are aligned (`Dma::extent`) and only ever accessed
+        // by atomics.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(W * 8).cast()) }
     }
 }

@@ -11,14 +11,14 @@ use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::numbering::CommandOpcode;
 use zerocopy::FromBytes;
 
-/// Interrupt vectors have 12 bits; a greater number is one that no device has.
+/// Interrupt vectors have 12 bits; no device has a greater number.
 const MAX_VECTOR: u16 = 0xfff;
 
 /// A ring occupies whole pages of the device.
 const SMALLEST_PAGE: usize = 4096;
 
-/// A ring is aligned to its length up to here, so that the device's list of its pages is one entry wherever the memory came from.
-/// Longer rings have a list: not every place has memory that is aligned to megabytes.
+/// A ring is aligned to its length up to this limit, so that the device's page list has one entry wherever
+/// the memory is. Longer rings have a list, because not every HAL has memory that is aligned to megabytes.
 const LARGEST_ALIGNMENT: usize = 1 << 16;
 
 /// The event queue in memory.
@@ -44,7 +44,7 @@ impl<H: Hal> OwnedEntry for EventQueueSlot<'_, H> {
 }
 
 impl<M: DmaMemory> EventQueue<M> {
-    /// Memory for `entries`, 2 to 2^20 and rounded up to a power of two, all owned by the device.
+    /// Allocates memory for `entries`, 2 to 2^20 and rounded up to a power of two, all owned by the device.
     pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, entries: u32, uar: UarIndex) -> Result<Self, HalError> {
         let entries = entries.clamp(2, 1 << 20).next_power_of_two();
         let consumer = Consumer::new(entries.trailing_zeros() as u8);
@@ -57,8 +57,8 @@ impl<M: DmaMemory> EventQueue<M> {
         Ok(Self { ring, consumer, eqn: Eqn::default(), uar })
     }
 
-    /// The command that creates the queue, on interrupt `vector`, for the event types of `mask`; completions come to the
-    /// queues that completion queues name, whatever the mask. With it the page list.
+    /// The command that creates the queue on interrupt `vector` for the event types of `mask`, and the page
+    /// list. Completion events go to the event queue that a completion queue names, whatever the mask.
     pub(crate) fn create_input(&self, log_max_page: u8, vector: u16, mask: u64) -> (CreateEqIn, PageRun) {
         let run = PageRun::of_buffer(self.ring.iova(), self.ring.len(), log_max_page);
         let mut input = CreateEqIn::new();
@@ -86,12 +86,13 @@ impl<M: DmaMemory> EventQueue<M> {
         Some(entry)
     }
 
-    /// Frees the entries that were polled.
+    /// Frees the polled entries.
     pub(crate) fn acknowledge<H: Hal<Dma = M>>(&self, hal: &H) {
         self.ring_doorbell(hal, uar::EQ_CONSUME);
     }
 
-    /// Frees the entries that were polled, and asks for an interrupt with the next one; at once, if it is there already.
+    /// Frees the polled entries and requests an interrupt for the next one. If that has already arrived, the
+    /// interrupt comes at once.
     pub(crate) fn arm<H: Hal<Dma = M>>(&self, hal: &H) {
         self.ring_doorbell(hal, uar::EQ_ARM);
     }

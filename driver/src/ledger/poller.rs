@@ -6,19 +6,19 @@ use core::fmt::Debug;
 use core::marker::PhantomData;
 use core::sync::atomic::Ordering;
 
-/// One of the two queues of a queue pair, and where its words are in a record.
+/// One of the two queues of a queue pair, and the position of its words in a record.
 pub trait Half: Debug + Copy {
     /// Which one.
     const SIDE: Side;
-    /// The identity that its completions must prove.
+    /// The identity that its completions must have.
     fn identity(record: &impl Record) -> u64;
-    /// Where the slots are: the first one above, the number of them but one below.
+    /// The range of its slots: the first slot in the upper half, their number minus one in the lower half.
     fn range(record: &impl Record) -> u64;
-    /// How far the poller went.
+    /// The index up to which the poller has retired.
     fn tail(record: &impl Record) -> u32;
-    /// How far the poster went; what it wrote before is visible from then on.
+    /// The index up to which the poster has posted. What the poster wrote before is visible after this load.
     fn head(record: &impl Record) -> u32;
-    /// Makes known how far the poller went, and with it all that it read before.
+    /// Publishes the index of the poller, after everything that it has read.
     fn set_tail(record: &impl Record, tail: u32);
 }
 
@@ -30,7 +30,7 @@ pub struct Sends;
 #[derive(Debug, Clone, Copy)]
 pub struct Receives;
 
-/// The word of a record has to be known where the code is compiled, which a parameter of a type cannot give.
+/// The word of a record must be known at compile time, which a type parameter cannot provide.
 macro_rules! half {
     ($half:ident, $side:expr) => {
         impl Half for $half {
@@ -62,7 +62,7 @@ macro_rules! half {
 half!(Sends, Side::Send);
 half!(Receives, Side::Receive);
 
-/// The poller's half of one queue. It may be kept between completions as long as [`is_current`](Self::is_current).
+/// The poller's half of one queue. It may be kept between completions while [`is_current`](Self::is_current).
 #[derive(Debug, Clone, Copy)]
 pub struct Poller<Q> {
     identity: Identity,
@@ -75,7 +75,7 @@ pub struct Poller<Q> {
 }
 
 impl<Q: Half> Poller<Q> {
-    /// Of no queue pair: no record has this identity.
+    /// The poller of no queue pair: no record has this identity.
     pub const NOBODY: Self = Self {
         identity: Identity::NOBODY,
         record: 0,
@@ -94,7 +94,8 @@ impl<Q: Half> Poller<Q> {
         (Q::identity(&record) == identity.0).then(|| Self::of(identity, first, &record))
     }
 
-    /// [`Self::resolve`] by what an entry says of itself, without the number of the queue pair; with the record.
+    /// Like [`Self::resolve`], from the `user_index` of an entry without the number of the queue pair. Also
+    /// returns the record.
     #[inline(always)]
     pub fn find<W: Words>(
         words: &W,
@@ -139,20 +140,21 @@ impl<Q: Half> Poller<Q> {
         Slots { base: self.base, mask: self.mask }
     }
 
-    /// Whether the entry at `counter` is of the oldest request that is outstanding, as far as is known; see [`Self::refresh`].
+    /// Whether the entry at `counter` completes the oldest outstanding request known so far; see
+    /// [`Self::refresh`].
     #[inline(always)]
     pub(super) fn is_oldest(&self, counter: u16) -> bool {
         counter == self.tail as u16 && self.head != self.tail
     }
 
-    /// Learns how far both sides are, this one too: it may have been kept while another one of the same queue went on. `record` is
-    /// its own.
+    /// Reads how far both sides are, including this one: another poller of the same queue may have advanced
+    /// while this one was kept. `record` is the queue pair's own.
     #[inline(always)]
     pub fn refresh(&mut self, record: &impl Record) {
         (self.head, self.tail) = (Q::head(record), Q::tail(record));
     }
 
-    /// Gives the slots of what was retired back to the poster.
+    /// Returns the retired slots to the poster.
     #[inline(always)]
     pub fn publish(&self, record: &impl Record) {
         Q::set_tail(record, self.tail);

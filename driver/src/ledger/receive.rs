@@ -1,5 +1,5 @@
-//! The poller's half of a receive queue: receives of a queue pair complete in order (IBTA v1.4 §10.8, work request processing), so that only the
-//! oldest one can.
+//! The poller's half of a receive queue. Receives of a queue pair complete in order (IBTA v1.4 §10.8, work
+//! request processing), so only the oldest one can complete.
 
 use super::poller::{Poller, Receives};
 use super::{Identity, Refusal, Singles, Slots, Words};
@@ -15,7 +15,8 @@ impl ReceivePoller {
         words.singles(base, mask)
     }
 
-    /// Retires the oldest receive, if it is the one at `counter`, and gives its identifier. `singles` are its own.
+    /// Retires the oldest receive if it is the one at `counter`, and returns its identifier. `singles` are
+    /// the queue's own slots.
     #[inline(always)]
     pub fn retire_next(&mut self, singles: &impl Singles, counter: u16) -> Option<u64> {
         if !self.is_oldest(counter) {
@@ -27,7 +28,7 @@ impl ReceivePoller {
     }
 }
 
-/// Retires the receive at `counter`, and gives its identifier and the poller, which may be kept.
+/// Retires the receive at `counter`. Returns its identifier and the poller, which may be kept.
 pub fn retire_receive(
     words: &impl Words,
     records: usize,

@@ -1,11 +1,11 @@
-//! The poller's half of a send queue: a completion retires its request and every earlier one that was not signalled.
+//! The poller's half of a send queue: a completion retires its request and all earlier unsignalled ones.
 
 use super::poller::{Half, Poller, Sends};
 use super::{Identity, Pairs, Posted, Refusal, Slots, Words};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
-/// What became of a work request: the identifier, and what was posted.
+/// A retired work request: its identifier, and what was posted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Retired {
     /// The identifier of the application.
@@ -25,7 +25,8 @@ impl SendPoller {
         words.pairs(base, mask)
     }
 
-    /// Retires the oldest work request, if it is the one at `counter`. This is the way when all are signalled. `pairs` are its own.
+    /// Retires the oldest work request if it is the one at `counter`. This is the path for queues whose
+    /// requests are all signalled. `pairs` are the queue's own slots.
     #[inline(always)]
     pub fn retire_next(&mut self, pairs: &impl Pairs, counter: u16) -> Option<Retired> {
         if !self.is_oldest(counter) {
@@ -37,8 +38,8 @@ impl SendPoller {
         Some(Retired { id, posted })
     }
 
-    /// Retires the work request at `counter` and every earlier one: an unsignalled one completes with the next
-    /// completion.
+    /// Retires the work request at `counter` and all earlier ones: an unsignalled request completes with the
+    /// next completion.
     #[inline]
     pub fn retire(&mut self, words: &impl Words, counter: u16) -> Result<Retired, Refusal> {
         self.head = words.load(self.record as usize + Sends::SIDE.head(), Ordering::Acquire) as u32;

@@ -1,30 +1,31 @@
-//! Who owns which entry of a shared receive queue: one poster, and the pollers of as many completion queues as its queue
-//! pairs have. Entries complete in any order, so their ledger is not a ring.
+//! Ownership of the entries of a shared receive queue. There is one poster, and one poller for each
+//! completion queue of its queue pairs. Entries complete in any order, so this ledger is not a ring.
 //!
-//! An entry has a slot of two words: the identifier of the application, and a link. The link of an entry that is posted
-//! is `POSTED`; that of any other is the entry behind it in a list. There are two lists: entries that came back, to
-//! whose front every poller puts what it retires, and entries at hand, which belong to the poster. When the second is
-//! empty the poster takes over the whole first one in one exchange, so that there is no entry whose leaving and coming
-//! back somebody could overlook. Nobody ever waits for anybody.
+//! Each entry has a slot of two words: the application's identifier and a link. The link of a posted entry is
+//! `POSTED`; the link of any other entry names its successor in a list. There are two lists: returned
+//! entries, to whose front every poller pushes what it retires, and entries at hand, which belong to the
+//! poster. When the poster has no entry at hand, it takes the whole list of returned entries in one exchange,
+//! which rules out ABA problems. Nobody ever waits for anybody.
 //!
-//! The poster writes the identifier and then the link (release). A poller turns the link from `POSTED` into the front
-//! of the list (acquire): this is what only one poller can do, whatever devices say. Then it reads the identifier and
-//! puts the entry to the front (release); the poster takes the list (acquire) before it writes the slot again.
+//! The poster writes the identifier and then the link (release). A poller exchanges the link `POSTED` for the
+//! front of the list (acquire); only one poller can succeed, whatever the device writes. It then reads the
+//! identifier and pushes the entry (release). The poster takes the list (acquire) before it writes the slot
+//! again.
 //!
-//! As for the other ledgers, what a completion entry says is an allegation: see [`super`].
+//! As in the other ledgers, the contents of a completion entry are only claims: see [`super`].
 
 use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Slots, Words};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
-/// Words that more than one thread writes.
+/// Words that several threads write.
 pub trait SharedWords: Words {
-    /// Stores `new` in word `index` and gives what was there; zero beyond the end.
+    /// Stores `new` in word `index` and returns the old value; zero beyond the end.
     fn swap(&self, index: usize, new: u64, order: Ordering) -> u64;
-    /// Stores `new` in word `index` if it holds `current`, and gives what it held; beyond the end it holds nothing. A
-    /// failure orders nothing.
+    /// Stores `new` in word `index` if it holds `current`, and returns the old value. Fails beyond the end. A
+    /// failure has no memory ordering.
     fn compare_exchange(&self, index: usize, current: u64, new: u64, order: Ordering) -> Result<u64, u64>;
-    /// The entries whose slots begin at slot `base`, for numbers up to `mask`, if they do not go beyond the end.
+    /// The entries whose slots begin at slot `base`, for numbers up to `mask`, if they are within the words.
     #[inline(always)]
     fn entries(&self, base: u32, mask: u32) -> Option<impl Entries + '_>
     where
@@ -32,7 +33,7 @@ pub trait SharedWords: Words {
     {
         Some(Plain { words: self, base, mask })
     }
-    /// The record whose first word is `base`, if it is not beyond the end.
+    /// The record whose first word is `base`, if it is within the words.
     #[inline(always)]
     fn shared_record(&self, base: u32) -> Option<impl SharedRecord + '_>
     where
@@ -42,9 +43,9 @@ pub trait SharedWords: Words {
     }
 }
 
-/// A record of which more than one thread writes words.
+/// A record with words that several threads write.
 pub trait SharedRecord: Record {
-    /// As [`SharedWords::compare_exchange`], of word `W` of it.
+    /// Like [`SharedWords::compare_exchange`], for word `W` of the record.
     fn compare_exchange<const W: usize>(&self, current: u64, new: u64, order: Ordering) -> Result<u64, u64>;
 }
 
@@ -64,7 +65,7 @@ pub trait Entries {
     fn link(&self, entry: u32) -> u64;
     /// Stores the link of `entry`.
     fn set_link(&self, entry: u32, link: u64, order: Ordering);
-    /// Stores `new` as the link of `entry` if it is `current`, and says whether it was: acquire then.
+    /// Stores `new` as the link of `entry` if it is `current` (acquire), and returns whether it was.
     fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool;
 }
 
@@ -91,27 +92,27 @@ const POSTED: u64 = u64::MAX;
 /// The link of the last entry of a list.
 const LAST: u64 = 1 << 32;
 
-/// Word of a record that names the shared receive queue: of a queue pair the one that it receives from, of a shared
-/// receive queue itself.
+/// Word of a record with the name of a shared receive queue: in the record of a queue pair the one it
+/// receives from, in that of a shared receive queue its own.
 const NAME: usize = 5;
-/// Word of a record with the identity that receives from the shared queue must prove.
+/// Word of a record with the identity that receives from the shared queue must have.
 const IDENTITY: usize = 6;
-/// The same of a queue pair that is gone: its completions give their entries back and are nobody's.
+/// The same for a destroyed queue pair: its completions return their entries but match nobody.
 const LATE: usize = 7;
-/// Word of a record that says where the slots of a shared receive queue are.
+/// Word of a record with the range of a shared receive queue's slots.
 const SLOTS: usize = 3;
-/// The front of the list of entries that came back. It has a cache line of its own.
+/// The front of the list of returned entries. It has a cache line of its own.
 const RETURNED: usize = 16;
-/// In a name: there is such a queue.
+/// Set in the name of a queue that exists.
 const EXISTS: u64 = 1 << 63;
 
-/// With which a poller gives an entry back.
+/// The ordering with which a poller returns an entry.
 #[inline(always)]
 fn return_order() -> Ordering {
     if mutated("relaxed_shared_return") { Ordering::Relaxed } else { Ordering::Release }
 }
 
-/// With which the poster makes an entry known.
+/// The ordering with which the poster publishes an entry.
 #[inline(always)]
 fn post_order() -> Ordering {
     if mutated("relaxed_shared_post") { Ordering::Relaxed } else { Ordering::Release }
@@ -122,12 +123,12 @@ fn post_order() -> Ordering {
 pub struct SharedName(u64);
 
 impl SharedName {
-    /// Of the queue with this `user_index`.
+    /// The name of the queue with this `user_index`.
     pub const fn new(user_index: u32) -> Self {
         Self(EXISTS | (user_index & 0xff_ffff) as u64)
     }
 
-    /// The first word of its record among `records` (a power of two), if it still is its record.
+    /// The first word of its record among `records` (a power of two), if the record still has this name.
     #[inline(always)]
     fn record(self, words: &impl Words, records: usize) -> Option<usize> {
         let record = (self.0 as usize & (records - 1)) * RECORD_WORDS;
@@ -136,7 +137,7 @@ impl SharedName {
     }
 }
 
-/// Says that a record is nobody's, and forgets whom it belonged to before.
+/// Marks a record as unowned and forgets its earlier owner.
 pub fn clear(words: &impl Words, record: usize) {
     let record = record * RECORD_WORDS;
     words.store(record + NAME, 0, Ordering::Relaxed);
@@ -144,15 +145,15 @@ pub fn clear(words: &impl Words, record: usize) {
     words.store(record + LATE, u64::MAX, Ordering::Release);
 }
 
-/// Lets a queue pair, whose record is number `record`, receive from a shared queue.
+/// Makes a queue pair, whose record is number `record`, receive from a shared queue.
 pub fn attach(words: &impl Words, record: usize, identity: Identity, queue: SharedName) {
     let record = record * RECORD_WORDS;
     words.store(record + NAME, queue.0, Ordering::Relaxed);
     words.store(record + IDENTITY, identity.0, Ordering::Release);
 }
 
-/// Ends what [`attach`] began. Completions that are still to be polled give their entries back, for as long as the record
-/// is not used again.
+/// Undoes [`attach`]. Completions that have not been polled yet still return their entries, as long as the
+/// record is not reused.
 pub fn detach(words: &impl Words, record: usize) {
     let record = record * RECORD_WORDS;
     let identity = words.load(record + IDENTITY, Ordering::Relaxed);
@@ -160,12 +161,12 @@ pub fn detach(words: &impl Words, record: usize) {
     words.store(record + IDENTITY, u64::MAX, Ordering::Release);
 }
 
-/// Where an entry goes and which one follows it.
+/// An entry to write, and its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The entry.
     pub entry: u32,
-    /// The one that the device is to take after it.
+    /// The entry that the device takes after it.
     pub next: u32,
 }
 
@@ -174,16 +175,16 @@ pub struct Place {
 pub struct SharedPoster {
     record: usize,
     slots: Range,
-    /// The entry that is posted next: the last one that was posted names it already.
+    /// The entry that is posted next: the last posted one already names it.
     next: u32,
-    /// The first of the entries at hand.
+    /// The first entry at hand.
     at_hand: u64,
     posted: u16,
 }
 
 impl SharedPoster {
-    /// Opens record number `record` for the queue called `name`, of at least two slots. The device begins with entry 0,
-    /// and one entry is always at hand, to be named by the last one that is posted.
+    /// Opens record number `record` for the queue called `name`, with at least two slots. The device begins
+    /// with entry 0, and one entry always stays at hand, because the last posted entry has to name it.
     pub fn open(words: &impl Words, record: usize, slots: Range, name: SharedName) -> Self {
         let record = record * RECORD_WORDS;
         let poster = Self { record, slots, next: 0, at_hand: LAST, posted: 0 };
@@ -199,19 +200,19 @@ impl SharedPoster {
         Self { at_hand: if slots.slots > 1 { 1 } else { LAST }, ..poster }
     }
 
-    /// Names the completion queue of an XRC shared receive queue: its completions carry the `user_index` of the queue and
-    /// the number of any target queue pair.
+    /// Sets the identity of an XRC shared receive queue: its completions carry the `user_index` of the queue
+    /// and the number of any target queue pair.
     pub fn identify(&self, words: &impl Words, identity: Identity) {
         words.store(self.record + IDENTITY, identity.without_queue_pair().0, Ordering::Release);
     }
 
-    /// Completions find nobody from now on.
+    /// Makes later completions match nobody.
     pub fn close(&self, words: &impl Words) {
         words.store(self.record + IDENTITY, u64::MAX, Ordering::Release);
         words.store(self.record + NAME, 0, Ordering::Release);
     }
 
-    /// Receives that may be posted at a time.
+    /// Maximum number of posted receives.
     pub const fn capacity(&self) -> u32 {
         self.slots.slots - 1
     }
@@ -222,7 +223,7 @@ impl SharedPoster {
         self.posted
     }
 
-    /// Receives that did not complete yet. This looks at every entry.
+    /// Receives that have not completed yet. This reads every entry.
     pub fn outstanding(&self, words: &impl Words) -> u32 {
         let posted = |&entry: &u32| words.load(self.link_of(entry), Ordering::Relaxed) == POSTED;
         (0..self.slots.slots).filter(posted).count() as u32
@@ -237,20 +238,20 @@ impl SharedPoster {
         self.at_hand != LAST
     }
 
-    /// Where the slots are.
+    /// The range of the slots.
     #[inline(always)]
     pub const fn slots(&self) -> Slots {
         Slots { base: self.slots.base, mask: self.slots.slots.wrapping_sub(1) }
     }
 
-    /// The slots, if they do not go beyond the end of `words`.
+    /// The slots, if they are within `words`.
     #[inline(always)]
     pub fn entries<'a, W: SharedWords>(&self, words: &'a W) -> Option<impl Entries + use<'a, W>> {
         words.entries(self.slots.base, self.slots.slots.wrapping_sub(1))
     }
 
-    /// Remembers a receive under `id` in `entries`, the queue's own, and says where it goes. The caller has asked
-    /// [`Self::has_room`], and writes the entry before the device is told.
+    /// Records a receive under `id` in `entries`, the queue's own slots, and returns its place. The caller
+    /// has checked [`Self::has_room`], and writes the entry before it notifies the device.
     #[inline(always)]
     pub fn post(&mut self, entries: &impl Entries, id: u64) -> Place {
         let place = Place { entry: self.next, next: self.at_hand as u32 };
@@ -268,22 +269,23 @@ impl SharedPoster {
     }
 }
 
-/// The word of an entry's link; that of its identifier is before it.
+/// The word with an entry's link; the word before it holds the identifier.
 #[inline(always)]
 const fn link_of(base: u32, entry: u32) -> usize {
     2 * (base as usize + entry as usize) + 1
 }
 
-/// What came of a completion.
+/// The result of a completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claimed {
-    /// It is of the receive with this identifier.
+    /// It completes the receive with this identifier.
     Receive(u64),
     /// Its queue pair is gone. The entry can be posted again.
     Late,
 }
 
-/// Retires the receive at `entry` of the shared queue that the identity leads to; the poller may be kept if it is not late.
+/// Retires the receive at `entry` of the shared queue that the identity leads to. The poller may be kept
+/// unless the completion is late.
 #[inline]
 pub fn retire_shared(
     words: &impl SharedWords,
@@ -305,11 +307,11 @@ pub fn retire_shared(
     Ok((if late { Claimed::Late } else { Claimed::Receive(id) }, poller))
 }
 
-/// The poller's half, as it leads from one queue pair to its shared queue. It may be kept between completions as long as
-/// [`is_current`](Self::is_current).
+/// The poller's half for receives of one queue pair from its shared queue. It may be kept between completions
+/// while [`is_current`](Self::is_current).
 #[derive(Debug, Clone, Copy)]
 pub struct SharedPoller {
-    /// What the record of the queue pair knows it by.
+    /// The name in the record of the queue pair.
     known: u64,
     record: u32,
     name: SharedName,
@@ -319,19 +321,19 @@ pub struct SharedPoller {
     mask: u32,
 }
 
-/// Entries that a poller took from the device and did not put back yet: each is linked to the one that was taken before, the
-/// first one to what was the front of the list.
+/// Entries that a poller took from the device and has not returned yet. Each is linked to the one taken
+/// before it, and the first one to the old front of the list.
 #[derive(Debug)]
 pub struct Chain {
     front: u64,
-    /// What was taken last, or the front.
+    /// The entry taken last, or the front of the list.
     newest: u64,
-    /// What was taken first, or [`POSTED`], which is no entry.
+    /// The entry taken first, or [`POSTED`], which is not an entry.
     oldest: u64,
 }
 
 impl SharedPoller {
-    /// Of no queue pair: no record has this identity.
+    /// The poller of no queue pair: no record has this identity.
     pub const NOBODY: Self =
         Self { known: Identity::NOBODY.0, record: 0, name: SharedName(0), queue: 0, base: 0, mask: 0 };
 
@@ -368,7 +370,7 @@ impl SharedPoller {
         Some((words.shared_record(self.queue)?, words.entries(self.base, self.mask)?))
     }
 
-    /// Whether queue pair and shared queue, whose records these are, are still those that were found.
+    /// Whether these are still the records of the queue pair and the shared queue that were found.
     #[inline(always)]
     pub fn is_current(&self, record: &impl Record, queue: &impl Record) -> bool {
         record.load::<IDENTITY>(Ordering::Acquire) == self.known
@@ -381,7 +383,7 @@ impl SharedPoller {
         self.name == other.name
     }
 
-    /// Takes `entry` from the device, and gives its identifier, if it is posted. It is to be put back with the chain.
+    /// Takes `entry` from the device and returns its identifier, if it is posted. The chain will return it.
     /// `entries` are those of the shared queue.
     #[inline(always)]
     pub fn claim(&self, entries: &impl Entries, chain: &mut Chain, entry: u16) -> Option<u64> {
@@ -398,14 +400,14 @@ impl SharedPoller {
 }
 
 impl Chain {
-    /// Nothing taken yet of the queue whose record it is.
+    /// An empty chain for the queue with this record.
     #[inline(always)]
     pub fn new(queue: &impl Record) -> Self {
         let front = queue.load::<RETURNED>(Ordering::Relaxed);
         Self { front, newest: front, oldest: POSTED }
     }
 
-    /// Puts the entries to those that came back. Record and entries are those of the shared queue.
+    /// Pushes the entries to the list of returned entries. `queue` and `entries` belong to the shared queue.
     #[inline(always)]
     pub fn put_back(mut self, queue: &impl SharedRecord, entries: &impl Entries) {
         if self.oldest == POSTED {

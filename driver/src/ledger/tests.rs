@@ -84,7 +84,7 @@ fn allegations_are_checked() {
     assert_eq!(retire(0), Err(Refusal::Stranger));
 }
 
-/// The first slot of a queue that was never posted to is zero, which reads as a request of no slots at counter 0.
+/// The first slot of an unused queue is zero, which reads as a request of no slots at counter 0.
 #[test]
 fn a_queue_that_was_never_used_completes_nothing() {
     let words = Plain::new();
@@ -93,7 +93,7 @@ fn a_queue_that_was_never_used_completes_nothing() {
     assert_eq!(poster.outstanding(&words), 0);
 }
 
-/// A poster that kept the room of its former life would write over requests that the device has not read.
+/// A poster that kept its room from before a reset would overwrite requests that the device has not read.
 #[test]
 fn after_a_reset_there_is_room_for_the_size_of_the_queue_and_no_more() {
     let words = Plain::new();
@@ -185,7 +185,7 @@ fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
     assert!(!poller.is_current(&record));
 }
 
-/// Another poller of the same queue goes ahead; the one that was kept learns from the ledger how far it went.
+/// Another poller of the same queue advances; the kept one learns from the ledger how far.
 #[test]
 fn a_poller_that_is_kept_learns_how_far_both_sides_are() {
     let words = Plain::new();
@@ -225,7 +225,8 @@ fn entries_find_the_queue_pair_that_completes_in_their_queue() {
     assert_eq!(find(Home::NOBODY, 9), None);
 }
 
-/// The identity of a closed record has all bits set: as if the queue with the last number and nobody's `user_index` had it.
+/// The identity of a closed record has all bits set, as if it belonged to the queue with the last number and
+/// to `NOBODY`'s `user_index`.
 #[test]
 fn nobody_finds_a_closed_record() {
     let words = Plain::new();
@@ -236,7 +237,7 @@ fn nobody_finds_a_closed_record() {
     }
 }
 
-/// Words that a call stores, with their values, in an area that says which were touched.
+/// The words that a call stores, with their values, in memory that records accesses.
 fn stored(calls: impl FnOnce(&Plain)) -> Vec<(usize, u64)> {
     const UNTOUCHED: u64 = 0x7777;
     let words = Plain::new();
@@ -251,8 +252,9 @@ fn stored(calls: impl FnOnce(&Plain)) -> Vec<(usize, u64)> {
         .collect()
 }
 
-/// Poster and poller agree on the words of a record by construction, so only the layout itself tells whether they are right: what
-/// pollers write stands in cache lines of its own, and no record reaches into the next one.
+/// Poster and poller agree on the words of a record by construction, so only the layout itself shows whether
+/// they are right: words that pollers write have cache lines of their own, and no record overlaps the next
+/// one.
 #[test]
 fn the_words_of_a_record_are_where_its_layout_has_them() {
     let range = Range { base: 96, slots: 8 };
@@ -284,14 +286,14 @@ fn slots_lie_behind_their_base() {
 }
 
 impl Poster {
-    /// Posts one slot as if `head` had been posted before.
+    /// Posts one slot as if `head` slots had been posted before.
     fn post_at(&mut self, words: &Plain, head: u32) {
         self.head = head;
         self.post(words, 1, 1, 0);
     }
 }
 
-/// A completion alleges 24 bits of each number; what an entry has besides does not get into another field.
+/// A completion claims 24 bits of each number; its other bits must not leak into another field.
 #[test]
 fn an_identity_is_the_same_of_a_queue_and_of_its_parts() {
     let cqn = Cqn::from_low_bits(0x12_3456);
@@ -303,7 +305,7 @@ fn an_identity_is_the_same_of_a_queue_and_of_its_parts() {
     assert_eq!((whole.user_index(), whole.without_queue_pair().0), (0x65_4321, 0x3456_6543_2100_0000));
 }
 
-/// A record that was closed is nobody's, and not that of a poller which has found no queue pair yet.
+/// A closed record belongs to nobody, not even to a poller that has not found a queue pair yet.
 #[test]
 fn nobody_is_not_the_owner_of_a_closed_record() {
     let words = Plain::new();
@@ -313,7 +315,8 @@ fn nobody_is_not_the_owner_of_a_closed_record() {
     assert!(!nobody.is_current(&nobody.record(&words).unwrap()));
 }
 
-/// What is known of the tail suffices until the queue seems full; only then is the poller's cache line touched.
+/// The known tail suffices until the queue seems full; only then does the poster read the poller's cache
+/// line.
 #[test]
 fn the_tail_is_not_looked_at_while_there_is_room() {
     let words = Plain::new();
@@ -323,7 +326,7 @@ fn the_tail_is_not_looked_at_while_there_is_room() {
     assert!(!poster.has_room(&words, 5));
 }
 
-/// A copy posts by the short ways, and the one that was kept goes on behind it.
+/// A copy posts on the fast path, and the original then continues after it.
 #[test]
 fn a_poster_that_is_kept_follows_its_copy() {
     let words = Plain::new();

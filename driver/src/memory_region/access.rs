@@ -36,12 +36,12 @@ impl AccessFlags {
         self.0 & other.0 == other.0
     }
 
-    /// Without what `other` allows.
+    /// The rights without those in `other`.
     pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
-    /// IBTA v1.4 §10.6, memory management: remote writing and atomics need local writing.
+    /// IBTA v1.4 §10.6, memory management: remote write and atomic access require local write access.
     pub(crate) const fn is_consistent(self) -> bool {
         self.0 & (Self::REMOTE_WRITE.0 | Self::REMOTE_ATOMIC.0) == 0 || self.contains(Self::LOCAL_WRITE)
     }

@@ -65,11 +65,11 @@ pub enum AddressError {
     },
 }
 
-/// LIDs of single ports (IBTA v1.4 §4.1.3).
+/// Unicast LIDs (IBTA v1.4 §4.1.3).
 const UNICAST_LIDS: RangeInclusive<u16> = 1..=0xbfff;
 
 impl AddressError {
-    /// Checks `vector` as the way from a port of a link layer; `entry` is our own of the address table.
+    /// Checks `vector` as a path from a port of this link layer; `entry` is our own address table entry.
     pub(crate) fn check(link: PortType, vector: &AddressVector, entry: Option<GidEntry>) -> Result<(), Self> {
         let lid = vector.lid;
         match link {
@@ -96,7 +96,7 @@ impl AddressError {
         if mac == MacAddress::default() || mac.0[0] & 1 != 0 { Err(Self::Mac { mac }) } else { Ok(()) }
     }
 
-    /// Checks our `own` entry against the version of RoCE that the peer speaks, if it has told.
+    /// Checks our `own` entry against the peer's RoCE version, if that is known.
     pub(crate) fn check_version(
         vector: &AddressVector,
         own: Option<GidEntry>,

@@ -67,26 +67,27 @@ mod optional {
     pub(super) const PORT: u32 = 1 << 16;
 }
 
-/// `atomic_mode`: as the InfiniBand architecture says.
+/// `atomic_mode`: as defined by the InfiniBand architecture.
 const ATOMIC_MODE_IB: u8 = 1;
 
 impl QueuePairAttributes {
-    /// What a connected queue pair has in INIT: the first port, the first P_Key, and what peers may do.
+    /// The attributes of a connected queue pair in INIT: the first port, the first P_Key, and the peer's
+    /// access rights.
     pub(crate) fn initial_access(access: AccessFlags) -> Self {
         Self { pkey_index: Some(0), port: Some(1), access: Some(access), ..Self::default() }
     }
 
-    /// What a datagram queue pair has in INIT.
+    /// The attributes of a datagram queue pair in INIT.
     pub(crate) fn initial_q_key(key: u32) -> Self {
         Self { pkey_index: Some(0), port: Some(1), q_key: Some(key), ..Self::default() }
     }
 
-    /// With another P_Key than the first.
+    /// The attributes with another P_Key index.
     pub(crate) const fn with_partition_key(self, index: u16) -> Self {
         Self { pkey_index: Some(index), ..self }
     }
 
-    /// The set of attributes that are given.
+    /// The set of attributes that are present.
     pub fn given(&self) -> Attributes {
         let mut set = Attributes::NONE;
         let mut add = |given: bool, attribute| set = if given { set | attribute } else { set };
@@ -110,7 +111,7 @@ impl QueuePairAttributes {
         set
     }
 
-    /// Writes what is given to the context; everything else stays.
+    /// Writes the present attributes to the context; everything else stays.
     pub(crate) fn fill(&self, context: &mut QueuePairContext) {
         self.fill_path(context.primary_address_path_mut());
         if let Some(access) = self.access {
@@ -139,8 +140,8 @@ impl QueuePairAttributes {
         }
     }
 
-    /// `opt_param_mask` for those of `optional` that are given. Nobody reads over an unreliable connection, so the rights to
-    /// do so are not selected there: firmware would refuse.
+    /// `opt_param_mask` for those of `optional` that are present. On an unreliable connection, where no peer
+    /// can read, the rights to do so are left out: firmware would refuse them.
     pub(crate) fn optional_mask(&self, optional: Attributes, service: ServiceType) -> u32 {
         let rights = match service {
             ServiceType::Uc => optional::WRITE,
@@ -184,7 +185,7 @@ fn fill_ethernet(path: &mut AddressPath, vector: &AddressVector) {
         .set_rmac_31_0(vector.mac.low());
 }
 
-/// Between subnets, or where the peer wants one, there is a global route header (IBTA v1.4 §8.3).
+/// A global route header is used between subnets, or where the peer wants one (IBTA v1.4 §8.3).
 fn fill_infiniband(path: &mut AddressPath, vector: &AddressVector) {
     fill_route(path, vector);
     path.set_rlid(vector.lid).set_grh(!vector.gid.is_zero());

@@ -12,7 +12,7 @@ use crate::work_request::{ReceiveRequest, WorkRequest};
 use crate::wqe::receive::ReceivePath;
 use core::marker::PhantomData;
 
-/// What posting needs of the device.
+/// What posting needs from the device.
 pub(super) struct Place<'a, D: DeviceRef> {
     pub(super) hal: &'a D::Hal,
     pub(super) ledgers: &'a Ledgers<DmaOf<D>>,
@@ -33,7 +33,7 @@ pub struct SendBatch<'a, D: DeviceRef, S: Service = Rc> {
     pub(super) rings: &'a Rings<DmaOf<D>>,
     pub(super) queue: &'a mut SendQueue,
     pub(super) slots: Run<'a, 16>,
-    /// How far the batch is; the queue follows when it is rung.
+    /// The batch's progress; the queue takes it over when the doorbell is rung.
     pub(super) progress: Progress,
     pub(super) posted: u32,
     pub(super) service: PhantomData<S>,
@@ -46,7 +46,7 @@ impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
         if !S::offers(request.kind) {
             return Err(PostError::NotOffered { kind: request.kind, service: S::TYPE });
         }
-        // A copy of the slots, so that the batch itself stays in registers.
+        // Copy the slots, so that the batch itself stays in registers.
         let (ring, slots, words) = (self.rings.blocks(), self.slots, self.place.ledgers);
         let memory = SendMemory { ring, slots, words };
         if !self.progress.write_fast(&self.queue.encoder, &memory, request, |_, _| ()) {
@@ -96,9 +96,9 @@ pub struct ReceiveBatch<'a, D: DeviceRef> {
     pub(super) place: Place<'a, D>,
     pub(super) rings: &'a Rings<DmaOf<D>>,
     pub(super) queue: &'a mut ReceiveQueue,
-    /// Where entries and their identifiers go.
+    /// The destination of entries and of their identifiers.
     pub(super) at: (Run<'a, 16>, Run<'a, 8>),
-    /// How far the batch is; the queue follows when it is rung.
+    /// The batch's progress; the queue takes it over when the doorbell is rung.
     pub(super) poster: Poster,
     pub(super) path: ReceivePath,
 }
@@ -109,7 +109,7 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let ledgers = self.place.ledgers;
         if request.list.path == self.path {
-            // A copy, so that the batch itself stays in registers.
+            // Copy them, so that the batch itself stays in registers.
             let (segments, slots) = self.at;
             return receive::write_one_slice(&mut self.poster, (segments, &slots), ledgers, request);
         }

@@ -35,7 +35,7 @@ use bareverbs_prm::psn::Psn;
 use bareverbs_prm::wqe::SEGMENT;
 use core::marker::PhantomData;
 
-/// `rq_type` of a queue pair that has a receive queue of its own, of one that shares one, and of one that has none.
+/// `rq_type` of a queue pair with its own receive queue, with a shared one, and with none.
 const OWN_RECEIVE_QUEUE: u8 = 0;
 const SHARED_RECEIVE_QUEUE: u8 = 1;
 const NO_RECEIVE_QUEUE: u8 = 3;
@@ -75,9 +75,9 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     q_key: u32,
     shared: Option<Shared>,
     xrc_domain: Option<Xrcdn>,
-    /// What the device is told: that of the service, but for the special queue pairs of datagrams.
+    /// The service that the device is told: usually that of `S`, but special datagram queue pairs differ.
     kind: ServiceType,
-    /// The first object that is of another device.
+    /// The first object that belongs to another device.
     stranger: Option<&'static str>,
     service: PhantomData<S>,
 }
@@ -90,7 +90,7 @@ struct Shared {
     kind: SharedReceiveQueueKind,
 }
 
-/// What the caller asked for.
+/// What the caller requested.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     sends: u32,
@@ -210,7 +210,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         .of_device(receive.device(), "the completion queue of receives")
     }
 
-    /// Remembers if `device` is another one.
+    /// Records `object` if it belongs to another device.
     fn of_device(mut self, device: &D, object: &'static str) -> Self {
         if !is_same(self.domain.device(), device) {
             self.stranger = self.stranger.or(Some(object));
@@ -377,7 +377,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
     }
 
-    /// Its attributes in INIT.
+    /// The attributes of the queue pair in INIT.
     fn initial(&self, capabilities: &Capabilities) -> QueuePairAttributes {
         if S::TYPE == ServiceType::Ud {
             return QueuePairAttributes::initial_q_key(self.q_key);
@@ -408,7 +408,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         share: &Share,
     ) -> Result<Qpn, CommandError> {
         let device = self.domain.device().device();
-        // Without any queue there are no pages.
+        // Without any queue, there are no pages.
         let length = if S::SENDS || geometry.receives > 0 { geometry.bytes() } else { 0 };
         let run = PageRun::of_buffer(memory.iova(), length, device.config().log_max_page);
         let mut input = CreateQpIn::new();
@@ -539,7 +539,7 @@ impl Wanted {
         }
         limit("send_queue", self.sends, max_size)?;
         limit("receive_queue", self.receives, max_size)?;
-        // What may stand before the data: control, address of a datagram, remote address.
+        // What may come before the data: control segment, datagram address, remote address.
         let head = 1 + S::ADDRESS_SEGMENTS + u32::from(S::offers(WorkCompletionOpcode::RdmaWrite));
         let segments = capabilities.max_send_entry.min(MAX_SEGMENTS * SEGMENT as u32) / SEGMENT as u32;
         limit("max_send_sge", self.send_slices, segments.saturating_sub(head))?;
@@ -554,7 +554,7 @@ impl Wanted {
         let log_receive_segments = self.receive_slices.max(1).next_power_of_two().trailing_zeros();
         let receives = match self.receives {
             0 => 0,
-            // The send ring begins at a block: the receive ring has at least one.
+            // The send ring must start at a block, so a receive ring has at least one block.
             receives => receives.next_power_of_two().max(4 >> log_receive_segments.min(2)),
         };
         Ok(Geometry { receives, log_receive_segments, blocks })

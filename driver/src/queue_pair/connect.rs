@@ -1,4 +1,4 @@
-//! Connecting: what the two ends exchange, and the transitions from INIT to RTS.
+//! Connects queue pairs: what the two ends exchange, and the transitions from INIT to RTS.
 
 use super::address_error::AddressError;
 use super::attributes::QueuePairAttributes;
@@ -203,7 +203,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         self.check_reads(options)
     }
 
-    /// Checked here, because exceeding the limit would show only later, as a NAK for an invalid request.
+    /// Checked here, because an excess would only show later, as a NAK for an invalid request.
     fn check_reads(&self, options: &ConnectOptions) -> Result<(), ConnectError> {
         let limits = self.core.device.device().capabilities();
         let limit = 1 << limits.log_max_reads_as_requester.min(limits.log_max_reads_as_responder);
@@ -212,7 +212,7 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
         if good { Ok(()) } else { Err(ConnectError::Reads { asked, limit }) }
     }
 
-    /// Names what is wrong with the peer's address; firmware would only answer "bad parameter".
+    /// Reports what is wrong with the peer's address; firmware would only answer "bad parameter".
     fn check_address(
         &self,
         vector: &AddressVector,
@@ -256,8 +256,8 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     }
 }
 
-/// The UDP source port of the flow between two queue pairs, the same at both ends. RoCEv2 A17.3.2.1 asks for one port for
-/// each flow: switches then spread flows and keep each in order.
+/// The UDP source port for the flow between two queue pairs, the same at both ends. RoCEv2 A17.3.2.1 requires
+/// one port per flow, so that switches can spread flows and keep each in order.
 fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;
     let (first, last) = (first.min(last), first.max(last));

@@ -1,4 +1,5 @@
-//! What a queue pair is made of, whatever its state: rings, numbers, and the commands that move it.
+//! The parts of a queue pair that do not depend on its state: rings, numbers, and the commands that change
+//! its state.
 
 use super::attributes::QueuePairAttributes;
 use super::error::ModifyError;
@@ -22,12 +23,12 @@ use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
 use bareverbs_prm::numbering::{CommandOpcode, CommandStatus, PathMigration, PathMtu, QpState, ServiceType};
 use bareverbs_prm::psn::Psn;
 
-/// `log_ack_req_freq`: an ACK is asked for every 2^8 packets at least, as Linux has it.
+/// `log_ack_req_freq`: request an ACK at least every 2^8 packets, as Linux does.
 const LOG_ACK_REQUEST: u8 = 8;
-/// Logarithm of the bytes of a management datagram (IBTA v1.4 §13.4.2).
+/// log2 of the bytes of a management datagram (IBTA v1.4 §13.4.2).
 const LOG_MANAGEMENT_DATAGRAM: u8 = 8;
 
-/// What the builder hands over.
+/// What the builder passes on.
 pub(crate) struct Parts<D: DeviceRef> {
     pub(crate) rings: Rings<DmaOf<D>>,
     pub(crate) share: Share,
@@ -39,12 +40,12 @@ pub(crate) struct Parts<D: DeviceRef> {
     pub(crate) domain: Pdn,
     pub(crate) queues: [Cqn; 2],
     pub(crate) psn: Psn,
-    /// The set that it counts in; 0 for none.
+    /// Its counter set; 0 for none.
     pub(crate) counter_set: u8,
     /// Index of its P_Key.
     pub(crate) pkey_index: u16,
     pub(crate) blue_flame: Option<u8>,
-    /// Receives are those of a shared receive queue.
+    /// Whether it receives from a shared receive queue.
     pub(crate) shared: bool,
     pub(crate) send: SendQueue,
     pub(crate) receive: ReceiveQueue,
@@ -72,7 +73,7 @@ impl<D: DeviceRef> Core<D> {
         }
     }
 
-    /// Moves to `to`. Wrong attributes are refused before anything is sent.
+    /// Moves to the state `to`. Wrong attributes are refused before anything is sent.
     pub(crate) fn modify(
         &mut self,
         to: QpState,
@@ -91,7 +92,8 @@ impl<D: DeviceRef> Core<D> {
         Ok(())
     }
 
-    /// The state from which a transition starts. Only the device knows whether a send queue has drained meanwhile.
+    /// The state from which a transition starts. Only the device knows whether a send queue has finished
+    /// draining.
     fn state_before(&mut self, to: QpState) -> Result<QpState, ModifyError> {
         if self.parts.state == QpState::SqDraining {
             self.query().map_err(ModifyError::Command)?;
@@ -105,7 +107,8 @@ impl<D: DeviceRef> Core<D> {
         }
     }
 
-    /// A device that refuses for the state moved the queue pair by itself: it is asked where it is.
+    /// Explains a refused transition. If the device refused because of the state, it has moved the queue pair
+    /// itself: queries the actual state.
     fn blame(&mut self, believed: QpState, error: CommandError) -> ModifyError {
         if error.status() != Some(CommandStatus::BadQpState) {
             return ModifyError::Command(error);
@@ -118,7 +121,8 @@ impl<D: DeviceRef> Core<D> {
         }
     }
 
-    /// A command with a context. All of them have the layout of RST2INIT (PRM, modify queue pair commands).
+    /// Runs a command with a context. All of these commands have the layout of RST2INIT (PRM, modify queue
+    /// pair commands).
     fn run_with(
         &self,
         transition: &Transition,
@@ -146,20 +150,21 @@ impl<D: DeviceRef> Core<D> {
         self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
     }
 
-    /// The longest message; of datagrams also the largest packet, which is no attribute: it is the port's.
+    /// Sets the longest message, and for datagrams the largest packet, which depends on the port and is not
+    /// an attribute.
     fn fill_message_limit(&self, context: &mut QueuePairContext) {
         let limit = self.device.device().capabilities().log_max_message;
         match self.parts.service {
             ServiceType::Ud => {
                 context.set_mtu(PathMtu::Mtu4096).set_log_msg_max(limit.min(LOG_LARGEST_PACKET))
             }
-            // As mlx5_ib has it: a management datagram is 256 bytes.
+            // As in mlx5_ib: a management datagram is 256 bytes.
             ServiceType::Qp1 => context.set_mtu(PathMtu::Mtu256).set_log_msg_max(LOG_MANAGEMENT_DATAGRAM),
             _ => context.set_log_msg_max(limit),
         };
     }
 
-    /// Makes a queue pair in INIT take memory-to-memory operations.
+    /// Enables memory-to-memory operations on a queue pair in INIT.
     pub(crate) fn enable_mmo(&self) -> Result<(), CommandError> {
         let mut input = InitToInitQpIn::new();
         input.set_opcode(CommandOpcode::InitToInitQp).set_qpn(self.parts.qpn);
@@ -168,7 +173,7 @@ impl<D: DeviceRef> Core<D> {
         self.device.device().call::<CommandHeaderOut>(&Request::new(&input)).map(|_| ())
     }
 
-    /// A command that is nothing but the number.
+    /// Runs a command whose only argument is the queue pair number.
     fn run(&self, command: CommandOpcode) -> Result<(), CommandError> {
         let mut input = ToErrorQpIn::new();
         input.set_opcode(command).set_qpn(self.parts.qpn);
@@ -191,7 +196,7 @@ impl<D: DeviceRef> Core<D> {
         })
     }
 
-    /// Empties rings and ledgers after 2RST_QP; the completion queues have been cleaned.
+    /// Empties rings and ledgers after 2RST_QP. The completion queues have already been cleaned.
     pub(crate) fn restart(&mut self) {
         let (device, parts) = (&self.device, &mut self.parts);
         let ledgers = device.device().ledgers();
@@ -209,8 +214,8 @@ impl From<TransitionError> for ModifyError {
 }
 
 impl<D: DeviceRef> Drop for Core<D> {
-    /// Resets and destroys the queue pair, then frees its memory; completions that are still in the queues are thrown
-    /// away when they are polled.
+    /// Resets and destroys the queue pair, then frees its memory. Completions that are still in the queues
+    /// are discarded when they are polled.
     #[doc(alias = "ibv_destroy_qp")]
     fn drop(&mut self) {
         if self.parts.state != QpState::Reset {

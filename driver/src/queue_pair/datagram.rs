@@ -113,7 +113,7 @@ impl<D: DeviceRef> SendBatch<'_, D, Ud> {
     }
 }
 
-/// Where a request goes; a NOP goes nowhere.
+/// The destination of a request; a NOP has none.
 #[inline(always)]
 fn address<'a>(request: &WorkRequest<'_>, destination: &'a Destination) -> &'a [u64] {
     if request.kind == WorkCompletionOpcode::Nop { &[] } else { destination.words() }

@@ -47,7 +47,7 @@ impl<D: DeviceRef> Core<D> {
     }
 }
 
-/// The way to the peer, as a context has it.
+/// The path to the peer, as the context holds it.
 fn vector_of(context: &QueuePairContext) -> AddressVector {
     let path = context.primary_address_path();
     AddressVector {

@@ -108,7 +108,7 @@ pub struct Diagnosis {
     pub sends_outstanding: u32,
 }
 
-/// `rnr_retry` that means for ever (IBTA v1.4 §9.7.5.2.8).
+/// The `rnr_retry` that means no limit (IBTA v1.4 §9.7.5.2.8).
 const ENDLESS: u8 = 7;
 
 impl Diagnosis {

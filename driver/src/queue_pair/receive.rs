@@ -1,4 +1,4 @@
-//! The receive queue: entries of a fixed number of segments, and a doorbell record without register.
+//! The receive queue: entries with a fixed number of segments, and a doorbell record without a register.
 
 use super::PostError;
 use crate::dma::{Rings, Run};
@@ -9,13 +9,13 @@ use crate::work_request::ReceiveRequest;
 use crate::wqe::receive::{ReceivePath, store_segment};
 use bareverbs_prm::wqe::SEGMENT;
 
-/// The receive half of a queue pair. Its ring is that of segments.
+/// The receive half of a queue pair. Its ring is the ring of segments.
 pub(crate) struct ReceiveQueue {
     pub(crate) poster: Poster,
-    /// Logarithm of the segments of an entry.
+    /// log2 of the segments per entry.
     pub(crate) log_segments: u32,
     pub(crate) max_slices: u32,
-    /// The path that needs no checks.
+    /// The path for requests that need no further checks.
     pub(crate) path: ReceivePath,
 }
 
@@ -35,7 +35,7 @@ impl ReceiveQueue {
         write_one_slice(&mut self.poster, (rings.segments(), &slots), words, request)
     }
 
-    /// [`Self::write`] for entries of several segments, or of none.
+    /// [`Self::write`] for entries with several segments or none.
     #[cold]
     #[inline(never)]
     pub(super) fn write_any<M>(
@@ -57,7 +57,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// Lets the device see everything written.
+    /// Makes everything written visible to the device.
     #[inline(always)]
     pub(crate) fn ring<H: Hal>(&self, hal: &H, rings: &Rings<H::Dma>, words: &impl Words) {
         self.poster.publish(words);
@@ -65,7 +65,7 @@ impl ReceiveQueue {
     }
 }
 
-/// [`ReceiveQueue::write`] on the path of one slice.
+/// [`ReceiveQueue::write`] on the one-slice path.
 #[inline(always)]
 pub(super) fn write_one_slice(
     poster: &mut Poster,

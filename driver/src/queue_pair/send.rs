@@ -1,4 +1,4 @@
-//! The send queue: checks, the ledger, encoding into the ring, doorbell.
+//! The send queue: checks, ledger, encoding into the ring, doorbell.
 
 use super::PostError;
 use crate::dma::{BLOCK, Rings, Run};
@@ -22,14 +22,14 @@ pub(crate) struct SendQueue {
     pub(crate) max_inline: u32,
     pub(crate) max_slices: u32,
     pub(crate) max_message: u64,
-    /// The encoder to go back to: set while the fast paths are closed because the next request follows a change of a
-    /// memory key.
+    /// The encoder to restore. Set while the fast paths are closed because the next request follows a
+    /// memory-key update.
     pub(crate) behind_key_update: Option<SendEncoder>,
-    /// Requests name a shared receive queue of the peer.
+    /// Whether requests name a shared receive queue of the peer.
     pub(crate) names_shared_queue: bool,
 }
 
-/// How far a send queue is.
+/// The progress of a send queue.
 #[derive(Clone)]
 pub(crate) struct Progress {
     pub(crate) poster: Poster,
@@ -37,7 +37,7 @@ pub(crate) struct Progress {
     pub(crate) last_control: u64,
 }
 
-/// What posting writes: the ring, and the ledger.
+/// What posting writes to: the ring and the ledger.
 pub(crate) struct SendMemory<'a, P, W> {
     pub(crate) ring: Run<'a, BLOCK>,
     /// The queue's own slots in the ledger.
@@ -46,15 +46,16 @@ pub(crate) struct SendMemory<'a, P, W> {
 }
 
 impl Progress {
-    /// Takes over how far `other`, a copy of this one, went.
+    /// Takes over the progress of `other`, a copy of this one.
     #[inline(always)]
     pub(crate) fn follow(&mut self, other: &Self) {
         self.poster.follow(&other.poster);
         self.last_control = other.last_control;
     }
 
-    /// Writes and remembers a request that has a fast path and calls `then` with its block, if that may be written to the
-    /// doorbell register. Does nothing and says no if there is no room, or if the request must be checked more closely.
+    /// Writes and records a request that has a fast path, and calls `then` with its block if that may be
+    /// written to the doorbell register. Does nothing and returns false if there is no room or if the request
+    /// needs closer checks.
     #[inline(always)]
     pub(crate) fn write_fast(
         &mut self,
@@ -88,7 +89,7 @@ impl Progress {
                 self.last_control = encoder.write_long_inline(place, entry);
                 then(self, None);
             }
-            // No entry of the general path is admitted.
+            // The encoder never admits entries of the general path.
             EncodePath::Block | EncodePath::General => {
                 if !self.poster.has_room_for_one(memory.words) {
                     return false;
@@ -118,7 +119,7 @@ impl SendQueue {
             Bell { hal, rings, progress, doorbell }.ring(words, block)
         };
         if !progress.write_fast(encoder, &memory, request, ring) {
-            // A copy, so that a request that is made and posted at once need never stand in memory.
+            // Copy it, so that a request that is built and posted at once never has to be stored in memory.
             let request = *request;
             self.write(rings.blocks(), words, &request, &[])?;
             self.ring((hal, rings), words);
@@ -126,8 +127,8 @@ impl SendQueue {
         Ok(())
     }
 
-    /// Checks and writes any request segment by segment. `address` is what the service has behind the control segment, in
-    /// memory order.
+    /// Checks and writes any request segment by segment. `address` holds what the service adds after the
+    /// control segment, in memory order.
     #[cold]
     #[inline(never)]
     pub(crate) fn write(
@@ -158,21 +159,21 @@ impl SendQueue {
         Ok(())
     }
 
-    /// The next request comes by [`Self::write`], which knows that it follows a change of a memory key: so the fast paths
-    /// need not ask.
+    /// Makes the next request take [`Self::write`], which knows that it follows a memory-key update, so that
+    /// the fast paths need not check for this.
     fn close_fast_paths(&mut self) {
         self.behind_key_update = Some(self.encoder);
         self.encoder = self.encoder.without_fast_paths();
     }
 
-    /// Opens the fast paths again and says whether they were closed.
+    /// Opens the fast paths again and returns whether they were closed.
     pub(crate) fn open_fast_paths(&mut self) -> bool {
         let closed = self.behind_key_update.take();
         self.encoder = closed.unwrap_or(self.encoder);
         closed.is_some()
     }
 
-    /// Whether the request names a shared receive queue exactly if the service wants that.
+    /// Checks that the request names a shared receive queue if and only if the service requires one.
     fn check_shared_queue(&self, request: &WorkRequest<'_>) -> Result<(), PostError> {
         let is_local = request.kind == WorkCompletionOpcode::Nop || !request.entry.data.segments().is_empty();
         match request.shared_queue.is_some() {
@@ -195,7 +196,7 @@ impl SendQueue {
         check_slices(slices, self.max_message)
     }
 
-    /// Lets the device see everything written.
+    /// Makes everything written visible to the device.
     #[inline(always)]
     pub(crate) fn ring<H: Hal>(&mut self, (hal, rings): (&H, &Rings<H::Dma>), words: &impl Words) {
         let Self { progress, doorbell, .. } = self;
@@ -230,7 +231,7 @@ struct Bell<'a, H: Hal> {
 }
 
 impl<H: Hal> Bell<'_, H> {
-    /// Lets the device see everything written. `block` is that of the only request, if it has only one.
+    /// Makes everything written visible to the device. `block` holds the only request, if there is just one.
     #[inline(always)]
     fn ring(self, words: &impl Words, block: Option<&[u64; BLOCK / 8]>) {
         self.progress.poster.publish(words);

@@ -11,7 +11,7 @@ use core::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// An endpoint as people read it. Addresses are their bytes in the order of transmission.
+/// An endpoint in human-readable form. Addresses are their bytes in transmission order.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "RemoteEndpoint", deny_unknown_fields)]
 struct NamedEndpoint {
@@ -24,7 +24,7 @@ struct NamedEndpoint {
     lid: u16,
 }
 
-/// A slice as people read it.
+/// A slice in human-readable form.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "RemoteSlice", deny_unknown_fields)]
 struct NamedSlice {
@@ -93,7 +93,7 @@ impl<'de> Deserialize<'de> for RemoteSlice {
     }
 }
 
-/// Takes just `N` bytes, as bytes or, in formats without such, as a sequence of numbers.
+/// Takes exactly `N` bytes, either as bytes or, in formats without them, as a sequence of numbers.
 struct Bytes<const N: usize>;
 
 impl<'de, const N: usize> Visitor<'de> for Bytes<N> {
@@ -140,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Files with this text exist, so it may not change.
+    /// Files with this text exist, so the form must not change.
     #[test]
     fn text_has_names() {
         assert_eq!(serde_json::to_string(&endpoint()).unwrap(), TEXT);
@@ -175,7 +175,7 @@ mod tests {
         assert_de_tokens_error::<Compact<RemoteSlice>>(&[Token::Bytes(&bytes[1..])], cut);
     }
 
-    /// Formats without bytes give a sequence of numbers.
+    /// Formats without bytes use a sequence of numbers.
     #[test]
     fn a_sequence_of_another_length_is_refused() {
         let bytes = RemoteSlice::from_raw(0x1000, 64, Mkey::new(9)).to_bytes();

@@ -11,16 +11,17 @@ pub trait Service: sealed::Sealed + Send + Sync + 'static {
     /// Its number in the context of a queue pair.
     const TYPE: ServiceType;
 
-    /// Whether the peer acknowledges what it got, so that there are retries, RDMA READs and atomics.
+    /// Whether the peer acknowledges what it received, so that there are retries, RDMA READs and atomics.
     const ACKNOWLEDGED: bool;
 
     /// Whether queue pairs have a send queue.
     const SENDS: bool = true;
 
-    /// Segments between the control segment of a request and what every service has: they say where it goes.
+    /// Segments between the control segment and the segments that every service has. They hold the
+    /// destination.
     const ADDRESS_SEGMENTS: u32;
 
-    /// Logarithm of the longest message of a device that has `device` as its own.
+    /// log2 of the longest message, on a device whose own limit is `device`.
     fn log_max_message(device: u8) -> u8 {
         device
     }
@@ -87,7 +88,7 @@ impl Service for Uc {
     }
 }
 
-/// Logarithm of the largest path MTU, beyond which no datagram can go (IBTA v1.4 §9.8.3).
+/// log2 of the largest path MTU, which no datagram can exceed (IBTA v1.4 §9.8.3).
 pub(super) const LOG_LARGEST_PACKET: u8 = 12;
 
 impl Service for Ud {

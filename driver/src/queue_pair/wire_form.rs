@@ -139,7 +139,7 @@ impl RemoteSlice {
     }
 }
 
-/// RoCE's version as it travels: 0 if unknown.
+/// The encoding of a RoCE version: 0 if unknown.
 pub(super) const fn version_code(version: Option<RoceVersion>) -> u8 {
     match version {
         Some(RoceVersion::Version1) => 1,
@@ -177,7 +177,7 @@ fn check_mark(bytes: &[u8], expected: [u8; 4]) -> Result<(), WireFormError> {
     if found == expected { Ok(()) } else { Err(WireFormError::Mark { found, expected }) }
 }
 
-/// What is reserved is zero, so that a later version can give it a meaning.
+/// Reserved bytes must be zero, so that a later version can give them a meaning.
 fn check_zero(reserved: &[u8]) -> Result<(), WireFormError> {
     match reserved.iter().find(|byte| **byte != 0) {
         None => Ok(()),
@@ -189,7 +189,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes(piece(bytes, at))
 }
 
-/// `N` bytes at `at`, which the callers choose within their form.
+/// `N` bytes at `at`, which callers choose within the form.
 fn piece<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).unwrap_or([0; N])
 }
@@ -224,7 +224,7 @@ mod tests {
             prop_assert_eq!(RemoteSlice::from_bytes(&slice.to_bytes()), Ok(slice));
         }
 
-        /// Bytes of anybody are read as what they are or refused, and what is read is written the same.
+        /// Arbitrary bytes are either decoded or refused, and a decoded value encodes to the same bytes.
         #[test]
         fn other_bytes_are_refused(mut bytes in prop::collection::vec(any::<u8>(), 0..64), marked in any::<bool>()) {
             if marked && bytes.len() >= 4 {
@@ -237,7 +237,7 @@ mod tests {
         }
     }
 
-    /// A peer of another version reads this form, so it may never change.
+    /// Peers of other versions read this form, so it must never change.
     #[test]
     fn the_form_is_fixed() {
         let gid = Gid::from_ipv4([10, 0, 0, 1]);

@@ -21,12 +21,12 @@ use bareverbs_prm::ids::{Cqn, Qpn, Srqn, Xrcdn};
 use bareverbs_prm::numbering::CommandOpcode;
 use bareverbs_prm::wqe::SEGMENT;
 
-/// How the memory is laid out: the entries, a block that is not used, the doorbell record.
+/// The memory layout: the entries, an unused block, the doorbell record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Geometry {
-    /// Logarithm of the entries.
+    /// log2 of the number of entries.
     log_entries: u32,
-    /// Logarithm of the segments of an entry.
+    /// log2 of the segments per entry.
     log_segments: u32,
 }
 
@@ -104,9 +104,9 @@ fn geometry<D: DeviceRef>(
         asked if asked > 0 && asked <= limit => Ok(()),
         asked => Err(SharedReceiveQueueError::Limit { name, asked, limit }),
     };
-    // One entry always waits to be named by the last one that is posted.
+    // One entry always stays free, because the last posted entry has to name it.
     check("receives", config.receives, capabilities.max_shared_receive_queue_size - 1)?;
-    // And one segment of an entry names the next.
+    // One segment of each entry names the next entry.
     let slices = (capabilities.max_receive_entry / SEGMENT as u32).saturating_sub(1);
     check("slices", config.slices, slices)?;
     Ok(Geometry {
@@ -122,7 +122,7 @@ impl Geometry {
     const fn bytes(self) -> usize {
         self.segments() as usize * SEGMENT
     }
-    /// Logarithm of the bytes of an entry.
+    /// log2 of the bytes per entry.
     const fn log_stride(self) -> u32 {
         self.log_segments + SEGMENT.trailing_zeros()
     }

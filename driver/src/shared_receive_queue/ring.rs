@@ -1,4 +1,4 @@
-//! The ring of a shared receive queue: entries that begin with the number of the one behind them.
+//! The ring of a shared receive queue. Each entry begins with the number of the next one.
 
 use crate::dma::{Rings, Run};
 use crate::doorbell::Publication;
@@ -9,14 +9,14 @@ use crate::work_request::ReceiveRequest;
 use crate::wqe::receive::{ReceivePath, store_next_entry, store_segment};
 use bareverbs_prm::wqe::SEGMENT;
 
-/// Entries in memory and who has which of them.
+/// The entries in memory, and who owns which of them.
 pub(super) struct SharedRing<M> {
     pub(super) rings: Rings<M>,
     pub(super) poster: SharedPoster,
-    /// Logarithm of the segments of an entry: one that names the next entry, and the slices.
+    /// log2 of the segments per entry: one names the next entry, the others hold the slices.
     pub(super) log_segments: u32,
     pub(super) max_slices: u32,
-    /// The path that needs no checks.
+    /// The path for requests that need no further checks.
     pub(super) path: ReceivePath,
 }
 
@@ -36,7 +36,7 @@ impl<M> SharedRing<M> {
         Ok(())
     }
 
-    /// [`Self::write`] for entries of several slices, or of none.
+    /// [`Self::write`] for entries with several slices or none.
     #[cold]
     #[inline(never)]
     pub(super) fn write_any(
@@ -62,7 +62,8 @@ impl<M> SharedRing<M> {
     }
 }
 
-/// [`SharedRing::write`] on the path of one slice, for a batch. `entries` are the slots of the ledger, checked once.
+/// [`SharedRing::write`] on the one-slice path, for a batch. `entries` are the slots of the ledger, checked
+/// once.
 #[inline(always)]
 pub(super) fn write_one_slice(
     poster: &mut SharedPoster,
@@ -86,7 +87,7 @@ fn write_slice(segments: Run<'_, SEGMENT>, place: Place, request: &ReceiveReques
     store_segment(segments, first + 1, request.list.first);
 }
 
-/// What telling the device needs.
+/// What notifying the device needs.
 pub(super) struct SharedPublication<'a, H: Hal> {
     pub(super) hal: &'a H,
     pub(super) ring: &'a SharedRing<H::Dma>,

@@ -1,4 +1,4 @@
-//! The head of a send: control segment and what stands between it and the data.
+//! The head of a send: the control segment and the segments before the data.
 
 use super::segment::Segment;
 use super::{BLOCK_SEGMENTS, BLOCK_WORDS, SEGMENT_WORDS};
@@ -17,19 +17,19 @@ const COMPLETION_MODE: BitRange = ControlSegment::FIELDS.completion_mode.in_word
 const SOLICITED: BitRange = ControlSegment::FIELDS.solicited.in_word(1);
 const IMMEDIATE: BitRange = ControlSegment::FIELDS.immediate.in_word(1);
 
-/// The first basic block of a send, as far as it is known when the request is made: all but the place in the ring and the
-/// queue pair, which the first word says.
+/// The first basic block of a send, as far as it is known when the request is built: everything but the
+/// position in the ring and the queue pair, which are in the first word.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Head {
     /// The first word as a number.
     control: u64,
-    /// The words behind it, in memory order; zero where nothing was pushed.
+    /// The following words, in memory order; zero where nothing was pushed.
     rest: [u64; BLOCK_WORDS - 1],
     segments: u32,
 }
 
 impl Head {
-    /// A control segment alone; success is reported.
+    /// A control segment alone, with a completion on success.
     #[inline(always)]
     pub(crate) const fn new(opcode: WqeOpcode) -> Self {
         let mut rest = [0; BLOCK_WORDS - 1];
@@ -37,7 +37,7 @@ impl Head {
         Self { control: OPCODE.put(opcode.raw() as u64), rest, segments: 1 }
     }
 
-    /// With another segment, if the block has room for it.
+    /// Adds a segment, if the block has room for it.
     #[inline(always)]
     pub(crate) const fn with(mut self, [a, b]: Segment) -> Self {
         if self.segments < BLOCK_SEGMENTS {
@@ -54,13 +54,13 @@ impl Head {
         self.segments
     }
 
-    /// Says how many segments the entry has.
+    /// Sets the number of segments of the entry.
     #[inline(always)]
     pub(crate) const fn set_entry_segments(&mut self, segments: u32) {
         self.control = SEGMENTS.set(self.control, segments as u64);
     }
 
-    /// How many segments the entry has, if that was said.
+    /// The number of segments of the entry, if it was set.
     pub(crate) const fn entry_segments(&self) -> u32 {
         SEGMENTS.get(self.control) as u32
     }
@@ -96,7 +96,7 @@ impl Head {
         self.set_flag(FENCE_MODE, mode as u64);
     }
 
-    /// The same behind a change of a memory key: it waits for the change.
+    /// The same head after a memory-key update: the request waits for the update.
     pub(crate) const fn behind_key_update(mut self) -> Self {
         let mode = FENCE_MODE.get(u64::from_be(self.rest[0])) as u8;
         self.set_fence(match mode {
@@ -125,14 +125,14 @@ impl Head {
         [control.to_be(), a, b, c, d, e, f, g]
     }
 
-    /// The words of the block behind the first one, in memory order.
+    /// The words of the block after the first one, in memory order.
     #[inline(always)]
     pub(crate) const fn rest(&self) -> &[u64; BLOCK_WORDS - 1] {
         &self.rest
     }
 }
 
-/// The number of a queue pair where a control segment has it.
+/// The queue pair number in the position that it has in a control segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct QueuePairBits(u64);
 

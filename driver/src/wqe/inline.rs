@@ -1,4 +1,4 @@
-//! Inline data: a header of four bytes, then the bytes at once, the whole padded to segments.
+//! Inline data: a header of four bytes directly followed by the bytes, padded to whole segments.
 
 use super::BLOCK_WORDS;
 use crate::dma::{BLOCK, Run, Window};
@@ -10,17 +10,17 @@ const BYTE_COUNT: BitRange = InlineHeader::FIELDS.byte_count.in_word(0);
 /// Bytes that share the first word with the header.
 const BESIDE_HEADER: usize = 8 - InlineHeader::SIZE;
 
-/// Segments that `length` inline bytes need, header included; `length` is small.
+/// Segments for `length` inline bytes, including the header; `length` is small.
 #[inline(always)]
 pub(crate) const fn inline_segments(length: u32) -> u32 {
     (length + InlineHeader::SIZE as u32).div_ceil(SEGMENT as u32)
 }
 
-/// Bytes to be copied into an entry, with the header that stands before them.
+/// Bytes to copy into an entry, with their header.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct InlineData<'a> {
     bytes: &'a [u8],
-    /// The header: the low half of the first word, if that is read as a little-endian number.
+    /// The header: the low half of the first word, read as a little-endian number.
     header: u64,
 }
 
@@ -36,7 +36,7 @@ impl<'a> InlineData<'a> {
         self.bytes
     }
 
-    /// Header and bytes as two words in memory order, if there are eight bytes.
+    /// Header and bytes as two words in memory order, if there are exactly eight bytes.
     #[inline(always)]
     pub(super) fn eight(&self) -> Option<[u64; 2]> {
         let bytes = u64::from_le_bytes(self.bytes.try_into().ok()?);
@@ -50,7 +50,7 @@ pub(super) fn short_words(&InlineData { bytes, header }: &InlineData<'_>) -> [u6
     let (low, high) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         (Some(first), _) if bytes.len() == 8 => (u64::from_le_bytes(*first), 0),
         (Some(first), Some(last)) => {
-            // The last 8 bytes overlap the first ones; only what is beyond them counts.
+            // The last 8 bytes overlap the first ones; only the bytes beyond those count.
             let overlap = 128u32.wrapping_sub(bytes.len() as u32 * 8) & 63;
             (u64::from_le_bytes(*first), u64::from_le_bytes(*last) >> overlap)
         }
@@ -59,7 +59,7 @@ pub(super) fn short_words(&InlineData { bytes, header }: &InlineData<'_>) -> [u6
     [(header | low << 32).to_le(), (low >> 32 | high << 32).to_le(), (high >> 32).to_le()]
 }
 
-/// Gives header and bytes to `put` as words in memory order, the last one padded with zeros.
+/// Passes header and bytes to `put` as words in memory order, the last one padded with zeros.
 pub(super) fn for_each_word(&InlineData { bytes, header }: &InlineData<'_>, mut put: impl FnMut(u64)) {
     let mut carry = header;
     let chunks = bytes.chunks_exact(8);
@@ -76,7 +76,7 @@ pub(super) fn for_each_word(&InlineData { bytes, header }: &InlineData<'_>, mut 
     }
 }
 
-/// Up to 7 bytes, the first one lowest.
+/// Up to 7 bytes as a number, the first one in the lowest bits.
 #[inline(always)]
 fn up_to_seven(bytes: &[u8]) -> u64 {
     match (bytes.first_chunk::<4>(), bytes.last_chunk::<4>()) {
@@ -89,8 +89,8 @@ fn up_to_seven(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Writes the header and at least eight `bytes` from word `AT` of block `head` on, of which that block takes `FIRST` bytes.
-/// The ring may end between two blocks. What is behind the bytes in the last segment stays as it is.
+/// Writes the header and at least eight `bytes` from word `AT` of block `head` on; that block takes `FIRST`
+/// of the bytes. The ring may end between two blocks. The rest of the last segment stays unchanged.
 #[inline(always)]
 pub(super) fn write<const AT: usize, const FIRST: usize>(
     ring: Run<'_, BLOCK>,
@@ -128,11 +128,11 @@ fn first_word(header: u64, beside: &[u8; BESIDE_HEADER]) -> u64 {
     (header | (u32::from_le_bytes(*beside) as u64) << 32).to_le()
 }
 
-/// Writes `rest`, less than a block and the end of `bytes`, from word `AT` of `block` on.
+/// Writes `rest`, the end of `bytes` and less than a block, from word `AT` of `block` on.
 #[inline(always)]
 fn write_rest<const AT: usize>(block: Window<'_, BLOCK>, rest: &[u8], bytes: &[u8]) {
     const { assert!(AT < BLOCK_WORDS) };
-    // Step by step, so that each word has a place that is known when this is compiled.
+    // Step by step, so that the position of each word is known at compile time.
     let Some(behind) = write_two(block, AT, rest) else { return write_end(block, AT, rest, bytes) };
     let rest = behind;
     let Some(behind) = write_two(block, AT + 2, rest) else { return write_end(block, AT + 2, rest, bytes) };
@@ -141,7 +141,7 @@ fn write_rest<const AT: usize>(block: Window<'_, BLOCK>, rest: &[u8], bytes: &[u
     write_end(block, AT + 6, behind, bytes);
 }
 
-/// Writes two words, if there are so many, and gives the bytes behind them.
+/// Writes two words, if there are that many, and returns the bytes after them.
 #[inline(always)]
 fn write_two<'a>(block: Window<'_, BLOCK>, at: usize, rest: &'a [u8]) -> Option<&'a [u8]> {
     let (two, behind) = rest.split_first_chunk::<16>()?;
@@ -149,7 +149,7 @@ fn write_two<'a>(block: Window<'_, BLOCK>, at: usize, rest: &'a [u8]) -> Option<
     Some(behind)
 }
 
-/// Writes `rest`, less than two words and the end of `bytes`.
+/// Writes `rest`, the end of `bytes` and less than two words.
 #[inline(always)]
 fn write_end(block: Window<'_, BLOCK>, mut at: usize, mut rest: &[u8], bytes: &[u8]) {
     if let Some((one, behind)) = rest.split_first_chunk::<8>() {
@@ -157,7 +157,7 @@ fn write_end(block: Window<'_, BLOCK>, mut at: usize, mut rest: &[u8], bytes: &[
         (at, rest) = (at + 1, behind);
     }
     if let (1.., Some(last)) = (rest.len(), bytes.last_chunk::<8>()) {
-        // The last 8 bytes overlap what is written; only what is beyond it counts.
+        // The last 8 bytes overlap what is already written; only the bytes beyond that count.
         let beyond = 8 * rest.len() as u32;
         block.store_word_at(at, (u64::from_le_bytes(*last) >> (beyond.wrapping_neg() & 63)).to_le());
     }

@@ -1,4 +1,4 @@
-//! Entries of receive queues: scatter lists of a fixed number of segments, closed if they are shorter.
+//! Entries of receive queues: scatter lists with a fixed number of segments, terminated if they are shorter.
 
 use super::MAX_SLICE;
 use super::segment::{self, END_OF_LIST, Segment};
@@ -11,11 +11,11 @@ use bareverbs_prm::wqe::SEGMENT;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum ReceivePath {
-    /// Segment by segment, after checks of everything.
+    /// Segment by segment, after checking everything.
     General,
-    /// One slice of a possible length, encoded when the request is made.
+    /// One slice of a valid length, encoded when the request is built.
     OneSlice,
-    /// No request has it: a queue that has it takes the general path for all.
+    /// The path of no request: a queue with this path takes the general path for all.
     Disabled,
 }
 
@@ -31,7 +31,7 @@ impl ReceivePath {
 pub(crate) struct ScatterList<'a> {
     pub(crate) slices: &'a [MemorySlice],
     pub(crate) path: ReceivePath,
-    /// The only slice, on its path.
+    /// The only slice, for the one-slice path.
     pub(crate) first: Segment,
 }
 
@@ -60,7 +60,7 @@ impl<'a> ScatterList<'a> {
         }
     }
 
-    /// Writes the slices to the segments from `first` on, of which an entry has room for `room`.
+    /// Writes the slices to the segments from `first` on; an entry has `room` segments for them.
     pub(crate) fn write(&self, segments: Run<'_, SEGMENT>, first: u32, room: u32) {
         for (at, slice) in (first..).zip(self.slices) {
             store_segment(segments, at, segment::data(slice));
@@ -80,8 +80,8 @@ pub(crate) fn store_segment(segments: Run<'_, SEGMENT>, index: u32, [a, b]: Segm
     window.store_word::<8>(b);
 }
 
-/// Names the entry that the device takes after the one of a shared receive queue that begins at `first`; the rest of that
-/// segment is zero always.
+/// In an entry of a shared receive queue that begins at segment `first`, names the entry that the device
+/// takes next. The rest of that segment is always zero.
 #[inline(always)]
 pub(crate) fn store_next_entry(segments: Run<'_, SEGMENT>, first: u32, next: u32) {
     segments.slot(first).store_word::<0>(segment::next_entry(next));

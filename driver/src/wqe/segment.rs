@@ -39,14 +39,15 @@ pub(crate) const fn data(slice: &MemorySlice) -> Segment {
     memory_order([first, ADDRESS.put(slice.address)])
 }
 
-/// The segment of a memory-to-memory operation without control bits, and of the memory that the device may use for it.
+/// The metadata segment of a memory-to-memory operation: no control bits, and the memory that the device may
+/// use for it.
 #[inline(always)]
 pub(crate) const fn mmo_metadata(opaque: &MemorySlice) -> Segment {
     let first = OPAQUE_KEY.put(opaque.lkey.value() as u64);
     memory_order([first, OPAQUE_ADDRESS.put(opaque.address)])
 }
 
-/// The segment that ends a scatter list early.
+/// The segment that terminates a scatter list early.
 pub(crate) const END_OF_LIST: Segment = memory_order([LKEY.put(INVALID_LKEY.value() as u64), 0]);
 
 /// The segment of the peer's memory.
@@ -55,18 +56,18 @@ pub(crate) const fn remote(slice: RemoteSlice) -> Segment {
     memory_order([REMOTE_ADDRESS.put(slice.address), RKEY.put(slice.rkey.value() as u64)])
 }
 
-/// The operands of an atomic on a whole word: what is swapped in or added, and what is compared.
+/// The operands of an atomic on a whole word: the value to swap in or add, and the value to compare.
 #[inline(always)]
 pub(crate) const fn atomic(swap_add: u64, compare: u64) -> Segment {
     memory_order([SWAP_ADD.put(swap_add), COMPARE.put(compare)])
 }
 
-/// The first operands of an atomic on a part of a word. Of fetch and add the second one is the field boundaries.
+/// The first operands of a masked atomic. For fetch-and-add, the second one holds the field boundaries.
 pub(crate) const fn masked_atomic(swap_add: u64, compare: u64) -> Segment {
     memory_order([MASKED_SWAP_ADD.put(swap_add), MASKED_COMPARE.put(compare)])
 }
 
-/// The masks of a compare and swap on a part of a word.
+/// The masks of a masked compare-and-swap.
 pub(crate) const fn atomic_masks(swap_add: u64, compare: u64) -> Segment {
     memory_order([SWAP_ADD_MASK.put(swap_add), COMPARE_MASK.put(compare)])
 }
@@ -76,7 +77,7 @@ pub(crate) const fn shared_queue(queue: Srqn) -> Segment {
     memory_order([SRQN.put(queue.value() as u64), 0])
 }
 
-/// The first word of an entry of a shared receive queue, which names the entry that the device takes after it.
+/// The first word of an entry of a shared receive queue, which names the entry that the device takes next.
 #[inline(always)]
 pub(crate) const fn next_entry(index: u32) -> u64 {
     NEXT_ENTRY.put(index as u64).to_be()

@@ -1,5 +1,5 @@
-//! Entries of send queues: a [`Head`], then data. Two fast paths write what most requests are; everything else is written
-//! segment by segment.
+//! Entries of send queues: a [`Head`], then data. Fast paths write the most common requests; everything else
+//! is written segment by segment.
 
 use super::head::{Head, QueuePairBits};
 use super::inline::{self, InlineData};
@@ -9,7 +9,7 @@ use crate::dma::{BLOCK, Run};
 use crate::memory_slice::MemorySlice;
 use bareverbs_prm::wqe::{InlineHeader, SEGMENT};
 
-/// What follows the head: at most one of the three has anything, so that the fast paths need not ask which.
+/// What follows the head. At most one of the three is not empty, so the fast paths need not check which.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendData<'a> {
     slices: &'a [MemorySlice],
@@ -20,34 +20,34 @@ pub(crate) struct SendData<'a> {
 impl<'a> SendData<'a> {
     const NONE: Self = Self { slices: &[], inline: InlineData::new(&[]), segments: &[] };
 
-    /// Data in memory that the device reaches.
+    /// Data in memory that the device accesses.
     #[inline(always)]
     pub(crate) const fn of_slices(slices: &'a [MemorySlice]) -> Self {
         Self { slices, ..Self::NONE }
     }
 
-    /// Data that are copied into the entry.
+    /// Data that is copied into the entry.
     #[inline(always)]
     pub(crate) const fn of_bytes(bytes: &'a [u8]) -> Self {
         Self { inline: InlineData::new(bytes), ..Self::NONE }
     }
 
-    /// Segments as they are, in memory order.
+    /// Complete segments, in memory order.
     pub(crate) const fn of_segments(segments: &'a [u64]) -> Self {
         Self { segments, ..Self::NONE }
     }
 
-    /// Data in memory that the device reaches.
+    /// Data in memory that the device accesses.
     pub(crate) const fn slices(&self) -> &'a [MemorySlice] {
         self.slices
     }
 
-    /// Data that are copied into the entry.
+    /// Data that is copied into the entry.
     pub(crate) const fn inline(&self) -> &InlineData<'a> {
         &self.inline
     }
 
-    /// Segments as they are, in memory order.
+    /// Complete segments, in memory order.
     pub(crate) const fn segments(&self) -> &'a [u64] {
         self.segments
     }
@@ -57,32 +57,32 @@ impl<'a> SendData<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EncodePath {
-    /// Segment by segment, after checks of everything.
+    /// Segment by segment, after checking everything.
     General = 0,
-    /// The block of the head is the whole entry: its only slice is in it already.
+    /// The block of the head is the whole entry: it already contains the only slice.
     Block = 1,
-    /// Head, then inline data that are encoded in registers: one block.
+    /// Head, then inline data that is encoded in registers: one block.
     ShortInline = 2,
     /// Head, then more inline data.
     LongInline = 3,
 }
 
-/// Paths that there are.
+/// Number of paths.
 const PATHS: usize = 4;
-/// Most inline bytes behind the largest head of the inline paths.
+/// Maximum inline bytes after the largest head of the inline paths.
 const MAX_INLINE: usize = (MAX_SEGMENTS - LARGEST_INLINE_HEAD) as usize * SEGMENT - InlineHeader::SIZE;
 /// Segments of the largest head of the inline paths: control and remote address.
 const LARGEST_INLINE_HEAD: u32 = 2;
-/// Most inline bytes that are encoded in registers.
+/// Maximum inline bytes that are encoded in registers.
 const MAX_SHORT: usize = 16;
 
-/// An entry of a send queue, but for its place.
+/// An entry of a send queue, except for its position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendEntry<'a> {
     pub(crate) head: Head,
     pub(crate) data: SendData<'a>,
     path: EncodePath,
-    /// Bytes of data, as far as the path asks.
+    /// Bytes of data, as far as the path needs them.
     length: u32,
     /// Segments before the data.
     head_segments: u32,
@@ -107,7 +107,7 @@ impl<'a> SendEntry<'a> {
         entry
     }
 
-    /// An entry whose head is its whole block and has nothing behind it; the device moves `length` bytes.
+    /// An entry that consists of the block of its head; the device transfers `length` bytes.
     #[inline(always)]
     pub(crate) const fn of_block(head: Head, length: u32) -> Self {
         let head_segments = head.segments();
@@ -134,7 +134,7 @@ impl<'a> SendEntry<'a> {
         self.head.entry_segments().div_ceil(BLOCK_SEGMENTS)
     }
 
-    /// How it is written.
+    /// The path on which it is written.
     #[inline(always)]
     pub(crate) const fn path(&self) -> EncodePath {
         self.path
@@ -155,11 +155,11 @@ impl<'a> SendEntry<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SendEncoder {
     pub(crate) owner: QueuePairBits,
-    /// The most bytes of data that each path takes; zero if it is closed.
+    /// Maximum bytes of data for each path; zero if the path is closed.
     longest: [u32; PATHS],
 }
 
-/// Where an entry goes.
+/// The position of an entry.
 #[derive(Clone, Copy)]
 pub(crate) struct SendPlace<'a> {
     pub(crate) ring: Run<'a, BLOCK>,
@@ -177,7 +177,7 @@ impl SendEncoder {
         Self { owner, longest }
     }
 
-    /// The same without a fast path.
+    /// The same encoder without fast paths.
     pub(crate) const fn without_fast_paths(self) -> Self {
         Self::new(self.owner, 0, 0)
     }
@@ -188,20 +188,21 @@ impl SendEncoder {
         entry.length.wrapping_sub(1) < self.longest[entry.path as usize]
     }
 
-    /// Writes an entry whose slice is in its block already, and gives the first word as a number.
+    /// Writes an entry whose block already contains its slice, and returns the first word as a number.
     #[inline(always)]
     pub(crate) fn write_block(&self, place: SendPlace<'_>, entry: &SendEntry<'_>) -> u64 {
         let control = entry.head.control(place.counter, self.owner);
         let block = place.ring.slot(place.counter);
         block.store_word_at(0, control.to_be());
-        // Word by word, so that no register holds one for longer.
+        // Word by word, so that each word stays in a register only briefly.
         for (index, word) in entry.head.rest().iter().enumerate() {
             block.store_word_at(index + 1, *word);
         }
         control
     }
 
-    /// Writes an entry with a few inline bytes, and gives the first word as a number and the block to `then`.
+    /// Writes an entry with a few inline bytes, returns the first word as a number, and passes the block to
+    /// `then`.
     #[inline(always)]
     pub(crate) fn write_short_inline(
         &self,
@@ -213,7 +214,7 @@ impl SendEncoder {
         let control = entry.head.control(place.counter, self.owner);
         let [a, b, c, ..] = *entry.head.rest();
         let block = place.ring.slot(place.counter);
-        // Eight bytes, a word of the peer, are what most inline requests have.
+        // Most inline requests have eight bytes, a word for the peer.
         let (words, count) = match data.eight() {
             Some([x, y]) => ([x, y, 0], 2),
             None => (inline::short_words(data), 3),
@@ -238,7 +239,7 @@ impl SendEncoder {
         }
     }
 
-    /// Writes an entry with more inline bytes, and gives the first word as a number.
+    /// Writes an entry with more inline bytes, and returns the first word as a number.
     #[inline(always)]
     pub(crate) fn write_long_inline(&self, place: SendPlace<'_>, entry: &SendEntry<'_>) -> u64 {
         let data = &entry.data.inline;
@@ -255,8 +256,8 @@ impl SendEncoder {
         control
     }
 
-    /// Writes any entry segment by segment, `address` behind the control segment, and gives its first word as a number. It
-    /// may wrap around the end of the ring.
+    /// Writes any entry segment by segment, with `address` after the control segment, and returns its first
+    /// word as a number. The entry may wrap around the end of the ring.
     pub(crate) fn write_segments(&self, place: SendPlace<'_>, entry: &SendEntry<'_>, address: &[u64]) -> u64 {
         let mut head = entry.head;
         head.set_entry_segments(entry.segments() + (address.len() / SEGMENT_WORDS) as u32);

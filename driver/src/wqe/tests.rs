@@ -1,4 +1,4 @@
-//! The encoder gives the bytes that the layouts' setters give, whatever the request.
+//! The encoder produces the same bytes as the setters of the layouts, for any request.
 
 extern crate std;
 
@@ -23,7 +23,7 @@ use std::vec::Vec;
 use zerocopy::{FromBytes, IntoBytes};
 
 const QPN: u32 = 0xab_cdef;
-/// Blocks of the ring of these tests: as many as the longest entry has.
+/// Blocks of the ring in these tests: as many as the longest entry has.
 const BLOCKS: u32 = 16;
 
 fn control(request: &WorkRequest<'_>) -> ControlSegment {
@@ -117,7 +117,7 @@ fn reads_and_atomics_have_no_immediate() {
     assert_eq!((c.opcode(), c.immediate()), (WqeOpcode::RdmaRead, 0));
 }
 
-/// What a request is made of.
+/// The ingredients of a request.
 #[derive(Debug, Clone)]
 struct Sample {
     kind: u8,
@@ -161,7 +161,7 @@ fn sample() -> impl Strategy<Value = Sample> {
         })
 }
 
-/// What the layouts' setters make of a request.
+/// The bytes that the setters of the layouts produce for a request.
 #[derive(Default)]
 struct Reference {
     control: ControlSegment,
@@ -202,7 +202,8 @@ impl Reference {
     }
 }
 
-/// Gives the request of a sample to `then`, and what the setters make of it. What may not be named has no shared queue.
+/// Passes the request of a sample to `then`, along with what the setters produce. A request that may not name
+/// a shared queue has none.
 fn with_request<T>(sample: &Sample, then: impl FnOnce(WorkRequest<'_>, Reference) -> T) -> T {
     let Sample { kind, slices, bytes, remote, operands: [a, b, c, d], .. } = sample;
     let word = [MemorySlice {
@@ -303,7 +304,7 @@ fn ring_bytes(memory: &Dma<Boxed>, counter: u32, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// An encoder that admits everything that has a fast path.
+/// An encoder that admits every entry with a fast path.
 fn encoder() -> SendEncoder {
     SendEncoder::new(QueuePairBits::new(Qpn::from_low_bits(QPN)), MAX_SLICE, 4096)
 }

@@ -1,35 +1,35 @@
-//! Which parts of a row of words are taken: buddies. Blocks of 2, 4, 8 … words that begin at multiples of their length; two
-//! halves of a block that are both free are one free block.
+//! A buddy allocator for a row of words: blocks of 2, 4, 8 … words, aligned to their length. Two free halves
+//! of a block merge into one free block.
 //!
-//! What is free is said by bits beside the row, one a block of each length, and never in the row itself: who had a part of
-//! it may still write there for a moment.
+//! Free blocks are marked in bitmaps next to the row, one bit per block of each length, and never in the row
+//! itself: a previous owner may still write to its words for a moment.
 
 use crate::ledger::Words;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// Words of the smallest block.
 const SMALLEST: usize = 2;
-/// Lengths of blocks: enough for a row of 2^32 words.
+/// Number of block lengths: enough for a row of 2^32 words.
 const ORDERS: usize = 32;
 
-/// The bits, and where free ones may be. Used by one thread at a time.
+/// The bitmaps, and hints where free blocks may be. Used by one thread at a time.
 #[derive(Debug)]
 pub(super) struct Blocks {
-    /// The first word of the bits.
+    /// The first word of the bitmaps.
     at: usize,
     /// Words of the row.
     length: usize,
-    /// For each length, the first word of its bits that may have one set.
+    /// For each length, the first word of its bitmap that may have a bit set.
     first: [AtomicU32; ORDERS],
 }
 
 impl Blocks {
-    /// Words that the bits of a row of `length` words take.
+    /// Words for the bitmaps of a row of `length` words.
     pub(super) fn words_of_bits(length: usize) -> usize {
         (0..ORDERS).map(|order| bits_of(length, order)).sum()
     }
 
-    /// A row of `length` words, all of them free; the bits are kept from word `at` on.
+    /// A row of `length` words, all of them free. The bitmaps start at word `at`.
     pub(super) fn new(words: &impl Words, at: usize, length: usize) -> Self {
         let blocks = Self { at, length, first: [const { AtomicU32::new(0) }; ORDERS] };
         for word in at..at + Self::words_of_bits(length) {
@@ -45,7 +45,7 @@ impl Blocks {
         blocks
     }
 
-    /// Takes `count` words, rounded up to a block: the first of them.
+    /// Allocates `count` words, rounded up to a block. Returns the first one.
     pub(super) fn take(&self, words: &impl Words, count: usize) -> Option<usize> {
         let wanted = order_of(count);
         let (mut order, mut block) =
@@ -57,7 +57,7 @@ impl Blocks {
         Some(block * (SMALLEST << order))
     }
 
-    /// Gives back what [`Self::take`] gave for the same count.
+    /// Frees what [`Self::take`] returned for the same count.
     pub(super) fn give_back(&self, words: &impl Words, base: usize, count: usize) {
         let mut order = order_of(count);
         let mut block = base / (SMALLEST << order);
@@ -67,7 +67,7 @@ impl Blocks {
         self.set_free(words, order, block);
     }
 
-    /// The first free block of a length, which then is free no longer.
+    /// Takes the first free block of a length.
     fn take_free(&self, words: &impl Words, order: usize) -> Option<usize> {
         let (at, count) = (self.bits_at(order), bits_of(self.length, order));
         let first = self.first[order].load(Ordering::Relaxed) as usize;
@@ -81,7 +81,7 @@ impl Blocks {
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
-    /// Whether this block is free; then it is no longer.
+    /// Takes this block if it is free, and returns whether it was.
     fn take_this(&self, words: &impl Words, order: usize, block: usize) -> bool {
         if order >= ORDERS || block / 64 >= bits_of(self.length, order) {
             return false;
@@ -104,12 +104,12 @@ impl Blocks {
     }
 }
 
-/// The length of blocks in which `count` words find room.
+/// The order of the smallest block that holds `count` words.
 fn order_of(count: usize) -> usize {
     count.div_ceil(SMALLEST).next_power_of_two().trailing_zeros() as usize
 }
 
-/// Words that the bits of the blocks of one length take.
+/// Words of the bitmap for the blocks of one length.
 fn bits_of(length: usize, order: usize) -> usize {
     (length / (SMALLEST << order)).div_ceil(64)
 }

@@ -38,7 +38,7 @@ impl SharedWords for Plain {
     }
 }
 
-/// Of the queue pair with record 1 and a completion queue.
+/// The identity of the queue pair with record 1 at a completion queue.
 fn identity(cqn: u32) -> Identity {
     Identity::new(Cqn::from_low_bits(cqn), 0x11, Qpn::from_low_bits(0x40))
 }
@@ -87,7 +87,7 @@ fn one_entry_is_always_at_hand() {
 fn every_receive_completes_once_in_any_order() {
     let words = Plain::new();
     let mut poster = open(&words);
-    // What the device and the application know: the chain that was posted, and who is outstanding.
+    // The view of the device and the application: the chain of posted entries, and the outstanding ones.
     let mut chain = [0u32; 4];
     let mut ids = [None; 4];
     let (mut next_id, mut random, mut expected) = (0u64, 12_345u32, 0u32);
@@ -179,7 +179,7 @@ fn a_chain_comes_back_newest_first_and_before_what_came_back_earlier() {
     assert_eq!(poller.claim(&entries, &mut chain, 4), None, "beyond the end");
     assert_eq!(poller.claim(&entries, &mut chain, 2), Some(2));
     assert_eq!(poller.claim(&entries, &mut chain, 2), None, "twice");
-    // Another completion queue is faster with the third.
+    // Another completion queue retires the third one first.
     assert_eq!(retire(&words, 1), Ok(Claimed::Receive(1)));
     assert_eq!(poller.claim(&entries, &mut chain, 0), Some(0));
     assert_eq!(poster.outstanding(&words), 0);
@@ -240,7 +240,7 @@ fn clearing_a_record_touches_no_other() {
     assert!(touched.map(|(at, word)| (at, word.get())).eq([(69, 0), (70, u64::MAX), (71, u64::MAX)]));
 }
 
-/// A record that names no shared queue leads to none, although record 0 says as much of itself.
+/// A record that names no shared queue leads to none, although its name word equals the one in record 0.
 #[test]
 fn no_name_is_not_the_name_of_the_first_record() {
     let words = Plain::new();
@@ -249,7 +249,8 @@ fn no_name_is_not_the_name_of_the_first_record() {
     assert_eq!(retire(&words, 0), Err(Refusal::Stranger));
 }
 
-/// Poster and pollers would agree on any place, so the places themselves are compared: an identifier, and its link behind it.
+/// Poster and pollers agree on any location by construction, so the test compares the locations: an
+/// identifier, followed by its link.
 #[test]
 fn entries_are_pairs_of_words_behind_their_base() {
     let words = Plain::new();

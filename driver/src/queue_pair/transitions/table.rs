@@ -1,8 +1,8 @@
-//! The table of transitions: between which states, by which command, with which attributes of each service (IBTA v1.4 §10.3.1 and
-//! §11.2.5.2, tables 91 to 96).
+//! The table of transitions: between which states, by which command, with which attributes for each service
+//! (IBTA v1.4 §10.3.1 and §11.2.5.2, tables 91 to 96).
 //!
-//! RTS2SQD and SQD2SQD are commands of the first public headers of mlx5 (Linux 3.11 to 4.1); the device may have dropped
-//! them, and then answers with a bad opcode.
+//! RTS2SQD and SQD2SQD are commands from the first public headers of mlx5 (Linux 3.11 to 4.1). A device that
+//! has dropped them answers with a bad opcode.
 
 use super::attribute_set::Attributes;
 use bareverbs_prm::numbering::CommandOpcode::{
@@ -38,7 +38,8 @@ pub enum Column {
 }
 
 impl Column {
-    /// The column of a queue pair by its context; XRC by whether it has a send queue.
+    /// The column of a queue pair, from its context. For XRC it depends on whether the queue pair has a send
+    /// queue.
     pub const fn of(service: ServiceType, sends: bool) -> Self {
         match service {
             ServiceType::Uc => Self::Uc,
@@ -66,7 +67,7 @@ pub struct PerService {
 }
 
 impl PerService {
-    /// Those of one column.
+    /// The attributes of one column.
     pub const fn of(&self, service: Column) -> Attributes {
         match service {
             Column::Rc => self.rc,
@@ -83,7 +84,8 @@ impl PerService {
 pub enum Services {
     /// Every service.
     All,
-    /// Those without acknowledgements: a failed request of another breaks the connection (IBTA v1.4 §10.3.1.6).
+    /// Services without acknowledgements. On other services a failed request breaks the connection (IBTA v1.4
+    /// §10.3.1.6).
     Unreliable,
 }
 
@@ -137,7 +139,7 @@ const fn and(a: Attributes, b: Attributes) -> Attributes {
     a.with(b)
 }
 
-/// What RESET to INIT sets, and INIT to INIT may change.
+/// What RESET to INIT sets and INIT to INIT may change.
 const INITIAL: PerService = {
     let common = and(Attributes::PKEY_INDEX, Attributes::PORT);
     PerService { ud: and(common, Attributes::Q_KEY), ..all(and(common, Attributes::ACCESS)) }
@@ -162,7 +164,7 @@ const SENDING: PerService = {
     PerService { rc: asking, xrc_initiator: asking, xrc_target: answering, ..all(Attributes::SEND_PSN) }
 };
 
-/// What may change while the connection runs.
+/// What may change while the connection is running.
 const RUNNING: PerService = {
     let migration = and(Attributes::ALTERNATE_PATH, Attributes::PATH_MIGRATION);
     let sender = and(migration, Attributes::ACCESS);

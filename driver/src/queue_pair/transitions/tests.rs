@@ -48,7 +48,8 @@ fn what_is_missing_and_what_is_too_much_is_named() {
     );
 }
 
-/// Required and optional attributes of each column, as IBTA's tables have them, independent of how the table is written.
+/// Required and optional attributes of each column as in IBTA's tables, independent of how the driver's table
+/// is written.
 /// Requirement: IBTA v1.4 §11.2.5.2: each transition and service has its own required and optional attributes
 #[test]
 fn the_columns_are_those_of_the_specification() {
