@@ -1,7 +1,8 @@
 //! Address handles: where a datagram goes. An address handle is a plain value: mlx5 reads the address vector from every work
 //! request, so the device holds no object for it.
 //!
-//! Make one from an [`AddressVector`], for a multicast group, or from the header of a received datagram, to answer its sender.
+//! Create one from an [`AddressVector`], for a multicast group, or from the header of a received datagram, to
+//! answer its sender.
 
 use crate::address_vector::AddressVector;
 use crate::device::{Device, DeviceRef};
@@ -36,7 +37,7 @@ const ANSWER_HOPS: u8 = 255;
 /// Words of an address segment.
 pub(crate) const WORDS: usize = Segment::SIZE / 8;
 
-/// The path to one port, checked when it is made.
+/// The path to one port, checked when the handle is created.
 ///
 /// ```
 /// use bareverbs_core::queue_pair::AddressVector;
@@ -60,7 +61,7 @@ pub struct AddressHandle {
     segment: Segment,
 }
 
-/// One queue pair that receives datagrams: an address handle, a queue pair number and a Q_Key.
+/// A queue pair that receives datagrams: an address handle, a queue pair number and a Q_Key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_wr_set_ud_addr")]
 pub struct Destination {
@@ -68,7 +69,7 @@ pub struct Destination {
     words: [u64; WORDS],
 }
 
-/// Why an address handle could not be made.
+/// Why an address handle could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AddressHandleError {
@@ -95,7 +96,7 @@ pub enum AddressHandleError {
     NoLid,
     /// The GID is not that of a multicast group.
     NotMulticast {
-        /// The GID that was given.
+        /// The given GID.
         gid: Gid,
     },
     /// A field is beyond its limit.
@@ -140,9 +141,10 @@ impl AddressHandle {
         Self::new(device, &AddressVector::roce(gid_index, group, mac))
     }
 
-    /// The path back to the sender of a datagram. `header` holds the [`ROUTE_HEADER`] bytes before the payload. `mac` is the Ethernet
-    /// address of the sender, or of the router in between: no completion reports it, and InfiniBand ignores it. On InfiniBand
-    /// the answer carries a global route header if the datagram had one; the device is then asked for its GIDs.
+    /// The path back to the sender of a datagram. `header` holds the [`ROUTE_HEADER`] bytes before the
+    /// payload. `mac` is the Ethernet address of the sender or of the router in between: no completion
+    /// reports it, and InfiniBand ignores it. On InfiniBand the answer carries a global route header if the
+    /// datagram had one; this queries the device's GIDs.
     #[doc(alias = "ibv_init_ah_from_wc")]
     pub fn to_sender<D: DeviceRef>(
         device: &D,
@@ -193,7 +195,7 @@ fn over_ethernet<H: Hal>(device: &Device<H>, vector: &AddressVector) -> Result<S
     Ok(segment)
 }
 
-/// Multicast LIDs are valid too, but need a global route header (IBTA v1.4 §4.1.3, §10.5.1).
+/// Multicast LIDs are valid too, but require a global route header (IBTA v1.4 §4.1.3, §10.5.1).
 fn over_infiniband(vector: &AddressVector) -> Result<Segment, AddressHandleError> {
     if vector.lid == 0 {
         return Err(AddressHandleError::NoLid);
@@ -227,7 +229,7 @@ fn over_subnet<H: Hal>(
         return Ok(vector);
     }
     let Received { source, destination, traffic_class, flow_label } = Received::read_ipv6(header);
-    // The device refuses the index behind its last entry.
+    // The device refuses an index beyond its last entry.
     let table = (0..=u8::MAX).map_while(|index| Some((index, device.infiniband_gid(index.into()).ok()?)));
     let found = table.into_iter().find(|(_, gid)| *gid == destination);
     let (gid_index, _) = found.ok_or(AddressHandleError::NotOurs { gid: destination })?;

@@ -1,8 +1,8 @@
 //! Native barriers per architecture, each named by what it orders.
 //!
-//! On x86 loads and stores to write-back memory are ordered already, so a compiler barrier is enough between two of
-//! them; a store to write-combining registers needs `sfence`. On aarch64 device and normal memory need `dmb`/`dsb` of the
-//! outer-shareable domain. Other architectures get the strongest fence that the language has.
+//! On x86, loads and stores to write-back memory are already ordered, so a compiler barrier between them is
+//! enough; a store to write-combining registers needs `sfence`. On aarch64, device and normal memory need
+//! `dmb` or `dsb` on the outer-shareable domain. Other architectures get the strongest fence of the language.
 
 #[cfg(any(target_arch = "x86_64", not(target_arch = "aarch64")))]
 use core::sync::atomic::{Ordering, compiler_fence};
@@ -14,7 +14,7 @@ pub enum Barrier {
     ToDevice,
     /// Later loads from DMA memory see at least what the device wrote before the entry whose owner bit was just read.
     FromDevice,
-    /// Earlier stores to registers leave the processor now; a write-combining buffer is flushed.
+    /// Earlier stores to registers leave the processor now; write-combining buffers are flushed.
     FlushMmio,
 }
 
@@ -43,29 +43,30 @@ fn from_device() {
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
 fn flush_mmio() {
-    // The intrinsic would be a call on targets without SSE registers (x86_64-unknown-none); the instruction needs none.
-    // SAFETY: `sfence` is part of every x86-64 processor and changes no register and no memory.
+    // On targets without SSE registers (x86_64-unknown-none) the intrinsic would be a call; the instruction
+    // needs no such registers.
+    // SAFETY: every x86-64 processor has `sfence`, which changes neither registers nor memory.
     unsafe { core::arch::asm!("sfence", options(nostack, preserves_flags)) };
 }
 
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn to_device() {
-    // SAFETY: a barrier changes no register and no memory.
+    // SAFETY: a barrier changes neither registers nor memory.
     unsafe { core::arch::asm!("dmb oshst", options(nostack, preserves_flags)) };
 }
 
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn from_device() {
-    // SAFETY: a barrier changes no register and no memory.
+    // SAFETY: a barrier changes neither registers nor memory.
     unsafe { core::arch::asm!("dmb oshld", options(nostack, preserves_flags)) };
 }
 
 #[cfg(target_arch = "aarch64")]
 #[inline(always)]
 fn flush_mmio() {
-    // SAFETY: a barrier changes no register and no memory.
+    // SAFETY: a barrier changes neither registers nor memory.
     unsafe { core::arch::asm!("dsb st", options(nostack, preserves_flags)) };
 }
 

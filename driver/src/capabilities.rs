@@ -1,4 +1,4 @@
-//! What the device can do, as far as this driver uses it, and what the driver writes back at start.
+//! The capabilities of the device that this driver uses, and those that it writes back at start.
 
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
 use bareverbs_prm::ids::VhcaId;
@@ -58,7 +58,7 @@ pub struct Capabilities {
     pub relaxed_ordering: bool,
     /// Extended reliable connections (XRC).
     pub xrc: bool,
-    /// Congestion control can be asked about: its counters, and whether it is on.
+    /// Congestion control can be queried: its counters, and whether it is enabled.
     pub congestion_query: bool,
     /// Work queue entries can be written to the doorbell register (BlueFlame).
     pub blue_flame: bool,
@@ -100,7 +100,7 @@ const ROCE_V1: u8 = 1 << 0;
 const ROCE_V2: u8 = 1 << 2;
 
 impl Capabilities {
-    /// Whether the device speaks a version of RoCE.
+    /// Whether the device supports a version of RoCE.
     pub const fn speaks(&self, version: RoceVersion) -> bool {
         match version {
             RoceVersion::Version1 => self.roce_v1,
@@ -172,7 +172,8 @@ impl Capabilities {
     }
 }
 
-/// The dynamic ports carry the entropy of flows (RoCEv2 A17.9.4); a device may be narrower.
+/// The UDP source ports. Dynamic ports carry the entropy of flows (RoCEv2 A17.9.4); a device may support a
+/// narrower range.
 fn source_ports(roce: &RoceCapabilities) -> (u16, u16) {
     match (roce.r_roce_min_src_udp_port(), roce.r_roce_max_src_udp_port()) {
         (min, max) if max != 0 && min <= max => (min, max),
@@ -180,7 +181,7 @@ fn source_ports(roce: &RoceCapabilities) -> (u16, u16) {
     }
 }
 
-/// The general page to write back: `current` with the changes that Linux makes too.
+/// The general page to write back: `current` with the same changes that Linux makes.
 pub(crate) fn negotiate(
     current: &GeneralCapabilities,
     max: &GeneralCapabilities,
@@ -198,7 +199,7 @@ pub(crate) fn negotiate(
     page
 }
 
-/// The atomic page to write back, if requests can be in the byte order of the host.
+/// The atomic page to write back, if requests can use the host's byte order.
 pub(crate) fn negotiate_atomic(max: &AtomicCapabilities) -> Option<AtomicCapabilities> {
     max.supported_atomic_req_8b_endianness_mode_1().then(|| {
         let mut page = *max;

@@ -9,11 +9,11 @@ use bareverbs_prm::field::Layout;
 use bareverbs_prm::numbering::{CapabilityType, CommandOpcode};
 use zerocopy::FromBytes;
 
-/// Bytes of the answer of QUERY_HCA_CAP: 16 bytes of header and a page of 4 KiB.
+/// Bytes of the output of QUERY_HCA_CAP: 16 bytes of header and a page of 4 KiB.
 pub(crate) const CAPABILITY_MESSAGE: usize = 4112;
-/// Bytes of the answer before the page.
+/// Bytes of the output before the page.
 const HEADER: usize = 16;
-/// Bytes of a page that this driver looks at; no page that it knows is longer.
+/// Bytes of a page that this driver reads; no known page is longer.
 const CAPABILITY_PAGE: usize = 256;
 
 /// Which values of a capability page to query.
@@ -58,20 +58,20 @@ pub(crate) fn query_page(page: CapabilityType, values: CapabilityValues) -> Quer
     input
 }
 
-/// The beginning of an answer of QUERY_HCA_CAP.
+/// The start of the output of QUERY_HCA_CAP.
 pub(crate) type PageAnswer = [u8; HEADER + CAPABILITY_PAGE];
 
-/// Room for an answer.
+/// An empty buffer for the output.
 pub(crate) const fn page_answer() -> PageAnswer {
     [0; HEADER + CAPABILITY_PAGE]
 }
 
-/// Where the answer goes: the device writes a whole page, of which the beginning is kept.
+/// The destination of the output: the device writes a whole page, and the driver keeps its start.
 pub(crate) fn page_output(buffer: &mut PageAnswer) -> CommandOutput<'_> {
     CommandOutput { buffer, length: CAPABILITY_MESSAGE }
 }
 
-/// The page in an answer.
+/// The page in an output.
 pub(crate) fn page_of<P: CapabilityPage>(output: &PageAnswer) -> P {
     const { assert!(P::SIZE <= CAPABILITY_PAGE) };
     P::read_from_prefix(&output[HEADER..]).map_or_else(|_| P::default(), |(page, _)| page)

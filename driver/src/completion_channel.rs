@@ -13,7 +13,7 @@ use bareverbs_prm::numbering::CommandOpcode;
 use bareverbs_prm::time::Time;
 use core::fmt;
 
-/// Most events of other queues that [`CompletionChannel::wait_for`] sets aside.
+/// Maximum number of events of other queues that [`CompletionChannel::wait_for`] sets aside.
 const PENDING_EVENTS: usize = 64;
 
 /// An event queue for completions.
@@ -43,20 +43,20 @@ pub struct CompletionChannel<D: DeviceRef> {
 /// Why a channel could not be created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChannelError {
-    /// The place has no such interrupt vector: nothing would ever wake the channel.
+    /// The HAL has no such interrupt vector, so nothing would ever wake the channel.
     Vector {
         /// The interrupt vector requested.
         vector: u16,
-        /// Vectors that the place has, numbered from zero.
+        /// Number of vectors of the HAL, numbered from zero.
         vectors: usize,
     },
-    /// The place has no memory left.
+    /// The HAL has no memory left.
     Memory(HalError),
     /// The command failed: the device has no such vector, or no event queue left.
     Command {
         /// The interrupt vector requested.
         vector: u16,
-        /// What the device said.
+        /// The device's response.
         error: CommandError,
     },
 }
@@ -84,7 +84,8 @@ impl<D: DeviceRef> CompletionChannel<D> {
     /// for each bound completion queue is enough, because arming a queue brings one event.
     ///
     /// # Errors
-    /// The place or the device has no such vector, the device no event queue left, or the place no memory left.
+    /// The HAL or the device has no such vector, the device has no event queue left, or the HAL has no memory
+    /// left.
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn create(device: D, vector: u16, entries: u32) -> Result<Self, ChannelError> {
         let here = device.device();
@@ -128,7 +129,7 @@ impl<D: DeviceRef> CompletionChannel<D> {
     /// queues can overrun. That loses events, but no completions.
     ///
     /// # Errors
-    /// The channel overran or its memory failed, or the device could not be asked.
+    /// The channel overran or its memory failed, or the device could not be queried.
     pub fn check(&self) -> Result<(), EventQueueError> {
         check_event_queue(self.device.device(), self.queue.eqn)
     }
@@ -153,7 +154,9 @@ impl<D: DeviceRef> CompletionChannel<D> {
     ///    after [`Arming::Ready`](crate::completion_queue::Arming::Ready).
     /// 4. Arm the channel and wait for the descriptor. No order of interrupt and arming loses a completion.
     ///
-    /// For a channel of one queue, [`handle_and_arm`](crate::completion_queue::CompletionQueue::handle_and_arm) is all four but the waiting.
+    /// For a channel of one queue,
+    /// [`handle_and_arm`](crate::completion_queue::CompletionQueue::handle_and_arm) does all four steps
+    /// except the waiting.
     #[doc(alias = "ibv_get_cq_event")]
     pub fn arm(&mut self) {
         self.queue.arm(self.device.device().hal());
@@ -207,8 +210,8 @@ impl<D: DeviceRef> CompletionChannel<D> {
         found.is_some()
     }
 
-    /// The next event in the ring, among as many entries as are left to look at: a device that writes faster than this reads has the
-    /// attention of one ring at a time.
+    /// The next event in the ring, unless the budget of `looks` is spent: if the device writes events faster
+    /// than this reads them, one call handles at most one ring of them.
     fn next(&mut self, looks: &mut u32) -> Option<Cqn> {
         let hal = self.device.device().hal();
         while let Some(left) = looks.checked_sub(1) {
@@ -222,14 +225,15 @@ impl<D: DeviceRef> CompletionChannel<D> {
         None
     }
 
-    /// Arms the channel and waits for a wake-up after `before`, until `deadline` at the latest. Returns `false` if the
-    /// deadline has passed. A wake-up that another thread handled counts too, because the place counts them, not a thread.
+    /// Arms the channel and waits for a wakeup after `before`, at the latest until `deadline`. Returns
+    /// `false` if the deadline has passed. A wakeup that another thread handled counts too, because the HAL
+    /// counts all wakeups.
     fn relax(&mut self, before: WakeCount, deadline: Time) -> bool {
         let device = self.device.device();
         if device.hal().now() >= deadline {
             return false;
         }
-        // If there is an event already, the interrupt comes at once.
+        // If there already is an event, the interrupt comes at once.
         self.queue.arm(device.hal());
         device.hal().relax_since(before, deadline);
         true
@@ -243,7 +247,7 @@ impl<D: DeviceRef> fmt::Debug for CompletionChannel<D> {
 }
 
 impl<D: DeviceRef> Drop for CompletionChannel<D> {
-    /// Dropped before its completion queues, it goes away after them.
+    /// A channel that is dropped before its completion queues is destroyed after them.
     #[doc(alias = "ibv_destroy_comp_channel")]
     fn drop(&mut self) {
         let command = DestroyCommand::new(CommandOpcode::DestroyEq, self.queue.eqn.value());

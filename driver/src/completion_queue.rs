@@ -1,7 +1,7 @@
 //! Completion queues: the device reports finished work requests, the application polls for them.
 //!
-//! One queue may serve many queue pairs. Only its owner polls it (`&mut self`). Queue pairs need only its number, so
-//! they may live in other threads. Every entry is checked against the ledger before it is believed.
+//! One queue may serve many queue pairs. Only its owner polls it (`&mut self`). Queue pairs only need its
+//! number, so they may live in other threads. Every entry is checked against the ledger before it is trusted.
 
 mod builder;
 mod cache;
@@ -70,7 +70,8 @@ pub struct CompletionQueue<D: DeviceRef> {
     consumer: Consumer,
     cache: QueuePairCache,
     cqn: Cqn,
-    /// What queue pairs that complete here have in the ledger; nobody's if entries have 128 bytes: those have the general path alone.
+    /// The identity that queue pairs completing here have in the ledger. `NOBODY` if entries have 128 bytes,
+    /// which only the general path handles.
     home: Home,
     /// Whether entries have 128 bytes.
     wide: bool,

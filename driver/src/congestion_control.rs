@@ -1,4 +1,4 @@
-//! Whether a port takes part in congestion control by marks (ECN, DCQCN), for packets of each priority.
+//! Whether a port takes part in congestion control by marking (ECN, DCQCN), for each priority.
 
 use crate::command::{CommandError, Request};
 use crate::device::Device;
@@ -11,27 +11,29 @@ use bareverbs_prm::numbering::CommandOpcode;
 /// Priorities of Ethernet.
 const PRIORITIES: u8 = 8;
 
-/// What a port does about congestion. Bit `n` of a mask is priority `n`.
+/// How a port reacts to congestion. Bit `n` of a mask is priority `n`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CongestionControl {
-    /// Priorities whose packets say that a switch may mark them, and slow down when a notification comes (reaction point, `roce_rp`).
+    /// Priorities whose packets are marked ECN-capable and slow down after a notification (reaction point,
+    /// `roce_rp`).
     pub reacts: u8,
     /// Priorities whose marked packets are answered by a notification (notification point, `roce_np`).
     pub notifies: u8,
 }
 
 impl CongestionControl {
-    /// Whether a mark slows no sender down: one of the two halves is off for every priority.
+    /// Whether marks slow no sender down: one of the two halves is off for every priority.
     pub const fn is_off(&self) -> bool {
         self.reacts & self.notifies == 0
     }
 }
 
 impl<H: Hal> Device<H> {
-    /// Asks an Ethernet port whether congestion control is on, by a command for each priority and half.
+    /// Queries whether congestion control is on at an Ethernet port, with one command per priority and half.
     ///
     /// # Errors
-    /// A command failed. A device lets itself be asked if [`congestion_query`](crate::Capabilities::congestion_query) says so.
+    /// A command failed. A device supports the query if
+    /// [`congestion_query`](crate::Capabilities::congestion_query) says so.
     #[doc(alias = "QUERY_CONG_STATUS")]
     #[doc(alias = "ECN")]
     pub fn congestion_control(&self) -> Result<CongestionControl, CommandError> {

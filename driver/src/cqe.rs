@@ -1,11 +1,12 @@
-//! Completion queue entries: the one room that decodes them.
+//! Completion queue entries: the only module that decodes them.
 //!
-//! Where a field stands is taken from the descriptors of `bareverbs_prm::cqe`; no offset is written here. An entry is read
-//! in place, field by field, after its owner says that the device has written it ([`ownership`]). What it says is an
-//! allegation, which the ledger checks. Nothing here knows a ledger or the place of an entry in its ring.
+//! The descriptors of `bareverbs_prm::cqe` define the positions of all fields; no offset is written here. An
+//! entry is read in place, field by field, after its owner bit says that the device has written it
+//! ([`ownership`]). Its contents are only claims, which the ledger checks. Nothing here knows a ledger or the
+//! position of an entry in its ring.
 //!
-//! * [`CqeView`]: fields of an entry · [`ownership`]: whose it is, and of which kind
-//! * [`completion`]: entry to work completion · [`compressed`]: runs that the device writes in a shorter form
+//! * [`CqeView`]: fields of an entry · [`ownership`]: its owner and its kind
+//! * [`completion`]: entry to work completion · [`compressed`]: runs in compressed form
 
 pub(crate) mod completion;
 pub(crate) mod compressed;
@@ -21,33 +22,33 @@ use bareverbs_prm::field::BitRange;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 
-/// The `user_index` of entries that are nobody's.
+/// The `user_index` of entries without a queue pair.
 pub(crate) const NOBODY: u32 = CompletionEntry::FIELDS.user_index.mask() as u32;
 /// Words of an entry.
 pub(crate) const ENTRY_WORDS: usize = BLOCK / 8;
-/// The dword that holds the `user_index`, which is compared as a whole.
+/// The dword with the `user_index`, which is compared as a whole.
 const USER_INDEX: usize = CompletionEntry::FIELDS.user_index.offset();
-/// The dword that holds the number of the queue pair, and the bits of it that the number has.
+/// The dword with the queue pair number, and the bits of the number in it.
 const QPN: usize = CompletionEntry::FIELDS.qpn.offset();
 const QPN_BITS: u32 = CompletionEntry::FIELDS.qpn.mask() as u32;
 /// The dword that ends with opcode and owner.
 const OP_OWN_DWORD: usize = OP_OWN_OFFSET & !3;
-/// The dwords that say where a message came from.
+/// The dwords that identify the sender of a message.
 const SLID: usize = CompletionEntry::FIELDS.slid.offset() & !3;
 const FLAGS: usize = CompletionEntry::FIELDS.remote_qpn.offset();
 /// The word that ends with opcode and owner.
 const LAST: usize = ENTRY_WORDS - 1;
 const OWNER: BitRange = CompletionEntry::FIELDS.owner.in_word(LAST);
 
-/// What a completion says of itself, whether it stands in the ring or in a compressed run.
+/// The fields of a completion, whether it is an entry in the ring or part of a compressed run.
 pub(crate) trait CompletionFields: Copy {
     /// Counter of the work queue entry that completed.
     fn counter(self) -> u16;
     /// Bytes received or read.
     fn byte_count(self) -> u32;
-    /// Immediate data, or the key that was invalidated.
+    /// Immediate data, or the invalidated key.
     fn immediate(self) -> u32;
-    /// Where a received message came from.
+    /// The sender of a received message.
     fn origin(self) -> Origin;
 }
 
@@ -82,7 +83,7 @@ impl CqeView<'_> {
         self.0.load_field::<{ CompletionEntry::FIELDS.user_index.key() }>() as u32
     }
 
-    /// The dword of the `user_index` in memory order, to be compared with that of another entry.
+    /// The dword with the `user_index` in memory order, for comparison with another entry.
     #[inline(always)]
     pub(crate) fn user_index_dword(self) -> u32 {
         self.0.load_raw32::<USER_INDEX>()
@@ -94,7 +95,7 @@ impl CqeView<'_> {
         Qpn::from_low_bits(self.0.load_be32::<QPN>())
     }
 
-    /// The number of the queue pair in memory order, to be compared with that of another entry.
+    /// The queue pair number in memory order, for comparison with another entry.
     #[inline(always)]
     pub(crate) fn qpn_dword(self) -> u32 {
         self.0.load_raw32::<QPN>() & QPN_BITS.to_be()
@@ -120,12 +121,12 @@ impl CqeView<'_> {
         self.0.load_u8::<OP_OWN_OFFSET>()
     }
 
-    /// Makes the entry nobody's.
+    /// Detaches the entry from its queue pair.
     pub(crate) fn disown(self) {
         self.0.store_be32::<USER_INDEX>(NOBODY);
     }
 
-    /// Makes the entry one that the device has not written yet.
+    /// Marks the entry as not written by the device yet.
     pub(crate) fn invalidate(self) {
         self.0.store_be32::<OP_OWN_DWORD>(OP_OWN_INITIAL as u32);
     }
@@ -141,7 +142,7 @@ impl CqeView<'_> {
         self.0.load()
     }
 
-    /// Stores a whole entry that is ours in the pass whose parity is `phase`.
+    /// Stores a whole entry that software owns in the pass with parity `phase`.
     pub(crate) fn store(self, mut words: [u64; ENTRY_WORDS], phase: u8) {
         words[LAST] = OWNER.set(u64::from_be(words[LAST]), phase.into()).to_be();
         self.0.store_first::<ENTRY_WORDS>(&words);

@@ -1,4 +1,4 @@
-//! The device: opened by named steps, closed by the same steps backwards.
+//! The device: opened by named steps, closed by the same steps in reverse.
 //!
 //! Every object holds a handle to its device, a [`DeviceRef`]: `&'static Device<H>` on bare metal, `Rc` or `Arc` on a
 //! host. Commands are serialized by a lock. A thread waits for it in [`Hal::relax`], with a deadline. The data path
@@ -49,7 +49,7 @@ use core::sync::atomic::{AtomicU8, Ordering};
 
 /// A handle to a device, cloned into every object: `&Device<H>`, `Rc<Device<H>>`, `Arc<Device<H>>`.
 pub trait DeviceRef: Clone {
-    /// The place that the device lives in.
+    /// The HAL of the device.
     type Hal: Hal;
     /// The device.
     fn device(&self) -> &Device<Self::Hal>;
@@ -63,7 +63,7 @@ impl<H: Hal, D: Clone + Deref<Target = Device<H>>> DeviceRef for D {
     }
 }
 
-/// Whether two handles are of one device. Numbers of objects mean something else on another one.
+/// Whether two handles belong to one device. Object numbers have no meaning on another device.
 pub(crate) fn is_same<D: DeviceRef>(a: &D, b: &D) -> bool {
     core::ptr::eq(a.device(), b.device())
 }
@@ -92,7 +92,7 @@ pub struct Device<H: Hal> {
     up: Option<Up<H>>,
 }
 
-/// Everything of an open device.
+/// The state of an open device.
 struct Up<H: Hal> {
     hal: H,
     config: DeviceConfig,
@@ -114,10 +114,10 @@ impl<H: Hal> Device<H> {
         Ok(Self { up: Some(Up { hal, config, booted, blue_flame, key_variant: AtomicU8::new(0) }) })
     }
 
-    /// Takes the device down and returns the place.
+    /// Takes the device down and returns the HAL.
     ///
     /// # Errors
-    /// The first step that could not be undone. The others have been undone, and the place is in the error.
+    /// The first step that could not be undone. The others have been undone, and the error contains the HAL.
     #[doc(alias = "ibv_close_device")]
     pub fn close(mut self) -> Result<H, CloseError<H>> {
         match self.up.take() {
@@ -129,7 +129,7 @@ impl<H: Hal> Device<H> {
         }
     }
 
-    /// The place.
+    /// The HAL.
     #[inline(always)]
     pub fn hal(&self) -> &H {
         &self.up().hal
@@ -174,7 +174,8 @@ impl<H: Hal> Device<H> {
         booted.control.try_lock().map_or(Ok(()), |mut control| control.check_presence(hal))
     }
 
-    /// Number of objects that the device refused to destroy although nothing uses them. The driver never reuses their memory.
+    /// Number of objects that the device refused to destroy although nothing uses them. The driver never
+    /// reuses their memory.
     pub fn leaked_objects(&self) -> u32 {
         self.control(|control, _| control.leaked()).unwrap_or(0)
     }
@@ -234,7 +235,7 @@ impl<H: Hal> Device<H> {
         self.destroy_pieces(command, [memory, None]);
     }
 
-    /// As [`Self::destroy`], with memory in two pieces.
+    /// Like [`Self::destroy`], with memory in two pieces.
     pub(crate) fn destroy_pieces(&self, command: DestroyCommand, memory: ObjectMemory<H::Dma>) {
         let mut memory = Some(memory);
         let done = self.control(|control, hal| {
@@ -251,7 +252,7 @@ impl<H: Hal> Device<H> {
         self.call::<CommandHeaderOut>(&Request::new(&command.input())).map(|_| ())
     }
 
-    /// Calls `work` with the control part and the place, under the lock.
+    /// Calls `work` with the control part and the HAL, under the lock.
     ///
     /// # Errors
     /// Another thread held the lock until the command timeout.

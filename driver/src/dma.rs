@@ -35,7 +35,7 @@ use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 /// Memory shared with the device, with checked access.
 pub struct Dma<M> {
-    /// Gone after [`take`](Self::take); nothing can be reached then.
+    /// `None` after [`take`](Self::take); nothing is accessible then.
     memory: Option<M>,
     base: NonNull<u8>,
     length: usize,
@@ -46,14 +46,15 @@ pub struct Dma<M> {
     words: usize,
 }
 
-// SAFETY: `base` leads into `memory`, which is owned by the same value and may go to another thread.
+// SAFETY: `base` points into `memory`, which the same value owns and which may be sent to another thread.
 unsafe impl<M: Send> Send for Dma<M> {}
-// SAFETY: what can be called from several threads at once (`copy_in`, `copy_out`, `fill`, `word`, `pair`, `extent` and their stores)
-// accesses each word in one size, atomically; who takes a smaller part of it from a `Window` has the memory alone (see the module).
+// SAFETY: methods that several threads may call at once (`copy_in`, `copy_out`, `fill`, `word`, `pair`,
+// `extent` and their stores) access each word in one size, atomically; a caller that accesses a smaller part
+// of a word through a `Window` has the memory to itself (see the module).
 unsafe impl<M: Sync> Sync for Dma<M> {}
 
 impl<M: DmaMemory> Dma<M> {
-    /// Takes charge of `memory`.
+    /// Takes ownership of `memory`.
     pub fn new(memory: M) -> Self {
         let (base, length) = (memory.as_ptr(), memory.len());
         let blocks = if base.as_ptr().addr().is_multiple_of(BLOCK) { length / BLOCK } else { 0 };
@@ -66,7 +67,7 @@ impl<M: DmaMemory> Dma<M> {
         Self::new(hal.allocate_dma(length, alignment)?).of_length(length, alignment)
     }
 
-    /// Allocates `length` zeroed bytes from `hal` that the device cannot reach, where the place can give such.
+    /// Allocates `length` zeroed bytes from `hal` that the device cannot reach, if the HAL has such memory.
     pub fn allocate_private<H: Hal<Dma = M>>(
         hal: &H,
         length: usize,
@@ -75,7 +76,7 @@ impl<M: DmaMemory> Dma<M> {
         Self::new(hal.allocate_private(length, alignment)?).of_length(length, alignment)
     }
 
-    /// The memory, if it has the bytes that were asked for and whole blocks of them.
+    /// Checks that the memory has the requested bytes, in whole blocks.
     fn of_length(self, length: usize, alignment: usize) -> Result<Self, HalError> {
         let dma = self;
         match dma.length >= length && dma.blocks >= length / BLOCK {
@@ -91,7 +92,7 @@ impl<M: DmaMemory> Dma<M> {
 }
 
 impl<M> Dma<M> {
-    /// Takes the memory out and leaves a region of no bytes.
+    /// Takes the memory out and leaves an empty region.
     #[must_use = "memory that the device may reach is freed when this is dropped"]
     pub fn take(&mut self) -> Self {
         let empty =
@@ -114,7 +115,8 @@ impl<M> Dma<M> {
         Err(RangeError { offset: offset as u64, length: length as u64, region: self.length as u64 })
     }
 
-    /// Copies `bytes` in at `offset`. Bytes beside them in the same word stay as they are, whoever stores to them meanwhile.
+    /// Copies `bytes` in at `offset`. Other bytes of the same words keep their value, even if another thread
+    /// stores to them at the same time.
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), RangeError> {
         self.check(offset, bytes.len())?;
         let (head, words) = self.split(offset, bytes.len());
@@ -155,14 +157,14 @@ impl<M> Dma<M> {
         Ok(())
     }
 
-    /// Loads 64 bits in the processor's byte order; at once if `offset` is aligned, byte by byte if not.
+    /// Loads 64 bits in native byte order: in one access if `offset` is aligned, otherwise byte by byte.
     pub fn load_u64(&self, offset: usize) -> Result<u64, RangeError> {
         let mut bytes = [0; 8];
         self.copy_out(offset, &mut bytes)?;
         Ok(u64::from_ne_bytes(bytes))
     }
 
-    /// Stores 64 bits in the processor's byte order; at once if `offset` is aligned, byte by byte if not.
+    /// Stores 64 bits in native byte order: in one access if `offset` is aligned, otherwise byte by byte.
     pub fn store_u64(&self, offset: usize, value: u64) -> Result<(), RangeError> {
         self.copy_in(offset, &value.to_ne_bytes())
     }
@@ -173,17 +175,18 @@ impl<M> Dma<M> {
         if index >= self.words {
             return None;
         }
-        // SAFETY: `index` lies inside a whole block of the memory, which is aligned to a block (`Dma::new`).
+        // SAFETY: `index` is within a whole block of the memory, which is aligned to a block (`Dma::new`).
         Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.load(order))
     }
 
-    /// Loads two neighbouring words, relaxed; `index` is that of the pair. `None` beyond the end.
+    /// Loads two adjacent words, relaxed; `index` is that of the pair. `None` beyond the end.
     #[inline(always)]
     pub fn pair(&self, index: usize) -> Option<[u64; 2]> {
         self.segment(index).map(|window| [window.load_word::<0>(), window.load_word::<8>()])
     }
 
-    /// Stores two neighbouring words, relaxed; `index` is that of the pair. Does nothing beyond the end and says so.
+    /// Stores two adjacent words, relaxed; `index` is that of the pair. Beyond the end it does nothing and
+    /// returns `false`.
     #[inline(always)]
     pub fn set_pair(&self, index: usize, [a, b]: [u64; 2]) -> bool {
         let Some(window) = self.segment(index) else { return false };
@@ -192,7 +195,8 @@ impl<M> Dma<M> {
         true
     }
 
-    /// Stores the aligned 64-bit word number `index` with `order`; does nothing beyond the end and says so.
+    /// Stores the aligned 64-bit word number `index` with `order`. Beyond the end it does nothing and returns
+    /// `false`.
     #[inline(always)]
     pub fn set_word(&self, index: usize, value: u64, order: Ordering) -> bool {
         if index >= self.words {
@@ -203,41 +207,42 @@ impl<M> Dma<M> {
         true
     }
 
-    /// The block number `index`; `None` beyond the end.
+    /// Block number `index`; `None` beyond the end.
     #[inline(always)]
     pub fn block(&self, index: usize) -> Option<Window<'_, BLOCK>> {
         if index >= self.blocks {
             return None;
         }
-        // SAFETY: the block lies inside the memory, which is aligned to a block (`Dma::new`).
+        // SAFETY: the block is within the memory, which is aligned to a block (`Dma::new`).
         let base = unsafe { self.base.add(index * BLOCK) };
         Some(Window { base, memory: PhantomData })
     }
 
-    /// The `N` bytes from the aligned word number `index` on, checked at once; `None` if they leave the memory. Their
-    /// offsets are aligned, they as a whole to a word only.
+    /// The `N` bytes from aligned word number `index` on, checked once; `None` if they exceed the memory.
+    /// They are aligned to a word.
     #[inline(always)]
     pub fn extent<const N: usize>(&self, index: u32) -> Option<Extent<'_, N>> {
         if index as u64 + N as u64 / 8 > self.words as u64 {
             return None;
         }
-        // SAFETY: the words lie inside whole blocks of the memory, which is aligned to a block.
+        // SAFETY: the words are within whole blocks of the memory, which is aligned to a block.
         let base = unsafe { self.base.add(index as usize * 8) };
         Some(Extent { base, memory: PhantomData })
     }
 
-    /// The 16-byte segment number `index`; `None` beyond the end.
+    /// 16-byte segment number `index`; `None` beyond the end.
     #[inline(always)]
     pub fn segment(&self, index: usize) -> Option<Window<'_, 16>> {
         if index >= self.segments {
             return None;
         }
-        // SAFETY: the segment lies inside a whole block of the memory, which is aligned to a block.
+        // SAFETY: the segment is within a whole block of the memory, which is aligned to a block.
         let base = unsafe { self.base.add(index * 16) };
         Some(Window { base, memory: PhantomData })
     }
 
-    /// `mask + 1` slots of `N` bytes from slot `first` on, for numbers modulo that; `None` if they leave the memory.
+    /// `mask + 1` slots of `N` bytes from slot `first` on, indexed modulo that number; `None` if they exceed
+    /// the memory.
     #[inline(always)]
     pub fn run<const N: usize>(&self, first: u32, mask: u32) -> Option<Run<'_, N>> {
         const { assert!(N == 8 || N == 16 || N == BLOCK) };
@@ -249,25 +254,27 @@ impl<M> Dma<M> {
         if first as u64 + mask as u64 >= slots as u64 {
             return None;
         }
-        // SAFETY: slot `first` lies inside whole blocks of the memory, which is aligned to a block (`Dma::new`).
+        // SAFETY: slot `first` is within whole blocks of the memory, which is aligned to a block
+        // (`Dma::new`).
         let base = unsafe { self.base.add(first as usize * N) };
         Some(Run { base, mask, memory: PhantomData })
     }
 
-    /// Bytes before the first aligned word, and whole words; what is left is less than a word.
+    /// Number of bytes before the first aligned word, and number of whole words; less than a word remains.
     fn split(&self, offset: usize, length: usize) -> (usize, usize) {
         let misaligned = (self.base.as_ptr().addr() + offset) % 8;
         let head = ((8 - misaligned) % 8).min(length);
         (head, (length - head) / 8)
     }
 
-    /// The aligned word that holds the byte at `offset`, and that byte's place in it; `None` if the word is not all inside the
-    /// memory. Such a word is reached by its bytes, always; every other one as a whole, always.
+    /// The aligned word that contains the byte at `offset`, and the position of that byte in it; `None` if
+    /// part of the word is outside the memory. Such a word is always accessed by bytes, every other word
+    /// always as a whole.
     fn word_around(&self, offset: usize) -> Option<(&AtomicU64, usize)> {
         let place = (self.base.as_ptr().addr() + offset) % 8;
         let first = offset.checked_sub(place)?;
         self.check(first, 8).ok()?;
-        // SAFETY: the word is aligned, by `place`, and inside the memory, by the check.
+        // SAFETY: `place` makes the word aligned, and the check keeps it within the memory.
         Some((unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(first).cast()) }, place))
     }
 
@@ -284,7 +291,8 @@ impl<M> Dma<M> {
             bytes.iter_mut().skip(place).zip(part).for_each(|(byte, &new)| *byte = new);
             Some(u64::from_ne_bytes(bytes))
         };
-        // It fails only if it is given nothing to store. A round more means that somebody else's store went through.
+        // This fails only if `merge` returns `None`, which it never does. It loops if another thread's store
+        // came in between.
         let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
     }
 
@@ -300,7 +308,7 @@ impl<M> Dma<M> {
         part.iter_mut().zip(&bytes[place..]).for_each(|(byte, &old)| *byte = old);
     }
 
-    /// The byte at `offset`, which lies in a word that the memory does not hold whole.
+    /// The byte at `offset`, in a word that is partly outside the memory.
     fn get8(&self, offset: usize) -> u8 {
         debug_assert!(offset < self.length);
         // SAFETY: every caller has checked the range; a byte is always aligned.

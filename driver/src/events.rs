@@ -225,7 +225,7 @@ fn event(kind: EventType, sub_type: u8, data: [u8; 28]) -> AsyncEvent {
     }
 }
 
-/// The sensors of a temperature warning: the upper half of 128 bits first.
+/// The sensors of a temperature warning. The upper half of the 128 bits comes first.
 fn sensors(data: &[u8; 28]) -> u128 {
     data.first_chunk().map_or(0, |bytes| u128::from_be_bytes(*bytes))
 }
@@ -250,7 +250,7 @@ fn queue_event(kind: EventType, queue: QueueEvent) -> Option<AsyncEvent> {
     })
 }
 
-/// Types that the queue asks for, as the bit mask of CREATE_EQ.
+/// Event types that the queue subscribes to, as the bit mask of CREATE_EQ.
 pub(crate) fn event_mask(capabilities: &Capabilities) -> u64 {
     let offered = |offered: bool, kind: EventType| if offered { 1 << kind.raw() } else { 0 };
     EVENT_MASK
@@ -258,7 +258,7 @@ pub(crate) fn event_mask(capabilities: &Capabilities) -> u64 {
         | offered(capabilities.general_events, EventType::GeneralEvent)
 }
 
-/// Event types that every device has.
+/// Event types that every device supports.
 const EVENT_MASK: u64 = mask(&[
     EventType::PathMig,
     EventType::CommEst,
@@ -298,7 +298,7 @@ impl Inbox {
         }
     }
 
-    /// The oldest event; how many were lost comes first, because it is the worse news.
+    /// The oldest event. The number of lost events comes first, because it matters most.
     pub(crate) fn pop(&mut self) -> Option<AsyncEvent> {
         match core::mem::take(&mut self.lost) {
             0 => self.events.pop_front(),

@@ -9,16 +9,16 @@ use crate::hal::Hal;
 use crate::trace::{Observer, TraceEvent};
 use bareverbs_prm::time::{Duration, Time};
 
-/// How long a command may take, and how often the executor polls for its answer.
+/// How long a command may take, and how often the executor polls for its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CommandTiming {
-    /// Longest wait for the answer to a command.
+    /// Longest wait for the response to a command.
     pub timeout: Duration,
-    /// Longest pause between two polls. The place may end a pause early.
+    /// Longest pause between two polls. The HAL may end a pause early.
     pub poll_interval: Duration,
 }
 
-/// Where the output of a command goes, and how long the device makes it.
+/// The destination of a command's output, and its length on the device.
 pub struct CommandOutput<'a> {
     /// Receives the first bytes of the output.
     pub buffer: &'a mut [u8],
@@ -28,7 +28,7 @@ pub struct CommandOutput<'a> {
 
 /// Everything that a blocking command needs.
 pub struct CommandExecutor<'a, H: Hal> {
-    /// The place.
+    /// The HAL.
     pub hal: &'a H,
     /// The queue.
     pub queue: &'a mut CommandQueue<H::Dma>,
@@ -36,7 +36,7 @@ pub struct CommandExecutor<'a, H: Hal> {
     pub timing: CommandTiming,
     /// Receives trace events.
     pub observer: Option<&'static dyn Observer>,
-    /// When whatever this is part of has to be over: commands that another command waits for end with it.
+    /// Deadline of the operation that this command is part of, such as another command that waits for it.
     pub limit: Option<Time>,
 }
 
@@ -94,16 +94,16 @@ impl<H: Hal> CommandExecutor<'_, H> {
         result
     }
 
-    /// When a command that is sent now has to be answered.
+    /// Deadline for the response to a command that is sent now.
     pub fn deadline(&self) -> Time {
         let own = self.hal.now() + self.timing.timeout;
         self.limit.map_or(own, |limit| limit.min(own))
     }
 
-    /// Waits a little for the answer to a command.
+    /// Pauses while waiting for the response to a command.
     ///
     /// # Errors
-    /// The deadline has passed, or there is no device any more that could answer.
+    /// The deadline has passed, or the device is gone and cannot respond.
     fn go_on(&mut self, start: Time, deadline: Time) -> Result<(), CommandFailure> {
         self.queue.check_presence(self.hal).map_err(CommandFailure::DeviceLost)?;
         let now = self.hal.now();

@@ -18,9 +18,9 @@ use bareverbs_prm::numbering::MkeyAccessMode;
 use bareverbs_prm::wqe::{mkey_mask as mask, umr_flags as flag};
 use core::fmt;
 
-/// Most pages per registration.
+/// Maximum number of pages per registration.
 pub const MAX_PAGES: usize = MAX_OCTWORDS * 2;
-/// Logarithms of page sizes that there are.
+/// log2 of the possible page sizes.
 const PAGE_SIZES: core::ops::RangeInclusive<u8> = 12..=31;
 /// Low bits of a page entry: present for writing, present for reading.
 const PRESENT: u64 = 3;
@@ -188,7 +188,8 @@ impl<D: DeviceRef> FastRegion<D> {
         template.context.set_log_page_size(log_page).set_en_rinval(true);
         match create_key(device.device(), template, Translations::Room(MAX_OCTWORDS as u32)) {
             Ok(key) => Ok(Self { device, memory, log_page, key, registered: false }),
-            // A key that the device may have made without answering gives nothing: the memory can be freed.
+            // If the device created the key without answering, the key grants no access, so the memory can be
+            // freed.
             Err(error) => Err(FastRegionError::Command(error)),
         }
     }

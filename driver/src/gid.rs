@@ -1,5 +1,4 @@
-//! The RoCE address table: the addresses that the port answers to, each with its version of RoCE
-//! (RoCEv2 A17.4.3, A17.8).
+//! The RoCE address table: the addresses of the port, each with its RoCE version (RoCEv2 A17.4.3, A17.8).
 
 use bareverbs_prm::command::port::SetRoceAddressIn;
 use bareverbs_prm::context::RoceAddress;
@@ -26,7 +25,8 @@ pub struct GidEntry {
     pub mac: MacAddress,
     /// VLAN identifier, 12 bits, if frames are tagged.
     pub vlan: Option<u16>,
-    /// Version of RoCE: the entry sends and receives packets of this version only. One GID may have an entry for each version.
+    /// RoCE version. The entry only sends and receives packets of this version; one GID may have an entry for
+    /// each version.
     pub version: RoceVersion,
 }
 
@@ -36,14 +36,14 @@ impl GidEntry {
         Self { gid, mac, vlan: None, version: RoceVersion::Version2 }
     }
 
-    /// An entry of RoCE version 1 without VLAN tag: EtherType 0x8915 and a global route header, which no router forwards. The
-    /// GIDs of both ends may belong to any family.
+    /// An entry of RoCE version 1 without VLAN tag: EtherType 0x8915 and a global route header, which no
+    /// router forwards. The GIDs of both ends may belong to any address family.
     pub const fn roce_v1(gid: Gid, mac: MacAddress) -> Self {
         Self { gid, mac, vlan: None, version: RoceVersion::Version1 }
     }
 
-    /// Whether one packet can carry both this address and that of a peer. RoCEv2 needs one IP family at both ends, version 1
-    /// does not.
+    /// Whether one packet can carry both this address and that of a peer. RoCEv2 needs the same IP family at
+    /// both ends; version 1 does not.
     pub(crate) fn is_compatible(&self, remote: Gid) -> bool {
         let same_family = self.gid.to_ipv4().is_some() == remote.to_ipv4().is_some();
         self.version == RoceVersion::Version1 || same_family
@@ -79,7 +79,7 @@ fn fill(address: &mut RoceAddress, entry: &GidEntry) {
         .set_source_mac_47_32(entry.mac.high())
         .set_source_mac_31_0(entry.mac.low())
         .set_roce_version(entry.version);
-    // Version 1 has no network layer; Linux leaves the field zero.
+    // Version 1 has no network layer, so Linux leaves the field zero.
     if entry.version != RoceVersion::Version1 {
         address.set_roce_l3_type(entry.network_layer());
     }

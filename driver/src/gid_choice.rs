@@ -201,7 +201,8 @@ mod tests {
 
     #[test]
     fn the_table_of_linux_gives_the_entry_that_works() {
-        // Index 0 and 1 link-local, 2 and 3 the first address, 4 and 5 the second, each with both versions.
+        // Entries 0 and 1 are link-local, 2 and 3 have the first address, 4 and 5 the second; each pair has
+        // both versions.
         let gids = [six([0xfe, 0x80], 1), four([192, 168, 1, 5]), four([10, 1, 0, 5])];
         let table = || (0..).zip(gids.into_iter().flat_map(|gid| [GidEntry::roce_v1(gid, MAC), v2(gid)]));
         assert_eq!(choose(table(), &GidWish::roce_v2(four([10, 1, 0, 9]))), Some(5));

@@ -118,10 +118,11 @@ pub trait Mmio {
 /// # Safety
 /// * `as_ptr()` is valid for reads and writes of `len()` bytes until the value is dropped.
 /// * Neither `as_ptr()` nor `len()` nor `iova()` ever changes; a move of the value moves no byte.
-/// * Nobody but the device and the holder of this value accesses those bytes. Memory of the application is what the caller of
-///   [`Hal::map_user`] promised.
-/// * What the device reads and writes from `iova()` on are these bytes and no others, until the value is dropped; then it reaches them no
-///   more. Memory that the device cannot reach ([`Hal::allocate_private`]) has an `iova()` that is no address for the device.
+/// * Only the device and the holder of this value access those bytes. For application memory, the caller of
+///   [`Hal::map_user`] has guaranteed this.
+/// * From `iova()` on, the device accesses exactly these bytes until the value is dropped, and none of them
+///   afterwards. Memory that the device cannot reach ([`Hal::allocate_private`]) has an `iova()` that is not
+///   valid for the device.
 pub unsafe trait DmaMemory {
     /// First address as the device sees it.
     fn iova(&self) -> u64;

@@ -137,7 +137,7 @@ impl<D: DeviceRef> IndirectRegion<D> {
     }
 }
 
-/// Bytes of all pieces.
+/// Checks the pieces and returns their total length.
 fn check(pieces: &[MemorySlice], access: AccessFlags, limit: u32) -> Result<u64, IndirectError> {
     let count = pieces.len();
     if count == 0 {

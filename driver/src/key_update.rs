@@ -15,13 +15,14 @@ use bareverbs_prm::wqe::{KeyUpdateSegment, mkey_mask as mask, umr_flags as flag}
 use core::fmt;
 use zerocopy::IntoBytes;
 
-/// Octwords of translation entries that fit a work queue entry of 63 segments behind its three heads, in whole blocks.
+/// Octwords of translation entries that fit into a work queue entry of 63 segments after its three heads, in
+/// whole blocks.
 pub(crate) const MAX_OCTWORDS: usize = 52;
 /// Octwords of a block: lists are padded to it.
 const BLOCK_OCTWORDS: usize = 4;
-/// Words of the control of the update and of the context.
+/// Words of the UMR control segment and of the key context.
 const HEAD: usize = 6 + 8;
-/// All rights of a key.
+/// All access rights of a key.
 pub(crate) const RIGHTS: u64 =
     mask::LOCAL_READ | mask::LOCAL_WRITE | mask::REMOTE_READ | mask::REMOTE_WRITE | mask::ATOMIC;
 
@@ -34,19 +35,19 @@ pub struct KeyUpdate {
     /// The key after the update.
     new: Mkey,
     kind: WorkCompletionOpcode,
-    /// Segments behind the control segment, in memory order.
+    /// Segments after the control segment, in memory order.
     words: [u64; HEAD + MAX_OCTWORDS * 2],
     used: usize,
 }
 
-/// What a change is made of.
+/// The parts of an update.
 pub(crate) struct Change {
     pub(crate) control: KeyUpdateSegment,
     pub(crate) context: MkeyContext,
 }
 
 impl Change {
-    /// A change of the fields that `mask` selects, with the entries in the work queue entry.
+    /// An update of the fields that `mask` selects, with the translation entries in the work queue entry.
     pub(crate) fn new(mask: u64, flags: u8) -> Self {
         let (mut control, mut context) = (KeyUpdateSegment::new(), MkeyContext::new());
         control.set_mkey_mask(mask).set_flags(flags | flag::INLINE);
@@ -54,14 +55,14 @@ impl Change {
         Self { control, context }
     }
 
-    /// The rights of the key afterwards; `local` says whether local ones are among those that change.
+    /// Sets the access rights of the key. `local` says whether local rights are among those that change.
     pub(crate) fn rights(&mut self, access: AccessFlags, local: bool) {
         access.apply(&mut self.context);
         let chosen = if local { RIGHTS } else { RIGHTS & !mask::LOCAL_READ };
         self.control.set_mkey_mask(self.control.mkey_mask() | chosen);
     }
 
-    /// The queue pair of the key afterwards.
+    /// Sets the queue pair of the key.
     pub(crate) fn queue_pair(&mut self, qpn: Qpn) {
         self.context.set_qpn(qpn);
         self.control.set_mkey_mask(self.control.mkey_mask() | mask::QPN);
@@ -69,7 +70,8 @@ impl Change {
 }
 
 impl KeyUpdate {
-    /// The update with translation entries as words, which fit ([`MAX_OCTWORDS`]); what is too much is left out.
+    /// An update with translation entries as words. The words must fit ([`MAX_OCTWORDS`]); any excess is
+    /// dropped.
     pub(crate) fn new(
         (old, new): (Mkey, Mkey),
         kind: WorkCompletionOpcode,
@@ -112,7 +114,8 @@ impl fmt::Debug for KeyUpdate {
     }
 }
 
-/// The next variant of a key: the low byte counts, so that a peer's old key names nothing (IBTA v1.4 §10.6).
+/// The next variant of a key: the low byte counts up, so that a peer's old key names nothing (IBTA v1.4
+/// §10.6).
 pub(crate) const fn next_variant(key: Mkey) -> Mkey {
     Mkey::from_parts(key.index(), key.variant().wrapping_add(1))
 }

@@ -1,14 +1,15 @@
-//! Who owns which work request: one producer (the queue pair that posts), one consumer (the completion queue that
-//! polls), for the send and for the receive queue each. Shared receive queues have several pollers: see [`shared`]. Pure: it
-//! sees shared words and nothing else.
+//! Ownership of work requests. Each send queue and each receive queue has one producer, the queue pair that
+//! posts, and one consumer, the completion queue that polls. Shared receive queues have several pollers: see
+//! [`shared`]. This module is pure: it only sees shared words.
 //!
-//! One record of 32 words a queue pair says how far each side is; slots elsewhere in the same words hold what was posted.
-//! The poster writes slots and then its head (release); the poller reads head (acquire), then slots, then writes its tail
-//! (release); the poster reads tail (acquire) before it writes a slot again.
+//! Each queue pair has a record of 32 words that says how far each side is; slots elsewhere in the same words
+//! hold what was posted. The poster writes slots and then its head (release). The poller reads the head
+//! (acquire), then slots, then writes its tail (release). The poster reads the tail (acquire) before it
+//! writes a slot again.
 //!
-//! What a completion entry says is an allegation: the identity must be that of a record, the counter must lie between
-//! tail and head and be where a work request begins. Records are found by the low bits of `user_index`, whose high bits
-//! are a generation, so that an entry of a queue pair that is gone finds nobody.
+//! The contents of a completion entry are only claims: its identity must be that of a record, and its counter
+//! must lie between tail and head at the start of a work request. The low bits of `user_index` select the
+//! record; its high bits are a generation, so an entry of a destroyed queue pair matches nothing.
 
 mod poller;
 mod receive;
@@ -29,17 +30,17 @@ pub trait Words {
     fn load(&self, index: usize, order: Ordering) -> u64;
     /// Stores word `index`; nothing beyond the end.
     fn store(&self, index: usize, value: u64, order: Ordering);
-    /// The pairs of words from pair `base` on, for numbers modulo `mask + 1`. Nothing is kept if they go beyond the end.
+    /// The pairs of words from pair `base` on, indexed modulo `mask + 1`. Stores beyond the end are lost.
     #[inline(always)]
     fn pairs(&self, base: u32, mask: u32) -> impl Pairs + '_ {
         Plain { words: self, base, mask }
     }
-    /// The words from `base` on, for numbers modulo `mask + 1`. Nothing is kept if they go beyond the end.
+    /// The words from `base` on, indexed modulo `mask + 1`. Stores beyond the end are lost.
     #[inline(always)]
     fn singles(&self, base: u32, mask: u32) -> impl Singles + '_ {
         Plain { words: self, base, mask }
     }
-    /// The record whose first word is `base`, if it is not beyond the end.
+    /// The record whose first word is `base`, if it is within the words.
     #[inline(always)]
     fn record(&self, base: u32) -> Option<impl Record + '_> {
         Some(PlainRecord(self, base as usize))
@@ -54,7 +55,7 @@ pub trait Record {
     fn store<const W: usize>(&self, value: u64, order: Ordering);
 }
 
-/// A record of words that know no better.
+/// A record accessed through the generic methods of [`Words`].
 struct PlainRecord<'a, W: ?Sized>(&'a W, usize);
 
 impl<W: Words + ?Sized> Record for PlainRecord<'_, W> {
@@ -82,7 +83,7 @@ pub trait Singles {
     fn store(&self, index: u32, word: u64);
 }
 
-/// Slots of words that know no better.
+/// Slots accessed through the generic methods of [`Words`].
 struct Plain<'a, W: ?Sized> {
     words: &'a W,
     base: u32,
@@ -121,7 +122,7 @@ pub const RECORD_WORDS: usize = 32;
 /// Words of a slot: the identifier of the application, and what was posted.
 pub const SLOT_WORDS: usize = 2;
 
-/// With which a record is made visible that the slots before it belong to.
+/// The ordering that publishes a record together with the slots written before it.
 #[inline(always)]
 fn publish_order() -> Ordering {
     if mutated("relaxed_ledger") { Ordering::Relaxed } else { Ordering::Release }
@@ -151,17 +152,18 @@ impl Side {
     }
 }
 
-/// The identity that a completion entry must prove: queue pair, its `user_index`, and the completion queue it came from.
+/// The identity that a completion entry must have: queue pair, `user_index`, and the completion queue that it
+/// came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Identity(u64);
 
 impl Identity {
-    /// Of no queue pair: no record has it.
+    /// The identity of no queue pair, which no record has.
     const NOBODY: Self = Self(u64::MAX - 1);
-    /// What closed records have: no entry proves it.
+    /// The identity of closed records, which no entry has.
     const CLOSED: Self = Self(u64::MAX);
 
-    /// Of what an entry says, and the queue it stands in.
+    /// The identity in an entry of completion queue `cqn`.
     #[inline(always)]
     pub const fn new(cqn: Cqn, user_index: u32, qpn: Qpn) -> Self {
         Self(Self::queue(cqn) | ((user_index & 0xff_ffff) as u64) << 24 | qpn.value() as u64)
@@ -173,7 +175,7 @@ impl Identity {
         (cqn.value() as u64 & 0xffff) << 48
     }
 
-    /// The same of any queue pair.
+    /// The identity without the queue pair number.
     #[inline(always)]
     const fn without_queue_pair(self) -> Self {
         Self(self.0 & !0xff_ffff)
@@ -191,31 +193,32 @@ impl Identity {
     }
 }
 
-/// The completion queue that queue pairs complete in: what an entry must prove besides its `user_index`, which is of one queue
-/// pair alone.
+/// The completion queue of queue pairs, as part of their identity. It and the `user_index`, which is unique
+/// to a queue pair, are what an entry must match.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Home(u64);
 
 impl Home {
-    /// Of no queue pair.
+    /// The home of no queue pair.
     pub const NOBODY: Self = Self(u64::MAX);
 
-    /// Of the queue pairs that complete in this queue. The queue with the last number is nobody's home: records that are closed
-    /// look as if they completed there.
+    /// The home of the queue pairs that complete in this queue. For the queue with the last number it is
+    /// `NOBODY`, because closed records look as if they completed there.
     pub const fn of(cqn: Cqn) -> Self {
         let queue = Identity::queue(cqn) >> 24;
         if queue == Identity::CLOSED.0 >> 48 << 24 { Self::NOBODY } else { Self(queue) }
     }
 
-    /// Whether a record with this identity is of the queue pair with this `user_index`, and completes here.
+    /// Whether a record with this identity belongs to the queue pair with this `user_index`, and completes
+    /// here.
     #[inline(always)]
     const fn has(self, identity: Identity, user_index: u32) -> bool {
         identity.0 >> 24 == self.0 | user_index as u64
     }
 }
 
-/// Where the slots of a queue are and how many there are (a power of two). Slots of sends are pairs of words, those of
-/// receives single words.
+/// The location and number (a power of two) of a queue's slots. Send slots are pairs of words, receive slots
+/// are single words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Range {
     /// First slot, counted from the first word.
@@ -224,7 +227,8 @@ pub struct Range {
     pub slots: u32,
 }
 
-/// The slots of a queue, checked once or not at all: numbers modulo `mask + 1` from slot `base` on.
+/// The slots of a queue, which may or may not have been checked: indexed modulo `mask + 1` from slot `base`
+/// on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
     /// First slot, counted from the first word.
@@ -233,8 +237,8 @@ pub struct Slots {
     pub mask: u32,
 }
 
-/// What was posted: the second word of a slot. Bits 31:0 say where the next one begins, 47:32 how many slots it takes,
-/// 63:60 its kind.
+/// What was posted: the second word of a slot. Bits 31:0 hold the counter of the next work request, 47:32 the
+/// number of slots, 63:60 the kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posted(u64);
 
@@ -244,17 +248,17 @@ impl Posted {
     pub const fn new(counter: u32, slots: u32, kind: u8) -> Self {
         Self::some(slots, kind).before(counter.wrapping_add(slots))
     }
-    /// A work request of `kind` and of `slots` slots, without its place: see `before`.
+    /// A work request of `kind` with `slots` slots, without a position: see `before`.
     #[inline(always)]
     pub const fn some(slots: u32, kind: u8) -> Self {
         Self(((slots & 0xffff) as u64) << 32 | (kind as u64) << 60)
     }
-    /// The same, which has none yet, before `next`.
+    /// Adds the position: the work request ends at `next`.
     #[inline(always)]
     const fn before(self, next: u32) -> Self {
         Self(self.0 | next as u64)
     }
-    /// What the poster said it was.
+    /// The kind that the poster gave.
     #[inline(always)]
     pub const fn kind(self) -> u8 {
         (self.0 >> 60) as u8
@@ -274,7 +278,7 @@ impl Posted {
     }
 }
 
-/// Closes both queues of record number `record`: completions find nobody there.
+/// Closes both queues of record number `record`, so that completions match nothing there.
 pub fn close(words: &impl Words, record: usize) {
     for side in [Side::Send, Side::Receive] {
         words.store(record * RECORD_WORDS + side.identity(), Identity::CLOSED.0, Ordering::Release);
@@ -286,17 +290,17 @@ pub fn close(words: &impl Words, record: usize) {
 pub struct Poster {
     side: Side,
     record: usize,
-    /// The word that tells the poller how far we are.
+    /// The word that tells the poller the head.
     head_word: usize,
     base: u32,
     mask: u32,
     head: u32,
-    /// The head that the queue is full at, as far as is known: the poller's tail and the size.
+    /// The head at which the queue is full, as far as is known: the poller's tail plus the size.
     full: u32,
 }
 
 impl Poster {
-    /// Opens record number `record` for `side`. Nobody polls it before its identity is stored.
+    /// Opens record number `record` for `side`. No poller finds it before its identity is stored.
     pub fn open(words: &impl Words, side: Side, record: usize, range: Range) -> Self {
         let record = record * RECORD_WORDS;
         words.store(record + side.head(), 0, Ordering::Relaxed);
@@ -307,17 +311,17 @@ impl Poster {
         Self { side, record, head_word, base: range.base, mask, head: 0, full: range.slots }
     }
 
-    /// Names the queue pair and the completion queue, so that completions find the record.
+    /// Stores the queue pair and the completion queue, so that completions find the record.
     pub fn identify(&self, words: &impl Words, identity: Identity) {
         words.store(self.record + self.side.identity(), identity.0, Ordering::Release);
     }
 
-    /// Forgets the identity: completions find nobody from now on.
+    /// Removes the identity, so that completions no longer find the record.
     pub fn close(&self, words: &impl Words) {
         words.store(self.record + self.side.identity(), Identity::CLOSED.0, Ordering::Release);
     }
 
-    /// Slots of the queue.
+    /// Number of slots.
     pub const fn size(&self) -> u32 {
         self.mask.wrapping_add(1)
     }
@@ -328,12 +332,12 @@ impl Poster {
         self.head
     }
 
-    /// Slots that are not retired yet.
+    /// Slots that have not been retired.
     pub fn outstanding(&self, words: &impl Words) -> u32 {
         self.head.wrapping_sub(words.load(self.record + self.side.tail(), Ordering::Acquire) as u32)
     }
 
-    /// Whether `slots` slots are free. Looks at the poller's tail only when its last known value does not suffice.
+    /// Whether `slots` slots are free. Reads the poller's tail only if its last known value does not suffice.
     #[inline(always)]
     pub fn has_room(&mut self, words: &impl Words, slots: u32) -> bool {
         if self.full.wrapping_sub(self.head) < slots {
@@ -358,7 +362,7 @@ impl Poster {
         limit(words, self.record + self.side.tail(), self.size())
     }
 
-    /// Takes over how far `other`, a copy of this one, went.
+    /// Takes over the progress of `other`, a copy of this one.
     #[inline(always)]
     pub fn follow(&mut self, other: &Self) {
         (self.head, self.full) = (other.head, other.full);
@@ -382,14 +386,14 @@ impl Poster {
         words.singles(self.base, self.mask)
     }
 
-    /// Remembers a work request of `slots` slots under `id`. The caller has asked [`Self::has_room`].
+    /// Records a work request of `slots` slots under `id`. The caller has checked [`Self::has_room`].
     pub fn post(&mut self, words: &impl Words, id: u64, slots: u32, kind: u8) {
         let head = self.head;
         self.pairs(words).store(head, [id, Posted::new(head, slots, kind).0]);
         self.head = head.wrapping_add(slots);
     }
 
-    /// [`Self::post`] of one slot; `posted` is that without its place.
+    /// [`Self::post`] for one slot; `posted` has no position yet.
     #[inline(always)]
     pub fn post_one(&mut self, pairs: &impl Pairs, id: u64, posted: Posted) {
         let next = self.head.wrapping_add(1);
@@ -397,7 +401,7 @@ impl Poster {
         self.head = next;
     }
 
-    /// [`Self::post`] of `slots` slots; `posted` is that without its place.
+    /// [`Self::post`] for `slots` slots; `posted` has no position yet.
     #[inline(always)]
     pub fn post_some(&mut self, pairs: &impl Pairs, id: u64, posted: Posted, slots: u32) {
         let next = self.head.wrapping_add(slots);
@@ -405,20 +409,20 @@ impl Poster {
         self.head = next;
     }
 
-    /// Remembers a receive under `id`: one slot, and the poller knows what it is. See [`Self::post`].
+    /// Records a receive under `id`: it takes one slot and needs no description. See [`Self::post`].
     #[inline(always)]
     pub fn post_receive(&mut self, singles: &impl Singles, id: u64) {
         singles.store(self.head, id);
         self.head = self.head.wrapping_add(1);
     }
 
-    /// Lets the poller see everything posted so far. Comes before the doorbell.
+    /// Publishes everything posted so far to the poller. Must come before the doorbell.
     #[inline(always)]
     pub fn publish(&self, words: &impl Words) {
         words.store(self.head_word, self.head as u64, publish_order());
     }
 
-    /// Starts over after the queue pair was reset and its completions are out of the completion queue.
+    /// Starts over after a reset, once the queue pair's completions are gone from the completion queue.
     pub fn restart(&mut self, words: &impl Words) {
         let full = if mutated("stale_room") { self.full } else { self.size() };
         (self.head, self.full) = (0, full);
@@ -427,17 +431,17 @@ impl Poster {
     }
 }
 
-/// The head that a queue of `size` slots is full at.
+/// The head at which a queue of `size` slots is full.
 #[cold]
 #[inline(never)]
 fn limit(words: &impl Words, tail: usize, size: u32) -> u32 {
     (words.load(tail, Ordering::Acquire) as u32).wrapping_add(size)
 }
 
-/// Why an allegation was not believed.
+/// Why a claim was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// No queue pair of this identity completes here: it is gone, or never was.
+    /// No queue pair with this identity completes here: it is gone or never existed.
     Stranger,
     /// No work request that begins at this counter is outstanding.
     NotOutstanding,

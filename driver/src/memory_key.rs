@@ -1,4 +1,4 @@
-//! Memory keys as objects of the device: CREATE_MKEY and DESTROY_MKEY for regions, windows and lists.
+//! Memory keys as device objects: CREATE_MKEY and DESTROY_MKEY for regions, windows and lists.
 
 use crate::command::{CommandError, Request, Tail, WordList};
 use crate::device::{DestroyCommand, Device};
@@ -14,23 +14,23 @@ use bareverbs_prm::numbering::{CommandOpcode, MkeyAccessMode};
 
 /// Low bits of a page entry: present for writing, present for reading.
 const PRESENT: u64 = 3;
-/// The queue pair number that stands for every queue pair.
+/// The queue pair number that means every queue pair.
 pub(crate) const ANY_QUEUE_PAIR: Qpn = Qpn::from_low_bits(0xff_ffff);
 
-/// What CREATE_MKEY is asked for.
+/// The parameters of CREATE_MKEY.
 pub(crate) struct KeyTemplate {
     pub(crate) context: MkeyContext,
 }
 
 impl KeyTemplate {
-    /// A key of every queue pair of a domain.
+    /// A key for every queue pair of a domain.
     pub(crate) fn new(domain: Pdn, mode: MkeyAccessMode) -> Self {
         let mut context = MkeyContext::new();
         context.set_pd(domain).set_qpn(ANY_QUEUE_PAIR).set_access_mode_1_0(mode.raw());
         Self { context }
     }
 
-    /// A key that gives no access until a work request sets it up.
+    /// A key without access until a work request sets it up.
     pub(crate) fn free(domain: Pdn, mode: MkeyAccessMode) -> Self {
         let mut template = Self::new(domain, mode);
         template.context.set_free(true).set_umr_en(true).set_lr(true);
@@ -38,18 +38,18 @@ impl KeyTemplate {
     }
 }
 
-/// What the addresses of a key translate to.
+/// What a key translates its addresses to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Translations<'a> {
     /// Pages.
     Pages(PageRun),
     /// Pieces of other keys.
     Slices(&'a Slices<'a>),
-    /// Nothing yet, with room for so many octwords.
+    /// Nothing yet, with room for this many octwords.
     Room(u32),
 }
 
-/// Pieces of memory keys as a list of them: length, key and address of each.
+/// A list of pieces of memory keys: length, key and address of each.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Slices<'a>(pub(crate) &'a [MemorySlice]);
 
@@ -81,7 +81,7 @@ impl<'a> Translations<'a> {
     }
 }
 
-/// CREATE_MKEY, with a variant that the index did not have last.
+/// CREATE_MKEY, with a variant that differs from the last one of the index.
 pub(crate) fn create_key<H: Hal>(
     device: &Device<H>,
     template: KeyTemplate,
@@ -107,12 +107,12 @@ fn destroy_command(key: Mkey) -> DestroyCommand {
     DestroyCommand::new(CommandOpcode::DestroyMkey, key.index().value())
 }
 
-/// DESTROY_MKEY; `memory` is freed when the device has let it go.
+/// DESTROY_MKEY; `memory` is freed when the device has released it.
 pub(crate) fn destroy_key<H: Hal>(device: &Device<H>, key: Mkey, memory: Option<Dma<H::Dma>>) {
     device.destroy(destroy_command(key), memory);
 }
 
-/// DESTROY_MKEY now or not at all.
+/// DESTROY_MKEY at once, without retrying later.
 pub(crate) fn destroy_key_now<H: Hal>(device: &Device<H>, key: Mkey) -> Result<(), CommandError> {
     device.destroy_now(destroy_command(key))
 }

@@ -58,7 +58,7 @@ pub struct MemoryRegion<D: DeviceRef> {
     address: u64,
     key: Mkey,
     access: AccessFlags,
-    /// The device may have a key of the memory that the driver cannot destroy.
+    /// The device may have a key for the memory that the driver cannot destroy.
     leaks: bool,
 }
 
@@ -66,7 +66,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
     /// Allocates `length` zeroed bytes and registers them.
     ///
     /// # Errors
-    /// The arguments are refused, the place has no memory left, or the command failed.
+    /// The arguments are refused, the HAL has no memory left, or the command failed.
     #[doc(alias = "ibv_alloc_mr")]
     pub fn allocate(
         domain: &ProtectionDomain<D>,
@@ -133,7 +133,7 @@ impl<D: DeviceRef> MemoryRegion<D> {
             }
             Err(error) => {
                 if error.status().is_none() {
-                    // No answer: the device may have made the key.
+                    // Without an answer, the device may have created the key.
                     core::mem::forget(memory);
                 }
                 Err(error.into())
@@ -306,7 +306,7 @@ fn choose_address(address: RegionAddress, iova: u64, length: u64) -> Result<u64,
     }
 }
 
-/// The bytes of a region, and the address under which work requests and peers know the first of them.
+/// The bytes of a region, and the address of the first one for work requests and peers.
 #[derive(Clone, Copy)]
 struct RegionSpan {
     iova: u64,
@@ -314,7 +314,7 @@ struct RegionSpan {
     length: u64,
 }
 
-/// A key of the bytes of `span`, in the largest pages that both of its addresses allow.
+/// Creates a key for the bytes of `span`, with the largest pages that both of its addresses allow.
 fn create_page_key<H: crate::hal::Hal>(
     device: &Device<H>,
     domain: Pdn,

@@ -22,11 +22,11 @@ const ROOM: u32 = 4;
 /// Longest window in bytes: the device counts them in 31 bits.
 const MAX_WINDOW: u64 = 1 << 31;
 
-/// How a window is bound.
+/// The kind of binding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_mw_type")]
 pub enum WindowType {
-    /// To a protection domain; the device chooses each key.
+    /// To a protection domain. The device chooses each key.
     #[doc(alias = "IBV_MW_TYPE_1")]
     Type1,
     /// To a queue pair; peers may invalidate it.
@@ -38,7 +38,7 @@ pub enum WindowType {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WindowError {
-    /// The device has no memory windows.
+    /// The device does not support memory windows.
     NotOffered,
     /// The device refused.
     Command(CommandError),
@@ -68,7 +68,7 @@ pub enum BindError {
     },
     /// The window would have no bytes: invalidate it instead.
     Empty,
-    /// The bytes lie outside the region, at least in part.
+    /// At least some of the bytes are outside the region.
     Range {
         /// Offset of the first byte in the region.
         offset: u64,
@@ -77,7 +77,7 @@ pub enum BindError {
         /// Bytes of the region.
         region: u64,
     },
-    /// The window would be longer than a window can be.
+    /// The window exceeds the maximum length.
     TooLong {
         /// Bytes.
         length: u64,
@@ -198,9 +198,9 @@ impl<D: DeviceRef> MemoryWindow<D> {
         self.key
     }
 
-    /// Makes the request that grants the peers of one queue pair (type 2), or of all queue pairs in the domain (type 1), access
-    /// to part of `region` under a new key, [`KeyUpdate::key`]. Post it on that queue pair. It also revokes what the window
-    /// granted before.
+    /// Creates the request that grants access to part of `region` under a new key, [`KeyUpdate::key`]: to the
+    /// peer of one queue pair (type 2), or to the peers of all queue pairs in the domain (type 1). Post it on
+    /// that queue pair. It also revokes what the window granted before.
     #[doc(alias = "ibv_bind_mw")]
     pub fn bind(
         &mut self,
@@ -219,12 +219,13 @@ impl<D: DeviceRef> MemoryWindow<D> {
             change.queue_pair(queue_pair);
             self.bound = Some(queue_pair);
         }
-        // check() allows no more than 2^31 bytes.
+        // `check` allows at most 2^31 bytes.
         let slice = [MemorySlice::from_raw(address, range.length as u32, region.lkey())];
         Ok(self.update(WorkCompletionOpcode::BindWindow, change, &slice))
     }
 
-    /// Makes the request that invalidates a window of type 2. Post it on the queue pair that the window is bound to.
+    /// Creates the request that invalidates a type 2 window. Post it on the queue pair that the window is
+    /// bound to.
     #[doc(alias = "IBV_WR_LOCAL_INV")]
     pub fn invalidate(&mut self) -> Result<KeyUpdate, BindError> {
         self.bound.take().ok_or(BindError::NotBound)?;
@@ -234,8 +235,8 @@ impl<D: DeviceRef> MemoryWindow<D> {
         Ok(self.update(WorkCompletionOpcode::LocalInvalidate, change, &[]))
     }
 
-    /// Notes that a peer invalidated the window with this key ([`WorkCompletion::invalidated`]). Returns whether the key is this
-    /// window's.
+    /// Records that a peer invalidated the window with this key ([`WorkCompletion::invalidated`]). Returns
+    /// whether the key is this window's.
     ///
     /// [`WorkCompletion::invalidated`]: crate::work_completion::WorkCompletion::invalidated
     pub fn closed_by_peer(&mut self, key: Mkey) -> bool {

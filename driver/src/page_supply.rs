@@ -1,5 +1,5 @@
-//! Host pages for the device's firmware. The device asks for pages to boot, for pages to initialise, and for more at any
-//! time.
+//! Host pages for the device's firmware. The device asks for pages to boot, for pages to initialize, and for
+//! more at any time.
 //!
 //! Pages come from the [`Hal`] in chunks. Each chunk records which of its pages the device holds, and is freed once the
 //! device has returned all of them. MANAGE_PAGES has a reserved slot in the command queue and reserved mailboxes, so the
@@ -18,13 +18,13 @@ use zerocopy::FromBytes;
 
 /// Bytes of a page.
 const PAGE: usize = 4096;
-/// Pages of the largest chunk, and of the smallest.
+/// Pages of the smallest and of the largest chunk.
 const CHUNK_PAGES: core::ops::RangeInclusive<u32> = 16..=1024;
-/// Most chunks: 256 MiB if all have the largest size.
+/// Maximum number of chunks: 256 MiB if all have the largest size.
 const CHUNKS: usize = 64;
-/// Command timeouts that taking all pages back may take in all, however slowly the device returns them.
+/// The limit for reclaiming all pages in command timeouts, however slowly the device returns them.
 const RECLAIM_TIMEOUTS: u64 = 6;
-/// Most pages that one command moves: the reserved mailboxes hold no more.
+/// Maximum number of pages per command: the reserved mailboxes hold no more.
 const BATCH: usize = 128;
 
 /// Why pages could not be moved.
@@ -32,7 +32,7 @@ const BATCH: usize = 128;
 pub enum PageError {
     /// The command failed.
     Command(CommandError),
-    /// The place has no memory left.
+    /// The HAL has no memory left.
     Memory(HalError),
     /// The device holds as many chunks as the driver can record.
     TooManyChunks {
@@ -152,7 +152,8 @@ impl<M: DmaMemory> PageSupply<M> {
         self.move_pages(executor, output.function_id(), output.num_pages() as i32)
     }
 
-    /// Gives `count` pages or, if it is negative, takes them back. If the driver has no memory for them, it tells the device.
+    /// Gives `count` pages or, if it is negative, takes pages back. If there is no memory for them, informs
+    /// the device.
     pub fn serve_request<H: Hal<Dma = M>>(
         &mut self,
         executor: &mut CommandExecutor<'_, H>,
@@ -190,8 +191,8 @@ impl<M: DmaMemory> PageSupply<M> {
         Ok(())
     }
 
-    /// Takes all pages back. Gives up if the device returns none for as long as the command timeout, or has not returned all after six
-    /// times as long.
+    /// Takes all pages back. Gives up if the device returns none for one command timeout, or has not returned
+    /// all after six.
     pub fn reclaim<H: Hal<Dma = M>>(
         &mut self,
         executor: &mut CommandExecutor<'_, H>,
@@ -307,7 +308,7 @@ impl<M: DmaMemory> PageSupply<M> {
         Ok(())
     }
 
-    /// Marks pages as free that the device does not hold.
+    /// Marks pages that the device does not hold as free.
     fn forget(&mut self, list: &[u64]) {
         for &address in list {
             self.chunks.iter_mut().any(|chunk| chunk.put_back(address));
@@ -350,7 +351,8 @@ mod tests {
         (supply, given)
     }
 
-    /// The second return would make the books say that the device holds nothing, and free memory that it still uses.
+    /// Believing the second return would make the driver think that the device holds nothing, and free memory
+    /// that is still in use.
     #[test]
     fn a_page_that_is_returned_twice_is_not_believed() {
         let (mut supply, [first, second]) = supply();

@@ -26,7 +26,7 @@ pub struct PortAttributes {
     pub state: PortState,
     /// The largest path MTU that fits the operational MTU.
     pub active_mtu: PathMtu,
-    /// The MTU in force: bytes of the largest frame payload.
+    /// The current MTU: bytes of the largest frame payload.
     pub operational_mtu: u16,
     /// The largest possible MTU, in bytes.
     pub max_mtu: u16,
@@ -93,8 +93,8 @@ impl<H: Hal> Device<H> {
         })
     }
 
-    /// Entry `index` of the GID table of an InfiniBand port. It consists of the subnet prefix and the device's GUID. For the
-    /// RoCE address table of an Ethernet port see [`Self::gid`].
+    /// Entry `index` of the GID table of an InfiniBand port. It consists of the subnet prefix and a GUID of
+    /// the port. For the RoCE address table of an Ethernet port see [`Self::gid`].
     ///
     /// # Errors
     /// The device refuses an index beyond its table, and refuses the command on an Ethernet port.
@@ -107,8 +107,8 @@ impl<H: Hal> Device<H> {
         Ok(Gid(output.last_chunk().copied().unwrap_or_default()))
     }
 
-    /// Entry `index` of the P_Key table: 15 bits of partition, and in bit 15 whether the port is a full member. 0 is an empty
-    /// entry.
+    /// Entry `index` of the P_Key table: 15 bits of partition, and in bit 15 whether the port is a full
+    /// member. 0 is an empty entry.
     ///
     /// # Errors
     /// The device refuses an index beyond its table.
@@ -119,7 +119,7 @@ impl<H: Hal> Device<H> {
         let mut output = [0; QueryHcaVportPkeyOut::PKEY_OFFSET + size_of::<u32>()];
         let length = output.len();
         self.execute(&Request::new(&input), CommandOutput { buffer: &mut output, length })?;
-        // An entry is a dword, and the key its lower half.
+        // An entry is a dword with the key in its lower half.
         Ok(u16::from_be_bytes(output.last_chunk().copied().unwrap_or_default()))
     }
 
@@ -142,7 +142,7 @@ pub enum PortState {
     Initialize,
     /// InfiniBand: the subnet manager has configured the port but not activated it yet.
     Armed,
-    /// A number that this driver does not know.
+    /// A value that this driver does not know.
     Unknown(u8),
 }
 
@@ -186,10 +186,10 @@ impl fmt::Display for PortState {
     }
 }
 
-/// Bytes of headers that an Ethernet MTU leaves to RoCE: GRH or IPv6, UDP, BTH, RETH or AtomicETH, ICRC.
+/// Bytes of RoCE headers in an Ethernet payload: GRH or IPv6, UDP, BTH, RETH or AtomicETH, ICRC.
 const ROCE_HEADERS: u16 = 40 + 8 + 12 + 28 + 4;
 
-/// The largest path MTU that fits frames of `payload` bytes on such a link.
+/// The largest path MTU for frames of `payload` bytes on this link layer.
 const fn path_mtu(link: PortType, payload: u16) -> PathMtu {
     let room = match link {
         PortType::Ethernet => payload.saturating_sub(ROCE_HEADERS),

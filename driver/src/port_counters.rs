@@ -148,7 +148,7 @@ pub enum PortCounterError {
     },
     /// The priority is above 7. No command was sent.
     Priority {
-        /// The priority that was asked for.
+        /// The requested priority.
         asked: u8,
     },
     /// The device refused.
@@ -284,7 +284,7 @@ impl EthernetCounters {
 }
 
 impl PriorityCounters {
-    /// Counters of 64 bits at their places in the set (`eth_per_prio_grp_data_layout`).
+    /// Reads 64-bit counters at their positions in the set (`eth_per_prio_grp_data_layout`).
     fn read(set: &[u8; COUNTER_SET]) -> Self {
         let counters = |index: usize| set.get(index * 8..)?.first_chunk::<8>();
         let at = |index: usize| counters(index).map_or(0, |bytes| u64::from_be_bytes(*bytes));

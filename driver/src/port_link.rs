@@ -69,7 +69,7 @@ pub enum PhysicalState {
     Unknown(u8),
 }
 
-/// What one bit of an Ethernet protocol mask stands for.
+/// The meaning of one bit in an Ethernet protocol mask.
 #[derive(Clone, Copy)]
 struct Protocol {
     megabits: u32,
@@ -79,7 +79,7 @@ struct Protocol {
 /// No speed.
 const NONE: Protocol = Protocol { megabits: 0, lanes: 0 };
 
-/// Speeds of Ethernet, by bit of `eth_proto_oper`; [`NONE`] where no speed is.
+/// Ethernet speeds by bit of `eth_proto_oper`; [`NONE`] for unused bits.
 const ETHERNET: [Protocol; 32] = {
     let mut speeds = [NONE; 32];
     fill(&mut speeds, &[0, 1, 25], lanes(1, 1_000));
@@ -95,7 +95,7 @@ const ETHERNET: [Protocol; 32] = {
     speeds
 };
 
-/// Extended speeds of Ethernet, by bit of `ext_eth_proto_oper`.
+/// Extended Ethernet speeds by bit of `ext_eth_proto_oper`.
 const EXTENDED_ETHERNET: [Protocol; 32] = {
     let mut speeds = [NONE; 32];
     fill(&mut speeds, &[0], lanes(1, 100));
@@ -129,7 +129,7 @@ const fn fill(speeds: &mut [Protocol; 32], bits: &[usize], speed: Protocol) {
     }
 }
 
-/// Rates of a lane by bit of `ib_proto_oper`, and Mbit/s on one lane as `ibstat` counts them.
+/// Lane rates by bit of `ib_proto_oper`, and Mbit/s per lane as `ibstat` counts them.
 const INFINIBAND: [(LaneRate, u32); 9] = [
     (LaneRate::Sdr, 2_500),
     (LaneRate::Ddr, 5_000),
@@ -142,7 +142,7 @@ const INFINIBAND: [(LaneRate, u32); 9] = [
     (LaneRate::Xdr, 200_000),
 ];
 
-/// Lanes by bit of `ib_link_width_oper`.
+/// Number of lanes by bit of `ib_link_width_oper`.
 const LANES: [u8; 5] = [1, 2, 4, 8, 12];
 
 /// `proto_mask` of PTYS.
@@ -178,7 +178,7 @@ impl<H: Hal> Device<H> {
     }
 }
 
-/// Speed in force and largest speed. A device with extended speeds says so by being capable of some.
+/// The current and the fastest speed. A device with extended speeds reports some as supported.
 fn ethernet_speeds(register: &PtysRegister) -> (Option<LinkSpeed>, Option<LinkSpeed>) {
     let (table, oper, capability) = match register.ext_eth_proto_capability() {
         0 => (&ETHERNET, register.eth_proto_oper(), register.eth_proto_capability()),
@@ -199,7 +199,7 @@ fn infiniband_speeds(register: &PtysRegister) -> (Option<LinkSpeed>, Option<Link
     )
 }
 
-/// The fastest of the rates on the most of the lanes that the bits name.
+/// The fastest rate and the largest number of lanes among the set bits.
 fn infiniband_speed(width: u16, protocol: u16) -> Option<LinkSpeed> {
     let lanes = LANES.iter().enumerate().rev().find(|(bit, _)| width >> bit & 1 != 0)?.1;
     let (rate, megabits) = INFINIBAND.iter().enumerate().rev().find(|(bit, _)| protocol >> bit & 1 != 0)?.1;
@@ -207,7 +207,7 @@ fn infiniband_speed(width: u16, protocol: u16) -> Option<LinkSpeed> {
 }
 
 impl PhysicalState {
-    /// `oper_status` 1 is up; `admin_status` 2 is switched off by software (PRM, register PAOS).
+    /// `oper_status` 1 is up; `admin_status` 2 is disabled by software (PRM, register PAOS).
     fn of_ethernet(register: &PaosRegister) -> Self {
         match (register.oper_status(), register.admin_status()) {
             (1, _) => Self::LinkUp,
@@ -230,7 +230,7 @@ impl PhysicalState {
     }
 }
 
-/// As `ibstat` writes it.
+/// As `ibstat` prints it.
 impl fmt::Display for PhysicalState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(words(ethernet_speeds(&register)), ["none", "100 Gbit/s (4 lanes)"]);
         register.set_eth_proto_oper(1 << 27);
         assert_eq!(words(ethernet_speeds(&register)), ["25 Gbit/s (1 lane)", "100 Gbit/s (4 lanes)"]);
-        // A bit that no speed has.
+        // A bit without a speed.
         register.set_eth_proto_oper(1 << 9);
         assert_eq!(words(ethernet_speeds(&register))[0], "none");
         register.set_eth_proto_oper(1 << 24);
@@ -307,7 +307,7 @@ mod tests {
     #[test]
     fn a_new_device_has_the_extended_speeds() {
         let mut register = PtysRegister::new();
-        // The old fields of such a device may say something too.
+        // The old fields of such a device may be set, too.
         register.set_eth_proto_capability(1 << 20).set_eth_proto_oper(1 << 20);
         register.set_ext_eth_proto_capability(1 << 16 | 1 << 12).set_ext_eth_proto_oper(1 << 12);
         assert_eq!(words(ethernet_speeds(&register)), ["200 Gbit/s (4 lanes)", "400 Gbit/s (4 lanes)"]);

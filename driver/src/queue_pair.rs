@@ -2,9 +2,9 @@
 //!
 //! The transport service is a type parameter ([`service`]); the default is a reliable connection.
 //!
-//! Bring-up has two types: a [`PreparedQueuePair`] (INIT) accepts receives and has a number; a [`QueuePair`] (RTS) also
-//! sends. State changes that the device makes by itself, above all failures, are not types but values: posting to a
-//! failed queue pair is allowed, and the work completes as flushed.
+//! Bring-up has two types: a [`PreparedQueuePair`] (INIT) accepts receives and has a number; a [`QueuePair`]
+//! (RTS) also sends. State changes that the device makes by itself, above all failures, do not change the
+//! type: posting to a failed queue pair is allowed, and the work completes as flushed.
 //!
 //! Posting takes `&mut`, so one thread posts. Other threads may poll the completion queues.
 
@@ -93,7 +93,7 @@ impl<D: DeviceRef, S: Service> PreparedQueuePair<D, S> {
         self.core.parts.qpn
     }
 
-    /// Makes it take memory-to-memory operations.
+    /// Enables memory-to-memory operations.
     pub(crate) fn enable_mmo(&mut self) -> Result<(), CommandError> {
         self.core.enable_mmo()
     }

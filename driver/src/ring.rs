@@ -1,22 +1,22 @@
 //! Counters and phases of rings that the device fills: completion and event queues. Pure.
 //!
-//! The device writes an entry with the low bit of its last byte equal to the parity of the pass over the ring, that
-//! byte last (PRM, completion queue entry ownership). Software takes an entry when the bit equals the parity of its own
-//! pass; everything else of the entry may be read only after a barrier.
+//! The device writes an entry with the low bit of its last byte equal to the parity of the pass over the
+//! ring, and writes that byte last (PRM, completion queue entry ownership). Software owns an entry when the
+//! bit equals the parity of its own pass, and may read the rest of the entry only after a barrier.
 
 use bareverbs_prm::cqe::OP_OWN_INITIAL;
 use bareverbs_prm::mutation::mutated;
 
-/// An entry as the owner handshake sees it.
+/// An entry, as far as its ownership is concerned.
 pub trait OwnedEntry {
     /// The last byte of the entry: owner in bit 0; in a completion queue the opcode in bits 7:4.
     fn last_byte(&self) -> u8;
-    /// Makes later loads see what the device wrote before the byte that was just read.
+    /// Makes later loads see everything that the device wrote before the byte just read.
     fn synchronize(&self);
 }
 
-/// The last byte of the entry if the device has written it in the pass whose parity is `phase`. The rest may be read
-/// then.
+/// The last byte of the entry if the device has written it in the pass with parity `phase`. The rest may then
+/// be read.
 #[inline(always)]
 pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> Option<u8> {
     let byte = entry.last_byte();
@@ -27,7 +27,7 @@ pub fn take_ownership(entry: &impl OwnedEntry, phase: u8) -> Option<u8> {
     Some(byte)
 }
 
-/// Whether an entry with this last byte was written in the pass whose parity is `phase`.
+/// Whether an entry with this last byte was written in the pass with parity `phase`.
 #[inline(always)]
 pub(crate) const fn is_written(byte: u8, phase: u8) -> bool {
     (byte ^ phase) & 1 == 0 && byte < OP_OWN_INITIAL & 0xf0
@@ -99,8 +99,8 @@ impl Consumer {
         self.index & 0xff_ffff
     }
 
-    /// The same place in a ring of 2^`log_size` entries, at most 2^23, one entry further: where software goes on after
-    /// the device was given another ring, which the entry between them has cost.
+    /// The position in a new ring of 2^`log_size` entries, at most 2^23, from which software continues after
+    /// a resize. It is one entry ahead, because the entry that ended the old ring counts, too.
     pub const fn moved_to(self, log_size: u8) -> Self {
         Self { index: self.index.wrapping_add(1), ..Self::new(log_size) }
     }

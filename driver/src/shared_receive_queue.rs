@@ -31,11 +31,11 @@ use bareverbs_prm::ids::{Pdn, Srqn};
 use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 
-/// `state` of a receive memory pool that works.
+/// `state` of a working receive memory pool.
 const POOL_READY: u8 = 1;
-/// `state` of an XRC shared receive queue that works.
+/// `state` of a working XRC shared receive queue.
 const XRC_GOOD: u8 = 0;
-/// `op_mod` of ARM_XRC_SRQ: the limit.
+/// `op_mod` of ARM_XRC_SRQ that sets the limit.
 const ARM_LIMIT: u16 = 1;
 
 /// Configuration of a shared receive queue.
@@ -261,8 +261,8 @@ impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
         if request.list.path != self.ring.path {
             return self.ring.write_any(self.ledgers, request);
         }
-        // A copy of the slots, so that the batch itself stays in registers. How far the poster is stays in its place: what a batch
-        // that is leaked has taken off the list does not come back.
+        // Copy the slots, so that the batch itself stays in registers. The poster's progress is not copied:
+        // entries that a leaked batch has taken off the list never return.
         let (slots, SharedRing { rings, poster, .. }) = (self.slots, &mut *self.ring);
         write_one_slice(poster, rings.segments(), &slots, self.ledgers, request)
     }

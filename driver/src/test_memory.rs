@@ -5,7 +5,7 @@ use crate::hal::DmaMemory;
 use core::ptr::NonNull;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 
-/// Zeroed bytes aligned to 4096 whose I/O virtual address is their address.
+/// Zeroed bytes, aligned to 4096, whose I/O virtual address is their address.
 pub(crate) struct Boxed {
     base: NonNull<u8>,
     length: usize,
@@ -14,7 +14,7 @@ pub(crate) struct Boxed {
 impl Boxed {
     pub(crate) fn new(length: usize) -> Self {
         let layout = Layout::from_size_align(length.max(1), 4096).unwrap();
-        // SAFETY: the layout has a size.
+        // SAFETY: the layout has a nonzero size.
         let base = NonNull::new(unsafe { alloc_zeroed(layout) }).unwrap();
         Self { base, length }
     }
@@ -27,12 +27,12 @@ impl Drop for Boxed {
     }
 }
 
-// SAFETY: the bytes belong to the value, wherever it is.
+// SAFETY: the value owns the bytes in whichever thread it is.
 unsafe impl Send for Boxed {}
-// SAFETY: a shared value gives nothing but an address and a length.
+// SAFETY: a shared value only exposes an address and a length.
 unsafe impl Sync for Boxed {}
 
-// SAFETY: the bytes belong to the value until it is dropped.
+// SAFETY: the value owns the bytes until it is dropped.
 unsafe impl DmaMemory for Boxed {
     fn iova(&self) -> u64 {
         self.base.as_ptr().addr() as u64

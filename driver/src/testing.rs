@@ -1,5 +1,5 @@
-//! The machinery behind the public API, for the tests, loom models and benches of this workspace. Not part of the API: it
-//! may change in any release.
+//! The machinery behind the public API, for the tests, loom models and benchmarks of this workspace. It is
+//! not part of the API and may change in any release.
 
 pub use crate::command::entry::{Request, Tail};
 pub use crate::command::queue::{CommandQueue, CommandQueueConfig, Lane};
@@ -7,7 +7,7 @@ pub use crate::doorbell::{Publication, publish, publish_record};
 pub use crate::executor::{CommandExecutor, CommandOutput, CommandTiming};
 pub use crate::ring::{Consumer, OwnedEntry, take_ownership};
 
-/// Who owns which work request identifier.
+/// Ownership of work request identifiers.
 pub mod ledger {
     pub use crate::ledger::{
         Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words,

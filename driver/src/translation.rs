@@ -3,7 +3,7 @@
 
 use crate::command::Tail;
 
-/// Logarithm of the smallest page.
+/// log2 of the smallest page size.
 pub(crate) const LOG_PAGE: u8 = 12;
 
 /// A run of pages.
@@ -11,22 +11,23 @@ pub(crate) const LOG_PAGE: u8 = 12;
 pub(crate) struct PageRun {
     /// First page, aligned to its size.
     pub(crate) first: u64,
-    /// Logarithm of the bytes of a page.
+    /// log2 of the page size in bytes.
     pub(crate) log_size: u8,
     /// Pages.
     pub(crate) count: u32,
 }
 
 impl PageRun {
-    /// The pages of a buffer that begins at a page boundary, the largest that its alignment allows up to 2^`log_max`.
+    /// The pages of a buffer that begins at a page boundary: the largest that its alignment allows, up to
+    /// 2^`log_max`.
     pub(crate) fn of_buffer(iova: u64, length: usize, log_max: u8) -> Self {
         let fits = (length.max(1) as u64).next_power_of_two().trailing_zeros() as u8;
         let log_size = (iova.trailing_zeros() as u8).min(fits).min(log_max).max(LOG_PAGE);
         Self { first: iova, log_size, count: (length as u64).div_ceil(1 << log_size) as u32 }
     }
 
-    /// The pages that `length` bytes at any address touch, as large as the memory is long, up to 2^`log_max`: what lies
-    /// around it is kept out by the bounds of the memory key.
+    /// The pages that contain `length` bytes at any address, as large as the memory is long, up to
+    /// 2^`log_max`. The bounds of the memory key exclude the memory around it.
     pub(crate) fn around(iova: u64, length: u64, log_max: u8) -> Self {
         let log_size = (length.max(1).ilog2() as u8).clamp(LOG_PAGE, log_max.clamp(LOG_PAGE, 31));
         let last = iova.saturating_add(length.saturating_sub(1)) >> log_size;
@@ -34,7 +35,7 @@ impl PageRun {
         Self { first: first << log_size, log_size, count: (last - first + 1).min(u32::MAX as u64) as u32 }
     }
 
-    /// `log_page_size` of a context.
+    /// The value of `log_page_size` in a context.
     pub(crate) const fn log_page_size(&self) -> u8 {
         self.log_size - LOG_PAGE
     }

@@ -29,7 +29,7 @@ pub struct WorkCompletion {
     pub status: WorkCompletionStatus,
 }
 
-/// The dword of a completion entry that has these fields.
+/// The dword of a completion entry with these fields.
 const FLAGS: usize = CompletionEntry::FIELDS.remote_qpn.offset() / 4;
 const GRH: BitRange = CompletionEntry::FIELDS.grh.in_dword(FLAGS);
 const SERVICE_LEVEL: BitRange = CompletionEntry::FIELDS.service_level.in_dword(FLAGS);
@@ -38,9 +38,9 @@ const REMOTE_QPN: BitRange = CompletionEntry::FIELDS.remote_qpn.in_dword(FLAGS);
 /// Sender of a datagram. Kept in the memory order of the completion entry, because few applications ask for it.
 #[derive(Clone, Copy, Default)]
 pub struct Origin {
-    /// `flags_rqpn` of the entry.
+    /// The dword with `flags_rqpn`.
     flags: u32,
-    /// The dword that has the LID in its low half.
+    /// The dword with the LID in its low half.
     lid: u32,
 }
 
@@ -179,7 +179,7 @@ impl fmt::Display for WorkRequestFailed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WorkCompletion { wr_id, qpn, opcode, status, vendor_syndrome, .. } = self.0;
         write!(f, "work request {wr_id} on queue pair {qpn} failed: ")?;
-        // What failed says in its completion what it was, but for the kind of a receive.
+        // A failed completion names the operation, except for the kind of a receive.
         write!(f, "{opcode:?}: {status}, vendor syndrome {vendor_syndrome:#04x}")?;
         let taken_back = matches!(status, WorkCompletionStatus::Failed(CqeSyndrome::LocalProtection));
         let hint = if opcode == WorkCompletionOpcode::DmaCopy && taken_back {
@@ -285,19 +285,19 @@ pub enum WorkCompletionOpcode {
     /// A copy of a [`DmaQueue`](crate::dma_queue::DmaQueue).
     #[doc(alias = "MLX5DV_WC_MEMCPY")]
     DmaCopy = 14,
-    /// A number that nothing has.
+    /// A number without a meaning.
     Unknown = 15,
 }
 
 impl WorkCompletionOpcode {
-    /// Whether it changes a word of the peer.
+    /// Whether it changes a word of the peer's memory.
     pub(crate) const fn is_atomic(self) -> bool {
         use WorkCompletionOpcode::{CompareSwap, FetchAdd, MaskedCompareSwap, MaskedFetchAdd};
         matches!(self, CompareSwap | FetchAdd | MaskedCompareSwap | MaskedFetchAdd)
     }
 
-    /// From the number that the ledger keeps, of four bits. All of them are here in order, so that the compiler sees that the number is
-    /// the value.
+    /// The operation for the four-bit number in the ledger. All of them are listed in order, so that the
+    /// compiler recognizes the number as the value.
     #[inline(always)]
     pub(crate) const fn from_kind(kind: u8) -> Self {
         use WorkCompletionOpcode::*;

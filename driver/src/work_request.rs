@@ -36,13 +36,13 @@ use bareverbs_prm::wqe::{fence_mode, masked_opmod, mmo, strom_opmod};
 #[doc(alias = "ibv_send_wr")]
 pub struct WorkRequest<'a> {
     pub(crate) id: u64,
-    /// What the ledger keeps of a request that has a fast path, but for its place.
+    /// What the ledger stores of a request with a fast path, without its position.
     pub(crate) posted: Posted,
-    /// Basic blocks of a request that has a fast path; `posted` has them too, beside other numbers.
+    /// Basic blocks of a request with a fast path; `posted` contains them too, among other fields.
     pub(crate) blocks: u32,
     pub(crate) kind: WorkCompletionOpcode,
     pub(crate) entry: SendEntry<'a>,
-    /// The shared receive queue of the peer, if it is named.
+    /// The shared receive queue of the peer, if the request names one.
     pub(crate) shared_queue: Option<Srqn>,
 }
 
@@ -92,7 +92,7 @@ impl MaskedFetchAdd {
     }
 }
 
-/// Bytes of the word that an atomic changes.
+/// Bytes of the word that an atomic operates on.
 pub(crate) const ATOMIC: u32 = 8;
 
 impl<'a> WorkRequest<'a> {
@@ -191,7 +191,7 @@ impl<'a> WorkRequest<'a> {
             .with_opmod(masked_opmod::EIGHT_BYTES)
     }
 
-    /// A slice of another length than that of a word takes the general path, which refuses it.
+    /// An atomic whose slice does not have the length of a word takes the general path, which refuses it.
     const fn atomic(id: u64, kind: WorkCompletionOpcode, head: Head, old: &'a [MemorySlice; 1]) -> Self {
         let mut request = Self::new(id, kind, head, SendData::of_slices(old));
         if old[0].length != ATOMIC {
@@ -200,14 +200,15 @@ impl<'a> WorkRequest<'a> {
         request
     }
 
-    /// A change of a memory key: its segments behind the control segment.
+    /// A memory-key update: the segments after the control segment.
     pub(crate) fn update(id: u64, kind: WorkCompletionOpcode, key: Mkey, segments: &'a [u64]) -> Self {
         let mut request = Self::new(id, kind, Head::new(WqeOpcode::Umr), SendData::of_segments(segments));
         request.entry.head.set_immediate(key.value());
         request
     }
 
-    /// A copy from `source` to `destination`, of one length: the entry is one block. `opaque` is memory for the device.
+    /// A copy from `source` to `destination`, of equal length: the entry is one block. `opaque` is memory for
+    /// the device.
     #[inline(always)]
     pub(crate) const fn dma_copy(
         id: u64,

@@ -1,11 +1,14 @@
-//! Work queue entries: the one room that encodes them, for send queues, receive queues and shared receive queues.
+//! Work queue entries: the only module that encodes them, for send queues, receive queues and shared receive
+//! queues.
 //!
-//! Where a field stands is taken from the descriptors of `bareverbs_prm::wqe`; no offset is written here. An entry is built
-//! of 64-bit words in memory order, because that is what [`dma`](crate::dma) stores. Nothing here knows a doorbell, a
-//! ledger's record or a queue pair's state: [`queue_pair`](crate::queue_pair) checks, remembers and rings.
+//! The descriptors of `bareverbs_prm::wqe` define the positions of all fields; no offset is written here. An
+//! entry is built from 64-bit words in memory order, because that is what [`dma`](crate::dma) stores. Nothing
+//! here knows a doorbell, a ledger record or the state of a queue pair: [`queue_pair`](crate::queue_pair)
+//! checks, records and rings.
 //!
-//! * [`segment`]: each segment as two words · [`head`]: what stands before the data, encoded when a request is made
-//! * [`send`]: head and data of a send, into the ring · [`inline`]: data that are copied into the entry
+//! * [`segment`]: each segment as two words · [`head`]: the segments before the data, encoded when a request
+//!   is created
+//! * [`send`]: writes head and data of a send into the ring · [`inline`]: data that is copied into the entry
 //! * [`receive`]: scatter lists of receives
 
 pub(crate) mod head;
@@ -23,7 +26,7 @@ pub(crate) use inline::inline_segments;
 
 /// Longest scatter/gather element: a byte count of zero means 2^31.
 pub(crate) const MAX_SLICE: u32 = 1 << 31;
-/// Segments that a work queue entry can have.
+/// Maximum number of segments in a work queue entry.
 pub(crate) const MAX_SEGMENTS: u32 = ControlSegment::FIELDS.ds.mask() as u32;
 /// Segments of a basic block.
 pub(crate) const BLOCK_SEGMENTS: u32 = (BASIC_BLOCK / SEGMENT) as u32;

@@ -35,7 +35,7 @@ pub enum CompletionQueueError {
         /// Entries that were moved.
         moved: u32,
     },
-    /// The place has no memory left.
+    /// The HAL has no memory left.
     Memory(HalError),
     /// The device refused.
     Command(CommandError),

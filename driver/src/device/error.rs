@@ -62,7 +62,7 @@ pub enum OpenCause {
     Command(CommandError),
     /// The driver could not give the device its pages.
     Pages(PageError),
-    /// The place has no memory left.
+    /// The HAL has no memory left.
     Memory(HalError),
 }
 
@@ -151,11 +151,11 @@ pub enum CloseCause {
     CommandsUnderWay,
 }
 
-/// A failed close. It returns the place.
+/// A failed close. It returns the HAL.
 pub struct CloseError<H> {
     /// The cause.
     pub cause: CloseCause,
-    /// The place.
+    /// The HAL.
     pub hal: H,
 }
 

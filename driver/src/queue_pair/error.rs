@@ -52,7 +52,7 @@ pub enum BuildError {
     },
     /// The device does not support XRC.
     NoXrc,
-    /// The place has no memory left.
+    /// The HAL has no memory left.
     Memory(HalError),
     /// Another thread held the command interface until the command timeout.
     InterfaceBusy(InterfaceBusy),

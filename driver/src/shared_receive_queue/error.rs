@@ -31,7 +31,7 @@ pub enum SharedReceiveQueueError {
         /// Words in total.
         limit: u32,
     },
-    /// The place has no memory left.
+    /// The HAL has no memory left.
     Memory(HalError),
     /// Another thread held the command interface until the command timeout.
     InterfaceBusy(InterfaceBusy),
