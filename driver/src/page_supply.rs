@@ -358,7 +358,7 @@ mod tests {
         let (mut supply, [first, second]) = supply();
         supply.put_back(first).unwrap();
         assert_eq!(supply.put_back(first), Err(PageError::ForeignPage { address: first }));
-        assert_eq!((supply.held(), supply.chunks.len()), (1, 1), "the device still holds one");
+        assert_eq!((supply.held(), supply.chunks.len()), (1, 1), "the device still holds one page");
         supply.put_back(second).unwrap();
         assert_eq!((supply.held(), supply.chunks.len()), (0, 0));
     }

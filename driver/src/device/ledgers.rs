@@ -404,17 +404,17 @@ mod tests {
         let b = ledgers.take(16, 0).unwrap();
         assert_eq!((b.record, b.user_index, b.send.base), (1, 5, (first + 32) / 2));
         assert_eq!(ledgers.take(16, 0), Err(Full::Words { needed: 32 }));
-        assert_eq!(ledgers.take(4, 16), Err(Full::Words { needed: 24 }), "the sends alone had found room");
+        assert_eq!(ledgers.take(4, 16), Err(Full::Words { needed: 24 }), "the sends alone would have fit");
         ledgers.give_back(a);
         let c = ledgers.take(16, 0).unwrap();
         assert_eq!(
             (c.record, c.send.base),
             (2, first / 2),
-            "record 0 was used just now, its slots are one again"
+            "record 0 was used last, and its slots have merged again"
         );
         ledgers.give_back(b);
         ledgers.take(1, 0).unwrap();
-        assert_eq!(ledgers.take(0, 0).unwrap().user_index, 8, "record 0 has another name");
+        assert_eq!(ledgers.take(0, 0).unwrap().user_index, 8, "record 0 has a new user_index");
         assert_eq!(ledgers.take(0, 0).unwrap().user_index, 9);
         assert_eq!(ledgers.take(1, 0), Err(Full::Records));
     }
@@ -478,6 +478,6 @@ mod tests {
             ledgers.give_back(ledgers.take(1, 0).unwrap());
             early.iter().for_each(|&share| ledgers.give_back(share));
         }
-        assert!(ledgers.take(2 * COUNT as u32, 0).is_ok(), "all slots are one again");
+        assert!(ledgers.take(2 * COUNT as u32, 0).is_ok(), "all slots have merged again");
     }
 }

@@ -198,11 +198,11 @@ fn a_poller_that_is_kept_learns_how_far_both_sides_are() {
     assert_eq!(other.retire_next(&pairs, 0).map(|retired| retired.id), Some(0));
     other.publish(&record);
     kept.refresh(&record);
-    assert!(kept.retire_next(&pairs, 0).is_none(), "the other one has it");
+    assert!(kept.retire_next(&pairs, 0).is_none(), "the other poller has retired it");
     assert_eq!(kept.retire_next(&pairs, 1).map(|retired| retired.id), Some(1));
     poster.post(&words, 2, 1, 0);
     poster.publish(&words);
-    assert!(kept.retire_next(&pairs, 2).is_none(), "it has not asked");
+    assert!(kept.retire_next(&pairs, 2).is_none(), "it has not refreshed yet");
     kept.publish(&record);
     kept.refresh(&record);
     assert_eq!(kept.retire_next(&pairs, 2).map(|retired| retired.id), Some(2));
@@ -322,7 +322,7 @@ fn the_tail_is_not_looked_at_while_there_is_room() {
     let words = Plain::new();
     let mut poster = sender(&words, 4);
     words.store(RECORD_WORDS + 16, u64::from(u32::MAX - 1), Ordering::Relaxed);
-    assert!(poster.has_room(&words, 4), "it looked, and found a tail of -2");
+    assert!(poster.has_room(&words, 4), "it read the tail and found -2");
     assert!(!poster.has_room(&words, 5));
 }
 

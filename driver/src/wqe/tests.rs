@@ -320,7 +320,7 @@ proptest! {
             let address = named.as_ref().map_or(&[][..], |segment| segment);
             let control = encoder().write_segments(place, &request.entry, address);
             prop_assert_eq!(&ring_bytes(&memory, counter, expected.len()), &expected, "segment by segment");
-            prop_assert_eq!(control.to_be_bytes(), &expected[..8], "what the doorbell is told");
+            prop_assert_eq!(control.to_be_bytes(), &expected[..8], "the value for the doorbell");
             Ok(())
         })?;
     }
@@ -355,7 +355,7 @@ proptest! {
             prop_assert_eq!(&ring_bytes(&memory, counter, expected.len()), &expected);
             prop_assert_eq!(control.to_be_bytes(), &expected[..8]);
             if let Some(block) = block {
-                prop_assert_eq!(&block.as_bytes()[..expected.len()], &expected, "what the register is given");
+                prop_assert_eq!(&block.as_bytes()[..expected.len()], &expected, "the block for the register");
             }
             Ok(())
         })?;

@@ -112,10 +112,10 @@ mod tests {
         assert_eq!(slab.remove(0x41), None);
         assert_eq!(slab.get(0x41), None);
         assert_eq!(slab.get(0x3f), None);
-        assert_eq!(slab.next_number(3), Some(0x41), "at the limit a resting number is used");
+        assert_eq!(slab.next_number(3), Some(0x41), "at the limit a quarantined number is reused");
         assert_eq!(slab.next_number(100), Some(0x43), "otherwise a fresh one");
         assert_eq!(Slab::<()>::new(0xff, 8).next_number(9), Some(0xff));
-        assert_eq!(Slab::<()>::new(0x100, 8).next_number(9), None, "a number that does not fit is not given");
+        assert_eq!(Slab::<()>::new(0x100, 8).next_number(9), None, "a number that does not fit is not used");
         assert_eq!(slab.iter().map(|(n, _)| n).collect::<Vec<_>>(), [0x40, 0x42]);
     }
 }

@@ -287,11 +287,11 @@ mod tests {
         assert_eq!(sent[..14], [0x01, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x88, 0x08]);
         // 350 ns, in quanta of 5.12 ns at 100 Gbit/s.
         assert_eq!(sent[14..18], [0, 1, 0, 69]);
-        assert!(flow.takes(at(10), &frame(60)) && flow.is_quiet(), "it has been told");
+        assert!(flow.takes(at(10), &frame(60)) && flow.is_quiet(), "the peer has already been told");
         assert_eq!((flow.counted.sent, flow.counted.sent_time.as_nanos()), (1, 353));
         assert!(
             flow.takes(at(10), &frame(300)) && flow.owes_frame(),
-            "many came all the same: it is told to wait longer"
+            "many frames came anyway, so the pause is extended"
         );
         let mut other = FlowControl::new(&NicConfig { starts_with_pause: true, ..NicConfig::default() });
         assert!(other.handle_control(at(1000), &sent) && other.is_stopped());

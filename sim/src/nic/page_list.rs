@@ -79,7 +79,7 @@ mod tests {
         assert!(budget.hold(Vec::new()).is_ok(), "an empty list takes nothing");
         let again = first.clone();
         drop(first);
-        assert_eq!(budget.hold(vec![0]).err(), Some(BudgetUsedUp), "another holds it still");
+        assert_eq!(budget.hold(vec![0]).err(), Some(BudgetUsedUp), "another holder still has it");
         drop(again);
         let _third = half().unwrap();
         assert_eq!(budget.hold(vec![0]).err(), Some(BudgetUsedUp));

@@ -307,7 +307,8 @@ mod tests {
         assert!(queue.read_next(&mut host, NUMBER, LIMIT).is_ok());
         queue.advance(1);
         host.ring.fill(0xff);
-        let next = queue.read_next(&mut host, NUMBER, LIMIT).expect("read with the first");
+        let next =
+            queue.read_next(&mut host, NUMBER, LIMIT).expect("it was read together with the first one");
         assert_eq!((next.control.wqe_index(), queue.segments(&next).len()), (1, ControlSegment::SIZE));
         assert_eq!(queue.pending(), 2);
     }

@@ -78,7 +78,7 @@ fn one_entry_is_always_at_hand() {
     assert_eq!(
         poster.post(&poster.entries(&words).unwrap(), 9),
         Place { entry: 3, next: 1 },
-        "the last one named it already"
+        "the last posted entry already names it"
     );
     assert!(!poster.has_room(&words));
 }
@@ -96,8 +96,8 @@ fn every_receive_completes_once_in_any_order() {
         let entry = random >> 30;
         if random >> 16 & 1 == 0 && poster.has_room(&words) {
             let place = poster.post(&poster.entries(&words).unwrap(), next_id);
-            assert_eq!(place.entry, expected, "the device looks there next");
-            assert_eq!(ids[place.entry as usize].replace(next_id), None, "an entry is posted twice");
+            assert_eq!(place.entry, expected, "the device takes this entry next");
+            assert_eq!(ids[place.entry as usize].replace(next_id), None, "an entry was posted twice");
             chain[place.entry as usize] = place.next;
             (expected, next_id) = (place.next, next_id + 1);
         } else {
@@ -134,7 +134,7 @@ fn a_queue_pair_that_is_gone_gives_entries_back() {
     assert_eq!(retire(&words, 2), Ok(Claimed::Late));
     assert!(poster.has_room(&words), "it can be posted again");
     clear(&words, 1);
-    assert_eq!(retire(&words, 1), Err(Refusal::Stranger), "the record belongs to somebody else");
+    assert_eq!(retire(&words, 1), Err(Refusal::Stranger), "the record has another owner");
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn a_queue_that_is_gone_is_found_by_nobody() {
     poster.close(&words);
     assert_eq!(retire(&words, 0), Err(Refusal::Stranger));
     let _younger = SharedPoster::open(&words, 2, SLOTS, SharedName::new(0x26));
-    assert_eq!(retire(&words, 0), Err(Refusal::Stranger), "a younger queue in the same record");
+    assert_eq!(retire(&words, 0), Err(Refusal::Stranger), "a newer queue in the same record");
 }
 
 #[test]

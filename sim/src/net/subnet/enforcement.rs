@@ -121,11 +121,15 @@ mod tests {
             [0x8005, 0x0005, 0x8006, 0, 0x8000].map(|key| pass(&full, key)),
             [(true, true), (true, true), (false, false), (false, false), (false, false)]
         );
-        assert_eq!(pass(&limited, 0x8005), (false, true), "it claims to be a full member; it hears one");
+        assert_eq!(
+            pass(&limited, 0x8005),
+            (false, true),
+            "its claim of full membership is refused; it accepts packets of full members"
+        );
         assert_eq!(
             pass(&limited, 0x0005),
             (true, false),
-            "it sends as what it is; it hears no limited member"
+            "it may send as a limited member; it accepts no packets of limited members"
         );
     }
 

@@ -127,8 +127,11 @@ mod tests {
         assert_eq!(lanes.set_mapping(4, 0x0102, &block), Ok(()));
         let carried: Vec<u8> = (0..16).filter(|level| lanes.carries(0, 1, &packet(*level))).collect();
         assert_eq!(carried, [0, 1, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14]);
-        assert!(lanes.is_any() && lanes.carries(1, 0, &packet(15)), "the way back has a table of its own");
-        assert!(lanes.carries(0, 1, &[]), "a scrap is somebody else's matter");
+        assert!(
+            lanes.is_any() && lanes.carries(1, 0, &packet(15)),
+            "the opposite direction has a table of its own"
+        );
+        assert!(lanes.carries(0, 1, &[]), "a truncated packet is not checked here");
         assert_eq!(lanes.set_mapping(4, 0x0102, &[0; BLOCK]), Ok(()));
         assert!(!lanes.is_any() && lanes.carries(0, 1, &packet(15)));
     }

@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn who_stands_by_takes_over_when_the_master_dies() {
         let mut own = standby();
-        let mut now = own.poll_timeout().expect("the master is asked");
+        let mut now = own.poll_timeout().expect("the master is polled");
         assert_eq!(own.handle_timeout(now), Succession::Stay);
         let (_, mut question) = own.poll_packet().expect("a question");
         assert_eq!((question.method(), question.attribute()), (Method::Get, (attribute::SM_INFO, 0)));
@@ -292,7 +292,7 @@ mod tests {
         assert_eq!(own.poll_timeout(), Some(now + POLL_INTERVAL));
         let mut asked = 0;
         loop {
-            now = own.poll_timeout().expect("the master is asked");
+            now = own.poll_timeout().expect("the master is polled");
             if own.handle_timeout(now) == Succession::TakeOver {
                 break;
             }
@@ -311,7 +311,7 @@ mod tests {
         assert_eq!(
             own.handle_set(at(0), HANDOVER, greater()),
             Ok(Succession::Stay),
-            "it has the subnet already"
+            "it already has the subnet"
         );
         for modifier in [ACKNOWLEDGE, DISABLE, STANDBY, DISCOVER, 0, 6] {
             assert_eq!(own.handle_set(at(0), modifier, greater()), Err(status::INVALID), "{modifier}");
@@ -332,6 +332,6 @@ mod tests {
         assert_eq!(standby().handle_set(at(0), HANDOVER, stranger.clone()), Err(status::INVALID));
         let mut own = Mastership::new(50, KEY, 3);
         own.hear(stranger);
-        assert_eq!(own.poll_packet(), None, "nor is it handed the subnet");
+        assert_eq!(own.poll_packet(), None, "the subnet is not handed over");
     }
 }

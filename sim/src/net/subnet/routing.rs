@@ -269,7 +269,7 @@ mod tests {
             let Some((_, next, _)) = cables[at].iter().find(|cable| cable.0 == port) else {
                 return Some(passed);
             };
-            assert!(passed.len() <= cables.len(), "a circle: {passed:?}");
+            assert!(passed.len() <= cables.len(), "a cycle: {passed:?}");
             passed.push(*next);
         }
     }

@@ -99,7 +99,7 @@ mod tests {
         let mut both = moderation(10, 3, START_FROM_CQE);
         assert_eq!([both.completed(), both.completed(), both.completed()], [false, false, true]);
         both.restart_count();
-        assert!(!both.completed(), "counting begins again");
+        assert!(!both.completed(), "the count starts again");
     }
 
     #[test]
@@ -113,6 +113,6 @@ mod tests {
         from_event.event_at(at(2));
         assert_eq!(from_event.settle(at(5)), Some(at(12)));
         assert_eq!(from_event.settle(at(9)), Some(at(12)));
-        assert_eq!(moderation(0, 5, 0).settle(at(5)), None, "only the count brings it");
+        assert_eq!(moderation(0, 5, 0).settle(at(5)), None, "only the count triggers the event");
     }
 }

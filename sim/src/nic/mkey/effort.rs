@@ -95,10 +95,10 @@ mod tests {
     fn an_access_has_so_many_pieces_and_no_more() {
         let effort = Effort::default();
         assert!(effort.take(262_145));
-        assert!(!effort.take(1), "of the same access");
+        assert!(!effort.take(1), "another piece of the same access");
         effort.begin_access();
         assert!(effort.take(1));
         assert!(!effort.take(u64::MAX));
-        assert_eq!(effort.total(), 2 * 262_145 + 2, "what is too many is not looked at");
+        assert_eq!(effort.total(), 2 * 262_145 + 2, "excess pieces are not processed");
     }
 }

@@ -239,7 +239,7 @@ fn a_copy_reads_and_writes_memory_of_the_other_function() {
     assert_eq!(card.arm.expect().opcode(), CqeOpcode::Requester);
     let at = card.host.mr.iova + AT + 0x2000;
     assert_eq!(card.host.host.memory.slice(at, 1000), expected);
-    assert_eq!(card.host.host.memory.slice(at + 1000, 8), [0; 8], "and nothing behind");
+    assert_eq!(card.host.host.memory.slice(at + 1000, 8), [0; 8], "nothing beyond the copy");
     assert_eq!(card.arm.host.nic.counters().dma_requests, 2);
     assert_eq!(card.arm.host.nic.counters().contradictions(), 0);
 }
@@ -330,7 +330,7 @@ fn a_key_that_is_destroyed_in_the_middle_fails_the_copy_and_flushes_the_rest() {
     assert_eq!(card.arm.host.memory.slice(card.arm.mr.iova + AT, 64), [0; 64], "nothing was copied");
     assert_ne!(card.query(alias).alias().status(), 0);
     card.alias(|_| {}).unwrap_err();
-    assert_eq!(card.end_all(), 1, "the second copy ends for nobody");
+    assert_eq!(card.end_all(), 1, "the second copy's work request is gone");
     assert_eq!(card.arm.host.nic.counters().dma_forgotten, 1);
     card.arm.expect_none();
 }
@@ -393,7 +393,7 @@ fn the_owner_checks_range_and_right() {
     let (theirs, ours) = (card.theirs(alias, 64), card.ours(64));
     card.arm.copy(theirs, ours);
     card.end_all();
-    assert_eq!(card.arm.expect().opcode(), CqeOpcode::Requester, "it may be read");
+    assert_eq!(card.arm.expect().opcode(), CqeOpcode::Requester, "it may still be read");
     card.arm.copy(ours, theirs);
     card.end_all();
     card.expect_failure(&wqe::DMA_ACCESS);

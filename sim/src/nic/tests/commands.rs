@@ -66,7 +66,7 @@ fn pages_come_back_after_teardown_as_they_were_given() {
     host.run::<_, EnableHcaOut>(Op::EnableHca, 0, EnableHcaIn::new()).unwrap();
     let mut given = host.give_pages(1);
     given.extend(host.give_pages(2));
-    assert!(host.give_pages(2).is_empty(), "nothing more is asked for");
+    assert!(host.give_pages(2).is_empty(), "no more pages are requested");
     host.run::<_, InitHcaOut>(Op::InitHca, 0, InitHcaIn::new()).unwrap();
     assert!(take_pages(&mut host, 100).is_empty(), "pages in use stay");
     host.run::<_, TeardownHcaOut>(Op::TeardownHca, 0, TeardownHcaIn::new()).unwrap();
@@ -461,11 +461,14 @@ fn registers_of_the_port() {
     for id in [RegisterId::Pmtu, RegisterId::Pfcc] {
         assert_eq!(access(id, 0, &[0, 1, 0, 0]).unwrap_err().1, syndrome::REGISTER_LENGTH.syndrome);
         assert_eq!(access(id, 1, &[0, 1, 0]).unwrap_err().1, syndrome::REGISTER_LENGTH.syndrome);
-        assert!(access(id, 1, &[0, 1, 0, 0]).is_ok(), "who reads sends what names the register");
+        assert!(
+            access(id, 1, &[0, 1, 0, 0]).is_ok(),
+            "a read sends the bytes that select the part of the register"
+        );
     }
     let mut flow_control = [0; 12];
     flow_control[1] = 1;
-    assert!(access(RegisterId::Pfcc, 0, &flow_control).is_ok(), "as drivers wrote it before it grew");
+    assert!(access(RegisterId::Pfcc, 0, &flow_control).is_ok(), "in the shorter form of older drivers");
     flow_control[8] = 0x80;
     let out = access(RegisterId::Pfcc, 0, &flow_control).unwrap();
     assert_eq!(
@@ -477,7 +480,7 @@ fn registers_of_the_port() {
     assert_eq!(
         access(RegisterId::Pfcc, 0, &flow_control).unwrap_err().1,
         syndrome::REGISTER_VALUE.syndrome,
-        "no priority has pause frames of its own"
+        "priority flow control is not supported"
     );
 }
 

@@ -58,7 +58,7 @@ fn a_resized_queue_ends_its_old_buffer_with_an_entry_and_goes_on_in_the_new_one(
     let mut pair = Pair::new();
     sends(&mut pair, 3);
     pair.a.expect();
-    let new = resize(&mut pair.a, 2).expect("two completions fit four places");
+    let new = resize(&mut pair.a, 2).expect("two completions fit four slots");
     sends(&mut pair, 1);
     let kinds: Vec<_> = (0..3).map(|_| pair.a.expect().opcode()).collect();
     assert_eq!(kinds, [CqeOpcode::Requester, CqeOpcode::Requester, CqeOpcode::ResizeCq]);
@@ -69,7 +69,7 @@ fn a_resized_queue_ends_its_old_buffer_with_an_entry_and_goes_on_in_the_new_one(
     (pair.a.cq.buffer, pair.a.cq.log_size) = (new, 2);
     assert_eq!(pair.a.expect().wqe_counter(), 3);
     sends(&mut pair, 5);
-    assert_eq!(pair.a.state(), QpState::Error, "the fifth had no place");
+    assert_eq!(pair.a.state(), QpState::Error, "the fifth had no room");
     assert_eq!(pair.a.poll_event().expect("an event").kind(), EventType::CqError);
 }
 
@@ -80,7 +80,7 @@ fn what_does_not_fit_the_new_size_is_refused_and_changes_nothing() {
     assert_eq!(resize(&mut pair.a, 2), Err(syndrome::CQ_OUTSTANDING));
     (0..5).for_each(|_| assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester));
     sends(&mut pair, 1);
-    assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester, "no entry ends the buffer that is kept");
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester, "the kept buffer got no final entry");
     let mut nameless = ModifyCqIn::new();
     nameless.set_cqn(pair.a.cq.cqn);
     let mut large = nameless;
@@ -100,11 +100,11 @@ fn a_moderated_queue_raises_its_event_after_so_many_completions() {
     .unwrap();
     pair.a.arm_cq(false);
     sends(&mut pair, 2);
-    assert!(pair.a.poll_event().is_none(), "two of three");
+    assert!(pair.a.poll_event().is_none(), "two of three completions");
     sends(&mut pair, 1);
     assert_eq!(pair.a.poll_event().expect("an event").kind(), EventType::Comp);
     sends(&mut pair, 1);
-    assert!(pair.a.poll_event().is_none(), "one event an arming");
+    assert!(pair.a.poll_event().is_none(), "one event per arming");
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn a_moderated_queue_raises_its_event_after_its_period() {
     assert!(pair.a.poll_event().is_none(), "not yet");
     sends(&mut pair, 1);
     pair.a.host.advance(Duration::from_micros(40));
-    assert!(pair.a.poll_event().is_none(), "the second completion began the period again");
+    assert!(pair.a.poll_event().is_none(), "the second completion restarted the period");
     pair.a.host.advance(Duration::from_micros(10));
     assert!(pair.a.poll_event().is_some());
     let unknown_mode = |context: &mut CompletionQueueContext| {
@@ -272,7 +272,7 @@ fn a_run_ends_with_the_ring() {
     write(&mut pair, 11);
     pair.a.host.memory.put(record, &11u32.to_be_bytes());
     write(&mut pair, 9);
-    assert_eq!(titles(&pair, [11, 0]), [(3, 5, 11), (3, 4, 16)], "five places to the end, and the rest");
+    assert_eq!(titles(&pair, [11, 0]), [(3, 5, 11), (3, 4, 16)], "five slots up to the end, and the rest");
 }
 
 #[test]

@@ -191,7 +191,7 @@ fn work_that_the_device_refuses_is_counted_by_its_reason() {
         let pair = counting();
         let segments = segments(&pair.0);
         let [here, there] = after_failure(pair, opcode, &segments);
-        assert_eq!(there, [], "the peer was told nothing");
+        assert_eq!(there, [], "the peer learned nothing");
         here
     };
     let unknown = refused(WqeOpcode::Unknown(0x77), &|_| Vec::new());
@@ -289,7 +289,7 @@ fn a_set_is_cleared_on_request_and_outlives_its_queue_pairs() {
     let mut destroy = bareverbs_prm::command::qp::DestroyQpIn::new();
     destroy.set_qpn(pair.b.qp.qpn);
     pair.b.host.run::<_, [u8; 16]>(Op::DestroyQp, 0, destroy).unwrap();
-    assert_eq!(query(&mut pair.b, other, false), [("rx_write_requests", 1)], "its queue pair is gone");
+    assert_eq!(query(&mut pair.b, other, false), [("rx_write_requests", 1)], "after its queue pair is gone");
     dealloc(&mut pair.b, other).unwrap();
     assert_eq!(dealloc(&mut pair.b, other), Err(syndrome::COUNTER_UNKNOWN));
 }
@@ -352,10 +352,10 @@ fn marked_packets_are_told_of_once_in_a_while() {
         true
     };
     pair.run_with(&mut watch);
-    let [notification] = notifications.try_into().expect("one, because it is the same moment");
+    let [notification] = notifications.try_into().expect("one, because no time has passed");
     assert_eq!((notification.len(), notification[46] & 0x40), (42 + 12 + 16 + 4, 0x40));
     assert!(notification[54..70].iter().all(|&byte| byte == 0));
-    assert_eq!(notification[15] >> 2, 48, "the priority of notifications");
+    assert_eq!(notification[15] >> 2, 48, "the DSCP of CNPs");
     assert_eq!(congestion(&mut pair.b, false), [3, 1, 0, 0]);
     assert_eq!(congestion(&mut pair.a, true), [0, 0, 1, 0]);
     assert_eq!(congestion(&mut pair.a, false), [0; 4], "cleared");
@@ -372,7 +372,7 @@ fn marked_packets_are_told_of_once_in_a_while() {
     let mut astray = notification;
     astray[..6].copy_from_slice(&pair.b.mac.0);
     pair.b.host.nic.handle_frame(now, memory, &astray);
-    assert_eq!(congestion(&mut pair.b, false), [4, 2, 0, 1], "it is not from the peer of that queue pair");
+    assert_eq!(congestion(&mut pair.b, false), [4, 2, 0, 1], "it is not from the peer of this queue pair");
 }
 
 /// `enable` for one priority of one half of congestion control.

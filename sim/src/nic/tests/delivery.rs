@@ -162,7 +162,7 @@ fn one_doorbell_starts_several_slots() {
         .to_vec();
     assert!(uars[0] >= 0x10 && uars[0] < uars[1] && uars[1] < uars[2], "{uars:?}");
     let entry: CommandQueueEntry = host.memory.load(host.queue + 9 * 64);
-    assert_eq!(entry.as_bytes(), [0; 64], "a slot that software owns is left alone");
+    assert_eq!(entry.as_bytes(), [0; 64], "a slot that software owns stays untouched");
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn local_memory_goes_away_in_the_middle_of_a_message() {
         expect_failure(&mut pair.a, CqeSyndrome::LocalProtection);
         pair.a.expect_none();
         assert!(pair.a.host.memory.faults.is_empty(), "{opcode}: {:?}", pair.a.host.memory.faults);
-        assert_eq!(pair.b.state(), QpState::Rts, "the peer was told nothing");
+        assert_eq!(pair.b.state(), QpState::Rts, "the peer learned nothing");
     }
 }
 

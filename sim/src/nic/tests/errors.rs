@@ -52,10 +52,10 @@ fn fails_locally(config: NicConfig, fault: WorkFault, post: impl Fn(&mut Node, &
     let bad = 1;
     pair.a.ring();
     pair.run();
-    assert_eq!(pair.a.expect().wqe_counter(), 0, "what was before it succeeds");
+    assert_eq!(pair.a.expect().wqe_counter(), 0, "earlier work succeeds");
     expect_send_error(&mut pair.a, fault, bad);
     assert_eq!(pair.a.state(), QpState::Error);
-    assert_eq!(pair.b.state(), QpState::Rts, "the peer was told nothing");
+    assert_eq!(pair.b.state(), QpState::Rts, "the peer learned nothing");
     pair.a.expect_none();
 }
 
@@ -302,7 +302,7 @@ fn no_answer_ends_in_retry_exceeded() {
         pair.run_with(|_, _| false);
     }
     expect_send_error(&mut pair.a, wqe::RETRY, 0);
-    assert_eq!(pair.frames, 3, "once and two retries");
+    assert_eq!(pair.frames, 3, "the first attempt and two retries");
 }
 
 /// Requirement: IBTA v1.4 §11.6.2: «RNR retry counter exceeded» has its cause
@@ -359,7 +359,7 @@ fn to_error_flushes_in_order_and_later_posts_too() {
     pair.run();
     pair.a.expect_none();
     pair.a.host.advance(Duration::from_secs(2));
-    assert_eq!(pair.a.host.nic.poll_timeout(), None, "a dead queue pair lets the world rest");
+    assert_eq!(pair.a.host.nic.poll_timeout(), None, "a failed queue pair sets no more alarms");
 }
 
 /// Requirement: IBTA v1.4 §10.3.1: a reset removes outstanding work without completions
@@ -491,7 +491,7 @@ fn strangers_are_not_heard() {
     pair.a.post(WqeOpcode::RdmaWrite, &write);
     pair.run();
     pair.a.expect();
-    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [1; 8], "the peer is heard");
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [1; 8], "packets of the real peer are accepted");
 }
 
 /// Requirement: IBTA v1.4 §11.6.3: an overrun of a completion queue is an asynchronous error of the queue and of its queue pairs

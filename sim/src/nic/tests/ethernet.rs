@@ -345,7 +345,7 @@ fn a_large_send_is_cut_as_the_wire_takes_it() {
         let before = host.nic.effort();
         assert!(host.nic.poll_transmit(host.now, &mut host.memory, &mut frame).is_some());
         assert_eq!(host.nic.ethernet.outgoing.made(), made);
-        assert!(host.nic.effort() - before < 16, "a frame costs the same whatever stands behind it");
+        assert!(host.nic.effort() - before < 16, "the cost of a frame does not depend on what follows it");
     }
     assert_eq!(one.frames().len(), 1);
     assert!(one.host().nic.ethernet.outgoing.is_empty());

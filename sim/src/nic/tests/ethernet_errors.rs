@@ -40,7 +40,7 @@ fn a_receive_that_cannot_be_written_stops_its_queue_and_flushes_it() {
         let flushed = poll_cq(&mut station.node.host, &mut station.receives).expect("a completion");
         assert_eq!(error(flushed), (CqeOpcode::ResponderError, index, wqe::FLUSHED.vendor));
     }
-    assert!(station.take(&packet).is_none(), "what comes later is lost");
+    assert!(station.take(&packet).is_none(), "later packets are lost");
     assert_eq!(station.node.host.nic.counters().packets_at_stopped_queues, 1);
     let mut query = QueryRqIn::new();
     query.set_rqn(station.rqn);

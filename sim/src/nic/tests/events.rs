@@ -42,7 +42,7 @@ fn an_armed_queue_raises_one_event() {
     let event = pair.b.poll_event().expect("a completion event");
     let (data, _) = CompletionEvent::read_from_prefix(&event.data()).unwrap();
     assert_eq!((event.kind(), data.cqn()), (EventType::Comp, pair.b.cq.cqn));
-    assert!(pair.b.poll_event().is_none(), "one event an arming");
+    assert!(pair.b.poll_event().is_none(), "one event per arming");
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn solicited_arming_waits_for_a_solicited_completion() {
     send(&mut pair, true);
     assert!(pair.b.poll_event().is_some());
     pair.b.arm_cq(true);
-    assert!(pair.b.poll_event().is_none(), "an event has told of the solicited completion");
+    assert!(pair.b.poll_event().is_none(), "the solicited completion already raised an event");
     pair.b.expect();
     pair.b.expect();
     send(&mut pair, true);
@@ -95,7 +95,7 @@ fn a_completion_raises_one_event_however_often_software_asks() {
     send(&mut pair, false);
     assert!(pair.b.poll_event().is_some());
     pair.b.arm_cq(false);
-    assert!(pair.b.poll_event().is_none(), "an event has told of it");
+    assert!(pair.b.poll_event().is_none(), "it already raised an event");
     send(&mut pair, false);
     assert!(pair.b.poll_event().is_some(), "the next one");
     send(&mut pair, false);
@@ -131,7 +131,7 @@ fn link_and_page_events_reach_their_queue() {
     assert_eq!(event.data()[8] >> 4, 1, "port 1");
     let now = pair.b.host.now;
     pair.b.host.nic.handle_frame(now, &mut pair.b.host.memory, &[0; 64]);
-    assert_eq!(pair.b.host.nic.counters().frames_foreign, 1, "nothing is heard over a dead link");
+    assert_eq!(pair.b.host.nic.counters().frames_foreign, 1, "no frames arrive over a dead link");
     let (nic, memory) = (&mut pair.b.host.nic, &mut pair.b.host.memory);
     nic.request_pages(memory, -2);
     let event = pair.b.poll_event().expect("a page event");
@@ -153,7 +153,7 @@ fn a_port_that_software_brings_up_is_told_of() {
         (register.oper_status(), node.poll_event().map(|event| (event.kind(), event.sub_type())))
     };
     let port = |change: PortChange| Some((EventType::PortChange, change.raw()));
-    assert_eq!(write(2), (2, None), "it was down");
+    assert_eq!(write(2), (2, None), "the link was down");
     assert_eq!(write(1), (1, port(PortChange::Active)));
     assert_eq!(write(1), (1, None));
     assert_eq!(write(2), (2, port(PortChange::Down)));

@@ -53,7 +53,7 @@ fn a_frame_that_finds_no_room_is_counted_and_its_data_comes_all_the_same() {
     assert_eq!(port_counter(&mut pair.b, group, RECEIVED), 7);
     assert!(pair.a.poll().is_none());
     pair.pass_time(Duration::from_millis(5), 20);
-    assert_eq!(ended_well(&mut pair.a), Some(true), "what was lost is sent again");
+    assert_eq!(ended_well(&mut pair.a), Some(true), "lost packets are retransmitted");
     assert_eq!(port_counter(&mut pair.a, group, DISCARDS), 0);
 }
 
@@ -80,7 +80,7 @@ fn a_slow_receiver_stops_its_sender_and_nothing_is_lost() {
     );
     assert_eq!([14, 18].map(|index| of_port(&mut pair.b, index)), [sent; 2], "and sent");
     let (told, waited) = (of_priority(&mut pair.b, 13), of_priority(&mut pair.a, 11));
-    assert!(told > 20 && told == waited, "microseconds: {told} told, {waited} waited");
+    assert!(told > 20 && told == waited, "microseconds: {told} requested, {waited} waited");
 }
 
 /// The port is stopped itself, but that does not keep it from stopping its peer.

@@ -158,7 +158,7 @@ fn datagrams_that_nobody_takes_are_counted() {
         v.set_rlid(2);
     });
     for _ in 0..3 {
-        assert_eq!(node.expect().opcode(), CqeOpcode::Requester, "the sender does not know");
+        assert_eq!(node.expect().opcode(), CqeOpcode::Requester, "the sender does not learn of it");
     }
     node.expect_none();
     let counters = node.host.nic.counters();
@@ -215,7 +215,7 @@ fn keys_are_changed_by_work_requests() {
             c.set_pd(bareverbs_prm::ids::Pdn::from_low_bits(1));
         }),
         CqeOpcode::Requester,
-        "as Linux registers again"
+        "as Linux reregisters"
     );
     assert_eq!(
         update_key(&mut node, mask::FREE, flag::FAIL_IF_FREE, |c| {
@@ -349,7 +349,7 @@ fn a_pool_that_runs_low_says_so_once() {
     }
     while node.poll_event().is_some() {}
     pool.set_limit(&mut node, 3);
-    assert!(node.poll_event().is_none(), "four are there");
+    assert!(node.poll_event().is_none(), "four receives are posted");
     send(&mut node, b"a");
     assert!(node.poll_event().is_none(), "three are not below three");
     send(&mut node, b"b");

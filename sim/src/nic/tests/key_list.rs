@@ -235,12 +235,12 @@ fn keys_behind_a_list_need_domain_and_local_rights() {
         model.table.check(WHO, model.keys[1].0, access, 0, 8).map(|range| range.length())
     };
     let outcome = |edit| reach(Access::RemoteWrite, edit);
-    assert_eq!(outcome(|_| ()), Ok(8), "remote rights are those of the window");
+    assert_eq!(outcome(|_| ()), Ok(8), "the window's remote rights apply");
     let no_write = |c: &mut MkeyContext| {
         c.set_lw(false);
     };
     assert_eq!(outcome(no_write), Err(KeyFault::Right));
-    assert_eq!(reach(Access::RemoteRead, no_write), Ok(8), "who reads needs no right to write");
+    assert_eq!(reach(Access::RemoteRead, no_write), Ok(8), "a reader needs no write access");
     let free = |c: &mut MkeyContext| {
         c.set_free(true);
     };
@@ -306,7 +306,7 @@ fn a_change_of_a_long_list_of_pages_costs_what_it_brings() {
     let after = [first, changed[0], changed[1], near, last];
     assert_eq!(change(0, PAGES << 12, 500, &new), after);
     assert_eq!(change(mkey_mask::LENGTH, 1 << 12, 0, &[]), [first, None, None, None, None]);
-    assert_eq!(change(mkey_mask::LENGTH, PAGES << 12, 0, &[]), after, "the rest of the list stays");
+    assert_eq!(change(mkey_mask::LENGTH, PAGES << 12, 0, &[]), after, "the rest of the list is unchanged");
 }
 
 /// A block of two parts that repeats three times, between 8 plain bytes and an entry of no bytes.

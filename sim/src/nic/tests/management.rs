@@ -129,7 +129,7 @@ fn what_an_agent_cannot_do_is_answered_with_a_status() {
             syndrome::MAD_METHOD,
         );
     }
-    assert!(ask(&mut host, &mad(class::LID_ROUTED, 7, 2, 0)).is_ok(), "a TrapRepress ends here");
+    assert!(ask(&mut host, &mad(class::LID_ROUTED, 7, 2, 0)).is_ok(), "a TrapRepress has no response");
 }
 
 /// Requirement: IBTA v1.4 §14.2.5: the agent has the tables of service levels and lanes, GUIDs and P_Keys; what is set is shown.
@@ -159,7 +159,7 @@ fn tables_of_a_port_are_set_and_shown() {
     );
     let out: (QueryHcaVportContextOut, _) =
         host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
-    assert!(out.0.hca_vport_context().has_smi(), "Linux lets nobody send subnet management otherwise");
+    assert!(out.0.hca_vport_context().has_smi(), "Linux requires this to send subnet management packets");
 }
 
 /// Requirement: IBTA v1.4 §14.2.5.6: the answer to a Set of PortInfo repeats ClientReregister, a later Get has none; the state follows the
@@ -178,11 +178,11 @@ fn port_info_is_set_in_the_order_of_states() {
     let early = set(&mut node.host, &|wish| {
         wish.set_port_state(4);
     });
-    assert_eq!(status(&early), 7 << 2, "active before it was armed");
+    assert_eq!(status(&early), 7 << 2, "a port must be armed before it becomes active");
     let disabled = set(&mut node.host, &|wish| {
         wish.set_port_physical_state(3);
     });
-    assert_eq!(status(&disabled), 7 << 2, "a link is not switched off, and nobody is told that it was");
+    assert_eq!(status(&disabled), 7 << 2, "links cannot be disabled, and the response says so");
     let answered = set(&mut node.host, &|wish| {
         wish.set_port_state(3).set_client_reregister(true).set_subnet_timeout(18);
     });
@@ -192,7 +192,7 @@ fn port_info_is_set_in_the_order_of_states() {
         data_of(&answer(&mut node.host, &mad(class::LID_ROUTED, 1, attribute::PORT_INFO, 0)));
     assert_eq!((info.client_reregister(), info.subnet_timeout(), info.port_physical_state()), (false, 18, 5));
     assert_eq!((info.link_speed_ext_active(), info.link_width_active(), info.guid_cap() > 0), (2, 2, true));
-    assert_ne!(info.capability_mask() & 1 << 14, 0, "extended speeds are there to be read");
+    assert_ne!(info.capability_mask() & 1 << 14, 0, "extended speeds are supported");
     let shown = answer(&mut node.host, &mad(class::LID_ROUTED, 1, attribute::VENDOR_PORT_INFO, 1));
     assert_eq!((status(&shown), &shown[64..128]), (0, &[0; 64][..]), "no FDR10");
 }
@@ -217,7 +217,7 @@ fn the_host_hears_that_the_port_trains_anew() {
     changes(&mut node);
     assert_eq!(state(&mut node, 1), 2, "it is initialized, not down");
     assert_eq!(changes(&mut node), [PortChange::Initialized.raw()]);
-    assert_eq!((state(&mut node, 1), changes(&mut node)), (2, vec![]), "it was that before");
+    assert_eq!((state(&mut node, 1), changes(&mut node)), (2, vec![]), "no change from before");
     assert_eq!((state(&mut node, 3), state(&mut node, 4)), (3, 4));
     assert_eq!(changes(&mut node), [PortChange::Active.raw()]);
 }
@@ -278,8 +278,8 @@ fn queue_pair_0_sends_before_the_port_is_active() {
     question.leave_by(1);
     post_mad(&mut node, 0xffff, 0, question.bytes());
     let frame = transmit(&mut node).expect("a packet");
-    let packet = parse(&frame).expect("a packet of the link");
-    assert_eq!(SubnetPacket::of(&packet), Some(question), "on the lane of management, for queue pair 0");
+    let packet = parse(&frame).expect("an InfiniBand packet");
+    assert_eq!(SubnetPacket::of(&packet), Some(question), "on the management lane, for queue pair 0");
     assert_eq!(&frame[2..8], [0xff, 0xff, 0, 72, 0xff, 0xff], "permissive LIDs");
 }
 
@@ -304,7 +304,7 @@ fn the_host_hears_answers_and_what_is_for_its_manager() {
     }
     let elsewhere = SubnetPacket::from_payload(&mad(class::LID_ROUTED, 1, attribute::NODE_INFO, 0)).unwrap();
     deliver(&mut node, &elsewhere.to_frame(ASKER, LID + 1).0);
-    assert!(transmit(&mut node).is_none(), "it is for somebody else");
+    assert!(transmit(&mut node).is_none(), "it is addressed to another port");
 }
 
 /// Requirement: IBTA v1.4 §14.2.1: subnet management to a port's own LID reaches its agent, whose answer comes back.
@@ -314,8 +314,8 @@ fn the_own_lid_leads_to_the_own_agents() {
     make_management(&mut node, ServiceType::Qp0);
     post_receive(&mut node);
     post_mad(&mut node, LID, 0, &mad(class::LID_ROUTED, 1, attribute::NODE_INFO, 0));
-    assert!(transmit(&mut node).is_none(), "nothing leaves");
-    let answered = received(&mut node).expect("an answer");
+    assert!(transmit(&mut node).is_none(), "no frame leaves the port");
+    let answered = received(&mut node).expect("a response");
     assert_eq!((answered[3], status(&answered), MadHeader::of(&answered).transaction()), (0x81, 0, 77));
 
     let mut node = managed();
@@ -324,8 +324,8 @@ fn the_own_lid_leads_to_the_own_agents() {
     let mut question = mad(class::PERFORMANCE, 1, attribute::PORT_COUNTERS, 0);
     question[65] = 1;
     post_mad(&mut node, LID, 1, &question);
-    assert!(transmit(&mut node).is_none(), "nothing leaves");
-    let answered = received(&mut node).expect("an answer");
+    assert!(transmit(&mut node).is_none(), "no frame leaves the port");
+    let answered = received(&mut node).expect("a response");
     assert_eq!((answered[0], answered[1], answered[3], status(&answered)), (1, class::PERFORMANCE, 0x81, 0));
 }
 
@@ -353,8 +353,8 @@ fn general_frame(mad: &Mad, q_key: u32, partition_key: u16) -> FrameBuffer {
 
 fn remote(node: &mut Node, mad: &Mad) -> Mad {
     deliver(node, &general_frame(mad, GENERAL_SERVICES_QKEY, 0xffff));
-    let frame = transmit(node).expect("an answer");
-    let packet = parse(&frame).expect("a packet of the link");
+    let frame = transmit(node).expect("a response");
+    let packet = parse(&frame).expect("an InfiniBand packet");
     assert_eq!((packet.bth.destination.value(), packet.bth.partition_key), (0x55, 0xffff));
     assert_eq!(packet.service_header.deth().map(|deth| deth.q_key), Some(GENERAL_SERVICES_QKEY));
     packet.payload.try_into().expect("a datagram")
@@ -373,7 +373,7 @@ fn the_performance_agent_counts_and_is_cleared() {
     let words = (frame.len() as u64 - 2) / 4;
     assert_eq!(after.port_rcv_pkts() - before.port_rcv_pkts(), 1);
     assert_eq!(after.port_rcv_data() - before.port_rcv_data(), words);
-    assert_eq!(after.port_xmit_data() - before.port_xmit_data(), words, "the answer is as long");
+    assert_eq!(after.port_xmit_data() - before.port_xmit_data(), words, "the response has the same length");
 
     let mut set = mad(class::PERFORMANCE, 2, attribute::PORT_COUNTERS, 0);
     let mut wish = PortCounters::new();
@@ -385,7 +385,7 @@ fn the_performance_agent_counts_and_is_cleared() {
     let mut get = mad(class::PERFORMANCE, 1, attribute::PORT_COUNTERS, 0);
     get[65] = 1;
     let shown: PortCounters = data_of(&remote(&mut node, &get));
-    assert_eq!(shown.port_xmit_pkts(), u32::MAX, "it stops there");
+    assert_eq!(shown.port_xmit_pkts(), u32::MAX, "the counter saturates");
     assert!(shown.port_rcv_pkts() > 0, "not selected");
     let info = remote(&mut node, &mad(class::PERFORMANCE, 1, attribute::CLASS_PORT_INFO, 0));
     assert_eq!(info[64..68], [1, 1, 0x13, 0]);
@@ -437,7 +437,7 @@ proptest! {
         }
         let answered = transmit(&mut node).is_some();
         prop_assert!(!answered || Method::from_raw(bytes[3]).has_answer());
-        prop_assert!(transmit(&mut node).is_none(), "one answer at most");
+        prop_assert!(transmit(&mut node).is_none(), "at most one response");
         let _ = ask(&mut node.host, &bytes);
         prop_assert!(node.host.nic.port.hca_vport.lid() < 0xc000);
     }

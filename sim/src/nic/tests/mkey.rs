@@ -95,7 +95,7 @@ fn the_reserved_key_is_of_queues_that_are_made_for_it() {
     assert_eq!(
         RESERVED_LKEY.value(),
         0x300,
-        "no key that is created has its index, and it ends no list (0x100)"
+        "no created key has its index, and it is not the list terminator (0x100)"
     );
     let (table, _) = table(context(0x1000, 0x100), &[0x8000]);
     let reserved = Accessor { reserved_lkey: true, ..WHO };

@@ -45,8 +45,8 @@ fn departures(node: &mut Node, count: usize) -> Vec<Departure> {
         match node.host.nic.poll_transmit(now, &mut node.host.memory, &mut frame) {
             Some(sent) => departures.push(Departure { at: now, qpn: sent.qpn, bytes: frame.len() }),
             None => {
-                let due = node.host.nic.poll_timeout().expect("frames wait for something");
-                assert!(due > now, "a deadline that has passed would be polled forever");
+                let due = node.host.nic.poll_timeout().expect("frames wait for a deadline");
+                assert!(due > now, "a past deadline would be polled forever");
                 node.host.advance(due - now);
             }
         }
@@ -75,7 +75,7 @@ fn a_fixed_rate_paces_frames_in_virtual_time() {
     limit(&mut pair.a, qpn, GIGABIT);
     write_ten_packets(&mut pair);
     let (start, sent) = (pair.a.host.now, departures(&mut pair.a, 10));
-    assert_eq!(sent[0].at, start, "the first frame waits for nobody");
+    assert_eq!(sent[0].at, start, "the first frame leaves at once");
     assert_paced(&sent, GIGABIT);
     let bytes: usize = sent[..9].iter().map(|frame| frame.bytes).sum();
     assert_eq!(sent[9].at - start, Duration::from_nanos(bytes as u64 * 8));
@@ -128,7 +128,7 @@ fn two_queue_pairs_are_paced_independently() {
     assert_eq!((of(slow).count(), of(fast).count()), (10, 10));
     assert!(
         of(fast).next_back().unwrap().at < of(slow).nth(1).unwrap().at,
-        "the slow one does not hold the fast one back"
+        "the slow queue pair does not delay the fast one"
     );
 }
 
@@ -208,10 +208,10 @@ fn a_fixed_rate_holds_datagrams_back() {
     send_ten_datagrams(&mut pair);
     let start = pair.a.host.now;
     let mut sent = departures(&mut pair.a, 1);
-    assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester, "the first has left");
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester, "the first datagram has left");
     pair.a.expect_none();
     sent.extend(departures(&mut pair.a, 9));
-    assert_eq!(sent[0].at, start, "the first frame waits for nobody");
+    assert_eq!(sent[0].at, start, "the first frame leaves at once");
     assert_paced(&sent, GIGABIT);
     assert!(sent[9].at > start);
 }

@@ -12,7 +12,7 @@ use bareverbs_prm::time::{Duration, Time};
 fn the_initialization_segment_is_what_drivers_expect() {
     let mut nic = Nic::new(NicConfig::default());
     let now = Time::from_picos(5);
-    assert_eq!(nic.handle_mmio_read(now, 0x1fc) >> 31, 1, "firmware initialises");
+    assert_eq!(nic.handle_mmio_read(now, 0x1fc) >> 31, 1, "firmware is initializing");
     assert_eq!(nic.handle_mmio_read(now, 0x04) >> 16, 5, "cmdif_rev");
     assert_eq!(nic.handle_mmio_read(now, 0x14) & 0xff, 0x56, "32 slots of 64 bytes");
     let later = now + NicConfig::default().firmware_ready_after;
@@ -38,7 +38,7 @@ fn a_function_level_reset_forgets_everything() {
     assert_eq!(node.host.nic.live_objects(), [0; 6]);
     assert_eq!(node.host.nic.held_pages(), 0);
     assert_eq!(node.host.read(0x10), 0, "the command queue address is forgotten");
-    assert_eq!(node.host.read(0x1fc) >> 31, 1, "firmware starts again");
+    assert_eq!(node.host.read(0x1fc) >> 31, 1, "firmware initializes again");
     let before = node.host.memory.bytes.clone();
     node.host.now += Duration::from_secs(1);
     node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);

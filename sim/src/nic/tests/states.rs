@@ -81,7 +81,7 @@ fn a_draining_queue_ends_what_has_begun_and_nothing_else() {
     pair.a.post_receive(&[pair.a.mr.sge(0x8000, 8)]);
     pair.b.post(WqeOpcode::Send, &inline(b"received"));
     pair.run();
-    assert_eq!(pair.a.expect().opcode(), CqeOpcode::ResponderSend, "receives go on");
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::ResponderSend, "receives continue");
     pair.b.expect();
     pair.a.expect_none();
 
@@ -104,7 +104,7 @@ fn an_idle_queue_drains_at_once_and_can_be_left_to_error_and_reset() {
     pair.run();
     pair.a.expect_none();
     pair.a.short(Op::ToErrorQp).unwrap();
-    assert_eq!(pair.a.expect().opcode(), CqeOpcode::RequesterError, "what waits is flushed");
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::RequesterError, "waiting work is flushed");
     pair.b.modify(Op::RtsToSqdQp, |_| {}).unwrap();
     pair.b.short(Op::ToResetQp).unwrap();
     assert_eq!(pair.b.state(), QpState::Reset);
@@ -252,7 +252,7 @@ fn a_failed_datagram_stops_the_send_queue_alone() {
         .collect();
     assert_eq!(syndromes, [(0, CqeSyndrome::LocalProtection), (2, CqeSyndrome::WorkRequestFlushed)]);
     assert_eq!(node.state(), QpState::SqError);
-    assert!(node.poll_event().is_none(), "the completion says it all");
+    assert!(node.poll_event().is_none(), "the completion reports it, so there is no event");
     change(&mut node, Op::SqErrorToRtsQp, Q_KEY, |c| {
         c.set_q_key(QKEY);
     })

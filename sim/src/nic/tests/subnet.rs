@@ -261,7 +261,7 @@ impl Pair {
 #[test]
 fn a_datagram_to_a_group_crosses_the_switch() {
     let mut pair = Pair::of_group(|_| {});
-    assert_eq!(pair.send_to_group(true), [0, 0], "nobody has joined");
+    assert_eq!(pair.send_to_group(true), [0, 0], "the group has no members");
     assert_eq!(pair.nodes[1].host.nic.counters().frames_foreign, 1);
     join(&mut pair.nodes[1], GROUP);
     assert_eq!(pair.send_to_group(true), [0, 1]);
@@ -295,7 +295,7 @@ impl Pair {
         packet.data[..record.len()].copy_from_slice(record);
         post_mad(node, MANAGER_LID, 1, &packet.to_bytes());
         self.run();
-        AdministrationPacket::of(&received(&mut self.nodes[index]).expect("an answer"))
+        AdministrationPacket::of(&received(&mut self.nodes[index]).expect("a response"))
     }
 
     fn gid(&self, index: usize) -> [u8; 16] {
@@ -389,7 +389,7 @@ fn the_manager_is_told_of_a_foreign_key() {
     let mut frame = crate::wire::FrameBuffer::new();
     nic.poll_transmit(*now, memory, &mut frame).expect("a trap");
     let packet = parse(&frame).expect("a packet");
-    let trap = SubnetPacket::of(&packet).expect("of subnet management");
+    let trap = SubnetPacket::of(&packet).expect("a subnet management packet");
     let notice: Notice = trap.read().unwrap();
     let details = KeyDetails::read_from_bytes(&notice.details()).unwrap();
     assert_eq!(
@@ -398,13 +398,17 @@ fn the_manager_is_told_of_a_foreign_key() {
     );
     assert_eq!((details.source_lid(), details.destination_lid(), details.key()), (one, two, 0x1234));
     assert_eq!((details.source_qp(), details.destination_qp()), (from.value(), to.value()));
-    assert!(nic.poll_timeout().is_some_and(|due| due > *now), "it is sent again");
+    assert!(nic.poll_timeout().is_some_and(|due| due > *now), "the trap is repeated");
     pair.switch.handle_frame(pair.nodes[1].host.now, 1, &frame);
     assert!(pair.poll_switch(&[]));
     let next = pair.nodes[1].host.nic.poll_timeout();
     pair.send();
     assert_eq!(pair.port(1).pkey_violation_counter(), 2);
-    assert_eq!(pair.nodes[1].host.nic.poll_timeout(), next, "it was heard, and the next one is too early");
+    assert_eq!(
+        pair.nodes[1].host.nic.poll_timeout(),
+        next,
+        "the trap was repressed, and it is too early for another one"
+    );
 }
 
 /// Requirement: IBTA v1.4 §14.2.5.1: a port tells by trap 144 that its node is called something else. The manager asks for the name.

@@ -227,7 +227,7 @@ fn a_long_command_is_read_in_turns() {
     let first = host.nic.effort() - before;
     assert!((TURN..TURN + 8).contains(&first), "{first}");
     let entry: CommandQueueEntry = host.memory.load(host.queue + 3 * 64);
-    assert!(entry.ownership(), "a command that has not run has an end already");
+    assert!(entry.ownership(), "a command that has not run was already completed");
     assert_eq!(turn(&mut host), (LIST_COST + 8 - first, false));
     let (delivery, output) = host.finish(3, 16);
     assert_eq!((delivery, output[0]), (DeliveryStatus::Ok, 0));

@@ -318,7 +318,7 @@ fn entries_of_all_page_lists_have_a_budget() {
     queue_on(&mut node, [0x4000, 0x5000]).unwrap();
     destroy(&mut node.host, ids[1]).unwrap();
     let cq = queue_on(&mut node, [0x4000, 0x4000]).unwrap().0;
-    assert_eq!(create(&mut node.host, &pages, 12, 0).err(), refused, "two entries are missing");
+    assert_eq!(create(&mut node.host, &pages, 12, 0).err(), refused, "two entries are in use");
     let mut destroy_cq = DestroyCqIn::new();
     destroy_cq.set_cqn(cq.cqn());
     node.host.run::<_, DestroyCqOut>(Op::DestroyCq, 0, destroy_cq).unwrap();

@@ -164,7 +164,7 @@ fn translation_entries_of_all_keys_have_a_budget() {
     let refused = Err((limit.status, limit.syndrome));
     assert_eq!(large(node, u32::MAX), refused);
     let keys: Vec<_> = (0..7).map(|_| large(node, 1 << 20).unwrap()).collect();
-    assert_eq!(large(node, 1 << 20), refused, "the pair has a key of its own");
+    assert_eq!(large(node, 1 << 20), refused, "the pair's own key uses part of the budget");
     let mut input = DestroyMkeyIn::new();
     input.set_mkey_index(keys[0]);
     let _: (DestroyMkeyOut, _) = node.host.run(CommandOpcode::DestroyMkey, 0, input).unwrap();

@@ -54,7 +54,7 @@ fn packets_carry_the_tag_of_their_address() {
 #[test]
 fn packets_of_another_vlan_are_not_taken() {
     let mut pair = pair([5, 6]);
-    assert_eq!(write(&mut pair).len(), 1, "nobody answers");
+    assert_eq!(write(&mut pair).len(), 1, "there is no response");
     assert_eq!(pair.b.host.nic.counters().frames_unknown_gid, 1);
 }
 
@@ -64,6 +64,6 @@ fn packets_to_an_address_that_was_changed_are_not_taken() {
     let mut pair = pair([5, 5]);
     assert!(write(&mut pair).len() >= 2, "a request and its acknowledgement");
     put_in_vlan(&mut pair.b, 6);
-    assert_eq!(write(&mut pair).len(), 1, "nobody answers");
+    assert_eq!(write(&mut pair).len(), 1, "there is no response");
     assert_eq!(pair.b.host.nic.counters().frames_unknown_gid, 1);
 }

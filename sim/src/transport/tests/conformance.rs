@@ -100,7 +100,7 @@ fn a_requester_counts_over_the_end() {
     assert_eq!(requester.poll_completion(), Some(RequestCompletion { token: 1, result: Ok(()) }));
     assert_eq!(sent(&mut requester, at(1)).first().map(|p| p.header.psn), Some(Psn::new(2)));
     answer(&mut requester, acknowledge(5, Syndrome::ACK), &[]);
-    assert_eq!(requester.outstanding(), 2, "given back one by one");
+    assert_eq!(requester.outstanding(), 2, "completions are returned one by one");
     assert_eq!(requester.next_psn(), Psn::new(6));
 }
 
@@ -237,9 +237,9 @@ fn draining_waits_for_what_has_begun() {
     assert!(!requester.is_drained());
     let due = requester.poll_timeout().unwrap();
     requester.handle_timeout(due);
-    assert_eq!(sent(&mut requester, due).len(), 6, "both again");
+    assert_eq!(sent(&mut requester, due).len(), 6, "both messages are retransmitted");
     answer(&mut requester, acknowledge(105, Syndrome::ACK), &[]);
-    assert!(!requester.is_drained(), "completions were not taken");
+    assert!(!requester.is_drained(), "completions have not been polled");
     assert_eq!(core::iter::from_fn(|| requester.poll_completion()).count(), 2);
     assert!(requester.is_drained() && !requester.has_work());
     requester.resume();

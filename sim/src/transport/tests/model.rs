@@ -181,7 +181,7 @@ impl ResponderHost for Host {
         if good { Ok(Range { offset: offset as usize, length: length as usize }) } else { Err(RemoteFault) }
     }
     fn write_remote(&mut self, range: &Range, offset: u64, payload: &[u8]) -> Result<(), RemoteFault> {
-        assert!(offset as usize + payload.len() <= range.length, "outside of the checked range");
+        assert!(offset as usize + payload.len() <= range.length, "outside the checked range");
         if self.memory_fails {
             return Err(RemoteFault);
         }

@@ -348,7 +348,7 @@ fn a_sequence_nak_counts_after_a_timeout() {
     talk.submit(&[write(1, 1), write(2, 1)]);
     assert_eq!(talk.drain(), 2);
     talk.wait();
-    assert_eq!(talk.drain(), 2, "both again");
+    assert_eq!(talk.drain(), 2, "both packets are retransmitted");
     talk.send(nak(100, NakCode::SequenceError), &[]);
     talk.expect(BthOpcode::WriteOnly, 100);
     talk.expect(BthOpcode::WriteOnly, 101);

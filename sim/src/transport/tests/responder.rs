@@ -23,7 +23,7 @@ impl Talk {
     }
     #[track_caller]
     fn expect(&mut self, psn: u32, syndrome: Syndrome, msn: u32) -> &mut Self {
-        let answer = self.responder.poll_transmit(at(0)).expect("an answer");
+        let answer = self.responder.poll_transmit(at(0)).expect("a response");
         assert_eq!(answer.header.opcode, BthOpcode::Acknowledge);
         assert_eq!(answer.header.psn, Psn::new(psn));
         assert_eq!(answer.header.extension, Extension::Aeth(Aeth { syndrome, msn }));
@@ -31,7 +31,7 @@ impl Talk {
     }
     #[track_caller]
     fn expect_data(&mut self, opcode: BthOpcode, psn: u32, offset: u32, length: u32) -> &mut Self {
-        let answer = self.responder.poll_transmit(at(0)).expect("an answer");
+        let answer = self.responder.poll_transmit(at(0)).expect("a response");
         let payload = answer.payload.expect("payload");
         assert_eq!((answer.header.opcode, answer.header.psn), (opcode, Psn::new(psn)));
         assert_eq!((payload.offset, payload.length), (offset, length));

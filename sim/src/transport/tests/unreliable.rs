@@ -109,7 +109,7 @@ fn a_gap_costs_one_message() {
     talk.send(BthOpcode::SendFirst, 100, &FULL);
     talk.send(BthOpcode::SendMiddle, 102, &FULL).send(BthOpcode::SendLast, 103, &[1]).expect(&[]);
     talk.send(BthOpcode::SendOnly, 300, &[2, 3]).expect(&[(0, 2)]);
-    assert_eq!(talk.host.received[0][..3], [2, 3, 7], "the receive of the lost message took the next one");
+    assert_eq!(talk.host.received[0][..3], [2, 3, 7], "the next message used the receive of the lost one");
     assert_eq!(talk.responder.expected_psn(), Psn::new(301));
 }
 

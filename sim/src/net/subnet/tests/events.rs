@@ -69,7 +69,7 @@ fn ports_that_come_and_go_are_reported() {
     let [report] = &heard[..] else { panic!("{heard:?}") };
     let come: IssuedNotice = report.record().unwrap();
     assert_eq!((come.notice().trap(), gid_of(&come)), (64, gid(0xb)));
-    assert!(!switch.is_settled_since(Time::ZERO), "a Report has no answer");
+    assert!(!switch.is_settled_since(Time::ZERO), "a Report waits for its response");
 }
 
 /// Requirement: IBTA v1.4 §13.4.11: a Report without answer is sent again, and given up after a few times.
@@ -169,11 +169,11 @@ fn traps_are_repressed_and_reported() {
     assert_eq!((report.notice(), report.issuer_gid()), (&notice, gid(0xb)));
     trap.write(notice.set_issuer_lid(agents[0].lid));
     switch.handle_frame(Time::ZERO, 1, &trap.to_frame(agents[1].lid, MANAGER_LID).0);
-    assert_eq!(switch.poll(), None, "nobody speaks for another port");
+    assert_eq!(switch.poll(), None, "a port may not speak for another port");
     let stranger = notice.set_issuer_lid(0x777);
     trap.write(stranger);
     switch.handle_frame(Time::ZERO, 1, &trap.to_frame(0x777, MANAGER_LID).0);
-    assert_eq!(switch.poll(), None, "nobody of the subnet");
+    assert_eq!(switch.poll(), None, "not a port of the subnet");
 }
 
 /// Requirement: IBTA v1.4 §15.2.5.12: there is an InformInfoRecord of each subscription.
@@ -197,7 +197,7 @@ fn subscriptions_are_shown() {
     while switch.poll().is_some() {}
     let all = request(method::GET_TABLE, record::INFORM_INFO_RECORD, 0, &[0_u8; 0]);
     let (records, _) = table::<InformInfoRecord>(&mut switch, &agents, 1, &all);
-    assert_eq!(records.len(), 1, "those of a port that has gone are gone");
+    assert_eq!(records.len(), 1, "the subscriptions of a departed port are gone");
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn there_is_an_end_to_subscriptions() {
     let mut status = |trap| subscribe(&mut switch, &agents, 0, &wish(trap)).0;
     assert!((0..64).all(|trap| status(trap) == 0));
     assert_eq!(status(64), sa_status::NO_RESOURCES);
-    assert_eq!(status(63), 0, "one that is there already");
+    assert_eq!(status(63), 0, "it exists already");
 }
 
 proptest! {

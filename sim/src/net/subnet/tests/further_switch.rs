@@ -13,7 +13,7 @@ pub(super) fn further_switch() -> Switch {
     let config = SubnetSwitchConfig { guid: 0x51, ports: 4, description: "rack 7".into() };
     let mut switch = Switch::infiniband_without_manager(&config);
     (0..3).for_each(|port| switch.handle_link(Time::ZERO, port, true));
-    assert_eq!(switch.poll(), None, "it knows no manager");
+    assert_eq!(switch.poll(), None, "it knows no SM");
     switch
 }
 
@@ -21,8 +21,8 @@ pub(super) fn further_switch() -> Switch {
 fn ask(switch: &mut Switch, mut question: SubnetPacket) -> SubnetPacket {
     question.leave_by(1);
     switch.handle_frame(Time::ZERO, 1, &question.to_frame(0, 0).0);
-    let Some(Egress::Own { port: 1, frame, .. }) = switch.poll() else { panic!("no answer") };
-    SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management")
+    let Some(Egress::Own { port: 1, frame, .. }) = switch.poll() else { panic!("no response") };
+    SubnetPacket::of(&parse(&frame).expect("a packet")).expect("a subnet management packet")
 }
 
 pub(super) fn get(switch: &mut Switch, number: u16, modifier: u32) -> SubnetPacket {
@@ -79,7 +79,7 @@ fn ports_have_states() {
     assert_eq!((state_of(&mut switch, 1), state_of(&mut switch, 4)), (2, 1));
     assert_eq!(raise(&mut switch, 1, 4), status::INVALID);
     assert_eq!((raise(&mut switch, 1, 3), raise(&mut switch, 1, 4), state_of(&mut switch, 1)), (0, 0, 4));
-    assert_eq!((raise(&mut switch, 1, 1), state_of(&mut switch, 1)), (0, 2), "it trains anew");
+    assert_eq!((raise(&mut switch, 1, 1), state_of(&mut switch, 1)), (0, 2), "the link trains again");
     assert_eq!((raise(&mut switch, 4, 3), raise(&mut switch, 5, 3)), (status::INVALID, status::INVALID));
     assert_eq!(get(&mut switch, attribute::PORT_INFO, 5).status(), status::INVALID);
 }
@@ -107,7 +107,7 @@ fn a_switch_shows_its_name_guid_and_keys() {
     assert_eq!(get(&mut switch, attribute::PARTITION_KEYS, 0).data()[..4], [0xff, 0xff, 0, 0]);
     assert_eq!(get(&mut switch, attribute::GUID_INFO, 1).status(), status::INVALID);
     assert_eq!(get(&mut switch, attribute::PARTITION_KEYS, 5 << 16).status(), status::INVALID);
-    assert_eq!(get(&mut switch, attribute::SM_INFO, 0).status(), status::UNSUPPORTED, "no manager");
+    assert_eq!(get(&mut switch, attribute::SM_INFO, 0).status(), status::UNSUPPORTED, "no SM here");
 }
 
 /// Requirement: IBTA v1.4 §18.2.4.3: a switch forwards a packet by the port that its tables have for the LID, or the group.
@@ -161,7 +161,7 @@ fn a_service_level_without_a_lane_is_dropped() {
         assert_eq!(get(&mut switch, number, modifier).status(), status::INVALID);
     }
     let port: PortInfo = get(&mut switch, attribute::PORT_INFO, 3).read().unwrap();
-    assert_eq!((port.vl_cap(), port.operational_vls()), (1, 1), "one lane for data");
+    assert_eq!((port.vl_cap(), port.operational_vls()), (1, 1), "one data lane");
     assert_eq!((port.vl_arbitration_low_cap(), port.vl_arbitration_high_cap()), (8, 8));
 }
 
@@ -225,16 +225,16 @@ fn a_directed_route_begins_where_lids_lead_to() {
     assert_eq!(switch.poll(), Some(Egress::Forward { port: 2 }), "to another LID");
     let mut next = |port: usize, frame: &[u8]| {
         switch.handle_frame(Time::ZERO, port, frame);
-        let Some(Egress::Own { port, frame, .. }) = switch.poll() else { panic!("it goes on") };
+        let Some(Egress::Own { port, frame, .. }) = switch.poll() else { panic!("the route continues") };
         (port, frame)
     };
     let (exit, frame) = next(2, &asked.to_frame(9, 7).0);
-    let mut there = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+    let mut there = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("a subnet management packet");
     assert_eq!((exit, &frame[2..4], there.arrive(1)), (0, &[0xff, 0xff][..], true));
     there.answer(status::OK);
     let (exit, frame) = next(0, &there.to_frame(0, 0).0);
     assert_eq!((exit, &frame[2..4], &frame[6..8]), (2, &[0, 9][..], &[0, 7][..]));
-    let back = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+    let back = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("a subnet management packet");
     assert!(back.is_returning() && back.bytes()[6] == 0);
     // A route without hops ends at the switch.
     bytes[7] = 0;
@@ -255,7 +255,7 @@ fn a_trap_is_sent_until_it_is_heard() {
     let first = trap(&mut switch).expect("a trap");
     let notice: Notice = first.read().unwrap();
     assert_eq!((first.method(), notice.trap(), notice.issuer_lid(), notice.lid()), (Method::Trap, 128, 7, 7));
-    let due = switch.poll_timeout().expect("it is sent again");
+    let due = switch.poll_timeout().expect("the trap is repeated");
     assert_eq!(due, Time::ZERO + Duration::from_nanos(4_096 << 18));
     switch.handle_timeout(due);
     assert_eq!(trap(&mut switch), Some(first.clone()));

@@ -101,7 +101,7 @@ fn a_port_joins_the_broadcast_group_and_leaves() {
     subnet.join(2, BROADCAST, NON).unwrap();
     assert_eq!(subnet.exits(0xc000, 1), [0, 2]);
     assert_eq!(subnet.leave(0, BROADCAST, FULL).unwrap().join_state(), 0);
-    assert_eq!(subnet.exits(0xc000, 1), [2], "it was there from the start and stays");
+    assert_eq!(subnet.exits(0xc000, 1), [2], "the permanent group stays");
     assert_eq!(subnet.join(0, BROADCAST, FULL).unwrap().mlid(), 0xc000);
 }
 
@@ -130,7 +130,7 @@ fn a_full_member_makes_a_group_that_ends_with_it() {
     assert_eq!(subnet.join(1, GROUP, NON).unwrap().mlid(), 0xc002);
     assert_eq!(subnet.exits(0xc002, 2), [0, 1]);
     subnet.leave(0, GROUP, FULL).unwrap();
-    assert!(subnet.exits(0xc002, 2).is_empty(), "nobody is left who keeps it");
+    assert!(subnet.exits(0xc002, 2).is_empty(), "no member keeps the group alive");
     assert_eq!(subnet.join(1, GROUP, NON), Err(sa_status::REQUEST_INVALID));
 }
 
@@ -241,9 +241,9 @@ fn a_port_that_cannot_hear_a_group_does_not_join() {
     let slow = Agent { width: 1, ..Agent::new(0xc) };
     let mut subnet = Subnet::of(vec![Agent::new(0xa), short, slow]);
     assert_eq!(subnet.join(1, BROADCAST, FULL), Err(sa_status::REQUEST_INVALID));
-    assert!(subnet.join(2, BROADCAST, FULL).is_ok(), "25 Gb/s are more than 10");
+    assert!(subnet.join(2, BROADCAST, FULL).is_ok(), "25 Gb/s suffice for 10");
     subnet.create(0, GROUP).unwrap();
-    assert_eq!(subnet.join(2, GROUP, FULL), Err(sa_status::REQUEST_INVALID), "of 100 Gb/s");
+    assert_eq!(subnet.join(2, GROUP, FULL), Err(sa_status::REQUEST_INVALID), "100 Gb/s are not available");
     let mut wish = member([0; 16], 0xa, FULL);
     assert_eq!(subnet.ask(0, SET, CREATE, wish.set_partition_key(0x8077)), Err(sa_status::REQUEST_INVALID));
 }
@@ -283,7 +283,7 @@ fn a_port_whose_cable_is_pulled_is_in_no_group() {
     subnet.join(1, GROUP, NON).unwrap();
     subnet.switch.handle_link(Time::ZERO, 0, false);
     assert!(subnet.exits(0xc000, 1).is_empty() && subnet.exits(0xc002, 2).is_empty());
-    assert_eq!(subnet.join(1, GROUP, NON), Err(sa_status::REQUEST_INVALID), "the group has ended");
+    assert_eq!(subnet.join(1, GROUP, NON), Err(sa_status::REQUEST_INVALID), "the group no longer exists");
 }
 
 /// Requirement: IBTA v1.4 §15.2.5.17: who does not know the SM_Key is told of groups, and not who is in them.
@@ -299,7 +299,11 @@ fn groups_are_shown_and_members_to_who_is_trusted() {
         found.iter().map(|member| (member.mlid(), member.port_gid(), member.join_state())).collect::<Vec<_>>()
     };
     let none = McMemberRecord::new();
-    assert_eq!(find(0, &none, 0), [(0xc001, [0; 16], 0), (0xc000, [0; 16], 0)], "of both partitions");
+    assert_eq!(
+        find(0, &none, 0),
+        [(0xc001, [0; 16], 0), (0xc000, [0; 16], 0)],
+        "the groups of both partitions"
+    );
     assert_eq!(find(0, &none, SM_KEY), [(0xc000, gid(0xa), FULL), (0xc000, gid(0xb), NON)]);
     assert_eq!(find(JOIN_STATE, &member(GROUP, 0, NON), SM_KEY), [(0xc000, gid(0xb), NON)]);
     assert_eq!(find(PORT_GID, &member(GROUP, 0xa, 0), 0), [(0xc000, [0; 16], 0)]);
@@ -321,7 +325,7 @@ fn a_new_group_has_a_life_time_that_suits() {
         made.map(|record| (record.life_time_selector(), record.life_time()))
     };
     assert_eq!((made(2, 0, 0), made(3, 1, 10), made(4, 2, 7)), (Ok((2, 18)), Ok((2, 9)), Ok((2, 7))));
-    assert_eq!(made(5, 3, 0), Ok((2, 18)), "the longest");
+    assert_eq!(made(5, 3, 0), Ok((2, 18)), "the longest lifetime");
     assert_eq!([made(6, 0, 18), made(7, 1, 0), made(8, 2, 19)], [Err(sa_status::REQUEST_INVALID); 3]);
 }
 
@@ -348,9 +352,9 @@ fn there_is_an_end_to_groups() {
 fn a_group_of_the_administration_is_not_set_from_outside() {
     let mut subnet = Subnet::new();
     let ports = PortSet::default().with(2);
-    assert!(!subnet.switch.set_multicast_ports(0xc000, ports), "the group of broadcasts");
+    assert!(!subnet.switch.set_multicast_ports(0xc000, ports), "the broadcast group");
     subnet.join(1, BROADCAST, FULL).expect("a member");
     assert!(!subnet.switch.set_multicast_ports(0xc000, ports));
     assert_eq!(subnet.exits(0xc000, 0), [1]);
-    assert!(subnet.switch.set_multicast_ports(0xc002, ports), "nobody has this one");
+    assert!(subnet.switch.set_multicast_ports(0xc002, ports), "a group without members in the SA");
 }

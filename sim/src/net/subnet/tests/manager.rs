@@ -75,7 +75,7 @@ fn a_silent_port_is_asked_again_and_never_gets_a_lid() {
     switch.handle_link(Time::ZERO, 5, true);
     assert_eq!((own_port(&mut switch), own_port(&mut switch)), (Some(5), None));
     switch.handle_timeout(Time::ZERO + Duration::from_millis(200));
-    assert_eq!(own_port(&mut switch), Some(5), "asked again");
+    assert_eq!(own_port(&mut switch), Some(5), "requested again");
     assert_eq!(switch.members().count(), 0);
     switch.handle_frame(Time::ZERO, 5, &[0xf0; 40]);
     assert_eq!(switch.counters().filtered, 1);
@@ -120,7 +120,7 @@ fn a_port_that_does_not_obey_keeps_nobody_busy() {
         answer.data_mut()[32] = PortState::Initialize as u8;
         switch.handle_frame(Time::ZERO, 0, &answer.to_frame(0, 0).0);
         answers += 1;
-        assert!(answers < 10, "asked at once again");
+        assert!(answers < 10, "requested again at once");
     }
     assert!(switch.poll_timeout().is_some_and(|due| due > Time::ZERO));
 }
@@ -147,5 +147,5 @@ fn a_port_gets_the_lid_that_the_manager_knows_for_its_guid() {
     (0..4).for_each(|port| switch.handle_link(Time::ZERO, port, true));
     converse(&mut switch, &mut agents, Time::ZERO);
     let lids: Vec<u16> = agents.iter().map(|agent| agent.lid).collect();
-    assert_eq!(lids, [7, 8, 9, 10], "neither a group's LID nor the manager's is given");
+    assert_eq!(lids, [7, 8, 9, 10], "neither multicast LIDs nor the SM's LID are assigned");
 }

@@ -77,7 +77,7 @@ impl Agent {
     }
 
     fn answer(&mut self, frame: &[u8]) -> Vec<u8> {
-        let mut packet = SubnetPacket::of(&parse(frame).expect("a packet")).expect("of management");
+        let mut packet = SubnetPacket::of(&parse(frame).expect("a packet")).expect("a management packet");
         assert!(packet.arrive(1));
         let mut refused = status::OK;
         match (packet.method(), packet.attribute().0) {
@@ -85,7 +85,7 @@ impl Agent {
             (Method::Get, attribute::NODE_DESCRIPTION) => packet.data_mut()[..4].copy_from_slice(b"node"),
             (Method::Set, attribute::PARTITION_KEYS) => self.keys.copy_from_slice(packet.data()),
             (Method::Set, attribute::PORT_INFO) => {
-                let wish: PortInfo = packet.read().expect("a packet has room for it");
+                let wish: PortInfo = packet.read().expect("the attribute fits into a packet");
                 (self.lid, self.lmc, self.manager_lid) = (wish.lid(), wish.lmc(), wish.master_sm_lid());
                 self.state = self.next_state(wish.port_state());
                 self.reregisters |= wish.client_reregister();
@@ -104,7 +104,7 @@ impl Agent {
                 packet.data_mut().fill(block);
             }
             (Method::Get | Method::Set, attribute::SM_INFO) => {
-                packet.write(&self.manager.expect("a manager is here"));
+                packet.write(&self.manager.expect("an SM is here"));
             }
             other => panic!("{other:?}"),
         }
@@ -220,7 +220,7 @@ fn answers(switch: &mut Switch, to: usize) -> Vec<AdministrationPacket> {
     let mut answers = Vec::new();
     while let Some(egress) = switch.poll() {
         let Egress::Own { port, frame, .. } = egress else { panic!("{egress:?}") };
-        let packet = parse(&frame).expect("a packet of the link");
+        let packet = parse(&frame).expect("an InfiniBand packet");
         assert_eq!((port, packet.bth.destination.value()), (to, ASKER));
         assert_eq!(packet.service_header.deth().map(|deth| deth.q_key), Some(GENERAL_SERVICES_QKEY));
         answers.push(AdministrationPacket::of(packet.payload.try_into().expect("a datagram")));

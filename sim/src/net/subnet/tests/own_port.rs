@@ -30,7 +30,7 @@ fn get(switch: &mut Switch, port: usize, lid: u16, question: &SubnetPacket) -> O
 fn the_manager_says_that_it_is_the_master() {
     let (mut switch, agents) = subnet(0);
     let asked = question(Method::Get, attribute::SM_INFO);
-    let told = get(&mut switch, 1, agents[1].lid, &asked).expect("an answer");
+    let told = get(&mut switch, 1, agents[1].lid, &asked).expect("a response");
     let info: SmInfo = told.read().unwrap();
     assert_eq!((told.method(), told.status(), told.transaction()), (Method::Response, 0, 5));
     assert_eq!((info.sm_state(), info.priority(), info.guid()), (3, 0, SubnetConfig::default().guid));
@@ -47,7 +47,7 @@ fn a_switch_says_what_it_is() {
     let told = get(&mut switch, 0, agents[0].lid, &question(Method::Get, attribute::PORT_INFO)).unwrap();
     let info: PortInfo = told.read().unwrap();
     assert_eq!((info.lid(), info.master_sm_lid(), info.port_state()), (MANAGER_LID, MANAGER_LID, 4));
-    assert_eq!(info.capability_mask() & 2, 2, "a manager is here");
+    assert_eq!(info.capability_mask() & 2, 2, "an SM is here");
     let told =
         get(&mut switch, 0, agents[0].lid, &question(Method::Get, attribute::NODE_DESCRIPTION)).unwrap();
     assert!(told.data().starts_with(b"bareverbs switch"));
@@ -59,9 +59,9 @@ fn a_directed_route_ends_at_the_switch() {
     let (mut switch, _) = subnet(0);
     let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 8);
     asked.leave_by(1);
-    let mut told = answer(&mut switch, 1, &asked.to_frame(0, 0).0).expect("an answer");
+    let mut told = answer(&mut switch, 1, &asked.to_frame(0, 0).0).expect("a response");
     assert_eq!((told.status(), told.read::<NodeInfo>().unwrap().local_port_num()), (0, 2));
-    assert!(told.arrive(1), "it ends where it began");
+    assert!(told.arrive(1), "the route ends where it began");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn what_the_own_port_cannot_do_is_refused() {
     assert_eq!(status_of(&question(Method::Response, attribute::NODE_INFO)), None);
     let mut port = SubnetPacket::request(Method::Get, attribute::PORT_INFO, 9, 5);
     port.leave_by(1);
-    let told = answer(&mut switch, 0, &port.to_frame(0, 0).0).expect("an answer");
+    let told = answer(&mut switch, 0, &port.to_frame(0, 0).0).expect("a response");
     assert_eq!(told.status(), status::INVALID);
 }
 

@@ -52,10 +52,10 @@ fn a_switch_lets_members_pass_and_nobody_else() {
     let (mut switch, agents) = partitioned();
     assert!(passes(&mut switch, &agents, 0, 0x8005), "from a full member to a limited one");
     assert!(passes(&mut switch, &agents, 1, 0x0005), "from a limited member to a full one");
-    assert!(!passes(&mut switch, &agents, 1, 0x8005), "it is no full member");
+    assert!(!passes(&mut switch, &agents, 1, 0x8005), "not a full member");
     assert!(!passes(&mut switch, &agents, 0, 0x7fff), "two limited members");
-    assert!(!passes(&mut switch, &agents, 1, 0x8006), "the other port is of another partition");
-    assert!(!passes(&mut switch, &agents, 0, 0x8006), "not of its partitions");
+    assert!(!passes(&mut switch, &agents, 1, 0x8006), "the other port is not in this partition");
+    assert!(!passes(&mut switch, &agents, 0, 0x8006), "the sender is not in this partition");
     let counters = switch.counters();
     assert_eq!((counters.forwarded, counters.filtered), (2, 4));
 }
@@ -124,7 +124,7 @@ fn a_switch_tells_the_manager_of_a_foreign_packet() {
     switch.handle_frame(Time::ZERO, 1, &foreign);
     let Some(Egress::Own { port: 2, frame, .. }) = switch.poll() else { panic!("no trap") };
     assert_eq!(destination_lid(&frame), Some(9));
-    let trap = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management");
+    let trap = SubnetPacket::of(&parse(&frame).expect("a packet")).expect("a subnet management packet");
     let notice: Notice = trap.read().expect("a notice");
     assert_eq!((trap.method(), notice.trap(), notice.kind(), notice.producer()), (Method::Trap, 259, 2, 2));
     let bytes = [&notice.lid().to_be_bytes()[..], &notice.details()[..50]].concat();
@@ -133,7 +133,7 @@ fn a_switch_tells_the_manager_of_a_foreign_packet() {
     assert_eq!((details.source_qp(), details.destination_qp()), (ASKER, 1));
     assert_eq!((details.data_valid(), details.switch_lid(), details.port()), (0x3f, 7, 2));
     switch.handle_frame(Time::ZERO, 1, &foreign);
-    assert_eq!(switch.poll(), None, "it has told just now");
+    assert_eq!(switch.poll(), None, "it sent a trap just now");
     let heard = SubnetPacket::lid_routed(Method::TrapRepress, attribute::NOTICE, trap.transaction());
     switch.handle_frame(Time::ZERO, 2, &heard.to_frame(9, 7).0);
     assert_eq!(switch.poll_timeout(), None);
@@ -166,8 +166,8 @@ fn the_manager_has_further_switches_look_at_keys() {
         let mut question = SubnetPacket::request(Method::Get, attribute::PARTITION_KEYS, port << 16, 3);
         question.leave_by(1);
         leaf.handle_frame(Time::ZERO, 2, &question.to_frame(0, 0).0);
-        let Some(Egress::Own { frame, .. }) = leaf.poll() else { panic!("no answer") };
-        keys(SubnetPacket::of(&parse(&frame).expect("a packet")).expect("of subnet management").data())
+        let Some(Egress::Own { frame, .. }) = leaf.poll() else { panic!("no response") };
+        keys(SubnetPacket::of(&parse(&frame).expect("a packet")).expect("a subnet management packet").data())
     };
     assert_eq!(shown(&mut leaf, 3), [0x7fff, 0x0005, 0x8006]);
     assert_eq!((shown(&mut leaf, 1), shown(&mut leaf, 0)), (vec![0xffff], vec![0x7fff]));

@@ -104,6 +104,6 @@ fn a_table_has_the_paths_of_all_pairs() {
     assert_eq!(
         every.len(),
         4 * 2 + 4 * 2 + 1,
-        "two between ports or from one to the manager, and the manager's own"
+        "two between ports or from a port to the SM, and the SM's own"
     );
 }

@@ -18,8 +18,8 @@ fn question(method: u8, number: u16, attribute: &(impl IntoBytes + Immutable)) -
 /// The switch's response to a request that arrives at a port, which must leave through the same port.
 fn answer<T: FromBytes>(switch: &mut Switch, from: usize, frame: &[u8]) -> (u16, T) {
     switch.handle_frame(Time::ZERO, from, frame);
-    let Some(Egress::Own { port, frame, .. }) = switch.poll() else { panic!("no answer") };
-    let packet = parse(&frame).expect("a packet of the link");
+    let Some(Egress::Own { port, frame, .. }) = switch.poll() else { panic!("no response") };
+    let packet = parse(&frame).expect("an InfiniBand packet");
     assert_eq!((port, switch.poll()), (from, None));
     let mad: [u8; SIZE] = packet.payload.try_into().expect("a datagram");
     (MadHeader::of(&mad).status(), T::read_from_prefix(&mad[DATA..]).expect("an attribute").0)

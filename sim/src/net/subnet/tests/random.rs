@@ -221,7 +221,7 @@ impl Web {
         let (peers, part) = (self.peers(), self.reached());
         let members: BTreeSet<u64> = self.switches[0].members().map(|member| member.guid).collect();
         let expected: BTreeSet<u64> = part.iter().map(|host| self.hosts[*host].guid).collect();
-        assert_eq!(members, expected, "the manager knows its part, and no more");
+        assert_eq!(members, expected, "the SM knows exactly its part of the subnet");
         let mut unreached = Vec::new();
         for from in &part {
             for to in part.iter().filter(|to| *to != from) {

@@ -130,7 +130,7 @@ fn ports_are_found_by_bits_of_their_capabilities() {
         [MANAGER_LID],
         "ports of these adapters have no SystemImageGUID"
     );
-    assert_eq!(found(1 << 31, 1 << 1), [MANAGER_LID], "where the manager is");
+    assert_eq!(found(1 << 31, 1 << 1), [MANAGER_LID], "the port that hosts the SM");
     assert_eq!(found(0, 1 << 6), []);
     assert_eq!(found(0, 1 << 14 | 1 << 6), [1, 2]);
 }
@@ -207,5 +207,5 @@ fn limited_members_do_not_see_each_other() {
     let all = request(method::GET_TABLE, record::NODE, 0, &EMPTY).to_bytes();
     switch.handle_frame(Time::ZERO, 0, &general_frame(agents[0].lid, &all, GENERAL_SERVICES_QKEY, 0x0123));
     let [answer] = &answers(&mut switch, 0)[..] else { panic!("one segment") };
-    assert_eq!(answer.rmpp.length(), 20 * 2 + 2 * 112, "itself and the manager");
+    assert_eq!(answer.rmpp.length(), 20 * 2 + 2 * 112, "the port itself and the SM's");
 }

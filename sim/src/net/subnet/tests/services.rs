@@ -44,7 +44,7 @@ fn services_are_offered_found_and_removed() {
     assert_eq!(change(switch, agents, SET, NAMED, &service(2, 0xb)), 0);
     assert_eq!(find(switch, agents, NAME, &service(0, 0), 0), [(1, 0, u32::MAX), (2, 0, u32::MAX)]);
     assert_eq!(find(switch, agents, 1, &service(2, 0), SM_KEY), [(2, 7, u32::MAX)]);
-    assert_eq!(find(switch, agents, KEY, &service(2, 0), 0), [], "nobody finds out keys");
+    assert_eq!(find(switch, agents, KEY, &service(2, 0), 0), [], "a query does not reveal keys");
     let mut stranger = service(1, 0xa);
     stranger.set_key([8; 16]);
     for method in [SET, method::DELETE] {

@@ -57,7 +57,7 @@ impl Rivals {
     /// Handles one packet of the switch, a request or a response.
     fn serve(&mut self, now: Time, egress: Egress) -> Option<SubnetPacket> {
         let Egress::Own { port, frame, .. } = egress else { panic!("{egress:?}") };
-        let packet = SubnetPacket::of(&parse(&frame).unwrap()).expect("of subnet management");
+        let packet = SubnetPacket::of(&parse(&frame).unwrap()).expect("a subnet management packet");
         if packet.method() == Method::Response {
             return Some(packet);
         }
@@ -107,7 +107,7 @@ impl Rivals {
         packet.leave_by(1);
         self.switch.handle_frame(Time::ZERO, 1, &packet.to_frame(0, 0).0);
         loop {
-            let egress = self.switch.poll().expect("an answer");
+            let egress = self.switch.poll().expect("a response");
             if let Some(answer) = self.serve(Time::ZERO, egress) {
                 return answer;
             }
@@ -117,20 +117,20 @@ impl Rivals {
     /// The response to a request of the second port.
     fn answer(&mut self, question: &SubnetPacket) -> SubnetPacket {
         self.switch.handle_frame(Time::ZERO, 1, &question.to_frame(0, 0).0);
-        let Some(Egress::Own { port: 1, frame, .. }) = self.switch.poll() else { panic!("no answer") };
-        SubnetPacket::of(&parse(&frame).unwrap()).expect("of subnet management")
+        let Some(Egress::Own { port: 1, frame, .. }) = self.switch.poll() else { panic!("no response") };
+        SubnetPacket::of(&parse(&frame).unwrap()).expect("a subnet management packet")
     }
 
     fn pass(&mut self, until: impl Fn(&Self) -> bool) -> Time {
         for _ in 0..50 {
-            let due = self.switch.poll_timeout().expect("it has something to do");
+            let due = self.switch.poll_timeout().expect("a deadline is pending");
             self.switch.handle_timeout(due);
             self.converse(due);
             if until(self) {
                 return due;
             }
         }
-        panic!("it never happened");
+        panic!("the expected state never came");
     }
 
     fn yielded() -> Self {
@@ -149,7 +149,7 @@ impl Rivals {
 fn a_lower_manager_is_left_alone() {
     let mut rivals = Rivals::new(2);
     assert_eq!(rivals.told, []);
-    assert_eq!(rivals.set(ACKNOWLEDGE).status(), status::INVALID, "nobody has handed over");
+    assert_eq!(rivals.set(ACKNOWLEDGE).status(), status::INVALID, "no handover is in progress");
     assert_eq!(rivals.switch.members().filter(|member| member.is_active).count(), 2);
 }
 
@@ -178,15 +178,15 @@ fn a_manager_that_has_handed_over_stands_by() {
         rivals.pass(|_| true);
         rounds += 1;
     }
-    assert_eq!(rivals.agents[0].state, PortState::Initialize, "the master sees to that");
+    assert_eq!(rivals.agents[0].state, PortState::Initialize, "activating the port is left to the master");
     assert_eq!(
         rivals.traps,
         1 + 5,
-        "the master is told once of the link that goes, and of that which comes until it is no use"
+        "the master gets one trap for the lost link, and traps for the new link until the attempts run out"
     );
     let mut table = SubnetPacket::request(Method::Get, attribute::LINEAR_FORWARDING, 0, 7);
     table.leave_by(1);
-    assert_eq!(rivals.answer(&table).data(), [1; 64], "the tables are the master's");
+    assert_eq!(rivals.answer(&table).data(), [1; 64], "the master's tables stay");
 }
 
 /// Requirement: IBTA v1.4 §14.4.1: the answer to a handover is enough, as OpenSM acknowledges none; one that refuses leaves the subnet.
@@ -197,7 +197,7 @@ fn an_answered_handover_needs_no_acknowledgement() {
         assert!(rivals.told.contains(&HANDOVER));
         assert_eq!(rivals.state(), state, "{refused}");
         rivals.agents[1].manager = Some(manager(0xb, 5, MASTER));
-        assert_eq!(rivals.set(ACKNOWLEDGE).status(), status::OK, "of one that comes late");
+        assert_eq!(rivals.set(ACKNOWLEDGE).status(), status::OK, "a late acknowledgement");
         assert_eq!(rivals.state(), STANDBY);
     }
 }
@@ -220,7 +220,7 @@ fn who_stands_by_represses_the_trap_of_another_manager() {
         rivals.switch.handle_frame(Time::ZERO, 1, &trap.to_frame(2, MANAGER_LID).0);
         let mut heard = Vec::new();
         while let Some(Egress::Own { port, frame, .. }) = rivals.switch.poll() {
-            let packet = SubnetPacket::of(&parse(&frame).unwrap()).expect("of subnet management");
+            let packet = SubnetPacket::of(&parse(&frame).unwrap()).expect("a subnet management packet");
             heard.push((port, packet.method(), packet.transaction()));
         }
         assert_eq!(heard, vec![(1, Method::TrapRepress, 0x99); answers], "trap {number}");
@@ -238,12 +238,12 @@ fn a_takeover_stops_no_data() {
     let states = |rivals: &Rivals| rivals.agents.iter().all(|agent| agent.state == PortState::Active);
     let is_own = |rivals: &Rivals| rivals.agents.iter().all(|agent| agent.manager_lid == MANAGER_LID);
     for _ in 0..50 {
-        let due = rivals.switch.poll_timeout().expect("it has something to do");
+        let due = rivals.switch.poll_timeout().expect("a deadline is pending");
         rivals.switch.handle_timeout(due);
         while let Some(egress) = rivals.switch.poll() {
             rivals.serve(due, egress);
             let ways = [1_u16, 2].map(|lid| rivals.exit(lid));
-            assert_eq!(ways, [Some(0), Some(1)], "LIDs lead where they led");
+            assert_eq!(ways, [Some(0), Some(1)], "LIDs still lead to the same ports");
             assert!(states(&rivals));
         }
         if is_own(&rivals) {
@@ -271,7 +271,7 @@ fn partitions_of_the_own_port_are_those_of_the_master() {
     assert_eq!((answer.status(), &answer.data()[..4]), (status::OK, &[0x80, 1, 0x80, 2][..]));
     let mut beyond = SubnetPacket::request(Method::Set, attribute::PARTITION_KEYS, 1, 8);
     beyond.leave_by(1);
-    assert_eq!(rivals.answer(&beyond).status(), status::INVALID, "there is one block");
+    assert_eq!(rivals.answer(&beyond).status(), status::INVALID, "there is only one block");
     assert_eq!(keys(&mut rivals), [0x80, 1, 0x80, 2]);
     rivals.agents[1].manager = Some(manager(0xb, 5, MASTER));
     rivals.set(HANDOVER);

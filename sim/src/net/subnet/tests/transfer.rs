@@ -34,7 +34,7 @@ fn a_table_arrives_in_segments() {
     assert_eq!(numbers(&rest), (2..=23).collect::<Vec<_>>());
     assert_eq!((rest[0].rmpp.flags(), rest[0].rmpp.length()), (1, 0));
     assert_eq!((rest[21].rmpp.flags(), rest[21].rmpp.length()), (5, 20 + 192));
-    assert!(!switch.is_settled_since(Time::ZERO), "somebody waits");
+    assert!(!switch.is_settled_since(Time::ZERO), "a transfer is in progress");
     assert!(send(&mut switch, &agents, 0, &acknowledge(first, 23, 100).to_bytes()).is_empty());
     let (nodes, segments) = table::<NodeRecord>(&mut switch, &agents, 3, &all);
     assert_eq!((nodes.len(), segments), (41, 23));
@@ -67,7 +67,7 @@ fn a_request_by_reliable_transfer_is_acknowledged_and_answered() {
     assert!(send(&mut switch, &agents, 0, &turn(1)).is_empty());
     asked.rmpp.set_flags(3);
     let refused = send(&mut switch, &agents, 0, &asked.to_bytes());
-    assert_eq!((refused.len(), refused[0].rmpp.kind()), (1, 3), "one of several segments is stopped");
+    assert_eq!((refused.len(), refused[0].rmpp.kind()), (1, 3), "a request of several segments is stopped");
     asked.rmpp.set_flags(7);
     asked.sa.set_component_mask(0);
     let said = send(&mut switch, &agents, 0, &asked.to_bytes());
@@ -90,7 +90,7 @@ fn the_window_of_the_receiver_is_kept() {
     assert_eq!(acknowledge_with(1, 4), [2, 3, 4]);
     assert_eq!(acknowledge_with(1, 4), []);
     assert_eq!(acknowledge_with(3, 6), [5, 6]);
-    assert_eq!(acknowledge_with(2, 9), [], "an old one");
+    assert_eq!(acknowledge_with(2, 9), [], "an old ACK");
 }
 
 /// Requirement: IBTA v1.4 §13.6.6: what is not acknowledged in time is sent again; after a few times the sender ends the transfer.
@@ -111,10 +111,13 @@ fn segments_are_sent_again_and_given_up() {
             }
         }
     }
-    let abort = heard.pop().expect("it ends");
+    let abort = heard.pop().expect("an ABORT ends the transfer");
     assert_eq!(numbers(&heard), [2, 3].repeat(5));
     assert_eq!((abort.rmpp.kind(), abort.rmpp.status(), abort.rmpp.flags()), (4, 126, 1));
-    assert!(send(&mut switch, &agents, 0, &acknowledge(&first, 1, 9).to_bytes()).is_empty(), "it has ended");
+    assert!(
+        send(&mut switch, &agents, 0, &acknowledge(&first, 1, 9).to_bytes()).is_empty(),
+        "the transfer has ended"
+    );
 }
 
 /// Requirement: IBTA v1.4 §13.6.2.2: what contradicts the protocol ends the transfer with its reason; STOP and ABORT have no answer.

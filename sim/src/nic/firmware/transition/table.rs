@@ -128,7 +128,7 @@ mod tests {
         ] {
             assert_eq!((row.reliable | row.unreliable) & Q_KEY, 0);
             assert_eq!(row.datagram & !(Q_KEY | PKEY_INDEX | PORT | COUNTER_SET), 0);
-            assert_eq!(row.unreliable & (RRE | RAE | RNR_TIMER), 0, "nobody waits and nobody reads over UC");
+            assert_eq!(row.unreliable & (RRE | RAE | RNR_TIMER), 0, "UC has no RNR wait and no READs");
         }
     }
 }
