@@ -22,8 +22,7 @@ pub(crate) const PARTITION_KEYS: usize = 128;
 const LARGEST_PACKET: u16 = 4096;
 /// The only LID of a subnet with one port.
 const ONLY_LID: u16 = 1;
-/// 4.096 µs times 2 to this power: how long a management packet may take through the subnet (IBTA v1.4
-/// §14.2.5.6).
+/// 4.096 µs times 2 to this power: the longest transit time of the subnet (IBTA v1.4 §14.2.5.6).
 const SUBNET_TIMEOUT: u8 = 18;
 /// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): traps, service-level mapping table, system
 /// image GUID, extended link speeds, capability-mask notice, client reregistration.
@@ -256,8 +255,7 @@ impl Port {
 }
 
 impl Port {
-    /// Counts a packet whose key does not match its receiver's and informs the SM (IBTA v1.4 §10.9.4,
-    /// §14.2.5.1).
+    /// Counts a packet with a wrong key and informs the SM (IBTA v1.4 §10.9.4, §14.2.5.1).
     #[cold]
     pub(crate) fn note_violation(&mut self, now: Time, violation: &KeyViolation) {
         let vport = &mut self.hca_vport;
@@ -367,8 +365,7 @@ impl Port {
         })
     }
 
-    /// log2 of the longest datagram: one packet of the largest path MTU that fits the port (IBTA v1.4
-    /// §9.8.3.1).
+    /// log2 of the longest datagram: one packet of the port's largest path MTU (IBTA v1.4 §9.8.3.1).
     pub(crate) fn log_largest_datagram(&self) -> u8 {
         let port = if self.is_infiniband() { LARGEST_PACKET } else { self.mtu().clamp(256, LARGEST_PACKET) };
         port.ilog2() as u8
@@ -427,8 +424,7 @@ impl Port {
         self.queue_pair_numbers.contains(number)
     }
 
-    /// Like [`Self::has_number`], but all devices that share the port's addresses take part in queue pairs 0
-    /// and 1 (IBTA v1.4 §3.9.2).
+    /// Like [`Self::has_number`], but devices with the same addresses share QP0 and QP1 (IBTA v1.4 §3.9.2).
     const fn has_number_or_is_special(&self, number: Qpn) -> bool {
         number.value() < 2 || self.has_number(number)
     }
@@ -486,8 +482,7 @@ const fn default_partition() -> [u16; PARTITION_KEYS] {
     table
 }
 
-/// The UDP source port that software chose, or one from the dynamic range that depends only on both ends
-/// (RoCEv2 A17.3.2.1).
+/// The UDP source port that software chose, or a dynamic one that depends on both ends (RoCEv2 A17.3.2.1).
 fn source_port(chosen: u16, by_software: bool, qpn: u32, remote: u32) -> u16 {
     if by_software && chosen != 0 {
         return chosen;
