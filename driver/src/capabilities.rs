@@ -26,15 +26,15 @@ pub struct Capabilities {
     pub max_completion_queue_entries: u32,
     /// Largest number of memory keys.
     pub max_memory_keys: u32,
-    /// Logarithm, base 2, of the longest message in bytes.
+    /// log2 of the longest message in bytes.
     pub log_max_message: u8,
     /// Largest send work queue entry, in bytes.
     pub max_send_entry: u32,
     /// Largest receive work queue entry, in bytes.
     pub max_receive_entry: u32,
-    /// Logarithm, base 2, of the RDMA READs and atomics that a queue pair may have outstanding.
+    /// log2 of the RDMA READs and atomics that a queue pair may have outstanding.
     pub log_max_reads_as_requester: u8,
-    /// Logarithm, base 2, of the RDMA READs and atomics that a queue pair serves at a time.
+    /// log2 of the RDMA READs and atomics that a queue pair serves at a time.
     pub log_max_reads_as_responder: u8,
     /// RoCE is supported.
     pub roce: bool,
@@ -62,7 +62,7 @@ pub struct Capabilities {
     pub congestion_query: bool,
     /// Work queue entries can be written to the doorbell register (BlueFlame).
     pub blue_flame: bool,
-    /// Logarithm, base 2, of the bytes of a BlueFlame register, both halves.
+    /// log2 of the bytes of a BlueFlame register, both halves.
     pub log_blue_flame_size: u8,
     /// Version of completion entries; entries of version 1 carry the `user_index`.
     pub completion_version: u8,

@@ -315,7 +315,7 @@ impl<M> Dma<M> {
         unsafe { AtomicU8::from_ptr(self.base.as_ptr().add(offset)) }.load(Ordering::Relaxed)
     }
 
-    /// As [`Self::get8`].
+    /// Like [`Self::get8`].
     fn put8(&self, offset: usize, value: u8) {
         debug_assert!(offset < self.length);
         // SAFETY: every caller has checked the range; a byte is always aligned.

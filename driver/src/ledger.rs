@@ -128,7 +128,7 @@ fn publish_order() -> Ordering {
     if mutated("relaxed_ledger") { Ordering::Relaxed } else { Ordering::Release }
 }
 
-/// Which of the two queues of a queue pair.
+/// One of the two queues of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The send queue; slots are counted in basic blocks.
@@ -223,7 +223,7 @@ impl Home {
 pub struct Range {
     /// First slot, counted from the first word.
     pub base: u32,
-    /// Slots.
+    /// Number of slots.
     pub slots: u32,
 }
 
@@ -233,7 +233,7 @@ pub struct Range {
 pub struct Slots {
     /// First slot, counted from the first word.
     pub base: u32,
-    /// Slots but one.
+    /// Number of slots minus one.
     pub mask: u32,
 }
 

@@ -138,7 +138,7 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
         &self.device
     }
 
-    /// Most outstanding receives.
+    /// Maximum number of outstanding receives.
     pub fn capacity(&self) -> u32 {
         self.ring.poster.capacity()
     }

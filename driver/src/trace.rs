@@ -10,7 +10,7 @@ use bareverbs_prm::numbering::CommandOpcode;
 ///
 /// Called while the driver holds the command interface, so an observer must not call the device.
 pub trait Observer: Sync {
-    /// Something happened.
+    /// Handles an event.
     fn observe(&self, event: &TraceEvent);
 }
 

@@ -25,7 +25,7 @@ pub enum Tail<'a> {
         first: u64,
         /// log2 of the distance between pages.
         log_size: u8,
-        /// How many.
+        /// Number of pages.
         count: u32,
     },
     /// Addresses of arbitrary pages.
@@ -36,7 +36,7 @@ pub enum Tail<'a> {
 
 /// The words of a variable part.
 pub trait WordList: core::fmt::Debug {
-    /// How many.
+    /// Number of words.
     fn count(&self) -> usize;
     /// Word number `index` in native byte order; zero beyond the end.
     fn word(&self, index: usize) -> u64;

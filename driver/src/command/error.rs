@@ -19,7 +19,7 @@ pub struct CommandError {
     /// The two words after the header, whose meaning depends on the command: number of the object, register,
     /// count.
     pub arguments: [u32; 2],
-    /// Why.
+    /// Why it failed.
     pub failure: CommandFailure,
 }
 
@@ -195,15 +195,15 @@ impl core::error::Error for InterfaceBusy {}
 pub struct HealthReport {
     /// The problem; 0 if there is none.
     pub syndrome: HealthSyndrome,
-    /// More of it.
+    /// Further information about the problem.
     pub extended_syndrome: u16,
     /// The severity of the problem.
     pub severity: u8,
     /// Whether firmware requests a reset.
     pub reset_requested: bool,
-    /// Which firmware.
+    /// The firmware version.
     pub firmware_version: u32,
-    /// Where it stopped.
+    /// The address at which firmware stopped.
     pub assert_exit_pointer: u32,
     /// Whether all bits read as ones, as they do after a device has left the bus.
     pub device_gone: bool,

@@ -135,7 +135,7 @@ impl<M: DmaMemory> CommandQueue<M> {
     /// Checks that the device is still there. Once it is gone, no more commands are sent.
     ///
     /// # Errors
-    /// It is gone.
+    /// The device is gone.
     pub fn check_presence<H: Hal<Dma = M>>(&mut self, hal: &H) -> Result<(), DeviceLoss> {
         self.presence.check(hal)
     }

@@ -12,7 +12,7 @@ use core::fmt;
 pub enum CompletionQueueError {
     /// Zero entries, or more than the device supports.
     Entries {
-        /// Asked for.
+        /// The requested number of entries.
         asked: u32,
         /// The device's limit.
         limit: u32,
@@ -24,7 +24,7 @@ pub enum CompletionQueueError {
     },
     /// A moderation period longer than 4095 microseconds.
     Period {
-        /// Asked for.
+        /// The requested period.
         asked: Duration,
     },
     /// The completion channel belongs to another device, where its number names an unrelated event queue.

@@ -1,4 +1,4 @@
-//! Which BlueFlame registers of the device's UAR page are free.
+//! Tracks which BlueFlame registers of the device's UAR page are free.
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -11,7 +11,7 @@ pub(crate) struct BlueFlameRegisters {
 }
 
 impl BlueFlameRegisters {
-    /// All registers are free, or there are none if BlueFlame is not to be used.
+    /// All registers are free; with BlueFlame disabled, there are none.
     pub(super) const fn new(enabled: bool) -> Self {
         Self { free: AtomicU8::new(if enabled { REGISTERS } else { 0 }) }
     }

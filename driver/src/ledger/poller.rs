@@ -8,7 +8,7 @@ use core::sync::atomic::Ordering;
 
 /// One of the two queues of a queue pair, and the position of its words in a record.
 pub trait Half: Debug + Copy {
-    /// Which one.
+    /// The queue that this half belongs to.
     const SIDE: Side;
     /// The identity that its completions must have.
     fn identity(record: &impl Record) -> u64;

@@ -283,19 +283,19 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         self.of_device(queue.device(), "the shared receive queue")
     }
 
-    /// Most slices per send.
+    /// Maximum number of slices per send.
     pub const fn max_send_sge(mut self, slices: u32) -> Self {
         self.wanted.send_slices = slices;
         self
     }
 
-    /// Most slices per receive.
+    /// Maximum number of slices per receive.
     pub const fn max_receive_sge(mut self, slices: u32) -> Self {
         self.wanted.receive_slices = slices;
         self
     }
 
-    /// Most inline bytes per send.
+    /// Maximum number of inline bytes per send.
     pub const fn max_inline(mut self, bytes: u32) -> Self {
         self.wanted.inline = bytes;
         self

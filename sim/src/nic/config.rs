@@ -177,27 +177,27 @@ pub enum SubnetMembership {
 /// Limits of objects and queues, as reported in the capability pages. `log_` means log2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Queue pairs, logarithm.
+    /// log2 of the number of queue pairs.
     pub log_max_qp: u8,
-    /// Completion queues, logarithm.
+    /// log2 of the number of completion queues.
     pub log_max_cq: u8,
-    /// Event queues, logarithm; at most 7.
+    /// log2 of the number of event queues; at most 7.
     pub log_max_eq: u8,
-    /// Protection domains, logarithm.
+    /// log2 of the number of protection domains.
     pub log_max_pd: u8,
-    /// Memory keys, logarithm.
+    /// log2 of the number of memory keys.
     pub log_max_mkey: u8,
-    /// WQEs of a receive queue or basic blocks of a send queue, logarithm.
+    /// log2 of the WQEs of a receive queue or the basic blocks of a send queue.
     pub log_max_qp_size: u8,
-    /// Entries of a completion queue, logarithm.
+    /// log2 of the entries of a completion queue.
     pub log_max_cq_size: u8,
-    /// Entries of an event queue, logarithm.
+    /// log2 of the entries of an event queue.
     pub log_max_eq_size: u8,
-    /// Bytes of a message, logarithm; at most 31.
+    /// log2 of the bytes of a message; at most 31.
     pub log_max_message: u8,
-    /// READs and atomics outstanding as requester, logarithm.
+    /// log2 of the READs and atomics outstanding as requester.
     pub log_max_initiator_depth: u8,
-    /// READs and atomics remembered as responder, logarithm.
+    /// log2 of the READs and atomics remembered as responder.
     pub log_max_responder_resources: u8,
     /// Bytes of a send WQE.
     pub max_send_wqe: u16,

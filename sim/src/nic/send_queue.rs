@@ -35,7 +35,7 @@ pub(crate) struct OutstandingWqe {
     pub(crate) signalled: bool,
     /// Whether its CQE triggers a completion queue armed for solicited events.
     pub(crate) event: bool,
-    /// Who carries it out.
+    /// What executes it.
     pub(crate) carrier: WorkCarrier,
     /// Its local buffer.
     pub(crate) pieces: PieceList,

@@ -147,10 +147,10 @@ pub struct RpcPacket<'a> {
 /// Why a responder broke the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResponderError {
-    /// NAK «invalid request» was sent.
+    /// The NAK "invalid request" was sent.
     InvalidRequest,
-    /// NAK «remote access error» was sent.
+    /// The NAK "remote access error" was sent.
     RemoteAccess,
-    /// NAK «remote operational error» was sent.
+    /// The NAK "remote operational error" was sent.
     Operational,
 }

@@ -91,11 +91,11 @@ pub enum RequesterError {
     RetryExceeded,
     /// Receiver not ready after all retries.
     RnrRetryExceeded,
-    /// NAK «invalid request».
+    /// NAK "invalid request".
     RemoteInvalidRequest,
-    /// NAK «remote access error».
+    /// NAK "remote access error".
     RemoteAccess,
-    /// NAK «remote operational error».
+    /// NAK "remote operational error".
     RemoteOperational,
     /// A malformed response.
     BadResponse,
@@ -166,7 +166,7 @@ pub struct RequestPacket {
 pub enum RetransmissionCause {
     /// The local ACK timer ran out (IBTA v1.4 §9.7.6.1.3).
     Timer,
-    /// A NAK said «PSN sequence error» (§9.7.5.2.4).
+    /// A NAK "PSN sequence error" (§9.7.5.2.4).
     SequenceNak,
     /// A later request was acknowledged while a READ or an atomic before it had no response (§9.7.5.2.6).
     ImpliedNak,
@@ -180,7 +180,7 @@ pub enum RetransmissionCause {
 }
 
 impl RetransmissionCause {
-    /// All of them.
+    /// All causes.
     pub const ALL: [Self; 6] = [
         Self::Timer,
         Self::SequenceNak,

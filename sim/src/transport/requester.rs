@@ -23,7 +23,7 @@ const WINDOW: u64 = (1 << 23) - 1;
 /// connection memory and every busy one cache lines, because the requester walks it end to end.
 const RESERVE: usize = 1;
 
-/// What a requester has counted.
+/// The counters of a requester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequesterCounters {
     /// Packets given to the wire.

@@ -40,9 +40,9 @@ pub struct ResponderCounters {
     pub atomics: u64,
     /// RNR NAKs.
     pub rnr_naks: u64,
-    /// NAKs «invalid request».
+    /// NAKs "invalid request".
     pub invalid_requests: u64,
-    /// NAKs «remote access error».
+    /// NAKs "remote access error".
     pub access_errors: u64,
     /// Other NAKs.
     pub naks: u64,

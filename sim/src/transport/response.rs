@@ -1,4 +1,4 @@
-//! What a responder sends.
+//! The packets that a responder sends.
 
 use crate::wire::PacketHeader;
 

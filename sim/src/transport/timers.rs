@@ -23,7 +23,7 @@ pub struct RetryTimers {
     recovering: bool,
 }
 
-/// What is due.
+/// The timer that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
     /// Nothing.

@@ -42,10 +42,10 @@ attributes! {
 }
 
 impl Attributes {
-    /// None.
+    /// The empty set.
     pub const NONE: Self = Self(0);
 
-    /// All of both.
+    /// The union of both sets.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)

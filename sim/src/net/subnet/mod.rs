@@ -161,7 +161,7 @@ impl Subnet {
         !self.managing.as_deref().is_some_and(is_administered) && self.tables.set_group(lid, ports)
     }
 
-    /// Most external ports.
+    /// Maximum number of external ports.
     pub(super) fn port_limit(&self) -> usize {
         self.agent.fixed_ports().unwrap_or(SWITCH_PORTS)
     }

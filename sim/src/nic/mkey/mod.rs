@@ -51,11 +51,11 @@ pub(crate) enum Access {
     LocalRead,
     /// Scatter of a receive or a read response.
     LocalWrite,
-    /// RDMA READ from outside.
+    /// RDMA READ by a peer.
     RemoteRead,
-    /// RDMA WRITE from outside.
+    /// RDMA WRITE by a peer.
     RemoteWrite,
-    /// Atomic from outside.
+    /// Atomic by a peer.
     RemoteAtomic,
 }
 
@@ -89,7 +89,7 @@ impl Access {
     }
 }
 
-/// Who asks.
+/// The queue pair that requests an access, and its rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Accessor {
     /// Protection domain of the queue pair.

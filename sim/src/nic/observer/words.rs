@@ -77,7 +77,7 @@ impl<'a> TextWords<'a> {
         }
     }
 
-    /// Everything was read.
+    /// Succeeds if there are no more words.
     pub fn end(&mut self) -> Result<(), TextError> {
         if self.0.next().is_none() { Ok(()) } else { Err(TextError) }
     }

@@ -93,7 +93,7 @@ impl<'a> Datagram<'a> {
         }
     }
 
-    /// What it carries.
+    /// The payload.
     pub(crate) fn payload(&self) -> &[u8] {
         &self.payload
     }

@@ -1,4 +1,4 @@
-//! What a fixed rate promises.
+//! The guarantees of a fixed rate.
 
 use super::{Controller, Fixed};
 use bareverbs_prm::time::{Duration, Time};

@@ -8,7 +8,7 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
-/// Most services.
+/// Maximum number of services.
 const SERVICES: usize = 1024;
 /// A lease that never expires.
 const FOR_EVER: u32 = u32::MAX;

@@ -23,7 +23,7 @@ const ATTEMPTS: u8 = 5;
 const WINDOW: u32 = 64;
 /// Maximum number of bytes of all answers in flight.
 const ROOM: usize = 8 << 20;
-/// Most concurrent transfers.
+/// Maximum number of concurrent transfers.
 const TRANSFERS: usize = 1024;
 
 /// Version of the protocol.
