@@ -193,6 +193,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["schema", "kernel_memory", "host", "files", "event_record", "connection_names", "mapping"],
             &["process"],
             &["attributes", "request", "events", "page_list"],
+            &["port_state"],
             &["commands", "sysfs", "queues", "nobody"],
             &["subnet"],
             &[
@@ -242,9 +243,10 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs_network",
         ],
         layers: &[
-            &["errno", "paths", "descriptors", "event_files", "memory", "verbs_layout"],
+            &["errno", "descriptors", "event_files", "memory", "verbs_layout"],
             &["next", "settings", "connection_files"],
             &["guarded", "own_work"],
+            &["paths"],
             &["program", "nic_thread"],
             &["link"],
             &["device"],

@@ -140,7 +140,8 @@ fn deliver(descriptor: c_int, datagram: &[u8]) -> rustix::io::Result<()> {
     let listed: Vec<ListedObjects> = found.iter().map(list).collect();
     let described = |(found, listed): (&'static Found, _)| {
         let objects = if asks_for_objects { found.objects() } else { ObjectCounts::default() };
-        InventoryDevice { attributes: &found.attributes, objects, listed }
+        let has_cable = found.network.has_cable(&found.port);
+        InventoryDevice { attributes: &found.attributes, has_cable, objects, listed }
     };
     let devices: Vec<InventoryDevice<'_>> = found.iter().zip(&listed).map(described).collect();
     let answers = netlink::answer(datagram, port, &Inventory(&devices));

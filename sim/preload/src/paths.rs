@@ -1,8 +1,11 @@
 //! Path redirection: those in `sysfs::REPLACED` lead to the directory that `bareverbs run` created.
 
+use crate::errno::keeping_errno;
+use crate::own_work::OwnWork;
+use crate::settings::Settings;
 use bareverbs_serve::network::environment::DIRECTORY;
 use bareverbs_uverbs::DeviceIndex;
-use bareverbs_uverbs::sysfs::{CONNECTION_FILE, REPLACED};
+use bareverbs_uverbs::sysfs::{CONNECTION_FILE, PortStateFile, REPLACED};
 use core::ffi::{CStr, c_char};
 use std::ffi::{CString, OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -47,7 +50,13 @@ impl Redirected {
         }
         let Some(directory) = directory() else { return unchanged };
         let mut instead = directory.to_owned().into_vec();
-        instead.extend_from_slice(text);
+        match unplugged(text) {
+            Some(path) => {
+                instead.push(b'/');
+                instead.extend_from_slice(path.as_bytes());
+            }
+            None => instead.extend_from_slice(text),
+        }
         let special = match DeviceIndex::of_device_file(text) {
             Some(index) => Special::Device(index),
             None if text == CONNECTION_FILE.as_bytes() => Special::Connections,
@@ -64,6 +73,21 @@ impl Redirected {
     pub(crate) const fn special(&self) -> Special {
         self.special
     }
+}
+
+/// What a path leads to if it is a state of a port whose cable is out.
+fn unplugged(path: &[u8]) -> Option<String> {
+    let file = PortStateFile::of(path)?;
+    (!keeping_errno(|| has_cable(file.device))).then_some(file.unplugged)
+}
+
+/// Whether the cable of a device of this host is plugged in. A host without valid settings has no device to plug in.
+fn has_cable(device: DeviceIndex) -> bool {
+    static SETTINGS: OnceLock<Option<Settings>> = OnceLock::new();
+    let _own_work = OwnWork::begin();
+    let settings = SETTINGS.get_or_init(|| Settings::read().ok()).as_ref();
+    let port = |settings: &'static Settings| settings.ports.get(usize::from(device.number()));
+    settings.is_none_or(|found| port(found).is_none_or(|port| found.network.has_cable(port.name())))
 }
 
 /// Whether a path is a replaced directory or lies below one.

@@ -6,6 +6,7 @@ use crate::boot::{self, query_port_context};
 use crate::call::Call;
 use crate::commands::{Command, CommandQueue};
 use crate::event_record::EventFileKind;
+use crate::port_state::PortState;
 use crate::process::Process;
 use crate::request::Request;
 use crate::uapi::*;
@@ -18,12 +19,6 @@ use zerocopy::{FromZeros, IntoBytes};
 
 /// The only port.
 const PORT: u64 = 1;
-/// `IB_PORT_DOWN`, `IB_PORT_ACTIVE`.
-const DOWN: u8 = 1;
-const ACTIVE: u8 = 4;
-/// Physical states: disabled, link up.
-const DISABLED: u8 = 3;
-const LINK_UP: u8 = 5;
 /// `IB_LINK_LAYER_ETHERNET`.
 const ETHERNET: u8 = 2;
 /// `IB_LINK_LAYER_INFINIBAND`.
@@ -136,19 +131,19 @@ fn port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
     let state: QueryVportStateOut = commands.run(call.process, &query)?;
     let mtu = query_port_context(commands, call.process)?.mtu();
     let (width, speed) = width_and_speed(read_speed(commands, call.process)?);
-    let up = state.state() != 0;
+    let shown = if state.state() == 0 { PortState::NO_CARRIER } else { PortState::ACTIVE };
     let attributes = &call.device.attributes;
     Ok(QueryPortResp {
         port_cap_flags: IB_UVERBS_PCF_CM_SUP | IB_UVERBS_PCF_IP_BASED_GIDS,
         max_msg_sz: 1 << attributes.general.log_max_msg(),
         gid_tbl_len: attributes.gid_table_length(),
         pkey_tbl_len: 1,
-        state: if up { ACTIVE } else { DOWN },
+        state: shown.logical,
         max_mtu: PathMtu::Mtu4096.raw(),
         active_mtu: path_mtu(mtu).raw(),
         active_width: width,
         active_speed: speed,
-        phys_state: if up { LINK_UP } else { DISABLED },
+        phys_state: shown.physical,
         link_layer: ETHERNET,
         flags: IB_UVERBS_QPF_GRH_REQUIRED,
         ..QueryPortResp::new_zeroed()

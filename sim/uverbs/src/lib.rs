@@ -48,6 +48,7 @@ mod nobody;
 mod object_list;
 mod object_methods;
 mod page_list;
+mod port_state;
 mod process;
 mod queue_pair_methods;
 mod queue_pair_state;

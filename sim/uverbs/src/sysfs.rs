@@ -3,6 +3,7 @@
 
 use crate::attributes::{DeviceAttributes, InfiniBandPort};
 use crate::device_index::DeviceIndex;
+use crate::port_state::PortState;
 use crate::uapi::RDMA_USER_CM_ABI_VERSION;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -37,6 +38,39 @@ pub const REPLACED: &[&str] = &[
 
 /// Path of the connection management file.
 pub const CONNECTION_FILE: &str = "/dev/infiniband/rdma_cm";
+
+/// Below the replaced directories, a port's files are those of a port with a cable. This is where the others are.
+fn unplugged(index: DeviceIndex) -> String {
+    format!("unplugged/{}", index.name())
+}
+
+/// A file of a port that reads differently while its cable is out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortStateFile {
+    /// Whose port it is.
+    pub device: DeviceIndex,
+    /// Path below the directory of the tree, without a leading slash, of what it reads while the cable is out.
+    pub unplugged: String,
+}
+
+impl PortStateFile {
+    /// The file that a path leads to; `None` for other files.
+    ///
+    /// ```
+    /// use bareverbs_uverbs::sysfs::PortStateFile;
+    ///
+    /// let file = PortStateFile::of(b"/sys/class/infiniband/mlx5_1/ports/1/state").unwrap();
+    /// assert_eq!((file.device.number(), file.unplugged.as_str()), (1, "unplugged/mlx5_1/state"));
+    /// assert_eq!(PortStateFile::of(b"/sys/class/infiniband/mlx5_1/ports/1/rate"), None);
+    /// ```
+    pub fn of(path: &[u8]) -> Option<Self> {
+        let (_, below) = core::str::from_utf8(path).ok()?.rsplit_once("/infiniband/")?;
+        let (device, name) = below.split_once("/ports/1/")?;
+        let name = ["state", "phys_state"].into_iter().find(|known| *known == name)?;
+        let device = DeviceIndex::all().find(|index| index.name() == device)?;
+        Some(Self { device, unplugged: format!("{}/{name}", unplugged(device)) })
+    }
+}
 
 /// What a path is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -181,8 +215,6 @@ fn port(tree: &mut Tree, index: DeviceIndex, device: &DescribedDevice<'_>) {
     let told = attributes.infiniband;
     let number = |of: fn(&InfiniBandPort) -> u32| told.as_ref().map_or(0, of);
     for (name, line) in [
-        ("state", "4: ACTIVE".into()),
-        ("phys_state", "5: LinkUp".into()),
         ("rate", rate(config.link_speed()).into()),
         ("lid", format!("{:#x}", number(|told| told.lid.into()))),
         ("lid_mask_count", number(|told| told.lmc.into()).to_string()),
@@ -192,6 +224,11 @@ fn port(tree: &mut Tree, index: DeviceIndex, device: &DescribedDevice<'_>) {
         ("link_layer", if told.is_some() { "InfiniBand" } else { "Ethernet" }.into()),
     ] {
         tree.file(&port, name, &line);
+    }
+    for (has_cable, directory) in [(true, port.as_str()), (false, &unplugged(index))] {
+        for (name, line) in PortState::of(attributes, has_cable).lines() {
+            tree.file(directory, name, &line);
+        }
     }
     for index in 0..attributes.pkey_table_length() {
         tree.file(&port, &format!("pkeys/{index}"), if index == 0 { "0xffff" } else { "0x0000" });
@@ -286,6 +323,8 @@ mod tests {
             assert_eq!(*node(&(target.replace("../../", "sys/") + "/ibdev")), Node::File(name));
             assert_eq!(*node(&format!("dev/infiniband/uverbs{at}")), Node::Link("/dev/null".into()));
         }
+        let file = PortStateFile::of(b"/sys/class/infiniband/mlx5_1/ports/1/phys_state").unwrap();
+        assert_eq!(*node(&file.unplugged), Node::File(b"3: Disabled\n".to_vec()));
         let mut paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
         paths.sort_unstable();
         assert!(paths.windows(2).all(|pair| pair[0] != pair[1]), "no path is there twice");

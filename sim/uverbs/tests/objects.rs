@@ -57,8 +57,12 @@ fn ask(
     request[..4].copy_from_slice(&length.to_ne_bytes());
     request[4..6].copy_from_slice(&(TYPE | command).to_ne_bytes());
     request[6..8].copy_from_slice(&flags.to_ne_bytes());
-    let device =
-        InventoryDevice { attributes: peer.uverbs.attributes(), objects: Default::default(), listed };
+    let device = InventoryDevice {
+        attributes: peer.uverbs.attributes(),
+        has_cable: true,
+        objects: Default::default(),
+        listed,
+    };
     let answers = netlink::answer(&request, 9, &Inventory(&[device]));
     let part = |bytes: Vec<u8>| (u16::from_ne_bytes([bytes[4], bytes[5]]), bytes[16..].to_vec());
     answers.into_iter().map(part).collect()

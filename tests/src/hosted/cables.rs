@@ -85,6 +85,31 @@ fn received(installation: &Installation) -> Result<[u64; 2]> {
     }))
 }
 
+/// What a program of host `a` reads about its two ports, of which the second has no cable: from libibverbs, sysfs and, where the `rdma` tool is
+/// installed, NETLINK_RDMA.
+fn check_states(installation: &Installation) -> Result<()> {
+    let states = "/sys/class/infiniband/$device/ports/1";
+    let link = if is_installed("rdma") { "rdma link show $device/1; " } else { "" };
+    let script = format!(
+        "for device in {}; do echo $device; ibv_devinfo -d $device | grep state; cat {states}/state {states}/phys_state; {link}done",
+        DEVICES.join(" ")
+    );
+    let command = ["sh", "-c", &script].map(str::to_owned).to_vec();
+    let options = ["--ports", "2"].map(str::to_owned);
+    let ended = installation.start(&HostedProgram { host: "a".into(), command }, &options)?.finish()?;
+    let (plugged, unplugged) =
+        ended.said.split_once(DEVICES[1]).context("nothing about the second device")?;
+    let is_up = ["PORT_ACTIVE", "4: ACTIVE", "5: LinkUp"].iter().all(|state| plugged.contains(state));
+    let is_down = ["PORT_DOWN", "1: DOWN", "3: Disabled"].iter().all(|state| unplugged.contains(state));
+    let is_told = link.is_empty() || plugged.contains("state ACTIVE") && unplugged.contains("state DOWN");
+    ensure!(
+        is_up && is_down && is_told,
+        "states of the ports, of which the second has no cable:\n{}",
+        ended.said
+    );
+    Ok(())
+}
+
 /// Pulls the cable of the second device out and plugs it in again.
 fn cut(installation: &Installation) -> Result<()> {
     let cable = |option: &str| -> Result<()> {
@@ -101,6 +126,7 @@ fn cut(installation: &Installation) -> Result<()> {
         std::thread::sleep(SETTLING);
         after = received(installation)?;
     }
+    check_states(installation)?;
     let is_shown = installation
         .run_tool(&["run", "--list"])?
         .said

@@ -14,6 +14,7 @@ use crate::Errno;
 use crate::attributes::DeviceAttributes;
 use crate::device_index::DeviceIndex;
 use crate::files::Object;
+use crate::port_state::PortState;
 use crate::sysfs::NULL_DEVICE_NUMBER;
 use crate::uapi::{
     RDMA_DRIVER_MLX5, RDMA_NL_NLDEV, RDMA_NLDEV_ATTR_CAP_FLAGS, RDMA_NLDEV_ATTR_CHARDEV,
@@ -39,9 +40,6 @@ pub use objects::{ListedObject, ListedObjects, ObjectKind, ObjectOwner};
 
 /// `RDMA_NODE_IB_CA`: a channel adapter.
 const CHANNEL_ADAPTER: u8 = 1;
-/// `IB_PORT_ACTIVE`, `IB_PORT_PHYS_STATE_LINK_UP`.
-const ACTIVE: u8 = 4;
-const LINK_UP: u8 = 5;
 /// Interface of mlx5's device files.
 const MLX5_ABI: u64 = 1;
 /// Where the client stands in the type of a message.
@@ -142,6 +140,8 @@ impl ObjectCounts {
 pub struct InventoryDevice<'a> {
     /// Attributes known to the kernel.
     pub attributes: &'a DeviceAttributes,
+    /// Whether its cable is plugged in.
+    pub has_cable: bool,
     /// Numbers of objects on it, of all processes of the host.
     pub objects: ObjectCounts,
     /// Single objects, of the kinds that were asked for ([`kinds_asked_for`]).
@@ -152,7 +152,7 @@ pub struct InventoryDevice<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Inventory<'a>(pub &'a [InventoryDevice<'a>]);
 
-/// Whether a datagram of requests asks about objects. All other answers never change.
+/// Whether a datagram of requests asks about objects. Other processes of the host have to be asked about theirs.
 pub fn asks_for_objects(datagram: &[u8]) -> bool {
     message::requests(datagram).any(|request| command(&request) == Some(RDMA_NLDEV_CMD_RES_GET))
 }
@@ -239,7 +239,7 @@ fn fill(
             if !is_there && !request.has(flag::DUMP) {
                 return Err(Errno::Invalid);
             }
-            put_port(reply, index, device.attributes);
+            put_port(reply, index, device);
         }
         RDMA_NLDEV_CMD_GET_CHARDEV => put_device_file(request, reply, index)?,
         RDMA_NLDEV_CMD_RES_GET => put_objects(reply, index, &device.objects),
@@ -270,7 +270,8 @@ fn put_device(reply: &mut Reply, index: DeviceIndex, attributes: &DeviceAttribut
 }
 
 /// A port of Ethernet has an interface, one of InfiniBand what its subnet's manager said.
-fn put_port(reply: &mut Reply, index: DeviceIndex, attributes: &DeviceAttributes) {
+fn put_port(reply: &mut Reply, index: DeviceIndex, device: &InventoryDevice<'_>) {
+    let attributes = device.attributes;
     put_name(reply, index);
     reply.put_u32(RDMA_NLDEV_ATTR_PORT_INDEX, PORT);
     if let Some(told) = &attributes.infiniband {
@@ -281,8 +282,9 @@ fn put_port(reply: &mut Reply, index: DeviceIndex, attributes: &DeviceAttributes
         reply.put_u32(RDMA_NLDEV_ATTR_SM_LID, told.sm_lid.into());
         reply.put_u8(RDMA_NLDEV_ATTR_LMC, told.lmc);
     }
-    reply.put_u8(RDMA_NLDEV_ATTR_PORT_STATE, ACTIVE);
-    reply.put_u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, LINK_UP);
+    let state = PortState::of(attributes, device.has_cable);
+    reply.put_u8(RDMA_NLDEV_ATTR_PORT_STATE, state.logical);
+    reply.put_u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, state.physical);
     // No network interface is named: whoever reads one here looks up its addresses, and the machine has none of this host's.
 }
 

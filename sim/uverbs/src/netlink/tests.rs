@@ -33,7 +33,15 @@ fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
 fn ask(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let attributes = attributes();
     let objects = ObjectCounts { queue_pairs: 3, ..ObjectCounts::default() };
-    ask_of(&[InventoryDevice { attributes: &attributes, objects, listed: &ListedObjects::new() }], request)
+    ask_of(
+        &[InventoryDevice {
+            attributes: &attributes,
+            has_cable: true,
+            objects,
+            listed: &ListedObjects::new(),
+        }],
+        request,
+    )
 }
 
 /// The same, of these devices.
@@ -66,7 +74,7 @@ fn of_two_devices_a_dump_tells_of_both_and_a_request_of_the_one_that_it_names() 
     let (attributes, listed) = (attributes(), ListedObjects::new());
     let with = |queue_pairs| {
         let objects = ObjectCounts { queue_pairs, ..ObjectCounts::default() };
-        InventoryDevice { attributes: &attributes, objects, listed: &listed }
+        InventoryDevice { attributes: &attributes, has_cable: true, objects, listed: &listed }
     };
     let devices = [with(3), with(4)];
     let has =
@@ -95,6 +103,24 @@ fn a_device_file_is_told_of_by_kind() {
     assert_eq!(kind, 0x140f);
     assert!(attributes.windows(8).any(|window| window == b"uverbs0\0"));
     assert_eq!(&file(b"umad\0").1[..4], error(95));
+}
+
+#[test]
+fn a_port_is_down_while_its_cable_is_out() {
+    let (attributes, listed) = (attributes(), ListedObjects::new());
+    let named = [(RDMA_NLDEV_ATTR_DEV_INDEX, &[0; 4][..]), (RDMA_NLDEV_ATTR_PORT_INDEX, &[1, 0, 0, 0])];
+    let asked = request(RDMA_NLDEV_CMD_PORT_GET, 0, &named);
+    let has = |answer: &[u8], kind: u16, state: u8| {
+        let [low, high] = kind.to_ne_bytes();
+        answer.windows(5).any(|window| window == [5, 0, low, high, state])
+    };
+    for (has_cable, logical, physical) in [(true, 4, 5), (false, 1, 3)] {
+        let objects = ObjectCounts::default();
+        let device = InventoryDevice { attributes: &attributes, has_cable, objects, listed: &listed };
+        let (_, answer) = ask_of(&[device], &asked).remove(0);
+        assert!(has(&answer, RDMA_NLDEV_ATTR_PORT_STATE, logical), "{answer:?}");
+        assert!(has(&answer, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, physical), "{answer:?}");
+    }
 }
 
 #[test]
@@ -137,7 +163,8 @@ fn what_no_library_sends_does_no_harm() {
 fn ask_anything(bytes: &[u8]) {
     let attributes = attributes_once();
     let listed = ListedObjects::new();
-    let device = InventoryDevice { attributes, objects: ObjectCounts::default(), listed: &listed };
+    let device =
+        InventoryDevice { attributes, has_cable: true, objects: ObjectCounts::default(), listed: &listed };
     answer(bytes, SOCKET, &Inventory(&[device]));
 }
 
