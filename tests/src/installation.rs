@@ -1,4 +1,4 @@
-//! `bareverbs run`, installed where everybody can read it, and programs that it starts.
+//! An installation of `bareverbs run` that everybody can read, and programs that it starts.
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,17 +12,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What lies beside the judge and is judged.
+/// The files under test, which lie beside the judge.
 const FILES: [&str; 2] = ["bareverbs", "libbareverbs_preload.so"];
-/// User that has no rights (`nobody`), for when this runs as root.
+/// The unprivileged user (`nobody`) to switch to when this runs as root.
 const NOBODY: u32 = 65534;
-/// A port of connection management is seen from outside once it is bound; programs listen right after that, and a request that comes
-/// between is rejected.
+/// An RDMA CM port is visible from outside once it is bound. Programs listen right after that, but a request
+/// that arrives in between is rejected.
 const FROM_BIND_TO_LISTEN: Duration = Duration::from_millis(500);
 /// How long a program may take on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
-/// As much as is looked at of what a program says while it runs.
+/// How much of a running program's output is examined.
 const BEGINNING: usize = 1 << 16;
 
 /// A program on a virtual host.
@@ -35,7 +35,7 @@ pub struct HostedProgram {
 }
 
 impl HostedProgram {
-    /// With the number of a TCP port in place of `{port}`.
+    /// The same command with the number of a TCP port in place of `{port}`.
     pub fn with_port(&self, port: u16) -> Self {
         let command = self.command.iter().map(|word| word.replace("{port}", &port.to_string())).collect();
         Self { host: self.host.clone(), command }
@@ -50,7 +50,7 @@ pub struct Installation {
 }
 
 impl Installation {
-    /// Copies what lies beside this program.
+    /// Copies the files that lie beside this program.
     pub fn new() -> Result<Self> {
         let own = std::env::current_exe().context("where am I")?;
         let built = own.parent().context("a program is in a directory")?;
@@ -65,12 +65,12 @@ impl Installation {
         Ok(installation)
     }
 
-    /// Where something of this name lies.
+    /// The path of a file with this name.
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
-    /// Makes a directory that the programs may write to.
+    /// Creates a directory that the programs may write to.
     pub fn own_directory(&self, name: &str) -> Result<PathBuf> {
         let path = self.path(name);
         fs::create_dir(&path)?;
@@ -85,7 +85,7 @@ impl Installation {
         self.start_by(Command::new(self.path("bareverbs")), program, options)
     }
 
-    /// Starts one by a script of the shell, which has the command as its arguments.
+    /// Starts a program through a shell script that has the command as its arguments.
     pub fn start_by_script(
         &self,
         script: &[&str],
@@ -106,7 +106,7 @@ impl Installation {
         options: &[String],
     ) -> Result<StartedProgram> {
         match program.command.split_first() {
-            // A tool of this house is a host by itself.
+            // Our own tools are hosts by themselves.
             Some((tool, rest)) if tool == "bareverbs" => {
                 command.args(rest).args(["--host", &program.host]).args(options);
             }
@@ -118,19 +118,19 @@ impl Installation {
         self.spawn(command, program.command.join(" "))
     }
 
-    /// Runs a command of the house that starts no program and is no host, such as `run --list`, to its end.
+    /// Runs one of our commands that starts no program and is no host, such as `run --list`, to its end.
     pub fn run_tool(&self, arguments: &[&str]) -> Result<ProgramEnd> {
         self.start_tool(arguments)?.finish()
     }
 
-    /// Starts a command of the house that starts no program and is no host.
+    /// Starts one of our commands that starts no program and is no host.
     pub fn start_tool(&self, arguments: &[&str]) -> Result<StartedProgram> {
         let mut command = Command::new(self.path("bareverbs"));
         command.args(arguments);
         self.spawn(command, arguments.join(" "))
     }
 
-    /// Runs a script of the shell that finds `bareverbs`, and stops at the first command that fails.
+    /// Runs a shell script that has `bareverbs` on its path and stops at the first command that fails.
     pub fn run_shell(&self, script: &str) -> Result<ProgramEnd> {
         let mut command = Command::new("sh");
         let directories = std::env::var_os("PATH").unwrap_or_default();
@@ -156,12 +156,12 @@ impl Installation {
         Ok(StartedProgram { child, said, name, start: Instant::now(), limit: LIMIT })
     }
 
-    /// Waits until a process of a host has sent so many frames.
+    /// Waits until a process of a host has sent `wanted` frames.
     pub fn wait_for_frames(&self, host: &str, wanted: u64) -> Result<()> {
         self.wait_for(host, |process| process.sent >= wanted, &format!("{wanted} frames sent"))
     }
 
-    /// Waits until threads of a program have done so many rounds of their device.
+    /// Waits until threads of a program have run their device for `wanted` rounds.
     pub fn wait_for_driven_rounds(&self, host: &str, wanted: u64) -> Result<()> {
         self.wait_for(host, |process| process.driven >= wanted, &format!("{wanted} driven rounds"))
     }
@@ -174,7 +174,7 @@ impl Installation {
         Ok(rows.filter_map(|row| ListedProcess::parse(&heading, row)).collect())
     }
 
-    /// Waits until `bareverbs run --list` shows a process of a host of which something is true.
+    /// Waits until `bareverbs run --list` shows a process of a host that satisfies `is_so`.
     fn wait_for(&self, host: &str, is_so: impl Fn(&ListedProcess) -> bool, what: &str) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < LIMIT {
@@ -186,7 +186,7 @@ impl Installation {
         bail!("no process of host {host} has {what} in `run --list` after {} s", LIMIT.as_secs())
     }
 
-    /// Whether a program of a virtual host has a port of connection management:
+    /// Whether a program of a virtual host has bound an RDMA CM port:
     /// `NETWORK/hosts/HOST/ports/PROCESS/SPACE-PORT`.
     fn has_connection_port(&self, port: u16) -> bool {
         let networks = self.path("runtime/bareverbs/networks");
@@ -213,25 +213,25 @@ pub struct ListedProcess {
     pub host: String,
     /// Number of the process.
     pub pid: u32,
-    /// What it is called.
+    /// Its name.
     pub program: String,
-    /// Queue pairs that it has.
+    /// Number of its queue pairs.
     pub queue_pairs: u64,
     /// Frames that it has sent.
     pub sent: u64,
     /// Frames that it has received.
     pub received: u64,
-    /// Rounds of the device that its threads have done.
+    /// Rounds for which its threads have run the device.
     pub driven: u64,
 }
 
 impl ListedProcess {
-    /// Reads a row below a heading; `None` if it shows no process.
+    /// Parses a row below a heading; `None` if it shows no process.
     fn parse(heading: &[&str], row: &str) -> Option<Self> {
-        // What is said of a cable stands behind the address.
+        // The state of the cable follows the address.
         let cells: Vec<&str> = row.split_whitespace().filter(|cell| *cell != "(down)").collect();
         let cell = |name| cells.get(heading.iter().position(|heading| *heading == name)?).copied();
-        // A tool of this house has no objects to be counted.
+        // Our own tools have no object counts.
         let count = |name| Some(cell(name)?.parse().unwrap_or(0));
         Some(Self {
             host: cell("host")?.to_owned(),
@@ -245,7 +245,7 @@ impl ListedProcess {
     }
 }
 
-/// A program that was started. It does not outlive this.
+/// A program that was started. Dropping this ends it.
 #[derive(Debug)]
 pub struct StartedProgram {
     child: Child,
@@ -255,7 +255,7 @@ pub struct StartedProgram {
     limit: Duration,
 }
 
-/// A program that has ended, and what it said.
+/// A program that has ended, and its output.
 #[derive(Debug, Clone)]
 pub struct ProgramEnd {
     /// How it ended.
@@ -265,7 +265,7 @@ pub struct ProgramEnd {
 }
 
 impl StartedProgram {
-    /// Gives it more or less time than other programs have.
+    /// Sets a time limit other than the default.
     #[must_use]
     pub const fn limit(mut self, limit: Duration) -> Self {
         self.limit = limit;
@@ -277,7 +277,7 @@ impl StartedProgram {
         self.child.id()
     }
 
-    /// Waits for the end, which has to come before the limit.
+    /// Waits for the end of the program, within the limit.
     pub fn finish(mut self) -> Result<ProgramEnd> {
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -295,7 +295,7 @@ impl StartedProgram {
         }
     }
 
-    /// Waits until there is a file, which this program makes.
+    /// Waits until the program has created a file.
     pub fn wait_for_file(mut self, path: &Path) -> Result<Self> {
         while !path.exists() {
             let has_ended = self.child.try_wait()?.is_some();
@@ -311,11 +311,11 @@ impl StartedProgram {
         Ok(self)
     }
 
-    /// Waits until it has said what is looked for.
+    /// Waits until its output satisfies `is_wanted`.
     pub fn wait_until_said(&mut self, is_wanted: impl Fn(&str) -> bool) -> Result<()> {
         let mut beginning = vec![0; BEGINNING];
         loop {
-            // The program writes where the file stands: that must stay.
+            // The program writes at the file's offset, so reading must not move it.
             let length = self.said.read_at(&mut beginning, 0)?;
             if is_wanted(&String::from_utf8_lossy(&beginning[..length])) {
                 return Ok(());
@@ -344,7 +344,7 @@ impl StartedProgram {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Waits until somebody listens on a port, of TCP or of connection management, or this program has ended.
+    /// Waits until somebody listens on a TCP or RDMA CM port, or this program has ended.
     pub fn wait_for_port(&mut self, installation: &Installation, port: u16) -> Result<()> {
         while !is_listening(port)? && self.child.try_wait()?.is_none() {
             if installation.has_connection_port(port) {
@@ -383,7 +383,7 @@ fn is_listening(port: u16) -> Result<bool> {
     Ok(tables.lines().any(listens))
 }
 
-/// A TCP port that nobody has.
+/// A TCP port that nobody uses.
 pub fn free_port() -> Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
 }
@@ -393,14 +393,14 @@ pub fn is_installed(program: &str) -> bool {
     path_of(program).is_some()
 }
 
-/// Where a program is that is on the path.
+/// The location of a program on the path.
 pub fn path_of(program: &str) -> Option<PathBuf> {
     let directories = std::env::var_os("PATH").unwrap_or_default();
     let mut paths = std::env::split_paths::<OsStr>(&directories).map(|directory| directory.join(program));
     paths.find(|path| path.is_file())
 }
 
-/// Whether a program names a library whose file begins so.
+/// Whether a program links a library whose file name begins with `library`.
 pub fn needs_library(program: &Path, library: &str) -> bool {
     let named = |bytes: Vec<u8>| bytes.windows(library.len()).any(|window| window == library.as_bytes());
     fs::read(program).is_ok_and(named)

@@ -1,6 +1,7 @@
-//! Judges from outside: tshark and scapy look at captures that the simulator wrote.
+//! Judges from outside: tshark and scapy examine captures that the simulator wrote.
 //!
-//! A judge that is not installed is a line `SKIPPED: …`, and a failure where `BAREVERBS_REQUIRE_JUDGES=1` (as in CI).
+//! If a judge is not installed, the test prints `SKIPPED: …`, and fails with `BAREVERBS_REQUIRE_JUDGES=1` (as
+//! in CI).
 
 use bareverbs_sim::nic::FrameOrigin;
 use pcap_file::pcapng::PcapNgWriter;
@@ -14,10 +15,11 @@ use std::time::Duration;
 /// Exit status of a judge that cannot run.
 const SKIPPED: i32 = 77;
 
-/// Protocols that tshark likes to see in any payload; a SEND of a few bytes is "malformed RPC over RDMA" to it.
+/// Protocols that tshark guesses in any payload; it takes a SEND of a few bytes for "malformed RPC over
+/// RDMA".
 const UPPER_LAYERS: [&str; 7] = ["smc", "smb_direct", "rpcordma", "nvme-rdma", "lnet", "iser", "sdp"];
 
-/// Says that a judge could not look.
+/// Reports that a judge could not run.
 ///
 /// # Panics
 /// If `BAREVERBS_REQUIRE_JUDGES=1`.
@@ -32,7 +34,7 @@ pub fn capture_path(directory: &str, name: &str) -> PathBuf {
     Path::new(directory).join(format!("{name}.pcapng"))
 }
 
-/// Writes frames to a capture with a writer that is not ours, a microsecond apart.
+/// Writes frames to a capture, a microsecond apart, with a third-party writer.
 pub fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     let file = std::fs::File::create(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut writer = PcapNgWriter::new(file).expect("a section header");
@@ -51,7 +53,7 @@ pub fn write_capture(path: &Path, frames: &[Vec<u8>]) {
     }
 }
 
-/// What tshark says of the given fields, a row a frame; `None` if it is not installed.
+/// The given fields according to tshark, one row per frame; `None` if tshark is not installed.
 pub fn tshark_fields(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let mut command = Command::new("tshark");
     command.args([
@@ -80,14 +82,14 @@ pub fn tshark_fields(capture: &Path, fields: &[&str]) -> Option<Vec<Vec<String>>
     Some(text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect())
 }
 
-/// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.2.4), which tshark mentions.
+/// The UDP checksum of RoCEv2 is zero, over IPv6 too (RoCEv2 A17.3.2.4), and tshark mentions that.
 const ZERO_CHECKSUM: &str = "Illegal checksum value (0)";
 
-/// tshark took a payload for IP over InfiniBand because it begins like an EtherType followed by zeros, which random data
-/// and padding do at times; what it then says is not about the headers.
+/// tshark takes a payload for IP over InfiniBand if it begins like an EtherType followed by zeros, which
+/// random data and padding sometimes do. Its complaints about that are not about the headers.
 const GUESSED_PAYLOAD: &str = ":infiniband:ethertype";
 
-/// Version of RoCE that all frames of a capture must be of.
+/// The RoCE version that all frames of a capture must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Version {
     /// EtherType 0x8915.
@@ -97,7 +99,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// What it is called, and what tshark's list of protocols has of it.
+    /// Its name, and its entry in tshark's list of protocols.
     const fn as_tshark_says(self) -> (&'static str, &'static str) {
         match self {
             Self::One => ("RoCE version 1", ":ethertype:infiniband"),
@@ -106,7 +108,8 @@ impl Version {
     }
 }
 
-/// Every frame is RoCE of this version to tshark, none is malformed, none has a complaint, and they are `frames`.
+/// Checks that tshark sees `frames` frames, all RoCE of this version, none malformed and none with a
+/// complaint.
 pub fn tshark_accepts(version: Version, capture: &Path, frames: usize) {
     let (name, protocols) = version.as_tshark_says();
     let fields = ["frame.number", "frame.protocols", "_ws.malformed", "_ws.expert.message"];
@@ -117,7 +120,7 @@ pub fn tshark_accepts(version: Version, capture: &Path, frames: usize) {
             continue;
         }
         assert!(row[2].is_empty(), "frame {} is malformed to tshark", row[0]);
-        // The capture says in comments which frame a fault of the simulator touched, and whose each frame is.
+        // Comments in the capture say which frames a fault of the simulator hit, and whose each frame is.
         let is_comment =
             |message: &str| message.starts_with("fault: ") || FrameOrigin::parse(message).is_ok();
         let is_known =
@@ -129,8 +132,8 @@ pub fn tshark_accepts(version: Version, capture: &Path, frames: usize) {
     assert_eq!(rows.len(), frames, "tshark counts other frames than were captured");
 }
 
-/// Every frame is of this version, every ICRC is that of the Python judge (`tests/judges/icrc_scapy.py`), and the frames are
-/// `frames`.
+/// Checks that there are `frames` frames, all of this version, and that the Python judge
+/// (`tests/judges/icrc_scapy.py`) computes the same ICRC for each.
 pub fn python_agrees_on_every_icrc(version: Version, capture: &Path, frames: usize) {
     let Some(output) = icrc_judge(version, capture, frames) else { return };
     let said = String::from_utf8_lossy(&output.stdout);

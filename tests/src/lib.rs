@@ -1,8 +1,8 @@
 //! # bareverbs-tests: what the tests share
 //!
-//! **What this is.** Readers of the vectors and the harness of the integration tests. **What it may not do.** Nothing
-//! outside this crate may depend on it. **Where to read first.** [`prm_tables`] compares layouts with the reference
-//! tables; [`boot_trace`] reads what a real ConnectX-4 said; [`judges`] asks tshark and scapy.
+//! Readers of the vectors and the harness of the integration tests. Nothing outside this crate may depend on
+//! it. [`prm_tables`] compares layouts with the reference tables; [`boot_trace`] reads the commands of a real
+//! ConnectX-4; [`judges`] runs tshark and scapy.
 
 pub mod attack;
 pub mod boot_trace;

@@ -1,4 +1,4 @@
-//! A simulated host with an open device: what every conversation begins with.
+//! A simulated host with an open device: the start of every scenario.
 
 use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
 use bareverbs_core::device::{Device, DeviceConfig};
@@ -22,20 +22,20 @@ pub fn all_access() -> AccessFlags {
         | AccessFlags::REMOTE_ATOMIC
 }
 
-/// What distinguishes the hosts of one test from those of another.
+/// How the hosts of one test differ from those of another.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NodeOptions {
     /// Addresses are IPv6 instead of IPv4.
     pub ipv6: bool,
     /// RoCE version 1 instead of 2.
     pub version_1: bool,
-    /// Memory shows missing barriers, and reserved bits must be zero.
+    /// Whether memory exposes missing barriers, and the device insists that reserved bits are zero.
     pub unforgiving: bool,
 }
 
 /// A host, its NIC, and the driver that was opened on it.
 pub struct Node {
-    /// Where it is in the world.
+    /// Its number in the world.
     pub id: NodeId,
     /// The device.
     pub device: Handle,

@@ -1,4 +1,4 @@
-//! Two hosts, a cable, and a connected queue pair on each: the setting of most conversations.
+//! Two hosts, a cable, and a connected queue pair on each: the setting of most tests.
 
 use crate::node::{Handle, Node, NodeOptions, all_access};
 use bareverbs_core::completion_channel::CompletionChannel;
@@ -18,7 +18,7 @@ use bareverbs_sim::run::{LinkId, StallReason};
 /// How a pair is made.
 #[derive(Debug, Clone, Copy)]
 pub struct PairOptions {
-    /// Decides what is left to chance.
+    /// The seed of everything random.
     pub seed: u64,
     /// Both hosts.
     pub node: NodeOptions,
@@ -36,13 +36,13 @@ pub struct PairOptions {
     pub memory_access: AccessFlags,
     /// Bytes of each memory region.
     pub memory: usize,
-    /// What completions look like in memory.
+    /// The form of completions in memory.
     pub completions: CompletionForm,
     /// Whether completions of receives raise events of a channel.
     pub channels: bool,
 }
 
-/// What completions look like in memory.
+/// The form of completions in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompletionForm {
     /// 64 bytes each.
@@ -50,7 +50,7 @@ pub enum CompletionForm {
     Common,
     /// 128 bytes each.
     Wide,
-    /// 64 bytes each, or a run of them in mini entries.
+    /// 64 bytes each, or compressed into mini CQEs.
     Compressed,
 }
 
@@ -80,7 +80,7 @@ pub struct Side<S: Service = Rc> {
     pub sends: CompletionQueue<Handle>,
     /// Where its receives complete.
     pub receives: CompletionQueue<Handle>,
-    /// Where events of `receives` come, if the options want it.
+    /// Where events of `receives` arrive, if the options ask for a channel.
     pub channel: Option<CompletionChannel<Handle>>,
     /// Memory with the rights of the options.
     pub memory: MemoryRegion<Handle>,
@@ -90,9 +90,9 @@ pub struct Side<S: Service = Rc> {
 
 /// Both sides and the world that they are in.
 pub struct Pair<S: Service = Rc> {
-    /// The side that usually asks.
+    /// The side that is usually the requester.
     pub a: Side<S>,
-    /// The side that usually answers.
+    /// The side that is usually the responder.
     pub b: Side<S>,
     /// The cable.
     pub link: LinkId,
@@ -111,14 +111,14 @@ struct Prepared<S: Service> {
 }
 
 impl Pair {
-    /// Boots both hosts and connects them reliably.
+    /// Boots both hosts and connects them with a reliable connection.
     pub fn new(options: &PairOptions) -> Self {
         Self::of_service(options)
     }
 }
 
 impl<S: Connected> Pair<S> {
-    /// Boots both hosts and connects them.
+    /// Boots both hosts and connects them with this service.
     pub fn of_service(options: &PairOptions) -> Self {
         let world = SimWorld::new(options.seed);
         let ids = [1, 2].map(|number| Node::add(&world, number, options.node));
@@ -131,10 +131,11 @@ impl<S: Connected> Pair<S> {
         Self { a, b, link, world }
     }
 
-    /// Waits until `poll` finds a completion. Both processors wait, which is when their stores leave them.
+    /// Waits until `poll` finds a completion. Both processors wait, which is when their stores become
+    /// visible.
     ///
     /// # Panics
-    /// With a report of the world if it does not come within ten simulated seconds.
+    /// With a report of the world if there is none within ten simulated seconds.
     #[track_caller]
     pub fn wait(&mut self, mut poll: impl FnMut(&mut Self) -> Option<WorkCompletion>) -> WorkCompletion {
         let deadline = self.world.now() + Duration::from_secs(10);

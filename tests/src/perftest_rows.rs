@@ -1,26 +1,28 @@
-//! The rows of figures that perftest and `bareverbs perf` print, and whether those of both ends of a test agree.
+//! The rows of figures that perftest and `bareverbs perf` print, and whether the rows of both ends of a test
+//! agree.
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Medians of one test at both ends are those of the same messages. The machine may be busy, but not half of all times, if there are
-/// enough of them.
+/// How far the medians of the two ends may differ. Both are of the same messages; a busy machine disturbs
+/// some of the times, but not half of them if there are enough.
 const MEDIAN_FACTOR: f64 = 2.0;
 const MEDIAN_OF: f64 = 50.0;
-/// Where the longest time, the median and the mean are in a row of latency.
+/// Columns of the longest time, the median and the mean in a latency row.
 const LONGEST: usize = 3;
 const MEDIAN: usize = 4;
 const MEAN: usize = 5;
-/// Messages of both ends follow each other, so that what both measured in all differs by a message at most. perftest leaves its two longest
-/// out, each of which may be in two messages of the other end, and its count has three more messages than times.
+/// Messages of the two ends alternate, so their total times differ by one message at most. perftest leaves
+/// its two longest times out, each of which may span two messages of the other end, and its count has three
+/// more messages than times.
 const LEFT_OUT: f64 = 8.0;
-/// Sizes of `-a`: the powers of two from 2 on.
+/// Number of sizes with `-a`: the powers of two from 2 on.
 const ALL_SIZES: u32 = 23;
-/// Numbers of a row of bandwidth: size, iterations, peak, average, message rate.
+/// Columns of a bandwidth row: size, iterations, peak, average, message rate.
 const BANDWIDTH_COLUMNS: usize = 5;
-/// Numbers of a row of latency: size, iterations, shortest, longest, median, mean, deviation, two percentiles.
+/// Columns of a latency row: size, iterations, shortest, longest, median, mean, deviation, two percentiles.
 const LATENCY_COLUMNS: usize = 9;
 
-/// The rows of numbers in what a program said.
+/// The rows of numbers in a program's output.
 fn rows(said: &str) -> Vec<Vec<f64>> {
     let numbers =
         |line: &str| line.split_whitespace().map(|word| word.parse().ok()).collect::<Option<Vec<f64>>>();
@@ -28,13 +30,14 @@ fn rows(said: &str) -> Vec<Vec<f64>> {
     said.lines().filter_map(numbers).filter(is_row).collect()
 }
 
-/// Whether a program has printed so many rows.
+/// Whether a program has printed `count` rows.
 pub fn has_rows(said: &str, count: usize) -> bool {
     rows(said).len() >= count
 }
 
-/// Compares what the ends of a test printed. A server that only gives its memory prints what its client told it, the last size
-/// alone: its row has to be the client's. Of a test of latency by reading it prints nothing.
+/// Compares what the two ends of a test printed. A server that only offers its memory prints what its client
+/// told it, and only for the last size: its row must equal the client's. In a latency test with READ it
+/// prints nothing.
 pub fn agree(server: &str, client: &str) -> Result<()> {
     let (told, measured) = (rows(server), rows(client));
     ensure!(!measured.is_empty(), "the client printed no row");
@@ -61,8 +64,8 @@ fn compare(told: &[f64], measured: &[f64]) -> Result<()> {
         }
         return within(told[MEDIAN], measured[MEDIAN], MEDIAN_FACTOR).context("the medians");
     }
-    // The receiver of messages looks for no peak. It measures for itself, and if its process was late it found many at once.
-    // The average of small messages may be too little for two digits.
+    // The receiver of messages measures no peak. It measures for itself, and if its process was late it found
+    // many messages at once. The average of small messages may be too small for two digits.
     let is_receiver = told[2] == 0.0 && told[3] > 0.0;
     match told == measured {
         true => Ok(()),
@@ -71,8 +74,8 @@ fn compare(told: &[f64], measured: &[f64]) -> Result<()> {
     }
 }
 
-/// Whether both ends measured the time of the same messages. That holds however busy the machine is, and is as exact as its longest pause
-/// allows.
+/// Whether both ends measured the time of the same messages. This holds however busy the machine is; the
+/// longest pause limits how exact it is.
 fn same_time(one: &[f64], other: &[f64]) -> Result<()> {
     let all = |row: &[f64]| row[MEAN] * row[1];
     let slack = LEFT_OUT * one[LONGEST].max(other[LONGEST]);
@@ -82,7 +85,8 @@ fn same_time(one: &[f64], other: &[f64]) -> Result<()> {
     Ok(())
 }
 
-/// Checks that a program with `-a` printed a row for every size; with datagrams the last one is that of the path MTU.
+/// Checks that a program with `-a` printed a row for every size; with datagrams the last size is the path
+/// MTU.
 pub fn has_all_sizes(said: &str, datagrams: bool) -> Result<()> {
     let sizes: Vec<f64> = rows(said).iter().map(|row| row[0]).collect();
     let wanted: Vec<f64> = (1..=ALL_SIZES).map(|log| f64::from(1_u32 << log)).collect();

@@ -21,13 +21,13 @@ pub struct FieldPlace {
 pub struct Comparison {
     /// Fields, or rows of a numbering, whose place or value was looked up.
     pub fields: usize,
-    /// The same fields again, below the path of a structure that contains theirs.
+    /// The same fields once more, below the path of a structure that contains theirs.
     pub nested_fields: usize,
     /// Structures whose length was looked up.
     pub sizes: usize,
-    /// Structures inside others whose fields the tables leave out there (large unions).
+    /// Structures inside others whose fields the tables omit there (large unions).
     pub left_out: Vec<String>,
-    /// One line for everything that differs.
+    /// One line for each difference.
     pub faults: Vec<String>,
 }
 
@@ -178,7 +178,7 @@ impl Tables {
         self.places.range(from..).next().is_some_and(|((s, p), _)| s == structure && p.starts_with(&prefix))
     }
 
-    /// Compares every row of a numbering by its name in the tables.
+    /// Compares every row of a numbering with the tables, by its name there.
     pub fn compare_numbering(&self, info: &NumberingInfo, out: &mut Comparison) {
         for row in info.rows {
             out.fields += 1;

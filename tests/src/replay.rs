@@ -1,5 +1,5 @@
-//! A device that has a recording for a mind: it compares each command with the next one of a trace and answers as the
-//! ConnectX-4 did.
+//! A device that replays a recording: it compares each command with the next one of a trace and answers as
+//! the ConnectX-4 did.
 
 use crate::boot_trace::{
     Exchange, INLINE, blocks_for, input_pointer, next_block, output_pointer, signature_of,
@@ -13,14 +13,14 @@ use bareverbs_sim::run::device::Transmit;
 use bareverbs_sim::wire::FrameBuffer;
 use zerocopy::{FromBytes, IntoBytes};
 
-/// What was compared.
+/// How much was compared.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// Commands.
     pub commands: usize,
     /// Bytes of queue entries and mailbox blocks that agreed with the trace.
     pub bytes: usize,
-    /// One line for everything that did not.
+    /// One line for each difference.
     pub faults: Vec<String>,
 }
 
@@ -35,7 +35,8 @@ pub struct ReplayDevice {
 }
 
 impl ReplayDevice {
-    /// A device that expects these commands, in this order, in a queue with `1 << log_stride` bytes an entry.
+    /// A device that expects these commands, in this order, in a queue with `1 << log_stride` bytes per
+    /// entry.
     pub fn new(script: Vec<Exchange>, log_stride: u32) -> Self {
         Self { script: script.into_iter(), queue: 0, log_stride, tally: Tally::default() }
     }
@@ -59,7 +60,8 @@ impl ReplayDevice {
         self.tally.commands += 1;
     }
 
-    /// The entry of the trace with the token and the addresses of this driver, signed again, has to be this entry.
+    /// Compares the entry with the trace's entry after the token and addresses of this driver were filled in
+    /// and it was signed again.
     fn compare_entry(&mut self, exchange: &Exchange, entry: &CommandQueueEntry) {
         let mut wanted = exchange.input.entry;
         wanted
@@ -78,7 +80,8 @@ impl ReplayDevice {
         }
     }
 
-    /// Data, numbers and tokens of the blocks that the trace has; Linux leaves their signatures zero, a driver may sign.
+    /// Compares data, numbers and tokens of the blocks that the trace has. Signatures may differ: Linux
+    /// leaves them zero, and a driver may sign.
     fn compare_input<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -120,7 +123,7 @@ fn read<T: FromBytes + IntoBytes, M: HostMemory>(memory: &mut M, at: u64) -> T {
     value
 }
 
-/// Writes the recorded output into the chain that the driver gave, and gives the entry back.
+/// Writes the recorded output into the chain that the driver gave, and returns the entry to software.
 fn answer<M: HostMemory>(memory: &mut M, exchange: &Exchange, entry: &mut CommandQueueEntry) {
     let recorded = &exchange.output.entry;
     let mut next = output_pointer(entry);

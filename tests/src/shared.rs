@@ -18,7 +18,7 @@ use bareverbs_sim::run::{LinkId, StallReason};
 /// How they are made.
 #[derive(Debug, Clone, Copy)]
 pub struct SharedOptions {
-    /// Decides what is left to chance.
+    /// The seed of everything random.
     pub seed: u64,
     /// Both hosts.
     pub node: NodeOptions,
@@ -102,13 +102,13 @@ impl Shared {
         [self.target.slice(piece * self.length, self.length).expect("a piece of the memory")]
     }
 
-    /// Posts a receive under `id` into its memory.
+    /// Posts a receive into the memory of `id`, with `id` as its `wr_id`.
     pub fn post(&mut self, id: u64) {
         let slices = self.buffer(id);
         self.queue.post_receive(&ReceiveRequest::new(id, &slices)).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Sends `bytes` from the memory of sender `index`, under `id`.
+    /// Sends `bytes` from the memory of sender `index`, with `id` as its `wr_id`.
     pub fn send(&mut self, index: usize, id: u64, bytes: &[u8]) {
         let at = index * self.length;
         self.source.copy_in(at, bytes).expect("a piece of the memory");
@@ -121,7 +121,7 @@ impl Shared {
     /// Waits until `poll` finds something.
     ///
     /// # Panics
-    /// With a report of the world if it does not come within ten simulated seconds.
+    /// With a report of the world if it finds nothing within ten simulated seconds.
     #[track_caller]
     pub fn wait<T>(&mut self, mut poll: impl FnMut(&mut Self) -> Option<T>) -> T {
         let deadline = self.world.now() + Duration::from_secs(10);
@@ -155,7 +155,7 @@ impl Shared {
         self.wait(|shared| shared.b.device.poll_event().expect("a device that answers"))
     }
 
-    /// What receive `completion` brought.
+    /// The bytes that receive `completion` brought.
     pub fn bytes(&self, completion: &WorkCompletion) -> Vec<u8> {
         let mut bytes = vec![0; completion.byte_count as usize];
         let piece = completion.wr_id as usize % self.queue.capacity() as usize;

@@ -1,4 +1,4 @@
-//! A device that notes every command before it hands it to the simulated NIC.
+//! A device that records every command before it passes it on to the simulated NIC.
 
 use crate::boot_trace::{blocks_for, input_pointer, next_block};
 use bareverbs_prm::command::entry::{CommandMailbox, CommandQueueEntry};
@@ -15,7 +15,7 @@ use zerocopy::{FromZeros, IntoBytes};
 pub struct Tap {
     nic: Nic,
     queue: u64,
-    /// Inputs of commands, in the order in which they were rung.
+    /// Inputs of commands, in the order of their doorbells.
     pub inputs: Vec<Vec<u8>>,
 }
 

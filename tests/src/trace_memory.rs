@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use zerocopy::{FromBytes, IntoBytes};
 
 const PAGE: u64 = 4096;
-/// Where blocks are put that the log does not have.
+/// Where blocks go that are missing from the log.
 const SYNTHETIC: u64 = 0x5_0000_0000;
-/// The first page that a MANAGE_PAGES whose list the log does not have gives.
+/// The first page of a MANAGE_PAGES command whose list is missing from the log.
 const SYNTHETIC_PAGE: u64 = 0x6_0000_0000;
 
 /// Memory of a host where every address exists and is zero until it is written.
@@ -47,8 +47,8 @@ impl SparseMemory {
         value
     }
 
-    /// Puts a command where Linux had it: its entry at `slot`, its mailboxes at their own addresses. Input blocks that the
-    /// log does not have are made up: page addresses that follow each other, or zeros.
+    /// Puts a command where Linux had it: its entry at `slot`, its mailboxes at their own addresses. Input
+    /// blocks that the log lacks are made up: consecutive page addresses, or zeros.
     pub fn lay_out(&mut self, exchange: &Exchange, slot: u64) {
         let entry = &exchange.input.entry;
         self.put(slot, exchange.input.entry.as_bytes());

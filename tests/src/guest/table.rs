@@ -5,23 +5,23 @@ use comfy_table::{Cell, Table};
 use core::fmt;
 use std::time::Duration;
 
-/// What became of one case. It is never asked for twice.
+/// The result of one case. A case runs only once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// It did what it should, and what was seen of it.
+    /// It did what it should; the text says what was seen.
     Pass(String),
-    /// It did not, and what was seen instead.
+    /// It did not; the text says what was seen instead.
     Fail(String),
-    /// It could not be tried here, and why.
+    /// It could not run here; the text says why.
     Skip(String),
 }
 
 /// A case and its verdict.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// What was tried, a word a column.
+    /// What was tried, one word in each column.
     pub columns: Vec<String>,
-    /// What became of it.
+    /// The result.
     pub verdict: Verdict,
     /// How long it took.
     pub elapsed: Duration,
@@ -35,12 +35,12 @@ pub struct Report {
 }
 
 impl Report {
-    /// No verdict yet. `headings` name the columns of every entry.
+    /// An empty report. `headings` name the columns of every entry.
     pub fn new(headings: &[&'static str]) -> Self {
         Self { headings: headings.to_vec(), entries: Vec::new() }
     }
 
-    /// Adds a verdict and says it on standard error, so that a long judge shows where it is.
+    /// Adds a verdict and prints it on standard error, so that a long run shows its progress.
     pub fn add(&mut self, entry: Entry) {
         eprintln!("guest: {:<60} {}", entry.columns.join(" "), entry.verdict);
         self.entries.push(entry);

@@ -1,4 +1,5 @@
-//! `run-judge` among the programs of another Debian: in the guest's root or one of its own, but on this machine's kernel and without a guest.
+//! `run-judge` with the programs of another Debian: in the guest's root or one of its own, but on this
+//! machine's kernel and without a guest.
 
 use super::machine::MOUNT_POINT;
 use super::recipe;
@@ -8,12 +9,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
-/// What is judged, and its judge: they lie beside this program.
+/// The programs under test, and their judge. They lie beside this program.
 const FILES: [&str; 3] = ["run-judge", "bareverbs", "libbareverbs_preload.so"];
 /// Where the lists of the source tree are.
 const LISTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/judges");
 
-/// Runs the judge to its end, in a mount namespace that ends with it, among the programs of a suite of Debian.
+/// Runs the judge to its end with the programs of a suite of Debian, in a mount namespace that ends with it.
 ///
 /// # Errors
 /// The root cannot be built, or the judge cannot be started.

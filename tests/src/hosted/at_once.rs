@@ -1,4 +1,4 @@
-//! Many pairs of programs at the same time, on few processors: every one of them gets through.
+//! Many pairs of programs at the same time on few processors. Every pair must finish.
 
 use super::listed::CLOSED_CHANNEL;
 use crate::guest::table::Verdict;
@@ -6,25 +6,26 @@ use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use anyhow::{Result, ensure};
 use std::time::Duration;
 
-/// Pairs. A host has up to 128 processes.
+/// Number of pairs. A host has up to 128 processes.
 const PAIRS: usize = 100;
-/// For all of them, on a machine with two processors.
+/// Time limit for all of them, on a machine with two processors.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Pairs of a program that compares every byte that it receives.
+/// Pairs of a program that compares every byte it receives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Crowd {
-    /// The program with the options of both ends.
+    /// The program and the options of both ends.
     command: &'static str,
-    /// What its ends are given besides.
+    /// More options for each end.
     server: &'static str,
     client: &'static str,
-    /// What goes wrong on the way.
+    /// Faults on the way.
     faults: &'static str,
     package: &'static str,
 }
 
-/// The crowds. `rping` says goodbye when it is done: what is lost last is sent again before its peer is gone.
+/// The crowds. `rping` disconnects when it is done, so frames that are lost last are sent again before the
+/// peer is gone.
 pub const CROWDS: [Crowd; 2] = [
     Crowd {
         command: "ibv_rc_pingpong -g 0 -c -n 100",
@@ -43,7 +44,7 @@ pub const CROWDS: [Crowd; 2] = [
 ];
 
 impl Crowd {
-    /// What the row is called.
+    /// The name of the row.
     pub fn name(&self) -> String {
         let faults = if self.faults.is_empty() { "" } else { ", " };
         format!("a / b: {PAIRS} pairs of {} at once{faults}{}", self.command, self.faults)

@@ -1,4 +1,5 @@
-//! Captures of `bareverbs run`, looked at from outside: tshark dissects every frame, and Python computes every ICRC anew.
+//! Captures of `bareverbs run`, checked by other programs: tshark dissects every frame, and Python recomputes
+//! every ICRC.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, free_port, is_installed};
@@ -8,7 +9,7 @@ use serde_json::Value;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-/// Frames that a test of so many messages has at least on either side.
+/// Messages of the test, and the least number of frames that each side's capture must hold.
 const MESSAGES: usize = 100;
 
 /// Captures a test of perftest on both of its hosts, with faults on one of them.
@@ -41,7 +42,7 @@ pub fn judge(installation: &Installation) -> Result<Verdict> {
     Ok(Verdict::Pass(format!("{} and {} frames", a?, b?)))
 }
 
-/// Records what the device of a program does, and lets `bareverbs report` make a page and a timeline of it.
+/// Records a program's device, and lets `bareverbs report` make a page and a timeline of the recording.
 pub fn judge_recording(installation: &Installation) -> Result<Verdict> {
     if !is_installed("ib_write_bw") {
         return Ok(Verdict::Skip("ib_write_bw is not installed (Debian: apt-get install perftest)".into()));
@@ -77,7 +78,7 @@ pub fn judge_recording(installation: &Installation) -> Result<Verdict> {
     Ok(Verdict::Pass(format!("{} records, {arrows} arrows", count("records")?)))
 }
 
-/// How many frames a capture has, all of which both judges approve of.
+/// The number of frames in a capture that both judges accept.
 fn check(capture: &Path) -> Result<usize> {
     let looked = catch_unwind(|| {
         let frames = tshark_fields(capture, &["frame.number"]).map_or(0, |rows| rows.len());

@@ -1,7 +1,8 @@
-//! Whether `bareverbs devinfo` and `bareverbs gids` show of a host's device what programs of the host are shown by the kernel's interface.
+//! Whether `bareverbs devinfo` and `bareverbs gids` show the same of a host's device as programs see through
+//! the kernel's interface.
 //!
-//! Both are asked about the same simulated device: `ibv_devinfo -v` through libibverbs, the tools through the driver of this house. The
-//! checked-in list says which fields are compared, and how each is written.
+//! Both look at the same simulated device: `ibv_devinfo -v` through libibverbs, our tools through our driver.
+//! The checked-in list says which fields are compared, and how each is written.
 
 use super::fields::fields;
 use crate::installation::{HostedProgram, Installation};
@@ -17,7 +18,7 @@ const LINKS: [&str; 2] = ["eth", "ib"];
 /// A field that both show.
 #[derive(Debug)]
 struct SharedField {
-    /// As `ibv_devinfo` names it.
+    /// Its name in `ibv_devinfo`.
     field: String,
     /// Where `devinfo --json` has it.
     section: String,
@@ -31,11 +32,11 @@ enum Reading {
     Text,
     /// Decimal, or hexadecimal with 0x.
     Number,
-    /// What follows the digits in front does not count: `4096 (5)`, `4X (2)`.
+    /// Only the leading digits count: `4096 (5)`, `4X (2)`.
     FirstNumber,
     /// The number in parentheses: `PORT_ACTIVE (4)`.
     InParentheses,
-    /// `25.0 Gbps (32)`, of one lane; the tool has Mbit/s.
+    /// `25.0 Gbps (32)`, per lane; the tool shows Mbit/s.
     Gigabits,
 }
 
@@ -105,7 +106,7 @@ fn judge_fields_on(installation: &Installation, link: &str) -> Result<()> {
     Ok(())
 }
 
-/// Compares both tables of GIDs, entry by entry: index, GID, version. On a port of each link layer.
+/// Compares both GID tables entry by entry: index, GID, version. Runs on a port of each link layer.
 pub fn judge_gids(installation: &Installation) -> Result<()> {
     LINKS.iter().try_for_each(|link| judge_gids_on(installation, link))
 }
@@ -119,10 +120,11 @@ fn judge_gids_on(installation: &Installation, link: &str) -> Result<()> {
     Ok(())
 }
 
-/// Index, GID and version of RoCE of an entry; an InfiniBand port has no version.
+/// Index, GID and RoCE version of an entry; an InfiniBand port has no version.
 type GidRow = (u64, Ipv6Addr, Option<String>);
 
-/// Lines of `GID[  0]: ::ffff:10.0.0.1, RoCE v2`, on InfiniBand without what is behind the comma; in the table of the kernel's interface, empty entries have no line.
+/// Parses lines like `GID[  0]: ::ffff:10.0.0.1, RoCE v2`; InfiniBand has no comma and version. The kernel's
+/// table has no lines for empty entries.
 fn kernel_table(text: &str) -> Result<Vec<GidRow>> {
     let lines = text.lines().filter_map(|line| line.trim().strip_prefix("GID["));
     lines

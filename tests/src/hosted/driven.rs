@@ -1,4 +1,4 @@
-//! A program that polls lends its device the processor on which it waits.
+//! A program that polls runs its own device on the processor that it would otherwise waste.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, free_port, is_installed};
@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 
 /// Seconds for which both programs poll.
 const SECONDS: u32 = 2;
-/// Rounds of a device that a program has to do in this time; it can do a hundred thousand.
+/// How many rounds a program must run its device in this time; it can do a hundred thousand.
 const ROUNDS: u64 = 1000;
 
 /// A test of perftest that does nothing but post and poll, at both ends.

@@ -6,7 +6,7 @@ use bareverbs_sim::nic::NicConfig;
 use bareverbs_uverbs::VirtualHost;
 use std::collections::BTreeMap;
 
-/// Compares what `ibv_devinfo -v` prints with what the device was made like.
+/// Compares what `ibv_devinfo -v` prints with the configuration of the device.
 pub fn judge(installation: &Installation) -> Result<()> {
     let host = VirtualHost::new("a").context("a name")?;
     let command = vec!["ibv_devinfo".into(), "-v".into()];

@@ -1,19 +1,20 @@
-//! A capture for which there is no room on the disk: the program is told so and goes on.
+//! A capture runs out of disk space: the program is told so and goes on.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use anyhow::{Context, Result, ensure};
 use std::process::{Command, Stdio};
 
-/// Messages whose frames need several times the room that there is.
+/// Enough messages that their frames need several times the available room.
 const MESSAGES: u32 = 500;
-/// What the script says of the capture.
+/// What the script prints about the capture.
 const CAPTURED: &str = "captured bytes:";
 
 /// Why the capture has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shortage {
-    /// It reaches the longest length that a file may have (`ulimit -f`), in blocks of 512 bytes: the program gets an error, and no signal.
+    /// It reaches the maximum length of a file (`ulimit -f`), in blocks of 512 bytes: the program gets an
+    /// error and no signal.
     LongestFile,
     /// The disk is full: a file system of 4 MiB that only the program sees.
     FullDisk,
@@ -23,7 +24,7 @@ pub enum Shortage {
 pub const SHORTAGES: [Shortage; 2] = [Shortage::LongestFile, Shortage::FullDisk];
 
 impl Shortage {
-    /// What the row is called.
+    /// The name of the row.
     pub const fn name(self) -> &'static str {
         match self {
             Self::LongestFile => "a / b: a capture that reaches the longest length of a file",
@@ -31,7 +32,7 @@ impl Shortage {
         }
     }
 
-    /// Words that start a shell with a script, whose arguments are a command.
+    /// The words of a command that starts a shell with a script; the script's arguments are a command.
     fn script(self, directory: &str) -> Vec<String> {
         let after =
             format!("\"$@\"; status=$?; echo '{CAPTURED}' $(wc -c <{directory}/x.pcapng); exit $status");
@@ -46,7 +47,7 @@ impl Shortage {
         words.chain(["-c".to_owned(), format!("{before} || exit; {after}")]).collect()
     }
 
-    /// Why it cannot be brought about here, if it cannot.
+    /// Why it cannot be arranged here, if it cannot.
     fn missing(self) -> Option<String> {
         let mut probe = Command::new("unshare");
         probe

@@ -1,4 +1,4 @@
-//! The checked-in list: programs on one virtual host or two, and what they have to do.
+//! The checked-in list: programs on one or two virtual hosts, and what they have to do.
 
 use crate::guest::table::Verdict;
 use crate::installation::{
@@ -11,26 +11,29 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const LIST: &str = include_str!("../../judges/run-programs.csv");
-/// Port of connection management of those of rdma-core's examples that cannot be given another.
+/// RDMA CM port of those rdma-core examples that take no other.
 const EXAMPLES_PORT: u16 = 7174;
-/// A program whose receiver listens nowhere: its sender rests for three seconds after it has joined the group.
+/// A program whose receiver listens nowhere. Its sender sleeps for three seconds after it has joined the
+/// group.
 const JOINING: &str = "mckey";
-/// What rping of rdma-core 44 and 56 says, and exits with 255, if it closes its event channel just before its own thread asks that for the next event:
-/// it does not wait for the thread, as later ones do. Everything has been exchanged then.
+/// What rping of rdma-core 44 and 56 prints before it exits with 255 if it closes its event channel just
+/// before its own thread asks the channel for the next event. It does not wait for the thread, as later
+/// versions do. By then everything has been exchanged.
 pub(super) const CLOSED_CHANNEL: &str = "rdma_get_cm_event: Bad file descriptor";
-/// Frames that a host has sent before its peer is killed: data flow by then.
+/// A host must have sent this many frames before its peer is killed, so that data flows by then.
 const FRAMES_BEFORE_KILL: u64 = 1000;
-/// Rows of a test without an end before it is interrupted.
+/// Rows that an endless test prints before it is interrupted.
 const ROWS_BEFORE_INTERRUPT: usize = 2;
-/// An option of perftest that version 4.5 has not.
+/// An option that perftest 4.5 does not have.
 const LATER_OPTION: &str = "--write_with_imm";
-/// Codes of the local ACK timeout that perftest sets, and that connection management does; tries of a requester with 7 retries.
+/// Local ACK timeout codes that perftest and RDMA CM set, and the number of tries of a requester with 7
+/// retries.
 const ACK_TIMEOUT: u32 = 14;
 const CONNECTION_ACK_TIMEOUT: u32 = 17;
 const TRIES: u32 = 8;
-/// For the program to end after it was told, on a machine that does other things as well.
+/// How long a program may take to end after it was told to, on a machine that does other things as well.
 const ENDING: Duration = Duration::from_secs(8);
-/// How names of programs begin, and the package of Debian that has them.
+/// Prefixes of program names, and the Debian packages that have the programs.
 const PACKAGES: [(&str, &str); 12] = [
     ("ibv_", "ibverbs-utils ibverbs-providers"),
     ("ib_", "perftest"),
@@ -50,12 +53,12 @@ const PACKAGES: [(&str, &str); 12] = [
 #[derive(Debug)]
 pub struct ListedCase {
     program: HostedProgram,
-    /// A second program, which is started when the first listens.
+    /// A second program, which is started once the first listens.
     peer: Option<HostedProgram>,
     /// Options of `bareverbs run`, for both.
     options: Vec<String>,
     demand: Demand,
-    /// Words that the output holds, of one program or the other.
+    /// Words that the output of one program or the other must contain.
     output: Vec<String>,
 }
 
@@ -63,13 +66,13 @@ pub struct ListedCase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Demand {
     Succeeds,
-    /// It says what is wrong and ends.
+    /// It must report what is wrong and end.
     Fails,
     /// Both succeed, and what they measured agrees.
     Agrees,
-    /// The first program is killed while data flows; the second has to see that, say so and end.
+    /// The first program is killed while data flows; the second must notice that, report it and end.
     SeesKill,
-    /// The second program is interrupted when it has printed some rows; then both succeed.
+    /// The second program is interrupted after it has printed some rows; then both must succeed.
     Interrupted,
 }
 
@@ -125,8 +128,8 @@ impl ListedCase {
         self.check(installation).map(|()| Verdict::Pass(String::new()))
     }
 
-    /// Why this row is for another system than this one. Debian 13 builds UCX with MPI: its `ucx_perftest` has to be started by mpirun,
-    /// and that of Debian 12 must not be.
+    /// Why this row is for another system than this one. Debian 13 builds UCX with MPI: its `ucx_perftest`
+    /// has to be started by mpirun, and that of Debian 12 must not be.
     pub fn is_for_another_system(&self) -> Option<&'static str> {
         let has = |name: &str| self.program.command.iter().any(|word| word == name);
         let commands = [Some(&self.program), self.peer.as_ref()].into_iter().flatten();
@@ -188,8 +191,9 @@ impl ListedCase {
         self.check_output(&(first.said + &second.said))
     }
 
-    /// A requester tells of a peer that is gone when all tries have had their time: the local ACK timeout at least, four times that at
-    /// most (IBTA v1.4 §9.7.6.1.3). With `-R`, perftest 4.5 leaves the timeout to connection management; 25.01 sets its own there too.
+    /// A requester reports that a peer is gone when all tries have timed out. Each takes at least the local
+    /// ACK timeout and at most four times that (IBTA v1.4 §9.7.6.1.3). With `-R`, perftest 4.5 leaves the
+    /// timeout to RDMA CM; 25.01 sets its own there too.
     fn check_time(&self, elapsed: Duration) -> Result<()> {
         let uses_connection_management = self.program.command.iter().any(|word| word == "-R");
         let longest = if uses_connection_management { CONNECTION_ACK_TIMEOUT } else { ACK_TIMEOUT };
@@ -222,13 +226,13 @@ impl ListedCase {
     }
 }
 
-/// Whether the help of a program names an option.
+/// Whether the help text of a program names an option.
 fn knows_option(program: &str, option: &str) -> bool {
     let help = Command::new(program).arg("--help").output();
     help.is_ok_and(|help| String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).contains(option))
 }
 
-/// Why a command cannot be run here: its program is one of a package that is not installed.
+/// Why a command cannot run here: the package of its program is not installed.
 fn missing(command: &[String]) -> Option<String> {
     // `env NAME=VALUE PROGRAM`
     let program = command.iter().find(|word| *word != "env" && !word.contains('='))?;

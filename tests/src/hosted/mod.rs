@@ -1,13 +1,23 @@
-//! The judge of `bareverbs run`: programs that nobody here wrote, on virtual hosts.
+//! The judge of `bareverbs run`: programs of other projects on virtual hosts.
 //!
-//! **What this is.** [`crate::installation`] starts programs as an unprivileged user where it may choose; [`listed`] judges what the
-//! checked-in list demands, [`fields`] what `ibv_devinfo` prints, [`devices`] whether `devinfo` and `gids` show the same, [`mpi`]
-//! OpenMPI, [`captures`] what other programs find in captures, [`full_disk`] what a program is told whose capture has no room, [`trouble`] how
-//! programs live through faults, [`cables`] what is listed of them and what they notice of a cable, [`driven`] that a program that polls drives its device, [`objects`] what `rdma` says of their objects,
-//! [`payload`] that perftest's bytes arrive, [`own_programs`] a program as users write it, [`own_test`] the one of the documentation,
-//! [`neighbours`] who waits for a neighbour, [`at_once`] a hundred pairs, [`wires`] programs of two networks that a wire joins, [`tap`] one and the kernel,
-//! [`suite`] what rdma-core's own tests say. **What it may not do.** A verdict is not asked for twice. Nothing is left
-//! behind: a program does not outlive its row. **Where to read first.** [`listed::ListedCase`].
+//! [`crate::installation`] starts programs, as an unprivileged user if it may switch to one. Each module has
+//! rows of one kind:
+//!
+//! * [`listed`]: what the checked-in list demands
+//! * [`fields`]: what `ibv_devinfo` prints; [`devices`]: whether `devinfo` and `gids` show the same
+//! * [`mpi`]: OpenMPI; [`suite`]: rdma-core's own tests
+//! * [`captures`]: what other programs find in captures; [`full_disk`]: what a program is told whose capture
+//!   runs out of room
+//! * [`trouble`]: how programs survive faults; [`cables`]: what `--list` shows of programs, and what they
+//!   notice of a cable
+//! * [`driven`]: a program that polls drives its device; [`objects`]: what `rdma` shows of a program's
+//!   objects
+//! * [`payload`]: whether perftest's bytes arrive; [`at_once`]: a hundred pairs at once
+//! * [`own_programs`]: a program as users write it; [`own_test`]: the one in the documentation
+//! * [`neighbours`]: who waits for a neighbour's address
+//! * [`wires`]: programs of two networks that a wire joins; [`tap`]: a network and this machine's kernel
+//!
+//! A failed row is not run again. No program outlives its row. Start reading at [`listed::ListedCase`].
 
 pub mod at_once;
 pub mod cables;
@@ -32,7 +42,7 @@ use crate::guest::table::{Entry, Verdict};
 use anyhow::Result;
 use std::time::Instant;
 
-/// Asks for a verdict and takes its time. An error is a failure.
+/// Runs a judge and measures its time. An error is a failure.
 pub fn entry(name: String, judge: impl FnOnce() -> Result<Verdict>) -> Entry {
     let start = Instant::now();
     let verdict = judge().unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")));

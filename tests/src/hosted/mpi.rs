@@ -1,4 +1,5 @@
-//! OpenMPI over UCX over the device: four ranks of a virtual host, each with a device of its own, exchange with all others.
+//! OpenMPI over UCX: four ranks of a virtual host, each with a device of its own, exchange data with all
+//! others.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, is_installed};
@@ -8,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 const SOURCE: &str = include_str!("../../peers/all_to_all.c");
-/// Nothing but the device carries messages: no shared memory, no TCP.
+/// Only the device may carry messages: no shared memory, no TCP.
 const ENVIRONMENT: [&str; 2] = ["UCX_TLS=rc_v,self", "UCX_NET_DEVICES=mlx5_0:1"];
 const MPIRUN: [&str; 9] = ["mpirun", "-n", "4", "--oversubscribe", "--mca", "pml", "ucx", "--mca", "btl"];
 

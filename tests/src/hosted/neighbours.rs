@@ -1,4 +1,5 @@
-//! A program that asks for a neighbour outside of the network, whom nobody knows, waits for the answer; its other threads do not.
+//! A program that resolves a neighbour outside the network, whom nobody knows, waits for the answer; its
+//! other threads do not.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, free_port, is_installed};
@@ -7,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 const SCRIPT: &str = include_str!("../../peers/neighbour.py");
 const PYTHON: &str = "/usr/bin/python3";
 const TIMED_OUT: u64 = 110;
-/// Milliseconds for which the bridge asks at least.
+/// Milliseconds for which the bridge keeps asking, at least.
 const ASKED: u64 = 500;
 
 /// Runs the script in a network whose wire leads to nobody.

@@ -1,10 +1,11 @@
-//! `rdma resource show`: objects of programs that run, all of a kind and one by its number.
+//! `rdma resource show`: objects of running programs, all of a kind and one by its number.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, StartedProgram, free_port, is_installed};
 use anyhow::{Context, Result, ensure};
 
-/// A kind of object: how `rdma` calls it, where it is asked for one device or port, what its number is called, and what else its line says.
+/// A kind of object: its name in `rdma`, how to select a device or port, the name of its number, and what
+/// else its line says.
 struct ShownKind {
     name: &'static str,
     place: &'static str,
@@ -16,7 +17,7 @@ const fn of_device(name: &'static str, number: &'static str, says: &'static [&'s
     ShownKind { name, place: "dev mlx5_0", number, says }
 }
 
-/// What a server of the ping-pong has before anybody comes.
+/// Objects of a ping-pong server before a client connects.
 const OF_PINGPONG: [ShownKind; 6] = [
     ShownKind {
         name: "qp",
@@ -30,7 +31,7 @@ const OF_PINGPONG: [ShownKind; 6] = [
     of_device("ctx", "ctxn", &[]),
     of_device("srq", "srqn", &["type BASIC", "lqpn "]),
 ];
-/// What a listener of connections has. It is at every port, and so at none.
+/// Objects of a listener for connections. It listens on every port, so its line names none.
 const OF_LISTENER: ShownKind = ShownKind {
     name: "cm_id",
     place: "link mlx5_0",
@@ -38,7 +39,7 @@ const OF_LISTENER: ShownKind = ShownKind {
     says: &["state LISTEN", "ps TCP", "comm rping"],
 };
 
-/// Asks while two servers wait for their clients, which never come.
+/// Looks while two servers wait for clients that never come.
 pub fn judge(installation: &Installation) -> Result<Verdict> {
     for (program, package) in
         [("rdma", "iproute2"), ("ibv_srq_pingpong", "ibverbs-utils"), ("rping", "rdmacm-utils")]
@@ -72,7 +73,8 @@ fn program(command: &str) -> HostedProgram {
 }
 
 impl ShownKind {
-    /// The dump has an object of the program; the object by its number is the same, and a number that nobody has is refused.
+    /// The dump must have an object of the program. A query by that object's number must return the same, and
+    /// an unknown number must be refused.
     fn judge(&self, installation: &Installation, owner: u32) -> Result<()> {
         let Self { name, place, number, says } = self;
         let show = |filter: &str| -> Result<String> {

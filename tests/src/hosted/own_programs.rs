@@ -10,17 +10,17 @@ use std::process::{Command, Stdio};
 
 const SOURCE: &str = include_str!("../../peers/own_program.c");
 const HEADER: &str = "/usr/include/infiniband/verbs.h";
-/// What makes namespaces of a user's own for a process and its children.
+/// The command that gives a process and its children namespaces of their own, without privileges.
 const UNSHARE: [&str; 6] = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"];
-/// What a program says that found every byte to be right.
+/// What a program prints that found every byte to be right.
 const GOOD: &str = "every byte is right";
 
 /// A way to run it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OwnCase {
-    /// What it is built with besides.
+    /// Additional compiler flags.
     flags: &'static [&'static str],
-    /// Words before it.
+    /// Words before it on the command line.
     below: &'static [&'static str],
     arguments: &'static str,
 }
@@ -53,13 +53,13 @@ pub const CASES: [OwnCase; 9] = [
 ];
 
 impl OwnCase {
-    /// What the row is called.
+    /// The name of the row.
     pub fn name(&self) -> String {
         let words = [self.below, &["own_program"], &[self.arguments], self.flags].concat();
         format!("a: {}", words.join(" "))
     }
 
-    /// Why it cannot be run here, if it cannot.
+    /// Why it cannot run here, if it cannot.
     fn missing(&self) -> Option<String> {
         if !is_installed("gcc") || fs::metadata(HEADER).is_err() {
             return Some(
@@ -92,7 +92,7 @@ impl OwnCase {
     }
 }
 
-/// The program, built with these options; its path.
+/// Compiles the program with these flags and returns its path.
 fn compile(installation: &Installation, flags: &[&str]) -> Result<String> {
     let source = installation.path("own_program.c");
     let program = installation.path(&format!("own_program{}", flags.concat()));

@@ -1,4 +1,5 @@
-//! The test that `docs/testing-rdma-programs.md` leads its reader to: its program and its commands are taken from there and run as they stand.
+//! The test that `docs/testing-rdma-programs.md` walks its reader through: its program and its commands are
+//! taken from the page and run verbatim.
 
 use crate::guest::table::Verdict;
 use crate::installation::{Installation, is_installed};
@@ -9,12 +10,12 @@ const PAGE: &str = include_str!("../../../docs/testing-rdma-programs.md");
 /// Where the test begins.
 const HEADING: &str = "## Your own test";
 const HEADER: &str = "/usr/include/rdma/rdma_verbs.h";
-/// What its client says.
+/// What its client prints.
 const GOOD: &str = "all letters are right";
-/// What `bareverbs report` says behind the number of frames that were lost.
+/// What `bareverbs report` prints after the number of lost frames.
 const LOST: &str = " lost";
 
-/// Writes what the page says, and does what it says.
+/// Writes the files of the page and runs its commands.
 pub fn judge(installation: &Installation) -> Result<Verdict> {
     if !is_installed("cc") || fs::metadata(HEADER).is_err() {
         return Ok(Verdict::Skip(
@@ -34,7 +35,7 @@ pub fn judge(installation: &Installation) -> Result<Verdict> {
     Ok(Verdict::Pass(format!("{lost} frames lost")))
 }
 
-/// The first block of code in a language.
+/// The first code block in a language.
 fn block<'a>(section: &'a str, language: &str) -> Result<&'a str> {
     let begin = format!("\n```{language}\n");
     let found = section.split_once(&begin).and_then(|(_, rest)| rest.split_once("\n```"));

@@ -1,5 +1,5 @@
-//! Bytes that perftest's programs move between two hosts, with every size. Neither of them looks at what it gets; both keep their buffers in
-//! files here, which are compared.
+//! Bytes that perftest's programs move between two hosts, with every size. Neither program checks what it
+//! receives, so both keep their buffers in files, which are compared here.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, free_port, is_installed};
@@ -11,15 +11,16 @@ use std::path::Path;
 
 /// Bytes of a file: both halves of the largest buffer, of 8 MiB each.
 const ROOM: u64 = 16 << 20;
-/// A half has a page at least (`cycle_buffer`).
+/// A half has at least one page (`cycle_buffer`).
 const SHORTEST_HALF: usize = 4096;
-/// What goes wrong on the way where anything does.
+/// Faults on the wire, in the rows that have any.
 const FAULTS: &str = "loss=0.01,reorder=0.05,duplicate=0.02";
 
 /// perftest rounds the buffer of receives up to cache lines, but not the addresses that it gives to the peer.
 const CACHE_LINE: usize = 64;
 
-/// In which half of whose buffer the bytes of a test come to lie. They come from the other half of the peer's.
+/// Where the bytes of a test arrive: whose buffer, and which half. They come from the other half of the
+/// peer's buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
     /// In the second half of the server's, at the address that it gave to the client: WRITEs.
@@ -36,7 +37,7 @@ pub struct PayloadCase {
     /// The program and its options, for both ends.
     command: &'static str,
     arrival: Arrival,
-    /// Longest message, from which the halves follow; it overwrites all others.
+    /// Longest message. It determines the halves and overwrites all others.
     longest: usize,
     has_faults: bool,
 }
@@ -47,8 +48,8 @@ const fn case(command: &'static str, arrival: Arrival, longest: usize, has_fault
 
 const MIB: usize = 1 << 20;
 
-/// The tests: all sizes, sizes that no packet fits, and wires that lose, double and reorder. `ib_write_lat` sets its buffers to zero, so it is
-/// not among them.
+/// The tests: all sizes, sizes that are not a multiple of a packet, and wires that lose, duplicate and
+/// reorder. `ib_write_lat` is missing because it zeroes its buffers.
 pub const CASES: [PayloadCase; 13] = [
     case("ib_write_bw -a", Arrival::AtServer, 8 * MIB, false),
     case("ib_write_bw -a -c UC", Arrival::AtServer, 8 * MIB, false),
@@ -112,7 +113,7 @@ impl PayloadCase {
         }
     }
 
-    /// The bytes that arrived have to be those that were there to be sent.
+    /// The bytes that arrived must equal those at their source.
     fn compare(&self, server: &Path, client: &Path) -> Result<()> {
         let half = self.half();
         let (arrived, given) = match self.arrival {
@@ -129,7 +130,7 @@ impl PayloadCase {
     }
 }
 
-/// A file for a buffer, which the programs may write.
+/// Creates a file for a buffer that the programs may write.
 fn make(path: &Path) -> Result<()> {
     let file = File::create(path).with_context(|| path.display().to_string())?;
     file.set_len(ROOM)?;

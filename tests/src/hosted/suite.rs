@@ -1,5 +1,5 @@
-//! rdma-core's own tests (its package `rdma-core`, over `python3-pyverbs`) on a virtual host, unmodified, each in a process of its
-//! own, by the runner that the guest has too.
+//! rdma-core's own tests (its package `rdma-core`, over `python3-pyverbs`) on a virtual host, unmodified.
+//! Each runs in a process of its own, started by the runner that the guest uses too.
 
 use crate::guest::mlx5::suite::{RUNNER, Results, TEST_LIMIT};
 use crate::guest::table::{Entry, Verdict};
@@ -14,7 +14,8 @@ use std::time::Duration;
 /// Where Debian installs the suite, and the interpreter that its packages are for.
 const SUITE: &str = "/usr/share/doc/rdma-core/tests";
 const PYTHON: &str = "/usr/bin/python3";
-/// How a test fails that asks for something beyond what the kernel's side of a virtual host has, and why it then counts as skipped.
+/// How a test fails that needs more than the kernel side of a virtual host offers, and why it then counts as
+/// skipped.
 const BEYOND: [(&str, &str); 2] = [
     (
         "Command '['devlink', 'dev', 'param', 'show', 'pci/",
@@ -27,18 +28,18 @@ const BEYOND: [(&str, &str); 2] = [
 ];
 /// Virtual host on which the tests run.
 const HOST: &str = "a";
-/// For all tests.
+/// Time limit for all tests.
 const LIMIT: Duration = Duration::from_secs(240);
 
 /// The suite of the installed version.
 #[derive(Debug)]
 pub struct Suite<'a> {
     installation: &'a Installation,
-    /// First number of its version, of which the list of verdicts is.
+    /// Major version of the suite. Each list of verdicts is for one of these.
     pub version: String,
 }
 
-/// A test that asked for what is not there has not failed.
+/// Turns the failure of a test that needs something unavailable into a skip.
 fn within_reach(entry: Entry) -> Entry {
     let beyond = |reason: &str| BEYOND.iter().find(|(said, _)| reason.contains(said));
     let verdict = match entry.verdict {
@@ -51,7 +52,7 @@ fn within_reach(entry: Entry) -> Entry {
     Entry { verdict, ..entry }
 }
 
-/// Why the suite cannot be run here, if it cannot.
+/// Why the suite cannot run here, if it cannot.
 pub fn missing() -> Option<String> {
     let pyverbs = Command::new(PYTHON).args(["-c", "import pyverbs.device"]).output();
     let has_pyverbs = pyverbs.is_ok_and(|output| output.status.success());
@@ -81,7 +82,7 @@ impl<'a> Suite<'a> {
         Ok(Self { installation, version })
     }
 
-    /// Runs the tests of some modules, or all, on a host with these options.
+    /// Runs the tests of some modules, or of all, on a host with these options.
     pub fn run(&self, names: &[&str], options: &[String], mut add: impl FnMut(Entry)) -> Result<()> {
         let path = |name: &str| self.installation.path(name).to_string_lossy().into_owned();
         let results = path("suite/results");
@@ -106,7 +107,8 @@ mod tests {
     use crate::guest::floor::{Expected, Floors};
     use std::collections::BTreeMap;
 
-    /// Why a test that passes in a guest need not pass here: nobody is root, and a virtual host has the machine's huge pages, or none.
+    /// Why a test that passes in a guest may be skipped here: nobody is root, and a virtual host has the
+    /// machine's huge pages, if any.
     const NEED_NOT: [&str; 2] = ["Must be run by root", "There are no huge pages"];
 
     #[test]

@@ -1,13 +1,15 @@
-//! `bareverbs run --wire tap:NAME`: a program of a virtual host, and the kernel of this machine at the other end of the wire, in a network namespace
-//! of its own.
+//! `bareverbs run --wire tap:NAME`: a program of a virtual host, and the kernel of this machine at the other
+//! end of the wire, in a network namespace of its own.
 
 use crate::guest::table::Verdict;
 use crate::installation::{Installation, is_installed};
 use anyhow::{Result, ensure};
 use std::process::{Command, Stdio};
 
-/// The kernel has 10.9.0.1. A program of host b asks it for a connection: it has to find its MAC address by ARP, and the request, a datagram to
-/// queue pair 1, has to arrive at a socket of UDP port 4791, whose owner has to be able to see whence. The kernel in turn finds the host by ARP.
+/// The kernel has 10.9.0.1, and a program of host b asks it for a connection. The program has to resolve the
+/// kernel's MAC address by ARP. Its request, a datagram to queue pair 1, has to arrive at a socket on UDP
+/// port 4791, whose owner must be able to see the sender. The kernel in turn resolves the host's address by
+/// ARP.
 const SCRIPT: &str = r#"
 ip link set lo up
 ip tuntap add dev bv0 mode tap
@@ -31,12 +33,12 @@ timeout 3 bareverbs run --network tap --host b --ip 10.9.0.2 -- rping -c -a 10.9
 wait $kernel
 ip neigh show dev bv0
 "#;
-/// UD SEND only, as which messages of connection management come.
+/// UD SEND only, the opcode of connection management messages.
 const ARRIVED: &str = "arrived: opcode 0x64 from 10.9.0.2 port above 49151: True";
-/// What the kernel's table of neighbours says of the host; its address follows from its name.
+/// The kernel's neighbour entry for the host. The host's MAC address follows from its name.
 const NEIGHBOUR: &str = "10.9.0.2 lladdr ";
 
-/// Runs the script as a user who is root in namespaces of his own.
+/// Runs the script as a user who is root in namespaces of their own.
 pub fn judge(installation: &Installation) -> Result<Verdict> {
     if let Some(program) = ["ip", "rping", "python3"].into_iter().find(|program| !is_installed(program)) {
         return Ok(Verdict::Skip(format!(
@@ -59,7 +61,7 @@ pub fn judge(installation: &Installation) -> Result<Verdict> {
     Ok(Verdict::Pass(String::new()))
 }
 
-/// A text as one word of the shell.
+/// A text quoted as one word of the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

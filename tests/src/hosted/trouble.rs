@@ -5,16 +5,16 @@ use crate::installation::{HostedProgram, Installation, free_port, is_installed};
 use crate::judges::tshark_fields;
 use anyhow::{Context, Result, ensure};
 
-/// Seconds for which both programs send to and fro.
+/// Seconds for which both programs send back and forth.
 const SECONDS: u32 = 3;
 /// The faults, which take two thirds of that time.
 const FAULTS: [&str; 4] =
     ["cut:a@100ms+200ms", "partition:a:b@500ms+200ms", "loss:b:30@900ms+600ms", "pause:a@1700ms+200ms"];
-/// Beginning and end of each.
+/// Number of events: the beginning and the end of each fault.
 const ACTS: usize = 2 * FAULTS.len();
 
-/// A test of perftest goes on through a cable that is out, a partition, frames that are lost and a host that stands still. The capture has the
-/// frames that were lost.
+/// A test of perftest survives a pulled cable, a partition, lost frames and a paused host. The capture must
+/// hold the frames that were lost.
 pub fn judge(installation: &Installation) -> Result<Verdict> {
     if let Some(program) = ["ib_send_lat", "tshark"].into_iter().find(|program| !is_installed(program)) {
         return Ok(Verdict::Skip(format!(

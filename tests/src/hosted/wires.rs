@@ -1,4 +1,4 @@
-//! Two networks of `bareverbs run` that a wire joins: a program of one meets a program of the other.
+//! Two networks of `bareverbs run` that a wire joins: a program of one talks to a program of the other.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, StartedProgram, free_port, is_installed};
@@ -6,32 +6,33 @@ use anyhow::{Context, Result, ensure};
 use bareverbs_uverbs::VirtualHost;
 use core::net::Ipv4Addr;
 
-/// Hosts on both sides; the second one's program is started first.
+/// Hosts on both sides; the program of the second is started first.
 const NEAR: &str = "near";
 const FAR: &str = "far";
 
-/// What a wire joins.
+/// The link layer of the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WireLink {
     Ethernet,
-    /// Ports of InfiniBand, whose LIDs differ.
+    /// InfiniBand ports, which have different LIDs.
     InfiniBand,
 }
 
-/// What two programs do over the wire. `{port}` is a port, and `{far}` the address of the second one's device: names are not carried.
+/// Two programs that talk over the wire. `{port}` stands for a port, and `{far}` for the address of the far
+/// device: names do not cross the wire.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WirePair {
-    /// What the far one's program is given, and the near one's before its own words.
+    /// The command of both programs; the near one's own arguments follow it.
     command: &'static str,
-    /// Whom the near one's program is to meet.
+    /// How the near program names its peer.
     client: &'static str,
-    /// A word that one of them has to say.
+    /// A text that one of them must print.
     says: &'static str,
     link: WireLink,
     package: &'static str,
 }
 
-/// The pairs; programs that exchange what they need over TCP meet on this machine's.
+/// The pairs. Programs that exchange addresses over TCP use this machine's TCP.
 pub const PAIRS: [WirePair; 5] = [
     WirePair {
         command: "ib_write_bw -F -n 500 -p {port}",
@@ -71,7 +72,7 @@ pub const PAIRS: [WirePair; 5] = [
 ];
 
 impl WirePair {
-    /// What the row is called.
+    /// The name of the row.
     pub fn name(&self) -> String {
         let link = if self.link == WireLink::InfiniBand { " --link ib" } else { "" };
         format!("{FAR}: {} / {NEAR}: {}, over --wire{link} of Unix datagrams", self.command, self.client)
@@ -121,12 +122,12 @@ impl WirePair {
     }
 }
 
-/// The network of a host in a row with this port.
+/// The name of a host's network in the row with this port.
 fn network_name(host: &str, port: u16) -> String {
     format!("{host}-{port}")
 }
 
-/// The bridges of both networks, which carry frames as long as they are kept.
+/// Starts the bridges of both networks, which carry frames until they are dropped.
 fn join(installation: &Installation, port: u16, link: WireLink) -> Result<[StartedProgram; 2]> {
     let (link, socket) = match link {
         WireLink::Ethernet => ("eth", "outside"),

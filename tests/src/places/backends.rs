@@ -1,4 +1,4 @@
-//! The three places.
+//! The three places: in process, vfio-user and VFIO.
 
 use super::Place;
 use anyhow::Result;
@@ -93,14 +93,14 @@ impl Place for OverVfioUser {
 
 /// Two PCI functions of this machine.
 pub struct OverVfio {
-    /// Where they are.
+    /// Their PCI addresses.
     pub addresses: [Address; 2],
     /// How they are opened.
     pub config: VfioConfig,
 }
 
 impl OverVfio {
-    /// Functions that are with vfio-pci.
+    /// Functions that are bound to vfio-pci.
     pub fn new(addresses: [Address; 2], memory: ArenaConfig) -> Self {
         Self { addresses, config: VfioConfig { memory, vectors: VECTORS, ..VfioConfig::default() } }
     }

@@ -23,7 +23,7 @@ pub(super) const DEPTH: u32 = 64;
 pub(super) const MEMORY: usize = 256 << 10;
 /// Longest time without any completion.
 const TIMEOUT: Duration = Duration::from_secs(20);
-/// Longest rest between two looks.
+/// Longest sleep between two polls.
 const REST: Duration = Duration::from_micros(50);
 
 /// One end. Fields are dropped in this order: queues before memory before the device.
@@ -53,9 +53,9 @@ struct PreparedEnd<H: Hal> {
 
 /// Two ends that are connected.
 pub struct Ends<H: Hal> {
-    /// The end that usually asks.
+    /// The end that is usually the requester.
     pub a: PlaceEnd<H>,
-    /// The end that usually answers.
+    /// The end that is usually the responder.
     pub b: PlaceEnd<H>,
 }
 
@@ -79,7 +79,7 @@ impl<H: Hal> Ends<H> {
         self.join(a)
     }
 
-    /// The same, and the sends of end A complete in `sends`.
+    /// The same, with the sends of end A completing in `sends`.
     pub(super) fn reconnect_to(&mut self, sends: &CompletionQueue<PlaceDevice<H>>) -> Result<()> {
         let a = self.a.prepare(sends)?;
         self.join(a)
@@ -93,7 +93,7 @@ impl<H: Hal> Ends<H> {
         Ok(())
     }
 
-    /// The next completion that `poll` finds; both ends rest in between.
+    /// The next completion that `poll` finds; both ends sleep in between.
     pub(super) fn next(
         &mut self,
         mut poll: impl FnMut(&mut Self) -> Result<Option<WorkCompletion>>,
@@ -108,7 +108,7 @@ impl<H: Hal> Ends<H> {
                 bail!("no completion in {TIMEOUT}; {}; {}", self.a.device.health(), self.b.device.health());
             }
             self.a.device.hal().relax(now + REST);
-            // Time may have passed for both, or for this end alone.
+            // Time passes for both ends in some places, and for this end alone in others.
             self.b.device.hal().relax(self.b.device.hal().now());
         }
     }
@@ -127,7 +127,7 @@ impl<H: Hal> Ends<H> {
         Ok(completion)
     }
 
-    /// Takes everything down, and looks whether everything came back.
+    /// Takes everything down and checks that all resources were returned.
     pub(super) fn close<P: Place<Hal = H>>(self) -> Result<String> {
         let mut told = Vec::new();
         for (name, side) in [("end 0", self.a), ("end 1", self.b)] {

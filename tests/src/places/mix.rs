@@ -1,4 +1,5 @@
-//! A long mix of all operations, many under way at a time, each with its own memory and each looked at when it is done.
+//! A long mix of all operations, many in flight at a time. Each has its own memory, which is checked when it
+//! completes.
 
 use super::ends::Ends;
 use super::operations::pattern;
@@ -8,17 +9,17 @@ use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 
-/// Operations that are under way at a time, each in a slot of memory of its own.
+/// Operations in flight at a time, each with its own slot of memory.
 const SLOTS: usize = 16;
 /// Bytes of a slot, on either side.
 const SLOT: usize = 8192;
 /// Longest operation: more than two packets.
 const LONGEST: usize = 2500;
-/// Where a slot of end A has results, and one of end B what it receives and its atomic.
+/// Where a slot of end A has results, and where a slot of end B has its received bytes and its atomic.
 const RESULT: usize = 4096;
 const ATOMIC: usize = 8184;
 
-/// What an operation is.
+/// The kinds of operations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MixOperation {
     Send,
@@ -77,19 +78,19 @@ struct Operation {
     slot: usize,
     id: u64,
     bytes: Vec<u8>,
-    /// Number that is compared or added, and what the atomic holds before.
+    /// The number that is compared or added, and the value of the atomic before.
     operand: u64,
     before: u64,
 }
 
 struct Mix {
     random: ChaCha8Rng,
-    /// What the atomic of each slot should hold.
+    /// The expected value of each slot's atomic.
     atomics: [u64; SLOTS],
     counts: [u64; MIX.len()],
 }
 
-/// Runs `operations` of them and says how many there were of each kind.
+/// Runs this many operations and returns how many there were of each kind.
 pub(super) fn run<H: Hal>(ends: &mut Ends<H>, operations: u64, seed: u64) -> Result<String> {
     let mut mix =
         Mix { random: ChaCha8Rng::seed_from_u64(seed), atomics: [0; SLOTS], counts: [0; MIX.len()] };
@@ -149,7 +150,7 @@ fn one_batch<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
     batch.iter().try_for_each(|operation| verify(ends, operation))
 }
 
-/// Puts bytes where the operation takes them from, and others where it puts them.
+/// Fills the source of the operation, and fills its destination with different bytes.
 fn prepare<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
     let (base, length) = (operation.slot * SLOT, operation.bytes.len());
     match operation.kind {
@@ -216,7 +217,7 @@ fn post_sends<H: Hal>(ends: &mut Ends<H>, batch: &[Operation]) -> Result<()> {
     Ok(())
 }
 
-/// Whether the bytes are where they should be.
+/// Checks that the bytes are where they should be.
 fn verify<H: Hal>(ends: &Ends<H>, operation: &Operation) -> Result<()> {
     let Operation { kind, slot, id, ref bytes, operand, before } = *operation;
     let base = slot * SLOT;

@@ -1,8 +1,10 @@
-//! One list of conversations for every place that a driver can live in: in process, behind vfio-user, on real VFIO.
+//! One list of conversations for every place that a driver can live in: in process, behind vfio-user, on real
+//! VFIO.
 //!
-//! **What this is.** A [`Place`] opens the two ends of a wire; [`run`] brings drivers up on them, lets them talk, and takes them
-//! down again, the same source everywhere. Every byte that an operation should have moved is looked at. **What it may
-//! not do.** It knows no backend but by the trait, and asks for no verdict twice. **Where to read first.** [`run`].
+//! A [`Place`] opens the two ends of a wire. [`run`] brings drivers up on them, lets them talk, and takes
+//! them down again, with the same source everywhere. Every byte that an operation should have moved is
+//! checked. The list knows backends only through the trait, and never repeats a conversation that failed.
+//! Start reading at [`run`].
 
 mod backends;
 mod ends;
@@ -22,7 +24,7 @@ use core::fmt;
 pub struct Plan {
     /// Operations of the mix.
     pub operations: u64,
-    /// Decides the mix.
+    /// Seed of the mix.
     pub seed: u64,
     /// How often everything is brought up and taken down.
     pub rounds: u32,
@@ -34,14 +36,14 @@ impl Default for Plan {
     }
 }
 
-/// What became of one conversation.
+/// The result of one conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ConversationOutcome {
-    /// It went as it should; what was seen.
+    /// It passed; what was seen.
     Pass(String),
-    /// It did not.
+    /// It failed; why.
     Fail(String),
-    /// It cannot be had here, and why.
+    /// It is not available here, and why.
     Skip(String),
 }
 
@@ -80,7 +82,7 @@ impl ConversationLine {
     }
 }
 
-/// Runs the whole list. Each line is given to `told` when it is known. True if nothing failed.
+/// Runs the whole list and passes each line to `told` as soon as it is known. Returns true if nothing failed.
 pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&ConversationLine)) -> bool {
     let mut good = true;
     for round in 1..=plan.rounds {
@@ -98,7 +100,7 @@ pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&Conversat
     good
 }
 
-/// One bring-up, the conversations, one teardown. False if it could not even begin.
+/// One bring-up, the conversations, one teardown. Returns false if it could not even begin.
 fn one_round<P: Place>(
     place: &mut P,
     plan: &Plan,

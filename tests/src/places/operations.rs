@@ -29,7 +29,7 @@ pub(super) fn all<H: Hal>() -> [(&'static str, Check<H>); 6] {
     ]
 }
 
-/// Lengths around the borders of a packet and of an entry.
+/// Lengths around the boundaries of a packet and of a CQE.
 const LENGTHS: [usize; 6] = [1, 64, 1024, 1025, 5000, 30_000];
 /// Where the other end's half of a conversation begins.
 const THERE: usize = 64 << 10;
@@ -135,7 +135,7 @@ fn pieces<H: Hal>(ends: &mut Ends<H>) -> Result<String> {
     Ok("three pieces gathered, two scattered".to_owned())
 }
 
-/// A peer that reaches too far is told so, and a new connection works.
+/// A peer that accesses memory out of bounds gets an error, and a new connection works.
 fn refused<H: Hal>(ends: &mut Ends<H>) -> Result<String> {
     let from = [ends.a.memory.slice(0, 64)?];
     let outside =
@@ -148,7 +148,7 @@ fn refused<H: Hal>(ends: &mut Ends<H>) -> Result<String> {
     Ok(format!("{}; a new connection works", failed.status))
 }
 
-/// The device reads and writes memory that the application brought along.
+/// The device reads and writes memory that the application registered.
 pub(super) fn user_memory<H: Hal>(ends: &mut Ends<H>) -> Result<String> {
     let mut own = vec![0u8; 20_000];
     let (bytes, start) =
@@ -171,7 +171,8 @@ pub(super) fn user_memory<H: Hal>(ends: &mut Ends<H>) -> Result<String> {
     Ok("9000 bytes there and back".to_owned())
 }
 
-/// Writes whose completions are waited for asleep: each is told by an event queue that has an interrupt vector of its own.
+/// WRITEs whose completions are awaited asleep: each arrives through an event queue with an interrupt vector
+/// of its own.
 pub(super) fn interrupts<P: Place>(ends: &mut Ends<P::Hal>) -> Result<String> {
     const WRITES: u64 = 16;
     const VECTOR: u16 = 1;
@@ -180,7 +181,8 @@ pub(super) fn interrupts<P: Place>(ends: &mut Ends<P::Hal>) -> Result<String> {
     let mut sends = CompletionQueue::builder(device.clone()).entries(64).channel(&channel).create()?;
     ends.reconnect_to(&sends)?;
     let before = P::interrupts(device.hal());
-    // Both queues are armed before there is anything to tell: however late this thread looks, an interrupt has to come.
+    // Both queues are armed before anything can complete, so an interrupt must come however late this thread
+    // looks.
     ensure!(sends.arm(Notify::Next) == Arming::Armed, "a completion before the first write");
     channel.arm();
     for id in 0..WRITES {

@@ -1,20 +1,20 @@
-//! What a place has to offer, so that the list of conversations runs there.
+//! What a place has to offer for the list of conversations to run there.
 
 use anyhow::Result;
 use bareverbs_core::hal::Hal;
 
-/// Somewhere two devices can be had that are joined by a wire.
+/// An environment with two devices that a wire joins.
 pub trait Place {
-    /// The bus of one of them.
+    /// The HAL of a device.
     type Hal: Hal;
-    /// Opens end 0 or 1. It is asked again after an end was closed.
+    /// Opens end 0 or 1. It is called again after an end was closed.
     fn open(&mut self, end: usize) -> Result<Self::Hal>;
     /// Interrupts that the device raised since it was opened.
     fn interrupts(hal: &Self::Hal) -> u64;
-    /// Why memory of the application cannot be registered here, if it cannot.
+    /// Why the application's memory cannot be registered here, if it cannot.
     fn no_user_memory(&self) -> Option<&'static str>;
-    /// Bytes of DMA memory that are handed out now.
+    /// Bytes of DMA memory that are allocated now.
     fn memory_used(hal: &Self::Hal) -> u64;
-    /// What is worth knowing of an end that is open.
+    /// A description of an open end.
     fn describe(hal: &Self::Hal) -> String;
 }

@@ -1,5 +1,5 @@
-//! What was posted and what has to come of it: every request completes exactly once and in order, and its bytes are where
-//! they belong and nowhere else.
+//! What was posted and what must become of it: every request completes exactly once and in order, and its
+//! bytes are where they belong and nowhere else.
 
 use super::plan::{Item, Kind};
 use std::collections::VecDeque;
@@ -43,30 +43,30 @@ pub struct Oracle {
     sends: VecDeque<Sent>,
     receives: VecDeque<Posted>,
     messages: VecDeque<Message>,
-    /// Sends that completed, silently or not.
+    /// Sends that completed, with or without a completion of their own.
     pub completed: u64,
 }
 
 impl Oracle {
-    /// A send was posted.
+    /// Records a posted send.
     pub fn sent(&mut self, sent: Sent) {
         self.sends.push_back(sent);
     }
 
-    /// A receive was posted.
+    /// Records a posted receive.
     pub fn posted(&mut self, posted: Posted) {
         self.receives.push_back(posted);
     }
 
-    /// The peer posted something that takes a receive of this side.
+    /// Records that the peer posted something that consumes a receive of this side.
     pub fn expect_message(&mut self, message: Message) {
         self.messages.push_back(message);
     }
 
-    /// The sends that a completion ends: silent ones before it, and itself.
+    /// The sends that a completion ends: itself and the unsignalled ones before it.
     ///
     /// # Panics
-    /// If it was never posted, completed before, or overtook one that has to be reported itself.
+    /// If the send was never posted, has completed before, or has overtaken a signalled one.
     #[track_caller]
     pub fn complete_send(&mut self, id: u64) -> Vec<Sent> {
         let at = self.sends.iter().position(|sent| sent.id == id);
@@ -84,7 +84,7 @@ impl Oracle {
     /// The receive and the message that a completion belongs to.
     ///
     /// # Panics
-    /// If it is not the oldest posted receive, or no message was on its way.
+    /// If it is not the oldest posted receive, or no message was in flight.
     #[track_caller]
     pub fn complete_receive(&mut self, id: u64) -> (Posted, Message) {
         let posted = self.flush_receive(id);
@@ -119,7 +119,7 @@ impl Oracle {
         self.messages.len()
     }
 
-    /// Sends since the last one that reports itself.
+    /// Unsignalled sends since the last signalled one.
     pub fn silent_since_signalled(&self) -> usize {
         self.sends.iter().rev().take_while(|sent| !sent.item.signalled).count()
     }

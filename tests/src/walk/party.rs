@@ -1,4 +1,4 @@
-//! One side of a walk: its slots of memory, what it posts, and how it checks what comes.
+//! One side of a walk: its slots of memory, what it posts, and how it checks what arrives.
 
 use super::oracle::{Message, Oracle, Posted, Sent};
 use super::plan::{Dice, Item, Kind, SLOTS};
@@ -31,7 +31,7 @@ impl Default for Party {
 }
 
 impl Party {
-    /// What was posted and what has to come of it.
+    /// What was posted and what must become of it.
     pub fn oracle(&mut self) -> &mut Oracle {
         &mut self.oracle
     }
@@ -42,7 +42,7 @@ impl Party {
         self.next_id | 0xfeed_0000_0000_0000
     }
 
-    /// Posts up to `count` requests, alone or as a batch, and says how many there was room for.
+    /// Posts up to `count` requests, one by one or as a batch, and returns how many fitted.
     pub fn post(
         &mut self,
         me: &mut Side,
@@ -69,7 +69,7 @@ impl Party {
         self.remember(requests, refused, peer)
     }
 
-    /// Notes what was posted, and gives back the slots of what was not.
+    /// Records what was posted, and frees the slots of what was refused.
     fn remember(&mut self, mut requests: Vec<Sent>, refused: Option<usize>, peer: &mut Self) -> usize {
         let left = requests.split_off(refused.unwrap_or(requests.len()));
         self.free.extend(left.into_iter().map(|sent| sent.slot));
@@ -83,11 +83,11 @@ impl Party {
         posted
     }
 
-    /// Draws a request and writes its bytes where they begin; `None` if all slots are taken.
+    /// Draws a request and fills its source; `None` if all slots are taken.
     fn prepare_send(&mut self, me: &Side, other: &Side, dice: &mut Dice, mtu: usize) -> Option<Sent> {
         let slot = self.free.pop()?;
         let mut item = Item::draw(dice, mtu);
-        // A queue full of silent requests would never give a place back.
+        // A queue full of unsignalled requests would never free a slot.
         item.signalled |= self.free.len().is_multiple_of(4);
         let mut data = vec![0; item.length()];
         dice.fill(&mut data);
@@ -98,7 +98,7 @@ impl Party {
         Some(Sent { id: self.id(), item, slot, data })
     }
 
-    /// Posts a request that reports itself and does nothing, so that all before it end.
+    /// Posts a signalled request that does nothing, so that all requests before it complete.
     pub fn post_last(&mut self, me: &mut Side, other: &Side) -> bool {
         let Some(slot) = self.free.pop() else { return false };
         let item = Item { kind: Kind::Write(None), pieces: vec![], inline: false, signalled: true };
@@ -141,7 +141,7 @@ impl Party {
         batch.ring();
     }
 
-    /// Polls both completion queues and checks what is there; says how many completions there were.
+    /// Polls both completion queues, checks the completions, and returns how many there were.
     pub fn poll(&mut self, me: &mut Side, other: &Side) -> usize {
         let (mut count, mut completions) = (0, [WorkCompletion::EMPTY; 8]);
         loop {
@@ -193,17 +193,17 @@ impl Party {
     }
 }
 
-/// Where the data of a request of this side are.
+/// The data of a request at this side.
 fn own_slot(slot: usize, item: &Item) -> Slot {
     LAYOUT.slot(Area::Own, slot, &item.pieces)
 }
 
-/// Where they are at the peer, if it is a WRITE or a READ.
+/// The data of a request at the peer, if it is a WRITE or a READ.
 fn target_slot(slot: usize, length: usize) -> Slot {
     LAYOUT.slot(Area::Target, slot, &[length])
 }
 
-/// Makes the work request of `sent` and hands it to `post`.
+/// Builds the work request of `sent` and passes it to `post`.
 fn with_request<R>(
     own: &MemoryRegion<Handle>,
     target: &MemoryRegion<Handle>,

@@ -10,11 +10,11 @@ use rand_core::RngCore;
 
 /// Bytes that each outstanding request has for itself on either side, guard bytes around it included.
 pub const SLOT: usize = 16 << 10;
-/// Bytes before the data of a slot; they and what follows the data must stay as they are.
+/// Bytes before the data of a slot. They and the bytes after the data must not change.
 pub const GUARD: usize = 64;
 /// Requests of one side that may be outstanding.
 pub const SLOTS: usize = 48;
-/// Longest inline data that a walk asks for.
+/// Inline data that a walk's queue pairs ask for, in bytes.
 pub const MAX_INLINE: usize = 96;
 /// Most pieces of a request.
 pub const MAX_PIECES: usize = 4;
@@ -24,7 +24,7 @@ pub const MAX_PIECES: usize = 4;
 pub struct Dice(ChaCha8Rng);
 
 impl Dice {
-    /// The choices of a seed; `name` tells streams apart.
+    /// The random choices of a seed; `name` separates independent streams.
     pub fn new(seed: u64, name: &str) -> Self {
         Self(Seed(seed).stream(name))
     }
@@ -34,7 +34,7 @@ impl Dice {
         ((u64::from(self.0.next_u32()) * bound as u64) >> 32) as usize
     }
 
-    /// Whether a chance of `percent` came true.
+    /// True with a probability of `percent`.
     pub fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -44,7 +44,7 @@ impl Dice {
         self.0.next_u32()
     }
 
-    /// Other choices, which do not depend on how many of these are taken later.
+    /// A separate stream of choices that does not depend on how many are drawn from this one later.
     pub fn split(&mut self) -> Self {
         let seed = u64::from(self.word()) << 32 | u64::from(self.word());
         Self::new(seed, "split")
@@ -59,7 +59,7 @@ impl Dice {
 /// Everything that a walk depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Conditions {
-    /// Decides everything else.
+    /// The seed of everything else.
     pub seed: u64,
     /// Frames lost, in percent; with loss come duplicates and reordering.
     pub loss: u32,
@@ -80,10 +80,10 @@ impl Conditions {
         Self { seed, loss, ipv6: dice.percent(50), mtu: MTUS[dice.below(MTUS.len())], requests }
     }
 
-    /// Conditions that the caller asked for by the environment variable `BAREVERBS_WALK`, as `seed:loss:requests`.
+    /// Conditions from the environment variable `BAREVERBS_WALK`, as `seed:loss:requests`.
     ///
     /// # Panics
-    /// If it is something else.
+    /// If it has another form.
     pub fn asked() -> Option<Self> {
         let text = std::env::var("BAREVERBS_WALK").ok()?;
         let mut numbers = text.split(':').map(|number| number.parse().expect("seed:loss:requests"));
@@ -91,12 +91,12 @@ impl Conditions {
         Some(Self::of(number(), number() as u32, number() as usize))
     }
 
-    /// Seeds to walk over: `BAREVERBS_SEEDS`, or so many.
+    /// How many seeds to walk: `BAREVERBS_SEEDS`, or `usual`.
     pub fn seeds(usual: u64) -> u64 {
         std::env::var("BAREVERBS_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
     }
 
-    /// What walks under these conditions again, in the test file of this name.
+    /// The command that repeats the walk under these conditions, for the test file of this name.
     pub fn replay(&self, test: &str) -> String {
         let Self { seed, loss, requests, .. } = self;
         format!(
@@ -104,12 +104,13 @@ impl Conditions {
         )
     }
 
-    /// Whether the cable repeats packets and lets them overtake each other: all with loss do, and half of the seeds without.
+    /// Whether the cable duplicates and reorders packets: always with loss, and for half of the seeds
+    /// without.
     pub fn is_disturbed(&self) -> bool {
         self.loss > 0 || self.seed % 2 == 1
     }
 
-    /// What the cable does. Loss brings flipped bits with it.
+    /// The faults of the cable. Loss brings flipped bits with it.
     pub fn faults(&self) -> RandomFaults {
         let disturbed = self.is_disturbed();
         let chance =
@@ -168,11 +169,11 @@ impl Kind {
 pub struct Item {
     /// What it does.
     pub kind: Kind,
-    /// Lengths of its pieces; none for a message of no bytes.
+    /// Lengths of its pieces; empty for a message without bytes.
     pub pieces: Vec<usize>,
-    /// Whether its data go into the WQE.
+    /// Whether the WQE carries its data inline.
     pub inline: bool,
-    /// Whether success makes a completion.
+    /// Whether success produces a completion.
     pub signalled: bool,
 }
 
@@ -202,7 +203,7 @@ fn draw_kind(dice: &mut Dice) -> Kind {
     }
 }
 
-/// Short, around one packet, several packets; now and then nothing at all.
+/// Short, around one packet, or several packets; now and then zero.
 pub fn draw_length(dice: &mut Dice, mtu: usize) -> usize {
     let longest = SLOT - 2 * GUARD;
     let length = match dice.below(8) {

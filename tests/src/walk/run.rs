@@ -1,4 +1,5 @@
-//! The walk: post, run the world, poll, in an order that the seed decides; then drain and look that nothing is left.
+//! The walk: post, run the world and poll in an order that the seed decides; then drain and check that
+//! nothing is left.
 
 use super::party::{MEMORY, Party};
 use super::plan::{Conditions, Dice, MAX_INLINE, MAX_PIECES, SLOTS};
@@ -8,7 +9,7 @@ use bareverbs_core::queue_pair::ConnectOptions;
 use bareverbs_prm::time::Duration;
 use std::path::Path;
 
-/// What came of a walk.
+/// The result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Outcome {
     /// Requests that completed.
@@ -32,17 +33,17 @@ struct Walk {
 /// Walks under `conditions`.
 ///
 /// # Panics
-/// If anything comes out that the oracle does not expect.
+/// If anything happens that the oracle does not expect.
 pub fn walk(conditions: &Conditions) -> Outcome {
     let mut walk = Walk::new(conditions);
     walk.post_all(conditions.requests);
     walk.finish()
 }
 
-/// Walks under `conditions` and writes every frame to `capture`; says how many there were.
+/// Walks under `conditions`, writes every frame to `capture`, and returns how many there were.
 ///
 /// # Panics
-/// As [`walk`], and if the capture cannot be written.
+/// Like [`walk`], and if the capture cannot be written.
 pub fn walk_captured(conditions: &Conditions, capture: &Path) -> u64 {
     let mut walk = Walk::new(conditions);
     let file =
@@ -81,7 +82,7 @@ impl Walk {
         self.drain();
     }
 
-    /// Does one thing; says how many requests it posted.
+    /// Takes one step and returns how many requests it posted.
     fn step(&mut self, most: usize) -> usize {
         let who = self.dice.below(2);
         match self.dice.below(10) {
@@ -95,7 +96,7 @@ impl Walk {
         0
     }
 
-    /// The sides in the order of whose turn it is, with their parties.
+    /// The sides with their parties; the one whose turn it is comes first.
     fn turn(
         &mut self,
         who: usize,
@@ -130,7 +131,7 @@ impl Walk {
         self.pair.world.run_until(until);
     }
 
-    /// Ends everything that is under way: receives for all messages, a last request that reports itself.
+    /// Completes everything in flight: posts receives for all messages, and a last signalled request.
     fn drain(&mut self) {
         let deadline = self.pair.world.now() + TIMEOUT;
         let mut asked = [false; 2];
@@ -150,7 +151,7 @@ impl Walk {
         }
     }
 
-    /// Flushes the receives that nobody needed, and looks that queues, ledgers and rings are empty.
+    /// Flushes the receives that nobody needed, and checks that queues, ledgers and rings are empty.
     fn finish(mut self) -> Outcome {
         let (digest, lost) = (self.pair.world.digest(), self.pair.frames_lost());
         for who in 0..2 {

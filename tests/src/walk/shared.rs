@@ -1,8 +1,9 @@
-//! A walk over shared receive queues: reliable connections on one of them, extended ones to two others, queue pairs that die
-//! and are made again in between.
+//! A walk over shared receive queues: reliable connections share one of them, extended ones two others, and
+//! queue pairs fail and are recreated in between.
 //!
-//! What has to hold: messages of a connection to a queue arrive in order with their bytes, every receive completes at most
-//! once, and in the end each queue has room for exactly what is not outstanding: nothing was lost.
+//! The invariants: messages of a connection to a queue arrive in order with their bytes, every receive
+//! completes at most once, and in the end each queue has room for exactly the receives that are not
+//! outstanding, so none was lost.
 
 mod stage;
 
@@ -19,12 +20,12 @@ const DEPTH: usize = 6;
 /// Simulated time that draining may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What came of a walk.
+/// The result of a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedOutcome {
     /// Messages that arrived.
     pub arrived: u64,
-    /// Queue pairs that died and were made again.
+    /// Queue pairs that failed and were recreated.
     pub mended: u64,
     /// Limit events.
     pub limits: u64,
@@ -32,7 +33,7 @@ pub struct SharedOutcome {
     pub digest: u64,
 }
 
-/// A message on its way.
+/// A message in flight.
 struct LaneMessage {
     queue: usize,
     data: Vec<u8>,
@@ -41,13 +42,13 @@ struct LaneMessage {
 struct SharedWalk {
     stage: Stage,
     dice: Dice,
-    /// Messages on their way, by lane, oldest first.
+    /// Messages in flight, by lane, oldest first.
     under_way: [VecDeque<LaneMessage>; LANES],
-    /// Sends of a lane that did not complete.
+    /// Sends of a lane that have not completed.
     sends: [usize; LANES],
-    /// Receives of a queue that did not complete.
+    /// Receives of a queue that have not completed.
     posted: [BTreeSet<u64>; QUEUES],
-    /// Of these of the first queue, how many came back without a completion that anybody saw.
+    /// How many of the first queue's receives were returned without a completion that anybody saw.
     unseen: u32,
     arms: u64,
     outcome: SharedOutcome,
@@ -56,7 +57,7 @@ struct SharedWalk {
 /// Sends about `messages` messages in an order that `seed` decides, over a cable that loses `loss` percent.
 ///
 /// # Panics
-/// If anything comes out that must not.
+/// If an invariant is violated.
 pub fn walk_shared(seed: u64, loss: u32, messages: usize) -> SharedOutcome {
     let outcome = SharedOutcome { arrived: 0, mended: 0, limits: 0, digest: 0 };
     let mut walk = SharedWalk {
@@ -78,7 +79,7 @@ pub fn walk_shared(seed: u64, loss: u32, messages: usize) -> SharedOutcome {
 }
 
 impl SharedWalk {
-    /// Does one thing; says whether it was sending a message.
+    /// Takes one step and returns whether it sent a message.
     fn step(&mut self) -> bool {
         match self.dice.below(100) {
             0..=39 => return self.send(),
@@ -129,7 +130,7 @@ impl SharedWalk {
         self.arms += 1;
     }
 
-    /// Looks at all completion queues; says how much was there.
+    /// Polls all completion queues and returns how many completions there were.
     fn poll(&mut self) -> usize {
         let mut count = 0;
         while let Some(completion) = self.stage.poll_send() {
@@ -165,8 +166,8 @@ impl SharedWalk {
         self.outcome.arrived += 1;
     }
 
-    /// Lets a reliable connection die at both ends and makes it again. What it had not delivered is gone; what it took
-    /// from the shared queue is not.
+    /// Fails a reliable connection at both ends and recreates it. Its undelivered messages are gone; the
+    /// receives that it took from the shared queue are not.
     fn mend(&mut self) {
         let lane = self.dice.below(LANES);
         if Stage::is_extended(lane) {
@@ -174,7 +175,7 @@ impl SharedWalk {
         }
         self.poll();
         self.outcome.limits += self.stage.kill(lane);
-        // Half of the time nobody looks at the completions before they are thrown away.
+        // Half of the time the completions are thrown away without a look at them.
         if self.dice.percent(50) {
             while let Some(completion) = self.stage.poll_receive(lane) {
                 self.receive(lane, &completion);

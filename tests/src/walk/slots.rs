@@ -6,7 +6,7 @@ use crate::node::Handle;
 use bareverbs_core::fast_region::FastRegion;
 use bareverbs_core::memory_region::{MemoryRegion, MemorySlice};
 
-/// What memory holds where nothing was written.
+/// The content of memory where nothing was written.
 const POISON: u8 = 0xa5;
 /// Bytes between the pieces of a request.
 const GAP: usize = 16;
@@ -15,11 +15,11 @@ pub const LONGEST: usize = SLOT - 2 * GUARD;
 /// Bytes of a slot with room for the gaps between pieces.
 const SPAN: usize = SLOT + MAX_PIECES * GAP;
 
-/// Memory that a processor can look into.
+/// Memory that a processor can access.
 pub trait Bytes {
-    /// Writes `bytes` from `offset` on, which are inside.
+    /// Writes `bytes` at `offset`; the range must be inside.
     fn put(&self, offset: usize, bytes: &[u8]);
-    /// Reads from `offset` on what is inside.
+    /// Reads from `offset`; the range must be inside.
     fn get(&self, offset: usize, bytes: &mut [u8]);
 }
 
@@ -41,7 +41,7 @@ impl Bytes for FastRegion<Handle> {
     }
 }
 
-/// Three areas of a region, each of as many slots.
+/// The three areas of a region. Each has the same number of slots.
 #[derive(Debug, Clone, Copy)]
 pub enum Area {
     /// Data of this side's requests.
@@ -78,12 +78,12 @@ impl Layout {
     }
 }
 
-/// What may be in the pieces behind the data.
+/// What the pieces may hold after the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rest {
     /// What was there before.
     Untouched,
-    /// Anything: a message that was lost may have begun to be written.
+    /// Anything: part of a message may have been written before the rest was lost.
     Anything,
 }
 
@@ -121,7 +121,7 @@ impl Slot {
         self.places.iter().flat_map(piece).collect()
     }
 
-    /// Checks the whole slot, guards and gaps included: `data` are at the front of the pieces.
+    /// Checks the whole slot, guards and gaps included: `data` must be at the front of the pieces.
     #[track_caller]
     pub fn check(&self, memory: &impl Bytes, data: &[u8], rest: Rest, what: &str) {
         let mut found = vec![0; SPAN];
@@ -136,7 +136,7 @@ impl Slot {
         }
     }
 
-    /// What the slot has to hold: poison, and `data` spread over the pieces.
+    /// The expected content of the slot: poison, and `data` spread over the pieces.
     fn image(&self, data: &[u8]) -> Vec<u8> {
         let mut image = vec![POISON; SPAN];
         let mut data = data;

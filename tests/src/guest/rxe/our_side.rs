@@ -157,7 +157,7 @@ pub struct Nic {
 }
 
 impl Nic {
-    /// Opens the device on an Ethernet wire, at whose other end is `peer`, and gives it its addresses.
+    /// Opens the device on an Ethernet wire to `peer` and gives it its addresses.
     pub fn ethernet(wire: UnixDatagramIo, seed: u64, peer: MacAddress) -> Result<Self> {
         let nic = Self::open(NicConfig::new(OUR_MAC), wire, seed)?;
         for family in [Family::Ipv4, Family::Ipv6] {
@@ -166,7 +166,8 @@ impl Nic {
         Ok(Self { peer, ..nic })
     }
 
-    /// Opens the device on a wire to a switch of a subnet, and waits until the subnet's manager has been there.
+    /// Opens the device on a wire to a subnet's switch and waits until the subnet manager has configured its
+    /// port.
     pub fn infiniband(wire: UnixDatagramIo, seed: u64) -> Result<Self> {
         let config = NicConfig { subnet: SubnetMembership::Managed, ..NicConfig::infiniband(OUR_MAC) };
         let nic = Self { link: LinkType::InfiniBand, ..Self::open(config, wire, seed)? };
@@ -187,14 +188,14 @@ impl Nic {
         Ok(Self { device, seed: Seed(seed), link: LinkType::Ethernet, peer: MacAddress::default() })
     }
 
-    /// A queue pair with a buffer that the peer may use in every way.
+    /// A queue pair with a buffer that the peer may access in every way.
     pub fn connection(&self, service: Service, bytes: usize, family: Family) -> Result<Connection> {
         let domain = ProtectionDomain::allocate(Rc::clone(&self.device))?;
         let access = AccessFlags::LOCAL_WRITE
             | AccessFlags::REMOTE_READ
             | AccessFlags::REMOTE_WRITE
             | AccessFlags::REMOTE_ATOMIC;
-        // Behind the buffer lies the room for the route headers of datagrams.
+        // The room for the route headers of datagrams follows the buffer.
         let memory = MemoryRegion::allocate(&domain, bytes + ROUTE_HEADER, access)?;
         let entries = 2 * DEPTH;
         let completions =
@@ -213,7 +214,7 @@ impl Nic {
         self.device.hal()
     }
 
-    /// Sets what the wire does from now on; `name` and the seed decide which frames it hits.
+    /// Sets the faults of the wire from now on; `name` and the seed decide which frames they hit.
     pub fn set_wire(&self, wire: Wire, name: &str) {
         let faults = |direction: &str| {
             let mut faults = Faults::new(self.seed.stream(&format!("{name} {direction}")));
@@ -234,7 +235,7 @@ impl Nic {
         self.bus().with(|runner| runner.set_faults(inbound, outbound));
     }
 
-    /// What faults did so far, by direction.
+    /// The faults so far, by direction.
     pub fn wire_faults(&self) -> WireFaults {
         self.bus().with(|runner| WireFaults {
             inbound: runner.inbound_faults(),
@@ -242,18 +243,18 @@ impl Nic {
         })
     }
 
-    /// Frames that a fault hit so far.
+    /// Frames that a fault has hit so far.
     pub fn faults(&self) -> u64 {
         self.bus().with(|runner| runner.counters().faults)
     }
 
-    /// Packets of RoCE that arrived so far.
+    /// RoCE packets that have arrived so far.
     pub fn roce_packets(&self) -> u64 {
         let counters = self.bus().with(|runner| runner.device().counters());
         counters.frames_received - counters.frames_foreign
     }
 
-    /// Begins to write every frame to a file.
+    /// Starts to write every frame to a file.
     pub fn begin_capture(&self, path: &Path) -> Result<()> {
         let capture = Recorder::create(path).with_context(|| format!("cannot write {}", path.display()))?;
         let capture = capture.interface("wire", self.link);
@@ -285,7 +286,7 @@ impl fmt::Debug for Nic {
     }
 }
 
-/// Index in our table of RoCE addresses.
+/// Index in our GID table.
 const fn gid_index(family: Family) -> u8 {
     match family {
         Family::Ipv4 | Family::Lid => 0,
@@ -301,7 +302,8 @@ impl Identity {
     }
 }
 
-/// A queue pair, its buffer and its completions. Fields are in the order in which they must go.
+/// A queue pair, its buffer and its completions. The fields are in the order in which they have to be
+/// dropped.
 pub struct Connection {
     family: Family,
     identity: Identity,
@@ -328,13 +330,13 @@ impl Connection {
             gid_index: gid_index(self.family),
             path_mtu: path_mtu(mtu)?,
             ack_timeout: ACK_TIMEOUT,
-            // Ours is a power of two; the peer may serve a few more than we ask.
+            // Ours is a power of two; the peer may serve a few more than we ask for.
             max_reads: 1 << peer.outstanding_reads.clamp(1, OUTSTANDING_READS).ilog2(),
             ..ConnectOptions::default()
         };
         let PeerEnd { qpn, psn, gid, lid, .. } = *peer;
         let remote = match self.family {
-            // perftest leaves a GID that it does not use to chance.
+            // perftest leaves a GID that it does not use uninitialised.
             Family::Lid => {
                 let (gid, mac) = (Gid::default(), MacAddress::default());
                 RemoteEndpoint { qpn, psn, gid, mac, version: None, lid }
@@ -403,12 +405,12 @@ impl Connection {
         self.nic.step()
     }
 
-    /// What faults did so far.
+    /// The faults so far.
     pub fn wire_faults(&self) -> WireFaults {
         self.nic.wire_faults()
     }
 
-    /// What the NIC and the wire have counted, for messages.
+    /// The counters of the NIC and the wire, for messages.
     pub fn counters(&self) -> String {
         self.nic.bus().with(|runner| format!("{:?} {:?}", runner.device().counters(), runner.counters()))
     }
@@ -419,7 +421,7 @@ impl Connection {
 pub struct FailedWork(WorkCompletion);
 
 impl FailedWork {
-    /// Whether it is this one, and failed because nobody acknowledged it.
+    /// Whether it is the request with this token and failed because nobody acknowledged it.
     pub fn is_unacknowledged(&self, token: u64) -> bool {
         self.0.wr_id == token
             && self.0.status == WorkCompletionStatus::Failed(CqeSyndrome::TransportRetryExceeded)

@@ -1,11 +1,11 @@
-//! Bytes that show where they came from: none of their periods is a multiple of a path MTU, so that a packet in the
-//! wrong place is seen.
+//! Bytes that show where they came from: none of their periods is a multiple of a path MTU, so the comparison
+//! notices a packet in the wrong place.
 
 use anyhow::{Result, bail};
 
 /// Words of perftest's payload file: a prime number.
 const WORDS: u32 = 251;
-/// Bytes of it.
+/// Its length in bytes.
 const PERIOD: usize = WORDS as usize * 4;
 
 /// perftest's payload file (`--payload_file_path`): words in hexadecimal, little-endian, separated by commas.
@@ -14,8 +14,8 @@ pub fn payload_file() -> String {
     words.join(",")
 }
 
-/// The byte at `offset` of a buffer that perftest fills from the file for messages of `size` bytes: it takes no more of
-/// the file than a message has.
+/// The byte at `offset` of a buffer that perftest fills from the file for messages of `size` bytes. perftest
+/// repeats no more of the file than one message holds.
 fn payload_byte(offset: usize, size: usize) -> u8 {
     let at = offset % PERIOD.min(size.max(1));
     let [a, b, c, d] = word((at / 4) as u32).to_le_bytes();
@@ -51,7 +51,7 @@ const fn mix(mut x: u32) -> u32 {
     x ^ x >> 16
 }
 
-/// Fails with the first place where bytes differ.
+/// Fails at the first offset where the bytes differ.
 pub fn compare(what: &str, found: &[u8], expected: &[u8]) -> Result<()> {
     if found.len() != expected.len() {
         bail!("{what}: {} bytes instead of {}", found.len(), expected.len());

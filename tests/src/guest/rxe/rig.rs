@@ -1,5 +1,5 @@
-//! Whether the rig itself works, so that a fault of it is not taken for one of the NIC: frames of the guest reach this
-//! process, and Soft-RoCE speaks with itself.
+//! Checks the rig itself, so that a fault of the rig is not taken for one of the NIC: frames of the guest
+//! must reach this process, and Soft-RoCE must be able to talk to itself.
 
 use super::super::interrupt;
 use super::super::machine::Machine;
@@ -14,7 +14,7 @@ const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 /// An address that nobody has: the guest asks for it by ARP.
 const NOBODY: &str = "10.7.0.99";
 
-/// Asks both questions.
+/// Runs both checks.
 pub fn check(machine: &mut Machine, guest: &GuestDevice) -> Result<Vec<Entry>> {
     Ok(vec![
         timed("wire", || see_arp(machine))?,
@@ -28,7 +28,7 @@ fn timed(name: &str, work: impl FnOnce() -> Result<Verdict>) -> Result<Entry> {
     Ok(Entry { columns: row(&format!("rig: {name}")), verdict, elapsed: start.elapsed() })
 }
 
-/// The guest looks for an address; its ARP request must come out of the wire with the guest's MAC address.
+/// The guest resolves an address; its ARP request must arrive from the wire with the guest's MAC address.
 fn see_arp(machine: &mut Machine) -> Result<Verdict> {
     let (own, peer) = machine.wire_sockets(0);
     let mut wire = UnixDatagramIo::bind(&own, &peer)?;

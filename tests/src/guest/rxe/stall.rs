@@ -1,9 +1,10 @@
-//! Soft-RoCE that stops inside a message.
+//! Detects that Soft-RoCE has stopped inside a message.
 //!
-//! Its requester holds packets back while more than 64 are under way (`RXE_INFLIGHT_SKBS_PER_QP_HIGH`), and asks to be woken
-//! in a second step. If the last of them are gone between the two, nobody wakes it. On a reliable connection a timer does; an
-//! unreliable one has none. That happens to a guest whose processors are taken away in the wrong moment, and leaves nothing to
-//! judge. Witnesses are the guest's own count of packets and ours.
+//! Its requester holds packets back while more than 64 are in flight (`RXE_INFLIGHT_SKBS_PER_QP_HIGH`), and
+//! asks to be woken in a second step. If the last of them are acknowledged between the two steps, nobody
+//! wakes it. On a reliable connection a timer does; an unreliable one has none. This happens to a guest that
+//! loses its processors at the wrong moment, and it leaves nothing to judge. The evidence is the guest's own
+//! count of packets and ours.
 
 use super::super::machine::Machine;
 use super::cases::{Case, Service, Wire};
@@ -13,29 +14,29 @@ use super::our_side::Nic;
 use anyhow::{Context, Error, Result};
 use std::time::Duration;
 
-/// Packets under way above which it holds others back.
+/// Packets in flight above which it holds others back.
 const UNDER_WAY: u64 = 64;
-/// How the reason begins.
+/// The beginning of the reason.
 pub(super) const EXCUSE: &str = "Soft-RoCE stopped inside a message";
 const SHORT: Duration = Duration::from_secs(30);
 
-/// Packets of RoCE that the guest says it sent, and that arrived here.
+/// RoCE packets that the guest says it sent, and that arrived here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Packets {
     sent: u64,
     arrived: u64,
 }
 
-/// What was counted before a case.
+/// The counts before a case.
 #[derive(Debug)]
 pub struct Witness {
     before: Packets,
-    /// Packets of a message.
+    /// Packets per message.
     of_message: u64,
 }
 
 impl Witness {
-    /// Looks before a case that can meet it; `None` for all others.
+    /// Takes the counts before a case that can stall; `None` for all others.
     pub fn call(machine: &mut Machine, nic: &Nic, guest: &GuestDevice, case: &Case) -> Result<Option<Self>> {
         let of_message = u64::from(case.size.div_ceil(case.mtu));
         let concerned = guest.name == DEVICE
@@ -48,8 +49,8 @@ impl Witness {
         Ok(Some(Self { before: count(machine, nic)?, of_message }))
     }
 
-    /// After a case that failed: why it could not be judged, if that is so. A case that failed by anything but waiting was
-    /// judged.
+    /// After a failed case: why it could not be judged, if that is so. Only a case that failed by waiting can
+    /// be excused; any other failure is a verdict.
     pub fn testify(&self, machine: &mut Machine, nic: &Nic, error: &Error) -> Result<Option<String>> {
         if !waited_in_vain(error) {
             return Ok(None);
@@ -70,7 +71,7 @@ fn waited_in_vain(error: &Error) -> bool {
     error.chain().any(|cause| cause.is::<NoCompletion>())
 }
 
-/// Nothing was lost on the way, and no message is missing from which we could have lost anything.
+/// Whether nothing was lost on the way although the sender stopped inside a message.
 const fn is_stalled(packets: Packets, of_message: u64) -> bool {
     packets.sent == packets.arrived && !packets.sent.is_multiple_of(of_message)
 }

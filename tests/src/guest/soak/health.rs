@@ -1,4 +1,4 @@
-//! What a process holds, seen from outside: memory of its own, descriptors and threads.
+//! The resources of a process, measured from outside: private memory, descriptors and threads.
 
 use super::super::table::Verdict;
 use anyhow::{Context, Result};
@@ -8,13 +8,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What memory may grow by between the first third of the samples and the last.
+/// By how much memory may grow between the first third of the samples and the last.
 const GROWTH: u64 = 16 << 10;
 
-/// One look.
+/// One measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sample {
-    /// KiB of memory that is of no file; what guests lend is of files.
+    /// Private memory in KiB, without memory that is mapped from files; what guests share is mapped from
+    /// files.
     pub memory: u64,
     pub descriptors: u64,
     pub threads: u64,
@@ -27,7 +28,7 @@ impl fmt::Display for Sample {
     }
 }
 
-/// All looks at a process, which are also written to a file.
+/// All samples of a process. They are also written to a file.
 #[derive(Debug)]
 pub(super) struct Health {
     process: PathBuf,
@@ -55,7 +56,7 @@ impl Health {
         Ok(sample)
     }
 
-    /// Whether there is no more of anything in the last third of the looks than in the first.
+    /// Checks that no resource is greater in the last third of the samples than in the first.
     pub fn verdicts(&self) -> [(&'static str, Verdict); 3] {
         [
             ("memory of the server, KiB", flat(&self.samples, GROWTH, |sample| sample.memory)),

@@ -1,10 +1,10 @@
-//! The soak: one `bareverbs serve` with four cards and two guests, for as long as one likes, while frames are lost, doubled and
-//! reordered and the guests reset, rebind, reboot and leave.
+//! The soak: one `bareverbs serve` with four cards and two guests, for as long as one likes, while frames are
+//! lost, duplicated and reordered and the guests reset, rebind, reboot and leave.
 //!
-//! **What this is.** Each guest has an InfiniBand card and an Ethernet card at the switches of one process. In every round bytes go
-//! both ways over every link and are compared, then something happens to a guest, then the process is looked at from outside:
-//! its memory, descriptors and threads. **What it may not do.** A round is not asked again, and no row fails later than it could.
-//! **Where to read first.** `Soak::round`, then `soak.sh`.
+//! Each guest has an InfiniBand card and an Ethernet card at the switches of one process. In every round,
+//! bytes go both ways over every link and are compared. Then something happens to a guest, and then the
+//! process is measured from outside: its memory, descriptors and threads. A failed round is not run again,
+//! and no failure is held back until later. Start reading at `Soak::round`, then `soak.sh`.
 
 mod health;
 
@@ -23,35 +23,36 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// What happens to the frames of every card, in both directions. A message whose only frame is lost costs the timeout that the RDMA core
-/// chooses, 9 s on InfiniBand: with more losses an hour is one of waiting.
+/// Faults on the frames of every card, in both directions. A message whose only frame is lost costs the
+/// timeout that the RDMA core chooses, 9 s on InfiniBand: with more losses, the soak would do nothing but
+/// wait.
 const FAULTS: &str = "loss=0.002,duplicate=0.01,reorder=0.01";
 /// Link layers of the cards of a guest.
 const LINKS: [&str; 2] = ["ib", "eth"];
-/// What of an address stands before the number of a guest, by link, and what the row is called.
+/// By link: the address without the number of the guest, and the name of the row.
 const NETWORKS: [(&str, &str); 2] = [("10.6.0", "InfiniBand"), ("10.7.0", "Ethernet")];
-/// The most bytes that `rping` takes.
+/// The most bytes that `rping` accepts.
 const LARGEST_PING: u64 = 65_535;
 /// Bytes of a stream over TCP.
 const STREAM: u32 = 1 << 20;
-/// How long a command in a guest may take: it waits for timeouts, of which there are some.
+/// Time limit of a command in a guest, which may wait for several timeouts.
 const LIMIT: Duration = Duration::from_secs(240);
-/// Rounds that may fail before the rest is given up.
+/// After how many failed rounds the soak stops.
 const FAILED_ROUNDS: u32 = 3;
-/// Functions and programs of the guests.
+/// Shell functions and programs of the guests.
 const FILES: [(&str, &str); 3] =
     [PORTS, ("soak.sh", include_str!("soak.sh")), ("stream.py", include_str!("stream.py"))];
 
-/// What to run, and where to leave what was seen.
+/// What to run, and where to put logs and samples.
 #[derive(Debug, Clone)]
 pub struct SoakOptions {
-    /// A round that has not begun after so long does not begin.
+    /// No round begins after this time.
     pub limit: Duration,
     /// Directory for consoles, the log of the server and the samples.
     pub output: PathBuf,
 }
 
-/// Boots both guests and repeats rounds until time is over.
+/// Boots both guests and repeats rounds until the time is up.
 pub fn run(options: &SoakOptions) -> Result<Report> {
     let root = Root::prepare()?;
     std::fs::create_dir_all(&options.output)?;
@@ -71,12 +72,12 @@ enum Trouble {
     Reset,
     ResetUnderTraffic,
     Reboot,
-    /// Its machine ends without a word, and another takes its place.
+    /// Its machine is killed, and another takes its place.
     Leave,
 }
 
 impl Trouble {
-    /// All kinds come round, the quick ones more often.
+    /// Every kind takes its turn, the quick ones more often.
     const TURNS: [Self; 6] =
         [Self::Rebind, Self::ResetUnderTraffic, Self::Reset, Self::Reboot, Self::Rebind, Self::Leave];
 
@@ -95,7 +96,7 @@ impl Trouble {
     }
 }
 
-/// What was done of one kind, and what went wrong.
+/// How often one kind of work was done, and what failed.
 #[derive(Debug, Default)]
 struct SoakTally {
     done: u64,
@@ -104,7 +105,7 @@ struct SoakTally {
 }
 
 struct Soak<'a> {
-    // In the order of their end: guests before what serves them.
+    // Dropped in this order: guests before what serves them.
     guests: [Machine; 2],
     server: KillOnDrop,
     directory: TempDir,
@@ -137,7 +138,7 @@ impl<'a> Soak<'a> {
                 self.tally(&format!("{link}: TCP, digests compared"), |soak| soak.stream(client, network));
         }
         let trouble = Trouble::of_round(round);
-        // The same trouble meets the other guest the next time round.
+        // The next time round, the same trouble meets the other guest.
         let victim = (round as usize / Trouble::TURNS.len()) % 2;
         good &= self.tally(trouble.name(), |soak| soak.make(trouble, victim));
         self.failed_rounds += u32::from(!good);
@@ -147,7 +148,7 @@ impl<'a> Soak<'a> {
         Ok(())
     }
 
-    /// Counts what was done; a fault is kept, and nothing is done again.
+    /// Counts what was done. A failure is recorded, and nothing is repeated.
     fn tally(&mut self, name: &str, done: impl FnOnce(&mut Self) -> Result<u64>) -> bool {
         let start = Instant::now();
         let outcome = done(self);
@@ -164,7 +165,8 @@ impl<'a> Soak<'a> {
         true
     }
 
-    /// `rping`: the server reads the client's bytes and writes them back, and the client compares. Gives the bytes that were compared.
+    /// `rping`: the server reads the client's bytes and writes them back, and the client compares. Returns
+    /// the bytes compared.
     fn pings(&mut self, client: usize, network: &str) -> Result<u64> {
         let mut bytes = 0;
         for (size, count) in [(LARGEST_PING, 20), (1_000, 100)] {
@@ -188,7 +190,7 @@ impl<'a> Soak<'a> {
         Ok((server, job))
     }
 
-    /// Random bytes over TCP; both ends say the digest of them.
+    /// Random bytes over TCP; both ends report their digest.
     fn stream(&mut self, client: usize, network: &str) -> Result<u64> {
         let address = format!("{network}.{}", (client ^ 1) + 1);
         let program = format!("python3 {}", Machine::path_inside("stream.py"));
@@ -203,7 +205,7 @@ impl<'a> Soak<'a> {
         Ok(STREAM.into())
     }
 
-    /// Does something to guest `victim`, which is up and has its addresses afterwards.
+    /// Does something to guest `victim`. Afterwards the guest is up and has its addresses.
     fn make(&mut self, trouble: Trouble, victim: usize) -> Result<u64> {
         match trouble {
             Trouble::Rebind => self.run(victim, &format!("rebind {}", victim + 1))?,
@@ -222,7 +224,7 @@ impl<'a> Soak<'a> {
         Ok(1)
     }
 
-    /// Both ends of a conversation without end are cut off, whatever they say of it.
+    /// Cuts off both ends of an endless conversation, whatever they report about it.
     fn reset_under_traffic(&mut self, victim: usize) -> Result<()> {
         for (network, _) in NETWORKS {
             let (server, client) = self.rping(victim, network, LARGEST_PING, 1 << 30)?;
@@ -246,7 +248,7 @@ impl<'a> Soak<'a> {
         self.guests[guest].control.start(command, LIMIT)
     }
 
-    /// The end of a server, which is not waited for if its client failed.
+    /// Waits for the end of a server. If its client failed, the server is ended instead.
     fn end(&mut self, guest: usize, server: &Job, good: bool) -> Result<CommandOutcome> {
         let control = &mut self.guests[guest].control;
         if good { control.wait(server) } else { control.cancel(server) }
@@ -287,12 +289,12 @@ fn serve(directory: &Path, output: &Path) -> Result<KillOnDrop> {
     Ok(server)
 }
 
-/// Of the cards of one guest, in the order of [`LINKS`].
+/// The sockets of one guest's cards, in the order of [`LINKS`].
 fn sockets(directory: &Path, guest: usize) -> [PathBuf; 2] {
     LINKS.map(|link| directory.join(format!("{link}{guest}")))
 }
 
-/// Boots a guest, whose drivers and addresses are up then.
+/// Boots a guest and sets up its drivers and addresses.
 fn boot(root: &Root, directory: &Path, output: &Path, guest: usize) -> Result<Machine> {
     let configuration = Configuration {
         memory: 512,

@@ -1,10 +1,10 @@
-//! The judge of fast registration: storage of Linux's kernel over RDMA, NVMe, NFS and iSER, both ends in one guest, each at a
-//! port of its own.
+//! The judge of fast registration: storage of Linux's kernel over RDMA, NVMe, NFS and iSER, both ends in one
+//! guest, each at a port of its own.
 //!
-//! **What this is.** Three ports at one switch, of which the last loses frames. What is written by one port is read back, compared,
-//! and compared with what the other end has stored; every row shows that the bytes crossed the wire. **What it may not do.** A
-//! warning of the kernel is a failure, also one that storage has recovered from. **Where to read first.** `all`, then
-//! `storage.sh`.
+//! Three ports are at one switch, and the last one loses frames. What one port writes is read back, compared,
+//! and compared with what the other end has stored; every row shows that the bytes crossed the wire. A
+//! warning in the kernel's log is a failure, even if storage recovered from its cause. Start reading at
+//! `all`, then `storage.sh`.
 
 use super::kernel::Kernel;
 use super::machine::{Configuration, Machine};
@@ -19,29 +19,31 @@ use bareverbs_sim::nic::LinkLayer;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Numbers of the NICs at the switch; lower ones would be joined by a wire.
+/// Numbers of the NICs at the switch; a wire would join NICs with lower numbers.
 const NEAR: usize = 2;
 const FAR: usize = 3;
 const LOSSY: usize = 4;
-/// What happens to the frames of the last one, in both directions.
+/// Faults on the frames of the last one, in both directions.
 const FAULTS: &str = "loss=0.01";
-/// The functions that the questions are made of, and what they are called in the guest.
+/// The shell functions that the cases are made of, and the name of their file in the guest.
 const FUNCTIONS: (&str, &str) = ("storage.sh", include_str!("storage.sh"));
-/// Nothing of RDMA or of storage in the kernel's log at a level from warning up. Two do not speak of RDMA: LIO, and NFSD where it
-/// keeps directories of clients, say that the guest's root is read-only or new. And iSER tells that a link went down and up, as it did.
+/// Checks that the kernel's log has no message of RDMA or storage at level warning or above. Two messages
+/// have nothing to do with RDMA: LIO, and NFSD where it keeps its clients' directories, complain that the
+/// guest's root is read-only or new. And iSER reports that a link went down and up, which it did.
 const NO_FAULTS: &str = "db_root: cannot open: /etc/target|NFSD: .*(state recovery|client state) directory|iser_event_handler: async event port (error|active)";
-/// What else the log may say where frames were lost. The likely cause: an initiator whose acknowledgement was lost sends its command
-/// again after the target has invalidated the key of its data. The device refuses to read the data, and iSER connects anew.
+/// Messages that the log may also hold if frames were lost. The likely cause: an initiator whose
+/// acknowledgement was lost repeats its command after the target has invalidated the key of its data. The
+/// device refuses to read the data, and iSER reconnects.
 const OF_LOSS: &str = "iser_err_comp: command failure: local protection error";
-/// What a row says when all bytes came back and had left the machine.
+/// What a row prints when all bytes came back and had left the machine.
 const SAME: &str = "same bytes";
 
-/// What to run, and where to leave what was seen.
+/// What to run, and where to put consoles and logs.
 #[derive(Debug, Clone)]
 pub struct StorageOptions {
     /// Only rows whose name contains this; what they need is always run.
     pub only: Option<String>,
-    /// More bytes, and over every kind of storage what is otherwise asked of NVMe only.
+    /// More bytes; every kind of storage gets the cases that otherwise only NVMe has.
     pub long: bool,
     /// The guest's kernel.
     pub kernel: Kernel,
@@ -49,11 +51,11 @@ pub struct StorageOptions {
     pub output: PathBuf,
 }
 
-/// Boots the guest and asks every question.
+/// Boots the guest and runs every case.
 pub fn run(options: &StorageOptions) -> Result<Report> {
     let root = Root::with_kernel(options.kernel)?;
     std::fs::create_dir_all(&options.output)?;
-    // In the order of their end: the guest before what serves it.
+    // Dropped in this order: the guest before what serves it.
     let mut nics = ServedNics::start(LinkLayer::Ethernet, &[NEAR, FAR], &options.output)?;
     nics.serve_by_command(LOSSY, Some(FAULTS), &options.output)?;
     let configuration = Configuration {
@@ -74,15 +76,15 @@ pub fn run(options: &StorageOptions) -> Result<Report> {
     Ok(report)
 }
 
-/// A kind of storage: how its ends are set up, how it is joined and left, and how it moves bytes.
+/// A kind of storage: how to set up its ends, connect, disconnect, and move bytes.
 struct Storage {
     name: &'static str,
     target: &'static str,
     join: &'static str,
     leave: &'static str,
-    /// Moves so many MiB, which the word `SIZE` stands for.
+    /// Copies a number of MiB; the word `SIZE` stands for the number.
     copy: &'static str,
-    /// Has fio check sums of blocks, if there are blocks.
+    /// Lets fio verify block checksums, if there are blocks.
     verify: Option<&'static str>,
 }
 
@@ -113,7 +115,7 @@ const KINDS: [Storage; 3] = [
     },
 ];
 
-/// All questions, in order.
+/// All cases, in order.
 fn all(long: bool) -> Vec<Mlx5Case> {
     let mut cases = vec![
         set_up(case("mlx5 offers fast registration", "MEM_MGT_EXTENSIONS", "bring_up")),
@@ -153,7 +155,8 @@ impl Storage {
         cases
     }
 
-    /// Moves so many MiB there and back: at least that many cross the wire, since a file may still be in memory when it is read.
+    /// Copies `size` MiB there and back. At least that many cross the wire, since a file may still be cached
+    /// when it is read.
     fn copying(&self, size: u32, around: &str) -> String {
         format!("crossing {size} {around} {}", self.copy.replace("SIZE", &size.to_string()))
     }
@@ -163,7 +166,7 @@ fn case(name: impl Into<String>, wanted: &'static str, command: &str) -> Mlx5Cas
     ports::case(name, wanted, FUNCTIONS.0, command)
 }
 
-/// What other rows need.
+/// A step that other rows depend on.
 fn step(name: String, command: &str) -> Mlx5Case {
     set_up(case(name, "done", &format!("{command} && echo done")))
 }
@@ -172,7 +175,8 @@ fn set_up(case: Mlx5Case) -> Mlx5Case {
     Mlx5Case { set_up: true, limit: Duration::from_secs(120), ..case }
 }
 
-/// The kernel's log without what `expected` matches. It is emptied, so that the next row sees only what is new.
+/// Checks the kernel's log without the lines that `expected` matches, then clears it, so that the next row
+/// sees only what is new.
 fn clean(when: &str, expected: &str) -> Mlx5Case {
     let look = format!(
         "bad=$(dmesg --level=emerg,alert,crit,err,warn | grep -vE '{expected}' |

@@ -8,10 +8,10 @@ use super::built::BuiltSubnet;
 use super::row::{DiagnosticRow, gid, row};
 use bareverbs_sim::net::MANAGER_LID;
 
-/// A program of the guest.
+/// A program for the guest.
 pub(super) const FILES: &[(&str, &str)] = &[("administration.py", include_str!("administration.py"))];
 
-/// Rows that run before IPoIB's interfaces join groups, since osmtest counts groups.
+/// Rows that run before the IPoIB interfaces join groups, since osmtest counts groups.
 pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let mut rows = osmtest();
     rows.push(paths(built));
@@ -31,8 +31,8 @@ fn osmtest() -> Vec<DiagnosticRow> {
     ]
 }
 
-/// A service that one program registers and another one finds, until its lease ends. osmtest's own rows for services are left out: it writes the prefix
-/// of ServiceGID in host byte order, which OpenSM does not check.
+/// A service that one program registers and another one finds, until its lease ends. osmtest's own rows for
+/// services are left out: it writes the prefix of ServiceGID in host byte order, which OpenSM does not check.
 fn service(built: &BuiltSubnet) -> DiagnosticRow {
     row(
         "a service is offered, found and ends with its lease",

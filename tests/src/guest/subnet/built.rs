@@ -1,4 +1,5 @@
-//! The subnet that the judge has built: which port is joined to which, and what `ibnetdiscover` has to say of it.
+//! The subnet that the judge has built: which port is connected to which, and what `ibnetdiscover` must print
+//! of it.
 
 use bareverbs_sim::net::SubnetConfig;
 use bareverbs_sim::net::topology::{NodeKind, SubnetTopology, TopologyNode};
@@ -7,10 +8,11 @@ use bareverbs_sim::net::topology::{NodeKind, SubnetTopology, TopologyNode};
 pub(super) const LEAF_GUID: u64 = 0x0002_c903_0000_0051;
 pub(super) const LEAF_PORTS: u8 = 8;
 pub(super) const LEAF: &str = "leaf";
-/// What the guest calls its ports' nodes.
+/// Names of the nodes of the guest's ports.
 pub(super) const NEAR: &str = "near";
 pub(super) const FAR: &str = "far";
-/// Ports of the switch with the manager, in the order in which cables are plugged in, and of the other one.
+/// Ports of the two switches in the order in which cables are plugged in; the switch with the manager comes
+/// first.
 const SPINE_TO_NEAR: u8 = 1;
 const SPINE_TO_LEAF: u8 = 2;
 const LEAF_TO_SPINE: u8 = 1;
@@ -36,7 +38,7 @@ pub(super) struct BuiltPort {
     pub(super) lid: u16,
 }
 
-/// See the module.
+/// The subnet; see the module's comment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BuiltSubnet {
     topology: SubnetTopology,
@@ -49,8 +51,8 @@ pub(super) struct BuiltSubnet {
 }
 
 impl BuiltSubnet {
-    /// What the manager has found, once it is what was built: two switches, two adapters with the names that the guest gives, three cables,
-    /// and all have LIDs.
+    /// What the manager has discovered, once it matches what was built: two switches, two adapters with the
+    /// names that the guest gave them, three cables, and a LID for each.
     pub(super) fn of(found: &SubnetTopology) -> Option<Self> {
         let spine_guid = SubnetConfig::default().guid;
         let (spine_at, spine) = node(found, spine_guid)?;
@@ -87,7 +89,8 @@ impl BuiltSubnet {
         })
     }
 
-    /// Whether what `ibnetdiscover` prints is this subnet: all nodes with their names, ports and LIDs, and all cables with their speeds.
+    /// Whether the output of `ibnetdiscover` is this subnet: all nodes with names, ports and LIDs, and all
+    /// cables with their speeds.
     pub(super) fn compare(&self, text: &str) -> Result<String, String> {
         let seen = SubnetTopology::parse(text).map_err(|error| format!("{error}: {text}"))?;
         let seen = sorted(&seen);
@@ -111,7 +114,7 @@ fn node(found: &SubnetTopology, guid: u64) -> Option<(usize, &TopologyNode)> {
     found.nodes.iter().enumerate().find(|(_, node)| node.guid == guid)
 }
 
-/// The adapter of this name with a LID behind a port of a switch.
+/// The adapter with this name and a LID behind a port of a switch.
 fn adapter(found: &SubnetTopology, at: &TopologyNode, port: u8, name: &str) -> Option<BuiltPort> {
     let link = at.links.get(&port)?;
     let node = found.nodes.get(link.node)?;
@@ -134,7 +137,7 @@ fn sorted(topology: &SubnetTopology) -> SubnetTopology {
     SubnetTopology { nodes }
 }
 
-/// One as the manager finds it.
+/// A subnet as the manager discovers it.
 #[cfg(test)]
 pub(super) fn example() -> BuiltSubnet {
     BuiltSubnet::of(&SubnetTopology::parse(tests::TEXT).expect("a topology")).expect("as built")
@@ -144,7 +147,7 @@ pub(super) fn example() -> BuiltSubnet {
 mod tests {
     use super::*;
 
-    /// As the manager finds it, with adapters 0xa0 and 0xb0.
+    /// The same as text, with adapters 0xa0 and 0xb0.
     pub(super) const TEXT: &str = "\
 switchguid=0x2c90300000051(2c90300000051)
 Switch\t8 \"S-0002c90300000051\"\t\t# \"leaf\" base port 0 lid 3 lmc 0

@@ -1,5 +1,5 @@
-//! This machine in the subnet: `bareverbs ipoib` joins a TAP interface, with a NIC of its own at the far switch, and the guest's IPoIB speaks
-//! with the kernel of this machine.
+//! This machine in the subnet: `bareverbs ipoib`, with a NIC of its own at the far switch, connects a TAP
+//! interface, so the guest's IPoIB talks to the kernel of this machine.
 
 use super::super::command;
 use super::super::machine::Machine;
@@ -21,9 +21,9 @@ use std::time::{Duration, Instant};
 const NUMBER: usize = 4;
 /// How long the gateway may take to join.
 const JOINED_WITHIN: Duration = Duration::from_secs(60);
-/// What it says then.
+/// What it prints then.
 const JOINED: &str = "is in the subnet";
-/// What all questions have to say.
+/// What every case must print.
 const PING: &str = "20 packets transmitted, 20 received, 0% packet loss";
 const STREAM: &str = "stream: 4 MiB there and back are the same";
 const NAMES: [&str; 4] = [
@@ -33,7 +33,7 @@ const NAMES: [&str; 4] = [
     "IPoIB with this machine: TCP over IPv6",
 ];
 
-/// Addresses of both sides, in networks of this process: judges may run side by side.
+/// Addresses of both sides. The networks are this process's own, because judges may run side by side.
 struct Addresses {
     here: [IpAddr; 2],
     guest: [IpAddr; 2],
@@ -46,20 +46,20 @@ impl Addresses {
         Self { here: [ipv4(1), ipv6(1)], guest: [ipv4(2), ipv6(2)] }
     }
 
-    /// With the lengths of their networks.
+    /// The addresses with their prefix lengths.
     fn with_prefix([ipv4, ipv6]: &[IpAddr; 2]) -> [String; 2] {
         [format!("{ipv4}/30"), format!("{ipv6}/64")]
     }
 }
 
-/// Where the NIC of this machine is plugged in, and where its log is left.
+/// Where the NIC of this machine is plugged in, and where its log goes.
 pub(super) struct FarSwitch<'a> {
     pub(super) nics: &'a ServedNics,
     pub(super) fabric: &'a Fabric,
     pub(super) output: &'a Path,
 }
 
-/// Asks, if any of it is wanted. Where this machine cannot have the interface all of it is skipped.
+/// Runs the rows that are wanted. If this machine cannot have the interface, all of them are skipped.
 pub(super) fn play(
     machine: &mut Machine,
     functions: &str,
@@ -98,7 +98,7 @@ pub(super) fn play(
         let (port, echo) = (listener.local_addr()?.port(), echo(listener.try_clone()?));
         let stream = said(name, &format!("transfer stream {port} {here} 4"), STREAM);
         report.add(stream.ask(machine, functions, None)?);
-        // What goes wrong here the guest has seen.
+        // The guest has already seen whatever went wrong here.
         if let Err(error) = echo.join().map_err(|_| anyhow::anyhow!("it panicked")).and_then(|ended| ended) {
             eprintln!("guest: the other end of the stream: {error:#}");
         }
@@ -114,7 +114,7 @@ fn entry(name: &str, verdict: Verdict) -> Entry {
     Entry { columns: vec![name.to_owned()], verdict, elapsed: Duration::ZERO }
 }
 
-/// Starts the gateway and waits until it has joined; then the interface gets addresses.
+/// Starts the gateway, waits until it has joined, and gives the interface its addresses.
 fn join(nics: &ServedNics, tap: &str, addresses: &Addresses, log: &Path) -> Result<KillOnDrop> {
     ensure!(process::exists("ip"), "iproute2 is not installed");
     ensure!(Path::new("/dev/net/tun").exists(), "this machine has no /dev/net/tun");

@@ -1,14 +1,15 @@
-//! IP over InfiniBand and RDMA CM between the guest's ports: IPoIB's interfaces, each in a network namespace of its own.
+//! IP over InfiniBand and RDMA CM between the guest's ports, whose IPoIB interfaces each have a network
+//! namespace.
 
 use super::built::{BuiltPort, BuiltSubnet};
 use super::row::DiagnosticRow;
 use bareverbs_sim::net::MANAGER_LID;
 
-/// The functions that the questions are made of, and a program whose sockets are at both ports.
+/// The shell functions that the cases are made of, and a program that opens sockets at both ports.
 pub(super) const FILES: &[(&str, &str)] =
     &[("ipoib.sh", include_str!("ipoib.sh")), ("ipoib.py", include_str!("ipoib.py"))];
 
-/// All questions, in order.
+/// All cases, in order.
 pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let mut rows = vec![DiagnosticRow { is_needed: true, ..interfaces(built) }];
     rows.extend(pings(built));
@@ -19,7 +20,7 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows
 }
 
-/// A question made of the functions of `ipoib.sh`.
+/// A case made of the functions of `ipoib.sh`.
 pub(super) fn row<const COUNT: usize>(
     name: &'static str,
     command: &str,
@@ -55,7 +56,7 @@ fn interfaces(built: &BuiltSubnet) -> DiagnosticRow {
     )
 }
 
-/// Echoes, with the neighbour found by ARP or by neighbour discovery.
+/// Pings, with the neighbour found by ARP or by neighbour discovery.
 fn pings(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let all = "20 packets transmitted, 20 received, 0% packet loss".to_owned();
     let ping = |name, options: &str| {
@@ -71,7 +72,7 @@ fn pings(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Bytes that both ends compare.
+/// Transfers whose bytes both ends compare.
 fn transfers() -> Vec<DiagnosticRow> {
     let same = "more than 14 MiB are the same";
     vec![
@@ -114,7 +115,7 @@ fn transfers() -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Other modes, and what happens to ports and interfaces while bytes move.
+/// Other modes, and changes of ports and interfaces while bytes move.
 fn changes(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let same = "TCP: 64 MiB each way are the same";
     vec![
@@ -142,7 +143,7 @@ fn changes(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Reports of groups that end and are created again while an IPoIB interface goes down and up.
+/// Reports of groups that are deleted and created again while an IPoIB interface goes down and up.
 fn reports() -> DiagnosticRow {
     let command = format!(
         "administration reports $near {MANAGER_LID} 66,67 \"functions=$functions; . $functions; . $shared/ipoib.sh; blink\""

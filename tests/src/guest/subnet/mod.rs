@@ -1,10 +1,11 @@
-//! The judge of subnet management: the programs of infiniband-diags, in a guest with two InfiniBand ports at two switches that a cable joins.
+//! The judge of subnet management: the programs of infiniband-diags, in a guest with two InfiniBand ports at
+//! two switches that a cable joins.
 //!
-//! **What this is.** One switch has the manager and the subnet's administration, the other one is managed over the cable. Every row is a program
-//! and the values that it has to print, which follow from what was built and from the LIDs that the manager gave. OpenSM runs in the guest, too: beside that manager, and
-//! alone at a third switch with two more ports. **What it may not
-//! do.** A warning of the kernel is a failure. **Where to read first.** `rows`, then `subnet.sh`; `built` for what is wanted of
-//! `ibnetdiscover`.
+//! One switch has the manager and the subnet's administration; the other one is managed over the cable. Every
+//! row is a program and the values that it has to print, which follow from what was built and from the LIDs
+//! that the manager assigned. OpenSM runs in the guest, too: beside that manager, and alone at a third switch
+//! with two more ports. A warning in the kernel's log is a failure. Start reading at `rows`, then
+//! `subnet.sh`; `built` says what `ibnetdiscover` must print.
 
 mod administration;
 mod built;
@@ -32,18 +33,19 @@ use row::DiagnosticRow;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Numbers of the NICs: at the switch with the manager, at the other one, and two at a switch of a subnet without any manager.
+/// Numbers of the NICs: at the switch with the manager, at the other one, and two at a switch of a subnet
+/// without a manager.
 const NEAR: usize = 0;
 const FAR: usize = 1;
 const LONE: [usize; 2] = [2, 3];
-/// The functions that the questions are made of, and what they are called in the guest.
+/// The shell functions that the cases are made of: the name of their file in the guest.
 const FUNCTIONS: &str = "subnet.sh";
 const PARTS: [&str; 2] = [include_str!("subnet.sh"), include_str!("opensm.sh")];
-/// How long the manager may take for the whole subnet, once the guest's drivers are there.
+/// How long the manager may take to discover the whole subnet, once the guest's drivers are up.
 const FOUND_WITHIN: Duration = Duration::from_secs(20);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// What to run, and where to leave what was seen.
+/// What to run, and where to put consoles and logs.
 #[derive(Debug, Clone)]
 pub struct SubnetOptions {
     /// Only rows whose name contains this; what they need is always run.
@@ -56,11 +58,11 @@ pub struct SubnetOptions {
     pub output: PathBuf,
 }
 
-/// Boots the guest and asks every question.
+/// Boots the guest and runs every case.
 pub fn run(options: &SubnetOptions) -> Result<Report> {
     let root = Root::with_kernel(options.kernel)?;
     std::fs::create_dir_all(&options.output)?;
-    // In the order of their end: the guest before what serves it.
+    // Dropped in this order: the guest before what serves it.
     let mut nics = ServedNics::start(LinkLayer::InfiniBand, &[NEAR], &options.output)?;
     let config = SubnetSwitchConfig { guid: LEAF_GUID, ports: LEAF_PORTS, description: LEAF.to_owned() };
     let leaf = Fabric::without_manager(&config)?;
@@ -98,7 +100,7 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     Ok(report)
 }
 
-/// The files of the guest: functions, and what IPoIB's questions need.
+/// The files of the guest: shell functions, and what the cases of IPoIB need.
 fn files() -> Vec<(String, Vec<u8>)> {
     let functions = (FUNCTIONS.to_owned(), PARTS.concat().into());
     let further = ipoib::FILES
@@ -108,7 +110,7 @@ fn files() -> Vec<(String, Vec<u8>)> {
     std::iter::once(functions).chain(further).collect()
 }
 
-/// Waits until the manager has found all that was built.
+/// Waits until the manager has discovered everything that was built.
 fn wait_for(nics: &ServedNics) -> Result<BuiltSubnet> {
     let start = Instant::now();
     loop {

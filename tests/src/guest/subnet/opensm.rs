@@ -1,8 +1,8 @@
-//! OpenSM in the guest: as master and as standby beside the built-in manager, killed and started again under data, with partitions, and with another OpenSM
-//! in a subnet without any manager.
+//! OpenSM in the guest: as master and as standby beside the built-in manager, killed and restarted under
+//! traffic, with partitions, and with a second OpenSM in a subnet without a manager.
 //!
-//! The rows stand in the order of the asking: each finds the managers as the ones before have left them, and the last ones leave the subnet to the
-//! built-in manager.
+//! The order of the rows matters: each finds the managers as the rows before have left them, and the last
+//! ones return the subnet to the built-in manager.
 
 use super::built::{BuiltPort, BuiltSubnet};
 use super::row::{BROADCAST, DiagnosticRow, Wanted, gid, row};
@@ -28,7 +28,7 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows
 }
 
-/// The command, with the GUID of the built-in manager at hand.
+/// The command, with the GUID of the built-in manager in a variable.
 fn with_manager(built: &BuiltSubnet, command: &str) -> String {
     format!("built_in={:#x}\n{command}", built.spine.guid)
 }
@@ -37,7 +37,7 @@ fn sm_info(lid: u16, guid: u64) -> String {
     format!("sminfo: sm lid {lid} sm guid {guid:#x}")
 }
 
-/// Of the built-in manager's priority, but with a greater GUID.
+/// OpenSM with the built-in manager's priority, but a greater GUID.
 fn standby(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     vec![
         row(
@@ -84,7 +84,7 @@ fn mastership(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// OpenSM's administration, asked from the other port, and what it has had written into a switch.
+/// OpenSM's administration, queried from the other port, and what OpenSM had written to a switch.
 fn administration(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let BuiltSubnet { spine, leaf, near, far, .. } = built;
     let guid = |guid: u64| format!("port_guid {guid:#018x}");
@@ -150,7 +150,8 @@ fn administration(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Both ports are in the group of broadcasts, as their interfaces join again when a master is new.
+/// Checks that both ports are in the broadcast group; their interfaces join again when a new master takes
+/// over.
 fn joined(ports: &[&BuiltPort]) -> String {
     let gids: Vec<String> = ports.iter().map(|port| gid(port).to_string()).collect();
     format!(
@@ -175,7 +176,7 @@ fn traffic(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Partitions by OpenSM's file, and what queue pairs make of them.
+/// Partitions from OpenSM's file, and their effect on queue pairs.
 fn partitions(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let keys = |name, device: &str| {
         row(
@@ -226,7 +227,7 @@ fn partitions(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Two of them, and no manager in a switch.
+/// Two OpenSMs, and no manager in a switch.
 fn alone() -> Vec<DiagnosticRow> {
     let discovered =
         |count: usize| [format!("lines with {LONE_GUID:x}: {count}"), "lid 1".to_owned(), "lid 2".to_owned()];

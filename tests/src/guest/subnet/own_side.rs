@@ -1,5 +1,6 @@
-//! RDMA CM over InfiniBand between the guest and `bareverbs perf`, with a NIC of its own at the far switch: no kernel and no TAP interface is at
-//! this side, `bareverbs` answers ARP and neighbour discovery of IPoIB itself.
+//! RDMA CM over InfiniBand between the guest and `bareverbs perf`, which has a NIC of its own at the far
+//! switch. This side has no kernel and no TAP interface; `bareverbs` itself answers ARP and neighbour
+//! discovery of IPoIB.
 
 use super::super::command;
 use super::super::machine::Machine;
@@ -18,8 +19,8 @@ const NUMBER: usize = 5;
 /// How long a program may run, on either side.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// A test: its name, the guest's program, the words of `bareverbs perf`, options of both, the role of the guest's program, and whether ends are
-/// named by IPv6.
+/// A test: its name, the guest's program, the arguments of `bareverbs perf`, options for both, the role of
+/// the guest's program, and whether addresses are IPv6.
 struct OwnSideRow {
     name: &'static str,
     program: &'static str,
@@ -72,7 +73,8 @@ const ROWS: &[OwnSideRow] = &[
     },
 ];
 
-/// Our addresses of IPv4 and IPv6, and those of the guest's near interface, with which they share networks (`ipoib.sh`).
+/// Our IPv4 and IPv6 addresses, and those of the guest's near interface, which is in the same networks
+/// (`ipoib.sh`).
 const OURS: [&str; 2] = ["10.44.0.9", "fd44::9"];
 const THEIRS: [&str; 2] = ["10.44.0.1", "fd44::1"];
 
@@ -85,7 +87,7 @@ struct OwnSide<'a> {
     output: &'a Path,
 }
 
-/// Asks, if any of it is wanted. The interfaces of IPoIB are up.
+/// Runs the rows that are wanted. The interfaces of IPoIB must be up.
 pub(super) fn play(
     machine: &mut Machine,
     functions: &str,
@@ -128,10 +130,10 @@ impl OwnSide<'_> {
         Ok(format!("the figures of {} and bareverbs perf agree", row.program))
     }
 
-    /// Our end asks for the guest's address, and for the connection.
+    /// Our end resolves the guest's address and connects.
     fn call(&mut self, row: &OwnSideRow) -> Result<(String, String)> {
         let job = self.machine.control.start(&self.guest_command(row, ""), LIMIT)?;
-        // Who calls before the other listens calls again.
+        // If the caller is earlier than the listener, it tries again.
         let ours = self.start(row, THEIRS[usize::from(row.is_ipv6)]).and_then(ToolRun::finish);
         let control = &mut self.machine.control;
         let ended = if ours.is_ok() { control.wait(&job)? } else { control.cancel(&job)? };
@@ -140,7 +142,7 @@ impl OwnSide<'_> {
         Ok((ended.output, ours))
     }
 
-    /// The guest asks for our address.
+    /// The guest resolves our address and connects.
     fn be_called(&mut self, row: &OwnSideRow) -> Result<(String, String)> {
         let server = self.start(row, "")?;
         server.wait_for("waiting for the client at RDMA CM port ")?;
@@ -150,7 +152,7 @@ impl OwnSide<'_> {
         Ok((ended.output, server.finish()?))
     }
 
-    /// The guest's program at the near interface, in its namespace.
+    /// The guest's program on the near interface, in its namespace.
     fn guest_command(&self, row: &OwnSideRow, peer: &str) -> String {
         let (functions, OwnSideRow { program, options, .. }) = (self.functions, row);
         let family = if row.is_ipv6 { "--ipv6-addr" } else { "" };

@@ -1,4 +1,4 @@
-//! One question of the judge: a command in the guest, and what it has to say.
+//! One case of the judge: a command in the guest, and what it must print.
 
 use super::super::machine::Machine;
 use super::super::table::{Entry, Verdict};
@@ -7,28 +7,29 @@ use anyhow::Result;
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
-/// Longest time of a command. `ibroute` reads 768 blocks.
+/// Time limit of a command. `ibroute` reads 768 blocks.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The group of IPv4's broadcasts in the default partition, and its LID.
+/// The IPv4 broadcast group of the default partition, and its LID.
 pub(super) const BROADCAST: &str = "ff12:401b:ffff::ffff:ffff";
 
-/// What a command has to say.
+/// What a command must print.
 #[derive(Debug, Clone)]
 pub(super) enum Wanted {
-    /// Texts, each of which is in one line; see [`has`]. The line of the first is shown.
+    /// Texts, each of which must be within one line; see [`has`]. The report shows the line of the first
+    /// text.
     Texts(Vec<String>),
     /// The subnet that was built, as `ibnetdiscover` prints it.
     Topology,
 }
 
-/// See the module.
+/// A case; see the module's comment.
 #[derive(Debug, Clone)]
 pub(super) struct DiagnosticRow {
     pub(super) name: &'static str,
     pub(super) command: String,
     pub(super) wanted: Wanted,
-    /// Other rows need it.
+    /// Whether other rows depend on it.
     pub(super) is_needed: bool,
 }
 
@@ -53,7 +54,7 @@ impl DiagnosticRow {
         Self { name, command: command.into(), wanted: Wanted::Texts(wanted.into()), is_needed: false }
     }
 
-    /// Asks, with the functions of the file `functions` at hand.
+    /// Runs the command with the shell functions of the file `functions`.
     pub(super) fn ask(
         &self,
         machine: &mut Machine,
@@ -71,7 +72,7 @@ impl DiagnosticRow {
         Ok(Entry { columns: vec![self.name.to_owned()], verdict, elapsed: start.elapsed() })
     }
 
-    /// What is right in an output, or what is not.
+    /// What is right in an output, or an error with what is not.
     fn see(&self, output: &str, built: Option<&BuiltSubnet>) -> Result<String, String> {
         match (&self.wanted, built) {
             (Wanted::Texts(texts), _) => {
@@ -91,7 +92,8 @@ fn find(output: &str, text: &str) -> Option<String> {
     output.lines().map(plain).find(|line| has(line, text))
 }
 
-/// A line with single spaces, also where the programs put dots between a name and its value.
+/// A line with single spaces. The dots that some programs put between a name and its value become a space
+/// too.
 fn plain(line: &str) -> String {
     let mut plain = String::new();
     let mut letters = line.trim().chars().peekable();
@@ -108,7 +110,7 @@ fn plain(line: &str) -> String {
     plain
 }
 
-/// Whether a line has a text that is not part of longer words.
+/// Whether a line contains a text as whole words.
 fn has(line: &str, text: &str) -> bool {
     let is_word = |letter: Option<char>| letter.is_some_and(char::is_alphanumeric);
     line.match_indices(text).any(|(at, _)| {

@@ -1,4 +1,4 @@
-//! What is asked: each program of infiniband-diags, and values that it has to print of the subnet that was built.
+//! The rows: each program of infiniband-diags, and the values of the subnet that it must print.
 
 use super::administration;
 use super::built::{BuiltPort, BuiltSubnet, BuiltSwitch, FAR, LEAF, LEAF_PORTS, NEAR};
@@ -7,12 +7,12 @@ use super::opensm;
 use super::row::{BROADCAST, DiagnosticRow, Wanted, gid, row};
 use bareverbs_sim::net::MANAGER_LID;
 
-/// Nothing of mlx5, of the RDMA core or of IPoIB in the kernel's log at a level from warning up.
+/// Checks that the kernel's log has no message of mlx5, the RDMA core or IPoIB at level warning or above.
 const CLEAN_LOG: &str = "bad=$(dmesg --level=emerg,alert,crit,err,warn |
     sed '/judge: nobody administers/,/judge: administered again/{/multicast join failed for .* status -22/d}' |
     grep -iE 'mlx5|infiniband|ib_|ib[0-9]|rdma|umad|WARNING:|BUG:')
     test -z \"$bad\" && echo clean || { echo \"$bad\"; false; }";
-/// How the manager's switch calls itself.
+/// The node description of the manager's switch.
 const SPINE: &str = "bareverbs switch with the subnet's manager";
 /// A link of four lanes of EDR, as `iblinkinfo` shows it.
 const UP: &str = "==( 4X 25.78125 Gbps Active/ LinkUp)==>";
@@ -26,7 +26,7 @@ pub(super) fn bring_up() -> DiagnosticRow {
     )
 }
 
-/// All other questions, in order.
+/// All other rows, in order.
 pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let mut rows = ports(built);
     rows.extend(discovery(built));
@@ -46,12 +46,12 @@ pub(super) fn all(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     rows
 }
 
-/// Nothing has been complained of.
+/// The kernel's log has no complaint.
 pub(super) fn kernel_log(name: &'static str) -> DiagnosticRow {
     row(name, CLEAN_LOG.to_owned(), ["clean".to_owned()])
 }
 
-/// What the guest's ports are, and who manages them.
+/// The guest's ports, and their manager.
 fn ports(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let BuiltSubnet { spine, near, far, .. } = built;
     let port = |port: &BuiltPort| {
@@ -85,7 +85,7 @@ fn ports(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Programs that find the whole subnet by directed routes.
+/// Programs that discover the whole subnet by directed routes.
 fn discovery(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let BuiltSubnet { spine, leaf, near, far, .. } = built;
     let topology = |name, command: &str| DiagnosticRow {
@@ -129,7 +129,7 @@ fn discovery(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Forwarding tables, and the ways that follow from them.
+/// Forwarding tables, and the routes that follow from them.
 fn routes(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let BuiltSubnet { spine, leaf, near, far, .. } = built;
     let table = |switch: &BuiltSwitch| {
@@ -202,7 +202,7 @@ fn routes(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// What the agent of the far port says, by the port's LID.
+/// What the agent of the far port answers, addressed by LID.
 fn agent_of_port(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let far = &built.far;
     let query = |attribute: &str| format!("smpquery {attribute} {}", far.lid);
@@ -268,7 +268,7 @@ fn agent_of_port(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// What the agents of the switches say.
+/// What the agents of the switches answer.
 fn agents_of_switches(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let BuiltSubnet { spine, leaf, far, .. } = built;
     let info = ["LinearFdbCap: 49152", "McastFdbCap: 1024", "LinearFdbTop: 49151", "EnhancedPort0: 0"];
@@ -327,7 +327,7 @@ fn agents_of_switches(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// What the performance agents of the far port and of the switches say.
+/// What the performance agents of the far port and of the switches answer.
 fn counters(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let BuiltSubnet { spine, leaf, far, .. } = built;
     let lid = far.lid;
@@ -514,7 +514,7 @@ fn paths(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     ]
 }
 
-/// Groups, which both ports join by IPoIB.
+/// Multicast groups, which both ports join through IPoIB.
 fn groups(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
     let BuiltSubnet { spine, leaf, near, far, .. } = built;
     let joined = DiagnosticRow {
@@ -548,7 +548,7 @@ fn groups(built: &BuiltSubnet) -> Vec<DiagnosticRow> {
             format!("ibroute -M -n {}", spine.lid),
             [format!("0xc000 {:04x}", 1_u16 << spine.to_near | 1 << spine.to_far)],
         ),
-        // One hop: over more of them the program reads nodes that it has freed.
+        // One hop: with more, the program reads nodes that it has freed.
         row(
             "ibtracert -m",
             format!("ibtracert -m 0xc000 {} {}", spine.lid, near.lid),

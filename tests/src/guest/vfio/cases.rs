@@ -1,21 +1,21 @@
-//! What is asked in the guest: shell commands, the status they must end with, and what they must say.
+//! The cases in the guest: shell commands, the exit status they must have, and what they must print.
 
 use std::time::Duration;
 
-/// One question.
+/// One case.
 #[derive(Debug, Clone)]
 pub struct VfioCase {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// The command; `$a`, `$b`, … are PCI addresses, `$rig` this program, `bareverbs` the command.
     pub command: String,
-    /// What its output must contain, each in some line. The line of the first is shown.
+    /// What its output must contain, each text within a line. The report shows the line of the first text.
     pub wanted: &'static [&'static str],
-    /// Whether the server of `mortal` is killed, and how long after the command began.
+    /// If set, the server of `mortal` is killed this long after the command began.
     pub kill_server_after: Option<Duration>,
-    /// Longest time it may take.
+    /// Its time limit.
     pub limit: Duration,
-    /// Whether other cases need it.
+    /// Whether other cases depend on it.
     pub set_up: bool,
 }
 
@@ -31,7 +31,7 @@ impl VfioCase {
         }
     }
 
-    /// The line that shows the first of what was wanted, or what is missing.
+    /// The line that contains the first wanted text, or an error with what is missing.
     pub fn seen(&self, output: &str) -> Result<String, String> {
         for wanted in self.wanted {
             if !output.contains(wanted) {
@@ -45,15 +45,15 @@ impl VfioCase {
 
 /// Runs a command that must fail.
 const FAILS: &str = "fails() { \"$@\" 2>&1 && { echo 'it did not fail'; exit 1; }; return 0; }";
-/// An ordinary user, with nothing of root's rights.
+/// An ordinary user without any of root's privileges.
 const USER: &str = "setpriv --reuid 1000 --regid 1000 --clear-groups --no-new-privs --";
 
-/// The list of conversations is read line by line; this is its name among the cases.
+/// The case whose output is the list of conversations, read line by line.
 pub const CONVERSATIONS: &str = "conversations";
-/// Runs that are killed, and the one after.
+/// The runs that are killed, and the run after them.
 pub const AFTER_KILL: &str = "after kill -9";
 
-/// All questions but the conversations, before them.
+/// All cases that run before the conversations.
 pub fn before() -> Vec<VfioCase> {
     vec![
         VfioCase {
@@ -104,7 +104,7 @@ fn fault(name: &'static str, wanted: &'static [&'static str], command: impl Into
     VfioCase::new(name, wanted, format!("{FAILS}; fails {}", command.into()))
 }
 
-/// All faults, and what has to be taken down and brought up again.
+/// The cases after them: all faults, and teardown and bring-up.
 pub fn after() -> Vec<VfioCase> {
     let mut cases = vec![
         fault("not root", &["this process may not open /dev/vfio/", "sudo chown"], format!("{USER} $rig open $a")),
@@ -148,7 +148,7 @@ pub fn after() -> Vec<VfioCase> {
     cases
 }
 
-/// Nothing but the two marks between the two marks.
+/// A trace of system calls shows nothing between the two marks.
 fn no_system_call() -> VfioCase {
     VfioCase::new(
         "no system call on the data path (strace)",
@@ -182,7 +182,7 @@ fn removals() -> Vec<VfioCase> {
     ]
 }
 
-/// A run that is killed in its middle.
+/// A run that is killed halfway.
 pub fn kill() -> VfioCase {
     VfioCase::new(
         "kill -9 in the middle",
@@ -195,7 +195,7 @@ pub fn kill() -> VfioCase {
     )
 }
 
-/// A machine without an IOMMU says so; it needs a guest of its own.
+/// The message on a machine without an IOMMU; it needs a guest of its own.
 pub fn no_iommu() -> Vec<VfioCase> {
     vec![
         VfioCase {
@@ -214,7 +214,8 @@ pub fn no_iommu() -> Vec<VfioCase> {
     ]
 }
 
-/// The example that the documentation sends the owner of a card to: between two ports, and back to the same one.
+/// The example that the documentation recommends to the owner of a card: between two ports, and from a port
+/// to itself.
 pub fn example() -> Vec<VfioCase> {
     let run = |name, arguments: &str| {
         VfioCase::new(
@@ -229,8 +230,9 @@ pub fn example() -> Vec<VfioCase> {
     ]
 }
 
-/// rdma-core's own VFIO driver on the same kind of device, with the tests of rdma-core. They read 8 of the 64 bytes of an event queue
-/// entry, and scapy from 2.6 on takes a packet apart only if all of it is there: zeros follow.
+/// rdma-core's own VFIO driver on the same kind of device, with the tests of rdma-core. They read 8 of the 64
+/// bytes of an event queue entry, and scapy since 2.6 dissects a packet only if it is complete, so zeros are
+/// appended.
 pub fn rdma_core() -> Vec<VfioCase> {
     let test = |name, which: &str| {
         VfioCase {

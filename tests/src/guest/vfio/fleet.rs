@@ -13,23 +13,23 @@ use super::super::command;
 use super::super::machine::Machine;
 use super::super::process::KillOnDrop;
 
-/// The devices in the order of their PCI addresses, by the names that the cases call them.
+/// Names of the devices in the cases, in the order of their PCI addresses.
 pub const NAMES: [&str; 7] = ["a", "b", "ib", "old", "slow", "mortal", "victim"];
-/// The one that shares its IOMMU group with a device that a kernel driver has; its address is the last.
+/// The device that shares its IOMMU group with a device that a kernel driver owns. Its address is the last.
 pub const CROWDED: &str = "crowded";
-/// PCI device number of the first root port; ports get buses in the order of their numbers.
+/// PCI device number of the first root port. Buses are numbered in the order of the ports.
 const FIRST_PORT: usize = 0x10;
 
-/// Servers that run as long as this does.
+/// The servers, which run until this is dropped.
 #[derive(Debug)]
 pub struct Fleet {
     directory: TempDir,
-    /// Serves `mortal`: the only one that is a process, because it has to die.
+    /// Serves `mortal`. It is the only server in a process of its own, because it has to die.
     mortal: KillOnDrop,
 }
 
 impl Fleet {
-    /// Powers all devices on. `bareverbs` is the command; what its server says goes to `log`.
+    /// Powers all devices on. `bareverbs` is the path of the command; the output of its server goes to `log`.
     pub fn start(bareverbs: &Path, log: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-fleet-").tempdir()?;
         let path = |name: &str| directory.path().join(name);
@@ -46,13 +46,13 @@ impl Fleet {
         Ok(Self { directory, mortal })
     }
 
-    /// Sockets by their names beside the guest's own.
+    /// Sockets, by their names in the guest's directory.
     pub fn sockets(&self) -> Vec<(String, PathBuf)> {
         let all = NAMES.iter().chain([&CROWDED]);
         all.map(|name| (format!("{name}.nic"), self.directory.path().join(name))).collect()
     }
 
-    /// Ends the server of `mortal`, as a machine ends that loses its power.
+    /// Kills the server of `mortal`, like a loss of power.
     pub fn kill_mortal(&mut self) -> Result<()> {
         self.mortal.0.kill().context("cannot end the server")?;
         self.mortal.0.wait().map(drop).context("the server did not end")
@@ -79,7 +79,8 @@ fn serve(socket: &Path, nic: NicConfig, wire: Option<(PathBuf, PathBuf)>) -> Res
     Ok(())
 }
 
-/// Arguments for QEMU: an IOMMU, the devices behind their ports, and one beside another device behind a conventional bridge.
+/// Arguments for QEMU: an IOMMU, the devices behind their ports, and one that shares a conventional bridge
+/// with another device.
 pub fn qemu_arguments() -> Vec<String> {
     let mut list: Vec<String> = vec!["-device".into(), "intel-iommu,intremap=on,caching-mode=on".into()];
     let mut device = |text: String| list.extend(["-device".to_owned(), text]);

@@ -1,9 +1,10 @@
-//! The judge of the way through VFIO: Linux's own VFIO and IOMMU between our driver and the simulated NIC.
+//! The judge of VFIO: Linux's own VFIO and IOMMU between our driver and the simulated NIC.
 //!
-//! **What this is.** Simulated NICs are served to a guest with an IOMMU; in it `bareverbs vfio bind` gives them to `vfio-pci`,
-//! and this same program, copied into the guest, drives two of them that are joined by a wire: the list of conversations
-//! of [`crate::places`], a run that is killed, another run, every fault with its message, and rdma-core's own VFIO driver as a
-//! second opinion. **What it may not do.** A verdict is not asked for twice. **Where to read first.** [`run`], [`cases`].
+//! Simulated NICs are served to a guest with an IOMMU. There `bareverbs vfio bind` binds them to `vfio-pci`,
+//! and this same program, copied into the guest, drives two of them that are joined by a wire: the list of
+//! conversations of [`crate::places`], a run that is killed, another run, every fault with its message, and
+//! rdma-core's own VFIO driver as a second opinion. A failed case is not run again. Start reading at [`run`],
+//! then [`cases`].
 
 pub mod cases;
 mod fleet;
@@ -22,12 +23,12 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// What to run, and where to leave what was seen.
+/// What to run, and where to put consoles.
 #[derive(Debug, Clone)]
 pub struct VfioOptions {
     /// Only cases whose name contains this; the set-up is always run.
     pub only: Option<String>,
-    /// Operations of the mix of each of the three runs together.
+    /// Number of operations in the mix, over all three runs.
     pub operations: u64,
     /// Directory for the consoles.
     pub output: PathBuf,
@@ -39,7 +40,7 @@ impl VfioOptions {
     }
 }
 
-/// Boots the guests and asks every question.
+/// Boots the guests and runs every case.
 pub fn run(options: &VfioOptions) -> Result<Report> {
     let root = Root::prepare()?;
     require_old_enough(&root)?;
@@ -80,7 +81,7 @@ struct Programs {
 }
 
 impl Programs {
-    /// Builds what is not this program.
+    /// Builds the programs other than this one.
     fn find() -> Result<Self> {
         let rig = std::fs::read(std::env::current_exe()?)?;
         Ok(Self { rig, bareverbs: command::build()?, example: command::build_example("vfio_write")? })
@@ -96,7 +97,7 @@ impl Programs {
     }
 }
 
-/// Programs that were linked here run in the guest if its C library is not older than this machine's.
+/// Programs linked here run in the guest only if its C library is no older than this machine's.
 fn require_old_enough(root: &Root) -> Result<()> {
     let version = |command: &mut Command| -> Result<Vec<u32>> {
         let text = process::output(command)?;
@@ -149,7 +150,7 @@ fn without_iommu(root: &Root, programs: &Programs, options: &VfioOptions, report
     cases::no_iommu().iter().try_for_each(|case| ask(&mut machine, &mut fleet, case, options, report))
 }
 
-/// Programs in place, and the names of the devices: they are in the order of their addresses.
+/// Installs the programs and sets a shell variable for each device, in the order of their addresses.
 fn prepare(machine: &mut Machine, names: &[&str]) -> Result<()> {
     let [rig, bareverbs, example] = ["rig", "bareverbs", "vfio_write"].map(Machine::path_inside);
     let command = format!(
@@ -164,7 +165,7 @@ fn prepare(machine: &mut Machine, names: &[&str]) -> Result<()> {
     machine.control.require(&command, Duration::from_secs(60)).map(drop)
 }
 
-/// A command in the surroundings that [`prepare`] made.
+/// A command in the environment that [`prepare`] made.
 fn surrounded(command: &str) -> String {
     format!(". /tmp/devices; export PATH=/tmp/bin:$PATH rig='rig in-guest'\n{command}")
 }
@@ -203,7 +204,7 @@ fn wait_until(moment: Instant) -> Result<()> {
     Ok(())
 }
 
-/// The list of conversations over real VFIO, each line an entry.
+/// The list of conversations over real VFIO; each line becomes an entry.
 fn conversations(
     machine: &mut Machine,
     when: &str,

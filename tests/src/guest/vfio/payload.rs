@@ -1,4 +1,4 @@
-//! What runs inside the guest: this same program, on real VFIO. Every part of it says what it sees, a line each.
+//! What runs inside the guest: this same program, on real VFIO. Each part prints its results, one per line.
 
 use super::super::interrupt;
 use crate::places::{Ends, OverVfio, PlaceEnd, Plan, run as run_list};
@@ -126,7 +126,7 @@ fn hold(address: Address, memory: ArenaConfig) -> Result<ExitCode> {
             return close(device);
         }
         if let Err(error) = device.ping() {
-            // Said at once: the kernel resets the device for a minute when it is closed.
+            // Printed at once, because closing the device makes the kernel reset it for a minute.
             println!("the device does not answer any more: {error}");
             return Ok(ExitCode::FAILURE);
         }
@@ -135,7 +135,7 @@ fn hold(address: Address, memory: ArenaConfig) -> Result<ExitCode> {
     }
 }
 
-/// WRITEs between the two lines.
+/// Number of WRITEs between the two lines.
 const WRITES: u64 = 2000;
 
 fn quiet(addresses: &[Address], memory: ArenaConfig) -> Result<ExitCode> {

@@ -19,17 +19,18 @@ use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::net::fault::{Chance, RandomFaults};
 use bareverbs_sim::nic::Nic;
 
-/// Reliable connections, which receive from queue 0; the lanes after them are extended ones.
+/// Number of reliable connections, which receive from queue 0. The lanes after them are extended connections.
 const RELIABLE: usize = 3;
 /// Connections.
 pub const LANES: usize = RELIABLE + 2;
-/// Shared receive queues: one of the reliable connections, the others of XRC.
+/// Shared receive queues: one for the reliable connections, the others for XRC.
 pub const QUEUES: usize = 3;
 /// Receives that a queue holds.
 const RECEIVES: u32 = 15;
 /// Most bytes of a message.
 pub const PIECE: usize = 3000;
-/// Pieces of memory of a queue and of a lane: nothing is under way for longer than so many that came after it.
+/// Pieces of memory of a queue and of a lane. They are reused in turn: no message is still in flight after
+/// this many later ones.
 const PIECES: u64 = 64;
 
 /// Everything. Fields are dropped in order.
@@ -76,7 +77,7 @@ impl Stage {
         let basic = SharedReceiveQueue::create(&b.domain, config).expect("a queue");
         let mut queues = vec![basic];
         queues.extend((RELIABLE..completions.len()).map(|at| extended_queue(at).expect("a queue of XRC")));
-        // A context names a queue, although nothing is received by an initiator.
+        // The context has to name a queue, although an initiator receives nothing.
         let named = SharedReceiveQueue::create_xrc(&a.domain, &domains[0], &sends, config).expect("a queue");
         let reliable = (0..RELIABLE).map(|lane| {
             let sender = QueuePairBuilder::new(&a.domain, &sends, &sends).receive_queue(0).build();
@@ -128,7 +129,7 @@ impl Stage {
         reliable.or(extended.map(|index| index + RELIABLE))
     }
 
-    /// Sends under the number of the lane.
+    /// Sends a message with the lane's number.
     pub fn send(&mut self, lane: usize, queue: usize, data: &[u8]) {
         self.sent[lane] += 1;
         let at = (lane as u64 * PIECES + self.sent[lane] % PIECES) as usize * PIECE;
@@ -145,7 +146,7 @@ impl Stage {
         posted.unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Posts a receive and gives its identifier.
+    /// Posts a receive and returns its identifier.
     pub fn post(&mut self, queue: usize) -> Result<u64, PostError> {
         let id = self.posted[queue] + 1;
         let at = (id % PIECES) as usize * PIECE;
@@ -170,7 +171,7 @@ impl Stage {
         self.completions[at].poll_one().unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Whether there was one more limit event. Others that may come are those of queue pairs that died.
+    /// Whether another limit event has come. Any others that may follow are from queue pairs that failed.
     pub fn limit_event(&mut self) -> bool {
         match self.b.device.poll_event().expect("a device that answers") {
             Some(AsyncEvent::SharedReceiveQueueLimit { .. }) => true,
@@ -179,8 +180,8 @@ impl Stage {
         }
     }
 
-    /// Moves both ends of a reliable connection to the error state and waits until nothing more comes of it. Gives the
-    /// limit events that were seen.
+    /// Moves both ends of a reliable connection to the error state and waits until nothing more happens.
+    /// Returns the number of limit events.
     pub fn kill(&mut self, lane: usize) -> u64 {
         let Some((sender, receiver)) = &mut self.reliable[lane] else { return 0 };
         sender.modify_to_error().expect("the error state");
@@ -196,7 +197,8 @@ impl Stage {
                 }
             }
         }
-        // What is still on the cable must not meet a connection that begins with the same numbers.
+        // Packets that are still on the cable must not reach a new connection that starts with the same
+        // numbers.
         let quiet = self.world.now() + Duration::from_millis(1);
         self.world.run_until(quiet);
         limits

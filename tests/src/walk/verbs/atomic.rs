@@ -1,4 +1,4 @@
-//! Atomics as the specification has them, written down once more and differently.
+//! A second, independent implementation of the specification's atomics.
 
 use crate::walk::plan::Dice;
 use bareverbs_core::work_completion::WorkCompletionOpcode;
@@ -6,11 +6,11 @@ use bareverbs_core::work_completion::WorkCompletionOpcode;
 /// An atomic and its operands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atomic {
-    /// Swaps if the word is as expected.
+    /// Swaps if the word has the expected value.
     CompareSwap {
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// What the word becomes.
+        /// The new value.
         swap: u64,
     },
     /// Adds.
@@ -18,15 +18,15 @@ pub enum Atomic {
         /// What is added.
         add: u64,
     },
-    /// Swaps some bits if others are as expected.
+    /// Swaps some bits if others have the expected values.
     MaskedCompareSwap {
-        /// What is expected.
+        /// The expected value.
         compare: u64,
-        /// Of these bits.
+        /// The bits that are compared.
         compare_mask: u64,
-        /// What the bits become.
+        /// The new value.
         swap: u64,
-        /// These bits.
+        /// The bits that are swapped.
         swap_mask: u64,
     },
     /// Adds fields.
@@ -52,7 +52,7 @@ impl Atomic {
         }
     }
 
-    /// What becomes of a word.
+    /// The value of a word after the operation.
     pub fn apply(self, before: u64) -> u64 {
         match self {
             Self::CompareSwap { compare, swap } => {
@@ -71,7 +71,7 @@ impl Atomic {
         }
     }
 
-    /// What its completion says.
+    /// The opcode of its completion.
     pub const fn opcode(self) -> WorkCompletionOpcode {
         match self {
             Self::CompareSwap { .. } => WorkCompletionOpcode::CompareSwap,
@@ -82,7 +82,7 @@ impl Atomic {
     }
 }
 
-/// Bit by bit; nothing is carried out of a boundary.
+/// Adds bit by bit; nothing carries over a boundary.
 fn add_fields(a: u64, b: u64, boundaries: u64) -> u64 {
     let (mut sum, mut carry) = (0, 0);
     for bit in 0..64 {

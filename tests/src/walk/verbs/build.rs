@@ -1,4 +1,4 @@
-//! Making queue pairs of every service, and connecting the two of a lane.
+//! Creates queue pairs of every service, and connects the two of a lane.
 
 use super::door::Door;
 use super::end::{End, LAYOUT, SLOTS};
@@ -19,11 +19,11 @@ use bareverbs_prm::psn::Psn;
 /// 4.096 µs · 2^10.
 const ACK_TIMEOUT: u8 = 10;
 
-/// What is the same for all queue pairs of a walk.
+/// What all queue pairs of a lane are built from.
 pub struct LaneBuilder<'a> {
     /// Both hosts.
     pub hosts: &'a [Host; 2],
-    /// Of the walk.
+    /// The conditions of the walk.
     pub conditions: Conditions,
     /// The lane.
     pub lane: Lane,
@@ -67,7 +67,7 @@ impl LaneBuilder<'_> {
         built.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What a queue pair of the lane has in INIT.
+    /// The attributes of the lane's queue pairs in INIT.
     pub fn initial(&self) -> Initial {
         let access = match self.lane.service {
             LaneService::Unreliable => AccessFlags::REMOTE_WRITE,
@@ -103,7 +103,7 @@ impl LaneBuilder<'_> {
         }
     }
 
-    /// A queue pair of datagrams that sends to `peer`.
+    /// A datagram queue pair that sends to `peer`.
     pub fn ready(&self, prepared: PreparedQueuePair<Handle, Ud>, side: usize, peer: Qpn) -> Queue {
         let queue = prepared.ready_to_send().unwrap_or_else(|error| panic!("{error}"));
         Queue::Ud(queue, self.destination(side, peer))
@@ -121,7 +121,7 @@ impl LaneBuilder<'_> {
         (a, b.connect(&of_a, options).unwrap_or_else(|error| panic!("{error}")))
     }
 
-    /// From a side to the queue pair of the other.
+    /// The destination of a side: the queue pair of the other side.
     fn destination(&self, side: usize, peer: Qpn) -> Destination {
         let (number, ipv6) = (2 - side as u8, self.conditions.ipv6);
         let vector = AddressVector {
@@ -139,7 +139,7 @@ impl LaneBuilder<'_> {
         way.unwrap_or_else(|error| panic!("{error}")).destination(peer, self.initial().q_key)
     }
 
-    /// A side with its memory and its doors. `copies`: how often the network may deliver a packet.
+    /// A side with its memory and its doors. `copies` is how often the network may deliver a packet.
     pub fn end(&self, side: usize, queue: Queue, copies: u32) -> End {
         let access = all_access() | AccessFlags::MEMORY_WINDOW_BIND;
         let memory = self.hosts[side].node.memory(LAYOUT.bytes(3), access);
@@ -151,7 +151,7 @@ impl LaneBuilder<'_> {
         end
     }
 
-    /// Doors of a side: only reliable connections have them.
+    /// The doors of a side. Only reliable connections have them.
     pub fn doors(&self, side: usize) -> Vec<Door> {
         match self.lane.service {
             LaneService::Reliable => Door::all(&self.hosts[side].node, LAYOUT),

@@ -1,4 +1,5 @@
-//! Doors: memory windows and fast registrations that a side opens and closes while its peer works through them.
+//! Doors: memory windows and fast registrations that a side opens and closes while its peer accesses memory
+//! through them.
 
 use crate::node::{Handle, Node, all_access};
 use crate::walk::plan::Dice;
@@ -11,17 +12,17 @@ use bareverbs_core::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::{Mkey, Qpn};
 use bareverbs_prm::time::{Duration, Time};
 
-/// Where the first byte of a fast registration is for its peers.
+/// The remote address of the first byte of a fast registration.
 const FAST_ADDRESS: u64 = 0x5000_0000;
 const LOG_PAGE: u8 = 12;
-/// Repeated packets of a request may come so late, and want its key again.
+/// How late repeated packets of a request may arrive. They need its key again.
 const ECHOES: Duration = Duration::from_micros(100);
 
 /// A door.
 pub struct Door {
     opener: Opener,
     state: DoorState,
-    /// Requests of the peer that use it and have not ended.
+    /// The peer's requests that use it and have not ended.
     users: usize,
     last_used: Time,
 }
@@ -34,13 +35,13 @@ enum Opener {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DoorState {
     Closed,
-    /// Its key will be this one, and offset 0 of the memory at this address.
+    /// Will get this key, with offset 0 of the memory at this address.
     Opening(Mkey, u64),
     Open(Mkey, u64),
     Closing,
 }
 
-/// The memory behind a door, or the region of the side where there is none.
+/// The memory behind a door, or the region of a side without doors.
 pub enum Target<'a> {
     /// The region, in which there is an area for it.
     Region(&'a MemoryRegion<Handle>),
@@ -88,13 +89,13 @@ impl Door {
         self.state == DoorState::Closed
     }
 
-    /// Whether it is open, and nothing of the peer needs it any more. Windows of type 1 are not invalidated.
+    /// Whether it is open and the peer does not need it any more. Windows of type 1 are not invalidated.
     pub fn can_close(&self, now: Time) -> bool {
         let of_type_1 = matches!(&self.opener, Opener::Window(window) if window.kind() == WindowType::Type1);
         self.is_open() && !of_type_1 && self.users == 0 && now > self.last_used + ECHOES
     }
 
-    /// What opens it, for the peer of this queue pair.
+    /// The request that opens it, for the peer of this queue pair.
     pub fn open(
         &mut self,
         dice: &mut Dice,
@@ -122,7 +123,7 @@ impl Door {
         update
     }
 
-    /// The binding or the registration has ended well.
+    /// Records that the binding or the registration succeeded.
     #[track_caller]
     pub fn opened(&mut self, opcode: Option<WorkCompletionOpcode>) {
         let DoorState::Opening(key, base) = self.state else {
@@ -136,7 +137,7 @@ impl Door {
         self.state = DoorState::Open(key, base);
     }
 
-    /// What closes it.
+    /// The request that closes it.
     pub fn close(&mut self) -> KeyUpdate {
         self.state = DoorState::Closing;
         match &mut self.opener {
@@ -145,14 +146,14 @@ impl Door {
         }
     }
 
-    /// The peer is about to close it: the key.
+    /// Records that the peer is about to close it, and returns the key.
     pub fn close_by_peer(&mut self) -> Mkey {
         let DoorState::Open(key, _) = self.state else { panic!("a door that is not open cannot be closed") };
         self.state = DoorState::Closing;
         key
     }
 
-    /// The peer took this key away. Says whether it was the one of this door.
+    /// Records that the peer invalidated this key. Returns whether it was the key of this door.
     pub fn closed_by_peer(&mut self, key: Mkey) -> bool {
         let ours = match &mut self.opener {
             Opener::Window(window) => window.closed_by_peer(key),
@@ -164,12 +165,12 @@ impl Door {
         ours
     }
 
-    /// The invalidation has ended well.
+    /// Records that the invalidation succeeded.
     pub fn closed(&mut self) {
         self.state = DoorState::Closed;
     }
 
-    /// How the peer names the byte at `offset` of the memory behind it.
+    /// The remote address and key of the byte at `offset` of the memory behind it.
     pub fn remote(&self, offset: usize) -> RemoteSlice {
         let DoorState::Open(rkey, base) = self.state else { panic!("a door that is not open has no key") };
         RemoteSlice::from_raw(base.wrapping_add(offset as u64), u32::MAX, rkey)
@@ -183,12 +184,12 @@ impl Door {
         }
     }
 
-    /// A request of the peer goes through it.
+    /// Records that a request of the peer uses it.
     pub fn enter(&mut self) {
         self.users += 1;
     }
 
-    /// It has ended.
+    /// Records that such a request has ended.
     pub fn leave(&mut self, now: Time) {
         (self.users, self.last_used) = (self.users - 1, now);
     }

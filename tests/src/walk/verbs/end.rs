@@ -1,4 +1,4 @@
-//! One side of a lane: its queue pair, its memory, what it posts, and how it checks what comes.
+//! One side of a lane: its queue pair, its memory, what it posts, and how it checks what arrives.
 
 use super::door::{Door, Target};
 use super::inbox::Inbox;
@@ -23,12 +23,12 @@ pub const SLOTS: usize = 16;
 /// Where they lie.
 pub const LAYOUT: Layout = Layout { slots: SLOTS };
 
-/// Where a queue pair is.
+/// The state of a queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndState {
     /// It sends and receives.
     Running,
-    /// It ends what it has begun to send.
+    /// It completes what it has begun to send.
     Draining,
     /// It sends nothing.
     Drained,
@@ -40,11 +40,11 @@ pub enum EndState {
 
 /// One side of a lane. Fields are dropped in order: queue pair before doors before memory.
 pub struct End {
-    /// The queue pair; nothing while it is made again.
+    /// The queue pair; `None` while it is recreated.
     pub queue: Option<Queue>,
     /// Its number.
     pub qpn: Qpn,
-    /// Where it is.
+    /// Its state.
     pub state: EndState,
     /// Its own doors.
     pub doors: Vec<Door>,
@@ -52,13 +52,13 @@ pub struct End {
     pub memory: MemoryRegion<Handle>,
     /// What it posted.
     pub sends: Sends,
-    /// What it is to receive.
+    /// What it has to receive.
     pub inbox: Inbox,
     /// Its own receives.
     pub receives: Receives,
     /// Slots that no request uses.
     pub free: Vec<usize>,
-    /// Requests that ended without an answer: their packets may still be under way.
+    /// Requests that ended without an answer: their packets may still be in flight.
     pub echoes: VecDeque<(Time, PostedSend)>,
     /// Its service.
     pub service: LaneService,
@@ -68,7 +68,7 @@ pub struct End {
     pub ended: u64,
     /// Doors that were opened.
     pub opened: u64,
-    /// Whether the device has told that no receive of a shared queue is used any more.
+    /// Whether the device has reported that the last receive of the shared queue was consumed.
     pub took_last: bool,
 }
 
@@ -123,13 +123,14 @@ impl End {
         }
     }
 
-    /// Whether its receives may be flushed: what its sends failed of may stand in a queue that nobody has looked at.
+    /// Whether its receives may be flushed. The failure of a send may still be in a completion queue that
+    /// nobody has polled.
     fn may_be_dead(&self) -> bool {
         let fails = self.sends.deserted || self.sends.has_mistake();
         self.state == EndState::Dead || self.service.is_reliable() && fails
     }
 
-    /// Whether a completion is of what it now is, and not of what it was before a reset.
+    /// Checks that a completion belongs to its present incarnation, and not to one before a reset.
     #[track_caller]
     pub fn check_name(&self, completion: &WorkCompletion) {
         assert_eq!(completion.wr_id >> 32, self.name, "{completion:?} is of a queue pair that was reset");
@@ -156,7 +157,8 @@ impl End {
         self.accept(completion, received, named.then_some(queue));
     }
 
-    /// What a receive brought, if it succeeded: the bytes of the message. What it may not touch is checked.
+    /// The bytes of the message in a receive, if it succeeded. Checks that everything else in the slot is
+    /// untouched.
     #[track_caller]
     fn inspect(
         &self,
@@ -177,7 +179,7 @@ impl End {
         let length = completion.byte_count as usize;
         assert!((head..=received.len()).contains(&length), "{what}: {completion:?}");
         let written = completion.opcode != WorkCompletionOpcode::ReceiveRdmaWithImmediate;
-        // What an unreliable connection has begun to write and forgotten stays there.
+        // An unreliable connection leaves the bytes of a message that it began to write and then dropped.
         let rest = if self.service == LaneService::Unreliable { Rest::Anything } else { Rest::Untouched };
         posted.buffer.check(memory, &received[..if written { length } else { 0 }], rest, &what);
         received.truncate(length);
@@ -194,13 +196,13 @@ impl End {
         }
     }
 
-    /// It is reset: its completions will be told from older ones.
+    /// Takes a new name after a reset, so that its completions differ from older ones.
     pub fn rename(&mut self) {
         self.name += 1;
         self.receives.rename(self.name);
     }
 
-    /// It is connected again.
+    /// Starts over with a connected queue pair.
     pub fn begin_again(&mut self, queue: Queue) {
         self.queue = Some(queue);
         self.state = EndState::Running;

@@ -1,4 +1,5 @@
-//! A host of a walk: its device, the completion queues and the shared receive queues that its queue pairs use together.
+//! A host of a walk: its device, and the completion queues and shared receive queues that its queue pairs
+//! share.
 
 use super::lane::{COMPLETION_QUEUES, EXTENDED_QUEUES};
 use super::receives::{PostedReceive, Receives};
@@ -16,7 +17,7 @@ use bareverbs_prm::ids::Srqn;
 const RECEIVES: u32 = 15;
 /// Completions that a queue holds: more than all queue pairs can have outstanding.
 const COMPLETIONS: u32 = 1024;
-/// What stands at the top of the `wr_id` of a receive of a shared queue.
+/// The upper half of the `wr_id` of a receive of a shared queue.
 pub const SHARED: u64 = 0x5a;
 
 /// Receives that several queue pairs share. Fields are dropped in order.
@@ -52,7 +53,7 @@ impl SharedQueue {
         &self.queue
     }
 
-    /// What requests of XRC call it.
+    /// Its number in requests of XRC.
     pub fn number(&self) -> Srqn {
         self.queue.number()
     }
@@ -67,7 +68,7 @@ impl SharedQueue {
         }
     }
 
-    /// Looks that nothing was lost: what is not outstanding can be posted.
+    /// Checks that no receive was lost: every one that is not outstanding can be posted.
     pub fn finish(&mut self, dice: &mut Dice) {
         assert_eq!(self.queue.outstanding() as usize, self.receives.outstanding());
         self.post(dice, usize::MAX);
@@ -76,7 +77,7 @@ impl SharedQueue {
 }
 
 impl Host {
-    /// The queues of a device.
+    /// Creates the queues of a device.
     pub fn new(node: Node) -> Self {
         let domain = XrcDomain::allocate(node.device.clone()).expect("an XRC domain");
         let completions: Vec<_> =
@@ -94,7 +95,7 @@ impl Host {
         Self { shared, completions, domain, node }
     }
 
-    /// The receive of a shared queue that a completion ended, and the number of the queue.
+    /// Finds the receive of a shared queue that a completion ended, and the number of the queue.
     #[track_caller]
     pub fn take_shared(&mut self, completion: &WorkCompletion) -> (PostedReceive, usize) {
         let number = (completion.wr_id >> 48) as usize & 0xff;

@@ -1,31 +1,31 @@
-//! The oracle of what arrives at a queue pair: of a reliable service everything once and in order, of others each message whole
-//! or not at all, and none that nobody sent.
+//! The oracle of what arrives at a queue pair: with a reliable service everything, once and in order; with
+//! the others, each message whole or not at all, and none that nobody sent.
 
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::Mkey;
 use std::collections::VecDeque;
 
-/// A message on its way.
+/// A message in flight.
 #[derive(Debug, Clone)]
 pub struct InboxMessage {
     /// The `wr_id` of its request.
     pub id: u64,
-    /// What the completion of its receive will say.
+    /// The opcode of its receive's completion.
     pub opcode: WorkCompletionOpcode,
-    /// Immediate data, or the key that it takes away.
+    /// Immediate data, or the key that it invalidates.
     pub immediate: Option<u32>,
     /// Its bytes.
     pub data: Vec<u8>,
     /// The shared receive queue of XRC that it is for.
     pub queue: Option<usize>,
-    /// Whether the sender was told that it arrived.
+    /// Whether the sender got the acknowledgement.
     pub acknowledged: bool,
     /// How often it may still arrive.
     pub copies: u32,
 }
 
 impl InboxMessage {
-    /// The key that it takes away.
+    /// The key that it invalidates.
     pub fn invalidates(&self) -> Option<Mkey> {
         let takes = self.opcode == WorkCompletionOpcode::ReceiveWithInvalidate;
         self.immediate.filter(|_| takes).map(Mkey::new)
@@ -43,31 +43,32 @@ impl InboxMessage {
     }
 }
 
-/// What is promised of messages.
+/// What the service promises.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Promise {
     /// All, once and in order.
     Reliable,
-    /// Whole, and no oftener than so many times: once, or as often as the network may have repeated a packet.
+    /// Whole messages, and each at most this many times: once, or as often as the network may have repeated a
+    /// packet.
     Whole {
         /// How often.
         copies: u32,
     },
 }
 
-/// What a queue pair is to receive.
+/// What a queue pair has to receive.
 #[derive(Debug)]
 pub struct Inbox {
     promise: Promise,
     messages: VecDeque<InboxMessage>,
     /// Messages that arrived.
     pub delivered: u64,
-    /// Messages of which it is known that they did not.
+    /// Messages that are known to be lost.
     pub lost: u64,
 }
 
 impl Inbox {
-    /// Nothing yet.
+    /// An empty inbox.
     pub fn new(promise: Promise) -> Self {
         Self { promise, messages: VecDeque::new(), delivered: 0, lost: 0 }
     }
@@ -80,22 +81,22 @@ impl Inbox {
         }
     }
 
-    /// The peer posted a message.
+    /// Records that the peer posted a message.
     pub fn expect(&mut self, message: InboxMessage) {
         self.messages.push_back(message);
     }
 
-    /// The peer was told that the message of this request arrived.
+    /// Records that the peer got the acknowledgement of this request.
     pub fn acknowledge(&mut self, id: u64) {
         if let Some(message) = self.messages.iter_mut().find(|message| message.id == id) {
             message.acknowledged = true;
         }
     }
 
-    /// The request of a message failed before it was sent.
+    /// Records that the request of a message failed before it was sent.
     ///
     /// # Panics
-    /// If it arrived.
+    /// If the message arrived.
     #[track_caller]
     pub fn withdraw(&mut self, id: u64) {
         let at = self.messages.iter().position(|message| message.id == id);
@@ -104,7 +105,8 @@ impl Inbox {
         assert_eq!(message.copies, self.copies(), "request {id:#x} failed and was delivered");
     }
 
-    /// The request of a message was forgotten: if it did not arrive by now, it was never sent.
+    /// Records that the request of a message was dropped: if the message has not arrived by now, it was never
+    /// sent.
     pub fn lose(&mut self, id: u64) {
         if let Some(at) = self.messages.iter().position(|message| message.id == id) {
             self.lost += u64::from(self.messages[at].copies == self.copies());
@@ -112,7 +114,7 @@ impl Inbox {
         }
     }
 
-    /// Messages that have to arrive and did not.
+    /// Messages that must arrive and have not.
     pub fn outstanding(&self) -> usize {
         if self.promise == Promise::Reliable { self.messages.len() } else { 0 }
     }
@@ -122,10 +124,11 @@ impl Inbox {
         self.messages.iter().filter(|message| message.copies == self.copies()).count()
     }
 
-    /// The message that a receive brought: `found` are the bytes, `queue` the shared receive queue of XRC.
+    /// Finds the message that a receive brought: `found` are its bytes, `queue` is the shared receive queue
+    /// of XRC.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such message.
     #[track_caller]
     pub fn take(&mut self, completion: &WorkCompletion, queue: Option<usize>, found: &[u8]) -> InboxMessage {
         let at = match self.promise {
@@ -149,16 +152,16 @@ impl Inbox {
         message
     }
 
-    /// The message that this can be; one that never arrived before one that did.
+    /// The message that this can be; one that has not arrived yet takes precedence over a repeated one.
     fn choose(&self, completion: &WorkCompletion, found: &[u8]) -> Option<usize> {
         let fitting = self.messages.iter().enumerate().filter(|(_, message)| message.fits(completion, found));
         fitting.max_by_key(|(at, message)| (message.copies, usize::MAX - at)).map(|(at, _)| at)
     }
 
-    /// Nothing that was sent so far will come any more.
+    /// Records that nothing sent so far will arrive any more.
     ///
     /// # Panics
-    /// If the sender was told that something arrived which did not.
+    /// If an acknowledged message has not arrived.
     #[track_caller]
     pub fn forget(&mut self) {
         let broken = self.messages.iter().find(|message| message.acknowledged);
@@ -166,7 +169,7 @@ impl Inbox {
         self.forget_unseen();
     }
 
-    /// The same where completions were thrown away that nobody saw.
+    /// The same if completions were thrown away that nobody saw.
     pub fn forget_unseen(&mut self) {
         self.lost += self.under_way() as u64;
         self.messages.clear();

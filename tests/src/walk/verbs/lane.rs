@@ -1,4 +1,4 @@
-//! What a seed decides of a lane: its service, where its receives come from, where its completions go.
+//! What a seed decides about a lane: its service, where its receives come from, where its completions go.
 
 use crate::walk::plan::Dice;
 
@@ -21,7 +21,7 @@ pub enum LaneService {
 }
 
 impl LaneService {
-    /// Whether what is sent arrives.
+    /// Whether everything that is sent arrives.
     pub const fn is_reliable(self) -> bool {
         matches!(self, Self::Reliable | Self::Extended(_))
     }
@@ -42,9 +42,9 @@ impl LaneService {
 pub struct Lane {
     /// Its service.
     pub service: LaneService,
-    /// Of each side, whether its receives are those of the shared receive queue of its host.
+    /// For each side, whether its receives come from the shared receive queue of its host.
     pub shared: [bool; 2],
-    /// Of each side, the completion queues of sends and of receives.
+    /// For each side, the completion queues of sends and of receives.
     pub completions: [[usize; 2]; 2],
     /// First PSN of both sides.
     pub psn: u32,
@@ -62,7 +62,7 @@ impl Lane {
         let mut queue = || dice.below(COMPLETION_QUEUES);
         let completions = [[queue(), queue()], [queue(), queue()]];
         let shared = [dice.percent(40), dice.percent(40)];
-        // Some count over the end of 24 bits.
+        // Some PSNs wrap around 24 bits.
         let psn = if dice.percent(30) { 0xff_fff0 } else { dice.word() & 0xff_ffff };
         Self { service, shared, completions, psn }
     }
@@ -72,7 +72,8 @@ impl Lane {
         !self.shared[side] && !matches!(self.service, LaneService::Extended(_))
     }
 
-    /// Whether a side can be reset at once: a receive of a shared queue that a message is just filling would go with it.
+    /// Whether a side can be reset at once. With a shared queue, a receive that a message is just filling
+    /// would be lost.
     pub const fn resets_at_once(&self) -> bool {
         self.has_receive_queue(0) && self.has_receive_queue(1)
     }

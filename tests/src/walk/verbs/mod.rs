@@ -1,10 +1,11 @@
-//! A walk over all verbs: a seed decides which services two hosts talk by, what they ask of each other, and when a queue pair
+//! A walk over all verbs. A seed decides which services two hosts use, what they post, and when a queue pair
 //! is drained, changed, fails, is flushed, reset and connected again.
 //!
-//! Nouns first: a [`lane`] is a queue pair at either host, and each [`end`] of it has memory, [`door`]s and three oracles:
-//! [`sends`] for what it posted, [`receives`] for the receives that it or a shared queue of its [`host`] holds, [`inbox`] for
-//! the messages that have to fill them. A [`request`] knows what it makes of memory; [`talk`] posts it and [`settle`] looks at what
-//! became of it. [`run`] decides what is next; [`watch`] takes completions and events; [`moves`] are those between states.
+//! The parts: a [`lane`] is a queue pair at either host, and each [`end`] of it has memory, [`door`]s and
+//! three oracles: [`sends`] for what it posted, [`receives`] for the receives that it or a shared queue of
+//! its [`host`] holds, [`inbox`] for the messages that must fill them. A [`request`] knows its effect on
+//! memory; [`talk`] posts it and [`settle`] checks the result. [`run`] decides what comes next; [`watch`]
+//! takes completions and events; [`moves`] has the changes of state.
 
 pub mod atomic;
 pub mod build;
@@ -31,10 +32,10 @@ pub use outcome::WalkCounts;
 use run::VerbsWalk;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-/// Walks under `conditions`. A walk that fails says how to repeat it, in the test file of the name `test`.
+/// Walks under `conditions`. A walk that fails prints how to repeat it; `test` is the name of its test file.
 ///
 /// # Panics
-/// If anything comes out that the oracles do not expect.
+/// If anything happens that the oracles do not expect.
 pub fn walk_verbs(conditions: &Conditions, test: &str) -> WalkCounts {
     let world = SimWorld::new(conditions.seed);
     let mut walk = VerbsWalk::new(conditions, &world);

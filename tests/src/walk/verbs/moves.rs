@@ -1,4 +1,4 @@
-//! Moves of queue pairs between states in the middle of traffic: draining, changing, failing, resetting, and back again.
+//! State changes of queue pairs in the middle of traffic: drain, modify, fail, reset, and back again.
 
 use super::build::LaneBuilder;
 use super::end::EndState;
@@ -11,11 +11,11 @@ use bareverbs_core::memory_region::AccessFlags;
 use bareverbs_core::queue_pair::{ModifyError, QueuePairAttributes};
 use bareverbs_prm::numbering::QpState;
 
-/// Bytes of a request that makes a mistake.
+/// Bytes of an erroneous request.
 const MISTAKE: usize = 64;
 
 impl VerbsWalk {
-    /// Moves a queue pair of a side from where it is.
+    /// Moves a queue pair of a side to another state.
     pub fn make_a_move(&mut self, side: usize) {
         let lane = self.dice.below(self.lanes.len());
         let sends = self.lanes[lane].plan.service.sends(side);
@@ -42,7 +42,7 @@ impl VerbsWalk {
         }
     }
 
-    /// RTS to SQD. What was posted before may hold a mistake that stops the queue first.
+    /// RTS to SQD. An erroneous request among those before may stop the queue first.
     fn begin_to_drain(&mut self, lane: usize, side: usize) {
         let end = &mut self.lanes[lane].ends[side];
         match end.queue().drain() {
@@ -51,7 +51,7 @@ impl VerbsWalk {
         }
     }
 
-    /// Lets a send queue go on that is drained or has failed alone.
+    /// Resumes a send queue that is drained or in SQE.
     pub fn wake_up(&mut self, lane: usize, side: usize) {
         match self.lanes[lane].ends[side].state {
             EndState::Drained => {
@@ -64,7 +64,7 @@ impl VerbsWalk {
         }
     }
 
-    /// SQE to RTS, when everything behind the mistake was flushed.
+    /// SQE to RTS, when everything after the erroneous request was flushed.
     fn recover(&mut self, lane: usize, side: usize) {
         self.settle();
         let end = &mut self.lanes[lane].ends[side];
@@ -76,7 +76,7 @@ impl VerbsWalk {
         self.outcome.recovered += 1;
     }
 
-    /// Changes what may change in this state.
+    /// Modifies attributes that may change in this state.
     fn change(&mut self, lane: usize, side: usize, state: QpState) {
         let attributes = self.attributes(lane, side, state == QpState::SqDrained);
         let end = &mut self.lanes[lane].ends[side];
@@ -86,8 +86,8 @@ impl VerbsWalk {
         }
     }
 
-    /// A modify may be refused because a mistake has stopped the send queue: then its completion is there. The driver knows the
-    /// state by now, so the next modify to RTS would lead out of SQE.
+    /// A modify may be refused because an erroneous request has stopped the send queue; then its completion
+    /// is there. From the refusal the driver knows the state, so the next modify to RTS would leave SQE.
     fn excuse(&mut self, lane: usize, side: usize, error: ModifyError) {
         let stopped = matches!(error, ModifyError::State { actual: QpState::SqError, .. });
         assert!(stopped && self.lanes[lane].ends[side].sends.has_mistake(), "{error}");
@@ -95,7 +95,7 @@ impl VerbsWalk {
         assert_eq!(self.lanes[lane].ends[side].state, EndState::SendError);
     }
 
-    /// What does not disturb the traffic.
+    /// Attributes whose change does not disturb the traffic.
     fn attributes(&mut self, lane: usize, side: usize, drained: bool) -> QueuePairAttributes {
         let (timer, timeout) = (1 + self.dice.below(12) as u8, 9 + self.dice.below(4) as u8);
         let log_reads = self.dice.below(5) as u8;
@@ -125,15 +125,15 @@ impl VerbsWalk {
         }
     }
 
-    /// A request that stops the send queue. What was posted behind it will be flushed.
+    /// Posts a request that stops the send queue. The requests after it are flushed.
     fn make_a_mistake(&mut self, lane: usize, side: usize) -> bool {
         let mut dice = self.dice.split();
         let item = PlannedRequest { pieces: vec![MISTAKE], ..PlannedRequest::bare(Verb::Mistake) };
         self.talk(lane, side).post_one(&mut dice, item)
     }
 
-    /// Lets a lane fail: one side by command or by a mistake of its own, the other by command or because nobody answers.
-    /// All that is outstanding is flushed; then both are reset and connected again.
+    /// Makes a lane fail: one side by command or by an erroneous request, the other by command or because
+    /// nobody answers. All outstanding work is flushed; then both sides are reset and connected again.
     fn kill(&mut self, lane: usize, side: usize) {
         let service = self.lanes[lane].plan.service;
         let running = self.lanes[lane].ends[side].state == EndState::Running;
@@ -156,7 +156,8 @@ impl VerbsWalk {
         self.revive(lane, &sides, false);
     }
 
-    /// Both sides; of datagrams, which know no peer, one alone while the other sends what it has.
+    /// The sides to fail: both, or with datagrams, which have no peer, one alone while the other keeps
+    /// sending.
     fn sides_to_fail(&self, lane: usize, side: usize) -> Vec<usize> {
         let Both { plan, ends } = &self.lanes[lane];
         let alone = plan.service == LaneService::Datagram && ends[1 - side].state == EndState::Running;
@@ -170,7 +171,7 @@ impl VerbsWalk {
         end.queue().modify_to_error().unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// What is posted to a queue pair that failed is flushed.
+    /// Work posted to a failed queue pair is flushed.
     fn post_in_vain(&mut self, lane: usize, side: usize) {
         let plan = self.lanes[lane].plan;
         let mut dice = self.dice.split();
@@ -182,7 +183,7 @@ impl VerbsWalk {
         }
     }
 
-    /// The peer of a side that is dead.
+    /// Makes the peer of a failed side fail.
     fn fail_peer(&mut self, lane: usize, side: usize) {
         let service = self.lanes[lane].plan.service;
         let running = self.lanes[lane].ends[side].state == EndState::Running;
@@ -206,11 +207,11 @@ impl VerbsWalk {
         self.revive(lane, &sides, true);
     }
 
-    /// Resets sides of a lane and connects them again. Nothing of what they were before is ever heard of.
+    /// Resets sides of a lane and connects them again. Their earlier traffic leaves no trace.
     fn revive(&mut self, lane: usize, sides: &[usize], at_once: bool) {
         let prepared = sides.iter().map(|&side| (side, self.restart(lane, side))).collect();
-        // What is still on the cable must not meet a connection that begins with the same numbers.
-        // Completions of before that somebody still gives would be met here.
+        // Packets that are still on the cable must not reach a new connection that starts with the same
+        // numbers. Completions from before the reset would show here.
         self.settle();
         for &side in sides {
             self.forget(lane, side, at_once);
@@ -223,7 +224,7 @@ impl VerbsWalk {
         }
     }
 
-    /// Connects what was reset: both sides, or one of datagrams with the other that went on.
+    /// Connects what was reset: both sides, or one datagram side with the other, which kept running.
     fn join(&self, lane: usize, mut prepared: Vec<(usize, PreparedQueue)>) -> Vec<(usize, Queue)> {
         let builder = self.builder(lane);
         prepared.sort_by_key(|(side, _)| *side);
@@ -246,7 +247,7 @@ impl VerbsWalk {
         let queue = end.queue.take().expect("a queue pair that is not being made again");
         end.rename();
         let completions = &mut self.hosts[side].completions;
-        // Queue pairs of XRC know one completion queue only.
+        // Queue pairs of XRC use only one completion queue.
         let one = send == receive || matches!(self.lanes[lane].plan.service, LaneService::Extended(_));
         let reset = if one {
             queue.reset(&mut completions[send], None, initial)
@@ -258,7 +259,7 @@ impl VerbsWalk {
         reset.unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// What a side had posted and was to receive is gone.
+    /// Forgets what a side had posted and was to receive.
     fn forget(&mut self, lane: usize, side: usize, at_once: bool) {
         self.talk(lane, side).forget_sends();
         let end = &mut self.lanes[lane].ends[side];

@@ -1,4 +1,4 @@
-//! What came of a walk.
+//! The result of a walk.
 
 use core::fmt;
 use core::ops::AddAssign;
@@ -10,7 +10,7 @@ pub struct WalkCounts {
     pub completed: u64,
     /// Messages that arrived.
     pub delivered: u64,
-    /// Messages that did not: lost without a promise, or with their queue pair.
+    /// Messages that did not arrive: lost without a promise, or with their queue pair.
     pub lost: u64,
     /// Doors that were opened.
     pub opened: u64,
@@ -18,7 +18,7 @@ pub struct WalkCounts {
     pub drained: u64,
     /// Changes of attributes in RTS and in SQD.
     pub changed: u64,
-    /// Send queues that failed alone and went on.
+    /// Send queues that failed alone (SQE) and recovered.
     pub recovered: u64,
     /// Lanes that failed, were flushed and connected again.
     pub killed: u64,
@@ -26,7 +26,7 @@ pub struct WalkCounts {
     pub reset: u64,
     /// Frames that the cable lost.
     pub frames_lost: u64,
-    /// The event digest of the world; of several walks of all of them.
+    /// The event digest of the world, or the combined digest of several walks.
     pub digest: u64,
 }
 

@@ -1,4 +1,4 @@
-//! A queue pair of any service: what a walk does is the same for all of them.
+//! A queue pair of any service behind one interface, because a walk does the same with all of them.
 
 use crate::node::Handle;
 use bareverbs_core::address_handle::Destination;
@@ -12,17 +12,17 @@ use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::QpState;
 
-/// A queue pair in RTS or behind it.
+/// A queue pair in RTS or a later state.
 pub enum Queue {
     /// Of a reliable connection.
     Rc(QueuePair<Handle, Rc>),
     /// Of an unreliable connection.
     Uc(QueuePair<Handle, Uc>),
-    /// Of datagrams, with where they go.
+    /// Of datagrams, with its destination.
     Ud(QueuePair<Handle, Ud>, Destination),
-    /// The side of an extended reliable connection that asks.
+    /// The initiator of an extended reliable connection.
     Initiator(QueuePair<Handle, XrcInitiator>),
-    /// The side that answers.
+    /// The target.
     Target(QueuePair<Handle, XrcTarget>),
 }
 
@@ -34,9 +34,9 @@ pub enum PreparedQueue {
     Uc(PreparedQueuePair<Handle, Uc>),
     /// Of datagrams.
     Ud(PreparedQueuePair<Handle, Ud>),
-    /// The side of an extended reliable connection that asks.
+    /// The initiator of an extended reliable connection.
     Initiator(PreparedQueuePair<Handle, XrcInitiator>),
-    /// The side that answers.
+    /// The target.
     Target(PreparedQueuePair<Handle, XrcTarget>),
 }
 
@@ -69,7 +69,7 @@ impl Queue {
         each!(Self, self, queue => queue.qpn())
     }
 
-    /// Posts what `work` posts, with one doorbell.
+    /// Posts the requests of `work` with one doorbell.
     pub fn batch(&mut self, work: impl FnOnce(&mut Post<'_>)) {
         match self {
             Self::Rc(queue) => batch!(queue, work),
@@ -109,13 +109,13 @@ impl Queue {
         each!(Self, self, queue => queue.modify_to_error())
     }
 
-    /// The state that the device says.
+    /// The state according to the device.
     pub fn state(&mut self) -> QpState {
         let status = each!(Self, self, queue => queue.query());
         status.unwrap_or_else(|error| panic!("{error}")).state
     }
 
-    /// Sends and receives that are not retired, as the driver knows.
+    /// Sends and receives that the driver has not retired.
     pub fn outstanding(&self) -> (u32, u32) {
         each!(Self, self, queue => (queue.sends_outstanding(), queue.receives_outstanding()))
     }
@@ -138,11 +138,11 @@ impl Queue {
     }
 }
 
-/// What a queue pair has in INIT.
+/// The attributes of a queue pair in INIT.
 #[derive(Debug, Clone, Copy)]
 pub struct Initial {
-    /// What peers may do, for those that have peers.
+    /// What peers may do, with connected services.
     pub access: AccessFlags,
-    /// What datagrams must carry, for those that have none.
+    /// The Q_Key that datagrams must carry, with datagram services.
     pub q_key: u32,
 }

@@ -1,4 +1,5 @@
-//! The oracle of a receive queue, of one queue pair or shared: each receive ends once, those of one queue pair in order.
+//! The oracle of a receive queue, of one queue pair or shared: each receive ends once, and those of one queue
+//! pair in order.
 
 use crate::node::Handle;
 use crate::walk::plan::{Dice, GUARD};
@@ -31,7 +32,8 @@ pub struct Receives {
 }
 
 impl Receives {
-    /// None yet; they will lie in an area of this layout, and `name` is the upper half of each `wr_id`.
+    /// An empty oracle. Its receives will lie in an area of this layout, and `name` is the upper half of each
+    /// `wr_id`.
     pub fn new(layout: Layout, area: Area, name: u64) -> Self {
         let free = (0..layout.slots).rev().collect();
         Self { layout, area, free, posted: VecDeque::new(), name, count: 0 }
@@ -42,12 +44,12 @@ impl Receives {
         self.posted.len()
     }
 
-    /// What the upper half of the next `wr_id` is.
+    /// Sets the upper half of the next `wr_id`.
     pub fn rename(&mut self, name: u64) {
         self.name = name;
     }
 
-    /// Posts one receive with `post`. Says whether there was room for it.
+    /// Posts one receive with `post`. Returns whether there was room for it.
     ///
     /// # Panics
     /// If it is refused for any other reason.
@@ -80,7 +82,7 @@ impl Receives {
     /// The receive that a completion ended: the oldest.
     ///
     /// # Panics
-    /// If it is another one.
+    /// If it is not the oldest.
     #[track_caller]
     pub fn take_oldest(&mut self, id: u64) -> PostedReceive {
         let oldest = self.posted.front().map(|posted| posted.id);
@@ -91,7 +93,7 @@ impl Receives {
     /// The receive that a completion ended.
     ///
     /// # Panics
-    /// If it is none that is outstanding.
+    /// If it is not outstanding.
     #[track_caller]
     pub fn take(&mut self, id: u64) -> PostedReceive {
         let at = self.posted.iter().position(|posted| posted.id == id);
@@ -101,7 +103,7 @@ impl Receives {
         posted
     }
 
-    /// Nothing of what was posted will be heard of again.
+    /// Forgets what was posted; nothing of it will complete.
     pub fn forget(&mut self) {
         self.free.extend(self.posted.drain(..).map(|posted| posted.slot));
     }

@@ -1,4 +1,4 @@
-//! One request of a walk: what it does, and what it makes of memory.
+//! One request of a walk: what it does, and its effect on memory.
 
 use super::atomic::Atomic;
 use super::lane::{EXTENDED_QUEUES, LaneService};
@@ -12,7 +12,7 @@ pub enum Verb {
     Send {
         /// Immediate data.
         immediate: Option<u32>,
-        /// The door of the peer whose key it takes away.
+        /// The peer's door whose key it invalidates.
         closes: Option<usize>,
     },
     /// RDMA WRITE.
@@ -26,7 +26,7 @@ pub enum Verb {
     Atomic(Atomic),
     /// Nothing.
     Nop,
-    /// Opens a door of one's own: binds a window, registers pages.
+    /// Opens a door of this side: binds a window, registers pages.
     Open(usize),
     /// Closes one.
     Close(usize),
@@ -40,7 +40,7 @@ impl Verb {
         matches!(self, Self::Send { .. } | Self::Write { immediate: Some(_) })
     }
 
-    /// What its completion says, for those that every lane knows.
+    /// The opcode of its completion, for those that every lane knows.
     pub fn opcode(self) -> Option<WorkCompletionOpcode> {
         match self {
             Self::Send { .. } | Self::Mistake => Some(WorkCompletionOpcode::Send),
@@ -49,7 +49,7 @@ impl Verb {
             Self::Atomic(atomic) => Some(atomic.opcode()),
             Self::Nop => Some(WorkCompletionOpcode::Nop),
             Self::Close(_) => Some(WorkCompletionOpcode::LocalInvalidate),
-            // That of a window or that of pages.
+            // It depends on the door: a window or pages.
             Self::Open(_) => None,
         }
     }
@@ -62,22 +62,22 @@ pub struct PlannedRequest {
     pub verb: Verb,
     /// Lengths of its pieces.
     pub pieces: Vec<usize>,
-    /// Whether its data go into the WQE.
+    /// Whether the WQE carries its data inline.
     pub inline: bool,
-    /// Whether success makes a completion.
+    /// Whether success produces a completion.
     pub signalled: bool,
     /// Whether it waits for READs and atomics before it.
     pub fence: bool,
     /// Whether the peer's completion is solicited.
     pub solicited: bool,
-    /// The door of the peer through which it reaches memory, in place of the peer's region.
+    /// The peer's door through which it accesses memory, instead of the peer's region.
     pub door: Option<usize>,
     /// The shared receive queue of XRC that it names.
     pub queue: usize,
 }
 
 impl PlannedRequest {
-    /// A request that reports itself and has no data.
+    /// A signalled request without data.
     pub fn bare(verb: Verb) -> Self {
         let (inline, signalled, fence, solicited) = (false, true, false, false);
         Self { verb, pieces: vec![], inline, signalled, fence, solicited, door: None, queue: 0 }
@@ -101,7 +101,7 @@ impl PlannedRequest {
         Self { verb, pieces, inline, signalled, fence, solicited, door: None, queue }
     }
 
-    /// Whether it reaches the peer's memory by a key.
+    /// Whether it accesses the peer's memory by a key.
     pub const fn is_remote(&self) -> bool {
         matches!(self.verb, Verb::Write { .. } | Verb::Read | Verb::Atomic(_))
     }
@@ -124,12 +124,12 @@ fn draw_verb(dice: &mut Dice, service: LaneService) -> Verb {
         1..=3 => Verb::Send { immediate, closes: None },
         4..=6 => Verb::Write { immediate },
         7 | 8 => Verb::Read,
-        // Its operands are drawn when the word is known.
+        // Its operands are drawn once the word is known.
         _ => Verb::Atomic(Atomic::FetchAdd { add: 1 }),
     }
 }
 
-/// What memory holds before a request and after it: of the side that asks, and of the one that answers.
+/// The content of memory before a request and after it, at the requester and at the responder.
 #[derive(Debug, Clone, Default)]
 pub struct Effect {
     /// In the pieces of the request.

@@ -1,4 +1,4 @@
-//! The walk: what is done next is the seed's decision; in the end everything ends, and nothing is left.
+//! The walk: the seed decides each step; in the end everything completes and nothing is left.
 
 use super::build::LaneBuilder;
 use super::end::{End, EndState, SLOTS};
@@ -16,30 +16,30 @@ use bareverbs_sim::net::LinkConfig;
 use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::NodeId;
 
-/// Simulated time that anything may take.
+/// Longest simulated time for any wait.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// After this time nothing of what was sent is under way any more.
+/// After this time nothing that was sent is in flight any more.
 const QUIET: Duration = Duration::from_millis(2);
 
 /// A lane and its two ends.
 pub struct Both {
-    /// What it is.
+    /// What the seed decided about it.
     pub plan: Lane,
     /// Its sides.
     pub ends: [End; 2],
 }
 
-/// A walk under way. Fields are dropped in order: queue pairs before what they use.
+/// A walk in progress. Fields are dropped in order: queue pairs before what they use.
 pub struct VerbsWalk {
     /// All lanes.
     pub lanes: Vec<Both>,
     /// Both hosts.
     pub hosts: [Host; 2],
-    /// Choices.
+    /// The random choices.
     pub dice: Dice,
-    /// Of the walk.
+    /// The conditions of the walk.
     pub conditions: Conditions,
-    /// What came of it so far.
+    /// The counts so far.
     pub outcome: WalkCounts,
     ids: [NodeId; 2],
     /// The world.
@@ -47,7 +47,7 @@ pub struct VerbsWalk {
 }
 
 impl VerbsWalk {
-    /// Boots both hosts and connects what the seed wants.
+    /// Boots both hosts and connects the lanes that the seed decides.
     pub fn new(conditions: &Conditions, world: &SimWorld<Nic>) -> Self {
         let options = NodeOptions { ipv6: conditions.ipv6, ..NodeOptions::default() };
         let ids = [1, 2].map(|number| Node::add(world, number, options));
@@ -67,7 +67,7 @@ impl VerbsWalk {
         Self { lanes, hosts, dice, conditions: *conditions, outcome, ids, world }
     }
 
-    /// Walks until enough requests were posted and everything has ended.
+    /// Walks until enough requests were posted and everything has completed.
     pub fn walk(&mut self) -> WalkCounts {
         let mut left = self.conditions.requests;
         while left > 0 {
@@ -82,7 +82,7 @@ impl VerbsWalk {
         self.finish()
     }
 
-    /// Does one thing; says how many requests it posted.
+    /// Takes one step and returns how many requests it posted.
     fn step(&mut self, most: usize) -> usize {
         let side = self.dice.below(2);
         match self.dice.below(100) {
@@ -102,7 +102,7 @@ impl VerbsWalk {
         0
     }
 
-    /// A lane for requests of a side.
+    /// A lane as seen by `side`, for posting its requests.
     pub fn talk(&mut self, lane: usize, side: usize) -> Talk<'_> {
         let (now, mtu) = (self.world.now(), self.conditions.mtu_bytes());
         let shared = &self.hosts[1 - side].shared;
@@ -122,8 +122,9 @@ impl VerbsWalk {
         self.talk(lane, side).post(&mut dice, count)
     }
 
-    /// What a side may post. Over a cable without faults a service without acknowledgements loses nothing if there are
-    /// receives, so that there nothing may be missing.
+    /// How many requests a side may post. Over a cable without faults, an unreliable service loses nothing
+    /// while the peer has receives. There a side posts no more than the peer's receives can take, so that
+    /// every message must arrive.
     fn credits(&self, lane: usize, side: usize) -> usize {
         let Both { plan, ends } = &self.lanes[lane];
         let peer = &ends[1 - side];
@@ -143,14 +144,14 @@ impl VerbsWalk {
         self.post_receives_at(side, at, count);
     }
 
-    /// Posts receives of a lane, or behind the last one of a shared queue.
+    /// Posts receives of a lane or, for numbers beyond the last lane, of a shared queue.
     fn post_receives_at(&mut self, side: usize, at: usize, count: usize) {
         let mut dice = self.dice.split();
         match at.checked_sub(self.lanes.len()) {
             Some(shared) => self.hosts[side].shared[shared].post(&mut dice, count),
             None if self.lanes[at].plan.has_receive_queue(side) => {
                 let end = &mut self.lanes[at].ends[side];
-                // Those of a queue pair that failed come back at once, again and again.
+                // Receives of a failed queue pair come back at once, again and again.
                 end.post_receives(&mut dice, if end.state == EndState::Dead { 0 } else { count });
             }
             None => {}
@@ -169,7 +170,7 @@ impl VerbsWalk {
         self.world.run_until(until);
     }
 
-    /// Lets so much time pass that nothing is under way, and looks at what came.
+    /// Lets so much time pass that nothing is in flight, and takes what arrived.
     pub fn settle(&mut self) {
         self.run_for(QUIET);
         for side in 0..2 {
@@ -178,7 +179,7 @@ impl VerbsWalk {
         }
     }
 
-    /// Goes on, with receives for everything, until it is `done`.
+    /// Continues, with receives for everything, until it is `done`.
     ///
     /// # Panics
     /// If nothing happens any more, or it takes too long.
@@ -199,7 +200,7 @@ impl VerbsWalk {
         }
     }
 
-    /// Posts receives everywhere and looks at everything; says how many completions there were.
+    /// Posts receives everywhere, polls everything, and returns how many completions there were.
     fn look(&mut self) -> usize {
         let mut found = 0;
         for side in 0..2 {
@@ -212,7 +213,7 @@ impl VerbsWalk {
         found
     }
 
-    /// Where only silent requests are left, one more that reports itself.
+    /// Where only unsignalled requests are left, posts one more that is signalled.
     fn post_last(&mut self) {
         for (lane, side) in self.all_ends() {
             let End { state, sends, .. } = &self.lanes[lane].ends[side];
@@ -228,7 +229,7 @@ impl VerbsWalk {
         (0..self.lanes.len()).flat_map(|lane| [(lane, 0), (lane, 1)]).collect()
     }
 
-    /// Ends everything that is under way.
+    /// Completes everything in flight.
     fn drain(&mut self) {
         for (lane, side) in self.all_ends() {
             self.wake_up(lane, side);
@@ -253,7 +254,7 @@ impl VerbsWalk {
         }
     }
 
-    /// Flushes what nobody needed, and looks that queues, ledgers and rings are empty.
+    /// Flushes what nobody needed, and checks that queues, ledgers and rings are empty.
     fn finish(&mut self) -> WalkCounts {
         for (lane, side) in self.all_ends() {
             let end = &mut self.lanes[lane].ends[side];
@@ -280,13 +281,14 @@ impl VerbsWalk {
         self.outcome
     }
 
-    /// Looks that a queue pair that failed has given everything back.
+    /// Checks that a failed queue pair has returned everything.
     #[track_caller]
     pub fn check_flushed(&mut self, lane: usize, side: usize) {
         let own = self.lanes[lane].plan.has_receive_queue(side);
         let shares = self.shares(lane, side);
         let end = &mut self.lanes[lane].ends[side];
-        // Silent requests that succeeded before the failure are told by nothing, unless something behind them was flushed.
+        // No completion reports unsignalled requests that succeeded before the failure, unless something
+        // after them was flushed.
         let silent = if end.sends.failed { 0 } else { end.sends.silent() };
         let left = (end.sends.outstanding(), end.receives.outstanding());
         assert_eq!(left, (silent, 0), "lane {lane}, side {side}: sends and receives were not flushed");

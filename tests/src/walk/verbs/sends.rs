@@ -1,4 +1,5 @@
-//! The oracle of a send queue: each request ends once and in order, reports itself if it is to, and fails only for a reason.
+//! The oracle of a send queue: each request ends once and in order, completes if it is signalled, and fails
+//! only for a reason.
 
 use super::request::{Effect, PlannedRequest, Verb};
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionStatus};
@@ -12,7 +13,7 @@ pub struct PostedSend {
     pub id: u64,
     /// What it does.
     pub item: PlannedRequest,
-    /// What it makes of memory.
+    /// Its effect on memory.
     pub effect: Effect,
     /// The slot that it uses on both sides.
     pub slot: usize,
@@ -21,7 +22,7 @@ pub struct PostedSend {
 /// What a completion ended.
 #[derive(Debug, Default)]
 pub struct Ended {
-    /// What succeeded, silent requests before it included.
+    /// What succeeded, including the unsignalled requests before it.
     pub done: Vec<PostedSend>,
     /// What failed.
     pub failed: Option<PostedSend>,
@@ -31,16 +32,16 @@ pub struct Ended {
 #[derive(Debug, Default)]
 pub struct Sends {
     queue: VecDeque<PostedSend>,
-    /// The queue pair was told to fail, or to flush.
+    /// Whether the queue pair was told to fail or to flush.
     pub dead: bool,
-    /// The peer does not answer.
+    /// Whether the peer has stopped answering.
     pub deserted: bool,
-    /// A request failed: all behind it are flushed.
+    /// Whether a request failed; all after it are flushed.
     pub failed: bool,
 }
 
 impl Sends {
-    /// A send was posted.
+    /// Records a posted send.
     pub fn push(&mut self, sent: PostedSend) {
         self.queue.push_back(sent);
     }
@@ -50,22 +51,22 @@ impl Sends {
         self.queue.len()
     }
 
-    /// Requests behind the last that reports itself.
+    /// Requests after the last signalled one.
     pub fn silent(&self) -> usize {
         self.queue.iter().rev().take_while(|sent| !sent.item.signalled).count()
     }
 
-    /// Whether a request was posted that stops the queue.
+    /// Whether an erroneous request was posted.
     pub fn has_mistake(&self) -> bool {
         self.failed || self.queue.iter().any(|sent| sent.item.verb == Verb::Mistake)
     }
 
-    /// The send queue goes on behind a failure.
+    /// Records that the send queue recovered from a failure.
     pub fn recover(&mut self) {
         (self.dead, self.deserted, self.failed) = (false, false, false);
     }
 
-    /// Nothing of what was posted will be heard of again.
+    /// Forgets what was posted; nothing of it will complete.
     pub fn forget(&mut self) -> VecDeque<PostedSend> {
         self.recover();
         std::mem::take(&mut self.queue)
@@ -74,7 +75,7 @@ impl Sends {
     /// Takes a completion.
     ///
     /// # Panics
-    /// If it should not have come, or not so.
+    /// If it is unexpected or wrong.
     #[track_caller]
     pub fn complete(&mut self, completion: &WorkCompletion) -> Ended {
         let id = completion.wr_id;
@@ -95,7 +96,7 @@ impl Sends {
         Ended { done, failed: Some(last) }
     }
 
-    /// Whether a request has a reason to fail so.
+    /// Checks that a request has a reason for this failure.
     #[track_caller]
     fn blame(&mut self, syndrome: CqeSyndrome, sent: &PostedSend, silent: usize) {
         if self.failed {

@@ -1,4 +1,4 @@
-//! What a request leaves behind when it ends: memory of both sides is as it has to be.
+//! The end of a request: checks the memory of both sides.
 
 use super::door::bytes;
 use super::end::LAYOUT;
@@ -10,7 +10,7 @@ use crate::walk::slots::Rest;
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::time::Duration;
 
-/// How long packets of a message may be on their way after its request has ended without an answer.
+/// How long packets of a message may be in flight after its request has ended without an answer.
 const ECHOES: Duration = Duration::from_millis(1);
 
 impl Talk<'_> {
@@ -23,7 +23,7 @@ impl Talk<'_> {
             self.succeed(sent, opcode);
         }
         if let Some(sent) = failed {
-            // Of a service with acknowledgements it may have arrived, and only the answer not.
+            // With an acknowledged service the message may have arrived, and only its acknowledgement not.
             if !self.me.service.is_reliable() && sent.item.verb.takes_receive() {
                 self.peer.inbox.withdraw(sent.id);
             }
@@ -58,7 +58,7 @@ impl Talk<'_> {
         self.leave(sent);
     }
 
-    /// What the peer's memory holds: the answer has said that it is done.
+    /// Checks the peer's memory, after the answer has said that the request is done.
     #[track_caller]
     fn check_target(&self, sent: &PostedSend, what: &str) {
         let after = &sent.effect.target[1];
@@ -67,7 +67,7 @@ impl Talk<'_> {
         bytes!(target, memory => slot.check(memory, after, Rest::Untouched, what));
     }
 
-    /// Gives back slots whose packets cannot be under way any more.
+    /// Frees slots whose packets cannot be in flight any more.
     #[track_caller]
     pub fn reclaim(&mut self) {
         while let Some((since, _)) = self.me.echoes.front()
@@ -79,7 +79,7 @@ impl Talk<'_> {
         }
     }
 
-    /// Of a WRITE without an answer the first packets have arrived, all or none.
+    /// Of a WRITE without an answer, the first packets, all or none may have arrived.
     #[track_caller]
     fn check_begun(&self, sent: &PostedSend) {
         let (what, data) = (describe(sent), &sent.effect.target[1]);
@@ -90,7 +90,7 @@ impl Talk<'_> {
         slot.check(&self.peer.memory, &data[..begun], Rest::Untouched, &what);
     }
 
-    /// Lets a request go that has failed or was forgotten: only what it may not touch is checked.
+    /// Releases a request that has failed or was dropped; only what it must not touch is checked.
     #[track_caller]
     fn release(&mut self, sent: PostedSend) {
         let what = describe(&sent);
@@ -108,7 +108,7 @@ impl Talk<'_> {
         self.me.free.push(sent.slot);
     }
 
-    /// Nothing of what was posted will be heard of again, and no packet of it is under way.
+    /// Forgets what was posted; nothing of it will complete, and no packet of it is in flight.
     #[track_caller]
     pub fn forget_sends(&mut self) {
         let echoes = std::mem::take(&mut self.me.echoes);

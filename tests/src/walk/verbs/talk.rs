@@ -1,4 +1,4 @@
-//! Posting: what one side of a lane asks of the other.
+//! Posting: the requests of one side of a lane to the other.
 
 use super::door::bytes;
 use super::end::{End, LAYOUT};
@@ -13,11 +13,11 @@ use bareverbs_core::work_completion::WorkCompletionOpcode;
 use bareverbs_prm::ids::Srqn;
 use bareverbs_prm::time::Time;
 
-/// Both sides of a lane and a moment, for requests of the first.
+/// Both sides of a lane at one moment, for requests of the first.
 pub struct Talk<'a> {
-    /// Who asks.
+    /// The requester.
     pub me: &'a mut End,
-    /// Who answers.
+    /// The responder.
     pub peer: &'a mut End,
     /// The shared receive queues of XRC at the peer.
     pub extended: [Srqn; 2],
@@ -27,13 +27,13 @@ pub struct Talk<'a> {
     pub mtu: usize,
 }
 
-/// Where the data of a request are.
+/// The data of a request at this side.
 pub fn own_slot(sent: &PostedSend) -> Slot {
     LAYOUT.slot(Area::Own, sent.slot, &sent.item.pieces)
 }
 
 impl Talk<'_> {
-    /// Draws and posts up to `count` requests with one doorbell; says how many there was room for.
+    /// Draws and posts up to `count` requests with one doorbell. Returns how many fitted.
     pub fn post(&mut self, dice: &mut Dice, count: usize) -> usize {
         self.reclaim();
         let sent: Vec<_> = (0..count).map_while(|_| self.draw(dice)).collect();
@@ -43,7 +43,7 @@ impl Talk<'_> {
         count
     }
 
-    /// Posts one request. Says whether there was room for it.
+    /// Posts one request. Returns whether there was room for it.
     pub fn post_one(&mut self, dice: &mut Dice, item: PlannedRequest) -> bool {
         self.reclaim();
         let Some(slot) = self.me.free.pop() else { return false };
@@ -53,7 +53,7 @@ impl Talk<'_> {
         true
     }
 
-    /// Opens or closes a door of this side, if one can be and there is room for a request.
+    /// Opens or closes a door of this side, if one is ready and there is room for a request.
     pub fn turn_key(&mut self, dice: &mut Dice) {
         let Some(door) = self.me.doors.len().checked_sub(1).map(|last| dice.below(last + 1)) else { return };
         let (closes, opens) = (self.me.doors[door].can_close(self.now), self.me.doors[door].is_closed());
@@ -78,13 +78,13 @@ impl Talk<'_> {
     fn draw(&mut self, dice: &mut Dice) -> Option<PostedSend> {
         let slot = self.me.free.pop()?;
         let mut item = PlannedRequest::draw(dice, self.me.service, self.mtu);
-        // A queue full of silent requests would never give a place back.
+        // A queue full of unsignalled requests would never free a slot.
         item.signalled |= self.me.free.len().is_multiple_of(4);
         self.choose_door(dice, &mut item);
         Some(self.prepare(dice, item, slot))
     }
 
-    /// Some requests go through a door of the peer, a few close one.
+    /// Lets some requests go through a door of the peer, and a few close one.
     fn choose_door(&mut self, dice: &mut Dice, item: &mut PlannedRequest) {
         if self.peer.doors.is_empty() {
             return;
@@ -110,7 +110,7 @@ impl Talk<'_> {
         sent
     }
 
-    /// Writes the bytes of a request where they begin.
+    /// Fills the memory at both sides before a request.
     fn prepare_memory(&self, sent: &PostedSend) {
         own_slot(sent).prepare(&self.me.memory, &sent.effect.own[0]);
         let target = self.peer.target_of(&sent.item);
@@ -127,7 +127,7 @@ impl Talk<'_> {
         });
     }
 
-    /// What a request needs of both sides.
+    /// The memory and addresses of a request at both sides.
     fn words(&self, sent: &PostedSend) -> Words {
         let length = sent.effect.target[1].len();
         let offset = self.peer.target_of(&sent.item).slot(LAYOUT, sent.slot, length).offset();

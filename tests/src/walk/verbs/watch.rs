@@ -1,4 +1,4 @@
-//! Looking at completions and events, and telling everyone concerned.
+//! Polls completions and events, and passes each to the lanes concerned.
 
 use super::end::EndState;
 use super::host::SHARED;
@@ -12,7 +12,7 @@ use bareverbs_prm::ids::Qpn;
 const BATCH: usize = 16;
 
 impl VerbsWalk {
-    /// Looks at the completion queues of a host; says how many completions there were.
+    /// Polls the completion queues of a host. Returns how many completions there were.
     pub fn poll(&mut self, side: usize) -> usize {
         let mut count = 0;
         for at in 0..self.hosts[side].completions.len() {
@@ -65,7 +65,7 @@ impl VerbsWalk {
         self.lanes.iter().position(|lane| lane.ends[side].qpn == qpn)
     }
 
-    /// Takes what a device has to tell.
+    /// Takes the events of a device.
     pub fn take_events(&mut self, side: usize) {
         while let Some(event) = self.hosts[side].node.device.poll_event().expect("a device that answers") {
             match event {
@@ -80,7 +80,7 @@ impl VerbsWalk {
         }
     }
 
-    /// What had begun has ended, and nothing else will.
+    /// Records that a send queue has drained: what had begun has ended, and nothing else will.
     fn drained(&mut self, side: usize, qpn: Qpn) {
         self.poll(side);
         let lane = self.lane_of(side, qpn).expect("a queue pair of the walk");

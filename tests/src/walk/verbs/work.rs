@@ -1,4 +1,4 @@
-//! From a request of a walk to a work request.
+//! Converts a request of a walk to a work request.
 
 use super::atomic::Atomic;
 use super::queue::Post;
@@ -9,10 +9,10 @@ use bareverbs_core::queue_pair::PostError;
 use bareverbs_core::work_request::{MaskedCompareSwap, MaskedFetchAdd, WorkRequest};
 use bareverbs_prm::ids::{Mkey, Srqn};
 
-/// A key that no device has given.
+/// A key that no device has issued.
 const NOBODYS_KEY: Mkey = Mkey::new(0x00ab_cd01);
 
-/// What a request says of memory and of the peer.
+/// The memory and the peer's addresses in a request.
 pub struct Words {
     /// Its pieces.
     pub data: Vec<MemorySlice>,
@@ -22,7 +22,7 @@ pub struct Words {
     pub queue: Option<Srqn>,
 }
 
-/// Makes the work request of `sent` and hands it to `post`.
+/// Builds the work request of `sent` and passes it to `post`.
 pub fn with_request(sent: &PostedSend, words: &Words, post: &mut Post<'_>) -> Result<(), PostError> {
     let (id, remote, data) = (sent.id, words.remote, &words.data[..]);
     let bytes = &sent.effect.own[1][..];
