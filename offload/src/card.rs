@@ -20,7 +20,7 @@ use bareverbs_prm::numbering::CqeSyndrome;
 use core::fmt;
 use heapless::{Deque, Vec};
 
-/// Copies that wait for one doorbell; more ring it by themselves.
+/// Copies that one doorbell submits; when this many wait, the doorbell rings without a flush.
 const BATCH: usize = 16;
 
 /// A region of the host, and whether it still is one.
@@ -205,7 +205,8 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS,
         if self.waiting.is_full() {
             self.flush();
         }
-        // A doorbell that fails breaks the queue. What is refused here must not stand among what was submitted: nothing would end it.
+        // A failed doorbell breaks the queue. A refused copy must not be among the submitted ones, because
+        // nothing would end it.
         if !self.has_room() {
             return Err(PostError::Full);
         }
@@ -226,7 +227,8 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS,
         Some(HostDmaDone { tag, end })
     }
 
-    /// Our own memory is registered for as long as the door is used, so a protection error is the host's doing.
+    /// Our own memory is registered for as long as the door is used, so a protection error means that the
+    /// host revoked its region.
     fn failed(&mut self, syndrome: CqeSyndrome, region: HostRegion) -> DmaEnd {
         self.state = Health::Broken;
         match syndrome {
@@ -241,7 +243,7 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS,
         }
     }
 
-    /// What waited for a doorbell when the queue broke never will be posted.
+    /// A copy that waited for a doorbell when the queue broke will never be posted.
     fn poll_never_posted(&mut self) -> Option<HostDmaDone> {
         let broken = self.state == Health::Broken && self.submitted.len() == self.waiting.len();
         let submitted = if broken { self.submitted.pop_front() } else { None };
@@ -285,7 +287,8 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> HostDma for CardDma
         }
         match self.queue.post_all(&self.waiting) {
             Ok(posted) if posted == self.waiting.len() => self.waiting.clear(),
-            // Cannot be: the queue has a place for each that was submitted. Those that were posted end, the others are flushed.
+            // Cannot happen: the queue has room for every submitted copy. The posted ones end, the others are
+            // flushed.
             Ok(posted) => {
                 let kept = self.waiting.len() - posted;
                 self.waiting.truncate(kept);

@@ -22,10 +22,10 @@ const OTHER: Opcode = Opcode(0x22);
 const MEMORY: [u8; 64] = [0x5a; 64];
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x1000, rkey: 7 };
 
-/// Fetches once, and replies with its number: what it answers tells which version it is.
+/// A program that fetches once and replies with its number, so that the answer tells which version it is.
 fn program(number: u16) -> Vec<u8> {
     let code = [
-        // r6 = the state; if an event is "start": put the number there and fetch 8 bytes.
+        // r6 = the state; if the event is "start": store the number there and fetch 8 bytes.
         Instruction::new(0x79, 6, 1, 8, 0),
         Instruction::new(0x61, 2, 1, 40, 0),
         Instruction::new(0x55, 2, 0, 4, 0),
@@ -53,7 +53,7 @@ struct Scene {
     tenant: ConnectionId,
     region: RegionHandle,
     last_id: u64,
-    /// Answers that nobody has asked for yet.
+    /// Answers that the test has not taken yet.
     answered: Vec<Answer>,
 }
 
@@ -70,7 +70,7 @@ impl Scene {
         Self { runtime, operator, tenant, region, last_id: 0, answered: vec![] }
     }
 
-    /// Sends a request; a refusal is an answer.
+    /// Sends a request. A refusal counts as an answer.
     fn send(&mut self, from: ConnectionId, opcode: Opcode, parameters: &[u8]) -> Result<u64, Status> {
         self.last_id += 1;
         let reply = ReplyTo { address: WINDOW.address, rkey: WINDOW.rkey, max_response: 256, slot: 0 };
@@ -113,7 +113,7 @@ impl Scene {
         std::mem::take(&mut self.answered)
     }
 
-    /// A request for deployment and its outcome.
+    /// Sends a deployment request and returns its outcome.
     fn control(&mut self, opcode: Opcode, parameters: &[u8]) -> (ControlOutcome, Vec<u8>) {
         let operator = self.operator;
         let id = self.send(operator, opcode, parameters).expect("accepted");
@@ -131,7 +131,7 @@ impl Scene {
         self.control(PUT, &parameters).0
     }
 
-    /// Brings a program in pieces and deploys it.
+    /// Sends a program in pieces and deploys it.
     fn deploy(&mut self, opcode: Opcode, program: &[u8]) -> (ControlOutcome, Vec<u8>) {
         for offset in (0..program.len()).step_by(48) {
             let length = (program.len() - offset).min(48);
@@ -232,7 +232,7 @@ fn what_was_not_brought_whole_is_not_deployed() {
     assert_eq!(scene.control(SET, &encode_set(MINE, digest(&other))).0, ControlOutcome::Digest { bytes: 80 });
     assert_eq!(scene.control(SET, &set).0, ControlOutcome::Done);
     assert_eq!(scene.control(SET, &set).0, ControlOutcome::Digest { bytes: 0 }, "it was taken");
-    // A second deployer does not add to what the first has brought.
+    // A second deployer does not add to what the first has sent.
     assert_eq!(scene.put(&wanted, 0, 40), ControlOutcome::Done);
     let tenant = scene.tenant;
     scene.runtime.allow_deployment(tenant, true).expect("it is there");
@@ -307,14 +307,16 @@ fn a_connection_that_leaves_gives_its_versions_back() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
-    /// Each request is answered once, by the version that was in force when it began; the store never loses a place.
+    /// Each request is answered once, by the version that was active when it began, and the store never loses
+    /// a place.
     #[test]
     fn a_thousand_swaps_under_load_lose_and_repeat_nothing(choices in proptest::collection::vec(0_u8..8, 1000)) {
         let mut scene = Scene::new();
         let tenant = scene.tenant;
         let (mut waiting, mut swaps, mut answered) = (BTreeMap::new(), 0_u16, 0);
         for choice in choices {
-            // A swap between any two events; it needs a place, which a version that is still running may hold.
+            // A swap between any two events. It needs a place, which a version that is still running may
+            // occupy.
             let wanted = program(swaps + 1);
             if scene.deploy(MINE, &wanted).0 == ControlOutcome::Done {
                 swaps += 1;

@@ -74,7 +74,7 @@ pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize
     ids: [Option<ConnectionId>; CONNECTIONS],
     credits: [u16; CONNECTIONS],
     arrived: [Deque<Arrived, RECEIVES>; CONNECTIONS],
-    /// The connection whose requests are looked at first.
+    /// The connection that the next round looks at first.
     first: usize,
     counters: DpuCounters,
     /// When that connection was last polled.
@@ -218,12 +218,13 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             None => true,
         };
         if full {
-            // Cannot be: there are as many places as receive buffers. Keep the buffer in use all the same.
+            // Cannot happen: there are as many places as receive buffers. Keep the buffer in use all the
+            // same.
             let _ = self.post_receive(endpoint, connection, buffer);
         }
     }
 
-    /// A failed request takes its connection with it, and everything that was to be answered there.
+    /// A failed request breaks its connection, and all its replies are dropped.
     fn broken(&mut self, connection: usize, id: u64) {
         if id & KIND == REPLY {
             self.runtime.reply_done(Tag::from_bits(id & !KIND));
@@ -242,14 +243,15 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active
     }
 
-    /// When the next request of a connection that waits may be taken.
+    /// When the next request of a waiting connection may be taken.
     fn request_at(&self, connection: usize) -> Option<Time> {
         let id = self.ids[connection].filter(|_| !self.arrived[connection].is_empty())?;
         Some(self.runtime.request_at(id))
     }
 
-    /// Takes one request of each connection that could be answered and has a token for it; another connection is first in each round. A connection
-    /// that takes no answers keeps its requests, and keeps nobody else's.
+    /// Takes one request of each connection that could be answered and has a token for it; each round begins
+    /// with another connection. A connection that takes no answers keeps its own requests waiting, and nobody
+    /// else's.
     fn admit_round(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
         let mut active = false;
         let first = self.first;
@@ -272,7 +274,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         let mut message = [0; RECEIVE_SIZE];
         let at = receive_offset::<RECEIVES>(connection, buffer);
         let request = copied(endpoint, at, message.get_mut(..length));
-        // Requests of a connection leave with it.
+        // A connection's requests leave with it.
         let Some(id) = self.ids[connection] else { return };
         let admission = request.map(|bytes| self.runtime.handle_message(now, id, bytes));
         if self.post_receive(endpoint, connection, buffer).is_ok() {
@@ -306,7 +308,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active
     }
 
-    /// `None` for an error: not now.
+    /// Submits a read or write. `None` if it cannot be submitted now.
     fn submit(
         &self,
         request: &DmaRequest,
@@ -362,8 +364,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         active
     }
 
-    /// The bytes that were read into the staging buffer of `tag`, copied to where a kernel may look at them. None are copied for a read that
-    /// nobody waits for.
+    /// Copies the bytes that were read into the staging buffer of `tag` to where a kernel may look at them.
+    /// Copies nothing for a read that nobody awaits.
     fn staged<'s>(
         &self,
         endpoint: &impl Endpoint,

@@ -364,7 +364,7 @@ impl fmt::Display for Opcode {
 mod tests {
     use super::*;
 
-    /// Answers with as many of the first bytes as its parameter says.
+    /// Answers with the first bytes; its parameter says how many.
     struct Head(u32);
 
     impl Kernel for Head {
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// Wants payload, and ends with it.
+    /// Awaits payload and ends with it.
     struct Sink;
 
     impl Kernel for Sink {

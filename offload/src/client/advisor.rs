@@ -11,17 +11,17 @@
 
 use bareverbs_prm::time::Duration;
 
-/// Classes of how many elements are read: 1, 2, 3 to 4, 5 to 8 and so on.
+/// Classes by the number of elements: 1, 2, 3 to 4, 5 to 8 and so on.
 const CHAINS: usize = 8;
-/// Classes of how long a value is: up to 64 bytes, up to 256 and so on, times four each.
+/// Classes by the length of the value: up to 64 bytes, up to 256 and so on, four times the previous.
 const SIZES: usize = 7;
-/// A measurement moves an estimate by one part of this, as a power of two.
+/// A measurement moves an estimate by one part in 2 to this power.
 const WEIGHT: u32 = 3;
-/// Each so many questions of a class, another way than the best is tried; a power of two.
+/// Once in this many questions of a class, a way other than the best is tried; a power of two.
 const TRY_EVERY: u32 = 128;
-/// The same for ways that look three times as slow.
+/// The same for ways that seem three times as slow.
 const TRY_SLOW_EVERY: u32 = 1024;
-/// The same for ways that look half as slow again at most.
+/// The same for ways that seem at most half as slow again.
 const TRY_CLOSE_EVERY: u32 = 32;
 
 /// A way to get a question answered.
@@ -77,7 +77,7 @@ impl Prior {
     }
 }
 
-/// What is known of one way for one class.
+/// What is known about one way for one class.
 #[derive(Debug, Clone, Copy, Default)]
 struct Estimate {
     /// Picoseconds, or zero before anything was measured.
@@ -142,7 +142,7 @@ impl Advisor {
                 close if close.saturating_mul(2) < time.saturating_mul(3) => TRY_CLOSE_EVERY,
                 _ => TRY_EVERY,
             };
-            // Each of the others has a turn of its own.
+            // Each of the other ways has its own turn.
             asked & (every - 1) == every / 2 + *number as u32
         });
         due.map_or(best, |(_, choice)| choice)
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(sizes, [0, 0, 1, 1, 2, 2, 3, 4, 5, 6]);
     }
 
-    /// A place: R, B and D of 64 bytes and the cost of a byte in nanoseconds, as in docs/offload.md.
+    /// A place: R, B and D for 64 bytes in nanoseconds, as in docs/offload.md, and the cost of a byte.
     #[derive(Clone, Copy)]
     struct Truth {
         read: u64,
@@ -210,8 +210,9 @@ mod tests {
             ]
         }
 
-        /// How long each way takes when the DPU is used to `load` percent and reads are repeated in `retries` percent. A core of the server is used as
-        /// much as the DPU; it serves a request in 2 µs and something for each element.
+        /// How long each way takes when the DPU is loaded to `load` percent and `retries` percent of the
+        /// reads are repeated. A core of the server has the DPU's load; it serves a request in 2 µs plus some
+        /// time for each element.
         fn times(&self, question: Question, load: u64, retries: u64) -> [u64; 3] {
             let elements = u64::from(question.elements);
             let bytes = u64::from(question.bytes) * self.byte_picos / 1_000;
@@ -226,15 +227,15 @@ mod tests {
         }
     }
 
-    /// A sequence without a pattern.
+    /// A pseudorandom sequence.
     fn noise(state: &mut u64) -> u64 {
         *state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
         *state >> 33
     }
 
-    /// The mean time of 600 questions after the first 100, over that of the best way.
+    /// The mean time of 600 questions after the first 100, divided by that of the best way.
     fn regret(truth: &Truth, question: Question, times: [u64; 3], state: &mut u64) -> f64 {
-        // What was guessed before is wrong by a quarter, either way.
+        // The priors are wrong by a quarter, in either direction.
         let mut advisor = Advisor::new(truth.priors(75 + 50 * (noise(state) % 2)));
         let best = *times.iter().min().expect("three ways") as f64;
         let mut spent = 0.0;
@@ -251,7 +252,7 @@ mod tests {
         spent / 600.0 / best
     }
 
-    /// One lookup of a hundred waits for a timer, on whichever way it is.
+    /// One lookup in a hundred waits for a retransmission timer, whichever way it takes.
     #[test]
     fn what_is_lost_says_nothing_of_the_way() {
         let question = Question { elements: 2, bytes: 64 };
@@ -270,7 +271,7 @@ mod tests {
             }
             total += chosen[Choice::Cpu as usize];
         }
-        // Three losses close together turn it away for a while.
+        // Three losses in quick succession turn the advisor away for a while.
         assert!(total > 49 * 280, "the fastest way was taken {total} times of {}", 49 * 300);
     }
 

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 /// Bytes of a piece of a program.
 const PIECE: usize = MAX_SEND - HEADER_SIZE - PUT_HEADER;
-/// How often something is begun again that another deployer, or a busy server, came in the way of.
+/// How often an operation starts again after another deployer or a busy server interfered.
 const ATTEMPTS: u8 = 32;
 
 /// Configuration of a deployer.
@@ -92,7 +92,7 @@ pub enum DeployFailure {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Idle,
-    /// Brings the piece behind the first `brought` bytes.
+    /// Sends the piece after the first `brought` bytes.
     Put {
         brought: usize,
     },
@@ -135,9 +135,9 @@ pub struct Deployer {
     program: [u8; MAX_BYTES],
     length: usize,
     digest: [u8; 32],
-    /// What was listed and not yet told.
+    /// Listed versions that were not yet reported.
     page: [Option<Deployed>; LISTED],
-    /// What came in the way of the next page.
+    /// Why the next page could not be requested.
     trouble: Option<DeployFailure>,
     receive_posted: bool,
     broken: bool,
@@ -226,7 +226,7 @@ impl Deployer {
         self.ask(now, endpoint, stage)
     }
 
-    /// Sends the request of a stage, and is in it then.
+    /// Sends the request of a stage and enters that stage.
     fn ask(&mut self, now: Time, endpoint: &mut impl Endpoint, stage: Stage) -> Result<(), DeployFailure> {
         let mut buffer = [0; MAX_SEND - HEADER_SIZE];
         let too_long = DeployFailure::Post(PostError::BadRequest);
@@ -317,12 +317,12 @@ impl Deployer {
         event
     }
 
-    /// Tells a version of the page; after its last one, asks for the next page.
+    /// Reports one version of the page; after its last one, requests the next page.
     fn tell_listed(&mut self, now: Time, endpoint: &mut impl Endpoint) -> Option<DeployerEvent> {
         let deployed = self.page.iter_mut().find_map(Option::take)?;
         if self.page.iter().all(Option::is_none) {
             let first = deployed.version.saturating_add(1);
-            // What failed is told after the version: there is no answer to wait for.
+            // A failure is reported after the version, because no answer will come.
             self.trouble = self.ask(now, endpoint, Stage::List { first }).err();
         }
         Some(DeployerEvent::Listed(deployed))
@@ -344,7 +344,7 @@ impl Deployer {
             Some((outcome @ (ControlOutcome::Gap { .. } | ControlOutcome::Digest { .. }), _))
                 if matches!(self.stage, Stage::Put { .. } | Stage::Set) =>
             {
-                // Another deployer brought something meanwhile.
+                // Another deployer sent something meanwhile.
                 self.again(now, endpoint, Stage::Put { brought: 0 }, DeployFailure::Refused(outcome))
             }
             Some((outcome, _)) => Some(self.failed(DeployFailure::Refused(outcome))),
@@ -352,7 +352,8 @@ impl Deployer {
         }
     }
 
-    /// The bytes of the answer that is waited for, or the status instead of one; `None` if it is not waited for.
+    /// The bytes of the awaited answer, or the status in place of an answer; `None` if it answers something
+    /// else.
     fn answer<'b>(
         &mut self,
         endpoint: &impl Endpoint,
@@ -368,14 +369,14 @@ impl Deployer {
         if trailer.status != Status::Ok {
             return Some(Err(trailer.status));
         }
-        // A server that says more than fits said something impossible.
+        // A trailer that claims more than fits is invalid.
         let length = trailer.length as usize;
         let Some(place) = buffer.get_mut(..length) else { return Some(Err(Status::Inconsistent)) };
         let copied = endpoint.copy_out(at - length, place);
         Some(copied.map(|()| &*place).map_err(|_| Status::OutOfBounds))
     }
 
-    /// Begins a stage again, if it was not tried too often.
+    /// Restarts a stage, unless it was tried too often.
     fn again(
         &mut self,
         now: Time,
@@ -396,7 +397,7 @@ impl Deployer {
         self.ask(now, endpoint, stage).err().map(|failure| self.failed(failure))
     }
 
-    /// A stage is done; `rest` is what its answer says besides.
+    /// Continues after a stage is done; `rest` is the rest of its answer.
     fn go_on(&mut self, now: Time, endpoint: &mut impl Endpoint, rest: &[u8]) -> Option<DeployerEvent> {
         let version = rest.first_chunk().copied().map(u64::from_be_bytes);
         let event = match (self.stage, version) {
@@ -406,7 +407,7 @@ impl Deployer {
                 return self.next(now, endpoint, stage);
             }
             (Stage::List { first }, _) => {
-                // A list that goes back has no end.
+                // A list that goes backwards would never end.
                 if parse_list(rest).any(|listed| listed.version < first) {
                     return Some(self.failed(DeployFailure::Unintelligible));
                 }

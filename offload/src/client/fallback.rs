@@ -70,14 +70,14 @@ impl From<FallbackResult> for LookupResult {
     }
 }
 
-/// Where a request is.
+/// The stage of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CallStage {
     /// With the kernel, under this id.
     Kernel(u64),
-    /// Not yet asked elsewhere.
+    /// Not yet sent to the fallback.
     Waiting(FallbackCause),
-    /// Elsewhere, under this id.
+    /// With the fallback, under this id.
     Instead(u64, FallbackCause),
 }
 
@@ -133,7 +133,7 @@ pub struct FallbackClient<const N: usize> {
     pending: [Option<KeptCall>; N],
     next_id: u64,
     timeout: Duration,
-    /// For how long a missing kernel is not asked.
+    /// For how long a missing kernel is left alone.
     rest: Duration,
     missing: Option<(Opcode, Time)>,
     counters: FallbackCounters,
@@ -208,7 +208,7 @@ impl<const N: usize> FallbackClient<N> {
         Ok(id)
     }
 
-    /// Asks the kernel, unless it is known not to be there.
+    /// Sends the request to the kernel, unless the kernel is known to be missing.
     fn first_stage(
         &mut self,
         now: Time,
@@ -296,7 +296,7 @@ impl<const N: usize> FallbackClient<N> {
         }
     }
 
-    /// Asks elsewhere what waits for that. One that cannot be asked there either has ended.
+    /// Sends waiting requests to the fallback. A request that the fallback refuses has ended.
     fn ask_all_instead(&mut self, now: Time, endpoint: &mut impl Endpoint) -> Option<FallbackResult> {
         for index in 0..N {
             let Some(KeptCall { stage: CallStage::Waiting(cause), until, .. }) = self.pending[index] else {
@@ -314,7 +314,7 @@ impl<const N: usize> FallbackClient<N> {
         None
     }
 
-    /// Asks elsewhere, if there is a slot there now; returns why that can never be.
+    /// Sends a request to the fallback if it has a slot now; returns why the fallback refuses it for good.
     fn ask_instead(&mut self, now: Time, index: usize, endpoint: &mut impl Endpoint) -> Option<StartError> {
         let pending = self.pending[index].as_mut()?;
         let CallStage::Waiting(cause) = pending.stage else { return None };
@@ -323,7 +323,7 @@ impl<const N: usize> FallbackClient<N> {
                 pending.stage = CallStage::Instead(id, cause);
                 None
             }
-            // A slot, a credit or room in the queue comes back.
+            // A slot, a credit or room in the queue will come back.
             Err(StartError::NoSlot(_) | StartError::Post(PostError::Full)) => None,
             Err(error) => Some(error),
         }
@@ -340,11 +340,11 @@ impl<const N: usize> FallbackClient<N> {
     }
 }
 
-/// Why a result is none: the kernel did not begin.
+/// Why a result counts as no answer: the kernel did not begin.
 fn cause_of(result: &CallResult) -> Option<FallbackCause> {
     match result.ended {
         Ended::Status(Status::NoKernel | Status::ShuttingDown) => Some(FallbackCause::Missing),
-        // A kernel that read something and gave up for what it read would read the same elsewhere.
+        // A kernel that gave up because of what it read would read the same elsewhere.
         Ended::Status(Status::Busy) if result.hops == 0 => Some(FallbackCause::Busy),
         _ => None,
     }

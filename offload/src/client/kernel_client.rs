@@ -114,7 +114,7 @@ impl CallResult {
 pub struct KernelClient<const N: usize> {
     config: KernelClientConfig,
     slots: Slots<N>,
-    /// The region of the call that has a slot: a withdrawal names it again.
+    /// The region of the call in each slot; a withdrawal names it again.
     regions: [RegionHandle; N],
     receives_posted: bool,
     broken: bool,
@@ -157,12 +157,12 @@ impl<const N: usize> KernelClient<N> {
         }
     }
 
-    /// A WRITE with immediate takes a receive each.
+    /// Each WRITE with immediate consumes a receive.
     fn post_receives(&mut self, endpoint: &mut impl Endpoint) -> Result<(), PostError> {
         if self.receives_posted || self.config.place == KernelPlace::Nic {
             return Ok(());
         }
-        // A request may be answered, and its withdrawal besides.
+        // Both a request and its withdrawal may be answered.
         for _ in 0..2 * N {
             post_receive(endpoint)?;
         }
@@ -228,7 +228,8 @@ impl<const N: usize> KernelClient<N> {
         result
     }
 
-    /// Tells the server of requests that were given up, so that neither end keeps their slots. What cannot be sent now is sent at a later poll.
+    /// Withdraws abandoned requests at the server, so that neither end keeps their slots. A later poll sends
+    /// what cannot be sent now.
     fn withdraw(&mut self, endpoint: &mut impl Endpoint) {
         while endpoint.has_room(0)
             && let Some(loan) = self.slots.withdraw()
@@ -272,7 +273,7 @@ impl<const N: usize> KernelClient<N> {
         }
     }
 
-    /// A WRITE with immediate has come.
+    /// Takes the answer that a WRITE with immediate announced.
     fn answered(
         &mut self,
         endpoint: &mut impl Endpoint,
@@ -285,7 +286,7 @@ impl<const N: usize> KernelClient<N> {
         self.settle(endpoint, immediate.slot.into(), buffer)
     }
 
-    /// Looks for answers that nothing announces: by the request id at the end of each slot that is lent.
+    /// Finds answers that no completion announces: by the request id at the end of each lent slot.
     fn poll_memory(&mut self, endpoint: &mut impl Endpoint, buffer: &mut [u8]) -> Option<CallResult> {
         if self.config.place != KernelPlace::Nic {
             return None;
@@ -298,9 +299,9 @@ impl<const N: usize> KernelClient<N> {
             if endpoint.copy_out(end - 8, &mut word).is_err() || u64::from_be_bytes(word) != request_id {
                 continue;
             }
-            // The id is written last: what comes before it is there, once it may be looked at.
+            // The id is written last, so once it is there, so are the bytes before it.
             endpoint.refresh();
-            // No answer of the NIC has credits: each request returns its own, a withdrawal too.
+            // Answers of the NIC carry no credits: each request returns its own, and so does a withdrawal.
             let credits = 1 + u32::from(self.slots.is_withdrawn(index));
             let result = self.settle(endpoint, index, buffer);
             if self.slots.request_of(index).is_none() {
@@ -318,7 +319,7 @@ impl<const N: usize> KernelClient<N> {
         index * stride as usize + (max_response as usize).next_multiple_of(8)
     }
 
-    /// Takes the answer in slot `index`, if it is the one that is waited for.
+    /// Takes the answer in slot `index` if it is awaited.
     fn settle(
         &mut self,
         endpoint: &mut impl Endpoint,
@@ -354,7 +355,7 @@ impl<const N: usize> KernelClient<N> {
         length: usize,
         buffer: &mut [u8],
     ) -> Ended {
-        // A server that says more than fits said something impossible.
+        // A trailer that claims more than fits is invalid.
         if length > self.config.layout.max_response as usize {
             return Ended::Status(Status::Inconsistent);
         }

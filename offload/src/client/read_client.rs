@@ -9,7 +9,7 @@ use crate::grant::{Checked, Grant};
 use crate::status::Status;
 use bareverbs_prm::time::Time;
 
-/// At most `N` lookups at a time, each with one READ under way.
+/// At most `N` lookups at a time, each with one READ in flight.
 #[derive(Debug)]
 pub(super) struct ReadClient<const N: usize> {
     config: ClientConfig,
@@ -132,13 +132,13 @@ impl<const N: usize> ReadClient<N> {
                 self.broken = true;
                 None
             }
-            // Nobody sends to one who reads.
+            // Nobody sends to this client.
             Outcome::Received { .. } => None,
             Outcome::Done => self.read_done(now, endpoint, completion.id, buffer),
         }
     }
 
-    /// A READ has come back: walk on.
+    /// A READ has completed: walk on.
     fn read_done(
         &mut self,
         now: Time,
@@ -183,8 +183,9 @@ impl<const N: usize> ReadClient<N> {
         }
     }
 
-    /// A READ that is larger than a slot is an answer; one that cannot be posted is the end of the connection, since the
-    /// READ before it has just left its place in the queue.
+    /// Ends the lookup if its READ cannot be posted. A READ larger than a slot has a status of its own. Any
+    /// other refusal means that the connection has ended, since the READ before it has just freed its place
+    /// in the queue.
     const fn read_refused(&mut self, error: PostError) -> Status {
         match error {
             PostError::BadRequest => Status::Truncated,

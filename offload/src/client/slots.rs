@@ -39,15 +39,15 @@ impl SlotLayout {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
     Free,
-    /// Somebody waits for the answer until the deadline.
+    /// The client awaits the answer until the deadline.
     Waiting {
         request_id: u64,
         deadline: Time,
     },
-    /// Nobody waits any more, but the answer may still come.
+    /// The client has given up, but the answer may still come.
     KeptBack {
         request_id: u64,
-        /// Whether the server was told.
+        /// Whether the request was withdrawn at the server.
         withdrawn: bool,
     },
 }
@@ -108,7 +108,7 @@ pub struct Slots<const N: usize> {
     states: [State; N],
     next_id: u64,
     credits: u32,
-    /// Requests that were sent without a credit; the next credits are theirs.
+    /// Requests that were sent without a credit; the next credits pay for them.
     debt: u32,
     stale: u64,
 }

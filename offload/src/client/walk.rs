@@ -88,7 +88,8 @@ impl Walk {
             }
             Next::Emit(emission) => WalkStep::Found(emission),
             Next::End(status) => WalkStep::End(status),
-            // A lookup reads one range after the other, answers with what it read, has no payload, and writes nothing.
+            // A lookup reads one range after the other, answers with what it read, has no payload, and writes
+            // nothing.
             Next::Payload
             | Next::Reply(_)
             | Next::ReadEach(_)

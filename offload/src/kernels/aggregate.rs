@@ -91,7 +91,7 @@ impl Kernel for Aggregate {
     }
 
     fn dma_done(&mut self, _bytes: &[u8], _grant: &Grant) -> Step {
-        // It never asks for a single range.
+        // This kernel never asks for a single range.
         Step::Done(Status::BadParameters)
     }
 

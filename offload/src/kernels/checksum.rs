@@ -51,7 +51,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whichever way is taken, the sums are those of the tables.
+        /// Whichever implementation runs, the sums equal those of the tables.
         #[test]
         fn sums_are_those_of_the_tables(bytes in proptest::collection::vec(any::<u8>(), 0..5000), cut: proptest::sample::Index) {
             let (head, tail) = bytes.split_at(if bytes.is_empty() { 0 } else { cut.index(bytes.len()) });

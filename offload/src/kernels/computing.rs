@@ -5,12 +5,13 @@ use crate::grant::{Checked, Grant};
 use crate::kernel::{Emission, Event, Kernel, Status};
 use bareverbs_prm::time::Time;
 
-/// What the kernel computed, and how many ranges it read; each must lie inside. Ranges that are read at once come in order.
+/// What the kernel computed, and how many ranges it read, each of which must lie inside. Ranges that are read
+/// together complete in order.
 pub(super) fn computed_by<K: Kernel>(memory: &[u8], parameters: &[u8]) -> Result<(Vec<u8>, u16), Status> {
     computed_in_order::<K>(memory, parameters, |parts| parts.remove(0))
 }
 
-/// The same; `next` takes the range that comes next out of those that are being read.
+/// The same; `next` chooses the range that completes next among those being read.
 pub(super) fn computed_in_order<K: Kernel>(
     memory: &[u8],
     parameters: &[u8],

@@ -79,7 +79,8 @@ mod tests {
     use bareverbs_prm::time::Time;
     use proptest::prelude::*;
 
-    /// Runs the kernel on an object whose first `torn` reads fall into a change. Returns what came out, and how often it read.
+    /// Runs the kernel on an object whose first `torn` reads coincide with a change. Returns the result and
+    /// the number of reads.
     fn run(memory: &[u8], parameters: &[u8], torn: usize) -> (Result<Vec<u8>, Status>, usize) {
         let mut reads = 0;
         let ended = (|| {

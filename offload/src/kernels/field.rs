@@ -66,7 +66,8 @@ impl Field {
         Self { shift, bits, ..self }
     }
 
-    /// Reads the field of an element whose matching key is at word `base`. `None` if the word leaves the element.
+    /// Reads the field of an element whose matching key is at word `base`. `None` if the word is not inside
+    /// the element.
     pub(super) fn load(self, element: &[u8], base: u8, order: ByteOrder) -> Option<u64> {
         let position = usize::from(self.position) + if self.relative { usize::from(base) } else { 0 };
         let word = element.get(position * 4..)?;
@@ -79,7 +80,7 @@ impl Field {
         Some(value.checked_shr(self.shift.into())? & u64::MAX.checked_shr(64 - u32::from(self.bits))?)
     }
 
-    /// Whether the bits are bits of a word, and the word lies in the element wherever the key may be.
+    /// Whether the bits lie in a word, and the word lies in the element wherever the key may be.
     pub(super) fn fits(self, element: u16, base: u32) -> bool {
         let end = u16::from(self.shift) + u16::from(self.bits);
         let bytes = if end <= 32 { 4 } else { 8 };
@@ -100,12 +101,12 @@ impl Field {
 impl Predicate {
     const ALL: [Self; 5] = [Self::Equal, Self::LessThan, Self::GreaterThan, Self::NotEqual, Self::Always];
 
-    /// The predicate that `number` stands for in parameters; the first four are StRoM's.
+    /// The predicate with this number in parameters; the first four numbers are StRoM's.
     pub(super) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
     }
 
-    /// Whether it holds between the key of an element and the key that is looked for.
+    /// Whether the predicate holds for an element's key and the wanted key.
     pub(super) const fn holds(self, element: u64, key: u64) -> bool {
         match self {
             Self::Equal => element == key,
@@ -117,7 +118,7 @@ impl Predicate {
     }
 }
 
-/// A field in parameters.
+/// A field as it stands in parameters.
 #[derive(Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub(super) struct FieldBytes {

@@ -45,7 +45,7 @@ pub struct First {
     scan: Scan,
     /// The number of the first record of the pieces that are being read.
     first: u64,
-    /// A bit for each of those pieces that has not come.
+    /// A bit for each of those pieces that has not arrived.
     coming: u8,
     /// The first match so far, and the number of its piece.
     found: Option<(u8, FirstRecord)>,
@@ -65,7 +65,7 @@ impl Kernel for First {
     }
 
     fn dma_done(&mut self, _bytes: &[u8], _grant: &Grant) -> Step {
-        // It never asks for a single range.
+        // This kernel never asks for a single range.
         Step::Done(Status::BadParameters)
     }
 
@@ -89,7 +89,7 @@ impl Kernel for First {
 }
 
 impl First {
-    /// Answers, if no piece that has not come lies before what was found.
+    /// Answers, if no missing piece lies before the match.
     fn conclude(&mut self, grant: &Grant) -> Step {
         match self.found {
             Some((part, record)) if u32::from(part) <= self.coming.trailing_zeros() => {

@@ -174,7 +174,7 @@ pub enum Torn {
     Mismatch,
 }
 
-/// The bit of [`Line::next`] which says that the lines went elsewhere.
+/// The bit of [`Line::next`] that says that the lines have moved.
 const MOVED: u64 = 1;
 
 impl Line {
@@ -190,7 +190,8 @@ impl Line {
         Ok(Self::decode(raw))
     }
 
-    /// Decodes a line in the middle of a change, which nobody but the next writer may believe; `None` for any other.
+    /// Decodes a line in the middle of a change, which only the next writer may trust; `None` for any other
+    /// line.
     pub fn unfinished(bytes: &[u8; LINE_SIZE as usize]) -> Option<Self> {
         let raw = LineBytes::ref_from_bytes(bytes).ok()?;
         (raw.sequence.get() % 2 == 1).then(|| Self::decode(raw))
@@ -383,7 +384,7 @@ mod tests {
         let seed: [u8; 16] = core::array::from_fn(|i| i as u8);
         let message: [u8; 15] = core::array::from_fn(|i| i as u8);
         assert_eq!(hash_key(&seed, &message), 0xa129_ca61_49be_45e5);
-        // The first of the reference implementation's list: the empty message.
+        // The first vector of the reference implementation: the empty message.
         assert_eq!(hash_key(&seed, b""), 0x726f_db47_dd0e_0e31);
     }
 

@@ -156,7 +156,7 @@ impl KvLookup {
         }
     }
 
-    /// Goes on among the lines of the table that this one has grown to.
+    /// Continues in the lines of the table that this one has grown to.
     fn follow(&mut self, lines: u64, grant: &Grant) -> Step {
         let Some(buckets) = self.buckets.checked_mul(2) else { return Step::Done(Status::OutOfBounds) };
         match head_of(self.hash, lines, buckets, grant) {
@@ -177,7 +177,7 @@ impl KvLookup {
 
     fn take_object(&mut self, bytes: &[u8], grant: &Grant) -> Step {
         match parse_object(bytes) {
-            // An object that does not belong to its reference was replaced after the line was read.
+            // If the object does not match its reference, it was replaced after the line was read.
             Ok(object) if object.hash != self.hash && !mutated("replaced_is_collision") => {
                 self.again(Status::Inconsistent)
             }
@@ -191,13 +191,13 @@ impl KvLookup {
         }
     }
 
-    /// Begins again with the first line.
+    /// Starts again with the first line.
     fn again(&mut self, otherwise: Status) -> Step {
         self.waiting = Waiting::Line;
         Step::Refetch { range: self.head, otherwise }
     }
 
-    /// Goes to the next candidate of this line, or to the next line, or to the end.
+    /// Goes to the next candidate of this line, or to the next line, or ends.
     fn advance(&mut self, grant: &Grant) -> Step {
         if let Some(candidate) = self.candidates.iter_mut().find(|object| !object.is_none()) {
             let object = core::mem::take(candidate);
@@ -236,7 +236,7 @@ fn head_of(hash: u64, lines: u64, buckets: u32, grant: &Grant) -> Result<(Checke
     Ok((check_line(offset, grant)?, chain_of(bucket, buckets)))
 }
 
-/// A line must lie in the region as a whole and be aligned, as every line of a writer is.
+/// A line must lie wholly in the region and be aligned, as every line of a writer is.
 fn check_line(offset: u64, grant: &Grant) -> Result<Checked, Status> {
     if !offset.is_multiple_of(u64::from(LINE_SIZE)) {
         return Err(Status::OutOfBounds);

@@ -58,7 +58,7 @@ impl PublishParameters {
     }
 }
 
-/// A value on its way.
+/// A value that is being published.
 #[derive(Debug, Clone)]
 pub struct Publish {
     parameters: PublishParameters,
@@ -75,7 +75,7 @@ impl Kernel for Publish {
             PublishParameters::read_from_prefix(parameters).map_err(|_| Status::BadParameters)?;
         let mut value = [0; MAX_VALUE];
         value.get_mut(..bytes.len()).ok_or(Status::BadParameters)?.copy_from_slice(bytes);
-        // Before anything is written: a word that cannot be swapped is refused.
+        // A word that cannot be swapped is refused before anything is written.
         grant.check_word(parameters.word.get())?;
         let to = grant.check_write(parameters.value.get(), bytes.len() as u32)?;
         let publish = Self { parameters, length: bytes.len() as u8, value };
@@ -83,7 +83,7 @@ impl Kernel for Publish {
     }
 
     fn dma_done(&mut self, _bytes: &[u8], _grant: &Grant) -> Step {
-        // It reads nothing.
+        // This kernel reads nothing.
         Step::Done(Status::BadParameters)
     }
 
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Runs to the end over memory that nobody else changes.
+    /// Runs the kernel to its end over memory that nobody else changes.
     fn run(memory: &mut [u8], parameters: &[u8]) -> Result<u64, Status> {
         let grant = Grant::new(0x1000, memory.len() as u64)?.writable();
         let (mut kernel, mut step) = Publish::start(parameters, &grant)?;

@@ -1,4 +1,4 @@
-//! A deployer over a scripted network, before a server that runs programs.
+//! A deployer over a scripted network, talking to a server that runs programs.
 
 use super::*;
 use crate::budget::Limits;
@@ -51,7 +51,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let (near, mut far) = fabric(&Rc::new(RefCell::new(vec![])));
-        // The second connection is one of the runtime only.
+        // Only the runtime knows the second connection.
         far.own.borrow_mut().memory.resize(crate::dpu::memory_size(2 * RECEIVES, SLOTS), 0);
         let window = ResponseWindow { address: WINDOW, length: 0x1000, rkey: 1 };
         let mut runtime =
@@ -104,7 +104,7 @@ impl Scene {
         }
     }
 
-    /// Another deployer begins to bring a program.
+    /// Another deployer begins to send a program.
     fn interfere(&mut self) {
         let mut parameters = [0; 64];
         let parameters = encode_put(&[0; 80], 0, 40, &mut parameters).expect("fits");
@@ -126,7 +126,7 @@ impl Scene {
     }
 }
 
-/// `exit` as often as is asked for: each length is another program.
+/// This many `exit` instructions: each length is another program.
 fn program(instructions: usize) -> Vec<u8> {
     [0x95, 0, 0, 0, 0, 0, 0, 0].repeat(instructions)
 }
@@ -229,7 +229,7 @@ fn one_thing_at_a_time_and_none_for_ever() {
     assert_eq!(scene.poll(), Some(DeployerEvent::Failed(DeployFailure::TimedOut)));
     let early = scene.deployer.list(scene.now, &mut scene.near);
     assert!(matches!(early, Err(DeployFailure::NoSlot(NoSlot::AllLent { .. }))), "{early:?}");
-    // The answer that was given up comes, and is nobody's.
+    // The answer that was given up arrives, and nobody takes it.
     scene.serve();
     assert_eq!(scene.poll(), None);
     assert_eq!(scene.deploy(MINE, &program(3)), DeployerEvent::Deployed { version: 1 });
@@ -245,7 +245,7 @@ fn answers_that_are_none_end_the_request() {
     let listed = [0; 64];
     let refused_without_value = [3, 0, 0, 0, 0, 0, 0, 1];
     let gap = [1, 0, 0, 0, 0, 0, 0, 7];
-    // Version 0 after version 0; answers that are too short; and one that another question has.
+    // Version 0 after version 0; answers that are too short; an answer to another question.
     let unintelligible = DeployFailure::Unintelligible;
     let not_asked = DeployFailure::Refused(ControlOutcome::Gap { expected: 7 });
     let cases = [
@@ -266,7 +266,7 @@ fn answers_that_are_none_end_the_request() {
     }
 }
 
-/// Writes an answer of our own.
+/// Writes a forged answer.
 fn answer_with(scene: &mut Scene, request_id: u64, answer: &[u8]) {
     let trailer = Trailer {
         status: Status::Ok,

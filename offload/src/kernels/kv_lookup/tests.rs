@@ -121,7 +121,7 @@ fn what_stays_torn_is_given_up() {
     assert_eq!(run(&memory, &parameters(1)), Err(Status::Inconsistent));
 }
 
-/// Hash and key of an object at offset 0x100 that a line names for hash 9.
+/// Looks up hash 9; its line names an object at 0x100 that has this hash and key.
 fn with_object(hash: u64, key: &[u8]) -> Result<(u32, u32), Status> {
     let object = ObjectRef::new(0x100, object_size(key.len(), 5)).expect("aligned");
     let mut memory = memory_with(line_with(object));
@@ -139,7 +139,8 @@ fn an_object_that_was_replaced_is_no_other_key_of_the_same_hash() {
     assert_eq!(with_object(8, b"kez"), Err(Status::Inconsistent), "the line was outdated");
 }
 
-/// Lines behind 64 bytes of noise, sealed for the chain of a hash, or for the one that it is in when the table has doubled.
+/// Lines after 64 bytes of noise. Each is sealed for the hash's chain, or for its chain after the table has
+/// doubled.
 fn sealed(noise: &[u8], lines: &[(Line, bool)], hash: u64, buckets: u32) -> Vec<u8> {
     let mut memory = noise.to_vec();
     for (line, doubled) in lines {
@@ -149,7 +150,7 @@ fn sealed(noise: &[u8], lines: &[(Line, bool)], hash: u64, buckets: u32) -> Vec<
     memory
 }
 
-/// A line whose checksum is right whatever else it says, so that its pointers are followed.
+/// A line with a valid checksum, whatever else it says, so that lookups follow its pointers.
 fn hostile_line() -> impl Strategy<Value = Line> {
     let word = prop_oneof![
         any::<u64>(),
