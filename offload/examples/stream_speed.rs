@@ -1,7 +1,8 @@
-//! How many bytes a second one core takes of a stream: `cargo run --release -p bareverbs-offload --example stream_speed`.
+//! How many bytes of a stream one core processes per second: `cargo run --release -p bareverbs-offload
+//! --example stream_speed`.
 //!
-//! Each line is the fastest of 50 runs over 4 MiB of values that follow no pattern, handed over in messages of 4 KiB. The fastest is the one that was disturbed
-//! least by what else the machine does.
+//! Each line is the fastest of 50 runs over 4 MiB of random values, handed over in messages of 4 KiB. The
+//! fastest run was the least disturbed by the rest of the machine.
 
 use bareverbs_offload::grant::{Grant, GrantFault};
 use bareverbs_offload::kernels::checksum::crc64;
@@ -17,7 +18,7 @@ const STREAM: usize = 4 << 20;
 /// Bytes of a message.
 const MESSAGE: usize = 4096;
 
-/// Values that follow no pattern.
+/// Random values.
 fn stream() -> Vec<u8> {
     let values = (0..STREAM as u64 / 8).map(|n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11);
     values.flat_map(u64::to_le_bytes).collect()
@@ -37,7 +38,7 @@ fn fastest(name: &str, mut run: impl FnMut() -> Duration) {
     println!("{name:34} {gigabytes:6.2} GB/s  {:6.2} ns a value", 8.0 / gigabytes);
 }
 
-/// Hands the stream over, and writes what is to be written to `region`.
+/// Hands the stream over, and carries out the writes to `region`.
 fn pass(kernel: &mut impl StreamKernel, stream: &[u8], region: &mut [u8]) -> Result<(), StreamFault> {
     for message in stream.chunks(MESSAGE) {
         let mut rest = message;

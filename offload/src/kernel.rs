@@ -57,7 +57,8 @@ impl Ranges {
 pub enum Step {
     /// Read this range and come back through [`Kernel::dma_done`].
     Fetch(Checked),
-    /// The bytes that were read cannot be trusted: read this range instead. If no retry is left, end with `otherwise`.
+    /// The bytes that were read cannot be trusted: read this range instead. If no retry is left, the
+    /// invocation ends with `otherwise`.
     Refetch {
         /// Where to restart.
         range: Checked,
@@ -135,25 +136,27 @@ pub trait Kernel: Sized {
     const STATE_FITS: () =
         assert!(size_of::<Self>() <= MAX_STATE, "the state of a kernel is at most 256 bytes");
 
-    /// Begins, with parameters that nobody has looked at yet.
+    /// Begins. The parameters are unchecked.
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status>;
 
-    /// Goes on with the bytes of the range asked for last, all of them.
+    /// Continues with all bytes of the range that was requested last.
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step;
 
-    /// Goes on with payload of the request. Kernels that never ask for any keep this.
+    /// Continues with payload of the request. Kernels that never ask for payload keep this default.
     fn payload(&mut self, chunk: &[u8], last: bool, grant: &Grant) -> Step {
         let _ = (chunk, last, grant);
         Step::Done(Status::BadParameters)
     }
 
-    /// Goes on after [`Step::FetchEach`], [`Step::Write`] or [`Step::CompareAndSwap`]. Kernels that never ask for these keep this.
+    /// Continues after [`Step::FetchEach`], [`Step::Write`] or [`Step::CompareAndSwap`]. Kernels that never
+    /// return these keep this default.
     fn resumed(&mut self, event: Event<'_>, grant: &Grant) -> Step {
         let _ = (event, grant);
         Step::Done(Status::BadParameters)
     }
 
-    /// What the kernel has computed, for [`Step::Reply`] and [`Step::Write`]. Kernels that answer with what they read keep this.
+    /// What the kernel has computed, for [`Step::Reply`] and [`Step::Write`]. Kernels that answer with what
+    /// they read keep this default.
     fn computed(&self) -> &[u8] {
         &[]
     }
@@ -170,9 +173,9 @@ pub struct Caller {
 
 /// What a runtime runs: compiled-in kernels, deployed programs, or both.
 pub trait Deployment {
-    /// One request under way.
+    /// One request in progress.
     type Invocation;
-    /// Whether requests of this op-code work on a region; those that do not may name any.
+    /// Whether requests of this op-code need a region; the others may name any.
     fn needs_region(&self, opcode: Opcode) -> bool;
     /// Begins what answers to `opcode`; [`Status::NoKernel`] if nothing does.
     fn start(
@@ -190,12 +193,12 @@ pub trait Deployment {
     fn resumed(&self, invocation: &mut Self::Invocation, event: Event<'_>, grant: &Grant) -> Step;
     /// See [`Kernel::computed`].
     fn computed<'a>(&'a self, invocation: &'a Self::Invocation) -> &'a [u8];
-    /// Fuel that an invocation has used so far; what is compiled in uses none.
+    /// Fuel that an invocation has used so far; compiled-in kernels use none.
     fn fuel_used(&self, invocation: &Self::Invocation) -> u32 {
         let _ = invocation;
         0
     }
-    /// An invocation that was begun has ended. Called once for each.
+    /// Reports that an invocation has ended. Called once for each that was started.
     fn ended(&mut self, invocation: Self::Invocation);
 }
 

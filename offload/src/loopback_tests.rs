@@ -1,4 +1,5 @@
-//! Client, DPU and a kernel in the NIC over a scripted network, for cases that are hard to provoke over a good one.
+//! Client, DPU and a kernel in the NIC over a scripted network, for cases that a reliable network rarely
+//! produces.
 
 mod connections;
 mod fallback;
@@ -31,7 +32,7 @@ pub(crate) const WINDOW: u64 = 0x9_0000;
 const MAX_VALUE: u32 = 65_536;
 const STRIDE: u64 = ClientConfig::stride(MAX_VALUE);
 
-/// One side of a wire; a WRITE or SEND lands in the other at once.
+/// One side of a wire; a WRITE or SEND arrives at the other at once.
 #[derive(Default)]
 pub(crate) struct Side {
     pub(crate) memory: Vec<u8>,
@@ -40,9 +41,9 @@ pub(crate) struct Side {
     receives: VecDeque<(u64, Part)>,
     calls: Vec<(u64, u32, Vec<u8>)>,
     room: Option<usize>,
-    /// Requests that are refused.
+    /// Number of requests that will be refused.
     refuses: usize,
-    /// Copies that fail.
+    /// Number of copies that will fail.
     unreadable: Cell<usize>,
 }
 
@@ -76,7 +77,7 @@ impl Fake {
         peer.memory[at..][..bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Takes a receive of the peer; a message without one breaks the test.
+    /// Consumes a receive of the peer; a message without one fails the test.
     fn deliver(&self, bytes: &[u8], immediate: Option<u32>) {
         let mut peer = self.peer.borrow_mut();
         let (id, into) = peer.receives.pop_front().expect("receiver not ready: flow control failed");
@@ -156,7 +157,7 @@ impl Endpoint for Fake {
     }
 }
 
-/// DMA that ends the latest read first.
+/// A DMA engine that completes the latest read first.
 struct Dma {
     host: Rc<RefCell<Vec<u8>>>,
     reads: Vec<(u64, u64, Part)>,
@@ -185,7 +186,7 @@ impl HostDma for Dma {
     }
 }
 
-/// What answers on the other side.
+/// The server on the other side.
 enum Server {
     Dpu(Box<DpuServer<CompiledIn<KvLookup>, SLOTS, 1, RECEIVES>>, Dma),
     Nic(Box<Runtime<CompiledIn<KvLookup>, SLOTS, 1>>, ConnectionId),
@@ -243,7 +244,7 @@ impl Scene {
         Self::with_share(kind, SLOTS as u16)
     }
 
-    /// A server that runs so many requests of the client at a time.
+    /// A server that runs `share` requests of the client at a time.
     fn with_share(kind: Kind, share: u16) -> Self {
         let (memory, table) = table();
         let host = Rc::new(RefCell::new(memory));
@@ -283,7 +284,7 @@ impl Scene {
         self.client.start(self.now, &mut self.near, key)
     }
 
-    /// Lets the server do what it can now; returns whether that was anything.
+    /// Lets the server do what it can now; returns whether it did anything.
     fn serve(&mut self) -> bool {
         let mut scratch = vec![0; MAX_OBJECT as usize];
         match &mut self.server {
@@ -441,7 +442,7 @@ fn a_late_answer_is_dropped_and_its_slot_lent_again() {
         assert_eq!(scene.poll().map(|result| result.ended), Some(Ended::TimedOut));
     }
     assert_eq!(scene.poll(), None);
-    // The client has withdrawn them, so that the runtime says that and nothing else.
+    // The client has withdrawn them; the runtime only has to confirm that.
     while scene.serve() {}
     assert_eq!(scene.poll(), None, "four answers, none of them for anybody");
     assert_eq!(scene.client.stale(), 0);
@@ -500,7 +501,7 @@ fn a_broken_connection_ends_all_lookups() {
     assert_eq!((dpu.counters().broken, dpu.runtime().running()), (1, 0));
 }
 
-/// A door that does nothing but what a script says.
+/// A door that follows a script.
 struct Scripted {
     asked: Vec<(u64, Part)>,
     done: VecDeque<HostDmaDone>,
@@ -530,7 +531,7 @@ impl HostDma for Scripted {
     }
 }
 
-/// A lookup under way behind a door that follows a script.
+/// A lookup in progress over a door that follows a script.
 fn scripted() -> (Scene, impl FnMut(&mut Scene, &mut Scripted)) {
     let mut scene = Scene::new(Kind::Dpu);
     scene.start(&[2, 1, 2]).expect("a slot");

@@ -225,7 +225,7 @@ mod tests {
             let refused = door.submit_read(1, HostRegion(region), address, part(length));
             assert_eq!(refused, Err(PostError::BadRequest), "{region} {address} {length}");
         }
-        // A part outside of the endpoint is found when it is copied.
+        // A part outside the endpoint is only noticed when it is copied.
         door.submit_read(5, REGION, 0, Part { offset: usize::MAX / 2, length: 1 }).expect("room");
         let end = DmaEnd::Fault(DmaFault::Memory);
         assert_eq!(door.poll(&mut endpoint), Some(HostDmaDone { tag: 5, end }));

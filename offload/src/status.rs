@@ -34,11 +34,11 @@ macro_rules! statuses {
 statuses! {
     /// The answer is complete.
     Ok = 0, "ok";
-    /// The structure was walked to its end and does not hold what was asked for.
+    /// The walk reached the end of the structure without finding the key.
     NotFound = 1, "not found";
     /// No kernel is deployed under this op-code.
     NoKernel = 2, "no kernel is deployed under this op-code";
-    /// Request or parameters are not what the kernel understands.
+    /// The kernel cannot decode the request or its parameters.
     BadParameters = 3, "request or parameters are malformed";
     /// A pointer or the region named in the request lies outside what this connection was granted.
     OutOfBounds = 4, "a pointer left the granted region";
@@ -48,7 +48,7 @@ statuses! {
     ByteLimit = 6, "byte limit reached";
     /// The request was not finished in time.
     Deadline = 7, "deadline passed";
-    /// What was read did not become consistent within the retry budget.
+    /// The data did not become consistent within the retry budget.
     Inconsistent = 8, "data stayed inconsistent over all retries";
     /// Somebody else kept the place busy; trying again later is sensible.
     Busy = 9, "busy: try again later";
@@ -56,25 +56,25 @@ statuses! {
     Revoked = 10, "the grant was revoked";
     /// The memory did not answer a DMA.
     DmaFault = 11, "a DMA faulted";
-    /// The answer is larger than the space the client offered; the reply tells its size.
+    /// The answer is larger than the space that the client offered; the reply states its size.
     Truncated = 12, "the answer is larger than the response slot";
     /// The request was handed to the host processor.
     Fallback = 13, "handed to the host processor";
-    /// A deployed program left its memory, or returned what is no verb.
+    /// A deployed program left its memory, or returned an unknown verb.
     ProgramFault = 14, "the deployed program left its memory or returned no verb: run it with `bareverbs kernel run`";
-    /// A deployed program used up what a step or an invocation may use.
+    /// A deployed program used up its fuel for a step or an invocation.
     OutOfFuel = 15, "the deployed program ran out of fuel: look for a loop without end";
     /// The connection may not do this.
     NotAllowed = 16, "this connection may not deploy programs: the owner of the DPU allows it";
     /// The host took the memory back while it was being read, or was reset.
     TakenBack = 17, "the host no longer shares the memory: ask its owner to share it again";
-    /// The server ends what runs and begins nothing more.
+    /// The server finishes what is running and begins nothing new.
     ShuttingDown = 18, "the server is being shut down: ask again when it is back";
-    /// Something was to be written where the connection may only read.
+    /// A write was requested where the connection may only read.
     ReadOnly = 19, "the grant is for reading only: its owner can grant the right to write";
-    /// The way to the memory cannot compare and swap.
+    /// The path to the memory cannot compare and swap.
     NoAtomics = 20, "this way to the memory cannot compare and swap: a queue of DMA work requests has no such request, a kernel in the NIC may";
-    /// The client gave the request up and said so.
+    /// The client withdrew the request.
     Withdrawn = 21, "the client withdrew the request";
 }
 

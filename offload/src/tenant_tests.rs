@@ -1,4 +1,4 @@
-//! Several tenants share one DPU: what one does does not affect the others.
+//! Several tenants share one DPU; what one does must not affect the others.
 
 use crate::budget::{Limits, MAX_READ};
 use crate::cost::KernelCost;
@@ -24,14 +24,14 @@ const SLOTS: usize = 8;
 const HOST: u64 = 0x4000_0000;
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x10_0000, rkey: 7 };
 
-/// The memory and the queues of the DPU. What is written to a peer is kept, and completes at once or never.
+/// The memory and queues of the DPU. Writes to a peer are recorded, and complete at once or never.
 struct Queues {
     memory: Vec<u8>,
     receives: [VecDeque<(u64, Part)>; TENANTS],
     completions: VecDeque<Completion>,
     /// What each tenant was sent.
     written: [Vec<Vec<u8>>; TENANTS],
-    /// Sends that each queue still takes; a tenant that is ready gives each place back at once.
+    /// Sends that each queue still accepts. A tenant that takes its answers frees each place at once.
     room: [usize; TENANTS],
     ready: [bool; TENANTS],
 }
@@ -105,7 +105,7 @@ impl Endpoint for Queues {
     }
 }
 
-/// What the host's memory is asked for.
+/// An access to the host's memory.
 #[derive(Clone, Copy)]
 enum Asked {
     Read,
@@ -113,7 +113,7 @@ enum Asked {
     CompareAndSwap([u64; 2]),
 }
 
-/// The memory of the host; each request ends at the next poll.
+/// The memory of the host; each request completes at the next poll.
 struct Host {
     memory: Vec<u8>,
     asked: VecDeque<(u64, u64, Part, Asked)>,
@@ -193,7 +193,7 @@ impl Scene {
         while self.dpu.poll(Time::ZERO, &mut self.queues, &mut self.host, &mut self.scratch) {}
     }
 
-    /// Asks for the sum of the first `records` records.
+    /// Requests the sum of the first `records` records.
     fn ask(&mut self, tenant: usize, request_id: u64, records: u32) -> bool {
         let parameters = ScanQuery {
             start: 0,
@@ -267,7 +267,7 @@ fn a_kernel_on_a_dpu_writes_and_compares_only_if_its_door_can() {
     assert_eq!(scene.queues.trailers(1).last().map(|trailer| trailer.status), Some(Status::ReadOnly));
 }
 
-/// 64 bad requests of a tenant that posts no receives once stopped every other tenant for ever.
+/// Regression: 64 bad requests of a tenant that posts no receives stopped every other tenant for good.
 #[test]
 fn a_tenant_that_takes_no_answers_stops_nobody_else() {
     for refused in [true, false] {
@@ -308,7 +308,7 @@ fn a_tenant_whose_queue_moves_again_gets_what_is_due_to_it() {
     scene.queues.ready[0] = true;
     scene.queues.room[0] = 4;
     scene.poll();
-    // The four answers before are on their way and still hold their slots.
+    // The four earlier answers are in flight and still hold their slots.
     let answered = scene.queues.trailers(0);
     assert_eq!(answered.len(), sent);
     assert_eq!(scene.dpu.counters().lost_replies, 0);

@@ -195,7 +195,7 @@ impl RequestHeaderBytes {
         }
     }
 
-    /// Lengths agree with what was received, and nothing is set that this version does not know.
+    /// Whether the lengths agree with what was received, and nothing is set that this version does not know.
     fn is_coherent(&self, received: usize) -> bool {
         let stated = HEADER_SIZE as u64
             + u64::from(self.parameter_length.get())
@@ -298,7 +298,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Whole microseconds, at least one unless zero; what does not fit is as good as for ever.
+/// Whole microseconds, at least one unless zero. A longer time saturates, which is as good as forever.
 fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_picos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }

@@ -14,9 +14,9 @@ use rows::{ROWS, Row};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-/// Rounds of a row; the fastest is the one that was disturbed least.
+/// Rounds of a row; the fastest one was disturbed least.
 const ROUNDS: u32 = 3_000;
-/// Calls of the two runs that are counted.
+/// Calls in the shorter of the two runs that are counted.
 const FEW: u32 = 20;
 const MANY: u32 = 120;
 
@@ -47,7 +47,7 @@ fn time_all() {
     println!("{:<36} {:>9} {:>8}", "row", "ns", "goal");
     for Row { name, units, goal, make } in ROWS {
         let mut call = make();
-        // Short enough to fall between two switches to another program.
+        // Short enough to fit between two context switches.
         let calls = 256_u32.div_ceil(*units);
         let best = (0..ROUNDS).map(|_| timed(|| (0..calls).for_each(|_| call()))).min().unwrap_or_default();
         let each = best.as_nanos() as f64 / f64::from(calls * units);

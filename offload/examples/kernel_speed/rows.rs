@@ -1,4 +1,4 @@
-//! What is measured.
+//! The rows that are measured.
 
 use super::server::{SLOTS, lookups, parameters, table};
 use bareverbs_offload::grant::Grant;
@@ -38,7 +38,7 @@ pub const ROWS: &[Row] = &[
     Row { name: "traversal, step of a list", units: LIST, goal: "3", make: traversal_list },
 ];
 
-/// Runs what asks for ranges of `memory` to its end.
+/// Runs a kernel to its end; its reads are from `memory`.
 fn walk(memory: &[u8], mut step: Step, mut next: impl FnMut(&[u8]) -> Step) -> Step {
     while let Step::Fetch(range) | Step::Refetch { range, .. } = step {
         step = next(&memory[range.offset() as usize..][..range.length() as usize]);
@@ -46,7 +46,7 @@ fn walk(memory: &[u8], mut step: Step, mut next: impl FnMut(&[u8]) -> Step) -> S
     step
 }
 
-/// Memory, and the right to read all of it.
+/// Grants read access to all of `memory`.
 fn granted(memory: &[u8]) -> Grant {
     Grant::new(0x10_0000, memory.len() as u64).expect("no wrap")
 }
@@ -86,7 +86,7 @@ fn program_lookup() -> Box<dyn FnMut()> {
     })
 }
 
-/// A list of elements { key, next, value pointer }, at the offsets of their order; the last has no next.
+/// A list of elements { key, next, value pointer } in the order of their offsets; the last has no next.
 fn list() -> Vec<u8> {
     let mut memory = vec![0; 64];
     for element in 1..=u64::from(LIST) {
@@ -109,7 +109,7 @@ fn program_list() -> Box<dyn FnMut()> {
     })
 }
 
-/// Additions one behind the other: nothing but instructions.
+/// A chain of additions: nothing but instructions.
 fn program_counts() -> Box<dyn FnMut()> {
     const ADD: u8 = 0x07;
     let mut code = vec![Instruction::new(ADD, 1, 0, 0, 1); COUNTS as usize - 2];

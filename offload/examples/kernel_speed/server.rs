@@ -1,4 +1,5 @@
-//! A whole server on memory of this process: requests arrive in its receive buffers and answers are counted.
+//! A whole server on memory of this process: requests arrive in its receive buffers, and its answers are
+//! counted.
 
 use bareverbs_offload::budget::Limits;
 use bareverbs_offload::cost::KernelCost;
@@ -22,7 +23,7 @@ const WINDOW: u64 = 0x9_0000;
 /// Rows of the table: chains of one to three lines.
 const ROWS: u32 = 512;
 
-/// Memory, and what happened to it.
+/// The memory, and counts of what happened to it.
 struct Local {
     memory: Vec<u8>,
     receives: VecDeque<(u64, Part)>,
@@ -31,7 +32,7 @@ struct Local {
 }
 
 impl Local {
-    /// A request arrives.
+    /// Delivers a request.
     fn deliver(&mut self, message: &[u8]) {
         let Some((id, into)) = self.receives.pop_front() else { panic!("no receive buffer is posted") };
         self.memory[into.offset..][..message.len()].copy_from_slice(message);
@@ -104,7 +105,7 @@ pub fn parameters(table: &TableDescriptor, row: u32) -> Vec<u8> {
     table.lookup(&key(row)).encode(&mut buffer).expect("they fit").to_vec()
 }
 
-/// Asks for [`SLOTS`] values of this length, and has all answered.
+/// Requests [`SLOTS`] values of this length and runs until all are answered.
 pub fn lookups(value: usize) -> Box<dyn FnMut()> {
     let (memory, descriptor) = table(value);
     let grant = Grant::new(0, memory.len() as u64).expect("no wrap");

@@ -1,8 +1,9 @@
-//! Counts, adds up and finds extremes of a column, over the records that satisfy a predicate.
+//! Counts, sums and finds the extremes of a column, over the records that satisfy a predicate.
 //!
-//! The answer has 40 bytes however many records there are; a READ would carry all of them. The parameters are a
-//! [`ScanQuery`]. The order of records does not matter, so that four pieces are read at once and added up as they come. Answer: matching records 8, sum 16, least 8, greatest 8; unsigned and big-endian. Without a match the least
-//! is `u64::MAX` and the greatest zero.
+//! The answer has 40 bytes however many records there are; a READ would transfer all of them. The parameters
+//! are a [`ScanQuery`]. The order of records does not matter, so four pieces are read at once and added up as
+//! they arrive. Answer: matching records 8, sum 16, minimum 8, maximum 8; unsigned and big-endian. Without a
+//! match the minimum is `u64::MAX` and the maximum zero.
 
 use super::scan::{QUERY, Scan, ScanQuery};
 use crate::grant::Grant;
@@ -30,9 +31,9 @@ pub struct Totals {
     pub count: u64,
     /// The sum of their columns; cannot overflow.
     pub sum: u128,
-    /// The least column, or `u64::MAX`.
+    /// The minimum of the column, or `u64::MAX`.
     pub least: u64,
-    /// The greatest column, or zero.
+    /// The maximum of the column, or zero.
     pub greatest: u64,
 }
 
@@ -68,7 +69,7 @@ impl Totals {
     }
 }
 
-/// An aggregation under way.
+/// An aggregation in progress.
 #[derive(Debug, Clone)]
 pub struct Aggregate {
     scan: Scan,

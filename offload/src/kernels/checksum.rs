@@ -1,5 +1,5 @@
-//! The two checksums of the remote hash table: by tables everywhere, and with the feature `std` by vector instructions, of those that the
-//! processor turns out to have.
+//! The two checksums of the remote hash table. They use lookup tables everywhere; with the feature `std` they
+//! use vector instructions if the processor has them.
 
 #[cfg(feature = "std")]
 use crc_fast::{CrcAlgorithm, Digest, checksum};

@@ -1,8 +1,9 @@
-//! Reads an object until it is whole: the consistency kernel of StRoM (EuroSys 2020, section 6.3).
+//! Reads an object until it is consistent: the consistency kernel of StRoM (EuroSys 2020, section 6.3).
 //!
-//! A writer ends each object with the CRC-64 ([`super::checksum::crc64`]) of all bytes before it, little-endian. A reader that
-//! meets a writer sees a sum that is wrong, and reads again; over the network that costs a round trip, here a DMA. Parameters,
-//! 16 bytes, big-endian: offset 8, length 4 (with the sum), reserved 4. The answer is the object, with its sum.
+//! A writer ends each object with the CRC-64 ([`super::checksum::crc64`]) of all bytes before it,
+//! little-endian. A reader that races with a writer sees a wrong checksum and reads again. Over the network
+//! that costs a round trip; here it costs a DMA. Parameters, 16 bytes, big-endian: offset 8, length 4
+//! (including the checksum), reserved 4. The answer is the object with its checksum.
 
 use super::checksum::crc64;
 use crate::grant::{Checked, Grant};
@@ -30,14 +31,15 @@ pub fn encode(offset: u64, length: u32) -> [u8; PARAMETERS] {
     zerocopy::transmute!(PlaceBytes { offset: offset.into(), length: length.into(), reserved: U32::ZERO })
 }
 
-/// Writes the sum of `object` into its last 8 bytes. An object that has no more than its sum is left as it is.
+/// Writes the checksum of `object` into its last 8 bytes. An object that has no more than its checksum is
+/// left unchanged.
 pub fn seal(object: &mut [u8]) {
     if let Some((bytes, sum)) = object.split_last_chunk_mut().filter(|(bytes, _)| !bytes.is_empty()) {
         *sum = crc64(bytes).to_le_bytes();
     }
 }
 
-/// Whether an object ends with its sum.
+/// Whether an object ends with its checksum.
 pub fn is_whole(object: &[u8]) -> bool {
     object
         .split_last_chunk()

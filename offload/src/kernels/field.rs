@@ -1,4 +1,5 @@
-//! Fields of elements and records that a client describes, and how they compare. What the tables of several kernels share.
+//! Fields of elements and records that a client describes, and predicates over them. Several kernels'
+//! parameter tables use them.
 
 use crate::kernel::Status;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -26,14 +27,14 @@ pub struct Field {
     pub bits: u8,
 }
 
-/// How the key of an element compares with the key that is looked for; both are unsigned.
+/// How the key of an element compares with the wanted key; both are unsigned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Predicate {
     /// They are equal.
     Equal,
-    /// That of the element is less.
+    /// The element's key is less.
     LessThan,
-    /// That of the element is greater.
+    /// The element's key is greater.
     GreaterThan,
     /// They are not equal.
     NotEqual,
@@ -61,7 +62,7 @@ impl Field {
         Self { relative: true, ..Self::word(position) }
     }
 
-    /// So many bits of it, from bit `shift` upwards.
+    /// The `bits` bits of it from bit `shift` upwards.
     pub const fn bits(self, shift: u8, bits: u8) -> Self {
         Self { shift, bits, ..self }
     }

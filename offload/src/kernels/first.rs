@@ -1,8 +1,8 @@
 //! Finds the first record that satisfies a predicate.
 //!
-//! It reads four pieces of the table at once, ahead of what it knows. As soon as a record is found that no piece before it can have, the answer
-//! leaves; what is still being read is thrown away. The parameters are a [`ScanQuery`]. Answer: the number of the record 8,
-//! its column 8; big-endian.
+//! The kernel reads four pieces of the table at once, ahead of what it knows. It answers as soon as it has
+//! found a record and has seen every piece before it; reads still in flight are discarded. The parameters are
+//! a [`ScanQuery`]. Answer: the number of the record 8, its column 8; big-endian.
 
 use super::scan::{QUERY, Scan, ScanQuery};
 use crate::grant::Grant;
@@ -39,7 +39,7 @@ pub fn parse(answer: &[u8]) -> Option<FirstRecord> {
     FirstRecord::read_from_bytes(answer).ok()
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Debug, Clone)]
 pub struct First {
     scan: Scan,

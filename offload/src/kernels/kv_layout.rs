@@ -47,12 +47,13 @@ pub fn hash_key(seed: &[u8; 16], key: &[u8]) -> u64 {
     hasher.finish()
 }
 
-/// The bucket that a hash belongs to: the high bits decide, any number of buckets will do.
+/// The bucket of a hash. The high bits select it, so any number of buckets works.
 pub const fn bucket_of(hash: u64, buckets: u32) -> u32 {
     ((hash as u128 * buckets as u128) >> 64) as u32
 }
 
-/// Most buckets of a table, so that each chain of all tables that it ever grows to has a number of its own.
+/// Most buckets of a table. It leaves each chain of every table that this one may grow into a number of its
+/// own.
 pub const MAX_BUCKETS: u32 = 1 << 30;
 
 /// The number of the chain that begins in `bucket` of `buckets`. Buckets only ever double, so no two chains that a table ever has share one.
@@ -99,7 +100,7 @@ impl ObjectRef {
         }
         Some(Self(offset << 16 | units as u64))
     }
-    /// The reference as it stands in a line; an allegation.
+    /// The reference as it stands in a line; unchecked.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -147,9 +148,10 @@ pub struct LineSlot {
 pub struct Line {
     /// The references.
     pub slots: [LineSlot; SLOTS],
-    /// Offset of the next line of the chain, zero at its end; or where the lines went, see [`Line::moved_to`].
+    /// Offset of the next line of the chain, zero at its end; or where the lines moved to, see
+    /// [`Line::moved_to`].
     pub next: u64,
-    /// Changes with every change of the line; odd while one is under way.
+    /// Changes whenever the line changes; odd during a change.
     pub sequence: u32,
 }
 
@@ -165,7 +167,7 @@ struct LineBytes {
 /// Bytes of a line that its checksum covers.
 const LINE_COVERED: usize = 60;
 
-/// What was read was being changed, or never was what it should be.
+/// The bytes were being changed when they were read, or were never valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Torn {
     /// The sequence is odd: a writer is at work.
@@ -178,7 +180,7 @@ pub enum Torn {
 const MOVED: u64 = 1;
 
 impl Line {
-    /// Decodes a line of a chain, and checks it.
+    /// Decodes and checks a line of a chain.
     pub fn parse(bytes: &[u8], chain: u32) -> Result<Self, Torn> {
         let raw = LineBytes::ref_from_bytes(bytes).map_err(|_| Torn::Mismatch)?;
         if raw.sequence.get() % 2 == 1 {
@@ -217,12 +219,12 @@ impl Line {
         zerocopy::transmute!(line)
     }
 
-    /// Offset of the first of twice as many lines, if what this line led to is there now.
+    /// Offset of the first of twice as many lines, if this line's chain has moved there.
     pub const fn moved_to(&self) -> Option<u64> {
         if self.next & MOVED == MOVED { Some(self.next & !MOVED) } else { None }
     }
 
-    /// The line, with what it led to in the table whose lines begin at `lines`.
+    /// The first line of a chain that has moved to the table whose lines begin at `lines`.
     #[must_use]
     pub const fn with_move(self, lines: u64) -> Self {
         Self { next: lines | MOVED, ..self }
@@ -246,7 +248,7 @@ struct TailBytes {
     version: U64,
 }
 
-/// An object that was found to be whole.
+/// An object that passed its checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Object<'a> {
     /// The hash of the key, as stored.
@@ -332,7 +334,7 @@ impl ObjectFrame {
     }
 }
 
-/// What the beginning of an object says, for the writer, who owns the memory: nothing but the lengths is checked.
+/// The header of an object, for the writer, who owns the memory: only the lengths are checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peeked {
     /// The hash of the key.
@@ -357,7 +359,7 @@ impl Peeked {
     }
 }
 
-/// What the beginning of an object says; `None` if that cannot be.
+/// Decodes the header of an object; `None` if it is impossible.
 pub fn peek(bytes: &[u8]) -> Option<Peeked> {
     let (header, rest) = ObjectHeaderBytes::ref_from_prefix(bytes).ok()?;
     let (key_length, value_length) = (usize::from(header.key_length.get()), header.value_length.get());

@@ -1,10 +1,12 @@
 //! Looks one key up in the remote hash table: line, candidates, object, next line.
 //!
-//! The same state machine runs on the cores of a DPU, in the NIC, and in a client that reads with RDMA READ; only who
-//! fetches differs. Everything read is checked before it is believed (see [`super::kv_layout`]); what is torn is read
-//! again, from the first line on: what is torn may mean that the line before it was outdated, and that the place has another use now.
+//! The same state machine runs on the cores of a DPU, in the NIC, and in a client that reads with RDMA READ;
+//! only the one who fetches differs. Everything that was read is checked before it is used (see
+//! [`super::kv_layout`]). After a torn read the lookup starts again from the first line, because the line
+//! before may be outdated and the memory may have been reused.
 //!
-//! A table that grew answers in the same walk: a first line whose chain moved names the new lines, and the lookup goes on there.
+//! A lookup needs no extra request in a table that has grown: the first line of a moved chain names the new
+//! lines, and the lookup continues there.
 
 use super::kv_layout::{
     LINE_SIZE, Line, MAX_KEY, MAX_OBJECT, ObjectRef, SLOTS, Torn, bucket_of, chain_of, parse_object,
@@ -55,7 +57,7 @@ const FIXED: usize = size_of::<ParameterBytes>();
 pub const MAX_PARAMETERS: usize = FIXED + MAX_KEY;
 
 impl<'a> Parameters<'a> {
-    /// Decodes parameters; whatever is not exactly one key of a table with buckets is refused.
+    /// Decodes parameters; refuses anything but exactly one key of a table with buckets.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Status> {
         let (fixed, key) = ParameterBytes::ref_from_prefix(bytes).map_err(|_| Status::BadParameters)?;
         let exact = key.len() == usize::from(fixed.key_length.get()) && fixed.reserved == U16::ZERO;
@@ -90,7 +92,7 @@ enum Waiting {
     Object,
 }
 
-/// One lookup under way.
+/// One lookup in progress.
 #[derive(Debug, Clone)]
 pub struct KvLookup {
     hash: u64,

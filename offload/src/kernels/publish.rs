@@ -1,15 +1,17 @@
-//! Writes a value beside the old one, and makes it the current one by a compare and swap of the word that refers to it.
+//! Writes a value beside the old one, and makes it the current one by a compare-and-swap of the word that
+//! refers to it.
 //!
-//! Readers see the old value or the new one and nothing between, and of two writers one learns that it came second. Parameters, numbers
-//! big-endian; the value follows:
+//! Readers see the old value or the new one and nothing in between; of two writers, one learns that it came
+//! second. Parameters, numbers big-endian; the value follows:
 //!
 //! ```text
 //!  0  offset of the value 8 | offset of the word 8
 //! 16  expected word 8 | desired word 8
 //! ```
 //!
-//! Answer: the word that was there, 8. The value is written in any case; it is current if the answer is the expected word. The grant
-//! has to have the right to write. A door without compare and swap, as a queue of DMA work requests is, ends with [`Status::NoAtomics`].
+//! Answer: the previous word, 8 bytes. The value is written in any case; it is current if the answer is the
+//! expected word. The grant must be writable. If the path to the memory cannot compare and swap, as with a
+//! queue of DMA work requests, the kernel ends with [`Status::NoAtomics`].
 
 use crate::grant::Grant;
 use crate::kernel::{Emission, Event, Kernel, Opcode, Status, Step};
@@ -38,15 +40,15 @@ pub struct PublishParameters {
     pub value: U64,
     /// The word that refers to the current value; its address is a multiple of 8.
     pub word: U64,
-    /// What the word has to be.
+    /// The value that the word must have.
     pub expected: U64,
-    /// What it becomes.
+    /// The value that it gets.
     pub desired: U64,
 }
 
 impl PublishParameters {
-    /// Writes the parameters and the value to `buffer` and returns their bytes; `None` if they do not fit, or the value has no or too many
-    /// bytes.
+    /// Writes the parameters and the value to `buffer` and returns their bytes; `None` if they do not fit, or
+    /// if the value is empty or too long.
     pub fn encode<'b>(&self, value: &[u8], buffer: &'b mut [u8]) -> Option<&'b [u8]> {
         if value.is_empty() || value.len() > MAX_VALUE {
             return None;

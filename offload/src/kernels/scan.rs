@@ -15,7 +15,7 @@ use heapless::Vec;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// Most bytes that are read at a time: one step computes over so many.
+/// Most bytes that are read at a time, which bounds the work of one step.
 pub const CHUNK: u32 = 4096;
 /// Most bytes of a record.
 pub const MAX_STRIDE: u16 = 1024;
@@ -54,13 +54,13 @@ pub struct ScanQuery {
     pub stride: u16,
     /// The order of bytes in the words of records.
     pub order: ByteOrder,
-    /// What is compared; not relative.
+    /// The field to compare; not relative.
     pub compared: Field,
-    /// How it has to compare with the operand.
+    /// How it must compare with the operand.
     pub predicate: Predicate,
-    /// What it is compared with.
+    /// The value to compare it with.
     pub operand: u64,
-    /// What is taken of a record; not relative.
+    /// The field to take; not relative.
     pub column: Field,
 }
 
@@ -78,7 +78,7 @@ struct QueryBytes {
 }
 
 impl ScanQuery {
-    /// Decodes a query; fields that are not in a record are refused.
+    /// Decodes a query; refuses fields that leave the record.
     pub fn parse(bytes: &[u8]) -> Result<Self, Status> {
         let raw = QueryBytes::ref_from_bytes(bytes).map_err(|_| Status::BadParameters)?;
         let order = match raw.flags {
@@ -132,7 +132,7 @@ pub(super) struct Ahead {
     pub(super) count: u8,
 }
 
-/// A scan under way.
+/// A scan in progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scan {
     query: ScanQuery,
@@ -158,25 +158,26 @@ impl Scan {
         Ok(Some(range))
     }
 
-    /// The ranges of the next records that are read at once, and the number of the first of them; `None` after the last.
+    /// The ranges of the next records to read at once, and the number of the first record; `None` after the
+    /// last.
     pub(super) fn next_ranges(&mut self, grant: &Grant) -> Result<Option<Ahead>, Status> {
         let first = self.done();
         let mut ranges: Vec<Checked, MAX_PARTS> = Vec::new();
         while !ranges.is_full()
             && let Some(range) = self.next(grant)?
         {
-            // There is room: it is not full.
+            // The loop ends before it is full.
             let _ = ranges.push(range);
         }
         Ok(Ranges::of(&ranges).map(|all| Ahead { first, ranges: all, count: ranges.len() as u8 }))
     }
 
-    /// The number of the first record in part `part` of what is read ahead from record `first` on.
+    /// The number of the first record in part `part` of the ranges that start at record `first`.
     pub(super) const fn first_of(&self, first: u64, part: usize) -> u64 {
         first + part as u64 * (CHUNK / self.query.stride as u32) as u64
     }
 
-    /// The number and the column of each record in the bytes of the range asked for last that satisfies the predicate.
+    /// The number and column of each matching record in the range that was requested last.
     pub(super) fn matches<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = (u64, u64)> + use<'a> {
         let records = bytes.len() as u64 / u64::from(self.query.stride);
         self.matches_from(self.done() - records, bytes)
@@ -190,14 +191,14 @@ impl Scan {
     ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
         let ScanQuery { stride, order, compared, column, predicate, operand, .. } = self.query;
         let records = bytes.chunks_exact(stride.into());
-        // A query was checked: both fields lie in each record.
+        // The query was checked: both fields lie in each record.
         (first..).zip(records).filter_map(move |(number, record)| {
             let found = compared.load(record, 0, order)?;
             predicate.holds(found, operand).then_some((number, column.load(record, 0, order)?))
         })
     }
 
-    /// Records that have been asked for.
+    /// Records that have been requested.
     fn done(&self) -> u64 {
         u64::from(self.query.records - self.left)
     }

@@ -26,7 +26,7 @@ struct TopQueryBytes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TopRecord {
-    /// What its column holds.
+    /// The value of its column.
     pub value: U64,
     /// Its number, counted from the first record of the query.
     pub number: U32,
@@ -47,13 +47,13 @@ fn is_possible(wanted: u32) -> bool {
     (1..=MOST as u32).contains(&wanted)
 }
 
-/// A search under way.
+/// A search in progress.
 #[derive(Debug, Clone)]
 pub struct Top {
     scan: Scan,
     wanted: u8,
     found: u8,
-    /// The first `found` are the greatest so far, in order.
+    /// The first `found` of these are the greatest so far, in order.
     records: [TopRecord; MOST],
 }
 
@@ -95,7 +95,7 @@ impl Top {
         }
     }
 
-    /// Puts a record behind those that are not less; the last one falls out when there are more than wanted.
+    /// Inserts a record after those that are not less. If there are more than wanted, the last one drops out.
     fn insert(&mut self, value: u64, number: u32) {
         let (found, wanted) = (usize::from(self.found), usize::from(self.wanted));
         let at = self.records[..found].partition_point(|record| record.value.get() >= value);
@@ -122,7 +122,7 @@ mod tests {
         Ok(records.iter().map(|record| (record.value.get(), record.number.get())).collect())
     }
 
-    /// Records of a flag and a value; those with the flag count.
+    /// Records of a flag and a value; the query matches those with the flag set.
     fn query(records: u32) -> ScanQuery {
         ScanQuery {
             start: 0,

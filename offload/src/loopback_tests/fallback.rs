@@ -28,7 +28,7 @@ fn kernel_client() -> KernelClient<SLOTS> {
 }
 
 impl TwoPlaces {
-    /// A DPU that runs so many requests at a time.
+    /// A DPU that runs `share` requests at a time.
     fn new(share: u16) -> Self {
         let (dpu, core) = (Scene::with_share(Kind::Dpu, share), Scene::new(Kind::Dpu));
         let client = FallbackClient::new(kernel_client(), kernel_client(), TIMEOUT, REST);

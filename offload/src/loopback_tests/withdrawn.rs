@@ -1,19 +1,19 @@
-//! Requests whose reply never comes.
+//! Requests whose reply never arrives.
 
 use super::*;
 
 impl Scene {
-    /// Has the server answer what was asked, so that the client does not see it.
+    /// Lets the server answer all requests, and hides the answers from the client.
     fn lose_answers(&mut self) {
         self.far.own.borrow_mut().refuses = SLOTS;
         while self.serve() {}
         self.far.own.borrow_mut().refuses = 0;
-        // A kernel in the NIC writes and posts nothing.
+        // A kernel in the NIC writes its answer to memory and posts nothing.
         self.near.own.borrow_mut().memory.fill(0);
     }
 }
 
-/// A reply that cannot be posted is lost for good: once its slot was, too.
+/// A reply that cannot be posted is lost for good; once, its slot was lost too.
 #[test]
 fn a_request_whose_reply_was_lost_is_withdrawn_and_both_ends_have_their_slots_back() {
     for kind in [Kind::Dpu, Kind::Nic] {
@@ -22,7 +22,7 @@ fn a_request_whose_reply_was_lost_is_withdrawn_and_both_ends_have_their_slots_ba
             for _ in 0..SLOTS {
                 scene.start(&[1, 1, 2]).expect("a slot");
             }
-            // Whatever the server answers is not seen by the client.
+            // The client sees none of the server's answers.
             scene.lose_answers();
             scene.now += Duration::from_secs(1);
             for _ in 0..SLOTS {

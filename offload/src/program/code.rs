@@ -1,4 +1,4 @@
-//! A program that the verifier let pass: the only thing that is run.
+//! A verified program: only these are run.
 
 use super::instruction::Instruction;
 use super::limits::MAX_INSTRUCTIONS;
@@ -42,7 +42,7 @@ impl Program {
         self.code.get(..self.length).unwrap_or(&[])
     }
 
-    /// SHA-256 of the bytes of the instructions: what names a version of a program.
+    /// SHA-256 of the bytes of the instructions. It identifies a version of a program.
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(self.instructions().as_bytes()).into()
     }

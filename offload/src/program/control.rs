@@ -147,7 +147,7 @@ impl ControlOutcome {
         Some((outcome, rest))
     }
 
-    /// What a refusal by the verifier says besides.
+    /// The value that accompanies the verifier's reason.
     fn value(self) -> Option<u64> {
         match self {
             Self::Refused(error) => Some(Refusal::from(error).value),
@@ -303,10 +303,10 @@ impl ControlAnswer {
     }
 }
 
-/// A program that is brought piece by piece, by one connection at a time.
+/// A program that one connection at a time uploads piece by piece.
 pub(super) struct Upload {
     bytes: [u8; MAX_BYTES],
-    /// Bytes that it will have, and has.
+    /// Its total length in bytes, and the bytes uploaded so far.
     total: usize,
     received: usize,
     by: u16,
@@ -336,7 +336,7 @@ impl Upload {
         }
     }
 
-    /// The program that was brought, if it is complete and has this digest.
+    /// The uploaded program, if it is complete and has this digest.
     fn take(&mut self, caller: Caller, digest: &[u8; 32]) -> Result<Program, ControlOutcome> {
         let whole = self.by == caller.connection && self.total > 0 && self.received == self.total;
         let not_it = ControlOutcome::Digest { bytes: self.received as u32 };
@@ -358,14 +358,14 @@ pub const fn is_control(opcode: Opcode) -> bool {
     matches!(opcode, PUT | SET | REMOVE | LIST)
 }
 
-/// A request for deployment.
+/// A deployment request.
 pub(super) struct ControlCall<'a> {
     pub(super) caller: Caller,
     pub(super) opcode: Opcode,
     pub(super) parameters: &'a [u8],
 }
 
-/// Obeys a request for deployment. `taken` says which op-codes no program may have.
+/// Executes a deployment request. `taken` says which op-codes no program may have.
 pub(super) fn obey<const PLACES: usize>(
     store: &mut ProgramStore<PLACES>,
     upload: &mut Upload,

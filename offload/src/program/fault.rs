@@ -27,7 +27,7 @@ pub enum Fault {
         /// What it returned.
         value: u64,
     },
-    /// The program is not one that the verifier let pass.
+    /// The verifier would have refused this program.
     Unverified {
         /// Where.
         instruction: usize,

@@ -18,14 +18,14 @@ pub const BYTES_PER_FUEL: u32 = 16;
 pub enum Helper {
     /// 1: `crc32c(bytes, length)`: the Castagnoli checksum.
     Crc32c,
-    /// 2: `crc64(bytes, length)`: the reflected "Jones" checksum, as StRoM's consistency kernel has it.
+    /// 2: `crc64(bytes, length)`: the reflected "Jones" checksum of StRoM's consistency kernel.
     Crc64,
     /// 3: `key_eq(one, other, length)`: 1 if both have the same bytes, else 0.
     KeyEqual,
 }
 
 impl Helper {
-    /// All of them.
+    /// All helpers.
     pub const ALL: [Self; 3] = [Self::Crc32c, Self::Crc64, Self::KeyEqual];
 
     /// The number in the call instruction.

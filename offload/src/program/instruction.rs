@@ -1,6 +1,7 @@
 //! Instructions of eBPF (RFC 9669): eight bytes, little-endian, and what they mean.
 //!
-//! [`Operation::decode`] knows the subset that programs may use. Everything else has a reason why it is refused.
+//! [`Operation::decode`] knows the subset that programs may use. For everything else it says why it is
+//! refused.
 
 use super::helpers::Helper;
 use core::fmt;
@@ -95,12 +96,12 @@ pub(super) mod numbers {
 }
 use numbers as n;
 
-/// What is computed, compared or stored.
+/// The right-hand operand of a computation, comparison or store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operand {
     /// A register.
     Register(u8),
-    /// A constant, extended by its sign where 64 bits are wanted.
+    /// A constant, sign-extended if 64 bits are needed.
     Immediate(i32),
 }
 
@@ -123,7 +124,7 @@ pub enum Operation {
         wide: bool,
         /// Where the result goes.
         destination: u8,
-        /// What is computed with.
+        /// The other operand.
         source: Operand,
     },
     /// The bytes of a register in big-endian or little-endian order.
@@ -139,10 +140,10 @@ pub enum Operation {
     Constant {
         /// Where it goes.
         destination: u8,
-        /// The constant.
+        /// Its value.
         value: u64,
     },
-    /// A register from memory.
+    /// Loads a register from memory.
     Load {
         /// Where it goes.
         destination: u8,
@@ -153,7 +154,7 @@ pub enum Operation {
         /// 1, 2, 4 or 8.
         bytes: u8,
     },
-    /// Memory from a register or a constant.
+    /// Stores a register or a constant to memory.
     Store {
         /// The register with the address.
         base: u8,
@@ -164,11 +165,11 @@ pub enum Operation {
         /// What is stored.
         source: Operand,
     },
-    /// Goes on elsewhere, if there is no condition or it holds.
+    /// Jumps, if there is no condition or it holds.
     Jump {
         /// Slots from the next instruction.
         offset: i16,
-        /// What has to hold.
+        /// The condition.
         condition: Option<Condition>,
     },
     /// Calls a helper.
@@ -177,7 +178,7 @@ pub enum Operation {
     Exit,
 }
 
-/// What has to hold for a jump.
+/// The condition of a jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Condition {
     /// The number of the comparison, without class.
@@ -190,31 +191,31 @@ pub struct Condition {
     pub right: Operand,
 }
 
-/// What eBPF has and programs may not.
+/// Features of eBPF that programs may not use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// Loads from a packet.
     PacketAccess = 1,
     /// Maps, and addresses of variables.
     Maps = 2,
-    /// Loads that extend the sign.
+    /// Sign-extending loads.
     SignExtension = 3,
     /// Atomic operations.
     Atomics = 4,
-    /// Signed division, and moves that extend the sign.
+    /// Signed division and sign-extending moves.
     SignedDivision = 5,
-    /// Byte swaps without a condition.
+    /// Unconditional byte swaps.
     Swaps = 6,
-    /// Jumps of 32 bits.
+    /// Jumps with a 32-bit offset.
     LongJumps = 7,
     /// Calls between functions of the program.
     Functions = 8,
-    /// Calls of functions of Linux.
+    /// Calls of Linux kernel functions.
     KernelFunctions = 9,
 }
 
 impl Feature {
-    /// All of them, by number less one.
+    /// All of them, in the order of their numbers.
     pub const ALL: [Self; 9] = [
         Self::PacketAccess,
         Self::Maps,
@@ -242,18 +243,18 @@ impl Feature {
     }
 }
 
-/// Why eight bytes are no instruction that a program may have.
+/// Why eight bytes are not an instruction that a program may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Illegal {
     /// There is no such op-code.
     Opcode(u8),
-    /// There is such an instruction, but programs may not have it.
+    /// There is such an instruction, but programs may not use it.
     Unsupported(Feature),
     /// A field that the instruction does not use is not zero.
     ReservedField,
     /// There is no such register.
     Register(u8),
-    /// The second half of a constant is missing or is none.
+    /// The second half of a constant is missing or malformed.
     CutConstant,
     /// There is no such helper.
     Helper(i32),
@@ -335,7 +336,7 @@ fn access(raw: Instruction) -> Result<Operation, Illegal> {
     })
 }
 
-/// The second operand; the field that it does not use must be zero.
+/// The second operand. The field that it does not use must be zero.
 fn operand(raw: Instruction) -> Result<Operand, Illegal> {
     let (source, immediate) = (raw.source(), raw.immediate.get());
     match raw.opcode & n::REGISTER {
@@ -413,7 +414,7 @@ fn call(raw: Instruction) -> Result<Operation, Illegal> {
 }
 
 impl Operand {
-    /// The operand as a name: `r3` in 64 bits, `w3` in 32.
+    /// Writes the operand as a name: `r3` in 64 bits, `w3` in 32.
     fn write(self, f: &mut fmt::Formatter<'_>, wide: bool) -> fmt::Result {
         match self {
             Self::Register(number) => write!(f, "{}{number}", prefix(wide)),

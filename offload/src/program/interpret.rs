@@ -1,11 +1,11 @@
-//! Runs one step of a verified program: no allocation, no recursion, and an end after so much fuel.
+//! Runs one step of a verified program without allocation or recursion; fuel bounds it.
 
 use super::fault::Fault;
 use super::helpers::{BYTES_PER_FUEL, Helper};
 use super::instruction::{FRAME_POINTER, Instruction, numbers as n};
 use super::memory::Memory;
 
-/// How a step came to its `exit`.
+/// How a step reached its `exit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Exit {
     /// Register r0.
@@ -14,7 +14,8 @@ pub(super) struct Exit {
     pub(super) fuel: u32,
 }
 
-/// One arm for each opcode of RFC 9669, so that an instruction takes one jump: those with a constant on the right, and those with a register.
+/// One arm for each opcode of RFC 9669 with a constant on the right, and one for each with a register, so
+/// that each instruction costs one jump.
 macro_rules! dispatch {
     (
         $raw:ident, $registers:ident, $at:ident;
@@ -45,7 +46,7 @@ macro_rules! dispatch {
     };
 }
 
-/// The operations of RFC 9669 that compute or jump, with their opcodes; the others are the caller's.
+/// The operations of RFC 9669 that compute or jump, with their opcodes; the caller supplies the others.
 macro_rules! execute {
     ($raw:ident, $registers:ident, $at:ident; $($others:tt)*) => {
         dispatch! {
@@ -111,7 +112,7 @@ macro_rules! execute {
     };
 }
 
-/// Runs until `exit`. All registers are zero at first but r1, the context, and r10, the end of the stack.
+/// Runs until `exit`. Initially all registers are zero except r1, the context, and r10, the end of the stack.
 pub(super) fn run(code: &[Instruction], memory: &mut Memory<'_>, fuel: u32) -> Result<Exit, Fault> {
     let mut registers = [0_u64; 16];
     registers[1] = Memory::CONTEXT_ADDRESS;
@@ -120,7 +121,7 @@ pub(super) fn run(code: &[Instruction], memory: &mut Memory<'_>, fuel: u32) -> R
     let mut fuel = fuel;
     let mut at = 0_usize;
     loop {
-        // The verifier let no path lead out of the program.
+        // The verifier has refused every path that leads out of the program.
         let Some(&raw) = code.get(at) else { return Err(Fault::Unverified { instruction: at }) };
         if fuel == 0 {
             return Err(Fault::OutOfFuel { instruction: at });
@@ -151,7 +152,7 @@ pub(super) fn run(code: &[Instruction], memory: &mut Memory<'_>, fuel: u32) -> R
                 0x95 => return Ok(Exit { value: registers[0], fuel }),
                 _ => return Err(Fault::Unverified { instruction: at }),
         }
-        // A jump to the first instruction leaves `at` one before it.
+        // A jump to the first instruction leaves `at` at one before it.
         at = at.wrapping_add(1);
     }
 }
@@ -161,7 +162,7 @@ fn left(raw: Instruction, registers: &[u64; 16]) -> u64 {
     registers[usize::from(raw.destination())]
 }
 
-/// The constant on the right, extended by its sign.
+/// The constant on the right, sign-extended.
 #[inline(always)]
 const fn constant(raw: Instruction) -> u64 {
     raw.immediate.get() as i64 as u64
@@ -179,7 +180,7 @@ fn wide(raw: Instruction, registers: &mut [u64; 16], right: u64, operation: impl
     *destination = operation(*destination, right);
 }
 
-/// In 32 bits; the high half of the result is zero.
+/// Computes in 32 bits; the high half of the result is zero.
 #[inline(always)]
 fn narrow(raw: Instruction, registers: &mut [u64; 16], right: u64, operation: impl Fn(u32, u32) -> u32) {
     let destination = &mut registers[usize::from(raw.destination())];
@@ -193,7 +194,7 @@ fn jump(raw: Instruction, at: &mut usize, taken: bool) {
     }
 }
 
-/// Where a store goes.
+/// The address of a store.
 #[inline(always)]
 fn target(raw: Instruction, registers: &[u64; 16]) -> u64 {
     left(raw, registers).wrapping_add_signed(raw.offset.get().into())
@@ -225,7 +226,8 @@ fn load<const BYTES: usize>(
     Ok(())
 }
 
-/// Calls a helper and returns the fuel that is left. r1 to r5 are zero afterwards: nothing of theirs may be relied on.
+/// Calls a helper and returns the fuel that is left. Afterwards r1 to r5 are zero, so that no program can
+/// rely on their values.
 fn call(
     at: usize,
     raw: Instruction,

@@ -1,4 +1,4 @@
-//! One request that a program answers: its parameters, its state, its fuel; and what its verbs mean.
+//! One request that a program answers: its parameters, its state, its fuel, and the meaning of its verbs.
 
 use super::code::Program;
 use super::fault::Fault;
@@ -14,7 +14,7 @@ pub const MAX_PARAMETERS: usize = 448;
 /// What a program returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Verb {
-    /// The end, with `status`.
+    /// End with `status`.
     Done = 0,
     /// Read `length` bytes at `offset` of the region.
     Fetch = 1,
@@ -28,7 +28,7 @@ pub enum Verb {
     AwaitPayload = 5,
     /// Write `length` bytes of the state, from its byte `from` on, at `offset` of the region.
     Write = 6,
-    /// Put `desired` in the place of the big-endian word at `offset` of the region if it is `expected`.
+    /// Replace the big-endian word at `offset` of the region by `desired` if it is `expected`.
     CompareAndSwap = 7,
 }
 
@@ -43,7 +43,7 @@ const VERBS: [Verb; 8] = [
     Verb::CompareAndSwap,
 ];
 
-/// Why a step runs, and what came with it.
+/// Why a step runs, and the data that comes with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StepCause<'a> {
     Start,
@@ -54,7 +54,7 @@ enum StepCause<'a> {
 }
 
 impl<'a> StepCause<'a> {
-    /// Its number in the context.
+    /// The number of the cause in the context.
     const fn number(self) -> u32 {
         match self {
             Self::Start => 0,
@@ -100,7 +100,7 @@ pub struct ProgramInvocation {
     parameters: [u8; MAX_PARAMETERS],
     parameters_length: usize,
     state: [u8; STATE],
-    /// Where in the region the bytes lie that were asked for.
+    /// Offset in the region of the bytes that were requested.
     asked: u64,
     steps: u32,
     limits: Fuel,
@@ -132,18 +132,19 @@ impl ProgramInvocation {
         Ok((invocation, step))
     }
 
-    /// Goes on with the bytes that were asked for.
+    /// Continues with the bytes that were requested.
     pub fn dma_done(&mut self, program: &Program, bytes: &[u8], grant: &Grant) -> Step {
         self.step(program, StepCause::Fetched(bytes), grant)
     }
 
-    /// Goes on with the payload.
+    /// Continues with the payload.
     pub fn payload(&mut self, program: &Program, chunk: &[u8], grant: &Grant) -> Step {
         self.asked = 0;
         self.step(program, StepCause::Payload(chunk), grant)
     }
 
-    /// Goes on after [`Step::Write`] or [`Step::CompareAndSwap`]. A program has no verb for several ranges at once.
+    /// Continues after [`Step::Write`] or [`Step::CompareAndSwap`]. A program has no verb for several ranges
+    /// at once.
     pub fn resumed(&mut self, program: &Program, event: Event<'_>, grant: &Grant) -> Step {
         let cause = match event {
             Event::Written => StepCause::Written,
@@ -153,7 +154,7 @@ impl ProgramInvocation {
         self.step(program, cause, grant)
     }
 
-    /// What [`Step::Reply`] and [`Step::Write`] mean.
+    /// The state, which [`Step::Reply`] and [`Step::Write`] refer to.
     pub const fn state(&self) -> &[u8; STATE] {
         &self.state
     }
@@ -239,7 +240,7 @@ fn status(context: &Context) -> Result<Status, Fault> {
     }
 }
 
-/// The runtime refuses what leaves window or state.
+/// The part that the program asks for. The runtime refuses parts that leave the window or the state.
 fn part(context: &Context) -> Option<Emission> {
     let offset = u32::try_from(context.offset.get()).ok()?;
     Some(Emission { offset, length: context.length.get(), version: context.version.get() })

@@ -1,10 +1,11 @@
-//! The memory of one step: five segments. The high half of an address names the segment, the low half is the offset in it.
+//! The memory of one step: five segments. The high half of an address names the segment, the low half is the
+//! offset in it.
 //!
-//! | segment | what | bytes | may write |
+//! | segment | content | bytes | writable |
 //! |--:|---|--:|---|
 //! | 1 | the context: what happened, and what the program asks for | 104 | yes |
 //! | 2 | the parameters of the request | at most 448 | no |
-//! | 3 | the window: what was read last, or the payload | what was asked for | no |
+//! | 3 | the window: what was read last, or the payload | as requested | no |
 //! | 4 | the state, kept from step to step | 160 | yes |
 //! | 5 | the stack, zero at the start of each step | 256 | yes |
 
@@ -45,15 +46,15 @@ pub(super) struct Context {
 /// Bytes of the context.
 pub(super) const CONTEXT: usize = size_of::<Context>();
 
-/// What a step begins with.
+/// The inputs of a step.
 pub(super) struct Entry<'a> {
     pub(super) event: u32,
     pub(super) step: u32,
     pub(super) parameters: &'a [u8],
     pub(super) window: &'a [u8],
-    /// Where the window lies in the region.
+    /// The offset of the window in the region.
     pub(super) window_offset: u64,
-    /// The word that a compare and swap found.
+    /// The word that a compare-and-swap found.
     pub(super) found: u64,
 }
 

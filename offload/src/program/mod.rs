@@ -1,14 +1,17 @@
-//! Kernels that are programs: deployed while requests run, verified before, bounded while they run.
+//! Kernels that are programs: deployed while requests run, verified before they run, and bounded while they
+//! run.
 //!
-//! A program is code of eBPF (RFC 9669) as `clang -target bpf -mcpu=v3` emits it for one function. The function is called once a
-//! step. It finds what happened in its context, keeps what it needs in its state, and returns a verb: what it wants next. It
-//! names offsets in the region that its client was granted; whether they may be read is decided outside, for each.
+//! A program is eBPF code (RFC 9669) as `clang -target bpf -mcpu=v3` emits it for one function. The runtime
+//! calls the function once per step. The function finds what happened in its context, keeps what it needs in
+//! its state, and returns a verb: what it wants next. It names offsets in the region that its client was
+//! granted; the runtime checks each of them.
 //!
-//! **What it may not do.** Loop for ever (fuel), leave its memory (segments), call functions but three helpers, keep anything
-//! on the stack between steps, see another invocation.
+//! **What it may not do.** Loop forever (fuel), leave its memory (segments), call functions other than three
+//! helpers, keep anything on the stack between steps, see another invocation.
 //!
-//! **The subset.** All of `-mcpu=v3` but atomic operations, packet access, maps, variables outside of the function and calls
-//! between functions. Division by zero gives zero and a remainder by zero leaves the dividend, as RFC 9669 has it.
+//! **The subset.** All of `-mcpu=v3` except atomic operations, packet access, maps, variables outside the
+//! function and calls between functions. Division by zero gives zero and a remainder by zero leaves the
+//! dividend, as RFC 9669 requires.
 
 mod code;
 pub mod control;

@@ -1,4 +1,5 @@
-//! A [`DeployError`] as numbers, for the wire: who deploys from afar is told the same as who asks the verifier itself.
+//! A [`DeployError`] in numbers, for the wire: a remote deployer gets the same reason as a direct caller of
+//! the verifier.
 
 use super::instruction::{Feature, Illegal};
 use super::verify::DeployError;
@@ -6,11 +7,11 @@ use super::verify::DeployError;
 /// A refusal in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Refusal {
-    /// Which one.
+    /// Number of the reason.
     pub(super) reason: u32,
     /// The instruction; zero where there is none.
     pub(super) instruction: u16,
-    /// What it says besides; signed numbers as two's complement.
+    /// The reason's value; signed numbers as two's complement.
     pub(super) value: u64,
 }
 
@@ -36,7 +37,7 @@ impl From<DeployError> for Refusal {
 }
 
 impl Refusal {
-    /// The error; `None` for one that this version does not know.
+    /// The error; `None` for a reason that this version does not know.
     pub(super) fn error(self) -> Option<DeployError> {
         let (instruction, value) = (usize::from(self.instruction), self.value);
         Some(match self.reason {

@@ -84,7 +84,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
 
     /// Deploys a program, replacing the current one with this op-code. Returns its version.
     pub fn deploy(&mut self, opcode: Opcode, program: Program) -> Result<u64, StoreError> {
-        // A version that answers nothing can be written over: then a full store can still replace.
+        // A version without requests can be overwritten, so even a full store can replace a program.
         let idle = |place: &Option<Version>| {
             place.as_ref().is_some_and(|version| version.opcode == opcode && version.running == 0)
         };
@@ -103,7 +103,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         self.retire(opcode).ok_or(StoreError::Missing(opcode))
     }
 
-    /// No new request begins with the current version.
+    /// Retires the current version: no new request begins with it.
     fn retire(&mut self, opcode: Opcode) -> Option<u64> {
         let place = self.current(opcode)?;
         let version = self.places[place].as_mut()?;
@@ -160,7 +160,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
     pub fn dma_done(&self, run: &mut ProgramRun, bytes: &[u8], grant: &Grant) -> Step {
         match self.program(run) {
             Some(program) => run.invocation.dma_done(program, bytes, grant),
-            // Cannot be: a version stays while a request of it is under way.
+            // Cannot happen: a version stays while one of its requests is running.
             None => Step::Done(Status::NoKernel),
         }
     }

@@ -1,5 +1,5 @@
-//! What has to hold before a program may run. What the verifier lets pass can run out of fuel or leave its memory, and ends
-//! with a status then; it cannot do anything else.
+//! The conditions for running a program. A verified program can run out of fuel or leave its memory, and then
+//! ends with a status; it cannot do anything else.
 
 use super::instruction::{FRAME_POINTER, Illegal, Instruction, Operand, Operation, numbers as n};
 use super::limits::{MAX_INSTRUCTIONS, STACK};
@@ -12,15 +12,15 @@ pub enum DeployError {
     Empty,
     /// It has too many.
     TooLong {
-        /// How many it has.
+        /// Their number.
         instructions: usize,
     },
     /// Its bytes are not whole instructions.
     NotWhole {
-        /// How many bytes it has.
+        /// Their number.
         bytes: usize,
     },
-    /// This is no instruction, or none that a program may have.
+    /// It has an instruction that does not exist or that programs may not use.
     Illegal {
         /// Where.
         instruction: usize,
@@ -67,7 +67,7 @@ pub enum DeployError {
         /// Bytes.
         bytes: u8,
     },
-    /// It goes on behind its last instruction.
+    /// It continues after its last instruction.
     NoEnd {
         /// The last instruction.
         instruction: usize,
@@ -89,7 +89,7 @@ pub(super) fn verify(code: &[Instruction]) -> Result<(), DeployError> {
     Ok(())
 }
 
-/// Where instructions begin; the other slots are second halves of constants.
+/// Marks the slots where instructions begin; the others are second halves of constants.
 fn beginnings(code: &[Instruction]) -> Result<[bool; MAX_INSTRUCTIONS], DeployError> {
     let mut begins = [false; MAX_INSTRUCTIONS];
     let mut at = 0;

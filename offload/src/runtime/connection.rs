@@ -8,7 +8,7 @@ use crate::wire::{RegionHandle, ReplyTo};
 use bareverbs_prm::time::Time;
 use core::fmt;
 
-/// Generations of a region that fit into a handle.
+/// The last generation of a region that fits into a handle.
 const LAST_GENERATION: u32 = 0xff_ffff;
 /// Regions of one connection.
 const REGIONS: usize = 4;
@@ -163,7 +163,7 @@ impl<const N: usize> Connections<N> {
         self.get(id).map_or(Time::ZERO, |connection| connection.tokens.request_at())
     }
 
-    /// Takes the token of a request, and says whether there was one.
+    /// Takes a token for a request, and returns whether there was one.
     pub(super) fn take_request(&mut self, id: ConnectionId, now: Time) -> bool {
         let Some(connection) = self.open.get_mut(id.index()).and_then(Option::as_mut) else { return true };
         let ready = connection.tokens.request_at() <= now;

@@ -107,15 +107,15 @@ pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> 
     occupied: u64,
     /// Invocations of each connection.
     invocations: [u16; CONNECTIONS],
-    /// Where the next turn of DMAs begins, and that of replies.
+    /// The slot at which the next round of DMAs, and of replies, begins.
     cursor: usize,
     answered: usize,
     limits: Limits,
     cost: KernelCost,
     counters: Counters,
-    /// Invocations that have begun so far.
+    /// Number of invocations that have begun.
     begun: u64,
-    /// Whether nothing new begins.
+    /// Whether new requests are refused.
     draining: bool,
 }
 
@@ -166,7 +166,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         self.abandon(|invocation| invocation.connection == connection);
     }
 
-    /// Ends invocations without a reply. A reply or DMA under way is still waited for.
+    /// Ends invocations without a reply. Their slots wait for a reply or DMA in flight.
     fn abandon(&mut self, which: impl Fn(&Invocation<D::Invocation>) -> bool) {
         for index in 0..SLOTS {
             if let Some(invocation) = self.slots[index].invocation_mut().filter(|i| which(i)) {
@@ -176,7 +176,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         }
     }
 
-    /// Gives a slot back if nothing is left to do in it.
+    /// Frees a slot if nothing is left to do in it.
     fn free_if_done(&mut self, index: usize) {
         if let Some(connection) = self.slots[index].free_if_done(&mut self.deployment) {
             self.occupied &= !(1 << index);
@@ -336,7 +336,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             return self.dropped(DropReason::ReplyWindow);
         }
         let started = match parsed {
-            // Also if it comes too early: it frees what its tenant uses.
+            // Handled even if its tenant is over its allowance, because it frees what the tenant uses.
             Ok(request) if request.opcode == WITHDRAW => {
                 self.withdraw(connection, request_id);
                 return Self::refusal(connection, request_id, &reply, Status::Withdrawn);
@@ -364,13 +364,13 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         Self::refusal(connection, id, to, status)
     }
 
-    /// Ends the request of this id without a reply. One whose reply is on its way is left alone.
+    /// Ends the request with this id without a reply. A request whose reply is in flight is left alone.
     fn withdraw(&mut self, connection: ConnectionId, id: u64) {
         self.counters.withdrawn += 1;
         self.abandon(|i| i.connection == connection && i.request_id == id);
     }
 
-    /// A reply without a body that says why.
+    /// A reply without a body that states the reason.
     fn refusal(connection: ConnectionId, id: u64, to: &ReplyTo, status: Status) -> Admission {
         let Some(address) = to.write_address(0) else { return Admission::Dropped(DropReason::ReplyWindow) };
         Admission::Refused(Reply {
@@ -384,7 +384,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         })
     }
 
-    /// Starts the kernel and gives it a slot, or says why not.
+    /// Starts the kernel and gives it a slot, or refuses.
     fn start(&mut self, now: Time, connection: ConnectionId, request: &Request<'_>) -> Result<(), Status> {
         if self.draining {
             return Err(Status::ShuttingDown);
@@ -579,7 +579,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     }
 }
 
-/// The slot that is so many turns, at most as many as there are, behind this one.
+/// The slot that comes `turns` turns after this one; `turns` is at most the number of slots.
 const fn after<const SLOTS: usize>(index: usize, turns: usize) -> usize {
     let next = index + turns;
     if next >= SLOTS { next - SLOTS } else { next }

@@ -1,4 +1,4 @@
-//! One invocation and the slot it lives in.
+//! One invocation and its slot.
 
 use super::connection::ConnectionId;
 use super::traffic::{Body, DmaAction, Reply, STAGING, Source, Tag};
@@ -31,19 +31,19 @@ impl Ending {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Something is to be read or written, not before `at`.
+    /// Something has to be read or written, not before `at`.
     Ask { asked: Asked, at: Time },
-    /// It waits for its turn, or is being carried out.
+    /// Its transfer waits for its turn or is being carried out.
     Transfer,
-    /// A reply is to be sent, not before `at`.
+    /// A reply has to be sent, not before `at`.
     Answer { ending: Ending, at: Time },
-    /// The reply is on its way and may still use the staging buffer.
+    /// The reply is in flight and may still use the staging buffer.
     Answering,
-    /// Nothing is left to do but to wait for DMAs under way.
+    /// Only DMAs in flight are left to wait for.
     Answered,
 }
 
-/// The bytes in the staging buffer that a kernel was handed last.
+/// The bytes in the staging buffer that the kernel received last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     place: u32,
@@ -52,7 +52,7 @@ pub(super) struct Window {
 
 pub(super) struct Invocation<I> {
     pub(super) kernel: I,
-    /// How many had begun before it.
+    /// How many invocations had begun before it.
     pub(super) number: u64,
     pub(super) connection: ConnectionId,
     pub(super) region: RegionHandle,
@@ -66,7 +66,7 @@ pub(super) struct Invocation<I> {
     pub(super) phase: Phase,
 }
 
-/// What a DMA ended with, and when.
+/// The result of a DMA, and when it ended.
 pub(super) struct Landing<'a> {
     pub(super) index: usize,
     pub(super) now: Time,
@@ -75,7 +75,7 @@ pub(super) struct Landing<'a> {
 }
 
 impl<I> Invocation<I> {
-    /// Charges a step; what it asks for becomes due `at`.
+    /// Charges a step; what it asks for becomes due at `at`.
     pub(super) fn take_step(
         &mut self,
         deployment: &impl Deployment<Invocation = I>,
@@ -110,7 +110,8 @@ impl<I> Invocation<I> {
                 self.answer(Source::Computed, available, emission, at);
             }
             Next::End(status) => self.end(status, at),
-            // The payload was handed over whole, and all parts came; there is no more.
+            // The payload was handed over completely and all parts have arrived; there is nothing more to
+            // wait for.
             Next::Payload | Next::AwaitPart => self.end(Status::BadParameters, at),
         }
     }
@@ -126,7 +127,7 @@ impl<I> Invocation<I> {
         self.phase = Phase::Answer { ending: Ending { status, source, offset, length, version }, at };
     }
 
-    /// The part of what the kernel computed that `body` names.
+    /// The part of the computed bytes that `body` names.
     pub(super) fn computed<'a>(
         &'a self,
         deployment: &'a impl Deployment<Invocation = I>,
@@ -141,7 +142,7 @@ impl<I> Invocation<I> {
         self.phase = Phase::Answer { ending: Ending::without_answer(status), at };
     }
 
-    /// Ends without a reply; a reply or DMA under way is still waited for.
+    /// Ends without a reply. The slot waits for a reply or DMA in flight.
     pub(super) fn abandon(&mut self) {
         if !matches!(self.phase, Phase::Answering) {
             self.transfers.throw_away();
@@ -155,7 +156,7 @@ impl<I> Invocation<I> {
         }
     }
 
-    /// The next read or write whose turn it is, and its number.
+    /// The next read or write that is due, and its number.
     pub(super) fn due_transfer(&mut self, now: Time) -> Option<(usize, Transfer)> {
         self.expire(now);
         if let Phase::Ask { asked, at } = self.phase
@@ -167,7 +168,7 @@ impl<I> Invocation<I> {
         if matches!(self.phase, Phase::Transfer) { self.transfers.next_due() } else { None }
     }
 
-    /// The range of a single read is handed over as such.
+    /// Hands the result of a finished DMA to the kernel, unless it was discarded.
     pub(super) fn landed(&mut self, deployment: &impl Deployment<Invocation = I>, landing: &Landing<'_>) {
         let Landing { index, now, cost, result } = *landing;
         let Some((transfer, wanted)) = self.transfers.flying(index) else { return };
@@ -184,7 +185,7 @@ impl<I> Invocation<I> {
         };
         self.window = match transfer.action {
             DmaAction::Read => Window { place: transfer.place, length: transfer.range.length() },
-            // It was in the staging buffer where something else may have been.
+            // Its bytes overwrote the staging buffer, so the kernel has no window now.
             DmaAction::Write { .. } | DmaAction::CompareAndSwap { .. } => Window::default(),
         };
         let before = deployment.fuel_used(&self.kernel);
@@ -211,7 +212,7 @@ impl<I> Invocation<I> {
         deployment.resumed(&mut self.kernel, event, &self.grant)
     }
 
-    /// Whether a reply is to be sent, be it that the time of the request is over.
+    /// Whether a reply is due, possibly because the time of the request is over.
     pub(super) fn is_to_answer(&mut self, now: Time) -> bool {
         self.expire(now);
         matches!(self.phase, Phase::Answer { at, .. } if at <= now)
@@ -225,7 +226,8 @@ impl<I> Invocation<I> {
         let has_body = ending.status == Status::Ok && ending.length > 0;
         let body = if has_body { Some(self.body(&ending, tag)?) } else { None };
         self.phase = Phase::Answering;
-        // The window was found to cover the slot, and the length to fit, when the request was admitted and answered.
+        // The window was checked to cover the slot when the request was admitted, and the length when it was
+        // answered.
         let address = self.reply.write_address(body.map_or(0, |body| body.length))?;
         Some(Reply {
             ticket: Some(tag),
@@ -238,7 +240,8 @@ impl<I> Invocation<I> {
         })
     }
 
-    /// Where the bytes of an answer are. `None`: what was computed has no room beside reads that were thrown away and have not landed.
+    /// Where the bytes of an answer are. `None` if discarded reads in flight leave no room for a computed
+    /// answer.
     fn body(&self, ending: &Ending, tag: Tag) -> Option<Body> {
         let Ending { source, offset, length, .. } = *ending;
         let (offset, place) = match source {
@@ -260,7 +263,8 @@ impl<I> Invocation<I> {
         }
     }
 
-    /// The first moment after `now` at which something is due, if its connection has tokens for a DMA from `dma_at` on.
+    /// The first moment after `now` at which something is due, if its connection has tokens for a DMA from
+    /// `dma_at` on.
     pub(super) fn next_due_after(&self, now: Time, dma_at: Time) -> Option<Time> {
         let deadline =
             matches!(self.phase, Phase::Ask { .. } | Phase::Transfer).then(|| self.budget.deadline());
@@ -278,7 +282,7 @@ impl<I> Invocation<I> {
     }
 }
 
-/// Whether so many bytes from `from` on lie in `bytes`.
+/// Whether `length` bytes from `from` on lie in `bytes`.
 fn is_part(from: u32, length: u32, bytes: &[u8]) -> bool {
     from.checked_add(length).is_some_and(|end| end as usize <= bytes.len())
 }
@@ -320,7 +324,8 @@ impl<I> Slot<I> {
         self.invocation = Some(invocation);
     }
 
-    /// Gives the slot back if nothing is left to do, and tells the deployment. Whose it was.
+    /// Frees the slot if nothing is left to do, and reports to the deployment. Returns the connection that
+    /// had it.
     pub(super) fn free_if_done(
         &mut self,
         deployment: &mut impl Deployment<Invocation = I>,

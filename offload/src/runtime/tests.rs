@@ -86,7 +86,7 @@ impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
         true
     }
 
-    /// What a device does: reads into the staging buffer, or writes the memory.
+    /// Acts as the device: reads into the staging buffer, or writes the memory.
     fn carry_out(&mut self, dma: &DmaRequest) {
         let memory = &mut self.memory[(dma.address - BASE) as usize..][..dma.length as usize];
         let before = memory.to_vec();
@@ -110,7 +110,7 @@ impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
         self.runtime.handle_dma_done(self.now, dma.tag, Ok(&bytes));
     }
 
-    /// Goes on until nothing is left to do.
+    /// Runs until nothing is left to do.
     fn run(&mut self) -> Vec<Answer> {
         let mut answers = vec![];
         for _ in 0..10_000 {
@@ -178,7 +178,7 @@ fn a_hit_is_answered_with_its_value_and_what_it_took() {
     assert_eq!((reply.trailer.status, reply.trailer.length), (Status::Ok, 100));
     assert_eq!(reply.trailer.hops, 5, "four lines of three and the object");
     assert_eq!(reply.address + 100 + 32, request.reply.address + slot_size(256), "ends with the slot");
-    // Dispatch, and five DMAs of which each is charged before the next step.
+    // Dispatch, plus five DMAs, each charged before the next step.
     assert_eq!(reply.trailer.server_nanos, 100 + 5 * 30);
     assert_eq!(world.runtime.running(), 0);
 }
@@ -348,7 +348,7 @@ fn no_handle_means_two_grants() {
     }
 }
 
-/// The bytes that come are the right ones each time, so that only the grant can be the reason.
+/// The right bytes arrive each time, so only the revoked grant can be the reason.
 #[test]
 fn bytes_that_come_after_the_grant_was_revoked_are_not_used() {
     let (memory, descriptor) = table();
@@ -460,7 +460,7 @@ fn an_endless_chain_ends_at_the_hop_limit() {
     assert_eq!(world.runtime.counters().dma_requests, 64);
 }
 
-/// Answers with a part of what it read: the payload says which.
+/// Answers with a part of what it read; the payload says which part.
 struct Slice(u32, u32);
 
 impl Kernel for Slice {

@@ -28,14 +28,14 @@ impl Allowance {
     };
 }
 
-/// A bucket: when it will be full again.
+/// A bucket, as the time when it will be full again.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bucket {
     full_at: Time,
 }
 
 impl Bucket {
-    /// When something may be taken.
+    /// When a token may be taken.
     const fn ready_at(&self, burst: Duration) -> Time {
         Time::from_picos(self.full_at.as_picos().saturating_sub(burst.as_picos()))
     }
@@ -102,7 +102,7 @@ mod tests {
             })
             .collect();
         assert_eq!(begins, [1_000, 1_000, 1_000, 1_000, 1_100, 1_200, 1_300, 1_400].map(at));
-        // A rest fills the bucket, and no more than that.
+        // An idle period fills the bucket, and no more than that.
         now = at(9_000);
         let mut at_once = 0;
         while tokens.request_at() <= now {

@@ -1,20 +1,22 @@
-//! What one invocation reads and writes: what it waits for, what it threw away and is still under way, and where in the staging buffer each lies.
+//! The reads and writes of one invocation: those it waits for, those it discarded while they were in flight,
+//! and where in the staging buffer each lies.
 //!
-//! What was thrown away may still land, so its place belongs to it until then: what is begun meanwhile goes behind it. Between two places is room
-//! for a trailer, since an answer is sent with the trailer right behind it.
+//! A discarded read may still complete, so it keeps its place until then, and new transfers are placed after
+//! it. There is room for a trailer between two places, because an answer is sent with its trailer directly
+//! after it.
 
 use super::traffic::{DmaAction, STAGING};
 use crate::grant::Checked;
 use crate::kernel::{MAX_PARTS, Ranges};
 use crate::wire::TRAILER_SIZE;
 
-/// Reads and writes of an invocation at a time, those thrown away included.
+/// Reads and writes of an invocation at a time, including discarded ones.
 const ENTRIES: usize = 2 * MAX_PARTS;
 
 /// What a step asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Asked {
-    /// One range, handed over as such, or written, or compared and swapped.
+    /// One range: read and handed over alone, or written, or compared and swapped.
     One { action: DmaAction, range: Checked },
     /// Several ranges to be read.
     Each(Ranges),
@@ -25,14 +27,14 @@ pub(super) enum Asked {
 pub(super) struct Transfer {
     pub(super) action: DmaAction,
     pub(super) range: Checked,
-    /// Its number among those that were asked for together; `None` for a single one.
+    /// Its number among those that were requested together; `None` for a single one.
     pub(super) part: Option<u8>,
     /// First byte in the staging buffer.
     pub(super) place: u32,
 }
 
 impl Transfer {
-    /// The first byte behind it that another one may use.
+    /// The first byte after it that another transfer may use.
     const fn end(&self) -> u32 {
         (self.place + self.range.length() + TRAILER_SIZE as u32).next_multiple_of(64)
     }
@@ -57,32 +59,33 @@ pub(super) struct Transfers {
     due: Entries,
     /// Being carried out.
     flying: Entries,
-    /// Waited for; the others were thrown away.
+    /// Awaited; the others were discarded.
     wanted: Entries,
 }
 
 impl Transfers {
-    /// Whether somebody waits for one.
+    /// Whether any transfer is awaited.
     pub(super) const fn is_waited_for(&self) -> bool {
         self.wanted != 0
     }
 
-    /// Whether one is being carried out, waited for or not.
+    /// Whether any transfer is in flight, awaited or not.
     pub(super) const fn is_flying(&self) -> bool {
         self.flying != 0
     }
 
-    /// Whether one waits for its turn.
+    /// Whether any transfer waits for its turn.
     pub(super) const fn is_due(&self) -> bool {
         self.due != 0
     }
 
-    /// Nobody waits for any of them any more.
+    /// Discards all transfers: none is awaited any more.
     pub(super) const fn throw_away(&mut self) {
         (self.due, self.wanted) = (0, 0);
     }
 
-    /// Gives what was asked for its places. `false`, and nothing was done: what was thrown away has to land before.
+    /// Gives the requested transfers their places. Returns `false` and does nothing if discarded ones have to
+    /// complete first.
     pub(super) fn begin(&mut self, asked: &Asked) -> bool {
         let before = (self.due, self.wanted);
         let all_placed = match *asked {
@@ -111,39 +114,39 @@ impl Transfers {
         true
     }
 
-    /// The first byte of the staging buffer behind everything that may be read or written there.
+    /// The first byte of the staging buffer after everything that may be read or written there.
     pub(super) fn unused_from(&self) -> u32 {
         let used = self.due | self.flying;
         let ends = self.entries.iter().enumerate().filter(|(index, _)| used & 1 << index != 0);
         ends.filter_map(|(_, entry)| entry.as_ref()).map(Transfer::end).max().unwrap_or(0)
     }
 
-    /// The next one that waits for its turn, and its number.
+    /// The next transfer that waits for its turn, and its number.
     pub(super) fn next_due(&self) -> Option<(usize, Transfer)> {
         let index = self.due.trailing_zeros() as usize;
         Some((index, (*self.entries.get(index)?)?))
     }
 
-    /// It is being carried out from now on.
+    /// Records that the transfer was started.
     pub(super) const fn started(&mut self, index: usize) {
         self.due &= !(1 << index);
         self.flying |= 1 << index;
     }
 
-    /// The one with this number, if it is being carried out; and whether somebody waits for it.
+    /// The transfer with this number, if it is in flight, and whether it is awaited.
     pub(super) fn flying(&self, index: usize) -> Option<(Transfer, bool)> {
         let bit = 1_u8.checked_shl(index as u32)?;
         let transfer = (*self.entries.get(index)?)?;
         (self.flying & bit != 0).then_some((transfer, self.wanted & bit != 0))
     }
 
-    /// It has ended.
+    /// Records that the transfer has ended.
     pub(super) const fn landed(&mut self, index: usize) {
         self.flying &= !(1 << index);
         self.wanted &= !(1 << index);
     }
 
-    /// It was not carried out, and waits for its turn again if somebody waits for it.
+    /// Records that the transfer was flushed. It waits for its turn again if it is awaited.
     pub(super) const fn flushed(&mut self, index: usize) {
         self.flying &= !(1 << index);
         self.due |= self.wanted & (1 << index);
@@ -165,7 +168,7 @@ mod tests {
         Asked::One { action: DmaAction::Read, range: range(length) }
     }
 
-    /// All that are due are being carried out.
+    /// Starts all that are due.
     fn start_all(transfers: &mut Transfers) -> Vec<(usize, Transfer)> {
         std::iter::from_fn(|| {
             let next = transfers.next_due()?;

@@ -38,7 +38,7 @@ impl<const M: usize> Sketch<M> {
         assert!(M.is_power_of_two() && M >= 16 && M <= 1 << 16, "a power of two from 16 to 65,536");
     /// Bits of a hash that choose the register.
     const CHOICE: u32 = M.trailing_zeros();
-    /// The greatest value of a register: all bits of a hash behind the choice are zero.
+    /// The greatest value of a register: all other bits of the hash are zero.
     const TOP: usize = (64 - Self::CHOICE) as usize + 1;
 
     /// An empty sketch.
@@ -66,7 +66,7 @@ impl<const M: usize> Sketch<M> {
     pub fn add(&mut self, value: u64) {
         let hash = mixed(value);
         let register = &mut self.registers[(hash >> (64 - Self::CHOICE)) as usize & (M - 1)];
-        // The bit that is set bounds the count.
+        // The bit that is set here bounds the count.
         let rank = (hash << Self::CHOICE | 1 << (Self::CHOICE - 1)).leading_zeros() as u8 + 1;
         *register = rank.max(*register);
     }
@@ -104,7 +104,7 @@ const fn mixed(value: u64) -> u64 {
     value ^ (value >> 31)
 }
 
-/// x + Σ x^(2^k) 2^(k-1): what the registers that are still zero add. Infinite if all are.
+/// x + Σ x^(2^k) 2^(k-1): the contribution of registers that are still zero. Infinite if all are.
 fn sigma(share: f64) -> f64 {
     if share >= 1.0 {
         return f64::INFINITY;
@@ -121,7 +121,7 @@ fn sigma(share: f64) -> f64 {
     }
 }
 
-/// (1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3: what the registers that can rise no more add.
+/// (1 - x - Σ (1 - x^(2^-k))² 2^-k) / 3: the contribution of registers that cannot rise any more.
 fn tau(share: f64) -> f64 {
     if share <= 0.0 || share >= 1.0 {
         return 0.0;
@@ -138,7 +138,7 @@ fn tau(share: f64) -> f64 {
     }
 }
 
-/// By Newton's method, for numbers from 0 to 1: there is none without an operating system.
+/// The square root of a number from 0 to 1, by Newton's method: `core` has no square root.
 fn square_root(number: f64) -> f64 {
     let mut root = 1.0;
     for _ in 0..64 {
@@ -204,7 +204,7 @@ impl<const M: usize, const PIECE: usize> CountingTap<M, PIECE> {
         self.begin(rest);
     }
 
-    /// Keeps a part of a value until it is whole.
+    /// Keeps a part of a value until the rest arrives.
     fn begin(&mut self, part: &[u8]) {
         self.begun[self.begun_bytes..][..part.len()].copy_from_slice(part);
         self.begun_bytes += part.len();
@@ -254,12 +254,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Values that differ, a stream of them for each seed.
+    /// Distinct values, with another stream for each seed.
     fn values(seed: u64, count: u64) -> impl Iterator<Item = u64> {
         (0..count).map(move |n| mixed(n ^ mixed(seed)).rotate_left(17))
     }
 
-    /// The root of the mean square of the relative error over many streams.
+    /// The root mean square of the relative error over many streams.
     fn error<const M: usize>(count: u64, streams: u64) -> f64 {
         let squares: f64 = (0..streams)
             .map(|seed| {
@@ -271,7 +271,8 @@ mod tests {
         (squares / streams as f64).sqrt()
     }
 
-    /// 1.04/√M is the standard error; a sample of 200 streams lies within 20 % of it (four standard deviations).
+    /// The standard error is 1.04/√M; a sample of 200 streams lies within 20 % of it (four standard
+    /// deviations).
     #[test]
     fn the_error_is_that_of_the_theory_for_small_counts_and_large() {
         for count in [10, 100, 1_000, 3_000, 20_000] {
@@ -279,7 +280,7 @@ mod tests {
             assert!(small <= 1.2 * 1.04 / 8.0, "{count}: {small}");
             assert!(large <= 1.2 * 1.04 / 32.0, "{count}: {large}");
         }
-        // It is no better than the theory either: that would be a test that sees nothing.
+        // It must not be better than the theory either: such a test would measure nothing.
         assert!(error::<64>(20_000, 200) > 0.8 * 1.04 / 8.0);
     }
 

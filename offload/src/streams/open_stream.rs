@@ -101,7 +101,7 @@ enum StreamKind {
 #[derive(Debug, Clone)]
 pub struct OpenStream {
     kind: StreamKind,
-    /// Bytes that have not come.
+    /// Bytes that have not arrived.
     left: u64,
 }
 
@@ -178,7 +178,7 @@ impl OpenStream {
     }
 }
 
-/// Takes all bytes, and carries out each write as it is wanted.
+/// Takes all bytes, and carries out each write as the kernel emits it.
 fn pass(
     kernel: &mut impl StreamKernel,
     mut bytes: &[u8],
@@ -188,7 +188,7 @@ fn pass(
     let mut written = |kernel: &mut _| write_all(kernel, &mut write);
     while !bytes.is_empty() {
         let taken = kernel.take(bytes)?;
-        // With all writes done, there is room.
+        // When all writes are done, there is room.
         if written(kernel)? == 0 && taken == 0 {
             return Err(Status::DmaFault);
         }
@@ -202,7 +202,7 @@ fn pass(
     written(kernel).map(drop)
 }
 
-/// How many were carried out.
+/// Carries out all writes and returns how many there were.
 fn write_all<K: StreamKernel>(
     kernel: &mut K,
     write: &mut impl FnMut(&StreamWrite<'_>) -> bool,
@@ -238,7 +238,7 @@ mod tests {
         Grant::new(0x1000, length as u64).expect("no wrap").writable()
     }
 
-    /// Brings the stream in pieces; the status if it cannot go on.
+    /// Sends the stream in pieces; returns the status if it cannot go on.
     fn fill(
         stream: &mut OpenStream,
         region: &mut [u8],
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(fill(&mut stream, &mut region, &[1; 24], &[24]), Err(Status::BadParameters), "too long");
         let mut stream = OpenStream::open(COUNT, &16_u64.to_be_bytes(), grant(64)).expect("opens");
         assert_eq!(stream.take(&[1; 8], |_| false), Err(Status::DmaFault));
-        // The histogram says one value of partition 1, and two come.
+        // The histogram has one value for partition 1, and two arrive.
         let mut parameters = shuffled(&[1, 2], |_| 0);
         parameters.bytes = 24.into();
         let mut stream = OpenStream::open(SHUFFLE, parameters.as_bytes(), grant(64)).expect("opens");

@@ -25,7 +25,7 @@ pub struct PartitionRange {
     pub length: u64,
 }
 
-/// A buffer that is being written, or waits for that.
+/// A buffer that is being written or waits to be.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     to: Writable,
@@ -66,11 +66,11 @@ pub struct Shuffle<const PARTITIONS: usize, const WRITES: usize> {
     /// Bytes of each partition that were handed to the pool.
     written: [u64; PARTITIONS],
     pool: [Option<Pending>; WRITES],
-    /// A bit for each place of the pool that is free.
+    /// A bit for each free place of the pool.
     free: u64,
-    /// A bit for each that waits to be handed out.
+    /// A bit for each place whose write has not been handed out.
     waiting: u64,
-    /// The beginning of a value whose rest has not come.
+    /// The beginning of a value whose rest has not arrived.
     begun: Octets,
     begun_bytes: usize,
     /// The next partition that [`StreamKernel::finish`] empties.
@@ -89,7 +89,7 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
     pub fn new(grant: Grant, ranges: [PartitionRange; PARTITIONS]) -> Result<Self, GrantFault> {
         let () = Self::SIZES;
         for range in ranges.iter().filter(|range| range.length > 0) {
-            // The first byte, and the last: what lies between is in the region, too.
+            // Checks the first byte and the last: what lies between is in the region, too.
             grant.check_write(range.offset, 1)?;
             let outside = GrantFault::Outside { offset: range.offset, length: 1, region: grant.length() };
             let last = range.offset.checked_add(range.length - 1).ok_or(outside)?;
@@ -116,12 +116,12 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
         self.written.get(partition).copied().unwrap_or_default() / 8 + u64::from(filled)
     }
 
-    /// Puts a value into the buffer of its partition. `false`: no room, and nothing was done.
+    /// Puts a value into the buffer of its partition. Returns `false` and does nothing if there is no room.
     #[inline]
     fn put(&mut self, value: Octets) -> Result<bool, StreamFault> {
         let partition = u64::from_le_bytes(value) as usize & (PARTITIONS - 1);
         let filled = usize::from(self.filled[partition]);
-        // A buffer that became full and found no place waits until now.
+        // A buffer that became full and found no place has waited until now.
         if filled == VALUES && !self.move_to_pool(partition)? {
             return Ok(false);
         }
@@ -134,7 +134,7 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
         Ok(true)
     }
 
-    /// Hands the buffer of a partition to the pool. `false`: all places are in use.
+    /// Moves the buffer of a partition to the pool. Returns `false` if all places are in use.
     fn move_to_pool(&mut self, partition: usize) -> Result<bool, StreamFault> {
         let length = u64::from(self.filled[partition]) * 8;
         if length == 0 {
@@ -157,7 +157,8 @@ impl<const PARTITIONS: usize, const WRITES: usize> Shuffle<PARTITIONS, WRITES> {
         Ok(true)
     }
 
-    /// Completes the value that an earlier piece began. How many bytes that took; `None`: no room.
+    /// Completes the value that an earlier piece began. Returns the number of bytes that it took; `None` if
+    /// there is no room.
     fn complete_begun(&mut self, bytes: &[u8]) -> Result<Option<usize>, StreamFault> {
         let length = (8 - self.begun_bytes).min(bytes.len());
         let mut value = self.begun;
@@ -219,7 +220,7 @@ impl<const PARTITIONS: usize, const WRITES: usize> StreamKernel for Shuffle<PART
     fn write_done(&mut self, tag: usize) {
         let bit = u32::try_from(tag).ok().and_then(|tag| 1_u64.checked_shl(tag)).unwrap_or_default();
         let place = bit & Self::PLACES;
-        // One that was not handed out, or has ended, stays as it is.
+        // A place that was not handed out, or has already ended, stays as it is.
         self.free |= place & !self.waiting;
     }
 }
@@ -232,7 +233,7 @@ mod tests {
     const PARTITIONS: usize = 8;
     type Small = Shuffle<PARTITIONS, 3>;
 
-    /// Parts of a region, one behind another, as a histogram of the values gives them.
+    /// Consecutive parts of a region, as a histogram of the values determines them.
     fn ranges(values: &[u64]) -> ([PartitionRange; PARTITIONS], u64) {
         let mut end = 0;
         let ranges = std::array::from_fn(|partition| {
@@ -250,7 +251,7 @@ mod tests {
         (Small::new(grant, ranges).expect("inside"), vec![0xaa; length as usize])
     }
 
-    /// Carries out one write of those that are under way.
+    /// Carries out one of the writes in flight.
     fn write(shuffle: &mut Small, region: &mut [u8], under_way: &mut Vec<usize>) {
         if let Some(write) = shuffle.poll_write() {
             let at = write.to.range().offset() as usize;
@@ -282,7 +283,7 @@ mod tests {
                 } else {
                     done = shuffle.finish().expect("whole values");
                 }
-                // Writes end late, and in an order of their own.
+                // Writes end late and out of order.
                 if ends.rotate_left(turn) & 1 == 1 {
                     write(&mut shuffle, &mut region, &mut under_way);
                 }
@@ -315,7 +316,7 @@ mod tests {
         let values = vec![8_u64; 1000];
         let (mut shuffle, mut region) = new(&values);
         let stream: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        // Three buffers in the pool, and a full one that waits for a place.
+        // Three buffers are in the pool, and a full one waits for a place.
         let taken = shuffle.take(&stream).expect("fits");
         assert_eq!(taken, 4 * VALUES * 8);
         assert_eq!(shuffle.take(&stream[taken..]), Ok(0));

@@ -5,7 +5,7 @@ use super::error::MemoryFault;
 use super::memory::TableMemory;
 use crate::kernels::kv_layout::{LINE_SIZE, MAX_BUCKETS, bucket_of, chain_of};
 
-/// Lines that were laid out together: one for each bucket, then overflow lines.
+/// Lines that were allocated together: one for each bucket, then overflow lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Area {
     /// Offset of the first line.
@@ -14,13 +14,13 @@ pub(super) struct Area {
     pub(super) overflow_lines: u32,
 }
 
-/// A table that is going to other lines.
+/// A table that is moving to other lines.
 #[derive(Debug)]
 pub(super) struct Growth {
     pub(super) area: Area,
-    /// The first bucket whose chain has not gone.
+    /// The first bucket whose chain has not moved.
     pub(super) next: u32,
-    /// Overflow lines of chains that have not gone: so many are kept for them, and no more are needed.
+    /// Overflow lines of chains that have not moved: this many are reserved for them, and they need no more.
     pub(super) unmoved: u32,
 }
 
@@ -37,7 +37,7 @@ impl Area {
         self.lines + line_bytes(self.buckets)
     }
 
-    /// Offset of the byte behind the last line.
+    /// Offset after the last line.
     pub(super) fn end(&self) -> u64 {
         self.overflow() + line_bytes(self.overflow_lines)
     }
@@ -46,7 +46,7 @@ impl Area {
         self.end() - self.lines
     }
 
-    /// An area with twice as much of everything, wherever it will be; `None` if that is too much.
+    /// An area with twice as much of everything, without its place; `None` if that is too much.
     pub(super) fn doubled(&self) -> Option<Self> {
         let buckets = self.buckets.checked_mul(2).filter(|buckets| *buckets <= MAX_BUCKETS)?;
         Some(Self { lines: 0, buckets, overflow_lines: self.overflow_lines.checked_mul(2)? })
@@ -57,7 +57,7 @@ fn line_bytes(lines: u32) -> u64 {
     u64::from(lines) * u64::from(LINE_SIZE)
 }
 
-/// Overflow lines that nobody uses: a list through the lines themselves, and a stretch that was never used.
+/// Unused overflow lines: a list linked through the lines themselves, and a range that was never used.
 #[derive(Debug, Default)]
 pub(super) struct FreeLines {
     head: u64,
@@ -88,7 +88,7 @@ impl FreeLines {
         Ok(Some(line))
     }
 
-    /// Gives a line back. Its checksum is wrong from now on, so nobody believes it any more.
+    /// Frees a line. Its checksum is wrong from now on, so no reader accepts it.
     pub(super) fn give(&mut self, memory: &mut impl TableMemory, line: u64) -> Result<(), MemoryFault> {
         memory.write(line, &self.head.to_be_bytes())?;
         self.head = line;

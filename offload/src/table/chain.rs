@@ -1,7 +1,8 @@
 //! A chain of lines, and how one of its lines is changed while readers read it.
 //!
-//! One word makes each change take effect: the reference of a slot, or the word that names the next line. Everything
-//! written before it has no meaning yet, so a writer that dies in the middle leaves the old state or the new one.
+//! Each change takes effect with a single word: the reference of a slot, or the word that names the next
+//! line. Everything written before it has no meaning yet, so a writer that dies in the middle leaves the old
+//! state or the new one.
 
 use super::error::TableError;
 use super::memory::TableMemory;
@@ -32,7 +33,7 @@ impl Chain {
         Ok(LineAt { offset, chain: self.number, line })
     }
 
-    /// The same after a writer that may have died within a change: ends that change.
+    /// Like `read`, for a line whose writer may have died within a change: completes that change.
     pub(super) fn mend(&self, memory: &mut impl TableMemory, offset: u64) -> Result<LineAt, TableError> {
         let bytes = line_bytes(memory, offset)?;
         let Some(unfinished) = Line::unfinished(&bytes) else { return self.read(memory, offset) };
@@ -50,14 +51,15 @@ fn line_bytes(memory: &impl TableMemory, offset: u64) -> Result<[u8; LINE_SIZE a
 }
 
 impl LineAt {
-    /// A line that nobody is led to yet.
+    /// Writes a line that nothing refers to yet.
     pub(super) fn write_new(&self, memory: &mut impl TableMemory) -> Result<(), TableError> {
         memory.write(self.offset, &self.line.encode(self.chain))?;
         memory.order();
         Ok(())
     }
 
-    /// The three acts of a change: odd sequence; the words that differ, in their order; even sequence with seal.
+    /// The three parts of a change: an odd sequence; the words that differ, in their order; an even sequence
+    /// with the seal.
     pub(super) fn change(&self, memory: &mut impl TableMemory, new: Line) -> Result<(), TableError> {
         let sequence = self.line.sequence;
         let before = self.line.encode(self.chain);

@@ -1,4 +1,4 @@
-//! The writer dies after any of its stores; the next one opens the table and goes on. The next one may die as well.
+//! The writer dies after any of its stores. The next one opens the table and continues, and may die as well.
 
 use super::growth_tests::growing;
 use super::journal::{Journal, Store, apply};
@@ -22,7 +22,7 @@ struct Journalled {
     new: Model,
 }
 
-/// Changes a table, and the map that says what is in it.
+/// Changes a table, and a map with the same content.
 struct Modelled {
     writer: TableWriter<Journal>,
     model: Model,
@@ -43,7 +43,7 @@ fn name(n: u32) -> Vec<u8> {
     std::format!("key {n}").into_bytes()
 }
 
-/// A table of two buckets with so many keys, in lines of which some were used before.
+/// A table of two buckets with `keys` keys, some of whose lines were used before.
 fn pair(keys: u32) -> Modelled {
     let writer = TableWriter::create(Journal::new(vec![0; SIZE]), &growing(2, 6, 0)).expect("fits");
     let mut pair = Modelled { writer, model: Model::new() };
@@ -124,7 +124,8 @@ fn open(bytes: Vec<u8>) -> Result<TableWriter<Journal>, TableError> {
     )
 }
 
-/// Opens, checks that all is as before the change or as after it, and goes on until the table has grown.
+/// Opens the table, checks that it holds what it held before the change or after it, and continues until it
+/// has grown.
 fn check_opened(change: &Journalled, bytes: Vec<u8>, keys: &[Vec<u8>]) -> bool {
     let name_of = change.name;
     let mut writer = open(bytes).expect(name_of);
@@ -169,7 +170,8 @@ fn the_next_writer_may_die_while_it_opens() {
             let mut before = change.before.clone();
             apply(&mut before, &change.stores[..done]);
             let stores = open(before.clone()).expect(change.name).memory().take_stores();
-            // Each store by itself, in the order of the writer; all cuts of all cuts would be some thousands.
+            // After each store, in the writer's order. Every second crash after every first would be
+            // thousands.
             for opened in [0, 1, 2, 3, stores.len() / 2, stores.len()] {
                 let mut bytes = before.clone();
                 apply(&mut bytes, stores.iter().take(opened));
@@ -208,7 +210,7 @@ fn memory_that_no_writer_wrote_is_refused() {
     let mut flipped = bytes.clone();
     flipped[line + 9] ^= 1;
     assert!(matches!(open(flipped).map(drop), Err(TableError::Corrupt { .. })));
-    // A chain that bites its tail, and a reference that two slots hold, both with the right seal.
+    // A chain that loops, and a reference that two slots hold, both with a valid seal.
     let mut parsed = crate::kernels::kv_layout::Line::parse(&bytes[line..][..64], 2).expect("whole");
     parsed.slots[1] = parsed.slots[0];
     let mut twice = bytes.clone();

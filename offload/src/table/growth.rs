@@ -117,7 +117,8 @@ impl<M: TableMemory> TableWriter<M> {
 
     fn add_to(&mut self, new: &mut NewChain, slot: LineSlot) -> Result<(), TableError> {
         if new.filled == SLOTS {
-            // What is kept for chains that have not gone is enough: two chains take no more lines than the one they were.
+            // The lines reserved for unmoved chains suffice: two chains need no more lines than the one they
+            // replace.
             let full = TableError::LinesFull { limit: self.overflow_lines };
             let line = self.free_lines.take(&self.memory)?.ok_or(full)?;
             new.line.next = line;
@@ -140,12 +141,13 @@ impl<M: TableMemory> TableWriter<M> {
         }
     }
 
-    /// Whether the chain of a hash has yet to go to where the table is growing to.
+    /// Whether the chain of a hash has not yet moved to the new lines.
     pub(super) fn stays(&self, hash: u64) -> bool {
         self.growth.as_ref().is_some_and(|growth| self.descriptor.area().bucket_of(hash) >= growth.next)
     }
 
-    /// A line for the chain of this hash; `None` if all are taken, or kept for chains that have yet to go.
+    /// A line for the chain of this hash; `None` if all are taken or reserved for chains that have yet to
+    /// move.
     pub(super) fn take_line(&mut self, hash: u64) -> Result<Option<u64>, TableError> {
         let kept = self.growth.as_ref().map_or(0, |growth| growth.unmoved);
         if self.free_lines.count() <= kept + u32::from(self.stays(hash)) {
@@ -154,7 +156,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(self.free_lines.take(&self.memory)?)
     }
 
-    /// Makes lines free by growing a step further, or says that there are none.
+    /// Frees lines by growing one step further, or reports that there are none.
     pub(super) fn make_lines(&mut self, now: Time) -> Result<(), TableError> {
         if self.growth.is_none() && !(self.may_grow() && self.grow()?) {
             return Err(TableError::LinesFull { limit: self.overflow_lines });
@@ -166,7 +168,8 @@ impl<M: TableMemory> TableWriter<M> {
         self.descriptor.area().doubled().is_some_and(|area| area.buckets <= self.policy.max_buckets)
     }
 
-    /// Begins to grow when the table is full enough. One that has no room for it stays as it is, until it has no room for a key.
+    /// Starts to grow when the table is full enough. A table without room to grow stays as it is until a key
+    /// does not fit.
     pub(super) fn grow_if_full(&mut self) -> Result<(), TableError> {
         let full = self.entries > KEYS_PER_BUCKET * u64::from(self.descriptor.buckets);
         if !full || self.growth.is_some() || !self.may_grow() {
@@ -182,7 +185,7 @@ impl<M: TableMemory> TableWriter<M> {
         for _ in 0..MOVES {
             match self.move_chain(now) {
                 Ok(true) => {}
-                // A change can be made all the same, or says itself that it cannot.
+                // The change may still succeed; if not, it reports that itself.
                 Ok(false) | Err(TableError::ReadersPending { .. }) => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -190,7 +193,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(())
     }
 
-    /// Frees a line and all that it leads to.
+    /// Frees a line and all that follow it.
     pub(super) fn free_chain(&mut self, first: u64) -> Result<(), TableError> {
         let mut line = first;
         for _ in 0..self.overflow_lines {

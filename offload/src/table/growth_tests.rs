@@ -1,4 +1,4 @@
-//! A table that grows, against a map; and readers who come with the descriptor of the table as it once was.
+//! A growing table against a map, and readers that still have an old descriptor of the table.
 
 use super::tests::{config, lookup};
 use super::*;

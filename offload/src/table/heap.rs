@@ -19,20 +19,20 @@ const fn class_of(size: u32) -> (usize, u32) {
     (shift as usize * 4 + quarters as usize, (quarters << shift) * UNIT)
 }
 
-/// The largest class whose pieces have at most so many bytes, which are at least one [`UNIT`].
+/// The largest class whose pieces have at most `bytes` bytes; `bytes` is at least one [`UNIT`].
 fn class_within(bytes: u64) -> (usize, u32) {
     let bytes = u32::try_from(bytes).unwrap_or(u32::MAX).min(class_of(MAX_OBJECT).1);
     let (class, piece) = class_of(bytes);
     if piece <= bytes {
         return (class, piece);
     }
-    // A piece of the class above is larger by a quarter of a power of two at most.
+    // A piece of the next class is larger by at most a quarter of a power of two.
     let units = bytes / UNIT;
     let step = 1 << (units.ilog2() - 2);
     class_of(units / step * step * UNIT)
 }
 
-/// The free room of a table.
+/// The free memory of a table.
 #[derive(Debug)]
 pub(super) struct Heap {
     /// Offset of the first byte that was never used.
@@ -53,7 +53,7 @@ impl Heap {
         self.end.saturating_sub(self.fresh) + self.listed
     }
 
-    /// Takes room for `size` bytes (at most [`MAX_OBJECT`]); `None` if there is none.
+    /// Allocates `size` bytes (at most [`MAX_OBJECT`]); `None` if there is no room.
     pub(super) fn take(&mut self, memory: &impl TableMemory, size: u32) -> Result<Option<u64>, MemoryFault> {
         let (class, bytes) = class_of(size);
         let head = self.heads[class];
@@ -76,7 +76,7 @@ impl Heap {
         })
     }
 
-    /// Takes bytes that were never used, in one piece that is aligned like a line.
+    /// Allocates never-used bytes in one piece, aligned like a line.
     pub(super) fn take_lines(&mut self, bytes: u64) -> Option<u64> {
         let offset = self.fresh.next_multiple_of(u64::from(LINE_SIZE));
         let end = offset.checked_add(bytes)?;
@@ -86,12 +86,12 @@ impl Heap {
         })
     }
 
-    /// From `begin` to `end` nothing was ever used.
+    /// Declares that the bytes from `begin` to `end` were never used.
     pub(super) const fn never_used(&mut self, begin: u64, end: u64) {
         (self.fresh, self.end) = (begin, end);
     }
 
-    /// Gives room of any size back, in as large pieces as there are. Begin and end are multiples of [`UNIT`].
+    /// Frees a range of any size, in pieces as large as possible. Begin and end are multiples of [`UNIT`].
     pub(super) fn give_gap(
         &mut self,
         memory: &mut impl TableMemory,
@@ -107,7 +107,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Gives the room of an object of `size` bytes back.
+    /// Frees the memory of an object of `size` bytes.
     pub(super) fn give(
         &mut self,
         memory: &mut impl TableMemory,
@@ -122,7 +122,7 @@ impl Heap {
     }
 }
 
-/// Bytes that an object of `size` bytes really takes.
+/// Bytes that an object of `size` bytes really occupies.
 pub(super) const fn footprint(size: u32) -> u64 {
     class_of(size).1 as u64
 }

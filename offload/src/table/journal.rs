@@ -22,7 +22,7 @@ impl Journal {
         Self { bytes, stores: Rc::default() }
     }
 
-    /// What was stored since this was last asked.
+    /// The stores since the last call.
     pub(super) fn take_stores(&self) -> Vec<Store> {
         core::mem::take(&mut self.stores.borrow_mut())
     }
@@ -51,14 +51,14 @@ impl TableMemory for Journal {
     }
 }
 
-/// Carries stores out.
+/// Applies stores to a copy of the memory.
 pub(super) fn apply<'s>(memory: &mut [u8], stores: impl IntoIterator<Item = &'s Store>) {
     for (to, store) in stores {
         memory[*to..][..store.len()].copy_from_slice(store);
     }
 }
 
-/// Changes under a hash of the test's choice, so that it can have collisions.
+/// Changes under a hash that the test chooses, so that it can produce collisions.
 impl<M: TableMemory> TableWriter<M> {
     pub(super) fn insert_hashed(
         &mut self,

@@ -10,7 +10,7 @@ pub trait TableMemory {
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), MemoryFault>;
     /// Copies bytes in. Aligned words of 8 bytes must reach readers whole.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
-    /// What was written before is seen by readers before what is written after.
+    /// Orders writes: readers see what was written before this call before what is written after it.
     fn order(&mut self) {
         core::sync::atomic::fence(core::sync::atomic::Ordering::Release);
     }

@@ -134,7 +134,7 @@ impl TableDescriptor {
         Area { lines: self.lines, buckets: self.buckets, overflow_lines: self.overflow_lines }
     }
 
-    /// The same table after its lines went to `area`.
+    /// The same table after its lines moved to `area`.
     const fn grown_to(self, area: Area) -> Self {
         let Area { lines, buckets, overflow_lines } = area;
         Self { lines, buckets, overflow_lines, ..self }

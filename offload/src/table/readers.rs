@@ -13,16 +13,16 @@ const MAX_READERS: usize = 16;
 
 #[derive(Debug, Clone, Copy)]
 struct Reader {
-    /// It is through with what was replaced before this epoch.
+    /// The reader cannot hold anything that was replaced before this epoch.
     passed: u64,
-    /// It will be through with this epoch when all that had this number or a lower one has ended.
+    /// The reader has passed this epoch when everything with this number or a lower one has ended.
     awaits: Option<(u64, u64)>,
 }
 
 impl Reader {
     fn announce(&mut self, progress: ReaderProgress, epoch: u64) {
         if let Some((until, begun)) = self.awaits {
-            // One that counts from the beginning again has forgotten all that it had begun.
+            // A reader that starts counting again has ended everything that it had begun.
             if progress.oldest >= begun || progress.begun < begun {
                 (self.passed, self.awaits) = (until, None);
             }
@@ -64,13 +64,13 @@ impl Readers {
         }
     }
 
-    /// Ends an epoch, and returns it: for something that was replaced within it.
+    /// Ends an epoch and returns its number, for something that was replaced within it.
     pub(super) const fn end_epoch(&mut self) -> u64 {
         self.epoch += 1;
         self.epoch - 1
     }
 
-    /// The reader that is furthest behind, if it may hold what was replaced within `epoch`.
+    /// The reader that is furthest behind, if it may hold something that was replaced within `epoch`.
     pub(super) fn behind(&self, epoch: u64) -> Option<ReaderId> {
         let readers =
             (0_u8..).zip(&self.readers).filter_map(|(id, reader)| Some((reader.as_ref()?.passed, id)));

@@ -13,7 +13,7 @@ use super::{
 use crate::kernels::kv_layout::{LINE_SIZE, ObjectRef, UNIT};
 use heapless::Vec;
 
-/// Times that a table can have doubled.
+/// How often a table can have doubled.
 const GENERATIONS: usize = 31;
 
 /// Words of `marks` that [`TableWriter::open`] needs for a table of this length in bytes: one bit per 16 bytes.
@@ -21,11 +21,11 @@ pub const fn marks_for(length: u64) -> usize {
     length.div_ceil(UNIT as u64).div_ceil(64) as usize
 }
 
-/// What is in use, a bit for each [`UNIT`].
+/// A bit for each [`UNIT`] in use.
 struct Marks<'m>(&'m mut [u64]);
 
 impl Marks<'_> {
-    /// Takes note of bytes in use; returns whether none of them was before.
+    /// Marks bytes as in use; returns whether none of them was marked before.
     fn set(&mut self, begin: u64, length: u64) -> bool {
         let mut fresh = true;
         for unit in begin / u64::from(UNIT)..(begin + length).div_ceil(UNIT.into()) {
@@ -43,7 +43,7 @@ impl Marks<'_> {
     }
 }
 
-/// How far the chains of an area have gone elsewhere.
+/// How many chains of an area have moved.
 struct Moved {
     chains: u32,
     to: u64,
@@ -94,13 +94,14 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(writer)
     }
 
-    /// Follows the growth of the table from its first lines on. The descriptor and the growth are those of the writer that ended.
+    /// Follows the growth of the table from its first lines on, and restores the descriptor and growth of the
+    /// writer that ended.
     fn find_areas(&mut self, marks: &mut Marks<'_>) -> Result<Vec<Area, GENERATIONS>, TableError> {
         let mut areas = Vec::new();
         loop {
             let area = self.descriptor.area();
             let corrupt = TableError::Corrupt { line: area.lines };
-            // Lines that went elsewhere, and those of the heap, must not lie one upon the other.
+            // The new lines and those of the heap must not overlap.
             let fits =
                 area.end() <= self.descriptor.length && marks.set(area.lines, area.overflow() - area.lines);
             if !fits || areas.push(area).is_err() {
@@ -125,7 +126,8 @@ impl<M: TableMemory> TableWriter<M> {
         }
     }
 
-    /// How many chains have gone, from the first bucket on; ends what was under way in their first lines.
+    /// How many chains have moved, counted from the first bucket; completes unfinished changes in their first
+    /// lines.
     fn count_moved(&mut self, area: &Area) -> Result<Moved, TableError> {
         let mut moved = Moved { chains: 0, to: 0 };
         for bucket in 0..area.buckets {
@@ -142,7 +144,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(moved)
     }
 
-    /// Goes through all chains that are in use: counts their keys, and marks their lines and objects.
+    /// Visits all chains in use: counts their keys, and marks their lines and objects.
     fn take_stock(&mut self, marks: &mut Marks<'_>, overflow: &mut Overflow) -> Result<(), TableError> {
         let area = self.descriptor.area();
         let (into, gone) = self.growth.as_ref().map_or((area, 0), |growth| (growth.area, growth.next));
@@ -176,7 +178,7 @@ impl<M: TableMemory> TableWriter<M> {
             }
             let corrupt = TableError::Corrupt { line: offset };
             offset = at.line.next;
-            // A line that is marked already would make a chain without end.
+            // A line that is already marked would make the chain endless.
             if !overflow.has(offset) || !marks.set(offset, LINE_SIZE.into()) {
                 return Err(corrupt);
             }
@@ -242,7 +244,7 @@ impl Overflow {
     }
 }
 
-/// The description of the table as it was made, if it is one that fits its memory.
+/// The descriptor with which the table was created, if it is valid and fits the memory.
 fn read_descriptor(memory: &impl TableMemory) -> Result<TableDescriptor, TableError> {
     let mut bytes = [0; DESCRIPTOR_SIZE];
     memory.read(0, &mut bytes)?;

@@ -7,15 +7,15 @@ use crate::kernels::kv_layout::ObjectRef;
 use bareverbs_prm::time::{Duration, Time};
 use heapless::Deque;
 
-/// Most that can wait for readers at a time.
+/// The most replaced items that can wait for readers at a time.
 pub(super) const RETIRED: usize = 256;
 
-/// What nobody is led to any more.
+/// Memory that nothing refers to any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Replaced {
     Object(ObjectRef),
     Line(u64),
-    /// This line and all that it leads to.
+    /// This line and all that follow it.
     Lines(u64),
 }
 
@@ -26,7 +26,7 @@ struct RetiredEntry {
     since: Time,
 }
 
-/// The queue of what waits.
+/// The queue of replaced memory.
 #[derive(Debug, Default)]
 pub(super) struct Retired {
     entries: Deque<RetiredEntry, RETIRED>,
@@ -39,7 +39,7 @@ impl Retired {
         self.bytes
     }
 
-    /// Whether so many more can wait.
+    /// Whether `more` items can be added.
     pub(super) fn check_room(&self, more: usize, readers: &Readers) -> Result<(), TableError> {
         match self.entries.front() {
             Some(oldest) if self.entries.len() + more > RETIRED => {
@@ -65,7 +65,7 @@ impl Retired {
         Ok(())
     }
 
-    /// The oldest, if nobody may be reading it any more.
+    /// Removes the oldest item, if nobody may be reading it any more.
     pub(super) fn pop(&mut self, now: Time, lease: Duration, readers: &Readers) -> Option<Replaced> {
         let oldest = self.entries.front()?;
         if now.since(oldest.since) < lease || readers.behind(oldest.epoch).is_some() {

@@ -1,5 +1,5 @@
-//! A reader at any moment of a change, at a granularity of 8 bytes. It may see the old value, the new one, or be told
-//! to try again, and never anything else.
+//! A reader at any moment of a change, at a granularity of 8 bytes. It may see the old value or the new one,
+//! or be told to try again, and never anything else.
 
 use super::journal::{Journal, Store, apply};
 use super::tests::config;
@@ -36,7 +36,7 @@ fn record(prepare: impl Fn(&mut TableWriter<Journal>), change: impl Fn(&mut Tabl
     Scene { before, stores, descriptor }
 }
 
-/// Runs a lookup while the change goes on: before each word read, as many stores happen as `schedule` says.
+/// Runs a lookup during the change: before each word that it reads, `schedule` says how many stores happen.
 fn race(scene: &Scene, key: &[u8], mut schedule: impl FnMut() -> usize) -> Result<Vec<u8>, Status> {
     let mut memory = scene.before.clone();
     let mut stores = scene.stores.iter();
@@ -83,7 +83,7 @@ fn scenes() -> Vec<(&'static str, Scene)> {
     let update = record(with_old, |w| {
         w.update_hashed(Time::ZERO, HASH, b"key", NEW).expect("room");
     });
-    // The room of the object before the old one is used again at once: its lease is over.
+    // The memory of the object before the old one is reused at once, because its lease is over.
     let reuse = record(
         |w| {
             insert(w, b"key", OLD);
@@ -112,7 +112,7 @@ fn scenes() -> Vec<(&'static str, Scene)> {
     ]
 }
 
-/// The key and others of its chain go to twice as many lines, and the value changes before and after.
+/// The key and others of its chain move to twice as many lines, and the value changes before and after.
 fn growth() -> Scene {
     let prepare = |w: &mut TableWriter<Journal>| {
         [&b"key"[..], b"a", b"b", b"c"].iter().for_each(|key| insert(w, key, OLD));
@@ -126,7 +126,8 @@ fn growth() -> Scene {
     })
 }
 
-/// The line that leads to that of the key goes, and is a line of another chain before its readers are through; then it may come back.
+/// The line that leads to the key's line is removed and joins another chain before its readers have finished;
+/// then it may come back.
 fn lines(come_back: bool) -> Scene {
     let far = Time::ZERO + Duration::from_secs(1);
     let prepare = |w: &mut TableWriter<Journal>| {
@@ -164,7 +165,7 @@ fn the_writer_stops_at_any_point_and_goes_on_at_any_other() {
     for (name, scene) in scenes() {
         let mut seen = [false; 3];
         for first in 0..=scene.stores.len() {
-            // Some stores, then a number of words read, then all the rest.
+            // Some stores, then a few words read, then the remaining stores.
             for words in 0..40 {
                 let mut turn = 0;
                 let result = race(&scene, b"key", || {

@@ -45,7 +45,7 @@ pub struct Stored {
     pub version: u64,
 }
 
-/// A place in a line, and the line that leads to it if it is not the first.
+/// A slot in a line, and the line that leads to that one if it is not the first.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     at: LineAt,
@@ -61,7 +61,7 @@ enum Found {
     Full(LineAt),
 }
 
-/// What must be there for a value to be put.
+/// What must be in the table for a put to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Absent,
@@ -81,7 +81,7 @@ impl Want {
     }
 }
 
-/// A row, with the hash that it is found by.
+/// A row with its hash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Hashed<'a> {
     pub(super) hash: u64,
@@ -115,7 +115,7 @@ pub struct TableWriter<M> {
     pub(super) free_lines: FreeLines,
     /// Overflow lines of all areas.
     pub(super) overflow_lines: u32,
-    /// Overflow lines that chains lead to.
+    /// Overflow lines in use by chains.
     pub(super) linked: u32,
     pub(super) growth: Option<Growth>,
     pub(super) retired: Retired,
@@ -131,7 +131,7 @@ impl<M: TableMemory> TableWriter<M> {
         let descriptor = TableDescriptor::plan(config, memory.length())?;
         let heap = Heap::new(descriptor.heap, descriptor.length);
         let mut writer = Self::around(memory, descriptor, heap, config.policy);
-        // Who dies in the middle leaves no table.
+        // A writer that dies before the end leaves no table.
         writer.memory.write(0, &[0; HEADER_SIZE])?;
         writer.memory.order();
         writer.clear_lines()?;
@@ -142,7 +142,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(writer)
     }
 
-    /// A writer of a table without keys.
+    /// A writer of an empty table.
     pub(super) fn around(memory: M, descriptor: TableDescriptor, heap: Heap, policy: TablePolicy) -> Self {
         Self {
             memory,
@@ -174,7 +174,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(self.free_lines.add(&mut self.memory, area)?)
     }
 
-    /// Tells who READs the table where its lines are now.
+    /// Stores the newest descriptor, for clients that READ it.
     pub(super) fn publish_newest(&mut self) -> Result<(), TableError> {
         self.memory.write(NEWEST_DESCRIPTOR, &self.descriptor.encode())?;
         self.memory.order();
@@ -306,7 +306,7 @@ impl<M: TableMemory> TableWriter<M> {
         self.unlink_if_empty(now, row.hash, &place)
     }
 
-    /// Takes a line out of its chain whose last entry went.
+    /// Removes a line from its chain if its last entry is gone.
     fn unlink_if_empty(&mut self, now: Time, hash: u64, place: &Place) -> Result<(), TableError> {
         let Place { at, slot, before: Some(before) } = place else { return Ok(()) };
         let others = at.line.slots.iter().enumerate().filter(|(index, _)| index != slot);
@@ -336,7 +336,7 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(())
     }
 
-    /// What every change begins with: freeing what is free, and moving some chains if the table grows.
+    /// Begins every change: frees what can be freed, and moves some chains if the table is growing.
     fn tidy(&mut self, now: Time) -> Result<(), TableError> {
         self.reclaim(now)?;
         self.move_some(now)
@@ -424,7 +424,7 @@ impl<M: TableMemory> TableWriter<M> {
         peek(&buffer).ok_or(TableError::Corrupt { line: object })
     }
 
-    /// Writes an object that nobody refers to yet.
+    /// Writes an object that nothing refers to yet.
     fn store(&mut self, row: &Hashed<'_>) -> Result<ObjectRef, TableError> {
         let Hashed { hash, key, value } = *row;
         let size = object_size(key.len(), value.len());
@@ -448,7 +448,7 @@ impl<M: TableMemory> TableWriter<M> {
         TableError::HeapFull { size, free: self.heap.free(), retired: self.retired.bytes() }
     }
 
-    /// Points a slot at another object, and returns the one it pointed at.
+    /// Points a slot at another object, and returns the previous one.
     fn point(&mut self, place: &Place, slot: LineSlot) -> Result<ObjectRef, TableError> {
         let mut line = place.at.line;
         let old = core::mem::replace(&mut line.slots[place.slot], slot);
@@ -456,8 +456,8 @@ impl<M: TableMemory> TableWriter<M> {
         Ok(old.object)
     }
 
-    /// Adds a line with one entry behind the first of a chain; returns whether there was one. Behind the first, so that a reader who is led to a line that was used in
-    /// this chain before misses none.
+    /// Adds a line with one entry after the first of a chain; returns whether there was one. It goes after
+    /// the first, so that a reader who is on a line that this chain had used before misses none.
     fn extend(&mut self, head: &LineAt, row: &Hashed<'_>) -> Result<bool, TableError> {
         let Some(offset) = self.take_line(row.hash)? else { return Ok(false) };
         let object = match self.store(row) {

@@ -53,11 +53,11 @@ enum Expecting {
     Value,
 }
 
-/// One traversal under way.
+/// One traversal in progress.
 #[derive(Debug, Clone)]
 pub struct Traversal {
     table: TraversalTable,
-    /// The key that is looked for.
+    /// Index of the wanted key.
     key: u8,
     expecting: Expecting,
 }
@@ -105,7 +105,7 @@ impl Traversal {
         Ok(Step::Fetch(grant.check(next, self.table.element.into())?))
     }
 
-    /// The offset in the region that a pointer means.
+    /// The offset in the region that a pointer refers to.
     fn target(&self, pointer: Field, element: &[u8], base: u8) -> Result<u64, Status> {
         match self.load(pointer, element, base)? {
             0 => Err(Status::NotFound),
@@ -113,7 +113,7 @@ impl Traversal {
         }
     }
 
-    /// The table was found to fit elements of its size; another size is no element of it.
+    /// The table was checked against its element size; bytes of another size are no element of it.
     fn load(&self, field: Field, element: &[u8], base: u8) -> Result<u64, Status> {
         field.load(element, base, self.table.order).ok_or(Status::BadParameters)
     }
@@ -128,7 +128,7 @@ impl Traversal {
         match self.table.value {
             Value::Inline(field) => {
                 let word = u32::from(field.position) + if field.relative { u32::from(base) } else { 0 };
-                // The runtime refuses what leaves the element.
+                // The runtime refuses an answer that leaves the element.
                 Ok(Step::Emit(Emission { offset: word * 4, length, version: 0 }))
             }
             Value::Pointer(field) => {

@@ -28,16 +28,16 @@ pub const MAX_ELEMENT: u16 = 256;
 /// Bytes of the parameters.
 pub const PARAMETERS: usize = size_of::<TableBytes>();
 
-/// What follows from a row that applies.
+/// What to do if a row applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// The walk ends: what was looked for is not there.
+    /// End the walk: the key is not there.
     End,
-    /// The next element is where [`Row::pointer`] points.
+    /// Go to the element that [`Row::pointer`] points to.
     Follow,
-    /// As `Follow`, and the next key is looked for there. Behind the last key, the element reached is emitted.
+    /// Like `Follow`, and look for the next key there. After the last key, emit the element reached.
     FollowNextKey,
-    /// The value is the answer.
+    /// Answer with the value.
     Emit,
 }
 
@@ -62,11 +62,11 @@ pub struct Row {
     pub key_shift: u8,
     /// Number of bits of the key, 1 to 64.
     pub key_bits: u8,
-    /// What has to hold.
+    /// The predicate that the key must satisfy.
     pub predicate: Predicate,
-    /// What follows.
+    /// What to do then.
     pub action: Action,
-    /// The pointer to follow; without meaning for [`Action::End`] and [`Action::Emit`].
+    /// The pointer to follow; ignored for [`Action::End`] and [`Action::Emit`].
     pub pointer: Field,
 }
 
@@ -82,9 +82,9 @@ pub enum Value {
 /// How long the answer is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Length {
-    /// So many bytes.
+    /// This many bytes.
     Fixed(u32),
-    /// What this field says.
+    /// The value of this field.
     Field(Field),
 }
 
@@ -126,9 +126,9 @@ pub struct TraversalTable {
     pub value: Value,
     /// How long it is.
     pub length: Length,
-    /// The rules; those that are not needed are [`Row::END`].
+    /// The rules; unused ones are [`Row::END`].
     pub rows: [Row; ROWS],
-    /// What is looked for: one key, or one for each [`Action::FollowNextKey`] of a path.
+    /// The wanted key, or one key for each [`Action::FollowNextKey`] of a path.
     pub keys: [u64; KEYS],
     /// How many keys there are, at least one.
     pub key_count: u8,
@@ -150,7 +150,7 @@ impl Row {
         Self { positions, predicate, action, ..Self::END }
     }
 
-    /// `action` for each element that no row before applies to.
+    /// `action` for each element that no earlier row applies to.
     pub const fn otherwise(action: Action) -> Self {
         Self { action, ..Self::END }
     }
@@ -164,7 +164,7 @@ impl Row {
         Field { position, relative: false, shift: self.key_shift, bits: self.key_bits }
     }
 
-    /// The last word at which a key that this row finds may begin.
+    /// The last word at which a key of this row may begin.
     fn last_position(&self) -> u32 {
         if self.predicate == Predicate::Always { 0 } else { self.positions.checked_ilog2().unwrap_or(0) }
     }
@@ -234,7 +234,7 @@ const LENGTH_IN_ELEMENT: u8 = 4;
 const KNOWN: u8 = BIG_ENDIAN | INLINE_VALUE | LENGTH_IN_ELEMENT;
 
 impl TraversalTable {
-    /// Decodes parameters. What is not exactly a table whose words lie in its elements is refused.
+    /// Decodes parameters. Refuses anything but a table whose words lie in its elements.
     pub fn parse(bytes: &[u8]) -> Result<Self, Status> {
         let raw = TableBytes::ref_from_bytes(bytes).map_err(|_| Status::BadParameters)?;
         if raw.flags & !KNOWN != 0 {

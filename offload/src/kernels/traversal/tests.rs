@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 /// The address at which the owner of the structures has its region mapped.
 const MAPPED: u64 = 0x7f12_0000_0000;
 
-/// The answer and the elements and values that were read for it.
+/// The answer, and the number of elements and values that were read for it.
 type Answer = Result<(Vec<u8>, u16), Status>;
 
 /// Runs a traversal over memory that does not change; every read must lie inside.
@@ -35,16 +35,16 @@ fn run(memory: &[u8], parameters: &[u8]) -> Answer {
     panic!("the traversal went on beyond its budget");
 }
 
-/// Memory in which structures are laid out as a program of the host has them: little-endian words, absolute addresses.
+/// Memory with structures as a program of the host lays them out: little-endian words, absolute addresses.
 #[derive(Default)]
 struct Heap(Vec<u8>);
 
 impl Heap {
-    /// The first 64 bytes stay free: nothing lies at offset zero.
+    /// The first 64 bytes stay free, so that nothing is at offset zero.
     fn new() -> Self {
         Self(vec![0; 64])
     }
-    /// Puts words down and returns their address.
+    /// Appends words and returns their address.
     fn put(&mut self, words: &[u64]) -> u64 {
         let at = self.0.len();
         words.iter().for_each(|word| self.0.extend(word.to_le_bytes()));
@@ -272,7 +272,7 @@ fn a_graph_is_walked_by_labels_and_ends_behind_the_last() {
 fn keys_pointers_and_lengths_may_be_bits_of_a_word() {
     let mut heap = Heap::new();
     let value = heap.put(&[u64::from_le_bytes(*b"abcdefgh")]);
-    // 16 bits of tag above a 48-bit pointer, as many hash tables pack them; the length in bits 8 to 15.
+    // A 16-bit tag above a 48-bit pointer, as many hash tables pack them; the length is in bits 8 to 15.
     let start = heap.put(&[0xbeef << 48 | value, 3 << 8 | 0x77]);
     let row = Row { key_shift: 48, key_bits: 16, ..Row::when(Predicate::Equal, 1, Action::Emit) };
     let table = TraversalTable {

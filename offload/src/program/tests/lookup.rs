@@ -1,4 +1,5 @@
-//! The lookup in the hash table, compiled by clang from C, against the native kernel: the same step for the same bytes.
+//! The hash table lookup, compiled by clang from C, against the native kernel: both must take the same steps
+//! for the same bytes.
 
 use super::*;
 use crate::grant::Grant;
@@ -37,7 +38,8 @@ fn compare(memory: &[u8], parameters: &[u8]) -> Result<Step, TestCaseError> {
     Ok(step)
 }
 
-/// A line at 64 whose references name objects at 256 and 512, with a second line at 128; then bytes are changed.
+/// A line at 64 with references to objects at 256 and 512, and a second line at 128. The tests then change
+/// bytes.
 fn memory(keys: [&[u8]; 2], hashes: [u64; 2], value: &[u8]) -> Vec<u8> {
     let mut memory = vec![0; 1024];
     let mut reference = |at: usize, key: &[u8], hash| {
@@ -69,7 +71,7 @@ fn a_hit_a_miss_and_another_key_with_the_same_hash() {
     assert_eq!(miss, Step::Done(Status::NotFound));
 }
 
-/// A first line that moved to `lines`, as the only one of its table.
+/// A table's only first line, which has moved to `lines`.
 fn moved_to(memory: &mut [u8], lines: u64) {
     memory[64..128].copy_from_slice(&Line::default().with_move(lines).encode(chain_of(0, 1)));
 }
@@ -114,7 +116,7 @@ proptest! {
             memory[64 + slot * 16 + 8..][..8].copy_from_slice(&[0, 0, 0, 0, (offset >> 8) as u8, offset as u8, 0, units as u8]);
             memory[64 + slot * 16..][..8].copy_from_slice(&hashes[0].to_be_bytes());
         }
-        // A line that was changed and is whole all the same, or is being changed.
+        // A line that was changed and is consistent, or one that is being changed.
         memory[123] = sequence;
         if let Some(lines) = moved {
             memory[112..120].copy_from_slice(&(u64::from(lines) * 64 + 1).to_be_bytes());

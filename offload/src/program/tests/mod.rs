@@ -1,4 +1,5 @@
-//! Programs of clang, of an assembler of eight lines, and of a generator; the oracle is rbpf, which nobody here wrote.
+//! Programs from clang, from an assembler of eight lines, and from a generator. The oracle is rbpf, an
+//! independent implementation.
 
 mod lookup;
 mod oracle;
@@ -51,7 +52,7 @@ const fn call(helper: Helper) -> Instruction {
     Instruction::new(n::JMP | n::CALL, 0, 0, 0, helper.number())
 }
 
-/// The code of an object file that clang made; `offload/programs` has the sources.
+/// The code of an object file that clang compiled; `offload/programs` has the sources.
 fn compiled(object: &[u8]) -> Program {
     let file = object::File::parse(object).expect("an ELF file");
     let text = file.section_by_name(".text").expect("code");

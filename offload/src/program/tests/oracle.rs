@@ -1,4 +1,4 @@
-//! The same program, run here and by rbpf: registers, stack and memory must agree.
+//! Runs the same program here and in rbpf: registers, stack and memory must agree.
 
 use super::super::interpret::run;
 use super::super::memory::{CONTEXT, Entry, Memory};
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 const GENERAL: u8 = 9;
 const POINTER: u8 = 9;
 
-/// All instructions but those that jump.
+/// All instructions except jumps.
 fn straight() -> impl Strategy<Value = Instruction> {
     let codes = [
         n::ADD,
@@ -37,9 +37,9 @@ fn straight() -> impl Strategy<Value = Instruction> {
         any::<bool>(),
     )
         .prop_map(|(class, code, to, from, value, register)| match code {
-            // rbpf 0.4 departs from RFC 9669 in three places, which `steps` has tests for: a 32-bit remainder by zero keeps
-            // the high half of the register, the negation of the least number panics, and the constants of unsigned
-            // 64-bit comparisons are not extended by their sign.
+            // rbpf 0.4 departs from RFC 9669 in three places, which have tests in `steps`: a 32-bit remainder
+            // by zero keeps the high half of the register, negating the least number panics, and the
+            // constants of unsigned 64-bit comparisons are not sign-extended.
             n::NEG => Instruction::new(n::ALU | code, to, 0, 0, 0),
             n::MOD if register => Instruction::new(n::ALU64 | code | n::REGISTER, to, from, 0, 0),
             _ if register => Instruction::new(class | code | n::REGISTER, to, from, 0, 0),
@@ -114,7 +114,7 @@ fn program() -> impl Strategy<Value = Vec<Instruction>> {
             }
             code.push(raw);
         }
-        // All registers end up in the context, where both engines can be compared.
+        // All registers end up in the context, where the two engines can be compared.
         (1..GENERAL)
             .for_each(|register| code.push(store(n::DW, POINTER, i16::from(register - 1) * 8, register)));
         code.push(exit());

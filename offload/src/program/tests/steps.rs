@@ -2,7 +2,7 @@ use super::*;
 use crate::grant::Grant;
 use crate::kernel::{Emission, Event, Status, Step};
 
-/// Where things are in the context.
+/// Offsets in the context.
 const PARAMETERS_AT: i16 = 0;
 const STATE_AT: i16 = 8;
 const WINDOW_AT: i16 = 16;
@@ -104,7 +104,8 @@ fn verbs_and_statuses_that_do_not_exist_are_faults() {
 
 #[test]
 fn the_state_stays_and_the_stack_does_not() {
-    // Counts its steps in the state and on the stack, and replies with the first byte of both after the third.
+    // Counts its steps in the state and on the stack, and after the third replies with the first byte of
+    // both.
     let program = verified(&[
         load(n::DW, 6, 1, STATE_AT),
         load(n::B, 2, 6, 0),
@@ -199,7 +200,7 @@ impl Region {
         &mut self.0[range.offset() as usize..][..range.length() as usize]
     }
 
-    /// Runs one request; `between` happens before each swap. The last step, and the state.
+    /// Runs one request and returns the last step and the state; `between` runs before each swap.
     fn run(
         &mut self,
         program: &Program,
@@ -241,7 +242,7 @@ fn a_sequencer_hands_out_numbers_though_another_counts_too() {
     let parameters = [64_u64.to_le_bytes(), 5_u64.to_le_bytes()].concat();
     let mut others = 3;
     let (step, state) = region.run(&program, &parameters, |region| {
-        // Another client takes ten, three times, before this one comes through.
+        // Another client takes ten, three times, before this one succeeds.
         if others > 0 {
             others -= 1;
             let now = u64::from_be_bytes(*region.0[64..].first_chunk().expect("a word"));
@@ -275,7 +276,7 @@ fn a_record_is_written_behind_its_version() {
     }
 }
 
-/// `offset`, `length`, `from` and the verb, put into the context by a program of nothing else.
+/// A program that only puts `offset`, `length`, `from` and the verb into the context.
 fn asks(verb: Verb, offset: i32, length: i32, from: i32) -> [Instruction; 5] {
     [
         put(n::DW, 1, OFFSET, offset),
@@ -312,7 +313,7 @@ fn an_event_that_no_verb_asks_for_ends_the_request() {
     assert_eq!(invocation.resumed(&program, part, &grant()), Step::Done(Status::BadParameters));
 }
 
-/// RFC 9669, sections 4.1 and 4.3: where the oracle departs from it.
+/// RFC 9669, sections 4.1 and 4.3: the cases in which the oracle departs from it.
 #[test]
 fn what_the_oracle_has_otherwise() {
     let constant = |register, value: u64| {

@@ -140,7 +140,8 @@ proptest! {
         parameters in proptest::collection::vec(any::<u8>(), 0..40),
     ) {
         let _refused_or_not = Program::verify(&noise);
-        // What is legal by itself, with an end: most of it passes.
+        // Keeps the instructions that are legal by themselves and adds an end; the verifier accepts most of
+        // the results.
         let mut code: Vec<Instruction> = code.into_iter().filter(|raw| Operation::decode(&[*raw], 0).is_ok()).collect();
         code.push(exit());
         let Ok(program) = Program::verify(&bytes(&code)) else { return Ok(()) };

@@ -3,7 +3,8 @@
 use super::*;
 use crate::kernel::{Event, Ranges};
 
-/// Reads four words of eight bytes at once; answers with the one whose first byte its parameter names, as soon as that has come.
+/// Reads four eight-byte words at once and answers with the one whose first byte its parameter names, as soon
+/// as it has arrived.
 struct Speculate(u8);
 
 impl Kernel for Speculate {
@@ -21,7 +22,7 @@ impl Kernel for Speculate {
             Event::Part { bytes, .. } if bytes[0] == self.0 => {
                 Step::Emit(Emission { offset: 0, length: 8, version: 0 })
             }
-            // Something else is wanted after all.
+            // Changes its mind and asks for something else.
             Event::Part { bytes, .. } if self.0 == 0xee => {
                 grant.check(u64::from(bytes[1]), 16).map_or(Step::Done(Status::OutOfBounds), Step::Fetch)
             }
@@ -35,7 +36,7 @@ fn speculating() -> World<Speculate, 2> {
     World::new(memory)
 }
 
-/// Begins a request and hands out all its reads.
+/// Begins a request and emits all its reads.
 fn begin(world: &mut World<Speculate, 2>, wanted: u8) -> Vec<DmaRequest> {
     let request = Request { opcode: Opcode(7), ..world.request(1, &[]) };
     assert_eq!(world.send(&Request { parameters: &[wanted], ..request }), Admission::Accepted);
@@ -91,7 +92,7 @@ fn what_is_asked_for_after_a_change_of_mind_gets_a_place_of_its_own() {
         assert!(apart, "{other:?} {later:?}");
     }
     world.carry_out(&later);
-    // What was thrown away lands before the answer is sent, and after.
+    // A discarded read completes before the answer is sent, and another one after.
     world.carry_out(&reads[0]);
     let answers = world.run();
     assert_eq!(answers[0].1, world.memory[10..26]);
@@ -116,7 +117,7 @@ fn flushed_parts_are_read_again_and_a_fault_of_one_ends_all() {
     assert_eq!((world.runtime.running(), world.run().len()), (0, 0), "the flushed one is not read again");
 }
 
-/// Writes its parameter at offset 8, then swaps the word at 0 from 5 to 6, then answers with the word that was there.
+/// Writes its parameter at offset 8, swaps the word at 0 from 5 to 6, and answers with the previous word.
 struct Store {
     value: [u8; 8],
 }
@@ -125,7 +126,7 @@ impl Kernel for Store {
     const OPCODE: Opcode = Opcode(8);
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let value = *parameters.first_chunk().ok_or(Status::BadParameters)?;
-        // One byte too many in its parameters: it asks to write more than it has.
+        // With one byte too many in its parameters, it asks to write more than it has.
         let length = parameters.len() as u32;
         Ok((Self { value }, Step::Write { to: grant.check_write(8, length)?, from: 0 }))
     }
