@@ -1,5 +1,5 @@
-//! Nanoseconds a work request and a completion, by the clock. The workload is described in `rig`; instructions are counted by
-//! the example `data_path_instructions` of `bareverbs-core`.
+//! Nanoseconds of wall-clock time for each work request and each completion. `rig` describes the workload;
+//! the example `data_path_instructions` of `bareverbs-core` counts instructions.
 //!
 //! ```text
 //! cargo bench -p bareverbs-tests --bench data_path

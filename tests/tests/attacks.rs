@@ -1,6 +1,7 @@
-//! While a client attacks the card that it has, two others talk over theirs: cards of one process at one switch. Then the attacker
-//! is killed, and the next client of its card is answered in 100 ms. A quiet machine is nobody's right: one try of several has to keep
-//! that bound, and all have to keep a generous one. What was measured is in `docs/security.md`.
+//! While a client attacks its card, two others communicate over theirs: all cards are of one process and at
+//! one switch. Then the attacker is killed, and the next client of its card must be answered within 100 ms. A
+//! test cannot count on a quiet machine, so only one of several tries has to meet that bound, and all have to
+//! meet a generous one. `docs/security.md` has the measurements.
 
 use bareverbs_core::work_request::WorkRequest;
 use bareverbs_hal::memory::ArenaConfig;
@@ -17,11 +18,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Before the mends a bystander of the same process was dropped, or the card was held for 53 s and more after its client had gone.
+/// Before the fixes, a bystander of the same process was dropped, or the card stayed blocked for 53 s or more
+/// after its client had gone.
 const BOUND: Duration = Duration::from_secs(20);
-/// How soon the next client is answered when nothing but the attack is in its way.
+/// How soon the next client must be answered if only the attack can delay it.
 const ANSWERED: Duration = Duration::from_millis(100);
-/// Tries to find the machine idle enough for [`ANSWERED`]. An attack that holds the card holds it in each of them.
+/// Number of tries, of which one should find the machine idle enough for [`ANSWERED`]. An attack that blocks
+/// the card blocks it in all of them.
 const TRIES: usize = 20;
 /// Commands and messages of the bystanders during each attack.
 const ROUNDS: usize = 100;
@@ -40,7 +43,7 @@ fn serve(directory: &Path) -> [PathBuf; 3] {
     })
 }
 
-/// An attacker, which does not outlive the test.
+/// An attacker process, which does not outlive the test.
 struct Attacker(Child);
 
 impl Attacker {
@@ -61,7 +64,7 @@ impl Drop for Attacker {
     }
 }
 
-/// How long the slowest and the middle one took.
+/// The longest and the median time.
 fn measure(mut done: impl FnMut()) -> [Duration; 2] {
     let mut times: Vec<Duration> = (0..ROUNDS)
         .map(|_| {
@@ -74,7 +77,7 @@ fn measure(mut done: impl FnMut()) -> [Duration; 2] {
     [times[ROUNDS - 1], times[ROUNDS / 2]]
 }
 
-/// A message to the other bystander, to its completion.
+/// Writes a message to the other bystander and waits for its completion.
 fn write(ends: &mut Ends<VfioUserHal>) {
     let from = [ends.a.memory.slice(0, 4096).unwrap()];
     let there = ends.b.memory.remote(0);
@@ -90,7 +93,7 @@ fn write(ends: &mut Ends<VfioUserHal>) {
     }
 }
 
-/// From the end of the attacker to the first answer to somebody else.
+/// The time from the attacker's end to the first answer to somebody else.
 fn leave(attacker: Attacker, socket: &Path) -> Duration {
     let begun = Instant::now();
     drop(attacker);

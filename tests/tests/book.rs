@@ -1,7 +1,8 @@
-//! The book keeps what it promises: its Rust is compiled, its output is what programs print, and what it points at is there.
+//! The book keeps its promises: its Rust compiles, its output is what programs print, and its links lead
+//! somewhere.
 //!
-//! `BAREVERBS_UPDATE_BOOK=1 cargo test -p bareverbs-tests --test book` writes the output anew. Commands are checked by
-//! `host-tools/tests/book.rs`.
+//! `BAREVERBS_UPDATE_BOOK=1 cargo test -p bareverbs-tests --test book` rewrites the output.
+//! `host-tools/tests/book.rs` checks the commands.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,10 +25,10 @@ mod states;
 #[path = "book/waiting.rs"]
 mod waiting;
 
-/// Where links of the book to the repository lead.
+/// Where the book's links to the repository lead.
 const REPOSITORY: &str = "https://github.com/bareverbs/bareverbs";
 
-/// Where included code may come from: what cargo compiles with the workspace's tests.
+/// Where included code may come from: files that cargo compiles with the workspace's tests.
 const COMPILED: [&str; 5] =
     ["bare-metal/src/", "bareverbs/examples/", "hal/examples/", "offload/src/", "tests/tests/book/"];
 
@@ -52,12 +53,12 @@ fn chapters() -> Vec<(String, String)> {
     names.into_iter().map(|name| (name.clone(), read(&source().join(&name)))).collect()
 }
 
-/// What stands between `open` and `close`, each time.
+/// Every text between `open` and `close`.
 fn between<'a>(text: &'a str, open: &'a str, close: &'a str) -> impl Iterator<Item = &'a str> {
     text.split(open).skip(1).map(move |rest| rest.split(close).next().unwrap_or(rest))
 }
 
-/// Fenced blocks: the word behind the fence, and the lines.
+/// Fenced blocks: the word after the fence, and the lines.
 fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
     let (mut blocks, mut open): (Vec<(&str, Vec<&str>)>, bool) = (Vec::new(), false);
     for line in text.lines() {
@@ -75,7 +76,7 @@ fn blocks(text: &str) -> Vec<(&str, Vec<&str>)> {
     blocks
 }
 
-/// The text that an include brings.
+/// The text that an include inserts.
 fn included(name: &str, include: &str) -> String {
     let (file, anchor) =
         include.split_once(':').map_or((include, None), |(file, anchor)| (file, Some(anchor)));
@@ -102,7 +103,7 @@ fn every_chapter_is_in_the_table_of_contents() {
     assert_eq!(listed.len(), there.len(), "a chapter is listed twice");
 }
 
-/// Rust and output are included, and nothing else is; other blocks are commands or settings.
+/// All Rust and output is included from tested files; other blocks are commands or settings.
 #[test]
 fn code_and_output_are_included_from_what_is_tested() {
     let mut included_blocks = 0;
@@ -153,7 +154,7 @@ fn links_lead_to_what_is_there() {
     assert!(links >= 8, "{links}");
 }
 
-/// Every output that is kept is shown.
+/// The book shows every output file.
 #[test]
 fn no_output_is_left_over() {
     let text: String = chapters().into_iter().map(|(_, text)| text).collect();

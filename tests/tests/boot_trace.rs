@@ -54,7 +54,7 @@ fn every_entry_is_a_command_queue_entry() {
     }
 }
 
-/// Linux chains more blocks than the length needs, so the last block dumped may point on.
+/// Linux chains more blocks than the length needs, so the last block dumped may point to another.
 fn check_chain(dump: &Dump, first: (u32, u32)) {
     let mut address = first;
     for (number, block) in dump.blocks.iter().enumerate() {
@@ -136,7 +136,7 @@ fn general_pages() -> Vec<(u16, caps::GeneralCapabilities)> {
     pages.into_iter().map(|(mode, page)| (mode, FromBytes::read_from_prefix(&page).unwrap().0)).collect()
 }
 
-/// Bits that this firmware of 2016 sets and today's tables reserve.
+/// Bits that this firmware of 2016 sets and that today's tables reserve.
 const RESERVED_SINCE: [u32; 3] = [525, 526, 553];
 
 #[test]

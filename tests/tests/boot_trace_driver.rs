@@ -1,5 +1,5 @@
-//! The driver's command encoder against the boot of a real ConnectX-4: the same fields have to give the same bytes, in
-//! queue entry and mailboxes, and the recorded answers have to come back through the driver.
+//! The driver's command encoder against the boot of a real ConnectX-4: the same fields must give the same
+//! bytes in queue entry and mailboxes, and the recorded answers must come back through the driver.
 
 use bareverbs_core::device::{Device, DeviceConfig};
 use bareverbs_core::testing::{
@@ -38,7 +38,7 @@ impl Bench {
         Self { world, hal, queue }
     }
 
-    /// Executes a command as the driver does and gives its output.
+    /// Executes a command as the driver does and returns its output.
     fn execute(&mut self, request: &Request<'_>, output_length: usize) -> Vec<u8> {
         let mut output = vec![0; output_length];
         let timing =
@@ -57,14 +57,14 @@ impl Bench {
     }
 }
 
-/// The addresses behind the fixed part of an input, zeros where the log ends before the command.
+/// The addresses after the fixed part of an input; zeros where the log ends before the command.
 fn addresses(inbox: &[u8], offset: usize, length: usize) -> Vec<u64> {
     let mut bytes = inbox[offset..].to_vec();
     bytes.resize(length - offset, 0);
     bytes.chunks_exact(8).map(|chunk| u64::from_be_bytes(chunk.try_into().unwrap())).collect()
 }
 
-/// Sets, in a new structure, each named field to what it is in another.
+/// A new structure in which each named field has the value that it has in another.
 macro_rules! rebuild {
     ($from:expr => $to:expr; $($get:ident $set:ident),+ $(,)?) => { $( $to.$set($from.$get()); )+ };
 }
@@ -185,7 +185,7 @@ fn one_wrong_bit_of_a_command_is_found() {
     assert_eq!(faults, 1);
 }
 
-/// Opens the driver on the simulated NIC, and gives the inputs of its commands.
+/// Opens the driver on the simulated NIC, and returns the inputs of its commands.
 fn boot_of_the_driver() -> Vec<Vec<u8>> {
     let world = SimWorld::new(1);
     let config = NicConfig { boot_pages: 6, ..NicConfig::default() };
@@ -204,8 +204,8 @@ fn name_of(inbox: &[u8]) -> (CommandOpcode, u16) {
     (header.opcode(), header.op_mod())
 }
 
-/// Bytes of an input that are a matter of this machine and this device: addresses of pages, capabilities, how many pages,
-/// vector, events and address of the event queue.
+/// Ranges of an input that depend on this machine and this device: page addresses, capabilities, the number
+/// of pages, and the vector, events and address of the event queue.
 fn own_bytes(opcode: CommandOpcode) -> &'static [(usize, usize)] {
     match opcode {
         CommandOpcode::ManagePages => &[(12, usize::MAX)],
@@ -215,7 +215,8 @@ fn own_bytes(opcode: CommandOpcode) -> &'static [(usize, usize)] {
     }
 }
 
-/// Where two inputs differ; the shorter one counts as filled up with zeros, as later versions lengthen a command.
+/// Offsets at which two inputs differ. The shorter one is padded with zeros, because later versions lengthen
+/// a command.
 fn differing(a: &[u8], b: &[u8]) -> Vec<usize> {
     let byte = |bytes: &[u8], at: usize| bytes.get(at).copied().unwrap_or(0);
     (0..a.len().max(b.len())).filter(|&at| byte(a, at) != byte(b, at)).collect()

@@ -1,5 +1,5 @@
-//! The raw bytes that Linux wrote for a real ConnectX-4, entry, mailboxes and addresses unchanged, against the firmware of
-//! the simulated device.
+//! The firmware of the simulated device processes the raw bytes that Linux wrote for a real ConnectX-4:
+//! entry, mailboxes and addresses are unchanged.
 
 use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::command::entry::{CommandHeaderIn, CommandHeaderOut, CommandQueueEntry};
@@ -15,7 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// "descriptor at dma" in the log.
 const QUEUE: u64 = 0x7_af3d_0000;
-/// Linux keeps the last slot for MANAGE_PAGES, and rings its bit in the log.
+/// Linux keeps the last slot for MANAGE_PAGES, and the log shows its doorbell bit.
 const PAGES_SLOT: u32 = 31;
 
 /// A simulated device that asks for as many pages as the ConnectX-4 did, and the memory of its host.
@@ -59,7 +59,7 @@ fn op_mod_of(exchange: &Exchange) -> u16 {
     CommandHeaderIn::read_from_prefix(&exchange.inbox()).unwrap().0.op_mod()
 }
 
-/// The status that the simulated device has to give, and why if it is not OK.
+/// The status that the simulated device must return, and why if it is not OK.
 fn expected(exchange: &Exchange) -> (CommandStatus, &'static str) {
     const OK: (CommandStatus, &str) = (CommandStatus::Ok, "");
     match opcode_of(exchange) {
@@ -78,7 +78,7 @@ fn expected(exchange: &Exchange) -> (CommandStatus, &'static str) {
     }
 }
 
-/// Commands whose output is a matter of the device: its capabilities, its name, its numbers.
+/// Commands whose output differs from device to device: capabilities, name, numbers.
 fn has_own_output(exchange: &Exchange) -> bool {
     use CommandOpcode::{AccessReg, CreateEq, QueryAdapter, QueryHcaCap, QueryIssi, SetHcaCap};
     matches!(opcode_of(exchange), QueryIssi | AccessReg | QueryHcaCap | SetHcaCap | QueryAdapter | CreateEq)
@@ -115,8 +115,8 @@ fn the_simulated_firmware_takes_the_boot_of_a_connectx4() {
     assert_eq!((trace.len(), equal, refused), (42, 11, 1));
 }
 
-/// Marks every entry of the event queue that a CREATE_EQ describes as Linux does before it gives it to the device, and gives
-/// the addresses of the entries.
+/// Initialises the entries of the event queue that a CREATE_EQ describes, as Linux does before it hands the
+/// queue to the device, and returns the addresses of the entries.
 fn prepare_event_queue(memory: &mut SparseMemory, exchange: &Exchange) -> Vec<u64> {
     let inbox = exchange.inbox();
     let context = *CreateEqIn::read_from_prefix(&inbox).unwrap().0.eq_context_entry();

@@ -1,5 +1,5 @@
-//! Clusters under test: what can be done to hosts, what a run says, and the examples over many seeds, each with the fault that its first
-//! version had.
+//! Clusters under test: what can be done to hosts, what a run reports, and the examples over many seeds, each
+//! with the bug of its first version.
 
 use bareverbs::cluster::{
     Failure, FailureCause, Fault, FaultKind, SimCluster, Station, TaskResult, TestResult, Trial, explore,
@@ -22,7 +22,7 @@ mod ring_all_reduce;
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_millis(2);
 
-/// Two hosts: the first asks, the second answers; gives how long each round took.
+/// Two hosts: the first sends requests and the second answers. Returns how long each round took.
 fn ask(cluster: &SimCluster, rounds: u32) -> Rc<RefCell<Vec<Duration>>> {
     let times = Rc::<RefCell<Vec<Duration>>>::default();
     let seen = times.clone();
@@ -56,7 +56,8 @@ fn ask(cluster: &SimCluster, rounds: u32) -> Rc<RefCell<Vec<Duration>>> {
     times
 }
 
-/// A round that breaks is begun anew, so its error fails nothing. A run that fails for want of it says what it was.
+/// A failed round is repeated, so its error does not fail the run. A run that fails because of it reports the
+/// error.
 #[test]
 fn a_mistake_in_a_round_is_told_when_the_run_fails() {
     let cluster = SimCluster::new(1, 2);
@@ -118,7 +119,7 @@ fn a_slower_link_a_pause_and_a_lossy_link_take_their_time() {
     assert!((Duration::from_micros(300)..Duration::from_millis(2)).contains(&parted), "{parted}");
 }
 
-/// Partitions are between two: a third host reaches both. Captures say what was lost, and why.
+/// A partition separates two hosts; a third host reaches both. Captures say what was lost, and why.
 #[test]
 fn a_partition_parts_two_and_nobody_else() {
     let cluster = SimCluster::new(6, 3);
@@ -154,7 +155,7 @@ fn a_partition_parts_two_and_nobody_else() {
     assert!(bytes.windows(18).any(|text| text == b"dropped: partition"), "{} bytes", bytes.len());
 }
 
-/// What a crash leaves is the disk. Nobody waits for anything of a driver whose host has no power.
+/// Only the disk survives a crash. Nobody waits for the driver of a host without power.
 #[test]
 fn a_host_that_crashes_starts_anew_with_its_disk() {
     let cluster = SimCluster::new(7, 2);
@@ -186,7 +187,7 @@ fn a_host_that_crashes_starts_anew_with_its_disk() {
     assert!(report.at.as_nanos() < 400_000, "{report:?}");
 }
 
-/// A NIC that is reset under its driver: every operation of its host ends at once.
+/// A NIC is reset under its driver: every operation of its host ends at once.
 #[test]
 fn a_nic_that_is_reset_ends_what_waits() {
     let cluster = SimCluster::new(8, 2);
@@ -252,7 +253,8 @@ fn the_replicated_log_loses_nothing() {
     });
 }
 
-/// The first version counts reports, not followers: one that is called anew reports again, while too few disks have the entry.
+/// The bug of the first version: it counts reports, not followers. A restarted follower reports again
+/// although too few disks have the entry.
 #[test]
 fn the_seeds_find_what_the_first_log_did_wrong() {
     let version = replicated_log::Version::First;
@@ -274,7 +276,8 @@ fn the_lock_loses_no_increment() {
     });
 }
 
-/// The first version trusts its lease: a holder whose processes stand still writes after somebody else has the lock.
+/// The bug of the first version: it trusts its lease. A holder whose processes are paused writes after
+/// somebody else has the lock.
 #[test]
 fn the_seeds_find_what_the_first_lock_did_wrong() {
     let version = lock_service::Version::First;
@@ -291,7 +294,7 @@ fn the_ring_sums_rightly() {
     });
 }
 
-/// The first version writes the next number over one that a neighbour has not taken yet, because its processes stand still.
+/// The bug of the first version: it overwrites a number that its paused neighbour has not taken yet.
 #[test]
 fn the_seeds_find_what_the_first_ring_did_wrong() {
     let version = ring_all_reduce::Version::First;

@@ -19,7 +19,7 @@ fn options(seed: u64) -> PairOptions {
     PairOptions { seed, node, depth: 32, memory: 8192, ..PairOptions::default() }
 }
 
-/// Signalled WRITEs of 8 bytes with these identifiers, one doorbell.
+/// Posts signalled WRITEs of 8 bytes with these identifiers, with one doorbell.
 fn write(pair: &mut Pair, ids: std::ops::Range<u64>) {
     let remote = pair.b.memory.remote(0);
     let mut batch = pair.a.queue_pair.send_batch();
@@ -34,14 +34,14 @@ fn send(pair: &mut Pair, id: u64) {
     pair.a.queue_pair.post_send(&WorkRequest::send_inline(id, &[1; 8])).unwrap();
 }
 
-/// Posts a receive; its record has left the processor when this returns, so that the peer finds it.
+/// Posts a receive. Its record is visible when this returns, so that the peer finds it.
 fn post_receive(pair: &mut Pair, id: u64) {
     let buffer = [pair.b.memory.slice(0, 64).unwrap()];
     pair.b.queue_pair.post_receive(&ReceiveRequest::new(id, &buffer)).unwrap();
     pair.b.node.device.hal().barrier(Barrier::ToDevice);
 }
 
-/// Lets the world come to rest.
+/// Runs the world until it is idle.
 fn rest(pair: &Pair, span: Duration) {
     let until = pair.world.now() + span;
     while pair.world.now() < until {
@@ -50,7 +50,7 @@ fn rest(pair: &Pair, span: Duration) {
     }
 }
 
-/// The next event that the device has written, however long it may still be on its way to the processor.
+/// The next event that the device has written, even if it is still in flight to the processor.
 fn event(pair: &Pair, channel: &mut CompletionChannel<Handle>) -> Option<Cqn> {
     pair.b.node.device.hal().barrier(Barrier::FromDevice);
     channel.poll()

@@ -1,4 +1,4 @@
-//! The first words that two drivers exchange: one of each operation, bytes compared.
+//! The first exchange between two drivers: one of each operation, with a comparison of all bytes.
 
 use bareverbs_core::work_completion::WorkCompletionOpcode;
 use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};

@@ -1,5 +1,5 @@
-//! Mistakes between devices: objects of two of them, a device that is opened twice, a receive that the peer never posted; and a reset
-//! under many objects.
+//! Mistakes between devices: objects of two devices, a device that is opened twice, a receive that the peer
+//! never posted; and a reset while many objects exist.
 
 use bareverbs_core::completion_queue::CompletionQueueError;
 use bareverbs_core::device::OpenCause;
@@ -65,7 +65,8 @@ fn a_missing_receive_shows_in_the_diagnosis() {
     assert!(diagnosis.to_string().contains("if the peer has posted no receive"), "{diagnosis}");
 }
 
-/// Requests over a cable that was never plugged in fail after their retries, and the diagnosis says why; with the cable it has nothing to say.
+/// Requests over a cable that was never plugged in fail after their retries, and the diagnosis says why. With
+/// the cable it reports nothing.
 #[test]
 fn a_cable_that_was_never_plugged_in_shows_in_the_diagnosis() {
     let world = SimWorld::new(83);
@@ -94,7 +95,8 @@ fn is_receive(suspect: &Suspect) -> bool {
     matches!(suspect, Suspect::WaitsForReceive { .. })
 }
 
-/// 1,000 queue pairs, their completion queues and regions: after a reset by somebody else, dropping all of them takes no time.
+/// 1,000 queue pairs, their completion queues and regions: after somebody else resets the device, dropping
+/// all of them takes no time.
 #[test]
 fn a_thousand_queue_pairs_of_a_lost_device_are_dropped_at_once() {
     let world = SimWorld::new(82);

@@ -231,7 +231,7 @@ fn what_datagrams_do_not_have_cannot_be_modified() {
     assert!(refused.to_string().contains("do not give"), "{refused}");
 }
 
-/// A NOP goes nowhere, and so has no address.
+/// A NOP is not sent, so it has no address.
 #[test]
 fn a_nop_takes_its_place_among_datagrams() {
     let mut world = Datagrams::new(2, 12, IPV4);

@@ -1,5 +1,6 @@
-//! A DPU as it is: the host and the Arm cores are two functions of one card. The host shares its tables, and the server on the Arm cores
-//! looks keys up in them by DMA work requests under aliases. No byte of a table reaches a kernel on any other way.
+//! A DPU as it really is: the host and the Arm cores are two functions of one card. The host shares its
+//! tables, and the server on the Arm cores looks keys up in them by DMA work requests under aliases. The
+//! kernels read the tables in no other way.
 
 use bareverbs_core::queue_pair::{ConnectOptions, PreparedQueuePair, QueuePairBuilder};
 use bareverbs_core::{AccessFlags, AccessKey, CompletionQueue, MemoryRegion, RemoteVhcaRegion, SharedRegion};
@@ -41,13 +42,13 @@ type Server = DpuServer<CompiledIn<KvLookup>, SLOTS, TENANTS, WINDOW>;
 type Door = CardDma<Handle, TENANTS, SLOTS>;
 type Region = Rc<MemoryRegion<Handle>>;
 
-/// The host's side of a tenant: its table, and a client that asks the DPU for what is in it.
+/// The host's side of a tenant: its table, and a client that asks the DPU for its values.
 struct Tenant {
     client: KvClient<WINDOW>,
     endpoint: VerbsEndpoint<Handle, 1>,
     table: Option<Region>,
     config: ClientConfig,
-    /// Requests of an attack that are under way.
+    /// Requests of an attack in flight.
     under_way: usize,
 }
 
@@ -180,7 +181,7 @@ impl Scene {
         client.start(now, endpoint, &key(row)).expect("a slot")
     }
 
-    /// Lets the server do what it can at this moment, and the world go on to the next.
+    /// Lets the server do what it can at this moment, and advances the world.
     fn turn(&mut self) {
         let now = self.world.now();
         if self.server.poll(now, &mut self.server_endpoint, &mut self.door, &mut self.scratch) {
@@ -222,7 +223,7 @@ impl Scene {
 fn lookups_read_the_host_by_dma_work_requests_and_nothing_else() {
     for unforgiving in [false, true] {
         let mut scene = Scene::new(NodeOptions { unforgiving, ..NodeOptions::default() });
-        // Stores of the host become visible with time, as no work request of it follows them.
+        // Stores of the host become visible with time, because no work request of it follows them.
         scene.world.run_until(scene.world.now() + Duration::from_micros(10));
         let mut hops = 0;
         for row in 0..16 {
@@ -251,8 +252,9 @@ fn a_window_of_lookups_is_answered() {
     }
 }
 
-/// The host drops one of two tables while both are being read. Who read it is told so; who read the other one gets its value, although the
-/// queue broke between; and nothing that was read of the dropped one reaches anybody.
+/// The host revokes one of two tables while both are being read. Readers of that table get an error. Readers
+/// of the other one get its value, although the queue broke in between. No byte read from the revoked table
+/// reaches anybody.
 #[test]
 fn a_table_that_the_host_takes_back_is_told_and_stops_nobody_else() {
     let mut scene = Scene::new(NodeOptions::default());
@@ -283,7 +285,7 @@ fn a_table_that_the_host_takes_back_is_told_and_stops_nobody_else() {
     assert_eq!(scene.dma_requests(), requests);
     scene.check(1, 3);
     assert!(!scene.door.is_broken());
-    // The host shares another table, which takes the place of the old one.
+    // The host shares another table in place of the old one.
     let (region, _) = table(&scene.host, 1);
     let shared = SharedRegion::share(&region, secret(5)).expect("a BlueField");
     let alias = RemoteVhcaRegion::open(&scene.arm.domain, &shared).expect("the right secret");
@@ -358,7 +360,7 @@ enum Attack {
     ForgedCredits,
     /// Walks of 64 elements: lines that lead to themselves.
     LongChains,
-    /// The same lookup again and again, and no receive for any answer.
+    /// The same lookup over and over, without a receive for any answer.
     NoReceives,
     UnknownKernel,
     BadParameters,
@@ -379,7 +381,7 @@ const ATTACKS: [Attack; 9] = [
     Attack::Noise,
 ];
 
-/// Half of what the DMA engine of a BlueField can do, and two million requests a second.
+/// Half of what the DMA engine of a BlueField can do, and two million requests per second.
 const HALF: Allowance = Allowance {
     per_request: Duration::from_nanos(500),
     per_dma: Duration::from_nanos(190),
@@ -408,7 +410,7 @@ impl Attack {
         }
     }
 
-    /// Posts what it has credits for. A request without an answer is over when it has arrived.
+    /// Posts as many requests as it has credits for. A request without an answer is over when it has arrived.
     fn go_on(self, scene: &mut Scene) {
         if self == Self::Nothing {
             return;
@@ -466,7 +468,8 @@ impl Attack {
     }
 }
 
-/// The 99th percentile of 200 lookups of the second tenant, one after the other, beside an attack of the first. Every value is checked.
+/// The 99th percentile of 200 lookups of the second tenant, one after the other, during an attack of the
+/// first. Every value is checked.
 fn p99_beside(attack: Attack, allowance: Allowance) -> Duration {
     let mut scene = Scene::new(NodeOptions::default());
     for id in scene.ids.clone() {
@@ -495,7 +498,7 @@ fn p99_beside(attack: Attack, allowance: Allowance) -> Duration {
     times[197]
 }
 
-/// A table of what a tenant can do, and what the other one feels of it: the limits are what keeps that small.
+/// What a tenant can do, and how it affects the other one: the limits keep the effect small.
 #[test]
 fn no_attack_of_a_tenant_makes_another_wait_twice_as_long() {
     let alone = p99_beside(Attack::Nothing, HALF);

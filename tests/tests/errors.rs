@@ -1,4 +1,5 @@
-//! Each completion status by its real cause, at the requester, at the responder, and in what is flushed behind it.
+//! Each completion status by its real cause: at the requester, at the responder, and in the requests flushed
+//! after it.
 
 use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, MemorySlice, RemoteSlice};
 use bareverbs_core::protection_domain::ProtectionDomain;
@@ -18,7 +19,8 @@ const LENGTH: usize = 64;
 const WRITE_LAST_WITH_IMMEDIATE: u8 = 0x09;
 const UC_SEND_MIDDLE: u8 = 0x21;
 
-/// Does a work request fail as it should, does what follows it flush, and is the queue pair in ERROR afterwards?
+/// Checks that a work request fails as it should, the requests after it are flushed, and the queue pair is
+/// then in ERROR.
 #[track_caller]
 fn fails(pair: &mut Pair, request: &WorkRequest<'_>, syndrome: CqeSyndrome) -> WorkCompletion {
     pair.a.queue_pair.post_send(request).unwrap();
@@ -103,7 +105,7 @@ fn an_operation_that_the_device_does_not_have() {
     fails(&mut pair, &request, CqeSyndrome::LocalQpOperation);
 }
 
-/// A WRITE and a READ of `remote` have to be refused by the peer, and its memory has to stay as it is.
+/// The peer must refuse a WRITE and a READ of `remote`, and its memory must not change.
 fn remote_access_fails(options: &PairOptions, remote: impl Fn(&Pair) -> RemoteSlice, syndrome: CqeSyndrome) {
     for read in [false, true] {
         let mut pair = Pair::new(options);
@@ -284,8 +286,9 @@ fn a_message_that_is_forgotten_after_it_took_a_shared_receive() {
     assert_eq!(outcomes, [(5, aborted), (6, WorkCompletionStatus::Success)]);
 }
 
-/// A list for the reader, kept complete: a status that gets a name needs a test of its cause. Those of reliable datagrams have none,
-/// for no device of this kind has that service. It proves nothing of the device.
+/// A complete list for the reader: a status that gets a name needs a test of its cause. The statuses of
+/// reliable datagrams have none, because no device of this kind has that service. This test proves nothing
+/// about the device.
 #[test]
 fn the_device_has_no_other_status_than_those_with_a_cause_here() {
     use CqeSyndrome::*;

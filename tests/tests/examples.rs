@@ -1,4 +1,4 @@
-//! Examples of the facade that need nothing but the simulator: what they print is what they say.
+//! Examples of the facade that need only the simulator must print what they promise.
 
 #[path = "../../bareverbs/examples/datagrams.rs"]
 mod datagrams;

@@ -1,4 +1,5 @@
-//! Futures in virtual time, polled by a loop without a runtime: every operation, dropped futures, a device that is lost.
+//! Futures in virtual time, polled by a loop without a runtime: every operation, dropped futures, a lost
+//! device.
 
 use bareverbs_core::command::DeviceLoss;
 use bareverbs_core::queue_pair::PostError;
@@ -61,7 +62,7 @@ impl Ends {
         Self { world, a: connect(a, &endpoints[1]), b: connect(b, &endpoints[0]) }
     }
 
-    /// Polls a future, and the queues of both ends, and lets time pass, until the future is ready.
+    /// Polls a future and the queues of both ends, and lets time pass, until the future is ready.
     fn block_on<F: Future>(&self, future: F) -> F::Output {
         let mut future = pin!(future);
         let mut rounds = 0;
@@ -156,7 +157,8 @@ fn every_operation_moves_its_bytes() {
     assert_eq!([ends.a.pool.available(), b.pool.available()], [BUFFERS as usize; 2]);
 }
 
-/// Four fit into the send queue; the others wait in line, and arrive in the order in which they were first polled.
+/// Four requests fit into the send queue. The others wait in line, and arrive in the order in which they were
+/// first polled.
 #[test]
 fn more_than_the_queue_holds_wait_their_turn() {
     let ends = Ends::new(2);
@@ -173,7 +175,8 @@ fn more_than_the_queue_holds_wait_their_turn() {
     }
 }
 
-/// A dropped future's WRITE happens all the same; its buffer is away until then, and there again afterwards.
+/// The WRITE of a dropped future still happens. Its buffer is unavailable until then, and available again
+/// afterwards.
 #[test]
 fn a_dropped_future_keeps_its_buffer_from_others_until_the_device_is_done() {
     let ends = Ends::new(3);
@@ -188,7 +191,7 @@ fn a_dropped_future_keeps_its_buffer_from_others_until_the_device_is_done() {
     target.copy_out(0, &mut bytes).unwrap();
     assert_eq!(&bytes, b"on its way");
 
-    // One that was never polled was never posted.
+    // A future that was never polled was never posted.
     drop(ends.a.queue_pair.write(ends.a.buffer(b"never"), target.remote()));
     assert_eq!(ends.a.pool.available(), BUFFERS as usize);
 }
@@ -209,7 +212,7 @@ fn a_dropped_receive_loses_no_message() {
     assert_eq!(nothing.error, OperationError::NoReceivePosted);
 }
 
-/// A queue pair that is dropped takes its buffers from the device and gives them back, whatever was in flight.
+/// Dropping a queue pair takes its buffers from the device and returns them, whatever was in flight.
 #[test]
 fn a_queue_pair_that_goes_gives_every_buffer_back() {
     let ends = Ends::new(5);
@@ -243,7 +246,7 @@ fn what_cannot_work_is_refused_with_its_buffer() {
     assert_eq!(full.error, OperationError::Post(PostError::QueueFull { needed: 1, size: 4 }));
     assert!(full.buffer.is_some());
 
-    // The peer refuses: nothing of this connection works any more, and each future says why.
+    // The peer refuses: nothing on this connection works any more, and each future says why.
     let beyond = bareverbs_core::RemoteSlice { address: 0x10, ..target.remote() };
     let failed = ends.block_on(ends.a.queue_pair.write(ends.a.buffer(b"lost"), beyond)).unwrap_err();
     assert!(failed.to_string().contains("refused access"), "{failed}");
@@ -251,7 +254,8 @@ fn what_cannot_work_is_refused_with_its_buffer() {
     assert!(flushed.to_string().contains("flushed"), "{flushed}");
 }
 
-/// A reset by somebody else: every future ends at once, with its buffer, and so does what comes later.
+/// After a reset by somebody else, every future ends at once and returns its buffer, and so does every later
+/// one.
 #[test]
 fn a_lost_device_ends_every_future() {
     let ends = Ends::new(7);

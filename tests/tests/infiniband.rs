@@ -29,7 +29,7 @@ const Q_KEY: u32 = 0x0bad_cafe;
 const BYTES: &[u8] = b"by local identifier";
 /// LID of a port that is a subnet of its own.
 const LID: u16 = 1;
-/// Where messages arrive, beyond what is sent from.
+/// Where messages arrive, after the memory that is sent from.
 const THERE: usize = 4096;
 
 struct Port {
@@ -48,7 +48,7 @@ impl Port {
             let nic = Nic::new(NicConfig { strict: true, ..NicConfig::infiniband(mac) });
             world.add_node(name, nic, Latency::default(), MemoryConfig::unforgiving())
         };
-        // The other port is there for the link to be up.
+        // The other port exists so that the link can be up.
         let (ours, other) = (node("ours", 1), node("other", 2));
         world.connect(ours, other, LinkConfig::gigabits(100)).unwrap();
         let device = Device::open(world.hal(ours), DeviceConfig::default());
@@ -104,7 +104,7 @@ fn wait(device: &Handle, queue: &mut CompletionQueue<Handle>) -> WorkCompletion 
     }
 }
 
-/// Connects two queue pairs with each other; `edit` changes what each knows of the other.
+/// Connects two queue pairs to each other; `edit` changes what each knows about the other.
 fn connect<S: Connected>(
     (a, b): (PreparedQueuePair<Handle, S>, PreparedQueuePair<Handle, S>),
     edit: impl Fn(RemoteEndpoint) -> RemoteEndpoint,
@@ -210,7 +210,7 @@ fn datagrams_go_to_a_lid() {
     }
 }
 
-/// The answer needs nothing but the completion and the bytes before the payload.
+/// An answer needs only the completion and the bytes before the payload.
 #[test]
 fn a_datagram_is_answered_by_what_its_completion_says() {
     let mut port = Port::new();

@@ -1,4 +1,4 @@
-//! Every field of a management datagram against tables made from libibmad, OpenSM and Linux.
+//! Compares every field of management datagrams with tables made from libibmad, OpenSM and Linux.
 
 use bareverbs_prm::field::{Layout as _, LayoutInfo};
 use bareverbs_sim::wire::management::MadHeader;
@@ -42,18 +42,18 @@ const LAYOUTS: &[LayoutInfo] = &[
     PathRecord::INFO,
     McMemberRecord::INFO,
 ];
-/// The files that declare layouts of management datagrams: a layout that is missing above is found by its declaration.
+/// The files that declare layouts of management datagrams. They show whether a layout is missing above.
 const SOURCES: [&str; 3] = [
     include_str!("../../sim/src/wire/management/mod.rs"),
     include_str!("../../sim/src/wire/management/attributes.rs"),
     include_str!("../../sim/src/wire/management/administration.rs"),
 ];
-/// Fields that the tables do not have, with the reason.
+/// Fields that the tables lack, with the reason.
 const WITHOUT: [(&str, &str, &str); 2] = [
     ("IssuedNotice", "Notice", "the sources have the fields of the notice itself there"),
     ("SMInfoRecord", "SMInfo", "the sources have the fields of SMInfo itself there"),
 ];
-/// Fewer comparisons with a field of just the same place than this mean that the tables have become coarser.
+/// Fewer exact matches than this mean that the tables have become coarser.
 const EXACT_FLOOR: usize = 259;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -79,7 +79,7 @@ fn table() -> BTreeMap<(String, String), Place> {
     rows.collect()
 }
 
-/// How many fields lie just where the table has them; what is wrong, and what the table does not have.
+/// How many fields are exactly where the table has them; the faults; and the fields that the table lacks.
 fn compare(layouts: &[LayoutInfo]) -> (usize, Vec<String>, Vec<(String, String)>) {
     let table = table();
     let (mut exact, mut wrong, mut missing) = (0, Vec::new(), Vec::new());

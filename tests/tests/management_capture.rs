@@ -1,4 +1,5 @@
-//! tshark looks at every management datagram of a subnet that is swept: two hosts at two switches, partitions of a file, and a cable that is pulled.
+//! tshark checks every management datagram of a subnet sweep: two hosts at two switches, partitions from a
+//! file, and a cable that is pulled.
 
 use bareverbs_core::device::{Device, DeviceConfig};
 use bareverbs_core::hal::Hal as _;
@@ -29,7 +30,8 @@ const SWEPT: [(u8, u16); 10] = [
     (0x01, 0x02),
 ];
 
-/// Writes what is said while the subnet comes up and a cable of the leaf is pulled and plugged; the frames in the capture.
+/// Captures the datagrams while the subnet comes up and a cable of the leaf is pulled and plugged in again.
+/// Returns the number of frames.
 fn captured_sweep(path: &PathBuf) -> usize {
     let world = SimWorld::<Nic>::new(7);
     let nodes = [1, 2].map(|number| {

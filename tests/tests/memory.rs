@@ -1,5 +1,5 @@
-//! Memory windows, lists of regions, fast registration, addresses of one's own, masked atomics: two drivers, each request
-//! with its effect on the peer's memory.
+//! Memory windows, lists of regions, fast registration, application-chosen addresses, masked atomics: two
+//! drivers, and for each request its effect on the peer's memory.
 
 use bareverbs_core::fast_region::{FastRegion, FastRegisterError, FastRegistration};
 use bareverbs_core::hal::{Barrier, Hal};
@@ -57,7 +57,7 @@ fn change(pair: &mut Pair, update: &KeyUpdate) -> WorkCompletionOpcode {
     completion.opcode
 }
 
-/// Side A writes `LENGTH` bytes of `byte`; the status.
+/// Side A writes `LENGTH` bytes of `byte`. Returns the status.
 fn write(pair: &mut Pair, remote: RemoteSlice, byte: u8) -> WorkCompletionStatus {
     pair.a.memory.fill(0, LENGTH, byte).unwrap();
     let data = [pair.a.memory.slice(0, LENGTH).unwrap()];
@@ -175,7 +175,7 @@ fn a_peer_closes_a_window() {
     assert_eq!(write(&mut pair, at(address, bind.key()), 4), REFUSED);
 }
 
-/// What is posted behind a binding in one batch finds it done: the fence is the driver's business.
+/// Requests posted after a binding in the same batch find it done: the driver takes care of the fence.
 #[test]
 fn work_behind_a_binding_waits_for_it() {
     let mut pair = pair();
@@ -265,7 +265,8 @@ fn pieces_are_one_region_on_both_sides() {
     let data = [mine.slice(0, 100).unwrap()];
     pair.a.queue_pair.post_send(&WorkRequest::write(1, &data, outer.remote(0))).unwrap();
     assert!(pair.sent().is_success());
-    // Through the outer list the first 90 bytes went to bytes 10.. of the inner one, the last 10 before them.
+    // Through the outer list, the first 90 bytes went to bytes 10.. of the inner one, and the last 10 before
+    // them.
     let sent: Vec<u8> = (50..100).chain(0..50).collect();
     let inner_bytes: Vec<u8> = sent[90..].iter().chain(&sent[..90]).copied().collect();
     assert_eq!(bytes_of_b(&pair, 100, 30), inner_bytes[..30]);
@@ -361,7 +362,8 @@ struct Entry {
     value: [u8; 24],
 }
 
-/// A peer writes a value where a cell says, and no byte beside it: the cell loads what was stored at the other end.
+/// A peer writes a value where a cell says, and no byte beside it: the cell loads what was stored at the
+/// other end.
 #[test]
 fn cells_are_values_that_a_peer_writes_as_a_whole() {
     let mut pair = pair();
@@ -455,7 +457,7 @@ fn a_region_moves_to_another_domain() {
     assert_eq!(write(&mut pair, target, 2), REFUSED);
 }
 
-/// One masked atomic of side A on the first word of side B: the old value.
+/// One masked atomic of side A on the first word of side B. Returns the old value.
 fn atomic(pair: &mut Pair, request: impl FnOnce(&[MemorySlice; 1], RemoteSlice, &mut Pair)) -> u64 {
     let old = [pair.a.memory.slice(0, 8).unwrap()];
     let remote = pair.b.memory.remote(0);
@@ -489,8 +491,8 @@ fn masked_atomics_touch_only_their_bits() {
     assert_eq!(plain, 0xaabc_3344_5466_7789, "fields are added without carry between them");
 }
 
-/// A region goes away while its peer writes into it: every request completes, those that came too late with an access
-/// error, and the device touches nothing that is no longer there.
+/// A region is deregistered while its peer writes into it. Every request completes, late ones with an access
+/// error, and the device touches nothing that is gone.
 #[test]
 fn a_region_goes_away_while_its_peer_writes() {
     for delay in [0, 3, 20, 60, 200] {
@@ -519,7 +521,7 @@ fn a_region_goes_away_while_its_peer_writes() {
     }
 }
 
-/// The region that a READ of one's own lands in goes away.
+/// The region that a local READ writes to is deregistered.
 #[test]
 fn a_region_goes_away_while_it_is_read_into() {
     let mut pair = pair();
@@ -543,7 +545,7 @@ fn a_region_goes_away_while_it_is_read_into() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// What is written through a list of pieces lies where a flat copy puts it.
+    /// Data written through a list of pieces lies where a flat copy would put it.
     #[test]
     fn lists_are_as_flat_copies(
         pieces in proptest::collection::vec((0usize..60_000, 1usize..3000), 1..12),

@@ -1,4 +1,4 @@
-//! What a driver learns of its port and of its event queues: counters by group, and queues that overran.
+//! What a driver can learn about its port and its event queues: counters by group, and event queue overruns.
 
 use bareverbs_core::completion_channel::CompletionChannel;
 use bareverbs_core::completion_queue::{Arming, CompletionQueue, Notify};
@@ -19,10 +19,10 @@ use bareverbs_sim::run::{Latency, NodeId};
 use bareverbs_tests::node::{gid, mac};
 use bareverbs_tests::pair::{Pair, PairOptions};
 
-/// Behind the initialization segment, before the first UAR.
+/// An offset after the initialization segment and before the first UAR.
 const NO_REGISTER: usize = 0x8000;
 
-/// What the model itself has counted: frames and bytes sent, frames and bytes received.
+/// The model's own counters: frames and bytes sent, frames and bytes received.
 fn of_the_model(pair: &Pair) -> [u64; 4] {
     let node = pair.a.node.id;
     let counters = pair.world.with(|world| world.device(node).counters());
@@ -104,7 +104,8 @@ fn set_link(world: &SimWorld<Nic>, id: NodeId, up: bool) {
     world.with(|world| world.with_device(id, |nic, _, _| nic.set_link_up(up)));
 }
 
-/// Another state of the link, of which the device tells: it does so with the next input, here a write that no register takes.
+/// Changes the state of the link. The device reports it with its next input, which here is a write to no
+/// register.
 fn tell_link(world: &SimWorld<Nic>, id: NodeId, device: &Device<SimHal<Nic>>, up: bool) {
     set_link(world, id, up);
     device.hal().mmio().write32(NO_REGISTER, 0);

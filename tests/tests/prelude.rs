@@ -1,4 +1,4 @@
-//! The prelude of the facade beside the names of std: a name that stood for two things would not compile here.
+//! The prelude of the facade beside the names of std: an ambiguous name would not compile here.
 
 use bareverbs::prelude::*;
 use std::boxed::*;
@@ -8,8 +8,8 @@ use std::error::*;
 use std::rc::*;
 use std::sync::*;
 
-/// Types that std's own prelude brings, or that programs import by a glob. A glob hides std's prelude without a word, so each
-/// of them is compared with the path that it must stand for.
+/// Types from std's own prelude, and types that programs import with a glob. A glob silently hides std's
+/// prelude, so each type is compared with the path that it must stand for.
 #[test]
 fn the_prelude_shadows_nothing_of_std() {
     let some: Option<u8> = std::option::Option::Some(1);
@@ -24,7 +24,7 @@ fn the_prelude_shadows_nothing_of_std() {
     assert_eq!(all.0, Some(1));
 }
 
-/// What a first program names is there.
+/// The prelude has the names that a first program uses.
 #[test]
 fn the_prelude_has_the_words_of_a_first_program() {
     let start = Time::ZERO + Duration::from_micros(1);

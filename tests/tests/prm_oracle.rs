@@ -1,4 +1,4 @@
-//! Every declared field, length and number against tables made from the headers of Linux and rdma-core.
+//! Compares every declared field, length and number with tables made from the headers of Linux and rdma-core.
 
 use bareverbs_prm::LAYOUTS;
 use bareverbs_prm::doorbell::{init_segment, uar};
@@ -7,12 +7,12 @@ use bareverbs_prm::numbering::{NUMBERINGS, NumberInfo, NumberingInfo};
 use bareverbs_prm::wqe::completion_mode;
 use bareverbs_tests::prm_tables::{Comparison, Tables};
 
-/// Fewer than this many comparisons means that the walk is broken, not that the layouts are right.
+/// Fewer comparisons than this mean that the walk is broken, not that the layouts are right.
 const FIELD_FLOOR: usize = 1900;
 const NESTED_FLOOR: usize = 2300;
 const NUMBER_FLOOR: usize = 470;
 
-/// Lengths that the tables measure otherwise or not at all, with the reason. An entry that is not needed is a fault.
+/// Lengths that the tables measure differently or lack, with the reason. An unused entry is a fault.
 const LENGTHS: &[(&str, &str)] = &[
     ("PortEvent", "the C structure ends after the port byte; event data are always 28 bytes"),
     ("QueuePairRecord", "no C definition; a doorbell record of a queue pair is two dwords"),
@@ -29,13 +29,13 @@ const LENGTHS: &[(&str, &str)] = &[
     ("UarRegisters", "no C definition; declared up to the last event queue doorbell"),
 ];
 
-/// Numbers that the tables do not have, with their origin. An entry that is not needed is a fault.
+/// Numbers that the tables lack, with their origin. An unused entry is a fault.
 const NUMBERS: &[(&str, &str)] = &[
     ("CommandOpcode::MLX5_CMD_OP_RTS2SQD_QP", "Linux 3.11 to 4.1, include/linux/mlx5/device.h, as 0x508"),
     ("CommandOpcode::MLX5_CMD_OP_SQD2SQD_QP", "Linux 3.11 to 4.1, include/linux/mlx5/device.h, as 0x511"),
 ];
 
-/// Takes the faults of explained numbers out; every explanation has to explain something.
+/// Removes the faults of explained numbers. Every explanation must be used.
 fn without_explained_numbers(faults: &mut Vec<String>) {
     for (name, origin) in NUMBERS {
         let before = faults.len();
@@ -44,7 +44,7 @@ fn without_explained_numbers(faults: &mut Vec<String>) {
     }
 }
 
-/// Takes the faults of explained lengths out; every explanation has to explain something.
+/// Removes the faults of explained lengths. Every explanation must be used.
 fn without_explained_lengths(faults: &mut Vec<String>) {
     for (name, reason) in LENGTHS {
         let before = faults.len();
@@ -159,7 +159,7 @@ fn a_wrong_number_is_found() {
     }
 }
 
-/// Byte offset of a field whose first bit is in the tables; registers that are addressed singly have constants.
+/// Byte offset of a field whose first bit is in the tables, for the registers whose offsets are constants.
 fn byte_of(tables: &Tables, structure: &str, path: &str) -> usize {
     let place =
         tables.place(structure, path).unwrap_or_else(|| panic!("{structure}.{path} is not in the tables"));

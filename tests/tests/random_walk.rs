@@ -8,7 +8,7 @@ use bareverbs_tests::walk::{Conditions, Outcome, walk};
 const SEEDS: u64 = 30;
 const REQUESTS: usize = 400;
 
-/// Walks and says how to do it again if it fails.
+/// Walks; if the walk fails, prints how to repeat it.
 fn walk_aloud(conditions: Conditions) -> Outcome {
     match std::panic::catch_unwind(|| walk(&conditions)) {
         Ok(outcome) => outcome,

@@ -1,4 +1,4 @@
-//! What README.md says of kernels and READs is what the presets say.
+//! README.md must say of kernels and READs what the presets say.
 
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::link::Rate;
@@ -9,7 +9,8 @@ const BEGIN: &str = "<!-- begin: made by tests/tests/readme.rs -->\n";
 const END: &str = "<!-- end -->\n";
 const ELEMENTS: [u32; 5] = [1, 2, 4, 8, 16];
 
-/// Where a kernel runs, and what it takes in nanoseconds: READs `read` each, the kernel `fixed` and `step` each access.
+/// Where a kernel runs, and its times in nanoseconds: `read` for each READ, `fixed` for the kernel and `step`
+/// for each of its accesses.
 struct KernelSite {
     name: &'static str,
     read: f64,
@@ -24,7 +25,7 @@ impl KernelSite {
         self.read * accesses / (self.fixed + self.step * accesses)
     }
 
-    /// The shortest chain for which it is not slower.
+    /// The shortest chain for which the kernel is not slower.
     fn break_even(&self) -> u32 {
         (0..100).find(|&elements| self.speed(elements) >= 0.9995).expect("a step is shorter than a READ")
     }
@@ -44,7 +45,7 @@ fn nanos(time: Duration) -> f64 {
     time.as_picos() as f64 / 1000.0
 }
 
-/// The parts of a preset, put together again as `sim/src/run/preset.rs` takes them apart.
+/// Combines the parts into which `sim/src/run/preset.rs` splits a preset.
 fn place(name: &'static str, preset: &Preset, on_dpu: bool) -> KernelSite {
     let wire = |frames: [usize; 2]| -> f64 {
         let rate = Rate::new(preset.link.bits_per_second);

@@ -1,6 +1,6 @@
-//! RoCE version 1 between drivers: every operation, what lies on the wire, and ends of different versions.
+//! RoCE version 1 between drivers: every operation, the frames on the wire, and ends of different versions.
 //!
-//! Soft-RoCE speaks version 2 only, so the judges here are tshark and the independent ICRC.
+//! Soft-RoCE implements version 2 only, so the judges here are tshark and the independent ICRC.
 
 use bareverbs_core::gid::GidEntry;
 use bareverbs_core::hal::{Barrier, Hal};
@@ -54,7 +54,7 @@ fn converse(pair: &mut Pair) {
     }
     let before = pair.a.memory.load_u64(30_000).unwrap();
     assert_eq!(before, u64::from_le_bytes(sent[64..72].try_into().unwrap()));
-    // No completion told the other side of these.
+    // The other side got no completion for these.
     pair.b.node.device.hal().barrier(Barrier::FromDevice);
     assert_eq!(pair.b.memory.load_u64(64).unwrap(), before.wrapping_add(3));
 }
@@ -90,7 +90,8 @@ fn an_unreliable_connection_works_too() {
     assert!(found == data && pair.sent().is_success());
 }
 
-/// A global route header carries GIDs, not addresses of IP: those of the ends may be of different families.
+/// A global route header carries GIDs, not IP addresses, so the GIDs of the ends may be of different
+/// families.
 #[test]
 fn version_1_has_no_families() {
     let pair = Pair::new(&options(false));
@@ -114,7 +115,8 @@ fn version_1_has_no_families() {
     }
 }
 
-/// An end that says which version it speaks: the other refuses, with both ends' values, before a command is sent.
+/// An end says which version it uses. The other end refuses to connect, naming the values of both ends,
+/// before it sends a command.
 #[test]
 fn ends_of_different_versions_are_not_connected() {
     let pair = Pair::new(&PairOptions::default());

@@ -1,5 +1,5 @@
-//! SQE: of a service without acknowledgements a bad request stops the send queue alone, and RTS is a command away (IBTA v1.4
-//! §10.3.1.6). A reliable connection breaks instead.
+//! SQE: with a service without acknowledgements, a bad request stops only the send queue, and one command
+//! returns it to RTS (IBTA v1.4 §10.3.1.6). A reliable connection breaks instead.
 
 use bareverbs_core::memory_region::MemorySlice;
 use bareverbs_core::queue_pair::transitions::TransitionError;
@@ -26,7 +26,7 @@ fn statuses(completions: &[WorkCompletion]) -> Vec<(u64, Status)> {
     completions.iter().map(|completion| (completion.wr_id, completion.status)).collect()
 }
 
-/// Posts sends of host 0 to host 1 with these numbers; one of them makes a mistake.
+/// Posts sends of host 0 to host 1 with these numbers; one of them is erroneous.
 fn send(world: &mut Datagrams, numbers: std::ops::RangeInclusive<u64>, mistake: u64) {
     let to = world.way(0, 1).destination(world.hosts[1].queue_pair.qpn(), Q_KEY);
     let host = &mut world.hosts[0];
@@ -53,7 +53,7 @@ fn datagrams_stop_sending_and_go_on() {
     };
     assert_eq!(arrived(&mut world), [Some(1)], "what was flushed was never sent");
 
-    // What is posted meanwhile is flushed; what comes is received.
+    // Sends posted meanwhile are flushed; messages that arrive are received.
     send(&mut world, 5..=5, 0);
     assert_eq!(statuses(&world.sent(0)), [(5, FLUSHED)]);
     world.post_receive(0, 8192, 256);
@@ -84,7 +84,7 @@ fn an_unreliable_connection_stops_sending_and_goes_on() {
         let slice = [pair.b.memory.slice(id * 4096, 4096).unwrap()];
         pair.b.queue_pair.post_receive(&ReceiveRequest::new(id as u64, &slice)).unwrap();
     }
-    // The message before the mistake has several packets.
+    // The message before the erroneous one has several packets.
     let slice = pair.a.memory.slice(0, 4000).unwrap();
     let mut batch = pair.a.queue_pair.send_batch();
     batch.post(&WorkRequest::send(1, &[slice]).signalled(false)).unwrap();
@@ -97,7 +97,7 @@ fn an_unreliable_connection_stops_sending_and_goes_on() {
     assert_eq!(pair.a.queue_pair.query().unwrap().state, QpState::SqError);
 
     pair.a.queue_pair.post_receive(&ReceiveRequest::new(9, &[slice])).unwrap();
-    // Nobody would be asked to wait for the receive.
+    // An unreliable sender cannot be asked to wait for the receive, so it must be visible first.
     let posted = pair.world.now() + Duration::from_micros(1);
     pair.world.run_until(posted);
     pair.b.queue_pair.post_send(&WorkRequest::send_inline(1, b"still there")).unwrap();

@@ -1,4 +1,4 @@
-//! Unreliable datagrams that are received from a shared receive queue, two drivers in one world.
+//! Unreliable datagrams received from a shared receive queue, with two drivers in one world.
 
 use bareverbs_core::address_handle::ROUTE_HEADER;
 use bareverbs_core::completion_queue::CompletionQueue;
@@ -38,7 +38,7 @@ impl Sharers {
         Self { queue_pairs, queue, completions, world }
     }
 
-    /// Posts receives under the numbers of their pieces.
+    /// Posts receives with the numbers of their pieces.
     fn post(&mut self, numbers: std::ops::Range<usize>) {
         for number in numbers {
             let slice = [self.world.hosts[1].memory.slice(number * PIECE, PIECE).unwrap()];
@@ -46,7 +46,7 @@ impl Sharers {
         }
     }
 
-    /// Host 0 sends a few bytes that are `number` to one of them.
+    /// Host 0 sends a few bytes with the value `number` to one of them.
     fn send(&mut self, to: usize, number: u8) {
         let destination = self.world.way(0, 1).destination(self.queue_pairs[to].qpn(), Q_KEY);
         let payload = [number; 20];
@@ -55,7 +55,7 @@ impl Sharers {
         assert!(self.world.sent(0)[0].is_success());
     }
 
-    /// What one of them has received: the receives and the numbers that filled them.
+    /// The receives that one of them has completed, and the numbers in them.
     fn received(&mut self, at: usize) -> Vec<(u64, u8)> {
         self.world.settle();
         let queue = &mut self.completions[at];

@@ -1,4 +1,5 @@
-//! Shared receive queues between two drivers: who gets which receive, what is lost never, and what software is told.
+//! Shared receive queues between two drivers: which queue pair gets which receive, that none is lost, and
+//! what software is told.
 
 use bareverbs_core::MemoryRegion;
 use bareverbs_core::events::AsyncEvent;
@@ -26,7 +27,7 @@ fn succeeded(completion: &WorkCompletion) {
     assert!(completion.is_success(), "{completion:?}: {}", completion.status);
 }
 
-/// Sends one message and gives the receive that it took.
+/// Sends one message and returns the receive that it consumed.
 #[track_caller]
 fn deliver(shared: &mut Shared, index: usize, bytes: &[u8]) -> WorkCompletion {
     shared.send(index, 1, bytes);
@@ -184,7 +185,7 @@ fn a_receive_under_way_is_flushed_and_can_be_posted_again() {
     assert_eq!(deliver(&mut shared, 1, b"the second").wr_id, 1);
 }
 
-/// Receives whose completions are thrown away with a reset can be posted again.
+/// Receives whose completions a reset throws away can be posted again.
 #[test]
 fn a_reset_gives_receives_back_whose_completions_nobody_polled() {
     let mut shared = shared();
@@ -211,7 +212,7 @@ fn a_reset_gives_receives_back_whose_completions_nobody_polled() {
     assert_eq!(deliver(&mut shared, 0, b"the third").wr_id, 2);
 }
 
-/// Receives of a queue pair that is gone can be posted again as soon as their completions are thrown away.
+/// Receives of a destroyed queue pair can be posted again as soon as their completions are thrown away.
 #[test]
 fn a_queue_pair_that_is_dropped_loses_no_receive() {
     let mut shared = shared();
@@ -274,7 +275,7 @@ fn what_mlx5_cannot_do_is_refused_with_the_reason() {
     }
 }
 
-/// Entries of several slices, shorter ones and empty ones, over many rounds of the ring.
+/// Entries of several slices, shorter ones and empty ones, over many laps of the ring.
 #[test]
 fn receives_of_several_slices() {
     let mut shared = shared();
@@ -313,7 +314,7 @@ fn receives_of_several_slices() {
     }
 }
 
-/// A queue that is dropped first goes away after its queue pairs.
+/// A queue that is dropped before its queue pairs is destroyed after them.
 #[test]
 fn a_queue_outlives_its_queue_pairs_at_the_device() {
     let mut shared = shared();

@@ -1,4 +1,4 @@
-//! The states of a queue pair, driver and NIC together: drain, change, resume; and the mistakes of connecting.
+//! The states of a queue pair, driver and NIC together: drain, modify, resume; and errors in connecting.
 
 use bareverbs_core::events::AsyncEvent;
 use bareverbs_core::queue_pair::transitions::{Attributes, TransitionError};
@@ -28,7 +28,7 @@ fn run_for(pair: &Pair, time: Duration) {
     pair.world.run_until(until);
 }
 
-/// How often a side was told that its send queue is drained.
+/// How often a side received the event that its send queue has drained.
 fn drained(side: &Side) -> usize {
     let next = || side.node.device.poll_event().expect("a working event queue");
     let ours = |event: &AsyncEvent| *event == AsyncEvent::SendQueueDrained { qpn: side.queue_pair.qpn() };
@@ -38,7 +38,7 @@ fn drained(side: &Side) -> usize {
 /// Requirement: IBTA v1.4 §10.3.1.5: a drained send queue keeps what is posted, and sends it when it is resumed
 #[test]
 fn drain_change_and_resume() {
-    // One READ at a time: what is behind the first has not begun.
+    // One READ at a time, so those after the first have not begun.
     let connect = ConnectOptions { max_reads: 1, ack_timeout: 10, ..ConnectOptions::default() };
     let mut pair = Pair::new(&PairOptions { connect, ..PairOptions::default() });
     let (data, remote) = ([pair.a.memory.slice(0, 4096).unwrap()], pair.b.memory.remote(0));
@@ -220,7 +220,7 @@ fn a_connection_that_does_not_answer_is_looked_into() {
     assert!(diagnosis.to_string().contains("plug the cable in"), "{diagnosis}");
 }
 
-/// A fresh queue pair on either side, connected as `edit` says what each believes of the other.
+/// Connects a fresh queue pair of each side; `edit` changes what each believes about the other.
 fn connect_apart(
     pair: &Pair,
     edit: impl Fn(&mut [RemoteEndpoint; 2], &mut [ConnectOptions; 2]),

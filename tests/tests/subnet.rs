@@ -1,5 +1,5 @@
-//! Two drivers at an InfiniBand switch, whose manager brings the ports up in virtual time: connections and datagrams by LID,
-//! while packets are lost and cables are pulled, and the same again for the same seed.
+//! Two drivers at an InfiniBand switch whose manager brings the ports up in virtual time: connections and
+//! datagrams by LID while packets are lost and cables are pulled, with the same result for the same seed.
 
 use bareverbs_core::address_handle::{AddressHandle, ROUTE_HEADER};
 use bareverbs_core::completion_queue::{CompletionQueue, CompletionQueueConfig};
@@ -75,7 +75,8 @@ impl Host {
 }
 
 impl Fabric {
-    /// Boots two hosts whose ports are active. Packets are lost from the first on, those of the manager too.
+    /// Boots two hosts whose ports are active. Packets are lost from the start, including those of the
+    /// manager.
     fn new(seed: u64, loss: f64) -> Self {
         let world = SimWorld::new(seed);
         let nodes = [1, 2].map(|number| {
@@ -143,7 +144,7 @@ impl Fabric {
         completion
     }
 
-    /// A message from one host to the other, which arrives whatever is lost.
+    /// Sends a message from one host to the other, which must arrive despite losses.
     fn message(&mut self, from: usize, number: u64) {
         let bytes = vec![number as u8; MESSAGE];
         let there = [self.hosts[1 - from].memory.slice(REGION / 2, MESSAGE).unwrap()];
@@ -159,7 +160,7 @@ impl Fabric {
         assert!(found == bytes, "message {number}");
     }
 
-    /// A datagram from one host to the LID of the other; tells what became of it.
+    /// Sends a datagram from one host to the LID of the other. Returns its completion, if it arrived.
     fn datagram(&mut self, from: usize, number: u64) -> Option<WorkCompletion> {
         let (lid, into) = {
             let to = &self.hosts[1 - from];
@@ -192,7 +193,7 @@ fn vector_to(lid: u16) -> AddressVector {
     }
 }
 
-/// The manager gives the LIDs, and packets cross the switch by them.
+/// The manager assigns the LIDs, and packets cross the switch by them.
 #[test]
 fn drivers_talk_by_the_lids_that_the_manager_gave() {
     let mut fabric = Fabric::new(1, 0.0);
@@ -206,12 +207,13 @@ fn drivers_talk_by_the_lids_that_the_manager_gave() {
         assert_eq!(received.origin.qpn(), fabric.hosts[from].datagrams.qpn());
     }
     let counters = fabric.world.with(|world| world.switch_counters(fabric.switch).unwrap());
-    // Three packets and an acknowledgement a message, and a datagram.
+    // Three packets and an acknowledgement for each message, and a datagram.
     assert_eq!((counters.forwarded, counters.flooded, counters.filtered), (4 * 5, 0, 0));
     assert!(counters.managed >= 8, "{counters:?}");
 }
 
-/// Messages and datagrams while a twentieth of all packets is lost and each cable is out for a while; the digest.
+/// Messages and datagrams while a twentieth of all packets is lost and each cable is out for a while. Returns
+/// the digest.
 fn conversation(seed: u64) -> (u64, u64) {
     let mut fabric = Fabric::new(seed, 0.05);
     let lids = fabric.lids();
@@ -230,7 +232,7 @@ fn conversation(seed: u64) -> (u64, u64) {
 }
 
 impl Fabric {
-    /// Pulls a cable while a message is on its way and plugs it in again after a while.
+    /// Pulls a cable while a message is in flight and plugs it in again after a while.
     fn flap(&mut self, link: usize, out_for: Duration) {
         let link = self.links[link];
         let there = [self.hosts[1].memory.slice(REGION / 2, MESSAGE).unwrap()];

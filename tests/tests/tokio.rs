@@ -1,4 +1,5 @@
-//! Examples of the facade over vfio-user: futures on tokio, an event loop of one's own, two threads on one device.
+//! Examples of the facade over vfio-user: futures on tokio, a hand-written event loop, two threads on one
+//! device.
 
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::real_time::Outside;
@@ -39,7 +40,8 @@ async fn the_example_echoes() {
     assert_eq!(tokio_echo::echo(&sockets, &text).await.unwrap(), text);
 }
 
-/// Two hundred WRITEs, each after the interrupt of the one before: a lost interrupt ends it with an error after ten seconds.
+/// Two hundred WRITEs, each after the interrupt of the one before. A lost interrupt fails the example after
+/// ten seconds.
 #[test]
 fn the_event_loop_misses_no_interrupt() {
     let (_directory, sockets) = serve();

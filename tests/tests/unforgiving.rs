@@ -1,6 +1,7 @@
-//! A whole conversation where memory shows missing barriers and reserved bits must be zero.
+//! A whole conversation with memory that exposes missing barriers and a device that insists on zero reserved
+//! bits.
 //!
-//! `.ci/mutations` runs these tests with a barrier of the driver taken out, and expects them to fail.
+//! `.ci/mutations` runs these tests with a barrier of the driver removed, and expects them to fail.
 
 use bareverbs_core::hal::{Barrier, Hal};
 use bareverbs_core::work_completion::WorkCompletion;
@@ -17,7 +18,7 @@ fn unforgiving(seed: u64) -> Pair {
     Pair::new(&PairOptions { seed, node, depth: 16, memory: 8192, ..PairOptions::default() })
 }
 
-/// What a round writes where.
+/// The bytes that a round writes.
 fn pattern(round: u64) -> [u8; LENGTH] {
     std::array::from_fn(|i| (round * 31 + i as u64 * 7) as u8)
 }
@@ -30,7 +31,7 @@ fn expect(completion: WorkCompletion, id: u64) {
 
 #[track_caller]
 fn expect_bytes(side: &Side, at: usize, wanted: &[u8]) {
-    // A WRITE of the peer raises no completion here that would bring a barrier with it.
+    // A WRITE of the peer raises no completion here, so no completion brings the barrier.
     side.node.device.hal().barrier(Barrier::FromDevice);
     let mut found = vec![0; wanted.len()];
     side.memory.copy_out(at, &mut found).unwrap();
@@ -38,12 +39,12 @@ fn expect_bytes(side: &Side, at: usize, wanted: &[u8]) {
     assert_eq!(differing, 0, "bytes at {at}: found {:02x?}…", &found[..8.min(found.len())]);
 }
 
-/// SEND into a receive, WRITE, inline WRITE and READ, each from and to memory of its own, and all bytes compared.
+/// SEND into a receive, WRITE, inline WRITE and READ, each with memory of its own; all bytes are compared.
 fn round(pair: &mut Pair, number: u64) {
     let pattern = pattern(number);
     let buffer = [pair.b.memory.slice(0, LENGTH).unwrap()];
     pair.a.memory.copy_in(0, &pattern).unwrap();
-    // What the peer will read has to leave the processor too: posting the receive brings the barrier.
+    // What the peer will read must become visible too: posting the receive brings the barrier.
     pair.b.memory.copy_in(4096, &pattern).unwrap();
     pair.b.queue_pair.post_receive(&ReceiveRequest::new(number, &buffer)).unwrap();
     let data = [pair.a.memory.slice(0, LENGTH).unwrap()];
@@ -89,8 +90,9 @@ fn a_small_write_alone_needs_every_barrier() {
     }
 }
 
-/// A receive is posted while its message is on the way, so that the device looks at ring and record while the stores are
-/// still leaving the processor. Buffers take turns that are not those of the ring: an entry of the last lap is noticed.
+/// A receive is posted while its message is in flight, so the device looks at ring and record while the
+/// stores are still leaving the processor. The buffers have another period than the ring, so that an entry of
+/// the last lap is noticed.
 #[test]
 fn a_receive_at_the_last_moment_needs_its_barrier() {
     const BUFFERS: u64 = 7;

@@ -15,7 +15,7 @@ fn options(seed: u64) -> PairOptions {
     PairOptions { seed, node, memory: 1 << 18, ..PairOptions::default() }
 }
 
-/// Lets the world come to rest.
+/// Runs the world until it is idle.
 fn settle(pair: &Pair<Uc>) {
     let end = pair.world.now() + Duration::from_millis(1);
     pair.world.run_until(end);

@@ -1,9 +1,9 @@
-//! Two drivers, two NICs, one faulty cable, and queue pairs of every service: whatever a seed posts and however it moves queue
-//! pairs between states, everything ends as it has to.
+//! Two drivers, two NICs, one faulty cable, and queue pairs of every service: whatever a seed posts and
+//! however it moves queue pairs between states, every request ends as it must.
 //!
 //! * `BAREVERBS_WALK=seed:loss:requests` walks once under these conditions.
-//! * `BAREVERBS_SEEDS=N` walks over N seeds in place of fifty; the long run is
-//!   `BAREVERBS_SEEDS=1000 cargo test --release -p bareverbs-tests --test verbs_walk -- --nocapture`.
+//! * `BAREVERBS_SEEDS=N` walks over N seeds in place of fifty; the long run is `BAREVERBS_SEEDS=1000 cargo
+//!   test --release -p bareverbs-tests --test verbs_walk -- --nocapture`.
 
 use bareverbs_tests::walk::Conditions;
 use bareverbs_tests::walk::verbs::{WalkCounts, walk_verbs};

@@ -1,4 +1,5 @@
-//! Waiting: channels that are armed by an event loop, vectors that do not exist, deadlines, a device that is lost meanwhile.
+//! Waiting: channels that an event loop arms, vectors that do not exist, deadlines, a device that is lost
+//! meanwhile.
 
 use bareverbs_core::command::DeviceLoss;
 use bareverbs_core::completion_queue::{Arming, Notify};
@@ -78,7 +79,8 @@ fn a_wait_for_a_lost_device_ends_at_once() {
     assert!(pair.world.now().since(start) < Duration::from_millis(20));
 }
 
-/// An event loop in the order of `CompletionChannel::arm`: between two interrupts it does nothing, and it sees everything.
+/// An event loop that follows the order of `CompletionChannel::arm`: between two interrupts it does nothing,
+/// and it misses nothing.
 #[test]
 fn an_event_loop_sleeps_between_interrupts_and_misses_nothing() {
     let pair = pair();

@@ -1,6 +1,6 @@
-//! Random walks over memory windows and fast registration: side B opens and closes, side A writes and reads through what
-//! is open, over a cable that loses, repeats and reorders; a flat model says what every byte has to be. A walk ends with
-//! an access that must be refused.
+//! Random walks over memory windows and fast registration. Side B opens and closes them, side A writes and
+//! reads through the open ones, over a cable that loses, duplicates and reorders. A flat model says what
+//! every byte must be. A walk ends with an access that must be refused.
 
 use bareverbs_core::fast_region::{FastRegion, FastRegistration};
 use bareverbs_core::hal::{Barrier, Hal};
@@ -22,7 +22,7 @@ const PAGE: usize = 4096;
 const SEEDS: u64 = 24;
 const STEPS: usize = 40;
 
-/// What peers can reach through a key: for every byte where it is, in the memory (0) or in the fast region (1).
+/// What peers can reach through a key: for every byte its place, in the memory (0) or in the fast region (1).
 #[derive(Clone)]
 struct Open {
     key: Mkey,
@@ -31,7 +31,7 @@ struct Open {
     access: AccessFlags,
 }
 
-/// A window or the fast region, and what it opens at present.
+/// A window or the fast region, and what it currently opens.
 enum Opener {
     Window(MemoryWindow<Handle>),
     Fast(FastRegion<Handle>),
@@ -41,7 +41,7 @@ struct Walk {
     pair: Pair,
     dice: Dice,
     openers: Vec<(Opener, Option<Open>)>,
-    /// What the bytes of both areas have to be.
+    /// The expected bytes of both areas.
     model: [Vec<u8>; 2],
     /// Keys that once opened something.
     closed: Vec<Open>,
@@ -126,7 +126,7 @@ impl Walk {
         self.openers[which].1 = Some(open);
     }
 
-    /// By its owner, or by its peer with SEND with invalidate; a window of type 1 by its next binding.
+    /// Closed by its owner, or by its peer with SEND with invalidate; a window of type 1 by its next binding.
     fn close(&mut self, which: usize) {
         let Some(open) = self.openers[which].1.take() else { return };
         self.closed.push(open.clone());
@@ -200,7 +200,8 @@ impl Walk {
         assert!(found == self.model, "memory differs from the model");
     }
 
-    /// An access that must be refused, if there is one: by a key that is closed, beyond the end, or without the right.
+    /// An access that must be refused, if there is one: with a closed key, beyond the end, or without the
+    /// right.
     fn trespass(&mut self) {
         let open: Vec<Open> = self.openers.iter().filter_map(|(_, open)| open.clone()).collect();
         let (key, address, read) = match (self.dice.below(3), self.closed.last(), open.first()) {

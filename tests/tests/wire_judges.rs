@@ -1,4 +1,4 @@
-//! tshark and an independent ICRC judge look at frames of the wire layer and at captures of whole conversations.
+//! tshark and an independent ICRC judge check frames of the wire layer and captures of whole conversations.
 
 use bareverbs_prm::ids::{MacAddress, Qpn, Srqn};
 use bareverbs_prm::psn::Psn;
@@ -180,7 +180,7 @@ fn tshark_dissects_every_kind_of_frame() {
     }
 }
 
-/// Header fields of tshark and what they have to read for a sample.
+/// Header fields as tshark names them, and their expected values for a sample.
 const FIELDS: [&str; 17] = [
     "infiniband.bth.opcode",
     "infiniband.bth.psn",
@@ -254,8 +254,8 @@ fn expected(sample: &Sample) -> [String; FIELDS.len()] {
     ]
 }
 
-/// StRoM's op-codes and masked atomics are not in the standard, and tshark does not know those of extended reliable connections: it cannot
-/// tell what follows their BTH.
+/// StRoM's op-codes and masked atomics are not in the standard, and tshark does not know those of extended
+/// reliable connections, so it cannot dissect what follows their BTH.
 fn is_known_to_tshark(sample: &Sample) -> bool {
     use OperationKind::{RpcParams, RpcWrite};
     let rpc = matches!(sample.header.opcode.kind(), RpcParams | RpcWrite);

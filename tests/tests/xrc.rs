@@ -31,7 +31,8 @@ use bareverbs_tests::node::{Handle, Node, NodeOptions, all_access};
 const PIECE: usize = 4096;
 const RECEIVES: u32 = 15;
 
-/// A shared receive queue with completion queue and memory, of a domain of its own or of somebody else's.
+/// A shared receive queue with its completion queue and memory, in a protection domain of its own or a shared
+/// one.
 struct Inbox {
     queue: SharedReceiveQueue<Handle>,
     completions: CompletionQueue<Handle>,
@@ -46,7 +47,7 @@ struct Setting {
     sends: CompletionQueue<Handle>,
     source: MemoryRegion<Handle>,
     xrc: XrcDomain<Handle>,
-    /// What initiators need to be made.
+    /// What is needed to create initiators.
     own: (Inbox, XrcDomain<Handle>),
     a: Node,
     b: Node,

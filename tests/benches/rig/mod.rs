@@ -1,9 +1,10 @@
-//! The workload of the data-path measurements, for the clock and for the instruction counter alike.
+//! The workload of the data-path measurements, both for the clock and for the instruction counter.
 //!
-//! Plain memory stands for rings and UAR; a fake device writes completions and reads nothing. One reliable connection in
-//! RTS: 1024 basic blocks of send queue, 1024 receives of one slice, two completion queues of 1024 entries, 220 bytes
-//! inline, a BlueFlame register. A chunk is 256 work requests; what retires them is outside the measured part. Requests
-//! are made once and posted again, read through `black_box` each time; all checks of the driver are in place.
+//! Plain memory stands for rings and UAR; a fake device writes completions and reads nothing. One reliable
+//! connection in RTS: 1024 basic blocks of send queue, 1024 receives of one slice, two completion queues of
+//! 1024 entries, 220 bytes inline, a BlueFlame register. A chunk is 256 work requests; retiring them is not
+//! part of the measurement. Requests are built once and posted repeatedly, read through `black_box` each
+//! time; all checks of the driver are enabled.
 #![allow(dead_code, reason = "each user takes its own part")]
 
 #[path = "../../../driver/tests/support/mod.rs"]
@@ -33,62 +34,63 @@ const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x7f00_0000_1000, 1 << 20, Mke
 pub enum Row {
     /// RDMA WRITE of 8 bytes inline, signalled, one call each.
     Write8,
-    /// The same, 32 a doorbell.
+    /// The same, 32 per doorbell.
     Write8Batch,
     /// RDMA WRITE of 4 KiB from one slice, not signalled, one call each.
     Write4K,
-    /// The same, 32 a doorbell.
+    /// The same, 32 per doorbell.
     Write4KBatch,
     /// A receive of one slice, one call each.
     Receive,
-    /// The same, 32 a doorbell record.
+    /// The same, 32 per doorbell record.
     ReceiveBatch,
     /// SEND of 64 bytes inline, signalled, two basic blocks, one call each.
     Send64,
-    /// The same, 32 a doorbell.
+    /// The same, 32 per doorbell.
     Send64Batch,
     /// RDMA READ of 4 KiB into one slice, not signalled, one call each.
     Read4K,
-    /// The same, 32 a doorbell.
+    /// The same, 32 per doorbell.
     Read4KBatch,
     /// Fetch and add, not signalled, one call each.
     FetchAdd,
-    /// The same, 32 a doorbell.
+    /// The same, 32 per doorbell.
     FetchAddBatch,
-    /// RDMA WRITE of 8 bytes inline, made and posted, one call each.
+    /// RDMA WRITE of 8 bytes inline, built and posted, one call each.
     MakeWrite8,
-    /// SEND of 64 bytes inline, made and posted, one call each.
+    /// SEND of 64 bytes inline, built and posted, one call each.
     MakeSend64,
-    /// A requester's success, one call each.
+    /// Successful completions of a requester, one call each.
     Poll,
-    /// The same, 32 a call.
+    /// The same, 32 per call.
     PollBatch,
-    /// Requesters' successes of 32 queue pairs in turn, one call each.
+    /// Successful completions of 32 requesters in turn, one call each.
     PollTurns,
-    /// The same, 32 a call.
+    /// The same, 32 per call.
     PollTurnsBatch,
-    /// A responder's success, one call each.
+    /// Successful completions of a responder, one call each.
     PollReceive,
-    /// The same, 32 a call.
+    /// The same, 32 per call.
     PollReceiveBatch,
-    /// Requesters' successes, written by the device as runs of 32, 32 a call.
+    /// Successful completions of a requester, which the device wrote as runs of 32, 32 per call.
     PollCompressed,
     /// An empty completion queue that had completions.
     PollEmpty,
     /// A receive of one slice into a shared receive queue, one call each.
     SharedReceive,
-    /// The same, 32 a doorbell record.
+    /// The same, 32 per doorbell record.
     SharedReceiveBatch,
-    /// A receive of a shared receive queue that completed, one call each.
+    /// Completions of a shared receive queue, one call each.
     SharedPoll,
-    /// The same, 32 a call.
+    /// The same, 32 per call.
     SharedPollBatch,
 }
 
 impl Row {
-    /// All rows with their name and the instructions that libmlx5 of rdma-core 65 needs without locks. It has no code for compressed
-    /// completions: that row stands beside its plain ones. READ, atomics, shared receive queues and queue pairs in turn were counted
-    /// by `tests/peers/data_path.c`: without the loop around the call, and without a copy of the entry to the register.
+    /// All rows with their names and the instructions that libmlx5 of rdma-core 65 needs without locks.
+    /// libmlx5 has no code for compressed completions, so that row is compared with its plain one.
+    /// `tests/peers/data_path.c` counted READ, atomics, shared receive queues and queue pairs in turn,
+    /// without the loop around the call and without the copy of the entry to the register.
     pub const ALL: [(Self, &'static str, Option<u32>); 26] = [
         (Self::Write8, "post_send write 8 B inline x1", Some(379)),
         (Self::Write8Batch, "post_send write 8 B inline x32", Some(221)),
@@ -130,7 +132,7 @@ impl Row {
     }
 }
 
-/// The queue pair, and where it is.
+/// The queue pair, and its position in the queue.
 pub struct Bench {
     pub rig: Rig,
     entry: CompletionEntry,
@@ -174,7 +176,7 @@ impl Bench {
         self.rig.complete_receive(entry);
     }
 
-    /// The device completes sends from `first` on as runs of a batch each.
+    /// The device completes sends from `first` on, as runs of one batch each.
     fn complete_in_runs(&mut self, first: u16) {
         for start in (0..CHUNK as u16).step_by(BATCH) {
             let minis: [MiniEntry; BATCH] = core::array::from_fn(|index| {
@@ -200,7 +202,7 @@ impl Bench {
         }
     }
 
-    /// All queue pairs post as many requests, and the device completes one of each in turn.
+    /// All queue pairs post the same number of requests, and the device completes one of each in turn.
     fn complete_in_turn(&mut self) {
         let each = (CHUNK / PAIRS) as u16;
         let request = WorkRequest::write(7, &self.slice, REMOTE);
@@ -216,7 +218,7 @@ impl Bench {
         self.turned = self.turned.wrapping_add(each);
     }
 
-    /// Makes the queues ready for a chunk.
+    /// Prepares the queues for a chunk.
     pub fn prepare(&mut self, row: Row) {
         match row {
             Row::Poll | Row::PollBatch | Row::PollCompressed => {
@@ -244,7 +246,7 @@ impl Bench {
         }
     }
 
-    /// Runs the chunk and says how long it took by `clock`. Requests are made before.
+    /// Runs the chunk and returns how long it took by `clock`. The requests were built before.
     pub fn run<T>(&mut self, row: Row, clock: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
         let slice = self.slice;
         let write8 = [WorkRequest::write_inline(7, b"8 bytes!", REMOTE); BATCH];
@@ -291,7 +293,7 @@ impl Bench {
     pub fn retire(&mut self, row: Row) {
         if let Some(blocks) = row.blocks() {
             self.complete(self.sent.wrapping_sub(blocks));
-            // What is signalled has one completion for all here; nobody asks which.
+            // One completion retires all signalled requests here; nobody checks which it is.
             assert!(self.rig.send.poll_one().unwrap().is_some());
         }
         match row {
@@ -326,7 +328,7 @@ fn timed_send(pair: &mut QueuePair<Handle>, request: &WorkRequest<'_>) {
     }
 }
 
-/// The bytes and their number are known only when it runs.
+/// The compiler must not know the bytes or their number.
 #[inline(never)]
 fn timed_making_of_writes(pair: &mut QueuePair<Handle>, bytes: &[u8]) {
     for id in 0..CHUNK as u64 {

@@ -1,4 +1,4 @@
-//! What seeds say of the first versions of the examples, and that the lines in the book replay them.
+//! What seeds find in the first versions of the examples, and that the lines in the book replay it.
 
 use crate::output;
 use bareverbs::cluster::{Exploration, TestResult, Trial, find_failure};
@@ -10,7 +10,7 @@ mod replicated_log;
 #[path = "../../../bareverbs/examples/ring_all_reduce.rs"]
 mod ring_all_reduce;
 
-/// The message of the first version; its smallest trial fails again, and the mended version passes it.
+/// The message of the first version. Its smallest trial must fail again, and the fixed version must pass it.
 fn shows(
     name: &str,
     limits: &Exploration,

@@ -1,4 +1,5 @@
-//! The chapter for those who come from C: its names are names of the driver, and its count of our example is right.
+//! The chapter for readers who come from C: the names it mentions exist in the driver, and its count of our
+//! example is right.
 
 use super::{read, root, source};
 use std::collections::BTreeSet;
@@ -16,7 +17,7 @@ fn rust_files(directory: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The name that a line declares: of a function or a type.
+/// The name of the function or type that a line declares.
 fn declared(line: &str) -> Option<&str> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let at = words.iter().position(|word| matches!(*word, "fn" | "struct" | "enum"))?;
