@@ -75,7 +75,7 @@ pub struct QueuePairBuilder<'a, D: DeviceRef, S: Service = Rc> {
     q_key: u32,
     shared: Option<Shared>,
     xrc_domain: Option<Xrcdn>,
-    /// The service that the device is told: usually that of `S`, but special datagram queue pairs differ.
+    /// The service type for the device: that of `S`, except for special datagram queue pairs.
     kind: ServiceType,
     /// The first object that belongs to another device.
     stranger: Option<&'static str>,

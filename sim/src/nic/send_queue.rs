@@ -256,7 +256,7 @@ impl SendQueue {
     }
 
     /// Whether a fenced WQE has to wait until everything before it has ended. It does if copies are
-    /// outstanding or if it is itself a copy, because the queue only tracks the end of all earlier WQEs.
+    /// outstanding or if it is itself a copy, because the requester only tracks READs and atomics.
     fn waits_for_copies(&self, control: &ControlSegment, work: &WqeRequest) -> bool {
         let concerned = self.copies > 0 || matches!(work, WqeRequest::Dma(_));
         concerned && waits_for_reads(control) && !self.outstanding.is_empty()

@@ -103,7 +103,7 @@ pub(crate) fn destination(
 /// The state of a shared receive queue (PRM, receive memory pool context).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SharedState {
-    /// It accepts no requests yet.
+    /// No receive can be taken from it yet.
     Reset,
     /// It works.
     Ready,

@@ -58,8 +58,8 @@ pub(crate) struct Datagram<'a> {
 
 /// What a turn of a datagram queue pair produces.
 pub(crate) enum OutgoingDatagram {
-    /// A frame for the link. Its destination may be another queue pair of this device, which the port loops
-    /// it back to.
+    /// A frame for the link. Its destination may also be a queue pair of this device; the router then loops
+    /// it back.
     Frame(FinishedFrame),
     /// A datagram for a queue pair of this same InfiniBand port that no other device shares. It never becomes
     /// a frame.

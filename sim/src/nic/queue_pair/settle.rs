@@ -162,7 +162,7 @@ impl QueuePair {
         bus.complete(cqn, &mut entry, event);
     }
 
-    /// Fails a WQE that could not be executed once everything before it has ended.
+    /// Fails the WQE at which the queue stopped, once everything before it has ended.
     fn raise_stopped<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         let Some(StoppedWqe { name, fault }) = self.send.stopped() else { return };
         if self.send.front().is_some() || self.state() != QpState::Rts {
