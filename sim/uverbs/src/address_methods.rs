@@ -39,7 +39,7 @@ pub(crate) fn destroy<P: Process>(call: &mut Call<'_, P>, request: &Request<'_>)
     }
 }
 
-/// The queue pair and the group of a request about multicast.
+/// The queue pair and the group of a multicast request.
 fn member<'a, P: Process>(
     call: &'a mut Call<'_, P>,
     request: &Request<'_>,

@@ -170,7 +170,7 @@ impl Route {
     }
 }
 
-/// The MAC address inside an IPv6 link-local address that was made of one (RFC 4291 appendix A).
+/// The MAC address inside an IPv6 link-local address that was derived from one (RFC 4291 appendix A).
 pub(crate) fn link_local_mac(gid: Gid) -> Option<MacAddress> {
     match gid.0 {
         [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] => {

@@ -63,7 +63,7 @@ fn port(files: &mut EventFiles, entry: &EventEntry) {
     }
 }
 
-/// Shared receive queues have numbers of their own.
+/// Shared receive queues have their own numbering.
 fn queue_listener(queues: &Queues, kind: EventType, number: Qpn) -> Option<Listener> {
     if let EventType::SrqRqLimit | EventType::SrqCatasError = kind {
         let number = Srqn::from_low_bits(number.value());

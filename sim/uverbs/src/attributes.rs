@@ -29,7 +29,7 @@ const ATOMIC_HCA: u32 = 1;
 const PKEYS: u16 = 128;
 /// Longest period of moderation in microseconds.
 pub(crate) const LONGEST_PERIOD: u16 = 0xfff;
-/// A port without a need for inline headers.
+/// The port needs no inline headers.
 const NO_INLINE_HEADERS: u8 = 1;
 
 /// Device attributes as reported by firmware.

@@ -23,14 +23,14 @@ use bareverbs_prm::numbering::{CapabilityType, CommandOpcode, RoceL3Type, RoceVe
 use bareverbs_sim::nic::LinkLayer;
 use zerocopy::IntoBytes;
 
-/// Interface revision that the layouts of commands are of.
+/// Interface revision of our command layouts.
 const ISSI: u16 = 1;
-/// `op_mod` of QUERY_PAGES: for the boot, and for INIT_HCA.
+/// `op_mod` of QUERY_PAGES: pages for the boot, and for INIT_HCA.
 const BOOT_PAGES: u16 = 1;
 const INIT_PAGES: u16 = 2;
-/// `op_mod` of MANAGE_PAGES: pages are given.
+/// `op_mod` of MANAGE_PAGES: give pages.
 const GIVE: u16 = 1;
-/// Where a capability page begins in command and answer.
+/// Offset of a capability page in command and answer.
 const PAGE_AT: usize = 16;
 const CAPABILITY_PAGE: usize = 256;
 
@@ -98,7 +98,7 @@ fn use_host_order_atomics<P: Process>(
         .map(drop)
 }
 
-/// The page of capabilities as they are in force.
+/// The capability page with the values in force.
 fn capability_page<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
@@ -121,7 +121,7 @@ fn ask<P: Process>(
     let config = *commands.nic.config();
     let is_infiniband = config.link_layer == LinkLayer::InfiniBand;
     let infiniband = if is_infiniband { Some(infiniband_port(commands, process)?) } else { None };
-    // A port of InfiniBand has no addresses of RoCE.
+    // InfiniBand ports have no RoCE addresses.
     let roce = if is_infiniband {
         [0; CAPABILITY_PAGE]
     } else {
@@ -142,7 +142,7 @@ fn ask<P: Process>(
     })
 }
 
-/// Queries what the SM has given to an InfiniBand port.
+/// Queries what the SM has assigned to an InfiniBand port.
 pub(crate) fn infiniband_port<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,

@@ -18,9 +18,9 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 const PCIE_TRANSPORT: u8 = 7;
 const INLINE: usize = 16;
 const BLOCK_DATA: usize = 512;
-/// Blocks of a mailbox chain lie this far apart.
+/// Distance between the blocks of a mailbox chain.
 const BLOCK_STRIDE: usize = 1024;
-/// The slot that is used. Commands run one after the other, so one is enough.
+/// The slot in use. Commands run one after the other, so one is enough.
 const SLOT: u32 = 0;
 const SLOT_TOKEN: u8 = 1;
 
@@ -52,7 +52,7 @@ impl From<CommandFailure> for Errno {
     }
 }
 
-/// A command before it is sent: input layout, list behind it, room for the answer.
+/// A command before it is sent: input layout, the list after it, and room for the answer.
 #[derive(Debug)]
 pub(crate) struct Command {
     opcode: CommandOpcode,
@@ -69,13 +69,13 @@ impl Command {
         Self { opcode, input, list_length: 0 }
     }
 
-    /// Adds what follows the layout.
+    /// Adds the list that follows the layout.
     pub(crate) fn list(mut self, bytes: &[u8]) -> Self {
         self.input.extend_from_slice(bytes);
         self
     }
 
-    /// Makes room for `length` bytes behind the layout of the answer.
+    /// Makes room for `length` bytes after the layout of the answer.
     pub(crate) fn answer_list(mut self, length: usize) -> Self {
         self.list_length = length;
         self
@@ -97,7 +97,7 @@ pub(crate) struct CommandQueue {
     pub(crate) kernel: KernelMemory,
     /// Frames that left the device while the kernel waited for a command. They are sent before any other.
     pub(crate) early_frames: VecDeque<EarlyFrame>,
-    /// Whose the frame is that was polled last, if the device is observed.
+    /// Origin of the last frame that was polled, if the device is observed.
     pub(crate) frame_origin: Option<FrameOrigin>,
     queue: u64,
     input_blocks: Vec<u64>,
@@ -135,7 +135,7 @@ impl CommandQueue {
         self.with_device(process, |nic, memory| nic.handle_mmio_write(now, memory, offset, bytes));
     }
 
-    /// Gives the device an input, with the memory that it sees.
+    /// Gives the device an input, with access to the memory that it sees.
     pub(crate) fn with_device<P: Process, R>(
         &mut self,
         process: &mut P,
@@ -167,7 +167,7 @@ impl CommandQueue {
         self.run_with_list(process, command).map(|(layout, _)| layout)
     }
 
-    /// Runs a command; the answer is its layout and what follows.
+    /// Runs a command whose answer is its layout and a list.
     pub(crate) fn run_with_list<P: Process, O: FromBytes + FromZeros + IntoBytes>(
         &mut self,
         process: &mut P,
@@ -222,7 +222,8 @@ impl CommandQueue {
         Some(entry)
     }
 
-    /// Chains as many blocks as `length` bytes need, filled with `data`; gives the address of the first.
+    /// Chains as many blocks as `length` bytes need, filled with `data`, and returns the address of the
+    /// first.
     fn chain(&mut self, direction: Direction, data: &[u8], length: usize) -> Option<u64> {
         let needed = length.div_ceil(BLOCK_DATA);
         self.grow(direction, needed);
@@ -264,7 +265,7 @@ impl CommandQueue {
     }
 }
 
-/// Which way the bytes of a mailbox chain go.
+/// Direction of the bytes in a mailbox chain.
 #[derive(Debug, Clone, Copy)]
 enum Direction {
     Input,

@@ -19,7 +19,7 @@ use bareverbs_prm::ids::{Cqn, UarIndex};
 use bareverbs_prm::numbering::CommandOpcode;
 use zerocopy::IntoBytes;
 
-/// `op_mod` of MODIFY_CQ: another buffer.
+/// `op_mod` of MODIFY_CQ: resize to another buffer.
 const RESIZE: u16 = 1;
 /// `resize_field_select`: size, offset in the page, page size.
 const RESIZE_FIELDS: u32 = 0b111;
@@ -30,11 +30,11 @@ const MODERATE: u32 = 1;
 /// Bytes of an entry.
 const SMALL: u32 = 64;
 const LARGE: u32 = 128;
-/// Codes of entries: 64 bytes, 128, 128 of which the first half is empty.
+/// Codes of entry sizes: 64 bytes, 128, and 128 with an empty first half.
 const SMALL_CODE: u8 = 0;
 const LARGE_CODE: u8 = 1;
 const PADDED_CODE: u8 = 2;
-/// The word of a record that arms.
+/// Offset of a record's word for arming.
 const ARM_WORD: u64 = 4;
 
 /// CREATE_COMP_CHANNEL.
@@ -96,11 +96,11 @@ fn check<P: Process>(
     if flags & !known != 0 || !provider_ok || vector >= call.device.completion_vectors().into() {
         return Err(Errno::Invalid);
     }
-    // Compression is not offered.
+    // CQE compression is not offered.
     if provider.cqe_comp_en != 0 { Err(Errno::NotSupported) } else { Ok(()) }
 }
 
-/// Logarithm of the entries of a queue for `wanted`, one of which stays empty.
+/// Logarithm of the size of a queue for `wanted` entries; one entry stays empty.
 fn log_entries<P: Process>(call: &Call<'_, P>, wanted: u64) -> Result<u8, Errno> {
     let most = 1 << call.device.attributes.general.log_max_cq_sz();
     if wanted == 0 || wanted >= most {
@@ -159,7 +159,7 @@ pub(crate) fn destroy<P: Process>(call: &mut Call<'_, P>, request: &mut Request<
     request.output(call.process, UVERBS_ATTR_DESTROY_CQ_RESP, answer.as_bytes())
 }
 
-/// RESIZE_CQ: the queue goes on in another buffer.
+/// RESIZE_CQ: the queue continues in another buffer.
 pub(crate) fn resize<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: ResizeCq = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let provider: Mlx5ResizeCq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;

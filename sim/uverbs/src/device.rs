@@ -25,11 +25,11 @@ use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 /// Most packets to send before running a command that follows them.
 const CATCH_UP: usize = 256;
 
-/// A device that was brought up.
+/// A device that has booted.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) commands: CommandQueue,
-    /// The manager of the subnet that an InfiniBand port is in.
+    /// The manager of an InfiniBand port's subnet.
     pub(crate) subnet: Option<SubnetDoor>,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) doorbells: Doorbells,
@@ -37,11 +37,11 @@ pub(crate) struct Device {
     pub(crate) queues: Queues,
     event_queues: EventQueues,
     pub(crate) general_services: GeneralServices,
-    /// Management datagrams that have come.
+    /// Management datagrams that have arrived.
     pub(crate) inbox: Vec<Incoming>,
     key_variant: u8,
     key_changes: KeyChanges,
-    /// The kernel's own domains, which some queue pairs use; created on first use.
+    /// The kernel's own domains, which some queue pairs use. They are created on first use.
     pub(crate) own_domains: Option<(Pdn, Xrcdn)>,
 }
 
@@ -93,7 +93,7 @@ impl Device {
         self.key_variant
     }
 
-    /// Changes a memory key by a work request.
+    /// Changes a memory key through a work request.
     pub(crate) fn change_key<P: Process>(
         &mut self,
         process: &mut P,
@@ -112,7 +112,7 @@ impl Device {
         }
     }
 
-    /// Serves the device's interrupts; follows every input of the device.
+    /// Serves the device's interrupts. Called after every input of the device.
     pub(crate) fn serve_interrupts<P: Process>(&mut self, now: Time, process: &mut P) {
         for entry in self.event_queues.drain(&mut self.commands, now, process) {
             if self.is_of_general_services(&entry) {

@@ -5,11 +5,11 @@ use alloc::string::String;
 
 /// Most devices of a host: the functions of one PCI slot.
 pub const MOST_DEVICES: u8 = 8;
-/// What stands before the number of a device file.
+/// The path of a device file without its number.
 const DEVICE_FILES: &str = "/dev/infiniband/uverbs";
-/// Where the device stands in the number of a file.
+/// Position of the device index in a file number.
 const FILE_BITS: u32 = 29;
-/// Numbers of files of a device: two fewer than there could be, so that callers have some for themselves.
+/// File numbers of a device: two fewer than possible, so that callers have some for themselves.
 const FILE_NUMBERS: u32 = (1 << FILE_BITS) - 2;
 
 /// Index of a device within its host.
@@ -61,7 +61,8 @@ impl DeviceIndex {
     }
 }
 
-/// Numbers for the files that a device opens: those of two devices of a process differ, and say whose they are.
+/// Numbers for the files of a device. They include the device's index, so files of two devices never share a
+/// number.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct FileNumbers {
     index: DeviceIndex,
@@ -69,17 +70,17 @@ pub(crate) struct FileNumbers {
 }
 
 impl FileNumbers {
-    /// Those of a device.
+    /// The numbers of a device.
     pub(crate) const fn of(index: DeviceIndex) -> Self {
         Self { index, next: 0 }
     }
 
-    /// Whose they are.
+    /// The device that they belong to.
     pub(crate) const fn device(&self) -> DeviceIndex {
         self.index
     }
 
-    /// The number that [`Self::take`] gives next.
+    /// The number that [`Self::take`] returns next.
     pub(crate) const fn next(&self) -> u32 {
         (self.index.0 as u32) << FILE_BITS | self.next
     }

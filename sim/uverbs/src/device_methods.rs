@@ -32,7 +32,8 @@ const ONE_VIRTUAL_LANE: u8 = 1;
 const READ: u16 = 1;
 /// Interface of every GID: the loopback, because TCP between virtual hosts stays on the machine.
 const LOOPBACK_INTERFACE: u32 = 1;
-/// Headers of a RoCEv2 packet between Ethernet header and payload, as Linux counts them: IPv6, UDP, BTH, the longest extension, ICRC.
+/// Headers of a RoCEv2 packet between Ethernet header and payload, as Linux counts them: IPv6, UDP, BTH, the
+/// longest extension, ICRC.
 const ROCE_HEADERS: u16 = 40 + 8 + 12 + 28 + 4;
 
 /// GET_CONTEXT: negotiates features with the provider and reports limits.
@@ -56,7 +57,7 @@ pub(crate) fn get_context<P: Process>(
     Ok(())
 }
 
-/// QUERY_CONTEXT: the same for somebody else who was given the file (`ibv_import_device`).
+/// QUERY_CONTEXT: the same for a process that received the file (`ibv_import_device`).
 pub(crate) fn query_context<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
@@ -69,7 +70,7 @@ pub(crate) fn query_context<P: Process>(
     tell_context(call, request, &names)
 }
 
-/// The attributes of a method that say what a context is like.
+/// The attribute IDs of a method that describes a context.
 struct ContextNames {
     vectors: u16,
     support: u16,
@@ -121,7 +122,7 @@ fn check_port(port: u64) -> Result<(), Errno> {
     if port == PORT { Ok(()) } else { Err(Errno::Invalid) }
 }
 
-/// The port as `mlx5_ib` describes one of RoCE.
+/// The port, in `mlx5_ib`'s form for RoCE.
 fn port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
     let query = Command::new(CommandOpcode::QueryVportState, 0, &QueryVportStateIn::new());
     if call.device.attributes.infiniband.is_some() {
@@ -150,7 +151,7 @@ fn port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
     })
 }
 
-/// The port as `mlx5_ib` describes one of InfiniBand (`mlx5_query_hca_port`).
+/// The port, in `mlx5_ib`'s form for InfiniBand (`mlx5_query_hca_port`).
 fn infiniband_port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, Errno> {
     let commands = &mut call.device.commands;
     let told = boot::infiniband_port(commands, call.process)?;
@@ -181,7 +182,7 @@ fn infiniband_port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, 
     })
 }
 
-/// `enum ib_port_width` of the bits of PTYS (`translate_active_width`).
+/// `enum ib_port_width` for the bits of PTYS (`translate_active_width`).
 const fn width(lanes: u16) -> u8 {
     match lanes {
         1 => 1,
@@ -192,12 +193,12 @@ const fn width(lanes: u16) -> u8 {
     }
 }
 
-/// Ethernet protocol in force, a bit of PTYS.
+/// The Ethernet protocol in use, as a bit of PTYS.
 fn read_speed<P: Process>(commands: &mut CommandQueue, process: &mut P) -> Result<u32, Errno> {
     Ok(read_ptys(commands, process, ETHERNET_PROTOCOLS)?.eth_proto_oper())
 }
 
-/// The register PTYS for protocols of a link layer.
+/// Reads the register PTYS for the protocols of a link layer.
 fn read_ptys<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
@@ -213,7 +214,7 @@ fn read_ptys<P: Process>(
     Ok(read_extended(&answer))
 }
 
-/// Lanes and speed of a lane in the numbers of InfiniBand.
+/// Lanes and speed per lane, in InfiniBand's numbers.
 const fn width_and_speed(protocol: u32) -> (u8, u8) {
     const ONE_LANE: u8 = 1;
     const FOUR_LANES: u8 = 2;
@@ -240,7 +241,7 @@ pub(crate) const fn path_mtu(ethernet: u16) -> PathMtu {
     }
 }
 
-/// QUERY_GID_TABLE: every entry that is not empty, in steps of the caller's own entry size.
+/// QUERY_GID_TABLE: all entries that are not empty, spaced by the caller's entry size.
 pub(crate) fn query_gid_table<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
@@ -287,7 +288,7 @@ pub(crate) fn query_gid_entry<P: Process>(
     request.output(call.process, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, entry.as_bytes())
 }
 
-/// An entry. Those of an InfiniBand port belong to no interface.
+/// An entry. InfiniBand ports have no interface.
 fn gid_entry(attributes: &DeviceAttributes, gid_index: u32, gid: &Gid) -> GidEntry {
     let (gid_type, netdev_ifindex) = match attributes.infiniband {
         Some(_) => (IB_UVERBS_GID_TYPE_IB, 0),

@@ -15,17 +15,18 @@ use bareverbs_prm::time::Time;
 /// Value of the second word of a completion queue's record before the program first arms the queue. Programs never set
 /// its reserved bits, but the first arming may well write zero, which is also libmlx5's initial value.
 pub(crate) const NEVER_ARMED: u32 = u32::MAX;
-/// Place of the send counter, and of the word that arms, in their records.
+/// Offset of the send counter, and of the word for arming, in their records.
 const SECOND_WORD: u64 = 4;
 
-/// The word of a record that tells of new work.
+/// A word of a record that announces new work.
 #[derive(Debug)]
 struct Watched {
     page: UarIndex,
     address: u64,
-    /// As it was read last; `None` makes the next sweep ring.
+    /// Its value at the last poll; with `None`, the next sweep rings.
     last: Option<[u8; 4]>,
-    /// The queue is being reset: the program has yet to zero the word, and its current value is from before the reset.
+    /// The queue is being reset: the program has not zeroed the word yet, and its current value is from
+    /// before the reset.
     is_stale: bool,
 }
 
@@ -36,7 +37,7 @@ impl Watched {
         if self.is_stale {
             return None;
         }
-        // The program may have unmapped a record in use; then there is no news.
+        // If the program has unmapped a record in use, nothing can change in it.
         process.read(self.address, &mut word).ok()?;
         (self.last.replace(word) != Some(word)).then_some(word)
     }
@@ -75,7 +76,7 @@ impl Doorbells {
         }
     }
 
-    /// A queue pair ends.
+    /// Stops watching a queue pair.
     pub(crate) fn forget_queue_pair(&mut self, qpn: Qpn) {
         self.send.remove(&qpn);
     }
@@ -87,7 +88,7 @@ impl Doorbells {
         self.completion.insert(cqn, Watched { page, address, last, is_stale: false });
     }
 
-    /// A completion queue ends.
+    /// Stops watching a completion queue.
     pub(crate) fn forget_completion_queue(&mut self, cqn: Cqn) {
         self.completion.remove(&cqn);
     }

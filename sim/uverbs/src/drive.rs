@@ -25,7 +25,7 @@ use bareverbs_sim::nic::{FrameOrigin, Nic, Transmit};
 use bareverbs_sim::wire::FrameBuffer;
 
 impl Uverbs {
-    /// What follows every input of the device: interrupts are served.
+    /// Serves interrupts after every input of the device.
     fn settle<P: Process>(&mut self, now: Time, process: &mut P) {
         self.device.serve_interrupts(now, process);
     }
@@ -131,7 +131,7 @@ impl Uverbs {
     pub fn set_link_up<P: Process>(&mut self, now: Time, process: &mut P, up: bool) {
         self.device.commands.with_device(process, |nic, memory| {
             nic.set_link_up(up);
-            // The device tells of it with its next input.
+            // The device reports it with its next input.
             nic.handle_timeout(now, memory);
         });
         if let Some(subnet) = &mut self.device.subnet {

@@ -1,4 +1,4 @@
-//! The kernel's event queues: the device writes entries here and raises an interrupt, as `mlx5_core` has it.
+//! The kernel's event queues: the device writes entries here and raises an interrupt, as with `mlx5_core`.
 
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_memory::PAGE;
@@ -14,12 +14,12 @@ use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::HostMemory;
 use zerocopy::IntoBytes;
 
-/// Entries of a queue, logarithm. They are taken out after every input of the device, and an input posts few.
+/// Size of a queue, logarithm. Entries are taken out after every input of the device, and an input posts few.
 const LOG_ENTRIES: u8 = 12;
 /// Interrupt vectors of the two queues.
 const ASYNCHRONOUS: u16 = 0;
 const COMPLETION: u16 = 1;
-/// What the kernel wants to hear of; completions say themselves which queue is told.
+/// Events that the kernel subscribes to. A completion queue names its event queue itself.
 const SUBSCRIBED: [EventType; 12] = [
     EventType::PathMig,
     EventType::CommEst,
@@ -52,7 +52,7 @@ pub(crate) struct EventQueues {
 }
 
 impl EventQueues {
-    /// Makes both queues and arms them.
+    /// Creates both queues and arms them.
     pub(crate) fn create<P: Process>(
         commands: &mut CommandQueue,
         process: &mut P,
@@ -64,12 +64,12 @@ impl EventQueues {
         Ok(Self { asynchronous, completion })
     }
 
-    /// The queue that completion queues name.
+    /// The event queue that completion queues name.
     pub(crate) const fn completion_queue_number(&self) -> Eqn {
         self.completion.number
     }
 
-    /// Takes out every entry of the queues whose interrupt the device raised, and arms them again.
+    /// Takes all entries out of the queues whose interrupt the device raised, and arms the queues again.
     pub(crate) fn drain<P: Process>(
         &mut self,
         commands: &mut CommandQueue,
@@ -111,7 +111,7 @@ impl EventQueue {
         Ok(queue)
     }
 
-    /// Makes every entry the device's.
+    /// Gives every entry to the device.
     fn preset(&mut self, commands: &mut CommandQueue) {
         let mut entry = EventEntry::new();
         entry.set_owner(true);

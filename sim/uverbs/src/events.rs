@@ -13,14 +13,14 @@ use crate::process::Process;
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// Whose a file is.
+/// The owner of a file.
 #[derive(Debug, Clone, Copy)]
 struct EventFile {
     owner: FileId,
     kind: EventFileKind,
 }
 
-/// All files of events.
+/// All event files.
 #[derive(Debug, Default)]
 pub(crate) struct EventFiles {
     files: BTreeMap<EventFileId, EventFile>,
@@ -31,12 +31,12 @@ pub(crate) struct EventFiles {
 }
 
 impl EventFiles {
-    /// Further files have numbers of this device.
+    /// Gives new files numbers of this device.
     pub(crate) fn numbered(&mut self, index: DeviceIndex) {
         self.numbers = FileNumbers::of(index);
     }
 
-    /// Makes a file and gives the number of its descriptor.
+    /// Opens a file and returns the number of its descriptor.
     pub(crate) fn open<P: Process>(
         &mut self,
         process: &mut P,
@@ -50,14 +50,14 @@ impl EventFiles {
         Ok(descriptor)
     }
 
-    /// The last descriptor of a file is gone.
+    /// Removes a file whose last descriptor was closed.
     pub(crate) fn close(&mut self, file: EventFileId) {
         self.files.remove(&file);
         self.waiting.retain(|record| record.file != file);
         self.handed_out.retain(|(of, _), _| *of != file);
     }
 
-    /// A device file is gone: nothing comes from its files of events any more.
+    /// Hangs up the event files of a closed device file: nothing comes from them any more.
     pub(crate) fn hang_up<P: Process>(&mut self, process: &mut P, owner: FileId) {
         let gone: Vec<_> =
             self.files.iter().filter(|(_, file)| file.owner == owner).map(|(id, _)| *id).collect();
@@ -67,7 +67,7 @@ impl EventFiles {
         }
     }
 
-    /// The file behind a descriptor, if it is one of a device file's of the kind.
+    /// The file behind a descriptor, if it is an event file of this kind and this device file.
     pub(crate) fn find<P: Process>(
         &self,
         process: &mut P,
@@ -81,35 +81,35 @@ impl EventFiles {
         if known.owner == owner && known.kind == kind { Ok(file) } else { Err(Errno::Invalid) }
     }
 
-    /// The first file for asynchronous events of a device file.
+    /// A device file's first file for asynchronous events.
     pub(crate) fn first_asynchronous(&self, owner: FileId) -> Option<EventFileId> {
         let good = |file: &EventFile| file.owner == owner && file.kind == EventFileKind::Asynchronous;
         self.files.iter().find(|(_, file)| good(file)).map(|(&id, _)| id)
     }
 
-    /// Something happened to an object: its file is told, if it is still there.
+    /// Reports an event of an object to its file, if that is still open.
     pub(crate) fn tell(&mut self, id: EventFileId, element: u64, event_type: u32) {
         if let Some(file) = self.files.get(&id) {
             self.waiting.push_back(EventRecord::new(id, file.kind, element, event_type));
         }
     }
 
-    /// An element is gone: discards its unread records. Returns how many were read.
+    /// Discards the unread records of a destroyed element. Returns how many were read.
     pub(crate) fn retire<P: Process>(&mut self, process: &mut P, file: EventFileId, element: u64) -> u32 {
         self.waiting.retain(|record| (record.file, record.element()) != (file, element));
         let handed_out = self.handed_out.remove(&(file, element)).unwrap_or(0);
-        // A file that the program has closed was dropped with its counts.
+        // The counts of a file that the program closed are gone.
         if handed_out == 0 { 0 } else { handed_out.saturating_sub(process.discard_events(file, element)) }
     }
 
-    /// Something happened to the port: every file for asynchronous events is told.
+    /// Reports an event of the port to every file for asynchronous events.
     pub(crate) fn tell_all(&mut self, element: u64, event_type: u32) {
         let told = self.files.iter().filter(|(_, file)| file.kind == EventFileKind::Asynchronous);
         let records = told.map(|(&id, file)| EventRecord::new(id, file.kind, element, event_type));
         self.waiting.extend(records);
     }
 
-    /// The next record to be put into its file.
+    /// The next record to put into its file.
     pub(crate) fn poll(&mut self) -> Option<EventRecord> {
         let record = self.waiting.pop_front()?;
         *self.handed_out.entry((record.file, record.element())).or_default() += 1;

@@ -34,7 +34,7 @@ pub(crate) struct Region {
     pub(crate) key: Mkey,
     pub(crate) start: u64,
     pub(crate) length: u64,
-    /// Address of the first byte as work requests count.
+    /// Address of the first byte in work requests.
     pub(crate) first: u64,
     pub(crate) access: u32,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Region {
 pub(crate) enum Object {
     /// A protection domain.
     ProtectionDomain(Pdn),
-    /// A page of doorbells.
+    /// A doorbell page.
     Uar(UarIndex),
     /// A memory region.
     MemoryRegion(Region),
@@ -56,7 +56,7 @@ pub(crate) enum Object {
     QueuePair(Qpn),
     /// A shared receive queue, of either kind.
     SharedReceiveQueue(Srqn),
-    /// An address, of which the device knows nothing.
+    /// An address handle; the device knows nothing of it.
     AddressHandle,
     /// An XRC domain.
     XrcDomain(Xrcdn),
@@ -74,13 +74,13 @@ struct Held {
 pub(crate) struct DeviceFile {
     /// Whether GET_CONTEXT was called: nothing else works before.
     pub(crate) has_context: bool,
-    /// Version of completions that GET_CONTEXT agreed on.
+    /// Version of completion entries that GET_CONTEXT negotiated.
     pub(crate) cqe_version: u8,
     objects: BTreeMap<u32, Held>,
     next: u32,
 }
 
-/// Looks an object of one kind up.
+/// Looks up an object of one kind.
 macro_rules! look_ups {
     ($($name:ident: $variant:ident -> $ty:ty;)*) => {$(
         pub(crate) fn $name(&self, handle: u32) -> Result<$ty, Errno> {
@@ -104,7 +104,7 @@ impl DeviceFile {
         xrc_domain: XrcDomain -> Xrcdn;
     }
 
-    /// Keeps an object that uses others, and gives its handle.
+    /// Adds an object that uses others, and returns its handle.
     pub(crate) fn insert(&mut self, object: Object, uses: &[u32]) -> Result<u32, Errno> {
         let handle = self.next;
         self.next = self.next.checked_add(1).ok_or(Errno::NoMemory)?;
@@ -112,12 +112,12 @@ impl DeviceFile {
         Ok(handle)
     }
 
-    /// Puts another object in the place of one.
+    /// Replaces an object with another.
     pub(crate) fn replace(&mut self, handle: u32, object: Object, uses: &[u32]) {
         self.objects.insert(handle, Held { object, uses: uses.to_vec() });
     }
 
-    /// The object of a handle.
+    /// The object with this handle.
     pub(crate) fn get(&self, handle: u32) -> Result<Object, Errno> {
         self.objects.get(&handle).map(|entry| entry.object).ok_or(Errno::NoEntry)
     }
@@ -132,7 +132,7 @@ impl DeviceFile {
         self.objects.iter().map(|(handle, entry)| (*handle, entry.object))
     }
 
-    /// Number of uses of an object: a queue pair may use a completion queue twice.
+    /// How often an object is used: a queue pair may use a completion queue twice.
     pub(crate) fn users(&self, handle: u32) -> u64 {
         let all = self.objects.values().flat_map(|entry| &entry.uses);
         all.filter(|used| **used == handle).count() as u64
@@ -156,7 +156,7 @@ impl DeviceFile {
         self.objects.values().any(|entry| entry.uses.contains(&handle))
     }
 
-    /// Forgets a handle.
+    /// Removes a handle.
     pub(crate) fn remove(&mut self, handle: u32) {
         self.objects.remove(&handle);
     }

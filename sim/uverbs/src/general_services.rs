@@ -26,28 +26,28 @@ use bareverbs_prm::wqe::{
 use bareverbs_sim::nic::{HostMemory, LinkLayer};
 use zerocopy::IntoBytes;
 
-/// Bytes of a management datagram, and of what comes before it in a receive.
+/// Bytes of a management datagram, and of what precedes it in a receive.
 const DATAGRAM: usize = 256;
 const ROUTE_HEADER: usize = 40;
-/// Where the source address of an IPv4 header lies in the room of the route header, which it fills from behind, and that of an
+/// Offset of the source address of an IPv4 header, which is at the end of the route header's room, and of an
 /// IPv6 header.
 const IPV4_HEADER_AT: usize = 20;
 const IPV4_SOURCE: usize = 12;
 const IPV6_SOURCE: usize = 8;
-/// Receives that are posted, and bytes of each.
+/// Number of posted receives, logarithm, and bytes of each.
 const LOG_RECEIVES: u8 = 6;
 const RECEIVES: u16 = 1 << LOG_RECEIVES;
 const RECEIVE_STRIDE: u64 = 512;
-/// A send takes this many blocks: control, address vector and the datagram inline.
+/// A send takes this many blocks: control segment, address vector and the inline datagram.
 const SEGMENTS: usize = 1 + 3 + (size_of::<InlineHeader>() + DATAGRAM).div_ceil(SEGMENT);
 const BLOCKS: u16 = (SEGMENTS * SEGMENT).div_ceil(BASIC_BLOCK) as u16;
 /// Blocks of the send queue.
 const LOG_SEND_BLOCKS: u8 = 8;
 const SEND_BLOCKS: u16 = 1 << LOG_SEND_BLOCKS;
-/// Q_Key of general services (IBTA v1.4 §9.2.4), and the number of every port's queue pair.
+/// Q_Key of general services (IBTA v1.4 §9.2.4), and the queue pair number that they have at every port.
 const Q_KEY: u32 = 0x8001_0000;
 const GENERAL_SERVICES: u32 = 1;
-/// Bits of an address vector: all 48 bytes are there; it has a route header.
+/// Flags of an address vector: it has all 48 bytes; it has a route header.
 const EXTENDED: u32 = 1 << 31;
 const HAS_ROUTE_HEADER: u32 = 1 << 30;
 const HOPS: u8 = 64;
@@ -58,34 +58,34 @@ const PORT: u8 = 1;
 const ANY_QUEUE_PAIR: Qpn = Qpn::from_low_bits(0xff_ffff);
 const OWN_RECEIVES: u8 = 0;
 
-/// A management datagram on its way out.
+/// An outgoing management datagram.
 #[derive(Debug)]
 pub(crate) struct Outgoing<'a> {
     pub(crate) receiver: Receiver,
     pub(crate) payload: &'a [u8; DATAGRAM],
 }
 
-/// To whom a management datagram goes.
+/// The receiver of a management datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Receiver {
     Ethernet {
         mac: MacAddress,
         gid: Gid,
-        /// Entry of the own GID table from which it comes.
+        /// Index of its source in the own GID table.
         source_index: u8,
     },
     /// By LID, within the subnet.
     InfiniBand { lid: u16 },
 }
 
-/// A management datagram that has come.
+/// A management datagram that has arrived.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) sender: Sender,
     pub(crate) payload: [u8; DATAGRAM],
 }
 
-/// The queue pair; see the module.
+/// The queue pair; see the module's comment.
 #[derive(Debug)]
 pub(crate) struct GeneralServices {
     qpn: Qpn,
@@ -100,14 +100,14 @@ pub(crate) struct GeneralServices {
     received: u16,
 }
 
-/// What the queue pair uses.
+/// The objects that the queue pair uses.
 struct Uses {
     pd: Pdn,
     cqn: Cqn,
     page: UarIndex,
 }
 
-/// Where everything lies in the kernel's memory.
+/// Addresses in the kernel's memory.
 #[derive(Debug, Clone, Copy)]
 struct Places {
     queues: u64,
@@ -126,14 +126,14 @@ impl Places {
         }
     }
 
-    /// Send queues lie behind receive queues.
+    /// The send queue follows the receive queue.
     const fn sends(&self) -> u64 {
         self.queues + ((SEGMENT as u64) << LOG_RECEIVES)
     }
 }
 
 impl GeneralServices {
-    /// Makes the queue pair and everything that it needs, and posts its receives.
+    /// Creates the queue pair and everything that it needs, and posts its receives.
     pub(crate) fn create<P: Process>(
         commands: &mut CommandQueue,
         process: &mut P,
@@ -158,12 +158,12 @@ impl GeneralServices {
         Ok(services)
     }
 
-    /// What other queue pairs of the kernel use as well.
+    /// The objects that the kernel's other queue pairs use as well.
     pub(crate) const fn belongings(&self, events: Eqn) -> Belongings {
         Belongings { pd: self.pd, page: self.page, events }
     }
 
-    /// The completion queue, by which events name it.
+    /// The completion queue, which events name.
     pub(crate) const fn completion_queue(&self) -> Cqn {
         self.completions.number()
     }
@@ -178,7 +178,7 @@ impl GeneralServices {
         context.set_mtu(PathMtu::Mtu256).set_log_msg_max(DATAGRAM.ilog2() as u8);
         context.primary_address_path_mut().set_vhca_port_num(PORT);
         for step in [CommandOpcode::ResetToInitQp, CommandOpcode::InitToRtrQp, CommandOpcode::RtrToRtsQp] {
-            // The commands of all transitions have one layout.
+            // The commands of all transitions share one layout.
             let mut input = ResetToInitQpIn::new();
             input.set_qpn(self.qpn).qpc_mut().clone_from(&context);
             commands.run::<_, ResetToInitQpOut>(process, &Command::new(step, 0, &input))?;
@@ -201,7 +201,7 @@ impl GeneralServices {
         self.posted.wrapping_sub(self.completed) + BLOCKS <= SEND_BLOCKS - BLOCKS
     }
 
-    /// Posts a datagram; [`Self::has_room`] was asked before.
+    /// Posts a datagram. The caller has checked [`Self::has_room`].
     pub(crate) fn send<P: Process>(
         &mut self,
         commands: &mut CommandQueue,
@@ -221,7 +221,7 @@ impl GeneralServices {
         commands.write_register(now, process, register, &bell.to_be_bytes());
     }
 
-    /// A send WQE.
+    /// Builds a send WQE.
     fn entry(&self, datagram: &Outgoing<'_>) -> Vec<u8> {
         let mut control = ControlSegment::new();
         control.set_wqe_index(self.posted).set_opcode(WqeOpcode::Send).set_qpn(self.qpn);
@@ -245,7 +245,7 @@ impl GeneralServices {
         entry
     }
 
-    /// Takes everything out of the completion queue: datagrams that have come. The queue is armed again.
+    /// Takes all completions, returns the datagrams that have arrived, and arms the queue again.
     pub(crate) fn drain<P: Process>(
         &mut self,
         commands: &mut CommandQueue,
@@ -261,7 +261,7 @@ impl GeneralServices {
                     datagrams.extend(self.read(commands, slot, &entry));
                     self.post_receive(commands);
                 }
-                // A datagram that was too long; its receive is used up.
+                // A datagram that was too long has used up its receive.
                 CqeOpcode::ResponderError => self.post_receive(commands),
                 _ => {}
             }
@@ -270,7 +270,7 @@ impl GeneralServices {
         datagrams
     }
 
-    /// The datagram of a receive; what is shorter than a management datagram is none.
+    /// The datagram in a receive; `None` if it is shorter than a management datagram.
     fn read(&self, commands: &mut CommandQueue, slot: u64, entry: &CompletionEntry) -> Option<Incoming> {
         let mut bytes = [0; ROUTE_HEADER + DATAGRAM];
         if entry.byte_count() as usize != bytes.len() {
@@ -282,7 +282,8 @@ impl GeneralServices {
     }
 }
 
-/// Who sent a datagram. The low two bits of the service level say which header it had (RoCEv2: 2 is IPv4).
+/// The sender of a datagram. The low two bits of the service level say which header it had (RoCEv2: 2 is
+/// IPv4).
 fn sender(commands: &CommandQueue, header: &[u8], entry: &CompletionEntry) -> Sender {
     if commands.nic.config().link_layer == LinkLayer::InfiniBand && entry.grh() == 0 {
         return Sender::Lid(entry.slid());
@@ -298,7 +299,8 @@ fn sender(commands: &CommandQueue, header: &[u8], entry: &CompletionEntry) -> Se
     Sender::Gid(Gid(gid))
 }
 
-/// A key for all of the kernel's memory, which only the kernel's queue pairs may use: its domain is theirs.
+/// Creates a key for all of the kernel's memory. Only the kernel's queue pairs may use it, because it has
+/// their domain.
 fn create_key<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,

@@ -19,10 +19,10 @@ use core::net::IpAddr;
 
 /// Longest name of a host.
 const LONGEST_NAME: usize = 32;
-/// Queue pairs of a process, logarithm: they fit into a block of numbers.
+/// Queue pairs of a process, logarithm. They fit into its block of numbers.
 const LOG_MAX_QP: u8 = 15;
 
-/// Between the name of a host and the number of one of its devices, in the name of its port. No name of a host has an underscore.
+/// Separates the host's name from the device number in the name of a port. Host names have no underscore.
 const DEVICE_MARK: &str = "-mlx5_";
 /// The first bits of all MAC addresses: locally administered.
 const MAC_BEGINNING: u64 = 0x02c9 << 32;
@@ -229,7 +229,7 @@ const fn link_local(MacAddress([a, b, c, d, e, f]): MacAddress) -> Gid {
     Gid([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 2, b, c, 0xff, 0xfe, d, e, f])
 }
 
-/// FNV-1a, 32 bits: spreads names that differ in one letter only.
+/// FNV-1a, 32 bits: spreads names that differ in only one letter.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }

@@ -10,7 +10,7 @@ use core::fmt;
 use core::net::IpAddr;
 use core::str::FromStr;
 
-/// Addresses that a host may be given.
+/// Most addresses of a host.
 const MOST_ADDRESSES: usize = 32;
 
 /// Settings of a host. The default is an Ethernet port with addresses derived from the name.

@@ -1,11 +1,11 @@
-//! Networks of IP that virtual hosts are in: how much of an address names the network.
+//! IP networks of virtual hosts: how many bits of an address name the network.
 
 use bareverbs_prm::ids::Gid;
 
-/// Addresses that follow from names are in 198.18.0.0/15, which no real network has (RFC 2544).
+/// Addresses derived from names are in 198.18.0.0/15, which no real network uses (RFC 2544).
 pub(crate) const DERIVED: [u8; 2] = [198, 18];
 const DERIVED_PREFIX: u32 = 15;
-/// Chosen addresses are in a network of 256, and those of IPv6 in one with 64 bits for hosts (RFC 4291 §2.5.4).
+/// Configured IPv4 addresses are in a /24 network, and configured IPv6 addresses in a /64 (RFC 4291 §2.5.4).
 const CHOSEN_PREFIX: u32 = 24;
 const IPV6_PREFIX: u32 = 64;
 

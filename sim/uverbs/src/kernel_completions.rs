@@ -1,4 +1,4 @@
-//! A completion queue of the kernel's own, in memory of the kernel.
+//! A completion queue of the kernel, in kernel memory.
 
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_memory::{PAGE, page_list};
@@ -12,24 +12,24 @@ use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::HostMemory;
 use zerocopy::IntoBytes;
 
-/// Entries of a queue, logarithm.
+/// Size of a queue, logarithm.
 const LOG_ENTRIES: u8 = 8;
 const ENTRY: u64 = size_of::<CompletionEntry>() as u64;
 const BYTES: usize = (ENTRY << LOG_ENTRIES) as usize;
 
-/// The queue; see the module.
+/// The queue; see the module's comment.
 #[derive(Debug)]
 pub(crate) struct KernelCompletions {
     cqn: Cqn,
     page: UarIndex,
     entries: u64,
     record: u64,
-    /// Entries that were taken.
+    /// Number of entries taken.
     consumer: u32,
 }
 
 impl KernelCompletions {
-    /// Makes a queue that rings on `page` and tells `events` if it is armed.
+    /// Creates a queue that rings on `page` and, when armed, raises events at `events`.
     pub(crate) fn create<P: Process>(
         commands: &mut CommandQueue,
         process: &mut P,
@@ -57,7 +57,7 @@ impl KernelCompletions {
         self.cqn
     }
 
-    /// Takes the next entry; its place is free at once, since the device is not running meanwhile.
+    /// Takes the next entry. Its place is free at once, because the device does not run meanwhile.
     pub(crate) fn next(&mut self, commands: &mut CommandQueue) -> Option<CompletionEntry> {
         let slot = u64::from(self.consumer & ((1 << LOG_ENTRIES) - 1));
         let mut entry = CompletionEntry::new();
@@ -71,7 +71,7 @@ impl KernelCompletions {
         Some(entry)
     }
 
-    /// Asks for an event with the next entry.
+    /// Requests an event for the next entry.
     pub(crate) fn arm<P: Process>(&self, commands: &mut CommandQueue, now: Time, process: &mut P) {
         let word = self.index();
         commands.kernel.put(self.record + 4, &word.to_be_bytes());

@@ -1,29 +1,29 @@
-//! DMA memory of the kernel's own: the command queue, its mailboxes, and the pages that firmware asks for.
+//! The kernel's DMA memory: the command queue, its mailboxes, and the pages that firmware asks for.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use bareverbs_sim::nic::{DmaFault, HostMemory};
 
-/// Where the kernel's memory begins: in the half of the address space that no program has.
+/// Base of the kernel's memory, in the half of the address space that no program has.
 const BASE: u64 = 0xffff_8880_0000_0000;
 /// Size and alignment of a page.
 pub(crate) const PAGE: u64 = 4096;
 
-/// Memory that is handed out in pages and never returned: a device needs little of it, once.
+/// Memory that is allocated in pages and never freed: a device needs little of it, and only once.
 #[derive(Debug, Default)]
 pub(crate) struct KernelMemory {
     bytes: Vec<u8>,
 }
 
 impl KernelMemory {
-    /// Hands out zeroed pages, one behind the other.
+    /// Allocates consecutive zeroed pages.
     pub(crate) fn allocate(&mut self, pages: usize) -> u64 {
         let address = BASE + self.bytes.len() as u64;
         self.bytes.extend(vec![0; pages * PAGE as usize]);
         address
     }
 
-    /// Writes to what was handed out.
+    /// Writes to allocated memory.
     pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
         let written = self.write(address, bytes);
         debug_assert!(written.is_ok(), "{address:#x} was not handed out");
@@ -35,7 +35,7 @@ impl KernelMemory {
     }
 }
 
-/// Addresses of the pages of a buffer, big-endian, as commands have them.
+/// Page addresses of a buffer, big-endian, in the form of commands.
 pub(crate) fn page_list(buffer: u64, bytes: usize) -> Vec<u8> {
     let pages = bytes.div_ceil(PAGE as usize) as u64;
     (0..pages).flat_map(|page| (buffer + page * PAGE).to_be_bytes()).collect()
@@ -57,7 +57,7 @@ impl HostMemory for KernelMemory {
     }
 }
 
-/// What the device sees: the kernel's memory, and below it that of the program.
+/// The memory that the device sees: the kernel's, and below it the program's.
 #[derive(Debug)]
 pub(crate) struct DeviceView<'a, M> {
     pub(crate) kernel: &'a mut KernelMemory,

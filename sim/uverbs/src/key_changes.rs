@@ -23,10 +23,10 @@ const ENTRY_BLOCKS: u16 = ENTRY.div_ceil(BASIC_BLOCK) as u16;
 const BYTES: usize = BASIC_BLOCK << LOG_BLOCKS;
 const NO_RECEIVES: u8 = 3;
 const PORT: u8 = 1;
-/// Turns of other queue pairs, with a packet each, that a change waits for at most.
+/// Most packets of other queue pairs that a change waits for.
 const MOST_TURNS: usize = 4096;
 
-/// What of a key is to be another one.
+/// The parts of a key that change.
 #[derive(Debug)]
 pub(crate) struct KeyChange {
     pub(crate) key: Mkey,
@@ -35,7 +35,7 @@ pub(crate) struct KeyChange {
     pub(crate) context: MkeyContext,
 }
 
-/// What the queue pair uses of the kernel's.
+/// The kernel's objects that the queue pair uses.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Belongings {
     pub(crate) pd: Pdn,
@@ -43,7 +43,7 @@ pub(crate) struct Belongings {
     pub(crate) events: Eqn,
 }
 
-/// The queue pair; see the module.
+/// The queue pair; see the module's comment.
 #[derive(Debug)]
 pub(crate) struct KeyChanges {
     qpn: Qpn,
@@ -74,7 +74,7 @@ impl KeyChanges {
         let mut context = QueuePairContext::new();
         context.set_pm_state(PathMigration::Migrated).primary_address_path_mut().set_vhca_port_num(PORT);
         for step in [CommandOpcode::ResetToInitQp, CommandOpcode::InitToRtrQp, CommandOpcode::RtrToRtsQp] {
-            // The commands of all transitions have one layout.
+            // The commands of all transitions share one layout.
             let mut input = ResetToInitQpIn::new();
             input.set_qpn(qpn).qpc_mut().clone_from(&context);
             commands.run::<_, ResetToInitQpOut>(process, &Command::new(step, 0, &input))?;
@@ -82,7 +82,7 @@ impl KeyChanges {
         Ok(Self { qpn, page, completions, queue, record, posted: 0 })
     }
 
-    /// Changes a key and waits for it. Other queue pairs may have their turn before.
+    /// Changes a key and waits for the result. Other queue pairs may send packets first.
     pub(crate) fn run<P: Process>(
         &mut self,
         commands: &mut CommandQueue,

@@ -7,9 +7,9 @@ use zerocopy::IntoBytes;
 
 /// Bytes of a page that can be mapped.
 const PAGE: u64 = 4096;
-/// Command of a mapping's offset that names a page which UAR_OBJ_ALLOC handed out; lower ones are the kernel's own.
+/// Command in a mapping's offset for a page from UAR_OBJ_ALLOC; lower ones name the kernel's own pages.
 const HANDED_OUT: u64 = 9;
-/// Command of a mapping's offset that names the clock, in its first version.
+/// Command in a mapping's offset for the clock, in its first version.
 const CLOCK_INFO: u64 = 7;
 /// `clock_info_versions`: the first.
 pub(crate) const CLOCK_INFO_VERSIONS: u8 = 1;
@@ -23,7 +23,7 @@ pub enum Mapping {
     Clock([u8; size_of::<Mlx5ClockInfo>()]),
 }
 
-/// What a mapping is of.
+/// The target of a mapping.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MapTarget {
     Doorbells(UarIndex),

@@ -39,7 +39,7 @@ const KNOWN_ACCESS: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
     | IB_UVERBS_ACCESS_HUGETLB
     | IB_UVERBS_ACCESS_OPTIONAL_RANGE;
 
-/// What a region is to be.
+/// The requested properties of a region.
 #[derive(Debug, Clone, Copy)]
 struct RegionWish {
     start: u64,
@@ -48,7 +48,7 @@ struct RegionWish {
     access: u32,
 }
 
-/// QUERY_MR: keys, length and first address of a region, for somebody who imports it.
+/// QUERY_MR: keys, length and first address of a region, for a process that imports it.
 pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let region = call.file.memory_region(request.handle(UVERBS_ATTR_QUERY_MR_HANDLE)?)?;
     let key = region.key.value();
@@ -96,7 +96,7 @@ pub(crate) fn reregister<P: Process>(call: &mut Call<'_, P>, request: &mut Reque
     request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
 }
 
-/// Whether rights that differ can be changed (`can_use_umr_rereg_access`).
+/// Whether the differing rights can be changed by a work request (`can_use_umr_rereg_access`).
 fn can_change<P: Process>(call: &Call<'_, P>, differences: u32) -> bool {
     let fixed = call.device.attributes.general.umr_modify_atomic_disabled();
     let atomic = if fixed { 0 } else { IB_UVERBS_ACCESS_REMOTE_ATOMIC };
@@ -118,7 +118,7 @@ fn change<P: Process>(call: &mut Call<'_, P>, pd: Pdn, old: Region, access: u32)
     Ok(Region { access, ..old })
 }
 
-/// Makes another region in the place of an old one, of which stays what is not to be changed.
+/// Replaces a region with a new one that keeps the properties that are not to change.
 fn recreate<P: Process>(
     call: &mut Call<'_, P>,
     pd: Pdn,
@@ -135,7 +135,7 @@ fn recreate<P: Process>(
     Ok(region)
 }
 
-/// Memory that is to be registered is there, and can be written if somebody may write.
+/// Checks that the memory is mapped, and writable if anybody may write to it.
 fn check_memory<P: Process>(
     call: &mut Call<'_, P>,
     start: u64,
@@ -146,7 +146,7 @@ fn check_memory<P: Process>(
     if call.process.has_memory(start, length, writes) { Ok(()) } else { Err(Errno::Fault) }
 }
 
-/// Makes the key of a region whose pages the program has.
+/// Creates the key of a region of the program's memory.
 fn create<P: Process>(call: &mut Call<'_, P>, pd: Pdn, wish: RegionWish) -> Result<Region, Errno> {
     let access = check_access(wish.access)?;
     let pages = RegionPages::find(wish.start, wish.length, wish.first).ok_or(Errno::Invalid)?;

@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Cqn, Pdn, Qpn};
 
-/// An object of a file, and what stands around it.
+/// An object of a file, with its file and device.
 struct Placed<'a> {
     file: &'a DeviceFile,
     context: u32,
@@ -22,7 +22,7 @@ struct Placed<'a> {
 }
 
 impl Placed<'_> {
-    /// Numbers of the protection domain and of the completion queue that it uses.
+    /// Number of the protection domain that it uses, and of the completion queue.
     fn domain(&self) -> Option<u32> {
         self.used(|object| if let Object::ProtectionDomain(pdn) = object { Some(pdn.value()) } else { None })
     }
@@ -58,7 +58,7 @@ impl Placed<'_> {
     }
 
     fn queue_pair(&self, qpn: Qpn, kind: QueuePairKind, context: &QueuePairContext) -> ListedObject {
-        // Its number has the process in its upper bits already.
+        // Its number already has the process in its upper bits.
         let has_port = context.primary_address_path().vhca_port_num() != 0;
         ListedObject::new(ObjectKind::QueuePair, qpn.value(), self.owner, has_port, |told| {
             if let Some(domain) = self.domain() {
@@ -92,7 +92,8 @@ impl Placed<'_> {
     }
 }
 
-/// Queue pairs in order, neighbours together. Those behind the first ranges are left out, so that an answer has room for them.
+/// Queue pairs in order, with consecutive numbers as ranges. Only the first ranges are kept, so that they fit
+/// into an answer.
 fn ranges(told: &mut Attributes, mut numbers: Vec<u32>) {
     const MOST: usize = 64;
     numbers.sort_unstable();

@@ -1,4 +1,4 @@
-//! Objects and their handles: how they are kept and destroyed; protection domains, doorbell pages, XRC domains.
+//! Objects and their handles: creation and destruction, protection domains, doorbell pages, XRC domains.
 
 use crate::Errno;
 use crate::call::Call;
@@ -25,13 +25,13 @@ use zerocopy::IntoBytes;
 
 /// Bytes of a doorbell page.
 const PAGE: u32 = 4096;
-/// `oflags` of OPEN_XRCD, which are those of `open`.
+/// `oflags` of OPEN_XRCD; the values are those of `open`.
 const CREATE: u32 = 0o100;
 const EXCLUSIVE: u32 = 0o200;
-/// A domain of nobody else's.
+/// A domain that nobody shares.
 const PRIVATE: u32 = u32::MAX;
 
-/// Takes an object from the device.
+/// Destroys an object at the device.
 pub(crate) fn destroy<P: Process>(
     device: &mut Device,
     process: &mut P,
@@ -123,7 +123,7 @@ fn destroy_shared_queue<P: Process>(
     Ok(())
 }
 
-/// The domain goes with the last that opened it.
+/// Closes a domain. The last close destroys it.
 fn close_domain<P: Process>(
     device: &mut Device,
     process: &mut P,
@@ -143,7 +143,7 @@ fn close_domain<P: Process>(
     Ok(())
 }
 
-/// Keeps a new object that uses others, or takes it from the device again.
+/// Adds a new object that uses others; if that fails, destroys it again.
 pub(crate) fn keep<P: Process>(call: &mut Call<'_, P>, object: Object, uses: &[u32]) -> Result<u32, Errno> {
     let kept = call.file.insert(object, uses);
     if kept.is_err() {
@@ -152,7 +152,7 @@ pub(crate) fn keep<P: Process>(call: &mut Call<'_, P>, object: Object, uses: &[u
     kept
 }
 
-/// Takes an object that nobody uses from the device, and its handle from the file.
+/// Destroys an object that nobody uses, and removes its handle from the file.
 pub(crate) fn destroy_handle<P: Process>(call: &mut Call<'_, P>, handle: u32) -> Result<(), Errno> {
     let object = call.file.get(handle)?;
     if call.file.is_used(handle) {
@@ -163,7 +163,7 @@ pub(crate) fn destroy_handle<P: Process>(call: &mut Call<'_, P>, handle: u32) ->
     Ok(())
 }
 
-/// Answers, or takes the new object away again if an answer cannot be written.
+/// Answers; if an answer cannot be written, destroys the new object again.
 pub(crate) fn answer_or_undo<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
@@ -179,7 +179,7 @@ pub(crate) fn answer_or_undo<P: Process>(
     Ok(())
 }
 
-/// A new protection domain.
+/// Creates a protection domain.
 pub(crate) fn alloc_domain<P: Process>(call: &mut Call<'_, P>) -> Result<Pdn, Errno> {
     let command = Command::new(CommandOpcode::AllocPd, 0, &AllocPdIn::new());
     Ok(call.device.commands.run::<_, AllocPdOut>(call.process, &command)?.pd())
@@ -194,7 +194,7 @@ pub(crate) fn alloc_pd<P: Process>(call: &mut Call<'_, P>, request: &mut Request
     answer_or_undo(call, request, pd_handle, &outputs)
 }
 
-/// `MLX5_IB_METHOD_PD_QUERY`: the number of a protection domain, for somebody who imports it.
+/// `MLX5_IB_METHOD_PD_QUERY`: the number of a protection domain, for a process that imports it.
 pub(crate) fn query_domain<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
@@ -211,7 +211,7 @@ pub(crate) fn destroy_domain<P: Process>(call: &mut Call<'_, P>, request: &Reque
     destroy_handle(call, handle)
 }
 
-/// UAR_OBJ_ALLOC. Both kinds of page are the same here, since there are no write-combining registers.
+/// UAR_OBJ_ALLOC. Both kinds of page are the same here, because there are no write-combining registers.
 pub(crate) fn alloc_uar<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let kind = request.constant(MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE);
     if kind != MLX5_IB_UAPI_UAR_ALLOC_TYPE_BF && kind != MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC {
@@ -237,7 +237,7 @@ pub(crate) fn destroy_uar<P: Process>(call: &mut Call<'_, P>, request: &Request<
     destroy_handle(call, handle)
 }
 
-/// OPEN_XRCD: a domain of one's own, or that of a file, which all share that have the file open.
+/// OPEN_XRCD: a private domain, or the domain of a file, shared by everybody who has the file open.
 pub(crate) fn open_domain<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
@@ -267,7 +267,7 @@ fn open_shared<P: Process>(call: &mut Call<'_, P>, wish: &OpenXrcd) -> Result<Xr
     Ok(domain)
 }
 
-/// A new XRC domain.
+/// Creates an XRC domain.
 pub(crate) fn alloc_xrc_domain<P: Process>(call: &mut Call<'_, P>) -> Result<Xrcdn, Errno> {
     let command = Command::new(CommandOpcode::AllocXrcd, 0, &AllocXrcdIn::new());
     Ok(call.device.commands.run::<_, AllocXrcdOut>(call.process, &command)?.xrcd())

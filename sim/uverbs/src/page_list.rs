@@ -6,15 +6,15 @@ use crate::kernel_memory::PAGE;
 use crate::process::Process;
 use alloc::vec::Vec;
 
-/// Entries that a list should not exceed: larger pages keep commands short.
+/// How many entries a list should have at most: larger pages keep commands short.
 const ENTRIES: u64 = 64;
 /// Logarithms of the smallest and the largest page of a memory key.
 const SMALLEST: u32 = 12;
 const LARGEST: u32 = 31;
-/// Offsets of queues in their first page are counted in 64ths of it.
+/// The offset of a queue in its first page is in units of a 64th page.
 const OFFSET_UNIT: u64 = PAGE / 64;
 
-/// Where a queue lies.
+/// The memory of a queue.
 #[derive(Debug)]
 pub(crate) struct QueuePlace {
     /// 64ths of a page before the first byte.
@@ -24,7 +24,7 @@ pub(crate) struct QueuePlace {
 }
 
 impl QueuePlace {
-    /// The place of a queue of `length` bytes, which the program must have.
+    /// The pages of a queue of `length` bytes, all of which the program must have mapped.
     pub(crate) fn find<P: Process>(
         process: &mut P,
         address: u64,
@@ -53,8 +53,8 @@ pub(crate) struct RegionPages {
 }
 
 impl RegionPages {
-    /// The pages of `length` bytes at `start`, which work requests call `first`. Both lie equally in their pages; `None`
-    /// if they do not.
+    /// The pages of `length` bytes at `start`, whose address in work requests is `first`. Both addresses must
+    /// have the same offset in their page; otherwise `None`.
     pub(crate) fn find(start: u64, length: u64, first: u64) -> Option<Self> {
         let largest = (start ^ first).trailing_zeros().min(LARGEST);
         let last = start.checked_add(length.checked_sub(1)?)?;

@@ -1,4 +1,4 @@
-//! Making and destroying queue pairs.
+//! Creates and destroys queue pairs.
 
 use crate::Errno;
 use crate::call::Call;
@@ -17,18 +17,18 @@ use bareverbs_prm::ids::{Pdn, Qpn, UarIndex, Xrcdn};
 use bareverbs_prm::numbering::{CommandOpcode, PathMigration, ServiceType};
 use zerocopy::IntoBytes;
 
-/// `rq_type`: a receive queue of its own, one that is shared, none.
+/// `rq_type`: its own receive queue, a shared one, none.
 const OWN_RECEIVES: u8 = 0;
 const SHARED_RECEIVES: u8 = 1;
 const NO_RECEIVES: u8 = 3;
-/// `bfreg_index` of an answer: the library brought its own page.
+/// `bfreg_index` in an answer: the library brought its own page.
 const NO_REGISTER: u32 = u32::MAX;
 /// Logarithms of a send block and of the least stride of receives.
 const LOG_SEND_BLOCK: u32 = 6;
 const LEAST_LOG_STRIDE: u32 = 4;
 const MOST_LOG_STRIDE: u32 = LEAST_LOG_STRIDE + 7;
-/// Flags of libmlx5 that need nothing: small payload in completions is an offer, which a device without `sctr_data_cqe` does not
-/// take; `mlx5_ib` then ignores both flags (`process_vendor_flag`).
+/// Flags of libmlx5 that need no action. Small payload in completions is only an offer, which a device
+/// without `sctr_data_cqe` does not accept; `mlx5_ib` then ignores both flags (`process_vendor_flag`).
 const KNOWN_FLAGS: u32 =
     MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX;
 
@@ -77,7 +77,7 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     answer_or_undo(call, request, handle, &outputs)
 }
 
-/// Raw packets and what providers have of their own are not made here.
+/// Raw packet queue pairs and provider-specific kinds are not offered.
 fn kind(raw: u64) -> Result<QueuePairKind, Errno> {
     match raw {
         IB_UVERBS_QPT_RC => Ok(QueuePairKind::ReliableConnection),
@@ -108,7 +108,7 @@ fn check<P: Process>(
     if fits(provider.sq_wqe_count) && fits(provider.rq_wqe_count) { Ok(()) } else { Err(Errno::Invalid) }
 }
 
-/// Looks everything up that a queue pair uses, and begins its context.
+/// Looks up everything that a queue pair uses, and begins its context.
 fn parts<P: Process>(
     call: &mut Call<'_, P>,
     request: &Request<'_>,
@@ -167,8 +167,8 @@ const fn service(kind: QueuePairKind) -> ServiceType {
     }
 }
 
-/// The kernel's own domains: initiators of XRC are of an XRC domain, and targets of a protection domain, that programs do
-/// not name (`create_dev_resources`).
+/// The kernel's own domains, which programs do not name: XRC initiators need an XRC domain, and targets a
+/// protection domain (`create_dev_resources`).
 fn own_domains<P: Process>(call: &mut Call<'_, P>) -> Result<(Pdn, Xrcdn), Errno> {
     if let Some(known) = call.device.own_domains {
         return Ok(known);
@@ -178,7 +178,7 @@ fn own_domains<P: Process>(call: &mut Call<'_, P>) -> Result<(Pdn, Xrcdn), Errno
     Ok(made)
 }
 
-/// Gives the context its queues and makes the queue pair.
+/// Adds the queues to the context and creates the queue pair.
 fn create_queue<P: Process>(
     call: &mut Call<'_, P>,
     kind: QueuePairKind,
@@ -206,8 +206,8 @@ fn create_queue<P: Process>(
     Ok(call.device.commands.run::<_, CreateQpOut>(call.process, &command)?.qpn())
 }
 
-/// What a query says of a queue pair: of its own receives what the queue holds, which may be more than was asked for
-/// (`set_rq_size`).
+/// The capabilities that a query reports. For its own receives it is what the queue holds, which may be more
+/// than was requested (`set_rq_size`).
 fn with_own_receives(asked: QpCap, provider: &Mlx5CreateQp) -> QpCap {
     if asked.max_recv_wr == 0 || provider.rq_wqe_count == 0 {
         return asked;

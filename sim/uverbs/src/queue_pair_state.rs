@@ -19,7 +19,7 @@ use bareverbs_prm::numbering::{CommandOpcode, PathMigration, PathMtu, QpState};
 use bareverbs_prm::psn::Psn;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Length of a datagram's message, logarithm: one packet of the largest path MTU.
+/// Longest message of a datagram queue pair, logarithm: one packet of the largest path MTU.
 const LOG_DATAGRAM: u8 = 12;
 /// How often a requester asks for an acknowledgement, logarithm of packets.
 const LOG_ACK_FREQUENCY: u8 = 8;
@@ -63,7 +63,8 @@ pub(crate) fn modify_extended<P: Process>(
     request.output(call.process, UVERBS_ATTR_UHW_OUT, provider.as_bytes())
 }
 
-/// Attributes that are not looked at (`modify_qp_mask`): programs give both ends of XRC those of a reliable connection.
+/// Attributes that are ignored (`modify_qp_mask`): programs give both ends of XRC those of a reliable
+/// connection.
 const fn ignored(kind: QueuePairKind) -> u32 {
     match kind {
         QueuePairKind::XrcInitiator => attribute::RESPONDER_RESOURCES | attribute::RNR_TIMER,
@@ -103,7 +104,7 @@ fn change<P: Process>(call: &mut Call<'_, P>, wish: &ModifyQp) -> Result<(), Err
     }
     match to {
         State::Reset => call.device.doorbells.look_away(qpn),
-        // What was posted before the state allowed it counts from now on.
+        // Work posted before the state allowed it counts from now on.
         _ => call.device.doorbells.look_again(qpn),
     }
     if let Some(queue) = call.device.queues.pairs.get_mut(&qpn) {
@@ -113,7 +114,7 @@ fn change<P: Process>(call: &mut Call<'_, P>, wish: &ModifyQp) -> Result<(), Err
     Ok(())
 }
 
-/// What the peer may do. READs and atomics need resources to be answered with (`set_qpc_atomic_flags`).
+/// The peer's rights. READs and atomics need responder resources (`set_qpc_atomic_flags`).
 #[derive(Debug, Clone, Copy)]
 struct Rights {
     access: u32,
@@ -163,7 +164,7 @@ fn check<P: Process>(call: &Call<'_, P>, wish: &ModifyQp) -> Result<(), Errno> {
     Ok(())
 }
 
-/// The context of a transition: what the attributes say, and what the kernel adds.
+/// The context of a transition: the program's attributes, and what the kernel adds.
 fn context<P: Process>(
     call: &Call<'_, P>,
     wish: &ModifyQp,
@@ -197,12 +198,12 @@ fn context<P: Process>(
     Ok(context)
 }
 
-/// The least power of two that holds a number, as its logarithm.
+/// Logarithm of the least power of two that is at least `number`.
 fn logarithm(number: u8) -> u8 {
     u32::from(number).max(1).next_power_of_two().trailing_zeros() as u8
 }
 
-/// The commands of all transitions but those that lead out have one layout.
+/// The commands of all transitions except those to RESET and ERROR share one layout.
 fn pass<P: Process>(
     call: &mut Call<'_, P>,
     qpn: Qpn,
@@ -215,7 +216,7 @@ fn pass<P: Process>(
     Ok(call.device.commands.run::<_, ResetToInitQpOut>(call.process, &command).map(drop)?)
 }
 
-/// TO_RESET and TO_ERROR, which have one layout too.
+/// TO_RESET and TO_ERROR, which share a layout too.
 fn leave<P: Process>(call: &mut Call<'_, P>, qpn: Qpn, opcode: CommandOpcode) -> Result<(), Errno> {
     let mut input = ToErrorQpIn::new();
     input.set_qpn(qpn);
@@ -223,7 +224,7 @@ fn leave<P: Process>(call: &mut Call<'_, P>, qpn: Qpn, opcode: CommandOpcode) ->
     Ok(call.device.commands.run::<_, ToErrorQpOut>(call.process, &command).map(drop)?)
 }
 
-/// What the device knows of a queue pair.
+/// Queries the device's context of a queue pair.
 pub(crate) fn query_context<P: Process>(
     device: &mut Device,
     process: &mut P,
@@ -236,7 +237,7 @@ pub(crate) fn query_context<P: Process>(
     Ok(*answer.qpc())
 }
 
-/// QUERY_QP: what the device says, whatever was asked for.
+/// QUERY_QP: what the device reports, whatever was requested.
 pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: QueryQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let qpn = call.file.queue_pair(wish.qp_handle)?;

@@ -1,4 +1,4 @@
-//! What the kernel remembers of the queues of all files: who is told of what happens to them.
+//! The kernel's record of the queues of all files, which says where their events go.
 
 use crate::event_record::EventFileId;
 use crate::events::EventFiles;
@@ -10,7 +10,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Cqn, Gid, Qpn, Srqn, Xrcdn};
 
-/// Whom a queue's asynchronous events reach, and under which name.
+/// Where a queue's asynchronous events go, and with which element.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Listener {
     /// `user_handle` of the queue.
@@ -19,7 +19,7 @@ pub(crate) struct Listener {
 }
 
 impl Listener {
-    /// The queue is gone: how many of its events the program has read.
+    /// Retires a destroyed queue. Returns how many of its events the program has read.
     pub(crate) fn retire<P: Process>(self, events: &mut EventFiles, process: &mut P) -> u32 {
         self.file.map_or(0, |file| events.retire(process, file, self.element))
     }
@@ -46,7 +46,7 @@ pub(crate) enum QueuePairKind {
 }
 
 impl QueuePairKind {
-    /// The number of `enum ib_qp_type`.
+    /// Its number in `enum ib_qp_type`.
     pub(crate) const fn number(self) -> u8 {
         match self {
             Self::ReliableConnection => IB_UVERBS_QPT_RC as u8,
@@ -65,7 +65,7 @@ pub(crate) struct QueuePair {
     pub(crate) kind: QueuePairKind,
     pub(crate) capacity: QpCap,
     pub(crate) signals_all: bool,
-    /// Rights of the peer, which the device gets only while it answers READs and atomics.
+    /// The peer's rights. The device gets them only while it answers READs and atomics.
     pub(crate) access: u32,
     pub(crate) responder_resources: u8,
     /// Multicast groups that it is attached to.
@@ -81,7 +81,7 @@ pub(crate) struct SharedReceiveQueue {
     pub(crate) max_sge: u32,
 }
 
-/// An XRC domain that files share, named by a file of the program's.
+/// An XRC domain that files share; a file of the program names it.
 #[derive(Debug)]
 pub(crate) struct SharedDomain {
     pub(crate) inode: (u64, u64),

@@ -22,13 +22,14 @@ use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::nic::QueuePairNumbers;
 
-/// Messages that are handled in a row: devices that talk to themselves answer at once.
+/// Most consecutive rounds of messages: devices that talk to themselves answer at once.
 const MOST_ROUNDS: usize = 64;
-/// How long a message waits for the MAC address of its receiver, and how often that is looked for. Peers hear it once more after
-/// seconds in any case.
+/// How long a message waits for its receiver's MAC address, and how often the address is looked up. Peers
+/// retransmit after seconds in any case.
 const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(2);
-/// Messages that wait so. Of more the oldest is lost, as from the queue of a neighbour that does not answer (RFC 4861 §7.2.2).
+/// Most messages that wait like this. Beyond that the oldest is dropped, as from the queue of an unresolved
+/// neighbour (RFC 4861 §7.2.2).
 const MOST_HELD: usize = 64;
 
 /// A message whose receiver's MAC address is not known yet.
@@ -44,11 +45,11 @@ struct Postponed {
 pub struct Connections {
     rdma_cm: RdmaCm,
     held: VecDeque<Postponed>,
-    /// When neighbours are looked for again.
+    /// When neighbours are looked up again.
     look_at: Time,
 }
 
-/// What connection management has to know of a device's port.
+/// What connection management has to know about a device's port.
 fn facts(device: &Uverbs) -> PortFacts {
     let attributes = device.attributes();
     PortFacts {
@@ -195,7 +196,7 @@ impl Connections {
         }
     }
 
-    /// Sends a message, or keeps it until its receiver's MAC address is known or its time is over.
+    /// Sends a message, or holds it until its receiver's MAC address is known or its time is over.
     fn send_or_hold<P: Process>(&mut self, way: &mut Way<'_, P>, held: Postponed) {
         let device = self.rdma_cm.device_of(held.path);
         if way.send(device, &held) || held.until <= way.now {
@@ -209,12 +210,12 @@ impl Connections {
     }
 }
 
-/// Whether every device takes a further message.
+/// Whether every device accepts another message.
 fn has_room(devices: &[Uverbs]) -> bool {
     devices.iter().all(|device| device.device.general_services.has_room())
 }
 
-/// What messages go through.
+/// What messages are sent through.
 struct Way<'a, P> {
     now: Time,
     devices: &'a mut [Uverbs],
@@ -222,7 +223,8 @@ struct Way<'a, P> {
 }
 
 impl<P: Process> Way<'_, P> {
-    /// Sends a message from a device; false if it has no room, or nobody has told yet who the receiver is.
+    /// Sends a message from a device. Returns false if it has no room, or the receiver's MAC address is not
+    /// known yet.
     fn send(&mut self, device: usize, held: &Postponed) -> bool {
         let Some(Uverbs { device, .. }) = self.devices.get_mut(device) else { return false };
         if !device.general_services.has_room() {

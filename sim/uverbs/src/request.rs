@@ -16,12 +16,12 @@ const HEADER: usize = size_of::<IoctlHeader>();
 const ATTRIBUTE: usize = size_of::<IoctlAttribute>();
 /// Longest request.
 const LONGEST: usize = 4096;
-/// Values up to this length stand in the attribute itself.
+/// Values up to this length are in the attribute itself.
 const INLINE: usize = 8;
-/// Longest value of one attribute that is taken from a program: far more than any structure has.
+/// Longest value of an attribute that is accepted from a program: far more than any structure has.
 const LONGEST_INPUT: usize = 1 << 16;
 
-/// A request whose attributes are those of its method.
+/// A request whose attributes match its method.
 #[derive(Debug)]
 pub(crate) struct Request<'a> {
     method: &'static Method,
@@ -29,7 +29,7 @@ pub(crate) struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Takes a request apart and compares it with the schema.
+    /// Parses a request and checks it against the schema.
     pub(crate) fn parse(bytes: &'a mut [u8]) -> Result<Self, Errno> {
         let (header, _) = IoctlHeader::read_from_prefix(bytes).map_err(|_| Errno::Invalid)?;
         check_header(&header, bytes.len())?;
@@ -70,12 +70,12 @@ impl<'a> Request<'a> {
         self.attributes.iter_mut().find(|attribute| attribute.attr_id == id)
     }
 
-    /// Bytes that the caller gave or has room for; `None` if it left the attribute out.
+    /// Bytes that the caller passed or has room for; `None` if it omitted the attribute.
     pub(crate) fn length(&self, id: u16) -> Option<usize> {
         self.find(id).map(|attribute| attribute.len.into())
     }
 
-    /// A number that stands in the attribute; zero if it was left out.
+    /// A number in the attribute; zero if it was omitted.
     pub(crate) fn constant(&self, id: u16) -> u64 {
         self.find(id).map_or(0, |attribute| match attribute.len {
             0..=4 => attribute.data & u64::from(u32::MAX),
@@ -83,23 +83,23 @@ impl<'a> Request<'a> {
         })
     }
 
-    /// The handle that stands in the attribute.
+    /// The handle in the attribute.
     pub(crate) fn handle(&self, id: u16) -> Result<u32, Errno> {
         let attribute = self.find(id).ok_or(Errno::Invalid)?;
         u32::try_from(attribute.data).map_err(|_| Errno::Invalid)
     }
 
-    /// The handle that stands in an attribute that may be left out.
+    /// The handle in an optional attribute.
     pub(crate) fn optional_handle(&self, id: u16) -> Result<Option<u32>, Errno> {
         self.find(id).map(|_| self.handle(id)).transpose()
     }
 
-    /// The descriptor that stands in an attribute, as a number with its sign extended.
+    /// The descriptor in an attribute, as a sign-extended number.
     pub(crate) fn descriptor(&self, id: u16) -> Option<u64> {
         self.find(id).map(|attribute| attribute.data)
     }
 
-    /// The bytes of an input; none if it was left out.
+    /// The bytes of an input; none if it was omitted.
     pub(crate) fn input<M: HostMemory>(&self, memory: &mut M, id: u16) -> Result<Vec<u8>, Errno> {
         let Some(attribute) = self.find(id) else { return Ok(Vec::new()) };
         let length = usize::from(attribute.len);
@@ -111,7 +111,7 @@ impl<'a> Request<'a> {
         Ok(bytes)
     }
 
-    /// A structure of which the caller may know less. What it knows more has to be zero.
+    /// A structure that may be shorter or longer in the caller's version. Excess bytes must be zero.
     pub(crate) fn structure<T: FromBytes + IntoBytes, M: HostMemory>(
         &self,
         memory: &mut M,
@@ -125,8 +125,8 @@ impl<'a> Request<'a> {
         Ok(read_extended(&bytes))
     }
 
-    /// Answers with as many of `bytes` as the caller has room for; the rest of its room becomes zero. Nothing happens if
-    /// the caller left the attribute out.
+    /// Writes as many of `bytes` as the caller has room for, and zeros to the rest of its room. Does nothing
+    /// if the caller omitted the attribute.
     pub(crate) fn output<M: HostMemory>(
         &mut self,
         memory: &mut M,
@@ -144,7 +144,7 @@ impl<'a> Request<'a> {
         Ok(())
     }
 
-    /// Gives the caller the number of a new object or descriptor.
+    /// Returns the number of a new object or descriptor to the caller.
     pub(crate) fn put_new(&mut self, id: u16, number: u64) {
         if let Some(attribute) = self.find_mut(id) {
             attribute.data = number;

@@ -33,9 +33,9 @@ pub(crate) enum Operation {
 /// What an attribute carries.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Carries {
-    /// Bytes for the kernel, at least so many.
+    /// Bytes for the kernel; this is the least number.
     Input(usize),
-    /// Room for bytes from the kernel, at least so many.
+    /// Room for bytes from the kernel; this is the least number.
     Output(usize),
     /// A number of at most 8 bytes.
     Constant,
@@ -68,12 +68,12 @@ impl Method {
         METHODS.iter().find(|known| (known.object, known.method) == (object, method))
     }
 
-    /// The rule of an attribute, if the method has it.
+    /// The rule for an attribute, if the method has it.
     pub(crate) fn attribute(&self, id: u16) -> Option<&'static AttributeRule> {
         self.attributes.iter().find(|rule| rule.id == id)
     }
 
-    /// The attributes without which the method cannot be called.
+    /// The mandatory attributes.
     pub(crate) fn required(&self) -> impl Iterator<Item = u16> {
         self.attributes.iter().filter(|rule| rule.required).map(|rule| rule.id)
     }

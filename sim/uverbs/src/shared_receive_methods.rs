@@ -18,7 +18,7 @@ use bareverbs_prm::ids::{Pdn, Srqn};
 use bareverbs_prm::numbering::CommandOpcode;
 use zerocopy::IntoBytes;
 
-/// Bytes of a data segment, and of what comes before the first one.
+/// Bytes of a data segment, and of what precedes the first one.
 const SEGMENT: u32 = 16;
 /// Least bytes of an entry.
 const LEAST_ENTRY: u32 = 32;
@@ -26,10 +26,10 @@ const LEAST_ENTRY: u32 = 32;
 const READY: u8 = 1;
 /// `op_mod` of ARM_XRC_SRQ: sets the limit.
 const SET_LIMIT: u16 = 1;
-/// `attr_mask` of MODIFY_SRQ: entries, which mlx5 cannot change, and the limit.
+/// `attr_mask` of MODIFY_SRQ: the size, which mlx5 cannot change, and the limit.
 const CHANGE_LIMIT: u32 = 2;
 
-/// What a queue is to be.
+/// The requested properties of a queue.
 #[derive(Debug)]
 struct SharedWish {
     pd: Pdn,
@@ -75,7 +75,7 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     answer_or_undo(call, request, handle, &outputs)
 }
 
-/// Sizes as libmlx5 computes them too, and where the queue lies.
+/// The queue's sizes, computed as libmlx5 does, and its place in memory.
 fn wish<P: Process>(call: &mut Call<'_, P>, request: &Request<'_>, domain: u32) -> Result<SharedWish, Errno> {
     let provider: Mlx5CreateSrq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
     let pd = call.file.protection_domain(domain)?;
@@ -133,7 +133,7 @@ pub(crate) fn destroy<P: Process>(call: &mut Call<'_, P>, request: &mut Request<
     request.output(call.process, UVERBS_ATTR_DESTROY_SRQ_RESP, answer.as_bytes())
 }
 
-/// MODIFY_SRQ: the limit, below which an event tells that receives run out.
+/// MODIFY_SRQ: the limit. When fewer receives are left, an event reports it.
 pub(crate) fn modify<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let wish: ModifySrq = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let number = call.file.shared_receive_queue(wish.srq_handle)?;

@@ -14,7 +14,7 @@ use bareverbs_sim::net::{Egress, SubnetConfig, Switch};
 use bareverbs_sim::wire::FrameBuffer;
 use bareverbs_sim::wire::infiniband::{MANAGEMENT_LANE, virtual_lane};
 
-/// Packets of both sides until a port is active, by far.
+/// An upper bound on the packets of both sides until a port is active.
 const MOST_PACKETS: usize = 64;
 
 /// The far end of an InfiniBand port's cable: the subnet manager, which gives the port its host's LID. It takes packets
@@ -70,7 +70,7 @@ impl SubnetDoor {
         None
     }
 
-    /// Gives the device what the manager has to say; whether that was anything.
+    /// Passes the manager's packets to the device. Returns whether there were any.
     pub(crate) fn speak<P: Process>(
         &mut self,
         commands: &mut CommandQueue,
@@ -85,7 +85,8 @@ impl SubnetDoor {
         has_spoken
     }
 
-    /// Lets manager and device talk until both are silent: nothing else is on the port while it is brought up.
+    /// Lets manager and device exchange packets until both are silent. During bring-up nothing else is on the
+    /// port.
     pub(crate) fn bring_up<P: Process>(&mut self, commands: &mut CommandQueue, process: &mut P) {
         let (now, mut frame) = (process.now(), FrameBuffer::new());
         self.handle_link(now, true);

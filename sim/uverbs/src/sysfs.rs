@@ -11,14 +11,14 @@ use alloc::vec::Vec;
 use bareverbs_prm::ids::Gid;
 use bareverbs_sim::nic::{NicConfig, PortSpeed, VENDOR_ID};
 
-/// Where the functions are.
+/// Directory of the functions.
 const BUS_PATH: &str = "sys/devices/pci0000:e0";
 /// `uverbs` interface revision of the kernel, and mlx5's own.
 const VERBS_ABI: u32 = 6;
 const PROVIDER_ABI: u32 = 1;
-/// Capability mask of a port of RoCE: `IB_UVERBS_PCF_CM_SUP` and `IB_UVERBS_PCF_IP_BASED_GIDS`.
+/// Capability mask of a RoCE port: `IB_UVERBS_PCF_CM_SUP` and `IB_UVERBS_PCF_IP_BASED_GIDS`.
 const ETHERNET_CAPABILITIES: u32 = 0x0401_0000;
-/// Class of a network controller for Ethernet.
+/// PCI class of an Ethernet controller.
 const CLASS: u32 = 0x02_0000;
 /// Device number of `/dev/null`, which stands for the device file.
 const NULL_DEVICE: &str = "1:3";
@@ -172,14 +172,15 @@ fn pci_function(tree: &mut Tree, index: DeviceIndex, attributes: &DeviceAttribut
     tree.link(&format!("sys/bus/pci/devices/{function}"), &format!("../../../devices/pci0000:e0/{function}"));
 }
 
-/// The regions of the function: first address, last address and flags of six base addresses and the ROM. It has none, since
-/// a program does not reach them.
+/// The regions of the function: first address, last address and flags of six base addresses and the ROM. They
+/// are empty, because a program cannot access them.
 fn resources() -> String {
     let none = "0x0000000000000000 0x0000000000000000 0x0000000000000000";
     [none; 7].join("\n")
 }
 
-/// The header of the configuration space (PCI Local Bus Specification 3.0 §6.1), as far as it says what the function is.
+/// The configuration space header (PCI Local Bus Specification 3.0 §6.1), with the fields that identify the
+/// function.
 fn configuration(device: u16) -> [u8; 64] {
     let mut header = [0; 64];
     header[..2].copy_from_slice(&VENDOR_ID.to_le_bytes());
@@ -208,7 +209,7 @@ fn ib_device(tree: &mut Tree, index: DeviceIndex, attributes: &DeviceAttributes)
     tree.link(&format!("{device}/device"), &format!("../../../{}", index.function()));
 }
 
-/// Port 1. Entries of the GID table that are empty have no attributes, and those of InfiniBand have no interface.
+/// Port 1. Empty entries of the GID table have no attributes, and those of InfiniBand have no interface.
 fn port(tree: &mut Tree, index: DeviceIndex, device: &DescribedDevice<'_>) {
     let DescribedDevice { attributes, config } = device;
     let port = format!("{}/infiniband/{}/ports/1", function_path(index), index.name());
@@ -253,7 +254,7 @@ fn verbs_device(tree: &mut Tree, index: DeviceIndex) {
     tree.link(&format!("{verbs}/device"), &format!("../../../{}", index.function()));
 }
 
-/// The ways by which programs find a device.
+/// The class directories through which programs find a device.
 fn device_classes(tree: &mut Tree, index: DeviceIndex) {
     let function = format!("../../devices/pci0000:e0/{}", index.function());
     let (name, verbs) = (index.name(), index.verbs_name());
@@ -265,7 +266,7 @@ fn device_classes(tree: &mut Tree, index: DeviceIndex) {
     tree.link(&format!("dev/infiniband/{verbs}"), "/dev/null");
 }
 
-/// What all devices have in common.
+/// What all devices share.
 fn classes(tree: &mut Tree) {
     tree.file("sys/class/infiniband_verbs", "abi_version", &format!("{VERBS_ABI}"));
     tree.file("sys/class/misc/rdma_cm", "abi_version", &format!("{RDMA_USER_CM_ABI_VERSION}"));
@@ -288,7 +289,7 @@ fn guid(guid: u64) -> String {
     format!("{a:04x}:{b:04x}:{c:04x}:{d:04x}")
 }
 
-/// Eight groups that are never shortened.
+/// A GID as eight groups without abbreviation.
 fn groups(Gid(bytes): Gid) -> String {
     let groups: Vec<String> = bytes.chunks(2).map(|pair| format!("{:02x}{:02x}", pair[0], pair[1])).collect();
     groups.join(":")

@@ -30,7 +30,7 @@ pub(crate) mod attribute {
     pub(crate) const PATH_MIGRATION: u32 = 1 << 18;
     pub(crate) const CAPACITY: u32 = 1 << 19;
     pub(crate) const REMOTE_QPN: u32 = 1 << 20;
-    /// Every bit that the command without extension may have.
+    /// All bits that the unextended command accepts.
     pub(crate) const ALL: u32 = (1 << 21) - 1;
 }
 use attribute as a;
@@ -49,14 +49,14 @@ pub(crate) enum State {
 }
 
 impl State {
-    /// The state of a program's number.
+    /// The state with a program's number.
     pub(crate) fn from_number(number: u8) -> Option<Self> {
         use State::{Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrained, SendQueueError};
         let states = [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrained, SendQueueError, Error];
         states.get(usize::from(number)).copied()
     }
 
-    /// The state of the device's number.
+    /// The state with the device's number.
     pub(crate) const fn from_device(state: QpState) -> Self {
         match state {
             QpState::Reset => Self::Reset,
@@ -70,7 +70,7 @@ impl State {
     }
 }
 
-/// Masks of the five kinds of queue pairs.
+/// Attribute masks for the five kinds of queue pairs.
 #[derive(Debug, Clone, Copy)]
 struct ByKind {
     reliable: u32,
@@ -98,7 +98,7 @@ impl ByKind {
     }
 }
 
-/// A transition that exists.
+/// A valid transition.
 #[derive(Debug)]
 struct Row {
     from: State,
@@ -106,7 +106,7 @@ struct Row {
     opcode: CommandOpcode,
     required: ByKind,
     optional: ByKind,
-    /// Optional parameters of the command: for connections with and without acknowledgements, and for datagrams.
+    /// Optional parameters of the command, for acknowledged connections, unacknowledged ones, and datagrams.
     parameters: [u32; 3],
 }
 
@@ -136,7 +136,7 @@ const INIT: ByKind = ByKind { datagram: DATAGRAM_INIT, ..ByKind::all(CONNECTED_I
 const RECEIVER: u32 = a::PATH | a::PATH_MTU | a::REMOTE_QPN | a::RECEIVE_PSN;
 const RESPONDER: u32 = RECEIVER | a::RESPONDER_RESOURCES | a::RNR_TIMER;
 const REQUESTER: u32 = a::TIMEOUT | a::RETRY_COUNT | a::RNR_RETRY | a::SEND_PSN | a::INITIATOR_DEPTH;
-/// What may change of a connection while it sends, and what more if it answers.
+/// Attributes of a connection that may change while it sends, and more that may change if it responds.
 const RUNNING: u32 = a::CURRENT_STATE | a::ALTERNATE_PATH | a::ACCESS | a::PATH_MIGRATION;
 const ANSWERING: u32 = RUNNING | a::RNR_TIMER;
 const CHANGE: ByKind = ByKind {
@@ -195,7 +195,7 @@ const ROWS: [Row; 9] = [
         parameters: [p::RIGHTS | p::RNR_TIMER, p::WRITE, p::Q_KEY] },
 ];
 
-/// How the device is told.
+/// The command for the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Step {
     pub(crate) opcode: CommandOpcode,
@@ -203,7 +203,7 @@ pub(crate) struct Step {
     pub(crate) parameters: u32,
 }
 
-/// The step of a transition with these attributes.
+/// The step for a transition with these attributes.
 pub(crate) fn find(kind: QueuePairKind, from: State, to: State, mask: u32) -> Result<Step, Errno> {
     let given = mask & !a::STATE;
     if to == State::Reset || to == State::Error {
@@ -228,7 +228,7 @@ pub(crate) fn find(kind: QueuePairKind, from: State, to: State, mask: u32) -> Re
     Ok(Step { opcode: row.opcode, parameters: parameters(given) & allowed })
 }
 
-/// The optional parameters that attributes ask for.
+/// The optional parameters that the attributes imply.
 fn parameters(given: u32) -> u32 {
     const MEANINGS: [(u32, u32); 13] = [
         (a::PORT, p::PORT),

@@ -12,15 +12,15 @@ use crate::{
 };
 use zerocopy::IntoBytes;
 
-/// Bit of a command's number: the extended form.
+/// Bit of a command number: the extended form.
 const EXTENDED: u32 = 1 << 31;
-/// Bytes of QUERY_DEVICE's extended answer that every kernel since the first gives.
+/// Bytes of QUERY_DEVICE's extended answer that every kernel returns.
 const LEAST_EXTENDED_ANSWER: usize = 184;
 
-/// What runs a command.
+/// Runs a command.
 type Handler<P> = fn(&mut Call<'_, P>, &mut Request<'_>) -> Result<(), Errno>;
 
-/// A command that is known, with the least bytes of request and answer.
+/// A supported command, with the least bytes of request and answer.
 struct WriteCommand<P: Process> {
     number: u32,
     request: usize,
@@ -33,7 +33,7 @@ const fn command<P: Process, I, O>(number: u32, run: Handler<P>) -> WriteCommand
     WriteCommand { number, request: size_of::<I>(), answer: size_of::<O>(), run }
 }
 
-/// The commands that are known.
+/// Finds a supported command.
 fn find<P: Process>(number: u32) -> Option<WriteCommand<P>> {
     use IB_USER_VERBS_EX_CMD_MODIFY_CQ as MODIFY_CQ;
     let known = [

@@ -1,4 +1,5 @@
-//! Two programs of two hosts over `/dev/infiniband/rdma_cm`, commands as librdmacm writes them, frames from device to device.
+//! Two programs on two hosts over `/dev/infiniband/rdma_cm`: commands as librdmacm writes them, and frames
+//! from device to device.
 
 mod support;
 
@@ -12,9 +13,9 @@ use support::{BASE, Program, device_of};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
 const PORT: u16 = 7174;
-/// Milliseconds that an address takes, and then a route.
+/// Milliseconds that resolving an address takes, and then resolving a route.
 const RESOLUTION: u64 = 2;
-/// Milliseconds that a request waits for somebody who listens.
+/// Milliseconds that a request waits for a listener.
 const PATIENCE: u64 = 500;
 /// Events, as `rdma_cma.h` numbers them.
 const ADDRESS_RESOLVED: u32 = 0;
@@ -48,7 +49,7 @@ impl Host {
         Self { devices, connections, program, file }
     }
 
-    /// A host of two devices.
+    /// A host with two devices.
     fn with_two_ports(name: &str) -> Self {
         let mut program = Program::default();
         let host = VirtualHost::new(name).unwrap().with("devices 2".parse().unwrap());
@@ -61,12 +62,12 @@ impl Host {
         Self::with(devices, program)
     }
 
-    /// A host with an InfiniBand port of the subnet of [`subnet`].
+    /// A host with an InfiniBand port in the subnet of [`subnet`].
     fn on_infiniband(name: &str) -> Self {
         Self::process_on_infiniband(name, 0)
     }
 
-    /// A process of such a host, by its number.
+    /// The process with this number on such a host.
     fn process_on_infiniband(name: &str, process: u8) -> Self {
         let host = subnet().into_iter().find(|host| host.name() == name).unwrap();
         let mut program = Program { subnet: subnet(), ..Program::default() };
@@ -111,7 +112,7 @@ impl Host {
         self.write(RDMA_USER_CM_CMD_RESOLVE_ADDR, &wish, 0).unwrap();
     }
 
-    /// Time passes, and what is due is done.
+    /// Lets time pass and runs what is due.
     fn pass(&mut self, millis: u64) {
         self.program.now += Duration::from_millis(millis);
         for device in &mut self.devices {
@@ -169,7 +170,7 @@ fn carry(from: &mut Host, to: &mut Host, frame: &mut FrameBuffer) -> bool {
     let mut moved = false;
     for device in &mut from.devices {
         while device.poll_frame(from.program.now, &mut from.program, frame).is_some() {
-            // Every port sees the frame, and takes it if it has the address.
+            // Every port sees the frame; the one with the address takes it.
             for receiver in &mut to.devices {
                 receiver.handle_frame(to.program.now, &mut to.program, frame);
             }
@@ -243,7 +244,8 @@ fn two_programs_connect_and_part() {
     assert_eq!(b.write(RDMA_USER_CM_CMD_DESTROY_ID, &destroy, 4), Err(Errno::NoEntry));
 }
 
-/// A peer at the other end of a wire may have a port for frames of 1500 bytes, and its `ibv_modify_qp` refuses a longer path.
+/// A peer at the other end of a wire may have a port for frames of 1500 bytes, and its `ibv_modify_qp`
+/// refuses a longer path MTU.
 #[test]
 fn a_path_that_leads_outside_is_for_plain_frames() {
     let [mtu_1024, mtu_4096] = [3, 5];
@@ -266,7 +268,7 @@ fn a_path_that_leads_outside_is_for_plain_frames() {
     }
 }
 
-/// Whoever listens on any address hears every port; what he learns of the request says which device it is.
+/// A listener on any address hears every port; the request's event says which device it is for.
 #[test]
 fn a_request_names_the_device_whose_address_it_was_for() {
     let (mut a, mut b) = (Host::with_two_ports("a"), Host::new("b"));
@@ -331,7 +333,8 @@ fn equal_numbers_of_two_devices_are_two_queue_pairs_to_a_peer() {
     }
 }
 
-/// A host outside of the network is asked for by ARP, which takes its time: the answer to a request waits for it, and nothing else does.
+/// A host outside the network is resolved by ARP, which takes time: the answer to a request waits for it, and
+/// nothing else does.
 #[test]
 fn an_answer_waits_for_the_address_of_its_receiver() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
@@ -489,7 +492,7 @@ fn arbitrary_commands_are_answered() {
         let mut body = [0_u8; 300];
         body.iter_mut().for_each(|byte| *byte = if next() % 3 == 0 { next() as u8 } else { 0 });
         body[..8].copy_from_slice(&(if next() % 2 == 0 { u64::from(id) } else { BASE }).to_ne_bytes());
-        // Whatever it is, it neither panics nor hangs.
+        // Whatever the command is, it neither panics nor hangs.
         let _ = a.write(next() % 24, &body, next() as usize % 400);
     }
 }
@@ -523,7 +526,8 @@ fn two_programs_connect_by_lid() {
     a.expect(ESTABLISHED);
 }
 
-/// IBTA v1.4 §3.9.2: a port has one queue pair 1. Processes of a host share the port, so each of them hears what comes to it.
+/// IBTA v1.4 §3.9.2: a port has one queue pair 1. Processes of a host share the port, so each of them hears
+/// what arrives there.
 #[test]
 fn two_processes_of_an_infiniband_host_connect() {
     let (mut server, mut client) = (Host::on_infiniband("a"), Host::process_on_infiniband("a", 1));

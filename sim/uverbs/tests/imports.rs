@@ -1,5 +1,6 @@
-//! What somebody asks who was given an open device file and the handles of its objects (`ibv_import_device`, `ibv_import_pd`,
-//! `ibv_import_mr`), and what is told of the port outside of an embedded switch (`mlx5dv_query_port`).
+//! Queries of a process that received an open device file and the handles of its objects
+//! (`ibv_import_device`, `ibv_import_pd`, `ibv_import_mr`), and the answer for a port without an embedded
+//! switch (`mlx5dv_query_port`).
 
 mod support;
 

@@ -1,4 +1,5 @@
-//! Hosts with InfiniBand ports: LIDs from the subnet's manager, connections by LID, with and without a global route header.
+//! Hosts with InfiniBand ports: LIDs from the subnet manager, connections by LID, with and without a global
+//! route header.
 
 mod support;
 
@@ -85,7 +86,8 @@ fn data_go_by_lid_with_and_without_a_global_route_header() {
     }
 }
 
-/// Processes of a host share its LID: what is for a queue pair of another one leaves, and what manages the port does not.
+/// Processes of a host share its LID. A packet for another process's queue pair leaves the device; a
+/// management packet for the port does not.
 #[test]
 fn a_packet_for_another_process_of_the_host_leaves_by_the_port() {
     let (mut one, mut other) = (End::new(host("a", 4), 0), End::new(host("a", 4), 1));

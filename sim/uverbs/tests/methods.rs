@@ -1,4 +1,4 @@
-//! The methods that libibverbs and libmlx5 call, one by one, and what they answer.
+//! The methods that libibverbs and libmlx5 call, one by one, and their answers.
 
 mod support;
 
@@ -9,7 +9,7 @@ use bareverbs_uverbs::{Errno, FileId, Mapping, Uverbs, VirtualHost};
 use support::{BASE, FIRST_EVENT_FILE, Program, attribute, device, get_context, open, request};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Where answers are put.
+/// Address of answers.
 const ANSWER: u64 = BASE + 0x1000;
 
 /// A device with an open file that has a context.
@@ -55,7 +55,7 @@ impl Opened {
     }
 }
 
-/// Inputs of at most 8 bytes stand in the attribute.
+/// Inputs of at most 8 bytes are in the attribute itself.
 fn inline(bytes: &[u8], address: u64) -> u64 {
     if bytes.len() > 8 {
         return address;

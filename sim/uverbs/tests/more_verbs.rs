@@ -1,4 +1,4 @@
-//! Datagrams, groups, shared receive queues, XRC, windows, and queues that change while they live.
+//! Datagrams, groups, shared receive queues, XRC, windows, and queues that change while they are in use.
 
 mod support;
 
@@ -44,7 +44,7 @@ fn while_a_neighbour_is_asked_for_nothing_has_changed_and_the_same_request_succe
     assert_eq!(initialized, 1, "INIT: the transition that had to wait was not done");
 }
 
-/// A peer with a queue pair of datagrams, and memory for both ways.
+/// A peer with a datagram queue pair, and memory for sending and receiving.
 struct Station {
     peer: Peer,
     cq: Cq,
@@ -200,7 +200,7 @@ impl Shared {
     }
 }
 
-/// A sender and memory that it may send.
+/// A sender, and memory that it may send from.
 fn sender(kind: u64) -> (Peer, Cq, Qp, [u8; 16]) {
     let mut peer = Peer::new("a");
     let cq = peer.create_cq(1, None);

@@ -1,4 +1,4 @@
-//! Single objects of programs, as the `rdma` tool asks for them on a socket of NETLINK_RDMA.
+//! Individual objects of programs, as the `rdma` tool requests them over NETLINK_RDMA.
 
 mod support;
 
@@ -39,7 +39,7 @@ fn number(found: &Found, attribute: u16) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// Answers about one device: message types with what stands behind the header.
+/// Answers about one device: message types with the data after the header.
 fn ask(
     peer: &Peer,
     listed: &ListedObjects,
@@ -70,7 +70,7 @@ fn ask(
 
 fn listed(peer: &mut Peer, kind: ObjectKind) -> ListedObjects {
     let all = peer.uverbs.list(&mut peer.program, kind, OWNER);
-    // As it comes from another process.
+    // As another process would send it.
     let told = ListedObject::decode(&ListedObject::encode(all.clone(), 0, 1 << 15));
     assert_eq!(told.len(), all.len());
     [(kind, told)].into()
@@ -102,7 +102,7 @@ fn queue_pairs(peer: &mut Peer) -> Vec<Found> {
     dumped(peer, ObjectKind::QueuePair, RDMA_NLDEV_CMD_RES_QP_GET, tables)
 }
 
-/// Two completion queues' worth of a program: a domain, a region, a queue and two queue pairs, one of them connected.
+/// A program with a domain, a region, two completion queues and two queue pairs, one of them connected.
 fn program() -> (Peer, [Qp; 2]) {
     let mut peer = Peer::new("a");
     let cq = peer.create_cq(0, None);
@@ -155,7 +155,7 @@ fn one_object_is_told_of_by_its_number_and_nothing_else_by_it() {
     let found = ask(&[port, of(pairs[0].number)]).unwrap();
     assert_eq!(number(&found, RDMA_NLDEV_ATTR_RES_RQPN), pairs[1].number.into());
     assert_eq!(found[&RDMA_NLDEV_ATTR_DEV_NAME], b"mlx5_0\0");
-    // ENOENT, EINVAL without a port and with another one, EAGAIN of one that uses no port yet.
+    // ENOENT; EINVAL without a port and with another one; EAGAIN for an object that uses no port yet.
     assert_eq!(ask(&[port, of(0x77)]).err(), Some(-2));
     assert_eq!(ask(&[of(pairs[0].number)]).err(), Some(-22));
     assert_eq!(ask(&[(RDMA_NLDEV_ATTR_PORT_INDEX, 2), of(pairs[0].number)]).err(), Some(-22));

@@ -29,7 +29,7 @@ fn every_field_lies_where_the_header_puts_it() {
     let places = places();
     for structure in structures() {
         for field in structure.fields {
-            // `in` is a word of Rust's.
+            // `in` is a keyword of Rust.
             let name = field.name.trim_start_matches("r#").to_owned();
             let expected = places.get(&(structure.name.to_owned(), name));
             let got = (field.offset, field.width);

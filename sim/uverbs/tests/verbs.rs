@@ -1,4 +1,5 @@
-//! Whole conversations as libmlx5 leads them: memory, queues and work requests in, completions and events out.
+//! Whole conversations in libmlx5's terms: memory, queues and work requests go in, completions and events
+//! come out.
 
 mod support;
 
@@ -152,7 +153,7 @@ fn regions_are_checked_before_they_are_made() {
     peer.destroy(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, domain, 0).unwrap();
 }
 
-/// Rights change while the queue pair's own packets wait; these are not lost.
+/// Rights change while the queue pair's own packets wait, and no packet is lost.
 #[test]
 fn a_region_loses_a_right_and_keeps_its_key() {
     let (mut a, mut b) = pair(IB_UVERBS_QPT_RC);
@@ -180,7 +181,7 @@ fn a_region_loses_a_right_and_keeps_its_key() {
     assert_eq!((done.opcode, done.syndrome), (REQUESTER_ERROR, REMOTE_ACCESS));
 }
 
-/// libmlx5 sets the record to zero when the command has returned. The device looks at it before that, too.
+/// libmlx5 zeroes the record after the command has returned. The device polls the record before that, too.
 #[test]
 fn what_a_record_counted_before_a_reset_counts_no_more() {
     let (mut a, mut b) = pair(IB_UVERBS_QPT_RC);
@@ -214,7 +215,7 @@ fn a_channel_tells_once_of_each_arming_and_counts_what_was_read() {
     a.peer.connect(&sender, kind, gid_b, qp.number).unwrap();
     b.peer.connect(&qp, kind, gid_a, sender.number).unwrap();
     let local = data_segment(a.region.lkey, a.data, 8);
-    // The first arming of libmlx5 is a word of zeros, which is also what it presets.
+    // The first arming of libmlx5 writes zeros, which is also the initial value.
     for (round, armed) in [true, false, true, true].into_iter().enumerate() {
         if armed {
             b.peer.arm(&cq, round as u32 & 3);
@@ -255,7 +256,7 @@ fn an_arming_before_the_last_completion_was_taken_waits_for_the_next_one() {
         (0..10).for_each(|_| drop(end.peer.turn()));
         let told = end.peer.program.event_files[1].records.drain(..).count();
         assert_eq!(told, 1, "round {round}");
-        // As perftest does it: the event is there, the next is asked for, and only then the completion is taken.
+        // As perftest does it: takes the event, arms again, and only then takes the completion.
         end.peer.arm(&cq, round);
         (0..10).for_each(|_| drop(end.peer.turn()));
         assert!(end.peer.program.event_files[1].records.is_empty(), "round {round}");
@@ -309,7 +310,7 @@ fn everything_dies_with_its_file() {
     let (mut a, _b) = pair(IB_UVERBS_QPT_RC);
     let channel = a.peer.create_channel();
     a.peer.create_cq(1, Some(channel));
-    // A region that has moved to a younger domain goes before it all the same.
+    // A region that moved to a newer domain is still destroyed before that domain.
     let pd_handle = a.peer.alloc_pd();
     let mr_handle = a.region.mr_handle;
     let moved = ReregMr { mr_handle, flags: 2, pd_handle, ..zerocopy::FromZeros::new_zeroed() };

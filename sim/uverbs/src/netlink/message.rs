@@ -8,7 +8,7 @@ use core::ops::{Deref, DerefMut};
 const HEADER: usize = 16;
 /// Bytes of an attribute's header: length with it (2), type (2).
 const ATTRIBUTE: usize = 4;
-/// Bits of an attribute's type that are its number: the upper two are flags.
+/// Bits of an attribute's type that hold its number; the upper two are flags.
 const ATTRIBUTE_NUMBER: u16 = 0x3fff;
 
 /// Flags of a message.
@@ -16,10 +16,10 @@ pub(super) mod flag {
     pub(in crate::netlink) const REQUEST: u16 = 1;
     pub(in crate::netlink) const MULTI: u16 = 2;
     pub(in crate::netlink) const ACK: u16 = 4;
-    /// `NLM_F_ROOT` and `NLM_F_MATCH`: all that there is.
+    /// `NLM_F_ROOT` and `NLM_F_MATCH`: all objects.
     pub(in crate::netlink) const DUMP: u16 = 0x300;
 }
-/// Types of the messages that every family has.
+/// Types of messages that every family has.
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
@@ -33,7 +33,7 @@ pub(super) struct RequestMessage<'a> {
     attributes: &'a [u8],
 }
 
-/// Messages that lie one behind the other; what follows one whose length cannot be is left out, as in the kernel.
+/// Consecutive messages. Everything after a message with an invalid length is ignored, as in the kernel.
 pub(super) fn requests(bytes: &[u8]) -> impl Iterator<Item = RequestMessage<'_>> {
     let mut rest = bytes;
     core::iter::from_fn(move || {
@@ -75,20 +75,20 @@ impl<'a> RequestMessage<'a> {
         self.attribute(attribute)?.split(|&byte| byte == 0).next()
     }
 
-    /// Begins an answer of the request's type for the socket with a port number.
+    /// Begins an answer with the request's type, for the socket with this port number.
     pub(super) fn reply(&self, port: u32) -> Reply {
         let flags = if self.has(flag::DUMP) { flag::MULTI } else { 0 };
         Reply::new(self.kind, flags, self.sequence, port)
     }
 
-    /// What ends an answer of several messages, with an error if there is one.
+    /// Ends an answer of several messages, with an error if there is one.
     pub(super) fn done(&self, port: u32, error: Option<Errno>) -> Vec<u8> {
         let mut reply = Reply::new(DONE, flag::MULTI, self.sequence, port);
         reply.body.0.extend_from_slice(&code(error));
         reply.finish()
     }
 
-    /// Says that a request failed, or did not, with the header of the request.
+    /// Reports success or failure of a request, with the request's header.
     pub(super) fn acknowledge(&self, port: u32, error: Option<Errno>) -> Vec<u8> {
         let mut reply = Reply::new(ERROR, 0, self.sequence, port);
         reply.body.0.extend_from_slice(&code(error));
@@ -104,12 +104,12 @@ fn code(error: Option<Errno>) -> [u8; 4] {
     error.map_or(0, |error| -error.raw()).to_ne_bytes()
 }
 
-/// Attributes that are being written.
+/// Attributes under construction.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Attributes(Vec<u8>);
 
 impl Attributes {
-    /// Those that somebody else wrote; `None` unless each is whole.
+    /// Attributes that another process wrote; `None` unless each is complete.
     pub(super) fn checked(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -146,7 +146,7 @@ impl Attributes {
         self.put(attribute, &value.to_ne_bytes());
     }
 
-    /// A text with a zero at its end.
+    /// A text with a terminating zero.
     pub(super) fn put_text(&mut self, attribute: u16, text: &str) {
         let at = self.open(attribute);
         self.0.extend_from_slice(text.as_bytes());
@@ -154,7 +154,7 @@ impl Attributes {
         self.close(at);
     }
 
-    /// An attribute that is made of attributes.
+    /// An attribute that contains attributes.
     pub(crate) fn nest(&mut self, attribute: u16, fill: impl FnOnce(&mut Self)) {
         let at = self.open(attribute);
         fill(self);
@@ -168,7 +168,7 @@ impl Attributes {
         at
     }
 
-    /// Attributes are some thousand bytes at most.
+    /// Sets the length. Attributes have some thousand bytes at most.
     fn close(&mut self, at: usize) {
         let length = (self.0.len() - at) as u16;
         self.0[at..at + 2].copy_from_slice(&length.to_ne_bytes());
@@ -176,7 +176,7 @@ impl Attributes {
     }
 }
 
-/// A message that is being written: a header, and attributes or what else stands behind it.
+/// A message under construction: a header, and attributes or other data after it.
 #[derive(Debug)]
 pub(super) struct Reply {
     header: [u8; HEADER],
@@ -193,7 +193,7 @@ impl Reply {
         Self { header, body: Attributes::default() }
     }
 
-    /// Its length begins the message.
+    /// Writes the message's length at its start.
     pub(super) fn finish(self) -> Vec<u8> {
         let mut bytes = [&self.header[..], &self.body.0].concat();
         let length = bytes.len() as u32;

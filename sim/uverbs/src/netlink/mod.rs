@@ -42,7 +42,7 @@ pub use objects::{ListedObject, ListedObjects, ObjectKind, ObjectOwner};
 const CHANNEL_ADAPTER: u8 = 1;
 /// Interface of mlx5's device files.
 const MLX5_ABI: u64 = 1;
-/// Where the client stands in the type of a message.
+/// Position of the client in a message's type.
 const CLIENT_SHIFT: u16 = 10;
 const COMMAND_MASK: u16 = (1 << CLIENT_SHIFT) - 1;
 
@@ -66,7 +66,7 @@ pub struct ObjectCounts {
 }
 
 impl ObjectCounts {
-    /// Counts an object of a file; of some kinds the kernel tells nothing.
+    /// Counts an object of a file. The kernel does not report some kinds.
     pub(crate) const fn add(&mut self, object: Object) {
         let count = match object {
             Object::ProtectionDomain(_) => &mut self.protection_domains,
@@ -121,7 +121,7 @@ impl ObjectCounts {
         })
     }
 
-    /// Names of the kernel, in its order.
+    /// Names that the kernel uses, in its order.
     const fn named(&self) -> [(&'static str, u64); 7] {
         [
             ("pd", self.protection_domains),
@@ -172,7 +172,7 @@ pub fn answer(datagram: &[u8], port: u32, inventory: &Inventory<'_>) -> Vec<Vec<
     asked.flat_map(|request| answer_one(&request, port, inventory)).collect()
 }
 
-/// The command of a request to the client for devices.
+/// The command of a request to the device client.
 fn command(request: &RequestMessage<'_>) -> Option<u16> {
     (request.kind >> CLIENT_SHIFT == RDMA_NL_NLDEV).then_some(request.kind & COMMAND_MASK)
 }
@@ -193,7 +193,7 @@ fn answer_one(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>
     }
 }
 
-/// A dump of devices or of objects tells of all devices, everything else of the one that it names.
+/// A dump of devices or objects covers all devices; any other request names one.
 fn replies(request: &RequestMessage<'_>, port: u32, inventory: &Inventory<'_>) -> Result<Vec<Reply>, Errno> {
     let command = command(request).ok_or(Errno::Invalid)?;
     if let Some(kind) = ObjectKind::of_command(command) {
@@ -288,7 +288,7 @@ fn put_port(reply: &mut Reply, index: DeviceIndex, device: &InventoryDevice<'_>)
     // No network interface is named: whoever reads one here looks up its addresses, and the machine has none of this host's.
 }
 
-/// There is a device file for verbs only.
+/// Only verbs have a device file.
 fn put_device_file(request: &RequestMessage<'_>, reply: &mut Reply, index: DeviceIndex) -> Result<(), Errno> {
     if request.text(RDMA_NLDEV_ATTR_CHARDEV_TYPE).ok_or(Errno::Invalid)? != b"uverbs" {
         return Err(Errno::NotSupported);

@@ -11,11 +11,11 @@ use crate::uapi::*;
 use alloc::vec;
 use alloc::vec::Vec;
 
-/// Most bytes of attributes in a message of a dump: libmnl receives into a page.
+/// Most bytes of attributes in a dump's message: libmnl receives into one page.
 const MOST_BYTES: usize = 3072;
-/// Longest list of attributes of an object: a shared receive queue names its queue pairs.
+/// Longest attributes of an object: a shared receive queue lists its queue pairs.
 const LONGEST: usize = 2048;
-/// Number, port and length of an object between processes.
+/// Number, port and length of an object in the exchange between processes.
 const HEAD: usize = 7;
 
 /// Kinds of objects that the kernel reports.
@@ -37,10 +37,10 @@ pub enum ObjectKind {
     SharedReceiveQueue,
 }
 
-/// How a kind is asked for and told of.
+/// The netlink numbers of a kind.
 struct Numbering {
     command: u16,
-    /// All objects of an answer, one of them, and its number.
+    /// The attributes for all objects of an answer, for one of them, and for its number.
     table: u16,
     entry: u16,
     number: u16,
@@ -105,7 +105,7 @@ impl ObjectKind {
         Numbering { command, table, entry, number }
     }
 
-    /// The kind that a command asks for.
+    /// The kind that a command requests.
     pub(super) fn of_command(command: u16) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.numbering().command == command)
     }
@@ -146,13 +146,14 @@ impl ObjectOwner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedObject {
     number: u32,
-    /// Whether it uses the port; it is known when a queue pair leaves the state Reset, or an identifier is bound.
+    /// Whether it uses the port. That is known once a queue pair leaves the state Reset, or an identifier is
+    /// bound.
     has_port: bool,
     attributes: Attributes,
 }
 
 impl ListedObject {
-    /// An object of a process, with its number, its port if it has one, and its process.
+    /// An object of a process, with its number and its port, if it has one.
     pub(crate) fn new(
         kind: ObjectKind,
         number: u32,
@@ -211,7 +212,7 @@ impl ListedObject {
 /// Objects of a device, by kind.
 pub type ListedObjects = alloc::collections::BTreeMap<ObjectKind, Vec<ListedObject>>;
 
-/// Answers a request for objects of a kind of the device that it names.
+/// Answers a request for objects of a kind on the device that it names.
 pub(super) fn replies(
     request: &RequestMessage<'_>,
     port: u32,
@@ -228,7 +229,7 @@ pub(super) fn replies(
             objects.iter().filter(|object| at_port.is_none() || kind.is_of_device() || object.has_port);
         return Ok(dump(request, port, kind, index, wanted));
     }
-    // As the kernel has it: of a port or of a device, and nothing in between.
+    // As in the kernel, an object belongs either to a port or to a device.
     if at_port.is_some() == kind.is_of_device() {
         return Err(Errno::Invalid);
     }
@@ -243,7 +244,7 @@ pub(super) fn replies(
     Ok(vec![reply])
 }
 
-/// Messages of some objects each; none without objects.
+/// Messages with some objects each; none without objects.
 fn dump<'a>(
     request: &RequestMessage<'_>,
     port: u32,

@@ -29,7 +29,7 @@ fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// Answers, checked to be whole and for the one who asked.
+/// The answers to a request, checked to be complete and addressed to the sender.
 fn ask(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let attributes = attributes();
     let objects = ObjectCounts { queue_pairs: 3, ..ObjectCounts::default() };
@@ -44,7 +44,7 @@ fn ask(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     )
 }
 
-/// The same, of these devices.
+/// The same for these devices.
 fn ask_of(devices: &[InventoryDevice<'_>], request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let answers = answer(request, SOCKET, &Inventory(devices));
     let whole = |bytes: &Vec<u8>| {

@@ -1,4 +1,4 @@
-//! Addresses of sockets, as programs write them: `sockaddr_in`, `sockaddr_in6`, `sockaddr_ib`.
+//! Socket addresses, as programs write them: `sockaddr_in`, `sockaddr_in6`, `sockaddr_ib`.
 
 use crate::uapi::SOCKADDR_STORAGE;
 use bareverbs_cm::{IP_ENDS, IpEnds};
@@ -13,7 +13,7 @@ const IB: u16 = 27;
 const INET_SIZE: usize = 16;
 const INET6_SIZE: usize = 28;
 const IB_SIZE: usize = 48;
-/// Where the service ID lies in a `sockaddr_ib`, and where its mask.
+/// Offsets of the service ID and of its mask in a `sockaddr_ib`.
 const SERVICE_ID: usize = 24;
 
 /// An address and a port.
@@ -26,14 +26,15 @@ pub(super) enum SocketAddress {
     V6 {
         address: [u8; 16],
         port: u16,
-        /// Flow information and scope, as they were given.
+        /// Flow information and scope, unchanged.
         rest: [u8; 8],
     },
-    /// An address of native InfiniBand, as it was given: librdmacm asks with one whether there are such.
+    /// An address of native InfiniBand, unchanged. librdmacm uses one to find out whether the kernel supports
+    /// them.
     Native([u8; IB_SIZE]),
 }
 
-/// A `sockaddr_storage`, and how many of its bytes count.
+/// A `sockaddr_storage`, and how many of its bytes are used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Storage {
     pub(super) bytes: [u8; SOCKADDR_STORAGE],
@@ -41,11 +42,11 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// No address at all.
+    /// No address.
     pub(super) const NONE: Self = Self { bytes: [0; SOCKADDR_STORAGE], size: 0 };
 }
 
-/// What an address says to whom has it.
+/// What an address refers to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     Any,
@@ -57,7 +58,7 @@ impl SocketAddress {
     /// Any IPv4 address, any port.
     pub(super) const ANY: Self = Self::V4 { address: [0; 4], port: 0 };
 
-    /// Reads an address; `None` if it is of another family or too short.
+    /// Parses an address; `None` if it is of another family or too short.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let family = u16::from_ne_bytes(*bytes.first_chunk()?);
         let port = u16::from_be_bytes(*bytes.get(2..)?.first_chunk()?);
@@ -115,7 +116,7 @@ impl SocketAddress {
         }
     }
 
-    /// The port space that a service ID names; others are told by whoever makes an identifier.
+    /// The port space that a service ID names; for other addresses, the identifier's creator names it.
     pub(super) fn named_space(&self) -> Option<u16> {
         match self {
             Self::Native(bytes) => Some(u16::from_be_bytes([bytes[SERVICE_ID + 4], bytes[SERVICE_ID + 5]])),
@@ -134,7 +135,7 @@ impl SocketAddress {
         self
     }
 
-    /// The end of a connection in terms of IP; an address of native InfiniBand has none.
+    /// The IP address and port; unspecified for native InfiniBand.
     fn ip_end(&self) -> SocketAddr {
         let ip = match self {
             Self::V4 { address, .. } => IpAddr::from(*address),
@@ -144,7 +145,7 @@ impl SocketAddress {
         SocketAddr::new(ip, self.port())
     }
 
-    /// What the address says.
+    /// What the address refers to.
     pub(super) fn place(&self) -> Place {
         let gid = match self {
             Self::V4 { address, .. } => Gid::from_ipv4(*address),
@@ -166,7 +167,7 @@ impl SocketAddress {
         }
     }
 
-    /// The address of a GID in a family that has it, with a port.
+    /// The address of a GID, in the family that the GID implies, with a port.
     pub(super) fn of_gid(gid: Gid, port: u16) -> Self {
         match gid.to_ipv4() {
             Some(address) => Self::V4 { address, port },
@@ -175,7 +176,7 @@ impl SocketAddress {
     }
 }
 
-/// Addresses of both ends before a program's private data, as sockets name them.
+/// The addresses of both ends that precede a program's private data, as socket addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AddressHeader {
     pub(super) source: SocketAddress,
@@ -183,12 +184,12 @@ pub(super) struct AddressHeader {
 }
 
 impl AddressHeader {
-    /// The bytes; the destination's port is that of the service ID.
+    /// The bytes. The destination's port is in the service ID.
     pub(super) fn write(&self) -> [u8; IP_ENDS] {
         IpEnds { source: self.source.ip_end(), destination: self.destination.ip_end() }.write()
     }
 
-    /// Reads them; `None` if they are of another version.
+    /// Parses the bytes; `None` if they are of another version.
     pub(super) fn parse(bytes: &[u8], destination_port: u16) -> Option<Self> {
         let IpEnds { source, destination } = IpEnds::parse(bytes, destination_port)?;
         Some(Self { source: source.into(), destination: destination.into() })

@@ -1,4 +1,4 @@
-//! A command at work: reading its body, writing its answer, finding what it names.
+//! The context of a command: parses its body, writes its answer, finds the objects that it names.
 
 use super::events::WaitingEvent;
 use super::identifier::Identifier;
@@ -13,7 +13,7 @@ use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Time;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes};
 
-/// Everything that a command may touch.
+/// Everything that a command may access.
 pub(super) struct CmCall<'a, P> {
     pub(super) cm: &'a mut RdmaCm,
     pub(super) process: &'a mut P,
@@ -28,13 +28,13 @@ pub(super) struct AnswerPlace {
 }
 
 impl AnswerPlace {
-    /// That much room is needed.
+    /// Checks that there is room for `length` bytes.
     pub(super) const fn needs(self, length: usize) -> Result<Self, Errno> {
         if self.room < length { Err(Errno::NoSpace) } else { Ok(self) }
     }
 }
 
-/// The body of a command: what a program of another edition has less is zero.
+/// The body of a command. A shorter one, from another version of the library, is padded with zeros.
 pub(super) fn body<T: FromBytes + FromZeros + IntoBytes>(bytes: &[u8]) -> T {
     read_extended(bytes)
 }
@@ -82,14 +82,15 @@ impl<P: Process> CmCall<'_, P> {
         if known.file == file { Ok(known) } else { Err(Errno::Invalid) }
     }
 
-    /// The port that an identifier's path begins at; the first as long as it has none.
+    /// The local port of an identifier's path; the first port as long as it has none.
     pub(super) fn port_of(&self, id: u32) -> &PortFacts {
         let path = self.cm.identifiers.get(&id).and_then(|known| known.path);
         path.map_or_else(|| self.cm.facts.first(), |path| self.cm.facts.with_gid(path.local))
     }
 
-    /// Code of the largest path MTU of an identifier's path: that of the port, or towards a peer outside what a frame of Ethernet of 1500 bytes
-    /// has room for. Such a peer refuses more than its own port carries, and says that in no message.
+    /// Code of the largest path MTU of an identifier's path: that of the port, or, to a peer outside the
+    /// network, what fits into an Ethernet frame of 1500 bytes. Such a peer refuses more than its own port
+    /// carries, and no message tells us how much that is.
     pub(super) fn path_mtu(&mut self, id: u32) -> u8 {
         let own = self.port_of(id).mtu;
         let path = self.cm.identifiers.get(&id).and_then(|known| known.path);
@@ -107,14 +108,14 @@ impl<P: Process> CmCall<'_, P> {
         Ok(self.process.write(place.address, &bytes[..bytes.len().min(place.room)])?)
     }
 
-    /// An event begins to wait in its file.
+    /// Queues an event in its file.
     pub(super) fn tell(&mut self, event: WaitingEvent) {
         if let Some(waiting) = self.cm.files.get_mut(&event.file) {
             waiting.push_back(event);
         }
     }
 
-    /// Takes away the events that satisfy something, wherever they wait.
+    /// Removes the events that satisfy `which` from all queues.
     pub(super) fn take_events(&mut self, which: impl Fn(&WaitingEvent) -> bool) -> Vec<WaitingEvent> {
         let mut taken = Vec::new();
         for waiting in self.cm.files.values_mut() {
@@ -127,7 +128,7 @@ impl<P: Process> CmCall<'_, P> {
 
     /// GET_EVENT: the next event, or EAGAIN.
     fn get_event(&mut self, file: ConnectionFileId, wish: &CmGetEvent, room: usize) -> Result<(), Errno> {
-        // Programs of before enhanced connection establishment have no room for the end.
+        // Programs from before enhanced connection establishment have no room for the last field.
         let least = core::mem::offset_of!(CmEventResp, reserved);
         let place = AnswerPlace { address: wish.response, room }.needs(least)?;
         let waiting = self.cm.files.get(&file).and_then(|waiting| waiting.front());

@@ -14,17 +14,17 @@ use bareverbs_cm::{
 };
 use bareverbs_prm::ids::Qpn;
 
-/// The Q_Key of datagrams, if a program names none (`RDMA_UDP_QKEY`).
+/// The Q_Key of datagrams if a program names none (`RDMA_UDP_QKEY`).
 pub(super) const DATAGRAM_Q_KEY: u32 = 0x0123_4567;
-/// Code of the local ACK timeout that follows from the life of a packet, if a program sets none.
+/// Code of the local ACK timeout that follows from the packet lifetime, if a program sets none.
 const ACK_TIMEOUT: u8 = 17;
-/// Codes of a rejection that a program may give, besides none.
+/// Rejection codes that a program may give, apart from none.
 const VENDOR_OPTION: u8 = 35;
 const LONGEST_RETRY: u8 = 7;
 /// `IB_EVENT_COMM_EST`.
 const COMMUNICATION_ESTABLISHED: u32 = 4;
 
-/// What a program sends along, if a message has room for it.
+/// The private data of a program, if it fits into a message.
 fn private(bytes: &[u8; 256], length: u8, room: usize) -> Result<Vec<u8>, Errno> {
     let given = &bytes[..length.into()];
     if given.len() > room { Err(Errno::Invalid) } else { Ok(given.to_vec()) }
@@ -36,7 +36,7 @@ impl CmEce {
     }
 }
 
-/// What a queue pair is connected with.
+/// The transport service of a kind of queue pair.
 const fn service(qp_type: u8) -> Service {
     match qp_type {
         qp_type::UNRELIABLE => Service::UnreliableConnection,
@@ -45,7 +45,7 @@ const fn service(qp_type: u8) -> Service {
     }
 }
 
-/// Addresses of both ends and then what the program sends along (IBTA annex A11).
+/// Addresses of both ends, followed by the program's private data (IBTA annex A11).
 fn with_ends(known: &Identifier, bytes: &[u8]) -> Result<Vec<u8>, Errno> {
     let (source, destination) = known.source.zip(known.destination).ok_or(Errno::Invalid)?;
     let mut private = AddressHeader { source, destination }.write().to_vec();
@@ -53,7 +53,7 @@ fn with_ends(known: &Identifier, bytes: &[u8]) -> Result<Vec<u8>, Errno> {
     Ok(private)
 }
 
-/// The service that an identifier's destination names.
+/// The service ID of an identifier's destination.
 fn wanted(known: &Identifier) -> Result<u64, Errno> {
     let number =
         known.destination.map(|destination: SocketAddress| destination.port()).ok_or(Errno::Invalid)?;
@@ -147,7 +147,7 @@ impl<P: Process> CmCall<'_, P> {
         done.map_err(|_| Errno::Invalid)
     }
 
-    /// DISCONNECT. Whoever has nothing to part from has parted.
+    /// DISCONNECT. It succeeds if the connection has already ended.
     pub(super) fn disconnect(&mut self, file: ConnectionFileId, wish: &CmDisconnect) -> Result<(), Errno> {
         let known = self.identifier(file, wish.id)?;
         let communication = known.communication.ok_or(Errno::Invalid)?;
@@ -155,7 +155,7 @@ impl<P: Process> CmCall<'_, P> {
         Ok(())
     }
 
-    /// NOTIFY: the program has seen data of a connection whose RTU has not come.
+    /// NOTIFY: the program has seen data on a connection whose RTU has not arrived.
     pub(super) fn notify(&mut self, file: ConnectionFileId, wish: &CmNotify) -> Result<(), Errno> {
         let communication = self.identifier(file, wish.id)?.communication.ok_or(Errno::Invalid)?;
         if wish.event != COMMUNICATION_ESTABLISHED {
@@ -163,14 +163,14 @@ impl<P: Process> CmCall<'_, P> {
         }
         let state = self.cm.manager.get(communication).map(|connection| connection.state);
         match state {
-            // The RTU was faster.
+            // The RTU arrived first.
             Some(ConnectionState::Established) => Ok(()),
             _ => self.cm.manager.establish(communication).map_err(|_| Errno::Invalid),
         }
     }
 }
 
-/// Status of a SIDR_REP that refuses.
+/// Status of a SIDR_REP that rejects.
 const SERVICE_REJECTED: u8 = 2;
 
 fn offer(known: &Identifier, given: &CmConnParam, mtu: u8) -> Result<Offer, Errno> {

@@ -1,4 +1,4 @@
-//! What programs read: events of their identifiers.
+//! Events of identifiers, as programs read them.
 
 use super::identifier::Identifier;
 use crate::connection_names::ConnectionFileId;
@@ -28,20 +28,20 @@ pub(super) enum EventType {
 const GROUP_QPN: u32 = 0xff_ffff;
 const PORT: u8 = 1;
 
-/// An event that waits to be read.
+/// An unread event.
 #[derive(Debug)]
 pub(super) struct WaitingEvent {
     pub(super) file: ConnectionFileId,
-    /// Whose count of events it is in: that of a listener, if a request made a new identifier.
+    /// The identifier that counts the event: the listener if a request created a new identifier.
     pub(super) counted: u32,
-    /// The identifier that a request made.
+    /// The identifier that a request created.
     pub(super) new: Option<u32>,
-    /// The group that was joined: it counts its events itself.
+    /// The group that was joined. A group counts its own events.
     pub(super) group: Option<u32>,
     pub(super) response: CmEventResp,
 }
 
-/// What an event says besides its kind.
+/// The parameters of an event.
 pub(super) enum Parameters {
     None,
     Connection(CmConnParam),
@@ -88,7 +88,8 @@ impl Parameters {
         bytes
     }
 
-    /// What a REQ says to the program that is asked; `skip` bytes of its private data are not the peer's program's.
+    /// The parameters of a REQ for the listening program. The first `skip` bytes of its private data do not
+    /// belong to the peer's program.
     pub(super) fn of_request(message: &Message, skip: usize) -> Self {
         let get8 = |field| message.get8(field);
         Self::Connection(CmConnParam {
@@ -103,7 +104,7 @@ impl Parameters {
         })
     }
 
-    /// What a REP says to the program that asked.
+    /// The parameters of a REP for the connecting program.
     pub(super) fn of_reply(message: &Message) -> Self {
         let get8 = |field| message.get8(field);
         Self::Connection(CmConnParam {
@@ -117,17 +118,17 @@ impl Parameters {
         })
     }
 
-    /// What a REJ says.
+    /// The parameters of a REJ.
     pub(super) fn of_reject(message: &Message) -> Self {
         Self::Connection(private(message.private(reject::PRIVATE)))
     }
 
-    /// Private data of a SIDR_REQ, but for `skip` bytes.
+    /// The private data of a SIDR_REQ without the first `skip` bytes.
     pub(super) fn of_service_request(bytes: &[u8], skip: usize) -> Self {
         Self::Datagram(datagram_private(&bytes[skip..]))
     }
 
-    /// What a SIDR_REP says, and how the peer is reached.
+    /// The parameters of a SIDR_REP, with the route to the peer.
     pub(super) fn of_service_reply(message: &Message, route: AhAttr) -> Self {
         Self::Datagram(CmUdParam {
             qp_num: message.get32(service_reply::QPN),
@@ -137,7 +138,7 @@ impl Parameters {
         })
     }
 
-    /// How the members of a group are reached.
+    /// The parameters of a joined group, with the route to its members.
     pub(super) fn of_group(route: AhAttr, qkey: u32) -> Self {
         Self::Datagram(CmUdParam { qp_num: GROUP_QPN, qkey, ah_attr: route, ..CmUdParam::new_zeroed() })
     }
@@ -157,7 +158,7 @@ fn datagram_private(bytes: &[u8]) -> CmUdParam {
     parameters
 }
 
-/// A path, as address handles have it.
+/// A path in the form of address handles.
 pub(super) fn route(path: Path, gids: &[Gid], traffic_class: u8) -> AhAttr {
     let sgid_index = gids.iter().position(|gid| *gid == path.local).unwrap_or(0) as u8;
     let grh = GlobalRoute {

@@ -1,4 +1,4 @@
-//! The file: what is done with it, and what reaches the port.
+//! The connection management file, and the messages that arrive at the port.
 
 use super::call::CmCall;
 use super::identifier::Identifier;
@@ -14,7 +14,7 @@ use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::Time;
 use zerocopy::FromBytes;
 
-/// A message, and how it was heard.
+/// A message and how it arrived.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Heard<'a> {
     /// The device, by its number.
@@ -32,7 +32,8 @@ impl RdmaCm {
         file
     }
 
-    /// The last descriptor of the file is gone, and with it everything that was made through it: peers are told.
+    /// Closes a file whose last descriptor is gone, with everything that was created through it. Peers are
+    /// notified.
     pub(crate) fn close<P: Process>(&mut self, process: &mut P, now: Time, file: ConnectionFileId) {
         let theirs = |(id, known): (&u32, &Identifier)| (known.file == file).then_some(*id);
         let ids: Vec<u32> = self.identifiers.iter().filter_map(theirs).collect();
@@ -43,7 +44,7 @@ impl RdmaCm {
         self.files.remove(&file);
     }
 
-    /// The process ends: nobody will listen in it any more. Requests that wait for that are refused.
+    /// Refuses the waiting requests, because the process ends and nobody will listen in it any more.
     pub(crate) fn refuse_requests<P: Process>(&mut self, process: &mut P, now: Time) {
         let latest = self.waiting_requests.back().map_or(now, |request| request.until);
         CmCall { cm: self, process, now }.look_at_requests(latest);
@@ -54,7 +55,7 @@ impl RdmaCm {
         self.files.keys().copied().collect()
     }
 
-    /// Events that wait in a file.
+    /// Number of unread events of a file.
     pub(crate) fn waiting(&self, file: ConnectionFileId) -> usize {
         self.files.get(&file).map_or(0, VecDeque::len)
     }
@@ -66,7 +67,7 @@ impl RdmaCm {
         [self.manager.next_deadline(), resolutions, requests].into_iter().flatten().min()
     }
 
-    /// Does what is due.
+    /// Runs what is due.
     pub(crate) fn advance<P: Process>(&mut self, process: &mut P, now: Time) {
         self.manager.handle_timeout(now);
         let mut call = CmCall { cm: self, process, now };
@@ -75,12 +76,12 @@ impl RdmaCm {
         call.tell_news();
     }
 
-    /// A message has come from a peer.
+    /// Handles a message from a peer.
     pub(crate) fn handle<P: Process>(&mut self, process: &mut P, now: Time, heard: &Heard<'_>) {
         let Some(message) = Message::parse(heard.payload) else { return };
         let (remote, lid) = match heard.from {
             Sender::Gid(gid) => (gid, 0),
-            // Who has left the subnet since is answered as well as can be: by LID.
+            // A sender that has left the subnet meanwhile is answered by LID as well as possible.
             Sender::Lid(lid) => (process.gid_of_lid(lid).unwrap_or_default(), lid),
         };
         let local = self.local_for(heard.device, remote, &message);
@@ -89,7 +90,7 @@ impl RdmaCm {
         CmCall { cm: self, process, now }.tell_news();
     }
 
-    /// A process of the host with these GIDs has ended without a word.
+    /// Handles the end of a process of the host with these GIDs that did not disconnect.
     pub(crate) fn handle_ended_peer<P: Process>(
         &mut self,
         process: &mut P,
@@ -101,29 +102,29 @@ impl RdmaCm {
         CmCall { cm: self, process, now }.tell_news();
     }
 
-    /// The own GID from which a peer is answered: the one that its request names (IBTA v1.4 §12.6.5, remote port GID), or one that fits
-    /// of the port that heard it.
+    /// The own GID to answer a peer from: the one that its request names (IBTA v1.4 §12.6.5, remote port
+    /// GID), or a suitable one of the port that received it.
     fn local_for(&self, device: usize, remote: Gid, message: &Message) -> Gid {
         let named = message.remote_gid().filter(|gid| self.facts.device_with(*gid).is_some());
         named.unwrap_or_else(|| self.facts.at(device).source_for(remote))
     }
 
-    /// The device that sends what goes by a path.
+    /// The device that sends messages on a path.
     pub(crate) fn device_of(&self, path: Path) -> usize {
         self.facts.device_with(path.local).unwrap_or(0)
     }
 
-    /// Whether there is a message to be sent.
+    /// Whether a message is waiting to be sent.
     pub(crate) fn has_message(&self) -> bool {
         self.manager.has_message()
     }
 
-    /// The next message to be sent, and between whom.
+    /// The next message to send, with its path.
     pub(crate) fn poll_message(&mut self) -> Option<(Path, Message)> {
         self.manager.poll_message()
     }
 
-    /// A program writes a command to a file. Answers are written to the program's memory.
+    /// Executes a command that a program writes to a file. Answers go to the program's memory.
     pub(crate) fn write<P: Process>(
         &mut self,
         process: &mut P,

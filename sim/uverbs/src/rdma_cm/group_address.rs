@@ -1,5 +1,5 @@
-//! Multicast groups as packets name them: on RoCE by the GID that is the address of IP; on InfiniBand by the GID that IPoIB makes of it
-//! (RFC 4391 §4), and a LID.
+//! Multicast addresses of groups: on RoCE the GID of the IP address; on InfiniBand the GID that IPoIB derives
+//! from it (RFC 4391 §4), and a LID.
 
 use super::address::{Place, SocketAddress};
 use super::port_facts::PortFacts;
@@ -10,14 +10,14 @@ use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
 
 /// LIDs of groups: up to 0xfffe (IBTA v1.4 §4.1.3).
 const MULTICAST_LIDS: u32 = 0x3fff;
-/// Scope of the groups of IPoIB: link-local; and the default partition.
+/// Scope of IPoIB's groups, link-local; and the default partition.
 const SCOPE: u8 = 0x12;
 const PARTITION: [u8; 2] = [0xff, 0xff];
-/// Signatures of IPoIB's groups, and the second byte of those of connection management (`cma_set_mgid`).
+/// Signatures of IPoIB's groups; RDMA CM has its own second byte (`cma_set_mgid`).
 const IPV4_SIGNATURE: [u8; 2] = [0x40, 0x1b];
 const IPV6_SIGNATURE: [u8; 2] = [0x60, 0x1b];
 const CONNECTION_SIGNATURE: u8 = 0x01;
-/// The beginning of a GID that the subnet's administration has given, without its scope.
+/// First bytes of a GID that the subnet administration assigned, without its scope.
 const GIVEN: [u8; 4] = [0xff, 0x10, 0xa0, 0x1b];
 
 /// A group.
@@ -29,7 +29,7 @@ pub(super) struct GroupAddress {
 }
 
 impl GroupAddress {
-    /// The group of an address, for a port space; `None` if the address is that of no group.
+    /// The group of an address in a port space; `None` if it is not a multicast address.
     pub(super) fn of(address: &SocketAddress, space: u16, is_infiniband: bool) -> Option<Self> {
         let Place::Gid(named) = address.place() else { return None };
         // `cma_iboe_set_mgid`.
@@ -40,13 +40,13 @@ impl GroupAddress {
         Some(Self { gid, lid: group_lid(gid) })
     }
 
-    /// The path to it from an own GID.
+    /// The path to the group from an own GID.
     pub(super) fn path(&self, facts: &PortFacts, local: Gid) -> Path {
         facts.path(local, self.gid, self.lid)
     }
 }
 
-/// The GID that the group of an address has on InfiniBand.
+/// The GID of an address's group on InfiniBand.
 fn mapped(address: &SocketAddress, named: Gid, space: u16) -> Option<Gid> {
     let [first, second, third, fourth, ..] = named.0;
     if matches!(address, SocketAddress::Native(_)) || [first, second & 0xf0, third, fourth] == GIVEN {
@@ -75,9 +75,9 @@ fn mapped(address: &SocketAddress, named: Gid, space: u16) -> Option<Gid> {
     Some(Gid(gid))
 }
 
-/// The LID of a group. The administration of a subnet gives LIDs in the order of asking; here they follow from the GIDs (FNV-1a, 32
-/// bits), so that all processes agree without one that is asked. Groups may share a LID, as in subnets that have few: ports tell them
-/// apart by their GIDs (IBTA v1.4 §10.5.1).
+/// The LID of a group. A subnet's administration assigns LIDs in the order of requests. Here they are derived
+/// from the GIDs (FNV-1a, 32 bits), so that all processes agree without asking anybody. Groups may share a
+/// LID, as in subnets with few of them: ports distinguish them by their GIDs (IBTA v1.4 §10.5.1).
 fn group_lid(gid: Gid) -> u16 {
     let spread =
         gid.0.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));

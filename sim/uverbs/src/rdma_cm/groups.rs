@@ -1,5 +1,5 @@
-//! Multicast groups: a program joins by itself, and learns here how the group is reached. On InfiniBand every LID of a group leads to
-//! all ports, so nobody has to be told.
+//! Multicast groups: the program joins by itself, and learns here how to reach the group. On InfiniBand every
+//! multicast LID leads to all ports, so nobody else has to know.
 
 use super::address::SocketAddress;
 use super::call::{AnswerPlace, CmCall};
@@ -18,7 +18,7 @@ use alloc::vec::Vec;
 /// `RDMA_MC_JOIN_FLAG_RESERVED`: values from here on do not exist.
 const UNKNOWN_FLAGS: u16 = 2;
 
-/// What a program wants to join.
+/// A request to join a group.
 struct Wish {
     id: u32,
     uid: u64,
@@ -73,7 +73,7 @@ impl<P: Process> CmCall<'_, P> {
         let q_key = if known.q_key == 0 { DATAGRAM_Q_KEY } else { known.q_key };
         let parameters = Parameters::of_group(way, q_key);
         let mut event = WaitingEvent::new(wish.id, known, EventType::MulticastJoin, 0, &parameters);
-        // The event is about the group, under the group's name.
+        // The event is about the group, with the group's ID.
         (event.response.uid, event.response.id, event.group) = (wish.uid, id, Some(id));
         self.tell(event);
         Ok(())
@@ -94,7 +94,7 @@ impl<P: Process> CmCall<'_, P> {
         self.put(place, &CmDestroyIdResp { events_reported: left.events_reported })
     }
 
-    /// An identifier is gone, and its memberships with it.
+    /// Ends the memberships of a destroyed identifier.
     pub(super) fn leave_groups(&mut self, identifier: u32) {
         let theirs = |(id, group): (&u32, &Group)| (group.identifier == identifier).then_some(*id);
         let gone: Vec<u32> = self.cm.groups.iter().filter_map(theirs).collect();

@@ -1,4 +1,4 @@
-//! Identifiers: a program's end of a connection, a listener, or a resolution, from its making to its destruction.
+//! Identifiers: a program's end of a connection, a listener, or a resolution, from creation to destruction.
 
 use super::address::SocketAddress;
 use crate::connection_names::{ConnectionFileId, Port};
@@ -14,30 +14,30 @@ pub(super) mod qp_type {
     pub(in crate::rdma_cm) const XRC_RECEIVE: u8 = 10;
 }
 
-/// How far a program has come.
+/// The stage of an identifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     Idle,
     Bound,
-    /// The peer's address is looked for.
+    /// The peer's address is being resolved.
     ResolvingAddress {
         next_look: Time,
-        /// When it is given up.
+        /// When to give up.
         until: Time,
     },
     AddressResolved,
-    /// The way to the peer is known at a time.
+    /// The route to the peer will be known at this time.
     ResolvingRoute {
         at: Time,
     },
     RouteResolved,
     Listening,
-    /// A connection is asked for, made, or was.
+    /// A connection is being requested, is established, or has ended.
     Connecting,
 }
 
 impl Stage {
-    /// When there is something to do for a resolution.
+    /// When the resolution has to continue.
     pub(super) const fn next_look(self) -> Option<Time> {
         match self {
             Self::ResolvingAddress { next_look, .. } => Some(next_look),
@@ -47,18 +47,18 @@ impl Stage {
     }
 }
 
-/// See the module.
+/// An identifier; see the module's comment.
 #[derive(Debug)]
 pub(super) struct Identifier {
     pub(super) file: ConnectionFileId,
-    /// The program's own name for it; 0 until it has one.
+    /// The program's own ID for it; 0 until it has one.
     pub(super) uid: u64,
     pub(super) space: u16,
     pub(super) qp_type: u8,
     pub(super) stage: Stage,
     pub(super) source: Option<SocketAddress>,
     pub(super) destination: Option<SocketAddress>,
-    /// GIDs of both ends, when they are known. Without a peer, both are the own.
+    /// GIDs of both ends, once they are known. Without a peer, both are the own GID.
     pub(super) path: Option<Path>,
     pub(super) port: Option<Port>,
     pub(super) shares_port: bool,

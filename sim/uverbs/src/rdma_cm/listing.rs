@@ -1,4 +1,4 @@
-//! Identifiers, as the kernel tells of them on sockets of NETLINK_RDMA (`fill_res_cm_id_entry` of Linux's `nldev.c`).
+//! Identifiers, as the kernel reports them over NETLINK_RDMA (`fill_res_cm_id_entry` of Linux's `nldev.c`).
 
 use super::identifier::{Identifier, Stage};
 use super::state::RdmaCm;
@@ -18,7 +18,7 @@ const DISCONNECT: u8 = 6;
 const ADDRESS_BOUND: u8 = 7;
 const LISTEN: u8 = 8;
 
-/// The state of an identifier, with what is known of its connection.
+/// The state of an identifier and its connection.
 fn state(stage: Stage, connection: Option<&Connection>) -> u8 {
     match stage {
         Stage::Idle => IDLE,
@@ -40,13 +40,14 @@ fn state(stage: Stage, connection: Option<&Connection>) -> u8 {
 }
 
 impl RdmaCm {
-    /// The identifiers that are at a device. One that listens on any address is at each, and has no port.
+    /// The identifiers of a device. One that listens on any address is listed at every device, without a
+    /// port.
     pub(crate) fn list(&self, device: usize, owner: ObjectOwner) -> Vec<ListedObject> {
         let at_device = self.identifiers.iter().filter(|(_, known)| self.is_at(known, device));
         at_device.map(|(id, known)| self.listed(*id, known, owner)).collect()
     }
 
-    /// How many these are.
+    /// The number of these identifiers.
     pub(crate) fn count(&self, device: usize) -> u64 {
         self.identifiers.values().filter(|known| self.is_at(known, device)).count() as u64
     }

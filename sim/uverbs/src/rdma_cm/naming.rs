@@ -1,4 +1,4 @@
-//! Identifiers and their own addresses: making, binding, listening, destroying.
+//! Identifiers and their own addresses: create, bind, listen, destroy.
 
 use super::address::{Place, SocketAddress};
 use super::call::{AnswerPlace, CmCall};
@@ -11,10 +11,10 @@ use crate::uapi::*;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::Gid;
 
-/// Requests that may wait, if a program does not say (`max_backlog`).
+/// Backlog if a program does not choose one (`max_backlog`).
 const MOST_BACKLOG: u32 = 1024;
 
-/// Which kind of queue pair a port space has, if the program does not choose.
+/// The kind of queue pair of a port space, if the program does not choose one.
 fn kind_of(wish: &CmCreateId) -> Result<u8, Errno> {
     match wish.ps {
         RDMA_PS_TCP => Ok(qp_type::RELIABLE),
@@ -25,7 +25,7 @@ fn kind_of(wish: &CmCreateId) -> Result<u8, Errno> {
 }
 
 impl<P: Process> CmCall<'_, P> {
-    /// A number for an identifier or a group.
+    /// A new number for an identifier or a group.
     pub(super) fn new_number(&mut self) -> Result<u32, Errno> {
         if self.cm.identifiers.len() + self.cm.groups.len() >= MOST_IDENTIFIERS {
             return Err(Errno::NoMemory);
@@ -65,7 +65,7 @@ impl<P: Process> CmCall<'_, P> {
         self.put(place, &CmDestroyIdResp { events_reported })
     }
 
-    /// Ends an identifier and all that hangs on it, and gives how many events of it were read.
+    /// Destroys an identifier and everything that depends on it. Returns how many of its events were read.
     pub(super) fn destroy(&mut self, id: u32) -> u32 {
         let Some(known) = self.cm.identifiers.remove(&id) else { return 0 };
         self.leave_groups(id);
@@ -74,7 +74,7 @@ impl<P: Process> CmCall<'_, P> {
             self.cm.manager.destroy(self.now, communication);
         }
         self.leave_port(&known);
-        // Requests that nobody will read have made identifiers that nobody knows.
+        // Unread requests have created identifiers that the program does not know.
         let requests: Vec<u32> =
             self.take_events(|event| event.counted == id).iter().filter_map(|event| event.new).collect();
         for request in requests {
@@ -134,7 +134,7 @@ impl<P: Process> CmCall<'_, P> {
         }
         let port = known.port;
         let others = self.cm.identifiers.iter().filter(|(id, _)| **id != wish.id);
-        // Those that share a port cannot share its requests.
+        // Identifiers that share a port cannot share its requests.
         if others.into_iter().any(|(_, other)| other.port == port) {
             return Err(Errno::AddressInUse);
         }
@@ -145,7 +145,7 @@ impl<P: Process> CmCall<'_, P> {
         Ok(())
     }
 
-    /// MIGRATE_ID: an identifier of another file becomes one of this file, with the events that wait.
+    /// MIGRATE_ID: moves an identifier from another file to this one, with its unread events.
     pub(super) fn migrate_id(
         &mut self,
         file: ConnectionFileId,
@@ -172,7 +172,7 @@ impl<P: Process> CmCall<'_, P> {
     }
 }
 
-/// An address whose length a program says.
+/// An address whose length the program states.
 pub(super) fn sized(bytes: &[u8; SOCKADDR_STORAGE], size: u16) -> Result<SocketAddress, Errno> {
     let given = bytes.get(..size.into()).ok_or(Errno::Invalid)?;
     SocketAddress::parse(given).ok_or(Errno::Invalid)

@@ -1,4 +1,4 @@
-//! What happens to connections, told to programs.
+//! Reports what happens to connections to programs.
 
 use super::call::CmCall;
 use super::events::{EventType, Parameters, WaitingEvent, route};
@@ -8,7 +8,7 @@ use crate::process::Process;
 use bareverbs_cm::{Event, Extension, Message, News, reject, service_reply};
 
 impl<P: Process> CmCall<'_, P> {
-    /// Tells programs what has happened to their connections.
+    /// Reports news of connections to their programs.
     pub(super) fn tell_news(&mut self) {
         while let Some(event) = self.cm.manager.poll_event() {
             self.tell_one(event);
@@ -28,11 +28,11 @@ impl<P: Process> CmCall<'_, P> {
             news,
             News::Rejected(_) | News::Unreachable | News::TimeWaitOver | News::ServiceResolved(_)
         ) {
-            // The connection is gone.
+            // The connection has ended.
             self.cm.owners.remove(&id);
         }
         let Some(known) = self.cm.identifiers.get(&owner) else { return };
-        // A program that has not accepted knows nothing of this identifier.
+        // A program that has not accepted does not know this identifier.
         if known.uid == 0 {
             return;
         }
@@ -56,7 +56,7 @@ impl<P: Process> CmCall<'_, P> {
             }
             News::TimeWaitOver => event(EventType::TimeWaitExit, 0, Parameters::None),
             News::ServiceResolved(message) => self.resolved(id, known, message),
-            // Requests are told elsewhere, and what is left is that nobody answers.
+            // Requests are reported elsewhere. What is left is that nobody answers.
             News::Unreachable | News::Requested(_) | News::ServiceRequested(_) => {
                 event(EventType::Unreachable, late, Parameters::None)
             }

@@ -26,7 +26,7 @@ impl<P: Process> CmCall<'_, P> {
                 }
                 known.shares_port = shares;
             }
-            // Families do not share ports here whatever is asked for, so there is nothing to be changed.
+            // Families never share ports here, whatever is requested, so nothing changes.
             (RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY) => {
                 let _: [u8; 4] = self.value(wish)?;
                 if !matches!(self.identifier(file, wish.id)?.stage, Stage::Idle | Stage::Bound) {
@@ -45,7 +45,7 @@ impl<P: Process> CmCall<'_, P> {
                 if length == 0 || !length.is_multiple_of(size_of::<PathRecordData>()) {
                     return Err(Errno::Invalid);
                 }
-                // RoCE has one path, whatever a program knows of others.
+                // RoCE has a single path, so other paths of the program are ignored.
                 return self.take_route(wish.id);
             }
             _ => return Err(Errno::NoCommand),

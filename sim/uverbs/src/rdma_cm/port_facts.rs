@@ -1,19 +1,20 @@
-//! What connection management knows of the ports of its host: a device each.
+//! What connection management knows about the ports of its host; each belongs to a device.
 
 use crate::ip_network::share_network;
 use alloc::vec::Vec;
 use bareverbs_cm::{Lids, Path};
 use bareverbs_prm::ids::Gid;
 
-/// The default partition as full members name it: subnets of `bareverbs run` have no other.
+/// The P_Key of full members of the default partition: subnets of `bareverbs run` have no other.
 const DEFAULT_PARTITION: u16 = 0xffff;
 
-/// What connection management knows of a port.
+/// What connection management knows about a port.
 #[derive(Debug, Clone)]
 pub(crate) struct PortFacts {
     pub(crate) guid: u64,
     pub(crate) gids: Vec<Gid>,
-    /// Addresses that connections may be made to, as GIDs: on Ethernet those of the port; of InfiniBand those of IP as well.
+    /// Addresses that peers can connect to, as GIDs: on Ethernet those of the port; on InfiniBand the IP
+    /// addresses as well.
     pub(crate) addresses: Vec<Gid>,
     /// LID of an InfiniBand port.
     pub(crate) lid: Option<u16>,
@@ -21,7 +22,7 @@ pub(crate) struct PortFacts {
     pub(crate) mtu: u8,
 }
 
-/// What kind of address a GID is: packets go between two of one kind (RFC 6724 §5, rule 2).
+/// The scope of a GID's address: packets go between two of the same scope (RFC 6724 §5, rule 2).
 #[derive(PartialEq, Eq)]
 enum Scope {
     Ipv4,
@@ -40,12 +41,12 @@ impl Scope {
 }
 
 impl PortFacts {
-    /// The own GID from which packets go to a peer: that GID itself, one of the same kind, or one of the same family.
+    /// The own GID to reach a peer from: that GID itself, one of the same scope, or one of the same family.
     pub(super) fn source_for(&self, remote: Gid) -> Gid {
         Self::choose(&self.gids, remote)
     }
 
-    /// The own address from which a peer's is reached, chosen in the same way.
+    /// The own address to reach a peer's from, chosen in the same way.
     pub(super) fn address_for(&self, remote: Gid) -> Gid {
         Self::choose(&self.addresses, remote)
     }
@@ -55,7 +56,7 @@ impl PortFacts {
         if self.lid.is_none() { address } else { self.source_for(address) }
     }
 
-    /// The path to a peer, whose LID counts on InfiniBand only.
+    /// The path to a peer, whose LID only matters on InfiniBand.
     pub(super) fn path(&self, local: Gid, remote: Gid, remote_lid: u16) -> Path {
         let lids =
             |local| Lids { local, remote: remote_lid, partition_key: DEFAULT_PARTITION, service_level: 0 };
@@ -88,7 +89,7 @@ static NONE: PortFacts = PortFacts { guid: 0, gids: Vec::new(), addresses: Vec::
 pub(crate) struct HostFacts(pub(crate) Vec<PortFacts>);
 
 impl HostFacts {
-    /// The port of the first device, which stands for the host where no port is named.
+    /// The port of the first device. It stands for the host where no port is named.
     pub(super) fn first(&self) -> &PortFacts {
         self.0.first().unwrap_or(&NONE)
     }

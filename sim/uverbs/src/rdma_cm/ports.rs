@@ -1,4 +1,4 @@
-//! Ports of the host: which this process has, and which it may have.
+//! Ports of the host: which this process has, and which it may take.
 
 use super::call::CmCall;
 use super::identifier::{Identifier, Stage};
@@ -6,7 +6,7 @@ use crate::Errno;
 use crate::connection_names::Port;
 use crate::process::Process;
 
-/// Ports that are given to those that name none, as Linux does it.
+/// The range of ports for identifiers that name none, as in Linux.
 const FIRST_EPHEMERAL: u16 = 32768;
 const EPHEMERAL: u16 = 60999 - FIRST_EPHEMERAL;
 
@@ -28,7 +28,7 @@ impl<P: Process> CmCall<'_, P> {
         Err(Errno::AddressNotAvailable)
     }
 
-    /// Within the process a port may be shared by those that have said so, as long as none listens.
+    /// Within the process, identifiers that allow it may share a port, as long as none of them listens.
     fn take_named_port(&mut self, id: u32, port: Port) -> Result<(), Errno> {
         let shares = self.cm.identifiers.get(&id).is_some_and(|known| known.shares_port);
         let is_good = |known: &Identifier| shares && known.shares_port && known.stage != Stage::Listening;
@@ -44,7 +44,7 @@ impl<P: Process> CmCall<'_, P> {
         Ok(())
     }
 
-    /// Gives the port of an identifier back, if it was the last that had it.
+    /// Releases the port of an identifier if it was the last user.
     pub(super) fn leave_port(&mut self, known: &Identifier) {
         let Some(port) = known.port else { return };
         if !self.cm.identifiers.values().any(|other| other.port == Some(port)) {
@@ -56,14 +56,14 @@ impl<P: Process> CmCall<'_, P> {
         self.cm.identifiers.values().any(|known| known.port == Some(port))
     }
 
-    /// Whether nobody else of the host listens on a port, so that this process refuses requests for it: it has the port, or nobody has,
-    /// and it speaks for the host.
+    /// Whether this process has to refuse requests for a port because nobody else of the host listens there:
+    /// it owns the port, or nobody does and it speaks for the host.
     pub(super) fn refuses(&mut self, port: Option<Port>) -> bool {
         let has_port = port.is_some_and(|port| self.has_port(port));
         has_port || !port.is_some_and(|port| self.process.has_owner(port)) && self.process.is_first()
     }
 
-    /// Whether this process may yet listen on a port: no other has it.
+    /// Whether this process may still listen on a port: no other process has it.
     pub(super) fn may_listen(&mut self, port: Option<Port>) -> bool {
         port.is_some_and(|port| self.has_port(port) || !self.process.has_owner(port))
     }

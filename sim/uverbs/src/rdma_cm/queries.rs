@@ -1,4 +1,4 @@
-//! What an identifier is: addresses, GIDs and the path.
+//! Queries of an identifier: addresses, GIDs and the path.
 
 use super::address::{SocketAddress, Storage};
 use super::call::{AnswerPlace, CmCall};
@@ -9,17 +9,17 @@ use crate::uapi::*;
 use bareverbs_cm::{Lids, Path};
 use zerocopy::{FromZeros, IntoBytes};
 
-/// Which device is meant is told by its GUID.
+/// The device is identified by its GUID instead.
 const NO_INDEX: u32 = u32::MAX;
 const PORT: u8 = 1;
 const PARTITION: u16 = 0xffff;
 /// `IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL`.
 const PATH_FLAGS: u32 = 1 | 2 | 8 | 32;
-/// LIDs of RoCE, which has none.
+/// LIDs on RoCE, which has none.
 const NO_LIDS: Lids = Lids { local: 0, remote: 0, partition_key: 0, service_level: 0 };
-/// A selector that says «exactly».
+/// The selector «exactly».
 const EXACTLY: u8 = 2;
-/// Code of the life of a packet, as Linux assumes it of RoCE, and of the rate, 100 Gb/s.
+/// Code of the packet lifetime that Linux assumes for RoCE, and of the rate, 100 Gb/s.
 const PACKET_LIFE: u8 = 16;
 const RATE: u8 = 16;
 /// `AF_IB` and the bytes of a `sockaddr_ib`.
@@ -168,7 +168,7 @@ fn user_record(path: Path, mtu: u8, traffic_class: u8) -> UserPathRecord {
     }
 }
 
-/// A path record as the subnet administrator gives it (IBTA v1.4 §15.2.5.16).
+/// A path record in the subnet administration's format (IBTA v1.4 §15.2.5.16).
 fn subnet_record(path: Path, mtu: u8, traffic_class: u8) -> [u8; 64] {
     let mut record = [0; 64];
     record[8..24].copy_from_slice(&path.remote.0);

@@ -1,5 +1,5 @@
-//! INIT_QP_ATTR: what librdmacm has to change of a queue pair on its way to the connection (`ib_cm_init_qp_attr`,
-//! `cma_ib_init_qp_attr`).
+//! INIT_QP_ATTR: the attributes that librdmacm has to set on a queue pair in each state on the way to the
+//! connection (`ib_cm_init_qp_attr`, `cma_ib_init_qp_attr`).
 
 use super::call::{AnswerPlace, CmCall};
 use super::connections::DATAGRAM_Q_KEY;
@@ -49,7 +49,7 @@ impl<P: Process> CmCall<'_, P> {
         let place = AnswerPlace { address: wish.response, room }.needs(size_of::<UverbsQpAttr>())?;
         self.identifier(file, wish.id)?;
         let known = self.cm.identifiers.get(&wish.id).ok_or(Errno::NoEntry)?;
-        // Which device it is has to be known.
+        // The device has to be known.
         let path = known.path.ok_or(Errno::Invalid)?;
         let connection = known.communication.and_then(|id| self.cm.manager.get(id));
         let connection = connection.filter(|_| !known.is_datagram());
@@ -67,7 +67,7 @@ impl<P: Process> CmCall<'_, P> {
     }
 }
 
-/// It can be asked for as soon as the device is known.
+/// Available as soon as the device is known.
 fn init(known: &Identifier, connection: Option<&Connection>) -> UverbsQpAttr {
     let mut answer = UverbsQpAttr { port_num: PORT, ..UverbsQpAttr::new_zeroed() };
     answer.qp_attr_mask = mask::PKEY_INDEX | mask::PORT;

@@ -27,7 +27,7 @@ const MOST_WAITING: usize = 256;
 /// Status of a SIDR_REP: the service does not exist (IBTA v1.4 §12.11.2.1).
 const UNKNOWN_SERVICE: u8 = 1;
 
-/// A request of a peer, in the terms of IP.
+/// A peer's request in terms of IP.
 struct Asked {
     port: Option<Port>,
     ends: Option<AddressHeader>,
@@ -55,7 +55,7 @@ impl Asked {
         Self { port, ends, qp_type }
     }
 
-    /// Whether a listener is meant: by port, kind and address.
+    /// Whether the request is for this listener, by port, kind and address.
     fn is_for(&self, known: &Identifier) -> bool {
         let Some(ends) = self.ends else { return false };
         let source = known.source.map(|source| source.place());
@@ -67,7 +67,7 @@ impl Asked {
 }
 
 impl<P: Process> CmCall<'_, P> {
-    /// A peer asks for a connection, or for a service.
+    /// Handles a peer's request for a connection or a service.
     pub(super) fn on_request(&mut self, id: CommunicationId, message: &Message) {
         let Some(asked) = self.asked(id, message) else { return };
         if self.give_to_listener(id, message, &asked) {
@@ -81,7 +81,7 @@ impl<P: Process> CmCall<'_, P> {
         }
     }
 
-    /// Looks for listeners of the requests that wait, and refuses those that have waited until `due`.
+    /// Looks for listeners for the waiting requests, and refuses those that have waited until `due`.
     pub(super) fn look_at_requests(&mut self, due: Time) {
         for request in core::mem::take(&mut self.cm.waiting_requests) {
             let WaitingRequest { id, message, until } = &request;
@@ -106,7 +106,7 @@ impl<P: Process> CmCall<'_, P> {
         })
     }
 
-    /// Tells the listener that a request is for; false if there is none.
+    /// Passes a request to its listener; returns false if there is none.
     fn give_to_listener(&mut self, id: CommunicationId, message: &Message, asked: &Asked) -> bool {
         let found = self.cm.identifiers.iter().find(|(_, known)| asked.is_for(known));
         let Some(listener) = found.map(|(id, _)| *id) else { return false };
@@ -123,12 +123,12 @@ impl<P: Process> CmCall<'_, P> {
         true
     }
 
-    /// Says that nobody listens, if it is for this process of the host to say so.
+    /// Refuses a request because nobody listens, if this process is the one to do so for its host.
     fn refuse_request(&mut self, id: CommunicationId, message: &Message, port: Option<Port>) {
         if !self.refuses(port) {
             return self.cm.manager.forget(id);
         }
-        // It waits for nothing else.
+        // The peer expects nothing else.
         let _ = if message.kind() == Kind::ServiceRequest {
             let qpn = Qpn::from_low_bits(0);
             let answer = ServiceAnswer { status: UNKNOWN_SERVICE, qpn, q_key: 0, private: Vec::new() };
@@ -139,7 +139,8 @@ impl<P: Process> CmCall<'_, P> {
         };
     }
 
-    /// Makes an identifier for a request and tells the listener's program. Without room the peer asks again.
+    /// Creates an identifier for a request and notifies the listener's program. If there is no room, the peer
+    /// tries again.
     fn ask_program(
         &mut self,
         id: CommunicationId,
@@ -163,7 +164,7 @@ impl<P: Process> CmCall<'_, P> {
         true
     }
 
-    /// The identifier of a request; `None` if the listener's backlog is full.
+    /// The identifier for a request; `None` if the listener's backlog is full.
     fn request_identifier(&self, id: CommunicationId, listener: u32, asked: &Asked) -> Option<Identifier> {
         let listening = self.cm.identifiers.get(&listener)?;
         let waiting = self.cm.files.get(&listening.file)?;

@@ -28,7 +28,7 @@ const NEIGHBOUR_TIME: Duration = Duration::from_millis(2);
 const ROUTE_TIME: Duration = Duration::from_millis(2);
 
 impl<P: Process> CmCall<'_, P> {
-    /// The own address from which another is reached; for one that names nobody, the first of its family.
+    /// The own address to reach another one from; if that is unspecified, the first of its family.
     fn own_address(&self, address: &SocketAddress) -> Gid {
         if let Place::Gid(gid) = address.place() {
             return self.cm.facts.towards(gid).address_for(gid);
@@ -67,7 +67,7 @@ impl<P: Process> CmCall<'_, P> {
         destination: SocketAddress,
         timeout_ms: u32,
     ) -> Result<(), Errno> {
-        // Addresses of native InfiniBand name no peer on Ethernet.
+        // Native InfiniBand addresses name no peer on Ethernet.
         if matches!(destination, SocketAddress::Native(_)) {
             return Err(Errno::Invalid);
         }
@@ -102,7 +102,7 @@ impl<P: Process> CmCall<'_, P> {
         }
     }
 
-    /// Whether the peer of an identifier is there by now; gives up when its time is over.
+    /// Checks whether the peer of an identifier is there by now; gives up when the time is over.
     fn look_for_peer(&mut self, id: u32) {
         let Some(known) = self.cm.identifiers.get(&id) else { return };
         let (Stage::ResolvingAddress { until, .. }, Some(destination)) = (known.stage, known.destination)
@@ -129,7 +129,7 @@ impl<P: Process> CmCall<'_, P> {
                 known.stage = Stage::Bound;
                 (EventType::AddressError, -Errno::TimedOut.raw())
             }
-            // Whoever is looked for may come at any time; nobody tells.
+            // A missing peer may appear at any time without notice.
             None => {
                 known.stage = Stage::ResolvingAddress { next_look: now + NEIGHBOUR_TIME, until };
                 return;
@@ -139,7 +139,7 @@ impl<P: Process> CmCall<'_, P> {
         self.tell(event);
     }
 
-    /// The path from an own GID to an address, if somebody is there who has it.
+    /// The path from an own GID to an address, if somebody there has it.
     fn path_to(&mut self, local: Gid, destination: &SocketAddress, space: u16) -> Option<Path> {
         let facts = self.cm.facts.with_gid(local);
         let Place::Gid(address) = destination.place() else { return Some(facts.own_path(local)) };
@@ -147,7 +147,7 @@ impl<P: Process> CmCall<'_, P> {
             let lid = self.cm.facts.with_gid(own).lid.unwrap_or(0);
             return Some(facts.path(local, own, lid));
         }
-        // Groups need nobody to be there.
+        // A group needs nobody to be there.
         if let Some(group) = GroupAddress::of(destination, space, facts.lid.is_some()) {
             return Some(group.path(facts, local));
         }
@@ -173,7 +173,8 @@ impl<P: Process> CmCall<'_, P> {
         Ok(())
     }
 
-    /// The route of an identifier, whose time has come: there is one, of RoCE or through the subnet's only switch.
+    /// Completes the route resolution of an identifier. There always is a route, on RoCE or through the
+    /// subnet's only switch.
     fn find_route(&mut self, id: u32) {
         let stage = self.cm.identifiers.get(&id).map(|known| known.stage);
         if matches!(stage, Some(Stage::ResolvingRoute { .. })) {
@@ -181,7 +182,7 @@ impl<P: Process> CmCall<'_, P> {
         }
     }
 
-    /// The program knows the route and sets it: nothing is looked for.
+    /// Takes the route that the program sets; nothing is resolved.
     pub(super) fn take_route(&mut self, id: u32) -> Result<(), Errno> {
         if self.cm.identifiers.get(&id).ok_or(Errno::NoEntry)?.stage != Stage::AddressResolved {
             return Err(Errno::Invalid);
@@ -198,7 +199,7 @@ impl<P: Process> CmCall<'_, P> {
     }
 }
 
-/// The source as it is known after resolution: that of the loopback stays the loopback for whoever asks.
+/// The source address after resolution. A loopback address stays a loopback address for the program.
 fn resolved_source(source: SocketAddress, own: Gid, destination: &SocketAddress) -> SocketAddress {
     match (source.place(), destination.place()) {
         (Place::Any, Place::Any | Place::Loopback) => destination.with_port(source.port()),

@@ -1,4 +1,4 @@
-//! All that connection management of a process knows.
+//! The state of a process's connection management.
 
 use super::address::SocketAddress;
 use super::events::WaitingEvent;
@@ -12,7 +12,7 @@ use bareverbs_prm::time::Time;
 /// Identifiers and groups that a process may have.
 pub(super) const MOST_IDENTIFIERS: usize = 1 << 14;
 
-/// Connection management of a process; see the module.
+/// Connection management of a process; see the module's comment.
 #[derive(Debug)]
 pub(crate) struct RdmaCm {
     pub(super) manager: Manager,
@@ -23,13 +23,13 @@ pub(crate) struct RdmaCm {
     pub(super) groups: BTreeMap<u32, Group>,
     pub(super) next_id: u32,
     pub(super) next_ephemeral: u16,
-    /// Whose a connection is.
+    /// The identifier that owns a connection.
     pub(super) owners: BTreeMap<CommunicationId, u32>,
-    /// Requests that nobody listens for yet: the oldest is first.
+    /// Requests for which nobody listens yet, oldest first.
     pub(super) waiting_requests: VecDeque<WaitingRequest>,
 }
 
-/// A request of a peer for a port where nobody listens yet.
+/// A peer's request for a port where nobody listens yet.
 #[derive(Debug)]
 pub(super) struct WaitingRequest {
     pub(super) id: CommunicationId,
@@ -47,7 +47,7 @@ pub(super) struct Group {
 }
 
 impl RdmaCm {
-    /// For a process of this number within its host.
+    /// For the process with this number within its host.
     pub(crate) fn new(facts: HostFacts, process: u8, seed: u64) -> Self {
         let mut manager = Manager::new(facts.first().guid, process, seed);
         for port in facts.0.iter().skip(1) {

@@ -1,4 +1,4 @@
-//! `ib_user_verbs.h` and `ib_user_ioctl_verbs.h`: what all providers share.
+//! `ib_user_verbs.h` and `ib_user_ioctl_verbs.h`: structures that all providers share.
 
 structures! {
     pub struct QueryDevice = "ib_uverbs_query_device" { response: u64 }
@@ -120,7 +120,7 @@ structures! {
         reserved: u8,
     }
 
-    /// The last field is that of Linux 6.1; newer kernels begin to use it.
+    /// The last field is reserved in Linux 6.1; newer kernels use a part of it.
     pub struct QueryPortRespEx = "ib_uverbs_query_port_resp_ex" {
         legacy_resp: QueryPortResp,
         port_cap_flags2: u16,
@@ -135,7 +135,7 @@ structures! {
         netdev_ifindex: u32,
     }
 
-    /// What is read from a file for asynchronous events.
+    /// A record read from a file for asynchronous events.
     pub struct AsyncEventDesc = "ib_uverbs_async_event_desc" { element: u64, event_type: u32, reserved: u32 }
 
     pub struct AllocPdResp = "ib_uverbs_alloc_pd_resp" { pd_handle: u32 }

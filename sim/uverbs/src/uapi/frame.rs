@@ -1,7 +1,7 @@
 //! `rdma_user_ioctl_cmds.h`: the frame of `RDMA_VERBS_IOCTL`.
 
 structures! {
-    /// What every request begins with; `num_attrs` attributes follow.
+    /// The header of every request; `num_attrs` attributes follow.
     pub struct IoctlHeader = "ib_uverbs_ioctl_hdr" {
         length: u16,
         object_id: u16,

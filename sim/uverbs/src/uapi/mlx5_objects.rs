@@ -1,4 +1,4 @@
-//! `mlx5-abi.h`: what mlx5's provider adds when objects are made.
+//! `mlx5-abi.h`: what mlx5's provider adds to the creation of objects.
 
 structures! {
     pub struct Mlx5QueryPort = "mlx5_ib_uapi_query_port" {

@@ -178,7 +178,7 @@ structures! {
 
     pub struct CreateAhResp = "ib_uverbs_create_ah_resp" { ah_handle: u32 }
 
-    /// The same for both ways.
+    /// The same structure attaches and detaches.
     pub struct AttachMcast = "ib_uverbs_attach_mcast" {
         gid: [u8; 16],
         qp_handle: u32,

@@ -13,7 +13,7 @@ pub const SOCKADDR_IN6: usize = 28;
 pub const SOCKADDR_STORAGE: usize = 128;
 
 structures! {
-    /// What every command begins with.
+    /// The header of every command.
     pub struct CmHeader = "rdma_ucm_cmd_hdr" { cmd: u32, r#in: u16, out: u16 }
 
     pub struct CmCreateId = "rdma_ucm_create_id" {
@@ -178,10 +178,10 @@ structures! {
         packet_life_time: u8,
         preference: u8,
     }
-    /// A path record as the subnet administrator gives it (IBTA v1.4 §15.2.5.16).
+    /// A path record in the subnet administration's format (IBTA v1.4 §15.2.5.16).
     pub struct PathRecordData = "ib_path_rec_data" { flags: u32, reserved: u32, path_rec: [u8; 64] }
 
-    /// What a queue pair is to be changed to.
+    /// The attributes to set on a queue pair.
     pub struct UverbsQpAttr = "ib_uverbs_qp_attr" {
         qp_attr_mask: u32,
         qp_state: u32,

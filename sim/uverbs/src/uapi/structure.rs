@@ -1,4 +1,4 @@
-//! What a structure of a header says of itself, and the macro that declares one.
+//! Descriptions of the headers' structures, and the macro that declares a structure.
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
@@ -24,7 +24,8 @@ pub struct Structure {
     pub fields: &'static [FieldPlace],
 }
 
-/// Decodes a structure of which a caller may know more or less: missing bytes are zero, excess bytes are ignored.
+/// Decodes a structure that may be shorter or longer in the caller's version: missing bytes are zero, excess
+/// bytes are ignored.
 pub(crate) fn read_extended<T: FromBytes + FromZeros + IntoBytes>(bytes: &[u8]) -> T {
     let mut value = T::new_zeroed();
     let known = value.as_mut_bytes();

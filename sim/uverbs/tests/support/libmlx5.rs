@@ -1,4 +1,5 @@
-//! As much of libibverbs and libmlx5 as a test needs: requests to the byte, WQEs into memory, completions out of it.
+//! As much of libibverbs and libmlx5 as the tests need: writes requests byte by byte, puts WQEs into memory,
+//! and takes completions out.
 
 use super::{BASE, Program, attribute, open, request};
 use bareverbs_prm::time::{Duration, Time};
@@ -7,14 +8,14 @@ use bareverbs_uverbs::uapi::*;
 use bareverbs_uverbs::{Errno, FileId, Uverbs, VirtualHost};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Where requests and answers lie.
+/// Address of requests and answers.
 const REQUEST: u64 = BASE + 0x1000;
 const ANSWER: u64 = BASE + 0x2000;
 const PROVIDER: u64 = BASE + 0x3000;
 const PROVIDER_ANSWER: u64 = BASE + 0x4000;
-/// Where queues and data begin.
+/// Address of queues and data.
 const HEAP: u64 = BASE + 0x8000;
-/// Rights that are of use here.
+/// Access rights that the tests use.
 pub const LOCAL_WRITE: u32 = 1;
 pub const REMOTE: u32 = 1 | 2 | 4 | 8;
 /// Opcodes of WQEs.
@@ -48,7 +49,7 @@ pub struct Cq {
     pub entries: u32,
 }
 
-/// A queue pair, and how far it has posted.
+/// A queue pair and its producer index.
 #[derive(Clone, Copy)]
 pub struct Qp {
     pub handle: u32,
@@ -69,7 +70,7 @@ pub struct Completion {
     pub syndrome: u8,
 }
 
-/// What a queue pair is made of.
+/// What a queue pair is created from.
 #[derive(Clone, Copy, Default)]
 pub struct QpWish {
     pub kind: u64,
@@ -86,7 +87,7 @@ impl Peer {
         Self::on(VirtualHost::new(name).unwrap(), 0)
     }
 
-    /// A program that is the process of this number on a host.
+    /// A program that is the process with this number on a host.
     pub fn on(host: VirtualHost, number: u8) -> Self {
         let mut program = Program::default();
         let config = host.nic_config(number);
@@ -123,7 +124,7 @@ impl Peer {
         Ok(attributes.unwrap().to_vec())
     }
 
-    /// A write command; the answer and that of the provider are `O` and `U`.
+    /// A write command, with `O` as its answer and `U` as the provider's.
     pub fn command<I: IntoBytes + zerocopy::Immutable, O: FromBytes, U: FromBytes>(
         &mut self,
         number: u32,
@@ -283,7 +284,7 @@ impl Peer {
         self.command::<_, QueryQpResp, ()>(IB_USER_VERBS_CMD_QUERY_QP, &wish, &[]).unwrap().0
     }
 
-    /// Any state to RESET. The device has a look before the program has set the record to zero.
+    /// Any state to RESET. The device polls the record once before the program has zeroed it.
     pub fn reset(&mut self, qp: &mut Qp) {
         self.modify(&ModifyQp { qp_handle: qp.handle, attr_mask: 1, ..ModifyQp::new_zeroed() }).unwrap();
         self.turn();
@@ -297,7 +298,7 @@ impl Peer {
         self.connect_by(qp, kind, dest, dest_qp_num)
     }
 
-    /// The same by any way.
+    /// The same with any address.
     pub fn connect_by(&mut self, qp: &Qp, kind: u64, dest: QpDest, dest_qp_num: u32) -> Result<(), Errno> {
         let base = ModifyQp { qp_handle: qp.handle, ..ModifyQp::new_zeroed() };
         let (datagram, acknowledged) = (kind == IB_UVERBS_QPT_UD, kind != IB_UVERBS_QPT_UC);
@@ -338,7 +339,7 @@ impl Peer {
         self.modify(&sends)
     }
 
-    /// Posts one receive of a stretch of memory.
+    /// Posts one receive into a piece of memory.
     pub fn post_receive(&mut self, qp: &mut Qp, key: u32, address: u64, length: u32) {
         let slot = u64::from(u32::from(qp.received) % ENTRIES);
         let at = qp.buffer + slot * u64::from(STRIDE);
@@ -347,13 +348,13 @@ impl Peer {
         self.program.put(qp.record, &u32::from(qp.received).to_be_bytes());
     }
 
-    /// A data segment, and one that ends the list.
+    /// Writes a data segment, and one that ends the list.
     pub fn put_segments(&mut self, at: u64, key: u32, address: u64, length: u32) {
         self.program.put(at, &data_segment(key, address, length));
         self.program.put(at + 16, &data_segment(0x100, 0, 0));
     }
 
-    /// Posts one signalled send request: its segments after the control segment.
+    /// Posts one signalled send request with these segments after the control segment.
     pub fn post_send(&mut self, qp: &mut Qp, receives: u32, opcode: u8, segments: &[u8]) {
         let slot = u64::from(u32::from(qp.sent) % ENTRIES);
         let at = qp.buffer + u64::from(receives * STRIDE) + slot * 64;
@@ -389,12 +390,12 @@ impl Peer {
         })
     }
 
-    /// Arms a completion queue: the word that libmlx5 writes into the record.
+    /// Arms a completion queue by writing libmlx5's word to the record.
     pub fn arm(&mut self, cq: &Cq, sequence: u32) {
         self.program.put(cq.record + 4, &(sequence << 28 | cq.consumer).to_be_bytes());
     }
 
-    /// One turn of the device; gives the frames that it sends.
+    /// Runs the device for one turn; returns the frames that it sends.
     pub fn turn(&mut self) -> Vec<Vec<u8>> {
         self.now += Duration::from_micros(1);
         let Self { program, uverbs, now, .. } = self;
@@ -431,7 +432,7 @@ pub fn remote(address: u64, key: u32, data: [u8; 16]) -> Vec<u8> {
     segment
 }
 
-/// Lets two devices work until nothing happens any more.
+/// Lets two devices work until they are idle.
 pub fn settle(a: &mut Peer, b: &mut Peer) {
     let mut quiet = 0;
     while quiet < 4 {

@@ -1,4 +1,4 @@
-//! A program without an operating system: memory at a fixed address, and requests put together by hand.
+//! A program without an operating system: memory at a fixed address, and hand-made requests.
 #![allow(dead_code, reason = "every test uses a part of it")]
 
 pub mod libmlx5;
@@ -19,20 +19,20 @@ use zerocopy::IntoBytes;
 
 /// First address of the program's memory.
 pub const BASE: u64 = 0x1000_0000;
-/// What the clock on the wall shows.
+/// Time of the wall clock.
 pub const WALL_CLOCK: u64 = 1_000_000_007;
-/// Number of the first file for events.
+/// Number of the first event file.
 pub const FIRST_EVENT_FILE: i32 = 7;
 
 #[derive(Debug)]
 pub struct Program {
     pub bytes: Vec<u8>,
     pub event_files: Vec<EventFile>,
-    /// What the clock shows.
+    /// Time of the device's clock.
     pub now: Time,
     /// Hosts with InfiniBand ports.
     pub subnet: Vec<VirtualHost>,
-    /// Whether nobody is found at once.
+    /// Whether resolving a neighbour takes time.
     pub is_slow_to_find: bool,
     /// GIDs at the other end of a wire.
     pub outside: Vec<Gid>,
@@ -169,7 +169,7 @@ impl Process for Program {
     }
 }
 
-/// A file of events, and what waits in it.
+/// An event file and its unread records.
 #[derive(Debug)]
 pub struct EventFile {
     pub id: EventFileId,
@@ -178,7 +178,7 @@ pub struct EventFile {
     pub hung_up: bool,
 }
 
-/// An attribute that the kernel has to know.
+/// A mandatory attribute, which the kernel must understand.
 pub fn attribute(attr_id: u16, len: usize, data: u64) -> IoctlAttribute {
     IoctlAttribute { attr_id, len: len as u16, flags: UVERBS_ATTR_F_MANDATORY, attr_data: [0; 2], data }
 }
@@ -208,7 +208,7 @@ pub fn device_of(name: &str, program: &mut Program) -> Uverbs {
     Uverbs::boot(host.nic_config(0), &host.port_addresses(), program).unwrap()
 }
 
-/// Opens the device file and makes its context as libmlx5 does. The answer lies at [`BASE`] + 0x100.
+/// Opens the device file and creates its context as libmlx5 does. The answer is at [`BASE`] + 0x100.
 pub fn open(uverbs: &mut Uverbs, program: &mut Program) -> FileId {
     let file = uverbs.open();
     get_context(uverbs, program, file, MLX5_LIB_CAP_DYN_UAR).unwrap();
