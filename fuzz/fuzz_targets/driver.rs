@@ -1,5 +1,6 @@
-//! The driver against a device that writes what the input says, wherever it was lent memory, whenever it gets a chance. Nothing completes that
-//! was not posted, and no call takes longer than the commands that it consists of.
+//! The driver against a device that writes what the input says, to any memory that it was lent, whenever it
+//! gets a chance. Nothing may complete that was not posted, and no call may take longer than the commands it
+//! consists of.
 #![no_main]
 
 use bareverbs_core::{CompletionQueue, CompletionQueueConfig, WorkCompletion, WorkRequest};

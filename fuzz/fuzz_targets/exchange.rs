@@ -1,5 +1,6 @@
-//! A program that speaks to the exchange of `bareverbs_exchange`, or answers it, over real sockets. It says messages with heads that are
-//! right and bodies of any bytes, or just bytes, and hangs up: each end comes to an end long before its limit.
+//! A program that connects to the exchange of `bareverbs_exchange`, or accepts its connection, over real
+//! sockets. It sends messages with valid headers and arbitrary bodies, or just bytes, and hangs up. Each end
+//! must finish long before its limit.
 #![no_main]
 
 use bareverbs_core::RemoteEndpoint;
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 const LIMIT: Duration = Duration::from_secs(5);
 const KEY: SharedKey = SharedKey::new([7; 32]);
 
-/// An address of loopback for each connection, or the ports of one would be used up by connections that linger.
+/// A loopback address for each connection; lingering connections would use up the ports of a single one.
 fn next_address(port: u16) -> SocketAddr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let host = COUNT.fetch_add(1, Ordering::Relaxed) % 0xff_fffe + 1;
@@ -31,7 +32,7 @@ fn own() -> Introduction {
     Introduction::new("fuzz", RemoteEndpoint { qpn, psn, gid, mac, version: None, lid: 0 })
 }
 
-/// Everything that the other program says.
+/// Everything that the other program sends.
 fn conversation(mut input: Bytes<'_>) -> Vec<u8> {
     let mut said = Vec::new();
     while !input.is_empty() {
@@ -49,12 +50,12 @@ fn conversation(mut input: Bytes<'_>) -> Vec<u8> {
 }
 
 fn speak(mut stream: &TcpStream, said: &[u8]) {
-    // The other end may have hung up in the middle: that is its answer.
+    // The other end may have hung up early, which is a valid answer.
     let _ = stream.write_all(said);
     let _ = stream.shutdown(Shutdown::Write);
 }
 
-/// What an end does with a peer that it has understood.
+/// What an end does once it has understood its peer.
 fn go_on(session: Session) {
     let mut session = session;
     if session.ready(LIMIT).is_ok() {
@@ -62,7 +63,8 @@ fn go_on(session: Session) {
     }
 }
 
-/// The exchange is called. One listener lives as long as the process, or its ports would be used up as well.
+/// The exchange accepts. One listener lives as long as the process; a new one for each case would use up the
+/// ports.
 fn called(said: &[u8], asks_for_proof: bool) {
     static LISTENER: LazyLock<Listener> =
         LazyLock::new(|| Listener::bind("0.0.0.0:0").expect("it listens"));
@@ -80,7 +82,7 @@ fn called(said: &[u8], asks_for_proof: bool) {
     drop(stream);
 }
 
-/// The exchange calls.
+/// The exchange connects.
 fn calls(said: &[u8], proves: bool) {
     static LISTENER: LazyLock<TcpListener> =
         LazyLock::new(|| TcpListener::bind("0.0.0.0:0").expect("it listens"));

@@ -1,4 +1,4 @@
-//! Commands of a booted device: any opcode, any mailbox, and doorbells for whatever the objects are then.
+//! Commands to a booted device: any opcode, any mailbox, and doorbells for whatever objects exist then.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;

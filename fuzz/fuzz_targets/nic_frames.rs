@@ -1,5 +1,5 @@
-//! Frames at the port of a connected device. Those that say so get an invariant CRC that is right, and addresses and a key that exist, so
-//! that everything behind the parser is reached.
+//! Frames at the port of a connected device. Some inputs ask for a valid ICRC and for addresses and a key
+//! that exist, so that the fuzzer reaches everything behind the parser.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;
@@ -13,7 +13,7 @@ use bareverbs_fuzz::wire::{
 use bareverbs_prm::psn::Psn;
 use libfuzzer_sys::fuzz_target;
 
-/// A packet of the peer with a chosen header.
+/// A packet from the peer with a chosen header.
 fn packet(pair: &Pair, input: &mut Bytes<'_>, frame: &mut FrameBuffer) -> Option<()> {
     let (a, b) = (&pair.a, &pair.b);
     let route = Route {

@@ -1,4 +1,4 @@
-//! Work requests of a connected queue pair: arbitrary blocks, with a control segment that fits in most of them.
+//! Work requests of a connected queue pair: arbitrary blocks, most of them with a matching control segment.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;
@@ -7,7 +7,7 @@ use bareverbs_fuzz::pair::Pair;
 use bareverbs_prm::time::Duration;
 use libfuzzer_sys::fuzz_target;
 
-/// Offsets and keys that exist, which chance would not find.
+/// Fills in offsets and keys that exist, which the fuzzer would not find by chance.
 fn make_real(pair: &Pair, block: &mut [u8; 64], wish: u8) {
     for segment in 0..3 {
         let at = 16 + segment * 16;

@@ -1,5 +1,5 @@
-//! Requests at the offload runtime over host memory with any bytes: it always comes to rest, reads and writes nothing beyond its grant, and
-//! writes nothing where the grant is for reading.
+//! Requests to the offload runtime over host memory with arbitrary bytes. It must always come to rest, must
+//! read and write nothing outside its grant, and must write nothing where the grant is read-only.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;
@@ -22,7 +22,7 @@ use libfuzzer_sys::fuzz_target;
 
 const HOST: u64 = 0x7000_0000;
 const WINDOW: ResponseWindow = ResponseWindow { address: 0x9000, length: 0x4000, rkey: 7 };
-/// Every kernel, and one that is not there.
+/// Every kernel, and one that does not exist.
 const OPCODES: [Opcode; 8] = [
     KvLookup::OPCODE,
     Traversal::OPCODE,
@@ -34,7 +34,7 @@ const OPCODES: [Opcode; 8] = [
     Opcode(0),
 ];
 
-/// Carries out what the runtime asks for, and gives what was read.
+/// Carries out a request of the runtime, and returns what was read.
 fn carry_out(dma: &DmaRequest, memory: &mut [u8], written: &[u8]) -> Vec<u8> {
     let at = dma.address.checked_sub(HOST).expect("inside the grant") as usize;
     let part = &mut memory[at..at + dma.length as usize];

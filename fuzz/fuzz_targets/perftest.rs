@@ -1,4 +1,5 @@
-//! A peer of perftest's exchange that says anything, over TCP (lines of text) and over RDMA CM (records): each message is taken or refused.
+//! A peer in perftest's exchange that sends anything, over TCP (lines of text) and over RDMA CM (records):
+//! each message is accepted or refused.
 #![no_main]
 
 use anyhow::{Result, ensure};
@@ -11,7 +12,7 @@ use bareverbs_prm::psn::Psn;
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
 
-/// The peer: what it says is the input, what it is told goes nowhere.
+/// The peer: it sends the input and discards what it receives.
 struct Peer<'a> {
     input: Bytes<'a>,
     form: DestinationForm,

@@ -1,4 +1,5 @@
-//! Programs of any bytes: what the verifier accepts runs to its end, inside its fuel, and asks for nothing beyond its grant.
+//! Programs of arbitrary bytes: those that the verifier accepts must run to their end within their fuel, and
+//! must ask for nothing outside their grant.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;
@@ -9,7 +10,7 @@ use libfuzzer_sys::fuzz_target;
 
 const HOST: u64 = 0x7000_0000;
 const REGION: u64 = 4096;
-/// More steps than fuel: each takes one unit at least.
+/// More steps than the fuel allows: each takes at least one unit.
 const MOST_STEPS: u32 = 16 * 1024 + 1;
 
 fuzz_target!(|data: &[u8]| {
@@ -34,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
             Step::Write { to, from } => {
                 let (range, from) = (to.range(), from as usize);
                 let at = (range.address() - HOST) as usize;
-                // A runtime ends the request if it asks for bytes that its state does not have.
+                // The runtime ends a request that asks for bytes outside its state.
                 let Some(bytes) = run.state().get(from..).and_then(|rest| rest.get(..range.length() as usize))
                 else {
                     return;
@@ -52,7 +53,7 @@ fuzz_target!(|data: &[u8]| {
                 run.resumed(&program, Event::Compared { found }, &grant)
             }
             Step::AwaitPayload => run.payload(&program, &memory[..64], &grant),
-            // An answer, the end, or what a program has no verb for.
+            // An answer, the end, or a step for which programs have no verb.
             _ => return,
         };
     }

@@ -1,4 +1,5 @@
-//! Requests of a program to the uverbs file: ioctls with any attributes over memory with any bytes. What was made is gone when the file is.
+//! Requests of a program to the uverbs file: ioctls with any attributes over memory with any bytes. When the
+//! file is closed, everything created through it must be gone.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;

@@ -1,5 +1,5 @@
-//! The vfio-user door of `bareverbs serve`: a conversation a case, over a real socket. The first message is the version, the others are headers
-//! with a size that is right and bodies of any bytes, or just bytes.
+//! The vfio-user socket of `bareverbs serve`: each case is a conversation over a real socket. The first
+//! message is the version; the others are headers with a valid size and arbitrary bodies, or just bytes.
 #![no_main]
 
 use bareverbs_fuzz::Bytes;
@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
-/// The server, which serves one client after the other as long as this process lives.
+/// The server, which serves one client after another until this process ends.
 fn socket() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {

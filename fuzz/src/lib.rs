@@ -1,7 +1,8 @@
-//! What the targets share: bytes that are taken from the front, and the test doubles of the crates.
+//! What the targets share: an input that is consumed from the front, and the test doubles of the crates.
 //!
-//! The doubles are the files of the crates' own tests, compiled here a second time: a device driven by hand, a program without an operating
-//! system, a place made of plain memory. So a case that was found here becomes a test there word by word.
+//! The doubles are the files of the crates' own tests, compiled here a second time: a device driven by hand,
+//! a program without an operating system, a place made of plain memory. So a case that was found here becomes
+//! a test there without changes.
 #![allow(dead_code, unused_imports, missing_docs, reason = "every target uses a part of the doubles")]
 
 pub use bareverbs_sim::{nic, wire};
@@ -18,7 +19,7 @@ pub mod driver_place;
 #[path = "../../sim/uverbs/tests/support/mod.rs"]
 pub mod program;
 
-/// The input of a case, taken from its front. What is not there any more is zero.
+/// The input of a case, consumed from its front. Beyond its end it is zero.
 pub struct Bytes<'a>(pub &'a [u8]);
 
 impl<'a> Bytes<'a> {

@@ -1,8 +1,8 @@
-//! Files of connection management.
+//! Connection management files.
 //!
-//! **What this is.** A file is a socket pair. The program has one end and can poll it like any descriptor, but its
-//! commands do not go through it (`connection_calls`). The socket contains one byte per waiting event, so that `poll`
-//! and `epoll` report what the kernel would report.
+//! **What this is.** A file is a socket pair. The program has one end and can poll it like any descriptor,
+//! but its commands do not go through it (`connection_calls`). The socket contains one byte per waiting
+//! event, so that `poll` and `epoll` report what the kernel would report.
 //!
 //! **What it may not do.** It never blocks: bytes that do not fit into the socket are kept as a count.
 
@@ -26,7 +26,7 @@ struct ConnectionFile {
     waiting: usize,
 }
 
-/// The files of connection management of this process.
+/// The connection management files of this process.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionFiles {
     files: Vec<ConnectionFile>,

@@ -32,11 +32,11 @@ pub(crate) enum Descriptor {
     Other,
     /// A device file.
     Device(FileId),
-    /// A file of events.
+    /// An event file.
     Events(EventFileId),
     /// A socket for device queries.
     Netlink,
-    /// A file of connection management.
+    /// A connection management file.
     Connections(ConnectionFileId),
     /// A device file of the parent process, unusable in a child.
     Inherited,
@@ -70,8 +70,8 @@ fn slot(descriptor: c_int) -> Option<&'static AtomicU64> {
     TABLE.get(usize::try_from(descriptor).ok()?)
 }
 
-/// Whether this process is the one whose descriptors these are. A child of `vfork` has the memory of its parent, but descriptors of its own:
-/// what it closes before it becomes another program stays open in its parent.
+/// Whether this process owns these descriptors. A child of `vfork` has the memory of its parent, but its own
+/// descriptors: what it closes before it becomes another program stays open in its parent.
 fn is_owner() -> bool {
     OWNER.load(Ordering::Relaxed) == process::id()
 }
@@ -111,7 +111,7 @@ pub(crate) fn get(descriptor: c_int) -> Descriptor {
 /// Removes a descriptor and returns what it referred to.
 pub(crate) fn take(descriptor: c_int) -> Descriptor {
     let Some(slot) = slot(descriptor) else { return Descriptor::Other };
-    // Most descriptors are of no concern, and cost no system call.
+    // Most descriptors are not ours; this check costs them no system call.
     if slot.load(Ordering::Relaxed) == NONE || !is_owner() {
         return Descriptor::Other;
     }

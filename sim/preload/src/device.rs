@@ -28,7 +28,8 @@ use std::sync::{Mutex, MutexGuard, Once, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 const HEADER: usize = size_of::<IoctlHeader>();
-/// How long a request may wait for a neighbour, whose bridge gives up earlier, and how long until it looks again.
+/// How long a request may wait for a neighbour (its bridge gives up earlier), and how long until the request
+/// is tried again.
 const NEIGHBOUR_LIMIT: Duration = Duration::from_secs(3);
 const NEIGHBOUR_PAUSE: Duration = Duration::from_millis(1);
 /// How many times the NIC's thread yields to others before it insists.
@@ -339,13 +340,13 @@ pub(crate) fn close_event_file(file: EventFileId) {
     }
 }
 
-/// `RDMA_VERBS_IOCTL` with the request at `address`. Who has to wait until a neighbour outside of the network is found leaves the device to
-/// others meanwhile.
+/// `RDMA_VERBS_IOCTL` with the request at `address`. A request that waits until a neighbour outside the
+/// network is resolved releases the device meanwhile.
 pub(crate) fn ioctl(file: FileId, address: u64) -> Result<(), Errno> {
     let start = Instant::now();
     loop {
         let mut device = device()?;
-        // What was asked for before has nothing to do with this request.
+        // Neighbours of earlier requests have nothing to do with this one.
         device.program.take_awaited_neighbour();
         let done = answer(&mut device, file, address);
         if done != Err(Errno::Again) || !device.program.take_awaited_neighbour() {

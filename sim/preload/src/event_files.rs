@@ -1,8 +1,8 @@
-//! Files from which the program reads events.
+//! Event files, from which the program reads records.
 //!
-//! **What this is.** A file is a socket pair that preserves record boundaries. The program has one end and polls, reads
-//! and duplicates it like any descriptor; the kernel handles signals and cancellation. We keep the other end, and a
-//! duplicate of the program's end to take back unread records.
+//! **What this is.** A file is a socket pair that preserves record boundaries. The program has one end and
+//! polls, reads and duplicates it like any descriptor; the kernel handles signals and cancellation. We keep
+//! the other end, and a duplicate of the program's end to take back unread records.
 //!
 //! **What it may not do.** It never blocks: records that do not fit into the socket wait here.
 
@@ -30,7 +30,7 @@ struct EventFile {
     lost: BTreeMap<u64, u32>,
 }
 
-/// The files of events of this process.
+/// The event files of this process.
 #[derive(Debug, Default)]
 pub(crate) struct EventFiles(Vec<EventFile>);
 
@@ -39,7 +39,7 @@ impl EventFile {
         while let Some(record) = self.waiting.front() {
             match rustix::net::send(&self.writer, record.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR | rustix::io::Errno::NOBUFS) => break,
-                // On an error nobody reads there any more.
+                // After an error nobody reads there any more.
                 Ok(_) | Err(_) => drop(self.waiting.pop_front()),
             }
         }

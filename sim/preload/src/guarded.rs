@@ -19,7 +19,8 @@ core::arch::global_asm!(
     ".globl bareverbs_copy_begin",
     ".globl bareverbs_copy_end",
     ".globl bareverbs_copy_failed",
-    // rdi: to, rsi: from, rdx: length, at least 1. All but the last byte, then that: who waits for it finds the others.
+    // rdi: to, rsi: from, rdx: length, at least 1. The last byte is written after all others: whoever polls
+    // it then finds the rest.
     "bareverbs_copy_begin:",
     "mov rcx, rdx",
     "dec rcx",
@@ -31,7 +32,7 @@ core::arch::global_asm!(
     "mov al, [rsi]",
     "mov [rdi], al",
     "jmp bareverbs_copy_end",
-    // 8 and 4 bytes at once: doorbell records and counters are read whole.
+    // Copies of 8 and 4 bytes are single accesses, so doorbell records and counters are read whole.
     "2:",
     "mov rax, [rsi]",
     "mov [rdi], rax",

@@ -1,4 +1,4 @@
-//! Between device and wire: faults, the capture, and waiting frames.
+//! Connects device and wire: faults, the capture, and waiting frames.
 
 use crate::program::Program;
 use crate::settings::Settings;
@@ -205,7 +205,7 @@ impl Link {
             busy = true;
             let fate = self.lanes.as_mut().map(|lanes| lanes.outbound.push(now, &mut self.outgoing));
             if let Some(capture) = &self.capture {
-                // Records of what led to a frame precede it.
+                // Records of the events that led to a frame precede it.
                 capture.records_of(now, uverbs.observed());
                 capture.sent(&self.outgoing, fate.flatten(), uverbs.take_frame_origin());
             }

@@ -35,7 +35,8 @@ pub(crate) unsafe fn copy(way: Way, iova: u64, buffer: *mut u8, length: usize) -
     if usize::try_from(copied) == Ok(length) { Ok(()) } else { Err(fault) }
 }
 
-/// Whether the program has a whole range mapped readable, and writable if `write` is set. An error is the kernel's, if it does not say.
+/// Whether the program has a whole range mapped readable, and writable if `write` is set. Fails if the
+/// kernel's list cannot be read.
 pub(crate) fn is_mapped(address: u64, length: u64, write: bool) -> io::Result<bool> {
     let maps = fs::read_to_string(MAPS)?;
     Ok(address.checked_add(length).is_some_and(|end| covers(&maps, address, end, write)))

@@ -27,7 +27,7 @@ pub(crate) struct Program {
     ports: Ports,
     /// Number of device rounds run by the program's threads.
     pub(crate) driven_rounds: u64,
-    /// Whether a neighbour outside of the network was asked for, and nobody has answered yet.
+    /// Whether a neighbour outside the network is being resolved and has not answered yet.
     awaits_neighbour: bool,
     /// Whether this thread accesses memory itself, rather than through the kernel.
     is_direct: bool,
@@ -60,7 +60,7 @@ impl Program {
         file.raw() == u32::MAX || inode(descriptor).is_some_and(|inode| self.connection_files.is(file, inode))
     }
 
-    /// Whether a neighbour was asked for since the last call of this who has not answered yet.
+    /// Whether a neighbour that was resolved since the last call has not answered yet.
     pub(crate) fn take_awaited_neighbour(&mut self) -> bool {
         core::mem::take(&mut self.awaits_neighbour)
     }
@@ -90,7 +90,7 @@ impl Program {
         Some(if copied { Ok(()) } else { Err(DmaFault { iova, length, write: way == Way::ToProgram }) })
     }
 
-    /// Other processors: the kernel copies.
+    /// On other processors the kernel copies.
     #[cfg(not(target_arch = "x86_64"))]
     fn copy_directly(&self, _: Way, _: u64, _: *mut u8, _: usize) -> Option<Result<(), DmaFault>> {
         None

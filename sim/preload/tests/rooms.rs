@@ -1,5 +1,5 @@
-//! Rooms of the library that can be tested alone. The library itself cannot be linked to a test: it would replace functions
-//! of the C library there.
+//! Tests of the modules that can be tested alone. The library itself cannot be linked to a test, because it
+//! would replace functions of the C library there.
 
 #[path = "../src/errno.rs"]
 #[cfg(target_arch = "x86_64")]
@@ -68,7 +68,7 @@ fn a_wrong_address_is_an_error() {
     assert!(!is_mapped(16, 1) && is_mapped(own, 1) && !is_mapped(own, u64::MAX));
 }
 
-/// A page that nobody may touch.
+/// A page that nobody may access.
 #[cfg(target_arch = "x86_64")]
 fn forbidden_page() -> *mut u8 {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
