@@ -1,12 +1,13 @@
-//! The exchange of perftest (`ib_write_bw`, `ib_send_bw`, `ib_read_lat`, `ib_atomic_lat` …), version 5.70 and later.
+//! The exchange of perftest (`ib_write_bw`, `ib_send_bw`, `ib_read_lat`, `ib_atomic_lat` …), version 5.70 and
+//! later.
 //!
-//! Everything is an exchange of equal messages: the client sends and then receives, the server the other way round.
-//! First the version, 16 bytes of text; the cycle buffer and the cache line, four bytes each in network order; the path
-//! MTU as a digit of IBTA's numbering and a zero byte. Then «hand shakes» that always carry the same line of hexadecimal
-//! text; how many there are, and what lies between them, differs from program to program. Last, for one-sided bandwidth
-//! tests, the client's report.
+//! Both ends exchange messages of equal size: the client sends and then receives, the server does the
+//! reverse. First the version, 16 bytes of text; the cycle buffer and the cache line, four bytes each in
+//! network order; the path MTU as a digit of IBTA's numbering and a zero byte. Then handshakes, which always
+//! carry the same line of hexadecimal text; their number, and what happens between them, differs from program
+//! to program. Last, for one-sided bandwidth tests, the client's report.
 //!
-//! With `-R` the same messages go as SENDs over a connection of RDMA CM, and a hand shake is a record of 56 bytes.
+//! With `-R` the same messages are SENDs over an RDMA CM connection, and a handshake is a record of 56 bytes.
 
 use crate::Role;
 use crate::line::{Carrier, DestinationForm, Line, Listener, Meanwhile};
@@ -17,27 +18,27 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Bytes of a hand shake with a GID.
+/// Bytes of a handshake with a GID.
 pub const LENGTH: usize = 108;
-/// Bytes of a hand shake between ends on InfiniBand that use no GID.
+/// Bytes of a handshake between InfiniBand ends that use no GID.
 pub const LOCAL_LENGTH: usize = 59;
-/// Bytes of a hand shake as a record.
+/// Bytes of a handshake as a record.
 pub const RECORD_LENGTH: usize = 56;
-/// What we say we are: the messages have had this form since 5.70. perftest reads no further than the first zero byte; behind it
-/// two of ours know each other.
+/// The version that we claim: the messages have had this form since 5.70. perftest stops reading at the first
+/// zero byte; the text after it lets two ends of ours recognise each other.
 const VERSION: [u8; 16] = *b"6.20\0bareverbs1\0";
-/// Where the part begins that perftest does not read.
+/// Offset of the text that perftest does not read.
 const MARK_AT: usize = 5;
 const OLDEST: f32 = 5.70;
 /// Bytes over which small messages are spread.
 pub const CYCLE_BUFFER: u32 = 4096;
-/// Distance of small messages.
+/// Distance between small messages.
 pub const CACHE_LINE: u32 = 64;
 
-/// One end of the connection, as told to the other.
+/// One end of the connection, as the other end learns of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
-    /// READs and atomics that it takes at once.
+    /// READs and atomics that it serves at once.
     pub outstanding_reads: u8,
     /// Its queue pair.
     pub qpn: Qpn,
@@ -45,18 +46,18 @@ pub struct Destination {
     pub psn: Psn,
     /// Key of its buffer.
     pub rkey: u32,
-    /// Where the peer may write, read or do atomics.
+    /// The address that the peer may write, read or access with atomics.
     pub address: u64,
-    /// Its GID; zero if packets are to have no global route header.
+    /// Its GID; zero if packets have no global route header.
     pub gid: Gid,
     /// Its LID; zero on Ethernet.
     pub lid: u16,
-    /// With XRC the shared receive queue that the peer has to name.
+    /// The shared receive queue that the peer must name, with XRC.
     pub shared_queue: Option<Srqn>,
 }
 
 impl Destination {
-    /// As sent.
+    /// The bytes to send.
     pub fn encode(&self) -> [u8; LENGTH] {
         let mut text = self.begin();
         for byte in self.gid.0 {
@@ -66,7 +67,7 @@ impl Destination {
         padded(&text)
     }
 
-    /// As sent between ends without GID.
+    /// The bytes to send between ends without GIDs.
     pub fn encode_local(&self) -> [u8; LOCAL_LENGTH] {
         padded(&format!("{}{:08x}", self.begin(), self.shared_number()))
     }
@@ -88,8 +89,9 @@ impl Destination {
         )
     }
 
-    /// As sent over a connection of RDMA CM. Numbers in network order: 0 LID, 4 READs, 8 queue pair, 12 PSN, 16 key, 20 nothing, 24 address,
-    /// 32 GID, 48 shared receive queue, 52 GID index, which says nothing to the peer.
+    /// The bytes to send over an RDMA CM connection. Offsets, in network order: 0 LID, 4 READs, 8 queue pair,
+    /// 12 PSN, 16 key, 20 unused, 24 address, 32 GID, 48 shared receive queue, 52 GID index, which means
+    /// nothing to the peer.
     pub fn encode_record(&self) -> [u8; RECORD_LENGTH] {
         let mut record = [0; RECORD_LENGTH];
         let words = [
@@ -108,7 +110,7 @@ impl Destination {
         record
     }
 
-    /// As received over a connection of RDMA CM.
+    /// Parses what was received over an RDMA CM connection.
     pub fn parse_record(record: &[u8; RECORD_LENGTH]) -> Option<Self> {
         let word = |at: usize| Some(u32::from_be_bytes(*record[at..].first_chunk()?));
         let shared = Srqn::new(word(48)?)?;
@@ -124,7 +126,7 @@ impl Destination {
         })
     }
 
-    /// As received, with GID or without.
+    /// Parses what was received, with a GID or without.
     pub fn parse(line: &[u8]) -> Option<Self> {
         let text = core::str::from_utf8(line).ok()?.trim_end_matches('\0');
         let mut parts = text.split(':').map(|part| u64::from_str_radix(part, 16).ok());
@@ -164,7 +166,7 @@ fn padded<const N: usize>(text: &str) -> [u8; N] {
     line
 }
 
-/// A connection whose parameters are agreed.
+/// A connection whose ends have agreed on the parameters.
 pub struct Session<'a> {
     carrier: Box<dyn Carrier + 'a>,
     role: Role,
@@ -172,18 +174,19 @@ pub struct Session<'a> {
     version: [u8; 16],
 }
 
-/// What the client of a bandwidth test measured, as it tells the server; or either end if both send.
+/// The results of a bandwidth test that the client sends to the server, or both ends to each other if both
+/// measure.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct BandwidthReport {
     /// Bytes of a message.
     pub size: u64,
     /// Messages.
     pub iterations: u64,
-    /// Highest rate over some of them, in MiB/s, or in units of 10^9 bit/s if both ends were told so.
+    /// Highest rate over some of the messages, in MiB/s, or in units of 10^9 bit/s if both ends were told so.
     pub peak: f64,
-    /// Rate over all of them, in the same unit.
+    /// Rate over all messages, in the same unit.
     pub average: f64,
-    /// Millions of messages in a second.
+    /// Millions of messages per second.
     pub message_rate: f64,
 }
 
@@ -209,7 +212,7 @@ impl Session<'static> {
         Self { carrier: Box::new(line), role: Role::Client, mtu: 0, version }.agree(mtu, meanwhile)
     }
 
-    /// Takes the connection of a program.
+    /// Accepts the connection of a program.
     pub fn accept(
         listener: &Listener,
         mtu: u32,
@@ -222,7 +225,7 @@ impl Session<'static> {
 }
 
 impl<'a> Session<'a> {
-    /// Begins over a connection that exists.
+    /// Begins over an existing connection.
     pub fn over(
         carrier: Box<dyn Carrier + 'a>,
         role: Role,
@@ -234,29 +237,30 @@ impl<'a> Session<'a> {
         session.agree(mtu, meanwhile)
     }
 
-    /// How long every later wait for the peer may take: an end that has nothing to do waits as long as the test takes.
+    /// How long every later wait for the peer may take. An end that has nothing to do waits as long as the
+    /// test takes.
     pub fn set_limit(&mut self, limit: Duration) {
         self.carrier.set_limit(limit);
     }
 
-    /// Path MTU of the connection in bytes: the smaller of what both ends named.
+    /// Path MTU of the connection in bytes: the smaller one of the two ends.
     pub fn mtu(&self) -> u32 {
         self.mtu
     }
 
-    /// Version of perftest that the peer says it has.
+    /// Version of perftest that the peer claims.
     pub fn peer_version(&self) -> String {
         let text = String::from_utf8_lossy(&self.version).into_owned();
         text.split('\0').next().unwrap_or_default().to_owned()
     }
 
-    /// Whether the peer is this program and not perftest: its data is then known.
+    /// Whether the peer is this program and not perftest: then we know its data.
     pub fn peer_is_ours(&self) -> bool {
         self.version.get(MARK_AT..) == VERSION.get(MARK_AT..)
     }
 
-    /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both. Where no GID index is
-    /// given to the program, which we know by our having no GID, the line is shorter.
+    /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both. The line
+    /// is shorter if the program got no GID index, which is the case when we have no GID.
     pub fn hand_shake(&mut self, own: &Destination, meanwhile: &mut Meanwhile<'_>) -> Result<Destination> {
         let (said, parsed) = match (self.carrier.form(), own.gid.is_zero()) {
             (DestinationForm::Record, _) => {
@@ -277,8 +281,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Exchanges the reports of a bandwidth test; gives the peer's. Each number is a message of its own, the rates as doubles of this
-    /// machine's format in reverse byte order.
+    /// Exchanges the reports of a bandwidth test and returns the peer's. Each number is a message of its own;
+    /// rates are doubles in this machine's format with their bytes reversed.
     pub fn exchange_reports(
         &mut self,
         own: &BandwidthReport,
@@ -340,7 +344,7 @@ fn leading_number(version: &str) -> Option<f32> {
     version.get(..end)?.parse().ok()
 }
 
-/// IBTA's number of a path MTU: 1 for 256 to 5 for 4096.
+/// IBTA's code of a path MTU: from 1 for 256 to 5 for 4096.
 pub const fn mtu_code(bytes: u32) -> Option<u8> {
     match bytes {
         256 => Some(1),
@@ -430,7 +434,7 @@ mod tests {
         Ok(())
     }
 
-    /// An end that answers the version of the client with `version`.
+    /// The error of an end that gets `version` as the peer's version.
     fn refusal_of(version: [u8; 16]) -> String {
         let listener = Listener::bind().expect("a port");
         let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port")));
@@ -454,7 +458,7 @@ mod tests {
             refused.contains("version \"HTTP/1.1 400 Bad\"") && refused.contains("something else"),
             "{refused}"
         );
-        // Whether it closes before or after it has what we send is a race; both are a peer that hung up.
+        // It may close before or after it has our message; either way the peer hung up.
         for _ in 0..20 {
             let refused = refusal_of(*b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
             assert!(refused.contains("the peer hung up"), "{refused}");

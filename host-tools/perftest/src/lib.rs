@@ -1,10 +1,11 @@
 //! # bareverbs-perftest: what the programs of perftest say to each other over TCP
 //!
-//! **What this is.** The exchange of `ib_{write,read,send,atomic}_{bw,lat}`, seen from either end: [`exchange`] has the messages,
-//! [`mod@line`] the connection, which lets its owner work while it waits.
+//! **What this is.** The exchange of `ib_{write,read,send,atomic}_{bw,lat}`, seen from either end:
+//! [`exchange`] has the messages, [`mod@line`] the connection, which lets its owner work while it waits.
 //!
-//! **What it may not do.** It posts nothing and knows no device: the caller does between two messages what the program would do.
-//! A peer that hangs up, says nothing or says nonsense is an error with what was expected of it.
+//! **What it may not do.** It posts no work requests and knows no device: between two messages the caller
+//! does what the program would do. If a peer hangs up, is silent or sends nonsense, the error says what was
+//! expected.
 //!
 //! **Where to read first.** [`exchange::Session`].
 #![forbid(unsafe_code)]
@@ -14,7 +15,7 @@ pub mod line;
 
 use core::fmt;
 
-/// Which end of the TCP connection somebody is. In every exchange the client speaks first.
+/// An end of the TCP connection. In every exchange the client speaks first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
     /// Connects.

@@ -1,15 +1,15 @@
-//! What carries the messages of an exchange, and one such carrier: a TCP connection that never blocks the NIC beside it. Every wait lets the
-//! caller do a bit of work.
+//! The carrier of an exchange's messages, and one implementation: a TCP connection that never blocks the NIC
+//! beside it. Every wait lets the caller do a bit of work.
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// What to do while waiting: step the NIC, then rest a moment. Its error ends the wait.
+/// What to do while waiting: step the NIC, then sleep for a moment. Its error ends the wait.
 pub type Meanwhile<'a> = dyn FnMut() -> Result<()> + 'a;
 
-/// How queue pairs are written in a hand shake.
+/// How a handshake encodes queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DestinationForm {
     /// A line of hexadecimal text, as over TCP.
@@ -26,13 +26,13 @@ pub trait Carrier {
     /// The connection is broken.
     fn send(&mut self, message: &[u8], meanwhile: &mut Meanwhile<'_>) -> Result<()>;
 
-    /// Receives a message of just this length.
+    /// Receives a message of exactly this length.
     ///
     /// # Errors
-    /// The connection is broken, the peer says nothing for too long, or a message has another length.
+    /// The connection is broken, the peer is silent for too long, or a message has another length.
     fn receive(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()>;
 
-    /// How queue pairs are written.
+    /// How handshakes encode queue pairs.
     fn form(&self) -> DestinationForm;
 
     /// How long every later wait for the peer may take.
@@ -57,7 +57,7 @@ impl Carrier for Line {
     }
 }
 
-/// One connection with a limit for every wait for the peer.
+/// One connection with a time limit for every wait for the peer.
 #[derive(Debug)]
 pub struct Line {
     stream: TcpStream,
@@ -71,7 +71,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens on a port of loopback that nobody else has.
+    /// Listens on an unused loopback port.
     pub fn bind() -> Result<Self> {
         Self::bind_to((Ipv4Addr::LOCALHOST, 0).into())
     }
@@ -109,9 +109,9 @@ impl Line {
         Ok(Self { stream, limit })
     }
 
-    /// Connects and sends `first`, and does so again while the peer does not listen yet: QEMU takes the connection at
-    /// once and closes it when the guest refuses. The line is ready when the first byte of an answer is there.
-    /// `limit` is for this wait and for each later one.
+    /// Connects and sends `first`, and repeats that while the peer does not listen yet: QEMU accepts the
+    /// connection at once and closes it when the guest refuses. The line is ready when the first byte of an
+    /// answer has arrived. `limit` is for this wait and for each later one.
     pub fn connect(
         address: SocketAddr,
         first: &[u8],
@@ -154,7 +154,7 @@ impl Line {
         }
     }
 
-    /// Sends one message in one piece: the programs read it with one call.
+    /// Sends a message in one piece, because the programs read it with a single call.
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
         let sent = match self.stream.write(message) {
             Err(error) if is_gone(error.kind()) => {
@@ -197,7 +197,7 @@ impl Line {
     }
 }
 
-/// A peer that ends with bytes of ours unread resets the connection, and does not just close it.
+/// A peer that ends with unread bytes of ours resets the connection instead of closing it.
 const fn is_gone(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe)
 }
@@ -206,7 +206,7 @@ fn hung_up(filled: usize, length: usize) -> anyhow::Error {
     anyhow!("the peer hung up after {filled} of {length} bytes of a message; what it says itself tells why")
 }
 
-/// What a wait that is over was for, and what to try.
+/// What a wait that timed out was for, and what to try.
 struct Silence<'a> {
     what: &'a str,
     advice: &'a str,

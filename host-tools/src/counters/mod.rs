@@ -21,7 +21,7 @@ pub type Readings = BTreeMap<String, u64>;
 /// Priorities of IEEE 802.1Q.
 const PRIORITIES: u8 = 8;
 
-/// Names that Linux gives the counters of IEEE 802.3; the driver has those of the PRM.
+/// Linux's names for the counters of IEEE 802.3; the driver uses the PRM's names.
 const ETHERNET: &[(&str, &str)] = &[
     ("a_frames_transmitted_ok", "tx_packets_phy"),
     ("a_frames_received_ok", "rx_packets_phy"),
@@ -44,7 +44,7 @@ const ETHERNET: &[(&str, &str)] = &[
     ("a_pause_mac_ctrl_frames_transmitted", "tx_pause_ctrl_phy"),
 ];
 
-/// Names that Linux gives the counters of an InfiniBand port in sysfs (`ports/1/counters`).
+/// Linux's names for the counters of an InfiniBand port in sysfs (`ports/1/counters`).
 const INFINIBAND: &[(&str, &str)] = &[
     ("symbol_error_counter", "symbol_error"),
     ("link_error_recovery_counter", "link_error_recovery"),
@@ -52,7 +52,7 @@ const INFINIBAND: &[(&str, &str)] = &[
     ("vl_15_dropped", "VL15_dropped"),
 ];
 
-/// The name that Linux has for a counter; that of the PRM where Linux shows none.
+/// Linux's name for a counter, or the PRM's where Linux shows none.
 fn linux_name(names: &[(&str, &str)], prm: &str) -> String {
     names.iter().find(|(own, _)| *own == prm).map_or(prm, |(_, linux)| linux).to_owned()
 }
@@ -102,7 +102,7 @@ fn priority_name(priority: u8, prm: &str) -> String {
     format!("{direction}_prio{priority}_{rest}")
 }
 
-/// Both other errors are mistakes of the caller, which asks for the counters of the link layer that the port has.
+/// The other errors are mistakes of the caller, which always asks for the counters of the port's link layer.
 fn command_error(error: PortCounterError) -> CommandError {
     match error {
         PortCounterError::Command(error) => error,

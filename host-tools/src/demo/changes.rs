@@ -1,4 +1,5 @@
-//! A writer at work: it changes the table while lookups are under way, so that it grows, and knows which value a lookup may find.
+//! A writer that changes the table during lookups, so that it grows, and knows which values a lookup may
+//! find.
 
 use super::data::Row;
 use super::hosts::Writer;
@@ -9,23 +10,23 @@ use bareverbs::prm::time::Time;
 use serde::Serialize;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Those whose kernels read the table: the DPU, the NIC, and a core of the server.
+/// Number of runtimes whose kernels read the table: the DPU, the NIC, and a core of the server.
 pub(super) const READERS: usize = 3;
-/// A change is made in one of so many turns.
+/// One turn in this many makes a change.
 const TURNS: u64 = 8;
-/// Turns in a row in which no change could be made, until that is an error.
+/// How many turns in a row may fail to make a change before that is an error.
 const PATIENCE: u64 = 1_000_000;
 
-/// What the writer did, as `--json` tells it.
+/// What the writer did, as in `--json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct WriterReport {
-    /// Changes that were made while lookups were under way.
+    /// Number of changes made during lookups.
     pub changes: u64,
     /// Buckets of the table before and after.
     pub buckets: [u32; 2],
 }
 
-/// A row of the file, which has either the value of the file or another one of its length.
+/// A row of the file. It has either the value of the file or another one of the same length.
 struct Changing {
     row: Row,
     other: Vec<u8>,
@@ -43,25 +44,25 @@ impl Changing {
     }
 }
 
-/// What is to be changed, and what was.
+/// The remaining changes, and the ones made.
 pub(super) struct Changes {
     rows: Vec<Changing>,
     by_key: BTreeMap<Vec<u8>, usize>,
-    /// Keys beside those of the file, the oldest first.
+    /// Keys that are not in the file, oldest first.
     added: VecDeque<Vec<u8>>,
     names: u64,
     wanted: u64,
     made: u64,
     turn: u64,
     postponed: u64,
-    /// The row that is being looked up, and whether it has changed meanwhile.
+    /// The row that is being looked up, and whether it has changed since the lookup began.
     asked: Option<(usize, bool)>,
     readers: [ReaderId; READERS],
     buckets_before: u32,
 }
 
 impl Changes {
-    /// So many changes of a table that has these rows.
+    /// `wanted` changes of a table that has these rows.
     pub(super) fn new(rows: &[Row], wanted: u64, table: &mut Writer) -> Result<Self, TableError> {
         let rows = if wanted > 0 { rows } else { &[] };
         let by_key = rows.iter().enumerate().map(|(index, row)| (row.key.clone(), index)).collect();
@@ -80,18 +81,18 @@ impl Changes {
         })
     }
 
-    /// How many changes have yet to be made.
+    /// How many changes remain.
     pub(super) const fn left(&self) -> u64 {
         self.wanted - self.made
     }
 
-    /// What was done; nothing if nothing was to be done.
+    /// What was done; `None` if no changes were wanted.
     pub(super) fn report(&self, table: &Writer) -> Option<WriterReport> {
         let buckets = [self.buckets_before, table.usage().buckets];
         (self.wanted > 0).then_some(WriterReport { changes: self.made, buckets })
     }
 
-    /// A lookup of this key begins.
+    /// Records that a lookup of this key begins.
     pub(super) fn asks(&mut self, key: &[u8]) {
         self.asked = self.by_key.get(key).map(|index| (*index, false));
     }
@@ -107,7 +108,7 @@ impl Changes {
         changing.value() == value || changed && (row.value == value || changing.other == value)
     }
 
-    /// Tells the writer how far the readers are.
+    /// Reports the readers' progress to the writer.
     pub(super) fn announce(&self, table: &mut Writer, progress: [ReaderProgress; READERS]) {
         for (reader, progress) in self.readers.into_iter().zip(progress) {
             table.announce(reader, progress);
@@ -128,7 +129,7 @@ impl Changes {
         self.announce(table, progress);
         match self.change(now, table) {
             Ok(()) => (self.made, self.postponed) = (self.made + 1, 0),
-            // What was replaced before is still being read: later.
+            // Replaced memory is still being read; try again later.
             Err(TableError::ReadersPending { .. } | TableError::HeapFull { .. }) => self.postponed += 1,
             Err(error) => return Err(error).context("changing the table while it is read"),
         }
@@ -139,8 +140,8 @@ impl Changes {
         Ok(())
     }
 
-    /// Of four changes one adds a key, so that the table grows, one takes a key away that was added, and two give rows another value: that which is being looked up, and
-    /// any other.
+    /// One change in four adds a key, so that the table grows, and one deletes a key that was added. The
+    /// other two change a value: that of the row being looked up, and that of any other row.
     fn change(&mut self, now: Time, table: &mut Writer) -> Result<(), TableError> {
         let any = (self.made.wrapping_mul(7919) % self.rows.len() as u64) as usize;
         match (self.made % 4, self.asked) {

@@ -1,4 +1,4 @@
-//! A core of the server as a way: it takes requests as the DPU does, and reads the table where it lies.
+//! The way through a core of the server: it takes requests as the DPU does, and reads the table in place.
 
 use super::hosts::{Asker, CoreServer, Handle, Host, OwnTable, RECEIVES, SceneConfig, WINDOW};
 use super::wiring::{DEPTH, Wiring, completions, connect, kernel_cost, limits, loose, prepared, window};
@@ -13,10 +13,10 @@ use bareverbs::offload::verbs::{RegionTable, VerbsEndpoint};
 use bareverbs::prm::time::Time;
 use std::rc::Rc;
 
-/// Turns at a moment: as many as a window of lookups can have.
+/// Turns at one moment: as many as a window of lookups can need.
 const TURNS: usize = 4 * WINDOW;
 
-/// The core with its connection and its door to the table.
+/// The core with its connection and its access to the table.
 pub(super) struct Core {
     server: CoreServer,
     endpoint: VerbsEndpoint<Handle, 1>,
@@ -25,20 +25,20 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// Does what can be done now; whether that was anything.
+    /// Does everything that can be done now; returns whether anything was.
     pub(super) fn poll(&mut self, now: Time) -> bool {
-        // An access to its own memory has ended when it was asked for, so that one turn makes the next one possible.
+        // An access to its own memory completes as soon as it is requested, so one turn enables the next.
         let turns = (0..TURNS)
             .take_while(|_| self.server.poll(now, &mut self.endpoint, &mut self.door, &mut self.scratch));
         turns.count() > 0
     }
 
-    /// How far its invocations are.
+    /// The progress of its invocations.
     pub(super) fn progress(&mut self) -> ReaderProgress {
         self.server.runtime().progress()
     }
 
-    /// When there is something to do, if nothing arrives before.
+    /// When to poll again if nothing arrives before.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
         self.server.poll_timeout(&self.door)
     }

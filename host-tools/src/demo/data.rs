@@ -178,14 +178,14 @@ fn delimiter(path: &Path, bytes: &[u8]) -> u8 {
     }
 }
 
-/// The delimiter that the first line has most of.
+/// The delimiter that occurs most often in the first line.
 fn sniffed(bytes: &[u8]) -> u8 {
     let line = bytes.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let count = |delimiter: u8| line.iter().filter(|byte| **byte == delimiter).count();
     [b'\t', b',', b';'].into_iter().rev().max_by_key(|delimiter| count(*delimiter)).unwrap_or(b',')
 }
 
-/// Tells keys that came before.
+/// Detects duplicate keys.
 #[derive(Default)]
 struct Seen(BTreeMap<Vec<u8>, u64>);
 
@@ -201,7 +201,7 @@ impl Seen {
     }
 }
 
-/// What the columns mean.
+/// The meaning of the columns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Columns {
     /// Key; the rest is the value.
@@ -213,13 +213,14 @@ enum Columns {
 /// The first line of the table of PRM fields.
 const PRM_HEADER: [&str; 4] = ["struct", "path", "bit_offset", "bit_width"];
 
-/// The line of a quotation mark that opens a cell and is not closed (RFC 4180 §2): to the reader the rest of the file is that cell.
+/// The line of a quotation mark that opens a cell and is not closed (RFC 4180 §2). The csv reader would take
+/// the rest of the file as that cell.
 fn open_quote(bytes: &[u8], delimiter: u8) -> Option<u64> {
     let (mut line, mut begins, mut opened) = (1, true, None);
     let mut bytes = bytes.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         match byte {
-            // Two marks are one that belongs to the cell.
+            // Two marks stand for one mark inside the cell.
             b'"' if opened.is_some() && bytes.next_if_eq(&b'"').is_some() => {}
             b'"' if opened.is_some() => opened = None,
             b'"' if begins => opened = Some(line),
@@ -254,7 +255,7 @@ fn parse(bytes: &[u8], delimiter: u8, header: Header) -> Result<DataSet, DataErr
     Ok(set)
 }
 
-/// What the columns mean if `record` names them.
+/// The meaning of the columns, if `record` is a header.
 fn header_of(record: &ByteRecord, header: Header) -> Option<Columns> {
     let begins = |names: &[&str]| {
         let is = |(cell, name): (&[u8], &&str)| cell.trim_ascii().eq_ignore_ascii_case(name.as_bytes());
@@ -313,7 +314,8 @@ pub fn shortened(name: &[u8]) -> Vec<u8> {
     [&name[..BEGIN], hash.as_bytes(), &name[name.len() - END..]].concat()
 }
 
-/// Two keys for each line of three on average. Only full lines have a successor, so a third of the rows is always enough.
+/// Two keys for each line of three on average. Only a full line has a successor, so overflow lines for a
+/// third of the rows always suffice.
 pub(crate) fn table_config(rows: usize, policy: TablePolicy) -> TableConfig {
     let lines = |n: usize| u32::try_from(n).unwrap_or(u32::MAX / 4);
     TableConfig {
@@ -324,7 +326,7 @@ pub(crate) fn table_config(rows: usize, policy: TablePolicy) -> TableConfig {
     }
 }
 
-/// Bytes of descriptors, lines and objects; an object takes up to a quarter more than its size.
+/// Bytes of descriptors, lines and objects. An object may occupy up to a quarter more than its size.
 pub(crate) fn table_size(config: &TableConfig, rows: &[Row]) -> usize {
     let lines = (config.buckets as usize + config.overflow_lines as usize) * LINE_SIZE as usize;
     let objects = rows.iter().map(|row| object_size(row.key.len(), row.value.len()) as usize * 5 / 4 + 16);

@@ -1,4 +1,5 @@
-//! The connections of the DPU: who calls its kernel, who calls the deployed program, who deploys it.
+//! The connections of the DPU: one for its kernel, one for the deployed program, one for the operator who
+//! deploys it.
 
 use super::hosts::{
     Asker, DPU_CONNECTIONS, DPU_SLOTS, DpuEndpoint, Handle, Host, Operator, PLACES, RECEIVES, SceneConfig,
@@ -23,9 +24,9 @@ use bareverbs::offload::verbs::VerbsEndpoint;
 use bareverbs::offload::wire::RegionHandle;
 use bareverbs::queue_pair::QueuePair;
 
-/// The op-code under which the program is deployed.
+/// The op-code of the deployed program.
 pub(super) const PROGRAM: Opcode = Opcode(u64::from_be_bytes(*b"KVLOOKPR"));
-/// Enough for the checksum of the longest value, and for a walk of as many elements as a request may have.
+/// Enough fuel for the checksum of the longest value, and for a walk of as many elements as a request allows.
 const FUEL: Fuel = Fuel { step: 8 * 1024, invocation: 64 * 1024 };
 
 /// The DPU, and everybody who is connected to it.
@@ -44,7 +45,7 @@ struct Connecting<'a> {
     dpu: &'a Host,
     completions: CompletionQueue<Handle>,
     runtime: Runtime<WithPrograms<BuiltInKernels, PLACES>, DPU_SLOTS, DPU_CONNECTIONS>,
-    /// The ends of the DPU, in the order of their numbers.
+    /// The DPU's ends, in the order of their numbers.
     far: Vec<(QueuePair<Handle>, ConnectionId)>,
 }
 
@@ -77,7 +78,7 @@ impl Wiring {
 }
 
 impl Connecting<'_> {
-    /// Connects `near`, whose answers go to `slots`; `share` invocations at a time.
+    /// Connects `near`, whose answers go to `slots`. It may run `share` invocations at a time.
     fn join(
         &mut self,
         near: Loose,

@@ -36,16 +36,16 @@ pub struct SceneConfig {
     pub changes: u64,
 }
 
-/// Lookups that a client may have under way.
+/// Lookups that a client may have in flight.
 pub(super) const WINDOW: usize = 8;
-/// Connections of the DPU: who calls the kernel, who calls the program, who deploys it.
+/// Connections of the DPU: for the kernel, for the program, and for deployment.
 pub(super) const DPU_CONNECTIONS: usize = 3;
-/// Invocations on the DPU at a time: two windows of lookups, and a request for deployment.
+/// Invocations on the DPU at a time: two windows of lookups, and a deployment request.
 pub(super) const DPU_SLOTS: usize = 2 * WINDOW + 1;
-/// Versions of programs on the DPU.
+/// Versions of programs that fit on the DPU.
 pub(super) const PLACES: usize = 4;
 
-/// Receive buffers of the DPU: one for each lookup that may be under way.
+/// Receive buffers of the DPU: one for each lookup in flight.
 pub(super) const RECEIVES: usize = WINDOW;
 
 pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
@@ -53,9 +53,9 @@ pub(super) type Server =
     DpuServer<WithPrograms<BuiltInKernels, PLACES>, DPU_SLOTS, DPU_CONNECTIONS, RECEIVES>;
 /// A server on a core of the server's host, for one client.
 pub(super) type CoreServer = DpuServer<CompiledIn<BuiltInKernels>, WINDOW, 1, RECEIVES>;
-/// Its door to the table, which lies in its own memory.
+/// Its access to the table, which lies in its own memory.
 pub(super) type OwnTable = OwnMemory<RegionTable<Rc<MemoryRegion<Handle>>, Handle>, WINDOW>;
-/// The DPU's door to the one region that its host shares.
+/// The DPU's access to the one region that its host shares.
 pub(super) type TableDoor = CardDma<Handle, 1, DPU_SLOTS>;
 pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
 
@@ -68,7 +68,7 @@ pub(super) struct Host {
 
 pub(super) type DpuEndpoint = VerbsEndpoint<Handle, DPU_CONNECTIONS>;
 
-/// Who deploys programs, with its own queue pair, completion queue and memory.
+/// The operator who deploys programs, with its own queue pair, completion queue and memory.
 pub(super) struct Operator {
     pub(super) deployer: Deployer,
     pub(super) endpoint: VerbsEndpoint<Handle, 1>,

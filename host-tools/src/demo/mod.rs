@@ -104,7 +104,7 @@ pub fn execute(arguments: &DemoArguments) -> Result<(Report, Context), Failure> 
         .map_err(|error| Failure::Input(describe(arguments, error)))?;
     let preset = Preset::find(&arguments.preset)
         .ok_or_else(|| Failure::Input(anyhow!("there is no preset called {:?}", arguments.preset)))?;
-    // Only now, that nothing is wrong with the rest, a file may be overwritten.
+    // The capture may overwrite a file, so it is created only after everything else was checked.
     let capture = create_capture(arguments)?;
     let memory = MemoryConfig::default();
     let DemoArguments { seed, loss, records, changes, .. } = *arguments;
@@ -144,7 +144,7 @@ fn describe(arguments: &DemoArguments, error: data::DataError) -> anyhow::Error 
     }
 }
 
-/// Whether two paths lead to one file, by whatever links.
+/// Whether two paths lead to the same file, through whatever links.
 fn is_same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| path.metadata().map(|file| (file.dev(), file.ino())).ok();
     identity(a).is_some_and(|file| Some(file) == identity(b))

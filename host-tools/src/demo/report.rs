@@ -82,7 +82,7 @@ pub struct Tally {
 impl Tally {
     /// Nothing counted yet.
     pub fn new(name: WayName) -> anyhow::Result<Self> {
-        // Four digits; it grows with what is recorded.
+        // Four digits; the histogram grows with the values recorded.
         let latency = Histogram::new(4).context("a histogram of latencies")?;
         Ok(Self { name, lookups: 0, verified: 0, absent_confirmed: 0, round_trips: 0, latency })
     }

@@ -1,6 +1,6 @@
-//! The scene: a client, a server and a DPU on one switch, each with a driver of its own; the table in the memory of the server; and the
-//! connections over which it is asked. Server and DPU are two functions of one card: the DPU reads the table by DMA work requests, under
-//! an alias of the memory key that the server shares.
+//! The scene: a client, a server and a DPU on one switch, each with its own driver; the table in the memory
+//! of the server; and the connections for lookups. Server and DPU are two functions of one card: the DPU
+//! reads the table by DMA work requests, under an alias of the memory key that the server shares.
 //!
 //! ```text
 //! client ──┬── switch ──┬── server: table in memory, kernels in its NIC ┐
@@ -30,11 +30,11 @@ use bareverbs::sim::nic::Nic;
 use bareverbs::sim::run::StallReason;
 use std::io::Write;
 
-/// Which of the hosts is which.
+/// Indices of the hosts.
 const CLIENT: usize = 0;
 const DPU: usize = 2;
 
-/// What was found, and in which simulated time.
+/// The result of a lookup, and its simulated time.
 pub struct LookedUp {
     /// How the lookup ended.
     pub result: LookupResult,
@@ -44,7 +44,7 @@ pub struct LookedUp {
     pub nanos: u64,
 }
 
-/// Everything that takes part. Fields are dropped in this order: users before what they use.
+/// All participants. Fields are dropped in this order: users before what they use.
 pub struct Scene {
     askers: [Asker; 5],
     advice: MeasuredAdvice,
@@ -62,7 +62,7 @@ pub struct Scene {
     world: SimWorld<Nic>,
     scratch: Vec<u8>,
     buffer: Vec<u8>,
-    /// The span of the DPU's kernel that a recording shows at present.
+    /// The span of the DPU's current invocation in the recording.
     invocation: Option<u64>,
 }
 
@@ -76,7 +76,8 @@ impl Scene {
         let world = SimWorld::new(config.seed);
         let kernels = NicKernels::new(NicRuntime::new(limits(), kernel_cost(config.preset.nic_kernel)));
         let switch = world.with(|world| {
-            // The presets hold the whole way between two hosts: the switch adds nothing but storing and forwarding.
+            // The presets contain the whole latency between two hosts, so the switch adds only
+            // store-and-forward time.
             world.add_switch("switch", SwitchConfig { latency: Duration::ZERO, ..SwitchConfig::default() })
         });
         let hosts = ["client", "server", "dpu"].into_iter().zip(1..);
@@ -126,7 +127,7 @@ impl Scene {
         Ok(scene)
     }
 
-    /// Looks `key` up and waits, in simulated time, until that has ended.
+    /// Looks `key` up and waits, in simulated time, until the lookup has ended.
     pub fn lookup(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
         if way != WayName::Advised {
             return self.lookup_by(way, key);
@@ -137,7 +138,7 @@ impl Scene {
         Ok(found)
     }
 
-    /// The same on a way with a connection of its own.
+    /// The same for a way with its own connection.
     fn lookup_by(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<LookedUp> {
         let begin = self.world.now();
         let span = self.begin_span(CLIENT, &format!("lookup: {way}"));
@@ -148,7 +149,7 @@ impl Scene {
         Ok(LookedUp { result, value, nanos: self.world.now().since(begin).as_nanos() })
     }
 
-    /// Deploys the lookup, and waits, in simulated time, until that is done.
+    /// Deploys the lookup program and waits, in simulated time, until it is active.
     fn deploy(&mut self) -> anyhow::Result<()> {
         self.swap(1);
         loop {
@@ -164,12 +165,12 @@ impl Scene {
         }
     }
 
-    /// From now on the program is replaced so often, whatever else is under way.
+    /// From now on replaces the program this many times, during other work.
     pub const fn swap(&mut self, times: u64) {
         self.swaps.want(times);
     }
 
-    /// How often the program has yet to be replaced.
+    /// How many replacements of the program remain.
     pub const fn swaps_left(&self) -> u64 {
         self.swaps.left()
     }
@@ -180,7 +181,7 @@ impl Scene {
         asker.client.start(self.world.now(), &mut asker.endpoint, key).map_err(|error| anyhow!(error))
     }
 
-    /// Waits until a lookup ends; its value is in the buffer then.
+    /// Waits until a lookup ends. Its value is then in the buffer.
     fn finish(&mut self, way: WayName) -> anyhow::Result<LookupResult> {
         loop {
             let now = self.world.now();
@@ -197,7 +198,7 @@ impl Scene {
         }
     }
 
-    /// The writer does its part.
+    /// Lets the writer make its next change.
     fn change(&mut self, now: Time) -> anyhow::Result<()> {
         let progress = self.progress();
         self.changes.go_on(now, &mut self.table, progress)
@@ -207,7 +208,7 @@ impl Scene {
         [self.dpu.runtime().progress(), self.kernels.progress(), self.core.progress()]
     }
 
-    /// How many changes of the table have yet to be made.
+    /// How many changes of the table remain.
     pub const fn changes_left(&self) -> u64 {
         self.changes.left()
     }
@@ -217,19 +218,19 @@ impl Scene {
         self.changes.report(&self.table)
     }
 
-    /// Whether a row had this value at any time since its lookup began. One lookup is under way at a time.
+    /// Whether a row had this value at any time since its lookup began. Only one lookup runs at a time.
     pub fn had(&self, row: &Row, value: &[u8]) -> bool {
         self.changes.had(row, value)
     }
 
-    /// Gives a key of the table another value.
+    /// Changes the value of a key in the table.
     pub fn update(&mut self, key: &[u8], value: &[u8]) -> Result<(), TableError> {
         let progress = self.progress();
         self.changes.announce(&mut self.table, progress);
         self.table.update(self.world.now(), key, value).map(drop)
     }
 
-    /// What the kernels in the NIC of the server counted.
+    /// The kernels in the server's NIC, with their counters.
     pub fn kernels(&self) -> &NicKernels<BuiltInKernels> {
         &self.kernels
     }
@@ -245,7 +246,8 @@ impl Scene {
         active || core
     }
 
-    /// Shows in a recording what the DPU began and ended since it had `accepted` requests and sent `replies`. One lookup is under way at a time.
+    /// Records spans for what the DPU began and ended since it had accepted `accepted` requests and sent
+    /// `replies`. Only one lookup runs at a time.
     fn show_invocations(&mut self, accepted: u64, replies: u64) {
         if self.dpu.runtime().counters().accepted > accepted {
             self.invocation = Some(self.begin_span(DPU, "kernel: lookup"));
@@ -267,7 +269,7 @@ impl Scene {
         self.world.with(|world| world.end_span(node, span));
     }
 
-    /// Goes on to the next moment when anything can happen.
+    /// Advances to the next moment at which anything can happen.
     fn wait(&self, way: Option<WayName>) -> anyhow::Result<()> {
         let due = self.world.with(|world| world.next_event());
         let server = self.dpu.poll_timeout(&self.dma);
@@ -283,12 +285,12 @@ impl Scene {
         }
     }
 
-    /// The digest of all that happened on the wire.
+    /// The digest of everything on the wire.
     pub fn digest(&self) -> u64 {
         self.world.digest()
     }
 
-    /// Ends the capture; returns its frames.
+    /// Ends the capture; returns its number of frames.
     pub fn finish_capture(&self) -> anyhow::Result<u64> {
         self.world.with(|world| world.finish_capture()).map_err(|error| anyhow!(error))
     }

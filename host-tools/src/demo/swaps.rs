@@ -1,4 +1,4 @@
-//! The operator at work: deploys the lookup as a program over the wire, and replaces it while it answers.
+//! The operator at work: deploys the lookup program over the wire, and replaces it while it answers.
 
 use super::dpu_wiring::PROGRAM;
 use super::hosts::Operator;
@@ -13,9 +13,10 @@ static LOOKUP: &[u8] = include_bytes!("../../../offload/programs/kv_lookup.o");
 /// The instruction `exit`.
 const EXIT: [u8; 8] = [0x95, 0, 0, 0, 0, 0, 0, 0];
 
-/// What is to be deployed.
+/// The remaining deployments.
 pub(super) struct Swaps {
-    /// Programs that do the same and have different digests: the second has an instruction more, which is never reached.
+    /// Programs that do the same and have different digests: the second has one more instruction, which is
+    /// never reached.
     programs: [Vec<u8>; 2],
     wanted: u64,
     done: u64,
@@ -23,29 +24,29 @@ pub(super) struct Swaps {
 }
 
 impl Swaps {
-    /// Nothing to be deployed yet.
+    /// Nothing to deploy yet.
     pub(super) fn new() -> anyhow::Result<Self> {
         let lookup = load(LOOKUP, None).context("reading the lookup program")?;
         let longer = [&lookup[..], &EXIT].concat();
         Ok(Self { programs: [lookup, longer], wanted: 0, done: 0, under_way: false })
     }
 
-    /// Whether the operator is at work.
+    /// Whether a deployment is in progress.
     pub(super) const fn under_way(&self) -> bool {
         self.under_way
     }
 
-    /// The program is to be replaced so often besides.
+    /// Adds this many replacements.
     pub(super) const fn want(&mut self, times: u64) {
         self.wanted += times;
     }
 
-    /// How often it has yet to be replaced.
+    /// How many replacements remain.
     pub(super) const fn left(&self) -> u64 {
         self.wanted - self.done
     }
 
-    /// Begins what is to be deployed next, and takes note of what was.
+    /// Starts the next deployment, and takes note of completed ones.
     pub(super) fn go_on(&mut self, now: Time, operator: &mut Operator) -> anyhow::Result<()> {
         let Operator { deployer, endpoint } = operator;
         if !self.under_way && self.left() > 0 {
@@ -55,7 +56,7 @@ impl Swaps {
         }
         match deployer.poll(now, endpoint) {
             Some(DeployerEvent::Deployed { .. }) => (self.done, self.under_way) = (self.done + 1, false),
-            // Requests of old versions hold all places: they end.
+            // Requests of old versions occupy all places; they will end.
             Some(DeployerEvent::Failed(DeployFailure::Refused(ControlOutcome::Full { .. }))) => {
                 self.under_way = false;
             }

@@ -25,10 +25,10 @@ impl WayName {
     pub const ALL: [Self; 6] =
         [Self::KernelDpu, Self::KernelNic, Self::Read, Self::Program, Self::Cpu, Self::Advised];
 
-    /// Ways with a connection of their own, in its order.
+    /// Ways that have their own connection, in the order of the connections.
     pub const CONNECTED: [Self; 5] = [Self::KernelDpu, Self::KernelNic, Self::Read, Self::Program, Self::Cpu];
 
-    /// The name as reports have it.
+    /// The name in reports.
     pub const fn text(self) -> &'static str {
         match self {
             Self::KernelDpu => "kernel-dpu",

@@ -1,4 +1,5 @@
-//! The lookups: every key on every way, one at a time, so that a latency is that of a lookup and not of a queue.
+//! The lookups: every key by every way, one at a time, so that a latency is that of a lookup and not of a
+//! queue.
 
 use super::data::Row;
 use super::report::{Tally, WayReport};
@@ -11,11 +12,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-/// What it means that a reliable connection broke over a network that does nothing but lose frames.
+/// The cause if a reliable connection breaks although the network only loses frames.
 const GAVE_UP: &str = "the connection broke, since all eight attempts to get one packet acknowledged were lost; \
                        that is to be expected with a high --loss: use a smaller one, or another --seed";
 
-/// Failures of one way that are told one by one.
+/// How many failures of one way are reported individually.
 const COMPLAINTS: u64 = 5;
 
 /// Keys that are not in the file: one for every ten rows, at least one and at most a thousand.
@@ -48,7 +49,8 @@ pub fn run_all(
     Ok(reports)
 }
 
-/// Goes on looking up, beyond what is reported, until the program was replaced and the table changed as often as was asked for.
+/// Continues with unreported lookups until the requested number of program replacements and table changes is
+/// done.
 fn look_up_until_done(scene: &mut Scene, rows: &[Row]) -> anyhow::Result<()> {
     let mut rows = rows.iter().cycle();
     while scene.swaps_left() + scene.changes_left() > 0
@@ -66,7 +68,7 @@ fn look_up_until_done(scene: &mut Scene, rows: &[Row]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On standard error, and only if that is a terminal.
+/// Drawn on standard error, and only if that is a terminal.
 fn progress_bar(total: u64) -> ProgressBar {
     let style = ProgressStyle::with_template("{msg:10} {wide_bar} {pos}/{len} {eta}");
     let bar = ProgressBar::new(total);

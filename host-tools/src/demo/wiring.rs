@@ -1,4 +1,4 @@
-//! Who is joined to whom: booting a host, filling the table, connecting a client to each of its servers.
+//! The setup: boots a host, fills the table, connects a client to each of its servers.
 
 use super::data::{Row, table_config, table_size};
 use super::hosts::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, TableDoor, WINDOW, Writer};
@@ -30,11 +30,11 @@ use bareverbs::{AccessKey, CompletionQueue, CompletionQueueConfig, RemoteVhcaReg
 use rand_core::RngCore;
 use std::rc::Rc;
 
-/// Sends of each queue pair.
+/// Send queue depth of each queue pair.
 pub(super) const DEPTH: u32 = 64;
-/// How long a client waits for an answer. Lost frames are sent again long before.
+/// How long a client waits for an answer. Lost frames are retransmitted long before.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
-/// How long one invocation may take on the server.
+/// Time limit of an invocation on the server.
 const KERNEL_TIME: Duration = Duration::from_millis(1);
 
 /// The table, as the parties have to know it.
@@ -45,7 +45,7 @@ pub(super) struct Published {
     length: u64,
     rkey: u32,
     max_value: u32,
-    /// What the DPU is told.
+    /// What the DPU needs to open its alias.
     shared: SharedRegion,
 }
 
@@ -53,7 +53,8 @@ pub(super) fn limits() -> Limits {
     Limits { time: KERNEL_TIME, ..Limits::default() }
 }
 
-/// An instruction of a program. Interpreting one takes 1.6 ns on the processor that builds this; an Arm core of a BlueField is slower.
+/// Cost of a program's instruction. Interpreting one takes 1.6 ns on the development machine; an Arm core of
+/// a BlueField is slower.
 const PER_FUEL: Duration = Duration::from_nanos(2);
 
 pub(super) const fn kernel_cost(cost: run::KernelCost) -> KernelCost {
@@ -70,7 +71,7 @@ pub(super) fn host(
     kernels: &NicKernels<BuiltInKernels>,
 ) -> anyhow::Result<Host> {
     let mac = MacAddress([0x02, 0, 0, 0, 0, number]);
-    // Server and DPU are functions of one card; nobody asks the client for its card.
+    // Server and DPU are functions of one card. The client's card does not matter.
     let card = Some(CardFunction::bluefield3(VhcaId::from_low_bits(number.into())));
     let mut nic = Nic::new(NicConfig { strom: true, strict: true, card, ..NicConfig::new(mac) });
     if name == "server" {
@@ -113,8 +114,8 @@ pub(super) fn publish(
     Ok((writer, Published { descriptor, address, length: length as u64, rkey, max_value, shared }, region))
 }
 
-/// What the table is to be like, and its bytes. One that is changed begins with half as many buckets and grows; it has room for that, for keys that are added, and for
-/// values that were replaced and may still be read.
+/// The table's configuration and size. A table that will be changed begins with half as many buckets and
+/// grows; it has room for that, for keys that are added, and for replaced values that may still be read.
 fn plan(rows: &[Row], changes: u64) -> (TableConfig, usize) {
     let policy = TablePolicy { lease: KERNEL_TIME, ..TablePolicy::default() };
     let config = table_config(rows.len(), policy);
@@ -132,33 +133,33 @@ fn plan(rows: &[Row], changes: u64) -> (TableConfig, usize) {
     )
 }
 
-/// Values that can have been replaced and be read all the same, and the bytes for them that a table has at most.
+/// Number of replaced values that may still be read, and the most bytes that a table has for them.
 const REPLACED: usize = 320;
 const MOST_REPLACED: usize = 8 << 20;
-/// Bytes a row for growth and for keys that are added.
+/// Bytes per row for growth and for keys that are added.
 const FOR_GROWTH: usize = 1024;
 
-/// The secret of the table, drawn from the seed as everything that is left to chance.
+/// The secret of the table, drawn from the seed like everything random.
 fn access_key(world: &SimWorld<Nic>) -> anyhow::Result<AccessKey> {
     let mut bytes = [0; 32];
     world.with(|world| world.seed().stream("access key of the table")).fill_bytes(&mut bytes);
     Ok(AccessKey::new(bytes)?)
 }
 
-/// Makes connections, and keeps the serving ends that nobody else keeps.
+/// Makes connections, and keeps the serving ends that have no other owner.
 pub(super) struct Wiring {
     pub(super) table: Published,
     pub(super) served: Vec<Connected>,
 }
 
-/// A queue pair that is not connected, with what it uses.
+/// A queue pair that is not connected, with the objects it uses.
 pub(super) struct Loose {
     pub(super) queue_pair: PreparedQueuePair<Handle>,
     pub(super) completions: CompletionQueue<Handle>,
 }
 
 impl Wiring {
-    /// The DPU's way into the memory of its host: an alias of the table, and DMA work requests.
+    /// The DPU's access to the memory of its host: an alias of the table, and DMA work requests.
     pub(super) fn door(
         &self,
         dpu: &Host,
@@ -199,7 +200,7 @@ impl Wiring {
         Grant::new(self.table.address, self.table.length).context("granting the table")
     }
 
-    /// The table as the DPU reaches it, in this region of its door.
+    /// The table as the DPU reaches it, in this region of its DMA queue.
     pub(super) fn grant_within(&self, region: HostRegion) -> anyhow::Result<Grant> {
         Grant::within(region, self.table.address, self.table.length).context("granting the table")
     }
@@ -279,7 +280,8 @@ pub(super) fn connect(
     a: PreparedQueuePair<Handle>,
     b: PreparedQueuePair<Handle>,
 ) -> anyhow::Result<(QueuePair<Handle>, QueuePair<Handle>)> {
-    // An ACK that does not come within about a millisecond is lost: the whole network is a few microseconds long.
+    // An ACK that takes longer than about a millisecond is lost: any path through the network takes a few
+    // microseconds.
     let options = ConnectOptions { path_mtu: PathMtu::Mtu1024, ack_timeout: 8, ..ConnectOptions::default() };
     let near = a.endpoint(0).context("our side of the connection")?;
     let far = b.endpoint(0).context("their side of the connection")?;

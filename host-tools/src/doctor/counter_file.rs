@@ -7,9 +7,9 @@ use anyhow::{Context as _, anyhow};
 use serde_json::Value;
 use std::path::Path;
 
-/// What names of metrics begin with.
+/// Prefix of metric names.
 const PREFIX: &str = "bareverbs_";
-/// What names of counters end with in OpenMetrics.
+/// Suffix of counter names in OpenMetrics.
 const SUFFIX: &str = "_total";
 
 /// Reads counters from a file.
@@ -28,7 +28,7 @@ fn parse(text: &str) -> anyhow::Result<Readings> {
     let mut readings = Readings::new();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
         let Some((name, value)) = from_line(line) else { continue };
-        // The same counter of several sets of queue pairs.
+        // The same counter of several sets of queue pairs is summed.
         let sum = readings.entry(name).or_insert(0_u64);
         *sum = sum.saturating_add(value);
     }
@@ -55,7 +55,7 @@ fn from_json(text: &str) -> anyhow::Result<Readings> {
         .collect()
 }
 
-/// `rx_packets_phy: 5` of ethtool, or `bareverbs_rx_packets_phy_total{device="sim"} 5` of OpenMetrics.
+/// Parses `rx_packets_phy: 5` of ethtool, or `bareverbs_rx_packets_phy_total{device="sim"} 5` of OpenMetrics.
 fn from_line(line: &str) -> Option<(String, u64)> {
     if let Some((name, value)) = line.split_once(": ") {
         return Some((name.trim().to_owned(), value.trim().parse().ok()?));

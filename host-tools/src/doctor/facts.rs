@@ -1,4 +1,4 @@
-//! What is known of a machine, a device and a peer. Rules see nothing else.
+//! Facts about a machine, a device and a peer. Rules see nothing else.
 
 use crate::counters::Readings;
 use bareverbs_hal::pci::Finding;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Everything that rules judge. What could not be asked is `None`.
+/// Everything that rules judge. A fact that could not be gathered is `None`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Facts {
-    /// The device as it was named.
+    /// The device as the user named it.
     pub(super) selector: Option<String>,
-    /// The checks of `bareverbs vfio check`, of a PCI function.
+    /// The checks of `bareverbs vfio check`, for a PCI function.
     pub(super) preflight: Option<Vec<Finding>>,
     /// The slot of a PCI function.
     pub(super) slot: Option<SlotFacts>,
-    /// RDMA devices that the kernel has.
+    /// RDMA devices of the kernel.
     pub(super) kernel: Vec<KernelPort>,
     /// Addresses of this network namespace.
     pub(super) own_addresses: Vec<IpAddr>,
@@ -23,18 +23,18 @@ pub(super) struct Facts {
     pub(super) opening: Opening,
     /// The other end.
     pub(super) peer: Option<EndFacts>,
-    /// A router forwards to networks that the port is not in.
+    /// Whether a router forwards to networks that the port is not in.
     pub(super) routed: bool,
     /// Counters of the port and of queue pairs.
     pub(super) counters: Option<Readings>,
 }
 
-/// How opening went.
+/// The result of opening the device.
 #[derive(Debug, Clone, Default)]
 pub(super) enum Opening {
     #[default]
     NotTried,
-    /// Nobody was at the place: VFIO refused.
+    /// The device could not be reached, for example because VFIO refused.
     Unreachable(String),
     /// Firmware never became ready.
     NotReady(String),
@@ -62,7 +62,7 @@ pub(super) struct DeviceFacts {
     pub(super) end: Option<EndFacts>,
 }
 
-/// A PCI slot, in transfers a second and lanes.
+/// A PCI slot, in transfers per second and lanes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct SlotFacts {
     /// Text of `current_link_speed`.
@@ -72,29 +72,29 @@ pub(super) struct SlotFacts {
     pub(super) widest: u8,
 }
 
-/// A port of a device that the kernel has.
+/// A port of a kernel RDMA device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct KernelPort {
     /// `mlx5_0`
     pub(super) device: String,
     pub(super) port: u8,
     pub(super) ethernet: bool,
-    /// Entries of the GID table that are in use.
+    /// Used entries of the GID table.
     pub(super) gids: Vec<Ipv6Addr>,
-    /// Interfaces that the entries belong to.
+    /// Interfaces of these entries.
     pub(super) interfaces: Vec<String>,
-    /// Of these, the ones that this network namespace has.
+    /// Those of the interfaces that this network namespace has.
     pub(super) present: Vec<String>,
 }
 
 /// One end of a connection: the port of a device. `bareverbs doctor --json` prints it, and the other end reads it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct EndFacts {
-    /// `None` of a peer of which only an address is known.
+    /// `None` for a peer of which only an address is known.
     pub(super) port: Option<PortFacts>,
-    /// Of Ethernet: the RoCE address table.
+    /// The RoCE address table, on Ethernet.
     pub(super) gids: Vec<GidFact>,
-    /// Of InfiniBand: the P_Key table.
+    /// The P_Key table, on InfiniBand.
     pub(super) partition_keys: Vec<u16>,
 }
 
@@ -104,18 +104,19 @@ pub(super) struct PortFacts {
     pub(super) link_layer: LinkLayer,
     pub(super) state: State,
     pub(super) physical: Physical,
-    /// Bytes that an RDMA packet carries.
+    /// Largest payload of an RDMA packet in bytes.
     pub(super) active_mtu: u32,
-    /// Bytes that a frame carries, and could carry.
+    /// Current and largest possible payload of a frame in bytes.
     pub(super) port_mtu: u32,
     pub(super) port_max_mtu: u32,
     pub(super) rate_mbps: Option<u32>,
     pub(super) fastest_mbps: Option<u32>,
     pub(super) lid: u16,
     pub(super) sm_lid: u16,
-    /// Whether anything tells senders to wait; `None` if it could not be asked, or on InfiniBand.
+    /// Whether anything makes senders wait; `None` if the device did not tell, or on InfiniBand.
     pub(super) flow_control: Option<bool>,
-    /// Whether marks of a switch slow senders down (ECN); `None` if the device does not tell, or on InfiniBand.
+    /// Whether marks of a switch slow senders down (ECN); `None` if the device did not tell, or on
+    /// InfiniBand.
     pub(super) congestion_control: Option<bool>,
 }
 
@@ -150,15 +151,15 @@ pub(super) enum Physical {
 pub(super) struct GidFact {
     pub(super) index: u16,
     pub(super) gid: Ipv6Addr,
-    /// Of RoCE: 1 or 2.
+    /// RoCE version: 1 or 2.
     pub(super) version: u8,
     pub(super) vlan: Option<u16>,
-    /// Bits of the network that the address is in.
+    /// Prefix length of the address's network.
     pub(super) prefix: u8,
 }
 
 impl GidFact {
-    /// The address as IP knows it.
+    /// The address as an IP address.
     pub(super) fn ip(&self) -> IpAddr {
         ip_of(self.gid)
     }

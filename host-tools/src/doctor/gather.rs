@@ -1,4 +1,4 @@
-//! Asking the machine and the device.
+//! Gathers facts from the machine and the device.
 
 use super::facts::{
     DeviceFacts, EndFacts, Facts, GidFact, KernelPort, LinkLayer, Opening, Physical, PortFacts, SlotFacts,
@@ -24,9 +24,9 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
-/// Memory that a device shall reach from the beginning.
+/// Memory that a device can access from the start.
 pub(super) const MEMORY: usize = 32 << 20;
-/// Entries of the P_Key table that are looked at: as many as the driver asks the device for.
+/// Entries of the P_Key table that are read: as many as the driver asks the device for.
 const PARTITION_KEYS: u16 = 128;
 
 /// What the machine says without any device being opened.
@@ -120,11 +120,11 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Opens the device and asks it. A device that does not open is a fact and no failure.
+/// Opens the device and queries it. A device that does not open is a fact and not a failure.
 ///
 /// # Errors
-/// [`Failure::Input`] if the place cannot be reached and is none of this machine's slots, or takes no such addresses, or if there can be no
-/// such host.
+/// [`Failure::Input`] if the device cannot be reached and is not a PCI slot of this machine, or does not
+/// accept such addresses, or if the host is impossible.
 pub(super) fn device(
     facts: &mut Facts,
     selector: &DeviceSelector,
@@ -148,7 +148,7 @@ pub(super) fn device(
         }
         Err(DeviceFailure::Open(error)) => Opening::Failed(error.to_string()),
         Err(DeviceFailure::Task(error)) => Opening::Failed(error.to_string()),
-        // A device that is broken does not go down cleanly either, and what it said before is worth more.
+        // A broken device does not close cleanly either; what it reported before is worth more.
         Err(DeviceFailure::Close(error)) => match kept {
             Some(fault) => Opening::Open(DeviceFacts { fault: Some(fault), end: None }),
             None => Opening::Failed(error),
@@ -158,18 +158,19 @@ pub(super) fn device(
     Ok(())
 }
 
-/// Asks an open device for everything that rules judge.
+/// Queries an open device for everything that rules judge.
 pub(super) struct Ask<'a> {
     pub(super) addresses: &'a [PortAddress],
     /// The host whose addresses the port has instead.
     pub(super) host: Option<VirtualHost>,
-    /// What the health buffer reported, for when the device does not close.
+    /// What the health buffer reported, in case the device does not close.
     pub(super) kept: &'a mut Option<String>,
 }
 
-/// What an open device said.
+/// The answers of an open device.
 pub(super) struct Asked {
-    /// What the health buffer reports, if it reports a fault. It is read last: a fault shows when a command has failed.
+    /// What the health buffer reports, if it reports a fault. It is read last, because a fault shows once a
+    /// command has failed.
     pub(super) fault: Option<String>,
     pub(super) end: Result<(EndFacts, Readings), CommandError>,
 }

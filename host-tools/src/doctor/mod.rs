@@ -110,7 +110,7 @@ fn gather(arguments: &DoctorArguments) -> Result<Facts, Failure> {
 }
 
 impl DoctorArguments {
-    /// The device that is looked at. That of a host is a simulated one.
+    /// The device to examine. The device of a host is a simulated one.
     fn device(&self) -> Option<DeviceSelector> {
         self.device.clone().or_else(|| self.place.is_given().then_some(DeviceSelector::SIMULATED))
     }

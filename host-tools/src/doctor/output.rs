@@ -1,4 +1,4 @@
-//! What a person and a program see.
+//! The output for people and for programs.
 
 use super::facts::{Facts, Opening};
 use super::rules::{Judged, Outcome, Severity};
@@ -7,7 +7,7 @@ use crate::output::json_object;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// One JSON object: the end for the other end to compare with, the findings, and what every rule did.
+/// One JSON object: this end, for the other end to compare with, the findings, and the outcome of every rule.
 pub(super) fn json(facts: &Facts, judged: &[Judged]) -> Result<String, Failure> {
     let findings: Vec<Value> = judged
         .iter()
@@ -37,7 +37,7 @@ pub(super) fn json(facts: &Facts, judged: &[Judged]) -> Result<String, Failure> 
     json_object("doctor", value)
 }
 
-/// Findings in order, then what was looked at.
+/// Findings in order, then what was examined.
 pub(super) fn text(facts: &Facts, judged: &[Judged], verbose: bool) -> String {
     let mut text = String::new();
     let [mut silent, mut not_asked] = [0, 0];

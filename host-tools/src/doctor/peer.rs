@@ -1,4 +1,4 @@
-//! The other end as the command line names it: its address, or what the doctor said there.
+//! The other end as the command line names it: by its address, or by the output of `bareverbs doctor` there.
 
 use super::facts::{EndFacts, GidFact, gid_of};
 use crate::Failure;
@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// Bytes of the largest report that is read.
+/// Largest report that is read, in bytes.
 pub(super) const LARGEST_FILE: u64 = 16 << 20;
 
 /// How the other end is named.
@@ -29,7 +29,7 @@ impl FromStr for PeerArgument {
 }
 
 impl PeerArgument {
-    /// What is known of the other end.
+    /// The facts about the other end.
     ///
     /// # Errors
     /// [`Failure::Input`] if the report cannot be read or is none.

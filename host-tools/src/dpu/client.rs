@@ -44,11 +44,11 @@ pub(crate) struct ServiceArguments {
     timeout: u64,
 }
 
-/// What is asked of a service once its device is open.
+/// A task for a service, to run once the device is open.
 pub(crate) trait ServiceTask {
-    /// What comes out.
+    /// Its result.
     type Output;
-    /// Does it.
+    /// Runs it.
     fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<Self::Output, Failure>;
 }
 
@@ -56,7 +56,7 @@ impl ServiceArguments {
     /// Opens the device and runs `task`.
     ///
     /// # Errors
-    /// [`Failure::Input`] if device or key cannot be used, otherwise what the task says.
+    /// [`Failure::Input`] if device or key cannot be used, otherwise the task's error.
     pub(crate) fn with_service<T: ServiceTask>(&self, task: T) -> Result<T::Output, Failure> {
         self.seat.check_cable()?;
         let key = read_key(&self.key_file).map_err(Failure::Input)?;
@@ -67,7 +67,7 @@ impl ServiceArguments {
         self.seat.with_device(DeviceConfig::default(), opening)
     }
 
-    /// Where the service listens, as TCP of this machine knows it.
+    /// Where the service listens, as a TCP address.
     fn address(&self) -> Result<String> {
         let parts = self.server.rsplit_once(':').and_then(|(host, port)| Some((host, port.parse().ok()?)));
         let Some((host, port)) = parts else { bail!("--server {}: write HOST:PORT", self.server) };
@@ -75,7 +75,7 @@ impl ServiceArguments {
         Ok(self.seat.resolve(host, port)?.to_string())
     }
 
-    /// The service, for people.
+    /// The service's name for messages.
     pub(crate) fn server(&self) -> &str {
         &self.server
     }
@@ -100,7 +100,7 @@ impl<T: ServiceTask> SeatedTask for ServiceOpening<T> {
     }
 }
 
-/// The way to a service from an open device.
+/// Access to a service through an open device.
 pub(crate) struct ServiceDoor<'d, H: Hal> {
     pub(crate) device: &'d Device<H>,
     seat: &'d Seat,
@@ -111,11 +111,11 @@ pub(crate) struct ServiceDoor<'d, H: Hal> {
     pub(crate) timeout: Duration,
 }
 
-/// A connection to a service, which ends when this is dropped.
+/// A connection to a service. It ends when this is dropped.
 pub(crate) struct ServiceConnection<'d, H: Hal> {
     pub(crate) endpoint: VerbsEndpoint<&'d Device<H>, 1>,
     pub(crate) offer: Offer,
-    /// The table's memory, for who may READ it.
+    /// The table's memory, for tenants that may READ it.
     pub(super) table: Option<RemoteSlice>,
     session: Session,
 }
@@ -124,7 +124,7 @@ impl<'d, H: Hal> ServiceDoor<'d, H> {
     /// Connects, with `length` bytes of memory for answers.
     ///
     /// # Errors
-    /// Nobody is reached, it does not let us in, or the device refuses.
+    /// The service cannot be reached or refuses the tenant, or the device refuses.
     pub(crate) fn connect(&self, wish: Aim, length: usize) -> Result<ServiceConnection<'d, H>> {
         let (device, domain) = (self.device, &self.domain);
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
@@ -146,7 +146,7 @@ impl<'d, H: Hal> ServiceDoor<'d, H> {
         let offer = Offer::from_data(&peer.data)?;
         let table = peer.slices.first().copied();
         let mut far = peer.endpoint;
-        // Behind a router it is the router's.
+        // Behind a router, this is the router's address.
         if let Ok(mac) = self.seat.mac_of(far.gid) {
             far.mac = mac;
         }
@@ -158,7 +158,7 @@ impl<'d, H: Hal> ServiceDoor<'d, H> {
         Ok(ServiceConnection { endpoint, offer, table, session })
     }
 
-    /// What a caller without a queue pair introduces itself with.
+    /// The endpoint in the introduction of a caller without a queue pair.
     pub(super) fn unused_endpoint(&self) -> Result<RemoteEndpoint> {
         let entry = self.seat.gids.get(usize::from(self.gid_index));
         let gid = entry.map_or(Gid([0; 16]), |entry| entry.gid);
@@ -166,7 +166,7 @@ impl<'d, H: Hal> ServiceDoor<'d, H> {
         Ok(RemoteEndpoint { qpn: Qpn::from_low_bits(0), psn: Psn::new(0), gid, mac, version, lid: 0 })
     }
 
-    /// Lets the device, or what simulates it, do something.
+    /// Lets the device, or its simulator, do some work.
     pub(crate) fn rest(&self) {
         let hal = self.device.hal();
         hal.relax(hal.now() + self.seat.rest);
@@ -174,12 +174,12 @@ impl<'d, H: Hal> ServiceDoor<'d, H> {
 }
 
 impl<H: Hal> ServiceConnection<'_, H> {
-    /// Requests that the service takes before its first answer.
+    /// Requests that the service accepts before its first answer.
     pub(crate) const fn credits(&self) -> u32 {
         self.offer.credits
     }
 
-    /// What the service said when it ended the connection, if it did.
+    /// The service's message if it ended the connection.
     pub(crate) fn farewell(&mut self) -> Option<String> {
         self.session.ended(Duration::from_millis(200)).map(|end| end.to_string())
     }

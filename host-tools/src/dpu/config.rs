@@ -13,15 +13,15 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// What a service is, but for its tenants' keys.
+/// The configuration of a service, without its tenants' keys.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServiceConfig {
-    /// Where tenants meet the service over TCP.
+    /// Where the service accepts tenants over TCP.
     pub(super) listen: String,
     pub(super) device: Option<DeviceSelector>,
     pub(super) addresses: Vec<PortAddress>,
     pub(super) gid_index: Option<u8>,
-    /// How long what runs may take to end when the service is told to.
+    /// How long running requests may take to end at a graceful shutdown.
     pub(super) drain: Duration,
     pub(super) table: Option<TableSource>,
     pub(super) limits: Limits,
@@ -29,18 +29,18 @@ pub(super) struct ServiceConfig {
     pub(super) tenants: Vec<TenantSettings>,
 }
 
-/// Where the rows of the table are from.
+/// Where the rows of the table come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TableSource {
     /// A file as `bareverbs demo --data` takes it.
     File(PathBuf),
-    /// So many rows, made up.
+    /// This many made-up rows.
     Demo(u32),
-    /// Memory of the host, which the tenant of this name shares.
+    /// Memory of the host, shared by the tenant with this name.
     Host(String),
 }
 
-/// A tenant as the file has it.
+/// A tenant in the file.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TenantSettings {
@@ -73,7 +73,7 @@ const fn thousand() -> u64 {
     1000
 }
 
-/// The file as it is written.
+/// The format of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct FileSettings {
@@ -105,7 +105,8 @@ struct TableSettings {
     shared_by: Option<String>,
 }
 
-/// What one request may use up. A millisecond, as on a card, is little for a simulated device: the default here is a tenth of a second.
+/// Limits of one request. The millisecond of a real card is too short for a simulated device, so the default
+/// here is a tenth of a second.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct LimitSettings {
@@ -122,7 +123,8 @@ impl Default for LimitSettings {
     }
 }
 
-/// Enough fuel for the checksum of the longest value, and for a walk of as many elements as a request may have.
+/// The default fuel suffices for the checksum of the longest value, and for a walk of as many elements as a
+/// request allows.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct ProgramSettings {
@@ -266,7 +268,7 @@ impl TenantSettings {
     }
 }
 
-/// The time between two of so many a second; none if any number may come. Rates beyond one a picosecond are no limit.
+/// The interval for a rate per second; zero without a limit. A rate above one per picosecond is no limit.
 fn interval(per_second: Option<u64>) -> Duration {
     per_second.map_or(Duration::ZERO, |rate| Duration::from_picos(1_000_000_000_000 / rate))
 }
@@ -353,7 +355,7 @@ mod tests {
         assert!(complaint("listen = \"a:1\"\ndrain_seconds = \"ten\"").contains("line 2"));
     }
 
-    /// What `deploy/` has is what this version understands.
+    /// This version understands the file in `deploy/`.
     #[test]
     fn the_configuration_to_start_from_is_understood() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/dpu.toml");

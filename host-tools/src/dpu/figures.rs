@@ -1,10 +1,10 @@
-//! The figures of a service as text for scrapers.
+//! The metrics of a service as text for scrapers.
 
 use super::service::ServiceFigures;
 use crate::output::openmetrics::{Exposition, MetricType, ScrapeTexts};
 use std::collections::BTreeMap;
 
-/// The exposition.
+/// The OpenMetrics text.
 pub(super) fn exposition(figures: &ServiceFigures) -> ScrapeTexts {
     let mut text = Exposition::new();
     let (runtime, server) = (figures.runtime, figures.server);

@@ -73,7 +73,7 @@ impl GetWay {
 #[derive(Debug, Clone, Serialize)]
 struct WayResult {
     way: &'static str,
-    /// What was said in place of a value.
+    /// The status if there is no value.
     status: Option<String>,
     latency_us: LookupLatency,
     round_trips: u16,
@@ -86,7 +86,7 @@ struct WayResult {
     absent: bool,
 }
 
-/// Microseconds, as this end sees them.
+/// Microseconds, measured at this end.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct LookupLatency {
     min: f64,
@@ -98,15 +98,15 @@ struct LookupLatency {
 #[derive(Debug, Clone, Serialize)]
 struct KeyResult {
     key: String,
-    /// The value, if all ways gave the same.
+    /// The value, if all ways returned the same.
     value_hex: Option<String>,
     value_text: Option<String>,
-    /// Whether all ways agree, be it that there is no such key.
+    /// Whether all ways agree, even if that is that there is no such key.
     agree: bool,
     ways: Vec<WayResult>,
 }
 
-/// Looks the keys up. False if one was not found, or the ways disagree.
+/// Looks the keys up. Returns false if one was not found or the ways disagree.
 pub(super) fn run(arguments: &GetArguments) -> Result<bool, Failure> {
     let ways = ways(arguments).map_err(Failure::Input)?;
     let results = arguments.service.with_service(Getting { arguments, ways })?;
@@ -160,7 +160,7 @@ impl ServiceTask for Getting<'_> {
     }
 }
 
-/// A connection for lookups in one way, one at a time.
+/// A connection for lookups by one way, one at a time.
 struct WayAsker<'d, H: Hal> {
     name: GetWay,
     client: KvClient<1>,
@@ -198,7 +198,7 @@ impl<'d, H: Hal> WayAsker<'d, H> {
         Ok(Self { name, client, connection, buffer })
     }
 
-    /// Looks a key up so often. Every answer must be that of the first.
+    /// Looks a key up `repeat` times. Every answer must equal the first.
     fn look_up(&mut self, door: &ServiceDoor<'_, H>, key: &str, repeat: u32) -> Result<WayResult> {
         let mut nanos = Vec::with_capacity(repeat as usize);
         let mut first: Option<(LookupResult, Vec<u8>)> = None;
@@ -281,7 +281,7 @@ impl WayResult {
 }
 
 impl LookupLatency {
-    /// Of one measurement or more.
+    /// The latency of at least one measurement.
     fn of(mut nanos: Vec<u64>) -> Self {
         nanos.sort_unstable();
         let micros = |at: usize| nanos.get(at).map_or(0.0, |nanos| *nanos as f64 / 1000.0);

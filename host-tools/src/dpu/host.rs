@@ -1,7 +1,9 @@
-//! The companion of a service on the Arm cores of a DPU: makes the table in memory of the host, and shares it.
+//! The companion of a service on the Arm cores of a DPU: creates the table in memory of the host, and shares
+//! it.
 //!
-//! The memory key is shared with who knows the secret of this call's session, which both ends make of the tenant's key and which is never sent.
-//! The host changes the table by itself while kernels read it. When this ends, the key is destroyed, and nobody reaches the memory any more.
+//! The access key of the shared memory is derived from the secret of this call's session, which both ends
+//! compute from the tenant's key and never send. The host changes the table on its own while kernels read it.
+//! When this program ends, the key is destroyed, and nobody can access the memory any more.
 
 use super::client::ServiceTask;
 use super::client::{ServiceArguments, ServiceDoor};
@@ -19,7 +21,7 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// How often signals are looked at.
+/// How often signals are checked.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Arguments of `bareverbs dpu host`.
@@ -38,7 +40,7 @@ pub(super) struct DpuHostArguments {
     room: u32,
 }
 
-/// Shares a table until it is told to end, or the service does not need it any more.
+/// Shares a table until the process is told to end, or the service does not need it any more.
 pub(super) fn run(arguments: &DpuHostArguments) -> Result<(), Failure> {
     let rows = arguments.rows().map_err(Failure::Input)?;
     log_to_stderr("info").map_err(Failure::Input)?;
@@ -91,7 +93,7 @@ impl ServiceTask for Sharing<'_> {
     }
 }
 
-/// Tells the service of the table and lets it use its memory.
+/// Describes the table to the service and allows it to use the memory.
 fn share<H: Hal>(door: &ServiceDoor<'_, H>, table: &HostRows<&bareverbs::Device<H>>) -> Result<Session> {
     let shares = HostTable::new(&table.region, table.descriptor(), table.rows(), table.max_value());
     let aim = CallerAim { wish: Aim::Share, shares: Some(shares) };
@@ -100,7 +102,7 @@ fn share<H: Hal>(door: &ServiceDoor<'_, H>, table: &HostRows<&bareverbs::Device<
     let mut session = Session::connect_as(&door.address, &own, &door.credentials, door.timeout)?;
     let secret = *session.secret().context("the session has no secret")?.as_bytes();
     SharedRegion::share(&table.region, AccessKey::new(secret)?)?;
-    // The service may make its alias now; then it has made it.
+    // Now the service may create its alias, and confirms it.
     session.ready(door.timeout)?;
     session.ready(door.timeout)?;
     Ok(session)

@@ -1,4 +1,4 @@
-//! A key in a file: 64 hexadecimal digits, which only its owner and group may read.
+//! A key file: 64 hexadecimal digits, readable only by its owner and group.
 
 use anyhow::{Context as _, Result, bail};
 use bareverbs_exchange::SharedKey;
@@ -7,7 +7,7 @@ use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-/// Bytes that are read of a file that should have 64 and a line end.
+/// Most bytes read of a file that should have 64 and a line end.
 const LONGEST: u64 = 4096;
 
 /// Reads the key in a file.

@@ -1,6 +1,8 @@
-//! Meets callers over TCP, each in a thread of its own, so that a slow one keeps neither the device nor the next caller waiting.
+//! Accepts callers over TCP, each in its own thread, so that a slow one delays neither the device nor the
+//! next caller.
 //!
-//! A connection lives as long as the caller keeps its TCP connection open; the thread tells the service's when it ends, and the other way round.
+//! A connection lives as long as the caller keeps its TCP connection open. Whichever end finishes first, the
+//! caller's thread and the service's thread tell each other.
 
 use super::offer::{CallerAim, PURPOSE};
 use super::tenant::{CONNECTIONS, Tenant, Tenants};
@@ -18,28 +20,30 @@ use std::time::Duration;
 
 /// How long a caller may take for each step until it is connected.
 const STEP: Duration = Duration::from_secs(5);
-/// How often a thread looks whether it is to end.
+/// How often a thread checks whether it has to end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Callers at a time that have proven their key: one for each connection, and as many that are about to be refused.
+/// Callers at a time that have proven their key: one for each connection, and as many that are about to be
+/// refused.
 const KNOWN: usize = 2 * CONNECTIONS;
-/// Callers at a time that have not. Another one takes the place of the oldest of them, so nobody keeps a tenant out by saying nothing.
+/// Callers at a time that have not. A further one replaces the oldest of them, so that silent callers cannot
+/// keep a tenant out.
 const STRANGERS: usize = 16;
 
-/// What a caller's thread asks of the service's.
+/// Requests of a caller's thread to the service's thread.
 #[derive(Debug)]
 pub(super) enum CallerRequest {
     /// A tenant wants a connection.
     Join(Box<JoinRequest>),
-    /// The host of this connection has shared its table with who knows the secret of its session.
+    /// The host of this connection has shared its table; `access` is the secret of its session.
     Shared { number: u64, access: SessionSecret, answer: SyncSender<Result<(), String>> },
-    /// The connection of this number is not needed any more.
+    /// The connection with this number is not needed any more.
     Leave { number: u64 },
 }
 
-/// What a tenant wants, and who waits for the answer.
+/// A tenant's request, and the channel for the answer.
 #[derive(Debug)]
 pub(super) struct JoinRequest {
-    /// As it was when the caller proved its key.
+    /// The tenant's settings when the caller proved its key.
     pub(super) tenant: Tenant,
     pub(super) aim: CallerAim,
     pub(super) from: String,
@@ -52,21 +56,21 @@ pub(super) struct JoinRequest {
 pub(super) struct Joined {
     pub(super) number: u64,
     pub(super) introduction: Introduction,
-    /// Why the service ends it, when it does.
+    /// Why the service ends it, once it does.
     pub(super) farewell: Receiver<String>,
     /// Whether the caller is the host, which now shares its table.
     pub(super) shares: bool,
 }
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(super) struct ListenerState {
     pub(super) tenants: Tenants,
-    /// Whether nobody is let in any more.
+    /// Whether new callers are refused.
     pub(super) closing: AtomicBool,
     /// Callers that have proven their key.
     known: AtomicUsize,
-    /// Those that have not, the oldest first.
+    /// Callers that have not, oldest first.
     strangers: Mutex<VecDeque<(u64, CallEnd)>>,
 }
 
@@ -81,12 +85,12 @@ impl ListenerState {
         self.known.load(Ordering::Relaxed) + self.strangers().len()
     }
 
-    /// A panic of a caller's thread leaves the list whole.
+    /// The list stays consistent if a caller's thread panics.
     fn strangers(&self) -> MutexGuard<'_, VecDeque<(u64, CallEnd)>> {
         self.strangers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more stranger; the oldest hangs up if there are too many.
+    /// Adds a stranger. If there are too many, the oldest is disconnected.
     fn arrive(&self, number: u64, ending: CallEnd) {
         let mut strangers = self.strangers();
         if strangers.len() >= STRANGERS
@@ -106,7 +110,8 @@ impl ListenerState {
     }
 }
 
-/// Listens, and takes calls from a thread of its own until the process ends. Gives the address, and where requests arrive.
+/// Listens, and accepts calls in a separate thread until the process ends. Returns the address and the
+/// channel of requests.
 pub(super) fn listen(
     address: &str,
     state: &Arc<ListenerState>,
@@ -150,7 +155,7 @@ fn take_calls(listener: &Listener, state: &Arc<ListenerState>, requests: &Sender
     }
 }
 
-/// The whole of one call.
+/// Handles one call from beginning to end.
 fn attend(number: u64, call: IncomingCall, state: &ListenerState, requests: &Sender<CallerRequest>) {
     let from = call.address().to_owned();
     if state.closing.load(Ordering::Relaxed) {
@@ -179,7 +184,7 @@ fn attend(number: u64, call: IncomingCall, state: &ListenerState, requests: &Sen
     }
 }
 
-/// What callers are told when the service ends.
+/// The message to callers when the service ends.
 pub(super) const SHUTTING_DOWN: &str = "the service is being shut down: call again when it is back";
 
 fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
@@ -190,7 +195,7 @@ fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
             if let Err(error) = keep(call, &joined, requests) {
                 tracing::warn!(tenant, from, "the connection was not made: {error:#}");
             }
-            // A service that has ended needs to be told nothing.
+            // A service that has ended needs no message.
             let _ = requests.send(CallerRequest::Leave { number });
         }
         Err(reason) => {
@@ -200,7 +205,7 @@ fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
     }
 }
 
-/// Has the service make a connection; or the reason why there is none.
+/// Asks the service for a connection; the error says why there is none.
 fn join(call: &ProvenCall, tenant: Tenant, requests: &Sender<CallerRequest>) -> Result<Joined, String> {
     let aim = CallerAim::from_data(&call.peer().data).map_err(|error| format!("{error:#}"))?;
     let (answer, answered) = sync_channel(1);
@@ -218,7 +223,7 @@ fn await_answer<T>(answered: &Receiver<Result<T, String>>) -> Result<T, String> 
     }
 }
 
-/// Has the service use the memory that the host has shared.
+/// Lets the service use the memory that the host has shared.
 fn take_table(session: &Session, number: u64, requests: &Sender<CallerRequest>) -> Result<(), String> {
     let access = session.secret().cloned().ok_or("the session has no secret")?;
     let (answer, answered) = sync_channel(1);
@@ -227,7 +232,7 @@ fn take_table(session: &Session, number: u64, requests: &Sender<CallerRequest>) 
     await_answer(&answered)
 }
 
-/// Answers the call, and waits until one end has had enough.
+/// Answers the call, and waits until either end finishes.
 fn keep(call: ProvenCall, joined: &Joined, requests: &Sender<CallerRequest>) -> Result<()> {
     let mut session: Session = call.answer(&joined.introduction, STEP)?;
     session.ready(STEP)?;

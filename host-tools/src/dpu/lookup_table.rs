@@ -1,7 +1,8 @@
-//! The table that requests are about, and the way to its memory: the service's own, or memory of the host that it shares with the Arm cores.
+//! The table for lookups, and the access to its memory: either the service's own, or memory that the host
+//! shares with the Arm cores.
 //!
-//! The host's memory is reached by DMA work requests under an alias of the host's memory key, and in no other way. The host may go at any time,
-//! and come back with another region; until then there is no table.
+//! The host's memory is only accessed by DMA work requests under an alias of the host's memory key. The host
+//! may leave at any time and come back with another region; until then there is no table.
 
 use super::offer::HostTable;
 use super::served_table::{ServedRows, ServedTable};
@@ -22,42 +23,42 @@ use bareverbs_core::hal::Hal;
 use bareverbs_core::{AccessKey, RemoteVhcaRegion};
 use std::rc::Rc;
 
-/// DMA work requests under way.
+/// DMA work requests in flight.
 const COPIES: usize = 64;
 
 type OwnRegion<'d, H> = Rc<MemoryRegion<&'d Device<H>>>;
 
-/// The table as callers are told of it.
+/// The description of the table for callers.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TableView {
     pub(super) descriptor: TableDescriptor,
     /// Bytes of the longest value.
     pub(super) max_value: u32,
     pub(super) rows: usize,
-    /// What kernels may read.
+    /// The memory that kernels may read.
     pub(super) grant: Grant,
-    /// What peers may READ.
+    /// The memory that peers may READ.
     pub(super) readable: Option<RemoteSlice>,
 }
 
-/// The way to the memory of a table.
+/// The access to the memory of a table.
 pub(super) enum LookupDoor<'d, H: Hal, const SLOTS: usize> {
-    /// The service's processor reaches it.
+    /// The service's own memory, which its processor reads.
     Own(OwnMemory<RegionTable<OwnRegion<'d, H>, &'d Device<H>>, SLOTS>),
-    /// The host's, by DMA work requests.
+    /// The host's memory, by DMA work requests.
     Host(Box<CardDma<&'d Device<H>, 1, COPIES>>),
 }
 
-/// What is looked up in; see the module.
+/// The table for lookups; see the module's comment.
 pub(super) struct LookupTable<'d, H: Hal, const SLOTS: usize> {
     pub(super) door: LookupDoor<'d, H, SLOTS>,
     view: Option<TableView>,
-    /// Where the door has the host's region, once there was one.
+    /// The number of the host's region, if there ever was one.
     place: Option<HostRegion>,
 }
 
 impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
-    /// A table of the service's own.
+    /// A table in the service's own memory.
     pub(super) fn own(
         domain: &ProtectionDomain<&'d Device<H>>,
         device: &'d Device<H>,
@@ -94,7 +95,7 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
         self.view.as_ref()
     }
 
-    /// The host has shared its table with whoever knows the access key.
+    /// Opens the region that the host has shared under this access key.
     pub(super) fn share(
         &mut self,
         domain: &ProtectionDomain<&'d Device<H>>,
@@ -118,12 +119,13 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
         Ok(())
     }
 
-    /// The host has gone. What still reads its memory fails.
+    /// Removes the table because the host has left. Reads of its memory that are still in flight fail.
     pub(super) fn withdraw(&mut self) {
         self.view = None;
     }
 
-    /// Makes another queue if a copy failed, as it does when the host takes its memory back. Returns whether it did.
+    /// Creates another queue if a copy failed, as happens when the host revokes its memory. Returns whether
+    /// it did.
     pub(super) fn repair(&mut self, domain: &ProtectionDomain<&'d Device<H>>) -> Result<bool> {
         use bareverbs::offload::card::RepairError;
         let LookupDoor::Host(door) = &mut self.door else { return Ok(false) };
@@ -132,7 +134,7 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
         }
         match door.repair(domain) {
             Ok(()) => Ok(true),
-            // They are polled with the next turn.
+            // The next turn polls the outstanding copies.
             Err(RepairError::Outstanding { .. }) => Ok(false),
             Err(error) => Err(error.into()),
         }

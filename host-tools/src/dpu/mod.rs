@@ -1,9 +1,13 @@
-//! `bareverbs dpu`: kernels near data as a service for authorized tenants, and a client that looks up keys in it.
+//! `bareverbs dpu`: kernels near data as a service for authorized tenants, and a client that looks up keys in
+//! it.
 //!
-//! * Said beforehand: `config` is the file of the service, `key_file` a key, `tenant` who may do what, `offer` what both ends tell each other.
-//! * The service: `serve` starts, reloads and ends it, `listener` meets callers over TCP in threads of their own, `service` is the one thread that
-//!   owns the device, `lookup_table` what is looked up in and the way to its memory, `figures` its OpenMetrics.
-//! * The host of a DPU: `host` makes the table (`served_table`) and shares it with the service on the Arm cores.
+//! * Configuration: `config` is the file of the service, `key_file` a key, `tenant` the tenants and their
+//!   rights, `offer` the messages of both ends.
+//! * The service: `serve` starts, reloads and ends it; `listener` accepts callers over TCP in separate
+//!   threads; `service` is the one thread that owns the device; `lookup_table` has the table and the access
+//!   to its memory; `figures` its OpenMetrics.
+//! * The host of a DPU: `host` creates the table (`served_table`) and shares it with the service on the Arm
+//!   cores.
 //! * A client: `client` connects as a tenant, `get` looks keys up and compares the ways.
 
 pub(crate) mod client;

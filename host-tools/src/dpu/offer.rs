@@ -1,5 +1,6 @@
-//! What the ends tell each other beside their queue pairs: JSON in the data of the exchange. The caller's first slice of memory is where answers
-//! may be written; the service's is the table, for who may READ it.
+//! What the ends tell each other in addition to their queue pairs: JSON in the data of the exchange. The
+//! caller's first slice of memory is where answers go; the service's is the table, for tenants that may READ
+//! it.
 
 use anyhow::{Context as _, Result};
 use bareverbs::memory_region::MemoryRegion;
@@ -11,10 +12,10 @@ use bareverbs_core::device::DeviceRef;
 use bareverbs_core::{AccessKey, SharedRegion};
 use serde::{Deserialize, Serialize};
 
-/// What both ends must be there for.
+/// The purpose that both ends must name.
 pub(crate) const PURPOSE: &str = "bareverbs dpu 1";
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Aim {
@@ -28,16 +29,17 @@ pub(crate) enum Aim {
     Share,
 }
 
-/// What a caller says.
+/// The caller's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CallerAim {
     pub(super) wish: Aim,
-    /// What it shares, if it is the host.
+    /// The table that it shares, if it is the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) shares: Option<HostTable>,
 }
 
-/// The table of a host, and the memory key under which other functions of its card may reach it. The access key is the secret of the session.
+/// The table of a host, and the memory key under which other functions of its card can access it. The access
+/// key is the secret of the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HostTable {
     vhca_id: u32,
@@ -45,13 +47,13 @@ pub(super) struct HostTable {
     address: u64,
     length: u64,
     pub(super) rows: usize,
-    /// Bytes of the longest value that it may ever have.
+    /// Bytes of the longest value that it may ever hold.
     pub(super) max_value: u32,
     descriptor: Vec<u8>,
 }
 
 impl HostTable {
-    /// A table in a region that is to be shared.
+    /// A table in a region that will be shared.
     pub(super) fn new<D: DeviceRef>(
         region: &MemoryRegion<D>,
         table: &TableDescriptor,
@@ -73,7 +75,7 @@ impl HostTable {
         parse_descriptor(&self.descriptor)
     }
 
-    /// The memory for who knows the access key.
+    /// The region, given the access key.
     pub(super) fn region(&self, access: AccessKey) -> Result<SharedRegion> {
         let key = MkeyIndex::new(self.key).context("the number of the memory key has more than 24 bits")?;
         let vhca_id =
@@ -90,12 +92,12 @@ fn parse_descriptor(bytes: &[u8]) -> Result<TableDescriptor> {
         .context("the description of the table has a wrong checksum or length")
 }
 
-/// What the service says.
+/// The service's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Offer {
     /// The region in which lookups are granted.
     pub(crate) region: u32,
-    /// Requests that are taken before the first answer.
+    /// Requests that are accepted before the first answer.
     pub(super) credits: u32,
     /// Bytes of the longest value.
     pub(super) max_value: u32,
@@ -123,14 +125,14 @@ impl CallerAim {
 }
 
 impl Offer {
-    /// Of a service that has no table now.
+    /// The offer of a service that has no table now.
     pub(super) fn new(credits: u32, limits: Limits) -> Self {
         let Limits { hops, bytes, retries, time } = limits;
         let time_us = time.as_nanos().div_ceil(1000);
         Self { region: 0, credits, max_value: 0, hops, bytes, retries, time_us, table: Vec::new() }
     }
 
-    /// With a table, which kernels reach under this handle.
+    /// Adds a table, which kernels access under this handle.
     pub(super) fn of_table(self, region: u32, max_value: u32, table: &TableDescriptor) -> Self {
         Self { region, max_value, table: table.encode().to_vec(), ..self }
     }

@@ -1,8 +1,8 @@
-//! Op-codes as people write them: up to eight letters, as in `KVLOOKUP`, or a number.
+//! Op-codes in text: up to eight letters, as in `KVLOOKUP`, or a number.
 
 use bareverbs::offload::kernel::Opcode;
 
-/// The op-code that a text names: letters are its bytes from the highest on, and zeros follow.
+/// The op-code that a text names: letters are its bytes from the highest down, padded with zeros.
 pub(crate) fn parse_opcode(text: &str) -> Result<Opcode, String> {
     if let Some(digits) = text.strip_prefix("0x") {
         return u64::from_str_radix(digits, 16)
@@ -20,7 +20,7 @@ pub(crate) fn parse_opcode(text: &str) -> Result<Opcode, String> {
     Ok(Opcode(u64::from_be_bytes(bytes)))
 }
 
-/// How an op-code is written: what [`parse_opcode`] reads as the same.
+/// The text of an op-code, which [`parse_opcode`] parses back.
 pub(crate) fn opcode_text(opcode: Opcode) -> String {
     let bytes = opcode.0.to_be_bytes();
     let letters = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);

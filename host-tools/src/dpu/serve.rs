@@ -1,4 +1,4 @@
-//! Life of a service: started from a file; signals make it reload that file or shut down.
+//! The life of a service: it starts from a file, and signals make it reload the file or shut down.
 
 use super::config::{ServiceConfig, TableSource};
 use super::figures;
@@ -23,9 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 
-/// Time between two expositions of the figures.
+/// Interval between two updates of the metrics.
 const EXPOSITION: Duration = Duration::from_millis(500);
-/// How long callers may take to hear that the service ends.
+/// How long callers may take to receive the message that the service ends.
 const FAREWELL: std::time::Duration = std::time::Duration::from_millis(500);
 
 /// Arguments of `bareverbs dpu serve`.
@@ -47,7 +47,7 @@ pub(super) struct DpuServeArguments {
     openmetrics: Option<SocketAddr>,
 }
 
-/// Serves until it is told to end.
+/// Serves until the process is told to end.
 pub(super) fn run(arguments: &DpuServeArguments) -> Result<(), Failure> {
     let mut config = ServiceConfig::read(&arguments.config).map_err(Failure::Input)?;
     if let Some(rows) = arguments.demo_table {
@@ -76,11 +76,11 @@ pub(super) fn run(arguments: &DpuServeArguments) -> Result<(), Failure> {
     seat.with_device(DeviceConfig::default(), task)
 }
 
-/// A service on a device that is open.
+/// A service on an open device.
 struct ServeTask {
     path: PathBuf,
     config: ServiceConfig,
-    /// `None`: the host shares its table.
+    /// The rows to serve; `None` if the host shares its table.
     served: Option<ServedRows>,
     tenants: Vec<Tenant>,
     exporter: Option<Exporter>,
@@ -112,7 +112,7 @@ struct Serving<'d, H: Hal> {
 }
 
 impl<H: Hal> Serving<'_, H> {
-    /// Serves until the process is told to end and what runs has ended, or the time for that is over.
+    /// Serves until the process is told to end and running requests have ended, or their time is over.
     fn until_told(&mut self, hal: &H, requests: &Receiver<CallerRequest>) {
         let mut end_by = None;
         let mut exposed = hal.now();
@@ -148,7 +148,7 @@ impl<H: Hal> Serving<'_, H> {
         active
     }
 
-    /// Reads the tenants and their keys again. A file that cannot be used changes nothing.
+    /// Reads the tenants and their keys again. An unusable file changes nothing.
     fn reload(&mut self, now: Time) {
         let read = ServiceConfig::read(&self.task.path).and_then(|config| config.load_tenants());
         match read {
@@ -176,7 +176,7 @@ impl<H: Hal> Serving<'_, H> {
         now + self.task.config.drain
     }
 
-    /// Tells everybody who is connected, and waits a moment until they were told.
+    /// Notifies all connected callers, and waits a moment for the messages to arrive.
     fn say_goodbye(&mut self, now: Time, hal: &H) {
         let figures = self.service.figures();
         if figures.running > 0 {

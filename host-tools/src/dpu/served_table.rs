@@ -1,4 +1,4 @@
-//! A table in memory of this process that its device can read: rows of a file, or made up.
+//! A table in memory of this process that its device can read, with rows from a file or made-up ones.
 
 use super::config::TableSource;
 use crate::demo::data::{self, Header, Row, table_config, table_size};
@@ -20,27 +20,27 @@ pub(super) fn rows_of(path: &Path) -> Result<Vec<Row>> {
     Ok(loaded.with_context(|| format!("the table's data {}", path.display()))?.rows)
 }
 
-/// So many made-up rows.
+/// This many made-up rows.
 pub(super) fn demo_rows(rows: u32) -> Vec<Row> {
     (0..rows).map(demo_row).collect()
 }
 
-/// Values of different lengths, each of which says what its key is.
+/// Values of different lengths, each containing its key.
 fn demo_row(number: u32) -> Row {
     let key = format!("key-{number}");
     let value = format!("value of {key}").repeat(1 + number as usize % 16);
     Row { key: key.into(), value: value.into() }
 }
 
-/// What is served, and how.
+/// The rows to serve, and how.
 pub(super) struct ServedRows {
     pub(super) rows: Vec<Row>,
-    /// Whether peers can READ the table, for as long as the service lives.
+    /// Whether peers can READ the table, for the whole life of the service.
     pub(super) readable: bool,
 }
 
 impl ServedRows {
-    /// What a source names; `None` if the table is the host's.
+    /// The rows of a source; `None` if the host has the table.
     pub(super) fn of(source: &TableSource, readable: bool) -> Result<Option<Self>> {
         let rows = match source {
             TableSource::File(path) => rows_of(path)?,
@@ -64,7 +64,7 @@ impl<D: DeviceRef + Clone> ServedTable<D> {
     /// Makes the table.
     pub(super) fn fill(domain: &ProtectionDomain<D>, device: &D, served: &ServedRows) -> Result<Self> {
         let ServedRows { rows, readable } = served;
-        // Nothing is replaced in it while it is served, so no reader needs to be waited for.
+        // Nothing in it is replaced while it is served, so there are no readers to wait for.
         let config = table_config(rows.len(), TablePolicy::default());
         let length = table_size(&config, rows);
         let access = if *readable { AccessFlags::REMOTE_READ } else { AccessFlags::default() };
@@ -81,13 +81,13 @@ impl<D: DeviceRef + Clone> ServedTable<D> {
         Ok(Self { descriptor: *writer.descriptor(), region, rows: rows.len(), max_value })
     }
 
-    /// The table's memory as the service's own processor reaches it.
+    /// The table's memory, accessed by the service's own processor.
     pub(super) fn memory(&self, device: &D) -> RegionTable<Rc<MemoryRegion<D>>, D> {
         RegionTable::new(self.region.clone(), device.clone())
     }
 }
 
-/// How long kernels on the Arm cores may go on reading what was replaced. What takes longer reads again.
+/// How long kernels on the Arm cores may keep reading replaced bytes. A slower reader has to read again.
 const LEASE: Duration = Duration::from_millis(200);
 
 type HostWriter<D> = TableWriter<RegionTable<Rc<MemoryRegion<D>>, D>>;
@@ -101,7 +101,7 @@ pub(super) struct HostRows<D: DeviceRef + Clone> {
 }
 
 impl<D: DeviceRef + Clone> HostRows<D> {
-    /// Makes the table, so much larger than its rows need.
+    /// Creates the table, with this much more room than its rows need.
     pub(super) fn fill(domain: &ProtectionDomain<D>, device: &D, rows: Vec<Row>, room: u32) -> Result<Self> {
         let policy = TablePolicy { lease: LEASE, ..TablePolicy::default() };
         let config = table_config(rows.len() * (100 + room as usize) / 100, policy);
@@ -117,8 +117,8 @@ impl<D: DeviceRef + Clone> HostRows<D> {
         Ok(table)
     }
 
-    /// Adds, changes and deletes rows until they are these; returns how many it touched. Where too many replaced values wait until nobody can
-    /// be reading them, it waits.
+    /// Adds, changes and deletes rows until the table holds exactly these; returns how many it changed. If
+    /// too many replaced values wait for their readers, it waits too.
     pub(super) fn change(&mut self, clock: impl Fn() -> Time, rows: Vec<Row>) -> Result<usize> {
         let mut value = vec![0; MAX_VALUE];
         let mut changes = 0;
@@ -166,7 +166,7 @@ impl<D: DeviceRef + Clone> HostRows<D> {
         self.keys.len()
     }
 
-    /// Bytes of the longest value that it may ever have.
+    /// Bytes of the longest value that it may ever hold.
     pub(super) const fn max_value(&self) -> u32 {
         self.max_value
     }

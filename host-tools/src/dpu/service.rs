@@ -1,7 +1,8 @@
-//! The one thread that owns the device: makes and ends connections, and runs what is asked on them.
+//! The one thread that owns the device: makes and ends connections, and runs their requests.
 //!
-//! A connection ends in two steps. Its queue pair is moved to ERROR first, which flushes what is outstanding; the place is given to somebody else
-//! when everything was flushed, so that no completion of the one is taken for one of the other.
+//! A connection ends in two steps. First its queue pair moves to ERROR, which flushes its outstanding work.
+//! Its place is reused only after that, so that no completion of the old connection is mistaken for one of
+//! the new.
 
 use super::config::{ServiceConfig, TableSource};
 use super::listener::{CallerRequest, JoinRequest, Joined};
@@ -31,11 +32,11 @@ use bareverbs_core::hal::Hal;
 use bareverbs_exchange::{Introduction, SessionSecret};
 use std::sync::mpsc::{Sender, channel};
 
-/// Requests that run at a time, of all connections.
+/// Requests of all connections that run at a time.
 const SLOTS: usize = 32;
 /// Versions of programs.
 const PLACES: usize = 16;
-/// Sends of each queue pair.
+/// Send queue depth of each queue pair.
 const DEPTH: u32 = 64;
 /// How long the device may take to flush a queue pair.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -49,7 +50,7 @@ struct Tenancy {
     tenant: String,
     wish: Aim,
     farewell: Sender<String>,
-    /// Since when it is being flushed.
+    /// When flushing began.
     leaving: Option<Time>,
 }
 
@@ -61,7 +62,7 @@ struct HostTenancy {
     farewell: Sender<String>,
 }
 
-/// What runs on a device.
+/// A service on a device.
 pub(super) struct Service<'d, H: Hal> {
     domain: ProtectionDomain<Owned<'d, H>>,
     gid_index: u8,
@@ -78,7 +79,7 @@ pub(super) struct Service<'d, H: Hal> {
     next: u64,
 }
 
-/// What happened and is there, for whoever watches.
+/// Counters and state for monitoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServiceFigures {
     pub(super) runtime: bareverbs::offload::runtime::Counters,
@@ -91,7 +92,7 @@ pub(super) struct ServiceFigures {
     pub(super) rows: usize,
 }
 
-/// Somebody who wants a connection.
+/// A caller that wants a connection.
 struct Caller<'a> {
     tenant: &'a Tenant,
     wish: Aim,
@@ -99,7 +100,7 @@ struct Caller<'a> {
 }
 
 impl<'d, H: Hal> Service<'d, H> {
-    /// Fills the table and makes everything but connections.
+    /// Fills the table and creates everything but connections.
     pub(super) fn new(
         device: Owned<'d, H>,
         seat: &Seat,
@@ -139,10 +140,10 @@ impl<'d, H: Hal> Service<'d, H> {
         })
     }
 
-    /// Does all that can be done now. Returns whether anything was done.
+    /// Does everything that can be done now. Returns whether anything was.
     pub(super) fn turn(&mut self, now: Time) -> bool {
         let mut active = false;
-        // One request after the other may have become due by what was done before.
+        // Each step may make further requests due.
         for _ in 0..SLOTS {
             if !self.server.poll(now, &mut self.endpoint, &mut self.lookup.door, &mut self.scratch) {
                 break;
@@ -159,12 +160,12 @@ impl<'d, H: Hal> Service<'d, H> {
         active
     }
 
-    /// When there is something to do, if nothing arrives before.
+    /// When to run again if nothing arrives before.
     pub(super) fn next_due(&self) -> Option<Time> {
         self.server.poll_timeout(&self.lookup.door)
     }
 
-    /// Does what a caller's thread wants.
+    /// Handles a request of a caller's thread.
     pub(super) fn handle_request(&mut self, now: Time, request: CallerRequest, tenants: &Tenants) {
         match request {
             CallerRequest::Leave { number } => {
@@ -178,7 +179,7 @@ impl<'d, H: Hal> Service<'d, H> {
                 if let Err(reason) = &taken {
                     self.lose_host(now, reason);
                 }
-                // The caller's thread ends by itself if it does not wait any more.
+                // The caller's thread has ended if it does not wait any more.
                 let _ = answer.send(taken);
             }
             CallerRequest::Join(request) => self.answer(now, *request, tenants),
@@ -210,7 +211,7 @@ impl<'d, H: Hal> Service<'d, H> {
         tenants: &Tenants,
     ) -> Result<Joined, String> {
         let wish = aim.wish;
-        // Who was removed since it proved its key, or has another key now, is not let in.
+        // A tenant that was removed or got another key since it proved its key is refused.
         let name = tenant.name.as_str();
         if tenants.find(name).as_ref() != Some(tenant) {
             return Err(format!("tenant {name:?} was changed just now: call again"));
@@ -241,7 +242,8 @@ impl<'d, H: Hal> Service<'d, H> {
         Ok(Joined { number, introduction, farewell: farewell_of_call, shares: false })
     }
 
-    /// Takes a host that is about to share its table. It has no queue pair: its introduction names one that is never connected.
+    /// Accepts a host that is about to share its table. It has no queue pair: its introduction names one that
+    /// is never connected.
     fn receive_host(
         &mut self,
         tenant: &Tenant,
@@ -269,7 +271,7 @@ impl<'d, H: Hal> Service<'d, H> {
         Ok(Joined { number, introduction, farewell: farewell_of_call, shares: true })
     }
 
-    /// The host says that who knows the secret of its session may use its memory.
+    /// Takes the table after the host has allowed access with the secret of its session.
     fn take_table(&mut self, number: u64, access: &SessionSecret) -> Result<()> {
         let host = self.host.as_ref().filter(|host| host.number == number).context("the host has left")?;
         let access = AccessKey::new(*access.as_bytes())?;
@@ -278,11 +280,11 @@ impl<'d, H: Hal> Service<'d, H> {
         Ok(())
     }
 
-    /// There is no table any more: ends the host's connection, and those for lookups.
+    /// The table is gone: ends the host's connection, and those for lookups.
     fn lose_host(&mut self, now: Time, why: &str) {
         let Some(host) = self.host.take() else { return };
         tracing::warn!(number = host.number, tenant = host.tenant, "the table is gone: {why}");
-        // The host may have hung up before.
+        // The host may have hung up already.
         let _ = host.farewell.send(why.to_owned());
         self.lookup.withdraw();
         self.leave(
@@ -292,7 +294,7 @@ impl<'d, H: Hal> Service<'d, H> {
         );
     }
 
-    /// Makes the queue pair, lets the caller in, and takes its requests from now on.
+    /// Creates the queue pair, admits the caller, and takes its requests from now on.
     fn connect(&mut self, index: usize, caller: &Caller<'_>) -> Result<Introduction> {
         let peer = caller.peer;
         let may = if caller.wish == Aim::Read { AccessFlags::REMOTE_READ } else { AccessFlags::default() };
@@ -307,7 +309,8 @@ impl<'d, H: Hal> Service<'d, H> {
         let mut own = Introduction::new(PURPOSE, prepared.endpoint(self.gid_index)?);
         let path_mtu = if own.path_mtu.raw() < peer.path_mtu.raw() { own.path_mtu } else { peer.path_mtu };
         let gid_index = self.gid_index;
-        // A caller that posts no receives ends its own connection, and keeps a staging buffer no longer than that takes.
+        // A caller that posts no receives breaks its own connection, and holds a staging buffer no longer
+        // than that takes.
         let options = ConnectOptions { gid_index, path_mtu, rnr_retry: 6, ..ConnectOptions::default() };
         let queue_pair = prepared.connect(&peer.endpoint, options).context("connecting the queue pair")?;
         let id = self.let_in(caller)?;
@@ -321,7 +324,8 @@ impl<'d, H: Hal> Service<'d, H> {
         Ok(own)
     }
 
-    /// A connection of the runtime with the tenant's limits, for answers to the memory that the caller offers.
+    /// A connection of the runtime with the tenant's limits, for answers to the memory that the caller
+    /// offers.
     fn let_in(&mut self, caller: &Caller<'_>) -> Result<ConnectionId> {
         let slice = caller.peer.slices.first().context("the caller offers no memory for answers")?;
         let window =
@@ -339,7 +343,7 @@ impl<'d, H: Hal> Service<'d, H> {
         self.server.serve(&mut self.endpoint, index, id).context("posting receives")
     }
 
-    /// Grants what the caller is there for, and tells it.
+    /// Grants what the caller's purpose needs, and describes it in the introduction.
     fn offer(&mut self, caller: &Caller<'_>, id: ConnectionId, own: &mut Introduction) -> Result<()> {
         let offer = Offer::new(SHARE as u32, self.limits);
         let offer = match (self.lookup.view(), caller.wish) {
@@ -358,7 +362,7 @@ impl<'d, H: Hal> Service<'d, H> {
         Ok(())
     }
 
-    /// Ends the connections that `which` picks; their callers hear why.
+    /// Ends the connections that `which` selects, and tells their callers why.
     fn leave(&mut self, now: Time, which: impl Fn(&Tenancy) -> bool, why: &str) {
         for index in 0..CONNECTIONS {
             if self.tenancies[index]
@@ -389,7 +393,7 @@ impl<'d, H: Hal> Service<'d, H> {
         let Some(tenancy) = &mut self.tenancies[index] else { return };
         let (number, tenant) = (tenancy.number, tenancy.tenant.as_str());
         tracing::info!(number, tenant, wish = ?tenancy.wish, "disconnected: {why}");
-        // The caller may have hung up before.
+        // The caller may have hung up already.
         let _ = tenancy.farewell.send(why.to_owned());
         tenancy.leaving = Some(now);
         self.server.dismiss(index);
@@ -398,7 +402,7 @@ impl<'d, H: Hal> Service<'d, H> {
         }
     }
 
-    /// Notices a connection that broke, and frees the place of one that was flushed.
+    /// Notices a broken connection, and frees the place of a flushed one.
     fn look_after(&mut self, now: Time, index: usize) {
         let Some(tenancy) = &self.tenancies[index] else { return };
         match tenancy.leaving {
@@ -427,17 +431,17 @@ impl<'d, H: Hal> Service<'d, H> {
         }
     }
 
-    /// Answers what runs, and begins nothing more.
+    /// Finishes running requests, and begins nothing new.
     pub(super) fn drain(&mut self) {
         self.server.runtime().drain();
     }
 
-    /// Whether nothing that was asked is still to be answered.
+    /// Whether all requests have been answered.
     pub(super) fn is_idle(&self) -> bool {
         self.server.is_idle() && (0..CONNECTIONS).all(|index| self.endpoint.is_sent(index))
     }
 
-    /// What happened so far.
+    /// The current counters and state.
     pub(super) fn figures(&mut self) -> ServiceFigures {
         ServiceFigures {
             runtime: self.server.runtime().counters(),

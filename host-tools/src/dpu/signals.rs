@@ -1,11 +1,11 @@
-//! What the process is told by signals: to end, or to read its files again.
+//! Signals to the process: to end, or to read its files again.
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The signals that have come.
+/// The signals received so far.
 pub(super) struct Signals {
     end: Arc<AtomicBool>,
     reload: Arc<AtomicBool>,

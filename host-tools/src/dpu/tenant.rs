@@ -1,4 +1,5 @@
-//! Who may do what. The listener's threads ask for keys, the service's thread for rights; both see the list that was read last.
+//! Tenants and their rights. The listener's threads look up keys, the service's thread looks up rights; both
+//! see the list that was read last.
 
 use super::offer::Aim;
 use bareverbs::offload::runtime::Allowance;
@@ -10,27 +11,28 @@ pub(super) const CONNECTIONS: usize = 16;
 /// Requests of one connection that can wait or run: its receive buffers.
 pub(super) const SHARE: usize = 8;
 
-/// Somebody who may use the service.
+/// A client that may use the service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Tenant {
     pub(super) name: String,
     pub(super) key: SharedKey,
-    /// Whether it may deploy and remove programs, which all tenants may call.
+    /// Whether it may deploy and remove programs. Every tenant may call them.
     pub(super) deploy: bool,
-    /// Whether it may READ the table by itself.
+    /// Whether it may READ the table directly.
     pub(super) read: bool,
-    /// Whether kernels and programs that it calls may write the table.
+    /// Whether kernels and programs that it calls may write to the table.
     pub(super) write: bool,
     /// Connections at a time.
     pub(super) connections: usize,
-    /// Requests that run at a time, of each connection.
+    /// Requests of each connection that run at a time.
     pub(super) share: u16,
-    /// What each connection may use in the long run.
+    /// Long-term limits of each connection.
     pub(super) allowance: Allowance,
 }
 
 impl Tenant {
-    /// Whether it may have a connection for this, of which it has `connections` already; otherwise why not.
+    /// Checks whether it may have another connection for this purpose, given that it has `connections`; the
+    /// error says why not.
     pub(super) fn may(&self, wish: Aim, connections: usize) -> Result<(), String> {
         let name = &self.name;
         match wish {
@@ -64,7 +66,7 @@ impl Tenants {
         tenants.iter().find(|tenant| tenant.name == name).cloned()
     }
 
-    /// Takes another list; gives the names of those that were in the old one and are not the same any more.
+    /// Replaces the list; returns the names of tenants that were removed or changed.
     pub(super) fn replace(&self, tenants: Vec<Tenant>) -> Vec<String> {
         let mut current = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *current, tenants);

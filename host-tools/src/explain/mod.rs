@@ -1,9 +1,10 @@
-//! `bareverbs explain`: the meaning of a status, a syndrome, a counter, a `doctor` finding or an error name, the values
-//! to compare, and what to try.
+//! `bareverbs explain`: the meaning of a status, a syndrome, a counter, a `doctor` finding or an error name,
+//! the values to compare, and what to try.
 //!
-//! **What this is.** Tables and their look-up: `table` and `more` have what devices and libraries say, `outcomes` how commands and lookups end, `programs` what is wrong with programs near data,
-//! `doctor` its findings, `counters` the counters. `query` understands how it was printed. **What it may not do.** Ask a device: everything here is known beforehand;
-//! what a queue pair itself has to say is `QueuePair::diagnose` of the driver.
+//! The tables: `table` and `more` have messages of devices and libraries, `outcomes` results of commands and
+//! lookups, `programs` errors of programs near data, `doctor` its findings, `counters` the counters. `query`
+//! parses the various printed forms. This command asks no device: everything here is known beforehand. What a
+//! queue pair itself can report is `QueuePair::diagnose` of the driver.
 
 mod more;
 mod outcomes;
@@ -24,9 +25,9 @@ use serde::Serialize;
 use std::fmt::Write as _;
 use table::{ENTRIES, Entry};
 
-/// Nearer than this, a name may have been meant (Jaro-Winkler, 1 is equal).
+/// A name at least this similar may have been meant (Jaro-Winkler, 1 is equal).
 const NEAR: f64 = 0.85;
-/// Names that are offered in place of an unknown one.
+/// How many names are offered for an unknown one.
 const OFFERED: usize = 3;
 
 /// Arguments of `bareverbs explain`.

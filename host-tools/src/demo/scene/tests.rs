@@ -1,4 +1,4 @@
-//! Both doors and the READ way over two NICs, a switch and real driver objects.
+//! The DPU, the NIC and the READ way over two NICs, a switch and real driver objects.
 
 use super::super::hosts::WINDOW;
 use super::*;
@@ -86,7 +86,7 @@ fn a_window_of_lookups_is_answered() {
     }
 }
 
-/// Looks up in windows until the program was replaced so often; returns how many lookups there were.
+/// Looks up in windows until the program was replaced `times` times; returns the number of lookups.
 fn look_up_while_swapping(scene: &mut Scene, rows: &[Row], times: u64) -> u64 {
     let (mut asked, mut lookups) = (BTreeMap::new(), 0);
     scene.swap(times);
@@ -113,7 +113,7 @@ fn a_program_is_replaced_a_thousand_times_while_it_answers_and_no_lookup_notices
         let mut scene = Scene::build(&config(14, loss), &rows, None).expect("boots");
         let lookups = look_up_while_swapping(&mut scene, &rows, 1_000);
         assert!(lookups > 1_000, "{lookups} lookups were under way meanwhile");
-        // The last replies are being acknowledged.
+        // The last replies are still being acknowledged.
         while scene.dpu.runtime().running() > 0 {
             let now = scene.world.now();
             if !scene.serve(now) {
@@ -152,7 +152,7 @@ fn readers_see_the_old_value_or_the_new_one_while_the_server_changes_it() {
                 turn += 1;
                 if turn % 7 == 0 {
                     let value = if turn % 2 == 0 { &old } else { &new };
-                    // Too many changes within a grace period are refused; then the value stays as it is.
+                    // Too many changes within a grace period are refused; the value then stays unchanged.
                     let _ = scene.update(b"key", value);
                 }
                 scene.wait(Some(way)).expect("goes on");
@@ -214,7 +214,7 @@ fn kernels_reads_and_a_core_read_one_key_at_once_while_it_changes() {
     }
 }
 
-/// A client of its own over the connection of this way.
+/// A separate client over the connection of this way.
 fn caller(scene: &Scene, way: WayName) -> KernelClient<WINDOW> {
     let endpoint = &scene.askers[way as usize].endpoint;
     let (address, rkey) = (endpoint.region().address(), endpoint.region().rkey().value());
@@ -273,7 +273,7 @@ fn what_the_dpu_has_no_kernel_for_is_answered_by_a_core_of_the_server() {
     }
 }
 
-/// Writes `line` over both buckets of a table of two rows.
+/// Overwrites both buckets of a table of two rows with `line`.
 fn sabotage(scene: &mut Scene, line: &Line) {
     let table = *scene.table.descriptor();
     for bucket in 0..u64::from(table.buckets) {
@@ -296,7 +296,7 @@ fn broken_structures_get_the_same_status_on_all_ways() {
     ];
     for (line, status) in cases {
         for way in WayName::CONNECTED {
-            // A line whose checksum is right, but whose first bucket leads to itself or out of the region.
+            // A line with a valid checksum whose next line is itself, or leaves the region.
             sabotage(&mut scene, &line);
             let found = scene.lookup(way, &rows[0].key).expect("runs");
             assert_eq!(found.result.ended, Ended::Status(status), "{way}");
@@ -304,7 +304,7 @@ fn broken_structures_get_the_same_status_on_all_ways() {
     }
 }
 
-/// Posts a request of our own making and returns the trailer that comes into slot 0.
+/// Posts a hand-made request and returns the trailer that arrives in slot 0.
 fn ask(scene: &mut Scene, way: WayName, change: impl Fn(&mut Request<'_>)) -> Option<Trailer> {
     let table = *scene.table.descriptor();
     let asker = &mut scene.askers[way as usize];
@@ -339,7 +339,7 @@ fn ask(scene: &mut Scene, way: WayName, change: impl Fn(&mut Request<'_>)) -> Op
     trailer_in(scene, way, slot_size(request.reply.max_response) as usize)
 }
 
-/// What is in slot 0 a millisecond later.
+/// The trailer in a slot a millisecond later.
 fn trailer_in(scene: &mut Scene, way: WayName, slot: usize) -> Option<Trailer> {
     let end = scene.world.now() + Duration::from_millis(1);
     while scene.world.now() < end {

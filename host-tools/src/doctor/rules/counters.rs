@@ -1,16 +1,16 @@
-//! What counters say. A single event is no finding where events are normal: how many make one stands here.
+//! Rules about counters. Where single events are normal, constants here say how many make a finding.
 
 use super::finding::{Found, Outcome, Severity, note};
 use crate::counters::{Readings, Trouble, known};
 use crate::doctor::facts::Facts;
 
-/// Events from which on a storm is one.
+/// Number of events from which on they are a storm.
 const STORM: u64 = 10;
-/// At most so many packets for each event of a storm.
+/// In a storm, there are at most this many packets for each event.
 const PACKETS_PER_EVENT: u64 = 1000;
 const NO_COUNTERS: &str = "the device was not opened, and --counters names no file";
 
-/// Counters of a kind that are not zero.
+/// Counters of a category that are not zero.
 fn raised(readings: &Readings, kind: Trouble) -> Vec<(&str, u64)> {
     let abnormal = |name: &str| known(name).and_then(|known| known.abnormal);
     let rows = readings.iter().filter(|(_, value)| **value > 0);
@@ -23,18 +23,18 @@ fn total(rows: &[(&str, u64)]) -> u64 {
     rows.iter().fold(0, |sum, (_, value)| sum.saturating_add(*value))
 }
 
-/// Packets of the port; `None` if no counter tells.
+/// Packets of the port; `None` if no counter has them.
 fn packets(readings: &Readings) -> Option<u64> {
     let [sent, received] = ["tx_packets_phy", "rx_packets_phy"].map(|name| readings.get(name).copied());
     Some(sent?.saturating_add(received?))
 }
 
-/// Whether there are enough events for what was sent.
+/// Whether there are many events in relation to the packets.
 fn is_storm(readings: &Readings, events: u64) -> bool {
     events >= STORM && packets(readings).is_none_or(|packets| packets / PACKETS_PER_EVENT <= events)
 }
 
-/// A finding of a kind: the counters, and what the largest of them says.
+/// A finding of a category: the counters, and the text for the largest of them.
 fn found(severity: Severity, rows: &[(&str, u64)], more: &str) -> Option<Found> {
     let (name, _) = rows.iter().max_by_key(|(_, value)| *value)?;
     let abnormal = known(name)?.abnormal?;
@@ -69,7 +69,7 @@ pub(super) fn not_ready(facts: &Facts) -> Outcome {
     storm(facts, Trouble::NotReady)
 }
 
-/// Loss that nobody announced.
+/// Loss that no congestion mark announced.
 pub(super) fn unmarked_loss(facts: &Facts) -> Outcome {
     let Some(readings) = &facts.counters else { return Outcome::NotAsked(NO_COUNTERS) };
     if !readings.contains_key("np_ecn_marked_roce_packets") {

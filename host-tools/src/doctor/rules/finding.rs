@@ -12,7 +12,7 @@ pub enum Severity {
 }
 
 impl Severity {
-    /// As it is printed.
+    /// Its printed form.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Note => "note",
@@ -26,16 +26,16 @@ impl Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::doctor) struct Found {
     pub(in crate::doctor) severity: Severity,
-    /// What was seen, with its values.
+    /// The observed values.
     pub(in crate::doctor) evidence: String,
-    /// The command, or the deed, that repairs it.
+    /// The command or action that fixes it.
     pub(in crate::doctor) fix: String,
 }
 
-/// What a rule says of facts.
+/// What a rule says about the facts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::doctor) enum Outcome {
-    /// The facts are not there.
+    /// The facts are missing.
     NotAsked(&'static str),
     Silent,
     Fires(Found),
@@ -49,7 +49,7 @@ impl Outcome {
         }
     }
 
-    /// A finding if there is one.
+    /// A finding, if there is one.
     pub(super) fn of(found: Option<Found>) -> Self {
         found.map_or(Self::Silent, Self::Fires)
     }

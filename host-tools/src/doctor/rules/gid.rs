@@ -1,9 +1,9 @@
-//! Which address reaches the peer, and at which step none is left.
+//! Which of our addresses reaches the peer, and at which step the last one fails.
 
 use super::finding::{Found, Outcome, bad};
 use crate::doctor::facts::{EndFacts, Facts, GidFact, LinkLayer, is_link_local};
 
-/// Where the way to the peer ends: of the steps below the first that no address of ours passes.
+/// Where the path to the peer ends: the first of these steps that none of our addresses passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Step {
     Empty,
@@ -12,7 +12,7 @@ enum Step {
     Version,
     Vlan,
     Route,
-    /// Some address passes all of them.
+    /// Some address passes all steps.
     Reached,
 }
 
@@ -35,7 +35,7 @@ fn shares_network(own: &GidFact, peer: &GidFact) -> bool {
     (own.gid.to_bits() ^ peer.gid.to_bits()).leading_zeros() >= skipped + u32::from(own.prefix)
 }
 
-/// How far addresses of ours come towards one of the peer's.
+/// How far our addresses get towards one of the peer's.
 fn towards(own: &[GidFact], peer: &GidFact, routed: bool) -> Step {
     let mut left: Vec<&GidFact> = own.iter().collect();
     for step in [Step::Empty, Step::LinkLocal, Step::Family, Step::Version, Step::Vlan, Step::Route] {
@@ -47,14 +47,14 @@ fn towards(own: &[GidFact], peer: &GidFact, routed: bool) -> Step {
     Step::Reached
 }
 
-/// Both ends of a connection over RoCE, how far it comes, and the peer's address that comes furthest.
+/// Both ends of a RoCE connection, how far it gets, and the peer's address that gets furthest.
 struct Way<'a> {
     own: &'a [GidFact],
     peer: &'a GidFact,
     step: Step,
 }
 
-/// An address that reaches beyond its link counts before those that do not.
+/// An address that reaches beyond its link takes precedence over those that do not.
 fn way(facts: &Facts) -> Result<Way<'_>, &'static str> {
     let own = facts.port().ok_or("the device was not opened")?;
     let peer = facts.peer.as_ref().ok_or("--peer names the other end")?;
@@ -65,7 +65,7 @@ fn way(facts: &Facts) -> Result<Way<'_>, &'static str> {
     let beyond = peer.gids.iter().any(|gid| !is_link_local(gid.gid));
     let peers = peer.gids.iter().filter(|gid| !beyond || !is_link_local(gid.gid));
     let ways = peers.map(|gid| (towards(&own.gids, gid, facts.routed), gid));
-    // Of equals the first.
+    // The first among equals.
     let furthest = ways.reduce(|best, next| if next.0 > best.0 { next } else { best });
     let (step, peer) = furthest.ok_or("no GID of the peer is known")?;
     Ok(Way { own: &own.gids, peer, step })
@@ -78,7 +78,7 @@ fn at(step: Step, facts: &Facts, found: fn(&Way<'_>) -> Found) -> Outcome {
     }
 }
 
-/// Addresses of ours, each once.
+/// Our addresses, each once.
 fn addresses(own: &[GidFact], show: impl Fn(&GidFact) -> String) -> String {
     let mut texts: Vec<String> = Vec::new();
     for text in own.iter().map(show) {

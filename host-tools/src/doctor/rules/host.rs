@@ -6,7 +6,7 @@ use bareverbs_hal::pci::{Check, State};
 
 const NO_FUNCTION: &str = "the device is no PCI function of this machine";
 
-/// What `bareverbs vfio check` says of one check.
+/// The result of one check of `bareverbs vfio check`.
 fn preflight(facts: &Facts, check: Check) -> Outcome {
     let Some(checks) = &facts.preflight else { return Outcome::NotAsked(NO_FUNCTION) };
     let Some(finding) = checks.iter().find(|finding| finding.check == check) else {
@@ -61,7 +61,7 @@ pub(super) fn pcie_link(facts: &Facts) -> Outcome {
     }))
 }
 
-/// Ports of RoCE devices that the kernel has.
+/// Ports of the kernel's RoCE devices.
 fn roce(facts: &Facts) -> Option<impl Iterator<Item = &KernelPort>> {
     let mut ports = facts.kernel.iter().filter(|port| port.ethernet).peekable();
     ports.peek()?;

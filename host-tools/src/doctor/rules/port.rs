@@ -11,7 +11,7 @@ const LARGEST_PACKET: u32 = 4096;
 pub(super) fn unreachable(facts: &Facts) -> Outcome {
     match &facts.opening {
         Opening::NotTried => Outcome::NotAsked(NOT_OPEN),
-        // A check of the machine says why.
+        // A check of the machine already says why.
         Opening::Unreachable(_) if host_is_in_the_way(facts) => Outcome::Silent,
         Opening::Unreachable(error) => Outcome::Fires(bad(error, "sudo dmesg | grep -i vfio")),
         _ => Outcome::Silent,
@@ -72,7 +72,7 @@ fn different_layers(facts: &Facts) -> bool {
     matches!(layers, [Some(own), Some(peer)] if own != peer)
 }
 
-/// The number that LINK_TYPE_P1 has for a link layer.
+/// The value of LINK_TYPE_P1 for a link layer.
 const fn link_type_name(layer: LinkLayer) -> &'static str {
     match layer {
         LinkLayer::InfiniBand => "IB(1)",
@@ -80,7 +80,7 @@ const fn link_type_name(layer: LinkLayer) -> &'static str {
     }
 }
 
-/// What mstconfig knows the card by; a simulated or a served device is none of this machine's.
+/// The name of the card for mstconfig. A simulated or remote device has none on this machine.
 fn card(facts: &Facts) -> &str {
     facts.selector.as_deref().filter(|_| facts.preflight.is_some()).unwrap_or("BDF")
 }
@@ -177,7 +177,8 @@ pub(super) fn slow(facts: &Facts) -> Outcome {
     }))
 }
 
-/// Whether packets of one key are heard by the other: the same partition, and not both limited members (IBTA v1.4 §10.9.3).
+/// Whether packets with one key are accepted with the other: the same partition, and not both limited members
+/// (IBTA v1.4 §10.9.3).
 fn in_one_partition(own: u16, peer: u16) -> bool {
     const FULL: u16 = 0x8000;
     own & !FULL == peer & !FULL && (own | peer) & FULL != 0

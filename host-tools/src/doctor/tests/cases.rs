@@ -1,4 +1,4 @@
-//! The table: what is broken, and what is in order.
+//! The table of cases: what is broken, and what is in order.
 
 use super::super::facts::Facts;
 use super::scenes::*;
@@ -12,16 +12,16 @@ use bareverbs_sim::nic::{NicConfig, PortBuffer, PortSpeed, RoceSupport};
 /// One rule, broken.
 pub(super) struct Case {
     pub(super) id: &'static str,
-    /// What is done, for people.
+    /// What is broken, in words.
     pub(super) broken: &'static str,
-    /// Further rules that see the same fault.
+    /// Further rules that report the same fault.
     pub(super) with: &'static [&'static str],
-    /// Words of the evidence.
+    /// Words that the evidence must contain.
     pub(super) says: &'static [&'static str],
     pub(super) facts: fn() -> Facts,
 }
 
-/// A name, and how the facts of the scene are gathered.
+/// A name, and how to gather the facts of the scene.
 pub(super) type Baseline = (&'static str, fn() -> Facts);
 
 /// Scenes in which nothing is broken.
@@ -47,18 +47,18 @@ fn between(own: &str, peer: &str) -> Facts {
     Scene::new([ethernet(1), ethernet(2)]).both([own, peer])
 }
 
-/// Both ends of a cable between such ports, in one network.
+/// Both ends of a cable between these ports, in one network.
 fn joined(ports: [NicConfig; 2]) -> Facts {
     Scene::new(ports).both(["10.0.0.1/24", "10.0.0.2/24"])
 }
 
-/// A host that takes a gigabit a second from a port of a hundred, and a buffer of so many bytes.
+/// A host that reads one gigabit per second from a port of a hundred, with a buffer of this many bytes.
 fn slow_receiver(bytes: u32) -> TrafficConfig {
     let receive_buffer = Some(PortBuffer { bytes, bits_per_second: 1_000_000_000 });
     TrafficConfig { receive_buffer, ..TrafficConfig::default() }
 }
 
-/// A card that offers one version of RoCE only, or none.
+/// A card that supports only one version of RoCE, or none.
 const V1: RoceSupport = RoceSupport { version_1: true, version_2: false };
 const V2: RoceSupport = RoceSupport { version_1: false, version_2: true };
 const CABLE: Option<PortSpeed> = Some(PortSpeed::Gbps25);
@@ -77,7 +77,8 @@ fn machine(change: impl FnOnce(&Files)) -> Facts {
 
 const DEVICE: &str = "sys/bus/pci/devices/ffff:3b:00.0";
 
-/// Address of the command queue, changed to where no memory is, and its doorbell (PRM, initialization segment).
+/// Points the command queue to an address without memory, and rings its doorbell (PRM, initialization
+/// segment).
 fn lose_the_command_queue(device: &bareverbs_core::Device<bareverbs_hal_sim::SimHal>) {
     let mmio = device.hal().mmio();
     mmio.write32(init_segment::CMDQ_ADDRESS_HIGH, 0x7fff_ffff);

@@ -1,5 +1,6 @@
-//! Every rule: facts in which just this is broken, and facts in which it has nothing to say. What is of a device or of the network is broken
-//! in the simulator, what is of a machine in a tree of files. No fact is written by hand.
+//! Every rule has facts in which only its problem exists, and facts in which it has nothing to report.
+//! Problems of a device or the network are made in the simulator, problems of a machine in a tree of files.
+//! No fact is written by hand.
 
 mod cases;
 mod scenes;
@@ -10,7 +11,7 @@ use rules::{Judged, Outcome};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-/// Where the table stands for readers.
+/// The page that shows the table to readers.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md");
 const BEGIN: &str = "<!-- begin: the rules, made by the tests of `doctor` -->\n";
 const END: &str = "<!-- end -->";
@@ -43,7 +44,7 @@ fn what_is_in_order_is_left_alone() {
     }
 }
 
-/// A rule that was never asked would be silent too.
+/// A rule that never runs would be silent too.
 #[test]
 fn every_rule_has_a_case_and_was_asked_where_it_is_silent() {
     let asked: BTreeSet<&str> = BASELINES
@@ -76,7 +77,7 @@ fn every_finding_has_evidence_and_a_fix() {
     }
 }
 
-/// The table of the page is what the tests run.
+/// The table on the page matches the tests.
 #[test]
 fn the_page_has_the_table() {
     let page = std::fs::read_to_string(PAGE).expect("docs/doctor.md");

@@ -19,7 +19,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use tempfile::TempDir;
 
-/// The function that trees of files have, in a domain that no machine has.
+/// The PCI function in the trees of files, in a domain that no machine has.
 pub(super) const FUNCTION: &str = "ffff:3b:00.0";
 
 /// Two hosts with a cable.
@@ -33,7 +33,7 @@ pub(super) const fn mac(number: u8) -> MacAddress {
     MacAddress([2, 0, 0, 0, 0, number])
 }
 
-/// A port whose pause frames and whose congestion control are on, as a ConnectX has them.
+/// A port with pause frames and congestion control on, like a ConnectX.
 pub(super) fn ethernet(number: u8) -> NicConfig {
     NicConfig { starts_with_pause: true, congestion_control: true, ..NicConfig::new(mac(number)) }
 }
@@ -47,7 +47,7 @@ fn add(world: &SimWorld, number: usize, config: NicConfig) -> NodeId {
 }
 
 impl Scene {
-    /// Back to back.
+    /// Connected back to back.
     pub(super) fn new(configs: [NicConfig; 2]) -> Self {
         let world = SimWorld::new(1);
         let nodes = [add(&world, 1, configs[0]), add(&world, 2, configs[1])];
@@ -55,7 +55,7 @@ impl Scene {
         Self { world, nodes, link }
     }
 
-    /// Joined by a switch with a subnet manager.
+    /// Connected by a switch with a subnet manager.
     pub(super) fn managed(partition_keys: Vec<u16>) -> Self {
         let world = SimWorld::new(1);
         let nodes = [1, 2].map(|number| add(&world, number, infiniband(number as u8)));
@@ -67,7 +67,7 @@ impl Scene {
         Self { world, nodes, link }
     }
 
-    /// Facts of one end, as the command gathers them; on the way `then` may break something.
+    /// Facts of one end, as the command gathers them. `then` may break something in between.
     pub(super) fn facts_after(
         &self,
         end: usize,
@@ -75,7 +75,7 @@ impl Scene {
         then: impl FnOnce(&Self, &Device<SimHal>),
     ) -> Facts {
         let mut facts = Facts { selector: Some("sim".to_owned()), ..Facts::default() };
-        // Links and subnet managers have had time.
+        // Gives links and subnet managers time.
         self.world.run_until(self.world.now() + Duration::from_secs(1));
         match Device::open(self.world.hal(self.nodes[end]), DeviceConfig::default()) {
             Ok(device) => {
@@ -117,7 +117,7 @@ fn parsed(address: &str) -> PortAddress {
     address.parse().expect("an address")
 }
 
-/// What traffic counted, at the sender or at the receiver.
+/// The counters after some traffic, at the sender or at the receiver.
 pub(super) fn counted(config: TrafficConfig, receiver: bool, after: impl FnOnce(&mut Traffic)) -> Facts {
     let mut traffic = Traffic::start(config).expect("two hosts");
     (0..40).for_each(|_| traffic.step().expect("a message"));
@@ -129,16 +129,16 @@ pub(super) fn counted(config: TrafficConfig, receiver: bool, after: impl FnOnce(
     Facts { counters: Some(readings), ..Facts::default() }
 }
 
-/// The end of virtual time that no boot waits for.
+/// A virtual time that no boot takes.
 pub(super) const NEVER: Duration = Duration::from_secs(1000);
 
-/// As far as a world without events is asked to go.
+/// Advances a world without events.
 pub(super) fn later(world: &SimWorld, time: Duration) {
     let until: Time = world.now() + time;
     world.run_until(until);
 }
 
-/// A tree of files; it is removed when this is dropped.
+/// A tree of files, removed on drop.
 pub(super) struct Files(TempDir);
 
 impl Files {
