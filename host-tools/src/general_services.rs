@@ -1,6 +1,5 @@
-//! The port's general services queue pair (IBTA v1.4 §3.9.2): exchanges MADs between queue pairs 1, as the kernel does
-//! for its own devices.
-//! and receives them for the devices that it has.
+//! The port's general services queue pair (IBTA v1.4 §3.9.2): exchanges MADs between queue pairs 1, as the
+//! kernel does for its own devices.
 
 use anyhow::{Context as _, Result, bail};
 use bareverbs_core::Device;
@@ -16,18 +15,19 @@ use bareverbs_prm::ids::Gid;
 
 /// Bytes of a management datagram (IBTA v1.4 §13.4.2).
 pub(crate) const DATAGRAM: usize = 256;
-/// Datagrams that may be under way, and those that may wait to be taken.
+/// Datagrams that may be in flight, and datagrams that may wait to be taken.
 pub(crate) const DEPTH: u32 = 64;
-/// Bytes between two receives, and between two sends.
+/// Distance between receives, and between sends.
 const STRIDE: usize = 512;
-/// Completions that are taken at once.
+/// Completions that are taken at a time.
 const BATCH: usize = 16;
-/// Where an IPv4 header lies in the room of the route header, which it fills from behind, and the source address in headers.
+/// Offset of an IPv4 header, which is at the end of the route header's room, and of the source address in
+/// headers.
 const IPV4_HEADER_AT: usize = 20;
 const IPV4_SOURCE: usize = 12;
 const IPV6_SOURCE: usize = 8;
 
-/// A datagram that has come, with the completion that tells from where.
+/// A datagram that has arrived, with the completion that describes its sender.
 pub(crate) struct Arrived {
     pub(crate) completion: WorkCompletion,
     pub(crate) header: [u8; ROUTE_HEADER],
@@ -49,7 +49,7 @@ impl Arrived {
     }
 }
 
-/// The queue pair. Fields are in the order in which they must go.
+/// The queue pair. The fields are in the order in which they have to be dropped.
 pub(crate) struct GeneralServices<'d, H: Hal> {
     queue_pair: QueuePair<&'d Device<H>, Ud>,
     sends: CompletionQueue<&'d Device<H>>,
@@ -58,13 +58,13 @@ pub(crate) struct GeneralServices<'d, H: Hal> {
     #[allow(dead_code, reason = "it lives as long as what is in it")]
     domain: ProtectionDomain<&'d Device<H>>,
     pub(crate) device: &'d Device<H>,
-    /// Sends that were posted, and those that are done.
+    /// Sends that were posted, and sends that have completed.
     posted: u64,
     done: u64,
 }
 
 impl<'d, H: Hal> GeneralServices<'d, H> {
-    /// Makes the queue pair and posts its receives.
+    /// Creates the queue pair and posts its receives.
     pub(crate) fn open(device: &'d Device<H>) -> Result<Self> {
         let domain = ProtectionDomain::allocate(device)?;
         let memory = MemoryRegion::allocate(&domain, 2 * DEPTH as usize * STRIDE, AccessFlags::LOCAL_WRITE)?;
@@ -87,7 +87,7 @@ impl<'d, H: Hal> GeneralServices<'d, H> {
         Ok(())
     }
 
-    /// Takes the completions of sends; whether another may be posted.
+    /// Takes the completions of sends. Returns whether another may be posted.
     pub(crate) fn may_send(&mut self) -> Result<bool> {
         self.take_sends()?;
         Ok(self.posted - self.done < DEPTH.into())
@@ -111,7 +111,7 @@ impl<'d, H: Hal> GeneralServices<'d, H> {
         Ok(())
     }
 
-    /// Posts a datagram; [`Self::may_send`] was asked before.
+    /// Posts a datagram. The caller has checked [`Self::may_send`].
     pub(crate) fn send(&mut self, datagram: &[u8; DATAGRAM], destination: &Destination) -> Result<()> {
         let slot = DEPTH as usize + (self.posted % u64::from(DEPTH)) as usize;
         self.memory.copy_in(slot * STRIDE, datagram)?;
@@ -121,7 +121,7 @@ impl<'d, H: Hal> GeneralServices<'d, H> {
         Ok(())
     }
 
-    /// Datagrams that have come. What is shorter than a management datagram is none.
+    /// Datagrams that have arrived. Anything shorter than a management datagram is dropped.
     pub(crate) fn take(&mut self) -> Result<Vec<Arrived>> {
         let mut batch = [WorkCompletion::EMPTY; BATCH];
         let count = self.receives.poll(&mut batch)?;

@@ -151,7 +151,8 @@ impl<S: KernelSet> Inner<S> {
     }
 }
 
-/// Reads or writes the memory of the host. The NIC does one thing after the other, so that what it compares is what it swaps.
+/// Reads or writes the host's memory. The NIC does one thing after the other, so a compare-and-swap is
+/// atomic.
 fn carry_out<'s>(
     dma: &DmaRequest,
     memory: &mut dyn HostMemory,
@@ -293,7 +294,7 @@ mod tests {
         Trailer::parse(bytes).expect("our format")
     }
 
-    /// Calls, waits in virtual time, and returns the reply and how long it took.
+    /// Calls a kernel, waits in virtual time, and returns the reply and how long it took.
     fn run<S: KernelSet>(
         kernels: &mut NicKernels<S>,
         memory: &mut Memory,

@@ -12,13 +12,13 @@ use std::net::IpAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Reads `--host`.
+/// Parses `--host`.
 pub(crate) fn parse_host(name: &str) -> Result<VirtualHost, String> {
     VirtualHost::new(name)
         .ok_or_else(|| "a virtual host has 1 to 32 letters, digits, hyphens or dots in its name".into())
 }
 
-/// Reads `--network`.
+/// Parses `--network`.
 pub(crate) fn parse_name(name: &str) -> Result<String, String> {
     if is_network_name(name) {
         return Ok(name.to_owned());
@@ -27,7 +27,7 @@ pub(crate) fn parse_name(name: &str) -> Result<String, String> {
         .into())
 }
 
-/// The network of a name, below the user's directory.
+/// The network with this name, in the user's directory.
 pub(crate) fn open(home: &Path, name: &str) -> Result<NetworkDirectory> {
     Ok(NetworkDirectory::create(&home.join("networks").join(name))?)
 }
@@ -50,21 +50,21 @@ impl From<HostLink> for LinkLayer {
     }
 }
 
-/// What a command wants of its host.
+/// The properties that a command wants its host to have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct HostWish {
-    /// Link layer of its ports; `None` leaves it as it is.
+    /// Link layer of its ports; `None` leaves it unchanged.
     pub(crate) link: Option<LinkLayer>,
-    /// How many devices of one port each it has; `None` leaves that as it is.
+    /// Number of its single-port devices; `None` leaves it unchanged.
     pub(crate) ports: Option<u8>,
-    /// LID of its first InfiniBand port; `None` leaves it as it is, or takes one that is free.
+    /// LID of its first InfiniBand port; `None` leaves it unchanged, or takes a free one.
     pub(crate) lid: Option<u16>,
-    /// Its addresses; none leaves them as they are. Those of a family go to its ports in turn.
+    /// Its addresses; none leaves them unchanged. The addresses of a family go to its ports in turn.
     pub(crate) addresses: Vec<IpAddr>,
 }
 
 impl HostWish {
-    /// What is wanted of one of so many ports: it has its share of the addresses.
+    /// The properties wanted of one of `ports` ports: it gets its share of the addresses.
     fn of_port(&self, port: DeviceIndex, ports: u8) -> Self {
         let of_family = |v4: bool| self.addresses.iter().filter(move |address| address.is_ipv4() == v4);
         let turns = |v4| of_family(v4).skip(port.number().into()).step_by(ports.max(1).into());
@@ -73,10 +73,11 @@ impl HostWish {
     }
 }
 
-/// Makes a host known in its network, and gives it, at its first device, with all that is set of it.
+/// Registers a host in its network, and returns it, at its first device, with all its settings.
 ///
-/// What is not asked for stays as it is while processes of the host run, and is the default otherwise. Fails if the host would have an
-/// address of another one, or if something else is asked for than what its processes have.
+/// Properties that are not requested stay unchanged while processes of the host run, and are the defaults
+/// otherwise. Fails if the host would have another host's address, or if the request contradicts the running
+/// processes.
 pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
     network.add_host(host.name())?;
     let before = settings_of(network, host);
@@ -92,7 +93,7 @@ pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWis
     Ok(settled)
 }
 
-/// What was set of a host, and neither is any more nor was asked to be otherwise.
+/// A setting of a host that no longer applies although nobody asked to change it.
 fn fallen_away(before: &HostSettings, now: &HostSettings, wish: &HostWish) -> Vec<String> {
     let mut fallen = Vec::new();
     if wish.ports.is_none() && before.further_devices > now.further_devices {
@@ -108,14 +109,14 @@ fn fallen_away(before: &HostSettings, now: &HostSettings, wish: &HostWish) -> Ve
     fallen
 }
 
-/// A host that is known, at each of its devices.
+/// A registered host at each of its devices.
 pub(crate) fn ports(network: &NetworkDirectory, host: &VirtualHost) -> Result<Vec<VirtualHost>> {
     let trouble =
         || format!("the settings of host {} in {} make no sense", host.name(), network.path().display());
     virtual_ports(network, host.name()).with_context(trouble)
 }
 
-/// See [`add`]; nobody else changes the network meanwhile.
+/// See [`add`]; the caller holds the network's lock.
 fn settle(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
     let known = network.hosts();
     let known = known.iter().filter_map(|name| virtual_host(network, name));
@@ -154,7 +155,7 @@ fn settings_of(network: &NetworkDirectory, port: &VirtualHost) -> HostSettings {
     network.settings(port.name()).parse().unwrap_or_default()
 }
 
-/// How many ports the host is to have.
+/// How many ports the host will have.
 fn wanted_ports(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<u8> {
     let is_running = network.has_process(host.name());
     let before = settings_of(network, host).further_devices + 1;
@@ -174,8 +175,8 @@ fn clashes(host: &VirtualHost, other: &VirtualHost) -> bool {
     other.mac() == host.mac() || host.addresses().iter().any(|address| taken.contains(address))
 }
 
-/// The settings that a command asks for, of one port, beside these others. A port keeps the LID that it had once, as long as
-/// nobody else has it.
+/// The settings that a command requests for one port, given the other hosts. A port keeps its previous LID,
+/// as long as nobody else has it.
 fn wanted(
     network: &NetworkDirectory,
     port: &VirtualHost,
@@ -213,7 +214,7 @@ fn wanted(
     Ok(HostSettings { lid, addresses: addresses.clone(), ..HostSettings::default() })
 }
 
-/// The LID that was asked for, or the one that the port had before, or one that is free.
+/// The requested LID, or the port's previous one, or a free one.
 fn choose_lid(asked: Option<u16>, before: Option<u16>, others: &[VirtualHost]) -> Result<u16> {
     let owner = |lid: u16| others.iter().find(|other| other.settings().lid == Some(lid));
     let is_free = |lid: &u16| owner(*lid).is_none();
@@ -232,7 +233,7 @@ fn choose_lid(asked: Option<u16>, before: Option<u16>, others: &[VirtualHost]) -
     }
 }
 
-/// The user's own directory for what is forgotten at the next boot.
+/// The user's own directory for files that do not survive a reboot.
 pub(crate) fn home() -> Result<PathBuf> {
     let own = rustix::process::getuid().as_raw();
     let home = match std::env::var_os("XDG_RUNTIME_DIR").filter(|directory| !directory.is_empty()) {

@@ -92,7 +92,7 @@ fn unknown(what: &str) -> String {
     text
 }
 
-/// Names that are nearly what was asked for, the nearest first.
+/// Names similar to the request, the most similar first.
 fn near(what: &str) -> Vec<&'static str> {
     let what = what.trim().to_ascii_lowercase();
     let mut rated: Vec<(f64, &'static str)> = names()
@@ -116,7 +116,7 @@ fn entries() -> impl Iterator<Item = &'static Entry> {
     ENTRIES.iter().chain(more::ENTRIES).chain(outcomes::ENTRIES).chain(lookups).chain(programs)
 }
 
-/// Everything that is known, in the order of the tables.
+/// All explanations, in the order of the tables.
 fn everything() -> impl Iterator<Item = Explanation> {
     entries().map(of_entry).chain(RULES.iter().map(of_rule)).chain(KNOWN.iter().map(of_counter))
 }
@@ -127,7 +127,7 @@ pub fn explain(what: &str) -> Vec<Explanation> {
     if let Some(named) = all.find(|explanation| explanation.id == what.trim()) {
         return vec![named];
     }
-    // Their lines hold numbers of other things: offsets, op-codes.
+    // Lines about programs contain unrelated numbers: offsets, op-codes.
     let programs: Vec<Explanation> = programs::program_in(what).map(of_entry).collect();
     if !programs.is_empty() {
         return programs;

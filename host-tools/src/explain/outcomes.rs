@@ -1,4 +1,4 @@
-//! How commands and lookups end: exit statuses, the statuses of kernels near data, and the events that mean nothing bad.
+//! How commands and lookups end: exit statuses, the statuses of kernels near data, and harmless events.
 
 use super::table::{Entry, Kind};
 use bareverbs_offload::status::Status;
@@ -36,7 +36,8 @@ entries! {
         "firmware asks for pages of host memory, or gives some back", "nothing is wrong", "nothing: the driver answers with MANAGE_PAGES";
 }
 
-/// What `bareverbs kernel run`, `dpu` and `demo` say of a lookup. The cause is what they print.
+/// Messages of `bareverbs kernel run`, `dpu` and `demo` about a lookup. The cause is the text that they
+/// print.
 macro_rules! lookups {
     ($($status:ident, $name:literal: $cause:literal, $compare:literal, $attempt:literal;)*) => {
         pub(super) const LOOKUPS: &[(Status, Entry)] = &[
@@ -95,7 +96,8 @@ lookups! {
     Withdrawn, "LOOKUP_WITHDRAWN": "the client gave the request up and said so", "nothing is wrong", "nothing";
 }
 
-/// The status that a line of a tool names. One that is a word or two has to stand alone; «ok» alone may be of anything.
+/// The status that a line of a tool names. A text of one or two words must stand alone, because «ok» may be
+/// about anything.
 pub(super) fn lookup_in(what: &str) -> impl Iterator<Item = &'static Entry> {
     let what = what.trim();
     let failed = LOOKUPS.iter().filter(|(status, _)| *status != Status::Ok);

@@ -1,9 +1,9 @@
-//! What is wrong with a program near data: why it cannot be deployed, and how one that runs ends before its `exit`. They are known by the
-//! words in which `bareverbs kernel` and `dpu` print them.
+//! What is wrong with a program near data: why it cannot be deployed, and how a running one fails before its
+//! `exit`. Entries are recognised by the words that `bareverbs kernel` and `dpu` print.
 
 use super::table::{Entry, Kind};
 
-/// An explanation, and what its line holds, in this order.
+/// An explanation, and the words of its line in this order.
 pub(super) struct Program {
     phrases: &'static [&'static str],
     pub(super) entry: Entry,
@@ -62,7 +62,7 @@ programs! {
         "the program changed after it was checked", "whether its memory was written", "deploy it again; this should not happen";
 }
 
-/// Of a line that a tool printed.
+/// The entry for a line that a tool printed.
 pub(super) fn program_in(what: &str) -> impl Iterator<Item = &'static Entry> {
     PROGRAMS.iter().filter(|program| follow_each_other(program.phrases, what)).map(|program| &program.entry)
 }

@@ -1,10 +1,10 @@
-//! What somebody asks about, as it was printed: a number, a name, a name with its number, or a whole line.
+//! The user's query in its printed form: a number, a name, a name with its number, or a whole line.
 
 use super::table::Entry;
 use crate::counters::Known;
 use bareverbs_prm::numbering::CqeSyndrome;
 
-/// What is asked about.
+/// A parsed query.
 pub(super) struct Query {
     /// In capitals.
     names: Vec<String>,
@@ -12,8 +12,8 @@ pub(super) struct Query {
 }
 
 impl Query {
-    /// A number or a name alone is taken as it is. Of anything longer every word with a letter counts as a name, and every hexadecimal
-    /// number that no name explains.
+    /// A single number or name is taken literally. In a longer text every word with a letter counts as a
+    /// name, and so does every hexadecimal number that no name explains.
     pub(super) fn new(what: &str) -> Self {
         let what = what.trim();
         if let Some(number) = number(what) {
@@ -31,7 +31,7 @@ impl Query {
                 None => names.push(word.to_ascii_uppercase()),
             }
         }
-        // A line of words is no name of one word: «SIGNAT_ERR» is, «at» and «success» in a sentence are not.
+        // A word of a sentence must look like a name: «SIGNAT_ERR» does, «at» and «success» do not.
         if names.len() > 1 {
             names.retain(|name| name.contains(['_', '.']) || is_errno(name));
         }
@@ -46,12 +46,12 @@ impl Query {
             || entry.number.is_some_and(|number| self.has_number(number))
     }
 
-    /// Whether a name is asked about.
+    /// Whether the query contains a name.
     pub(super) fn names(&self, name: &str) -> bool {
         self.names.iter().any(|asked| asked.eq_ignore_ascii_case(name))
     }
 
-    /// As [`Self::names`], of a counter that has one name for all priorities.
+    /// Like [`Self::names`], for a counter that has one name for all priorities.
     pub(super) fn names_counter(&self, counter: &Known) -> bool {
         let found = |asked: &String| crate::counters::known(&asked.to_ascii_lowercase()) == Some(counter);
         self.names(counter.name) || self.names.iter().any(found)
@@ -62,7 +62,8 @@ impl Query {
     }
 }
 
-/// `REMOTE_ACCESS_ERR(0x13)`: the name says of which table the number is. A number that has no name, `UNKNOWN(0x17)`, is all there is.
+/// `REMOTE_ACCESS_ERR(0x13)`: the name says which table the number is from. For a number without a name,
+/// `UNKNOWN(0x17)`, the number is all there is.
 fn named_number(what: &str) -> Option<Query> {
     let (name, rest) = what.split_once('(')?;
     let inside = number(rest.strip_suffix(')')?)?;

@@ -1,6 +1,7 @@
-//! The table. Vendor syndromes are those that people reported of ConnectX devices in public, with the place.
+//! The table. Its vendor syndromes are those that users of ConnectX devices reported publicly, with the
+//! source.
 
-/// What kind of number or name a row is about.
+/// The kind of number or name of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `ibv_wc_status`.
@@ -15,19 +16,19 @@ pub(super) enum Kind {
     Errno,
     /// Asynchronous event.
     Event,
-    /// Why a completion queue broke.
+    /// Why a completion queue failed.
     CqError,
-    /// How a command was taken.
+    /// Delivery status of a command.
     Delivery,
     /// `syndrome` of the health buffer.
     Health,
     /// State of a port.
     PortState,
-    /// What `bareverbs ping` found.
+    /// A result of `bareverbs ping`.
     Ping,
     /// How a lookup near data ended.
     Lookup,
-    /// Why a program near data cannot be deployed, or did not come to its end.
+    /// Why a program near data cannot be deployed, or failed.
     Program,
     /// Exit status of `bareverbs`.
     Exit,
@@ -53,7 +54,7 @@ impl Kind {
         }
     }
 
-    /// What a stable id begins with.
+    /// Prefix of the stable ID.
     pub(super) const fn id(self) -> &'static str {
         match self {
             Self::Completion => "completion",

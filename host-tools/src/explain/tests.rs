@@ -20,7 +20,7 @@ fn every_finding_and_every_counter_is_explained() {
     assert_eq!(names_of("rx_prio3_pause"), ["rx_prioN_pause"]);
 }
 
-/// As `kernel run`, `dpu` and `demo` print them.
+/// In the form that `kernel run`, `dpu` and `demo` print.
 #[test]
 fn every_status_of_a_lookup_is_explained_as_it_is_printed() {
     use bareverbs_offload::status::Status;
@@ -36,7 +36,7 @@ fn every_status_of_a_lookup_is_explained_as_it_is_printed() {
     assert!(names_of("the file was not found").is_empty(), "a sentence of somebody else");
 }
 
-/// As `kernel check`, `kernel run` and `dpu` print them.
+/// In the form that `kernel check`, `kernel run` and `dpu` print.
 #[test]
 fn every_fault_of_a_program_is_explained_as_it_is_printed() {
     use bareverbs_offload::program::{DeployError as Refused, Fault, Feature, Illegal};
@@ -70,7 +70,7 @@ fn every_fault_of_a_program_is_explained_as_it_is_printed() {
     }
 }
 
-/// Whoever follows a hint of a tool to `explain` finds something there.
+/// A tool's hint to use `explain` leads to an explanation.
 #[test]
 fn every_hint_leads_to_an_explanation() {
     let rows: Vec<Explanation> = everything().collect();
@@ -101,7 +101,7 @@ fn every_exit_status_is_explained() {
     assert!(names_of("exit status 77").is_empty() && names_of("exit stage 2").is_empty());
 }
 
-/// Those that the driver gives, by the names of the manual.
+/// The events that the driver reports, by the manual's names.
 #[test]
 fn every_event_of_the_driver_is_explained() {
     use bareverbs_prm::numbering::EventType;
@@ -112,7 +112,7 @@ fn every_event_of_the_driver_is_explained() {
     }
 }
 
-/// What `bareverbs vfio check` looks at has the ids of the doctor.
+/// The checks of `bareverbs vfio check` have the doctor's IDs.
 #[test]
 fn every_check_of_a_function_is_explained() {
     use bareverbs_hal::pci::Check;
@@ -134,7 +134,7 @@ fn numbers_and_names_lead_to_the_same_row() {
     assert!(explain("no such thing").is_empty());
 }
 
-/// What the driver prints of every failed completion and refused command leads to its own row, and to no other.
+/// The driver's text for every failed completion and refused command leads to its own row, and to no other.
 #[test]
 fn what_the_library_prints_is_understood() {
     for row in CqeSyndrome::INFO.rows {

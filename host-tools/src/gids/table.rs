@@ -13,16 +13,16 @@ use bareverbs_prm::numbering::{PortType, RoceVersion};
 use bareverbs_uverbs::{VirtualHost, ipv4_prefix};
 use std::net::IpAddr;
 
-/// Bits of the network of an IPv6 address of a host (RFC 4291 §2.5.4).
+/// Prefix length of a host's IPv6 address (RFC 4291 §2.5.4).
 const IPV6_NETWORK_BITS: u8 = 64;
 
-/// Whom the table shall reach.
+/// The peer that the table should reach.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wish {
     pub(crate) peer: IpAddr,
     pub(crate) version: RoceVersion,
     pub(crate) vlan: Option<u16>,
-    /// A router forwards to networks that the port is not in.
+    /// Whether a router forwards to networks that the port is not in.
     pub(crate) routed: bool,
 }
 
@@ -31,18 +31,18 @@ pub(crate) struct Wish {
 pub(crate) struct GidRow {
     pub(crate) index: u16,
     pub(crate) gid: Gid,
-    /// What it is on Ethernet; an InfiniBand port has GIDs alone.
+    /// Its RoCE attributes, on Ethernet; an InfiniBand port has only GIDs.
     pub(crate) roce: Option<RoceRow>,
 }
 
-/// What an entry of the RoCE address table has beside its GID.
+/// The attributes of a RoCE address table entry other than its GID.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RoceRow {
     pub(crate) entry: GidEntry,
     pub(crate) address: PortAddress,
 }
 
-/// Why an entry is used for the peer or not.
+/// Whether an entry is used for the peer, or why not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Used,
@@ -89,7 +89,7 @@ impl Fill<'_> {
     }
 }
 
-/// An entry of a host with the network that it is in.
+/// An entry of a host, with its network.
 fn of_host(entry: GidEntry) -> (GidEntry, PortAddress) {
     let (ip, prefix) = match entry.gid.to_ipv4() {
         Some(ip) => (IpAddr::from(ip), ipv4_prefix(ip) as u8),
@@ -98,7 +98,7 @@ fn of_host(entry: GidEntry) -> (GidEntry, PortAddress) {
     (entry, PortAddress { ip, prefix, vlan: entry.vlan })
 }
 
-/// The first entry of an InfiniBand port: subnet prefix and GUID of the port.
+/// The first entry of an InfiniBand port: the subnet prefix and the port's GUID.
 fn infiniband<H: Hal>(device: &Device<H>) -> Result<Vec<GidRow>, CommandError> {
     Ok(vec![GidRow { index: 0, gid: device.infiniband_gid(0)?, roce: None }])
 }

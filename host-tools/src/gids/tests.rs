@@ -15,7 +15,7 @@ fn shown(words: &[&str]) -> (String, bool) {
     execute(&arguments).unwrap_or_else(|failure| panic!("{failure:?}"))
 }
 
-/// What is said of each entry.
+/// The verdict on each entry.
 fn verdicts(words: &[&str]) -> (Vec<String>, bool) {
     let (text, reached) = shown(&[words, &["--json"]].concat());
     let object: Value = serde_json::from_str(&text).expect("JSON");

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use super::runtime::NicRuntime;
 
-/// A stream that a client fills, and where it wants the answer.
+/// A stream that a client is filling, and where the answer goes.
 struct RunningStream {
     stream: Box<OpenStream>,
     opcode: Opcode,
@@ -23,7 +23,7 @@ struct RunningStream {
     reply: ReplyTo,
 }
 
-/// Whose packet it is, and when it came.
+/// The sender of a packet, and the time of its arrival.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StreamCaller {
     pub(super) now: Time,
@@ -42,7 +42,7 @@ pub(super) struct StreamAnswer {
 pub(super) struct Streams(BTreeMap<Qpn, RunningStream>);
 
 impl Streams {
-    /// An RPC Params that opens a stream. The reply if it does not.
+    /// Handles an RPC Params that may open a stream. Returns the reply if it does not.
     pub(super) fn open<S: KernelSet>(
         &mut self,
         runtime: &mut NicRuntime<S>,
@@ -77,7 +77,8 @@ impl Streams {
         OpenStream::open(request.opcode, request.parameters, grant).map(Box::new)
     }
 
-    /// A part of an RPC WRITE: the answer if it was the last, or if the stream cannot go on. `Err`: there is no such stream.
+    /// Handles a part of an RPC WRITE. Returns the answer after the last part, or when the stream cannot go
+    /// on. `Err`: there is no such stream.
     pub(super) fn fill<S: KernelSet>(
         &mut self,
         runtime: &mut NicRuntime<S>,
@@ -89,7 +90,7 @@ impl Streams {
         let running = self.0.get_mut(&qpn).filter(|running| running.opcode.0 == packet.rpc_opcode);
         let running = running.ok_or(NoStream)?;
         let mut written = 0;
-        // A grant may have been revoked since the stream was opened.
+        // The grant may have been revoked since the stream was opened.
         let granted = runtime.check_stream(connection, running.region);
         let taken = granted.and_then(|()| {
             running.stream.take(packet.payload, |write| {
@@ -112,7 +113,7 @@ impl Streams {
         }))
     }
 
-    /// The client does not wait any more.
+    /// Drops the stream of a client that has given up.
     pub(super) fn withdraw(&mut self, qpn: Qpn, packet: &RpcPacket<'_>) {
         let parsed = Request::parse_strom(Opcode(packet.rpc_opcode), packet.region, packet.payload);
         let id = parsed.ok().map(|request| request.request_id);
@@ -122,7 +123,7 @@ impl Streams {
     }
 }
 
-/// Bytes of a stream that nobody has opened.
+/// The bytes belong to no open stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NoStream;
 

@@ -1,4 +1,4 @@
-//! Acts on a network of `bareverbs run`.
+//! Carries out acts on a network of `bareverbs run`.
 
 use super::plan::Act;
 use anyhow::{Context, Result};
@@ -7,15 +7,15 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a process may take to say its number.
+/// How long a process may take to report its process ID.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The hosts of a network, and what was done to them.
 pub(super) struct Stage {
     network: NetworkDirectory,
-    /// Processes that stand still cannot say their numbers any more.
+    /// Stopped processes, which cannot report their process IDs any more.
     stopped: BTreeMap<String, Vec<Pid>>,
-    /// Acts that would end what has begun, the last first.
+    /// Acts that undo what has begun, the latest first.
     undo: Vec<Act>,
 }
 
@@ -24,7 +24,7 @@ impl Stage {
         Self { network, stopped: BTreeMap::new(), undo: Vec::new() }
     }
 
-    /// Does something, and remembers how it ends.
+    /// Carries out an act, and remembers how to undo it.
     pub(super) fn perform(&mut self, act: &Act) -> Result<()> {
         let undo = ending(act);
         match &undo {
@@ -42,7 +42,7 @@ impl Stage {
         }
     }
 
-    /// Ends all that has begun.
+    /// Undoes everything that has begun.
     pub(super) fn end(&mut self) -> Result<()> {
         for act in std::mem::take(&mut self.undo) {
             self.perform(&act)?;
@@ -79,7 +79,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Processes that stand still are known; the others say who they are.
+    /// The processes of a host: the stopped ones are remembered; the others report who they are.
     fn processes(&self, host: &str) -> Vec<Pid> {
         let said = |number| self.network.ask(host, number, TIMEOUT).ok();
         let answers = self.network.processes(host).into_iter().filter_map(said);
@@ -88,7 +88,7 @@ impl Stage {
     }
 }
 
-/// Lets every process of a network that stands still go on, whoever has stopped it; says which did.
+/// Resumes all stopped processes of a network, whoever stopped them. Returns the ones that were stopped.
 pub(super) fn wake_all(network: &NetworkDirectory) -> Result<Vec<String>> {
     let mut woken = Vec::new();
     for host in network.hosts() {
@@ -107,13 +107,14 @@ pub(super) fn wake_all(network: &NetworkDirectory) -> Result<Vec<String>> {
     Ok(woken)
 }
 
-/// Whether a process is stopped: the first letter behind its name, which stands in parentheses and may hold some (proc_pid_stat(5)).
+/// Whether a process is stopped: its state follows its name, which is in parentheses and may contain some
+/// (proc_pid_stat(5)).
 fn stands_still(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
 }
 
-/// What ends an act; none if it ends one itself, or has no end.
+/// The act that undoes another; `None` if an act undoes one itself, or cannot be undone.
 fn ending(act: &Act) -> Option<Act> {
     match act.clone() {
         Act::Stop { host, begins: true } => Some(Act::Stop { host, begins: false }),
@@ -124,7 +125,7 @@ fn ending(act: &Act) -> Option<Act> {
     }
 }
 
-/// Loss and delay as a simulated cluster has them.
+/// The fault script for loss and delay, as in a simulated cluster.
 fn script(per_mille: u16) -> String {
     if per_mille == 0 {
         return String::new();

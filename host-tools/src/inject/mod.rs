@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest sleep before it is looked whether somebody has interrupted this.
+/// Longest sleep between two checks for an interruption.
 const NAP: Duration = Duration::from_millis(20);
 
 /// Inject faults into the hosts of a `bareverbs run` network while their programs run: `bareverbs inject cut:a@500ms+2s
@@ -66,11 +66,11 @@ fn inject(arguments: &InjectArguments) -> anyhow::Result<()> {
     let interrupted = interruption()?;
     let mut stage = Stage::new(network);
     let done = perform(&steps, &mut stage, &interrupted);
-    // Also if a step has failed: nothing of it stays.
+    // Undoes everything even if a step has failed.
     stage.end().and(done)
 }
 
-/// Does each step at its time, until somebody interrupts.
+/// Carries out each step at its time, until interrupted.
 fn perform(steps: &[plan::PlannedAct], stage: &mut Stage, interrupted: &AtomicBool) -> anyhow::Result<()> {
     let start = Instant::now();
     for step in steps {
@@ -87,7 +87,7 @@ fn perform(steps: &[plan::PlannedAct], stage: &mut Stage, interrupted: &AtomicBo
     Ok(())
 }
 
-/// Set by SIGINT and SIGTERM. A second one ends this at once.
+/// A flag that SIGINT and SIGTERM set. A second signal ends the process at once.
 fn interruption() -> anyhow::Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

@@ -1,26 +1,26 @@
-//! What is to be done, and when: faults as a trial of a simulated cluster has them, for hosts with names.
+//! The plan: faults in the notation of simulated cluster trials, applied to named hosts.
 
 use anyhow::{Context, Result, bail};
 use bareverbs_cluster::{Fault, FaultKind, Trial};
 use std::fmt;
 use std::time::Duration;
 
-/// What is done to hosts.
+/// An act on hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Act {
-    /// The programs of a host are killed. Who starts them again is not this command's business.
+    /// Kills the programs of a host. This command does not restart them.
     Kill { host: String },
-    /// The programs of a host stand still, or go on.
+    /// Stops the programs of a host, or resumes them.
     Stop { host: String, begins: bool },
-    /// The cable of a host is out, or in again.
+    /// Pulls the cable of a host, or plugs it in again.
     Cut { host: String, begins: bool },
-    /// Two hosts do not reach each other, or do again.
+    /// Separates two hosts, or reconnects them.
     Part { host: String, other: String, begins: bool },
-    /// So many frames in a thousand of a host are lost, and as many come late; 0 ends it.
+    /// Loses this many in a thousand of a host's frames, and delays as many; 0 ends it.
     Lose { host: String, per_mille: u16 },
 }
 
-/// As it is printed.
+/// The printed form.
 impl fmt::Display for Act {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -41,15 +41,16 @@ impl fmt::Display for Act {
     }
 }
 
-/// An act, and when it is due.
+/// An act with its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct PlannedAct {
-    /// After the command began.
+    /// Time since the start of the command.
     pub(super) at: Duration,
     pub(super) act: Act,
 }
 
-/// Reads faults: each in words of its own, or all as the line by which a trial is replayed. A host is its name, or its number in `hosts`.
+/// Parses faults: each as a word of its own, or all as the replay line of a trial. A host is named by its
+/// name, or by its number in `hosts`.
 pub(super) fn parse(words: &[String], hosts: &[String]) -> Result<Vec<Fault>> {
     let words: Vec<&str> = words.iter().flat_map(|word| word.split_whitespace()).collect();
     if words.iter().any(|word| word.contains('=')) {
@@ -78,7 +79,7 @@ fn parse_one(word: &str, hosts: &[String]) -> Result<Fault> {
     })
 }
 
-/// The steps of faults in the order in which they are due, each time `stretch` times as long.
+/// The steps of faults in the order of their times, all stretched by `stretch`.
 pub(super) fn steps(faults: &[Fault], hosts: &[String], stretch: u32) -> Result<Vec<PlannedAct>> {
     let mut steps = Vec::new();
     for fault in faults {
@@ -92,7 +93,7 @@ pub(super) fn steps(faults: &[Fault], hosts: &[String], stretch: u32) -> Result<
     Ok(steps)
 }
 
-/// What a fault does when it begins and when it ends.
+/// What a fault does at its beginning and at its end.
 fn acts(fault: &Fault, hosts: &[String]) -> Result<(Act, Option<Act>)> {
     let name = |number: usize| {
         let missing = || {
@@ -157,7 +158,7 @@ mod tests {
     fn the_line_of_a_trial_is_done_to_hosts_in_their_order() {
         let line = "seed=6 hosts=3 operations=4 pause:1@120000ns+2000000ns";
         assert_eq!(planned(&[line], 1000).unwrap(), ["120ms b stands still", "2.12s b goes on"]);
-        // As several words, as a shell may hand them over.
+        // As several words, as a shell may pass them.
         assert_eq!(planned(&line.split(' ').collect::<Vec<_>>(), 1000).unwrap().len(), 2);
     }
 

@@ -1,5 +1,5 @@
-//! What IPoIB asks of the subnet's administration: to join and leave groups, and the path to a port (RFC 4391 §§5, 8; IBTA v1.4 §15.2.5). A
-//! question without an answer is asked again.
+//! IPoIB's requests to the subnet administration: to join and leave groups, and for the path to a port (RFC
+//! 4391 §§5, 8; IBTA v1.4 §15.2.5). An unanswered request is retransmitted.
 
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::time::{Duration, Time};
@@ -10,26 +10,26 @@ use bareverbs_sim::wire::management::{SIZE, class};
 use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
-/// How long an answer may take, and how often a question is asked.
+/// How long to wait for an answer, and how often a request is sent.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const TIMES: u8 = 4;
-/// Questions that may wait for answers.
+/// Requests that may wait for answers.
 const MOST: usize = 512;
 const BASE_VERSION: u8 = 1;
 const GET: u8 = 1;
 const SET: u8 = 2;
-/// Components that name a membership, and those that say in what group (IBTA v1.4 §15.2.5.17).
+/// Components that identify a membership, and those that describe its group (IBTA v1.4 §15.2.5.17).
 const MEMBERSHIP: u64 = 0b11 | 1 << 16;
 const PARTITION: u64 = 1 << 7;
 const GROUP: u64 = 1 << 2 | 0x30 | 1 << 6 | 0x300 | 1 << 12 | 1 << 13 | 1 << 14;
 /// Both ends, one path, traffic class and partition (IBTA v1.4 §15.2.5.16).
 const PATH: u64 = 1 << 2 | 1 << 3 | 1 << 10 | 1 << 12 | 1 << 13;
-/// How a port belongs to a group: it sends and receives, or it only sends, and the group is there without it.
+/// Join states of a port: full member, or send-only in a group that exists without it.
 const FULL_MEMBER: u8 = 1;
 const SENDS_ONLY: u8 = 4;
 const EXACTLY: u8 = 2;
 
-/// How a port belongs to a group.
+/// The role of a port in a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
     Member,
@@ -45,7 +45,7 @@ impl Role {
     }
 }
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
     Join { group: Gid, role: Role },
@@ -53,18 +53,18 @@ pub(super) enum Question {
     Path { gid: Gid },
 }
 
-/// What came of a question.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) enum QuestionOutcome {
     /// The record of the membership.
     Joined(McMemberRecord),
     Left,
     Path(PathRecord),
-    /// The status, or nothing if nobody answered.
+    /// The status, or `None` if nobody answered.
     Failed(Option<u16>),
 }
 
-/// Who asks.
+/// The port that sends a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AskingPort {
     pub(super) gid: Gid,
@@ -78,7 +78,7 @@ struct Waiting {
     times: u8,
 }
 
-/// Questions and their answers; see the module.
+/// Requests and their answers; see the module's comment.
 #[derive(Default)]
 pub(super) struct AdministrationClient {
     waiting: BTreeMap<u64, Waiting>,
@@ -86,18 +86,19 @@ pub(super) struct AdministrationClient {
 }
 
 impl AdministrationClient {
-    /// A client whose transactions begin behind `first`: answers to who had the port before are nobody's.
+    /// A client whose transaction IDs start after `first`: answers to an earlier user of the port are
+    /// ignored.
     pub(super) const fn new(first: u64) -> Self {
         Self { waiting: BTreeMap::new(), last: first }
     }
 
-    /// Whether a question waits for its answer.
+    /// Whether a request is waiting for its answer.
     pub(super) fn is_asked(&self, question: &Question) -> bool {
         self.waiting.values().any(|waiting| waiting.question == *question)
     }
 
-    /// Asks; gives the datagram to send. `None` if it is asked already, or too much is. `like` is the group of broadcasts, whose parameters
-    /// other groups have too.
+    /// Starts a request and returns the datagram to send. `None` if it is in progress already, or too many
+    /// are. `like` is the broadcast group, whose parameters other groups share.
     pub(super) fn ask(
         &mut self,
         now: Time,
@@ -115,7 +116,7 @@ impl AdministrationClient {
         Some(datagram)
     }
 
-    /// Takes an answer, if it is one.
+    /// Handles a datagram if it is an answer.
     pub(super) fn handle(&mut self, datagram: &[u8; SIZE]) -> Option<(Question, QuestionOutcome)> {
         let packet = AdministrationPacket::of(datagram);
         let is_answer = packet.mad.class() == class::ADMINISTRATION && packet.mad.method() & 0x80 != 0;
@@ -129,7 +130,7 @@ impl AdministrationClient {
         Some((waiting.question, outcome.unwrap_or(QuestionOutcome::Failed(None))))
     }
 
-    /// The next question that is asked again, or given up.
+    /// The next request to retransmit or to give up.
     pub(super) fn handle_timeout(&mut self, now: Time) -> Option<Result<[u8; SIZE], Question>> {
         let (&transaction, waiting) = self.waiting.iter_mut().find(|(_, waiting)| waiting.due <= now)?;
         if waiting.times < TIMES {
@@ -141,12 +142,12 @@ impl AdministrationClient {
         Some(Err(question))
     }
 
-    /// Whether no question waits for its answer.
+    /// Whether no request is waiting for its answer.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// All answers would be for another port than this has become.
+    /// Forgets all requests, because their answers would be for the port as it was before.
     pub(super) fn forget(&mut self) {
         self.waiting.clear();
     }
@@ -188,7 +189,8 @@ fn put<T: IntoBytes + zerocopy::Immutable>(packet: &mut AdministrationPacket, re
     bytes.len()
 }
 
-/// A membership, and the components that it names. What else a group has is said only by who may create it, as Linux does.
+/// A membership, and its component mask. Only a port that may create the group gives its parameters, as in
+/// Linux.
 fn membership(
     asker: AskingPort,
     group: Gid,
@@ -219,7 +221,7 @@ mod tests {
     const ASKER: AskingPort = AskingPort { gid: Gid([1; 16]), partition_key: 0xffff };
     const GROUP_GID: Gid = Gid([0xff; 16]);
 
-    /// Components as Linux's IPoIB has them (`ipoib_mcast_join`, `path_rec_start`).
+    /// The components of Linux's IPoIB (`ipoib_mcast_join`, `path_rec_start`).
     #[test]
     fn questions_name_the_components_of_linux() {
         let mask = |question, like: Option<&McMemberRecord>| {

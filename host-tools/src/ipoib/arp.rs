@@ -1,16 +1,16 @@
-//! ARP as Ethernet has it, and as InfiniBand has it: the hardware addresses differ (RFC 826, RFC 4391 §9.1).
+//! ARP for Ethernet and for InfiniBand, which have different hardware addresses (RFC 826, RFC 4391 §9.1).
 
 use super::link::{ADDRESS, HardwareAddress};
 use bareverbs_prm::ids::MacAddress;
 use std::net::Ipv4Addr;
 
-/// Types of hardware: Ethernet, and InfiniBand (RFC 4391 §9.1.2).
+/// Hardware types: Ethernet and InfiniBand (RFC 4391 §9.1.2).
 const ETHERNET: u16 = 1;
 const INFINIBAND: u16 = 32;
 const IPV4: u16 = 0x0800;
 const HEAD: usize = 8;
 
-/// What is asked for, or told.
+/// Request or reply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ArpOperation {
     Request,

@@ -1,4 +1,4 @@
-//! The gateway at work: a device at one side, frames at the other.
+//! The gateway at work: connects a device to a source and sink of frames.
 
 use super::gateway::{Gateway, GatewayCounters, GatewayOutput};
 use super::interface::{InterfaceDepths, IpoibInterface, identity};
@@ -11,34 +11,35 @@ use bareverbs_prm::numbering::PortType;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::real_time::FrameIo;
 
-/// Time between two looks at the port: a manager may move it, and another may come.
+/// Interval for checking the port: its manager may change, or may change its LID.
 pub(super) const LOOK_AT_PORT: Duration = Duration::from_millis(500);
-/// How long the administrator has to let the interface go, and the rest between two looks.
+/// How long the administration may take to confirm that the interface has left, and the sleep between two
+/// checks.
 pub(super) const LEAVE_WITHIN: Duration = Duration::from_millis(500);
 pub(super) const LEAVE_REST: Duration = Duration::from_micros(200);
-/// Datagrams of the interface.
+/// Queue depths of the interface.
 const DEPTHS: InterfaceDepths = InterfaceDepths { receives: 256, sends: 128 };
-/// Frames of the machine's side that are taken before datagrams are.
+/// Frames from the machine that are taken before datagrams are.
 const BATCH: usize = 32;
 
-/// See the module.
+/// The gateway with its device; see the module's comment.
 pub(super) struct Bridge<'d, H: Hal, F> {
     interface: IpoibInterface<'d, H>,
     services: GeneralServices<'d, H>,
     gateway: Gateway,
     frames: F,
-    /// What could not be done yet.
+    /// An output that had no room yet.
     stuck: Option<GatewayOutput>,
     frame: Vec<u8>,
     look_due: Time,
-    /// The largest packet of IP, once the group of broadcasts was joined.
+    /// MTU for IP packets, once the broadcast group was joined.
     mtu: Option<usize>,
-    /// Where the administrator is.
+    /// The port whose administration was used last.
     manager: Option<PortIdentity>,
 }
 
 impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
-    /// Makes the interface at the port of a device. Transactions with the administrator begin behind `first`.
+    /// Creates the interface at the port of a device. Transaction IDs start after `first`.
     pub(super) fn open(device: &'d Device<H>, frames: F, first: u64) -> Result<Self> {
         if device.capabilities().port_type == PortType::Ethernet {
             bail!(
@@ -61,12 +62,12 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
         })
     }
 
-    /// What was carried so far.
+    /// Counts of what was carried so far.
     pub(super) const fn counters(&self) -> GatewayCounters {
         self.gateway.counters()
     }
 
-    /// The largest packet of IP; `None` until the group of broadcasts was joined.
+    /// MTU for IP packets; `None` until the broadcast group was joined.
     pub(super) const fn mtu(&self) -> Option<usize> {
         self.mtu
     }
@@ -76,7 +77,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
         &self.frames
     }
 
-    /// Does what can be done without waiting; whether there was anything.
+    /// Does everything that needs no waiting. Returns whether there was anything.
     pub(super) fn step(&mut self) -> Result<bool> {
         let now = self.services.device.hal().now();
         if now >= self.look_due {
@@ -93,7 +94,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
             self.gateway.handle_timeout(now);
         }
         is_busy |= self.act()?;
-        // What waits for room at one side keeps back what comes from the other.
+        // An output that waits for room on one side holds back input from the other.
         if self.stuck.is_none() {
             for (arrival, datagram) in self.interface.take()? {
                 self.gateway.handle_datagram(now, arrival, &datagram);
@@ -112,7 +113,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
         Ok(is_busy)
     }
 
-    /// Does what the gateway wants, until something has to wait.
+    /// Carries out the gateway's outputs until one has to wait.
     fn act(&mut self) -> Result<bool> {
         let mut is_busy = false;
         while let Some(output) = self.stuck.take().or_else(|| self.gateway.poll()) {
@@ -125,7 +126,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
         Ok(is_busy)
     }
 
-    /// False if there is no room for it now.
+    /// Carries out one output. Returns false if there is no room for it now.
     fn perform(&mut self, output: &GatewayOutput) -> Result<bool> {
         match output {
             GatewayOutput::Frame(frame) => Ok(self.frames.send(frame)?),
@@ -138,7 +139,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
         }
     }
 
-    /// Leaves all groups; whether the administrator has let the interface go.
+    /// Leaves all groups. Returns whether the administration has confirmed that.
     pub(super) fn close(mut self) -> Result<bool> {
         let hal = self.services.device.hal();
         let deadline = hal.now() + LEAVE_WITHIN;

@@ -1,11 +1,11 @@
-//! Neighbour discovery of IPv6, whose options hold hardware addresses: 6 bytes on Ethernet, 20 behind 2 empty ones on InfiniBand
-//! (RFC 4861 §4.6.1, RFC 4391 §9.3).
+//! IPv6 neighbour discovery, whose options contain hardware addresses: 6 bytes on Ethernet; on InfiniBand 20
+//! bytes after 2 bytes of padding (RFC 4861 §4.6.1, RFC 4391 §9.3).
 
 use super::link::{ADDRESS, HardwareAddress};
 use bareverbs_prm::ids::MacAddress;
 use std::net::Ipv6Addr;
 
-/// Bytes of IPv6's header, and where fields of it begin.
+/// Length of the IPv6 header, and offsets of its fields.
 pub(super) const IPV6_HEADER: usize = 40;
 const LENGTH_AT: usize = 4;
 const NEXT_HEADER_AT: usize = 6;
@@ -13,15 +13,15 @@ const HOP_LIMIT_AT: usize = 7;
 const SOURCE_AT: usize = 8;
 const DESTINATION_AT: usize = 24;
 pub(super) const ICMPV6: u8 = 58;
-/// Where the checksum of a message lies in it.
+/// Offset of the checksum in a message.
 const CHECKSUM_AT: usize = 2;
-/// Options that hold the hardware address of the sender, or of whom the message is about.
+/// Options with the hardware address of the sender, or of the target.
 const SOURCE_OPTION: u8 = 1;
 const TARGET_OPTION: u8 = 2;
-/// Empty bytes before an address of InfiniBand.
+/// Padding before an InfiniBand address.
 const PADDING: usize = 2;
 
-/// Source and destination of a packet of IPv6.
+/// Source and destination of an IPv6 packet.
 pub(super) fn ends(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
     let address = |at: usize| packet.get(at..)?.first_chunk::<16>().copied().map(Ipv6Addr::from);
     let is_ipv6 = packet.len() >= IPV6_HEADER && packet[0] >> 4 == 6;
@@ -29,40 +29,40 @@ pub(super) fn ends(packet: &[u8]) -> Option<(Ipv6Addr, Ipv6Addr)> {
     Some((address(SOURCE_AT)?, address(DESTINATION_AT)?))
 }
 
-/// What the next header of a packet is.
+/// The next header field of a packet.
 pub(super) fn next_header(packet: &[u8]) -> Option<u8> {
     packet.get(NEXT_HEADER_AT).copied()
 }
 
-/// Types of messages that ask for a neighbour and answer (RFC 4861 §§4.3, 4.4).
+/// Types of neighbour solicitation and advertisement (RFC 4861 §§4.3, 4.4).
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Flags of an advertisement: it was asked for, and replaces what was known.
+/// Flags of an advertisement: solicited, override.
 const SOLICITED_OVERRIDE: u8 = 0x60;
-/// Bytes of both before their options, and where the address of IP lies that they are about.
+/// Bytes of both messages before their options, and the offset of the target address.
 const NEIGHBOUR_FIXED: usize = 24;
 const TARGET_AT: usize = 8;
 
-/// A question for a neighbour, or an answer, on InfiniBand.
+/// A neighbour solicitation or advertisement on InfiniBand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NeighbourMessage {
     pub(super) is_solicitation: bool,
     pub(super) source: Ipv6Addr,
     pub(super) destination: Ipv6Addr,
-    /// Who is asked for, or who answers.
+    /// The solicited or advertised address.
     pub(super) target: Ipv6Addr,
-    /// Address of the sender of a question, or of who answers.
+    /// The hardware address of the solicitation's sender, or of the advertised node.
     pub(super) address: Option<HardwareAddress>,
 }
 
 impl NeighbourMessage {
-    /// The group in which a node is asked for (RFC 4291 §2.7.1).
+    /// The solicited-node multicast group of an address (RFC 4291 §2.7.1).
     pub(super) fn solicited_node(target: Ipv6Addr) -> Ipv6Addr {
         let low = target.to_bits() & 0xff_ffff;
         Ipv6Addr::from_bits(0xff02 << 112 | 0x1_ff00_0000 | low)
     }
 
-    /// The packet; `None` if it has no address to say.
+    /// The packet; `None` if it has no hardware address to convey.
     pub(super) fn to_packet(self) -> Option<Vec<u8>> {
         let (kind, flags, option) = match self.is_solicitation {
             true => (SOLICITATION, 0, SOURCE_OPTION),
@@ -81,24 +81,24 @@ impl NeighbourMessage {
     }
 }
 
-/// How the hardware addresses of options look.
+/// The form of hardware addresses in options.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum AddressKind {
     Ethernet,
     InfiniBand,
 }
 
-/// A message of neighbour discovery in a packet.
+/// A neighbour discovery message in a packet.
 #[derive(Debug)]
 pub(super) struct Discovery<'a> {
     packet: &'a [u8],
-    /// Where the options begin, and where the packet ends.
+    /// Offsets of the options and of the end of the packet.
     options_at: usize,
     end: usize,
 }
 
 impl<'a> Discovery<'a> {
-    /// The message that a packet is, if it is one that a neighbour has sent (RFC 4861 §6.1, §7.1).
+    /// Parses a packet if it is a valid neighbour discovery message from the same link (RFC 4861 §6.1, §7.1).
     pub(super) fn parse(packet: &'a [u8]) -> Option<Self> {
         let (header, message) = packet.split_at_checked(IPV6_HEADER)?;
         let length = usize::from(u16::from_be_bytes([header[LENGTH_AT], header[LENGTH_AT + 1]]));
@@ -115,7 +115,8 @@ impl<'a> Discovery<'a> {
         is_sound.then_some(Self { packet, options_at, end })
     }
 
-    /// The message for InfiniBand, with addresses as `translate` has them; options for which it has none go.
+    /// The message for InfiniBand, with addresses mapped by `translate`. Options without a mapping are
+    /// removed.
     pub(super) fn to_infiniband(
         &self,
         mut translate: impl FnMut(MacAddress) -> Option<HardwareAddress>,
@@ -137,7 +138,7 @@ impl<'a> Discovery<'a> {
         })
     }
 
-    /// The question for a neighbour, or the answer, that it is; with options of InfiniBand.
+    /// The solicitation or advertisement in it; its options have InfiniBand addresses.
     pub(super) fn neighbour(&self) -> Option<NeighbourMessage> {
         let message = &self.packet[IPV6_HEADER..self.end];
         let is_solicitation = match message[0] {
@@ -194,14 +195,14 @@ impl AddressKind {
     }
 }
 
-/// Sets the length and the checksum of a packet that is a message of ICMPv6.
+/// Sets the length and the checksum of an ICMPv6 packet.
 pub(super) fn finish(packet: &mut [u8]) -> Option<()> {
     let length = packet.len().checked_sub(IPV6_HEADER)?;
     packet[LENGTH_AT..LENGTH_AT + 2].copy_from_slice(&u16::try_from(length).ok()?.to_be_bytes());
     finish_behind(packet, IPV6_HEADER)
 }
 
-/// Sets the checksum of a message of ICMPv6 that begins at `at`, behind headers of extension perhaps (RFC 4443 §2.3).
+/// Sets the checksum of an ICMPv6 message at offset `at`, possibly after extension headers (RFC 4443 §2.3).
 pub(super) fn finish_behind(packet: &mut [u8], at: usize) -> Option<()> {
     let field = at + CHECKSUM_AT..at + CHECKSUM_AT + 2;
     packet.get_mut(field.clone())?.fill(0);
@@ -212,7 +213,7 @@ pub(super) fn finish_behind(packet: &mut [u8], at: usize) -> Option<()> {
     Some(())
 }
 
-/// The checksum of the Internet over parts (RFC 1071). All but the last have an even length.
+/// The Internet checksum over several parts (RFC 1071). All but the last must have an even length.
 pub(super) fn checksum(parts: &[&[u8]]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | u32::from(pair.get(1).copied().unwrap_or(0));
     let mut sum: u32 = parts.iter().flat_map(|part| part.chunks(2)).map(word).sum();
@@ -227,7 +228,8 @@ mod tests {
     use super::*;
     use bareverbs_prm::ids::{Gid, Qpn};
 
-    /// A neighbour solicitation of fe80::1 for fe80::2, with the address of its sender, an option of another kind, and a checksum.
+    /// A neighbour solicitation from fe80::1 for fe80::2, with its sender's address, an unrelated option, and
+    /// a checksum.
     fn solicitation() -> Vec<u8> {
         let mut packet = vec![0x60, 0, 0, 0, 0, 40, ICMPV6, 255];
         packet.extend("fe80::1".parse::<Ipv6Addr>().expect("an address").octets());

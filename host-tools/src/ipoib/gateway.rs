@@ -1,8 +1,11 @@
 //! A bridge between Ethernet and IPoIB for IP traffic: converts frames of one side to packets of the other.
 //!
-//! **What this is.** The machine's side, a TAP interface, sees Ethernet: every interface of the subnet has a MAC address there that is made up
-//! here (`neighbours`). The subnet sees one interface, the own queue pair, for all hosts of the machine's side. ARP and neighbour discovery
-//! are rewritten (`arp`, `discovery`), and groups are joined as reports of IGMP and MLD say (`memberships`); `subnet_side` does the rest. **What it may not do.** Routing: packets keep their addresses of IP. It knows no clock, socket or
+//! **What this is.** The machine's side, a TAP interface, is Ethernet: every interface of the subnet has a
+//! made-up MAC address there (`neighbours`). The subnet sees a single interface, our queue pair, for all
+//! hosts on the machine's side. ARP and neighbour discovery are rewritten (`arp`, `discovery`), and groups
+//! are joined as IGMP and MLD reports demand (`memberships`); `subnet_side` does the rest.
+//!
+//! **What it may not do.** It does not route: packets keep their IP addresses. It knows no clock, socket or
 //! device: inputs are `handle_*`, outputs come from [`Gateway::poll`].
 
 use super::arp::{ArpOperation, ArpPacket};
@@ -18,35 +21,35 @@ use bareverbs_sim::wire::management::SIZE;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Time between two looks at what is due.
+/// Interval of timeouts.
 const TICK: Duration = Duration::from_millis(100);
-/// MAC address of what the gateway itself sends to the machine's side, and of interfaces whose address was never heard.
+/// MAC address of the gateway's own frames to the machine, and of interfaces whose address is unknown.
 const OWN_MAC: MacAddress = MacAddress([0x02, 0x49, 0, 0, 0, 0]);
 const EVERYBODY: MacAddress = MacAddress([0xff; 6]);
 
-/// What is to be done.
+/// An output of the gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum GatewayOutput {
-    /// A frame for the machine's side.
+    /// A frame for the machine.
     Frame(Vec<u8>),
-    /// Something for the interface at the subnet's side.
+    /// An output for the interface on the subnet.
     Interface(InterfaceOutput),
 }
 
-/// What was carried, and what was lost.
+/// Counts of packets carried and lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct GatewayCounters {
     pub(super) to_subnet: u64,
     pub(super) to_machine: u64,
-    /// Packets for whom there is no way, or whose way took too long to be found.
+    /// Packets without a path, or whose path took too long to resolve.
     pub(super) without_way: u64,
-    /// Packets beyond the largest of the subnet.
+    /// Packets larger than the subnet's MTU.
     pub(super) too_long: u64,
-    /// What is no packet of IP or ARP.
+    /// Packets that are neither IP nor ARP.
     pub(super) foreign: u64,
 }
 
-/// What of the machine's side was carried, and what was not.
+/// Counts of the machine's packets.
 #[derive(Debug, Clone, Copy, Default)]
 struct MachineCounters {
     to_machine: u64,
@@ -55,7 +58,7 @@ struct MachineCounters {
     foreign: u64,
 }
 
-/// See the module.
+/// The gateway; see the module's comment.
 pub(super) struct Gateway {
     subnet: SubnetSide,
     memberships: Memberships,
@@ -67,7 +70,7 @@ pub(super) struct Gateway {
 }
 
 impl Gateway {
-    /// A gateway whose interface is this queue pair. Transactions with the administrator begin behind `first`.
+    /// A gateway whose interface is this queue pair. Transaction IDs start after `first`.
     pub(super) fn new(qpn: Qpn, first: u64) -> Self {
         Self {
             subnet: SubnetSide::new(qpn, first),
@@ -80,13 +83,13 @@ impl Gateway {
         }
     }
 
-    /// The next thing to do.
+    /// The next output.
     pub(super) fn poll(&mut self) -> Option<GatewayOutput> {
         let frame = self.frames.pop_front().map(GatewayOutput::Frame);
         frame.or_else(|| self.subnet.poll().map(GatewayOutput::Interface))
     }
 
-    /// What was carried so far.
+    /// Counts of what was carried so far.
     pub(super) const fn counters(&self) -> GatewayCounters {
         let (subnet, MachineCounters { to_machine, without_way, too_long, foreign }) =
             (self.subnet.packets(), self.counters);
@@ -99,14 +102,14 @@ impl Gateway {
         self.due
     }
 
-    /// The port is active with these addresses, or it is not active.
+    /// The port has become active with this identity, or inactive.
     pub(super) fn handle_port(&mut self, now: Time, port: Option<PortIdentity>) {
         if self.subnet.handle_port(now, port) {
             self.due = now;
         }
     }
 
-    /// Does what is due.
+    /// Runs what is due.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         if now < self.due {
             return;
@@ -121,12 +124,12 @@ impl Gateway {
             .handle_timeout(now, |key| memberships.current(now).map(|group| group_of(key, group)).collect());
     }
 
-    /// The gateway ends: it leaves all groups.
+    /// Leaves all groups before the gateway ends.
     pub(super) fn leave(&mut self, now: Time) {
         self.subnet.leave(now);
     }
 
-    /// Whether it has left all groups, as far as the administrator has answered.
+    /// Whether the administration has confirmed that all groups were left.
     pub(super) fn has_left(&self) -> bool {
         self.subnet.has_left()
     }
@@ -145,12 +148,12 @@ impl Gateway {
         }
     }
 
-    /// A datagram of general services came from the administrator.
+    /// Handles a general services datagram from the administration.
     pub(super) fn handle_answer(&mut self, now: Time, datagram: &[u8; SIZE]) {
         self.subnet.handle_answer(now, datagram);
     }
 
-    /// A frame of the machine's side.
+    /// Handles a frame from the machine.
     pub(super) fn handle_frame(&mut self, now: Time, frame: &[u8]) {
         let Some((destination, source, kind, packet)) = ethernet(frame) else {
             self.counters.foreign += 1;
@@ -168,7 +171,7 @@ impl Gateway {
         }
     }
 
-    /// The packet as the subnet has it, and the group that it is for if it is for one.
+    /// The ARP packet for the subnet, and its group if it is for one.
     fn arp_to_subnet(&mut self, source: MacAddress, packet: &[u8]) -> Option<(IpAddr, Vec<u8>)> {
         let asked = ArpPacket::parse_ethernet(packet)?;
         self.hosts.hear(source, Some(asked.sender_ip.into()));
@@ -196,7 +199,7 @@ impl Gateway {
         }
     }
 
-    /// What somebody at the machine's side listens to has changed, perhaps: groups follow at once.
+    /// The groups that the machine listens to may have changed: joins or leaves them at once.
     fn listen(&mut self, now: Time, reports: Vec<MembershipReport>) {
         for report in reports {
             if self.memberships.take(now, report) {
@@ -223,7 +226,7 @@ impl Gateway {
         }
     }
 
-    /// A datagram of the subnet, without the room for a route header.
+    /// Handles a datagram from the subnet, without the room for a route header.
     pub(super) fn handle_datagram(&mut self, now: Time, from: Arrival, datagram: &[u8]) {
         if self.subnet.is_own(from) {
             return;
@@ -243,7 +246,7 @@ impl Gateway {
         }
     }
 
-    /// The packet as the machine's side has it, and its ends.
+    /// The ARP packet for the machine, and its ends.
     fn arp_to_machine(&mut self, now: Time, from: Arrival, packet: &[u8]) -> Option<Carried> {
         let asked = ArpPacket::parse_infiniband(packet)?;
         let sender = self.subnet.hear(now, from, asked.sender);
@@ -294,14 +297,14 @@ impl Gateway {
     }
 }
 
-/// Who a frame of the machine's side is for, and who sends it.
+/// Destination and source of a frame for the machine.
 #[derive(Debug, Clone, Copy)]
 struct FrameEnds {
     destination: MacAddress,
     source: MacAddress,
 }
 
-/// A packet for the machine's side, with the ends of its frame.
+/// A packet for the machine, with the ends of its frame.
 type Carried = (FrameEnds, Vec<u8>);
 
 /// Destination, source, type and packet of a frame.
@@ -312,7 +315,7 @@ fn ethernet(frame: &[u8]) -> Option<(MacAddress, MacAddress, u16, &[u8])> {
     Some((MacAddress(*destination), MacAddress(*source), u16::from_be_bytes(*kind), packet))
 }
 
-/// Source and destination of a packet of IPv4.
+/// Source and destination of an IPv4 packet.
 fn ipv4_ends(packet: &[u8]) -> Option<[Ipv4Addr; 2]> {
     let is_ipv4 = packet.first()? >> 4 == 4;
     let ends: &[u8; 8] = packet.get(12..)?.first_chunk()?;
@@ -320,7 +323,7 @@ fn ipv4_ends(packet: &[u8]) -> Option<[Ipv4Addr; 2]> {
     is_ipv4.then_some([Ipv4Addr::new(a, b, c, d), Ipv4Addr::new(e, f, g, h)])
 }
 
-/// The MAC address of a group of IP (RFC 1112 §6.4, RFC 2464 §7).
+/// The MAC address of an IP multicast group (RFC 1112 §6.4, RFC 2464 §7).
 fn ethernet_group(group: IpAddr) -> MacAddress {
     match group {
         IpAddr::V4(group) => {

@@ -1,4 +1,4 @@
-//! Groups of the subnet that the gateway belongs to, or sends to.
+//! Groups of the subnet that the interface is a member of, or sends to.
 
 use super::administration::Role;
 use bareverbs_prm::ids::Gid;
@@ -6,16 +6,16 @@ use bareverbs_prm::time::{Duration, Time};
 use bareverbs_sim::wire::management::administration::McMemberRecord;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Groups at a time.
+/// Most groups at a time.
 const MOST_GROUPS: usize = 1024;
-/// Packets that wait until a group is joined.
+/// Packets that may wait for a group to be joined.
 const MOST_WAITING: usize = 16;
-/// How long a group is kept that is only sent to, after the last packet.
+/// How long a send-only group is kept after the last packet.
 const UNUSED: Duration = Duration::from_secs(300);
-/// How long nobody is asked for a group that could not be joined: members may come.
+/// How long to wait after a failed join before the next attempt: members may come.
 const REFUSED: Duration = Duration::from_secs(2);
 
-/// How it stands with a group.
+/// The state of a group.
 #[derive(Debug)]
 enum Standing {
     Unasked,
@@ -32,24 +32,24 @@ struct Group {
     waiting: VecDeque<Vec<u8>>,
 }
 
-/// What becomes of a packet for a group.
+/// What to do with a packet for a group.
 #[derive(Debug)]
 pub(super) enum GroupSending {
     Now(Box<McMemberRecord>, Vec<u8>),
-    /// It waits, and the group has to be joined to be sent to.
+    /// It waits; the group has to be joined as a sender.
     Join,
     Waits,
     Lost,
 }
 
-/// See the module.
+/// The groups; see the module's comment.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     groups: BTreeMap<Gid, Group>,
 }
 
 impl Groups {
-    /// What is known of a group that was joined.
+    /// The record of a joined group.
     pub(super) fn record(&self, gid: Gid) -> Option<&McMemberRecord> {
         match &self.groups.get(&gid)?.standing {
             Standing::Joined(record) => Some(record),
@@ -57,7 +57,7 @@ impl Groups {
         }
     }
 
-    /// The group is wanted; whether it has to be joined for that.
+    /// Records that the group is wanted. Returns whether it has to be joined for that.
     pub(super) fn want(&mut self, now: Time, gid: Gid) -> bool {
         if !self.groups.contains_key(&gid) && self.groups.len() >= MOST_GROUPS {
             return false;
@@ -99,24 +99,25 @@ impl Groups {
         if is_asked { GroupSending::Waits } else { GroupSending::Join }
     }
 
-    /// The administrator lets us in; gives what has waited.
+    /// Records that the administration has admitted us. Returns the packets that have waited.
     pub(super) fn joined(&mut self, gid: Gid, record: McMemberRecord) -> VecDeque<Vec<u8>> {
         let Some(group) = self.groups.get_mut(&gid) else { return VecDeque::new() };
         group.standing = Standing::Joined(Box::new(record));
         std::mem::take(&mut group.waiting)
     }
 
-    /// The administrator does not let us in, or does not answer. A membership that we have stays as it is; gives how many packets are lost.
+    /// Records that a join was refused or not answered. An existing membership stays. Returns the number of
+    /// packets lost.
     pub(super) fn refused(&mut self, now: Time, gid: Gid) -> usize {
         let Some(group) = self.groups.get_mut(&gid) else { return 0 };
-        // A group that is only sent to is gone with its last member.
+        // A send-only group disappears with its last member.
         if !group.is_member() {
             group.standing = Standing::Refused(now);
         }
         std::mem::take(&mut group.waiting).len()
     }
 
-    /// Forgets groups that are no longer wanted, or were not sent to for long; gives them.
+    /// Removes and returns groups that are no longer wanted, or were not sent to for long.
     pub(super) fn take_unwanted(&mut self, now: Time, is_wanted: impl Fn(Gid) -> bool) -> Vec<(Gid, Role)> {
         let is_unwanted = |gid: Gid, group: &Group| match group.role {
             Role::Member => !is_wanted(gid),
@@ -132,7 +133,7 @@ impl Groups {
         list
     }
 
-    /// All memberships end: the port is another. Gives the groups of members.
+    /// Ends all memberships, because the port has changed. Returns the groups we were a member of.
     pub(super) fn clear(&mut self) -> Vec<Gid> {
         let members = self.groups.iter().filter(|(_, group)| group.is_member());
         let members = members.map(|(gid, _)| *gid).collect();
@@ -140,7 +141,7 @@ impl Groups {
         members
     }
 
-    /// Groups that were joined, and how.
+    /// Joined groups, and the role in each.
     pub(super) fn all_joined(&self) -> Vec<(Gid, Role)> {
         let joined = self.groups.iter().filter(|(_, group)| matches!(group.standing, Standing::Joined(_)));
         joined.map(|(gid, group)| (*gid, group.role)).collect()

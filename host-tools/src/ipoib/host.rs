@@ -1,5 +1,6 @@
-//! An interface with addresses of IP that is only found and finds others: it answers ARP and neighbour discovery, asks with them, and asks the
-//! administrator for paths. That is what RDMA CM needs of IPoIB: packets of IP have no part in it.
+//! An interface with IP addresses that only resolves and is resolved: it answers and sends ARP and neighbour
+//! discovery, and asks the administration for paths. RDMA CM needs no more of IPoIB, because no IP packets
+//! are involved.
 
 use super::arp::{ArpOperation, ArpPacket};
 use super::discovery::{Discovery, NeighbourMessage};
@@ -12,14 +13,14 @@ use bareverbs_sim::wire::management::SIZE;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Time between two looks at what is due.
+/// Interval of timeouts.
 const TICK: Duration = Duration::from_millis(100);
-/// Time between two questions for a neighbour (RFC 4861 §10, RETRANS_TIMER).
+/// Interval between two solicitations of a neighbour (RFC 4861 §10, RETRANS_TIMER).
 const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// Neighbours that are known by their addresses of IP. Beyond, all are forgotten and asked for again.
+/// Most neighbours known by IP address. Beyond that, all are forgotten and resolved again.
 const MOST_KNOWN: usize = 4096;
 
-/// Where an address of IP is.
+/// The path to an IP address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IpoibWay {
     pub(crate) gid: Gid,
@@ -29,41 +30,41 @@ pub(crate) struct IpoibWay {
     pub(crate) mtu: u8,
 }
 
-/// See the module.
+/// The host; see the module's comment.
 pub(super) struct IpoibHost {
     side: SubnetSide,
     addresses: Vec<IpAddr>,
     known: BTreeMap<IpAddr, MacAddress>,
-    /// Neighbours that were asked for, and when.
+    /// Neighbours that are being resolved, and when each was last asked for.
     asked: BTreeMap<IpAddr, Time>,
     due: Time,
 }
 
 impl IpoibHost {
-    /// A host with these addresses, whose interface is this queue pair. Transactions with the administrator begin behind `first`.
+    /// A host with these addresses, whose interface is this queue pair. Transaction IDs start after `first`.
     pub(super) fn new(qpn: Qpn, addresses: Vec<IpAddr>, first: u64) -> Self {
         let (known, asked) = (BTreeMap::new(), BTreeMap::new());
         Self { side: SubnetSide::new(qpn, first), addresses, known, asked, due: Time::ZERO }
     }
 
-    /// The next thing to do.
+    /// The next output.
     pub(super) fn poll(&mut self) -> Option<InterfaceOutput> {
         self.side.poll()
     }
 
-    /// Whether the group of broadcasts is joined.
+    /// Whether the broadcast group is joined.
     pub(super) fn is_joined(&self) -> bool {
         self.side.packet_limit().is_some()
     }
 
-    /// The port is active with these addresses, or it is not active.
+    /// The port has become active with this identity, or inactive.
     pub(super) fn handle_port(&mut self, now: Time, port: Option<PortIdentity>) {
         if self.side.handle_port(now, port) {
             self.due = now;
         }
     }
 
-    /// Does what is due.
+    /// Runs what is due.
     pub(super) fn handle_timeout(&mut self, now: Time) {
         if now < self.due {
             return;
@@ -79,22 +80,22 @@ impl IpoibHost {
         });
     }
 
-    /// A datagram of general services came from the administrator.
+    /// Handles a general services datagram from the administration.
     pub(super) fn handle_answer(&mut self, now: Time, datagram: &[u8; SIZE]) {
         self.side.handle_answer(now, datagram);
     }
 
-    /// The host ends: it leaves all groups.
+    /// Leaves all groups before the host ends.
     pub(super) fn leave(&mut self, now: Time) {
         self.side.leave(now);
     }
 
-    /// Whether it has left all groups, as far as the administrator has answered.
+    /// Whether the administration has confirmed that all groups were left.
     pub(super) fn has_left(&self) -> bool {
         self.side.has_left()
     }
 
-    /// Where an address is; `None` if that is not known yet, and is being asked for.
+    /// The path to an address; `None` while it is being resolved.
     pub(super) fn way(&mut self, now: Time, ip: IpAddr) -> Option<IpoibWay> {
         let Some(mac) = self.known.get(&ip).copied() else {
             self.ask_for(now, ip);
@@ -135,7 +136,8 @@ impl IpoibHost {
         }
     }
 
-    /// A datagram of the subnet, without the room for a route header. What is no question or answer of a neighbour is left.
+    /// Handles a datagram from the subnet, without the room for a route header. Ignores everything but ARP
+    /// and neighbour discovery.
     pub(super) fn handle_datagram(&mut self, now: Time, from: Arrival, datagram: &[u8]) {
         if self.side.is_own(from) {
             return;
@@ -155,7 +157,7 @@ impl IpoibHost {
         }
     }
 
-    /// Who asks for us is known from then on, and who answers what was asked (RFC 826).
+    /// Learns the sender of a request for us, and of an answer to our own request (RFC 826).
     fn on_arp(&mut self, now: Time, from: Arrival, packet: ArpPacket<HardwareAddress>) {
         let (sender_ip, is_for_us) = (packet.sender_ip.into(), self.has(packet.target_ip.into()));
         if !is_for_us || self.has(sender_ip) {
@@ -175,7 +177,7 @@ impl IpoibHost {
     fn on_discovery(&mut self, now: Time, from: Arrival, message: NeighbourMessage) {
         let Some(address) = message.address else { return };
         if !message.is_solicitation {
-            // What nobody asked for is no answer.
+            // An unsolicited answer is ignored.
             if self.asked.contains_key(&message.target.into()) {
                 self.learn(now, from, message.target.into(), address);
             }

@@ -1,4 +1,4 @@
-//! The queue pair of datagrams that is an interface of IPoIB, and its memory.
+//! The datagram queue pair of an IPoIB interface, and its memory.
 
 use super::neighbours::SubnetLane;
 use super::port::{Arrival, DatagramWay, InterfaceOutput, PortIdentity};
@@ -17,24 +17,24 @@ use bareverbs_core::{AddressHandle, Device};
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
 use std::collections::BTreeSet;
 
-/// Bytes of the largest datagram, and between two rooms.
+/// Largest datagram in bytes, and the distance between two buffers.
 const LARGEST: usize = 4096;
 const STRIDE: usize = LARGEST + 128;
-/// Completions that are taken at once.
+/// Completions that are taken at a time.
 const BATCH: usize = 16;
-/// Where the destination lies in a route header.
+/// Offset of the destination in a route header.
 const DESTINATION_AT: usize = 24;
 
-/// Datagrams that an interface holds.
+/// Queue depths of an interface.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InterfaceDepths {
-    /// Receives that wait for datagrams.
+    /// Posted receives.
     pub(super) receives: u32,
-    /// Datagrams that may be under way.
+    /// Datagrams that may be in flight.
     pub(super) sends: u32,
 }
 
-/// See the module. Fields are in the order in which they must go.
+/// The interface; see the module's comment. The fields are in the order in which they have to be dropped.
 pub(super) struct IpoibInterface<'d, H: Hal> {
     queue_pair: QueuePair<&'d Device<H>, Ud>,
     sends: CompletionQueue<&'d Device<H>>,
@@ -46,13 +46,13 @@ pub(super) struct IpoibInterface<'d, H: Hal> {
     depths: InterfaceDepths,
     q_key: u32,
     groups: BTreeSet<Gid>,
-    /// Sends that were posted, and those that are done.
+    /// Sends that were posted, and sends that have completed.
     posted: u64,
     done: u64,
 }
 
 impl<'d, H: Hal> IpoibInterface<'d, H> {
-    /// Makes the queue pair and posts its receives.
+    /// Creates the queue pair and posts its receives.
     pub(super) fn open(device: &'d Device<H>, depths: InterfaceDepths) -> Result<Self> {
         let domain = ProtectionDomain::allocate(device)?;
         let InterfaceDepths { receives: most_receives, sends: most_sends } = depths;
@@ -95,7 +95,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
         Ok(())
     }
 
-    /// Datagrams have to carry this Q_Key from now on.
+    /// Sets the Q_Key that datagrams must carry from now on.
     fn set_q_key(&mut self, q_key: u32) -> Result<()> {
         if q_key != self.q_key {
             self.queue_pair.set_q_key(q_key).context("the Q_Key of the group of broadcasts")?;
@@ -104,7 +104,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
         Ok(())
     }
 
-    /// Takes what is sent to a group.
+    /// Attaches the queue pair to a group.
     fn attach(&mut self, group: Gid) -> Result<()> {
         if self.groups.insert(group) {
             self.queue_pair.attach_multicast(group).with_context(|| format!("cannot attach to {group}"))?;
@@ -112,7 +112,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
         Ok(())
     }
 
-    /// Takes it no longer.
+    /// Detaches it from a group.
     fn detach(&mut self, group: Gid) -> Result<()> {
         if self.groups.remove(&group) {
             self.queue_pair.detach_multicast(group).with_context(|| format!("cannot detach from {group}"))?;
@@ -120,7 +120,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
         Ok(())
     }
 
-    /// Takes the completions of sends; whether another may be posted.
+    /// Takes the completions of sends. Returns whether another may be posted.
     fn may_send(&mut self) -> Result<bool> {
         let mut batch = [WorkCompletion::EMPTY; BATCH];
         let count = self.sends.poll(&mut batch)?;
@@ -133,7 +133,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
         Ok(self.posted - self.done < self.depths.sends.into())
     }
 
-    /// Posts a datagram; [`Self::may_send`] was asked before.
+    /// Posts a datagram. The caller has checked [`Self::may_send`].
     fn send(&mut self, way: &DatagramWay, qpn: Qpn, q_key: u32, packet: &[u8]) -> Result<()> {
         let handle = AddressHandle::new(&self.device, &vector(way))?;
         let InterfaceDepths { receives, sends } = self.depths;
@@ -146,7 +146,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
         Ok(())
     }
 
-    /// Does what is to be done; false if there is no room for it now.
+    /// Carries out an output. Returns false if there is no room for it now.
     pub(super) fn perform(
         &mut self,
         services: &mut GeneralServices<'d, H>,
@@ -164,7 +164,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
                 if !services.may_send()? {
                     return Ok(false);
                 }
-                // Without a manager there is nobody to be asked.
+                // Without a manager nobody can answer.
                 let Some(port) = administrator else { return Ok(true) };
                 let lane = SubnetLane { lid: port.manager_lid, service_level: 0, mtu: 0 };
                 let handle = AddressHandle::new(&self.device, &vector(&DatagramWay::Port(lane)))?;
@@ -178,7 +178,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
         Ok(true)
     }
 
-    /// Datagrams that have come, without the room for a route header.
+    /// Datagrams that have arrived, without the room for a route header.
     pub(super) fn take(&mut self) -> Result<Vec<(Arrival, Vec<u8>)>> {
         let mut batch = [WorkCompletion::EMPTY; BATCH];
         let count = self.receives.poll(&mut batch)?;
@@ -202,7 +202,7 @@ impl<'d, H: Hal> IpoibInterface<'d, H> {
     }
 }
 
-/// What the port is; `None` while it is not active, or nobody manages it.
+/// The identity of the port; `None` while it is not active or has no manager.
 pub(super) fn identity<H: Hal>(device: &Device<H>) -> Result<Option<PortIdentity>, CommandError> {
     let port = device.port()?;
     if port.state.is_down() || port.lid == 0 || port.subnet_manager_lid == 0 {
@@ -216,7 +216,7 @@ pub(super) fn identity<H: Hal>(device: &Device<H>) -> Result<Option<PortIdentity
     }))
 }
 
-/// The path as the device has it: within the subnet only groups need a route header.
+/// The address vector of a path: within the subnet only groups need a route header.
 fn vector(way: &DatagramWay) -> AddressVector {
     let within = |SubnetLane { lid, service_level, .. }: SubnetLane| AddressVector {
         lid,

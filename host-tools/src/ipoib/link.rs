@@ -1,10 +1,10 @@
-//! What IPoIB puts before a packet of IP or ARP, and its addresses (RFC 4391 §§4, 6, 9.1.1).
+//! IPoIB's encapsulation header of IP and ARP packets, and its addresses (RFC 4391 §§4, 6, 9.1.1).
 
 use bareverbs_prm::ids::{Gid, Qpn};
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// Bytes of the header before every packet: the type that Ethernet has too, and 16 bits that are reserved (RFC 4391 §6).
+/// Bytes of the header before every packet: the EtherType, and 16 reserved bits (RFC 4391 §6).
 pub(super) const HEADER: usize = 4;
 /// Bytes of a hardware address.
 pub(super) const ADDRESS: usize = 20;
@@ -14,14 +14,14 @@ pub(super) const IPV4: u16 = 0x0800;
 pub(super) const ARP: u16 = 0x0806;
 pub(super) const IPV6: u16 = 0x86dd;
 
-/// What stands in a group's GID for IPv4 and for IPv6 (RFC 4391 §4).
+/// Signatures in the GIDs of IPv4 and IPv6 groups (RFC 4391 §4).
 const IPV4_SIGNATURE: u128 = 0x401b;
 const IPV6_SIGNATURE: u128 = 0x601b;
-/// Groups are not permanent, and those of a subnet have the scope of a link.
+/// The first bits of a group's GID: not permanent, link-local scope.
 const LINK_GROUP: u128 = 0xff12;
 const FULL_MEMBER: u16 = 1 << 15;
 
-/// An interface: a queue pair of a port (RFC 4391 §9.1.1).
+/// Address of an interface: a queue pair of a port (RFC 4391 §9.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct HardwareAddress {
     pub(super) qpn: Qpn,
@@ -29,7 +29,7 @@ pub(super) struct HardwareAddress {
 }
 
 impl HardwareAddress {
-    /// Reads it. What the first byte says about connected mode is for those who have it.
+    /// Parses it. Flags about connected mode in the first byte are ignored.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; ADDRESS] = bytes.first_chunk()?;
         let (head, gid) = bytes.split_first_chunk::<4>()?;
@@ -37,7 +37,7 @@ impl HardwareAddress {
         Some(Self { qpn, gid: Gid(gid.try_into().ok()?) })
     }
 
-    /// Its bytes: no flag, as there is no connected mode here.
+    /// Its bytes, without flags, because there is no connected mode here.
     pub(super) fn bytes(&self) -> [u8; ADDRESS] {
         let mut bytes = [0; ADDRESS];
         bytes[..4].copy_from_slice(&self.qpn.value().to_be_bytes());
@@ -52,7 +52,7 @@ impl fmt::Display for HardwareAddress {
     }
 }
 
-/// A packet behind its header, with its type.
+/// The packet after its header, with its type.
 pub(super) fn unwrap(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let (header, packet) = bytes.split_first_chunk::<HEADER>()?;
     Some((u16::from_be_bytes([header[0], header[1]]), packet))
@@ -64,12 +64,12 @@ pub(super) fn wrap(kind: u16, packet: &[u8]) -> Vec<u8> {
     [&[high, low, 0, 0], packet].concat()
 }
 
-/// The group of IPv4's broadcasts in a partition, to which every interface belongs (RFC 4391 §5).
+/// The IPv4 broadcast group of a partition, to which every interface belongs (RFC 4391 §5).
 pub(super) fn broadcast_group(partition_key: u16) -> Gid {
     group(IPV4_SIGNATURE, partition_key, 0xffff_ffff)
 }
 
-/// The group of an IPv4 group, of whose address 28 bits are kept; or that of broadcasts.
+/// The InfiniBand group of an IPv4 multicast address, with its low 28 bits, or the broadcast group.
 pub(super) fn ipv4_group(partition_key: u16, address: Ipv4Addr) -> Gid {
     if address.is_broadcast() {
         return broadcast_group(partition_key);
@@ -77,12 +77,12 @@ pub(super) fn ipv4_group(partition_key: u16, address: Ipv4Addr) -> Gid {
     group(IPV4_SIGNATURE, partition_key, u128::from(address.to_bits() & 0x0fff_ffff))
 }
 
-/// The group of an IPv6 group, of whose address 80 bits are kept.
+/// The InfiniBand group of an IPv6 multicast address, with its low 80 bits.
 pub(super) fn ipv6_group(partition_key: u16, address: Ipv6Addr) -> Gid {
     group(IPV6_SIGNATURE, partition_key, address.to_bits() & ((1 << 80) - 1))
 }
 
-/// Partitions are named with the bit of full members set (RFC 4391 §4).
+/// The partition key in a GID has the bit of full members set (RFC 4391 §4).
 fn group(signature: u128, partition_key: u16, number: u128) -> Gid {
     let key = u128::from(partition_key | FULL_MEMBER);
     Gid((LINK_GROUP << 112 | signature << 96 | key << 80 | number).to_be_bytes())

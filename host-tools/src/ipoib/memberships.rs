@@ -1,40 +1,41 @@
-//! Which groups somebody at the machine's side listens to: reports of IGMP and MLD say so, and are asked for again and again, as a switch
-//! that snoops does (RFC 4541).
+//! The groups that the machine listens to, according to its IGMP and MLD reports, for which the gateway keeps
+//! querying, as a switch that snoops does (RFC 4541).
 
 use super::discovery::{self, ICMPV6, IPV6_HEADER, checksum, finish_behind};
 use bareverbs_prm::time::{Duration, Time};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Time between two questions, and how long a group without a report is kept: three questions.
+/// Interval between two queries, and how long a group without a report is kept: three queries.
 pub(super) const ASK_EVERY: Duration = Duration::from_secs(60);
 const KEPT: Duration = Duration::from_secs(190);
-/// Groups that are kept.
+/// Most groups.
 const MOST: usize = 256;
 
 const IGMP: u8 = 2;
 const HOP_BY_HOP: u8 = 0;
-/// Records of version 3 of IGMP and 2 of MLD that say that nobody listens: «include» without a source, and a change to it.
+/// Record types of IGMPv3 and MLDv2 that mean that nobody listens: «include» without a source, and a change
+/// to it.
 const INCLUDES: [u8; 2] = [1, 3];
-/// Everybody: reports of it are never sent (RFC 2236 §3, RFC 2710 §4).
+/// The all-hosts groups, which are never reported (RFC 2236 §3, RFC 2710 §4).
 const ALL_HOSTS: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(224, 0, 0, 1)), IpAddr::V6(Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1))];
 
-/// What a report says of a group.
+/// What a report says about a group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MembershipReport {
     pub(super) group: IpAddr,
     pub(super) listens: bool,
 }
 
-/// See the module.
+/// The groups; see the module's comment.
 #[derive(Debug, Default)]
 pub(super) struct Memberships {
     last_report: BTreeMap<IpAddr, Time>,
 }
 
 impl Memberships {
-    /// Takes what a report says; whether it changes anything.
+    /// Takes a report. Returns whether it changes anything.
     pub(super) fn take(&mut self, now: Time, report: MembershipReport) -> bool {
         if ALL_HOSTS.contains(&report.group) {
             return false;
@@ -50,14 +51,14 @@ impl Memberships {
         is_new
     }
 
-    /// All groups, after those are gone that nobody has reported for long.
+    /// All groups, without those that nobody has reported for long.
     pub(super) fn current(&mut self, now: Time) -> impl Iterator<Item = IpAddr> + '_ {
         self.last_report.retain(|_, last| now.since(*last) < KEPT);
         ALL_HOSTS.into_iter().chain(self.last_report.keys().copied())
     }
 }
 
-/// What a packet of IPv4 reports, if it is a report of IGMP (RFC 2236 §2, RFC 3376 §4.2).
+/// The reports in an IPv4 packet, if it is IGMP (RFC 2236 §2, RFC 3376 §4.2).
 pub(super) fn ipv4_reports(packet: &[u8]) -> Vec<MembershipReport> {
     let header = packet.first().map_or(0, |first| usize::from(first & 0xf) * 4);
     let (Some(&IGMP), Some(message)) = (packet.get(9), packet.get(header..)) else { return Vec::new() };
@@ -72,7 +73,8 @@ pub(super) fn ipv4_reports(packet: &[u8]) -> Vec<MembershipReport> {
     }
 }
 
-/// What a packet of IPv6 reports, if it is a report of MLD, which stands behind an option for routers (RFC 2710 §3, RFC 3810 §5.2).
+/// The reports in an IPv6 packet, if it is MLD, which follows a router alert option (RFC 2710 §3, RFC 3810
+/// §5.2).
 pub(super) fn ipv6_reports(packet: &[u8]) -> Vec<MembershipReport> {
     let Some((header, rest)) = packet.split_at_checked(IPV6_HEADER) else { return Vec::new() };
     let [ICMPV6, units, ..] = *rest else { return Vec::new() };
@@ -95,7 +97,7 @@ fn told(group: Option<IpAddr>, listens: bool) -> Vec<MembershipReport> {
     group.filter(IpAddr::is_multicast).map(|group| MembershipReport { group, listens }).into_iter().collect()
 }
 
-/// Records of a report whose addresses have so many bytes. What is cut off is left.
+/// Records of a report whose addresses have `N` bytes. Ignores a truncated one.
 fn records_of(
     records: &[u8],
     count: u16,
@@ -108,7 +110,7 @@ fn records_of(
         let sources = usize::from(u16::from_be_bytes([high, low]));
         let length = 4 + width * (1 + sources) + usize::from(extra) * 4;
         let Some(record) = rest.split_off(..length) else { break };
-        // Sources that are let in, or are no longer kept out, say nothing of the group itself.
+        // A record that only allows or blocks sources says nothing about the group itself.
         if (1..=4).contains(&kind) {
             reports.extend(told(address(&record[4..]), sources != 0 || !INCLUDES.contains(&kind)));
         }
@@ -116,7 +118,7 @@ fn records_of(
     reports
 }
 
-/// The question for all groups of IPv4, as a packet (RFC 3376 §4.1). Its sender has no address (RFC 4541 §2.1.1).
+/// The general query of IPv4, as a packet (RFC 3376 §4.1). Its sender has no address (RFC 4541 §2.1.1).
 pub(super) fn ipv4_question() -> Vec<u8> {
     let mut packet = vec![0x46, 0xc0, 0, 36, 0, 0, 0, 0, 1, IGMP, 0, 0, 0, 0, 0, 0, 224, 0, 0, 1];
     packet.extend([0x94, 4, 0, 0]);
@@ -129,7 +131,7 @@ pub(super) fn ipv4_question() -> Vec<u8> {
     packet
 }
 
-/// The question for all groups of IPv6, as a packet of the sender with this link-local address (RFC 3810 §5.1).
+/// The general query of IPv6, as a packet from this link-local address (RFC 3810 §5.1).
 pub(super) fn ipv6_question(sender: Ipv6Addr) -> Option<Vec<u8>> {
     const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
     let mut packet = vec![0x60, 0, 0, 0, 0, 36, HOP_BY_HOP, 1];
@@ -151,7 +153,7 @@ mod tests {
         text.parse().expect("an address")
     }
 
-    /// A report of version 3 by 10.0.0.1: it excludes nothing of 224.0.0.251 and leaves 239.1.1.1.
+    /// An IGMPv3 report from 10.0.0.1: it excludes nothing of 224.0.0.251 and leaves 239.1.1.1.
     fn report_of_igmp() -> Vec<u8> {
         let mut packet =
             vec![0x46, 0, 0, 48, 0, 0, 0, 0, 1, IGMP, 0, 0, 10, 0, 0, 1, 224, 0, 0, 22, 0x94, 4, 0, 0];
@@ -206,7 +208,7 @@ mod tests {
         assert_eq!(memberships.current(later).count(), MOST + 2, "a limit");
     }
 
-    /// Lengths and checksums are such that Linux takes the questions.
+    /// Lengths and checksums are right, so that Linux accepts the queries.
     #[test]
     fn questions_have_right_sums() {
         let question = ipv4_question();

@@ -1,10 +1,14 @@
-//! `bareverbs ipoib`: connects a TAP interface of this machine to an InfiniBand subnet, by IP over InfiniBand (RFC
-//! 4391, RFC 4392).
+//! `bareverbs ipoib`: connects a TAP interface of this machine to an InfiniBand subnet, by IP over InfiniBand
+//! (RFC 4391, RFC 4392).
 //!
-//! **What this is.** `link`, `arp` and `discovery` are what travels; `memberships` what the machine listens to; `administration`, `groups` and
-//! `neighbours` what is known of the subnet, which `subnet_side` brings together; `gateway` joins the machine's side, without clock or device.
-//! `interface` is the queue pair and `bridge` the work with it. For RDMA CM over InfiniBand `host` is an interface with addresses of its own
-//! and no machine behind it, and `presence` the work with that. **What it may not do.** Connected mode, and packets of anything but IP and ARP.
+//! **What this is.** `link`, `arp` and `discovery` have the packet formats; `memberships` has what the
+//! machine listens to; `administration`, `groups` and `neighbours` have what is known of the subnet, and
+//! `subnet_side` combines them; `gateway` connects the machine's side, without clock or device. `interface`
+//! is the queue pair, and `bridge` drives both. For RDMA CM over InfiniBand, `host` is an interface with its
+//! own addresses and no machine behind it, and `presence` drives that.
+//!
+//! **What it may not do.** Connected mode, and packets of anything but IP and ARP.
+//!
 //! **Where to read first.** `subnet_side`.
 
 mod administration;
@@ -39,12 +43,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
 
-/// Rests between two looks at both sides, while something is going on and while nothing is.
+/// Sleeps between two polls of both sides, while there is traffic and while there is none.
 const SHORT_REST: Duration = Duration::from_micros(20);
 const LONG_REST: Duration = Duration::from_millis(1);
-/// Looks without anything new after which rests are long.
+/// Number of polls without traffic after which sleeps become long.
 const PATIENCE: u32 = 500;
-/// How long the group of broadcasts may take before the log says that it is waited for.
+/// How long joining the broadcast group may take before a message in the log says so.
 const JOIN_WITHIN: Duration = Duration::from_secs(10);
 
 /// Arguments of `bareverbs ipoib`.
@@ -76,7 +80,7 @@ pub fn run(arguments: &IpoibArguments) -> Result<(), Failure> {
     arguments.device.with_device(GatewayTask { tap, name: &arguments.tap, ended: &ended })?
 }
 
-/// Whether somebody wants the process to end.
+/// A flag that is set when the process is asked to end.
 fn ended_by_signal() -> Result<Arc<AtomicBool>> {
     let ended = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -131,7 +135,7 @@ impl GatewayTask<'_> {
     }
 }
 
-/// Larger packets would be lost, smaller ones are only slower.
+/// Sets the MTU of the TAP interface. Larger packets would be lost; smaller ones would only be slower.
 fn set_mtu(tap: &TapIo, name: &str, mtu: usize) {
     let set = u16::try_from(mtu).map_err(std::io::Error::other).and_then(|mtu| tap.set_mtu(mtu));
     if let Err(error) = set {

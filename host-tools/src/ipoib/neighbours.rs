@@ -1,5 +1,5 @@
-//! Who has which address at which side: interfaces of the subnet, for which the machine has MAC addresses that are made up here, and hosts
-//! at the machine's side, by their addresses of IP.
+//! The addresses on each side: interfaces of the subnet, which have made-up MAC addresses for the machine,
+//! and hosts on the machine's side, by IP address.
 
 use super::link::HardwareAddress;
 use bareverbs_prm::ids::{Gid, MacAddress, Qpn};
@@ -7,20 +7,20 @@ use bareverbs_prm::time::{Duration, Time};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::IpAddr;
 
-/// Interfaces that are known. Beyond, the one that was not heard of for longest is forgotten, and ARP finds it again.
+/// Most interfaces. Beyond that, the least recently heard one is forgotten, and ARP finds it again.
 const MOST_NEIGHBOURS: usize = 4096;
-/// Packets that wait for the path to an interface.
+/// Packets that may wait for the path to an interface.
 const MOST_WAITING: usize = 16;
-/// How long a path is used before it is asked for again: managers move LIDs.
+/// How long a path is used before it is queried again: managers reassign LIDs.
 const PATH_LASTS: Duration = Duration::from_secs(60);
-/// How long nobody is asked for a path that there was none of.
+/// How long to wait after a failed path query.
 const NO_PATH_LASTS: Duration = Duration::from_secs(2);
-/// Hosts at the machine's side whose addresses are known.
+/// Most hosts on the machine's side.
 const MOST_HOSTS: usize = 4096;
-/// First two bytes of a made-up MAC address: administered locally.
+/// First two bytes of a made-up MAC address: locally administered.
 const MADE_UP: [u8; 2] = [0x02, 0x49];
 
-/// The way to an interface within the subnet.
+/// The path to an interface within the subnet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SubnetLane {
     pub(super) lid: u16,
@@ -29,13 +29,13 @@ pub(super) struct SubnetLane {
     pub(super) mtu: u8,
 }
 
-/// What is known of the way to an interface.
+/// What is known about the path to an interface.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum PathState {
     #[default]
     Unknown,
     Known(SubnetLane, Time),
-    /// There was none.
+    /// There was none at this time.
     None(Time),
 }
 
@@ -43,25 +43,26 @@ enum PathState {
 #[derive(Debug)]
 struct Neighbour {
     address: HardwareAddress,
-    /// The LID from which it was heard last: by it and the queue pair packets are told apart that name no GID.
+    /// The LID from which it was last heard. Together with the queue pair number it identifies the sender of
+    /// packets without a GID.
     heard_from: u16,
     heard: Time,
     path: PathState,
     waiting: VecDeque<Vec<u8>>,
 }
 
-/// What becomes of a packet for an interface.
+/// What to do with a packet for an interface.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Sending {
-    /// It leaves.
+    /// It is sent.
     Now(Qpn, SubnetLane, Vec<u8>),
-    /// It waits, and the path has to be asked for.
+    /// It waits; the path has to be queried.
     Ask(HardwareAddress),
-    /// Nobody has the address, there is no path, or too many wait.
+    /// It is lost: nobody has the address, there is no path, or too many packets wait.
     Lost,
 }
 
-/// Interfaces of the subnet; see the module.
+/// Interfaces of the subnet; see the module's comment.
 #[derive(Debug, Default)]
 pub(super) struct Neighbours {
     by_mac: BTreeMap<MacAddress, Neighbour>,
@@ -72,7 +73,8 @@ pub(super) struct Neighbours {
 }
 
 impl Neighbours {
-    /// An interface said its address, from a LID; 0 if somebody else said it. Gives its MAC address.
+    /// Learns the address of an interface that was heard from a LID; 0 if another interface sent the address.
+    /// Returns its MAC address.
     pub(super) fn hear(&mut self, now: Time, address: HardwareAddress, lid: u16) -> MacAddress {
         let mac = match self.macs.get(&address) {
             Some(mac) => *mac,
@@ -80,7 +82,7 @@ impl Neighbours {
         };
         if let Some(neighbour) = self.by_mac.get_mut(&mac).filter(|_| lid != 0) {
             if neighbour.heard_from != lid {
-                // It has moved.
+                // It has moved to another LID.
                 self.sources.remove(&(neighbour.heard_from, address.qpn));
                 (neighbour.heard_from, neighbour.path) = (lid, PathState::Unknown);
             }
@@ -90,7 +92,8 @@ impl Neighbours {
         mac
     }
 
-    /// A number is used once, so that nobody gets packets for who had it before.
+    /// Adds an interface. A MAC address is never reused, so that nobody receives packets for an earlier
+    /// owner.
     fn add(&mut self, now: Time, address: HardwareAddress) -> MacAddress {
         if self.by_mac.len() >= MOST_NEIGHBOURS
             && let Some(oldest) = self.by_mac.iter().min_by_key(|(_, one)| one.heard).map(|(mac, _)| *mac)
@@ -119,17 +122,18 @@ impl Neighbours {
         }
     }
 
-    /// The interface that a MAC address stands for.
+    /// The interface behind a MAC address.
     pub(super) fn address(&self, mac: MacAddress) -> Option<HardwareAddress> {
         self.by_mac.get(&mac).map(|neighbour| neighbour.address)
     }
 
-    /// The MAC address of the interface with a queue pair, from a LID.
+    /// The MAC address of the interface with a queue pair at a LID.
     pub(super) fn source(&self, lid: u16, qpn: Qpn) -> Option<MacAddress> {
         self.sources.get(&(lid, qpn)).copied()
     }
 
-    /// The interface that a MAC address stands for, and the way to it. `None` if there is none; without a way the administrator has to be asked.
+    /// The interface behind a MAC address, and the path to it. `None` if there is no such interface; without
+    /// a path, the administration has to be asked.
     pub(super) fn lane(&self, now: Time, mac: MacAddress) -> Option<(HardwareAddress, Option<SubnetLane>)> {
         let neighbour = self.by_mac.get(&mac)?;
         match neighbour.path {
@@ -141,7 +145,7 @@ impl Neighbours {
         }
     }
 
-    /// Sends to the interface that a MAC address stands for, if the way is known.
+    /// Sends to the interface behind a MAC address, if the path is known.
     pub(super) fn send(&mut self, now: Time, mac: MacAddress, packet: Vec<u8>) -> Sending {
         match self.lane(now, mac) {
             Some((address, Some(lane))) => return Sending::Now(address.qpn, lane, packet),
@@ -156,7 +160,8 @@ impl Neighbours {
         Sending::Ask(neighbour.address)
     }
 
-    /// The path to all interfaces at a port is known, or there is none. Gives what has waited for it.
+    /// Sets the path to all interfaces at a port, or that there is none. Returns the packets that have waited
+    /// for it.
     pub(super) fn set_path(
         &mut self,
         now: Time,
@@ -173,7 +178,7 @@ impl Neighbours {
         leaving
     }
 
-    /// Paths are asked for again: the own port is another.
+    /// Forgets all paths, because the own port has changed.
     pub(super) fn forget_paths(&mut self) {
         for neighbour in self.by_mac.values_mut() {
             neighbour.path = PathState::Unknown;
@@ -182,16 +187,16 @@ impl Neighbours {
     }
 }
 
-/// Hosts at the machine's side, by their addresses of IP.
+/// Hosts on the machine's side, by IP address.
 #[derive(Debug, Default)]
 pub(super) struct Hosts {
     macs: BTreeMap<IpAddr, MacAddress>,
-    /// Who spoke last: packets for an address that nobody has shown are for it, as it may be a router.
+    /// The last sender. It gets packets for unknown addresses, because it may be a router.
     last: Option<MacAddress>,
 }
 
 impl Hosts {
-    /// Somebody at the machine's side has spoken, perhaps with an address.
+    /// Learns the MAC address of a sender on the machine's side, and its IP address if it showed one.
     pub(super) fn hear(&mut self, mac: MacAddress, ip: Option<IpAddr>) {
         self.last = Some(mac);
         let Some(ip) = ip.filter(|ip| !ip.is_unspecified() && !ip.is_multicast()) else { return };
@@ -201,7 +206,7 @@ impl Hosts {
         self.macs.insert(ip, mac);
     }
 
-    /// The MAC address of the host with an address.
+    /// The MAC address of the host with an IP address.
     pub(super) fn mac(&self, ip: IpAddr) -> Option<MacAddress> {
         self.macs.get(&ip).copied().or(self.last)
     }

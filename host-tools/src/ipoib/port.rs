@@ -1,27 +1,27 @@
-//! What an interface is at its port, whence datagrams come to it, and what is to be done for it.
+//! An interface's port, the origin of its datagrams, and its outputs.
 
 use super::neighbours::SubnetLane;
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_sim::wire::management::SIZE;
 
-/// What the port is.
+/// The identity of a port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PortIdentity {
     pub(crate) gid: Gid,
     pub(crate) lid: u16,
-    /// Where the administrator is.
+    /// LID of the subnet administration.
     pub(crate) manager_lid: u16,
     pub(crate) partition_key: u16,
 }
 
-/// Where a datagram goes.
+/// The path of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DatagramWay {
     Port(SubnetLane),
     Group { lane: SubnetLane, gid: Gid, hop_limit: u8, traffic_class: u8, flow_label: u32 },
 }
 
-/// From whom a datagram came, and to which group if not to us alone.
+/// The sender of a datagram, and its group if it was sent to one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Arrival {
     pub(super) lid: u16,
@@ -29,7 +29,7 @@ pub(super) struct Arrival {
     pub(super) group: Option<Gid>,
 }
 
-/// What is to be done.
+/// An output of the interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum InterfaceOutput {
     /// A datagram for an interface or a group.
@@ -39,14 +39,14 @@ pub(super) enum InterfaceOutput {
         q_key: u32,
         packet: Vec<u8>,
     },
-    /// A question for the administrator.
+    /// A request to the administration.
     Question(Box<[u8; SIZE]>),
-    /// The group of broadcasts is joined: it says the Q_Key and the largest packet of IP.
+    /// The broadcast group is joined; it determines the Q_Key and the MTU for IP packets.
     Ready {
         q_key: u32,
         mtu: usize,
     },
-    /// The queue pair belongs to a group from now on, or no longer.
+    /// Attach the queue pair to a group, or detach it.
     Attach(Gid),
     Detach(Gid),
 }

@@ -1,6 +1,7 @@
-//! The host at work: a port of a device is found by its addresses of IP, and finds others.
+//! The host at work: makes a port of a device reachable by its IP addresses, and resolves others.
 //!
-//! It has no queue pair of general services of its own: who opens it for RDMA CM has one, and hands over what comes of the administrator.
+//! It has no general services queue pair of its own: RDMA CM, for which it is opened, has one, and passes on
+//! the administration's answers.
 
 use super::bridge::{LEAVE_REST, LEAVE_WITHIN, LOOK_AT_PORT};
 use super::host::{IpoibHost, IpoibWay};
@@ -13,38 +14,38 @@ use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::Time;
 use std::net::IpAddr;
 
-/// Datagrams of the interface: questions for addresses, and answers.
+/// Queue depths of the interface, for address resolution only.
 const DEPTHS: InterfaceDepths = InterfaceDepths { receives: 64, sends: 16 };
 
-/// See the module.
+/// The host with its device; see the module's comment.
 pub(crate) struct IpoibPresence<'d, H: Hal> {
     interface: IpoibInterface<'d, H>,
     host: IpoibHost,
-    /// What could not be done yet.
+    /// An output that had no room yet.
     stuck: Option<InterfaceOutput>,
     port: Option<PortIdentity>,
     look_due: Time,
 }
 
 impl<'d, H: Hal> IpoibPresence<'d, H> {
-    /// Makes the interface at the port of a device. Transactions with the administrator begin behind `first`.
+    /// Creates the interface at the port of a device. Transaction IDs start after `first`.
     pub(crate) fn open(device: &'d Device<H>, addresses: Vec<IpAddr>, first: u64) -> Result<Self> {
         let interface = IpoibInterface::open(device, DEPTHS)?;
         let host = IpoibHost::new(interface.qpn(), addresses, first);
         Ok(Self { interface, host, stuck: None, port: None, look_due: Time::ZERO })
     }
 
-    /// What the port is; `None` while it is not active.
+    /// The identity of the port; `None` while it is not active.
     pub(crate) const fn port(&self) -> Option<PortIdentity> {
         self.port
     }
 
-    /// Whether the group of broadcasts is joined: nobody is found before.
+    /// Whether the broadcast group is joined; before that nothing can be resolved.
     pub(crate) fn is_joined(&self) -> bool {
         self.host.is_joined()
     }
 
-    /// Does what can be done without waiting.
+    /// Does everything that needs no waiting.
     pub(crate) fn step(&mut self, services: &mut GeneralServices<'d, H>) -> Result<()> {
         let now = services.device.hal().now();
         if now >= self.look_due {
@@ -69,17 +70,17 @@ impl<'d, H: Hal> IpoibPresence<'d, H> {
         Ok(())
     }
 
-    /// A datagram of general services that may be the administrator's.
+    /// Handles a general services datagram that may be from the administration.
     pub(crate) fn handle_answer(&mut self, now: Time, datagram: &[u8; DATAGRAM]) {
         self.host.handle_answer(now, datagram);
     }
 
-    /// Where an address is; `None` if that is not known yet. It is asked for with the next steps.
+    /// The path to an address; `None` if it is not known yet. The next steps resolve it.
     pub(crate) fn way(&mut self, now: Time, ip: IpAddr) -> Option<IpoibWay> {
         self.host.way(now, ip)
     }
 
-    /// Leaves all groups, as far as the administrator answers within a while.
+    /// Leaves all groups, and waits a while for the administration to confirm.
     pub(crate) fn leave(&mut self, services: &mut GeneralServices<'d, H>) -> Result<()> {
         let hal = services.device.hal();
         let deadline = hal.now() + LEAVE_WITHIN;

@@ -1,6 +1,6 @@
-//! An interface of IPoIB as the subnet sees it: groups are joined and left, interfaces are known by their addresses and the administrator's
-//! paths to them, and packets find their way. It knows no clock, socket or device: inputs are `handle_*` and what is sent, outputs come from
-//! [`SubnetSide::poll`].
+//! An IPoIB interface as the subnet sees it: it joins and leaves groups, knows other interfaces by their
+//! addresses and the administration's paths to them, and sends packets to them. It knows no clock, socket or
+//! device: inputs are `handle_*` and packets to send, outputs come from [`SubnetSide::poll`].
 
 use super::administration::{AdministrationClient, AskingPort, Question, QuestionOutcome, Role};
 use super::groups::{GroupSending, Groups};
@@ -14,21 +14,21 @@ use bareverbs_sim::wire::management::administration::{McMemberRecord, PathRecord
 use std::collections::VecDeque;
 use std::net::IpAddr;
 
-/// How often the groups are joined again: another manager may have come that knows of none, and a group that is only sent to may have ended with
-/// its last member, and have another LID by now.
+/// How often the groups are joined again: a new manager may not know them, and a send-only group may have
+/// ended with its last member and have another LID by now.
 const REFRESH: Duration = Duration::from_secs(30);
-/// The queue pair of packets to groups (IBTA v1.4 §10.5.1).
+/// The queue pair number of packets to groups (IBTA v1.4 §10.5.1).
 const ALL_MEMBERS: Qpn = Qpn::from_low_bits(0xff_ffff);
 
-/// Packets that were sent and lost.
+/// Counts of packets sent and lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct SentPackets {
     pub(super) sent: u64,
-    /// There is no way, or it took too long to be found.
+    /// There was no path, or it took too long to resolve.
     pub(super) without_way: u64,
 }
 
-/// See the module.
+/// The interface; see the module's comment.
 pub(super) struct SubnetSide {
     qpn: Qpn,
     port: Option<PortIdentity>,
@@ -41,7 +41,7 @@ pub(super) struct SubnetSide {
 }
 
 impl SubnetSide {
-    /// The interface of this queue pair. Transactions with the administrator begin behind `first`.
+    /// The interface of this queue pair. Transaction IDs start after `first`.
     pub(super) fn new(qpn: Qpn, first: u64) -> Self {
         Self {
             qpn,
@@ -55,12 +55,12 @@ impl SubnetSide {
         }
     }
 
-    /// The next thing to do.
+    /// The next output.
     pub(super) fn poll(&mut self) -> Option<InterfaceOutput> {
         self.outputs.pop_front()
     }
 
-    /// What was sent so far.
+    /// Counts of what was sent so far.
     pub(super) const fn packets(&self) -> SentPackets {
         self.packets
     }
@@ -75,29 +75,29 @@ impl SubnetSide {
         self.port.map(|port| HardwareAddress { qpn: self.qpn, gid: port.gid })
     }
 
-    /// The group of broadcasts, once it is joined.
+    /// The broadcast group, once it is joined.
     fn broadcast(&self) -> Option<(Gid, &McMemberRecord)> {
         let group = link::broadcast_group(self.port?.partition_key);
         Some((group, self.groups.record(group)?))
     }
 
-    /// Whether it is the group of broadcasts.
+    /// Whether it is the broadcast group.
     pub(super) fn is_broadcast(&self, group: Gid) -> bool {
         self.port.is_some_and(|port| link::broadcast_group(port.partition_key) == group)
     }
 
-    /// The largest packet of IP; `None` until the group of broadcasts is joined.
+    /// MTU for IP packets; `None` until the broadcast group is joined.
     pub(super) fn packet_limit(&self) -> Option<usize> {
         self.broadcast().map(|(_, record)| packet_limit(record))
     }
 
-    /// Interfaces that are known.
+    /// Known interfaces.
     pub(super) const fn neighbours(&self) -> &Neighbours {
         &self.neighbours
     }
 
-    /// The port is active with these addresses, or it is not active; whether that is new. A change ends all memberships, and paths are found
-    /// anew.
+    /// The port has become active with this identity, or inactive. Returns whether that is a change. A change
+    /// ends all memberships, and paths are resolved anew.
     pub(super) fn handle_port(&mut self, now: Time, port: Option<PortIdentity>) -> bool {
         if self.port == port {
             return false;
@@ -111,7 +111,8 @@ impl SubnetSide {
         true
     }
 
-    /// Asks again what was not answered, joins the group of broadcasts, then the groups that are wanted, and leaves others.
+    /// Retransmits unanswered requests, joins the broadcast group and then the wanted groups, and leaves
+    /// others.
     pub(super) fn handle_timeout(&mut self, now: Time, wanted: impl FnOnce(u16) -> Vec<Gid>) {
         while let Some(late) = self.client.handle_timeout(now) {
             match late {
@@ -154,8 +155,8 @@ impl SubnetSide {
         }
     }
 
-    /// The interface ends: it leaves all groups. Nothing may be asked of it any more but [`Self::poll`], [`Self::handle_answer`] and
-    /// [`Self::has_left`].
+    /// Leaves all groups before the interface ends. Afterwards only [`Self::poll`], [`Self::handle_answer`]
+    /// and [`Self::has_left`] may be called.
     pub(super) fn leave(&mut self, now: Time) {
         self.client.forget();
         let joined = self.groups.all_joined();
@@ -163,7 +164,7 @@ impl SubnetSide {
         self.groups.clear();
     }
 
-    /// Whether the administrator has answered all that was asked.
+    /// Whether the administration has answered all requests.
     pub(super) fn has_left(&self) -> bool {
         self.outputs.is_empty() && self.client.is_idle()
     }
@@ -171,7 +172,7 @@ impl SubnetSide {
     fn ask(&mut self, now: Time, question: Question) {
         let Some(port) = self.port else { return };
         let asker = AskingPort { gid: port.gid, partition_key: port.partition_key };
-        // The group of broadcasts is there before its members (RFC 4391 §5).
+        // The broadcast group exists before its members (RFC 4391 §5).
         let is_broadcast = matches!(question, Question::Join { group, .. } if self.is_broadcast(group));
         let like = self.broadcast().filter(|_| !is_broadcast).map(|(_, record)| *record);
         if let Some(datagram) = self.client.ask(now, asker, question, like.as_ref()) {
@@ -179,7 +180,7 @@ impl SubnetSide {
         }
     }
 
-    /// A datagram of general services came from the administrator.
+    /// Handles a general services datagram from the administration.
     pub(super) fn handle_answer(&mut self, now: Time, datagram: &[u8; SIZE]) {
         let Some((question, outcome)) = self.client.handle(datagram) else { return };
         match (question, outcome) {
@@ -233,19 +234,20 @@ impl SubnetSide {
         }
     }
 
-    /// Whether a datagram is an own one: a group gives back what was sent to it.
+    /// Whether we sent a datagram ourselves: a group returns what was sent to it.
     pub(super) fn is_own(&self, from: Arrival) -> bool {
         self.port.is_some_and(|port| port.lid == from.lid) && from.qpn == self.qpn
     }
 
-    /// The MAC address that stands for an interface, which has said its own address.
+    /// The MAC address for an interface that has announced its own address.
     pub(super) fn hear(&mut self, now: Time, from: Arrival, address: HardwareAddress) -> MacAddress {
-        // Somebody else may speak for it: then its LID is not this one.
+        // Another node may speak for it; then the sender's LID is not its own.
         let lid = if address.qpn == from.qpn { from.lid } else { 0 };
         self.neighbours.hear(now, address, lid)
     }
 
-    /// The path to an interface, and whose it is. `None` if it is not known; then the administrator is asked.
+    /// The path to an interface, and its hardware address. `None` if it is not known; then the administration
+    /// is asked.
     pub(super) fn way(&mut self, now: Time, mac: MacAddress) -> Option<(HardwareAddress, SubnetLane)> {
         let (address, lane) = self.neighbours.lane(now, mac)?;
         if lane.is_none() {
@@ -254,7 +256,7 @@ impl SubnetSide {
         Some((address, lane?))
     }
 
-    /// Sends a packet to the group of broadcasts.
+    /// Sends a packet to the broadcast group.
     pub(super) fn broadcast_packet(&mut self, now: Time, packet: Vec<u8>) {
         match self.broadcast().map(|(group, _)| group) {
             Some(group) => self.send_to_group(now, group, packet),
@@ -262,7 +264,7 @@ impl SubnetSide {
         }
     }
 
-    /// Sends a packet to the group of a group of IP.
+    /// Sends a packet to an IP multicast group.
     pub(super) fn send_to_ip_group(&mut self, now: Time, to: IpAddr, packet: Vec<u8>) {
         match self.port {
             Some(port) => self.send_to_group(now, group_of(port.partition_key, to), packet),
@@ -279,7 +281,7 @@ impl SubnetSide {
         }
     }
 
-    /// Sends a packet to the interface that a MAC address stands for.
+    /// Sends a packet to the interface behind a MAC address.
     pub(super) fn send_to_port(&mut self, now: Time, mac: MacAddress, packet: Vec<u8>) {
         match self.neighbours.send(now, mac, packet) {
             Sending::Now(qpn, lane, packet) => self.emit(DatagramWay::Port(lane), qpn, packet),
@@ -299,7 +301,7 @@ impl SubnetSide {
         self.emit(way, ALL_MEMBERS, packet);
     }
 
-    /// All interfaces of a partition have the Q_Key of its group of broadcasts.
+    /// All interfaces of a partition have the Q_Key of its broadcast group.
     fn emit(&mut self, way: DatagramWay, qpn: Qpn, packet: Vec<u8>) {
         let Some((_, record)) = self.broadcast() else {
             self.packets.without_way += 1;
@@ -311,7 +313,7 @@ impl SubnetSide {
     }
 }
 
-/// The group of a group of IP.
+/// The InfiniBand group of an IP multicast address.
 pub(super) fn group_of(partition_key: u16, group: IpAddr) -> Gid {
     match group {
         IpAddr::V4(group) => link::ipv4_group(partition_key, group),
@@ -319,7 +321,7 @@ pub(super) fn group_of(partition_key: u16, group: IpAddr) -> Gid {
     }
 }
 
-/// The largest packet of IP in a group: its MTU without the header of IPoIB (RFC 4391 §7).
+/// The MTU for IP packets in a group: its MTU without IPoIB's header (RFC 4391 §7).
 fn packet_limit(record: &McMemberRecord) -> usize {
     let mtu = 128_usize << record.mtu().clamp(1, 5);
     mtu - HEADER

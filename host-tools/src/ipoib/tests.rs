@@ -1,4 +1,5 @@
-//! Two gateways in one world: their machines speak over a subnet with a switch, its manager and its administrator.
+//! Two gateways in one world: their machines communicate over a subnet with a switch, its manager and its
+//! administration.
 
 use super::arp::{ArpOperation, ArpPacket};
 use super::bridge::Bridge;
@@ -25,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const REST: Duration = Duration::from_micros(50);
 const LONG_REST: Duration = Duration::from_millis(1);
 
-/// The cable between a gateway and its machine, which is the test.
+/// The cable between a gateway and its machine; the test plays the machine.
 #[derive(Clone, Default)]
 struct Cable(Rc<RefCell<[VecDeque<Vec<u8>>; 2]>>);
 
@@ -50,13 +51,13 @@ impl Cable {
         MacAddress([2, 0, 0, 0, 1, index as u8])
     }
 
-    /// The machine sends.
+    /// The machine sends a packet.
     fn say(&self, index: usize, to: MacAddress, kind: u16, packet: &[u8]) {
         let frame = [&to.0[..], &Self::mac(index).0, &kind.to_be_bytes(), packet].concat();
         self.0.borrow_mut()[1].push_back(frame);
     }
 
-    /// The next frame of this type that has come, but for what the gateway itself asks: its sender, and its packet.
+    /// The next received frame of this type, without the gateway's own queries: its sender and its packet.
     fn hear(&self, kind: u16) -> Option<(MacAddress, Vec<u8>)> {
         let mut ends = self.0.borrow_mut();
         let is_it =
@@ -107,7 +108,7 @@ impl SubnetScene {
         gateways
     }
 
-    /// Lets both work until there is something.
+    /// Runs both gateways until `what` returns something.
     fn until<R>(
         &self,
         gateways: &mut Gateways<'_>,
@@ -137,7 +138,7 @@ impl SubnetScene {
         }
     }
 
-    /// The frame of this type that one machine hears next.
+    /// The next frame of this type that a machine receives.
     fn heard(&self, gateways: &mut Gateways<'_>, index: usize, kind: u16) -> (MacAddress, Vec<u8>) {
         self.until(gateways, |_, cables| cables[index].hear(kind))
     }
@@ -167,7 +168,7 @@ fn request() -> ArpPacket<MacAddress> {
 
 const EVERYBODY: MacAddress = MacAddress([0xff; 6]);
 
-/// The first machine finds the second by ARP: gives what each takes the other's MAC address to be.
+/// The first machine resolves the second by ARP. Returns the MAC address that each has for the other.
 fn meet(scene: &SubnetScene, gateways: &mut Gateways<'_>) -> [MacAddress; 2] {
     scene.cables[0].say(0, EVERYBODY, 0x0806, &request().to_ethernet());
     let (first, packet) = scene.heard(gateways, 1, 0x0806);
@@ -265,7 +266,7 @@ fn groups_are_joined_as_the_machine_reports() {
     let datagram = ipv4(IPS[0], group, b"to whom it may concern");
     let is_heard = |gateways: &mut Gateways<'_>, listens: u8| {
         scene.cables[1].say(1, MacAddress([1, 0, 0x5e, 0, 0, 22]), 0x0800, &report(listens));
-        // A group that nobody was in is asked for again after 2 s.
+        // A group without members is queried again after 2 s.
         scene.rest(gateways, Duration::from_secs(3));
         scene.cables[0].say(0, mac, 0x0800, &datagram);
         scene.rest(gateways, Duration::from_millis(300));
@@ -277,7 +278,7 @@ fn groups_are_joined_as_the_machine_reports() {
     assert!(is_heard(&mut gateways, 4));
 }
 
-/// Whoever ends leaves its groups, and the administrator says so.
+/// A gateway that ends leaves its groups, and the administration confirms it.
 #[test]
 fn gateways_that_end_have_left_the_subnet() {
     let scene = SubnetScene::new();
@@ -286,7 +287,7 @@ fn gateways_that_end_have_left_the_subnet() {
     }
 }
 
-/// A cable that is pulled out and plugged in again: groups are joined anew, and paths are found.
+/// After a cable was pulled and plugged in again, groups are joined anew, and paths are resolved again.
 #[test]
 fn the_subnet_is_joined_again_after_the_cable_was_pulled_out() {
     let scene = SubnetScene::new();

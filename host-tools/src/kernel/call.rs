@@ -43,14 +43,14 @@ struct OneCall<'a> {
     payload: Vec<u8>,
 }
 
-/// What came of it.
+/// The outcome of a call.
 struct CallOutcome {
     result: CallResult,
     answer: Vec<u8>,
     latency: Duration,
 }
 
-/// Calls. False if there is no answer but a status.
+/// Runs the call. Returns false with a status instead of an answer.
 pub(super) fn call(arguments: &CallArguments) -> Result<(String, bool), Failure> {
     let parameters = bytes_of("--parameters", &arguments.parameters)?;
     let payload = bytes_of("--payload", &arguments.payload)?;
@@ -112,7 +112,7 @@ impl ServiceTask for OneCall<'_> {
 }
 
 impl OneCall<'_> {
-    /// Why a call was not begun.
+    /// The error of a call that could not be started.
     fn described(&self, error: &impl std::fmt::Display) -> anyhow::Error {
         let bytes = [self.parameters.len(), self.payload.len()];
         let name = opcode_text(self.arguments.opcode);
@@ -121,7 +121,7 @@ impl OneCall<'_> {
 }
 
 impl CallOutcome {
-    /// What was said in place of an answer.
+    /// The status if there is no answer.
     fn status(&self) -> Option<String> {
         match self.result.ended {
             Ended::Status(status) => Some(status.to_string()),

@@ -8,7 +8,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes that `option` was given.
+/// The bytes in the value of `option`.
 pub(super) fn bytes_of(option: &str, digits: &str) -> Result<Vec<u8>, Failure> {
     let wrong =
         || Failure::Input(anyhow!("{option} {digits}: an even number of hexadecimal digits is needed"));

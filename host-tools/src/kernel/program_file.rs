@@ -21,7 +21,7 @@ pub(super) struct ProgramFile {
 }
 
 impl ProgramFile {
-    /// Its instructions.
+    /// The bytes of its instructions.
     pub(super) fn bytes(&self) -> Result<Vec<u8>, Failure> {
         let bytes = read(&self.file)?;
         load(&bytes, self.section.as_deref())
@@ -29,7 +29,7 @@ impl ProgramFile {
             .map_err(Failure::Input)
     }
 
-    /// The same, if the verifier lets it pass.
+    /// The program, if the verifier accepts it.
     pub(super) fn program(&self) -> Result<Program, Failure> {
         let verified = Program::verify(&self.bytes()?);
         verified
@@ -37,7 +37,7 @@ impl ProgramFile {
     }
 }
 
-/// What a file has.
+/// The contents of a file.
 pub(super) fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     let read = std::fs::read(path);
     read.with_context(|| format!("reading {}", path.display())).map_err(Failure::Input)

@@ -49,21 +49,21 @@ pub(super) struct RemoveArguments {
     json: bool,
 }
 
-/// What is done with the programs of a service.
+/// An operation on the programs of a service.
 enum ProgramTask {
     Deploy { opcode: Opcode, program: Vec<u8> },
     List,
     Remove { opcode: Opcode },
 }
 
-/// What came of it.
+/// The outcome of an operation.
 #[derive(Debug, Default)]
 struct TaskOutcome {
     version: u64,
     listed: Vec<Deployed>,
 }
 
-/// Deploys a program. The service's verifier judges it, so that a service of another version has its own say.
+/// Deploys a program. Only the service's verifier judges it, because the service may have another version.
 pub(super) fn deploy(arguments: &DeployArguments) -> Result<String, Failure> {
     let (opcode, program) = (arguments.opcode, arguments.program.bytes()?);
     let instructions = program.len() / 8;
@@ -79,7 +79,7 @@ pub(super) fn deploy(arguments: &DeployArguments) -> Result<String, Failure> {
     Ok(format!("version {version} answers to {name}: {instructions} instructions, sha256 {digest}"))
 }
 
-/// Lists all versions that answer, or answered to requests that still run.
+/// Lists all versions, including old ones that still serve running requests.
 pub(super) fn list(arguments: &ListArguments) -> Result<String, Failure> {
     let listed = arguments.service.with_service(ProgramTask::List)?.listed;
     if arguments.json {
@@ -170,7 +170,7 @@ impl ProgramTask {
     }
 }
 
-/// A failure, with what the service said if it ended the connection.
+/// A failure, with the service's message if it ended the connection.
 fn explained<H: Hal>(failure: DeployFailure, connection: &mut ServiceConnection<'_, H>) -> anyhow::Error {
     match failure {
         DeployFailure::Disconnected => match connection.farewell() {

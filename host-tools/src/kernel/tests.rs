@@ -114,8 +114,9 @@ fn hexadecimal_digits_are_bytes() {
     assert!(bytes_of("--payload", "é").is_err());
 }
 
-/// The build line of `offload/programs/bareverbs.h`, run by clang: its code passes the verifier, and that of the version that
-/// made the objects here is the same to the byte. What cannot be deployed is refused by name.
+/// Runs the build line of `offload/programs/bareverbs.h` with clang: the verifier accepts its code, and the
+/// clang version that made the objects here produces the same bytes. Programs that cannot be deployed are
+/// refused by name.
 #[test]
 fn clang_builds_what_is_deployed() {
     let Some(version) = clang_version() else {
@@ -167,7 +168,7 @@ fn clang_builds_what_is_deployed() {
     }
 }
 
-/// What clang says of itself, if it is there.
+/// The version text of clang, if it is installed.
 fn clang_version() -> Option<String> {
     let output = Command::new("clang").arg("--version").output().ok()?;
     String::from_utf8(output.stdout).ok()

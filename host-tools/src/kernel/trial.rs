@@ -1,4 +1,4 @@
-//! One request to a program over memory that nobody else changes, under the limits of a DPU.
+//! One request to a program over memory that nobody else changes, under a DPU's limits.
 
 use anyhow::{Result, anyhow};
 use bareverbs_offload::budget::{Budget, Limits, Next};
@@ -7,18 +7,18 @@ use bareverbs_offload::kernel::{Emission, Event, Status, Step};
 use bareverbs_offload::program::{Fault, Fuel, Program, ProgramInvocation};
 use bareverbs_prm::time::Time;
 
-/// What is asked of the program.
+/// A request to the program.
 pub struct Request<'a> {
     /// The granted region.
     pub memory: &'a [u8],
-    /// Whether it is granted for writing; what is written stays in a copy.
+    /// Whether the grant is writable; writes go to a copy.
     pub writable: bool,
     pub parameters: &'a [u8],
     pub payload: &'a [u8],
     pub fuel: Fuel,
 }
 
-/// What one step did.
+/// One executed step.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StepTaken {
     /// Fuel that it used.
@@ -34,12 +34,12 @@ pub enum Ended {
     Status { status: Status, fault: Option<Fault> },
 }
 
-/// A request that was run.
+/// A completed request.
 #[derive(Debug)]
 pub struct Trial {
     pub steps: Vec<StepTaken>,
     pub ended: Ended,
-    /// The region as the request left it.
+    /// The region after the request.
     pub memory: Vec<u8>,
 }
 
@@ -105,7 +105,7 @@ impl<'a> Walk<'a> {
                 }
                 Ok(self.invocation.resumed(self.program, Event::Compared { found }, &self.grant))
             }
-            // A program has no verbs for these.
+            // Programs have no verbs for these.
             Next::ReadEach(_) | Next::AwaitPart => Err(self.end(Status::BadParameters)),
         }
     }

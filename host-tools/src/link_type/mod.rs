@@ -107,7 +107,7 @@ fn simulated(
     Ok(text)
 }
 
-/// What to type for a card of this machine. Its settings are in its flash, which mstflint writes.
+/// The commands for a card of this machine. Its settings are in its flash, which mstflint writes.
 fn on_silicon(
     arguments: &LinkTypeArguments,
     device: Address,

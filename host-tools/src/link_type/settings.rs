@@ -1,4 +1,5 @@
-//! Settings that a card keeps without power: a file with a line for each, as mlxconfig writes them: `LINK_TYPE_P1=ETH(2)`.
+//! Settings that a card keeps without power: a file with a line for each, in mlxconfig's notation:
+//! `LINK_TYPE_P1=ETH(2)`.
 
 use std::fmt;
 use std::io;
@@ -6,16 +7,16 @@ use std::path::{Path, PathBuf};
 
 /// Ports of a card.
 const PORTS: usize = 2;
-/// Bytes of the largest file that is read.
+/// Largest file that is read, in bytes.
 const LARGEST: usize = 1 << 16;
 
-/// What the ports of a card are.
+/// The link types of a card's ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CardSettings {
     links: [Option<LinkType>; PORTS],
 }
 
-/// What a port is, with the number that mlxconfig has for it.
+/// The link type of a port, with mlxconfig's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LinkType {
     /// `IB(1)`
@@ -27,11 +28,11 @@ pub enum LinkType {
 /// Why settings cannot be read.
 #[derive(Debug)]
 pub enum SettingsError {
-    /// The file is there and cannot be read.
+    /// The file exists and cannot be read.
     Read(PathBuf, io::Error),
-    /// The file is too large to be one.
+    /// The file is too large for a settings file.
     TooLarge(PathBuf),
-    /// A line is no setting.
+    /// A line is not a setting.
     Line {
         /// The file.
         path: PathBuf,
@@ -43,7 +44,7 @@ pub enum SettingsError {
 }
 
 impl LinkType {
-    /// The number that mlxconfig has for it.
+    /// mlxconfig's number.
     pub const fn number(self) -> u8 {
         match self {
             Self::InfiniBand => 1,
@@ -51,7 +52,7 @@ impl LinkType {
         }
     }
 
-    /// `ETH(2)`, `ETH` or `2`.
+    /// Parses `ETH(2)`, `ETH` or `2`.
     fn parse(text: &str) -> Option<Self> {
         match text.trim() {
             "IB(1)" | "IB" | "1" => Some(Self::InfiniBand),
@@ -71,27 +72,27 @@ impl fmt::Display for LinkType {
 }
 
 impl CardSettings {
-    /// The name of the setting of a port, from 1 on.
+    /// The name of a port's setting; ports count from 1.
     pub fn link_type_name(port: u8) -> String {
         format!("LINK_TYPE_P{port}")
     }
 
-    /// What a port is, if it was set.
+    /// The link type of a port, if it was set.
     pub fn link_type(&self, port: u8) -> Option<LinkType> {
         self.links.get(usize::from(port).checked_sub(1)?).copied().flatten()
     }
 
-    /// Sets what a port is. A card has no port but 1 and 2.
+    /// Sets the link type of a port. A card only has ports 1 and 2.
     pub fn set_link_type(&mut self, port: u8, link: LinkType) {
         if let Some(place) = usize::from(port).checked_sub(1).and_then(|at| self.links.get_mut(at)) {
             *place = Some(link);
         }
     }
 
-    /// Reads the settings of a card; a card without a file has none.
+    /// Reads the settings of a card; without a file there are none.
     ///
     /// # Errors
-    /// The file cannot be read or is no file of settings.
+    /// The file cannot be read or is not a settings file.
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let bytes = match std::fs::read(path) {
             Ok(bytes) => bytes,
@@ -122,7 +123,7 @@ impl CardSettings {
         Some(())
     }
 
-    /// Writes the settings: first beside the file, then in its place, so that a card never has half of them.
+    /// Writes the settings to a temporary file and renames it, so that a card never has half of them.
     ///
     /// # Errors
     /// The directory cannot be written.

@@ -1,4 +1,4 @@
-//! What ends a monitor before its limit: a signal, or that nobody reads what it prints.
+//! What ends a monitor before its limit: a signal, or that nobody reads its output any more.
 
 use crate::Failure;
 use crate::output::{Audience, audience};
@@ -8,20 +8,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longest time between two looks at whether it shall end.
+/// Longest interval between two checks whether to end.
 pub(super) const LOOK: Duration = Duration::from_millis(50);
-/// A process that a signal ended has this status, plus the number of the signal.
+/// Exit status of a process that a signal ended: this plus the number of the signal.
 const ENDED_BY_SIGNAL: i32 = 128;
 
 pub(super) struct Ending {
     signalled: Arc<AtomicBool>,
-    /// Samples go to standard output.
+    /// Whether samples go to standard output.
     prints: bool,
 }
 
 impl Ending {
-    /// Takes SIGINT and SIGTERM as the wish to end, so that the device is closed and a terminal is left as it was. A second one ends the process
-    /// at once.
+    /// Handles SIGINT and SIGTERM, so that the device is closed and the terminal is restored. A second signal
+    /// ends the process at once.
     pub(super) fn watch(prints: bool) -> Result<Self> {
         let signalled = Arc::<AtomicBool>::default();
         for signal in [SIGINT, SIGTERM] {
@@ -36,7 +36,7 @@ impl Ending {
         Ok(Self { signalled, prints })
     }
 
-    /// Whether it shall end.
+    /// Whether to end.
     ///
     /// # Errors
     /// The system does not say whether anybody reads standard output.

@@ -1,4 +1,5 @@
-//! HTTP for Prometheus: the latest sample at /metrics. It is text that somebody else has made: a scrape copies it and asks no device.
+//! HTTP for Prometheus: the latest sample at /metrics. Another thread makes the text, so a scrape only copies
+//! it and accesses no device.
 
 use crate::output::openmetrics::{Exposition, ExpositionForm, ScrapeTexts};
 use anyhow::Context as _;
@@ -7,11 +8,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Bytes of the longest request.
+/// Longest request in bytes.
 const LONGEST_REQUEST: usize = 8192;
-/// Headers of a request.
+/// Most headers of a request.
 const HEADERS: usize = 64;
-/// How long one client may take in all. Clients are served one after the other, so that a slow one keeps the next no longer than this.
+/// Time limit for one client. Clients are served one after the other, so a slow one delays the next by no
+/// more than this.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Serves the latest sample.
@@ -21,10 +23,10 @@ pub(crate) struct Exporter {
 }
 
 impl Exporter {
-    /// Listens, and answers from a thread of its own until the process ends.
+    /// Listens, and answers from a separate thread until the process ends.
     ///
     /// # Errors
-    /// The address cannot be taken.
+    /// The address cannot be bound.
     pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
         let address = listener.local_addr().context("asking for the port")?;
@@ -41,7 +43,7 @@ impl Exporter {
         self.address
     }
 
-    /// Makes texts the latest.
+    /// Replaces the latest texts.
     pub(crate) fn publish(&self, texts: ScrapeTexts) {
         *self.latest.lock().unwrap_or_else(PoisonError::into_inner) = texts.into();
     }
@@ -50,7 +52,7 @@ impl Exporter {
 fn serve(listener: &TcpListener, latest: &Mutex<Arc<ScrapeTexts>>) {
     for client in listener.incoming() {
         match client {
-            // A client that goes away or talks nonsense hurts nobody.
+            // A client that disconnects or sends nonsense does no harm.
             Ok(mut client) => drop(answer(&mut client, latest)),
             Err(error) => {
                 tracing::warn!("a scrape could not be accepted: {error}");
@@ -74,13 +76,13 @@ pub(super) fn answer(client: &mut TcpStream, latest: &Mutex<Arc<ScrapeTexts>>) -
     client.write_all(answer.as_bytes())
 }
 
-/// What a client wants.
+/// The path and format that a client requests.
 enum Wanted {
     Metrics(ExpositionForm),
     Other,
 }
 
-/// Reads a request; the outer error is that of the socket.
+/// Parses a request; the outer error is that of the socket.
 fn request(client: &mut TcpStream) -> std::io::Result<Result<Wanted, &'static str>> {
     let deadline = Instant::now() + TIMEOUT;
     let (mut bytes, mut length) = ([0; LONGEST_REQUEST], 0);
@@ -115,7 +117,7 @@ fn wanted(request: &httparse::Request<'_, '_>) -> Result<Wanted, &'static str> {
     }
 }
 
-/// What it accepts, if it says so.
+/// The value of its Accept header, if it has one.
 fn accept(request: &httparse::Request<'_, '_>) -> String {
     let headers = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("accept"));
     headers.map(|header| String::from_utf8_lossy(header.value)).collect::<Vec<_>>().join(",")

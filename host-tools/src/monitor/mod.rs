@@ -106,7 +106,7 @@ fn view(arguments: &MonitorArguments, exporter: Option<Exporter>) -> View {
     }
 }
 
-/// Where samples go.
+/// The destination of samples.
 enum View {
     Exporter { exporter: Exporter, selector: String },
     Json { selector: String },
@@ -115,13 +115,13 @@ enum View {
 }
 
 impl View {
-    /// Whether samples go to standard output one below the other.
+    /// Whether samples are printed on standard output one after the other.
     const fn prints(&self) -> bool {
         matches!(self, Self::Json { .. } | Self::Text { .. })
     }
 }
 
-/// What is done with an open device.
+/// The task on an open device.
 struct Watching {
     view: View,
     interval: Duration,
@@ -156,7 +156,7 @@ impl Watch for Watching {
 }
 
 impl Watching {
-    /// Lets time pass; true if somebody ends it meanwhile.
+    /// Waits for the next sample; returns true if the monitor has to end before.
     fn is_ended_before(&self, next: Instant, reader: &mut dyn Reader) -> anyhow::Result<bool> {
         loop {
             if self.ending.has_come().map_err(source::anyhow_of)? {
@@ -171,7 +171,7 @@ impl Watching {
     }
 }
 
-/// What the view on a terminal is fed by.
+/// The samples of the view on a terminal.
 struct LiveFeed<'a> {
     reader: &'a mut dyn Reader,
     sampler: Sampler,

@@ -4,7 +4,7 @@ use super::sample::Sample;
 use crate::counters::known;
 use crate::output::openmetrics::{Exposition, MetricType, ScrapeTexts};
 
-/// The exposition of a sample. A counter `x` is the family `bareverbs_x` with the sample `bareverbs_x_total`.
+/// The texts of a sample. Counter `x` becomes the family `bareverbs_x` with the sample `bareverbs_x_total`.
 pub(super) fn exposition(selector: &str, sample: &Sample) -> ScrapeTexts {
     let labels = [("device", selector), ("port", "1")];
     let mut text = Exposition::new();

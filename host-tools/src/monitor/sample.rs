@@ -1,4 +1,4 @@
-//! From readings to rates.
+//! Computes rates from readings.
 
 use crate::counters::{Abnormal, Readings, Trouble, known};
 use comfy_table::Table;
@@ -10,10 +10,10 @@ use std::time::Duration;
 /// Counters of queue pairs have 32 bits and wrap (`QUERY_Q_COUNTER`).
 const WRAP: u64 = 1 << 32;
 
-/// What is known at one moment.
+/// The counters at one moment.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Sample {
-    /// Since the monitor began.
+    /// Time since the monitor began.
     pub(super) at: Duration,
     pub(super) rows: Vec<CounterRow>,
 }
@@ -22,15 +22,15 @@ pub(super) struct Sample {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct CounterRow {
     pub(super) name: String,
-    /// Since the device counts; without wraps since the monitor began.
+    /// Its value since the device began to count, corrected for wraps since the monitor began.
     pub(super) value: u64,
-    /// A second; `None` in the first sample.
+    /// Increase per second; `None` in the first sample.
     pub(super) rate: Option<f64>,
-    /// What it says, if it rose although it should not have.
+    /// Set if it rose although it should not have.
     pub(super) abnormal: Option<Abnormal>,
 }
 
-/// Remembers the sample before.
+/// Remembers the previous sample.
 #[derive(Debug, Default)]
 pub(super) struct Sampler {
     last: Option<(Duration, Readings)>,
@@ -39,7 +39,7 @@ pub(super) struct Sampler {
 }
 
 impl Sampler {
-    /// A sample of what was read at `at`. Time may stand still; then there are no rates.
+    /// A sample of the readings at `at`. If no time has passed, there are no rates.
     pub(super) fn sample(&mut self, at: Duration, readings: Readings) -> Sample {
         let mut rows = Vec::with_capacity(readings.len());
         for (name, raw) in &readings {
@@ -49,7 +49,7 @@ impl Sampler {
             let rate = risen.zip(seconds).filter(|(_, seconds)| *seconds > 0.0);
             let rate = rate.map(|(risen, seconds)| risen as f64 / seconds);
             let value = raw.saturating_add(self.wrapped.get(name).copied().unwrap_or(0));
-            // Of the first sample everything that has ever happened counts.
+            // In the first sample, everything since the device began to count is new.
             let rose = risen.unwrap_or(*raw) > 0;
             let abnormal = known(name).and_then(|known| known.abnormal).filter(|_| rose);
             rows.push(CounterRow { name: name.clone(), value, rate, abnormal });
@@ -58,7 +58,7 @@ impl Sampler {
         Sample { at, rows }
     }
 
-    /// How much a counter rose. One that fell has wrapped if it has 32 bits, and was cleared otherwise.
+    /// How much a counter rose. A 32-bit counter that fell has wrapped; any other was cleared.
     fn risen(&mut self, name: &str, old: u64, new: u64) -> u64 {
         if new >= old {
             return new - old;
@@ -71,7 +71,7 @@ impl Sampler {
     }
 }
 
-/// Whether a kind is worth a colour of its own.
+/// Whether a category gets its own colour.
 pub(super) const fn is_serious(kind: Trouble) -> bool {
     matches!(
         kind,
@@ -80,7 +80,7 @@ pub(super) const fn is_serious(kind: Trouble) -> bool {
 }
 
 impl Sample {
-    /// Rows that are not zero, and what the abnormal ones say.
+    /// Counters that are not zero, and the meaning of the abnormal ones.
     pub(super) fn text(&self, selector: &str) -> String {
         let mut table = Table::new();
         table.load_preset(NOTHING);
@@ -100,7 +100,7 @@ impl Sample {
         text
     }
 
-    /// Rows that rose although they should not.
+    /// Counters that rose although they should not have.
     pub(super) fn abnormal(&self) -> impl Iterator<Item = (&CounterRow, &Abnormal)> {
         self.rows.iter().filter_map(|row| Some((row, row.abnormal.as_ref()?)))
     }
@@ -119,7 +119,7 @@ impl Sample {
 }
 
 impl CounterRow {
-    /// With as many digits as matter.
+    /// The rate with a sensible number of digits.
     pub(super) fn rate_text(&self) -> String {
         match self.rate {
             None => "-".to_owned(),

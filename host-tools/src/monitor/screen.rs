@@ -1,4 +1,4 @@
-//! The view on a terminal: counters that are not zero, how fast they rise, and what the abnormal ones say.
+//! The view on a terminal: counters that are not zero, their rates, and the meaning of the abnormal ones.
 
 use super::ending::LOOK;
 use super::sample::{Sample, is_serious};
@@ -8,20 +8,20 @@ use ratatui::prelude::{Frame, Line, Style, Stylize as _, Text};
 use ratatui::widgets::{Block, Cell, Paragraph, Row, Table, Wrap};
 use std::time::{Duration, Instant};
 
-/// Lines for sentences.
+/// Lines for explanations.
 const SENTENCES: u16 = 8;
 
-/// Where samples come from while the view is shown.
+/// The source of samples while the view is shown.
 pub(super) trait Feed {
-    /// The next one.
+    /// Takes the next sample.
     fn sample(&mut self) -> anyhow::Result<Sample>;
-    /// Lets time pass, also for what is simulated.
+    /// Lets time pass, including simulated time.
     fn pass(&mut self, until: Instant) -> anyhow::Result<()>;
     /// Whether the process was told to end.
     fn is_ended(&self) -> anyhow::Result<bool>;
 }
 
-/// Draws samples until somebody presses q or ends the process, or `limit` of them have been shown.
+/// Draws samples until somebody presses q or ends the process, or until `limit` of them were shown.
 ///
 /// # Errors
 /// The terminal cannot be used, or a sample could not be taken.
@@ -46,7 +46,7 @@ pub(super) fn run(
     outcome
 }
 
-/// Waits for the next sample; true if somebody leaves before.
+/// Waits for the next sample; returns true if somebody leaves before.
 fn is_left(until: Instant, feed: &mut dyn Feed) -> anyhow::Result<bool> {
     loop {
         let now = Instant::now();
@@ -78,9 +78,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, selector: &str, sample: &Sample) {
     frame.render_widget(Line::from(format!("q leaves; {quiet} counters are zero")).dim(), foot);
 }
 
-/// Below this width names need every column.
+/// Below this width the names need every column.
 const NARROW: u16 = 60;
-/// Columns of the numbers where there is room.
+/// Columns of the numbers, if there is room.
 const WIDE: [usize; 2] = [20, 14];
 
 fn table<'a>(selector: &'a str, sample: &'a Sample, width: u16) -> Table<'a> {

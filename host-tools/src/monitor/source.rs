@@ -1,4 +1,4 @@
-//! Where readings come from: a device, or two simulated hosts that keep each other busy.
+//! The source of readings: a device, or two simulated hosts that keep each other busy.
 
 use crate::Failure;
 use crate::counters::{Readings, port_counters, queue_counters};
@@ -14,23 +14,23 @@ use std::time::{Duration, Instant};
 
 /// Messages before the first sample.
 const WARM_UP: u64 = 100;
-/// How long simulated traffic rests between two messages, in real time: it shall be seen, not heat the room.
+/// Real time between two simulated messages: the traffic should be visible and not waste power.
 const REST: Duration = Duration::from_millis(1);
 
 /// Reads counters and lets time pass.
 pub(super) trait Reader {
-    /// Every counter.
+    /// Reads all counters.
     fn read(&mut self) -> anyhow::Result<Readings>;
     /// Lets time pass until `until`.
     fn pass(&mut self, until: Instant) -> anyhow::Result<()>;
 }
 
-/// What is done with a reader.
+/// The task for a reader.
 pub(super) trait Watch {
     fn watch(self, reader: &mut dyn Reader) -> anyhow::Result<()>;
 }
 
-/// A failure that has been told already as the sentence it is.
+/// A failure as an error with the same text.
 pub(super) fn anyhow_of(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Input(error) | Failure::Run(error) => error,

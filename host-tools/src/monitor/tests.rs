@@ -16,7 +16,7 @@ fn at(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
 }
 
-/// The sample two seconds after another one.
+/// The sample two seconds after another.
 fn second(before: &[(&str, u64)], after: &[(&str, u64)]) -> Sample {
     let mut sampler = Sampler::default();
     sampler.sample(at(1), readings(before));
@@ -52,8 +52,9 @@ fn a_counter_of_32_bits_wraps_and_a_cleared_one_begins_anew() {
     );
 }
 
-/// OpenMetrics 1.0, as strictly as it is written: line ends, families in one piece, metadata before samples and only once, names, labels with
-/// their escapes, `_total` of counters, units as suffixes, one sample for each set of labels, `# EOF` at the end.
+/// Parses OpenMetrics 1.0 as strictly as the standard: line ends, contiguous families, metadata before
+/// samples and only once, names, labels with their escapes, `_total` of counters, units as suffixes, one
+/// sample for each set of labels, `# EOF` at the end.
 fn parse(text: &str) -> Result<BTreeMap<String, f64>, String> {
     let body = text.strip_suffix("# EOF\n").ok_or("no # EOF and line end at the end")?;
     let (mut families, mut samples) = (BTreeMap::<String, BTreeSet<&str>>::new(), BTreeMap::new());
@@ -150,7 +151,7 @@ fn the_exposition_is_open_metrics() {
     assert_eq!(samples.len(), sample.rows.len() + 1);
     let sent = samples.iter().find(|(name, _)| name.starts_with("bareverbs_tx_packets_phy_total{"));
     assert!(sent.is_some_and(|(_, value)| *value > 100.0), "{samples:?}");
-    // The parser itself refuses what is wrong.
+    // The parser itself refuses invalid input.
     for (good, bad) in [
         ("# EOF\n", ""),
         ("_total{", "{"),
@@ -167,7 +168,7 @@ fn the_exposition_is_open_metrics() {
     }
 }
 
-/// The reference parser of Prometheus's own client, where it is installed.
+/// Runs the reference parser of Prometheus's own client if it is installed.
 #[test]
 fn the_reference_parser_takes_the_exposition() {
     let script = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
@@ -192,7 +193,8 @@ fn the_reference_parser_takes_the_exposition() {
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (sample.rows.len() + 1).to_string());
 }
 
-/// The classic format: help and type in front of each sample, under its whole name, and nothing of OpenMetrics.
+/// The classic format: help and type before each sample, under its full name, and nothing specific to
+/// OpenMetrics.
 #[test]
 fn the_classic_exposition_has_help_and_type_of_every_sample() {
     let sample = traffic_sample();
@@ -266,7 +268,7 @@ fn the_exporter_answers_and_survives_nonsense() {
 const OPEN_METRICS_REQUEST: &str =
     "GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: application/openmetrics-text\r\n\r\n";
 
-/// Scrapes while traffic runs: each is a whole exposition, and none waits for the device.
+/// Scrapes during traffic: each is complete, and none waits for the device.
 #[test]
 fn scrapes_are_whole_while_samples_change() {
     let exporter = Exporter::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
@@ -292,14 +294,15 @@ fn scrapes_are_whole_while_samples_change() {
     scrapes.iter().for_each(|scrape| assert!(scrape.is_ok(), "{scrape:?}"));
 }
 
-/// Nanoseconds that this thread had a processor (`/proc/[pid]/schedstat`): what else the machine does is not in it.
+/// Processor time of this thread in nanoseconds (`/proc/[pid]/schedstat`); it excludes other work of the
+/// machine.
 fn processor_time() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     text.split(' ').next()?.parse().ok()
 }
 
-/// The rates, the text and the answer of a scrape, and its reader too, take less than a millisecond of processor time even in a build
-/// without optimisation.
+/// The rates, the text, the answer of a scrape and its client take less than a millisecond of processor time
+/// even in a build without optimisation.
 #[test]
 fn a_scrape_takes_less_than_a_millisecond_of_processor_time() {
     const SCRAPES: u64 = 300;

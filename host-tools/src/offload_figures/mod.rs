@@ -1,12 +1,14 @@
-//! `bareverbs offload-figures`: the figures of StRoM (Sidler et al., EuroSys 2020) beside what our kernels come to on the same components.
+//! `bareverbs offload-figures`: the figures of StRoM (Sidler et al., EuroSys 2020) beside the results of our
+//! kernels with the same components.
 //!
-//! * [`components`]: what each part costs, stated before anything is computed, and where that is from.
-//! * [`served`]: a kernel that is run to its end over real memory, in virtual time.
-//! * [`paper`]: what the figures say.
+//! * [`components`]: the cost of each part with its source, stated before anything is computed.
+//! * [`served`]: runs a kernel to its end over real memory, in virtual time.
+//! * [`paper`]: the paper's figures.
 //! * [`rows`]: one row for each point.
 //!
-//! The kernels are those that a DPU or a NIC runs, the runtime is the real one, and so are hops, bytes and writes. What they cost is the model: no figure here was
-//! measured on hardware, and a ratio that only gives back what a component was fitted to says so in its note.
+//! The kernels are those that a DPU or a NIC runs, the runtime is the real one, and so are hops, bytes and
+//! writes. Their cost is the model: no figure here was measured on hardware, and a ratio that only reproduces
+//! what a component was fitted to says so in its note.
 
 pub mod components;
 pub mod paper;

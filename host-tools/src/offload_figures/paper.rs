@@ -1,4 +1,5 @@
-//! What StRoM's figures say, read off their vector graphics (within about 1 % of an axis); µs where nothing else is said.
+//! StRoM's figures, read off their vector graphics (within about 1 % of an axis), in µs unless stated
+//! otherwise.
 
 /// Figure 7, a linked list with values of 64 bytes: length, median by READ, median by the kernel.
 pub const LIST: [(u32, f64, f64); 4] = [(4, 20.5, 8.4), (8, 30.7, 11.5), (16, 56.3, 15.3), (32, 101.4, 24.0)];
@@ -42,7 +43,7 @@ pub const CONSISTENCY: [ConsistencyPoint; 7] = [
     checked(4096, 11.69, 19.51, 12.65),
 ];
 
-/// A point of figure 10: the mean without failures, and when half of all reads meet a writer.
+/// A point of figure 10: the mean without failures, and with half of all reads colliding with a writer.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FailurePoint {
     /// Bytes of the object.

@@ -18,7 +18,7 @@ use bareverbs_offload::streams::shuffle::{PartitionRange, Shuffle};
 use bareverbs_offload::table::{TableConfig, TablePolicy, TableWriter};
 use bareverbs_prm::time::Time;
 
-/// How far a ratio may be from the paper's without a sentence.
+/// How far a ratio may deviate from the paper's without a note.
 const TOLERANCE: f64 = 0.10;
 
 /// A point of a figure.
@@ -28,11 +28,11 @@ pub struct FigureRow {
     pub figure: &'static str,
     /// The point on its axis.
     pub point: String,
-    /// What is compared.
+    /// The compared quantity.
     pub what: &'static str,
-    /// What the paper has.
+    /// The paper's value.
     pub paper: f64,
-    /// What our kernels come to on the components.
+    /// The value of our kernels with the components.
     pub here: f64,
     /// Why the two differ by more than 10 %, or why they cannot differ.
     pub note: Option<&'static str>,
@@ -48,13 +48,13 @@ impl FigureRow {
         Self { note, ..self }
     }
 
-    /// A note only where the two differ.
+    /// Keeps the note only if the two values differ.
     fn noted_if_apart(self, note: &'static str) -> Self {
         let apart = !self.is_close();
         self.noted(apart.then_some(note))
     }
 
-    /// Whether the two are within 10 %.
+    /// Whether the two values are within 10 %.
     pub fn is_close(&self) -> bool {
         (self.here / self.paper - 1.0).abs() <= TOLERANCE
     }
@@ -110,7 +110,8 @@ fn list_memory(length: u32) -> Vec<u8> {
     memory
 }
 
-/// Figure 7: each key of the list is looked up once by the traversal kernel, and by a READ for each element and for the value.
+/// Figure 7: the traversal kernel looks up each key of the list once, compared with a READ for each element
+/// and for the value.
 fn list(components: &Components, length: u32, paper: f64) -> Result<FigureRow, Failure> {
     let memory = list_memory(length);
     let (mut kernel, mut reads) = (Vec::new(), Vec::new());
@@ -144,7 +145,8 @@ fn list(components: &Components, length: u32, paper: f64) -> Result<FigureRow, F
     ))
 }
 
-/// Figure 8: a lookup in our hash table that hits in its first line. A READ is one for the line and one for the object.
+/// Figure 8: a lookup that hits in the first line of our hash table. Without a kernel it takes one READ for
+/// the line and one for the object.
 fn get(components: &Components, size: u32, paper: f64) -> Result<FigureRow, Failure> {
     let served = looked_up(components, size).map_err(Failure::Run)?;
     let (read, kernel) = (
@@ -168,7 +170,7 @@ fn looked_up(components: &Components, size: u32) -> anyhow::Result<Served> {
     }
 }
 
-/// An object with its sum, and one that a writer has torn.
+/// An object with its checksum, and one that a writer has torn.
 fn objects(size: u32) -> [Vec<u8>; 2] {
     let mut whole: Vec<u8> = (0..size).map(|byte| byte as u8).collect();
     consistency::seal(&mut whole);
@@ -177,18 +179,19 @@ fn objects(size: u32) -> [Vec<u8>; 2] {
     [whole, torn]
 }
 
-/// The consistency kernel on an object that is torn the first `failures` times.
+/// The consistency kernel on an object that is torn in the first `failures` reads.
 fn consistent(components: &Components, size: u32, failures: u64) -> Result<f64, Failure> {
     let [whole, torn] = objects(size);
     let parameters = consistency::encode(0, size);
     let bytes = |read: u64| if read < failures { &torn[..] } else { &whole[..] };
     let served = call(components, Consistency::OPCODE, &parameters, bytes)?;
-    // The kernel holds the object until it has seen all of it: it leaves over PCIe's width once more.
+    // The kernel holds the object back until it has seen all of it, so the object takes its time over PCIe
+    // once more.
     let held_back = f64::from(size) * components.pcie_per_byte;
     Ok(components.call(served.nanos, served.answer) + held_back)
 }
 
-/// Figure 9: overhead of a check near the data, and on the client.
+/// Figure 9: the overhead of a check near the data, and of one on the client.
 fn checked(components: &Components, point: &ConsistencyPoint) -> Result<[FigureRow; 2], Failure> {
     let ConsistencyPoint { bytes: size, read, client: software, kernel } = *point;
     let (read_here, kernel_here) = (components.read(size), consistent(components, size, 0)?);
@@ -206,7 +209,8 @@ fn checked(components: &Components, point: &ConsistencyPoint) -> Result<[FigureR
     ])
 }
 
-/// Figure 10: the mean when half of the reads fail once. The client's retry is a READ without a second check, as the paper's figures say.
+/// Figure 10: the mean when half of the reads fail once. The client's retry is a READ without a second check,
+/// as the paper's figures imply.
 fn failing(components: &Components, point: &FailurePoint) -> Result<[FigureRow; 2], Failure> {
     let FailurePoint { bytes: size, client: [software, software_half], kernel: [kernel, kernel_half] } =
         *point;
@@ -222,17 +226,17 @@ fn failing(components: &Components, point: &FailurePoint) -> Result<[FigureRow; 
     ])
 }
 
-/// Values that are shuffled to count writes; the ratio does not depend on how many there are once buffers fill.
+/// Number of shuffled values, to count writes. The ratio does not depend on it once buffers fill.
 const SHUFFLED: u64 = 1 << 20;
 const PARTITIONS: usize = 1024;
 
-/// Figure 11. The shuffle kernel really partitions; its writes are counted and must fit beside the stream.
+/// Figure 11. The shuffle kernel really partitions; its writes are counted, and must keep up with the stream.
 fn shuffled(components: &Components) -> Result<Vec<FigureRow>, Failure> {
     let writes = writes_of_a_shuffle().map_err(Failure::Run)?;
     let per_byte =
         writes as f64 * components.pcie_per_write / (SHUFFLED as f64 * 8.0) + components.pcie_per_byte;
     let stream = components.stream_per_byte();
-    // Writes over PCIe and frames overlap: the slower one counts.
+    // Writes over PCIe and frames on the wire overlap: the slower one counts.
     let kernel = stream.max(per_byte);
     let software = stream + components.partition_on_client_per_byte;
     let at = |megabytes: u32| format!("{megabytes} MB");
@@ -254,7 +258,7 @@ fn shuffled(components: &Components) -> Result<Vec<FigureRow>, Failure> {
         .collect())
 }
 
-/// A stream of values whose partitions no pattern decides.
+/// A stream of values with pseudorandom partitions.
 fn values() -> impl Iterator<Item = u64> {
     (0..SHUFFLED).map(|n| (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20)
 }
@@ -281,7 +285,7 @@ fn writes_of_a_shuffle() -> anyhow::Result<u64> {
     Ok(writes + carry_out(&mut *shuffle))
 }
 
-/// Carries out all writes that wait, and counts them.
+/// Carries out all waiting writes and counts them.
 fn carry_out(kernel: &mut impl StreamKernel) -> u64 {
     let mut writes = 0;
     while let Some(write) = kernel.poll_write() {
@@ -292,7 +296,8 @@ fn carry_out(kernel: &mut impl StreamKernel) -> u64 {
     writes
 }
 
-/// Figure 13: a tap changes no byte and adds no write, so that its rate is that of WRITEs; and the error of the estimate.
+/// Figure 13: a tap changes no byte and adds no write, so its rate is that of WRITEs; and the error of the
+/// estimate.
 fn counted() -> Result<Vec<FigureRow>, Failure> {
     let mut rows = Vec::new();
     for (size, with, without) in COUNTING {

@@ -119,7 +119,7 @@ impl Scene {
         Self { world, client, endpoint, region, kernels, device: far.0, memory, _served: (served, far.2) }
     }
 
-    /// Opens a stream and sends it in messages of `piece` bytes; how it ended, and the answer.
+    /// Opens a stream and sends it in messages of `piece` bytes. Returns its status and the answer.
     fn stream(
         &mut self,
         opcode: Opcode,

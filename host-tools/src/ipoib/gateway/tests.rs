@@ -9,7 +9,7 @@ const PORT: PortIdentity =
     PortIdentity { gid: Gid([0xfe; 16]), lid: 4, manager_lid: 9, partition_key: 0xffff };
 const QPN: Qpn = Qpn::from_low_bits(0x42);
 
-/// A gateway that has joined the group of broadcasts.
+/// A gateway that has joined the broadcast group.
 fn gateway() -> Gateway {
     let mut gateway = Gateway::new(QPN, 0);
     gateway.handle_port(Time::ZERO, Some(PORT));
@@ -110,7 +110,7 @@ fn a_broadcast_leaves_by_its_group() {
 }
 
 proptest! {
-    /// What peers and the machine send is an allegation: whatever it is, it ends in an output or in a counter.
+    /// Input from peers and the machine is untrusted: whatever it is, it results in an output or a counter.
     #[test]
     fn arbitrary_bytes_are_survived(
         packets in prop::collection::vec((any::<bool>(), prop::sample::select(vec![ARP, IPV4, IPV6]), prop::collection::vec(any::<u8>(), 0..120)), 0..20),

@@ -1,4 +1,5 @@
-//! Hosts against each other: a subnet that joins everybody, knows every path, and carries datagrams at once.
+//! Hosts against each other: the simulated subnet admits everybody, knows every path, and carries datagrams
+//! at once.
 
 use super::super::port::DatagramWay;
 use super::*;
@@ -30,7 +31,8 @@ fn ips(index: usize) -> [IpAddr; 2] {
     [IpAddr::from([10, 7, 0, last]), IpAddr::from([0xfd44, 0, 0, 0, 0, 0, 0, last.into()])]
 }
 
-/// What the administrator says: every group has an MLID, every port a path of service level 3 and 1,024 bytes.
+/// The administration's answer: every group has an MLID, every port a path with service level 3 and an MTU of
+/// 1,024 bytes.
 fn answer(question: &[u8; SIZE]) -> [u8; SIZE] {
     let mut packet = AdministrationPacket::of(question);
     let asked = packet.mad.method();
@@ -56,7 +58,7 @@ struct Subnet {
     hosts: Vec<IpoibHost>,
     /// Groups of each host.
     groups: Vec<Vec<Gid>>,
-    /// Methods that were asked for.
+    /// Methods that were requested.
     asked: Vec<u8>,
 }
 
@@ -79,7 +81,7 @@ impl Subnet {
         subnet
     }
 
-    /// Carries what there is, until there is nothing.
+    /// Carries datagrams until there are none.
     fn carry(&mut self) {
         while let Some((from, output)) =
             self.hosts.iter_mut().enumerate().find_map(|(index, host)| Some((index, host.poll()?)))
@@ -123,7 +125,7 @@ impl Subnet {
         self.carry();
     }
 
-    /// What a host finds, with a rest for questions.
+    /// What a host resolves, given some time.
     fn find(&mut self, from: usize, ip: IpAddr) -> Option<IpoibWay> {
         for _ in 0..3 {
             if let Some(way) = self.hosts[from].way(self.now, ip) {
@@ -150,7 +152,7 @@ fn hosts_find_each_other() {
     assert!(subnet.hosts[2].known.is_empty(), "what others ask of others is theirs");
 }
 
-/// A question that is lost is asked again after a second, not before; an address that nobody has is never found.
+/// A lost request is repeated after a second and not earlier; an unused address is never resolved.
 #[test]
 fn an_address_is_asked_for_once_a_second() {
     let mut subnet = Subnet::new(1);
@@ -166,7 +168,8 @@ fn an_address_is_asked_for_once_a_second() {
     assert_eq!(subnet.find(0, "fd44::99".parse().expect("an address")), None);
 }
 
-/// Nobody is asked before the group of broadcasts is joined, and none but the joined are left at the end.
+/// Nothing is resolved before the broadcast group is joined, and in the end exactly the joined groups are
+/// left.
 #[test]
 fn a_host_joins_first_and_leaves_at_the_end() {
     let mut host = IpoibHost::new(qpn(0), ips(0).to_vec(), 0);
@@ -186,7 +189,7 @@ fn a_host_joins_first_and_leaves_at_the_end() {
     assert_eq!(subnet.asked, [method::DELETE; 2]);
 }
 
-/// An answer that nobody has asked for tells nothing, and who claims an own address changes nothing.
+/// An unsolicited answer teaches nothing, and a claim to our own address changes nothing.
 #[test]
 fn what_was_not_asked_for_is_not_learned() {
     let mut subnet = Subnet::new(1);
@@ -221,7 +224,7 @@ fn what_was_not_asked_for_is_not_learned() {
 }
 
 proptest! {
-    /// What peers send is an allegation.
+    /// What peers send is untrusted.
     #[test]
     fn arbitrary_bytes_are_survived(
         packets in prop::collection::vec((prop::sample::select(vec![ARP, IPV6]), prop::collection::vec(any::<u8>(), 0..120)), 0..20),
