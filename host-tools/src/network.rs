@@ -93,7 +93,7 @@ pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWis
     Ok(settled)
 }
 
-/// A setting of a host that no longer applies although nobody asked to change it.
+/// The settings of a host that no longer apply although nobody asked to change them.
 fn fallen_away(before: &HostSettings, now: &HostSettings, wish: &HostWish) -> Vec<String> {
     let mut fallen = Vec::new();
     if wish.ports.is_none() && before.further_devices > now.further_devices {

@@ -24,14 +24,14 @@ pub fn print(text: &str) -> Result<(), Failure> {
     print_to_reader(text).map(drop)
 }
 
-/// Whether somebody still takes what is printed.
+/// Whether anybody still reads the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Audience {
     Listens,
     Gone,
 }
 
-/// As [`print`], for who prints more as time goes on, and may end when nobody reads it any more.
+/// Like [`print`], for commands that print repeatedly and should end when nobody reads any more.
 pub(crate) fn print_to_reader(text: &str) -> Result<Audience, Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
@@ -41,7 +41,8 @@ pub(crate) fn print_to_reader(text: &str) -> Result<Audience, Failure> {
     }
 }
 
-/// Whether somebody still reads standard output, for who has nothing to print yet. A pipe whose reader has gone is in error at once.
+/// Whether anybody still reads standard output, for a command that has nothing to print yet. A pipe without a
+/// reader reports an error at once.
 ///
 /// # Errors
 /// [`Failure::Run`] if the system does not say.
@@ -60,7 +61,8 @@ pub(crate) fn audience() -> Result<Audience, Failure> {
     Ok(if is_gone { Audience::Gone } else { Audience::Listens })
 }
 
-/// Logs to standard error what `directives` name, unless `RUST_LOG` says otherwise; in colours only where somebody sees them.
+/// Logs what `directives` select to standard error, unless `RUST_LOG` says otherwise. Colours are only used
+/// on a terminal.
 pub(crate) fn log_to_stderr(directives: &str) -> anyhow::Result<()> {
     let filter = EnvFilter::try_from_default_env().or_else(|_| EnvFilter::try_new(directives))?;
     tracing_subscriber::fmt()

@@ -27,7 +27,7 @@ impl WireArguments {
         self.wire.is_some()
     }
 
-    /// Who is at the other end; `None` if there is no wire.
+    /// The other end; `None` if there is no wire.
     pub(crate) fn outside(&self) -> Result<Option<Outside>> {
         let Some(wire) = &self.wire else { return Ok(None) };
         let tap = wire.to_str().and_then(|wire| wire.strip_prefix("tap:"));
@@ -55,7 +55,7 @@ impl WireArguments {
     }
 }
 
-/// The address behind `udp:`; `None` for other texts.
+/// The address after `udp:`; `None` for other texts.
 fn udp_address(text: &Path) -> Option<Result<SocketAddr>> {
     let address = text.to_str()?.strip_prefix("udp:")?;
     Some(address.parse().with_context(|| {
@@ -63,7 +63,7 @@ fn udp_address(text: &Path) -> Option<Result<SocketAddr>> {
     }))
 }
 
-/// As the command line names it.
+/// In the form of the command line.
 impl fmt::Display for WireArguments {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(wire) = &self.wire else { return f.write_str("no wire") };

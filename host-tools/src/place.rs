@@ -18,7 +18,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// MAC addresses of the simulated device and of the one at the other end of its cable.
+/// MAC addresses of the simulated device and of its neighbour at the other end of the cable.
 const SIMULATED: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 
 /// How to name a device on the command line.
@@ -77,7 +77,7 @@ impl fmt::Display for DeviceSelector {
 }
 
 impl DeviceSelector {
-    /// What `sim` names.
+    /// The device that `sim` names.
     pub(crate) const SIMULATED: Self = Self::Simulated(LinkLayer::Ethernet);
 
     /// Opens the device, runs `task` and closes the device.
@@ -88,7 +88,7 @@ impl DeviceSelector {
         self.with_configured_device(DeviceConfig::default(), task)
     }
 
-    /// The same with a device that is opened in another way.
+    /// The same for a device that is opened in another way.
     pub(crate) fn with_configured_device<T: DeviceTask>(
         &self,
         config: DeviceConfig,

@@ -10,11 +10,11 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
-/// An address of a port with the network that it is in.
+/// An address of a port, with its network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PortAddress {
     pub(crate) ip: IpAddr,
-    /// Bits of the network; all of them if none were given, so that every peer is behind a router.
+    /// Prefix length; the full length if none was given, so that every peer is behind a router.
     pub(crate) prefix: u8,
     pub(crate) vlan: Option<u16>,
 }
@@ -41,7 +41,7 @@ impl PortAddress {
     }
 }
 
-/// The identifier that stands for an address: IPv4 is mapped (RoCEv2 A17.4.3).
+/// The GID for an IP address: IPv4 is mapped (RoCEv2 A17.4.3).
 pub(crate) fn gid_of(ip: IpAddr) -> Gid {
     match ip {
         IpAddr::V4(ip) => Gid::from_ipv4(ip.octets()),
@@ -49,8 +49,9 @@ pub(crate) fn gid_of(ip: IpAddr) -> Gid {
     }
 }
 
-/// Fills the RoCE address table of an Ethernet port as Linux orders it: the link-local address of the MAC address first; each address
-/// with each version that the device speaks. Gives the entries in order.
+/// Fills the RoCE address table of an Ethernet port in Linux's order: first the link-local address derived
+/// from the MAC address; each address once for each version that the device supports. Returns the entries in
+/// order.
 pub(crate) fn fill_table<H: Hal>(
     device: &Device<H>,
     addresses: &[PortAddress],
@@ -71,7 +72,7 @@ pub(crate) fn fill_table<H: Hal>(
     Ok(Ok(rows))
 }
 
-/// The MAC address that a link-local GID is made of (RFC 4291, appendix A).
+/// The MAC address from which a link-local GID was derived (RFC 4291, appendix A).
 pub(crate) fn mac_of_link_local(gid: Gid) -> Option<MacAddress> {
     let [0xfe, 0x80, 0, 0, 0, 0, 0, 0, a, b, c, 0xff, 0xfe, d, e, f] = gid.0 else { return None };
     Some(MacAddress([a ^ 2, b, c, d, e, f]))

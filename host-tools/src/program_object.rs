@@ -7,7 +7,8 @@ use object::{
     SymbolKind,
 };
 
-/// The instructions in `bytes`: of an ELF object the code of its only function, otherwise the bytes as they are.
+/// The instructions in `bytes`: for an ELF object the code of its only function, otherwise the bytes
+/// unchanged.
 pub(crate) fn load(bytes: &[u8], section: Option<&str>) -> Result<Vec<u8>> {
     if !bytes.starts_with(b"\x7fELF") {
         return Ok(bytes.to_vec());
@@ -62,7 +63,7 @@ fn refuse_relocations(file: &object::File<'_>, code: &object::Section<'_, '_>) -
     )
 }
 
-/// A program begins where its section begins: with two functions it would be the first, and nobody would be told.
+/// A program begins where its section begins. With two functions it would silently be the first.
 fn refuse_several_functions(file: &object::File<'_>, code: &object::Section<'_, '_>) -> Result<()> {
     let functions: Vec<_> = file
         .symbols()

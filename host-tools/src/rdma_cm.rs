@@ -35,29 +35,29 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-/// Hop limit of messages and connections, as Linux has it for RoCE.
+/// Hop limit of messages and connections, as Linux sets it for RoCE.
 const HOPS: u8 = 64;
-/// Time between two requests to a peer that does not listen yet, as perftest has it.
+/// Interval between two requests to a peer that does not listen yet, as with perftest.
 const NOT_YET: Duration = Duration::from_millis(100);
-/// Longest rest while a message is waited for: the device has to answer its packets.
+/// Longest sleep while waiting for a message: the device has to answer its packets.
 const REST: Duration = Duration::from_micros(200);
-/// Requests of peers that may wait to be taken.
+/// Most peers' requests that may wait.
 const MOST_REQUESTS: usize = 1024;
-/// Receivers that are not ready are asked again without end, as RDMA CM programs do.
+/// Retries without limit while the receiver is not ready, as in RDMA CM programs.
 const RNR_RETRY: u8 = 7;
-/// First of the ports that stand for a program that has none of its own.
+/// First of the ports for a program that has none of its own.
 const FIRST_EPHEMERAL: u16 = 0xc000;
 
-/// The Q_Key of datagrams that RDMA CM brings together, as Linux has it (`RDMA_UDP_QKEY`).
+/// The Q_Key of datagrams under RDMA CM, as in Linux (`RDMA_UDP_QKEY`).
 pub(crate) const DATAGRAM_Q_KEY: u32 = 0x0123_4567;
 
 /// The own port.
 #[derive(Debug, Clone)]
 struct OwnPort {
     gid: Gid,
-    /// The addresses that peers know it by.
+    /// The addresses by which peers know it.
     ips: Vec<IpAddr>,
-    /// On InfiniBand.
+    /// Set on InfiniBand.
     subnet: Option<SubnetEnd>,
 }
 
@@ -68,18 +68,18 @@ struct SubnetEnd {
     partition_key: u16,
 }
 
-/// A peer that is asked for something.
+/// A peer to call.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CmPeer {
     path: Path,
-    /// The address that it was named by.
+    /// The address that the user named.
     ip: IpAddr,
-    /// What the path carries at most, if the administrator said so; code of the path MTU.
+    /// Code of the largest path MTU, if the administration reported it.
     path_mtu: Option<u8>,
 }
 
 impl OwnPort {
-    /// The port of a seat, by the address with this index.
+    /// The port of a seat, with the address at this GID index.
     fn of<H: Hal>(device: &Device<H>, seat: &Seat, gid_index: u8) -> Result<Self> {
         let subnet =
             |lid| -> Result<_> { Ok(Some(SubnetEnd { lid, partition_key: device.partition_key(0)? })) };
@@ -105,7 +105,7 @@ impl OwnPort {
         Ok(Self { gid: entry.gid, ips: vec![ip_of(entry.gid)], subnet: None })
     }
 
-    /// The path to a port; of `remote_lid` and `service_level` only InfiniBand knows.
+    /// The path to a port; `remote_lid` and `service_level` only matter on InfiniBand.
     fn path_to(&self, remote: Gid, remote_lid: u16, service_level: u8) -> Path {
         let lids = self.subnet.map(|SubnetEnd { lid: local, partition_key }| Lids {
             local,
@@ -116,7 +116,7 @@ impl OwnPort {
         Path { local: self.gid, remote, lids }
     }
 
-    /// The own address of the family of another one.
+    /// The own address in the family of another one.
     fn ip_beside(&self, other: IpAddr) -> Option<IpAddr> {
         self.ips.iter().find(|ip| ip.is_ipv4() == other.is_ipv4()).copied()
     }
@@ -129,7 +129,7 @@ pub(crate) struct QueueEnd {
     pub(crate) psn: Psn,
 }
 
-/// What every connection of a test has in common.
+/// Properties that all connections of a test share.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wishes {
     pub(crate) path_mtu: PathMtu,
@@ -140,7 +140,7 @@ pub(crate) struct Wishes {
     pub(crate) traffic_class: u8,
 }
 
-/// What a queue pair is connected with, as both ends agreed.
+/// The parameters that both ends agreed on for a queue pair.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Agreement {
     pub(crate) id: CommunicationId,
@@ -148,7 +148,7 @@ pub(crate) struct Agreement {
     pub(crate) options: ConnectOptions,
 }
 
-/// Where datagrams go.
+/// The destination of datagrams.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DatagramAgreement {
     pub(crate) remote: RemoteEndpoint,
@@ -156,15 +156,15 @@ pub(crate) struct DatagramAgreement {
     pub(crate) q_key: u32,
 }
 
-/// What peers have asked about services.
+/// Peers' requests about services.
 #[derive(Debug, Default)]
 struct ServiceRequests {
-    /// Not answered yet, each with its number at the peer.
+    /// Unanswered requests, each with its transaction at the peer.
     waiting: VecDeque<(CommunicationId, u32)>,
     answered: VecDeque<AnsweredRequest>,
 }
 
-/// A question that was answered. Asked once more, since the answer was lost, it gets the same answer.
+/// An answered request. If the peer repeats it because the answer was lost, it gets the same answer.
 #[derive(Debug)]
 struct AnsweredRequest {
     path: Path,
@@ -172,24 +172,24 @@ struct AnsweredRequest {
     answer: ServiceAnswer,
 }
 
-/// One side of all connections of a device; see the module.
+/// Connection management of a device; see the module's comment.
 pub(crate) struct ConnectionManager<'d, H: Hal> {
     services: GeneralServices<'d, H>,
     manager: Manager,
     seat: &'d Seat,
     own: OwnPort,
-    /// The interface of IPoIB that the port has for us, in a subnet that does not say its addresses of IP otherwise.
+    /// The port's IPoIB interface, in a subnet that provides IP addresses in no other way.
     presence: Option<IpoibPresence<'d, H>>,
-    /// The port in which connections are asked for, once [`Self::listen`] was called; and that of datagrams.
+    /// The port at which [`Self::listen`] accepts connections, and the one for datagrams.
     port: Option<u16>,
     datagram_port: Option<u16>,
     /// Ports of the host, if it has other processes.
     ports: Option<Ports>,
     requests: VecDeque<CommunicationId>,
     service_requests: ServiceRequests,
-    /// The connection that an answer is waited for, and the answer.
+    /// The connection whose answer is awaited, and the answer.
     awaited: Option<(CommunicationId, Option<News>)>,
-    /// How long is waited for a peer.
+    /// How long to wait for a peer.
     timeout: Duration,
 }
 
@@ -229,14 +229,14 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         self.services.device.hal()
     }
 
-    /// From now on connections to a port are taken.
+    /// Accepts connections to a port from now on.
     pub(crate) fn listen(&mut self, port: u16) -> Result<()> {
         self.claim(PORT_SPACE_TCP, port)?;
         self.port = Some(port);
         Ok(())
     }
 
-    /// Takes a port for this process, of those that the processes of its host share.
+    /// Claims a port for this process; the processes of a host share their ports.
     fn claim(&self, space: u16, port: u16) -> Result<()> {
         if let Some(ports) = &self.ports
             && !ports.claim(space, port)?
@@ -248,13 +248,14 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         Ok(())
     }
 
-    /// Handles what has come and what is due, and sends what is to be sent.
+    /// Handles what has arrived and what is due, and sends what is ready.
     pub(crate) fn step(&mut self) -> Result<()> {
         let now = self.hal().now();
         self.step_presence()?;
         for arrived in self.services.take()? {
             let Some(message) = Message::parse(&arrived.datagram) else {
-                // Other classes are for services that are not here, but for answers of the subnet's administrator.
+                // Other classes are for services that do not exist here, except for answers of the subnet
+                // administration.
                 if let Some(presence) = &mut self.presence {
                     presence.handle_answer(now, &arrived.datagram);
                 }
@@ -274,7 +275,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         self.flush()
     }
 
-    /// Lets the interface of IPoIB work, whose port may get another LID.
+    /// Runs the IPoIB interface; its port may get another LID.
     fn step_presence(&mut self) -> Result<()> {
         let Some(presence) = &mut self.presence else { return Ok(()) };
         presence.step(&mut self.services)?;
@@ -284,7 +285,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         Ok(())
     }
 
-    /// Keeps an answer that is waited for. What becomes of other connections is seen where they stand.
+    /// Keeps an awaited answer. The fate of other connections is seen in their states.
     fn on_news(&mut self, id: CommunicationId, news: News) {
         if let Some((awaited, answer)) = &mut self.awaited
             && *awaited == id
@@ -297,7 +298,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     fn flush(&mut self) -> Result<()> {
         while self.manager.has_message() && self.services.may_send()? {
             let Some((path, message)) = self.manager.poll_message() else { break };
-            // The way to a peer that is called was looked for before; a stranger to whom there is none gets no answer.
+            // The path to a peer that we call was resolved before; an unreachable stranger gets no answer.
             let Ok(way) = self.way(path) else { continue };
             let destination = way.destination(GENERAL_SERVICES_QPN, GENERAL_SERVICES_Q_KEY);
             self.services.send(message.bytes(), &destination)?;
@@ -305,9 +306,9 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         Ok(())
     }
 
-    /// A peer asks for a connection: it waits to be taken, or is refused.
+    /// Handles a peer's request for a connection: it waits to be taken, or is refused.
     fn on_request(&mut self, id: CommunicationId, message: &Message) {
-        // Those that their peers have given up are in nobody's way.
+        // Removes requests that their peers have given up.
         self.requests.retain(|id| self.manager.get(*id).is_some());
         let service = message.get(request::SERVICE_ID);
         let is_reliable =
@@ -318,14 +319,15 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             self.requests.push_back(id);
         } else if self.speaks_for(service) {
             let reason = if is_for_us { reason::CONSUMER } else { reason::INVALID_SERVICE_ID };
-            // The connection was asked for a moment ago, and is in the state for it.
+            // The request has just arrived, so its connection is in the right state.
             let _ = self.manager.reject(id, &Refusal { reason, private: Vec::new() });
         } else {
             self.manager.forget(id);
         }
     }
 
-    /// Whether it is this process that refuses requests for a service: no other one of the host has the port, or comes before it.
+    /// Whether this process refuses requests for a service: no other process of the host has the port or
+    /// takes precedence.
     fn speaks_for(&self, service: u64) -> bool {
         let Some(ports) = &self.ports else { return true };
         let has_owner = port_of_service(service).is_some_and(|(space, port)| ports.has_owner(space, port));
@@ -343,8 +345,8 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         hal.relax(hal.now() + REST);
     }
 
-    /// Asks a peer for a connection, and again while nobody listens there; gives what to connect the queue pair with. [`Self::ready`] says
-    /// that it is.
+    /// Requests a connection from a peer, and repeats that while nobody listens there. Returns what to
+    /// connect the queue pair with; [`Self::ready`] then reports that it is connected.
     pub(crate) fn call(
         &mut self,
         peer: &CmPeer,
@@ -395,9 +397,9 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         }
     }
 
-    /// Addresses of both ends. A program without a port of its own has one that follows from its queue pair.
+    /// Addresses of both ends. A program without a port gets one that is derived from its queue pair.
     fn ends(&self, peer: &CmPeer, port: u16, own: Qpn) -> IpEnds {
-        // A peer of another family than all own addresses is not found.
+        // A peer whose family none of our addresses has cannot be reached anyway.
         let own_ip = self.own.ip_beside(peer.ip).unwrap_or(peer.ip);
         IpEnds {
             source: SocketAddr::new(own_ip, FIRST_EPHEMERAL | own.value() as u16),
@@ -431,7 +433,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         Ok(())
     }
 
-    /// The queue pair of a connection that was called is connected.
+    /// Reports that the queue pair of a call is connected.
     pub(crate) fn ready(&mut self, id: CommunicationId) -> Result<()> {
         if self.manager.ready(id).is_err() {
             bail!("the peer has ended the connection before it began");
@@ -439,7 +441,8 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         self.step()
     }
 
-    /// Waits for a peer that wants a connection; gives what to connect the queue pair with. [`Self::accept`] says that it is.
+    /// Waits for a peer's request; returns what to connect the queue pair with. [`Self::accept`] then reports
+    /// that it is connected.
     pub(crate) fn wait_for_request(&mut self, wishes: &Wishes) -> Result<Agreement> {
         let deadline = self.hal().now() + self.timeout;
         loop {
@@ -457,12 +460,12 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         }
     }
 
-    /// Answers a request, whose queue pair is connected and has its receives.
+    /// Answers a request, once its queue pair is connected and has its receives.
     pub(crate) fn accept(&mut self, agreement: &Agreement, own: QueueEnd, wishes: &Wishes) -> Result<()> {
         let reads = if wishes.reads == 0 { 0 } else { agreement.options.max_reads };
         let acceptance = Acceptance {
             qpn: own.qpn,
-            // The one that the queue pair was connected with.
+            // The PSN that the queue pair was connected with.
             psn: None,
             shared_receives: false,
             responder_resources: reads,
@@ -510,14 +513,14 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         })
     }
 
-    /// Ends connections, whoever begins with it; false if a peer has not answered within `limit`.
+    /// Ends connections, whichever end begins; returns false if a peer has not answered within `limit`.
     pub(crate) fn part(&mut self, ids: &[CommunicationId], limit: Duration) -> Result<bool> {
         let deadline = self.hal().now() + limit;
         loop {
             let now = self.hal().now();
             for id in ids {
                 match self.state(*id) {
-                    // Data has come over it, so the peer has it, and only its RTU is missing.
+                    // Data has arrived over it, so the peer has it, and only its RTU is missing.
                     Some(ConnectionState::ReplySent) => {
                         let _ = self.manager.establish(*id);
                     }
@@ -544,7 +547,8 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 }
 
 impl<H: Hal> Drop for ConnectionManager<'_, H> {
-    /// Whoever finds the address later finds another port with it. A device that has failed has said so before.
+    /// Leaves the subnet's groups, so that nobody finds this port by its addresses any more. If the device
+    /// has failed, an earlier call has reported that.
     fn drop(&mut self) {
         if let Some(presence) = &mut self.presence {
             let _ = presence.leave(&mut self.services);
@@ -552,14 +556,14 @@ impl<H: Hal> Drop for ConnectionManager<'_, H> {
     }
 }
 
-/// Whether a peer may take the connection when it is asked again: it does not listen yet, or has not forgotten an earlier connection of the
-/// same queue pair.
+/// Whether a peer may accept a repeated request: it does not listen yet, or has not forgotten an earlier
+/// connection of the same queue pair.
 fn is_passing(message: &Message) -> bool {
     let passing = [reason::INVALID_SERVICE_ID, reason::STALE_CONNECTION].map(u64::from);
     passing.contains(&message.get(reject::REASON))
 }
 
-/// A reason of rejection in words (IBTA v1.4 §12.6.7.2).
+/// The text for a rejection reason (IBTA v1.4 §12.6.7.2).
 fn reason_text(number: u64) -> String {
     let known = [
         (reason::NO_RESOURCES, "it has no room for another one"),
@@ -572,7 +576,7 @@ fn reason_text(number: u64) -> String {
     found.map_or_else(|| format!("reason {number}"), |(reason, text)| format!("{text} (reason {reason})"))
 }
 
-/// The address of IP that a GID of RoCE stands for.
+/// The IP address of a RoCE GID.
 fn ip_of(gid: Gid) -> IpAddr {
     gid.to_ipv4().map_or_else(|| IpAddr::from(gid.0), IpAddr::from)
 }

@@ -27,16 +27,17 @@ use bareverbs_uverbs::{SubnetPort, VirtualHost};
 use clap::Args;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 
-/// A host of a network as it is settled there, with all that is set of it.
+/// A host as it is registered in its network, with all its settings.
 #[derive(Debug, Clone)]
 struct SettledHost {
     host: VirtualHost,
     network: NetworkDirectory,
 }
 
-/// Time between two looks at a device that another thread of this machine needs a core for.
+/// Sleep between two polls of a device that another thread of this machine simulates: that thread needs a
+/// core too.
 const SHARED_REST: Duration = Duration::from_micros(20);
-/// How long an InfiniBand port may wait for the subnet's manager.
+/// How long an InfiniBand port may wait for the subnet manager.
 const ACTIVATION_LIMIT: Duration = Duration::from_secs(20);
 
 /// Makes a simulated device a host of a `bareverbs run` network.
@@ -57,13 +58,13 @@ pub struct HostArguments {
 /// Which entry of its GID table an end uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum GidWish {
-    /// The first of RoCEv2, IPv4 before IPv6.
+    /// The first RoCEv2 entry, IPv4 before IPv6.
     #[default]
     Any,
     Index(u8),
-    /// The first of RoCEv2 that is an address of IPv6.
+    /// The first RoCEv2 entry with an IPv6 address.
     IPv6,
-    /// That of an address.
+    /// The entry with this address.
     Address(IpAddr),
 }
 
@@ -99,31 +100,31 @@ pub struct SeatArguments {
     seed: u64,
 }
 
-/// What talks to peers needs to know beside the device.
+/// What a task that talks to peers needs to know in addition to the device.
 #[derive(Debug)]
 pub(crate) struct Seat {
     /// Entries of the RoCE address table in order; none on InfiniBand.
     pub(crate) gids: Vec<GidEntry>,
-    /// Addresses that an InfiniBand port is to have in its subnet, by IPoIB.
+    /// IPoIB addresses that an InfiniBand port is to have in its subnet.
     pub(crate) subnet_addresses: Vec<IpAddr>,
-    /// Longest time between two looks at a device that has nothing to say.
+    /// Longest sleep between two polls of an idle device.
     pub(crate) rest: Duration,
     network: Option<NetworkDirectory>,
-    /// The host of the network whose device it is, and the number of this process there.
+    /// The host that the device belongs to, and the number of this process within it.
     process: Option<(VirtualHost, u8)>,
     peer_mac: Option<MacAddress>,
 }
 
-/// What is done with an open device in its seat.
+/// A task for an open device in its seat.
 pub(crate) trait SeatedTask {
-    /// What comes out.
+    /// Its result.
     type Output;
-    /// Does it.
+    /// Runs it.
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<Self::Output, Failure>;
 }
 
 impl SeatArguments {
-    /// A device in its place, as options would say it.
+    /// The arguments for a device and its host.
     pub(crate) const fn of(
         device: DeviceSelector,
         place: HostArguments,
@@ -132,7 +133,7 @@ impl SeatArguments {
         Self { device, place, addresses, peer_mac: None, faults: None, seed: 1 }
     }
 
-    /// A simulated device without a network has nobody to talk to.
+    /// Refuses a simulated device without a network, because it has no peers.
     pub(crate) fn check_cable(&self) -> Result<(), Failure> {
         if self.host().is_none() && matches!(self.device, DeviceSelector::Simulated(_)) {
             return Err(Failure::Input(anyhow!(
@@ -147,7 +148,8 @@ impl SeatArguments {
     /// Opens the device, gives it its addresses, runs `task` and closes the device again.
     ///
     /// # Errors
-    /// [`Failure::Input`] if there is no such device or it cannot have these addresses, otherwise what the task says.
+    /// [`Failure::Input`] if there is no such device or it cannot have these addresses, otherwise the task's
+    /// error.
     pub(crate) fn with_device<T: SeatedTask>(
         &self,
         config: DeviceConfig,
@@ -177,7 +179,7 @@ impl SeatArguments {
         on(hal, config, seated).map_err(|failure| failure.into_failure(&self.device))?
     }
 
-    /// What the device is called in results.
+    /// The name of the device in results.
     pub(crate) fn name(&self) -> String {
         self.place.name_of(&self.device)
     }
@@ -187,12 +189,13 @@ impl SeatArguments {
         self.place.host.as_ref()
     }
 
-    /// Where the peer listens for TCP: the name of a host of the network leads to this machine, as in the programs there.
+    /// Where the peer listens for TCP. The name of a host of the network resolves to this machine, as in the
+    /// programs there.
     pub(crate) fn resolve(&self, peer: &str, port: u16) -> anyhow::Result<SocketAddr> {
         self.resolve_by(peer, port, false)
     }
 
-    /// As [`Self::resolve`], by IPv6 alone.
+    /// Like [`Self::resolve`], for IPv6 only.
     pub(crate) fn resolve_ipv6(&self, peer: &str, port: u16) -> anyhow::Result<SocketAddr> {
         self.resolve_by(peer, port, true)
     }
@@ -231,12 +234,13 @@ impl HostArguments {
         self.host.is_some()
     }
 
-    /// What the device is called in results.
+    /// The name of the device in results.
     pub(crate) fn name_of(&self, device: &DeviceSelector) -> String {
         self.host.as_ref().map_or_else(|| device.to_string(), |host| format!("sim (host {})", host.name()))
     }
 
-    /// Opens the device, or that of the host, runs a task and closes it again. `make` gets the host with all that is set of it.
+    /// Opens the device, or that of the host, runs a task and closes it again. `make` gets the host with all
+    /// its settings.
     ///
     /// # Errors
     /// As [`DeviceSelector::with_device`], and if the host cannot be in the network.
@@ -248,10 +252,10 @@ impl HostArguments {
         self.try_with(device, make)?.map_err(|failure| failure.into_failure(device))
     }
 
-    /// As [`Self::with_device`], for who wants to know how far it came with the device.
+    /// Like [`Self::with_device`], for callers that need to know how far it got with the device.
     ///
     /// # Errors
-    /// The host cannot be in the network. What went wrong with the device is the inner error.
+    /// The host cannot be in the network. A failure of the device is the inner error.
     pub(crate) fn try_with<T: DeviceTask>(
         &self,
         device: &DeviceSelector,
@@ -265,7 +269,8 @@ impl HostArguments {
         Ok(on(hal, DeviceConfig::default(), task))
     }
 
-    /// The host, made known in its network; its running programs and a tool have one link layer and the same addresses.
+    /// Registers the host in its network. Its running programs and a tool share one link layer and the same
+    /// addresses.
     fn settle(&self, device: &DeviceSelector) -> anyhow::Result<Option<SettledHost>> {
         let Some(host) = &self.host else { return Ok(None) };
         let DeviceSelector::Simulated(layer) = device else {
@@ -279,7 +284,7 @@ impl HostArguments {
     }
 }
 
-/// The device of a host, with its cable in the network, and the number of this process there.
+/// The device of a host, with its cable in the network, and the number of this process within the host.
 fn plug(SettledHost { host, network }: &SettledHost) -> anyhow::Result<(RealTimeHal<Nic, NetworkIo>, u8)> {
     let wire = Wire::plug(network.clone(), host)?;
     let number = wire.number();
@@ -287,7 +292,7 @@ fn plug(SettledHost { host, network }: &SettledHost) -> anyhow::Result<(RealTime
     Ok((RealTimeHal::new(nic, NetworkIo::new(wire, host), MemoryConfig::default(), 1), number))
 }
 
-/// A task with a port whose subnet has a manager, which has to come first.
+/// A task on a port that has to wait for its subnet manager first.
 struct Managed<T>(T);
 
 impl<T: DeviceTask> DeviceTask for Managed<T> {
@@ -302,13 +307,13 @@ impl<T: DeviceTask> DeviceTask for Managed<T> {
 }
 
 impl Seat {
-    /// A seat at a cable in one world in virtual time.
+    /// A seat at a cable within one world in virtual time.
     pub(crate) fn in_world(gids: Vec<GidEntry>) -> Self {
         let subnet_addresses = Vec::new();
         Self { gids, subnet_addresses, rest: SHARED_REST, network: None, process: None, peer_mac: None }
     }
 
-    /// The MAC address of the peer with a GID, or of the router before it.
+    /// The MAC address of the peer with a GID, or of the router to it.
     pub(crate) fn mac_of(&self, gid: Gid) -> anyhow::Result<MacAddress> {
         let in_network = || Neighbours::new(self.network.clone()?).resolve(Time::ZERO, gid);
         let outside = || {
@@ -324,7 +329,8 @@ impl Seat {
         })
     }
 
-    /// The GID of a peer that is named as programs name it to RDMA CM: a host of the network or an IP address, of the family of `own`.
+    /// The GID of a peer, named as for RDMA CM: a host of the network or an IP address, in the family of
+    /// `own`.
     pub(crate) fn gid_of_peer(&self, peer: &str, own: Gid) -> anyhow::Result<Gid> {
         let of_family = |gid: &Gid| gid.to_ipv4().is_some() == own.to_ipv4().is_some();
         let network = self.network.as_ref().filter(|network| network.has_host(peer));
@@ -338,7 +344,7 @@ impl Seat {
                 resolved.map(|address| gid_of(address.ip())).collect()
             }
         };
-        // A link-local address comes first in a table, as with the own one, and leads nowhere behind a router.
+        // A link-local address comes first in the table, as in our own, and leads nowhere behind a router.
         let found =
             named.iter().copied().filter(of_family).max_by_key(|gid| mac_of_link_local(*gid).is_none());
         found.with_context(|| {
@@ -346,13 +352,14 @@ impl Seat {
         })
     }
 
-    /// The InfiniBand port of a host of the network; `None` elsewhere: nobody has given others addresses of IP.
+    /// The InfiniBand port of our host in its network; `None` elsewhere, where nothing assigns IP addresses
+    /// to ports.
     pub(crate) fn infiniband_host(&self) -> Option<(&VirtualHost, SubnetPort)> {
         let (host, _) = self.process.as_ref()?;
         Some((host, host.subnet_port()?))
     }
 
-    /// The InfiniBand port of a peer that is named as programs name it to RDMA CM, and the address of IP by which it is asked for.
+    /// The InfiniBand port of a peer, named as for RDMA CM, and the IP address by which it is called.
     pub(crate) fn subnet_port_of(&self, peer: &str) -> anyhow::Result<(SubnetPort, IpAddr)> {
         let network = self.network.as_ref().context("the port is in no network of `bareverbs run`")?;
         let ip = match virtual_host(network, peer).filter(|_| network.has_host(peer)) {
@@ -368,12 +375,13 @@ impl Seat {
         Ok((port, ip))
     }
 
-    /// The GID of the port of the network that has a LID.
+    /// The GID of the network's port with this LID.
     pub(crate) fn gid_of_lid(&self, lid: u16) -> Option<Gid> {
         Neighbours::new(self.network.clone()?).gid_of_lid(Time::ZERO, lid)
     }
 
-    /// The ports of this process in its network of `bareverbs run`; `None` elsewhere: the device is nobody else's.
+    /// The ports of this process in its network of `bareverbs run`; `None` elsewhere, where no other process
+    /// shares the device.
     pub(crate) fn ports(&self) -> anyhow::Result<Option<Ports>> {
         let (Some(network), Some((host, number))) = (&self.network, &self.process) else { return Ok(None) };
         Ok(Some(Ports::of(network, host.name(), *number)?))
@@ -384,7 +392,7 @@ impl Seat {
         self.process.as_ref().map_or(0, |(_, number)| *number)
     }
 
-    /// The GID index to use: the one asked for, or the first of RoCEv2, IPv4 before IPv6.
+    /// The GID index to use: the requested one, or the first of RoCEv2, IPv4 before IPv6.
     pub(crate) fn gid_index(&self, wish: &GidWish) -> anyhow::Result<u8> {
         if self.gids.is_empty() {
             return match wish {
@@ -413,7 +421,7 @@ impl Seat {
             GidWish::Any => find(&has_ipv4)
                 .or_else(|| find(&|gid| !has_ipv4(gid)))
                 .context("the port has no GID of RoCEv2")?,
-            // As with perftest: one that leads further than the link first.
+            // As with perftest, an address that reaches beyond the link takes precedence.
             GidWish::IPv6 => find(&|gid| !has_ipv4(gid) && mac_of_link_local(gid).is_none())
                 .or_else(|| find(&|gid| !has_ipv4(gid)))
                 .context(
@@ -431,7 +439,7 @@ impl Seat {
     }
 }
 
-/// A task with what its seat is made of.
+/// A task with the ingredients of its seat.
 struct Seated<'a, T> {
     seat: Seat,
     addresses: &'a [PortAddress],
@@ -462,7 +470,7 @@ impl<T: SeatedTask> DeviceTask for Seated<'_, T> {
     }
 }
 
-/// The addresses that programs of the host have, with the same indices.
+/// Gives the port the addresses that programs of the host have, with the same indices.
 pub(crate) fn fill_as_host<H: Hal>(
     device: &Device<H>,
     host: &VirtualHost,
@@ -475,7 +483,8 @@ pub(crate) fn fill_as_host<H: Hal>(
     Ok(entries)
 }
 
-/// The LID is the subnet manager's to give. A port that nobody manages stays as it is, and what is sent says so.
+/// Waits for the subnet manager to assign the LID. A port without a manager stays as it is, and sending then
+/// reports that.
 fn wait_until_active<H: Hal>(device: &Device<H>) -> Result<(), bareverbs_core::command::CommandError> {
     let hal = device.hal();
     let deadline = hal.now() + ACTIVATION_LIMIT;
@@ -485,7 +494,7 @@ fn wait_until_active<H: Hal>(device: &Device<H>) -> Result<(), bareverbs_core::c
     Ok(())
 }
 
-/// Reads the MAC address of one port.
+/// Parses the MAC address of a single port.
 pub(crate) fn parse_mac(text: &str) -> Result<MacAddress, String> {
     let mut bytes = [0; 6];
     let mut parts = text.split(':');

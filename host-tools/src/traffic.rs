@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(late.counter_sets()[0].read().expect("counters").req_remote_access_errors, 1);
     }
 
-    /// Marks are set by the switch, counted by the receiver, and told to the sender (RoCEv2 A17.9.3).
+    /// The switch marks packets, the receiver counts the marks, and the sender is notified (RoCEv2 A17.9.3).
     #[test]
     fn a_switch_with_a_slow_way_out_marks_and_the_sender_is_told() {
         let config = TrafficConfig { marked_from: Some(2048), ..TrafficConfig::default() };

@@ -1,5 +1,5 @@
-//! Commands of the book: each is parsed by the command itself, and what `explain` prints there is what it prints.
-//! `tests/tests/book.rs` checks everything else of the book.
+//! Commands in the book: the command itself parses each of them, and the output of `explain` there is up to
+//! date. `tests/tests/book.rs` checks the rest of the book.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn read(path: &str) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Lines of the blocks of shell commands, each with its chapter.
+/// Lines of shell code blocks, each with its chapter.
 fn commands() -> Vec<(String, String)> {
     let mut commands = Vec::new();
     for entry in fs::read_dir(root().join("book/src")).unwrap() {
@@ -30,7 +30,7 @@ fn commands() -> Vec<(String, String)> {
     commands
 }
 
-/// Whether the command takes these words. Nothing is done: help is asked for behind them.
+/// Whether the command accepts these words. Nothing runs, because `--help` is appended.
 fn is_parsed(words: &[&str]) -> Result<(), String> {
     let own = words.split(|word| *word == "--").next().unwrap_or_default();
     let output = Command::new(env!("CARGO_BIN_EXE_bareverbs")).args(own).arg("--help").output().unwrap();
@@ -40,13 +40,13 @@ fn is_parsed(words: &[&str]) -> Result<(), String> {
     }
 }
 
-/// What follows `option` in a line of cargo.
+/// The value of `option` in a cargo command.
 fn option<'a>(words: &[&'a str], option: &str) -> Option<&'a str> {
     let at = words.iter().position(|word| *word == option)?;
     words.get(at + 1).copied()
 }
 
-/// A line of cargo: the package is there, and the example with its features.
+/// Checks a cargo command: the package exists, and so does the example, with its features.
 fn check_cargo(words: &[&str]) -> Result<(), String> {
     let Some(example) = option(words, "--example") else {
         let behind = words.iter().position(|word| *word == "--").map(|at| &words[at + 1..]);
@@ -90,7 +90,7 @@ fn every_command_is_one() {
     assert!(is_parsed(&["doctor", "--divice", "sim"]).is_err(), "a misspelt option is seen");
 }
 
-/// `BAREVERBS_UPDATE_BOOK=1 cargo test -p bareverbs-tools --test book` writes it anew.
+/// `BAREVERBS_UPDATE_BOOK=1 cargo test -p bareverbs-tools --test book` rewrites it.
 #[test]
 fn the_explanation_is_what_the_command_prints() {
     let output = Command::new(env!("CARGO_BIN_EXE_bareverbs"))

@@ -1,4 +1,4 @@
-//! The command as a user runs it: what it prints, and how it ends.
+//! The command as a user runs it: its output and its exit status.
 
 use serde_json::Value;
 use std::io::Write;
@@ -13,7 +13,7 @@ fn demo(arguments: &[&str]) -> Output {
         .expect("the command can be started")
 }
 
-/// A directory of this test alone, gone when it ends.
+/// A directory for this test, removed at its end.
 struct Files(PathBuf);
 
 impl Files {
@@ -77,7 +77,7 @@ fn check(found: &Value, rows: u64) {
     }
 }
 
-/// The file of --data is never overwritten, whatever name leads to it.
+/// The --data file is never overwritten, whatever path leads to it.
 #[test]
 fn a_capture_does_not_overwrite_the_data() {
     let files = Files::new("overwrite");
@@ -270,7 +270,7 @@ fn explain_prints_cause_values_and_what_to_try() {
     assert!(near.status.code() == Some(2) && error.contains("did you mean IBV_WC_RETRY_EXC_ERR"), "{error}");
 }
 
-/// `bareverbs explain | head -1`: whoever reads may stop at any time.
+/// `bareverbs explain | head -1`: a reader may stop at any time.
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
     for arguments in [&["explain"][..], &["explain", "--json"], &["gids"], &["devinfo", "-v"], &["doctor"]] {

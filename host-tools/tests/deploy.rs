@@ -1,4 +1,4 @@
-//! The systemd units in `deploy/` say what the command understands.
+//! The command understands the systemd units in `deploy/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,14 +7,14 @@ fn deploy(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy").join(name)
 }
 
-/// The words behind a unit's `ExecStart=`.
+/// The words after a unit's `ExecStart=`.
 fn exec_start(unit: &str) -> Vec<String> {
     let text = std::fs::read_to_string(deploy(unit)).expect("a unit");
     let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=")).expect("ExecStart");
     line.split_whitespace().map(str::to_owned).collect()
 }
 
-/// The command gets as far as the file that is not there on this machine: it has understood all words before.
+/// The command only fails at a file that is missing on this machine, so it has understood all words before.
 #[test]
 fn what_units_start_is_understood() {
     for (unit, complaint) in [

@@ -1,4 +1,5 @@
-//! `bareverbs devinfo` as a process, on a device that another process serves; and what else looks at a device, on one of a host of a network.
+//! `bareverbs devinfo` as a process, on a device that another process serves; and other inspecting commands,
+//! on a device of a network's host.
 
 mod support;
 
@@ -30,7 +31,7 @@ fn a_served_device_is_shown_and_compared() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("link_layer"));
 }
 
-/// Both ends of a cable, each served by itself.
+/// Both ends of a cable, each served by its own process.
 #[test]
 fn gids_doctor_and_monitor_look_at_served_devices() {
     let directory = TempDir::new().expect("a directory");

@@ -1,4 +1,5 @@
-//! `bareverbs dpu serve` over two served devices on one switch: tenants look keys up, deploy, list, replace and remove programs, and are refused.
+//! `bareverbs dpu serve` over two served devices on one switch: tenants look keys up, deploy, list, replace
+//! and remove programs, and are refused.
 
 mod support;
 
@@ -31,7 +32,7 @@ fn programs_are_deployed_called_replaced_and_removed_from_afar() {
         let ways: Vec<&str> =
             key["ways"].as_array().expect("ways").iter().filter_map(|way| way["way"].as_str()).collect();
         assert_eq!(ways, ["kernel", "read"]);
-        // One request and one answer by kernel; a READ for the line and one for the object at least.
+        // One request and one answer by kernel; at least one READ for the line and one for the object.
         assert!(
             key["ways"][0]["round_trips"] == 1 && key["ways"][1]["round_trips"].as_u64() >= Some(2),
             "{key}"
@@ -43,7 +44,7 @@ fn programs_are_deployed_called_replaced_and_removed_from_afar() {
     let first = service.object("kernel-deploy", "owner", &deploy);
     assert_eq!((&first["opcode"], first["sha256"].as_str().map(str::len)), (&"KVLOOKPR".into(), Some(64)));
     let by_program = ["dpu", "get", "key-7", "--way", "program", "--program", "KVLOOKPR", "--way", "kernel"];
-    // Who may not deploy may call what others deployed.
+    // A tenant that may not deploy may call what others deployed.
     let called = service.object("dpu-get", "guest", &by_program);
     assert_eq!(called["keys"][0]["agree"], true, "{called}");
     let sum = program("sum_list.o");
@@ -64,7 +65,7 @@ fn programs_are_deployed_called_replaced_and_removed_from_afar() {
     service.refused(("owner", "owner.key"), &["kernel", "remove", "KVLOOKPR"], 1, "no program is deployed");
 }
 
-/// These programs write the memory of the table, in which nobody looks a key up here.
+/// These programs write to the memory of the table, in which nobody looks up keys here.
 #[test]
 fn programs_write_for_who_may() {
     let service = DpuService::start(&[]);
@@ -76,7 +77,7 @@ fn programs_write_for_who_may() {
     let three = format!("{counter}{:016x}", 3_u64.swap_bytes());
     let put = ["kernel", "call", "PUT", "--parameters"];
     let record = format!("{counter}{}", "ab".repeat(9));
-    // Who may not write changes nothing; the program reads first.
+    // A tenant that may not write changes nothing; the program reads first.
     for words in [[&numbers[..], &[&three]].concat(), [&put[..], &[&record]].concat()] {
         let output = service.run("guest", &words);
         assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -147,7 +148,7 @@ fn who_may_not_is_told_why() {
         2,
         "up to eight letters",
     );
-    // A key that is not there is a result.
+    // A missing key is a result, not an error.
     let output = service.run("guest", &["dpu", "get", "key-50", "--way", "kernel"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -159,7 +160,7 @@ fn signals_change_the_tenants_and_end_the_service() {
     let mut service = DpuService::start(&["--openmetrics", "127.0.0.1:0"]);
     let get = ["dpu", "get", "key-1", "--way", "kernel"];
     service.succeeds("guest", &get);
-    // Signals also come while the device answers.
+    // Signals may arrive while the device answers.
     for _ in 0..100 {
         service.signal("-HUP");
     }
@@ -207,7 +208,7 @@ fn a_service_that_cannot_be_says_why() {
     }
 }
 
-/// Strangers who call and say nothing keep no tenant out.
+/// Silent strangers keep no tenant out.
 #[test]
 fn callers_who_say_nothing_make_room() {
     let service = DpuService::start(&[]);

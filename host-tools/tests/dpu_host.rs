@@ -1,5 +1,6 @@
-//! `bareverbs dpu host` on the host's function of a served DPU, `bareverbs dpu serve` on that of its Arm cores, and tenants at another device:
-//! the service reads the memory of the host, which changes it, goes and comes back.
+//! `bareverbs dpu host` on the host's function of a served DPU, `bareverbs dpu serve` on that of its Arm
+//! cores, and tenants at another device: the service reads the memory of the host, which changes it, leaves
+//! and returns.
 
 mod support;
 
@@ -13,7 +14,7 @@ const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:bf.arm\"\n[
                       [[tenant]]\nname = \"host\"\nkey_file = \"wrong.key\"\n\
                       [[tenant]]\nname = \"owner\"\nkey_file = \"owner.key\"\ndeploy = true\nwrite = true\nread = true\n";
 
-/// The companion as a process.
+/// The companion process.
 struct Companion {
     child: Child,
     log: BufReader<ChildStderr>,
@@ -61,7 +62,7 @@ fn service() -> DpuService {
     service
 }
 
-/// What a key's value is by kernel.
+/// The value of a key, looked up by kernel.
 fn value(service: &DpuService, key: &str) -> Option<String> {
     let words = ["dpu", "get", key, "--way", "kernel", "--json"];
     let output = service.run("owner", &words);
@@ -89,13 +90,13 @@ fn the_service_reads_what_the_host_shares_changes_and_takes_back() {
         "owner",
         &["dpu", "get", "a", "b", "--way", "program", "--program", "KVLOOKPR", "--way", "kernel"],
     );
-    // The host changes its table while the service has it.
+    // The host changes its table while the service uses it.
     fs::write(&rows, "a,uno\nc,three\n").expect("written");
     host.signal("-HUP");
     assert!(host.logged("the rows were read again").contains("changes=3"));
     let now = ["a", "b", "c"].map(|key| value(&service, key));
     assert_eq!(now, [Some("uno".into()), None, Some("three".into())]);
-    // A host that dies takes its memory with it.
+    // A dying host takes its memory with it.
     host.child.kill().expect("killed");
     service.logged("the table is gone");
     service.refused(owner, &get, 2, "the host has not shared its table yet");
@@ -122,7 +123,7 @@ fn only_the_host_that_the_configuration_names_may_share() {
     write_key(service.directory.path(), "other.key", "77");
     let stranger = complaint(&["--tenant", "host", "--key-file", "other.key"]);
     assert!(stranger.contains("nobody called"), "{stranger}");
-    // A function of another card knows the secret of its session, and owns no key of this card.
+    // A function of another card knows its session's secret, but owns no key of this card.
     let elsewhere =
         ["dpu", "host", "--device", "vfio-user:nic", "--server", service.address(), "--demo-table", "3"];
     let words = [&elsewhere[..], &["--tenant", "host", "--key-file", "wrong.key"]].concat();

@@ -1,4 +1,4 @@
-//! `bareverbs inject`: what faults do to hosts whose programs run, and that nothing of them stays.
+//! `bareverbs inject`: what faults do to hosts with running programs, and that nothing of them remains.
 
 mod support;
 
@@ -62,7 +62,7 @@ fn a_host_crashes_and_what_a_killed_command_has_left_is_ended() {
     assert_eq!([end(), end()], ["ended: cut a\nended: faults a\n", ""]);
 }
 
-/// A process that stands still answers nobody who asks for its number.
+/// A stopped process does not answer when asked for its process ID.
 #[test]
 fn what_a_killed_command_has_stopped_goes_on() {
     let hosts = Hosts::new();

@@ -1,4 +1,4 @@
-//! A served card keeps its link type when it is reset, and another one is in force from its next power-on.
+//! A served card keeps its link type across a reset; a new one takes effect at its next power-on.
 
 mod support;
 
@@ -6,7 +6,7 @@ use std::path::Path;
 use support::{Served, object_of, output_of};
 use tempfile::TempDir;
 
-/// What the device says; opening it resets it.
+/// The link layer that the device reports; opening the device resets it.
 fn link_layer(directory: &Path) -> String {
     let output = output_of(directory, &["devinfo", "--device", "vfio-user:nic", "--json"]);
     object_of("devinfo", &output)["port"]["link_layer"].as_str().expect("a link layer").to_owned()
@@ -16,7 +16,7 @@ fn link_layer(directory: &Path) -> String {
 fn a_link_type_is_kept_across_resets_and_changes_with_the_power() {
     let directory = TempDir::new().expect("a directory");
     let directory = directory.path();
-    // --link has InfiniBand as its default.
+    // The default of --link is InfiniBand.
     assert!(output_of(directory, &["link-type", "eth", "--settings", "card"]).status.success());
     let card = Served::start(directory, &["--settings", "card"]);
     assert_eq!([link_layer(directory), link_layer(directory)], ["Ethernet", "Ethernet"]);

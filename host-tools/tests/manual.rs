@@ -1,4 +1,4 @@
-//! Completions, man pages and the version, as whoever packs the command gets them.
+//! Completions, man pages and the version, as a packager gets them.
 
 use std::process::{Command, Output};
 

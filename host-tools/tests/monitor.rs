@@ -1,4 +1,4 @@
-//! `bareverbs monitor` as a process: one sample, and the exporter while simulated traffic runs.
+//! `bareverbs monitor` as a process: one sample, and the exporter during simulated traffic.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -30,7 +30,7 @@ fn one_sample_is_what_the_doctor_reads() {
     assert!(text.contains("warning  counters.retransmission: "), "{text}");
 }
 
-/// Longest time that a monitor may take to end.
+/// How long a monitor may take to end.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A process that ends with the test.
@@ -75,7 +75,7 @@ fn sent(exposition: &str) -> Option<u64> {
     line.rsplit_once(' ')?.1.parse().ok()
 }
 
-/// An exporter that listens, and its address.
+/// A listening exporter, and its address.
 fn exporter() -> (Running, String) {
     let mut command = monitor(&["--openmetrics", "127.0.0.1:0", "--interval", "10"]);
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
@@ -104,7 +104,7 @@ fn the_exporter_shows_traffic_that_goes_on() {
     panic!("the count of packets does not rise: {seen:?}");
 }
 
-/// The device is closed in order: on VFIO and over vfio-user the next one finds it free.
+/// The device is closed properly: over VFIO and vfio-user the next user finds it free.
 #[test]
 fn signals_end_it_in_order() {
     for signal in [Signal::INT, Signal::TERM] {
@@ -115,7 +115,7 @@ fn signals_end_it_in_order() {
     }
 }
 
-/// `bareverbs monitor | head`: the next sample is a long time away.
+/// `bareverbs monitor | head`: the next sample is far in the future.
 #[test]
 fn it_ends_with_who_reads_it() {
     for more in [&["--json"][..], &[]] {

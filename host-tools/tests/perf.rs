@@ -6,7 +6,7 @@ use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use support::{Hosts, Served, bareverbs, free_port, object_of, output_of, wait_for};
 
-/// Both ends of a test: what client and server say.
+/// The output of client and server of a test.
 fn both(arguments: &[&str]) -> [Value; 2] {
     let port = free_port();
     let server = [&["perf"], arguments, &["-p", &port, "--json", "--timeout", "30"]].concat();
@@ -51,11 +51,11 @@ fn both_ends_agree_and_every_byte_is_compared() {
             end["data"]["compared_bytes"].as_u64().expect("data was known")
         };
         assert!(compared(&client) + compared(&server) >= 8, "{arguments:?}");
-        // The end that receives messages measures them by itself, and is told nothing.
+        // The receiver of messages measures on its own, and gets no report.
         let options = &client["options"];
         let is_told =
             arguments[0] != "send" && options["bidirectional"] == false && options["immediate"] == false;
-        // The end that listens does what the client does, and tells it.
+        // The listening end does the client's part, and reports to it.
         let (active, passive) = match options["reversed"] == true {
             true => (&server, &client),
             false => (&client, &server),
@@ -68,8 +68,8 @@ fn both_ends_agree_and_every_byte_is_compared() {
     }
 }
 
-/// RDMA CM over InfiniBand where nobody tells who has which address: both ports answer ARP and neighbour discovery of IPoIB, and the subnet's
-/// administrator knows the paths.
+/// RDMA CM over InfiniBand where nothing else maps addresses to ports: both ports answer ARP and neighbour
+/// discovery of IPoIB, and the subnet administration knows the paths.
 #[test]
 fn ports_of_a_subnet_find_each_other_by_addresses_of_ipoib() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -137,7 +137,7 @@ fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
     assert!(refusal(&["127.0.0.1"]).contains("nobody listens at 127.0.0.1:9"));
 }
 
-/// What could not be begun has exit status 2, and what could not be written is said before the test.
+/// A test that cannot begin has exit status 2, and an unwritable output is reported before the test.
 #[test]
 fn what_cannot_be_done_is_told_before_a_test() {
     let hosts = Hosts::new();
@@ -146,7 +146,7 @@ fn what_cannot_be_done_is_told_before_a_test() {
     let other = std::thread::spawn(move || {
         let (mut client, _) = listener.accept().expect("a client");
         client.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("sent");
-        // Until the client has hung up: a reset would take the words back.
+        // Reads until the client has hung up, because a reset would discard our words.
         let _ = client.read_to_end(&mut Vec::new());
     });
     let output =
@@ -164,7 +164,8 @@ fn what_cannot_be_done_is_told_before_a_test() {
     }
 }
 
-/// Client and server of a test without an end. The client is interrupted after two rows, and with `both` the server too.
+/// Client and server of an endless test. The client is interrupted after two rows, and with `both` so is the
+/// server.
 fn interrupted(arguments: &[&str], both: bool) -> [String; 2] {
     let (hosts, port) = (Hosts::new(), free_port());
     let server =
@@ -238,7 +239,7 @@ fn a_test_without_an_end_ends_with_who_reads_it() {
     assert!(rates(&String::from_utf8_lossy(&server.stdout)).iter().all(|rate| *rate > 0.0));
 }
 
-/// JSON is printed at the end only, so that no write tells.
+/// JSON is only printed at the end, so no write fails before.
 #[test]
 fn a_test_without_an_end_ends_with_who_would_have_read_its_json() {
     let (hosts, port) = (Hosts::new(), free_port());
@@ -271,7 +272,7 @@ fn times_in_cycles_and_how_busy_the_processors_were() {
         let row = said.lines().find_map(|line| line.strip_prefix(" 2 ")).expect("a row");
         let numbers: Vec<f64> = row.split_whitespace().filter_map(|word| word.parse().ok()).collect();
         let [_, cycles, per_second, busy] = numbers[..] else { panic!("{said}") };
-        // Half of a round trip takes so many of a processor's cycles, and there are so many round trips in a second.
+        // Half a round trip takes this many cycles, and there are this many round trips per second.
         let rate = cycles * 2.0 * per_second;
         assert!((1e8..2e10).contains(&rate), "{rate} cycles in a second: {said}");
         assert!(busy > 0.0 && busy <= 100.0, "{said}");

@@ -7,7 +7,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Output;
 use support::{Hosts, Served, bareverbs, free_port, object_of, wait_for};
 
-/// What the end that asks says, and the end that answers; each is given its own words.
+/// The output of the probing end and of the answering end; each gets its own arguments.
 fn ask(hosts: &Hosts, asker: &str, answerer: &str) -> [Output; 2] {
     let port = free_port();
     let common = ["ping", "-p", &port, "--peer-timeout", "30"];
@@ -54,7 +54,7 @@ fn the_text_is_that_of_ibping_with_more() {
 #[test]
 fn loss_duplicates_and_reordering_are_counted_as_the_wire_made_them() {
     let hosts = Hosts::new();
-    // Scripted: the third, the fifth and the seventh datagram that leave.
+    // Scripted: the third, the fifth and the seventh outgoing datagram.
     let faults = "out:3=drop,out:5=duplicate,out:7=delay=40ms";
     let [asked, answered] = ask(&hosts, &format!("-n 10 -i 10 -W 2000 --json --faults {faults}"), "");
     let found = object_of("ping", &asked);
@@ -77,7 +77,7 @@ fn a_connection_mends_what_the_wire_loses_and_doubles() {
     assert_eq!(["received", "lost", "duplicates"].map(|name| count(&found, name)), [30, 0, 0], "{found}");
 }
 
-/// Both ends agree over TCP before the first datagram, so that a wire that carries nothing is seen by the probes alone.
+/// Both ends agree over TCP before the first datagram, so only the probes notice a dead wire.
 #[test]
 fn a_wire_that_carries_nothing_loses_all_and_breaks_a_connection() {
     let [asked, _] = ask(&Hosts::new(), "-n 3 -i 1 -W 100 --json --faults loss=1", "");
@@ -150,7 +150,7 @@ fn served_devices_reach_each_other_by_gid_and_by_lid() {
     }
 }
 
-/// Queue pair 1 to queue pair 1 on InfiniBand, with nothing said over TCP.
+/// From queue pair 1 to queue pair 1 on InfiniBand, without TCP.
 #[test]
 fn management_datagrams_are_answered_from_lid_to_lid() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -169,7 +169,8 @@ fn management_datagrams_are_answered_from_lid_to_lid() {
     let found = object_of("ping", &asked);
     assert_eq!((&found["connection"], count(&found, "received")), (&"MAD".into(), 5), "{found}");
     assert!(found["address"].as_str().is_some_and(|peer| peer.contains(", LID ")), "{found}");
-    // The ports of the subnet have the LIDs 1 to 3: these two, and perhaps the switch. Nobody serves this end's own.
+    // The ports of the subnet have the LIDs 1 to 3: these two, and perhaps the switch. Nobody answers at this
+    // end's own.
     for other in ["1", "2", "3"].into_iter().filter(|other| *other != lid) {
         let asked = ping(&format!("--device vfio-user:nic -n 1 -W 300 {other}"));
         assert_eq!(asked.status.code(), Some(1), "LID {other}: {asked:?}");

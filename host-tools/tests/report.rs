@@ -1,4 +1,4 @@
-//! `bareverbs report` of what devices did that a server has recorded while two processes used them.
+//! `bareverbs report` on devices' actions that a server has recorded while two processes used them.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn write(directory: &Path) {
     let test = ["perf", "write", "bw", "-n", &count, "-s", "5000", "-Q", "1", "-p", &port, "--timeout", "60"];
     let mut server = bareverbs(directory, &[&test[..], &["--device", "vfio-user:nic"]].concat());
     let server = server.spawn().expect("the program");
-    // The client asks again while nobody listens.
+    // The client retries while nobody listens.
     let client = output_of(directory, &[&test[..], &["--device", "vfio-user:other", "127.0.0.1"]].concat());
     for output in [client, server.wait_with_output().expect("the program")] {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -69,7 +69,7 @@ fn records_without_a_capture_are_refused() {
 
 /// Frames and records of the large capture; more if `BAREVERBS_EVENTS` asks for them.
 const EVENTS: usize = 800_000;
-/// What the memory of a report may grow by, however long the capture is: the allocator's moods.
+/// How much the memory of a report may vary whatever the length of the capture, because of the allocator.
 const MOODS: u64 = 4 << 20;
 
 /// The blocks of a pcapng file.
@@ -84,7 +84,7 @@ fn blocks(mut bytes: &[u8]) -> Vec<Vec<u8>> {
     found
 }
 
-/// Enhanced packet block (pcapng), whose time stamp stands in two halves.
+/// Enhanced packet block (pcapng); its time stamp is in two halves.
 const FRAME: [u8; 4] = [6, 0, 0, 0];
 
 fn later(block: &mut [u8], nanos: u64) {
@@ -94,7 +94,7 @@ fn later(block: &mut [u8], nanos: u64) {
     block[16..20].copy_from_slice(&(time as u32).to_le_bytes());
 }
 
-/// A recording of a demo, again and again until it has so many events: a second after the other.
+/// A recording of a demo, repeated until it has this many events, each copy a second later.
 fn long_recording(of: &Path, to: &Path, events: usize) {
     let blocks = blocks(&fs::read(of).expect("a capture"));
     let (mut frames, heads): (Vec<_>, Vec<_>) = blocks.into_iter().partition(|block| block[..4] == FRAME);
@@ -109,11 +109,11 @@ fn long_recording(of: &Path, to: &Path, events: usize) {
     file.flush().expect("written");
 }
 
-/// The most memory that a report of a capture took, and how many events it saw.
+/// The peak memory of a report on a capture, and how many events it saw.
 fn memory_of_report(directory: &Path, capture: &str) -> (u64, u64) {
     let words = ["report", capture, "--html", "page.html", "--trace", "/dev/null", "--json"];
     let found = directory.join("found.json");
-    // A file, since a pipe that nobody reads would stop it.
+    // A file, because an unread pipe would block it.
     let stdout = fs::File::create(&found).expect("a file");
     let mut child = bareverbs(directory, &words).stdout(stdout).spawn().expect("the program");
     let status = format!("/proc/{}/status", child.id());

@@ -1,4 +1,5 @@
-//! What `bareverbs run` says of bad input: a sentence that names what is wrong and what to do. No program is started.
+//! The errors of `bareverbs run` for bad input: a sentence that names the problem and what to do. No program
+//! is started.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,15 +7,15 @@ use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-/// Exit status of input that cannot be used.
+/// Exit status for unusable input.
 const BAD_INPUT: i32 = 2;
 
-/// A home of networks, of this test alone.
+/// A home directory for networks, only for this test.
 fn home() -> TempDir {
     TempDir::new().expect("a directory")
 }
 
-/// `bareverbs run`, which has to refuse, and to say all of `words`.
+/// Runs `bareverbs run`, which must refuse and print all of `words`.
 fn refuses(home: &Path, arguments: &[&str], words: &[&str]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
     command.arg("run").args(arguments).env("XDG_RUNTIME_DIR", home).current_dir(home);
@@ -27,7 +28,7 @@ fn refuses(home: &Path, arguments: &[&str], words: &[&str]) {
     }
 }
 
-/// A file that may be executed.
+/// An executable file.
 fn program(home: &Path, name: &str, bytes: &[u8], mode: u32) {
     let path = home.join(name);
     fs::write(&path, bytes).expect("written");
@@ -57,7 +58,7 @@ fn a_network_of_another_version_is_refused() {
 #[test]
 fn a_static_program_is_refused() {
     let home = home();
-    // The header of an ELF program of 64 bits, of which no segment names a dynamic linker.
+    // The header of a 64-bit ELF program without a segment that names a dynamic linker.
     let mut header = vec![0; 64];
     header[..6].copy_from_slice(b"\x7fELF\x02\x01");
     program(home.path(), "static", &header, 0o755);
@@ -81,7 +82,7 @@ fn a_capture_that_cannot_be_written_is_refused() {
     let refuse = |file: &str, words: &[&str]| {
         refuses(home.path(), &["--capture", file, "--", "./script"], words);
     };
-    // Without the library beside it the command says that first.
+    // If the library is not beside it, the command says that first.
     let library = Path::new(env!("CARGO_BIN_EXE_bareverbs")).with_file_name("libbareverbs_preload.so");
     if !library.exists() {
         refuse("none/x.pcapng", &["cargo build", "libbareverbs_preload.so"]);

@@ -1,4 +1,5 @@
-//! `bareverbs run --wire`: hosts of a network and somebody outside, over a wire. Every byte that `bareverbs perf` moves is compared.
+//! `bareverbs run --wire`: hosts of a network and a peer outside, over a wire. Every byte that `bareverbs
+//! perf` moves is compared.
 
 mod support;
 
@@ -9,10 +10,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use support::{Hosts, Served, bareverbs, free_port, object_of, wait_for};
 
-/// Name of the network's socket of its bridge, in a test's home.
+/// Path of the socket of a network's bridge, in a test's home directory.
 const BRIDGE: &str = "bareverbs/networks/default/outside";
 const BRIDGE_INFINIBAND: &str = "bareverbs/networks/default/outside-ib";
-/// How long both ends of a test may take.
+/// Time limit of both ends of a test.
 const TIMEOUT: [&str; 2] = ["--timeout", "60"];
 
 /// A process that is killed when this is dropped.
@@ -42,7 +43,7 @@ fn bridge(home: &Path, arguments: &[&str]) -> Running {
     bridge_of(home, BRIDGE, arguments)
 }
 
-/// The one that makes this socket.
+/// The bridge that creates this socket.
 fn bridge_of(home: &Path, socket: &str, arguments: &[&str]) -> Running {
     let _ = std::fs::remove_file(home.join(socket));
     let mut command = bareverbs(home, &["run"]);
@@ -62,7 +63,7 @@ fn object(output: &Output) -> Value {
     object_of("perf", output)
 }
 
-/// What both ends say, and how many bytes they compared.
+/// Runs both ends of a test; returns how many bytes they compared.
 fn meet(mut server: Command, client: impl FnOnce() -> Command) -> u64 {
     let server = server.spawn().expect("the program");
     let client = client().output().expect("the program");
@@ -70,7 +71,8 @@ fn meet(mut server: Command, client: impl FnOnce() -> Command) -> u64 {
     compared(&object(&client)) + compared(&object(&server))
 }
 
-/// A test between hosts of two networks, whose names mean nothing to each other: they meet on this machine's TCP.
+/// A test between hosts of two networks, whose names mean nothing to each other: they meet over this
+/// machine's TCP.
 fn between(left: &Hosts, right: &Hosts, test: &[&str]) -> u64 {
     let port = free_port();
     let words = [test, &["-p", &port, "--json"], &TIMEOUT].concat();
@@ -99,12 +101,12 @@ fn hosts_of_two_networks_find_each_other_by_arp_over_a_wire_of_udp() {
     assert!(line.contains(&other) && line.contains(&one), "{line}");
 }
 
-/// Both subnets have a manager of their own, and the hosts LIDs that differ.
+/// Each subnet has its own manager, and the hosts have different LIDs.
 #[test]
 fn hosts_of_two_infiniband_networks_meet_by_lid_over_a_wire() {
     let (left, right) = (Hosts::new(), Hosts::new());
     for (hosts, host, settings) in [(&left, "a", "lid 18\n"), (&right, "far", "lid 52\n")] {
-        // As `bareverbs run --lid` leaves it.
+        // As `bareverbs run --lid` sets it.
         let network = NetworkDirectory::create(&hosts.home().join("bareverbs/networks/default"));
         let network = network.expect("a network");
         network.add_host(host).expect("a host");
@@ -175,7 +177,7 @@ fn a_killed_bridge_stops_nobody_and_another_takes_its_place() {
 fn a_peer_that_nobody_knows_is_not_there_after_the_bridge_has_asked() {
     let (left, right) = (Hosts::new(), Hosts::new());
     let [one, other] = [(); 2].map(|()| format!("udp:127.0.0.1:{}", free_port()));
-    // The other end of the wire is nobody.
+    // Nobody is at the other end of the wire.
     let _left = bridge(left.home(), &["--wire", &one, "--wire-to", &other]);
     let port = free_port();
     let words = ["perf", "write", "bw", "-p", &port, "--json", "--timeout", "20"];
@@ -218,12 +220,12 @@ fn path(directory: &Path, name: &str) -> String {
     directory.join(name).to_str().expect("UTF-8").to_owned()
 }
 
-/// The MAC address of a host, which follows from its name.
+/// The MAC address of a host, which is derived from its name.
 fn host_mac(name: &str) -> String {
     bareverbs_uverbs::VirtualHost::new(name).expect("a name").mac().to_string()
 }
 
-/// The MAC address of a port whose first GID is made of it.
+/// The MAC address of a port, from its first GID.
 fn mac_of(gids: &Value) -> String {
     let gid = gids["entries"][0]["gid"].as_str().unwrap_or_else(|| panic!("{gids}"));
     let octets = gid.parse::<std::net::Ipv6Addr>().expect("an address").octets();

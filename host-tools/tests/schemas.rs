@@ -1,4 +1,4 @@
-//! What the tools print as JSON is as `docs/schemas` says.
+//! The tools' JSON output matches `docs/schemas`.
 
 mod support;
 
@@ -17,7 +17,7 @@ fn schemas() -> PathBuf {
 /// Schema of a timeline, whose objects name none: the format is not ours.
 const TIMELINE: &str = "trace-event-format";
 
-/// The schema of an object, by the name that the object gives.
+/// The schema of an object, by the name in the object.
 fn schema(object: &Value) -> Value {
     schema_named(object["schema"].as_str().expect("an object says which schema it has"))
 }
@@ -47,7 +47,7 @@ fn faults_by(schema: &Value, object: &Value) -> Vec<String> {
     validator.iter_errors(object).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }
 
-/// Names of schemas that objects were held against.
+/// Names of schemas that objects were checked against.
 #[derive(Default)]
 struct Checked(BTreeSet<String>);
 
@@ -58,7 +58,7 @@ impl Checked {
     }
 }
 
-/// A machine with one ConnectX-5 that mlx5_core has, as far as sysfs shows it.
+/// A machine with one ConnectX-5 bound to mlx5_core, as far as sysfs shows it.
 fn plant_function(root: &Path) {
     let function = root.join("sys/bus/pci/devices/0000:3b:00.0");
     let driver = root.join("sys/bus/pci/drivers/mlx5_core");
@@ -76,7 +76,7 @@ fn plant_function(root: &Path) {
     symlink(driver, function.join("driver")).expect("a link");
 }
 
-/// Every schema in docs/schemas is that of an object that a tool printed here.
+/// Every schema in docs/schemas is used by an object that a tool printed here.
 #[test]
 fn every_tool_prints_what_its_schema_says() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -148,7 +148,8 @@ fn every_tool_prints_what_its_schema_says() {
     assert_eq!(unseen.collect::<Vec<_>>(), [""; 0], "schemas of nothing that was printed");
 }
 
-/// Every event of the timeline of a run with lookups, kernels and lost frames, which has events of each phase that the schema knows.
+/// Checks every event in the timeline of a run with lookups, kernels and lost frames, which has events of
+/// each phase in the schema.
 fn check_timeline(checked: &mut Checked, path: &Path) {
     let timeline: Value = serde_json::from_slice(&fs::read(path).expect("a timeline")).expect("JSON");
     let schema = schema_named(TIMELINE);

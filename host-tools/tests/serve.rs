@@ -1,4 +1,5 @@
-//! `bareverbs serve` as a process: several cards and ports, a capture that says whose time it has, options that cannot be.
+//! `bareverbs serve` as a process: several cards and ports, a capture that states its clock, impossible
+//! options.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
@@ -109,7 +110,7 @@ fn whoever_ends_a_server_finds_no_socket_of_it() {
         let mut command = serve(directory.path(), &["--socket", "a", "--socket", "b"]);
         let mut server = command.stderr(Stdio::piped()).spawn().expect("the program");
         let sockets = ["a", "b"].map(|name| directory.path().join(name));
-        // It watches for signals when it says that it serves.
+        // It watches for signals by the time it reports that it serves.
         let said = BufReader::new(server.stderr.take().expect("piped"));
         assert_eq!(
             said.lines().map_while(Result::ok).filter(|line| line.contains("serving at")).take(2).count(),

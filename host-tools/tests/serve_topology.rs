@@ -6,7 +6,8 @@ use std::fs;
 use std::path::Path;
 use support::{Served, bareverbs, free_port, object_of, output_of, wait_for};
 
-/// Two leaves at a spine, which has two cables to the second. `one` and `two` are far from each other; `three` has no card.
+/// Two leaves at a spine, which has two cables to the second. `one` and `two` are far apart; `three` has no
+/// card.
 const SITE: &str = "\
 switchguid=0x2c9000000010(2c9000000010)
 Switch\t4 \"S-00002c9000000010\"\t\t# \"spine\" base port 0 lid 30 lmc 0
@@ -66,7 +67,8 @@ fn cards_have_the_places_of_hosts_and_reach_each_other() {
         let output = output_of(here, &["devinfo", "--json", "--device", &format!("vfio-user:{device}")]);
         let text = String::from_utf8_lossy(&output.stdout).replace(':', "");
         assert!(text.contains(&node[4..]), "{device}: {text}");
-        // The manager gives the LID after the device has started, so a tool that waits for it is asked.
+        // The manager assigns the LID after the device has started, so the test uses a tool that waits for
+        // it.
         let device = format!("vfio-user:{device}");
         let waiting = ["ping", "-c", "MAD", "--server", "--peer-timeout", "1", "--device", &device];
         let said = String::from_utf8_lossy(&output_of(here, &waiting).stderr).into_owned();

@@ -1,4 +1,5 @@
-//! `bareverbs serve --wire tap:NAME`: our driver on a served device, and this machine's own network as the other side.
+//! `bareverbs serve --wire tap:NAME`: our driver on a served device, and this machine's own network stack as
+//! the other side.
 
 use bareverbs::prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs::prm::psn::Psn;
@@ -18,12 +19,12 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Addresses of this machine and of the device, in a network of links that has room for nobody else.
+/// Addresses of this machine and of the device, in a link-local subnet with room for just the two.
 const HERE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 1);
 const DEVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 2);
 /// UDP port of RoCEv2.
 const ROCE: u16 = 4791;
-/// Base transport header: op-code «SEND only» of UC, and a queue pair that there is not.
+/// Base transport header: opcode «SEND only» of UC, and a queue pair that does not exist.
 const UC_SEND_ONLY: u8 = 0x24;
 const QPN: u32 = 0x1234;
 const LIMIT: Duration = Duration::from_secs(30);
@@ -38,7 +39,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts a server whose wire is a new interface; `Err` says why this machine lets us have none.
+/// Starts a server whose wire is a new interface; `Err` says why this machine does not allow one.
 fn serve(directory: &Path, interface: &str) -> Result<Server, String> {
     let mut log = tempfile::tempfile().expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
@@ -62,7 +63,7 @@ fn serve(directory: &Path, interface: &str) -> Result<Server, String> {
     Ok(server)
 }
 
-/// Gives the interface this machine's address, and tells its Ethernet address.
+/// Gives the interface this machine's address, and returns its Ethernet address.
 fn set_up(interface: &str) -> Result<MacAddress, String> {
     let address = format!("{HERE}/30");
     let ip = Command::new("ip").args(["addr", "add", &address, "dev", interface]).status();
@@ -72,7 +73,7 @@ fn set_up(interface: &str) -> Result<MacAddress, String> {
     Ok(MacAddress(bytes.collect::<Vec<_>>().try_into().expect("six bytes")))
 }
 
-/// Sends one message over an unreliable connection to a queue pair of this machine, which has none.
+/// Sends one message over an unreliable connection to a nonexistent queue pair of this machine.
 fn send(socket: &Path, mac: MacAddress, message: &[u8]) -> Result<(), Box<dyn Error>> {
     let hal = VfioUserHal::connect(socket, VfioUserConfig::default())?;
     let device = Rc::new(Device::open(hal, DeviceConfig::default())?);

@@ -97,7 +97,7 @@ fn told(group: Option<IpAddr>, listens: bool) -> Vec<MembershipReport> {
     group.filter(IpAddr::is_multicast).map(|group| MembershipReport { group, listens }).into_iter().collect()
 }
 
-/// Records of a report whose addresses have `N` bytes. Ignores a truncated one.
+/// Records of a report whose addresses have `width` bytes. Stops at a truncated one.
 fn records_of(
     records: &[u8],
     count: u16,

@@ -108,7 +108,7 @@ impl SubnetScene {
         gateways
     }
 
-    /// Runs both gateways until `what` returns something.
+    /// Runs both gateways until `seen` returns something.
     fn until<R>(
         &self,
         gateways: &mut Gateways<'_>,

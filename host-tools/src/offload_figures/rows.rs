@@ -321,7 +321,7 @@ fn counted() -> Result<Vec<FigureRow>, Failure> {
     Ok(rows)
 }
 
-/// Bytes that a tap writes for each that came.
+/// Bytes that a tap writes for each byte that arrives.
 fn passed(size: usize) -> anyhow::Result<f64> {
     let (messages, message) = (64, vec![9; size]);
     let mut tap = CountingTap::<4096, 16_384>::new(Grant::new(0, (messages * size) as u64)?.writable());

@@ -13,23 +13,23 @@ use bareverbs_offload::status::Status;
 use bareverbs_offload::wire::{ReplyTo, Request};
 use bareverbs_prm::time::{Duration, Time};
 
-/// Where the memory begins, as the grant has it.
+/// Base address of the granted memory.
 const BASE: u64 = 0x10_0000;
 /// Largest answer.
 const ANSWER: u32 = 65_536;
 
-/// What a call came to.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Served {
     /// Nanoseconds from the arrival of the request to its reply.
     pub nanos: f64,
-    /// Elements that were read, those read again included.
+    /// Elements read, including repeated reads.
     pub hops: u16,
     /// Bytes of the answer.
     pub answer: u32,
 }
 
-/// Calls a kernel once. `bytes_of` is the memory as each read finds it, by the number of the read.
+/// Calls a kernel once. `bytes_of` returns the memory as the n-th read finds it.
 pub fn call<'m>(
     components: &Components,
     opcode: Opcode,
@@ -74,7 +74,7 @@ fn serve<'m>(
         if let Some(dma) = runtime.poll_dma(now) {
             let bytes = read(&dma, bytes_of(reads))?;
             reads += 1;
-            // A read of an element is part of what the runtime charges; longer ones take the time of their bytes besides.
+            // The runtime's charge includes a read of one element; the bytes beyond that take their own time.
             now += Duration::from_picos((components.pcie_beyond_element(dma.length) * 1e3) as u64);
             runtime.handle_dma_done(now, dma.tag, Ok(bytes));
         } else if let Some(reply) = runtime.poll_reply(now) {

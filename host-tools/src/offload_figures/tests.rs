@@ -1,4 +1,4 @@
-//! The figures hold, and say where they do not.
+//! The figures hold, or say where they do not.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn every_point_of_every_figure_is_within_ten_percent_or_has_a_sentence() {
     assert!(apart.len() <= 5, "a sentence is the exception: {apart:#?}");
 }
 
-/// A model that gives the same whatever its components are would be no model.
+/// A model whose results did not depend on its components would be no model.
 #[test]
 fn the_ratios_follow_the_components() {
     let fast_pcie = Components { pcie_per_byte: 0.0, crc_on_client_per_byte: 0.0, ..Components::STROM_10G };

@@ -1,8 +1,10 @@
-//! What a scraper reads, family by family, in both forms: OpenMetrics 1.0, and the classic text format 0.0.4 of Prometheus.
+//! The text for a scraper, family by family, in both forms: OpenMetrics 1.0, and the classic text format
+//! 0.0.4 of Prometheus.
 //!
-//! They differ in what metadata names. In OpenMetrics it names the family `x`, whose counter has the sample `x_total`; the classic format
-//! has no families and its metadata names the sample itself, `x_total`. Whoever reads one as the other sees counters without type and
-//! help, so that a scraper gets the form that it asks for (RFC 9110 §12.5.1).
+//! They differ in what metadata refers to. In OpenMetrics it refers to the family `x`, whose counter has the
+//! sample `x_total`. The classic format has no families, and its metadata refers to the sample itself,
+//! `x_total`. A reader of the wrong form would see counters without type and help, so a scraper gets the form
+//! that it asks for (RFC 9110 §12.5.1).
 
 use std::fmt::Write as _;
 
@@ -21,7 +23,7 @@ pub(crate) enum ExpositionForm {
 }
 
 impl ExpositionForm {
-    /// What the answer to a scrape says that it is.
+    /// The content type of the answer to a scrape.
     pub(crate) const fn content_type(self) -> &'static str {
         match self {
             Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -29,7 +31,8 @@ impl ExpositionForm {
         }
     }
 
-    /// The form for whoever accepts this: OpenMetrics if it is named, and wanted no less than the classic format.
+    /// The form for an `Accept` header: OpenMetrics if it is named with at least the quality of the classic
+    /// format.
     pub(crate) fn wanted(accept: &str) -> Self {
         let (open, classic) =
             (AcceptedQuality::of(accept, OPEN_METRICS), AcceptedQuality::of(accept, CLASSIC));
@@ -38,19 +41,20 @@ impl ExpositionForm {
     }
 }
 
-/// Nearness of a range that names the media type itself.
+/// Specificity of a range that names the media type itself.
 const NAMED: u8 = 3;
 
-/// How much a media type is wanted.
+/// How much a client wants a media type.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 struct AcceptedQuality {
-    /// How closely the range of the header names it; 0 if none does.
+    /// How specific the matching range is; 0 if none matches.
     nearness: u8,
     quality: f32,
 }
 
 impl AcceptedQuality {
-    /// What an `Accept` header says of a media type: the nearest range counts, and of equally near ones the best.
+    /// What an `Accept` header says about a media type: the most specific range counts, and among equally
+    /// specific ones the best.
     fn of(accept: &str, media_type: &str) -> Self {
         let mut found = Self::default();
         for range in accept.split(',') {
@@ -72,7 +76,7 @@ impl AcceptedQuality {
     }
 }
 
-/// What a family is made of.
+/// The type of a family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MetricType {
     /// Only rises; its samples end in `_total`.
@@ -100,21 +104,21 @@ impl ScrapeTexts {
     }
 }
 
-/// An exposition that is being written. Families stand one after the other: what is not finished has no end yet.
+/// Text under construction. Families follow each other, and an unfinished text has no end mark.
 #[derive(Debug)]
 pub(crate) struct Exposition {
     texts: ScrapeTexts,
-    /// Of samples of the family that was begun last.
+    /// Name of the current family's samples.
     name: String,
 }
 
 impl Exposition {
-    /// One without families.
+    /// A text without families.
     pub(crate) fn new() -> Self {
         Self { texts: ScrapeTexts::default(), name: String::new() }
     }
 
-    /// Begins a family. A name that ends in `_seconds` has this unit.
+    /// Begins a family. A name that ends in `_seconds` has that unit.
     pub(crate) fn family(&mut self, name: &str, kind: MetricType, help: Option<&str>) {
         let family = letters(name);
         let (type_name, suffix) = match kind {
@@ -135,7 +139,7 @@ impl Exposition {
         let _ = writeln!(classic, "# TYPE {name} {type_name}");
     }
 
-    /// A sample of the family that was begun last, with labels and their values.
+    /// Adds a sample to the current family, with labels and their values.
     pub(crate) fn sample(&mut self, labels: &[(&str, &str)], value: impl std::fmt::Display) {
         let mut line = self.name.clone();
         for (at, (name, value)) in labels.iter().enumerate() {
@@ -148,24 +152,24 @@ impl Exposition {
         self.texts.classic.push_str(&line);
     }
 
-    /// The whole text, in both forms.
+    /// The whole text in both forms.
     pub(crate) fn finish(mut self) -> ScrapeTexts {
         self.texts.openmetrics.push_str("# EOF\n");
         self.texts
     }
 }
 
-/// Letters, digits and underscores, as names have them.
+/// The name with only letters, digits and underscores.
 fn letters(name: &str) -> String {
     name.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).collect()
 }
 
-/// Backslash, quote and line end, as label values need them, and help in OpenMetrics.
+/// Escapes backslash, quote and line end for label values, and for help in OpenMetrics.
 fn escaped(text: &str) -> String {
     escaped_but_quotes(text).replace('"', "\\\"")
 }
 
-/// Backslash and line end, as help of the classic format needs them.
+/// Escapes backslash and line end for help in the classic format.
 fn escaped_but_quotes(text: &str) -> String {
     text.replace('\\', "\\\\").replace('\n', "\\n")
 }
@@ -212,7 +216,7 @@ mod tests {
             ("application/openmetrics-text;q=0.1, text/plain;q=0.9", Classic),
             ("application/openmetrics-text;q=0.1, text/*;q=0.9", Classic),
             ("application/openmetrics-text;q=nan, text/plain;q=0.1", Classic),
-            // As Prometheus 2.42 and 3.4 ask.
+            // The headers of Prometheus 2.42 and 3.4.
             (
                 "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,\
                  */*;q=0.1",

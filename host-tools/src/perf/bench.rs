@@ -1,11 +1,13 @@
-//! What one end of a test needs of its device: queue pairs, completion queues, and a buffer that is laid out as perftest's is.
+//! What one end of a test needs from its device: queue pairs, completion queues, and a buffer with perftest's
+//! layout.
 //!
-//! The first half of the buffer has a room for each queue pair to send from (or to read into), the second half one to receive into, which
-//! is the one that the peer writes and reads. Behind them lie the route headers of datagrams, and what introduces a queue pair with `-R`.
+//! The first half of the buffer has a slot for each queue pair to send from (or to read into). The second
+//! half has a slot for each to receive into, which is the one that the peer writes and reads. Route headers
+//! of datagrams come after both, and the introductions of queue pairs with `-R`.
 //!
-//! With XRC a queue pair sends or answers. An end that does both has twice as many: first those that send, then those that answer, each
-//! of which is connected to one of the other half at the peer. Every connection has a shared receive queue of its own. With `--use-srq`
-//! all connections have one together.
+//! With XRC a queue pair either sends or answers. An end that does both has twice as many: first those that
+//! send, then those that answer; each is connected to one of the other half at the peer. Every connection has
+//! its own shared receive queue. With `--use-srq`, all connections share one.
 
 mod buffer;
 mod introduction;
@@ -34,7 +36,7 @@ use bareverbs_prm::numbering::{PathMtu, PortType, RoceVersion};
 use buffer::Buffer;
 use std::ops::Range;
 
-/// Completions that are taken at once.
+/// Completions that are taken at a time.
 const POLL_BATCH: usize = 16;
 /// Basic blocks of a send with one slice, whatever the operation.
 const BLOCKS: u32 = 2;
@@ -43,24 +45,24 @@ const BLOCK: u32 = 64;
 
 /// Bytes of the datagram that introduces a queue pair: its number once more, which nobody reads.
 const INTRODUCTION: usize = 4;
-/// Words of the ledger that the queue pairs of `-R` take, and how many these are: that of general services, that of the exchange, and on
-/// InfiniBand that of IPoIB.
+/// Ledger words and number of the queue pairs that `-R` needs: general services, the exchange, and on
+/// InfiniBand IPoIB.
 const CM_WORDS: u32 = 1024;
 const CM_QUEUES: u32 = 3;
 
-/// A completion queue, and the channel that tells of it with `-e`.
+/// A completion queue, and with `-e` its channel.
 struct Completions<'d, H: Hal> {
     queue: CompletionQueue<&'d Device<H>>,
     channel: Option<CompletionChannel<&'d Device<H>>>,
     is_armed: bool,
 }
 
-/// One end of a test. Fields are in the order in which they must go.
+/// One end of a test. The fields are in the order in which they have to be dropped.
 pub(crate) struct Bench<'d, H: Hal> {
     lanes: Vec<Lane<'d, H>>,
     /// One for each connection with XRC, one for all with `--use-srq`; otherwise none.
     shared: Vec<SharedReceiveQueue<&'d Device<H>>>,
-    /// What the queue pairs count in; `None` if the device has no further set.
+    /// The counter set of the queue pairs; `None` if the device has no further set.
     counters: Option<CounterSet<&'d Device<H>>>,
     #[allow(dead_code, reason = "it lives as long as what is in it")]
     xrc: Option<XrcDomain<&'d Device<H>>>,
@@ -71,22 +73,23 @@ pub(crate) struct Bench<'d, H: Hal> {
     domain: ProtectionDomain<&'d Device<H>>,
     pub(crate) device: &'d Device<H>,
     room: usize,
-    /// Connections.
+    /// Number of connections.
     count: usize,
-    /// Messages come with immediate data.
+    /// Whether messages have immediate data.
     immediate: bool,
     transport: Transport,
     gid_index: u8,
-    /// What the peer has to know, by queue pair.
+    /// Our ends of the queue pairs, for the peer.
     pub(crate) own: Vec<Destination>,
-    /// What the peer has said.
+    /// The peer's ends.
     pub(crate) peers: Vec<Destination>,
 }
 
-/// A device that has room for a test.
+/// Device settings with room for a test.
 pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
     let config = DeviceConfig::default();
-    // A shared receive queue has two words for each entry, one of which is never posted; its connection may have two queue pairs.
+    // A shared receive queue has two ledger words for each entry, one of which is never posted; its
+    // connection may have two queue pairs.
     let (queues, receives) = match plan.transport {
         Transport::Xrc => (3 * plan.queue_pairs, 2 * (plan.rx_depth + 1).next_power_of_two()),
         _ if plan.shared_receives => (plan.queue_pairs + 1, 0),
@@ -102,7 +105,7 @@ pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
     }
 }
 
-/// Whether the port has the P_Key that was asked for.
+/// Checks that the port has the requested P_Key.
 pub(crate) fn check_partition<H: Hal>(device: &Device<H>, plan: &Plan) -> Result<()> {
     let index = plan.pkey_index;
     if index == 0 {
@@ -142,7 +145,7 @@ impl<'d, H: Hal> Completions<'d, H> {
         Ok(Self { queue, channel: Some(channel), is_armed: false })
     }
 
-    /// Polls; with events only when there was one, as a program does that sleeps until then.
+    /// Polls; with events only after an event, like a program that sleeps until then.
     fn poll(&mut self, completions: &mut [WorkCompletion]) -> Result<usize> {
         let Some(channel) = &mut self.channel else { return Ok(self.queue.poll(completions)?) };
         if self.is_armed {
@@ -160,7 +163,7 @@ impl<'d, H: Hal> Completions<'d, H> {
     }
 }
 
-/// What queue pairs are made of.
+/// What queue pairs are created from.
 struct LaneMaker<'a, 'd, H: Hal> {
     domain: &'a ProtectionDomain<&'d Device<H>>,
     sends: &'a CompletionQueue<&'d Device<H>>,
@@ -185,7 +188,7 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
         }
     }
 
-    /// With `--use-srq` the queue that an end has its receives in, if messages come to it.
+    /// With `--use-srq`, the queue for all receives of an end, if it receives messages.
     fn shared(&self, is_client: bool) -> Result<Option<SharedReceiveQueue<&'d Device<H>>>> {
         if !self.plan.shared_receives || !self.plan.receives(is_client) {
             return Ok(None);
@@ -205,7 +208,7 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
                 Some(queue) => builder.shared_receive_queue(queue),
                 None => builder,
             };
-            // What RDMA CM brings together has a Q_Key of its own.
+            // RDMA CM has its own Q_Key.
             let q_key = if self.plan.rdma_cm { DATAGRAM_Q_KEY } else { Q_KEY };
             Lane::build(self.counting(builder), self.plan.transport, q_key).context("a queue pair")
         };
@@ -239,7 +242,7 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
 }
 
 impl<'d, H: Hal> Bench<'d, H> {
-    /// Makes everything and fills in what the peer has to know.
+    /// Creates everything and fills in what the peer has to know.
     pub(crate) fn set_up(device: &'d Device<H>, seat: &Seat, plan: &Plan, is_client: bool) -> Result<Self> {
         let gid_index = plan.gid_index(seat)?;
         let domain = ProtectionDomain::allocate(device)?;
@@ -290,7 +293,7 @@ impl<'d, H: Hal> Bench<'d, H> {
     }
 
     fn identities(&self, seat: &Seat, plan: &Plan) -> Result<Vec<Destination>> {
-        // An InfiniBand port without a GID index asked for uses no global route header, as with perftest.
+        // Without a GID index, an InfiniBand port uses no global route header, as with perftest.
         let gid = match seat.gids.get(usize::from(self.gid_index)) {
             Some(entry) => entry.gid,
             None if plan.gid_wish != GidWish::Any => self.device.infiniband_gid(self.gid_index.into())?,
@@ -301,7 +304,7 @@ impl<'d, H: Hal> Bench<'d, H> {
             let (qpn, psn) = lane.identity(self.gid_index)?;
             let (address, rkey) = self.memory.remote((self.lanes.len() + index) * self.room);
             let rkey = rkey.value();
-            // Only a peer of XRC has to name it.
+            // Only an XRC peer has to name it.
             let shared_queue =
                 self.shared.get(index % self.count).filter(|_| plan.transport == Transport::Xrc);
             let shared_queue = shared_queue.map(SharedReceiveQueue::number);
@@ -311,7 +314,7 @@ impl<'d, H: Hal> Bench<'d, H> {
         self.lanes.iter().enumerate().map(identity).collect()
     }
 
-    /// What the queue pairs have counted, under mlx5's names.
+    /// The counters of the queue pairs, under mlx5's names.
     pub(crate) fn counters(&self) -> Result<Option<Readings>> {
         let read =
             self.counters.as_ref().map(|set| set.read().context("reading the counters of queue pairs"));
@@ -323,27 +326,28 @@ impl<'d, H: Hal> Bench<'d, H> {
         self.gid_index
     }
 
-    /// How many connections there are.
+    /// Number of connections.
     pub(crate) const fn count(&self) -> usize {
         self.count
     }
 
-    /// The queue pair that receives of a connection at the same index or, if others send than receive, behind all that send.
+    /// The queue pair that receives for a connection: the same one or, if others send than receive, the one
+    /// behind all senders.
     const fn answering(&self, lane: usize) -> usize {
         self.lanes.len() - self.count + lane
     }
 
-    /// Where the room begins that a connection sends from.
+    /// Offset of a connection's send slot.
     pub(crate) const fn send_at(&self, lane: usize) -> usize {
         lane * self.room
     }
 
-    /// Where the room begins that a connection receives into.
+    /// Offset of a connection's receive slot.
     pub(crate) const fn receive_at(&self, lane: usize) -> usize {
         (self.lanes.len() + self.answering(lane)) * self.room
     }
 
-    /// Connects every queue pair to that of the peer.
+    /// Connects every queue pair to the peer's.
     pub(crate) fn connect(&mut self, seat: &Seat, plan: &Plan, mtu: PathMtu) -> Result<()> {
         let family = |gid: Gid| gid.to_ipv4().is_some();
         let total = self.lanes.len();
@@ -407,7 +411,8 @@ impl<'d, H: Hal> Bench<'d, H> {
         }
     }
 
-    /// Posts those of several messages with one doorbell; the queue pair shares its receives with nobody.
+    /// Posts the receives of several messages with one doorbell, for a queue pair that has its own receive
+    /// queue.
     pub(crate) fn post_receives(
         &mut self,
         plan: &Plan,
@@ -425,7 +430,7 @@ impl<'d, H: Hal> Bench<'d, H> {
         let at = self.receive_at(lane) + plan.slot(size, index);
         let headers = self.memory.slice(2 * self.lanes.len() * self.room, ROUTE_HEADER)?;
         let used = match plan.operation {
-            // The bytes go where the peer says; the receive only tells of them.
+            // The peer chooses where the bytes go; the receive only reports them.
             Operation::Write => 0..0,
             _ if self.transport == Transport::Ud => 0..2,
             _ => 1..2,
@@ -434,7 +439,7 @@ impl<'d, H: Hal> Bench<'d, H> {
         Ok(ReceivePlace { token, slices: [headers, self.memory.slice(at, size as usize)?], used })
     }
 
-    /// Message number `index` of a queue pair, which tells its number when it is done.
+    /// Message number `index` of a queue pair; its completion carries that number.
     pub(crate) fn message(
         &self,
         plan: &Plan,
@@ -471,12 +476,12 @@ impl<'d, H: Hal> Bench<'d, H> {
         self.lanes[lane].post(messages)
     }
 
-    /// Calls `each` with queue pair and number of every send that is done.
+    /// Calls `each` with queue pair and number of every completed send.
     pub(crate) fn take_sends(&mut self, mut each: impl FnMut(usize, u64, u32) -> Result<()>) -> Result<bool> {
         take(&mut self.sends, "a send", |lane, index, completion| each(lane, index, completion.byte_count))
     }
 
-    /// Calls `each` with queue pair, number and bytes of every message that has come.
+    /// Calls `each` with queue pair, number and bytes of every received message.
     pub(crate) fn take_receives(
         &mut self,
         mut each: impl FnMut(usize, u64, u32) -> Result<()>,
@@ -508,7 +513,7 @@ impl ReceivePlace {
     }
 }
 
-/// A failed completion is an error that names all it has.
+/// Takes a completion. The error for a failed one names all its fields.
 fn take<H: Hal>(
     completions: &mut Completions<'_, H>,
     what: &str,

@@ -3,7 +3,7 @@
 use super::plan::Amount;
 use bareverbs_prm::time::{Duration, Time};
 
-/// Phases of a measurement by time, as perftest has them: a margin, the part that counts, a margin.
+/// Phases of a measurement by time, as with perftest: a margin, the part that counts, a margin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Clock {
     amount: Amount,
@@ -11,17 +11,17 @@ pub(crate) struct Clock {
 }
 
 impl Clock {
-    /// A clock that has not begun.
+    /// A clock that has not started.
     pub(crate) const fn new(amount: Amount) -> Self {
         Self { amount, start: None }
     }
 
-    /// Begins, unless it has.
+    /// Starts the clock, unless it is running.
     pub(crate) fn begin(&mut self, now: Time) {
         self.start.get_or_insert(now);
     }
 
-    /// Whether another message is to be sent after `sent` of a queue pair.
+    /// Whether a queue pair that has sent `sent` messages is to send another.
     pub(crate) fn wants_more(&self, now: Time, sent: u64) -> bool {
         match self.amount {
             Amount::Iterations(count) => sent < count,
@@ -45,7 +45,7 @@ impl Clock {
         }
     }
 
-    /// Whether what happens now counts.
+    /// Whether events count now.
     pub(crate) fn counts(&self, now: Time) -> bool {
         match (self.amount, self.start) {
             (Amount::Iterations(_), _) => true,
@@ -56,7 +56,7 @@ impl Clock {
         }
     }
 
-    /// The part that counts, of a measurement by time.
+    /// Duration of the part that counts, for a measurement by time.
     pub(crate) fn sample(&self) -> Option<Duration> {
         match self.amount {
             Amount::Iterations(_) => None,

@@ -1,5 +1,6 @@
-//! `-R`: both ends meet by RDMA CM. The exchange goes over a connection of its own, and then the queue pairs of the test are connected by
-//! RDMA CM too, all of them at one port, as perftest does it: connections, or services of datagrams.
+//! `-R`: both ends meet by RDMA CM. The exchange has a connection of its own. Then the queue pairs of the
+//! test are connected by RDMA CM too, all at one port, as with perftest: as connections, or as datagram
+//! services.
 
 use super::bench::Bench;
 use super::plan::{Plan, Transport};
@@ -23,29 +24,30 @@ use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::{Duration, Time};
 use std::cell::RefCell;
 
-/// Receives of the exchange, and bytes of each: no message is longer than a hand shake.
+/// Receives of the exchange, and bytes of each: no message is longer than a handshake.
 const RECEIVES: u32 = 4;
 const SLOT: usize = 256;
-/// How long the peer has to part from the queue pairs of the test, and from the exchange, of which its program may be gone.
+/// How long the peer may take to disconnect the queue pairs of the test, and the exchange; its program may
+/// already have ended.
 const PARTING: Duration = Duration::from_secs(10);
 const LAST_PARTING: Duration = Duration::from_millis(500);
 
-/// Who asks whom.
+/// The roles of both ends.
 #[derive(Debug, Clone)]
 pub(crate) struct CmMeeting {
-    /// Name or address of the peer; `None` if this end waits.
+    /// Name or address of the peer; `None` if this end listens.
     pub(crate) peer: Option<String>,
     pub(crate) port: u16,
 }
 
-/// Connections of RDMA CM that a test has.
+/// The RDMA CM connections of a test.
 pub(crate) struct CmSide<'d, H: Hal> {
     manager: RefCell<ConnectionManager<'d, H>>,
-    /// `None` if this end waits.
+    /// `None` if this end listens.
     peer: Option<CmPeer>,
     port: u16,
     wishes: Wishes,
-    /// How long is waited for the peer.
+    /// How long to wait for the peer.
     timeout: Duration,
     connections: RefCell<Vec<CommunicationId>>,
 }
@@ -86,7 +88,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         if self.peer.is_some() { Role::Client } else { Role::Server }
     }
 
-    /// Meets the peer: the exchange begins over a connection of its own.
+    /// Meets the peer: the exchange begins over its own connection.
     pub(crate) fn meet<'m>(
         &'m self,
         device: &'d Device<H>,
@@ -101,7 +103,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         Session::over(Box::new(control), self.role(), mtu, meanwhile)
     }
 
-    /// Connects the queue pairs of the test, in order, with the path MTU that both ends carry.
+    /// Connects the queue pairs of the test, in order, with the path MTU that both ends support.
     pub(crate) fn connect_all(&self, bench: &mut Bench<'d, H>, plan: &Plan, path_mtu: PathMtu) -> Result<()> {
         let wishes = Wishes { path_mtu, ..self.wishes };
         if plan.transport == Transport::Ud {
@@ -118,7 +120,8 @@ impl<'d, H: Hal> CmSide<'d, H> {
         Ok(())
     }
 
-    /// Datagrams: the client learns queue pair and Q_Key of the server; if the server is to send too, a first datagram tells it whose it is.
+    /// Datagrams: the client learns the server's queue pair and Q_Key. If the server is to send too, a first
+    /// datagram tells it the client's queue pair.
     fn bring_together(&self, bench: &mut Bench<'d, H>, plan: &Plan, wishes: &Wishes) -> Result<()> {
         let mut manager = self.manager.borrow_mut();
         let (hal, server_sends) = (bench.device.hal(), plan.sends(false));
@@ -145,7 +148,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         Ok(())
     }
 
-    /// Connects one queue pair: this end calls, or waits to be called.
+    /// Connects one queue pair: this end either calls or listens.
     fn connect_one(
         &self,
         own: QueueEnd,
@@ -165,7 +168,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         Ok(agreement.id)
     }
 
-    /// Parts from the queue pairs of the peer. Nothing is on its way to them any more.
+    /// Disconnects the queue pairs from the peer's. Nothing is in flight to them any more.
     pub(crate) fn part(&self) -> Result<()> {
         if !self.manager.borrow_mut().part(&self.connections.borrow(), PARTING)? {
             eprintln!(
@@ -176,7 +179,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
     }
 }
 
-/// The connection that the exchange goes over. Fields are in the order in which they must go.
+/// The connection of the exchange. The fields are in the order in which they have to be dropped.
 struct ControlLine<'m, 'd, H: Hal> {
     queue_pair: ControlQueuePair<'d, H>,
     sends: CompletionQueue<&'d Device<H>>,
@@ -186,7 +189,7 @@ struct ControlLine<'m, 'd, H: Hal> {
     domain: ProtectionDomain<&'d Device<H>>,
     device: &'d Device<H>,
     manager: &'m RefCell<ConnectionManager<'d, H>>,
-    /// Once it is connected.
+    /// Set once it is connected.
     id: Option<CommunicationId>,
     limit: Duration,
 }
@@ -303,7 +306,7 @@ impl<H: Hal> Carrier for ControlLine<'_, '_, H> {
 }
 
 impl<H: Hal> Drop for ControlLine<'_, '_, H> {
-    /// The peer's program may be gone, so nobody is told if it does not answer.
+    /// The peer's program may have ended, so a missing answer is not reported.
     fn drop(&mut self) {
         if let Some(id) = self.id {
             let _ = self.manager.borrow_mut().part(&[id], LAST_PARTING);

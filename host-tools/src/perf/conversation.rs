@@ -1,6 +1,8 @@
-//! A test with a peer in another process: perftest's exchange, over TCP or a connection of RDMA CM, around the traffic.
+//! A test with a peer in another process: perftest's exchange, over TCP or an RDMA CM connection, around the
+//! traffic.
 //!
-//! The order of the messages is perftest's, which differs from program to program. Our end is one of its two roles.
+//! The order of the messages is perftest's, which differs from program to program. Our end takes one of its
+//! two roles.
 
 use super::bench::{Bench, check_partition};
 use super::control::{CmMeeting, CmSide};
@@ -27,12 +29,12 @@ use bareverbs_prm::time::Duration;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-/// How long the last packets of a connection without acknowledgements may be under way.
+/// How long the last packets of an unacknowledged connection may be in flight.
 const ON_THEIR_WAY: std::time::Duration = std::time::Duration::from_secs(1);
-/// Longest rest while the peer is waited for: the device has to answer its packets.
+/// Longest sleep during a wait for the peer: the device has to answer its packets.
 const REST: Duration = Duration::from_micros(500);
 
-/// How the peer is met.
+/// How to meet the peer.
 #[derive(Debug)]
 pub(crate) enum Meeting {
     Connect(SocketAddr),
@@ -49,7 +51,7 @@ pub(crate) struct Conversation<'a> {
     pub(crate) live: LiveRows<'a>,
 }
 
-/// One end of a conversation that has begun.
+/// One end of a test in progress.
 struct Talk<'a, 'd, H: Hal> {
     plan: &'a Plan,
     seat: &'a Seat,
@@ -88,7 +90,7 @@ impl SeatedTask for Conversation<'_> {
             (Meeting::Cm(_), Some(cm)) => (cm.role(), cm.meet(device, bytes, timeout, &mut meanwhile)),
             (Meeting::Cm(_), None) => return Err(Failure::Run(anyhow!("nobody has opened RDMA CM"))),
         };
-        // Nobody was met, or nobody who speaks this: no test has begun.
+        // There was no peer, or it does not speak this protocol: no test has begun.
         let session = session.map_err(Failure::Input)?;
         let plan = self.plan.for_mtu(session.mtu())?;
         let bench = Bench::set_up(device, seat, &plan, plan.is_client(role == Role::Client))?;
@@ -97,7 +99,7 @@ impl SeatedTask for Conversation<'_> {
     }
 }
 
-/// The path MTU asked for, or the port's.
+/// The requested path MTU, or the port's.
 pub(crate) fn path_mtu<H: Hal>(device: &Device<H>, plan: &Plan) -> Result<PathMtu, Failure> {
     let active = device.port().map_err(anyhow::Error::from)?.active_mtu;
     match plan.mtu {
@@ -144,7 +146,7 @@ impl<H: Hal> Talk<'_, '_, H> {
         Ok(PerfOutcome { busy_percent, ..self.outcome(rows, data)? })
     }
 
-    /// Leaves the queue pairs where they are for as long as that was asked for; the peer may still want an answer.
+    /// Keeps the queue pairs for as long as was requested; the peer may still need answers.
     fn keep(&self) {
         let (hal, begin) = (self.bench.device.hal(), Instant::now());
         while begin.elapsed() < self.plan.run.keep {
@@ -214,7 +216,7 @@ impl<H: Hal> Talk<'_, '_, H> {
         })
     }
 
-    /// Tells what this end measured, and hears what the peer did.
+    /// Sends this end's results and receives the peer's.
     fn exchange_reports(&mut self, own: &Bandwidth) -> Result<Bandwidth> {
         let unit = self.unit();
         let report = BandwidthReport {
@@ -243,8 +245,9 @@ impl<H: Hal> Talk<'_, '_, H> {
         if self.plan.gigabits { 1e9 / 8.0 } else { 1_048_576.0 }
     }
 
-    /// `ib_write_bw`, `ib_read_bw`, `ib_atomic_bw`. The server of one direction waits for the client's report; if both ends send, they
-    /// meet before each size, and with `-a` after it too (but for atomics, whose size is one).
+    /// `ib_write_bw`, `ib_read_bw`, `ib_atomic_bw`. In a one-way test the server waits for the client's
+    /// report. If both ends send, they synchronise before each size, and with `-a` after it too (except for
+    /// atomics, which have one size).
     fn one_sided_bandwidth(&mut self) -> Result<Vec<SizeRow>> {
         if !self.plan.bidirectional && !self.is_client() {
             self.synchronise()?;
@@ -278,8 +281,8 @@ impl<H: Hal> Talk<'_, '_, H> {
         Ok(rows)
     }
 
-    /// `ib_send_bw`, and `ib_write_bw --write_with_imm`. Both ends meet before each size, and with `-a` after it too: after the reports of
-    /// a SEND, before those of an RDMA WRITE.
+    /// `ib_send_bw`, and `ib_write_bw --write_with_imm`. Both ends synchronise before each size, and with
+    /// `-a` after it too: after the reports of a SEND, before those of an RDMA WRITE.
     fn two_sided_bandwidth(&mut self) -> Result<Vec<SizeRow>> {
         let mut rows = if self.plan.endless { self.periods(true)? } else { Vec::new() };
         let is_send = self.plan.operation == Operation::Send;
@@ -303,12 +306,13 @@ impl<H: Hal> Talk<'_, '_, H> {
         Ok(rows)
     }
 
-    /// Sizes whose traffic comes to an end by itself.
+    /// The sizes, for traffic that ends by itself.
     fn finite_sizes(&self) -> Vec<u32> {
         if self.plan.endless { Vec::new() } else { self.plan.sizes.clone() }
     }
 
-    /// Traffic until somebody interrupts: a row for each period, shown when it is over. What came after the last one is not told.
+    /// Traffic until somebody interrupts it: a row for each period, shown when the period is over. Traffic
+    /// after the last row is not reported.
     fn periods(&mut self, meet: bool) -> Result<Vec<SizeRow>> {
         let size = self.plan.largest();
         let mut stream = Stream::prepare(self.plan, size, self.is_client(), &mut self.bench)?;
@@ -327,21 +331,21 @@ impl<H: Hal> Talk<'_, '_, H> {
             let row = SizeRow::bandwidth(stream.next_period());
             let is_read = self.live.row(&row, self.plan)?;
             rows.push(row);
-            // Nobody is left to show anything to: as if somebody had interrupted.
+            // Nobody reads the output any more: ends as if interrupted.
             if is_read == Audience::Gone {
                 return Ok(rows);
             }
         }
     }
 
-    /// Messages that do not count, if this end sends.
+    /// Sends uncounted messages, if this end sends.
     fn warm_up(&mut self, size: u32) -> Result<()> {
         let Some(plan) = self.plan.of_warm_up() else { return Ok(()) };
         let mut stream = Stream::prepare(&plan, size, self.is_client(), &mut self.bench)?;
         drive(&plan, self.seat, &mut self.bench, &mut stream)
     }
 
-    /// The traffic of one size; `meet` says whether both ends meet before it.
+    /// Runs the traffic of one size; `meet` says whether both ends synchronise before it.
     fn stream(&mut self, size: u32, meet: bool) -> Result<Bandwidth> {
         let mut stream = Stream::prepare(self.plan, size, self.is_client(), &mut self.bench)?;
         if meet {
@@ -351,8 +355,8 @@ impl<H: Hal> Talk<'_, '_, H> {
         Ok(stream.finish())
     }
 
-    /// `ib_*_lat`. Where messages take receives both ends meet before each size. The server of `ib_read_lat` and `ib_atomic_lat` waits for
-    /// the end, and `ib_write_lat` ends without a word.
+    /// `ib_*_lat`. If messages consume receives, both ends synchronise before each size. The server of
+    /// `ib_read_lat` and `ib_atomic_lat` waits for the end, and `ib_write_lat` ends without a message.
     fn latency(&mut self) -> Result<Vec<SizeRow>> {
         let mut rows = Vec::new();
         let is_idle = self.plan.operation.fetches() && !self.is_client();
@@ -373,7 +377,7 @@ impl<H: Hal> Talk<'_, '_, H> {
         Ok(rows)
     }
 
-    /// The last message of the peer may wait for its acknowledgement still.
+    /// Keeps answering, because the peer's last message may still wait for its acknowledgement.
     fn linger(&self) {
         let (hal, begin) = (self.bench.device.hal(), Instant::now());
         while begin.elapsed() < ON_THEIR_WAY / 4 {
@@ -381,7 +385,7 @@ impl<H: Hal> Talk<'_, '_, H> {
         }
     }
 
-    /// What nobody acknowledges may still be under way.
+    /// Checks the data, after waiting for unacknowledged packets that may still be in flight.
     fn check_data(&mut self) -> Result<DataCheck> {
         let begin = Instant::now();
         loop {
@@ -396,7 +400,7 @@ impl<H: Hal> Talk<'_, '_, H> {
 }
 
 impl Plan {
-    /// The plan with sizes that a path carries: a datagram is one packet.
+    /// The plan with only the sizes that fit: a datagram is one packet.
     pub(crate) fn for_mtu(&self, mtu: u32) -> Result<Self> {
         let mut plan = self.clone();
         if self.transport == super::plan::Transport::Ud {

@@ -1,7 +1,7 @@
 //! Bytes that show where they came from, and whether they arrived.
 //!
-//! Every end fills its buffer with a pattern that depends on the end, the queue pair and the place. What a peer of ours should have
-//! written, sent or read is then known; what perftest sends is not.
+//! Every end fills its buffer with a pattern that depends on the end, the queue pair and the offset. So we
+//! know what a peer of ours should have written, sent or read; we do not know what perftest sends.
 
 use super::bench::Bench;
 use super::payload::Payload;
@@ -9,23 +9,23 @@ use super::plan::{Amount, Operation, Plan};
 use anyhow::Result;
 use bareverbs_core::hal::Hal;
 
-/// What memory holds before the peer writes there.
+/// The content of memory before the peer writes there.
 const UNTOUCHED: u8 = 0xee;
-/// Bytes of a word that atomics work on.
+/// Bytes of an atomic word.
 const WORD: usize = 8;
-/// Bytes that are looked at at once.
+/// Bytes that are compared at a time.
 const PIECE: usize = 1 << 16;
 
-/// What was found of the data.
+/// The result of comparing the data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct DataCheck {
     /// Bytes whose value was known and that were compared.
     pub(crate) compared: u64,
-    /// Of these, those that had another value.
+    /// How many of them had another value.
     pub(crate) wrong: u64,
 }
 
-/// Which pattern: that of an end's queue pair, or what both ends have agreed on.
+/// A pattern: that of an end's queue pair, or the payload that both ends have agreed on.
 #[derive(Debug, Clone, Copy)]
 struct Pattern<'a> {
     number: u32,
@@ -76,7 +76,7 @@ pub(crate) fn fill<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -
     Ok(())
 }
 
-/// Puts the byte back where a test of latency wrote the number of a message.
+/// Restores the byte into which a latency test wrote the number of a message.
 pub(crate) fn restore<H: Hal>(plan: &Plan, size: u32, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
     if plan.numbers_messages() {
         let last = size as usize - 1;
@@ -85,7 +85,7 @@ pub(crate) fn restore<H: Hal>(plan: &Plan, size: u32, is_client: bool, bench: &B
     Ok(())
 }
 
-/// Compares what this end can see of the data of the peer, after all sizes.
+/// Compares the peer's data as far as this end can see them, after all sizes.
 pub(crate) fn check<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
     if plan.operation.is_atomic() {
         return check_words(plan, is_client, bench);
@@ -111,17 +111,19 @@ pub(crate) fn check<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) 
     Ok(found)
 }
 
-/// Whose messages may have come to a room: those of the queue pair opposite, or with a shared receive queue of any.
+/// The possible senders of messages in a slot: the opposite queue pair, or any one with a shared receive
+/// queue.
 fn senders(plan: &Plan, is_client: bool, lane: usize) -> Vec<Pattern<'_>> {
     let lanes = if plan.shared_receives { 0..plan.queue_pairs as usize } else { lane..lane + 1 };
     lanes.map(|lane| Pattern::of(plan, !is_client, lane)).collect()
 }
 
-/// What a message has covered holds the pattern. What none has covered is untouched. Of a test by time it is not known which those are.
+/// Bytes covered by a message hold the pattern, and all others are untouched. In a test by time it is not
+/// known which are covered.
 fn compare(plan: &Plan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], found: &mut DataCheck) {
     let numbers = plan.numbers_messages();
     for (at, byte) in (begin..).zip(bytes) {
-        // The number of a message is in its last byte.
+        // The last byte of a message holds its number.
         if numbers && plan.sizes.iter().any(|size| at + 1 == *size as usize) {
             continue;
         }
@@ -136,7 +138,7 @@ fn compare(plan: &Plan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], fou
     }
 }
 
-/// Whether a message of any size goes over that byte of its room.
+/// Whether a message of any size covers this byte of its slot.
 fn is_covered(plan: &Plan, at: usize) -> bool {
     let count_of = |plan: &Plan| match plan.amount {
         Amount::Iterations(count) => count,
@@ -155,12 +157,13 @@ fn is_covered(plan: &Plan, at: usize) -> bool {
     })
 }
 
-/// How many of `count` messages go to one of the slots, which they take in turn.
+/// How many of `count` messages use one of the slots, which take turns.
 const fn times_of(count: u64, slots: u64, slot: u64) -> u64 {
     count / slots + (slot < count % slots) as u64
 }
 
-/// The words of the server have grown by the number of additions. Compare and swap leaves a word as it was, unless it was zero.
+/// Checks that the server's words have grown by the number of additions. Compare-and-swap leaves a word
+/// unchanged, unless it was zero.
 fn check_words<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
     let (Amount::Iterations(count), true) = (plan.amount, plan.sends(!is_client)) else {
         return Ok(DataCheck::default());
@@ -169,7 +172,7 @@ fn check_words<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Re
     for lane in 0..bench.count() {
         let pattern = Pattern::of(plan, is_client, lane);
         let slots = u64::from(plan.slots(WORD as u32));
-        // What only a warm-up has touched is not looked at.
+        // Slots that only a warm-up has used are not checked.
         for slot in 0..slots.min(count) {
             let at = plan.slot(WORD as u32, slot);
             let was = pattern.bytes(at, WORD).iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));

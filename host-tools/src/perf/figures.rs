@@ -4,29 +4,30 @@ use super::clock::Clock;
 use bareverbs_prm::time::{Duration, Time};
 use hdrhistogram::Histogram;
 
-/// Pairs of a post and a completion that the search for the peak looks at, at most.
+/// The most pairs of a post and a completion that the search for the peak considers.
 const MOST_PAIRS: u64 = 1 << 26;
-/// Longest time that a histogram holds, in picoseconds: an hour.
+/// Longest time in a histogram, in picoseconds: an hour.
 const LONGEST: u64 = 3600 * 1_000_000_000_000;
 /// Significant digits of a histogram.
 const DIGITS: u8 = 3;
-/// Percentiles that are reported.
+/// Reported percentiles.
 pub(crate) const PERCENTILES: [f64; 6] = [50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
 
-/// What a test of bandwidth writes down.
+/// The log of a bandwidth test.
 #[derive(Debug, Default)]
 pub(crate) struct BandwidthLog {
     posted: Vec<Time>,
-    /// How many messages were done, and when.
+    /// Number of completed messages, with times.
     done: Vec<(u64, Time)>,
     first: Option<Time>,
     last: Option<Time>,
     /// Messages that count.
     counted: u64,
     wants_peak: bool,
-    /// The end that receives begins to measure with its first message, which then takes no time.
+    /// Whether the measurement begins with the first message, as at a receiver; that message then takes no
+    /// time.
     begins_with_message: bool,
-    /// When the end that receives has looked last and found nothing, before its first message.
+    /// When a receiver last polled without success before its first message.
     waited: Option<Time>,
 }
 
@@ -35,11 +36,11 @@ pub(crate) struct BandwidthLog {
 pub(crate) struct Bandwidth {
     pub(crate) size: u64,
     pub(crate) iterations: u64,
-    /// Bytes in a second, over the best run of messages; zero if that was not looked for.
+    /// Bytes per second over the best run of messages; zero if the peak was not searched for.
     pub(crate) peak: f64,
-    /// Bytes in a second.
+    /// Bytes per second.
     pub(crate) average: f64,
-    /// Messages in a second.
+    /// Messages per second.
     pub(crate) messages: f64,
 }
 
@@ -48,7 +49,7 @@ impl BandwidthLog {
         Self { wants_peak, ..Self::default() }
     }
 
-    /// `count` messages were posted.
+    /// Records that `count` messages were posted.
     pub(crate) fn post(&mut self, now: Time, count: u64) {
         self.first.get_or_insert(now);
         if self.wants_peak {
@@ -56,7 +57,7 @@ impl BandwidthLog {
         }
     }
 
-    /// `count` messages are done, `total` so far.
+    /// Records that `count` messages have completed, `total` so far.
     pub(crate) fn complete(&mut self, now: Time, count: u64, total: u64, clock: &Clock) {
         self.first.get_or_insert(now);
         self.last = Some(now);
@@ -68,20 +69,20 @@ impl BandwidthLog {
         }
     }
 
-    /// An end that does not send has looked, and nothing had come.
+    /// Records that a receiver has polled without success.
     pub(crate) const fn wait(&mut self, now: Time) {
         if self.first.is_none() {
             self.waited = Some(now);
         }
     }
 
-    /// A message has come to an end that does not send.
+    /// Records that a receiver got a message.
     pub(crate) fn receive(&mut self, now: Time, clock: &Clock) {
         self.begins_with_message = true;
         self.complete(now, 1, 0, clock);
     }
 
-    /// The figures of messages of `size` bytes.
+    /// The figures for messages of `size` bytes.
     pub(crate) fn finish(&self, size: u32, clock: &Clock) -> Bandwidth {
         let (timed, elapsed) = match clock.sample() {
             Some(sample) => (self.counted, sample),
@@ -98,17 +99,18 @@ impl BandwidthLog {
         }
     }
 
-    /// The messages that the time is of, and the time.
+    /// The number of messages that the time is for, and the time.
     fn span(&self) -> (u64, Duration) {
         let (Some(first), Some(last)) = (self.first, self.last) else { return (0, Duration::ZERO) };
         match self.waited {
-            // What was found all at once has come since the end looked before.
+            // Messages that were all found at once have arrived since the last poll.
             Some(waited) if self.begins_with_message && first == last => (self.counted, last.since(waited)),
             _ => (self.counted - u64::from(self.begins_with_message).min(self.counted), last.since(first)),
         }
     }
 
-    /// Messages in a second over the run of messages that was fastest, from the post of its first to the completion of its last.
+    /// Messages per second in the fastest run, from the post of its first message to the completion of its
+    /// last.
     fn peak(&self) -> f64 {
         let window = MOST_PAIRS / (self.done.len() as u64).max(1);
         let mut best = 0.0_f64;
@@ -123,18 +125,18 @@ impl BandwidthLog {
     }
 }
 
-/// So many in a second; zero if no time has passed.
+/// A rate per second; zero if no time has passed.
 fn rate(count: u64, elapsed: Duration) -> f64 {
     let seconds = elapsed.as_picos() as f64 / 1e12;
     if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }
 
-/// What a test of latency writes down.
+/// The log of a latency test.
 #[derive(Debug)]
 pub(crate) struct LatencyLog {
     histogram: Histogram<u64>,
     last: Option<Time>,
-    /// Of a round trip, how many parts are the latency: 2 if a message goes each way.
+    /// The divisor from round trip to latency: 2 if a message goes each way.
     parts: u64,
     counted: u64,
     mean: f64,
@@ -142,7 +144,7 @@ pub(crate) struct LatencyLog {
     squares: f64,
     shortest: u64,
     longest: u64,
-    /// All of them in order, if they are to be listed.
+    /// All samples in order, if they will be listed.
     samples: Option<Vec<u64>>,
 }
 
@@ -159,16 +161,16 @@ pub(crate) struct Latency {
     pub(crate) deviation: f64,
     /// By percentile, in the order of [`PERCENTILES`].
     pub(crate) percentiles: [f64; 6],
-    /// Round trips in a second.
+    /// Round trips per second.
     pub(crate) rate: f64,
     pub(crate) histogram: Histogram<u64>,
-    /// All of them in order, if they are to be listed.
+    /// All samples in order, if they will be listed.
     pub(crate) samples: Option<Vec<u64>>,
 }
 
 impl LatencyLog {
     /// # Errors
-    /// The bounds of the histogram are refused, which they are not.
+    /// The histogram refuses its bounds, which does not happen.
     pub(crate) fn new(parts: u64, keeps_samples: bool) -> anyhow::Result<Self> {
         let histogram = Histogram::new_with_bounds(1, LONGEST, DIGITS)?;
         Ok(Self {
@@ -184,7 +186,7 @@ impl LatencyLog {
         })
     }
 
-    /// A message was posted: what passed since the one before is a round trip, but for the time that this end rested.
+    /// Records a post: the time since the previous one, without this end's pause, is a round trip.
     pub(crate) fn post(&mut self, now: Time, rest: Duration, clock: &Clock) {
         if let Some(last) = self.last.replace(now).filter(|_| clock.counts(now)) {
             self.sample(now.since(last).saturating_sub(rest).as_picos() / self.parts);
@@ -234,7 +236,8 @@ mod tests {
     #[test]
     fn the_deviation_is_that_of_the_samples_and_the_maximum_is_one() {
         let mut log = LatencyLog::new(1, true).unwrap();
-        // 1.6, 2.0, 2.4 µs: perftest says 0 for their deviation, since it cuts the distances to whole numbers.
+        // 1.6, 2.0, 2.4 µs: perftest reports a deviation of 0, because it truncates the distances to
+        // integers.
         for time in [0.0, 1.6, 3.6, 6.0] {
             log.post(at(time), Duration::ZERO, &COUNTED);
         }

@@ -1,5 +1,5 @@
-//! Options of perftest that change nothing here, and those that nobody has here: a script that was written for `ib_*` programs hears why,
-//! option by option. Both spellings are understood, `-` and `_`.
+//! Options of perftest that have no effect here, and those that are not supported: a script written for
+//! `ib_*` programs learns the reason, option by option. Both spellings work, `-` and `_`.
 
 use anyhow::{Result, bail};
 use clap::parser::ValueSource;
@@ -15,14 +15,14 @@ struct ForeignOption {
     fate: OptionFate,
 }
 
-/// What becomes of it.
+/// What happens to an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OptionFate {
-    /// It is ignored, since.
+    /// It is ignored, for this reason.
     Ignored(&'static str),
-    /// It is refused, since.
+    /// It is refused, for this reason.
     Refused(&'static str),
-    /// The value 1 changes nothing, any other is refused, since.
+    /// The value 1 has no effect, any other is refused, for this reason.
     OnlyOne(&'static str),
 }
 
@@ -128,7 +128,7 @@ struct GivenOption {
 }
 
 impl ForeignArguments {
-    /// Refuses what nobody has here; says what is ignored.
+    /// Refuses unsupported options, and reports ignored ones.
     pub(super) fn check(&self) -> Result<()> {
         for GivenOption { option: ForeignOption { long, fate, .. }, value } in &self.given {
             match fate {
@@ -144,7 +144,7 @@ impl ForeignArguments {
     }
 }
 
-/// Each with the other of `-` and `_`.
+/// Each option also with `-` and `_` exchanged.
 static SPELLINGS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let other = |option: &ForeignOption| match option.long.contains('_') {
         true => option.long.replace('_', "-"),

@@ -1,4 +1,4 @@
-//! One queue pair of the test, of any service, in whatever state it is.
+//! One queue pair of the test, of any service, in any state.
 
 use super::plan::{Operation, Transport};
 use anyhow::{Context as _, Result, bail};
@@ -30,14 +30,14 @@ pub(crate) enum Lane<'d, H: Hal> {
     Rc(QueuePair<DeviceHandle<'d, H>, Rc>),
     Uc(QueuePair<DeviceHandle<'d, H>, Uc>),
     Initiator(QueuePair<DeviceHandle<'d, H>, XrcInitiator>),
-    /// Answers; its receives are those of a shared receive queue.
+    /// Only answers; its receives are those of a shared receive queue.
     Target(QueuePair<DeviceHandle<'d, H>, XrcTarget>),
-    /// From the beginning, with a peer later.
+    /// Usable from the start; the peer is set later.
     Ud(QueuePair<DeviceHandle<'d, H>, Ud>, Option<Destination>),
     Broken,
 }
 
-/// One message to be posted.
+/// A message to post.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) token: u64,
@@ -47,11 +47,11 @@ pub(crate) struct Message {
     pub(crate) signalled: bool,
     /// The bytes, if they go inline.
     pub(crate) inline: Option<Vec<u8>>,
-    /// What an atomic adds; or what it compares with, and what it swaps in.
+    /// The addend of an atomic, or its compare and swap values.
     pub(crate) operands: [u64; 2],
-    /// With XRC the shared receive queue of the peer.
+    /// The peer's shared receive queue, with XRC.
     pub(crate) shared_queue: Option<Srqn>,
-    /// What the peer's receive is told beside the bytes.
+    /// Immediate data for the peer's receive.
     pub(crate) immediate: Option<u32>,
 }
 
@@ -110,7 +110,7 @@ impl<'d, H: Hal> Lane<'d, H> {
         Ok((endpoint.qpn, endpoint.psn))
     }
 
-    /// `q_key` is that of the peer's queue pair; only datagrams have one.
+    /// Connects it. `q_key` is the peer's; only datagrams have one.
     pub(crate) fn connect(
         &mut self,
         device: &Device<H>,
@@ -174,7 +174,7 @@ impl<'d, H: Hal> Lane<'d, H> {
         Ok(())
     }
 
-    /// Posts one datagram that is no message of the test.
+    /// Posts a datagram that is not a message of the test.
     pub(crate) fn post_datagram(&mut self, request: &WorkRequest<'_>) -> Result<()> {
         let Self::Ud(queue_pair, Some(destination)) = self else {
             bail!("only a queue pair of datagrams that has a peer sends one")

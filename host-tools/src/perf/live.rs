@@ -1,4 +1,4 @@
-//! Rows that are shown while the test goes on: those of `--run_infinitely`.
+//! Rows that are shown during the test: those of `--run_infinitely`.
 
 use super::output_arguments::OutputArguments;
 use super::plan::Plan;
@@ -8,7 +8,8 @@ use crate::Failure;
 use crate::output::{Audience, audience, print_to_reader};
 use anyhow::Result;
 
-/// Where they are shown. JSON has them all at the end; that its reader has gone is noticed all the same.
+/// Where they are shown. With JSON they are all printed at the end, but a reader that has gone is noticed
+/// during the test.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LiveRows<'a> {
     pub(crate) occasion: &'a Occasion,
@@ -16,7 +17,7 @@ pub(crate) struct LiveRows<'a> {
 }
 
 impl LiveRows<'_> {
-    /// Shows what stands in front of them.
+    /// Shows the lines before the rows.
     pub(crate) fn begin(&self, outcome: &PerfOutcome) -> Result<Audience> {
         match self.wishes.json || self.wishes.number.is_some() {
             true => shown(audience()),
@@ -24,7 +25,7 @@ impl LiveRows<'_> {
         }
     }
 
-    /// Shows one.
+    /// Shows a row.
     pub(crate) fn row(&self, row: &SizeRow, plan: &Plan) -> Result<Audience> {
         match self.wishes.json {
             true => shown(audience()),

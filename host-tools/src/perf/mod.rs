@@ -98,13 +98,13 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
     Ok((text, good))
 }
 
-/// Whoever cannot write a file learns it before a long test.
+/// Checks that a file can be written, so that a failure shows before a long test.
 fn check_writable(path: &Path) -> Result<(), Failure> {
     let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
     file.map(drop).with_context(|| format!("cannot write {}", path.display())).map_err(Failure::Input)
 }
 
-/// Both ends in this process.
+/// Runs both ends in this process.
 fn alone(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure> {
     if arguments.seat.device != DeviceSelector::Simulated(bareverbs_sim::nic::LinkLayer::Ethernet) {
         return Err(Failure::Input(anyhow!(
@@ -166,7 +166,7 @@ fn with_peer(arguments: &PerfArguments, plan: &Plan, live: LiveRows<'_>) -> Resu
     seat.with_device(device_config(plan), Conversation { plan, meeting, live })
 }
 
-/// Whether every limit was kept and all data was right. What was not is said on standard error.
+/// Whether every limit was met and all data was right. Anything else is reported on standard error.
 fn judge(outcome: &PerfOutcome, limits: &OutputArguments) -> bool {
     let mut good = true;
     let mut miss = |what: String| {

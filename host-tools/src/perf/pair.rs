@@ -54,7 +54,7 @@ pub(crate) fn in_partitions(plan: &Plan, partition_keys: &[u16]) -> Result<PerfO
         world.connect(node, switch, LinkConfig::gigabits(100)).expect("a free port");
         Device::open(world.hal(node), device_config(plan)).expect("a device")
     });
-    // The subnet manager has had time.
+    // Gives the subnet manager time.
     world.run_until(world.now() + bareverbs_prm::time::Duration::from_secs(3));
     let [client, server] = devices;
     check_partition(&client, plan).map_err(Failure::Input)?;
@@ -104,7 +104,7 @@ fn measure<H: Hal>(plan: &Plan, mtu: PathMtu, client: &Device<H>, server: &Devic
     })
 }
 
-/// What both ends have counted together.
+/// The sum of both ends' counters.
 fn sum(left: Option<Readings>, right: Option<Readings>) -> Option<Readings> {
     let (mut sum, right) = (left?, right?);
     for (name, value) in right {
@@ -138,7 +138,7 @@ fn one_size<H: Hal>(
     let mut client = Stream::prepare(plan, size, true, left)?;
     let client_side = Side { bench: left, traffic: &mut client };
     drive_both(plan, seat, client_side, Side { bench: right, traffic: &mut server })?;
-    // A send that nobody acknowledges is done when it has left.
+    // An unacknowledged send completes when it has left.
     let only_server_knows = plan.takes_receives() && matches!(plan.transport, Transport::Uc | Transport::Ud);
     Ok(match plan.bidirectional {
         true => SizeRow::both_directions(client.finish(), server.finish()),

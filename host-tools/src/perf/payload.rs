@@ -1,4 +1,5 @@
-//! Bytes that both ends of a test have agreed on: a text file of 32-bit words, as perftest's `--payload_file_path` reads it.
+//! Bytes that both ends of a test have agreed on: a text file of 32-bit words, in the format of perftest's
+//! `--payload_file_path`.
 
 use anyhow::{Context as _, Result, bail, ensure};
 use std::path::Path;
@@ -7,12 +8,12 @@ use std::sync::Arc;
 /// Longest file that is read.
 const LONGEST: u64 = 1 << 24;
 
-/// The bytes, which follow each other again and again.
+/// The bytes, which repeat.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Payload(Arc<[u8]>);
 
 impl Payload {
-    /// The byte at a place of a message.
+    /// The byte at an offset of a message.
     pub(crate) fn byte(&self, at: usize) -> u8 {
         self.0.get(at % self.0.len().max(1)).copied().unwrap_or(0)
     }
@@ -26,7 +27,7 @@ pub(super) fn read_payload(path: &Path) -> Result<Payload> {
     words(&std::fs::read_to_string(path).with_context(attempt)?).with_context(attempt)
 }
 
-/// Words in text, each as four bytes with the least significant first.
+/// Parses words; each becomes four bytes in little-endian order.
 fn words(text: &str) -> Result<Payload> {
     let mut bytes = Vec::new();
     for word in text.split([',', ' ', '\t', '\n', '\r']).filter(|word| !word.is_empty()) {

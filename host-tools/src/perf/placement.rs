@@ -5,7 +5,7 @@ use clap::Args;
 use rustix::thread::{CpuSet, sched_setaffinity};
 use std::path::Path;
 
-/// Where nodes are, with the processors of each.
+/// The directory of NUMA nodes, with the processors of each.
 const NODES: &str = "/sys/devices/system/node";
 
 /// Options of placement.
@@ -20,7 +20,7 @@ pub(crate) struct PlacementArguments {
 }
 
 impl PlacementArguments {
-    /// Places this thread, and those that it begins, where that was asked for.
+    /// Binds this thread, and the threads it starts, to the requested processors.
     pub(crate) fn apply(&self) -> Result<()> {
         let (list, option) = match (&self.cores, self.node) {
             (Some(list), _) => (list.clone(), format!("--pin_cores {list}")),
@@ -41,7 +41,7 @@ impl PlacementArguments {
     }
 }
 
-/// Numbers of a list of processors, as Linux writes it.
+/// The numbers in a list of processors in Linux's format.
 fn cores(list: &str) -> Result<Vec<usize>> {
     let mut all = Vec::new();
     for part in list.split(',').map(str::trim) {

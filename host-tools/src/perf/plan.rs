@@ -1,4 +1,4 @@
-//! What is measured, and how: the options of a run after they have been checked against each other.
+//! What is measured and how: the options of a run after they were checked against each other.
 
 use super::run_options::RunControl;
 use crate::seat::{GidWish, Seat};
@@ -7,9 +7,10 @@ use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Duration;
 use serde::Serialize;
 
-/// Bytes over which small messages are spread. perftest takes the larger of both ends'; ours are the usual.
+/// Bytes over which small messages are spread. perftest uses the larger one of both ends; ours has the usual
+/// value.
 pub(crate) const CYCLE_BUFFER: u32 = bareverbs_perftest::exchange::CYCLE_BUFFER;
-/// Distance of small messages.
+/// Distance between small messages.
 pub(crate) const CACHE_LINE: u32 = bareverbs_perftest::exchange::CACHE_LINE;
 
 /// The operation under test.
@@ -28,13 +29,13 @@ impl Operation {
         matches!(self, Self::FetchAdd | Self::CompareSwap)
     }
 
-    /// Whether the client waits for data of the server's memory, so that a round trip is one operation.
+    /// Whether the client waits for data from the server's memory, so that a round trip is one operation.
     pub(crate) const fn fetches(self) -> bool {
         matches!(self, Self::Read | Self::FetchAdd | Self::CompareSwap)
     }
 }
 
-/// What is measured of it.
+/// What is measured about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Measure {
@@ -55,18 +56,18 @@ pub(crate) enum Transport {
 /// How long a size is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Amount {
-    /// So many messages of each queue pair.
+    /// This many messages on each queue pair.
     Iterations(u64),
-    /// So long, of which the margin at the beginning and the margin at the end do not count.
+    /// This long; the margins at the beginning and at the end do not count.
     Time { total: Duration, margin: Duration },
 }
 
-/// At most so much, in bursts.
+/// A rate limit, with bursts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RateLimit {
     pub(crate) rate: f64,
     pub(crate) unit: RateUnit,
-    /// Messages of a burst.
+    /// Messages per burst.
     pub(crate) burst: u32,
 }
 
@@ -92,23 +93,23 @@ pub(crate) struct Plan {
     pub(crate) transport: Transport,
     /// Bytes of a message; more than one with `-a`.
     pub(crate) sizes: Vec<u32>,
-    /// `-a`: both ends meet between sizes.
+    /// `-a`: both ends synchronise between sizes.
     pub(crate) all_sizes: bool,
     pub(crate) amount: Amount,
     pub(crate) queue_pairs: u32,
     pub(crate) post_list: u32,
     pub(crate) tx_depth: u32,
     pub(crate) rx_depth: u32,
-    /// Every so many sends one completion.
+    /// Number of sends per completion.
     pub(crate) cq_moderation: u32,
     pub(crate) bidirectional: bool,
     pub(crate) events: bool,
     pub(crate) inline: u32,
     pub(crate) mtu: Option<PathMtu>,
     pub(crate) outstanding: u8,
-    /// Which entry of the GID table this end uses, if somebody has said so.
+    /// The requested entry of this end's GID table.
     pub(crate) gid_wish: GidWish,
-    /// The LID that the peer is reached by, if it is not the one that it tells.
+    /// The peer's LID, if it is not the one that the peer announces.
     pub(crate) peer_lid: Option<u16>,
     pub(crate) pkey_index: u16,
     pub(crate) ack_timeout: u8,
@@ -120,24 +121,25 @@ pub(crate) struct Plan {
     pub(crate) rate_limit: Option<RateLimit>,
     /// `-R`: both ends meet by RDMA CM.
     pub(crate) rdma_cm: bool,
-    /// `--use-srq`: the receives of all queue pairs of an end are those of one shared receive queue.
+    /// `--use-srq`: all queue pairs of an end receive from one shared receive queue.
     pub(crate) shared_receives: bool,
-    /// Messages carry immediate data: an RDMA WRITE then takes a receive of the peer.
+    /// Whether messages carry immediate data. An RDMA WRITE then consumes a receive of the peer.
     pub(crate) immediate: bool,
-    /// Every latency is kept, to be listed.
+    /// Whether every latency is kept, to be listed.
     pub(crate) keeps_samples: bool,
     pub(crate) peak: bool,
     pub(crate) gigabits: bool,
-    /// How long nothing may happen.
+    /// Longest time without any activity.
     pub(crate) timeout: std::time::Duration,
-    /// `--run_infinitely`: the time of `amount` is that of a row, and rows follow each other until somebody interrupts.
+    /// `--run_infinitely`: the time in `amount` is that of one row, and rows continue until somebody
+    /// interrupts.
     pub(crate) endless: bool,
-    /// Cycles of a microsecond, if latencies are shown in cycles.
+    /// Cycles per microsecond, if latencies are shown in cycles.
     pub(crate) cycles: Option<f64>,
     pub(crate) run: RunControl,
 }
 
-/// How long an end may wait for the other one to be interrupted. One that goes away before ends the wait.
+/// How long an end may wait for the other to be interrupted. If the other one leaves before, the wait ends.
 const ENDLESS: std::time::Duration = std::time::Duration::from_secs(30 * 86_400);
 
 impl Plan {
@@ -145,26 +147,28 @@ impl Plan {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
 
-    /// Whether each connection has two queue pairs at an end: with XRC one sends and another one answers, and this end does both.
+    /// Whether each connection has two queue pairs at an end: with XRC one sends and another answers, and
+    /// this end does both.
     pub(crate) fn has_separate_ends(&self) -> bool {
         self.transport == Transport::Xrc && (self.bidirectional || self.measure == Measure::Latency)
     }
 
-    /// Bytes of the part of the buffer that one queue pair sends from, or receives into.
+    /// Size of the slot that one queue pair sends from, or receives into.
     pub(crate) fn room(&self) -> usize {
         self.largest().max(CYCLE_BUFFER) as usize
     }
 
-    /// Where message number `index` of a size lies in that part: small ones go round the beginning in steps of cache lines.
-    /// Latency is measured at its beginning.
+    /// The offset of message number `index` of a size in that slot: small messages cycle through its
+    /// beginning in steps of cache lines. Latency is measured at its beginning.
     pub(crate) fn slot(&self, size: u32, index: u64) -> usize {
         let slots = self.slots(size);
         let step = step_of(size);
         ((index % u64::from(slots)) * u64::from(step)) as usize
     }
 
-    /// How many messages of a size lie beside each other. Which message takes which receive of a shared queue nobody knows before; there
-    /// all lie at the beginning, so that a byte has its place whatever message it came with.
+    /// How many messages of a size lie side by side. With a shared receive queue, nobody knows beforehand
+    /// which message takes which receive; so they all lie at the beginning, and a byte has the same offset
+    /// whatever message brought it.
     pub(crate) fn slots(&self, size: u32) -> u32 {
         if self.measure == Measure::Latency || self.shared_receives || size > CYCLE_BUFFER / 2 {
             return 1;
@@ -172,24 +176,25 @@ impl Plan {
         CYCLE_BUFFER / step_of(size)
     }
 
-    /// Whether this end sends: the client, and the server too if it is no one-sided test in one direction.
+    /// Whether this end sends: the client always does, and the server unless the test is one-sided and
+    /// one-way.
     pub(crate) fn sends(&self, is_client: bool) -> bool {
         let both = self.measure == Measure::Latency && !self.operation.fetches();
         is_client || self.bidirectional || both
     }
 
-    /// Whether a message takes a receive of the peer.
+    /// Whether a message consumes a receive of the peer.
     pub(crate) fn takes_receives(&self) -> bool {
         self.operation == Operation::Send || self.immediate
     }
 
-    /// Whether messages come to this end that it posts receives for.
+    /// Whether this end posts receives for the peer's messages.
     pub(crate) fn receives(&self, is_client: bool) -> bool {
         let both = self.bidirectional || self.measure == Measure::Latency;
         self.takes_receives() && (both || !is_client)
     }
 
-    /// Receives that are posted for each queue pair before the first message.
+    /// Receives posted for each queue pair before the first message.
     pub(crate) fn receives_each(&self) -> u32 {
         if self.shared_receives { self.rx_depth / self.queue_pairs } else { self.rx_depth }
     }
@@ -205,7 +210,7 @@ impl Plan {
         }
     }
 
-    /// The index of the GID that this end uses; what the port cannot do is refused.
+    /// The index of this end's GID. Refuses one that the port does not have.
     pub(crate) fn gid_index(&self, seat: &Seat) -> Result<u8> {
         ensure!(
             self.peer_lid.is_none() || seat.gids.is_empty(),
@@ -219,14 +224,14 @@ impl Plan {
         connects != self.run.reversed
     }
 
-    /// The messages that come before those that count, as perftest has them: a list, or what the send queue holds.
+    /// The uncounted messages before the counted ones, as with perftest: a list, or a full send queue.
     pub(crate) fn of_warm_up(&self) -> Option<Self> {
         let messages = if self.post_list > 1 { self.post_list } else { self.tx_depth };
         let (amount, rate_limit) = (Amount::Iterations(messages.into()), None);
         self.run.warms_up.then(|| Self { amount, rate_limit, ..self.clone() })
     }
 
-    /// Whether the last byte of a message is its number, since nothing else tells the peer that it has come.
+    /// Whether the last byte of a message is its number, because nothing else announces it to the peer.
     pub(crate) fn numbers_messages(&self) -> bool {
         self.operation == Operation::Write && self.measure == Measure::Latency && !self.immediate
     }

@@ -10,18 +10,19 @@ use plotters::prelude::*;
 use std::path::Path;
 
 const SIZE: (u32, u32) = (960, 600);
-/// Width of the part that says which line is which, and height of each of its rows.
+/// Width of the legend, and height of each of its rows.
 const LEGEND: u32 = 130;
 const LEGEND_ROW: i32 = 18;
-/// Latencies that are so far apart have a logarithmic axis, which begins this far below the shortest and ends this far above the longest.
+/// Latencies that differ by this factor get a logarithmic axis, which extends beyond the shortest and the
+/// longest by the factor below.
 const FAR_APART: f64 = 20.0;
 const AROUND: f64 = 1.25;
 /// Shortest latency of such an axis, in µs.
 const SHORTEST: f64 = 1e-3;
 const FONT: &str = "sans-serif";
-/// Parts into which each halving of the rest above a percentile is divided.
+/// Number of steps for each halving of the remainder above a percentile.
 const STEPS: u32 = 5;
-/// The rest above the highest percentile that is drawn: 99.9999 %.
+/// The remainder above the highest percentile that is drawn: 99.9999 %.
 const LEAST_REST: f64 = 1e-6;
 
 /// A line of a drawing.
@@ -88,8 +89,8 @@ fn lines(outcome: &PerfOutcome) -> Vec<Line> {
     lines
 }
 
-/// Latency in µs over the logarithm of what is above a percentile, as HDR histograms are drawn: from the shortest to the longest, also where
-/// all are alike.
+/// Latency in µs over the logarithm of the remainder above a percentile, as HDR histograms are drawn: from
+/// the shortest to the longest, even if all are equal.
 fn by_percentile(histogram: &Histogram<u64>) -> Vec<(f64, f64)> {
     let least = (1.0 / histogram.len().max(1) as f64).max(LEAST_REST);
     let at = |rest: f64, picos: u64| (-rest.max(least).log10(), picos as f64 / 1e6);
@@ -114,17 +115,17 @@ fn size_label(log: &f64) -> String {
     }
 }
 
-/// A number with as many digits as it takes.
+/// A number with as many digits as it needs.
 fn height_label(height: &f64) -> String {
     if *height < 10.0 && height.fract() != 0.0 { format!("{height:.2}") } else { format!("{height:.0}") }
 }
 
-/// Colours that differ in brightness as little as can be.
+/// Colours as far apart in hue as possible, all with the same lightness.
 fn colour(index: usize, of: usize) -> HSLColor {
     HSLColor(index as f64 / of as f64 * 0.85, 0.75, 0.42)
 }
 
-/// A chart, and beside it which line is which.
+/// A chart with a legend beside it.
 fn chart<B: DrawingBackend, Y: AsRangedCoord<Value = f64>>(
     area: &DrawingArea<B, plotters::coord::Shift>,
     title: &str,
@@ -169,7 +170,7 @@ where
 mod tests {
     use super::*;
 
-    /// In virtual time all latencies of a size are alike.
+    /// In virtual time all latencies of a size are equal.
     #[test]
     fn latencies_that_are_all_alike_are_a_line_from_the_first_percentile_to_the_last() {
         let mut histogram = Histogram::new(3).expect("three digits");

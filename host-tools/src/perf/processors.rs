@@ -1,8 +1,8 @@
-//! What Linux says of the machine's processors: how fast they count (`-C`), how busy they are (`--cpu_util`).
+//! What Linux reports about the machine's processors: their clock rate (`-C`) and their load (`--cpu_util`).
 
 use anyhow::{Context as _, Result};
 
-/// Reads the cycles that processors count in a microsecond, where Linux tells them.
+/// Reads the processors' cycles per microsecond, if Linux reports them.
 pub(super) fn cycles_per_microsecond() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/cpuinfo").context("-C: reading /proc/cpuinfo")?;
     fastest(&text).context("-C: /proc/cpuinfo of this machine tells no «cpu MHz», so that a time cannot be given in cycles; leave -C out")
@@ -25,14 +25,14 @@ pub(super) struct ProcessorTime {
 }
 
 impl ProcessorTime {
-    /// Reads it.
+    /// Reads the times.
     pub(super) fn now() -> Result<Self> {
         let text = std::fs::read_to_string("/proc/stat").context("--cpu_util: reading /proc/stat")?;
         Self::of(&text).context("--cpu_util: /proc/stat has no line of all processors")
     }
 
-    /// The line of all processors: user, nice, system, idle, waiting for input and output, and more. Those behind the eighth are in the
-    /// first ones already.
+    /// Parses the line of all processors: user, nice, system, idle, I/O wait, and more. The fields after the
+    /// eighth are already included in the first ones.
     fn of(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
@@ -40,7 +40,8 @@ impl ProcessorTime {
         Some(Self { total: ticks.iter().sum(), idle: idle + waiting })
     }
 
-    /// How much of the time since then was not idle, in percent. Ticks are coarse: without one nothing is known.
+    /// How much of the time since then was not idle, in percent. Ticks are coarse: before the next one
+    /// nothing is known.
     pub(super) fn busy_percent_since(self, then: Self) -> Option<f64> {
         let total = self.total.checked_sub(then.total).filter(|total| *total > 0)?;
         let idle = self.idle.saturating_sub(then.idle).min(total);

@@ -1,4 +1,4 @@
-//! What is shown of a test: perftest's columns, and one JSON object.
+//! The output of a test: perftest's columns, and one JSON object.
 
 use super::figures::{Bandwidth, Latency, PERCENTILES};
 use super::output_arguments::{OnlyNumber, OutputArguments};
@@ -12,16 +12,16 @@ use std::fmt::Write as _;
 
 const LINE: &str = "---------------------------------------------------------------------------------------";
 
-/// How the test was called.
+/// The circumstances of the test.
 #[derive(Debug)]
 pub(crate) struct Occasion {
     pub(crate) device: String,
     pub(crate) peer: Option<String>,
-    /// The time is that of a simulator.
+    /// Whether the time is that of a simulator.
     pub(crate) simulated: bool,
 }
 
-/// Nothing but one number for each size, behind the lists of latencies that were asked for.
+/// Only one number for each size, after the lists of latencies that were requested.
 pub(crate) fn only(outcome: &PerfOutcome, wishes: &OutputArguments) -> String {
     let line = |row: &SizeRow| lines_of(row, &outcome.plan, wishes);
     outcome.rows.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -48,7 +48,7 @@ pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion, wishes: &OutputAr
     format!("{}\n{rows}{}", beginning(outcome, occasion), ending(outcome, occasion, wishes))
 }
 
-/// What went to the peer, and what came from it.
+/// The figures of each direction.
 fn each_direction(outcome: &PerfOutcome) -> String {
     let mut text = String::new();
     for (whose, is_own) in [("Local", true), ("Remote", false)] {
@@ -63,7 +63,7 @@ fn each_direction(outcome: &PerfOutcome) -> String {
     text
 }
 
-/// What stands in front of the rows.
+/// The lines before the rows.
 pub(crate) fn beginning(outcome: &PerfOutcome, occasion: &Occasion) -> String {
     let mut text = head(outcome, occasion);
     for (whose, ends) in [("local", &outcome.own), ("remote", &outcome.peers)] {
@@ -75,7 +75,7 @@ pub(crate) fn beginning(outcome: &PerfOutcome, occasion: &Occasion) -> String {
     text
 }
 
-/// A row, behind the lists of latencies that were asked for.
+/// A row, after the lists of latencies that were requested.
 pub(crate) fn lines_of(row: &SizeRow, plan: &Plan, wishes: &OutputArguments) -> String {
     let mut lists = samples::lists(row, wishes, time_unit(plan));
     if let Some(number) = wishes.number {
@@ -91,7 +91,7 @@ pub(crate) fn lines_of(row: &SizeRow, plan: &Plan, wishes: &OutputArguments) -> 
         }
 }
 
-/// What stands behind the rows.
+/// The lines after the rows.
 pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion, wishes: &OutputArguments) -> String {
     let mut text = format!("{LINE}\n{}", data_line(outcome));
     text.push_str(&counters_line(outcome));
@@ -234,12 +234,12 @@ fn bandwidth_row(row: &BandwidthRow, plan: &Plan) -> String {
     format!(" {size:<7}    {iterations:<10}       {peak:<7.2}            {average:<7.2}\t\t   {rate:<7.6}")
 }
 
-/// Bytes in a second that are one of the unit of rates.
+/// Bytes per second in one unit of rates.
 pub(crate) const fn unit(plan: &Plan) -> f64 {
     if plan.gigabits { 1e9 / 8.0 } else { 1_048_576.0 }
 }
 
-/// What times are shown in, and how many picoseconds one of it is.
+/// The unit of times, with its picoseconds.
 fn time_unit(plan: &Plan) -> SampleUnit {
     let micros = SampleUnit { name: "usec", picos: 1e6 };
     plan.cycles.map_or(micros, |cycles| SampleUnit { name: "cycles", picos: 1e6 / cycles })
@@ -256,7 +256,7 @@ fn latency_row(latency: &Latency, plan: &Plan) -> String {
         );
     }
     let [typical, _, p99, p999, ..] = latency.percentiles.map(micros);
-    // As perftest counts: messages, of which all but the first end a sample.
+    // As perftest counts: messages, all of which except the first end a sample.
     format!(
         " {size:<7} {}          {:<7.2}        {:<7.2}      {typical:<7.2}  \t       {:<7.2}     \t{:<7.2}\t\t{p99:<7.2} \t\t{p999:<7.2}",
         iterations + 1,
@@ -280,7 +280,7 @@ fn data_line(outcome: &PerfOutcome) -> String {
     }
 }
 
-/// Counters that have risen although they should not; nothing if there is none.
+/// Counters that rose although they should not have; empty if there are none.
 fn counters_line(outcome: &PerfOutcome) -> String {
     let counted = outcome.counters.iter().flatten();
     let abnormal = counted
@@ -292,7 +292,7 @@ fn counters_line(outcome: &PerfOutcome) -> String {
     }
 }
 
-/// The object `perf` of JSON.
+/// The object `perf` of the JSON output.
 pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
     let plan = &outcome.plan;
     let iterations = match plan.amount {

@@ -1,4 +1,4 @@
-//! Driving the traffic, and what comes out of a test.
+//! Drives the traffic, and the results of a test.
 
 use super::bench::Bench;
 use super::data::DataCheck;
@@ -15,31 +15,32 @@ use bareverbs_perftest::Role;
 use bareverbs_perftest::exchange::Destination;
 use bareverbs_prm::time::{Duration, Time};
 
-/// What a test found.
+/// The results of a test.
 #[derive(Debug)]
 pub(crate) struct PerfOutcome {
-    /// As it was done.
+    /// The plan that was carried out.
     pub(crate) plan: Plan,
-    /// None if both ends were ours.
+    /// `None` if both ends were ours.
     pub(crate) role: Option<Role>,
     pub(crate) rows: Vec<SizeRow>,
-    /// Bytes.
+    /// Path MTU in bytes.
     pub(crate) mtu: u32,
     pub(crate) gid_index: u8,
     pub(crate) on_ethernet: bool,
     pub(crate) own: Vec<Destination>,
     pub(crate) peers: Vec<Destination>,
     pub(crate) peer_version: Option<String>,
-    /// What the queue pairs of this process have counted; None if the device had no set for them.
+    /// The counters of this process's queue pairs; `None` if the device had no set for them.
     pub(crate) counters: Option<Readings>,
-    /// How much of the machine's processors was busy, if that was asked for.
+    /// How busy the machine's processors were, if that was requested.
     pub(crate) busy_percent: Option<f64>,
-    /// None if it is not known what the peer sends.
+    /// `None` if the peer's data is unknown.
     pub(crate) data: Option<DataCheck>,
 }
 
 impl PerfOutcome {
-    /// Whether this end has shown its rows while the test went on: a server that only gives its memory has none of its own.
+    /// Whether this end has shown its rows during the test: a server that only offers its memory has none of
+    /// its own.
     pub(crate) fn has_shown_rows(&self) -> bool {
         let is_client = self.plan.is_client(self.role == Some(Role::Client));
         let is_idle_server =
@@ -55,7 +56,7 @@ pub(crate) enum SizeRow {
     Latency(Box<Latency>),
 }
 
-/// Bandwidth of a size: what this end measured, what the peer says it measured.
+/// Bandwidth of a size: this end's results and the peer's.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct BandwidthRow {
     pub(crate) own: Option<Bandwidth>,
@@ -92,17 +93,17 @@ impl BandwidthRow {
 }
 
 impl Bandwidth {
-    /// Of an end that has measured nothing.
+    /// The results of an end that has measured nothing.
     pub(crate) const NONE: Self = Self { size: 0, iterations: 0, peak: 0.0, average: 0.0, messages: 0.0 };
 }
 
 /// The traffic of one end.
 pub(crate) trait EndTraffic<H: Hal> {
-    /// Does what can be done now; whether there was anything.
+    /// Does everything that can be done now. Returns whether there was anything.
     fn step(&mut self, bench: &mut Bench<'_, H>) -> Result<bool>;
-    /// Whether this end has done its part.
+    /// Whether this end has finished its part.
     fn is_done(&self, now: Time) -> bool;
-    /// How far it is.
+    /// Its progress, for messages.
     fn state(&self) -> String;
     /// When it has something to do, if nothing happens before.
     fn wakeup(&self) -> Option<Time> {
@@ -146,7 +147,7 @@ impl<H: Hal> EndTraffic<H> for Turns<'_> {
     }
 }
 
-/// Notices when nothing happens for too long.
+/// Detects that nothing has happened for too long.
 #[derive(Debug)]
 struct StallWatch {
     last: Time,
@@ -174,13 +175,13 @@ impl StallWatch {
     }
 }
 
-/// When to look again: after a rest, or at the first moment before at which somebody has something to do. A moment that has passed
-/// waits for something else.
+/// When to poll again: after a sleep, or at the first earlier moment at which somebody has something to do.
+/// Ignores moments in the past: whoever named one is waiting for something else.
 fn next_look<const N: usize>(now: Time, seat: &Seat, wakeups: [Option<Time>; N]) -> Time {
     wakeups.into_iter().flatten().filter(|wakeup| *wakeup > now).fold(now + seat.rest, Time::min)
 }
 
-/// Drives one end to its end.
+/// Drives one end until it has finished.
 pub(crate) fn drive<H: Hal>(
     plan: &Plan,
     seat: &Seat,

@@ -1,4 +1,4 @@
-//! The checked options of how a test runs beside its load.
+//! The checked options of a run that do not concern its load.
 
 use super::payload::Payload;
 use bareverbs_prm::time::Duration;
@@ -6,28 +6,28 @@ use bareverbs_prm::time::Duration;
 /// The checked options of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RunControl {
-    /// How long an end rests before a message of a test of latency.
+    /// How long an end pauses before a message of a latency test.
     pub(crate) gap: Duration,
-    /// The end that listens is the client of the traffic.
+    /// Whether the listening end is the client of the traffic.
     pub(crate) reversed: bool,
-    /// A memory region for each queue pair.
+    /// Whether each queue pair has its own memory region.
     pub(crate) region_each: bool,
-    /// Messages that do not count come first.
+    /// Whether uncounted messages come first.
     pub(crate) warms_up: bool,
-    /// How long queue pairs stay when the test is over.
+    /// How long queue pairs are kept after the test.
     pub(crate) keep: std::time::Duration,
-    /// Receives of a doorbell.
+    /// Receives per doorbell.
     pub(crate) receive_list: u32,
-    /// By which events come.
+    /// Interrupt vector of events.
     pub(crate) vector: u16,
-    /// Whether it is measured how busy the processors are.
+    /// Whether to measure how busy the processors are.
     pub(crate) processor_use: bool,
-    /// What is sent, if the ends have agreed on that.
+    /// The data to send, if the ends have agreed on some.
     pub(crate) payload: Option<Payload>,
 }
 
 impl Default for RunControl {
-    /// As a run is without options.
+    /// A run without options.
     fn default() -> Self {
         Self {
             gap: Duration::ZERO,

@@ -1,22 +1,22 @@
-//! Every latency of a size, one a line, as perftest lists them.
+//! Every latency of a size, one per line, as perftest lists them.
 
 use super::output_arguments::OutputArguments;
 use super::run::SizeRow;
 use std::fmt::Write as _;
 
-/// Digits that are shown of a number.
+/// Significant digits of a number.
 const DIGITS: i32 = 6;
 
-/// What samples are printed in.
+/// The unit of printed samples.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SampleUnit {
-    /// What it is called.
+    /// Its name.
     pub(crate) name: &'static str,
-    /// Its picoseconds.
+    /// Its length in picoseconds.
     pub(crate) picos: f64,
 }
 
-/// The lists of a size that were asked for: first in the order of the messages, then by length.
+/// The requested lists of a size: first in the order of the messages, then by length.
 pub(crate) fn lists(row: &SizeRow, wishes: &OutputArguments, unit: SampleUnit) -> String {
     let SizeRow::Latency(latency) = row else { return String::new() };
     let Some(samples) = &latency.samples else { return String::new() };
@@ -40,7 +40,8 @@ fn list(text: &mut String, samples: &[u64], unit: SampleUnit) {
     }
 }
 
-/// A number with six digits as C's `%g` has it: without zeros at the end, and with an exponent if it is very large or small.
+/// A number with six digits in the format of C's `%g`: without trailing zeros, and with an exponent if it is
+/// very large or small.
 fn general(value: f64) -> String {
     let precision = (DIGITS - 1) as usize;
     let scientific = format!("{value:.precision$e}");
@@ -54,7 +55,7 @@ fn general(value: f64) -> String {
     format!("{}e{sign}{:02}", without_zeros(mantissa), exponent.abs())
 }
 
-/// Without zeros behind the point, and without a point that nothing stands behind.
+/// Removes trailing zeros after the decimal point, and a trailing point.
 fn without_zeros(number: &str) -> &str {
     if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number }
 }

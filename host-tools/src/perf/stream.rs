@@ -1,4 +1,5 @@
-//! The traffic of a test of bandwidth at one end, as steps that never wait: both ends of a test in one world take turns.
+//! The traffic of a bandwidth test at one end, as steps that never wait: both ends of a test in one world
+//! take turns.
 
 use super::bench::Bench;
 use super::clock::Clock;
@@ -9,14 +10,14 @@ use anyhow::{Result, ensure};
 use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::{Duration, Time};
 
-/// One queue pair.
+/// The progress of one queue pair.
 #[derive(Debug, Clone, Copy, Default)]
 struct Progress {
     sent: u64,
     done: u64,
     received: u64,
     receives_posted: u64,
-    /// Receives that were taken since, and wait to be posted with others.
+    /// Consumed receives that wait to be posted again in a list.
     to_post: u64,
 }
 
@@ -26,7 +27,7 @@ pub(crate) struct Stream<'p> {
     size: u32,
     sends: bool,
     receives: bool,
-    /// A server that sends as well begins when the client's first message is there.
+    /// Whether this end waits for the client's first message before it sends: a server that sends as well.
     waits_for_first: bool,
     progress: Vec<Progress>,
     clock: Clock,
@@ -71,7 +72,7 @@ impl<'p> Stream<'p> {
         })
     }
 
-    /// Does what can be done now; whether there was anything.
+    /// Does everything that can be done now. Returns whether there was anything.
     pub(crate) fn step<H: Hal>(&mut self, bench: &mut Bench<'_, H>) -> Result<bool> {
         let now = bench.device.hal().now();
         if self.sends && !self.waits_for_first {
@@ -87,7 +88,7 @@ impl<'p> Stream<'p> {
         Ok(busy)
     }
 
-    /// Whether this end has done its part.
+    /// Whether this end has finished its part.
     pub(crate) fn is_done(&self, now: Time) -> bool {
         if !self.sends && !self.receives {
             return true;
@@ -99,7 +100,7 @@ impl<'p> Stream<'p> {
         self.progress.iter().all(done)
     }
 
-    /// How far this end is, for who waits for it in vain.
+    /// The progress of this end, for the message if it stalls.
     pub(crate) fn state(&self) -> String {
         let sum = |part: fn(&Progress) -> u64| self.progress.iter().map(part).sum::<u64>();
         format!(
@@ -111,7 +112,7 @@ impl<'p> Stream<'p> {
         )
     }
 
-    /// When the next burst may go.
+    /// When the next burst may be sent.
     pub(crate) fn wakeup(&self) -> Option<Time> {
         self.pacer.map(|pacer| pacer.next)
     }
@@ -121,7 +122,7 @@ impl<'p> Stream<'p> {
         self.log.finish(self.size, &self.clock)
     }
 
-    /// The figures of a period that is over; the next one begins.
+    /// The figures of the finished period; starts the next one.
     pub(crate) fn next_period(&mut self) -> Bandwidth {
         let period = self.finish();
         self.log = BandwidthLog::new(false);
@@ -174,7 +175,7 @@ impl<'p> Stream<'p> {
         Ok(busy)
     }
 
-    /// Posts what the queue has room for.
+    /// Posts as much as the queue has room for.
     fn send<H: Hal>(&mut self, lane: usize, bench: &mut Bench<'_, H>) -> Result<bool> {
         let list = u64::from(self.plan.post_list);
         let mut busy = false;
@@ -200,14 +201,14 @@ impl<'p> Stream<'p> {
         }
     }
 
-    /// Every n-th message says that it is done, and the last one, and the last that the queue has room for.
+    /// Every n-th message is signalled, and so are the last one and the last that the queue has room for.
     fn is_signalled(&self, index: u64) -> bool {
         let every = u64::from(self.plan.cq_moderation.max(1));
         (index + 1).is_multiple_of(every) || self.clock.count() == Some(index + 1)
     }
 }
 
-/// Posts the receives of a list, which begins with message number `first`.
+/// Posts a list of receives, beginning with message number `first`.
 fn post_receives<H: Hal>(
     plan: &Plan,
     size: u32,
@@ -221,7 +222,7 @@ fn post_receives<H: Hal>(
     }
 }
 
-/// Bursts with pauses between them.
+/// Paces bursts.
 #[derive(Debug, Clone, Copy)]
 struct Pacer {
     gap: Duration,
@@ -242,13 +243,14 @@ impl Pacer {
         Self { gap, burst: limit.burst.into(), next: Time::ZERO, left: 0 }
     }
 
-    /// Whether `count` messages may go now.
+    /// Whether `count` messages may be sent now.
     fn may_send(&mut self, now: Time, count: u64) -> bool {
         if self.left == 0 {
             if now < self.next {
                 return false;
             }
-            // From the planned time on, so that lateness does not add up; but a long pause is not made good.
+            // Counts from the planned time, so that delays do not add up; but a long pause is not made up
+            // for.
             self.next = if now > self.next + self.gap { now + self.gap } else { self.next + self.gap };
             self.left = self.burst;
         }

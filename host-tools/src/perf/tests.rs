@@ -125,13 +125,13 @@ fn all_sizes_are_those_of_perftest() {
     assert_eq!(sizes("atomic bw -a -n 5"), [8]);
 }
 
-/// The time of a simulated world is the same however long the ends rest.
+/// Simulated time does not depend on how long the ends sleep.
 #[test]
 fn a_rest_is_no_part_of_a_latency_and_of_a_read_nothing_is_left() {
     let mean = |words: &str| json(words).0["results"][0]["latency_us"]["mean"].as_f64().expect("a time");
     let (brisk, rested) = (mean("read lat -n 20"), mean("read lat -n 20 --latency_gap 100"));
     assert!((brisk - rested).abs() < 0.1 * brisk, "{brisk} {rested}");
-    // The other end rests too, and nobody can tell that from a long way: half of it is in the half of a round trip.
+    // The other end pauses too, which looks like a longer path: half of its pause is in each latency.
     let (brisk, rested) = (mean("send lat -n 20"), mean("send lat -n 20 --latency_gap 100"));
     assert!((rested - brisk - 50.0).abs() < 0.1 * rested, "{brisk} {rested}");
 }
@@ -147,7 +147,7 @@ fn the_bytes_of_a_file_are_what_is_sent_and_compared() {
     }
 }
 
-/// Ports that are limited members of one partition, of index 0, and full members of another one, of index 1.
+/// The ports are limited members of the partition at index 0, and full members of the one at index 1.
 #[test]
 fn the_p_key_of_an_index_reaches_who_is_in_its_partition() {
     let reached = |words: &str| {

@@ -1,4 +1,4 @@
-//! The traffic of a test of latency at one end: one message at a time, as steps that never wait.
+//! The traffic of a latency test at one end: one message at a time, as steps that never wait.
 
 use super::bench::Bench;
 use super::clock::Clock;
@@ -8,13 +8,13 @@ use anyhow::{Result, ensure};
 use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::Time;
 
-/// What this end does next.
+/// The next step of this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
-    /// The message of the peer has to come.
+    /// Wait for the peer's message.
     Receive,
     Send,
-    /// The send has to be done.
+    /// Wait for the send to complete.
     Complete,
     Nothing,
 }
@@ -26,10 +26,10 @@ pub(crate) struct Turns<'p> {
     next: Next,
     sent: u64,
     received: u64,
-    /// Messages that have come and that it was not their turn yet to be seen.
+    /// Messages that arrived before it was their turn.
     waiting: u64,
     receives_posted: u64,
-    /// When this end began to rest before its next message.
+    /// When this end began to pause before its next message.
     rests_since: Option<Time>,
     is_client: bool,
     clock: Clock,
@@ -54,7 +54,7 @@ impl<'p> Turns<'p> {
             }
         }
         let next = match (plan.operation, is_client) {
-            // Whoever listens writes first, as with perftest.
+            // The listener writes first, as with perftest.
             (Operation::Write, true) | (Operation::Send, false) => Next::Receive,
             (operation, false) if operation.fetches() => Next::Nothing,
             _ => Next::Send,
@@ -77,7 +77,7 @@ impl<'p> Turns<'p> {
         })
     }
 
-    /// Does what can be done now; whether there was anything.
+    /// Does everything that can be done now. Returns whether there was anything.
     pub(crate) fn step<H: Hal>(&mut self, bench: &mut Bench<'_, H>) -> Result<bool> {
         let now = bench.device.hal().now();
         if self.is_client || self.next != Next::Receive {
@@ -93,12 +93,12 @@ impl<'p> Turns<'p> {
             })
     }
 
-    /// Whether this end has done its part.
+    /// Whether this end has finished its part.
     pub(crate) fn is_done(&self, now: Time) -> bool {
         self.next == Next::Nothing || self.clock.is_over(now)
     }
 
-    /// How far this end is, for who waits for it in vain.
+    /// The progress of this end, for the message if it stalls.
     pub(crate) fn state(&self) -> String {
         format!("{} messages of {} bytes were sent, {} have come", self.sent, self.size, self.received)
     }
@@ -123,7 +123,7 @@ impl<'p> Turns<'p> {
         Ok(true)
     }
 
-    /// The last byte of a message is its number: all of the message is there when it is.
+    /// The last byte of a message is its number: once it is there, so is the whole message.
     fn sees_number<H: Hal>(&self, bench: &Bench<'_, H>) -> Result<bool> {
         let mut byte = [0];
         bench.memory.copy_out(bench.receive_at(0) + self.size as usize - 1, &mut byte)?;
@@ -150,7 +150,7 @@ impl<'p> Turns<'p> {
         Ok(busy)
     }
 
-    /// When the rest before the next message is over.
+    /// When the pause before the next message is over.
     pub(crate) fn wakeup(&self) -> Option<Time> {
         self.rests_since.map(|since| since + self.plan.run.gap)
     }

@@ -1,15 +1,17 @@
-//! The management datagrams of `ibping`: vendor class 0x32 of OpenFabrics, from port to port over queue pairs 1, without any connection.
+//! The management datagrams of `ibping`: vendor class 0x32 of OpenFabrics, between the queue pairs 1 of two
+//! ports, without a connection.
 //!
-//! Layout, big-endian (IBTA v1.4 §13.4.2 common header, §16.5.1 vendor classes with RMPP): 0 base version, 1 class, 2 class version, 3 method,
-//! 4 status, 8 transaction, 16 attribute, 20 modifier, 24 RMPP header (not used: zero), 37 OUI, 40 data. The request has no data; the answer
-//! has the name of its machine there, as `host.domain` with a zero byte behind it.
+//! Layout, big-endian (IBTA v1.4 §13.4.2 common header, §16.5.1 vendor classes with RMPP): 0 base version, 1
+//! class, 2 class version, 3 method, 4 status, 8 transaction, 16 attribute, 20 modifier, 24 RMPP header
+//! (unused: zero), 37 OUI, 40 data. The request has no data; the answer contains the name of its machine
+//! there, as `host.domain` with a terminating zero.
 
 use crate::general_services::DATAGRAM;
 
 const BASE_VERSION: u8 = 1;
 const PING_CLASS: u8 = 0x32;
 const CLASS_VERSION: u8 = 1;
-/// The OUI of OpenFabrics, which tells the class from other vendors' 0x32.
+/// The OUI of OpenFabrics, which distinguishes the class from other vendors' 0x32.
 const OPENFABRICS: [u8; 3] = [0x00, 0x14, 0x05];
 const GET: u8 = 0x01;
 const GET_RESPONSE: u8 = 0x81;
@@ -18,12 +20,12 @@ const TRANSACTION_AT: usize = 8;
 const OUI_AT: usize = 37;
 const DATA_AT: usize = 40;
 
-/// What a datagram of the class says.
+/// A datagram of the class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum PingDatagram {
-    /// The sender asks for an answer.
+    /// A request for an answer.
     Request { transaction: u64 },
-    /// The answer to a request, from a machine of this name.
+    /// The answer to a request, from a machine with this name.
     Answer { transaction: u64, status: u16, name: String },
 }
 
@@ -47,7 +49,7 @@ impl PingDatagram {
         bytes
     }
 
-    /// None if it is of another class, vendor or method.
+    /// Parses a datagram; `None` if it is of another class, vendor or method.
     pub(super) fn parse(bytes: &[u8; DATAGRAM]) -> Option<Self> {
         let [BASE_VERSION, PING_CLASS, CLASS_VERSION, method, ..] = *bytes else { return None };
         if bytes[OUI_AT..DATA_AT] != OPENFABRICS {
@@ -59,7 +61,7 @@ impl PingDatagram {
             GET_RESPONSE => {
                 let status = u16::from_be_bytes(*bytes[STATUS_AT..].first_chunk()?);
                 let name = bytes[DATA_AT..].split(|byte| *byte == 0).next().unwrap_or_default();
-                // What a peer calls itself goes to a terminal.
+                // The peer's name will be printed on a terminal.
                 let name =
                     String::from_utf8_lossy(name).chars().filter(|letter| !letter.is_control()).collect();
                 Some(Self::Answer { transaction, status, name })
@@ -74,7 +76,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// As libibmad of infiniband-diags writes it, field by field.
+    /// The same bytes as those of libibmad in infiniband-diags, field by field.
     #[test]
     fn a_request_is_that_of_ibping() {
         let bytes = PingDatagram::Request { transaction: 0x0102_0304_0506_0708 }.encode();

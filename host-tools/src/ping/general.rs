@@ -1,5 +1,5 @@
-//! Probes over the queue pair of general services, as `ibping` sends and answers them: from LID to LID on InfiniBand. Nobody meets
-//! anybody over TCP, so that either end may be an unmodified `ibping`.
+//! Probes over the general services queue pair, compatible with `ibping`: from LID to LID on InfiniBand. The
+//! ends do not meet over TCP, so either may be an unmodified `ibping`.
 
 use super::datagram::PingDatagram;
 use super::outcome::PingOutcome;
@@ -17,12 +17,13 @@ use bareverbs_prm::numbering::PortType;
 use bareverbs_prm::time::Duration;
 use std::collections::VecDeque;
 
-/// LIDs of one port (IBTA v1.4 §4.1.3): above are groups.
+/// LIDs of a single port (IBTA v1.4 §4.1.3); higher ones are groups.
 const UNICAST: std::ops::RangeInclusive<u16> = 1..=0xbfff;
-/// Transactions of this program have this in their high half, so that answers to others are told apart. The kernel's agents count from 1.
+/// The high half of this program's transaction IDs, which distinguishes answers to it from others. The
+/// kernel's agents count from 1.
 const TRANSACTIONS: u64 = 0x6276_7073 << 32;
 
-/// Opens the queue pair of general services of an InfiniBand port that is up.
+/// Opens the general services queue pair of an InfiniBand port that is up.
 fn open<H: Hal>(device: &Device<H>) -> Result<GeneralServices<'_, H>> {
     let port = device.port()?;
     if port.link_layer == PortType::Ethernet {
@@ -38,18 +39,18 @@ fn open<H: Hal>(device: &Device<H>) -> Result<GeneralServices<'_, H>> {
     GeneralServices::open(device)
 }
 
-/// Datagrams of the class that have come. Others are for services that are not here.
+/// Datagrams of the class that have arrived. Others are for services that do not exist here.
 fn take<H: Hal>(services: &mut GeneralServices<'_, H>) -> Result<Vec<(PingDatagram, Arrived)>> {
     let arrived = services.take()?.into_iter();
     Ok(arrived.filter_map(|arrived| Some((PingDatagram::parse(&arrived.datagram)?, arrived))).collect())
 }
 
-/// The way to a LID and back.
+/// The path to a LID and back.
 struct ToLid<'a, 'd, H: Hal> {
     services: &'a mut GeneralServices<'d, H>,
     destination: Destination,
     may_send: bool,
-    /// What the machine that answered calls itself.
+    /// The name of the machine that answered.
     name: Option<String>,
 }
 
@@ -74,7 +75,7 @@ impl<H: Hal> Probe for ToLid<'_, '_, H> {
                 );
             }
             self.name = Some(name);
-            // Answers to requests of others go by.
+            // Answers to other programs' requests are ignored.
             if transaction >> 32 == TRANSACTIONS >> 32 {
                 numbers.push(transaction & 0xffff_ffff);
             }
@@ -103,7 +104,7 @@ fn lid_of(seat: &Seat, peer: &str) -> Result<u16> {
     })
 }
 
-/// Asks a LID.
+/// Probes a LID.
 pub(super) struct LidAsker<'a> {
     pub(super) peer: &'a str,
     pub(super) rhythm: Rhythm,
@@ -145,7 +146,7 @@ impl SeatedTask for LidAsker<'_> {
     }
 }
 
-/// Answers `ibping` until nobody has asked for a while; gives the number of answers.
+/// Answers `ibping` until nobody has sent a request for a while; returns the number of answers.
 pub(super) struct LidAnswerer {
     pub(super) timeout: Duration,
 }
@@ -159,7 +160,7 @@ impl SeatedTask for LidAnswerer {
         let (hal, name) = (device.hal(), own_name());
         let (mut waiting, mut answered, mut last) = (VecDeque::new(), 0, hal.now());
         while hal.now().since(last) < self.timeout {
-            // Requests that cannot be answered yet stay in the receive queue, which is their limit.
+            // Requests that cannot be answered yet stay in the receive queue, which limits them.
             if waiting.len() < DEPTH as usize {
                 waiting.extend(take(&mut services)?);
             }
@@ -183,7 +184,7 @@ impl SeatedTask for LidAnswerer {
     }
 }
 
-/// What this machine calls itself.
+/// The name of this machine.
 fn own_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

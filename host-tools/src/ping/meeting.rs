@@ -1,4 +1,5 @@
-//! Probes over a queue pair that both ends make for the purpose: they meet over TCP, tell each other their queue pairs, and connect.
+//! Probes over a queue pair that both ends create for the purpose: they meet over TCP, exchange their queue
+//! pairs, and connect.
 
 use super::outcome::PingOutcome;
 use super::prober::{DEPTH, Probe, Prober, Rhythm, SIZE};
@@ -17,19 +18,19 @@ use bareverbs_prm::time::Duration;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// Longest rest of an end that waits for TCP.
+/// Longest sleep of an end that waits for TCP.
 const REST: Duration = Duration::from_micros(50);
-/// What an end writes where the ends of a measurement have the address of their buffer, "ping": nobody reads or writes memory here. The
-/// low half says how probes travel.
+/// The mark "ping", which replaces the buffer's address in the exchange because nobody accesses memory here.
+/// Its low half says how probes travel.
 const MARK: u64 = 0x7069_6e67 << 32;
 
-/// How the peer is met.
+/// How to meet the peer.
 enum Door<'a> {
     Connect(SocketAddr),
     Accept(&'a Listener),
 }
 
-/// A queue pair that is connected with that of the peer.
+/// A queue pair that is connected to the peer's.
 struct ProbeLink<'a, 'd, H: Hal> {
     plan: &'a Plan,
     bench: Bench<'d, H>,
@@ -37,11 +38,11 @@ struct ProbeLink<'a, 'd, H: Hal> {
     /// Receives posted so far, and sends.
     receives: u64,
     sends: u64,
-    /// Sends that are done.
+    /// Completed sends.
     done: u64,
 }
 
-/// Meets the peer and connects with it. Both ends have posted their receives when it returns.
+/// Meets the peer and connects to it. When it returns, both ends have posted their receives.
 fn begin<'a, 'd, H: Hal>(
     plan: &'a Plan,
     device: &'d Device<H>,
@@ -91,7 +92,7 @@ impl<H: Hal> ProbeLink<'_, '_, H> {
         Ok(())
     }
 
-    /// The end of the peer as the fabric knows it.
+    /// The peer's address in the fabric.
     fn peer(&self) -> String {
         match self.bench.peers.first() {
             Some(peer) if peer.gid.is_zero() => format!("LID {}", peer.lid),
@@ -101,7 +102,7 @@ impl<H: Hal> ProbeLink<'_, '_, H> {
     }
 }
 
-/// What an end does while it waits for the other over TCP: its device has to answer.
+/// What an end does while it waits for the other over TCP: its device has to keep answering.
 fn resting<H: Hal>(hal: &H) -> impl FnMut() -> Result<()> + '_ {
     || {
         hal.relax(hal.now() + REST);
@@ -113,7 +114,7 @@ const fn mark(transport: Transport) -> u64 {
     MARK | transport as u64
 }
 
-/// Whether the peer pings too, and in the same way.
+/// Checks that the peer pings too, and in the same way.
 fn check_mark(own: &Destination, peer: &Destination) -> Result<()> {
     if peer.address >> 32 != MARK >> 32 {
         bail!(
@@ -131,7 +132,7 @@ impl<H: Hal> Probe for ProbeLink<'_, '_, H> {
         self.sends - self.done < DEPTH.into()
     }
 
-    /// A probe is its number, and zeros behind it.
+    /// Sends a probe: its number, padded with zeros.
     fn send(&mut self, number: u64) -> Result<()> {
         let at = self.bench.send_at(0) + self.plan.slot(SIZE, self.sends);
         self.bench.memory.copy_in(at, &number.to_be_bytes())?;
@@ -152,7 +153,7 @@ impl<H: Hal> Probe for ProbeLink<'_, '_, H> {
             let mut number = [0; 8];
             self.bench.memory.copy_out(self.bench.receive_at(0) + place, &mut number)?;
             self.post_receive()?;
-            // What is of another length is nobody's probe.
+            // A message of another length is not a probe.
             if bytes == SIZE {
                 numbers.push(u64::from_be_bytes(number));
             }
@@ -161,7 +162,7 @@ impl<H: Hal> Probe for ProbeLink<'_, '_, H> {
     }
 }
 
-/// Answers until the peer has had enough; gives the number of answers.
+/// Answers until the peer leaves; returns the number of answers.
 pub(super) struct PeerAnswerer<'a> {
     pub(super) plan: &'a Plan,
     pub(super) listener: Listener,
@@ -176,7 +177,7 @@ impl SeatedTask for PeerAnswerer<'_> {
         let (own, hal) = (link.own, device.hal());
         let (mut answered, mut waiting) = (0, VecDeque::new());
         session.hand_shake(&own, &mut || {
-            // Probes that cannot be answered yet stay in the receive queue, which is their limit.
+            // Probes that cannot be answered yet stay in the receive queue, which limits them.
             match waiting.len() < DEPTH as usize {
                 true => waiting.extend(link.take()?),
                 false => link.take_sends()?,

@@ -1,8 +1,9 @@
 //! `bareverbs ping`: whether and how fast a peer answers, over datagrams or a reliable connection.
 //!
-//! **What this is.** `tally` counts what became of the probes, `prober` sends them in their rhythm, `meeting` is the way over a queue pair
-//! of the test's own, which both ends agree on over TCP with the exchange of perftest, `general` that over management datagrams, which
-//! `ibping` understands (`datagram`), and `outcome` is what is shown. **What it may not do.** Repair a path: it says what was seen.
+//! `tally` counts the fates of the probes, `prober` sends them at their times, `meeting` is the path over a
+//! queue pair of the test's own, on which both ends agree over TCP with perftest's exchange, `general` is the
+//! path over management datagrams, which `ibping` understands (`datagram`), and `outcome` is the output. This
+//! command repairs nothing: it reports what it saw.
 
 mod datagram;
 mod general;
@@ -138,7 +139,7 @@ fn ask(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
 }
 
 impl PingArguments {
-    /// Shows what came of it; whether it is good.
+    /// Shows the outcome. Returns whether it is good.
     fn show(&self, peer: &str, outcome: &PingOutcome) -> Result<bool, Failure> {
         let occasion = PingOccasion {
             peer,

@@ -1,26 +1,26 @@
-//! What is shown of a ping: lines like those of `ibping`, or one JSON object.
+//! The output of a ping: lines like those of `ibping`, or one JSON object.
 
 use super::prober::Probed;
 use super::tally::ProbeTally;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 
-/// Percentiles of the round trip that are shown.
+/// Percentiles of the round trip in the output.
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
-/// Who was asked, and how.
+/// The peer, and the circumstances of the test.
 pub(super) struct PingOccasion<'a> {
-    /// As it was named.
+    /// The peer as the user named it.
     pub(super) peer: &'a str,
     pub(super) connection: &'static str,
     /// Whether the time is that of a simulated device.
     pub(super) simulated: bool,
 }
 
-/// What came of it.
+/// The outcome.
 pub(super) struct PingOutcome {
     pub(super) probed: Probed,
-    /// The peer as the fabric knows it: GID, or LID and name.
+    /// The peer's address in the fabric: GID, or LID and name.
     pub(super) address: String,
 }
 
@@ -30,7 +30,7 @@ impl PingOutcome {
         self.probed.failure.is_none() && self.probed.tally.lost() == 0
     }
 
-    /// Names of what was found, for `bareverbs explain`.
+    /// Names of the findings, for `bareverbs explain`.
     fn findings(&self) -> Vec<&'static str> {
         let ProbeTally { late, duplicates, reordered, strays, .. } = self.probed.tally;
         let never = self.probed.tally.lost() - late;

@@ -1,4 +1,4 @@
-//! The rhythm of probes: when the next one leaves, how long its answer is waited for.
+//! The timing of probes: when the next one leaves, and how long to wait for its answer.
 
 use super::tally::{Answer, ProbeTally};
 use crate::output::print;
@@ -6,12 +6,12 @@ use anyhow::Result;
 use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::{Duration, Time};
 
-/// Bytes of a probe over a queue pair of the test's own.
+/// Bytes of a probe over the test's own queue pair.
 pub(super) const SIZE: u32 = 64;
 /// Probes and answers that are posted at a time.
 pub(super) const DEPTH: u32 = 64;
 
-/// How many probes, and when.
+/// Number and times of probes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rhythm {
     pub(super) count: u64,
@@ -21,13 +21,13 @@ pub(super) struct Rhythm {
     pub(super) timeout: Duration,
 }
 
-/// A way to the peer and back.
+/// A path to the peer and back.
 pub(super) trait Probe {
     /// Whether another probe can be posted now.
     fn may_send(&self) -> bool;
     /// Sends probe `number`.
     fn send(&mut self, number: u64) -> Result<()>;
-    /// The numbers that have come back since the last time.
+    /// The numbers that have come back since the last call.
     fn take(&mut self) -> Result<Vec<u64>>;
 }
 
@@ -35,15 +35,15 @@ pub(super) trait Probe {
 pub(super) struct Prober<'a, H> {
     pub(super) hal: &'a H,
     pub(super) rhythm: Rhythm,
-    /// Longest time between two looks.
+    /// Longest sleep between two polls.
     pub(super) rest: Duration,
-    /// The peer as the fabric knows it.
+    /// The peer's address in the fabric.
     pub(super) peer: &'a str,
-    /// Whether single answers are not shown.
+    /// Whether to hide single answers.
     pub(super) quiet: bool,
 }
 
-/// What came of the probes, and how long all took.
+/// The results of all probes, and how long they took.
 pub(super) struct Probed {
     pub(super) tally: ProbeTally,
     pub(super) elapsed: Duration,
@@ -52,8 +52,8 @@ pub(super) struct Probed {
 }
 
 impl<H: Hal> Prober<'_, H> {
-    /// Sends all probes and takes what comes, until all are answered or the time of the last is over. A way that breaks ends it: what is
-    /// not answered is lost.
+    /// Sends all probes and takes the answers, until all are answered or the time of the last is over. A
+    /// broken path ends the test, and unanswered probes are lost.
     pub(super) fn probe(&self, way: &mut dyn Probe) -> Result<Probed> {
         let mut tally = ProbeTally::new(self.rhythm.timeout)?;
         let begin = self.hal.now();
@@ -78,7 +78,7 @@ impl<H: Hal> Prober<'_, H> {
             if tally.sent() == count && (tally.lost() == 0 || now >= deadline) {
                 return Ok(());
             }
-            // A send queue that stays full would otherwise be waited for without end.
+            // Without this check, a send queue that stays full would mean an endless wait.
             anyhow::ensure!(
                 tally.sent() == count || now < next + timeout,
                 "the send queue takes no probe for {timeout}"
@@ -105,7 +105,7 @@ impl<H: Hal> Prober<'_, H> {
             Answer::Duplicate => format!("Pong from {peer}: seq {number} DUPLICATE"),
             Answer::Stray => format!("Pong from {peer}: seq {number} was never sent"),
         };
-        // If nobody reads it, the exit status still tells.
+        // If nobody reads it, the exit status still has the result.
         let _ = print(&line);
     }
 }

@@ -1,29 +1,29 @@
-//! What became of the probes: answered, lost, answered twice, out of order.
+//! The fates of the probes: answered, lost, answered twice, out of order.
 
 use anyhow::Result;
 use bareverbs_prm::time::{Duration, Time};
 use hdrhistogram::Histogram;
 
-/// Longest round trip that a histogram holds, in picoseconds: an hour.
+/// Longest round trip in a histogram, in picoseconds: an hour.
 const LONGEST: u64 = 3600 * 1_000_000_000_000;
 /// Significant digits of a histogram.
 const DIGITS: u8 = 3;
 
-/// What became of a probe so far.
+/// The fate of a probe so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     UnderWay(Time),
     Answered,
 }
 
-/// What an answer was.
+/// The kind of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The first to its probe, after so many picoseconds.
+    /// The first to its probe, after this many picoseconds.
     First {
         picos: u64,
     },
-    /// The first to its probe, later than it counts.
+    /// The first to its probe, but too late to count.
     Late {
         picos: u64,
     },
@@ -32,11 +32,11 @@ pub(super) enum Answer {
     Stray,
 }
 
-/// The count.
+/// The counts.
 #[derive(Debug)]
 pub(super) struct ProbeTally {
     probes: Vec<Fate>,
-    /// Time that an answer may take.
+    /// Time limit for an answer.
     timeout: Duration,
     /// Probes that were answered in time.
     pub(super) received: u64,
@@ -68,13 +68,13 @@ impl ProbeTally {
         })
     }
 
-    /// The next probe leaves; its number.
+    /// Records that the next probe leaves; returns its number.
     pub(super) fn send(&mut self, now: Time) -> u64 {
         self.probes.push(Fate::UnderWay(now));
         self.probes.len() as u64 - 1
     }
 
-    /// Probe `number` is answered.
+    /// Records an answer to probe `number`.
     pub(super) fn answer(&mut self, now: Time, number: u64) -> Answer {
         let answer = self.judge(now, number);
         match answer {

@@ -1,5 +1,5 @@
-//! Services of datagrams (IBTA v1.4 §12.11): whoever wants to send asks which queue pair has a port, and hears its number and Q_Key. Nobody
-//! is connected by that, and nobody parts.
+//! Datagram services (IBTA v1.4 §12.11): a sender asks for the queue pair behind a port, and learns its
+//! number and Q_Key. This makes no connection, so there is nothing to disconnect.
 
 use super::{
     AnsweredRequest, CmPeer, ConnectionManager, DATAGRAM_Q_KEY, DatagramAgreement, HOPS, MOST_REQUESTS,
@@ -15,19 +15,20 @@ use bareverbs_core::queue_pair::ConnectOptions;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
-/// States of an answer (IBTA v1.4 §12.11.2.1).
+/// Statuses of an answer (IBTA v1.4 §12.11.2.1).
 const SERVED: u8 = 0;
 const UNKNOWN_SERVICE: u8 = 1;
 
 impl<H: Hal> ConnectionManager<'_, H> {
-    /// From now on datagrams for a port are served.
+    /// Serves datagrams for a port from now on.
     pub(crate) fn listen_for_datagrams(&mut self, port: u16) -> Result<()> {
         self.claim(PORT_SPACE_UDP, port)?;
         self.datagram_port = Some(port);
         Ok(())
     }
 
-    /// A peer asks for a service: it waits to be answered, or hears that nobody has it.
+    /// Handles a peer's request for a service: it waits to be answered, or is told that nobody has the
+    /// service.
     pub(super) fn on_service_request(&mut self, id: CommunicationId, message: &Message) {
         let Some(path) = self.manager.get(id).map(|known| known.path) else { return };
         let (request, service) =
@@ -43,11 +44,11 @@ impl<H: Hal> ConnectionManager<'_, H> {
             None if self.is_for_us(service) || !self.speaks_for(service) => return self.manager.forget(id),
             None => answer(UNKNOWN_SERVICE, Qpn::from_low_bits(0)),
         };
-        // It was asked a moment ago, and waits for nothing else.
+        // The request has just arrived, and the peer expects nothing else.
         let _ = self.manager.answer_service(id, &answer);
     }
 
-    /// Asks a peer which queue pair has a port, and again while nobody has it.
+    /// Asks a peer for the queue pair behind a port, and repeats that while nobody has it.
     pub(crate) fn resolve(
         &mut self,
         peer: &CmPeer,
@@ -81,7 +82,8 @@ impl<H: Hal> ConnectionManager<'_, H> {
         }
     }
 
-    /// Waits for a peer that asks for the port, and tells it our queue pair; gives the path to it. The queue pair can receive by then.
+    /// Waits for a peer that asks for the port, and tells it our queue pair, which must be able to receive by
+    /// then. Returns the path to the peer.
     pub(crate) fn serve(&mut self, own: Qpn) -> Result<Path> {
         let deadline = self.hal().now() + self.timeout;
         loop {
@@ -105,7 +107,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
         }
     }
 
-    /// The way to a queue pair of a peer.
+    /// The path to a queue pair of a peer.
     pub(crate) fn datagrams_to(
         &self,
         path: Path,

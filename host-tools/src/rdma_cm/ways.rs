@@ -1,4 +1,5 @@
-//! Who is asked and how messages get there: by GID and MAC address on Ethernet, by LID within an InfiniBand subnet.
+//! Peers, and the paths of messages to them: by GID and MAC address on Ethernet, by LID within an InfiniBand
+//! subnet.
 
 use super::{CmPeer, ConnectionManager, IpoibWay, QueueEnd, ip_of};
 use crate::general_services::Arrived;
@@ -13,7 +14,7 @@ use bareverbs_prm::time::Duration;
 use std::net::{IpAddr, ToSocketAddrs as _};
 
 impl<H: Hal> ConnectionManager<'_, H> {
-    /// The peer that somebody names.
+    /// The peer with this name.
     pub(crate) fn peer(&mut self, name: &str) -> Result<CmPeer> {
         if self.presence.is_some() {
             return self.find_over_ipoib(name);
@@ -26,7 +27,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
         Ok(CmPeer { path: self.own.path_to(gid, 0, 0), ip: ip_of(gid), path_mtu: None })
     }
 
-    /// Asks for an address by ARP or neighbour discovery, and for the path to its port.
+    /// Resolves an address by ARP or neighbour discovery, and queries the path to its port.
     fn find_over_ipoib(&mut self, name: &str) -> Result<CmPeer> {
         let resolved = (name, 0).to_socket_addrs();
         let resolved =
@@ -52,7 +53,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
         }
     }
 
-    /// The path to whoever sent a message; `None` if it came for no address of ours.
+    /// The path to the sender of a message; `None` if it was for no address of ours.
     pub(super) fn path_of(&self, arrived: &Arrived, message: &Message) -> Option<Path> {
         let local = match message.kind() {
             Kind::Request => message.remote_gid()?,
@@ -60,7 +61,8 @@ impl<H: Hal> ConnectionManager<'_, H> {
         };
         if self.own.subnet.is_some() {
             let lid = arrived.completion.origin.lid();
-            // Who has left the subnet since, or has never said its GID, is answered as well as can be: by LID.
+            // A sender that has left the subnet meanwhile, or never stated its GID, is answered by LID as
+            // well as possible.
             let remote = message.local_gid().or_else(|| self.seat.gid_of_lid(lid)).unwrap_or_default();
             let service_level = match message.kind() {
                 Kind::Request => message.get8(request::SERVICE_LEVEL),
@@ -95,7 +97,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
         Ok(RemoteEndpoint { qpn, psn, gid, mac, version, lid })
     }
 
-    /// What packets have of their receiver: within a subnet its LID, and no global route header.
+    /// The route in packets to a receiver: within a subnet its LID, and no global route header.
     fn route(&self, path: Path) -> Result<QueueRoute> {
         Ok(match path.lids {
             Some(lids) => QueueRoute { gid: Gid::default(), mac: MacAddress::default(), lid: lids.remote },
@@ -103,7 +105,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
         })
     }
 
-    /// The index of the own GID of a path: on Ethernet one of RoCE version 2.
+    /// The index of a path's own GID: on Ethernet one of RoCE version 2.
     pub(super) fn index_of(&self, path: Path) -> Result<u8> {
         if path.lids.is_some() {
             return Ok(0);

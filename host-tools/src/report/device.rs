@@ -1,4 +1,4 @@
-//! What is counted of the records of devices, in memory that does not grow with them.
+//! Counts of devices' records, in memory that does not grow with the capture.
 
 use super::frames::Record;
 use bareverbs_prm::ids::Qpn;
@@ -11,15 +11,15 @@ use std::collections::BTreeMap;
 
 /// Causes of a retransmission.
 pub(super) const CAUSES: usize = RetransmissionCause::ALL.len();
-/// Send queues whose depth is followed; the work of further ones is counted, and not in the depth.
+/// Send queues whose depth is tracked; the work of further ones is counted, but not in the depth.
 const QUEUES: usize = 4096;
 
-/// What devices did in one step of the time axis.
+/// Activity of devices in one step of the time axis.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct DeviceInterval {
     pub(super) doorbells: u64,
     pub(super) completions: u64,
-    /// Of these, entries that report an error.
+    /// Those of the entries that report an error.
     pub(super) errors: u64,
     pub(super) interrupts: u64,
     /// Most work requests that were fetched and had not ended.
@@ -42,7 +42,7 @@ impl DeviceInterval {
     }
 }
 
-/// Everything that is counted of records.
+/// All counts of records.
 #[derive(Debug, Default)]
 pub(super) struct DeviceTally {
     pub(super) records: u64,
@@ -50,17 +50,17 @@ pub(super) struct DeviceTally {
     pub(super) commands: u64,
     pub(super) kernel_calls: u64,
     pub(super) kernel_reads: u64,
-    /// Doorbells, completions, errors and interrupts of all devices; and most work requests that were under way.
+    /// Doorbells, completions, errors and interrupts of all devices; and most work requests in flight.
     pub(super) sum: DeviceInterval,
-    /// Packets that were sent again, by cause.
+    /// Retransmitted packets, by cause.
     pub(super) again: [u64; CAUSES],
-    /// Records that the simulator had to throw away.
+    /// Records that the simulator had to drop.
     pub(super) lost: u64,
-    /// Records that this version does not understand.
+    /// Records that this version cannot parse.
     pub(super) unread: u64,
-    /// What found no room in the timeline.
+    /// Items that the timeline had no room for.
     pub(super) not_in_timeline: u64,
-    /// Of each queue of each device, how many are under way.
+    /// Work requests in flight, by device and queue.
     queues: BTreeMap<(usize, Qpn), u64>,
     under_way: u64,
 }
@@ -71,7 +71,7 @@ impl DeviceTally {
         self.records == 0
     }
 
-    /// Counts a record; gives what it adds to its step of the time axis.
+    /// Counts a record; returns what it adds to its step of the time axis.
     pub(super) fn take(&mut self, record: &Record<'_>) -> DeviceInterval {
         self.records += 1;
         let mut step = DeviceInterval::default();
@@ -115,7 +115,7 @@ impl DeviceTally {
         }
     }
 
-    /// A work request of a queue ended; one that was flushed may never have been fetched.
+    /// Counts the end of a work request; a flushed one may never have been fetched.
     fn end(&mut self, device: usize, qpn: Qpn) {
         if let Some(queue) = self.queues.get_mut(&(device, qpn))
             && *queue > 0
@@ -125,7 +125,7 @@ impl DeviceTally {
         }
     }
 
-    /// Packets that were sent again, by the names of the causes.
+    /// Retransmitted packets, by the names of the causes.
     pub(super) fn causes(&self) -> Value {
         let causes = RetransmissionCause::ALL
             .map(|cause| (cause.name().to_owned(), self.again[cause as usize].into()));

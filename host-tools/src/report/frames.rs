@@ -13,25 +13,25 @@ use pcap_file::pcapng::blocks::interface_description::{
 };
 use std::io::Read;
 
-/// Interfaces of a capture that are told apart.
+/// Most interfaces of a capture that are tracked.
 const INTERFACES: usize = 4096;
 /// Link type of interfaces of records.
 const RECORDS: DataLink = DataLink::USER0;
 /// Bytes of an ERF record before an InfiniBand packet.
 const RECORD_HEADER: usize = 16;
-/// Nanoseconds in a microsecond, which is the unit where an interface tells none (pcapng, if_tsresol).
+/// Nanoseconds in a microsecond, the time unit of interfaces that state none (pcapng, if_tsresol).
 const MICROSECOND: u64 = 1000;
 
 /// A frame.
 pub(super) struct Frame<'a> {
-    /// Nanoseconds, from when the capture counts them.
+    /// Time in nanoseconds since the capture's epoch.
     pub(super) nanos: u64,
     /// Number of the interface.
     pub(super) interface: usize,
     pub(super) bytes: usize,
     /// What happened to it on the way, if the capture says so.
     pub(super) note: Option<&'a str>,
-    /// Whose it is, if the capture says so.
+    /// Its origin, if the capture says so.
     pub(super) origin: Option<FrameOrigin>,
     pub(super) packet: Result<Packet<'a>, ParseError>,
 }
@@ -43,16 +43,16 @@ impl Frame<'_> {
     }
 }
 
-/// What a device or its host did (docs/adr/0029).
+/// An action of a device or its host (docs/adr/0029).
 pub(super) struct Record<'a> {
-    /// Nanoseconds, from when the capture counts them.
+    /// Time in nanoseconds since the capture's epoch.
     pub(super) nanos: u64,
-    /// Number of the interface whose frames are those of this device.
+    /// Number of the interface with this device's frames.
     pub(super) interface: usize,
     pub(super) what: Result<RecordText<'a>, TextError>,
 }
 
-/// What a capture is made of.
+/// An item of a capture.
 pub(super) enum Item<'a> {
     Frame(Frame<'a>),
     Record(Record<'a>),
@@ -63,15 +63,16 @@ struct Interface {
     name: String,
     link: DataLink,
     unit: u64,
-    /// Its number among the interfaces of frames; of one of records, that of the interface with the frames of the same device.
+    /// Its number among the interfaces of frames; for an interface of records, the number of the interface
+    /// with the same device's frames.
     number: usize,
     has_records: bool,
 }
 
-/// Hands every frame and every record to `each`; gives the names of the interfaces of frames.
+/// Passes every frame and every record to `each`; returns the names of the interfaces of frames.
 ///
 /// # Errors
-/// It is no pcapng file, or it ends in the middle of a block; or `each` failed.
+/// It is not a pcapng file, or it ends in the middle of a block; or `each` failed.
 pub(super) fn read(
     source: impl Read,
     mut each: impl FnMut(&Item<'_>) -> anyhow::Result<()>,
@@ -111,7 +112,8 @@ fn interface(block: &InterfaceDescriptionBlock<'_>, before: &[Interface]) -> Int
     let name = name.unwrap_or_else(|| format!("interface {}", before.len()));
     let node = if block.linktype == RECORDS { name.strip_suffix(RECORDS_SUFFIX) } else { None };
     let of_frames = before.iter().filter(|interface| !interface.has_records);
-    // Two devices may have one name: what a device does is described right behind its frames, or behind those of all.
+    // Two devices may have the same name: a device's records are described right after its own frames, or
+    // after those of all devices.
     let right_before = before.last().filter(|last| !last.has_records && node == Some(&last.name));
     let owner = right_before.or_else(|| before.iter().find(|interface| node == Some(&interface.name)));
     let number = owner.map_or(of_frames.count(), |owner| owner.number);

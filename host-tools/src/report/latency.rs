@@ -1,14 +1,14 @@
-//! How long requests took until they were acknowledged: all of them, and by what they ask for.
+//! How long requests took until they were acknowledged: all of them, and by kind.
 
 use bareverbs_sim::wire::OperationKind;
 use hdrhistogram::Histogram;
 
-/// Longest latency that a histogram holds: an hour.
+/// Longest latency in a histogram: an hour.
 const LONGEST: u64 = 3_600_000_000_000;
 /// Significant digits.
 const DIGITS: u8 = 3;
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestKind {
     Send,
@@ -64,7 +64,7 @@ impl Latencies {
         self.kinds[kind as usize].saturating_record(nanos);
     }
 
-    /// Kinds of which there were any.
+    /// Kinds that occur.
     pub(super) fn by_kind(&self) -> impl Iterator<Item = (RequestKind, &Histogram<u64>)> {
         RequestKind::ALL.into_iter().zip(&self.kinds).filter(|(_, histogram)| !histogram.is_empty())
     }

@@ -1,9 +1,11 @@
 //! `bareverbs report`: what happened in a capture, as one self-contained page and as a timeline for Perfetto.
 //!
-//! A capture of `demo`, `serve` or a test, or of any tool that writes pcapng, is read as a stream, twice if a connection failed in it: memory
-//! does not grow with it. Recordings of the simulator also have what hosts, drivers, devices and kernels did (docs/adr/0029).
+//! A capture of `demo`, `serve` or a test, or of any tool that writes pcapng, is read as a stream, twice if a
+//! connection failed in it: memory does not grow with it. Recordings of the simulator also have the actions
+//! of hosts, drivers, devices and kernels (docs/adr/0029).
 //!
-//! * `frames`: the stream. `tally`: what is counted of frames, `latency` of requests, `device` of records. `sequence`, `plots`, `page`: what people see. `trace`: the timeline.
+//! * `frames`: the stream. `tally`: counts of frames, `latency` of requests, `device` of records. `sequence`,
+//!   `plots`, `page`: the page. `trace`: the timeline.
 
 mod device;
 mod frames;
@@ -87,7 +89,7 @@ fn execute(arguments: &ReportArguments) -> Result<(String, bool), Failure> {
     Ok((text, good))
 }
 
-/// A file to write to; whoever cannot learns it before a long capture is read.
+/// Creates an output file before a long capture is read, so that a failure shows at once.
 fn create(path: &Path) -> Result<File, Failure> {
     let file = File::create(path).with_context(|| format!("cannot write {}", path.display()));
     file.map_err(Failure::Input)
@@ -107,7 +109,7 @@ fn read(path: &Path, each: impl FnMut(&Item<'_>) -> anyhow::Result<()>) -> Resul
     frames.with_context(|| path.display().to_string()).map_err(Failure::Input)
 }
 
-/// How much of a capture has been read, on a terminal: standard error shows it while it goes on, and nothing of it stays.
+/// A progress bar of reading, on a terminal only; it disappears at the end.
 fn progress_bar(file: &File, path: &Path) -> ProgressBar {
     let length = file.metadata().map_or(0, |metadata| metadata.len());
     let bar = ProgressBar::new(length).with_message(path.display().to_string());
@@ -117,7 +119,7 @@ fn progress_bar(file: &File, path: &Path) -> ProgressBar {
     }
 }
 
-/// The diagram of the connection that failed; the capture is read once more for it.
+/// The diagram of the failed connection, for which the capture is read once more.
 fn sequence(path: &Path, tally: &CaptureTally) -> Result<Option<String>, Failure> {
     let Some(broken) = &tally.broken else { return Ok(None) };
     let mut sequence = Sequence::new(broken);

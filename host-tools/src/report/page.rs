@@ -1,4 +1,4 @@
-//! The page: one file without outside parts, without scripts.
+//! The page: one file without external parts or scripts.
 
 use super::plots::{PlotLine, latencies, lines_over_time, over_time};
 use super::sequence::escape;
@@ -6,7 +6,7 @@ use super::tally::{CaptureTally, address};
 use bareverbs_sim::transport::RetransmissionCause;
 use std::fmt::Write as _;
 
-/// Flows that are listed; the others are counted.
+/// Flows that are listed; the others are only counted.
 const LISTED: usize = 200;
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;margin:0 auto;max-width:60rem;padding:1rem;color:#1a1a1a;background:#fff}\
 h1{font-size:1.4rem;overflow-wrap:anywhere}h2{font-size:1.1rem;margin-top:2rem}.plot{display:block;width:100%;min-width:34rem;height:auto}\
@@ -15,12 +15,12 @@ td:first-child,th:first-child{text-align:left}.cause{border-left:4px solid #b000
 code{overflow-wrap:anywhere}.end{text-anchor:middle;font-weight:bold}.label{text-anchor:middle;font-size:12px}.time{text-anchor:middle;font-size:11px;fill:#555}\
 .life{stroke:#999;stroke-dasharray:3 3}.good{stroke:#1f5fa8;fill:none;stroke-width:1.5}.bad{stroke:#b00020;fill:none;stroke-width:1.5}";
 
-/// What the page is made of.
+/// The contents of the page.
 pub(super) struct Page<'a> {
     pub(super) source: &'a str,
     pub(super) interfaces: &'a [String],
     pub(super) tally: &'a CaptureTally,
-    /// The diagram of the connection that failed.
+    /// The diagram of the failed connection.
     pub(super) sequence: Option<String>,
 }
 
@@ -52,7 +52,7 @@ impl Page<'_> {
         Ok(html)
     }
 
-    /// Marks of switches and what receivers make of them, if there were any.
+    /// Switches' congestion marks and the receivers' notifications, if there were any.
     fn congestion(&self, html: &mut String) -> anyhow::Result<()> {
         if self.tally.steps.iter().all(|step| step.marked + step.notified == 0) {
             return Ok(());
@@ -66,7 +66,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// A histogram of all requests, and, if there are several kinds, one of each.
+    /// A histogram of all requests and, if there are several kinds, one of each.
     fn latency(&self, html: &mut String) -> anyhow::Result<()> {
         let latency = &self.tally.latency;
         if latency.all.is_empty() {
@@ -84,7 +84,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    /// What only the devices know.
+    /// Information that only the devices have.
     fn devices(&self, html: &mut String) -> anyhow::Result<()> {
         let device = &self.tally.device;
         if device.again.iter().any(|count| *count > 0) {
@@ -199,7 +199,7 @@ fn section(html: &mut String, title: &str, svg: &str) {
     let _ = writeln!(html, "<h2>{}</h2>\n<div class=\"wide\">{svg}</div>", escape(title));
 }
 
-/// One line of numbers.
+/// A summary in one line.
 pub(super) fn summary(tally: &CaptureTally, interfaces: &[String]) -> String {
     let length = tally.span.map_or(0, |(first, last)| last - first) as f64 / 1000.0;
     let sum = |count: fn(&super::tally::Flow) -> u64| tally.flows.values().map(count).sum::<u64>();

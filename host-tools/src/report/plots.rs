@@ -8,7 +8,7 @@ use plotters::prelude::*;
 /// Size in pixels; the page scales it.
 const SIZE: (u32, u32) = (900, 260);
 const COLOUR: RGBColor = RGBColor(0x1f, 0x5f, 0xa8);
-/// Lines that can be told apart without telling red from green.
+/// Colours that can be told apart without telling red from green.
 const COLOURS: [RGBColor; 6] = [
     COLOUR,
     RGBColor(0xd5, 0x5e, 0x00),
@@ -18,7 +18,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(0x33, 0x33, 0x33),
 ];
 
-/// A value of each step over the time in microseconds.
+/// A value of each step over time in microseconds.
 pub(super) fn over_time(
     tally: &CaptureTally,
     unit: &str,
@@ -43,7 +43,7 @@ pub(super) fn over_time(
     })
 }
 
-/// A value that is drawn as a line.
+/// A value drawn as a line.
 pub(super) struct PlotLine {
     name: &'static str,
     value: Box<dyn Fn(&Interval) -> u64>,
@@ -55,7 +55,7 @@ impl PlotLine {
     }
 }
 
-/// Several values of each step over the time in microseconds, with a legend.
+/// Several values of each step over time in microseconds, with a legend.
 pub(super) fn lines_over_time(
     tally: &CaptureTally,
     unit: &str,
@@ -94,7 +94,7 @@ fn used_steps(tally: &CaptureTally) -> usize {
     usize::try_from(length / tally.step_nanos).unwrap_or(usize::MAX).min(tally.steps.len() - 1) + 1
 }
 
-/// How many requests were acknowledged after how long, in buckets that double.
+/// Numbers of requests by latency, in buckets that double.
 pub(super) fn latencies(histogram: &Histogram<u64>) -> anyhow::Result<String> {
     let buckets: Vec<(f64, f64)> = histogram
         .iter_log(500, 2.0)
@@ -123,7 +123,7 @@ pub(super) fn latencies(histogram: &Histogram<u64>) -> anyhow::Result<String> {
     })
 }
 
-/// What drawing on text may fail with.
+/// The result of drawing into text.
 type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
@@ -133,6 +133,6 @@ fn drawn(draw: impl FnOnce(&Area<'_>) -> Drawn) -> anyhow::Result<String> {
         let area = SVGBackend::with_string(&mut text, SIZE).into_drawing_area();
         draw(&area).and_then(|()| area.present()).map_err(|error| anyhow!("drawing a plot: {error}"))?;
     }
-    // The page decides how wide it is.
+    // The page determines its width.
     Ok(text.replacen("<svg width=\"900\" height=\"260\"", "<svg class=\"plot\"", 1))
 }

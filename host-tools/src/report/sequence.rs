@@ -14,9 +14,9 @@ const ROW: usize = 22;
 /// One arrow.
 struct Arrow {
     nanos: u64,
-    /// From the requester to the responder.
+    /// Whether it goes from the requester to the responder.
     forth: bool,
-    /// It did not arrive.
+    /// Whether it did not arrive.
     lost: bool,
     refused: bool,
     label: String,
@@ -43,7 +43,7 @@ impl<'a> Sequence<'a> {
         let forth =
             pair == *there && !packet.bth.opcode.is_response() && packet.bth.destination.value() == *qpn;
         let back = pair == there.back() && packet.bth.opcode.is_response();
-        // A frame that passes several interfaces counts where the first one was seen.
+        // A frame that passes several interfaces is counted at the one where it was first seen.
         let seen = if forth { &mut self.seen[0] } else { &mut self.seen[1] };
         if (forth || back) && *seen.get_or_insert(frame.interface) != frame.interface {
             return;
@@ -81,7 +81,7 @@ impl<'a> Sequence<'a> {
         for (row, arrow) in self.arrows.iter().enumerate() {
             let y = ROW * (row + 2);
             let (start, end) = if arrow.forth { (200, 700) } else { (700, 200) };
-            // What was lost ends in the middle.
+            // The arrow of a lost frame ends in the middle.
             let end = if arrow.lost { 450 } else { end };
             let tip = if arrow.forth { end - 8 } else { end + 8 };
             let class = if arrow.lost || arrow.refused { "bad" } else { "good" };
@@ -105,7 +105,7 @@ impl<'a> Sequence<'a> {
     }
 }
 
-/// Text as HTML and SVG need it.
+/// Escapes text for HTML and SVG.
 pub(super) fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

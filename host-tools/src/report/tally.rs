@@ -1,4 +1,4 @@
-//! What is counted of a capture, in memory that does not grow with it.
+//! Counts of a capture, in memory that does not grow with it.
 
 use super::device::{CAUSES, DeviceInterval, DeviceTally};
 use super::frames::{Frame, Record};
@@ -7,15 +7,15 @@ use bareverbs_sim::wire::{Aeth, Extension, NakCode, Network, Packet, ServiceClas
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv6Addr;
 
-/// Flows that are told apart; frames of further ones are counted together.
+/// Flows that are tracked; frames of further ones are counted together.
 const FLOWS: usize = 4096;
 /// Requests of a flow that are remembered until they are acknowledged.
 const OUTSTANDING: usize = 1024;
 /// Steps of the time axis.
 pub(super) const STEPS: usize = 256;
-/// Times that a packet is sent before the connection counts as failed.
+/// After how many transmissions of a packet the connection counts as failed.
 const REPETITIONS: u32 = 4;
-/// Half of the numbers of packets: what is less far ahead is newer (IBTA v1.4 §9.7.2).
+/// Half of the PSN space: a PSN less far ahead is newer (IBTA v1.4 §9.7.2).
 const HALF: u32 = 1 << 23;
 const PSN_MASK: u32 = (1 << 24) - 1;
 
@@ -37,7 +37,8 @@ impl Pair {
     }
 }
 
-/// Requests to one queue pair. A frame that passes several interfaces is in a capture several times: it counts where the first one was seen.
+/// Requests to one queue pair. A frame that passes several interfaces is in a capture several times and is
+/// counted at the one where it was first seen.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Flow {
     pub(super) interface: usize,
@@ -47,9 +48,9 @@ pub(super) struct Flow {
     pub(super) lost: u64,
     pub(super) refusals: BTreeMap<&'static str, u64>,
     highest: Option<u32>,
-    /// The packet that was repeated last, and how often.
+    /// The packet that was last repeated, and how often.
     repeating: (u32, u32),
-    /// PSN, time and kind of requests without an acknowledgement.
+    /// PSN, time and kind of unacknowledged requests.
     outstanding: VecDeque<(u32, u64, RequestKind)>,
 }
 
@@ -60,35 +61,35 @@ pub(super) struct Interval {
     pub(super) bytes: u64,
     pub(super) repeated: u64,
     pub(super) lost: u64,
-    /// Packets that a switch had marked, and notifications of it.
+    /// Packets that a switch marked, and the notifications about them.
     pub(super) marked: u64,
     pub(super) notified: u64,
-    /// Most requests without an acknowledgement.
+    /// Most unacknowledged requests.
     pub(super) depth: u64,
-    /// Packets that were sent again, by cause.
+    /// Retransmitted packets, by cause.
     pub(super) again: [u64; CAUSES],
-    /// What devices did.
+    /// Activity of devices.
     pub(super) device: DeviceInterval,
 }
 
-/// The first connection that failed.
+/// The first failed connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Broken {
     pub(super) nanos: u64,
     pub(super) pair: Pair,
     pub(super) qpn: u32,
     pub(super) cause: String,
-    /// What `bareverbs explain` has more of.
+    /// The argument of `bareverbs explain` for details.
     pub(super) explain: &'static str,
 }
 
-/// Everything that is counted.
+/// All counts.
 pub(super) struct CaptureTally {
     pub(super) frames: u64,
     pub(super) bytes: u64,
-    /// Frames that are no RoCE, or damaged.
+    /// Frames that are not RoCE, or damaged.
     pub(super) unread: BTreeMap<String, u64>,
-    /// From and until when.
+    /// Times of the first and the last frame.
     pub(super) span: Option<(u64, u64)>,
     pub(super) flows: BTreeMap<(Pair, u32), Flow>,
     /// Frames of flows beyond the limit.
@@ -96,13 +97,13 @@ pub(super) struct CaptureTally {
     /// From request to acknowledgement, in nanoseconds.
     pub(super) latency: Latencies,
     pub(super) steps: [Interval; STEPS],
-    /// Nanoseconds of a step; it doubles when the capture is longer.
+    /// Length of a step in nanoseconds; it doubles when the capture is longer.
     pub(super) step_nanos: u64,
     pub(super) broken: Option<Broken>,
-    /// To whom acknowledgements for a queue pair belong, and at which interface they count.
+    /// The flow of acknowledgements for a queue pair, and the interface at which they are counted.
     partners: BTreeMap<(Pair, u32), (u32, usize)>,
     depth: u64,
-    /// What devices did.
+    /// Activity of devices.
     pub(super) device: DeviceTally,
 }
 
@@ -157,7 +158,7 @@ impl CaptureTally {
         }
     }
 
-    /// Counts what a device did.
+    /// Counts a record of a device.
     pub(super) fn record(&mut self, record: &Record<'_>) {
         let (first, last) = self.span.unwrap_or((record.nanos, record.nanos));
         self.span = Some((first.min(record.nanos), last.max(record.nanos)));
@@ -165,7 +166,7 @@ impl CaptureTally {
         self.step(record.nanos).device.add(counted);
     }
 
-    /// The step of a time. Where the axis ends its steps become twice as long.
+    /// The step of a time. When the axis is full, its steps become twice as long.
     fn step(&mut self, nanos: u64) -> &mut Interval {
         let since = nanos - self.span.map_or(nanos, |(first, _)| first).min(nanos);
         while since / self.step_nanos >= STEPS as u64 {
@@ -178,7 +179,7 @@ impl CaptureTally {
         &mut self.steps[(since / self.step_nanos) as usize]
     }
 
-    /// True if the packet was sent before.
+    /// Counts a packet. Returns true if it was sent before.
     fn packet(&mut self, frame: &Frame<'_>, packet: &Packet<'_>) -> bool {
         let pair = Pair::of(packet);
         if packet.bth.opcode.is_response() {
@@ -253,8 +254,8 @@ impl CaptureTally {
         }
     }
 
-    /// The flow that a response to `qpn` belongs to: the one the other way that waits for its PSN. A base transport header names only the
-    /// receiver, so that the first response decides.
+    /// The flow that a response to `qpn` belongs to: the one in the other direction that waits for its PSN. A
+    /// base transport header names only the receiver, so the first response decides.
     fn requester(&mut self, interface: usize, pair: Pair, qpn: u32, psn: u32) -> Option<(Pair, u32)> {
         let (there, answered) = (pair.back(), (pair, qpn));
         if let Some((partner, counts)) = self.partners.get(&answered) {
@@ -272,7 +273,7 @@ impl CaptureTally {
 }
 
 impl Flow {
-    /// Whether a PSN is beyond all before.
+    /// Whether a PSN is beyond all earlier ones.
     fn is_new(&mut self, psn: u32) -> bool {
         let new = self.highest.is_none_or(|highest| is_ahead(psn, highest));
         if new {
@@ -298,7 +299,8 @@ impl Interval {
     }
 }
 
-/// Whether a packet of RoCEv2 was marked on its way, and whether it tells a sender of that (RoCEv2 A17.9.3).
+/// Whether a RoCEv2 packet was marked on its way, and whether it is a congestion notification (RoCEv2
+/// A17.9.3).
 fn congestion(packet: &Packet<'_>) -> (bool, bool) {
     const EXPERIENCED: u8 = 0b11;
     let has_ip = matches!(packet.route.network, Network::V4 { .. } | Network::V6 { .. });
@@ -312,7 +314,7 @@ const fn is_ahead(psn: u32, other: u32) -> bool {
     distance != 0 && distance < HALF
 }
 
-/// Name of a refusal, and what explains it if it ends the connection.
+/// The name of a refusal, and its explanation if it ends the connection.
 pub(super) fn refusal(packet: &Packet<'_>) -> Option<(&'static str, Option<&'static str>)> {
     let (Extension::Aeth(Aeth { syndrome, .. }) | Extension::AtomicAck(Aeth { syndrome, .. }, _)) =
         packet.extension
@@ -330,7 +332,7 @@ pub(super) fn refusal(packet: &Packet<'_>) -> Option<(&'static str, Option<&'sta
     })
 }
 
-/// Addresses of a packet; a LID stands in the last two bytes.
+/// Addresses of a packet; a LID is in the last two bytes.
 fn ends(network: &Network) -> (Ipv6Addr, Ipv6Addr) {
     match network {
         Network::V4 { source, destination } => (source.to_ipv6_mapped(), destination.to_ipv6_mapped()),
@@ -342,7 +344,7 @@ fn ends(network: &Network) -> (Ipv6Addr, Ipv6Addr) {
     }
 }
 
-/// As people write it.
+/// The address in its usual notation.
 pub(super) fn address(end: Ipv6Addr) -> String {
     match (end.to_ipv4_mapped(), end.to_bits()) {
         (Some(ip), _) => ip.to_string(),

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 mod origins;
 mod timeline;
 
-/// A capture of simulated traffic in a directory of its own.
+/// A capture of simulated traffic in its own directory.
 struct Captured {
     directory: TempDir,
     frames: u64,
@@ -18,7 +18,7 @@ impl Captured {
         Self::begin(config, Traffic::start_capture, run)
     }
 
-    /// With what devices did.
+    /// A capture with devices' actions.
     fn recorded(config: TrafficConfig, run: impl FnOnce(&mut Traffic)) -> Self {
         Self::begin(config, Traffic::start_recording, run)
     }
@@ -37,7 +37,7 @@ impl Captured {
         Self { directory, frames }
     }
 
-    /// Shows every item of the capture.
+    /// Passes every item of the capture to `see`.
     fn each(&self, mut see: impl FnMut(&Item<'_>)) {
         let file = BufReader::new(File::open(self.path("run.pcapng")).expect("a capture"));
         let seen = frames::read(file, |item| {
@@ -51,7 +51,7 @@ impl Captured {
         self.directory.path().join(name)
     }
 
-    /// The report as text or JSON, whether all is well, page and timeline.
+    /// The report as text or JSON, whether all is well, the page, and the timeline.
     fn report(&self, json: bool) -> (String, bool, String, Value) {
         let arguments = ReportArguments {
             capture: self.path("run.pcapng"),
@@ -133,7 +133,7 @@ fn a_connection_that_failed_is_shown_with_its_cause() {
     }
 }
 
-/// Nothing is loaded from outside, and nothing runs.
+/// Nothing is loaded from outside, and no script runs.
 #[test]
 fn the_page_has_no_outside_parts() {
     let captured = Captured::new(TrafficConfig::default(), steps(5));

@@ -8,14 +8,14 @@ use bareverbs_network::{Bridge, Neighbour};
 use bareverbs_serve::network::NetworkDirectory;
 use bareverbs_sim::nic::LinkLayer;
 
-/// Reads `--neighbor`.
+/// Parses `--neighbor`.
 pub(super) fn parse_neighbour(text: &str) -> Result<Neighbour, String> {
     let (ip, mac) = text.split_once('=').ok_or("write it as 10.0.0.1=02:00:00:00:00:01")?;
     let ip = ip.parse().map_err(|_| format!("{ip:?} is no address of IPv4 or IPv6"))?;
     Ok(Neighbour { gid: gid_of(ip), mac: parse_mac(mac)? })
 }
 
-/// Carries frames until it is ended or the wire is broken.
+/// Carries frames until the process ends or the wire breaks.
 pub(super) fn run(
     network: NetworkDirectory,
     link: LinkLayer,

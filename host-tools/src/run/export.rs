@@ -14,9 +14,9 @@ pub enum EnvironmentFormat {
     Github,
 }
 
-/// The variables that were set for a command, a line each.
+/// The variables that were set for a command, one per line.
 ///
-/// Fails if a value is no UTF-8, or has a line break that the format cannot hold.
+/// Fails if a value is not UTF-8, or has a line break that the format cannot represent.
 pub(super) fn lines(command: &Command, format: EnvironmentFormat) -> Result<String> {
     let set = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
     set.map(|(name, value)| line(text(name)?, text(value)?, format)).collect()

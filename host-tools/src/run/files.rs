@@ -1,5 +1,5 @@
-//! The files that describe a device, in a directory that is named after their contents: it is written once, by whoever comes
-//! first, and never changes.
+//! The files that describe a device, in a directory named after their contents. The first process that needs
+//! it writes it, and it never changes.
 
 use anyhow::{Context, Result, bail};
 use bareverbs_uverbs::sysfs::{Entry, Node};
@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
-/// Writes the files, unless they are there, and gives their directory.
+/// Writes the files, unless they exist, and returns their directory.
 pub(super) fn write(home: &Path, tree: &[Entry]) -> Result<PathBuf> {
     let directory = home.join(format!("device-{:016x}", digest(tree)));
     if directory.is_dir() {
@@ -20,7 +20,7 @@ pub(super) fn write(home: &Path, tree: &[Entry]) -> Result<PathBuf> {
     if written.is_ok() && fs::rename(&unfinished, &directory).is_ok() {
         return Ok(directory);
     }
-    // Either it went wrong, or somebody else was faster; what was written so far is of no use.
+    // Either writing failed, or another process was faster; the files written so far are useless.
     let _ = fs::remove_dir_all(&unfinished);
     written?;
     if directory.is_dir() { Ok(directory) } else { bail!("cannot make {}", directory.display()) }

@@ -30,14 +30,14 @@ use std::process::Command;
 
 pub use export::EnvironmentFormat;
 
-/// How UCX learns of the program's mappings. By default it writes its own `mmap` over the library's, and device files can no longer be
-/// mapped.
+/// How UCX learns of the program's mappings. By default it overwrites the library's `mmap` with its own, and
+/// device files can no longer be mapped.
 const UCX_HOOKS: &str = "UCX_MEM_MMAP_HOOK_MODE";
-/// Options of AddressSanitizer. A program that gcc built with it ends at once if anything is loaded before its runtime, unless it is told not
-/// to look; everything works in either order.
+/// Options of AddressSanitizer. A program that gcc built with it exits at once if anything is loaded before
+/// the sanitizer's runtime, unless that check is disabled; everything works in either order.
 const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
 const ANY_LINK_ORDER: &str = "verify_asan_link_order=0";
-/// The library that is loaded into the program.
+/// The library to load into the program.
 const LIBRARY: &str = "libbareverbs_preload.so";
 
 /// Run an unmodified program with a simulated RDMA device. Programs on different hosts of the same network can reach
@@ -122,7 +122,7 @@ fn parse_address(text: &str) -> Result<IpAddr, String> {
     Some(address).filter(|address| HostSettings::is_possible(*address)).ok_or_else(refusal)
 }
 
-/// A LID, as diagnostics print it (0x12) or as a plain number.
+/// Parses a LID in the notation of diagnostics (0x12) or as a plain number.
 fn parse_lid(text: &str) -> Result<u16, String> {
     let digits = text.strip_prefix("0x");
     let lid = digits.map_or_else(|| text.parse(), |digits| u16::from_str_radix(digits, 16));
@@ -139,7 +139,7 @@ fn parse_loss(text: &str) -> Result<String, String> {
     parse_faults(&format!("loss={text}")).map_err(|_| "a loss is a number from 0 to 1, as in 0.01".into())
 }
 
-/// The text itself, if it makes sense: the library in the program reads it again.
+/// Checks the text and returns it unchanged: the library in the program parses it again.
 fn parse_faults(text: &str) -> Result<String, String> {
     text.parse::<FaultScript>().map(|_| text.to_owned())
 }
@@ -187,7 +187,7 @@ fn prepare(arguments: &RunArguments) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-/// Points the environment of a program at the device of its host, which is made known in its network.
+/// Points the environment of a program at the device of its host, which is registered in its network.
 fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::Result<()> {
     if let Some(said) = program::missing_library() {
         eprintln!("{said}");
@@ -219,7 +219,7 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     Ok(())
 }
 
-/// The options that were set before, and ours behind them, unless the order was spoken of already.
+/// The previous options with ours appended, unless they already set that one.
 fn asan_options(before: Option<&OsStr>) -> OsString {
     let mut options = before.unwrap_or_default().to_owned();
     let name = ANY_LINK_ORDER.split('=').next().unwrap_or_default();
@@ -233,7 +233,8 @@ fn asan_options(before: Option<&OsStr>) -> OsString {
     options
 }
 
-/// Ours first; what was preloaded before stays. Where `--print-env` has set the environment, ours is among it.
+/// Puts ours first and keeps what was preloaded before. If `--print-env` set the environment, ours is already
+/// there.
 fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     let mut list = library.as_os_str().to_owned();
     let before = before.map(OsStr::as_bytes).unwrap_or_default();
@@ -245,7 +246,7 @@ fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
     list
 }
 
-/// The library lies beside this program.
+/// The path of the library, which lies beside this program.
 fn library() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("cannot tell where this program is")?;
     let library = program.with_file_name(LIBRARY);
@@ -255,14 +256,15 @@ fn library() -> anyhow::Result<PathBuf> {
             library.display()
         );
     }
-    // The dynamic linker takes both for the end of a name.
+    // The dynamic linker takes either character for a separator.
     if library.to_string_lossy().contains([' ', ':']) {
         bail!("{}: a path with a space or a colon cannot be preloaded; move the build", library.display());
     }
     Ok(library)
 }
 
-/// Writes the files that describe the devices of a host, whose ports have this rate, and gives their directory.
+/// Writes the files that describe the devices of a host, whose ports have this rate, and returns their
+/// directory.
 fn describe(home: &Path, ports: &[VirtualHost], rate: u32) -> anyhow::Result<PathBuf> {
     let speed = PortSpeed::from_gbps(rate).context("a port has no such rate")?;
     let boot = |port: &VirtualHost| {

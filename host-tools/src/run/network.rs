@@ -1,4 +1,4 @@
-//! Who is in a network, its cables, and where captures go.
+//! The members of a network, its cables, and the files of captures.
 
 use anyhow::{Context, Result, bail};
 use bareverbs_network::{virtual_host, virtual_ports};
@@ -11,7 +11,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long a process may take to say how it is.
+/// How long a process may take to report its status.
 const TIMEOUT: Duration = Duration::from_secs(2);
 /// Link layers, each of which may have a wire.
 const LINKS: [LinkLayer; 2] = [LinkLayer::Ethernet, LinkLayer::InfiniBand];
@@ -28,7 +28,7 @@ const COLUMNS: [&str; 9] = [
     "driven",
 ];
 
-/// Pulls the cables of a host out or plugs them in: `HOST`, or `HOST:DEVICE` for the cable of one device.
+/// Pulls the cables of a host or plugs them in: `HOST`, or `HOST:DEVICE` for the cable of one device.
 pub(super) fn set_cable(network: &NetworkDirectory, named: &str, plugged_in: bool) -> Result<()> {
     let (host, number) = named.split_once(':').map_or((named, None), |(host, number)| (host, Some(number)));
     let ports = if network.has_host(host) { virtual_ports(network, host) } else { None };
@@ -52,7 +52,7 @@ pub(super) fn set_cable(network: &NetworkDirectory, named: &str, plugged_in: boo
     Ok(wanted.iter().try_for_each(|port| network.set_cable(port.name(), plugged_in))?)
 }
 
-/// Hosts and processes of a network with what they say of themselves.
+/// Hosts and processes of a network with their status.
 pub(super) fn list(network: &NetworkDirectory) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING);
@@ -82,7 +82,7 @@ pub(super) fn list(network: &NetworkDirectory) -> Table {
     table
 }
 
-/// What a process says of itself; `None` if it has ended. One that does not answer says nothing.
+/// The status of a process; `None` if it has ended, and empty if it does not answer.
 fn ask(network: &NetworkDirectory, host: &str, number: u8) -> Option<BTreeMap<String, String>> {
     read(network.ask(host, number, TIMEOUT))
 }
@@ -102,7 +102,8 @@ fn silent() -> BTreeMap<String, String> {
     BTreeMap::from([("program".into(), "does not answer".into())])
 }
 
-/// Checks that a capture can be written, and takes an older one away: processes never write to a file that is there.
+/// Checks that a capture can be written, and removes an older one: processes never overwrite an existing
+/// file.
 pub(super) fn prepare_capture(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
     let trouble = || format!("cannot write the capture {}", path.display());

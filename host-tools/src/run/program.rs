@@ -1,4 +1,4 @@
-//! The program that is to be run: where it is, and whether a library can be loaded into it.
+//! The program to run: where it is, and whether a library can be loaded into it.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Set-user-ID and set-group-ID.
 const SET_ID: u32 = 0o6000;
 const EXECUTABLE: u32 = 0o111;
-/// Where distributions put libraries, besides `LD_LIBRARY_PATH`.
+/// Library directories of distributions, in addition to `LD_LIBRARY_PATH`.
 const LIBRARY_DIRECTORIES: &[&str] = &[
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -20,7 +20,7 @@ const LIBRARY_DIRECTORIES: &[&str] = &[
     "/usr/local/lib",
 ];
 
-/// The program of a name, as a shell finds it.
+/// Finds a program by name, as a shell does.
 pub(super) fn find(name: &OsStr) -> Result<PathBuf> {
     if name.as_encoded_bytes().contains(&b'/') {
         return Ok(name.into());
@@ -56,7 +56,8 @@ pub(super) fn check(path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Whether this is an ELF program of 64 bits without a dynamic linker. Scripts are run by a program of their own.
+/// Whether this is a 64-bit ELF program without a dynamic linker. The interpreter of a script is another
+/// program.
 fn is_static(bytes: &[u8]) -> bool {
     const SEGMENTS_AT: usize = 32;
     const SEGMENT_SIZE_AT: usize = 54;
@@ -74,7 +75,7 @@ fn is_static(bytes: &[u8]) -> bool {
     !kinds.any(|kind| u32::from_le_bytes(*kind) == INTERPRETER)
 }
 
-/// What is to be said where the library that looks for RDMA devices, or its driver for ours, is not where one would expect it.
+/// A warning if libibverbs, or its driver for our devices, is not where it is expected.
 pub(super) fn missing_library() -> Option<&'static str> {
     let chosen = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
     let usual = LIBRARY_DIRECTORIES.iter().map(PathBuf::from);
@@ -87,7 +88,7 @@ fn missing_in(directories: &[PathBuf]) -> Option<&'static str> {
     NEEDED.into_iter().find(|(name, _)| is_missing(name)).map(|(_, said)| said)
 }
 
-/// Libraries, and what is to be said where one is not there.
+/// Libraries, and the warning if one is missing.
 const NEEDED: [(&str, &str); 2] = [
     (
         "libibverbs.so.1",
@@ -105,7 +106,7 @@ const NEEDED: [(&str, &str); 2] = [
 mod tests {
     use super::*;
 
-    /// An ELF header with one segment of a kind behind it.
+    /// An ELF header with one segment of a kind.
     fn elf(kind: u8) -> Vec<u8> {
         let mut bytes = vec![0; 64 + 56];
         bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");

@@ -1,4 +1,4 @@
-//! What happens when somebody ends the server: its sockets go, so that nobody finds one that answers no more.
+//! The end of the server: removes its sockets, so that nobody finds one that does not answer.
 
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -7,8 +7,8 @@ use std::io::Read as _;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-/// Removes the sockets when SIGINT or SIGTERM ends the process, which then ends by that signal. One that is killed leaves them; the next server takes
-/// their place.
+/// Removes the sockets when SIGINT or SIGTERM ends the process; the process then ends with that signal. A
+/// killed process leaves them behind, and the next server replaces them.
 pub(super) fn remove_at_end(sockets: &[PathBuf]) -> Result<()> {
     for signal in [SIGINT, SIGTERM] {
         let (mut told, tells) = UnixStream::pair().context("cannot watch for signals")?;
@@ -18,7 +18,7 @@ pub(super) fn remove_at_end(sockets: &[PathBuf]) -> Result<()> {
             // It fails only if the other end is gone, and then so is the handler.
             if told.read_exact(&mut [0]).is_ok() {
                 sockets.iter().for_each(remove);
-                // It does not come back: that is what this signal does.
+                // This does not return: the signal's default action ends the process.
                 let _ = emulate_default_handler(signal);
             }
         });

@@ -144,15 +144,16 @@ fn serve_clients(path: &Path, server: &mut Server) -> Result<()> {
     }
 }
 
-/// A function of a card and where it is served.
+/// A function of a card, and its socket.
 struct ServedFunction {
     socket: PathBuf,
     nic: NicConfig,
-    /// The DPU of which it is a function.
+    /// The DPU that it is a function of.
     dpu: Option<Card>,
 }
 
-/// The functions of all cards: one for each port; of a DPU one for the host and one for the Arm cores, which share the port.
+/// The functions of all cards: one for each port; for a DPU one for the host and one for the Arm cores, which
+/// share the port.
 fn functions(arguments: &ServeArguments) -> Result<Vec<ServedFunction>> {
     let (sockets, dpus) = (&arguments.socket, &arguments.dpu);
     let cards = sockets.len() + dpus.len();
@@ -183,7 +184,7 @@ fn functions(arguments: &ServeArguments) -> Result<Vec<ServedFunction>> {
     Ok(functions)
 }
 
-/// The host's function of a DPU and that of its Arm cores, which have addresses of their own at one port.
+/// The host's function of a DPU and that of its Arm cores, which have their own addresses at one port.
 fn dpu_functions(socket: &Path, link: Link, bytes: [u8; 3]) -> [ServedFunction; 2] {
     let card = Card::default();
     let mut arm = socket.as_os_str().to_owned();
@@ -204,7 +205,7 @@ fn socket_of(socket: &Path, port: u8) -> PathBuf {
     name.into()
 }
 
-/// MAC addresses of the ports of a card follow each other, the first is even.
+/// The MAC addresses of a card's ports are consecutive, and the first is even.
 fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
     let mac = MacAddress([0x02, 0x02, 0xc9, a, b, (c & 0xfe) + (port - 1)]);
     let nic = match link {
@@ -214,12 +215,12 @@ fn device(link: Link, [a, b, c]: [u8; 3], port: u8) -> NicConfig {
     NicConfig { card_port: port, ..nic.with_longest_ack_timeout().without_write_combining() }
 }
 
-/// What joins the ports.
+/// The network between the ports.
 struct Network {
     fabric: Option<Fabric>,
     /// Places of a site's hosts that have no card yet.
     places: VecDeque<HostPlace>,
-    /// What the one port is joined to if there is no fabric.
+    /// What the only port is connected to if there is no fabric.
     outside: Option<Outside>,
     capture: Option<Recorder>,
 }
@@ -285,7 +286,7 @@ impl Network {
     }
 }
 
-/// The network that a file describes, and where its hosts are.
+/// The network that a file describes, and the places of its hosts.
 fn site(arguments: &ServeArguments, path: &Path, layers: &[LinkLayer]) -> Result<(Fabric, Vec<HostPlace>)> {
     let shown = path.display();
     let text =
@@ -304,7 +305,7 @@ fn site(arguments: &ServeArguments, path: &Path, layers: &[LinkLayer]) -> Result
     Ok((fabric, places))
 }
 
-/// How the subnet of the InfiniBand ports is managed.
+/// The management settings of the InfiniBand ports' subnet.
 fn subnet(arguments: &ServeArguments) -> Result<SubnetConfig> {
     let read = |path: &PathBuf| {
         let text = std::fs::read_to_string(path)
@@ -316,7 +317,7 @@ fn subnet(arguments: &ServeArguments) -> Result<SubnetConfig> {
     Ok(SubnetConfig { lmc: arguments.lmc, partitions, ..SubnetConfig::default() })
 }
 
-/// What is logged besides warnings.
+/// What to log in addition to warnings.
 fn directives(trace: &[Trace]) -> String {
     let mut directives = "warn,bareverbs_tools=info".to_owned();
     if trace.contains(&Trace::Commands) {

@@ -32,7 +32,7 @@ pub(super) fn unbind(tree: &Tree, arguments: &UnbindArguments, as_json: bool) ->
     told(tree, &function, as_json)
 }
 
-/// What was asked for in vain is the input's fault; what went wrong on the way is not.
+/// An impossible request is an input error; a failure on the way is not.
 fn failure(error: BindError) -> Failure {
     match error {
         BindError::Write { .. } | BindError::NotTaken { .. } => Failure::Run(error.into()),

@@ -51,7 +51,7 @@ fn row(finding: &Finding) -> Value {
     })
 }
 
-/// What `bareverbs explain` and `doctor` call it. The NUMA node is told and judged by nobody.
+/// Its ID in `bareverbs explain` and `doctor`. The NUMA node is shown but not judged.
 pub(crate) const fn id_of(check: Check) -> Option<&'static str> {
     Some(match check {
         Check::DeviceId => "host.device-id",

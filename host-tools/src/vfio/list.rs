@@ -61,7 +61,7 @@ fn table(functions: &[Function]) -> String {
     table.to_string()
 }
 
-/// Everything that is known of a function.
+/// Everything that is known about a function.
 pub(super) fn describe(tree: &Tree, function: &Function) -> Value {
     let group = function.group.map(|group| tree.group_members(group, function.address)).unwrap_or_default();
     let others: Vec<Value> = group

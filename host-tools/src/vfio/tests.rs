@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 const NIC: &str = "0000:3b:00.0";
 
-/// A tree with one ConnectX-5 that mlx5_core has, in a group of its own.
+/// A tree with one ConnectX-5, bound to mlx5_core, in its own group.
 fn tree() -> TempDir {
     let root = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| {

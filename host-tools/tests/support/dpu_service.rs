@@ -10,13 +10,13 @@ use std::process::{Child, ChildStderr, Output};
 
 /// The configuration without tenants.
 pub const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:nic\"\n";
-/// A tenant that may do anything.
+/// A tenant that may do everything.
 pub const OWNER: &str =
     "[[tenant]]\nname = \"owner\"\nkey_file = \"owner.key\"\ndeploy = true\nread = true\nwrite = true\n";
-/// A tenant that may look up, and write nothing.
+/// A tenant that may look up, but not write.
 pub const GUEST: &str = "[[tenant]]\nname = \"guest\"\nkey_file = \"guest.key\"\n";
 
-/// A service with its devices, in a directory of its own.
+/// A service with its devices, in its own directory.
 pub struct DpuService {
     pub directory: tempfile::TempDir,
     _devices: Served,
@@ -25,12 +25,12 @@ pub struct DpuService {
     address: String,
 }
 
-/// What a command complained of.
+/// The error output of a command.
 pub fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A key of 32 bytes that are all these digits.
+/// A key of 32 bytes made of these digits.
 pub fn write_key(directory: &Path, name: &str, digits: &str) {
     let path = directory.join(name);
     fs::write(&path, digits.repeat(32)).expect("written");
@@ -44,13 +44,13 @@ pub fn program(name: &str) -> String {
 }
 
 impl DpuService {
-    /// Serves fifty rows, and waits until tenants can call.
+    /// Serves fifty rows, and waits until tenants can connect.
     pub fn start(arguments: &[&str]) -> Self {
         let words = [&["--demo-table", "50"], arguments].concat();
         Self::start_with(&["--link", "eth"], &format!("{CONFIG}{OWNER}{GUEST}"), &words)
     }
 
-    /// The same with these devices beside `nic` and `other`, this configuration and these words.
+    /// The same with these devices in addition to `nic` and `other`, this configuration and these arguments.
     pub fn start_with(devices: &[&str], config: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let here = directory.path();
@@ -74,12 +74,12 @@ impl DpuService {
         service
     }
 
-    /// Where tenants call.
+    /// The address for tenants.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The next line of the log that has this in it.
+    /// The next line of the log that contains `part`.
     pub fn logged(&mut self, part: &str) -> String {
         let mut all = String::new();
         loop {
@@ -92,34 +92,34 @@ impl DpuService {
         }
     }
 
-    /// A command of a tenant at the other device.
+    /// Runs a tenant's command at the other device.
     pub fn run(&self, tenant: &str, words: &[&str]) -> Output {
         let key = format!("{tenant}.key");
         self.run_as(tenant, &key, words)
     }
 
-    /// The same with a key of somebody else.
+    /// The same with another key.
     pub fn run_as(&self, tenant: &str, key: &str, words: &[&str]) -> Output {
         let common =
             ["--device", "vfio-user:other", "--server", &self.address, "--tenant", tenant, "--key-file", key];
         output_of(self.directory.path(), &[words, &common].concat())
     }
 
-    /// What a command that ends well prints as JSON.
+    /// The JSON output of a command that succeeds.
     pub fn object(&self, kind: &str, tenant: &str, words: &[&str]) -> Value {
         let output = self.run(tenant, &[words, &["--json"]].concat());
         assert_eq!(output.status.code(), Some(0), "{words:?}: {}", said(&output));
         object_of(kind, &output)
     }
 
-    /// A command that ends well.
+    /// Runs a command that must succeed.
     pub fn succeeds(&self, tenant: &str, words: &[&str]) {
         let output = self.run(tenant, words);
         let printed = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{words:?}: {printed}{}", said(&output));
     }
 
-    /// Waits until the service, which was told to, ends with status 0.
+    /// Waits until the service, which was told to end, ends with status 0.
     pub fn ends_well(&mut self) {
         let status = self.child.wait().expect("the program");
         let mut rest = String::new();
@@ -127,7 +127,7 @@ impl DpuService {
         assert!(status.success(), "{status}: {rest}");
     }
 
-    /// A command that ends with this status and this complaint.
+    /// Runs a command that must fail with this status and this message.
     pub fn refused(&self, (tenant, key): (&str, &str), words: &[&str], status: i32, reason: &str) {
         let output = self.run_as(tenant, key, words);
         let complaint = said(&output);

@@ -1,4 +1,4 @@
-//! The command as a process, alone and as a server.
+//! Runs the command as a process, alone and as a server.
 
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
@@ -21,12 +21,12 @@ pub fn bareverbs(directory: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// What the command says when it is run in `directory`.
+/// The output of the command when it runs in `directory`.
 pub fn output_of(directory: &Path, arguments: &[&str]) -> Output {
     bareverbs(directory, arguments).output().expect("the program")
 }
 
-/// The object of a tool's kind, which must have the schema of its name.
+/// The JSON object of a tool, which must match the schema with its name.
 pub fn object_of(kind: &str, output: &Output) -> Value {
     let said = String::from_utf8_lossy(&output.stderr);
     let mut object: Value =
@@ -35,7 +35,7 @@ pub fn object_of(kind: &str, output: &Output) -> Value {
     object[kind].take()
 }
 
-/// A served device, which loses its power when this is dropped.
+/// A served device. Dropping it cuts its power.
 pub struct Served(Child);
 
 impl Served {
@@ -58,7 +58,7 @@ impl Drop for Served {
     }
 }
 
-/// Waits until a file is there.
+/// Waits until a file exists.
 pub fn wait_for(path: &Path, complaint: &str) {
     let deadline = Instant::now() + READY;
     while !path.exists() {
@@ -67,13 +67,13 @@ pub fn wait_for(path: &Path, complaint: &str) {
     }
 }
 
-/// A TCP port that nobody has at this moment.
+/// A currently unused TCP port.
 pub fn free_port() -> String {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
     port.expect("a port").port().to_string()
 }
 
-/// Hosts of a network of their own.
+/// Hosts of a private network.
 pub struct Hosts(tempfile::TempDir);
 
 impl Hosts {
@@ -82,26 +82,26 @@ impl Hosts {
         Self(tempfile::tempdir().expect("a directory"))
     }
 
-    /// Where their network is.
+    /// The home directory of their network.
     pub fn home(&self) -> &Path {
         self.0.path()
     }
 
-    /// What `bareverbs run --list` says of it.
+    /// The output of `bareverbs run --list` for it.
     pub fn list(&self) -> String {
         let mut command = bareverbs(self.0.path(), &["run", "--list"]);
         let output = command.env("XDG_RUNTIME_DIR", self.0.path()).output().expect("the program");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// The command on a host.
+    /// The command, to run on a host.
     pub fn on(&self, host: &str, arguments: &[&str]) -> Command {
         let mut command = bareverbs(self.0.path(), arguments);
         command.args(["--host", host]).env("XDG_RUNTIME_DIR", self.0.path());
         command
     }
 
-    /// What `client` on host b says, and `server` on host a, which is there first.
+    /// The output of `client` on host b and of `server` on host a, which starts first.
     pub fn both(&self, server: &[&str], client: &[&str]) -> [Output; 2] {
         let server = self.on("a", server).spawn().expect("the program");
         wait_for(&self.0.path().join("bareverbs/networks/default/hosts/a"), "the server is in no network");

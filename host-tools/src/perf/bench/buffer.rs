@@ -1,5 +1,6 @@
-//! The memory of an end: one region for all queue pairs, or with `--mr_per_qp` one for each. Who uses it sees one range, in which the rooms
-//! that queue pairs send from come first, then those that they receive into, then what belongs to no queue pair.
+//! The memory of an end: one region for all queue pairs, or with `--mr_per_qp` one for each. Its users see
+//! one range: first the slots that queue pairs send from, then those that they receive into, then memory that
+//! belongs to no queue pair.
 
 use crate::perf::plan::Plan;
 use anyhow::{Context as _, Result};
@@ -9,14 +10,14 @@ use bareverbs_core::protection_domain::ProtectionDomain;
 use bareverbs_core::{Device, RangeError};
 use bareverbs_prm::ids::Mkey;
 
-/// The memory. A range must not go from one room into the next.
+/// The memory. A range must not cross from one slot into the next.
 pub(crate) struct Buffer<'d, H: Hal> {
     regions: Vec<MemoryRegion<&'d Device<H>>>,
     room: usize,
 }
 
 impl<'d, H: Hal> Buffer<'d, H> {
-    /// Memory for so many queue pairs, and `more` bytes.
+    /// Memory for `count` queue pairs, and `more` bytes.
     pub(super) fn allocate(
         domain: &ProtectionDomain<&'d Device<H>>,
         plan: &Plan,
@@ -37,7 +38,7 @@ impl<'d, H: Hal> Buffer<'d, H> {
         Ok(Self { regions: (0..count).map(allocate).collect::<Result<_>>()?, room })
     }
 
-    /// The region of a place, and where in it that is.
+    /// The region of an offset, and the offset within it.
     fn place(&self, at: usize) -> (&MemoryRegion<&'d Device<H>>, usize) {
         let count = self.regions.len();
         let (room, within) = (at / self.room, at % self.room);
@@ -49,7 +50,7 @@ impl<'d, H: Hal> Buffer<'d, H> {
         }
     }
 
-    /// Its address, and the key with which a peer reaches it.
+    /// Its address, and the key with which a peer accesses it.
     pub(super) fn remote(&self, at: usize) -> (u64, Mkey) {
         let (region, offset) = self.place(at);
         (region.address() + offset as u64, region.rkey())

@@ -1,5 +1,5 @@
-//! The first datagram of a queue pair that RDMA CM brings together, as perftest has it: the answer of the end that is asked names its queue
-//! pair, and if that end is to send too, the one that has asked names its own by immediate data.
+//! The first datagram of a queue pair under RDMA CM, as with perftest: the answer of the passive end names
+//! its queue pair, and if that end is to send too, the active end names its own as immediate data.
 
 use super::{Bench, INTRODUCTION};
 use crate::rdma_cm::DatagramAgreement;
@@ -11,11 +11,11 @@ use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::{Duration, Time};
 
-/// Longest rest while something is waited for.
+/// Longest sleep during a wait.
 const REST: Duration = Duration::from_micros(200);
 
 impl<H: Hal> Bench<'_, H> {
-    /// Datagrams of a queue pair go there from now on.
+    /// Sets the destination of a queue pair's datagrams.
     pub(crate) fn connect_datagrams(&mut self, lane: usize, agreement: &DatagramAgreement) -> Result<()> {
         let DatagramAgreement { remote, options, q_key } = agreement;
         let lane = self.lanes.get_mut(lane).context("a queue pair")?;
@@ -26,7 +26,7 @@ impl<H: Hal> Bench<'_, H> {
         2 * self.lanes.len() * self.room + ROUTE_HEADER
     }
 
-    /// Tells the peer the number of a queue pair, and waits until that is sent.
+    /// Sends the number of a queue pair to the peer, and waits until that has left.
     pub(crate) fn introduce(&mut self, lane: usize, deadline: Time) -> Result<()> {
         let (at, number) = (self.introduction_at(), self.own.get(lane).context("a queue pair")?.qpn.value());
         self.memory.copy_in(at, &number.to_ne_bytes())?;
@@ -49,7 +49,7 @@ impl<H: Hal> Bench<'_, H> {
         lane.post_receive(&ReceiveRequest::new(0, &slices))
     }
 
-    /// Waits for it; gives the queue pair of the peer.
+    /// Waits for the introduction; returns the queue pair of the peer.
     pub(crate) fn wait_for_introduction(
         &mut self,
         deadline: Time,

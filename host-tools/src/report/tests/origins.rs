@@ -1,4 +1,4 @@
-//! Comments say whose each frame is, and records what devices did.
+//! Comments state the origin of each frame, and records the actions of devices.
 
 use super::*;
 use bareverbs_prm::numbering::WqeOpcode;
@@ -10,7 +10,7 @@ fn lossy() -> TrafficConfig {
     TrafficConfig { loss: 0.1, ..TrafficConfig::default() }
 }
 
-/// A frame that is sent again is of the work request that it was of before.
+/// A retransmitted frame belongs to the same work request as before.
 #[test]
 fn every_frame_names_its_queue_pair_and_a_request_its_work_request() {
     let captured = Captured::new(lossy(), steps(40));
@@ -37,7 +37,7 @@ fn every_frame_names_its_queue_pair_and_a_request_its_work_request() {
     assert!(again > 0 && answers > 0 && requests.len() == 40, "{again} {answers} {requests:?}");
 }
 
-/// What was observed is what happened, and it would have happened without.
+/// Observing changes nothing: the same happens without it.
 #[test]
 fn a_recording_changes_nothing_on_the_wire() {
     let digest = |start: fn(&Traffic, Box<dyn Write>)| {
@@ -55,8 +55,8 @@ fn a_recording_changes_nothing_on_the_wire() {
     assert_eq!(recorded.1, plain.digest());
 }
 
-/// Each work request is posted, fetched and completed, in this order, and both sides hear of their completions by an interrupt or by
-/// polling.
+/// Each work request is posted, fetched and completed, in this order, and both sides learn of their
+/// completions by an interrupt or by polling.
 #[test]
 fn records_follow_a_work_request_from_doorbell_to_completion() {
     let captured = Captured::recorded(TrafficConfig::default(), steps(20));

@@ -1,4 +1,5 @@
-//! Timelines are read by the rules of the format, as the viewers of Perfetto import it, and every work request is followed through one.
+//! Parses timelines by the rules of the format, as Perfetto's viewers import them, and follows every work
+//! request through one.
 
 use super::*;
 use crate::demo::data::Header;
@@ -20,7 +21,7 @@ struct Bound {
     origin: String,
 }
 
-/// What an importer makes of a timeline.
+/// The contents of a timeline after import.
 #[derive(Debug, Default)]
 struct Imported {
     /// Slices of each track, by `process/track`.
@@ -34,7 +35,7 @@ struct Imported {
 #[derive(Debug, Clone)]
 struct Open {
     begin: u64,
-    /// Of complete events.
+    /// Set for complete events.
     end: Option<u64>,
     name: String,
     origin: String,
@@ -65,8 +66,9 @@ fn names(events: &[Value]) -> BTreeMap<(u64, u64), String> {
 }
 
 impl Imported {
-    /// Reads a timeline. Events are sorted by time, those of one time stay in the order of the file; a slice lies in the one before it
-    /// on its thread or begins after its end; a step of an arrow binds to the slice that encloses it.
+    /// Imports a timeline. Events are sorted by time, and those at the same time keep the order of the file.
+    /// A slice lies inside the previous one on its thread or begins after its end. A step of an arrow binds
+    /// to the slice that encloses it.
     fn new(trace: &Value) -> Self {
         let events = trace["traceEvents"].as_array().expect("events");
         let names = names(events);
@@ -143,7 +145,7 @@ impl Imported {
     }
 }
 
-/// `s` at the doorbell, then the work request, then its frames, `f` at the entry of the completion queue.
+/// `s` at the doorbell, then the work request, then its frames, then `f` at the CQE.
 fn assert_complete(steps: &[Bound]) {
     let [doorbell, work, frames @ .., entry] = steps else { panic!("{steps:#?}") };
     assert!(doorbell.phase == "s" && doorbell.track.contains("/driver"), "{doorbell:?}");
@@ -197,7 +199,7 @@ fn a_frame_that_is_sent_again_hangs_on_its_work_request() {
             assert!(steps.iter().any(|step| first(&step)), "{frame:?} was not sent before: {steps:#?}");
         }
     }
-    // Of a work request whose acknowledgement overtook a frame, that frame has an arrow of its own.
+    // If the acknowledgement of a work request overtook one of its frames, that frame has its own arrow.
     for (_, late) in imported.flows.iter().filter(|((name, _), _)| name == "frame") {
         let [work, frame] = &late[..] else { panic!("{late:#?}") };
         assert!(frame.origin.contains(&format!(" {} ", work.name)), "{frame:?} is not of {work:?}");
@@ -212,7 +214,7 @@ fn a_frame_that_is_sent_again_hangs_on_its_work_request() {
     }
 }
 
-/// A datagram has completed when its frame has left, and is still on its way.
+/// A datagram completes when its frame has left, and is then still in flight.
 #[test]
 fn a_frame_that_comes_after_the_completion_hangs_on_its_work_request_too() {
     let captured = Captured::new(TrafficConfig::default(), steps(1));
@@ -254,7 +256,7 @@ fn a_frame_that_comes_after_the_completion_hangs_on_its_work_request_too() {
     assert!(late[0].name.starts_with("wqe 7 ") && late[1].track == "host/wire", "{late:?}");
 }
 
-/// Of each process that had the device, from when it opened it to the end of the recording.
+/// For each process that had the device, from opening it to the end of the recording.
 #[test]
 fn a_program_has_a_track_with_its_name_and_the_number_of_its_process() {
     let mut timeline = trace::Timeline::begin(Vec::new()).expect("begun");
@@ -280,7 +282,7 @@ fn a_program_has_a_track_with_its_name_and_the_number_of_its_process() {
     assert_eq!(programs, expected.iter().map(|(track, names)| (track, names)).collect::<Vec<_>>());
 }
 
-/// Lookups of the demo are seen at the host, kernels in the NIC and on the DPU.
+/// The demo's lookups show at the host, the kernels in the NIC and on the DPU.
 #[test]
 fn a_recording_of_the_demo_has_its_lookups_and_kernels() {
     let directory = tempfile::tempdir().expect("a directory");

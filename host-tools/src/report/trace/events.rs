@@ -1,4 +1,4 @@
-//! Events of Chrome's trace event format, written one after the other.
+//! Writes events of Chrome's trace event format one after the other.
 
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ pub(super) struct Place {
     /// Number of the interface of the device.
     pub(super) device: usize,
     pub(super) tid: u32,
-    /// Since the beginning of the capture.
+    /// Time since the beginning of the capture.
     pub(super) nanos: u64,
 }
 
@@ -47,7 +47,7 @@ impl<W: Write> EventWriter<W> {
         serde_json::to_writer(&mut self.out, event).map_err(io::Error::from)
     }
 
-    /// An event of one letter at a place, with further members.
+    /// An event with a one-letter phase at a place, with further members.
     fn at(&mut self, phase: &str, place: Place, further: Value) -> io::Result<()> {
         let Place { device, tid, nanos } = place;
         let mut event =
@@ -68,7 +68,7 @@ impl<W: Write> EventWriter<W> {
         self.at("E", place, json!({"args": arguments}))
     }
 
-    /// A slice of so many nanoseconds.
+    /// A slice with a duration in nanoseconds.
     pub(super) fn complete(
         &mut self,
         place: Place,
@@ -80,8 +80,8 @@ impl<W: Write> EventWriter<W> {
         self.at("X", place, json!({"name": name, "cat": cat, "dur": micros(length), "args": arguments}))
     }
 
-    /// A step of an arrow, at the slice that begins at its place. Arrows of one name have different ids. An id is a number: the format says
-    /// nothing of that, but Perfetto drops an arrow with another one.
+    /// A step of an arrow, at the slice that begins at its place. Arrows with the same name have different
+    /// IDs. An ID is a number: the format does not demand that, but Perfetto drops arrows with other IDs.
     pub(super) fn flow(&mut self, step: FlowStep, place: Place, name: &str, id: u64) -> io::Result<()> {
         let phase = match step {
             FlowStep::Start => "s",
@@ -91,7 +91,7 @@ impl<W: Write> EventWriter<W> {
         self.at(phase, place, json!({"name": name, "id": format!("{id:#x}"), "bp": "e"}))
     }
 
-    /// A number over time, of a whole device.
+    /// A number over time, for a whole device.
     pub(super) fn counter(&mut self, place: Place, name: &str, value: u64) -> io::Result<()> {
         self.at("C", Place { tid: 0, ..place }, json!({"name": name, "args": {"value": value}}))
     }
@@ -123,7 +123,7 @@ impl<W: Write> EventWriter<W> {
     }
 }
 
-/// The unit of the format, with three decimals that are nanoseconds.
+/// The unit of the format, microseconds; its three decimals are nanoseconds.
 fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1000.0
 }

@@ -1,8 +1,9 @@
-//! A timeline for the public viewers of Perfetto: Chrome's trace event format, written as the capture is read. A process for each device; tracks of its
-//! program, its host, its driver, its NIC, its kernels and its wire; an arrow for each work request from the doorbell over its frames to the entry of the completion
-//! queue; and an arrow from a request to the response that names its PSN. Of a capture without records there is the wire alone.
+//! A timeline for Perfetto's public viewers: Chrome's trace event format, written while the capture is read.
+//! It has a process for each device; tracks of its program, its host, its driver, its NIC, its kernels and
+//! its wire; an arrow for each work request from the doorbell over its frames to the CQE; and an arrow from a
+//! request to the response that names its PSN. A capture without records only has the wire.
 //!
-//! * `events`: the format. `tracks`: who is shown where. `work`: work requests and their arrows.
+//! * `events`: the format. `tracks`: what is shown where. `work`: work requests and their arrows.
 
 mod events;
 mod tracks;
@@ -25,9 +26,9 @@ use std::net::Ipv6Addr;
 use tracks::{Begun, Spot, TrackKind, Tracks};
 use work::{EndedWork, FetchedWork, Key, Works};
 
-/// Spans of hosts, and calls of kernels, that are open at a time; further ones are counted.
+/// Open spans of hosts, and open calls of kernels, at a time; further ones are only counted.
 const OPEN: usize = 1 << 14;
-/// How long a frame is shown of which the capture does not say when it was written, in nanoseconds.
+/// How long a frame is shown if the capture does not say when it was written, in nanoseconds.
 const SHOWN: u64 = 50;
 /// Name of the arrow from a request to its response.
 const ANSWER: &str = "answer";
@@ -42,11 +43,11 @@ pub(super) struct Timeline<W: Write> {
     calls_open: usize,
     first: Option<u64>,
     last: u64,
-    /// Spans and calls that found no room.
+    /// Spans and calls that did not fit.
     not_shown: u64,
 }
 
-/// The arrow from a request to the response that names its PSN: a number that both lead to.
+/// The ID of the arrow from a request to the response that names its PSN. It can be computed from either.
 fn answer_id(asks: Ipv6Addr, answers: Ipv6Addr, psn: Psn) -> u64 {
     let mut hasher = DefaultHasher::new();
     (asks, answers, psn.value()).hash(&mut hasher);
@@ -102,7 +103,7 @@ impl<W: Write> Timeline<W> {
         self.answer(packet, place)
     }
 
-    /// Where a frame that arrived at `end` is shown: from when its device wrote it, if that is known.
+    /// Where to show a frame that arrived at `end`: from when its device wrote it, if that is known.
     fn spot_of(&self, frame: &Frame<'_>, packet: &Packet<'_>, end: u64, key: Option<Key>) -> Spot {
         let device = frame.interface;
         let Some(built) = frame.origin.and_then(|origin| origin.built) else {
@@ -127,7 +128,7 @@ impl<W: Write> Timeline<W> {
             Ok(RecordText::Device(event)) => self.device(device, nanos, event),
             Ok(RecordText::Program { pid, name }) => {
                 let spot = Spot { device, kind: TrackKind::Program(*pid), nanos };
-                // Nobody records its end: it has the device to the end of its recording.
+                // Nobody records its end, so the program has the device until the end of its recording.
                 self.tracks.begin(&mut self.out, spot, name, &json!({"pid": pid})).map(drop)
             }
             Ok(RecordText::SpanBegan { id, name }) => self.span(device, nanos, *id, name),
@@ -263,13 +264,13 @@ impl<W: Write> Timeline<W> {
         self.tracks.end(&mut self.out, begun, nanos, &json!({"reply_bytes": bytes}))
     }
 
-    /// Names the tracks and ends the file; gives how many work requests, spans and calls found no room in it.
+    /// Names the tracks and ends the file; returns how many work requests, spans and calls did not fit.
     pub(super) fn finish(self, interfaces: &[String]) -> io::Result<u64> {
         let not_shown = self.not_shown + self.works.not_shown;
         self.finish_into(interfaces).map(|_| not_shown)
     }
 
-    /// As [`Self::finish`]; gives what was written to.
+    /// Like [`Self::finish`], but returns the writer.
     pub(super) fn finish_into(mut self, interfaces: &[String]) -> io::Result<W> {
         self.tracks.finish(&mut self.out, self.last)?;
         for (device, name) in interfaces.iter().enumerate() {
@@ -279,7 +280,7 @@ impl<W: Write> Timeline<W> {
     }
 }
 
-/// The work request that a frame is of.
+/// The work request of a frame.
 fn key_of(device: usize, origin: &FrameOrigin) -> Option<Key> {
     match origin.work {
         FrameWork::Wqe(work) => Some(Key { device, qpn: origin.qpn, index: work.index }),

@@ -1,5 +1,6 @@
-//! The tracks of a timeline. A track is a thread to the viewers, and slices on one thread must not overlap in part: what overlaps gets a lane
-//! of its own, and what happens at one moment is shown a nanosecond apart.
+//! The tracks of a timeline. A track is a thread to the viewers, and slices on one thread must not overlap
+//! partially: overlapping slices get lanes of their own, and simultaneous moments are shown a nanosecond
+//! apart.
 
 use super::events::{EventWriter, Place};
 use bareverbs_prm::ids::{Cqn, Qpn};
@@ -7,17 +8,17 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-/// Tracks of a timeline; slices that would need more share the last one of their kind.
+/// Most tracks of a timeline; further slices share the last one of their kind.
 const TRACKS: usize = 1 << 16;
-/// Lanes of one kind of track.
+/// Most lanes of one kind of track.
 const LANES: usize = 1024;
 /// How long a moment is shown, in nanoseconds, unless the next one comes before.
 const SHOWN: u64 = 50;
 
-/// What a track shows. The order is that in which the viewers show them.
+/// The contents of a track. The viewers show them in this order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum TrackKind {
-    /// A process that has the device, by its number.
+    /// A process that has the device, by process ID.
     Program(u32),
     Host,
     Driver,
@@ -26,11 +27,11 @@ pub(super) enum TrackKind {
     Received,
     Kernel,
     KernelReads,
-    /// Frames of which the capture says when they were written.
+    /// Frames whose time of writing is in the capture.
     Wire,
     /// Frames of other captures, by the queue pair that they are for.
     WireTo(Qpn),
-    /// What is no RoCE.
+    /// Frames that are not RoCE.
     OtherFrames,
 }
 
@@ -52,12 +53,12 @@ impl TrackKind {
     }
 }
 
-/// Where and when something is to be shown.
+/// Where and when to show something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Spot {
     pub(super) device: usize,
     pub(super) kind: TrackKind,
-    /// Since the beginning of the capture.
+    /// Time since the beginning of the capture.
     pub(super) nanos: u64,
 }
 
@@ -65,11 +66,11 @@ pub(super) struct Spot {
 #[derive(Debug)]
 struct Track {
     tid: u32,
-    /// Nothing may begin before this.
+    /// Nothing may begin before this time.
     free_from: u64,
-    /// A slice that has begun and whose end is not known.
+    /// Whether a slice has begun whose end is not known.
     open: bool,
-    /// When the moment that is shown at present began.
+    /// When the current moment began.
     moment: Option<u64>,
 }
 
@@ -89,7 +90,7 @@ pub(super) struct Begun {
 }
 
 impl Tracks {
-    /// Shows a moment, not before `nanos`; gives where.
+    /// Shows a moment, not before `nanos`; returns where.
     pub(super) fn moment<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
@@ -111,7 +112,7 @@ impl Tracks {
         Ok(place)
     }
 
-    /// Begins a slice on a lane that is free.
+    /// Begins a slice on a free lane.
     pub(super) fn begin<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
@@ -162,7 +163,7 @@ impl Tracks {
         Ok(place)
     }
 
-    /// The lane that was used last of those that are free.
+    /// The most recently used of the free lanes.
     fn free_lane(&self, device: usize, kind: TrackKind, nanos: u64) -> Option<usize> {
         let Some(lanes) = self.tracks.get(&(device, kind)) else { return Some(0) };
         let free = lanes.iter().enumerate().filter(|(_, track)| !track.open && track.free_from <= nanos);
@@ -181,7 +182,7 @@ impl Tracks {
         &mut lanes[lane]
     }
 
-    /// Ends what is open and names everything.
+    /// Ends open slices and names all tracks.
     pub(super) fn finish<W: Write>(&mut self, out: &mut EventWriter<W>, last: u64) -> io::Result<()> {
         for (order, (&(device, kind), lanes)) in self.tracks.iter().enumerate() {
             for (lane, track) in lanes.iter().enumerate() {

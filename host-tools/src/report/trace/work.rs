@@ -1,4 +1,5 @@
-//! Work requests from the doorbell to the end: which slice is theirs, and the arrow through everything that belongs to them.
+//! Work requests from the doorbell to the end: the slice of each, and the arrow through everything that
+//! belongs to it.
 
 use super::events::{EventWriter, FlowStep, Place};
 use super::tracks::{Begun, Spot, TrackKind, Tracks};
@@ -8,17 +9,17 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 
-/// Work requests under way that are told apart; further ones are counted.
+/// Work requests in flight that are tracked; further ones are only counted.
 const UNDER_WAY: usize = 1 << 16;
-/// Work requests that are remembered after their end: a datagram is on its way then.
+/// Work requests that are remembered after their end: a datagram is still in flight then.
 const ENDED: usize = 1 << 12;
 /// Doorbells of a queue that are remembered until their work requests are fetched.
 const DOORBELLS: usize = 1 << 10;
 /// Queues whose doorbells are remembered.
 const QUEUES: usize = 1 << 12;
-/// Name of the arrow from the doorbell over work request and frames to the entry of the completion queue.
+/// Name of the arrow from the doorbell over work request and frames to the CQE.
 const WORK: &str = "work request";
-/// Name of the arrow to a frame that came after that entry.
+/// Name of the arrow to a frame that came after the CQE.
 const LATE: &str = "frame";
 
 /// A work request of one device.
@@ -29,13 +30,13 @@ pub(super) struct Key {
     pub(super) index: u16,
 }
 
-/// One that is under way.
+/// A tracked work request.
 #[derive(Debug)]
 struct UnderWay {
     slice: Begun,
     /// Number of its arrow.
     flow: u64,
-    /// The latest slice on it: none after it may be shown before it.
+    /// Time of the latest slice on its arrow; later ones must not be shown before it.
     latest: u64,
 }
 
@@ -55,12 +56,12 @@ pub(super) struct Works {
     doorbells: BTreeMap<(usize, Qpn), VecDeque<Doorbell>>,
     depths: BTreeMap<usize, u64>,
     flows: u64,
-    /// Work requests that found no room here.
+    /// Work requests that did not fit.
     pub(super) not_shown: u64,
 }
 
 impl Works {
-    /// A doorbell was rung; it is shown at `place`.
+    /// Records a doorbell, which is shown at `place`.
     pub(super) fn ring(&mut self, place: Place, qpn: Qpn, posted: u16) {
         let key = (place.device, qpn);
         if self.doorbells.len() >= QUEUES && !self.doorbells.contains_key(&key) {
@@ -73,7 +74,7 @@ impl Works {
         queue.push_back(Doorbell { posted, place });
     }
 
-    /// The doorbell that told of a work request: the first whose counter is beyond it.
+    /// The doorbell that announced a work request: the first whose counter is beyond it.
     fn doorbell_of(&mut self, key: Key) -> Option<Place> {
         let queue = self.doorbells.get_mut(&(key.device, key.qpn))?;
         let is_beyond = |posted: u16| (posted.wrapping_sub(key.index) as i16) > 0;
@@ -83,7 +84,7 @@ impl Works {
         queue.front().filter(|doorbell| is_beyond(doorbell.posted)).map(|doorbell| doorbell.place)
     }
 
-    /// A work request was taken from the ring.
+    /// Records that a work request was fetched from the ring.
     pub(super) fn fetch<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
@@ -94,7 +95,7 @@ impl Works {
         let FetchedWork { nanos, work, bytes } = fetched;
         let doorbell = self.doorbell_of(key);
         let nanos = doorbell.map_or(nanos, |place| place.nanos.max(nanos));
-        // A queue pair that was reset counts from zero again, and what was under way ended then.
+        // A queue pair that was reset counts from zero again, and its work requests in flight have ended.
         if let Some(old) = self.remove(key) {
             tracks.end(out, old.slice, nanos, &json!({"ended": "by a reset"}))?;
         }
@@ -124,13 +125,13 @@ impl Works {
         Ok(())
     }
 
-    /// When a frame of a work request may begin at the earliest.
+    /// The earliest time at which a frame of a work request may begin.
     pub(super) fn not_before(&self, key: Key) -> u64 {
         let under_way = self.under_way.get(&key).map(|work| work.slice.place.nanos);
         under_way.or_else(|| self.ended.get(&key).map(|place| place.nanos)).unwrap_or(0)
     }
 
-    /// A frame of a work request is shown at `place`.
+    /// Records a frame of a work request, which is shown at `place`.
     pub(super) fn frame<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
@@ -148,12 +149,12 @@ impl Works {
         out.flow(FlowStep::End, place, LATE, id)
     }
 
-    /// When the entry that ends a work request may be shown at the earliest.
+    /// The earliest time at which the CQE of a work request may be shown.
     pub(super) fn latest(&self, key: Key) -> u64 {
         self.under_way.get(&key).map_or(0, |work| work.latest)
     }
 
-    /// A work request ended: its entry, if it asked for one, is shown at `entry`.
+    /// Records the end of a work request. Its CQE, if it has one, is shown at `entry`.
     pub(super) fn end<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
@@ -177,7 +178,7 @@ impl Works {
         Ok(())
     }
 
-    /// Work requests of a device that are under way.
+    /// Number of a device's work requests in flight.
     pub(super) fn depth(&self, device: usize) -> u64 {
         self.depths.get(&device).copied().unwrap_or(0)
     }
@@ -189,7 +190,7 @@ impl Works {
     }
 }
 
-/// What was taken from a ring.
+/// A fetched work request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FetchedWork {
     pub(super) nanos: u64,
@@ -197,7 +198,7 @@ pub(super) struct FetchedWork {
     pub(super) bytes: u32,
 }
 
-/// How a work request ended.
+/// The end of a work request.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct EndedWork {
     pub(super) nanos: u64,
