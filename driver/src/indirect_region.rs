@@ -106,6 +106,11 @@ impl<D: DeviceRef> IndirectRegion<D> {
         Ok(Self { device, key, length })
     }
 
+    /// The device of the region.
+    pub fn device(&self) -> &D {
+        &self.device
+    }
+
     /// Key for local use.
     pub fn lkey(&self) -> Mkey {
         self.key

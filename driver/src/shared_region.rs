@@ -7,6 +7,7 @@ use crate::capability_page::CapabilityValues;
 use crate::command::{CommandError, CommandFailure, Request};
 use crate::device::{Device, DeviceRef};
 use crate::hal::Hal;
+use crate::indirect_region::IndirectRegion;
 use crate::memory_region::MemoryRegion;
 use bareverbs_prm::command::caps::GeneralCapabilities2;
 use bareverbs_prm::command::entry::CommandHeaderOut;
@@ -137,17 +138,35 @@ impl SharedRegion {
     #[doc(alias = "ALLOW_OTHER_VHCA_ACCESS")]
     pub fn share<D: DeviceRef>(region: &MemoryRegion<D>, access_key: AccessKey) -> Result<Self, ShareError> {
         let (device, key) = (region.device().device(), region.lkey().index());
-        check_offer(device)?;
-        let mut input = AllowOtherVhcaAccessIn::new();
-        input
-            .set_opcode(CommandOpcode::AllowOtherVhcaAccess)
-            .set_object_type_to_be_accessed(OBJECT_TYPE_MKEY)
-            .set_object_id_to_be_accessed(key.value())
-            .set_access_key(access_key.0);
-        device.call::<CommandHeaderOut>(&Request::new(&input)).map_err(blame)?;
+        allow(device, key, access_key)?;
         let (address, length) = (region.address(), region.len() as u64);
         Ok(Self { vhca_id: device.capabilities().vhca_id, key, address, length, access_key })
     }
+
+    /// The same for a region made of others, whose addresses start at zero. A ConnectX-7 refuses it.
+    ///
+    /// # Errors
+    /// [`ShareError::NotShareable`] from a device that does not follow keys of keys for other functions; and those of [`Self::share`].
+    pub fn share_indirect<D: DeviceRef>(
+        region: &IndirectRegion<D>,
+        access_key: AccessKey,
+    ) -> Result<Self, ShareError> {
+        let (device, key) = (region.device().device(), region.lkey().index());
+        allow(device, key, access_key)?;
+        Ok(Self { vhca_id: device.capabilities().vhca_id, key, address: 0, length: region.len(), access_key })
+    }
+}
+
+/// Lets functions that know the secret make aliases of a memory key.
+fn allow<H: Hal>(device: &Device<H>, key: MkeyIndex, access_key: AccessKey) -> Result<(), ShareError> {
+    check_offer(device)?;
+    let mut input = AllowOtherVhcaAccessIn::new();
+    input
+        .set_opcode(CommandOpcode::AllowOtherVhcaAccess)
+        .set_object_type_to_be_accessed(OBJECT_TYPE_MKEY)
+        .set_object_id_to_be_accessed(key.value())
+        .set_access_key(access_key.0);
+    device.call::<CommandHeaderOut>(&Request::new(&input)).map_err(blame).map(drop)
 }
 
 /// The capabilities are necessary but not sufficient.
