@@ -1,10 +1,10 @@
-# Two ports of one guest that speak with each other over the wire, and a third that loses frames: functions that questions of
-# judges are made of.
+# Two ports of one guest that talk to each other over the wire, and a third that loses frames: shell functions
+# for the judges' cases.
 #
-# A kernel does not send to itself over a wire. Rules of routing, in front of the table of own addresses, make it: what goes out
-# from one port's address to another's leaves by that port's device. What comes in is taken by the table of own addresses, and
-# the rules with `oif` answer the RDMA core, which asks by which device a peer would be reached. Each device answers ARP for
-# its own address only.
+# A kernel does not send to itself over a wire. Routing rules that precede the local table force it to: traffic
+# from one port's address to another's leaves by that port's device. Incoming traffic still uses the local
+# table, and the rules with `oif` answer the RDMA core, which asks for the device that leads to a peer. Each
+# device answers ARP only for its own address.
 near_address=10.9.0.1 far_address=10.9.0.2 lossy_address=10.9.0.3
 
 functions() { for d in /sys/bus/pci/devices/*; do [ "$(cat $d/vendor)" = 0x15b3 ] && basename $d; done; }
@@ -14,7 +14,7 @@ within() { for i in $(seq 300); do eval "$1" && return 0; sleep 0.2; done; echo 
 name_ports() { set -- $(functions); near=$(netdev $1) far=$(netdev $2) lossy=$(netdev $3) rdma_near=$(rdmadev $1); }
 active() { for f in $(functions); do cat /sys/class/infiniband/$(rdmadev $f)/ports/1/state 2>/dev/null; done | grep -c ACTIVE; }
 
-# The way from the near port to the peer with this device, address and table, and back.
+# Routes from the near port to the peer with this device, address and table, and back.
 way() {
     ip addr replace $2/32 dev $1
     ip route replace $2 dev $near src $near_address table $3
@@ -40,17 +40,17 @@ bring_up() {
     ibv_devinfo -v -d $rdma_near
 }
 
-# The link of the near port goes down for a second. Its address stays, what routes by it goes.
+# Takes the link of the near port down for a second. Its address stays; routes through it are lost.
 blink() {
     ip link set $near down && sleep 1 && ip link set $near up || return 1
     within "ip route replace $far_address dev $near src $near_address table 1 2>/dev/null" &&
         ip route replace $lossy_address dev $near src $near_address table 2
 }
 
-# Bytes of RDMA that a port has sent and received: what does not cross the wire does not count.
+# Bytes of RDMA that a port has sent and received; loopback traffic does not count.
 crossed() { ethtool -S $1 | sed -n 's/.*[rt]x_vport_rdma_unicast_bytes: //p' | { read a; read b; echo $((a + b)); }; }
 
-# Runs a command that moves bytes and shows that they crossed the wire: at least so many MiB.
+# Runs a command that moves bytes, and checks that at least this many MiB crossed the wire.
 crossing() {
     least=$1; shift
     before=$(crossed $near)

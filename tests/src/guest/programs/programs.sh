@@ -1,5 +1,5 @@
-# Programs of other projects between two ports of one guest: functions that the questions of the judge are made of. `ports.sh` is
-# read before.
+# Programs of other projects between two ports of one guest: shell functions for the judge's cases. `ports.sh`
+# is sourced before.
 rdma_far=$(rdmadev $(functions | sed -n 2p))
 near_address6=fd0a::1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 TMPDIR=/tmp HOME=/tmp
@@ -8,23 +8,24 @@ export UCX_LOG_LEVEL=warn UCX_IB_GID_INDEX=auto
 # Whether somebody listens at a TCP port.
 listens() { within "ss -ltn | grep -q ':$1 '"; }
 
-# Ranks of mpirun, which takes every second one to the far port. (Debian's OpenMPI 5.0.7 crashes where a command has several parts.)
+# mpirun with every second rank at the far port. (Debian's OpenMPI 5.0.7 crashes if a command has several
+# parts.)
 on_ports() {
     count=$1; shift
     mpirun --map-by :OVERSUBSCRIBE -np $count "$@"
 }
 rank='test $((OMPI_COMM_WORLD_RANK % 2)) = 0 && port=$1 || port=$2; shift 2; UCX_NET_DEVICES=$port:1 exec "$@"'
 
-# A transport of UCX, and the datagrams by which reliable ones introduce themselves.
+# A transport of UCX, and the datagrams that reliable transports use for setup.
 transports() { case $1 in rc_*) echo $1,ud_${1#rc_}:aux ;; *) echo $1 ;; esac; }
 
-# UCX's measurement between both ports; what the ranks agree upon goes over OpenMPI's own TCP.
+# UCX's benchmark between both ports; the ranks coordinate over OpenMPI's own TCP.
 ucx_between() {
     export UCX_TLS=$(transports $1) OMPI_MCA_pml=ob1 OMPI_MCA_btl=self,tcp; shift
     on_ports 2 sh -c "$rank" rank $rdma_near $rdma_far ucx_perftest "$@"
 }
 
-# Four ranks of OpenMPI over UCX. What is on the same port uses the same transport: no shared memory.
+# Four ranks of OpenMPI over UCX. Ranks on the same port use the same transport: no shared memory.
 mpi_between() {
     export UCX_TLS=$(transports $1),self OMPI_MCA_pml=ucx OMPI_MCA_osc=ucx
     on_ports 4 sh -c "$rank" rank $rdma_near $rdma_far python3 $2
@@ -40,7 +41,7 @@ fabric_between() {
     return $((client + status))
 }
 
-# All tests of qperf that verbs have, by RDMA CM.
+# All verbs tests of qperf, with RDMA CM.
 qperf_between() {
     qperf >/dev/null 2>&1 & server=$!
     listens 19765 && qperf -cm 1 -t 1 $far_address "$@" >/tmp/results; status=$?
@@ -49,15 +50,16 @@ qperf_between() {
     [ $status = 0 ] && echo "$(grep -cE '(bw|latency|msg_rate) *= ' /tmp/results) results"
 }
 
-# The way to a host of `bareverbs run` at the switch, by the near port: $1 is its address, $2 that of IPv6.
+# The route to a host of `bareverbs run` at the switch, through the near port: $1 is its IPv4 address, $2 its
+# IPv6 address.
 meet_host() {
     modprobe rdma_ucm && ip route replace $1 dev $near src $near_address && ip addr replace $near_address6/64 dev $near nodad &&
         ip -6 route get $2 | grep -q "dev $near" && within "grep -q ^fd0a: /sys/class/infiniband/$rdma_near/ports/1/gids/*"
 }
-# Whether somebody listens at a port of RDMA CM.
+# Whether somebody listens at an RDMA CM port.
 listens_by_cm() { within "rdma resource show cm_id | grep LISTEN | grep -q ':$1 '"; }
 
-# Asks testpmd how many packets its ports have until one of them has a burst, and two seconds more; half a minute at most.
+# Polls testpmd's packet counts until one of its ports has a burst, and two seconds more; half a minute at most.
 until_packets() {
     for _ in $(seq 30); do
         sleep 1
@@ -68,7 +70,7 @@ until_packets() {
     sleep 2
 }
 
-# The kernel keeps its network devices beside testpmd, and what it says by itself would go round with testpmd's packets.
+# The kernel keeps its network devices beside testpmd, and its own packets would circulate with testpmd's.
 keep_quiet() {
     for f in $(functions); do
         echo 1 >/proc/sys/net/ipv6/conf/$(netdev $f)/disable_ipv6
@@ -76,8 +78,8 @@ keep_quiet() {
     done
 }
 
-# testpmd drives both ports from one core: `commands` are those of its prompt, the rest are options of its command line. Packets
-# that it sends first go round between both ports until it stops.
+# testpmd drives both ports from one core: `commands` are for its prompt, the rest are command line options.
+# Packets that it sends first circulate between both ports until it stops.
 testpmd() {
     commands=$1; shift
     keep_quiet
@@ -98,10 +100,10 @@ queue_rx() {
     count=$(sed -n "/RX Port= $1.Queue= $2 /,/TX-packets/s/.*RX-packets: \([0-9]*\).*/\1/p" /tmp/testpmd | head -n 1)
     echo ${count:-0}
 }
-# Whether it is as a condition of the shell says; else what testpmd said.
+# Succeeds if a shell condition holds; otherwise prints testpmd's output.
 counts() { eval "[ $1 ]" && echo "counted: $(rx 0) and $(rx 1) packets received" || { tail -n 60 /tmp/testpmd; return 1; }; }
 
-# Snabb's driver has both ports from the start.
+# Snabb's driver owns both ports from the start.
 snabb_selftest() {
     echo 256 >/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages
     set -- $1 $(functions)

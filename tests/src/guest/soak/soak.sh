@@ -1,5 +1,6 @@
-# One of two guests, with an InfiniBand card and an Ethernet card: functions that the rounds of the soak are made of. `ports.sh` is
-# read before. The number of the guest is the end of its addresses: 10.6.0 on InfiniBand, 10.7.0 on Ethernet.
+# One of two guests, with an InfiniBand card and an Ethernet card: shell functions for the rounds of the soak.
+# `ports.sh` is sourced before. Addresses end in the number of the guest: 10.6.0 on InfiniBand, 10.7.0 on
+# Ethernet.
 driver=/sys/bus/pci/drivers/mlx5_core
 
 network() { [ "$(cat /sys/class/infiniband/$(rdmadev $1)/ports/1/link_layer)" = InfiniBand ] && echo 10.6.0 || echo 10.7.0; }
@@ -31,5 +32,5 @@ reset() {
     bring_up $1
 }
 
-# What a guest remembers of the other is of the time before its reset.
+# Drops what a guest remembers of the other from before its reset.
 meet() { ip neigh flush all; within "ping -c 1 -W 1 $1 >/dev/null"; }

@@ -1,4 +1,4 @@
-# One end of a stream of random bytes over TCP; both ends say the digest of what they had.
+# One end of a stream of random bytes over TCP; both ends print the digest of their bytes.
 import hashlib
 import os
 import socket

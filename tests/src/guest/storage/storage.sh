@@ -1,6 +1,8 @@
-# Storage of the kernel between two ports of one guest: functions that the questions of the judge are made of. `ports.sh` is read before.
+# Storage of the kernel between two ports of one guest: shell functions for the judge's cases. `ports.sh` is
+# sourced before.
 
-# Writes random bytes to a block device, reads them back, and compares both what came back and the file behind the target.
+# Writes random bytes to a block device, reads them back, and compares both the result and the file behind the
+# target.
 copy_block() {
     test -b "$1" || { echo "no block device $1"; return 1; }
     head -c ${3}M /dev/urandom >/tmp/bytes
@@ -10,7 +12,7 @@ copy_block() {
     cmp /tmp/bytes /tmp/back && cmp -n $(($3 << 20)) /tmp/bytes $2
 }
 
-# fio writes blocks of many sizes and checks the sum of each when it reads it again.
+# fio writes blocks of many sizes, and verifies the checksum of each when it reads them back.
 verify_block() {
     test -b "$1" || { echo "no block device $1"; return 1; }
     cd /tmp && fio --name=v --filename=$1 --direct=1 --rw=randwrite --bs=4k-256k --iodepth=16 --ioengine=libaio \

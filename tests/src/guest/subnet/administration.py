@@ -37,7 +37,8 @@ class Port:
         packet = ctypes.create_string_buffer(self.header + SIZE)
         umad.umad_set_addr(packet, lid, 1, 0, ctypes.c_int32(0x80010000 - (1 << 32)))
         packet[self.header:self.header + len(mad)] = mad
-        # The kernel refuses a second response while the first is on its way: a Report may come again before that.
+        # The kernel refuses a second response while the first is in flight; a repeated Report may arrive before
+        # that.
         if umad.umad_send(self.fd, self.agent, packet, SIZE, timeout, 3 if timeout else 0) and timeout:
             fail('not sent')
 

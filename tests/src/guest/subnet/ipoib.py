@@ -86,7 +86,7 @@ def multicast(near, group, amount):
         request = socket.inet_aton(group) + socket.inet_aton("0.0.0.0") + struct.pack("@i", index_at("far"))
         member.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(near))
-    # Joining takes its time: the administrator and the switches come first.
+    # Joining takes time, because the administration and the switches are involved.
     member.settimeout(1)
     for _ in range(WAIT):
         sender.sendto(b"there?", (group, 7002))

@@ -1,8 +1,8 @@
-# IP over InfiniBand and RDMA CM between the guest's two ports: functions that the questions of the judge are made of. `subnet.sh` is read
-# before.
+# IP over InfiniBand and RDMA CM between the guest's two ports: shell functions for the judge's cases.
+# `subnet.sh` is sourced before.
 #
-# Each interface is in a network namespace of its own, since a kernel does not send to itself over a wire. The RDMA devices stay where all
-# namespaces see them.
+# Each interface is in its own network namespace, because a kernel does not send to itself over a wire. All
+# namespaces see the RDMA devices.
 near_ip=10.44.0.1 far_ip=10.44.0.2 near_ip6=fd44::1 far_ip6=fd44::2 group=239.44.0.9 group6=ff15::44:9
 shared=$(dirname $functions)
 
@@ -10,7 +10,7 @@ at() { namespace=$1; shift; ip netns exec $namespace "$@"; }
 carrier() { at $1 ip link show ${1}0 | grep -q LOWER_UP; }
 settled() { test -z "$(at $1 ip -6 addr show dev ${1}0 tentative)"; }
 
-# Interface near0 in the namespace near, far0 in far, with addresses of both families.
+# Creates interface near0 in the namespace near, and far0 in far, with addresses of both families.
 ipoib_up() {
     join_groups && modprobe rdma_ucm || return 1
     for end in near far; do
@@ -27,7 +27,7 @@ interface_up() {
         at $1 ip addr replace $address6/64 dev ${1}0 && within "settled $1"
 }
 
-# Pings the far interface, with the neighbour forgotten before, and shows the neighbour.
+# Forgets the neighbour, pings the far interface, and shows the neighbour.
 ping_far() {
     address=$1; shift
     at near ip neigh flush dev near0
@@ -35,11 +35,12 @@ ping_far() {
     at near ip neigh show $address
 }
 
-# Bytes that cross the wire both ways are compared; see ipoib.py.
+# Sends bytes both ways and compares them; see ipoib.py.
 transfer() { timeout 90 python3 $shared/ipoib.py "$@"; }
 
-# iperf3 carries a file to the far interface, or with -R back from there, and both files are compared. Towards the server iperf3 ends when
-# all is sent, and the server leaves unread what is still under way, a MiB or less: so much may be missing at the end.
+# iperf3 transfers a file to the far interface, or with -R from there, and both files are compared. In the first
+# direction iperf3 ends when everything is sent, and the server does not read data that is still in flight, up
+# to a MiB; that much may be missing at the end.
 carry_file() {
     head -c 16M /dev/urandom >/tmp/sent; rm -f /tmp/received
     [ "$2" = -R ] && served=/tmp/sent taken=/tmp/received || served=/tmp/received taken=/tmp/sent
@@ -48,7 +49,7 @@ carry_file() {
     length=$(stat -c %s /tmp/received)
     [ $length -ge $((14 << 20)) ] && cmp -n $length /tmp/sent /tmp/received && echo "more than 14 MiB are the same"
 }
-# iperf3's datagrams, of a rate that the guest's processors are up to.
+# iperf3's datagrams, at a rate that the guest's processors can handle.
 datagrams() {
     at far timeout 60 iperf3 -s -1 >/tmp/server 2>&1 & pid=$!
     within "at far ss -ltn | grep -q :5201" && at near timeout 60 iperf3 -u -b 4M -n 1M -c $1 $2 && wait $pid
@@ -63,7 +64,7 @@ connected() {
     return $status
 }
 
-# Moves bytes while the command is run three times.
+# Moves bytes while the command runs three times.
 over() {
     transfer tcp $near_ip $far_ip 64 >/tmp/transfer 2>&1 & pid=$!
     sleep 0.7
@@ -72,13 +73,13 @@ over() {
     cat /tmp/transfer
     return $status
 }
-# Takes the port of a LID down. The manager brings it up again, and IPoIB joins its groups anew.
+# Takes the port with a LID down. The manager brings it up again, and IPoIB joins its groups anew.
 retrain() {
     ibportstate -C $near $1 1 down | grep -q 'LinkState:\.*Initialize' && within "ibportstate -C $near $1 1 query | grep -q 'LinkState:\.*Active'" && within "carrier far"
 }
 blink() { at far ip link set far0 down && sleep 0.3 && interface_up far; }
 
-# A pair of programs of RDMA CM: `$1` at the far interface, the rest at the near one. Both have to succeed.
+# A pair of RDMA CM programs: `$1` at the far interface, the rest at the near one. Both must succeed.
 rdma_pair() {
     server=$1; shift
     at far timeout 60 $server >/tmp/server 2>&1 & pid=$!

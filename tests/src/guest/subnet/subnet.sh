@@ -1,4 +1,5 @@
-# Two InfiniBand ports of one guest, and its programs of infiniband-diags: functions that the questions of the judge are made of.
+# Two InfiniBand ports of one guest, and its programs of infiniband-diags: shell functions for the judge's
+# cases.
 near=mlx5_0 far=mlx5_1
 
 within() { for i in $(seq 150); do eval "$1" && return 0; sleep 0.2; done; echo "not within 30 s: $1"; return 1; }
@@ -10,7 +11,7 @@ bring_up() {
     grep . /sys/class/infiniband/*/ports/1/state
 }
 
-# What a command prints, and how many of its lines have a word.
+# Prints a command's output, and how many of its lines contain a word.
 counted() {
     word=$1; shift
     "$@" >/tmp/counted 2>&1; status=$?
@@ -19,7 +20,7 @@ counted() {
     return $status
 }
 
-# Runs a command while a server runs that answers once `$1` succeeds. It is killed afterwards.
+# Runs a command while a server runs that is ready once `$1` succeeds. Then kills the server.
 served_by() {
     server=$1 ready=$2; shift 2
     $server >/tmp/server 2>&1 & pid=$!
@@ -28,13 +29,14 @@ served_by() {
     return $status
 }
 
-# The value of a counter in what perfquery prints.
+# The value of a counter in the output of perfquery.
 value() { sed -n "s/^$1:\.*//p" /tmp/$2; }
 # How much a counter rose between two outputs.
 rise() { echo $(($(value $1 after) - $(value $1 before))); }
 
-# Two looks at the counters of a port (its LID, and its number if it is not 1), of which the second sees what the first has sent there: management datagrams, each of 288 bytes without the variant
-# CRC, which the manager adds to by its sweeps. All of them are words of 4 bytes and packets.
+# Reads the counters of a port twice (its LID, and its number if it is not 1). The second reading includes the
+# management datagrams of the first, each of 288 bytes without the variant CRC, and those of the manager's
+# sweeps. All counters are in words of 4 bytes and in packets.
 counters_rise() {
     perfquery -x $1 ${2:-1} >/tmp/before && perfquery -x $1 ${2:-1} >/tmp/after || return 1
     for way in Rcv Xmit; do
@@ -45,7 +47,8 @@ counters_rise() {
     echo "as many words as packets have"
 }
 
-# Counters are read and cleared, and then are lower than before: the second look counts itself and what the manager has asked since.
+# Counters are read and cleared, and are then lower than before: the second reading counts itself and the
+# manager's queries since.
 counters_clear() {
     perfquery $1 -r $2 1 >/tmp/before && perfquery $1 $2 1 >/tmp/after || return 1
     before=$(value PortRcvPkts before) after=$(value PortRcvPkts after)
@@ -53,7 +56,8 @@ counters_clear() {
     [ $after -ge 1 ] && [ $after -lt $before ] && [ $after -le 200 ] && echo "lower than before"
 }
 
-# IPoIB's interfaces join the groups of the subnet. Without -C, saquery asks at any port that is active, also in a subnet that has no manager any more.
+# IPoIB's interfaces join the groups of the subnet. Without -C, saquery queries any active port, even in a
+# subnet that has lost its manager.
 join_groups() {
     modprobe ib_ipoib || return 1
     for device in $near $far; do
@@ -63,7 +67,7 @@ join_groups() {
     within "test \$(saquery -C \$near --smkey 1 -m | grep -A 1 'Mlid\.*0xC000\$' | grep -c 'PortGid\.*fe80:') = 2"
 }
 
-# A program of libibumad that queries the SA.
+# Runs a libibumad program that queries the SA.
 administration() { timeout 110 python3 $(dirname $functions)/administration.py "$@"; }
 
 # Runs a flow of osmtest at the near port. Prints its last lines if it fails.
