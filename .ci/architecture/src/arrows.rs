@@ -1,4 +1,4 @@
-//! Arrows between modules: who names whom, with one place in the code for each.
+//! Arrows between modules: which module names which, with one place in the code for each.
 
 use crate::mentions::{Kind, Mention};
 use crate::modules::{ModuleId, Modules};
@@ -15,7 +15,7 @@ pub struct Arrows {
     named: BTreeMap<(ModuleId, Named), Witness>,
 }
 
-/// Something with a full name: in this workspace, or outside it.
+/// The full name of something in this workspace or outside it.
 pub type Named = Vec<String>;
 
 impl Arrows {
@@ -45,7 +45,7 @@ impl Arrows {
         self.between.len()
     }
 
-    /// Crates that a crate names, by their number in the table.
+    /// The crates that a crate names, by their index in the table.
     pub fn crates(&self, modules: &Modules, package: usize) -> BTreeSet<usize> {
         let of_package = self.named.keys().filter(|(from, _)| modules.get(*from).package == package);
         let libraries = of_package.filter_map(|(_, named)| modules.library(named.first()?));
@@ -75,7 +75,7 @@ impl Arrows {
         self.named.entry((from, named)).or_insert_with(|| witness.clone());
     }
 
-    /// A macro of the prelude has no path: it is noted as `println!`.
+    /// A macro of the prelude has no path, so it is recorded as `println!`.
     fn name_macro(&mut self, modules: &Modules, from: ModuleId, mention: &Mention) {
         if let (Kind::Macro, [name]) = (mention.kind, mention.path.as_slice()) {
             let witness = (modules.get(from).file.clone(), mention.line);
@@ -90,7 +90,8 @@ fn full_name(modules: &Modules, id: ModuleId) -> Named {
     [library].into_iter().chain(modules.path(id).into_iter().map(str::to_owned)).collect()
 }
 
-/// A module that re-exports names of its own children is their table of contents, which is no arrow.
+/// A module that re-exports names of its own children is their table of contents, which does not count as an
+/// arrow.
 fn is_contents(modules: &Modules, kind: Kind, from: ModuleId, to: ModuleId) -> bool {
     kind == Kind::Reexport && is_below(modules, to, from)
 }

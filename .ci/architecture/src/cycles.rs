@@ -1,7 +1,7 @@
 //! Cycles between rooms, at every depth.
 //!
-//! The rooms of a module are its children, each with all that is below it, and the module's own file. So a cycle
-//! between two files is found too: at the module where their ways part.
+//! The rooms of a module are its children, each with everything below it, and the module's own file. So a
+//! cycle between two files is found too: at the module where their paths diverge.
 
 use crate::arrows::{Arrows, Witness};
 use crate::modules::{ModuleId, Modules};
@@ -9,21 +9,21 @@ use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A place where rooms meet: a module, or a crate with all its roots.
+/// A place with rooms: a module, or a crate with all its roots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Scope {
     Crate(usize),
     Module(ModuleId),
 }
 
-/// Rooms of one module that name each other in a circle.
+/// Rooms of one module that name each other in a cycle.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cycle {
-    /// The module whose rooms they are.
+    /// The module that contains the rooms.
     pub module: String,
     /// Their names.
     pub rooms: BTreeSet<String>,
-    /// The arrows among them, each with a place where it is drawn.
+    /// The arrows among them, each with a place in the code.
     pub arrows: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub fn find(modules: &Modules, arrows: &Arrows) -> Vec<Cycle> {
     cycles
 }
 
-/// Where the ways to two modules part, and the rooms there that hold them.
+/// Where the paths to two modules diverge, and the rooms there that contain them.
 fn part(modules: &Modules, from: ModuleId, to: ModuleId) -> (Scope, ModuleId, ModuleId) {
     let (from, to) = (way(modules, from), way(modules, to));
     let common = from.iter().zip(&to).take_while(|(from, to)| from == to).count();
@@ -52,7 +52,7 @@ fn part(modules: &Modules, from: ModuleId, to: ModuleId) -> (Scope, ModuleId, Mo
     (scope, own(&from), own(&to))
 }
 
-/// The files from a crate's root to a module. The root of a library stands beside its modules, not above them.
+/// The files from a crate's root to a module. The root of a library is beside its modules, not above them.
 fn way(modules: &Modules, id: ModuleId) -> Vec<ModuleId> {
     let mut way = vec![id];
     while let Some(parent) = modules.get(way[way.len() - 1]).parent {
@@ -65,7 +65,7 @@ fn way(modules: &Modules, id: ModuleId) -> Vec<ModuleId> {
     way
 }
 
-/// Circles among the rooms without the module's own file, then those that lead through it.
+/// Cycles among the rooms without the module's own file, then those through it.
 fn circles(modules: &Modules, scope: Scope, arrows: &BTreeMap<(ModuleId, ModuleId), &Witness>) -> Vec<Cycle> {
     let own = |id: ModuleId| scope == Scope::Module(id);
     let among = strong(arrows.keys().filter(|(from, to)| !own(*from) && !own(*to)));
@@ -73,7 +73,7 @@ fn circles(modules: &Modules, scope: Scope, arrows: &BTreeMap<(ModuleId, ModuleI
     among.into_iter().chain(through).map(|rooms| describe(modules, scope, &rooms, arrows)).collect()
 }
 
-/// Rooms that reach each other.
+/// Strongly connected rooms.
 fn strong<'a>(arrows: impl Iterator<Item = &'a (ModuleId, ModuleId)>) -> Vec<BTreeSet<ModuleId>> {
     let graph: DiGraphMap<ModuleId, ()> = arrows.map(|(from, to)| (*from, *to, ())).collect();
     let components = tarjan_scc(&graph).into_iter().filter(|rooms| rooms.len() > 1);

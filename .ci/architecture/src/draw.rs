@@ -1,4 +1,4 @@
-//! Pictures of the graph: all of it as text, and the summary that stands in ARCHITECTURE.md.
+//! Renderings of the graph: all of it as text, and the summary in ARCHITECTURE.md.
 
 use crate::arrows::Arrows;
 use crate::house::CrateRules;
@@ -12,7 +12,7 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 const BEGIN: &str = "<!-- begin: made by `.ci/arrows --update` -->\n";
 const END: &str = "<!-- end -->";
 
-/// Who a room of a crate names.
+/// For each room of a crate, the names that it uses.
 type Rooms<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 
 /// Every crate with its rooms from the bottom up, and what each names.
@@ -31,7 +31,7 @@ pub fn text(modules: &Modules, arrows: &Arrows) -> String {
     text
 }
 
-/// The same as a Mermaid graph, a box a crate.
+/// The same as a Mermaid graph, with a box for each crate.
 pub fn mermaid(modules: &Modules, arrows: &Arrows) -> String {
     let mut text = String::from("graph BT\n");
     for (package, rules) in modules.house.iter().enumerate() {
@@ -51,7 +51,7 @@ pub fn mermaid(modules: &Modules, arrows: &Arrows) -> String {
     text
 }
 
-/// What stands in ARCHITECTURE.md: a line for each crate, with the crates that it names and its layers.
+/// The summary for ARCHITECTURE.md: a line for each crate, with the crates it names and its layers.
 pub fn summary(modules: &Modules, arrows: &Arrows) -> String {
     let mut text = String::from("```\n");
     for (package, rules) in modules.house.iter().enumerate() {
@@ -84,7 +84,7 @@ fn rooms<'a>(modules: &'a Modules, arrows: &Arrows, package: usize) -> Rooms<'a>
     rooms
 }
 
-/// Whether ARCHITECTURE.md shows the graph as it is.
+/// Checks that ARCHITECTURE.md shows the current graph.
 pub fn check(summary: &str) -> Result<Vec<String>, String> {
     let document = read()?;
     let (_, rest) = document.split_once(BEGIN).ok_or_else(no_place)?;
@@ -93,7 +93,7 @@ pub fn check(summary: &str) -> Result<Vec<String>, String> {
     Ok((shown != summary).then(fault).into_iter().collect())
 }
 
-/// Puts the graph into ARCHITECTURE.md.
+/// Writes the graph to ARCHITECTURE.md.
 pub fn update(summary: &str) -> Result<(), String> {
     let document = read()?;
     let (before, rest) = document.split_once(BEGIN).ok_or_else(no_place)?;

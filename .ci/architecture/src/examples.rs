@@ -1,4 +1,5 @@
-//! Types that an application makes: each has an example that the compiler checks, at the type or at a function that makes one.
+//! Checks that every type that an application creates has a compiled example, at the type or at a function
+//! that returns it.
 
 use crate::mentions;
 use crate::modules::{ModuleId, Modules};
@@ -6,21 +7,21 @@ use crate::sources::Sources;
 use std::collections::{BTreeMap, BTreeSet};
 use syn::{Attribute, FnArg, ImplItem, Item, ReturnType, Type, UseTree, Visibility};
 
-/// What is known of a type of one crate.
+/// What is known about a type of one crate.
 #[derive(Debug, Default)]
 struct Made {
     /// The file that declares it.
     file: String,
-    /// Whether a public function makes one out of something else.
+    /// Whether a public function creates one from something else.
     is_made: bool,
-    /// Whether an example stands there.
+    /// Whether it has an example.
     has_example: bool,
 }
 
 /// The modules of one library, parsed.
 type Parsed = BTreeMap<ModuleId, syn::File>;
 
-/// The types of a library that somebody outside can make and that have no example.
+/// The types of a library that other crates can create and that have no example.
 pub fn missing(modules: &Modules, sources: &Sources, package: usize) -> Vec<String> {
     let parsed = parse(modules, sources, package);
     let mut types = BTreeMap::new();
@@ -36,7 +37,7 @@ pub fn missing(modules: &Modules, sources: &Sources, package: usize) -> Vec<Stri
     missing.map(|(name, made)| format!("{name}: {}", made.file)).collect()
 }
 
-/// The files of a library. What does not parse is left to whoever reads the modules.
+/// Parses the files of a library. Skips files that do not parse, which are reported elsewhere.
 fn parse(modules: &Modules, sources: &Sources, package: usize) -> Parsed {
     let is_of_library = |id: ModuleId| modules.get(modules.root(id)).name == "lib";
     let own = modules
@@ -59,7 +60,7 @@ fn declare(types: &mut BTreeMap<String, Made>, file: &str, items: &[Item]) {
     }
 }
 
-/// Notes what the inherent functions of a type say.
+/// Records the inherent functions of a type.
 fn implement(types: &mut BTreeMap<String, Made>, item: &Item) {
     let Item::Impl(item) = item else { return };
     let (None, Some(name)) = (&item.trait_, name_of(&item.self_ty)) else { return };
@@ -75,7 +76,7 @@ fn implement(types: &mut BTreeMap<String, Made>, item: &Item) {
     }
 }
 
-/// Whether a function gives a value of the type, itself or inside of something: `Self`, `Result<Self, E>`, `Arc<Name>`.
+/// Whether a function returns the type, directly or inside another: `Self`, `Result<Self, E>`, `Arc<Name>`.
 fn gives(output: &ReturnType, name: &str) -> bool {
     struct Finder<'a>(&'a str, bool);
     impl syn::visit::Visit<'_> for Finder<'_> {
@@ -89,7 +90,8 @@ fn gives(output: &ReturnType, name: &str) -> bool {
     finder.1
 }
 
-/// The names that the library shows: what is public in modules that are public from the root down, and what those hand on.
+/// The public names of the library: public items in modules that are public from the root down, and their
+/// re-exports.
 fn public_names(modules: &Modules, parsed: &Parsed) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (_, file) in parsed.iter().filter(|(id, _)| is_shown(modules, parsed, **id)) {
@@ -131,7 +133,8 @@ fn is_public(visibility: &Visibility) -> bool {
     matches!(visibility, Visibility::Public(_))
 }
 
-/// Whether a fence opens code that the compiler checks. Text and code of other languages is none, nor is what it is told to ignore.
+/// Whether the documentation has code that the compiler checks. Text, other languages and ignored code do not
+/// count.
 fn has_example(attributes: &[Attribute]) -> bool {
     let mut is_open = false;
     attributes.iter().filter_map(doc_line).any(|line| {

@@ -1,6 +1,7 @@
-//! The table: every crate, its rooms from the bottom up, and what each may name. ARCHITECTURE.md draws the same in prose.
+//! The table: every crate, its rooms from the bottom up, and what each may name. ARCHITECTURE.md describes
+//! the same in prose.
 //!
-//! Whoever adds a crate or a room adds it here; a room that is not here is a fault.
+//! Add new crates and rooms here; a room that is missing here is an error.
 
 /// What one crate may do.
 #[derive(Debug)]
@@ -13,7 +14,7 @@ pub struct CrateRules {
     pub knows: &'static [&'static str],
     /// Its rooms from the bottom up. A room may name rooms of its own layer and of those below it.
     pub layers: &'static [&'static [&'static str]],
-    /// Its rooms that take time and randomness as arguments, and print nothing.
+    /// Its rooms that get time and randomness as arguments, and print nothing.
     pub pure: &'static [&'static str],
     /// What else a room may not name.
     pub bans: &'static [Ban],

@@ -1,6 +1,8 @@
-//! Checks the sources of this workspace against the architecture: who may know whom, cycles between rooms, sizes, words.
+//! Checks the sources of this workspace against the architecture: permitted dependencies, cycles between
+//! rooms, sizes, words.
 //!
-//! `.ci/arrows` runs it. `src/house.rs` is the table that it checks against; `ratchet` beside it has the counts that may only fall.
+//! `.ci/arrows` runs it. `src/house.rs` is the table of permitted dependencies; `ratchet` beside it has the
+//! counts that may only fall.
 
 #![forbid(unsafe_code)]
 

@@ -26,15 +26,15 @@ pub struct Mention {
 pub enum Kind {
     /// By a `use` for this module alone.
     Import,
-    /// By a `use` that others see.
+    /// By a `use` that other modules see.
     Reexport,
     /// In an expression, a pattern, a type, or the arguments of a macro.
     Code,
-    /// As the macro that is called.
+    /// As the macro of a call.
     Macro,
 }
 
-/// What one module says, its child modules left out.
+/// What one module contains, without its child modules.
 #[derive(Default)]
 pub struct Gathered {
     /// Paths that it mentions.
@@ -47,11 +47,11 @@ pub struct Gathered {
     pub types: Vec<String>,
     /// Names of functions that take a tuple.
     pub tuple_functions: Vec<String>,
-    /// Names of macros that the crate's root has too.
+    /// Names of macros that are also visible at the crate's root.
     pub exported_macros: Vec<String>,
 }
 
-/// Gathers what the items of a module say. What is compiled for tests only is left out.
+/// Gathers what the items of a module mention. Skips what is only compiled for tests.
 pub fn gather(items: &[Item]) -> Gathered {
     let mut gathered = Gathered::default();
     for item in items.iter().filter(|item| !is_test(attributes(item))) {
@@ -61,7 +61,7 @@ pub fn gather(items: &[Item]) -> Gathered {
     gathered
 }
 
-/// Whether attributes leave an item to tests.
+/// Whether attributes restrict an item to tests.
 pub fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| match &attribute.meta {
         Meta::List(list) if list.path.is_ident("cfg") => {
@@ -104,7 +104,7 @@ fn attributes(item: &Item) -> &[Attribute] {
 }
 
 impl Gathered {
-    /// Notes the name of an item.
+    /// Records the name of an item.
     fn declare(&mut self, item: &Item) {
         match item {
             Item::Const(item) => self.items.push(item.ident.to_string()),
@@ -134,7 +134,7 @@ impl Gathered {
         self.types.push(name);
     }
 
-    /// Types that are declared through a macro: a name after `struct`, `enum`, `union` or `trait`.
+    /// Records types declared through a macro: a name after `struct`, `enum`, `union` or `trait`.
     fn declare_from_tokens(&mut self, tokens: TokenStream) {
         let mut declares = false;
         let mut names = BTreeSet::new();
@@ -174,7 +174,8 @@ impl Gathered {
         path.truncate(depth);
     }
 
-    /// Paths in the arguments of a macro, which `syn` does not parse: names joined by `::`, and single names of types.
+    /// Records paths in the arguments of a macro, which `syn` does not parse: names joined by `::`, and
+    /// single names of types.
     fn scan(&mut self, tokens: TokenStream) {
         let mut path = Path::default();
         for token in tokens {
@@ -206,7 +207,7 @@ impl Gathered {
     }
 }
 
-/// A path that is being put together from tokens.
+/// A path that is being assembled from tokens.
 #[derive(Default)]
 struct Path {
     names: Vec<String>,
@@ -251,7 +252,7 @@ fn is_tuple(kind: &Type) -> bool {
 
 impl<'ast> Visit<'ast> for Gathered {
     fn visit_item(&mut self, item: &'ast Item) {
-        // A child module gathers for itself.
+        // Child modules are gathered separately.
         if !matches!(item, Item::Mod(_)) && !is_test(attributes(item)) {
             visit::visit_item(self, item);
         }
@@ -295,7 +296,7 @@ impl<'ast> Visit<'ast> for Gathered {
         visit::visit_signature(self, signature);
     }
 
-    // `pub(crate)` is a path to syn, and an attribute names no room.
+    // syn treats `pub(crate)` as a path, and attributes name no room.
     fn visit_visibility(&mut self, _: &'ast Visibility) {}
     fn visit_attribute(&mut self, _: &'ast Attribute) {}
 }

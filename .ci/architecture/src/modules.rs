@@ -12,7 +12,7 @@ pub type ModuleId = usize;
 /// One module: a file, or a block inside a file.
 #[derive(Debug)]
 pub struct Module {
-    /// Which crate of the table it belongs to.
+    /// The index of its crate in the table.
     pub package: usize,
     /// Name in its parent; for a root `lib`, `main` or `bin/NAME`.
     pub name: String,
@@ -22,9 +22,9 @@ pub struct Module {
     pub file: String,
     /// Whether it is a block inside another module's file.
     pub inline: bool,
-    /// What a name in it may mean, in the order of their declaration.
+    /// What a name in it may refer to, in the order of declaration.
     pub names: BTreeMap<String, Vec<Name>>,
-    /// Paths that it imports everything from.
+    /// Paths of its glob imports.
     pub globs: Vec<Vec<String>>,
     /// What its code mentions.
     pub mentions: Vec<Mention>,
@@ -34,7 +34,7 @@ pub struct Module {
     pub tuple_functions: Vec<String>,
 }
 
-/// What a name stands for.
+/// What a name refers to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Name {
     /// An item that the module declares.
@@ -45,17 +45,17 @@ pub enum Name {
     Import(Vec<String>),
 }
 
-/// All modules of all crates, tests left out.
+/// All modules of all crates, without tests.
 #[derive(Debug)]
 pub struct Modules {
-    /// The table they were read by.
+    /// The table by which they were read.
     pub house: &'static [CrateRules],
     all: Vec<Module>,
     seen: BTreeSet<String>,
 }
 
 impl Modules {
-    /// Reads the crates of the table. Also what is wrong with the table and the tree themselves.
+    /// Reads the crates of the table. Also returns what is wrong with the table and the tree themselves.
     pub fn read(house: &'static [CrateRules], sources: &Sources) -> Result<(Self, Vec<String>), String> {
         let mut modules = Self { house, all: Vec::new(), seen: BTreeSet::new() };
         let mut faults = unknown_crates(house, sources);
@@ -114,7 +114,7 @@ impl Modules {
         path
     }
 
-    /// A module as a reader knows it: `bareverbs-sim::nic::bar`.
+    /// The readable name of a module: `bareverbs-sim::nic::bar`.
     pub fn title(&self, id: ModuleId) -> String {
         let mut title = self.house[self.get(id).package].library();
         for name in self.path(id) {
@@ -124,7 +124,8 @@ impl Modules {
         title
     }
 
-    /// Reads a file and what it declares. Test modules are walked, so that their files are known, and not kept.
+    /// Reads a file and what it declares. Test modules are walked, so that their files are known, but not
+    /// kept.
     fn read_file(&mut self, sources: &Sources, place: Place) -> Result<Option<ModuleId>, String> {
         let text = sources.get(&place.file).ok_or_else(|| format!("{}: no such file", place.file))?;
         let parsed = syn::parse_file(text).map_err(|error| format!("{}: {error}", place.file))?;
@@ -195,7 +196,7 @@ impl Modules {
         id
     }
 
-    /// Gives a macro that a module exports to the root of the crate, as the compiler does.
+    /// Adds a macro that a module exports to the root of the crate, as the compiler does.
     fn export(&mut self, id: ModuleId, macros: Vec<String>) {
         let root = self.root(id);
         let path: Vec<String> =
@@ -234,11 +235,11 @@ struct Layout {
     inline: bool,
 }
 
-/// Crates that the table does not know, and crates of the table that are gone.
+/// Crates that are missing in the table, and crates of the table that no longer exist.
 fn unknown_crates(house: &[CrateRules], sources: &Sources) -> Vec<String> {
     let known = |path: &str| house.iter().any(|rules| rules.manifest() == path);
     let has = |text: &str, table: &str| text.lines().any(|line| line.trim() == table);
-    // A package with a workspace of its own, such as the fuzz targets, is no part of the house.
+    // A package with its own workspace, such as the fuzz targets, is not part of the house.
     let packages =
         sources.manifests().filter(|(_, text)| has(text, "[package]") && !has(text, "[workspace]"));
     let unknown = packages
@@ -288,7 +289,7 @@ fn file_of(
     found.cloned().ok_or_else(|| format!("{parent}: no file for `mod {name}`"))
 }
 
-/// The file of a `#[path = "…"]`, which starts from the directory of the file that it stands in.
+/// The file of a `#[path = "…"]`, which is relative to the directory of the declaring file.
 fn given_path(parent: &str, declared: &syn::ItemMod) -> Option<String> {
     let path = declared.attrs.iter().find_map(|attribute| match &attribute.meta {
         syn::Meta::NameValue(pair) if pair.path.is_ident("path") => string(&pair.value),

@@ -6,10 +6,10 @@ use std::fs;
 const ALLOWED: &str = ".ci/architecture/ratchet";
 const HEADING: &str = "# Counts that may only fall; the goal is zero. `.ci/arrows --words` names what is counted, `.ci/arrows --update` writes this file.\n";
 
-/// A number for each crate and each thing that is counted.
+/// A number for each crate and each counted thing.
 pub type Counts = BTreeMap<(String, String), usize>;
 
-/// Counts above those that are allowed. Those below are said, so that somebody lowers them.
+/// Counts above the allowed ones. Counts below them are reported, so that somebody lowers the limit.
 pub fn check(counts: &Counts, allowed: &Counts) -> Vec<String> {
     let mut faults = Vec::new();
     for ((place, what), count) in counts {
@@ -39,7 +39,7 @@ fn parse(line: &str) -> Result<((String, String), usize), String> {
     Ok(((place.ok_or_else(wrong)?.to_owned(), what.ok_or_else(wrong)?.to_owned()), count))
 }
 
-/// Writes the counts anew.
+/// Rewrites the counts.
 pub fn update(counts: &Counts) -> Result<(), String> {
     let above_zero = counts.iter().filter(|(_, count)| **count > 0);
     let lines: String =

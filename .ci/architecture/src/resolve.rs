@@ -1,11 +1,12 @@
-//! What a path means: follows imports, re-exports, `super`, `self`, `crate` and globs to the module that declares the name.
+//! Resolves paths: follows imports, re-exports, `super`, `self`, `crate` and globs to the module that
+//! declares the name.
 
 use crate::modules::{ModuleId, Modules, Name};
 
-/// How many imports one path may lead through before it counts as a circle of imports.
+/// How many imports one path may lead through before it counts as a cycle of imports.
 const LONGEST_CHAIN: usize = 16;
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
     /// A module itself.
@@ -29,7 +30,7 @@ impl<'a> Resolver<'a> {
         Self { modules, depth: 0 }
     }
 
-    /// What a path in the code of `from` leads to; nothing where it is a local name or unknown.
+    /// The target of a path in the code of `from`; `None` if it is a local name or unknown.
     pub fn resolve(self, from: ModuleId, path: &[String]) -> Option<Target> {
         let resolver = self.deeper()?;
         let (first, rest) = path.split_first()?;
@@ -65,13 +66,13 @@ impl<'a> Resolver<'a> {
         }
     }
 
-    /// Goes on inside a module. A name that the module does not declare comes from a macro of it.
+    /// Continues inside a module. A name that the module does not declare comes from one of its macros.
     fn walk(self, module: ModuleId, rest: &[String]) -> Option<Target> {
         let Some((name, rest)) = rest.split_first() else { return Some(Target::Module(module)) };
         self.lookup(module, name, rest).or_else(|| Some(Target::Item(module, name.clone())))
     }
 
-    /// What a name of a module leads to, with the rest of the path.
+    /// The target of a module's name, followed by the rest of the path.
     fn lookup(self, module: ModuleId, name: &str, rest: &[String]) -> Option<Target> {
         let meanings = self.modules.get(module).names.get(name).map_or(&[][..], Vec::as_slice);
         let found = meanings.iter().filter_map(|meaning| self.follow(module, name, meaning, rest));
@@ -102,7 +103,7 @@ impl<'a> Resolver<'a> {
     }
 }
 
-/// A name may be a module and an item at once: in the middle of a path the module is meant, at its end the item.
+/// A name may be a module and an item at once: in the middle of a path it is the module, at its end the item.
 fn fit(target: &Target, at_end: bool) -> u8 {
     match target {
         Target::Item(..) => u8::from(at_end) + 1,

@@ -1,11 +1,11 @@
-//! The rules of the table: layers, names that a room may not mention, crates that a crate may know.
+//! The rules of the table: layers, names that a room may not mention, and dependencies of crates.
 
 use crate::arrows::{Arrows, Named, Witness};
 use crate::house::{Ban, CrateRules, IMPURE};
 use crate::modules::{ModuleId, Modules};
 use std::collections::BTreeSet;
 
-/// What breaks a rule.
+/// Violations of the rules.
 pub fn check(modules: &Modules, arrows: &Arrows) -> Vec<String> {
     let mut faults = unknown_rooms(modules);
     faults.extend(upward(modules, arrows));
@@ -17,7 +17,7 @@ pub fn check(modules: &Modules, arrows: &Arrows) -> Vec<String> {
     faults
 }
 
-/// The room of a module: the uppermost module above it, below the crate's root.
+/// The room of a module: its topmost ancestor below the crate's root, or itself.
 pub fn room(modules: &Modules, id: ModuleId) -> &str {
     match modules.path(id).first() {
         Some(room) => room,
@@ -29,7 +29,7 @@ fn rules(modules: &Modules, id: ModuleId) -> &'static CrateRules {
     &modules.house[modules.get(id).package]
 }
 
-/// Rooms that the table does not know. The table of contents of a crate is one only if it takes part in arrows.
+/// Rooms that the table lacks. A crate's root file only counts if it takes part in arrows.
 fn unknown_rooms(modules: &Modules) -> Vec<String> {
     let children = modules.iter().filter(|(_, module)| module.parent.is_some());
     let unknown = children.filter(|(id, _)| rules(modules, *id).layer(room(modules, *id)).is_none());
@@ -93,7 +93,7 @@ fn impure(modules: &Modules, from: ModuleId, named: &Named, (file, line): &Witne
     impure.then(|| format!("{file}:{line}: {} in a pure room", named.join("::")))
 }
 
-/// Whether a name of the table is a full name or leads to it.
+/// Whether a name of the table is a full name or a prefix of it.
 fn covers(rules: &CrateRules, name: &str, named: &Named) -> bool {
     let name = match name.strip_prefix("crate") {
         Some(rest) => rules.library() + rest,

@@ -1,4 +1,4 @@
-//! Sizes: no file over 600 lines but tables, no function over 80.
+//! Sizes: no file over 600 lines except tables, no function over 80.
 
 use crate::sources::Sources;
 use syn::spanned::Spanned;

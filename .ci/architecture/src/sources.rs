@@ -15,7 +15,7 @@ impl Sources {
         let names = String::from_utf8(output.stdout).map_err(|error| format!("git ls-files: {error}"))?;
         let mut files = BTreeMap::new();
         for name in names.lines() {
-            // A file that was moved or deleted and not yet committed is listed too.
+            // git also lists a file that was moved or deleted without a commit.
             if let Ok(text) = std::fs::read_to_string(name) {
                 files.insert(name.to_owned(), text);
             }
@@ -23,7 +23,7 @@ impl Sources {
         Ok(Self(files))
     }
 
-    /// Sources that a test makes up.
+    /// Made-up sources for a test.
     #[cfg(test)]
     pub fn of(files: &[(&str, &str)]) -> Self {
         Self(files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect())

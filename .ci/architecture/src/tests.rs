@@ -1,4 +1,4 @@
-//! Small crates that have to be caught, and such that have to pass.
+//! Small crates that must be caught, and some that must pass.
 
 use crate::arrows::Arrows;
 use crate::house::{Ban, CrateRules, HOUSE};
@@ -12,7 +12,7 @@ const MANIFEST: (&str, &str) = ("leaf/Cargo.toml", "[package]\nname = \"the-leaf
 const UPPER: (&str, &str) = ("upper/Cargo.toml", "[package]\nname = \"the-upper\"\n");
 const ROOMS: &str = "pub mod low; pub mod middle; pub mod high;";
 
-/// Two crates: the upper one may know the leaf, which has three rooms one above the other.
+/// Two crates: the upper one may depend on the leaf, which has three rooms one above the other.
 const TABLE: &[CrateRules] = &[
     CrateRules {
         package: "the-leaf",
@@ -45,7 +45,7 @@ fn leaf(files: &[(&str, &str)]) -> (Modules, Vec<String>) {
     Modules::read(TABLE, &Sources::of(&all)).unwrap()
 }
 
-/// What is wrong with the leaf: tree, rules and cycles.
+/// The faults of the leaf: tree, rules and cycles.
 fn faults(files: &[(&str, &str)]) -> Vec<String> {
     let (modules, mut faults) = leaf(files);
     let arrows = Arrows::of(&modules);
@@ -68,7 +68,7 @@ fn passes(files: &[(&str, &str)]) {
 const HIGH: (&str, &str) =
     ("leaf/src/high.rs", "pub struct Tower; pub fn build() {} #[macro_export] macro_rules! m { () => {} }");
 
-/// Every way to write a path that runs up.
+/// Every way to write a path that points upwards.
 #[test]
 fn an_arrow_that_runs_up_is_caught_however_it_is_written() {
     for code in [
@@ -116,7 +116,7 @@ fn what_is_no_arrow_passes() {
     passes(&[HIGH, ("leaf/src/middle.rs", "use crate::low; use super::low::*;")]);
 }
 
-/// What a parent hands out of its child belongs to the child.
+/// What a parent re-exports from its child belongs to the child.
 #[test]
 fn a_re_export_leads_to_the_module_that_declares_the_name() {
     let parts = [
@@ -273,12 +273,12 @@ fn a_type_that_an_application_makes_wants_an_example() {
         missing("pub struct T; impl T {\n/// ```\n/// T::new();\n/// ```\npub fn new() -> Self {} }"),
         0
     );
-    // Code that is not compiled is no example.
+    // Code that is not compiled does not count as an example.
     let fenced = |word: &str| {
         format!("/// ```{word}\n/// T\n/// ```\npub struct T; impl T {{ pub fn new() -> Self {{}} }}")
     };
     assert_eq!([missing(&fenced("no_run")), missing(&fenced("text")), missing(&fenced("ignore"))], [0, 1, 1]);
-    // What only this crate sees, what nobody can make, and what one gets from another value.
+    // A type that only this crate sees, one that nobody can create, and one that comes from another value.
     assert_eq!(missing("pub(crate) struct T; impl T { pub fn new() -> Self {} }"), 0);
     assert_eq!(missing("pub struct T; impl T { pub(crate) fn new() -> Self {} }"), 0);
     assert_eq!(missing("pub struct T; impl T { pub fn next(&self) -> Self {} }"), 0);
@@ -303,7 +303,7 @@ fn the_picture_names_rooms_from_the_bottom_up() {
     assert!(draw::summary(&modules, &arrows).contains("low < middle < high"));
 }
 
-/// Nobody is known who is above.
+/// No crate depends on one above it.
 #[test]
 fn the_table_is_in_order() {
     for (position, rules) in HOUSE.iter().enumerate() {

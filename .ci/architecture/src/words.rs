@@ -1,4 +1,5 @@
-//! Words: type names that stand for two things in one crate, tuples as parameters, citations that lead nowhere, types without an example.
+//! Words: type names with two meanings in one crate, tuples as parameters, dangling citations, types without
+//! an example.
 
 use crate::examples;
 use crate::house::CrateRules;
@@ -13,10 +14,10 @@ const TUPLE_PARAMETERS: &str = "functions that take a tuple";
 const LOST_CITATIONS: &str = "citations that lead nowhere";
 const MISSING_EXAMPLES: &str = "types that an application makes and that have no example";
 
-/// What a citation of a document begins with that is not in this repository.
+/// The beginning of citations of a document that is not in this repository.
 const LOST: &str = concat!("contract", " §");
 
-/// What is found in one crate: what, and where.
+/// Findings in one crate: the kind, and the places.
 type Found = BTreeMap<&'static str, Vec<String>>;
 
 /// How often each thing occurs in each crate.
@@ -77,7 +78,8 @@ fn tuple_parameters(modules: &Modules, package: usize) -> Vec<String> {
     named.collect()
 }
 
-/// Of the crates that are meant for applications; the others have no users outside of this repository.
+/// Types without examples in crates that are meant for applications; the others have no users outside this
+/// repository.
 fn missing_examples(modules: &Modules, sources: &Sources, package: usize) -> Vec<String> {
     let rules = &modules.house[package];
     let manifest = sources.get(&rules.manifest()).unwrap_or_default();
@@ -95,7 +97,7 @@ fn lost_citations(rules: &CrateRules, sources: &Sources) -> Vec<String> {
     lost.map(|(path, line, _)| format!("{path}:{}", line + 1)).collect()
 }
 
-/// The directory of the crate that has a file: what stands before `src`, `tests`, `benches` or `examples`.
+/// The directory of the crate that contains a file: the part before `src`, `tests`, `benches` or `examples`.
 fn crate_of(path: &str) -> Option<&str> {
     ["/src/", "/tests/", "/benches/", "/examples/"]
         .iter()
