@@ -116,5 +116,5 @@ fuzz_target!(|data: &[u8]| {
         0 => called(&said, role & 2 != 0),
         _ => calls(&said, role & 2 != 0),
     }
-    assert!(begin.elapsed() < LIMIT, "a peer that hung up was waited for");
+    assert!(begin.elapsed() < LIMIT, "the call kept waiting for a peer that had hung up");
 });

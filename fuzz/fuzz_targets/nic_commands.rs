@@ -34,7 +34,7 @@ fuzz_target!(|data: &[u8]| {
         let mut frames = 0;
         while node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut frame).is_some() {
             frames += 1;
-            assert!(frames < 100_000, "the device sends without end");
+            assert!(frames < 100_000, "the device never stops sending");
         }
     }
 });

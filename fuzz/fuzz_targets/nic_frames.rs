@@ -80,9 +80,9 @@ fuzz_target!(|data: &[u8]| {
         let mut answers = 0;
         while pair.b.host.nic.poll_transmit(now, &mut pair.b.host.memory, &mut frame).is_some() {
             answers += 1;
-            assert!(answers < 100_000, "the device answers without end");
+            assert!(answers < 100_000, "the device never stops answering");
         }
     }
-    assert_eq!(pair.b.host.memory.faults, [], "the device reaches beyond its keys");
+    assert_eq!(pair.b.host.memory.faults, [], "the device accessed memory outside its memory keys");
     let _ = pair.b.host.memory.slice(pair.b.mr.iova, MR_SIZE as usize);
 });

@@ -55,6 +55,6 @@ fuzz_target!(|data: &[u8]| {
     while pair.a.poll().is_some() {}
     for node in [&pair.a, &pair.b] {
         let writes = node.host.memory.faults.iter().filter(|fault| fault.write).count();
-        assert_eq!(writes, 0, "the device writes where nobody told it to");
+        assert_eq!(writes, 0, "the device wrote outside its memory keys");
     }
 });

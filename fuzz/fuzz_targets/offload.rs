@@ -102,7 +102,7 @@ fuzz_target!(|data: &[u8]| {
     }
     for _ in 0..1_000_000 {
         if let Some(dma) = runtime.poll_dma(now) {
-            assert!(may_write || dma.action == DmaAction::Read, "the grant is for reading");
+            assert!(may_write || dma.action == DmaAction::Read, "the grant is read-only");
             let written = runtime.to_be_written(&dma).unwrap_or_default();
             let bytes = carry_out(&dma, &mut memory, written);
             runtime.handle_dma_done(now, dma.tag, if input.u8() == 0xff { Err(DmaFault::Memory) } else { Ok(&bytes) });
@@ -115,5 +115,5 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     }
-    assert_eq!(runtime.running(), 0, "the runtime never comes to rest");
+    assert_eq!(runtime.running(), 0, "requests are still running");
 });

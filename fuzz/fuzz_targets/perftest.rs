@@ -48,14 +48,14 @@ fuzz_target!(|data: &[u8]| {
         Destination { outstanding_reads: 16, qpn, psn, rkey: 7, address: 1 << 40, gid, lid: 5, shared_queue: None };
     let mut rest = || Ok(());
     let Ok(mut session) = Session::over(Box::new(Peer { input, form }), role, 4096, &mut rest) else { return };
-    assert!([256, 512, 1024, 2048, 4096].contains(&session.mtu()), "the path MTU is one that there is");
+    assert!([256, 512, 1024, 2048, 4096].contains(&session.mtu()), "the path MTU is not valid");
     for _ in 0..3 {
         let Ok(peer) = session.hand_shake(&own, &mut rest) else { return };
         let again = match form {
             DestinationForm::Text => Destination::parse(&peer.encode()),
             DestinationForm::Record => Destination::parse_record(&peer.encode_record()),
         };
-        assert_eq!(again, Some(peer), "what was understood can be said again");
+        assert_eq!(again, Some(peer), "a parsed destination does not survive encoding");
     }
     let _ = session.exchange_reports(&BandwidthReport::default(), &mut rest);
 });

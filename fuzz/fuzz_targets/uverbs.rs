@@ -45,5 +45,5 @@ fuzz_target!(|data: &[u8]| {
         let _ = uverbs.ioctl(&mut program, file, &mut bytes);
     }
     uverbs.close(&mut program, file);
-    assert_eq!(uverbs.nic().live_objects(), before, "objects outlive their file");
+    assert_eq!(uverbs.nic().live_objects(), before, "objects outlived their file");
 });

@@ -93,7 +93,7 @@ fn programs_write_for_who_may() {
     assert_eq!(number(&[&numbers[..], &[&three]].concat()), first.wrapping_add(3));
     assert_eq!(number(&[&numbers[..], &[&three]].concat()), first.wrapping_add(6));
     let version = number(&[&put[..], &[&record]].concat()).swap_bytes();
-    assert_eq!(version, first.wrapping_add(9).swap_bytes(), "the word that the sequencer left");
+    assert_eq!(version, first.wrapping_add(9).swap_bytes(), "the value that the sequencer left");
     assert_eq!(number(&[&put[..], &[&record]].concat()).swap_bytes(), version.wrapping_add(1));
     let long = "00".repeat(449);
     let owner = ("owner", "owner.key");

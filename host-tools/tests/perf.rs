@@ -209,7 +209,7 @@ fn a_test_without_an_end_shows_a_row_for_each_period_until_it_is_interrupted() {
     assert!(client.matches("#bytes").count() == 1 && client.contains(" Data "), "{client}");
     let (own, told) = (rates(&client), rates(&server));
     assert!(own.len() >= 2 && own.iter().all(|rate| *rate > 0.0), "{client}");
-    assert_eq!(told, own[own.len() - 1..], "the server is told the last row: {server}");
+    assert_eq!(told, own[own.len() - 1..], "the server receives the last row: {server}");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn a_test_without_an_end_ends_with_who_reads_it() {
     wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
     let mut client = hosts.on("b", &client).spawn().expect("the program");
     let mut lines = BufReader::new(client.stdout.take().expect("its output")).lines();
-    assert!(lines.next().is_some_and(|line| line.is_ok()), "what stands before the rows");
+    assert!(lines.next().is_some_and(|line| line.is_ok()), "the lines before the rows");
     drop(lines);
     let client = client.wait_with_output().expect("it ends by itself");
     assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));

@@ -164,7 +164,7 @@ fn a_killed_bridge_stops_nobody_and_another_takes_its_place() {
     let test = ["perf", "send", "bw", "-n", "100"];
     between(&left, &right, &test);
     killed.kill();
-    assert!(directory.path().join("one").exists(), "it was killed, and removed nothing");
+    assert!(directory.path().join("one").exists(), "a killed program leaves its socket behind");
     let port = free_port();
     let words = [&test[..], &["-p", &port, "--json"], &TIMEOUT].concat();
     let [client, server] = left.both(&words, &[&words[..], &["a"]].concat());

@@ -145,7 +145,7 @@ fn every_tool_prints_what_its_schema_says() {
         let name = name.strip_suffix(".json").expect("JSON").to_owned();
         (!checked.0.contains(&name)).then_some(name)
     });
-    assert_eq!(unseen.collect::<Vec<_>>(), [""; 0], "schemas of nothing that was printed");
+    assert_eq!(unseen.collect::<Vec<_>>(), [""; 0], "schemas of output that no test printed");
 }
 
 /// Checks every event in the timeline of a run with lookups, kernels and lost frames, which has events of

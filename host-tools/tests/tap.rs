@@ -150,5 +150,5 @@ fn packets_of_the_device_reach_a_socket_of_this_machine() {
     // Base transport header, the message, ICRC.
     assert_eq!((length, &packet[12..28]), (12 + MESSAGE.len() + 4, &MESSAGE[..]));
     drop(server);
-    assert!(!Path::new("/sys/class/net").join(&interface).exists(), "it goes with the server");
+    assert!(!Path::new("/sys/class/net").join(&interface).exists(), "the interface outlived its server");
 }

@@ -25,7 +25,7 @@ fn every_counter_of_both_link_layers_is_known() {
     assert_eq!(unknown, [""; 0]);
     for entry in KNOWN {
         let priority = entry.name.replace("_prioN_", "_prio0_");
-        assert!(all.contains_key(&priority), "{} is in the table, and no port has it", entry.name);
+        assert!(all.contains_key(&priority), "{} is in the table, but no port has it", entry.name);
     }
 }
 

@@ -33,7 +33,7 @@ fn every_status_of_a_lookup_is_explained_as_it_is_printed() {
             assert!(status == Status::Ok || names_of(&line) == [entry.names[0]], "{line}");
         }
     }
-    assert!(names_of("the file was not found").is_empty(), "a sentence of somebody else");
+    assert!(names_of("the file was not found").is_empty(), "an unrelated sentence");
 }
 
 /// In the form that `kernel check`, `kernel run` and `dpu` print.

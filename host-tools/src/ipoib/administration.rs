@@ -230,7 +230,7 @@ mod tests {
         };
         let like = McMemberRecord::new();
         let join = Question::Join { group: GROUP_GID, role: Role::Member };
-        assert_eq!(mask(join, None), (2, 0x38, 0x1_0083), "the group of broadcasts");
+        assert_eq!(mask(join, None), (2, 0x38, 0x1_0083), "the broadcast group");
         assert_eq!(mask(join, Some(&like)), (2, 0x38, 0x1_73f7));
         let send = Question::Join { group: GROUP_GID, role: Role::Sender };
         assert_eq!(mask(send, Some(&like)), (2, 0x38, 0x1_0083));
@@ -260,7 +260,7 @@ mod tests {
     fn an_answer_is_taken_once() {
         let (mut client, question) = (AdministrationClient::new(7), Question::Path { gid: GROUP_GID });
         let asked = client.ask(Time::ZERO, ASKER, question, None).expect("asked");
-        assert!(client.handle(&asked).is_none(), "a question is no answer");
+        assert!(client.handle(&asked).is_none(), "a request is not an answer");
         let mut answer = AdministrationPacket::of(&asked);
         answer.mad.set_method(0x81);
         let taken = client.handle(&answer.to_bytes());

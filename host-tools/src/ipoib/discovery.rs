@@ -261,7 +261,7 @@ mod tests {
         let back = back.to_ethernet(|sender| (sender == own).then_some(mac)).expect("crossed");
         assert_eq!(back, packet);
         let without = discovery.to_infiniband(|_| None).expect("crossed");
-        assert_eq!(without.len(), packet.len() - 8, "the option goes");
+        assert_eq!(without.len(), packet.len() - 8, "the option is dropped");
         assert!(is_right(&without));
     }
 
@@ -286,7 +286,7 @@ mod tests {
         }
         let of_ethernet = solicitation();
         let found = Discovery::parse(&of_ethernet).and_then(|found| found.neighbour()).expect("a question");
-        assert_eq!(found.address, None, "its address is of another kind");
+        assert_eq!(found.address, None, "its link-layer address is not an IPoIB one");
     }
 
     #[test]
@@ -297,7 +297,7 @@ mod tests {
             packet[at] = value;
             packet
         };
-        assert!(Discovery::parse(&changed(HOP_LIMIT_AT, 64)).is_none(), "it came from afar");
+        assert!(Discovery::parse(&changed(HOP_LIMIT_AT, 64)).is_none(), "it crossed a router");
         assert!(Discovery::parse(&changed(40, 128)).is_none(), "an echo");
         assert!(Discovery::parse(&packet[..70]).is_none());
         let endless = changed(65, 0);

@@ -169,7 +169,7 @@ mod tests {
         let expected = [("224.0.0.251", true), ("239.1.1.1", false)];
         let expected = expected.map(|(text, listens)| MembershipReport { group: group(text), listens });
         assert_eq!(reports, expected);
-        assert_eq!(ipv4_reports(&report_of_igmp()[..44]).len(), 1, "what is cut off is left");
+        assert_eq!(ipv4_reports(&report_of_igmp()[..44]).len(), 1, "a truncated record is ignored");
         let mut old = report_of_igmp();
         old.truncate(24);
         old.extend([0x17, 0, 0, 0, 239, 1, 1, 1]);
@@ -189,7 +189,7 @@ mod tests {
             [MembershipReport { group: group("ff02::1:ff00:2"), listens: true }]
         );
         packet[6] = ICMPV6;
-        assert!(ipv6_reports(&packet).is_empty(), "no option for routers");
+        assert!(ipv6_reports(&packet).is_empty(), "no Router Alert option");
     }
 
     #[test]

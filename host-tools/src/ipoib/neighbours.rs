@@ -252,7 +252,7 @@ mod tests {
             neighbours.hear(at(number), address(number), 1);
         }
         assert_eq!((neighbours.by_mac.len(), neighbours.address(first)), (MOST_NEIGHBOURS, None));
-        assert_ne!(neighbours.hear(at(9999), address(0), 1), first, "its packets were for who had it");
+        assert_ne!(neighbours.hear(at(9999), address(0), 1), first, "the old address is not reused");
         assert_eq!(neighbours.sources.len(), MOST_NEIGHBOURS);
     }
 

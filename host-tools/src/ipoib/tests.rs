@@ -208,7 +208,7 @@ fn two_machines_speak_ipv4_over_the_subnet() {
     scene.rest(&mut gateways, Duration::from_millis(5));
     let counters = gateways[0].counters();
     assert_eq!((counters.too_long, counters.without_way, counters.foreign), (1, 1, 0));
-    assert_eq!(scene.cables[1].hear(0x0800), None, "neither has arrived");
+    assert_eq!(scene.cables[1].hear(0x0800), None, "neither packet arrived");
 }
 
 /// Requirement: RFC 4391 §9.3: neighbour discovery over the group of the solicited node, which is joined as MLD reports; its options have
@@ -233,7 +233,7 @@ fn two_machines_speak_ipv6_over_the_subnet() {
     let asked = message(135, 1, 0, IPS6[1], solicited);
     scene.cables[0].say(0, MacAddress([0x33, 0x33, 0xff, 0, 0, 2]), 0x86dd, &asked);
     let (first, heard) = scene.heard(&mut gateways, 1, 0x86dd);
-    assert_eq!(heard[66..72], first.0, "the option has the MAC address that the interface has here");
+    assert_eq!(heard[66..72], first.0, "the option holds the interface's MAC address on this side");
     assert_eq!((heard.len(), &heard[48..66]), (72, &asked[48..66]));
     let told = message(136, 2, 1, IPS6[1], IPS6[0]);
     scene.cables[1].say(1, first, 0x86dd, &told);
@@ -270,11 +270,11 @@ fn groups_are_joined_as_the_machine_reports() {
         scene.rest(gateways, Duration::from_secs(3));
         scene.cables[0].say(0, mac, 0x0800, &datagram);
         scene.rest(gateways, Duration::from_millis(300));
-        assert_eq!(scene.cables[0].hear(0x0800), None, "the sender is no member");
+        assert_eq!(scene.cables[0].hear(0x0800), None, "the sender is not a member");
         core::iter::from_fn(|| scene.cables[1].hear(0x0800)).any(|(_, packet)| packet == datagram)
     };
-    assert!(is_heard(&mut gateways, 4), "it changes to excluding nobody");
-    assert!(!is_heard(&mut gateways, 3), "it changes to including nobody");
+    assert!(is_heard(&mut gateways, 4), "the report changes to EXCLUDE with no sources");
+    assert!(!is_heard(&mut gateways, 3), "the report changes to INCLUDE with no sources");
     assert!(is_heard(&mut gateways, 4));
 }
 

@@ -120,7 +120,7 @@ fn hexadecimal_digits_are_bytes() {
 #[test]
 fn clang_builds_what_is_deployed() {
     let Some(version) = clang_version() else {
-        assert!(std::env::var_os("BAREVERBS_REQUIRE_JUDGES").is_none(), "clang is not there: .ci/install");
+        assert!(std::env::var_os("BAREVERBS_REQUIRE_JUDGES").is_none(), "clang is missing: run .ci/install");
         println!("SKIPPED: clang is not there");
         return;
     };
@@ -148,7 +148,7 @@ fn clang_builds_what_is_deployed() {
             assert_eq!(
                 code,
                 load(object, None).expect("one function"),
-                "{name} is not what its object was built from"
+                "{name} differs from the program in its object"
             );
         }
     }

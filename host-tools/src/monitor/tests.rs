@@ -164,7 +164,7 @@ fn the_exposition_is_open_metrics() {
         ),
     ] {
         assert!(text.contains(good), "{good}");
-        assert!(parse(&text.replacen(good, bad, 1)).is_err(), "{bad} instead of {good} was taken");
+        assert!(parse(&text.replacen(good, bad, 1)).is_err(), "{bad} instead of {good} was accepted");
     }
 }
 
@@ -220,7 +220,7 @@ fn the_classic_exposition_has_help_and_type_of_every_sample() {
     let of = |text: &str| {
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>()
     };
-    assert_eq!(of(&classic), of(&openmetrics), "both forms have the same samples");
+    assert_eq!(of(&classic), of(&openmetrics), "both formats have the same samples");
 }
 
 fn ask(address: SocketAddr, request: &str) -> String {
@@ -405,7 +405,7 @@ fn what_cannot_be_is_refused() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let Err(Failure::Input(error)) = run(&parse(&["--openmetrics", &address]).expect("arguments")) else {
-        panic!("two listen at one port")
+        panic!("two servers listen on one port")
     };
     assert!(format!("{error:#}").starts_with("cannot listen at 127.0.0.1:"), "{error:#}");
     let Err(Failure::Input(error)) =

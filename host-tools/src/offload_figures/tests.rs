@@ -12,7 +12,7 @@ fn every_point_of_every_figure_is_within_ten_percent_or_has_a_sentence() {
     let points = |figure: &str| rows.iter().filter(|row| row.figure.starts_with(figure)).count();
     assert_eq!(["7", "8", "9", "10", "11", "13"].map(points), [4, 7, 14, 6, 8, 6]);
     let apart: Vec<&FigureRow> = rows.iter().filter(|row| !row.is_close()).collect();
-    assert!(apart.len() <= 5, "a sentence is the exception: {apart:#?}");
+    assert!(apart.len() <= 5, "too many rows need an explanation: {apart:#?}");
 }
 
 /// A model whose results did not depend on its components would be no model.

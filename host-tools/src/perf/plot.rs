@@ -178,7 +178,7 @@ mod tests {
         let points = by_percentile(&histogram);
         let (first, last) = (points[0], points[points.len() - 1]);
         assert_eq!(first.0, 0.0);
-        assert_eq!(percentile_label(&last.0), "99.8 %", "of 500 one is the longest");
+        assert_eq!(percentile_label(&last.0), "99.8 %", "the longest is one in 500");
         assert!(points.iter().all(|(_, micros)| (1.498..1.502).contains(micros)), "{points:?}");
         assert!(points.is_sorted_by(|a, b| a.0 <= b.0), "{points:?}");
     }

@@ -299,7 +299,7 @@ fn latencies_are_listed_as_perftest_lists_them() {
     assert_eq!(
         shown.matches("t_typical[usec]").count(),
         2,
-        "the heading stands before the lists, and again before the row"
+        "the heading precedes the lists, and again the row"
     );
     let (perf, _) = json("send lat -n 8 -s 64 -H");
     let row = &perf["results"][0];
@@ -334,7 +334,7 @@ fn json_goes_to_a_file_beside_the_text() {
     assert!(text(&words).contains("BW average"));
     let object: Value = serde_json::from_slice(&std::fs::read(path).expect("written")).expect("JSON");
     assert_eq!(object["schema"], "bareverbs.perf.v1");
-    assert_eq!(object["perf"]["results"].as_array().map(Vec::len), Some(23), "every size, not only the last");
+    assert_eq!(object["perf"]["results"].as_array().map(Vec::len), Some(23), "a result for each size");
     let words = ["write", "bw", "-n", "5", "--out_json_file", "/no/such/directory/x.json"];
     let said = execute(&parse(&words).expect("good")).expect_err("nowhere to write");
     assert!(format!("{said:?}").contains("cannot write /no/such/directory/x.json"));

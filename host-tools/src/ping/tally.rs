@@ -154,7 +154,7 @@ mod tests {
         assert_eq!(tally.answer(at(12), 0), Answer::Duplicate);
         let ProbeTally { received, late, duplicates, reordered, .. } = tally;
         assert_eq!((received, late, duplicates, reordered, tally.lost()), (1, 1, 1, 1, 1));
-        assert_eq!(tally.round_trips.len(), 1, "what counts as lost has no round trip");
+        assert_eq!(tally.round_trips.len(), 1, "a lost probe has no round-trip time");
     }
 
     #[test]

@@ -98,7 +98,7 @@ fn a_run_in_which_nothing_failed() {
     let ids = |phase: &str| -> BTreeSet<String> {
         events.iter().filter(|event| event["ph"] == phase).map(|event| event["id"].to_string()).collect()
     };
-    assert!(!ids("f").is_empty() && ids("f").is_subset(&ids("s")), "an answer without a question");
+    assert!(!ids("f").is_empty() && ids("f").is_subset(&ids("s")), "an answer without a request");
 }
 
 #[test]

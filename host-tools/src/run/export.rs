@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(
             lines(&command(), EnvironmentFormat::Sh).unwrap(),
             "export A='1'\nexport B='it'\\''s'\n",
-            "a quote ends the text, and begins it again"
+            "a quote inside the value closes and reopens the quotation"
         );
     }
 

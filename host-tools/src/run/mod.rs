@@ -353,7 +353,7 @@ mod tests {
         let lids = ["a", "b", "c"].map(|name| add(name, infiniband).settings().lid);
         assert_eq!(lids, [Some(1), Some(2), Some(3)]);
         assert_eq!(add("b", infiniband).settings().lid, Some(2));
-        assert_eq!(add("b", None).settings().lid, None, "nothing of it runs, and nothing was asked for");
+        assert_eq!(add("b", None).settings().lid, None, "not running, and no link layer was requested");
         assert_eq!(add("d", infiniband).settings().lid, Some(2), "the first that is free");
         let directory = describe(home.path(), &[add("c", infiniband)], 100).unwrap();
         let line = |path: &str| std::fs::read_to_string(directory.join(path)).unwrap();
@@ -424,11 +424,7 @@ mod tests {
         }
         let refusal = add(&wish(Some(2), "10.0.0.1 10.0.0.1")).unwrap_err().to_string();
         assert!(refusal.contains("a-mlx5_1") && refusal.contains("--ip"), "{refusal}");
-        assert_eq!(
-            add(&HostWish::default()).unwrap().len(),
-            1,
-            "nothing of it runs, and nothing was asked for"
-        );
+        assert_eq!(add(&HostWish::default()).unwrap().len(), 1, "not running, and nothing was requested");
         assert!(!network::list(&network).to_string().contains("mlx5_1"));
     }
 

@@ -54,11 +54,11 @@ fn every_rule_has_a_case_and_was_asked_where_it_is_silent() {
         .map(|(rule, _)| rule.id)
         .collect();
     for rule in RULES {
-        assert!(CASES.iter().any(|case| case.id == rule.id), "{} is never broken", rule.id);
-        assert!(asked.contains(rule.id), "{} is asked in no scene that is in order", rule.id);
+        assert!(CASES.iter().any(|case| case.id == rule.id), "no case breaks rule {}", rule.id);
+        assert!(asked.contains(rule.id), "no healthy scene applies rule {}", rule.id);
     }
     let ids: BTreeSet<&str> = RULES.iter().map(|rule| rule.id).collect();
-    assert_eq!(ids.len(), RULES.len(), "an id stands twice");
+    assert_eq!(ids.len(), RULES.len(), "two rules share an id");
     assert!(CASES.iter().all(|case| ids.contains(case.id)));
 }
 
@@ -189,13 +189,13 @@ fn what_cannot_be_is_refused() {
         (["--device", "vfio-user:/no/such", "--peer", "10.0.0.1"], "opening vfio-user:/no/such"),
     ] {
         let Err(Failure::Input(error)) = execute(&parse(&words).expect("arguments")) else {
-            panic!("{words:?} was done")
+            panic!("{words:?} was not refused")
         };
         assert!(format!("{error:#}").contains(why), "{error:#}");
     }
     let words = ["--peer", "10.0.0.1", "--root", "/nowhere"];
     let Err(Failure::Input(error)) = execute(&parse(&words).expect("arguments")) else {
-        panic!("a peer was compared with nothing")
+        panic!("a peer was compared without local devices")
     };
     assert!(error.to_string().contains("name one with --device or --host"), "{error}");
 }

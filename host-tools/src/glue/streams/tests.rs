@@ -205,7 +205,7 @@ fn streams_of_two_calls_are_counted_in_the_nic_and_merged() {
         let bytes = bytes_of(half);
         let (result, answer) = scene.stream(COUNT, &(bytes.len() as u64).to_be_bytes(), &bytes, 4096);
         assert_eq!(result.ended, Ended::Found);
-        assert_eq!(scene.memory()[..bytes.len()], bytes, "the stream is written as it came");
+        assert_eq!(scene.memory()[..bytes.len()], bytes, "the stream is written unchanged");
         all.merge(&Sketch::from_registers(&answer).expect("registers"));
     }
     let error = all.estimate() / values.len() as f64 - 1.0;
@@ -223,7 +223,7 @@ fn a_stream_that_goes_wrong_ends_with_its_status_and_the_next_one_works() {
     let too_long = (BYTES as u64 + 8).to_be_bytes();
     assert_eq!(ended(scene.stream(COUNT, &too_long, &bytes, 8192)), Ended::Status(Status::OutOfBounds));
     let strangers = scene.kernels.strangers();
-    assert!(strangers > 0, "what came after the refusal is counted, and not written");
+    assert!(strangers > 0, "data after the refusal is counted, but not written");
     assert_eq!(scene.memory(), vec![0; BYTES]);
     let too_short = 4096_u64.to_be_bytes();
     assert_eq!(ended(scene.stream(COUNT, &too_short, &bytes, 3000)), Ended::Status(Status::BadParameters));

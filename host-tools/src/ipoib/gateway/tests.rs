@@ -57,7 +57,7 @@ fn the_group_of_broadcasts_comes_first() {
 fn a_gateway_that_ends_leaves_its_groups() {
     let mut gateway = gateway();
     gateway.leave(Time::ZERO);
-    assert!(!gateway.has_left(), "a question is to be sent");
+    assert!(!gateway.has_left(), "a request is still to be sent");
     let group = link::broadcast_group(0xffff);
     let said = outputs(&mut gateway);
     let [GatewayOutput::Interface(detached), GatewayOutput::Interface(InterfaceOutput::Question(asked))] =
@@ -66,7 +66,7 @@ fn a_gateway_that_ends_leaves_its_groups() {
         panic!("{said:?}")
     };
     assert_eq!(detached, &InterfaceOutput::Detach(group));
-    assert!(!gateway.has_left(), "the answer is to come");
+    assert!(!gateway.has_left(), "the answer is still missing");
     let mut answer = AdministrationPacket::of(asked);
     assert_eq!(
         (answer.mad.method(), answer.record().map(|record: McMemberRecord| record.mgid())),
@@ -89,7 +89,7 @@ fn nobody_hears_what_he_has_sent_to_a_group() {
     assert_eq!(
         outputs(&mut gateway),
         [GatewayOutput::Frame(frame)],
-        "an interface that never said its address"
+        "an interface that never announced its address"
     );
 }
 

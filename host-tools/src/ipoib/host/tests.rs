@@ -147,9 +147,9 @@ fn hosts_find_each_other() {
         assert_eq!(subnet.find(0, ip), Some(expected), "{ip}");
     }
     let before = subnet.asked.len();
-    assert_eq!(subnet.find(1, ips(0)[0]).map(|way| way.lid), Some(port(0).lid), "who asked is known");
-    assert_eq!(subnet.asked.len(), before, "its path too, by which it was answered");
-    assert!(subnet.hosts[2].known.is_empty(), "what others ask of others is theirs");
+    assert_eq!(subnet.find(1, ips(0)[0]).map(|way| way.lid), Some(port(0).lid), "the asker is known");
+    assert_eq!(subnet.asked.len(), before, "so is its path, from the answer");
+    assert!(subnet.hosts[2].known.is_empty(), "a host does not learn from requests between others");
 }
 
 /// A lost request is repeated after a second and not earlier; an unused address is never resolved.
@@ -179,7 +179,7 @@ fn a_host_joins_first_and_leaves_at_the_end() {
     assert_eq!(
         subnet.groups[0].len(),
         2,
-        "that of broadcasts, and that in which its address of IPv6 is asked for"
+        "the broadcast group and the solicited-node group of its IPv6 address"
     );
     subnet.asked.clear();
     subnet.hosts[0].leave(subnet.now);

@@ -42,13 +42,13 @@ struct Open {
 }
 
 fn nanos(value: &Value) -> u64 {
-    let micros = value.as_f64().unwrap_or_else(|| panic!("{value} is no time"));
+    let micros = value.as_f64().unwrap_or_else(|| panic!("{value} is not a time"));
     assert!(micros >= 0.0 && micros.is_finite());
     (micros * 1000.0).round() as u64
 }
 
 fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+    value.as_str().unwrap_or_else(|| panic!("{value} is not a string")).to_owned()
 }
 
 /// Names of processes and threads.
@@ -154,11 +154,11 @@ fn assert_complete(steps: &[Bound]) {
     assert!(!frames.is_empty());
     for frame in frames {
         assert!(frame.phase == "t" && frame.track.contains("/wire"), "{frame:?}");
-        assert!(frame.origin.contains(&format!(" {} ", work.name)), "{frame:?} is not of {work:?}");
+        assert!(frame.origin.contains(&format!(" {} ", work.name)), "{frame:?} does not belong to {work:?}");
     }
     assert!(entry.phase == "f" && entry.track.contains("/NIC: entries of cq"), "{entry:?}");
     let index = work.name.split(' ').nth(1).expect("an index");
-    assert!(entry.name.contains(&format!(" wqe {index} REQ ")), "{entry:?} does not end {work:?}");
+    assert!(entry.name.contains(&format!(" wqe {index} REQ ")), "{entry:?} does not complete {work:?}");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn a_frame_that_is_sent_again_hangs_on_its_work_request() {
     // If the acknowledgement of a work request overtook one of its frames, that frame has its own arrow.
     for (_, late) in imported.flows.iter().filter(|((name, _), _)| name == "frame") {
         let [work, frame] = &late[..] else { panic!("{late:#?}") };
-        assert!(frame.origin.contains(&format!(" {} ", work.name)), "{frame:?} is not of {work:?}");
+        assert!(frame.origin.contains(&format!(" {} ", work.name)), "{frame:?} does not belong to {work:?}");
         again += u64::from(frame.origin.contains("(retransmission: "));
     }
     let report: Value = serde_json::from_str(&json).expect("JSON");
