@@ -215,7 +215,7 @@ fn only_who_may_deploy_deploys() {
     assert_eq!(
         scene.send(next, LIST, &[0; 8]),
         Err(Status::NotAllowed),
-        "the right left with its connection"
+        "the right ended with its connection"
     );
 }
 
@@ -274,7 +274,7 @@ fn a_request_keeps_the_version_with_which_it_began() {
     );
     let answers = scene.run();
     assert_eq!(answers, [(first, Status::Ok, vec![1, 0]), (second, Status::Ok, vec![2, 0])]);
-    assert!(scene.list().is_empty(), "their places are free");
+    assert!(scene.list().is_empty(), "both versions' places are free");
 }
 
 #[test]

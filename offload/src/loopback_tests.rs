@@ -444,7 +444,7 @@ fn a_late_answer_is_dropped_and_its_slot_lent_again() {
     assert_eq!(scene.poll(), None);
     // The client has withdrawn them; the runtime only has to confirm that.
     while scene.serve() {}
-    assert_eq!(scene.poll(), None, "four answers, none of them for anybody");
+    assert_eq!(scene.poll(), None, "four answers, and no request waits for them");
     assert_eq!(scene.client.stale(), 0);
     let Server::Dpu(dpu, _) = &mut scene.server else { unreachable!() };
     assert_eq!(dpu.runtime().counters().withdrawn, SLOTS as u64);

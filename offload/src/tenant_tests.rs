@@ -238,7 +238,7 @@ fn what_a_kernel_computed_is_the_answer() {
     assert_eq!(Totals::parse(body), Some(totals));
     let trailer = Trailer::parse(trailer.try_into().expect("32 bytes")).expect("a trailer");
     assert_eq!((trailer.status, trailer.request_id, trailer.length), (Status::Ok, 11, 40));
-    assert_eq!(trailer.hops, 2, "4,096 bytes, and the rest");
+    assert_eq!(trailer.hops, 2, "4,096 bytes, then the rest");
     assert_eq!(scene.dpu.runtime().running(), 0);
 }
 
@@ -258,7 +258,7 @@ fn a_kernel_on_a_dpu_writes_and_compares_only_if_its_door_can() {
         assert!(scene.send(0, 1, Publish::OPCODE, &parameters));
         scene.poll();
         assert_eq!(scene.queues.trailers(0).last().map(|trailer| trailer.status), Some(status));
-        assert_eq!(&scene.host.memory[2048..2056], b"a value\0", "it is written, current or not");
+        assert_eq!(&scene.host.memory[2048..2056], b"a value\0", "written in either case");
         let word = if compares_and_swaps { 0x1234_5678_u64 } else { 0 };
         assert_eq!(scene.host.memory[..8], word.to_be_bytes());
     }
@@ -281,9 +281,9 @@ fn a_tenant_that_takes_no_answers_stops_nobody_else() {
             scene.poll();
         }
         assert_eq!(scene.queues.room[0], 0, "its queue is full");
-        assert!(sent < 64, "what it may not send costs it and nobody else: {sent}");
+        assert!(sent < 64, "a tenant that takes no answers is throttled: {sent}");
         for id in 100..200 {
-            assert!(scene.ask(1, id, 10), "its receives come back");
+            assert!(scene.ask(1, id, 10), "the other tenant's receives come back");
             scene.poll();
         }
         let trailers = scene.queues.trailers(1);
@@ -328,6 +328,6 @@ fn requests_are_taken_of_all_tenants_in_turn() {
         let trailers = scene.queues.trailers(tenant);
         trailers.iter().filter(|trailer| trailer.status == Status::Ok).count()
     };
-    assert_eq!(accepted(1), 4, "eight slots, and the other tenant was first with eight requests");
+    assert_eq!(accepted(1), 4, "eight slots, and the other tenant was first with its eight requests");
     assert_eq!(accepted(0), 4);
 }

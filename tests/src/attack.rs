@@ -204,7 +204,7 @@ fn garbage(socket: &Path) -> Result<Infallible> {
         // A server that hangs up first has understood enough.
         let _ = stream.write_all(&whole).and_then(|()| stream.write_all(&words));
     }
-    unreachable!("a cycle has no end")
+    unreachable!("a cycling iterator never ends")
 }
 
 fn say_under_way() -> Result<()> {

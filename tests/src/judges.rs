@@ -26,7 +26,7 @@ const UPPER_LAYERS: [&str; 7] = ["smc", "smb_direct", "rpcordma", "nvme-rdma", "
 pub fn skip(reason: &str) {
     println!("SKIPPED: {reason}");
     let required = std::env::var("BAREVERBS_REQUIRE_JUDGES").is_ok_and(|value| value == "1");
-    assert!(!required, "a judge is required and cannot look: {reason}");
+    assert!(!required, "a required judge cannot run: {reason}");
 }
 
 /// A path for a capture, in cargo's directory for the temporary files of integration tests.
@@ -129,7 +129,7 @@ pub fn tshark_accepts(version: Version, capture: &Path, frames: usize) {
         assert_eq!(complaint, None, "tshark complains about frame {}", row[0]);
     }
     println!("tshark: {} frames dissected as {name}, none malformed", rows.len());
-    assert_eq!(rows.len(), frames, "tshark counts other frames than were captured");
+    assert_eq!(rows.len(), frames, "tshark counts a different number of frames than were captured");
 }
 
 /// Checks that there are `frames` frames, all of this version, and that the Python judge

@@ -122,7 +122,7 @@ fn no_other_card_notices_an_attack_and_a_client_that_leaves_is_let_go() {
         while tries.len() < TRIES && tries.last().is_none_or(|left| *left > ANSWERED) {
             let mut attacker = Attacker::start(&attacked, attack);
             look(attack);
-            assert_eq!(attacker.0.try_wait().unwrap(), None, "{attack} has ended by itself");
+            assert_eq!(attacker.0.try_wait().unwrap(), None, "{attack} ended by itself");
             tries.push(leave(attacker, &attacked));
         }
         println!("{attack}: the next client is answered after {tries:?}");

@@ -167,7 +167,7 @@ fn whoever_waits_on_a_channel_is_woken() {
         let deadline = pair.world.now() + Duration::from_secs(1);
         let count = pair.b.receives.wait(&mut channel, &mut found, deadline).unwrap();
         assert_eq!((count, found[0].wr_id), (1, round));
-        assert!(pair.world.now() < deadline, "it was woken, it did not sleep");
+        assert!(pair.world.now() < deadline, "the wait slept until its deadline");
         assert_eq!(pair.sent().wr_id, round);
     }
     let deadline = pair.world.now() + Duration::from_millis(1);
@@ -183,15 +183,15 @@ fn what_came_before_the_arming_is_said_at_once() {
     let mut channel = pair.b.channel.take().unwrap();
     send(&mut pair, 1);
     rest(&pair, Duration::from_micros(100));
-    assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Ready, "nobody polled");
-    assert_eq!(event(&pair, &mut channel), Some(pair.b.receives.number()), "and the device says so too");
-    assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Ready, "nobody polled yet");
-    assert_eq!(event(&pair, &mut channel), None, "the device says it once");
+    assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Ready, "the first completion was not polled");
+    assert_eq!(event(&pair, &mut channel), Some(pair.b.receives.number()), "the device reports it too");
+    assert_eq!(pair.b.receives.arm(Notify::Next), Arming::Ready, "the completion is still not polled");
+    assert_eq!(event(&pair, &mut channel), None, "the device reports it only once");
     assert_eq!(pair.received().wr_id, 1);
     assert_eq!(pair.b.receives.arm(Notify::Solicited), Arming::Armed);
     send(&mut pair, 2);
     rest(&pair, Duration::from_micros(100));
-    assert_eq!(event(&pair, &mut channel), None, "it was not solicited");
+    assert_eq!(event(&pair, &mut channel), None, "the message was not solicited");
     post_receive(&mut pair, 3);
     pair.a.queue_pair.post_send(&WorkRequest::send_inline(3, &[1]).solicited()).unwrap();
     let deadline = pair.world.now() + Duration::from_secs(1);

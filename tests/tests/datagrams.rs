@@ -178,7 +178,7 @@ fn every_member_of_a_group_gets_a_copy() {
             assert_eq!((received.byte_count, received.immediate), (46, Some(5)), "host {host}");
             assert_eq!(world.bytes(host, 4096 + ROUTE_HEADER, 6), b"to all");
         }
-        assert!(world.received(3).is_empty(), "it is in another group");
+        assert!(world.received(3).is_empty(), "host 3 is in another group");
         world.hosts[1].queue_pair.detach_multicast(group).unwrap();
         (0..3).for_each(|host| world.post_receive(host, 4096, 256));
         world.hosts[2].queue_pair.post_send_to(&request, &way.destination(MULTICAST_QPN, Q_KEY)).unwrap();

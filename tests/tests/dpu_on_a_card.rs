@@ -234,7 +234,7 @@ fn lookups_read_the_host_by_dma_work_requests_and_nothing_else() {
                 hops += u64::from(result.hops);
             }
         }
-        assert_eq!(scene.dma_requests(), hops, "a work request for each element, and none beside");
+        assert_eq!(scene.dma_requests(), hops, "one work request per element, and no others");
         assert_eq!(scene.world.with(|world| world.device(scene.host.id).counters().dma_requests), 0);
         let counters = scene.world.with(|world| world.device(scene.arm.id).counters());
         assert_eq!(counters.contradictions(), 0);
@@ -309,7 +309,7 @@ fn a_host_that_resets_is_told_to_all_and_the_door_works_on() {
     }
     scene.door.flush();
     scene.world.with(|world| world.with_device(scene.host.id, |nic, _, now| nic.reset(now)));
-    assert_eq!(scene.door.repair(&scene.arm.domain), Ok(()), "it does not know yet");
+    assert_eq!(scene.door.repair(&scene.arm.domain), Ok(()), "the reset has not been noticed yet");
     scene.world.run_until(scene.world.now() + Duration::from_micros(10));
     let ends: Vec<DmaEnd> =
         std::iter::from_fn(|| scene.door.poll(&mut scene.server_endpoint)).map(|done| done.end).collect();

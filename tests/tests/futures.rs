@@ -184,7 +184,7 @@ fn a_dropped_future_keeps_its_buffer_from_others_until_the_device_is_done() {
     let mut write = ends.a.queue_pair.write(ends.a.buffer(b"on its way"), target.remote());
     assert!(Pin::new(&mut write).poll(&mut Context::from_waker(Waker::noop())).is_pending());
     drop(write);
-    assert_eq!(ends.a.pool.available(), BUFFERS as usize - 1, "the device has it");
+    assert_eq!(ends.a.pool.available(), BUFFERS as usize - 1, "the device still uses the buffer");
     ends.rest();
     assert_eq!(ends.a.pool.available(), BUFFERS as usize);
     let mut bytes = [0; 10];
@@ -272,5 +272,5 @@ fn a_lost_device_ends_every_future() {
     assert_eq!(ends.block_on(ends.a.queue_pair.receive()).unwrap_err().error, lost);
     assert_eq!(ends.block_on(ends.a.queue_pair.send(ends.a.buffer(b"later"))).unwrap_err().error, lost);
     drop((failed.buffer, ends.a.queue_pair, ends.a.device));
-    assert!(ends.world.now().since(before) < Duration::from_millis(1), "nobody waited");
+    assert!(ends.world.now().since(before) < Duration::from_millis(1), "an operation waited");
 }

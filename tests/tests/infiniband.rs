@@ -274,5 +274,5 @@ fn a_peer_without_a_lid_of_a_port_is_refused_before_a_command_is_sent() {
     let refused = AddressHandle::new(&port.device, &to_lid(0)).unwrap_err();
     assert_eq!(refused, address_handle::AddressHandleError::NoLid);
     let refused = AddressHandle::new(&port.device, &to_lid(0xc001)).unwrap_err();
-    assert_eq!(refused, address_handle::AddressHandleError::NoPeer, "groups have a GID");
+    assert_eq!(refused, address_handle::AddressHandleError::NoPeer, "a multicast LID needs a GID");
 }

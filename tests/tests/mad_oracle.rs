@@ -108,7 +108,7 @@ fn every_field_of_a_management_datagram_lies_where_other_programs_put_it() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let explained: Vec<_> =
         WITHOUT.iter().map(|(layout, field, _)| ((*layout).to_owned(), (*field).to_owned())).collect();
-    assert_eq!(missing, explained, "not in the table, or explained without need");
+    assert_eq!(missing, explained, "unexplained, or explained needlessly");
     assert!(exact >= EXACT_FLOOR, "only {exact}");
 }
 

@@ -126,7 +126,7 @@ fn a_window_may_open_what_its_region_keeps_closed() {
     let read = [pair.a.memory.slice(0, LENGTH).unwrap()];
     let request = WorkRequest::read(2, &read, at(quiet.address() + 256, bind.key()));
     pair.a.queue_pair.post_send(&request).unwrap();
-    assert_eq!(pair.sent().status, REFUSED, "reading was not opened");
+    assert_eq!(pair.sent().status, REFUSED, "the window does not allow reads");
 }
 
 #[test]
@@ -277,7 +277,7 @@ fn pieces_are_one_region_on_both_sides() {
     drop(other);
     let back = [pair.a.memory.slice(0, 100).unwrap()];
     pair.a.queue_pair.post_send(&WorkRequest::read(2, &back, inner.remote(0))).unwrap();
-    assert_eq!(pair.sent().status, REFUSED, "a piece is gone");
+    assert_eq!(pair.sent().status, REFUSED, "one of the regions is gone");
 }
 
 #[test]
@@ -433,7 +433,7 @@ fn a_region_gets_other_rights_and_another_key() {
     let read_only = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_READ;
     pair.b.memory.reregister(&pair.b.node.domain, read_only).unwrap();
     assert_eq!(pair.b.memory.access(), read_only);
-    assert_eq!(bytes_of_b(&pair, 0, LENGTH), [1; LENGTH], "the bytes stay");
+    assert_eq!(bytes_of_b(&pair, 0, LENGTH), [1; LENGTH], "the contents stay");
     let back = [pair.a.memory.slice(1024, LENGTH).unwrap()];
     let request = WorkRequest::read(2, &back, pair.b.memory.remote(0));
     pair.a.queue_pair.post_send(&request).unwrap();

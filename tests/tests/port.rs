@@ -164,8 +164,8 @@ fn an_event_queue_that_overran_says_so_when_asked() {
         assert!(matches!(event, AsyncEvent::Port { .. }), "{event:?}");
         events += 1;
     }
-    assert_eq!(events, 4, "as many as found room");
-    assert!(device.check_events().is_err(), "it stays broken");
+    assert_eq!(events, 4, "as many as the queue had room for");
+    assert!(device.check_events().is_err(), "the queue stays broken");
 }
 
 #[test]
@@ -195,5 +195,5 @@ fn a_channel_that_overran_says_so_when_asked() {
     let EventQueueError::Broken { eqn, entries, waiting, .. } = error else { panic!("{error}") };
     assert_eq!((eqn, entries, waiting), (channel.number(), 2, 2));
     assert!(error.to_string().contains("CompletionChannel::create"), "{error}");
-    assert_eq!(device.check_events(), Ok(()), "the device's own queue works on");
+    assert_eq!(device.check_events(), Ok(()), "the device's own queue still works");
 }

@@ -174,7 +174,7 @@ fn ends_of_different_versions_do_not_hear_each_other() {
     assert_eq!(failed.status, WorkCompletionStatus::Failed(CqeSyndrome::TransportRetryExceeded));
     let node = pair.b.node.id;
     let counters = pair.world.with(|world| world.device(node).counters());
-    assert_eq!((counters.frames_received, counters.frames_unknown_gid), (0, 2), "both attempts");
+    assert_eq!((counters.frames_received, counters.frames_unknown_gid), (0, 2), "the request and its retry");
     let diagnosis = a.diagnose().unwrap();
     let own = gid(1, false);
     let suspects: Vec<Suspect> = diagnosis.suspects().collect();

@@ -51,7 +51,7 @@ fn datagrams_stop_sending_and_go_on() {
     let arrived = |world: &mut Datagrams| -> Vec<_> {
         world.received(1).iter().map(|received| received.immediate).collect()
     };
-    assert_eq!(arrived(&mut world), [Some(1)], "what was flushed was never sent");
+    assert_eq!(arrived(&mut world), [Some(1)], "flushed requests were never sent");
 
     // Sends posted meanwhile are flushed; messages that arrive are received.
     send(&mut world, 5..=5, 0);
@@ -92,7 +92,7 @@ fn an_unreliable_connection_stops_sending_and_goes_on() {
     batch.post(&WorkRequest::send(3, &[slice]).signalled(false)).unwrap();
     batch.ring();
     let ends = [pair.sent(), pair.sent()];
-    assert_eq!(statuses(&ends), [(2, PROTECTION), (3, FLUSHED)], "silent requests that fail are told");
+    assert_eq!(statuses(&ends), [(2, PROTECTION), (3, FLUSHED)], "unsignalled failures complete");
     assert_eq!(pair.received().byte_count, 4000);
     assert_eq!(pair.a.queue_pair.query().unwrap().state, QpState::SqError);
 

@@ -77,11 +77,7 @@ fn many_queue_pairs_share_receives_under_loss() {
         });
         succeeded(&completion);
         assert_eq!(completion.qpn, shared.receivers[index].qpn());
-        assert_eq!(
-            shared.bytes(&completion),
-            message(index, received[index]),
-            "in the order of the queue pair"
-        );
+        assert_eq!(shared.bytes(&completion), message(index, received[index]), "in the queue pair's order");
         received[index] += 1;
         free.push(completion.wr_id % u64::from(shared.queue.capacity()));
         let done = shared.sent();
@@ -111,7 +107,7 @@ fn the_limit_is_reached_once() {
     deliver(&mut shared, 2, b"one is left");
     assert_eq!(shared.b.device.poll_event().unwrap(), None);
     shared.queue.arm(2).unwrap();
-    assert_eq!(shared.event(), reached, "at once, since so few are left already");
+    assert_eq!(shared.event(), reached, "at once, since fewer are left already");
 }
 
 /// Requirement: IBTA v1.4 §9.7.7.2.3: a message that finds no receive is answered with RNR NAK and goes on once one is
@@ -151,7 +147,7 @@ fn a_queue_pair_in_error_leaves_the_receives_to_the_others() {
     (0..4).for_each(|id| shared.post(id));
     shared.receivers[0].modify_to_error().unwrap();
     assert_eq!(shared.event(), AsyncEvent::LastReceiveReached { qpn: shared.receivers[0].qpn() });
-    assert_eq!(shared.receives[0].poll_one().unwrap(), None, "nothing of the shared queue is flushed");
+    assert_eq!(shared.receives[0].poll_one().unwrap(), None, "receives of the shared queue are not flushed");
     assert_eq!(shared.queue.outstanding(), 4);
     assert_eq!(deliver(&mut shared, 1, b"still here").wr_id, 0);
     assert_eq!(deliver(&mut shared, 2, b"here too").wr_id, 1);
@@ -196,7 +192,7 @@ fn a_reset_gives_receives_back_whose_completions_nobody_polled() {
         shared.sent()
     });
     sent.iter().for_each(succeeded);
-    assert_eq!(shared.queue.outstanding(), capacity, "nobody polled");
+    assert_eq!(shared.queue.outstanding(), capacity, "nothing was polled yet");
     let receiver = shared.receivers.remove(0);
     let prepared = receiver.reset(&mut shared.receives[0], None, AccessFlags::REMOTE_WRITE).unwrap();
     assert_eq!(shared.queue.outstanding(), capacity - 2);

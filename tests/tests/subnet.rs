@@ -261,5 +261,5 @@ fn losses_and_pulled_cables_are_survived_and_a_seed_repeats_itself() {
     }
     digests.sort_unstable();
     digests.dedup();
-    assert_eq!(digests.len(), 20, "two seeds did the same");
+    assert_eq!(digests.len(), 20, "two seeds gave the same run");
 }

@@ -178,7 +178,7 @@ fn many_initiators_reach_one_queue_under_loss() {
         let completion = setting.received(0);
         succeeded(&completion);
         let from = setting.targets.iter().position(|target| target.qpn() == completion.qpn).unwrap();
-        assert_eq!(setting.inboxes[0].bytes(&completion), message(from, received[from]), "each in its order");
+        assert_eq!(setting.inboxes[0].bytes(&completion), message(from, received[from]), "in send order");
         received[from] += 1;
         setting.inboxes[0].post(completion.wr_id + u64::from(RECEIVES));
         let done = setting.sent();
@@ -189,7 +189,7 @@ fn many_initiators_reach_one_queue_under_loss() {
             sent[index] += 1;
         }
     }
-    assert_eq!(setting.inboxes[0].queue.outstanding(), RECEIVES, "all are posted again");
+    assert_eq!(setting.inboxes[0].queue.outstanding(), RECEIVES, "all receives are posted again");
 }
 
 /// Requirement: XRC A14: one connection reaches every shared receive queue of the domain

@@ -295,12 +295,12 @@ mod tests {
         assert_eq!(slots.expire(at(4)), None);
         assert_eq!(slots.expire(at(5)), Some(late.request_id));
         assert_eq!(slots.lend(at(9)), Err(NoSlot::AllLent { slots: 1, kept_back: 1 }));
-        assert!(!slots.settle(0, &trailer(late.request_id + 1)), "somebody else's");
-        assert!(!slots.settle(0, &trailer(late.request_id)), "nobody waits for it");
+        assert!(!slots.settle(0, &trailer(late.request_id + 1)), "the answer to another request");
+        assert!(!slots.settle(0, &trailer(late.request_id)), "its request has expired");
         assert_eq!(slots.stale(), 2);
         let next = slots.lend(at(9)).expect("the server has answered");
         assert_ne!(next.request_id, late.request_id);
-        assert!(!slots.settle(0, &trailer(late.request_id)), "an answer twice");
+        assert!(!slots.settle(0, &trailer(late.request_id)), "a duplicate answer");
         assert!(slots.settle(0, &trailer(next.request_id)));
     }
 
@@ -308,12 +308,12 @@ mod tests {
     fn a_request_that_is_withdrawn_gives_its_slot_back_with_the_answer_to_that() {
         let mut slots = Slots::<1>::new(LAYOUT, 2);
         let late = slots.lend(at(5)).expect("free");
-        assert_eq!(slots.withdraw(), None, "somebody waits for it");
+        assert_eq!(slots.withdraw(), None, "the request has not expired yet");
         assert_eq!(slots.expire(at(5)), Some(late.request_id));
         assert_eq!(slots.withdraw(), Some(late));
         assert_eq!(slots.withdraw(), None, "once");
         slots.not_withdrawn(&late);
-        assert_eq!(slots.withdraw(), Some(late), "the first did not leave");
+        assert_eq!(slots.withdraw(), Some(late), "the first withdrawal was not sent");
         slots.add_credits(1);
         let answer = Trailer { status: Status::Withdrawn, ..trailer(late.request_id) };
         assert!(!slots.settle(0, &answer));
@@ -321,11 +321,11 @@ mod tests {
         let next = slots.lend(at(9)).expect("the slot is free");
         assert!(!slots.settle(0, &trailer(late.request_id)), "a late answer is recognised");
         assert_eq!(slots.expire(at(9)), Some(next.request_id));
-        assert_eq!(slots.withdraw(), Some(next), "on credit that is to come");
+        assert_eq!(slots.withdraw(), Some(next), "on a credit that is still to come");
         let answer = Trailer { status: Status::Withdrawn, ..trailer(next.request_id) };
         assert!(!slots.settle(0, &answer));
         slots.add_credits(1);
-        assert_eq!(slots.lend(at(20)), Err(NoSlot::NoCredit), "that one was owed");
+        assert_eq!(slots.lend(at(20)), Err(NoSlot::NoCredit), "the withdrawal had borrowed that credit");
         slots.add_credits(1);
         assert!(slots.lend(at(20)).is_ok());
     }
@@ -337,6 +337,6 @@ mod tests {
         slots.cancel(&loan);
         let again = slots.lend(at(5)).expect("slot and credit are back");
         slots.cancel(&loan);
-        assert_eq!(slots.request_of(0), Some(again.request_id), "an old loan cancels nothing");
+        assert_eq!(slots.request_of(0), Some(again.request_id), "an old loan does not cancel the new one");
     }
 }

@@ -410,7 +410,7 @@ mod tests {
         assert_eq!(bytes[56..60], [0, 0, 0, 4]);
         assert_eq!(bytes[60..], (crc32c(&bytes[..60]) ^ 5).to_be_bytes());
         assert_eq!(Line::parse(&bytes, 5), Ok(line));
-        assert_eq!(Line::parse(&bytes, 4), Err(Torn::Mismatch), "of another chain");
+        assert_eq!(Line::parse(&bytes, 4), Err(Torn::Mismatch), "a line of another chain");
     }
 
     #[test]

@@ -86,7 +86,7 @@ fn a_kernel_that_is_missing_is_asked_again_after_a_rest() {
     assert_eq!((pair.client.counters().not_asked, pair.client.counters().busy), (1, 0));
     pair.start(KvLookup::OPCODE, &[4, 1, 2]);
     let (ended, found) = pair.finish();
-    assert_eq!((ended.fell_back, found), (None, value(4)), "another kernel is there");
+    assert_eq!((ended.fell_back, found), (None, value(4)), "the other kernel is deployed");
 }
 
 #[test]

@@ -331,7 +331,7 @@ fn a_revoked_grant_ends_what_runs_on_it() {
     let answers = world.run();
     assert_eq!(answers[0].0.trailer.status, Status::Revoked);
     let again = world.runtime.grant(connection, Grant::new(BASE, 64).expect("no wrap")).expect("room");
-    assert_ne!(again, region, "an old handle stays void");
+    assert_ne!(again, region, "an old handle stays invalid");
     assert_eq!(status_of(&mut world, &request), Status::Revoked);
 }
 
@@ -377,7 +377,7 @@ fn bytes_that_come_after_the_grant_was_revoked_are_not_used() {
         let answers = world.run();
         let [(reply, body)] = answers.as_slice() else { panic!("one reply") };
         assert_eq!((reply.trailer.status, body.len()), (Status::Revoked, 0), "read {revoked_at} of {reads}");
-        assert_eq!(world.runtime.counters().dma_requests, revoked_at + 1, "nothing is read any more");
+        assert_eq!(world.runtime.counters().dma_requests, revoked_at + 1, "no reads after the revocation");
     }
 }
 
@@ -491,7 +491,7 @@ fn payload_reaches_kernels_that_ask_and_emissions_stay_within_what_was_read() {
     assert_eq!(ask(&[3, 2]), (Status::Ok, vec![3, 4]));
     assert_eq!(ask(&[16, 0]), (Status::Ok, vec![]));
     assert_eq!(ask(&[16, 1]), (Status::OutOfBounds, vec![]));
-    assert_eq!(ask(&[]), (Status::BadParameters, vec![]), "there is no more payload to wait for");
+    assert_eq!(ask(&[]), (Status::BadParameters, vec![]), "no more payload follows");
 }
 
 proptest! {

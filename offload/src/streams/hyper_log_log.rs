@@ -319,7 +319,7 @@ mod tests {
             prop_assert_eq!(&merged, &all);
             let mut twice = merged.clone();
             twice.merge(&sketches[0]);
-            prop_assert_eq!(twice, merged, "what was merged before changes nothing");
+            prop_assert_eq!(twice, merged, "merging a sketch again changes nothing");
         }
 
         #[test]
@@ -358,13 +358,13 @@ mod tests {
         assert_eq!(tap.take(&[1; 8]), Ok(8));
         assert_eq!(tap.take(&[1; 8]), Ok(0), "the first is not written");
         tap.write_done(0);
-        assert_eq!(tap.take(&[1; 8]), Ok(0), "nor was it handed out");
+        assert_eq!(tap.take(&[1; 8]), Ok(0), "a write that was not handed out cannot complete");
         assert_eq!(tap.poll_write().map(|write| write.bytes.len()), Some(8));
         tap.write_done(0);
         assert_eq!(tap.take(&[1; 8]), Err(StreamFault::Region { offset: 8 }));
         assert_eq!(tap.take(&[1; 4]), Ok(4));
         assert_eq!(tap.finish(), Err(StreamFault::Incomplete { bytes: 4 }));
         let mut tap = CountingTap::<16, 64>::new(Grant::new(0, 12).expect("no wrap"));
-        assert_eq!(tap.take(&[1]), Err(StreamFault::Region { offset: 0 }), "it may only read");
+        assert_eq!(tap.take(&[1]), Err(StreamFault::Region { offset: 0 }), "the grant is read-only");
     }
 }

@@ -274,7 +274,7 @@ mod tests {
             let mut done = false;
             while !done || !under_way.is_empty() {
                 turn += 1;
-                prop_assert!(turn < 100_000, "it never ends");
+                prop_assert!(turn < 100_000, "the shuffle never ends");
                 if at < stream.len() {
                     let length = pieces[turn as usize % pieces.len()].min(stream.len() - at);
                     let taken = shuffle.take(&stream[at..at + length]).expect("counted before");
@@ -322,9 +322,9 @@ mod tests {
         assert_eq!(shuffle.take(&stream[taken..]), Ok(0));
         let mut under_way = vec![];
         write(&mut shuffle, &mut region, &mut under_way);
-        assert_eq!(shuffle.take(&stream[taken..]), Ok(0), "it has begun and not ended");
+        assert_eq!(shuffle.take(&stream[taken..]), Ok(0), "the write is still in flight");
         shuffle.write_done(2);
-        assert_eq!(shuffle.take(&stream[taken..]), Ok(0), "that one was not handed out");
+        assert_eq!(shuffle.take(&stream[taken..]), Ok(0), "write 2 was not handed out");
         shuffle.write_done(under_way[0]);
         assert_eq!(shuffle.take(&stream[taken..]), Ok(VALUES * 8));
     }
@@ -334,7 +334,7 @@ mod tests {
         let (mut shuffle, _) = new(&[1; 16]);
         assert_eq!(shuffle.take(&[1, 0, 0, 0, 0, 0, 0, 0].repeat(16)), Ok(128));
         assert_eq!(shuffle.poll_write().map(|write| write.bytes.len()), Some(128));
-        assert_eq!(shuffle.take(&[1, 0, 0, 0, 0, 0, 0, 0]), Ok(8), "it is held back");
+        assert_eq!(shuffle.take(&[1, 0, 0, 0, 0, 0, 0, 0]), Ok(8), "the value waits in its partition");
         let full = StreamFault::PartitionFull { partition: 1, capacity: 128 };
         assert_eq!(shuffle.finish(), Err(full));
         assert_eq!(shuffle.poll_write(), None);

@@ -157,8 +157,8 @@ fn after_each_store_of_each_change_the_table_is_as_before_or_as_after() {
             apply(&mut bytes, &change.stores[..done]);
             seen[usize::from(check_opened(&change, bytes, &keys))] = true;
         }
-        assert!(seen[1], "{}: the change was made at last", change.name);
-        assert!(seen[0] || change.old == change.new, "{}: and not at first", change.name);
+        assert!(seen[1], "{}: it never took effect", change.name);
+        assert!(seen[0] || change.old == change.new, "{}: it took effect too early", change.name);
     }
 }
 

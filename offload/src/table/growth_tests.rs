@@ -63,7 +63,7 @@ fn the_policy_bounds_the_growth() {
     let full = (0..100).find_map(|n| writer.insert(Time::ZERO, &key(n), b"").err());
     assert_eq!(full, Some(TableError::LinesFull { limit: 3 }));
     assert_eq!(writer.usage().buckets, 2);
-    assert!(writer.grow().expect("there is room"), "its owner may");
+    assert!(writer.grow().expect("there is room"), "the owner may grow it explicitly");
 }
 
 #[test]

@@ -92,7 +92,7 @@ mod tests {
         let id = readers.attach().expect("room");
         readers.announce(id, progress(5, 3));
         let replaced = readers.end_epoch();
-        assert_eq!(readers.behind(replaced), Some(id), "nothing was announced since");
+        assert_eq!(readers.behind(replaced), Some(id), "no announcement since");
         readers.announce(id, progress(7, 4));
         readers.announce(id, progress(9, 6));
         assert_eq!(readers.behind(replaced), Some(id), "number 6 had begun before the announcement");

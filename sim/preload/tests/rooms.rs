@@ -51,9 +51,9 @@ fn ranges_are_looked_up_in_the_kernels_table() {
     let maps = "1000-3000 r--p 0 00:00 0 /x\n3000-4000 rw-p 0 00:00 0\n5000-6000 rw-p 0 00:00 0\n6000-7000 ---p 0 00:00 0\n";
     let covers = |address, end, write| memory::covers(maps, address, end, write);
     assert!(covers(0x1000, 0x4000, false) && covers(0x3fff, 0x4000, true));
-    assert!(!covers(0x2fff, 0x4000, true), "not to be written");
+    assert!(!covers(0x2fff, 0x4000, true), "not writable");
     assert!(!covers(0x3000, 0x5001, true), "a gap");
-    assert!(!covers(0x5000, 0x6001, false), "not to be read");
+    assert!(!covers(0x5000, 0x6001, false), "not readable");
     assert!(!covers(0xfff, 0x1001, false) && !covers(0x8000, 0x8001, false));
 }
 
@@ -100,7 +100,7 @@ fn a_guarded_copy_survives_a_wrong_address_and_the_program_keeps_its_handlers() 
             assert_eq!(guarded::copy(to.as_mut_ptr(), page, length), length == 0);
         }
     }
-    assert_eq!(SEEN.load(core::sync::atomic::Ordering::Relaxed), 0, "faults of copies are nobody's business");
+    assert_eq!(SEEN.load(core::sync::atomic::Ordering::Relaxed), 0, "the handler saw a copy's fault");
     // SAFETY: raises a signal for which there is a handler, and puts back what was there.
     unsafe {
         libc::raise(libc::SIGSEGV);

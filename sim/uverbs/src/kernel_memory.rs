@@ -26,7 +26,7 @@ impl KernelMemory {
     /// Writes to allocated memory.
     pub(crate) fn put(&mut self, address: u64, bytes: &[u8]) {
         let written = self.write(address, bytes);
-        debug_assert!(written.is_ok(), "{address:#x} was not handed out");
+        debug_assert!(written.is_ok(), "{address:#x} was not allocated");
     }
 
     fn slice(&mut self, iova: u64, length: usize) -> Option<&mut [u8]> {

@@ -328,6 +328,6 @@ mod tests {
         assert_eq!(*node(&file.unplugged), Node::File(b"3: Disabled\n".to_vec()));
         let mut paths: Vec<&str> = entries.iter().map(|entry| entry.path.as_str()).collect();
         paths.sort_unstable();
-        assert!(paths.windows(2).all(|pair| pair[0] != pair[1]), "no path is there twice");
+        assert!(paths.windows(2).all(|pair| pair[0] != pair[1]), "two entries share a path");
     }
 }

@@ -259,12 +259,12 @@ fn a_path_that_leads_outside_is_for_plain_frames() {
         b.write(RDMA_USER_CM_CMD_QUERY, &query, out).unwrap();
         let mut record = PathRecordData::new_zeroed();
         b.program.read(BASE + size_of::<CmQueryPathResp>() as u64, record.as_mut_bytes()).unwrap();
-        assert_eq!(u32::from(record.path_rec[54] & 0x3f), wanted, "what the path record says");
+        assert_eq!(u32::from(record.path_rec[54] & 0x3f), wanted, "the MTU in the path record");
         exchange(&mut a, &mut b);
         let asked = a.expect(CONNECT_REQUEST);
         let ready = CmInitQpAttr { response: BASE, id: asked.id, qp_state: 2 };
         a.write(RDMA_USER_CM_CMD_INIT_QP_ATTR, &ready, size_of::<UverbsQpAttr>()).unwrap();
-        assert_eq!(a.answer::<UverbsQpAttr>().path_mtu, wanted, "what the peer is asked for");
+        assert_eq!(a.answer::<UverbsQpAttr>().path_mtu, wanted, "the MTU in the connection request");
     }
 }
 
@@ -343,7 +343,7 @@ fn an_answer_waits_for_the_address_of_its_receiver() {
     exchange(&mut a, &mut b);
     a.pass(PATIENCE);
     exchange(&mut a, &mut b);
-    assert_eq!(b.event().err(), Some(Errno::Again), "nobody has told a where b is");
+    assert_eq!(b.event().err(), Some(Errno::Again), "a cannot resolve the address of b yet");
     let due = a.connections.next_wakeup().unwrap();
     assert!(due > a.program.now && due <= a.program.now + Duration::from_millis(2), "{due:?}");
     a.program.is_slow_to_find = false;
@@ -359,7 +359,7 @@ fn a_port_where_nobody_listens_refuses() {
     exchange(&mut a, &mut b);
     a.pass(PATIENCE - 1);
     exchange(&mut a, &mut b);
-    assert_eq!(b.event().err(), Some(Errno::Again), "somebody may listen yet");
+    assert_eq!(b.event().err(), Some(Errno::Again), "a program may still start to listen");
     a.pass(1);
     exchange(&mut a, &mut b);
     assert_eq!(b.expect(REJECTED).status, 8, "invalid service ID");
@@ -371,13 +371,13 @@ fn who_listens_a_moment_after_the_request_hears_it() {
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);
     a.listen(PORT + 1);
-    assert_eq!(a.event().err(), Some(Errno::Again), "another port");
+    assert_eq!(a.event().err(), Some(Errno::Again), "a listens on another port");
     a.pass(PATIENCE - 1);
     a.listen(PORT);
     assert_eq!(a.expect(CONNECT_REQUEST).uid, 0x11);
     a.pass(PATIENCE);
     exchange(&mut a, &mut b);
-    assert_eq!(b.event().err(), Some(Errno::Again), "it is not refused as well");
+    assert_eq!(b.event().err(), Some(Errno::Again), "an accepted request is not refused later");
 }
 
 #[test]
@@ -398,7 +398,7 @@ fn only_so_many_requests_wait() {
         connect_queue_pair(&mut b, PORT, qpn);
         exchange(&mut a, &mut b);
     }
-    assert_eq!(b.expect(REJECTED).status, 8, "the last one");
+    assert_eq!(b.expect(REJECTED).status, 8, "only the last request is refused");
     a.pass(PATIENCE);
     exchange(&mut a, &mut b);
     for _ in 0..MOST {
@@ -425,7 +425,7 @@ fn a_resolution_leaves_its_peer_time_to_listen() {
     let mut b = Host::new("b");
     let id = b.create(1, RDMA_PS_TCP);
     b.resolve(id, ip("a"), PORT);
-    assert_eq!(b.event().err(), Some(Errno::Again), "neighbours are not known at once");
+    assert_eq!(b.event().err(), Some(Errno::Again), "neighbours are not resolved at once");
     let due = b.connections.next_wakeup().unwrap();
     assert_eq!(due, Time::ZERO + Duration::from_millis(RESOLUTION));
     b.pass(RESOLUTION - 1);
@@ -435,7 +435,7 @@ fn a_resolution_leaves_its_peer_time_to_listen() {
     let route = CmResolveRoute { id, timeout_ms: 100 };
     b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &route, 0).unwrap();
     assert_eq!(b.event().err(), Some(Errno::Again), "and neither are routes");
-    assert_eq!(b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &route, 0), Err(Errno::Invalid), "it is on its way");
+    assert_eq!(b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &route, 0), Err(Errno::Invalid), "already resolving");
     let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
     assert_eq!(b.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0), Err(Errno::Invalid), "there is no route yet");
     b.pass(RESOLUTION);
@@ -447,9 +447,9 @@ fn who_is_not_there_is_not_resolved() {
     let mut b = Host::new("b");
     let id = b.create(1, RDMA_PS_TCP);
     b.resolve(id, [198, 18, 255, 255], PORT);
-    assert_eq!(b.event().err(), Some(Errno::Again), "it may still come");
+    assert_eq!(b.event().err(), Some(Errno::Again), "the host may still appear");
     b.pass(99);
-    assert_eq!(b.event().err(), Some(Errno::Again), "its time is not over");
+    assert_eq!(b.event().err(), Some(Errno::Again), "the timeout has not passed");
     b.pass(RESOLUTION);
     assert_eq!(b.expect(ADDRESS_ERROR).status.cast_signed(), -110);
 }

@@ -98,7 +98,7 @@ fn a_packet_for_another_process_of_the_host_leaves_by_the_port() {
     let frames = one.peer.turn();
     let [frame] = &frames[..] else { panic!("{} frames", frames.len()) };
     assert_eq!((destination_lid(frame), destination_qpn(frame)), (Some(4), Some(other.qp.number)));
-    assert_eq!(virtual_lane(frame), Some(0), "data, no management");
+    assert_eq!(virtual_lane(frame), Some(0), "data, not management");
     let Peer { uverbs, program, now, .. } = &mut other.peer;
     uverbs.handle_frame(*now, program, frame);
     settle(&mut one.peer, &mut other.peer);

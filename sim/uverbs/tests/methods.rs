@@ -101,10 +101,10 @@ fn the_device_is_the_one_that_was_configured() {
     assert_eq!(base.max_cqe, (1 << config.limits.log_max_cq_size) - 1);
     assert_eq!(base.max_mr, 1 << config.limits.log_max_mkey);
     assert_eq!((base.max_sge, base.max_sge_rd), (30, 30));
-    assert_eq!(base.atomic_cap, 1, "atomic among the accesses of the device");
+    assert_eq!(base.atomic_cap, 1, "IB_ATOMIC_HCA: atomic with respect to this device");
     assert_eq!((answer.response_length, answer.hca_core_clock), (304, 1_000_000));
     assert_eq!(base.max_mw, 1 << config.limits.log_max_mkey);
-    assert_eq!(base.max_raw_ethy_qp, 0, "what cannot be made is not offered");
+    assert_eq!(base.max_raw_ethy_qp, 0, "raw packet queue pairs are not supported");
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn the_clock_says_what_time_stamps_mean() {
     let Mlx5ClockInfo { nsec, cycles, mult, shift, mask, .. } = info;
     assert_eq!((nsec, cycles, mult, shift, mask), (support::WALL_CLOCK, 0, 1, 0, u64::MAX));
     let none = opened.uverbs.map(&mut opened.program, opened.file, 7 << 20 | 1 << 12, 4096);
-    assert_eq!(none, Err(Errno::Invalid), "a version that there is not");
+    assert_eq!(none, Err(Errno::Invalid), "an unknown version");
 }
 
 #[test]
@@ -253,5 +253,5 @@ fn asynchronous_events_come_through_a_file_of_their_own() {
     opened.uverbs.close(&mut opened.program, opened.file);
     assert!(opened.program.event_files[0].hung_up);
     opened.uverbs.set_link_up(Time::ZERO, &mut opened.program, false);
-    assert_eq!(opened.uverbs.poll_event(), None, "nobody is there to be told");
+    assert_eq!(opened.uverbs.poll_event(), None, "the file is closed: no event to deliver");
 }

@@ -253,7 +253,7 @@ fn a_shared_queue_tells_when_few_receives_are_left() {
     assert_eq!(busy.err(), Some(Errno::Busy));
     b.destroy(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, other.handle.into(), 4).unwrap();
     let told = b.destroy(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_DESTROY, shared.handle, 4).unwrap();
-    assert_eq!(told[0], 1, "one event, which was read");
+    assert_eq!(told[0], 1, "one event, and it was read");
 }
 
 #[test]
@@ -291,9 +291,9 @@ fn an_xrc_domain_is_shared_by_the_file_that_names_it() {
         let wish = OpenXrcd { response: 0, fd, oflags };
         peer.command::<_, u32, ()>(IB_USER_VERBS_CMD_OPEN_XRCD, &wish, &[]).map(|(handle, ())| handle)
     };
-    assert_eq!(open(0).err(), Some(Errno::Again), "it is not there, and was not to be made");
+    assert_eq!(open(0).err(), Some(Errno::Again), "no such domain, and no O_CREAT");
     let first = open(0o100).unwrap();
-    assert_eq!(open(0o300).err(), Some(Errno::Invalid), "it is there, and was to be new");
+    assert_eq!(open(0o300).err(), Some(Errno::Invalid), "the domain exists, and O_EXCL was given");
     let second = open(0).unwrap();
     for handle in [first, second] {
         peer.destroy(UVERBS_OBJECT_XRCD, UVERBS_METHOD_XRCD_DESTROY, handle.into(), 0).unwrap();
@@ -315,7 +315,7 @@ fn a_completion_queue_goes_on_in_another_buffer() {
     let number = IB_USER_VERBS_CMD_RESIZE_CQ;
     let answer = a.command::<_, ResizeCqResp, ()>(number, &wish, provider.as_bytes()).unwrap().0;
     assert_eq!(answer.cqe, 63);
-    assert_eq!(a.poll(&mut cq).map(|end| end.opcode), Some(5), "what ends the old buffer");
+    assert_eq!(a.poll(&mut cq).map(|end| end.opcode), Some(5), "the entry that ends the old buffer");
     cq = Cq { buffer, entries: 64, ..cq };
     let data = u64::from_be_bytes(local[8..].try_into().unwrap());
     let key = u32::from_be_bytes(local[4..8].try_into().unwrap());
@@ -358,6 +358,6 @@ fn what_was_rung_before_a_queue_shrinks_has_completed_before() {
     let provider = Mlx5ResizeCq { buf_addr: buffer, cqe_size: 64, reserved0: 0, reserved1: 0 };
     let small =
         a.peer.command::<_, ResizeCqResp, ()>(IB_USER_VERBS_CMD_RESIZE_CQ, &wish, provider.as_bytes());
-    assert_eq!(small.err(), Some(Errno::Invalid), "three completions are in it");
+    assert_eq!(small.err(), Some(Errno::Invalid), "it holds three completions");
     assert_eq!(a.peer.turn().len(), 3, "the datagrams go out all the same");
 }

@@ -253,5 +253,5 @@ fn an_identifier_that_listens_on_any_address_is_at_every_device() {
             && !found.contains_key(&RDMA_NLDEV_ATTR_PORT_INDEX)
     );
     let at_port = ask(&peer, &listed, RDMA_NLDEV_CMD_RES_CM_ID_GET, DUMP, &[(RDMA_NLDEV_ATTR_PORT_INDEX, 1)]);
-    assert_eq!(at_port.len(), 1, "it is at no port");
+    assert_eq!(at_port.len(), 1, "an ID without a port is not listed");
 }

@@ -113,7 +113,7 @@ fn only_what_is_registered_is_reached() {
     assert_eq!((second.opcode, second.syndrome), (REQUESTER_ERROR, FLUSHED));
     assert_eq!((a.peer.query_qp(&a.qp).qp_state, b.peer.query_qp(&b.qp).qp_state), (6, 6));
     let event = b.peer.program.event_files[0].records.pop_front().unwrap();
-    assert_eq!((event.element(), event.bytes()[8]), (0x9b, 3), "the responder is told of the access");
+    assert_eq!((event.element(), event.bytes()[8]), (0x9b, 3), "the responder gets an access-error event");
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn regions_are_checked_before_they_are_made() {
         access_flags: 7,
     };
     let (again, ()) = peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &wish, &[]).unwrap();
-    assert_eq!(again.lkey, region.lkey, "other rights need no other key");
+    assert_eq!(again.lkey, region.lkey, "a change of access rights keeps the key");
     let moved = ReregMr { flags: 1 | 4, start: data, length: 64, hca_va: data, ..wish };
     let (again, ()) = peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &moved, &[]).unwrap();
-    assert_ne!(again.lkey, region.lkey, "other memory does");
+    assert_ne!(again.lkey, region.lkey, "a change of memory changes the key");
     peer.destroy(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, region.mr_handle.into(), 0).unwrap();
     peer.destroy(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, domain, 0).unwrap();
 }
@@ -234,7 +234,7 @@ fn a_channel_tells_once_of_each_arming_and_counts_what_was_read() {
     assert_eq!(busy.err(), Some(Errno::Busy));
     b.peer.destroy(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_DESTROY, qp.handle.into(), 4).unwrap();
     let read = b.peer.destroy(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_DESTROY, cq.handle, 8).unwrap();
-    assert_eq!(read, [2, 0], "one of three was not read");
+    assert_eq!(read, [2, 0], "two of three events were read");
     assert!(b.peer.program.event_files[1].records.is_empty());
 }
 
@@ -320,9 +320,9 @@ fn everything_dies_with_its_file() {
     assert_eq!(
         [domains, keys, completions, pairs],
         [before[0] - 1, before[1], before[2], before[3]],
-        "general services stay"
+        "the general services' objects stay"
     );
-    assert_eq!((events, pages + 1), (before[4], before[5]), "the kernel's own stay");
+    assert_eq!((events, pages + 1), (before[4], before[5]), "the kernel's own objects stay");
     assert!(a.peer.program.event_files.iter().all(|file| file.hung_up));
     a.peer.turn();
 }

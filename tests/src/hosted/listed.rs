@@ -255,6 +255,6 @@ mod tests {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
         let reason = missing(&words("env UCX_TLS=rc ucx_no_such_program -v")).unwrap();
         assert_eq!(reason, "ucx_no_such_program is not installed (Debian: apt-get install ucx-utils)");
-        assert_eq!(missing(&words("no-such-program")), None, "a row of the list wants just this");
+        assert_eq!(missing(&words("no-such-program")), None, "rows of the list use this name on purpose");
     }
 }

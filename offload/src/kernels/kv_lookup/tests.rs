@@ -72,7 +72,7 @@ fn a_table_outside_of_the_grant() {
     far[8..16].copy_from_slice(&u64::MAX.to_be_bytes());
     assert_eq!(run(&[0; 256], &far), Err(Status::OutOfBounds));
     far[8..16].copy_from_slice(&(u64::MAX - 63).to_be_bytes());
-    assert_eq!(run(&[0; 256], &far), Err(Status::OutOfBounds), "aligned, but it wraps");
+    assert_eq!(run(&[0; 256], &far), Err(Status::OutOfBounds), "aligned, but the table wraps around");
     far[8..16].copy_from_slice(&65_u64.to_be_bytes());
     assert_eq!(run(&[0; 256], &far), Err(Status::OutOfBounds), "not aligned");
 }

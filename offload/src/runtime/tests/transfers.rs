@@ -49,7 +49,7 @@ fn ranges_that_are_asked_for_at_once_are_under_way_at_once_and_come_in_any_order
     for (wanted, order) in [(0, [0, 1, 2, 3]), (0, [3, 2, 1, 0]), (2, [3, 0, 2, 1]), (3, [1, 3, 0, 2])] {
         let mut world = speculating();
         let reads = begin(&mut world, wanted);
-        assert_eq!(reads.len(), 4, "nobody waits for the first");
+        assert_eq!(reads.len(), 4, "the reads do not wait for one another");
         for at in order {
             world.carry_out(&reads[at]);
         }
@@ -70,12 +70,12 @@ fn an_answer_leaves_before_what_was_read_ahead_and_its_slot_waits_for_that() {
     assert_eq!(answers[0].1[..2], [2, 20]);
     assert_eq!(world.runtime.running(), 1, "three reads may still write to the staging buffer");
     for read in [0, 1, 3] {
-        assert_eq!(world.runtime.reading(reads[read].tag), None, "nobody waits for it");
+        assert_eq!(world.runtime.reading(reads[read].tag), None, "the request no longer waits for it");
         world.carry_out(&reads[read]);
     }
     assert_eq!(world.runtime.running(), 0);
     world.runtime.handle_dma_done(world.now, reads[0].tag, Ok(&[0; 8]));
-    assert_eq!(world.runtime.counters().stale_completions, 1, "each ends once");
+    assert_eq!(world.runtime.counters().stale_completions, 1, "each read completes once");
 }
 
 #[test]
@@ -172,7 +172,7 @@ fn a_kernel_writes_and_swaps_where_its_grant_allows_it() {
     assert_eq!(memory, [&6_u64.to_be_bytes()[..], b"new data", &[0; 8]].concat());
     let (status, found, memory) = stored(4, b"new data", true);
     assert_eq!((status, &found[..]), (Status::Ok, &4_u64.to_be_bytes()[..]));
-    assert_eq!(memory[..8], 4_u64.to_be_bytes(), "another word than was expected stays");
+    assert_eq!(memory[..8], 4_u64.to_be_bytes(), "an unexpected word is left unchanged");
 }
 
 #[test]

@@ -128,7 +128,7 @@ fn what_is_not_there_is_refused_with_the_request() {
     let wrong = request(RDMA_NLDEV_CMD_GET, 0, &[(RDMA_NLDEV_ATTR_DEV_INDEX, &[9, 0, 0, 0])]);
     let (kind, says) = ask(&wrong).remove(0);
     assert_eq!((kind, &says[..4]), (2, &error(19)[..]));
-    assert_eq!(says[4..], wrong, "the request comes back");
+    assert_eq!(says[4..], wrong, "the error carries the request");
     assert_eq!(&ask(&request(RDMA_NLDEV_CMD_GET, 0, &[])).remove(0).1[..4], error(22), "without an index");
     assert_eq!(&ask(&request(2, 0, &[])).remove(0).1[..4], error(95), "a name cannot be set");
     assert_eq!(ask(&request(RDMA_NLDEV_CMD_PORT_GET, flag::DUMP, &[])), [(3, error(22))]);

@@ -139,7 +139,7 @@ mod tests {
         assert_eq!(facts.source_for(v6(0xfe, 2)), link_local);
         assert_eq!(facts.source_for(v6(0x20, 2)), chosen);
         assert_eq!(facts.source_for(chosen), chosen, "to itself");
-        assert_eq!(port(&[v4, link_local]).source_for(v6(0x20, 2)), link_local, "the same family at least");
+        assert_eq!(port(&[v4, link_local]).source_for(v6(0x20, 2)), link_local, "same family preferred");
     }
 
     #[test]

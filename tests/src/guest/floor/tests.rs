@@ -92,7 +92,7 @@ fn a_judge_that_could_not_judge_is_excused_a_few_times() {
         |verdict: Verdict| names.iter().map(|name| (name.as_str(), verdict.clone())).collect::<Vec<_>>();
     let (floor, _) = Floor::record(&report(&rows(pass())), None);
     let mut seen = rows(skip("Soft-RoCE stopped inside a message of 65 packets"));
-    assert!(!floor.compare(&report(&seen), WHOLE).is_success(), "too many for chance");
+    assert!(!floor.compare(&report(&seen), WHOLE).is_success(), "too many to be chance");
     seen[0].1 = pass();
     let comparison = floor.compare(&report(&seen), WHOLE);
     assert_eq!((comparison.excused.len(), comparison.is_success()), (EXCUSED_AT_MOST, true));

@@ -99,8 +99,8 @@ mod tests {
     fn only_a_message_that_was_not_sent_to_its_end_is_no_verdict() {
         let seen = |sent, arrived| is_stalled(Packets { sent, arrived }, 4096);
         assert!(seen(65, 65) && seen(3 * 4096 + 1000, 3 * 4096 + 1000));
-        assert!(!seen(65, 64), "one was lost on the way");
-        assert!(!seen(8192, 8192), "all was sent: what is missing was lost here");
+        assert!(!seen(65, 64), "one packet was lost on the wire");
+        assert!(!seen(8192, 8192), "everything was sent, so the loss is on our side");
         assert!(!seen(0, 0));
     }
 }

@@ -99,7 +99,7 @@ impl LaneBuilder<'_> {
                 let (of_a, of_b) = (a.qpn(), b.qpn());
                 [self.ready(a, 0, of_b), self.ready(b, 1, of_a)]
             }
-            _ => unreachable!("both sides of a lane are of its service"),
+            _ => unreachable!("both sides of a lane have the lane's transport service"),
         }
     }
 

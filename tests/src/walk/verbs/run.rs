@@ -293,9 +293,9 @@ impl VerbsWalk {
         let left = (end.sends.outstanding(), end.receives.outstanding());
         assert_eq!(left, (silent, 0), "lane {lane}, side {side}: sends and receives were not flushed");
         let (sends, receives) = end.queue().outstanding();
-        assert_eq!((sends > 0, receives), (silent > 0, 0), "what the driver believes to be outstanding");
+        assert_eq!((sends > 0, receives), (silent > 0, 0), "the driver's outstanding requests");
         assert_eq!(end.queue().state(), QpState::Error);
-        assert!(own || !shares || end.took_last, "nobody told that no shared receive is used any more");
+        assert!(own || !shares || end.took_last, "no last-receive event for the shared receive queue");
     }
 }
 
