@@ -362,8 +362,8 @@ struct Entry {
     value: [u8; 24],
 }
 
-/// A peer writes a value where a cell says, and no byte beside it: the cell loads what was stored at the
-/// other end.
+/// A peer writes a value to the address of a cell and changes no byte next to it; the cell loads what was
+/// stored at the other end.
 #[test]
 fn cells_are_values_that_a_peer_writes_as_a_whole() {
     let mut pair = pair();

@@ -1,5 +1,6 @@
-//! A served DPU: host and Arm cores are two functions of one card, each behind a vfio-user door with a thread of its own, as `bareverbs serve --dpu`
-//! serves them. The errors are those of `hal/sim/tests/card.rs`, where the card is in virtual time.
+//! A served DPU: the host and the Arm cores are two functions of one card. Each is served over vfio-user by a
+//! thread of its own, as `bareverbs serve --dpu` does. The errors are those of `hal/sim/tests/card.rs`, where
+//! the card runs in virtual time.
 
 use bareverbs_core::command::CommandFailure;
 use bareverbs_core::gid::GidEntry;
@@ -42,13 +43,13 @@ struct Function {
 }
 
 impl Function {
-    /// Connects to a door, which resets the function behind it.
+    /// Connects to a served function, which resets it.
     fn open(door: &Path) -> Self {
         let memory = ArenaConfig { segment: 16 << 20, ..ArenaConfig::default() };
         let config = VfioUserConfig { memory, ..VfioUserConfig::default() };
         let hal = VfioUserHal::connect(door, config).unwrap_or_else(|error| panic!("{error}"));
         let device = Device::open(hal, DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}"));
-        // A queue of DMA work requests is connected with itself, for which it needs an address.
+        // A queue of DMA work requests is connected to itself, for which it needs an address.
         let mac = device.port().unwrap().mac;
         device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, mac.0[5]]), mac)).unwrap();
         let device = Rc::new(device);
@@ -126,7 +127,7 @@ impl ServedCard {
         self.host.as_mut().expect("the host is there")
     }
 
-    /// Copies `length` bytes of the host to the Arm side, at the same offset.
+    /// A request that copies `length` bytes from the host to the Arm side, at the same offset.
     fn read(&self, id: u64, offset: usize, length: usize) -> DmaCopy {
         let from = self.alias.slice(offset as u64, length as u32).unwrap();
         DmaCopy::new(id, from, self.local.slice(offset, length).unwrap())
@@ -137,13 +138,14 @@ impl ServedCard {
         self.completions.wait_one(deadline).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// Copies and waits for the end.
+    /// Copies and waits for the completion.
     fn copy(&mut self, copy: &DmaCopy) -> WorkCompletion {
         self.queue.post(copy).unwrap();
         self.wait()
     }
 
-    /// Takes the region back while copies of it are under way: some may have ended well, the first other one says why.
+    /// Takes the region back while copies of it are in flight. Some may have succeeded; the first one that
+    /// failed says why.
     fn take_back_in_the_middle(&mut self, take_back: impl FnOnce(&mut Self)) {
         let copies: Vec<_> = (0..64).map(|id| self.read(id, 0, LONGEST)).collect();
         assert_eq!(self.queue.post_all(&copies).unwrap(), 64);
@@ -152,7 +154,7 @@ impl ServedCard {
         assert!(ends.iter().map(|end| end.wr_id).eq(0..64), "each has an end, in order");
         ends.retain(|end| !end.is_success());
         if ends.is_empty() {
-            // The region outlived all of them. The next one meets nothing.
+            // The region outlived all of them. A later copy finds no region.
             let late = self.read(64, 0, 64);
             ends.push(self.copy(&late));
         }
@@ -162,7 +164,7 @@ impl ServedCard {
         assert!(!self.alias.is_usable().unwrap());
     }
 
-    /// What the host shares now can be read by a new queue.
+    /// A new queue can read what the host shares now.
     fn share_again(&mut self) {
         self.host().region.copy_in(0, &pattern(4096)).unwrap();
         let shared = share(&self.host().region);
@@ -254,18 +256,19 @@ fn a_wrong_secret_a_wrong_function_and_a_wrong_key_give_no_alias() {
     // The secret does not help a function of another card.
     let stranger = Function::open(&card.doors.path(STRANGER));
     assert_eq!(refused(open(&stranger, &shared)), syndrome::ALIAS_TARGET.syndrome);
-    // A new secret keeps the aliases that the old one has authorized.
+    // A new secret keeps the aliases that the old one authorized.
     SharedRegion::share(&card.host().region, other_secret).unwrap();
     assert_eq!(refused(open(&card.arm, &shared)), syndrome::ALIAS_ACCESS_KEY.syndrome);
     assert!(card.alias.is_usable().unwrap());
 }
 
-/// A memory key belongs to its function: what the host calls a key is none on the Arm side, even while the host shares it.
+/// A memory key belongs to its function: a key of the host is not valid on the Arm side, even while the host
+/// shares it.
 #[test]
 fn a_key_of_the_host_is_none_on_the_arm_side() {
     let mut card = ServedCard::new();
     card.host().region.copy_in(0, &[7; 64]).unwrap();
-    // Both functions number their keys alike, so one that the Arm side has not made itself is taken.
+    // Both functions number their keys alike, so take one that the Arm side has not created itself.
     let mut spare: Vec<_> = (0..8).map(|_| card.host().function.memory(4096)).collect();
     let unlike = |region: &MemoryRegion<Handle>| {
         ![card.alias.lkey().index(), card.local.lkey().index()].contains(&region.lkey().index())
@@ -281,7 +284,8 @@ fn a_key_of_the_host_is_none_on_the_arm_side() {
     card.share_again();
 }
 
-/// A ConnectX-7 offers it, and refuses keys that are made of others (UCX pull request 10980).
+/// A ConnectX-7 can share regions, but refuses keys that are built from other keys (UCX pull request
+/// 10980).
 #[test]
 fn a_region_of_other_regions_is_not_shared_by_a_card_that_follows_no_keys() {
     for follows in [false, true] {
@@ -316,7 +320,8 @@ fn a_region_that_the_host_drops_in_the_middle_ends_the_copies() {
     card.share_again();
 }
 
-/// The host in a process of its own, which is killed: nobody destroys its keys, and its function is reset.
+/// The host runs in a process of its own, which is killed: nobody destroys its keys, and its function is
+/// reset.
 #[test]
 fn a_host_that_dies_in_the_middle_ends_the_copies() {
     if let Some(door) = std::env::var_os(HOST_DOOR) {
@@ -335,10 +340,10 @@ fn a_host_that_dies_in_the_middle_ends_the_copies() {
     card.share_again();
 }
 
-/// Names the door in the process of the host.
+/// Names the host's socket to the host's process.
 const HOST_DOOR: &str = "BAREVERBS_SERVED_CARD_HOST";
 
-/// This test again, as the host at a door, and what it shares.
+/// Runs this test again as the host in another process. Returns the process and what it shares.
 fn host_process(door: &Path) -> (Child, SharedRegion) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "a_host_that_dies_in_the_middle_ends_the_copies", "--nocapture"]);

@@ -1,4 +1,5 @@
-//! `bareverbs run --list`, and `--link-down` and `--link-up` while programs run: of one device of a host, and of a host.
+//! `bareverbs run --list`, and `--link-down` and `--link-up` while programs run: for one device of a host,
+//! and for a whole host.
 
 use crate::guest::table::Verdict;
 use crate::installation::{
@@ -7,15 +8,17 @@ use crate::installation::{
 use anyhow::{Context, Result, ensure};
 use std::time::{Duration, Instant};
 
-/// Seconds for which the programs send to and fro.
+/// Seconds for which the programs exchange messages.
 const SECONDS: u32 = 6;
-/// How long a cable is out at least, and at most: until the other device has received some frames, for which its programs may have to wait for a
-/// processor. The requesters try for two seconds or longer (`-u 16`: eight tries of 268 ms).
+/// Bounds on how long a cable is out: until the other device has received some frames, for which its programs
+/// may have to wait for a processor. The requesters retry for two seconds or longer (`-u 16`: eight attempts
+/// of 268 ms).
 const SHORTEST_OUT: Duration = Duration::from_millis(200);
 const LONGEST_OUT: Duration = Duration::from_millis(1500);
-/// What is on its way while a cable is pulled out may still be counted.
+/// Frames in flight when a cable is pulled out may still be counted.
 const SETTLING: Duration = Duration::from_millis(50);
-/// Frames that tell a device that sends from one that only repeats: its program sends some thousand in this time.
+/// A device that counts more frames than this carries traffic; one with fewer only sees retries. The program
+/// sends several thousand in this time.
 const REPEATED: u64 = 20;
 const DEVICES: [&str; 2] = ["mlx5_0", "mlx5_1"];
 const PROGRAM: &str = "ib_send_lat";
@@ -26,8 +29,9 @@ fn program(host: &str, device: &str, port: u16, peer: &str) -> HostedProgram {
     HostedProgram { host: host.into(), command: command.split_whitespace().map(str::to_owned).collect() }
 }
 
-/// A pair on each of two devices. The cable of one is pulled out and plugged in again: its pair stands still meanwhile and goes on afterwards, the
-/// other one does not notice, and who watches the device is told.
+/// Runs a pair of programs on each of two devices, pulls out the cable of one device and plugs it in again.
+/// Its pair stops meanwhile and continues afterwards; the other pair does not notice, and a program that
+/// watches the device gets the port events.
 pub fn judge(installation: &Installation) -> Result<Verdict> {
     if let Some(missing) = [PROGRAM, WATCH].into_iter().find(|program| !is_installed(program)) {
         return Ok(Verdict::Skip(format!(
@@ -52,7 +56,7 @@ pub fn judge(installation: &Installation) -> Result<Verdict> {
     Ok(Verdict::Pass(format!("{listed} processes listed")))
 }
 
-/// Both ends of a test at a device of this number.
+/// Both ends of a test on the device with this number.
 fn start_pair(installation: &Installation, number: usize, options: &[String]) -> Result<[StartedProgram; 2]> {
     let port = free_port()?;
     let mut server = installation.start(&program("a", DEVICES[number], port, ""), options)?;
@@ -61,7 +65,7 @@ fn start_pair(installation: &Installation, number: usize, options: &[String]) ->
     Ok([server, client])
 }
 
-/// What `--list` says of the programs: their numbers, names, queue pairs and frames.
+/// Checks what `--list` says about the programs: their numbers, names, queue pairs and frames.
 fn check_list(installation: &Installation, pairs: &[[StartedProgram; 2]; 2]) -> Result<usize> {
     let listed = installation.list()?;
     for (device, pair) in pairs.iter().enumerate() {
@@ -85,8 +89,8 @@ fn received(installation: &Installation) -> Result<[u64; 2]> {
     }))
 }
 
-/// What a program of host `a` reads about its two ports, of which the second has no cable: from libibverbs, sysfs and, where the `rdma` tool is
-/// installed, NETLINK_RDMA.
+/// What a program on host `a` reads about its two ports, the second of which has its cable out: from
+/// libibverbs, sysfs and, where the `rdma` tool is installed, NETLINK_RDMA.
 fn check_states(installation: &Installation) -> Result<()> {
     let states = "/sys/class/infiniband/$device/ports/1";
     let link = if is_installed("rdma") { "rdma link show $device/1; " } else { "" };

@@ -1,5 +1,5 @@
-//! A program that resolves a neighbour outside the network, whom nobody knows, waits for the answer; its
-//! other threads do not.
+//! A program that resolves an unknown neighbour outside the network waits for the answer; its other threads
+//! do not.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, free_port, is_installed};

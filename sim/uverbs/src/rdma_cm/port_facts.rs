@@ -114,8 +114,8 @@ impl HostFacts {
         self.0.iter().find(|port| port.addresses.contains(&address))
     }
 
-    /// The port from which a peer is reached, as a table of routes would say it: the one that has the address itself, the first in the
-    /// peer's network, or the first.
+    /// The port from which a peer is reached, as a routing table would choose it: the one that has the
+    /// address itself, else the first in the peer's network, else the first.
     pub(super) fn towards(&self, remote: Gid) -> &PortFacts {
         let beside = || self.0.iter().find(|port| port.is_beside(remote));
         self.with_address(remote).or_else(beside).unwrap_or_else(|| self.first())

@@ -48,7 +48,7 @@ pub const ON_INFINIBAND: &[&str] = &[
     "test_mlx5_raw_wqe",
 ];
 
-/// Modules that every run asks on Ethernet: what there is only with network devices, IP addresses and flows.
+/// Modules that every run includes on Ethernet: they need network devices, IP addresses and flows.
 pub const ON_ETHERNET: &[&str] = &["test_flow", "test_rdmacm", "test_rss_traffic"];
 
 /// Skips that say that the test saw no device rather than that a capability is missing.
