@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Recomputes the invariant CRC of every RoCE frame of a capture, twice: with scapy's layers and with zlib's crc32 over bytes
-masked here as RoCEv2 A17.3.3 says. scapy knows version 2 only: of version 1 it takes the global route header apart as the IPv6
-header whose form it has.
+"""Recomputes the invariant CRC of every RoCE frame of a capture in two ways: with scapy's layers, and with zlib's crc32 over bytes
+masked here as RoCEv2 A17.3.3 requires. scapy knows only version 2; in version 1 it dissects the global route header as an IPv6
+header, whose format it has.
 
     icrc_scapy.py FILE.pcapng [--frames N] [--version-1]
 
-Exit 0 if every frame is of RoCE version 2, or 1 if so asked, and all three values agree; 1 otherwise; 77 if scapy is not installed.
+Exits with 0 if every frame is RoCE version 2 (with --version-1: version 1) and all three values agree, 77 if scapy is not installed, and
+1 otherwise.
 """
 import struct
 import sys
@@ -35,7 +36,7 @@ def ones(data, start, length):
 
 
 def masked(network, version_1):
-    """The bytes that the CRC covers, from the network header on, with what routers may change set to ones."""
+    """The bytes that the CRC covers, from the network header on, with the fields that routers may change set to ones."""
     data = bytearray(network)
     version = data[0] >> 4
     if version == 4:
@@ -55,7 +56,7 @@ def masked(network, version_1):
 
 
 def network_bytes(frame):
-    """Whether the frame is of version 1; the frame without its link headers and without padding behind the datagram."""
+    """Returns whether the frame is version 1, and the frame without its link headers and the padding after the datagram."""
     start = 12
     while frame[start:start + 2] in (b"\x81\x00", b"\x88\xa8"):
         start += 4
@@ -90,7 +91,7 @@ def by_scapy(frame):
 
 
 def judge(frame, wants_version_1):
-    """What is wrong with a frame, or None."""
+    """Returns what is wrong with a frame, or None."""
     version_1, network = network_bytes(frame)
     if version_1 != wants_version_1:
         raise ValueError("another version of RoCE")

@@ -1,9 +1,9 @@
-/* Every rank sends every rank numbers that name both of them, and compares what comes. Exit status 1 if one is wrong. */
+/* Every rank sends every rank numbers that encode both ranks, and checks the numbers that it receives. Exits with 1 if one is wrong. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* From 4 B to 64 KiB to each rank: eager messages and those with a rendezvous. */
+/* From 4 B to 64 KiB to each rank, to cover eager and rendezvous messages. */
 static const int counts[] = {1, 256, 16384};
 
 static int element(int from, int to, int at) { return from * 10000019 + to * 10007 + at; }

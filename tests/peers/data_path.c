@@ -1,16 +1,16 @@
-// The rows of docs/performance.md through libibverbs and the provider of a device: what the peer of the driver needs for the same
-// posts and polls. callgrind counts inside the provider's function: not the loop and the call around it, which the driver's figures
-// have, and not the device, which a program that posts or polls under `bareverbs run` drives itself.
+// Measures the rows of docs/performance.md through libibverbs and a device's provider: the cost of the same posts and polls there.
+// callgrind counts only inside the provider's function. It excludes the loop and the call around it, which the driver's figures
+// include, and the device, which a program under `bareverbs run` runs itself when it posts or polls.
 //
 //     gcc -O2 -o data_path tests/peers/data_path.c -libverbs
 //     export MLX5_SINGLE_THREADED=1
 //     bareverbs run -- valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
 //         --toggle-collect=FUNCTION ./data_path ROW CHUNKS
 //
-// FUNCTION is mlx5_post_send, mlx5_post_recv, mlx5_post_srq_recv or mlx5_poll_cq_v1; libmlx5 must have its symbols. Of another build of
-// rdma-core than the installed one, LD_LIBRARY_PATH says where it is, and IBV_DRIVERS=mlx5 which provider.
-// A row costs the difference of two runs with different numbers of chunks, divided by 256 times the difference of the chunks.
-// Every queue pair is connected with itself.
+// FUNCTION is mlx5_post_send, mlx5_post_recv, mlx5_post_srq_recv or mlx5_poll_cq_v1; libmlx5 must have its symbols. To use another build
+// of rdma-core than the installed one, set LD_LIBRARY_PATH to it and IBV_DRIVERS=mlx5 to select the provider.
+// The cost of a row is the difference between two runs with different numbers of chunks, divided by 256 times the difference in
+// chunks. Every queue pair is connected to itself.
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,7 +86,7 @@ static void open_all(void) {
     word = (struct ibv_sge){(uintptr_t)memory, 8, region->lkey};
 }
 
-// Requests of a chunk; with `step` above 1 as lists of so many.
+// Prepares the requests of a chunk, in lists of `step`.
 static void prepare_sends(enum ibv_wr_opcode opcode, unsigned flags, struct ibv_sge *slice, int step) {
     for (int i = 0; i < CHUNK; i++) {
         sends[i] = (struct ibv_send_wr){.wr_id = 7, .opcode = opcode, .send_flags = flags, .sg_list = slice, .num_sge = 1};
@@ -140,7 +140,7 @@ static void drain(struct ibv_cq *queue, int count) {
     }
 }
 
-// Messages for the receives of a chunk. One poll a chunk is counted with the rows that poll: less than one instruction an operation.
+// Sends messages for the receives of a chunk. Rows that poll also count one poll per chunk: less than one instruction per operation.
 static void feed(struct ibv_qp *pair) {
     prepare_sends(IBV_WR_SEND, 0, &word, 1);
     post_sends(pair, 1);
@@ -180,7 +180,7 @@ static void run_chunk(const char *row, int step) {
         for (int i = 0; i < CHUNK; i++) {
             struct ibv_send_wr *bad;
             if (ibv_post_send(pairs[i % used], &sends[i], &bad)) abort();
-            if (used > 1) usleep(200); // so that the completions take turns too
+            if (used > 1) usleep(200); // so that the completions alternate too
         }
         usleep(SETTLE_US);
         poll_all(send_queue, step);

@@ -1,6 +1,6 @@
-"""Asks for an address handle to a neighbour that nobody knows, and meanwhile asks the device for something else in another thread.
+"""Creates an address handle for a neighbour that cannot be resolved, while another thread sends other commands to the device.
 
-Says how long the first took, its error number, and how long the longest of the others took, in milliseconds.
+Prints how long the address handle took, its error number, and how long the slowest other command took, in milliseconds.
 """
 
 import ctypes

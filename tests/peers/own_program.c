@@ -1,10 +1,10 @@
 /* A program as a user writes it, over libibverbs alone: two reliable connections within the process, a shared receive queue, an event channel in
- * epoll, atomics, and every byte compared. What it does besides is named by its arguments:
+ * epoll, atomics, and every byte compared. Its arguments select what else it does:
  *
  *   threads N    the same in N threads at once
- *   vfork        a child of vfork closes what its parent has open, and becomes another program
- *   fork         a child of fork finds the parent's device of no use, opens it anew and does the same
- *   daemon       a daemon that has closed all descriptors does it, and its parent waits
+ *   vfork        a child of vfork closes its parent's descriptors and executes another program
+ *   fork         a child of fork cannot use the parent's device, opens its own and does the same
+ *   daemon       a daemon that has closed all descriptors does the same, and its parent waits
  *   closefrom    all descriptors but the first three are closed before the device is opened
  */
 #include <errno.h>
@@ -55,7 +55,7 @@ static void make(struct end *end) {
     CHECK(end->channel = ibv_create_comp_channel(end->context));
     CHECK(end->cq = ibv_create_cq(end->context, 64, NULL, end->channel, 0));
     CHECK(end->srq = ibv_create_srq(end->pd, &shared));
-    /* Whole pages: those of a region are not there in a child of fork. */
+    /* Whole pages, because the pages of a region are missing in a forked child. */
     CHECK(end->memory = aligned_alloc(4096, ROOM));
     memset(end->memory, 0, ROOM);
     CHECK(end->mr = ibv_reg_mr(end->pd, end->memory, ROOM, access));
@@ -91,7 +91,7 @@ static struct ibv_wc completion(struct end *end) {
     return wc;
 }
 
-/* A message; whoever gets it sleeps in epoll until its event comes. */
+/* Sends a message; its receiver sleeps in epoll until the event arrives. */
 static void exchange(struct end *from, struct end *to, int epoll, int round) {
     struct ibv_sge place = {(uintptr_t)to->memory, LENGTH, to->mr->lkey}, bytes = {(uintptr_t)from->memory, LENGTH, from->mr->lkey};
     struct ibv_recv_wr receive = {.sg_list = &place, .num_sge = 1}, *bad_receive;
@@ -173,7 +173,7 @@ static void wait_for(pid_t child) {
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-/* The device that is open stays as it is: its parent goes on to use it. */
+/* The child does not affect the open device, which the parent goes on using. */
 static void with_child_of_vfork(void) {
     struct end end = {0};
     make(&end);
@@ -205,7 +205,7 @@ static void with_child_of_fork(void) {
     destroy(&end);
 }
 
-/* The end of the daemon is seen by a pipe that it has open. */
+/* The parent notices the end of the daemon by a pipe that the daemon holds open. */
 static void as_daemon(void) {
     int ends[2];
     char good = 0;

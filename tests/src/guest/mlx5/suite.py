@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Runs tests of rdma-core's suite, each in a process of its own, and writes one line of result for each.
+"""Runs tests of rdma-core's suite, each in its own process, and writes one result line for each.
 
     suite.py TESTS RESULTS SECONDS [NAME...]
 
-TESTS is the directory of the suite as Debian installs it, RESULTS the file for the lines, SECONDS what one test may take.
-A name is MODULE.CLASS, MODULE.CLASS.METHOD, or a part of the names of modules; without names all tests are run. A line is `plan`, `passed`, `failed` or `skipped`, the name of the test, seconds and
-reason, separated by tabs. BAREVERBS_SUITE_HOST names a virtual host that the tests run on. All `plan` lines come first, so that a test without a result is known.
+TESTS is the directory of the suite as Debian installs it, RESULTS the file for the result lines, and SECONDS the time limit of one test.
+A name is MODULE.CLASS, MODULE.CLASS.METHOD, or part of a module name; without names all tests run. A line is `plan`, `passed`, `failed` or `skipped`, the name of the test, seconds and
+reason, separated by tabs. BAREVERBS_SUITE_HOST names the virtual host on which the tests run. All `plan` lines come first, so a test without a result is noticed.
 """
 
 import importlib
@@ -28,7 +28,7 @@ class Late(Exception):
 
 
 def load():
-    """The tests that were asked for. Only their modules are imported: under emulation all of them take long."""
+    """The requested tests. Only their modules are imported, because importing all of them takes long under emulation."""
     sys.argv[1:] = []
     sys.path.insert(0, TESTS)
     from args_parser import parser
@@ -48,7 +48,7 @@ def load():
 
 
 def answer_for_the_interface():
-    """The suite looks for the device's network interface and asks `ip` for its address. On a virtual host there is none to be asked, but an address."""
+    """The suite looks for the device's network interface and asks `ip` for its address. A virtual host has an address, but no interface."""
     base = importlib.import_module("tests.base")
     address = socket.gethostbyname(HOST)
     base.RDMATestCase._get_ip_mac = lambda self, dev, port, gid: self.args.append([dev, port, gid, address, None])
@@ -79,7 +79,8 @@ def verdict(case):
 
 
 def in_child(case, prints):
-    """Runs one test in a child; what the child says comes through a pipe, what it and its own children print goes to a file, what it leaves behind is killed."""
+    """Runs one test in a child process. The result comes through a pipe, the output of the child and its children goes to a file, and processes that
+    it leaves behind are killed."""
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
@@ -113,7 +114,7 @@ def in_child(case, prints):
 
 
 def one_line(word, reason):
-    """The reason of a skip as the suite gives it; of a failure where it was and what it was."""
+    """The reason of a skip as the suite gives it; for a failure, its place and its message."""
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
     if word == "failed" and len(lines) > 1:
         places = [line for line in lines if line.startswith("File ") and "/unittest/" not in line]
@@ -123,7 +124,7 @@ def one_line(word, reason):
 
 
 def last_words(prints):
-    """The last line that a test printed, if there is one."""
+    """The last line that a test printed, if any."""
     prints.seek(0)
     lines = [line.strip() for line in prints.read().decode(errors="replace").splitlines() if line.strip()]
     return f" (it printed: {lines[-1]})".replace("\t", " ")[:300] if lines else ""

@@ -105,7 +105,7 @@ def multicast(near, group, amount):
 
 
 def stream(port, address, amount):
-    """AMOUNT MiB to somebody outside, who sends all of it back once it has ended."""
+    """Sends AMOUNT MiB to a peer outside, which sends all of it back at the end."""
     end = open_at("near", address, socket.SOCK_STREAM)
     end.connect((address, int(port)))
     sent = random.randbytes(amount << 20)
