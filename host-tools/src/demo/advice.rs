@@ -30,7 +30,7 @@ impl MeasuredAdvice {
         Self { advisor: Advisor::new(priors), elements: 2 << WEIGHT, bytes: 64 << WEIGHT }
     }
 
-    /// The way for the next lookup, and what it is thought to ask.
+    /// The way for the next lookup, and the question it is expected to ask.
     pub(super) fn choose(&mut self) -> (Choice, Question) {
         let elements = u16::try_from(self.elements >> WEIGHT).unwrap_or(u16::MAX);
         let question = Question { elements, bytes: self.bytes >> WEIGHT };

@@ -4,8 +4,8 @@
 //! pure and judge the facts. Each finding has a stable ID, a severity, its evidence and a fix. `bareverbs explain ID`
 //! has details.
 //!
-//! * `facts`: what is known. `gather`: asking machine and device. `peer`, `counter_file`: what the command line names.
-//! * `rules`: one function a rule, in order. `output`: what a person and a program see.
+//! * `facts`: what is known. `gather`: queries the machine and the device. `peer`, `counter_file`: inputs named on the command line.
+//! * `rules`: one function per rule, in order. `output`: text for people and JSON for programs.
 
 mod counter_file;
 mod facts;

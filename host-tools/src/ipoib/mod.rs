@@ -1,13 +1,13 @@
 //! `bareverbs ipoib`: connects a TAP interface of this machine to an InfiniBand subnet, by IP over InfiniBand
 //! (RFC 4391, RFC 4392).
 //!
-//! **What this is.** `link`, `arp` and `discovery` have the packet formats; `memberships` has what the
-//! machine listens to; `administration`, `groups` and `neighbours` have what is known of the subnet, and
-//! `subnet_side` combines them; `gateway` connects the machine's side, without clock or device. `interface`
+//! **What this is.** `link`, `arp` and `discovery` have the packet formats; `memberships` has the
+//! groups that the machine listens to; `administration`, `groups` and `neighbours` have the state of the subnet, and
+//! `subnet_side` combines them; `gateway` connects the machine's side, without a clock or device. `interface`
 //! is the queue pair, and `bridge` drives both. For RDMA CM over InfiniBand, `host` is an interface with its
 //! own addresses and no machine behind it, and `presence` drives that.
 //!
-//! **What it may not do.** Connected mode, and packets of anything but IP and ARP.
+//! **What it may not do.** Use connected mode, or carry packets other than IP and ARP.
 //!
 //! **Where to read first.** `subnet_side`.
 

@@ -1,4 +1,4 @@
-//! What ends a monitor before its limit: a signal, or that nobody reads its output any more.
+//! What ends a monitor before its limit: a signal, or a reader of its output that has gone away.
 
 use crate::Failure;
 use crate::output::{Audience, audience};

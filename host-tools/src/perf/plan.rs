@@ -199,7 +199,7 @@ impl Plan {
         if self.shared_receives { self.rx_depth / self.queue_pairs } else { self.rx_depth }
     }
 
-    /// How long an end may wait that has nothing to do meanwhile.
+    /// How long an idle end may wait.
     pub(crate) fn patience(&self) -> std::time::Duration {
         match self.amount {
             _ if self.endless => ENDLESS,

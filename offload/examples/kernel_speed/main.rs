@@ -4,8 +4,8 @@
 //! cargo run --release -p bareverbs-offload --example kernel_speed             nanoseconds, the fastest of 3,000 rounds
 //! cargo run --profile bench -q -p bareverbs-offload --example kernel_speed -- --count     instructions, by callgrind
 //! ```
-//! `--count` starts the example itself under callgrind, twice a row with different numbers of units, and divides the difference: what is not in
-//! the loop cancels out. `kernel_speed ROW TIMES` is what callgrind runs.
+//! `--count` starts the example itself under callgrind, twice per row with different numbers of units, and divides the difference, so that
+//! everything outside the loop cancels out. callgrind runs `kernel_speed ROW TIMES`.
 
 mod rows;
 mod server;

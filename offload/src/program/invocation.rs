@@ -18,7 +18,7 @@ pub enum Verb {
     Done = 0,
     /// Read `length` bytes at `offset` of the region.
     Fetch = 1,
-    /// The same, because what was read cannot be trusted; ends with `status` if no retry is left.
+    /// Like `Fetch`, because the data was inconsistent: takes a retry, and ends with `status` if none is left.
     Refetch = 2,
     /// Answer with `length` bytes at `offset` of the window.
     Emit = 3,

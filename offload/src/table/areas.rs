@@ -1,4 +1,4 @@
-//! Lines: where those of a table begin, and which of the overflow lines are free.
+//! Where the lines of a table begin, and which overflow lines are free.
 
 use super::chain::Chain;
 use super::error::MemoryFault;

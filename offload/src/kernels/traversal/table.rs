@@ -1,4 +1,4 @@
-//! What a traversal is told: where it begins, what an element looks like, and what follows from what it holds.
+//! The parameters of a traversal: where it begins, what an element looks like, and what to do depending on its contents.
 //!
 //! The parameter table of StRoM (Sidler et al., EuroSys 2020, table 2), with four rows where StRoM has one, and with an action
 //! of its own for each row. The predicates keep StRoM's numbers. 160 bytes; numbers are big-endian:
