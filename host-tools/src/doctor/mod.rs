@@ -4,7 +4,8 @@
 //! pure and judge the facts. Each finding has a stable ID, a severity, its evidence and a fix. `bareverbs explain ID`
 //! has details.
 //!
-//! * `facts`: what is known. `gather`: queries the machine and the device. `peer`, `counter_file`: inputs named on the command line.
+//! * `facts`: what is known. `gather`: queries the machine and the device. `peer`, `counter_file`: inputs named on the
+//!   command line.
 //! * `rules`: one function per rule, in order. `output`: text for people and JSON for programs.
 
 mod counter_file;

@@ -1,8 +1,8 @@
 //! `bareverbs ipoib`: connects a TAP interface of this machine to an InfiniBand subnet, by IP over InfiniBand
 //! (RFC 4391, RFC 4392).
 //!
-//! **What this is.** `link`, `arp` and `discovery` have the packet formats; `memberships` has the
-//! groups that the machine listens to; `administration`, `groups` and `neighbours` have the state of the subnet, and
+//! **What this is.** `link`, `arp` and `discovery` have the packet formats; `memberships` has the groups
+//! that the machine listens to; `administration`, `groups` and `neighbours` have the state of the subnet, and
 //! `subnet_side` combines them; `gateway` connects the machine's side, without a clock or device. `interface`
 //! is the queue pair, and `bridge` drives both. For RDMA CM over InfiniBand, `host` is an interface with its
 //! own addresses and no machine behind it, and `presence` drives that.

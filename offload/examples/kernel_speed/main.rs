@@ -4,8 +4,9 @@
 //! cargo run --release -p bareverbs-offload --example kernel_speed             nanoseconds, the fastest of 3,000 rounds
 //! cargo run --profile bench -q -p bareverbs-offload --example kernel_speed -- --count     instructions, by callgrind
 //! ```
-//! `--count` starts the example itself under callgrind, twice per row with different numbers of units, and divides the difference, so that
-//! everything outside the loop cancels out. callgrind runs `kernel_speed ROW TIMES`.
+//! `--count` starts the example itself under callgrind, twice per row with different numbers of units, and
+//! divides the difference, so that everything outside the loop cancels out. callgrind runs
+//! `kernel_speed ROW TIMES`.
 
 mod rows;
 mod server;

@@ -65,10 +65,11 @@ impl core::error::Error for StreamFault {}
 
 /// A kernel that a stream passes through.
 pub trait StreamKernel {
-    /// Takes bytes and returns how many it took: fewer than it was given if it has no room until a write has ended.
+    /// Takes bytes and returns how many it took: fewer than it was given if it has no room
+    /// until a write has ended.
     fn take(&mut self, bytes: &[u8]) -> Result<usize, StreamFault>;
-    /// The stream has ended: the kernel hands out the data that it has held back to combine writes. `false`: no room; call it again after a
-    /// write has ended.
+    /// The stream has ended: the kernel hands out the data that it has held back to combine writes. `false`: no
+    /// room; call it again after a write has ended.
     fn finish(&mut self) -> Result<bool, StreamFault>;
     /// The next write. The kernel owns its bytes until [`StreamKernel::write_done`].
     fn poll_write(&mut self) -> Option<StreamWrite<'_>>;

@@ -1,4 +1,5 @@
-//! The parameters of a traversal: where it begins, what an element looks like, and what to do depending on its contents.
+//! The parameters of a traversal: where it begins, what an element looks like, and what to do
+//! depending on its contents.
 //!
 //! The parameter table of StRoM (Sidler et al., EuroSys 2020, table 2), with four rows where StRoM has one, and with an action
 //! of its own for each row. The predicates keep StRoM's numbers. 160 bytes; numbers are big-endian:
