@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, ChildStderr};
 use support::dpu_service::{DpuService, said, write_key};
-use support::{bareverbs, wait_for};
+use support::{bareverbs_on_card, wait_for};
 
 const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:bf.arm\"\n[table]\nshared_by = \"host\"\n\
                       [[tenant]]\nname = \"host\"\nkey_file = \"wrong.key\"\n\
@@ -25,7 +25,7 @@ impl Companion {
         let common = ["dpu", "host", "--device", "vfio-user:bf", "--server", service.address()];
         let credentials = ["--tenant", "host", "--key-file", "wrong.key"];
         let words = [&common[..], &credentials, more].concat();
-        let mut child = bareverbs(service.directory.path(), &words).spawn().expect("the program");
+        let mut child = bareverbs_on_card(service.directory.path(), &words).spawn().expect("the program");
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         Self { child, log }
     }

@@ -1,6 +1,6 @@
 //! `bareverbs dpu serve` as a process, on one of two served devices, with two tenants that use the other.
 
-use super::{Served, bareverbs, object_of, output_of, wait_for};
+use super::{Served, bareverbs_on_card, object_of, output_of, wait_for};
 use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _};
@@ -60,7 +60,7 @@ impl DpuService {
             write_key(here, name, digits);
         }
         fs::write(here.join("dpu.toml"), config).expect("written");
-        let mut command = bareverbs(here, &["dpu", "serve", "--config", "dpu.toml"]);
+        let mut command = bareverbs_on_card(here, &["dpu", "serve", "--config", "dpu.toml"]);
         let mut child = command.args(arguments).spawn().expect("the program");
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut service = Self { directory, _devices: devices, child, log, address: String::new() };

@@ -15,7 +15,19 @@ const READY: Duration = Duration::from_secs(30);
 
 /// The command, to be run in `directory`.
 pub fn bareverbs(directory: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+    in_directory(Command::new(env!("CARGO_BIN_EXE_bareverbs")), directory, arguments)
+}
+
+/// The command on the card of a DPU. `BAREVERBS_DPU_COMMAND` says in words how to start it there, such as `qemu-aarch64 PATH`.
+pub fn bareverbs_on_card(directory: &Path, arguments: &[&str]) -> Command {
+    let Ok(words) = std::env::var("BAREVERBS_DPU_COMMAND") else { return bareverbs(directory, arguments) };
+    let mut words = words.split_whitespace();
+    let mut command = Command::new(words.next().expect("BAREVERBS_DPU_COMMAND names a program"));
+    command.args(words);
+    in_directory(command, directory, arguments)
+}
+
+fn in_directory(mut command: Command, directory: &Path, arguments: &[&str]) -> Command {
     command.args(arguments).current_dir(directory).stdin(Stdio::null());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
