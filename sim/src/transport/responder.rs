@@ -16,7 +16,6 @@ use super::response::ResponsePacket;
 use super::segment::PathMtu;
 use crate::wire::{BthOpcode, NakCode, OperationKind, Packet, ServiceHeader, Syndrome};
 use bareverbs_prm::psn::Psn;
-use bareverbs_prm::time::Time;
 use core::cmp::Ordering;
 use core::mem;
 
@@ -158,18 +157,13 @@ impl<R: Clone> Responder<R> {
     }
 
     /// The next packet for the wire. After a connection error, responses and the NAK may still be waiting.
-    pub fn poll_transmit(&mut self, _now: Time) -> Option<ResponsePacket<R>> {
+    pub fn poll_transmit(&mut self) -> Option<ResponsePacket<R>> {
         let first = self.first_psn;
         self.replies.pop(|sequence| first.add(sequence as u32))
     }
 
     /// Handles a request (not `opcode.is_response()`).
-    pub fn handle_request<H: ResponderHost<Range = R>>(
-        &mut self,
-        _now: Time,
-        packet: &Packet<'_>,
-        host: &mut H,
-    ) {
+    pub fn handle_request<H: ResponderHost<Range = R>>(&mut self, packet: &Packet<'_>, host: &mut H) {
         if self.broken || packet.bth.opcode.is_response() || !self.replies.has_room() {
             self.counters.dropped += 1;
             return;

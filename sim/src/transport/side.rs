@@ -235,24 +235,16 @@ impl<R: Clone> ReceivingSide<R> {
     }
 
     /// The next response for the wire.
-    pub fn poll_transmit(&mut self, now: Time) -> Option<ResponsePacket<R>> {
+    pub fn poll_transmit(&mut self) -> Option<ResponsePacket<R>> {
         match self {
-            Self::Reliable(half) => half.poll_transmit(now),
+            Self::Reliable(half) => half.poll_transmit(),
             Self::Unreliable(_) => None,
         }
     }
 
     /// Handles a request.
-    pub fn handle_request<H: ResponderHost<Range = R>>(
-        &mut self,
-        now: Time,
-        packet: &Packet<'_>,
-        host: &mut H,
-    ) {
-        match self {
-            Self::Reliable(half) => half.handle_request(now, packet, host),
-            Self::Unreliable(half) => half.handle_request(packet, host),
-        }
+    pub fn handle_request<H: ResponderHost<Range = R>>(&mut self, packet: &Packet<'_>, host: &mut H) {
+        both!(self, half => half.handle_request(packet, host));
     }
 
     /// Handles a READ response whose payload could not be read.

@@ -43,9 +43,8 @@ impl QueuePair {
             return self.settle(bus);
         }
         self.tell_established(bus);
-        let now = bus.now;
         let rpc_delivered =
-            self.with_responder(bus, |responder, host| responder.handle_request(now, packet, host));
+            self.with_responder(bus, |responder, host| responder.handle_request(packet, host));
         match self.state() {
             // Nothing outside the responder has changed.
             QpState::Rtr | QpState::Rts => {

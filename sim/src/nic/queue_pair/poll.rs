@@ -76,7 +76,7 @@ impl QueuePair {
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
         let responder = self.responder.as_mut().filter(|responder| responder.has_work())?;
-        let packet = responder.poll_transmit(bus.now)?;
+        let packet = responder.poll_transmit()?;
         let (class, length) = match &packet.payload {
             Some(payload) => (TransmitClass::ReadResponse, payload.length as usize),
             None => (TransmitClass::Response, 0),
@@ -117,7 +117,7 @@ impl QueuePair {
             responder.fail_read(psn, ResponderError::RemoteAccess, host);
         });
         let responder = self.responder.as_mut()?;
-        let packet = responder.poll_transmit(bus.now).filter(|packet| packet.payload.is_none())?;
+        let packet = responder.poll_transmit().filter(|packet| packet.payload.is_none())?;
         let icrc = write_frame(frame, self.path.as_ref()?, &packet.header, 0, |_| true).ok()?;
         self.observe_answer(bus, packet.header.psn);
         Some(Transmit { class: TransmitClass::Response, qpn: self.number(), icrc })

@@ -80,10 +80,10 @@ proptest! {
         (0..receives).for_each(|_| host.post(700));
         let mut responder = Responder::new(&parameters());
         for (header, payload) in &packets {
-            responder.handle_request(at(0), &packet(*header, payload), &mut host);
+            responder.handle_request(&packet(*header, payload), &mut host);
             if payload.len() & 1 == 0 {
                 let work = responder.has_work();
-                let answer = responder.poll_transmit(at(0));
+                let answer = responder.poll_transmit();
                 prop_assert_eq!(work, answer.is_some());
                 if let Some(payload) = answer.and_then(|answer| answer.payload) {
                     host.read(&payload);

@@ -142,8 +142,8 @@ fn every_reserved_opcode_is_refused() {
     for opcode in reserved {
         let mut responder = Responder::new(&parameters());
         let mut host = Host::new(64);
-        responder.handle_request(at(0), &packet(header(opcode, 100, Extension::None), &[]), &mut host);
-        let nak = responder.poll_transmit(at(0)).and_then(|answer| answer.header.extension.aeth());
+        responder.handle_request(&packet(header(opcode, 100, Extension::None), &[]), &mut host);
+        let nak = responder.poll_transmit().and_then(|answer| answer.header.extension.aeth());
         assert_eq!(nak.map(|aeth| aeth.syndrome), Some(Syndrome::Nak(NakCode::InvalidRequest)), "{opcode}");
         assert_eq!(host.errors, [ResponderError::InvalidRequest]);
     }
@@ -158,7 +158,7 @@ fn a_responder_without_read_resources_refuses_them() {
     {
         let mut responder = Responder::new(&ConnectionParameters { max_remembered_reads: 0, ..parameters() });
         let mut host = Host::new(64);
-        responder.handle_request(at(0), &packet(header(opcode, 100, extension), &[]), &mut host);
+        responder.handle_request(&packet(header(opcode, 100, extension), &[]), &mut host);
         assert_eq!(host.errors, [ResponderError::InvalidRequest], "{opcode}");
     }
 }
@@ -168,8 +168,8 @@ fn a_responder_without_read_resources_refuses_them() {
 fn no_credits_are_counted() {
     let mut responder = Responder::new(&parameters());
     let mut host = Host::new(64);
-    responder.handle_request(at(0), &packet(header(BthOpcode::WriteOnly, 100, reth(0, 1)), &[1]), &mut host);
-    let aeth = responder.poll_transmit(at(0)).and_then(|answer| answer.header.extension.aeth()).unwrap();
+    responder.handle_request(&packet(header(BthOpcode::WriteOnly, 100, reth(0, 1)), &[1]), &mut host);
+    let aeth = responder.poll_transmit().and_then(|answer| answer.header.extension.aeth()).unwrap();
     assert_eq!((aeth.syndrome, aeth.syndrome.raw()), (Syndrome::Ack(31), 0x1f));
     // A requester accepts any credit count from a peer.
     let mut requester = requester(|_| ());
@@ -210,9 +210,9 @@ fn a_long_message_arrives_whole() {
     let mut packets = 0;
     while let Some(out) = requester.poll_transmit(at(0)) {
         let (start, length) = (out.payload_offset as usize, out.payload_length as usize);
-        responder.handle_request(at(0), &packet(out.header, &bytes[start..start + length]), &mut host);
+        responder.handle_request(&packet(out.header, &bytes[start..start + length]), &mut host);
         packets += 1;
-        while let Some(back) = responder.poll_transmit(at(0)) {
+        while let Some(back) = responder.poll_transmit() {
             requester.handle_response(at(0), &packet(back.header, &[]));
         }
     }

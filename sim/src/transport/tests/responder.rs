@@ -18,12 +18,12 @@ impl Talk {
         Self { responder: Responder::new(&parameters), host: Host::new(8192) }
     }
     fn send(&mut self, header: PacketHeader, payload: &[u8]) -> &mut Self {
-        self.responder.handle_request(at(0), &packet(header, payload), &mut self.host);
+        self.responder.handle_request(&packet(header, payload), &mut self.host);
         self
     }
     #[track_caller]
     fn expect(&mut self, psn: u32, syndrome: Syndrome, msn: u32) -> &mut Self {
-        let answer = self.responder.poll_transmit(at(0)).expect("a response");
+        let answer = self.responder.poll_transmit().expect("a response");
         assert_eq!(answer.header.opcode, BthOpcode::Acknowledge);
         assert_eq!(answer.header.psn, Psn::new(psn));
         assert_eq!(answer.header.extension, Extension::Aeth(Aeth { syndrome, msn }));
@@ -31,7 +31,7 @@ impl Talk {
     }
     #[track_caller]
     fn expect_data(&mut self, opcode: BthOpcode, psn: u32, offset: u32, length: u32) -> &mut Self {
-        let answer = self.responder.poll_transmit(at(0)).expect("a response");
+        let answer = self.responder.poll_transmit().expect("a response");
         let payload = answer.payload.expect("payload");
         assert_eq!((answer.header.opcode, answer.header.psn), (opcode, Psn::new(psn)));
         assert_eq!((payload.offset, payload.length), (offset, length));
@@ -40,13 +40,13 @@ impl Talk {
     #[track_caller]
     fn expect_silence(&mut self) -> &mut Self {
         assert!(!self.responder.has_work());
-        assert_eq!(self.responder.poll_transmit(at(0)), None);
+        assert_eq!(self.responder.poll_transmit(), None);
         self
     }
     /// Expects a NAK and a broken connection that drops every later packet.
     #[track_caller]
     fn expect_break(&mut self, psn: u32, code: NakCode, error: ResponderError) {
-        let answer = self.responder.poll_transmit(at(0)).expect("a NAK");
+        let answer = self.responder.poll_transmit().expect("a NAK");
         let syndrome = answer.header.extension.aeth().map(|aeth| aeth.syndrome);
         assert_eq!((answer.header.psn, syndrome), (Psn::new(psn), Some(Syndrome::Nak(code))));
         self.expect_silence();
@@ -217,7 +217,7 @@ fn read_makes_an_earlier_ack_needless() {
 fn duplicate_read_is_carried_out_again_within_its_range() {
     let mut talk = Talk::new();
     talk.send(header(BthOpcode::ReadRequest, 100, reth(0, 600)), &[]);
-    while talk.responder.poll_transmit(at(0)).is_some() {}
+    while talk.responder.poll_transmit().is_some() {}
     talk.send(header(BthOpcode::ReadRequest, 101, reth(256, 344)), &[]);
     talk.expect_data(BthOpcode::ReadResponseFirst, 101, 0, 256);
     talk.expect_data(BthOpcode::ReadResponseLast, 102, 256, 88).expect_silence();
@@ -264,7 +264,7 @@ fn atomics_and_their_duplicates() {
     let atomic = |address, swap_or_add, compare| {
         Extension::AtomicEth(AtomicEth { address, rkey: RKEY, swap_or_add, compare })
     };
-    let olds = |talk: &mut Talk| match talk.responder.poll_transmit(at(0)).map(|p| p.header.extension) {
+    let olds = |talk: &mut Talk| match talk.responder.poll_transmit().map(|p| p.header.extension) {
         Some(Extension::AtomicAck(aeth, old)) => (aeth.msn, old),
         other => panic!("{other:?}"),
     };
@@ -451,7 +451,7 @@ fn a_storm_of_duplicates_is_bounded() {
         talk.send(header(BthOpcode::FetchAdd, 100, atomic), &[]);
     }
     let mut answers = 0;
-    while talk.responder.poll_transmit(at(0)).is_some() {
+    while talk.responder.poll_transmit().is_some() {
         answers += 1;
     }
     assert!((1..=12).contains(&answers), "{answers}");

@@ -161,7 +161,7 @@ impl Walk {
     }
 
     fn transmit_response(&mut self) -> bool {
-        let Some(packet) = self.responder.poll_transmit(self.now) else { return false };
+        let Some(packet) = self.responder.poll_transmit() else { return false };
         let payload = packet.payload.map(|payload| self.host.read(&payload)).unwrap_or_default();
         let frame = frame(&self.template, &packet.header, &payload);
         self.back.send(self.now, frame, self.faults, &mut self.chance);
@@ -181,7 +181,7 @@ impl Walk {
     fn deliver(&mut self) {
         while let Some(frame) = self.there.take_due(self.now) {
             if let Ok(packet) = parse(&frame) {
-                self.responder.handle_request(self.now, &packet, &mut self.host);
+                self.responder.handle_request(&packet, &mut self.host);
             }
         }
         while let Some(frame) = self.back.take_due(self.now) {
