@@ -2,10 +2,10 @@
 
 use super::guids::{Guids, card_guid};
 use super::port_link::PortLink;
-use super::port_traps::{KeyViolation, PortTraps, TrapNumber, capability_notice, description_notice};
+use super::port_traps::{KeyViolation, PortTrap, capability_notice, description_notice};
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
 use crate::wire::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID, is_multicast_lid};
-use crate::wire::management::{PortState, SubnetPacket};
+use crate::wire::management::{PortState, SubnetPacket, TrapSender};
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
 use bareverbs_prm::context::{AddressPath, NicVportContext, QueuePairContext, RoceAddress};
@@ -50,7 +50,7 @@ pub(crate) struct Port {
     queue_pair_numbers: QueuePairNumbers,
     /// ECN field of RoCEv2 packets whose queue pair does not choose one (RFC 3168).
     ecn: u8,
-    traps: PortTraps,
+    traps: TrapSender<PortTrap>,
     /// The entry that matched last; it is checked first.
     recent: usize,
     /// Addresses and VLAN of the last RoCE packet for this port; cleared when the table changes.
@@ -85,7 +85,7 @@ impl Port {
             mac: config.mac,
             ecn: if config.congestion_control { CAPABLE } else { 0 },
             queue_pair_numbers: config.queue_pair_numbers,
-            traps: PortTraps::default(),
+            traps: TrapSender::default(),
             recent: 0,
             heard: None,
         }
@@ -259,17 +259,17 @@ impl Port {
     #[cold]
     pub(crate) fn note_violation(&mut self, now: Time, violation: &KeyViolation) {
         let vport = &mut self.hca_vport;
-        match violation.number {
-            TrapNumber::PartitionKey => {
+        match violation.trap {
+            PortTrap::PartitionKey => {
                 vport.set_pkey_violation_counter(vport.pkey_violation_counter().saturating_add(1));
             }
-            TrapNumber::QueueKey => {
+            PortTrap::QueueKey => {
                 vport.set_qkey_violation_counter(vport.qkey_violation_counter().saturating_add(1));
             }
-            TrapNumber::Capability | TrapNumber::Description => {}
+            PortTrap::Capability | PortTrap::Description => {}
         }
         if self.has_manager() {
-            self.traps.raise(now, violation.number, violation.notice());
+            self.traps.raise(now, violation.trap, violation.notice());
         }
     }
 
@@ -279,7 +279,7 @@ impl Port {
         self.hca_vport.set_cap_mask1(mask);
         if is_changed && self.has_manager() {
             let notice = capability_notice(self.hca_vport.lid(), mask);
-            self.traps.raise(now, TrapNumber::Capability, notice);
+            self.traps.raise(now, PortTrap::Capability, notice);
         }
     }
 
@@ -287,7 +287,7 @@ impl Port {
     pub(crate) fn note_description(&mut self, now: Time) {
         if self.has_manager() {
             let notice = description_notice(self.hca_vport.lid(), self.hca_vport.cap_mask1());
-            self.traps.raise(now, TrapNumber::Description, notice);
+            self.traps.raise(now, PortTrap::Description, notice);
         }
     }
 

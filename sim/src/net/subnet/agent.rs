@@ -12,15 +12,16 @@
 use super::config::{SubnetConfig, SubnetSwitchConfig};
 use super::end_port::Portrait;
 use super::enforcement::{Enforcement, keys_of, table_of};
-use super::events::{link_notice, switch_key_notice};
+use super::events::{SwitchTrap, link_notice, switch_key_notice};
 use super::forwarding::{ForwardingTables, GROUPS, LINEAR_BLOCK, POSITION, multicast_blocks};
 use super::lanes::{ARBITRATION_ENTRIES, Lanes};
 use super::partitions::{PARTITION_KEYS, PartitionedPort, Partitions};
-use super::switch_traps::{SwitchTrap, SwitchTraps};
 use crate::net::topology::NodeKind;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
-use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, attribute, node_type, status};
+use crate::wire::management::{
+    CLASS_VERSION, Method, PortState, SubnetPacket, TrapSender, attribute, node_type, status,
+};
 use crate::wire::{DEFAULT_PARTITION_KEY, Packet};
 use bareverbs_prm::time::{Duration, Time};
 
@@ -75,7 +76,7 @@ pub(super) struct SwitchAgent {
     has_fixed_ports: bool,
     /// Whether an SM on another node configures it and receives its link-change traps.
     is_configured_from_afar: bool,
-    traps: SwitchTraps,
+    traps: TrapSender<SwitchTrap>,
     enforcement: Enforcement,
     lanes: Lanes,
 }
@@ -120,7 +121,7 @@ impl SwitchAgent {
             partition_keys,
             has_fixed_ports: false,
             is_configured_from_afar: false,
-            traps: SwitchTraps::new(TRAP_INTERVAL),
+            traps: TrapSender::default(),
             enforcement: Enforcement::default(),
             lanes: Lanes::default(),
         }
@@ -175,7 +176,7 @@ impl SwitchAgent {
         cable.set_port_state(state as u8).set_port_physical_state(physical);
         self.info.set_port_state_change(true);
         if self.is_configured_from_afar {
-            self.traps.raise(now, SwitchTrap::Links, link_notice(self.lid()));
+            self.traps.replace(now, SwitchTrap::Links, link_notice(self.lid()));
         }
     }
 
@@ -203,7 +204,7 @@ impl SwitchAgent {
             return None;
         }
         // The SM on this node learns of it directly, without a trap.
-        self.traps.hear(now, SwitchTrap::PartitionKey);
+        self.traps.suppress(now, &SwitchTrap::PartitionKey, TRAP_INTERVAL);
         is_new.then_some(notice)
     }
 
@@ -262,7 +263,7 @@ impl SwitchAgent {
             self.traps.clear();
             return None;
         }
-        Some((self.traps.poll(now, own)?, manager))
+        Some((self.traps.poll(now, own, TRAP_INTERVAL)?, manager))
     }
 
     pub(super) fn poll_timeout(&self) -> Option<Time> {

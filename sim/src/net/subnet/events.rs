@@ -26,6 +26,15 @@ const URGENT: u8 = 1;
 const SECURITY: u8 = 2;
 const SUBNET_MANAGEMENT: u8 = 3;
 
+/// What a trap of a switch is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum SwitchTrap {
+    /// Links have changed; the latest change counts.
+    Links,
+    /// A packet was dropped for its P_Key.
+    PartitionKey,
+}
+
 /// An event of the subnet.
 #[derive(Debug, Clone)]
 pub(super) struct SubnetEvent {

@@ -32,7 +32,6 @@ mod remote_switch;
 mod routing;
 mod succession;
 mod switch_port;
-mod switch_traps;
 mod topology;
 
 pub use agent::MANAGER_LID;

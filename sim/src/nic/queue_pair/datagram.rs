@@ -5,7 +5,7 @@ use super::observed::observe_fetch;
 use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
 use crate::nic::observer::{DeviceEvent, FrameOrigin, FrameWork, WorkName};
 use crate::nic::port::group_of;
-use crate::nic::port_traps::{KeyViolation, TrapNumber};
+use crate::nic::port_traps::{KeyViolation, PortTrap};
 use crate::nic::receive_queue::{ScatterList, Taken, Taker};
 use crate::nic::send_queue::{Fetched, FetchedDatagram};
 use crate::nic::shared_receive::ReceiveSource;
@@ -106,13 +106,13 @@ impl<'a> Datagram<'a> {
     /// The violation to report when its P_Key does not match that of the receiver.
     pub(crate) fn partition_violation(&self, destination: Qpn) -> Option<KeyViolation> {
         let ends = [self.source, destination];
-        KeyViolation::new(TrapNumber::PartitionKey, self.partition_key.into(), &self.route.network, ends)
+        KeyViolation::new(PortTrap::PartitionKey, self.partition_key.into(), &self.route.network, ends)
     }
 
     /// The violation to report when its Q_Key does not match that of the receiver.
     fn queue_key_violation(&self, destination: Qpn) -> Option<KeyViolation> {
         let ends = [self.source, destination];
-        KeyViolation::new(TrapNumber::QueueKey, self.qkey, &self.route.network, ends)
+        KeyViolation::new(PortTrap::QueueKey, self.qkey, &self.route.network, ends)
     }
 
     /// LID of the source and service level. On Ethernet the second value is the kind of the network header.

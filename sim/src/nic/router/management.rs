@@ -10,7 +10,7 @@
 //! addresses, none of them answers, because a request must not get several responses.
 
 use super::datagrams::datagram_queue_pair;
-use crate::nic::port_traps::{KeyViolation, TrapNumber};
+use crate::nic::port_traps::{KeyViolation, PortTrap};
 use crate::nic::queue_pair::{Datagram, FinishedFrame};
 use crate::nic::{HostMemory, Nic};
 use crate::wire::infiniband::{self, PERMISSIVE_LID};
@@ -167,16 +167,16 @@ impl Nic {
         }
         let refused = if q_key != GENERAL_SERVICES_QKEY {
             self.counters.datagrams_bad_qkey += 1;
-            Some((TrapNumber::QueueKey, q_key))
+            Some((PortTrap::QueueKey, q_key))
         } else if !self.is_partition(question.partition_key()) {
             self.counters.frames_bad_pkey += 1;
-            Some((TrapNumber::PartitionKey, question.partition_key().into()))
+            Some((PortTrap::PartitionKey, question.partition_key().into()))
         } else {
             None
         };
-        if let Some((number, key)) = refused {
+        if let Some((trap, key)) = refused {
             let ends = [question.source(), GENERAL_SERVICES];
-            if let Some(violation) = KeyViolation::new(number, key, question.network(), ends) {
+            if let Some(violation) = KeyViolation::new(trap, key, question.network(), ends) {
                 self.port.note_violation(now, &violation);
             }
             return true;

@@ -2,7 +2,7 @@
 
 use crate::nic::bus::Bus;
 use crate::nic::observer::DeviceEvent;
-use crate::nic::port_traps::{KeyViolation, TrapNumber};
+use crate::nic::port_traps::{KeyViolation, PortTrap};
 use crate::nic::queue_pair::{FinishedFrame, is_notification};
 use crate::nic::{HostMemory, Nic};
 use crate::wire::infiniband::{self, MANAGEMENT_LANE, destination_lid, multicast_group, virtual_lane};
@@ -182,7 +182,7 @@ impl Nic {
         if !parts.bus.check_partition(packet.bth.partition_key, qp.partition_key()) {
             let ends = [qp.context.remote_qpn(), packet.bth.destination];
             let key = packet.bth.partition_key.into();
-            let violation = KeyViolation::new(TrapNumber::PartitionKey, key, &packet.route.network, ends);
+            let violation = KeyViolation::new(PortTrap::PartitionKey, key, &packet.route.network, ends);
             if let Some(violation) = violation {
                 parts.bus.port.note_violation(now, &violation);
             }

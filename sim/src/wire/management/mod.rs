@@ -2,14 +2,16 @@
 //! of its own (§14.2), and general services to queue pair 1.
 //!
 //! **Where to read first.** [`SubnetPacket`]; `attributes` for the contents, `general` for queue pair 1,
-//! `administration` for the SA's records, `performance` for port counters.
+//! `administration` for the SA's records, `performance` for port counters, `trap_sender` for an agent's traps.
 
 pub mod administration;
 pub mod attributes;
 mod general;
 pub mod performance;
+mod trap_sender;
 
 pub use general::{GENERAL_SERVICES, GENERAL_SERVICES_QKEY, GeneralPacket};
+pub(crate) use trap_sender::TrapSender;
 
 use super::bth::DEFAULT_PARTITION_KEY;
 use super::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID};
