@@ -16,15 +16,12 @@ use super::mkey::MkeyTable;
 use super::observer::DeviceEvent;
 use super::port::Port;
 use super::shared_receive::SharedReceiveQueue;
+use crate::wire::is_same_partition;
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::eqe::QueueEvent;
 use bareverbs_prm::ids::{Cqn, Qpn, Srqn};
 use bareverbs_prm::numbering::{CqeOpcode, EventType};
 use bareverbs_prm::time::Time;
-
-/// Low bits of a P_Key; the high bit says full or limited member (IBTA v1.4 §10.9.3).
-const PKEY_BITS: u16 = 0x7fff;
-const FULL_MEMBER: u16 = 0x8000;
 
 /// The part of the device that a queue pair may use during one input.
 pub(crate) struct Bus<'a, M> {
@@ -84,8 +81,7 @@ impl<M: HostMemory> Bus<'_, M> {
     /// Checks that both P_Keys belong to one partition and at least one of them is a full member (IBTA v1.4
     /// §9.6.1.1.3, §10.9.3). Counts a mismatch.
     pub(crate) fn check_partition(&mut self, theirs: u16, own: u16) -> bool {
-        let same = theirs & PKEY_BITS == own & PKEY_BITS && own & PKEY_BITS != 0;
-        let matches = same && (theirs | own) & FULL_MEMBER != 0;
+        let matches = is_same_partition(own, theirs);
         self.counters.frames_bad_pkey += u64::from(!matches);
         matches
     }

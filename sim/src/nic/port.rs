@@ -5,6 +5,7 @@ use super::port_link::PortLink;
 use super::port_traps::{KeyViolation, PortTrap, capability_notice, description_notice};
 use super::{LinkLayer, NicConfig, QueuePairNumbers, SubnetMembership};
 use crate::wire::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID, is_multicast_lid};
+use crate::wire::management::values::SUBNET_TIMEOUT;
 use crate::wire::management::{PortState, SubnetPacket, TrapSender};
 use crate::wire::{GlobalRoute, LocalRoute, Network, Route, VlanTag};
 use bareverbs_prm::command::ib_port::HcaVportContext;
@@ -22,8 +23,6 @@ pub(crate) const PARTITION_KEYS: usize = 128;
 const LARGEST_PACKET: u16 = 4096;
 /// The only LID of a subnet with one port.
 const ONLY_LID: u16 = 1;
-/// 4.096 µs times 2 to this power: the longest transit time of the subnet (IBTA v1.4 §14.2.5.6).
-const SUBNET_TIMEOUT: u8 = 18;
 /// `CapabilityMask` of an InfiniBand port (IBTA v1.4 §14.2.5.6): traps, service-level mapping table, system
 /// image GUID, extended link speeds, capability-mask notice, client reregistration.
 const CAPABILITIES: u32 = 1 << 3 | 1 << 6 | 1 << 11 | 1 << 14 | 1 << 22 | 1 << 25 | 1 << 26;

@@ -3,15 +3,10 @@
 //! Raised by a packet with a bad P_Key or Q_Key, by a changed capability mask and by a changed NodeDescription.
 
 use crate::wire::management::attributes::{CapabilityDetails, KeyDetails, Notice};
+use crate::wire::management::values::{notice_type, producer_type};
 use crate::wire::{LocalRoute, Network};
 use bareverbs_prm::ids::Qpn;
 use zerocopy::IntoBytes;
-
-/// `ProducerType` of a channel adapter.
-const ADAPTER: u32 = 1;
-/// `Type` of a notice (IBTA v1.4 §13.4.8.2).
-const SECURITY: u8 = 2;
-const INFORMATIONAL: u8 = 4;
 
 /// What a trap of a port is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,7 +59,7 @@ impl KeyViolation {
         if let Some(global) = self.local.global {
             rest.set_source_gid(global.source.octets()).set_destination_gid(global.destination.octets());
         }
-        notice(self.trap, SECURITY, rest.as_bytes())
+        notice(self.trap, notice_type::SECURITY, rest.as_bytes())
     }
 }
 
@@ -72,7 +67,7 @@ impl KeyViolation {
 pub(crate) fn capability_notice(lid: u16, capability_mask: u32) -> Notice {
     let mut rest = CapabilityDetails::new();
     rest.set_lid(lid).set_capability_mask(capability_mask);
-    notice(PortTrap::Capability, INFORMATIONAL, rest.as_bytes())
+    notice(PortTrap::Capability, notice_type::INFORMATIONAL, rest.as_bytes())
 }
 
 /// The notice of trap 144 for a changed NodeDescription.
@@ -80,12 +75,16 @@ pub(crate) fn description_notice(lid: u16, capability_mask: u32) -> Notice {
     let mut rest = CapabilityDetails::new();
     rest.set_lid(lid).set_capability_mask(capability_mask);
     rest.set_other_local_changes(true).set_node_description_change(true);
-    notice(PortTrap::Description, INFORMATIONAL, rest.as_bytes())
+    notice(PortTrap::Description, notice_type::INFORMATIONAL, rest.as_bytes())
 }
 
 fn notice(trap: PortTrap, kind: u8, rest: &[u8]) -> Notice {
     let (mut notice, mut details) = (Notice::new(), [0; 52]);
     details[..rest.len()].copy_from_slice(rest);
-    notice.set_generic(true).set_kind(kind).set_producer(ADAPTER).set_trap(trap.number());
+    notice
+        .set_generic(true)
+        .set_kind(kind)
+        .set_producer(producer_type::CHANNEL_ADAPTER)
+        .set_trap(trap.number());
     *notice.set_details(details)
 }

@@ -5,9 +5,6 @@ use super::service::ServiceClass;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
-/// P_Key of a full member of the default partition.
-pub const DEFAULT_PARTITION_KEY: u16 = 0xffff;
-
 /// Base transport header.
 ///
 /// ```

@@ -25,6 +25,7 @@ pub mod opcode;
 mod packet;
 mod parse;
 mod parse_error;
+mod partition;
 pub mod route;
 pub mod service;
 #[cfg(test)]
@@ -33,7 +34,7 @@ mod transport_headers;
 mod udp;
 
 pub use aeth::{Aeth, NakCode, Syndrome};
-pub use bth::{Bth, DEFAULT_PARTITION_KEY};
+pub use bth::Bth;
 pub use buffer::FrameBuffer;
 pub use extension::{AtomicEth, Extension, MaskedAtomicEth, Reth};
 pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
@@ -41,5 +42,7 @@ pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position};
 pub use packet::{Packet, PacketHeader};
 pub use parse::{network_header, parse};
 pub use parse_error::ParseError;
+pub use partition::DEFAULT_PARTITION_KEY;
+pub(crate) use partition::{MEMBERSHIP_BIT, is_same_partition};
 pub use route::{GlobalRoute, LocalRoute, Network, ROCE_UDP_PORT, Route, VlanTag};
 pub use service::{Deth, ServiceClass, ServiceHeader};

@@ -19,6 +19,9 @@ use super::partitions::{PARTITION_KEYS, PartitionedPort, Partitions};
 use crate::net::topology::NodeKind;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use crate::wire::management::attributes::{NodeInfo, Notice, PortInfo, SmInfo, SwitchInfo};
+use crate::wire::management::values::{
+    IS_SM, LINK_UP, MTU_4096, ONE_LANE, POLLING, RESPONSE_TIME, SUBNET_TIMEOUT, VENDOR_ID,
+};
 use crate::wire::management::{
     CLASS_VERSION, Method, PortState, SubnetPacket, TrapSender, attribute, node_type, status,
 };
@@ -27,31 +30,20 @@ use bareverbs_prm::time::{Duration, Time};
 
 /// LID of the SM: the highest unicast LID, so that the LIDs of ports start at 1.
 pub const MANAGER_LID: u16 = 0xbfff;
-/// `SubnetTimeOut`, which is also the longest packet lifetime: 4.096 µs · 2^18.
-pub(super) const SUBNET_TIMEOUT: u8 = 18;
 /// Repetition interval of a trap: `SubnetTimeOut`.
 const TRAP_INTERVAL: Duration = Duration::from_nanos(4_096 << SUBNET_TIMEOUT);
 /// GID prefix of a subnet without an assigned one (IBTA v1.4 §4.1.1).
 const LINK_LOCAL_PREFIX: u64 = 0xfe80 << 48;
 /// Well-known GUID of the subnet administration, which every port can use (IBTA v1.4 §4.1.1).
 const ADMINISTRATION_GUID: u64 = 0x0200_0000_0000_0002;
-/// Vendor ID, the same as that of the adapters.
-const VENDOR: u32 = 0x0002c9;
 const MANAGER_DESCRIPTION: &str = "bareverbs switch with the subnet's manager";
-/// `CapabilityMask`: IsSM; SL mapping, SystemImageGUID, extended speeds. Switches without an SM also set the trap bit.
-const IS_MANAGER: u32 = 1 << 1;
+/// `CapabilityMask`: SL mapping, SystemImageGUID, extended speeds. Switches without an SM also set the trap bit.
 const CAPABILITIES: u32 = 1 << 6 | 1 << 11 | 1 << 14;
 const TRAPS_CAPABILITY: u32 = 1 << 3;
-/// Width 4x, link speed QDR, extended speed EDR, MTU 4096, one data VL, port physical states.
+/// Width 4x, link speed QDR, extended speed EDR.
 const WIDTH_4X: u8 = 2;
 const QDR: u8 = 4;
 const EDR: u8 = 2;
-const MTU_4096: u8 = 5;
-const ONE_LANE: u8 = 1;
-const POLLING: u8 = 2;
-const LINK_UP: u8 = 5;
-/// Response time of the agent as a code: 4.096 µs · 2^code.
-const RESPONSE_TIME: u8 = 8;
 /// GUIDs per block.
 const GUIDS: u32 = 8;
 
@@ -88,7 +80,7 @@ impl SwitchAgent {
         let name = if name.is_empty() { MANAGER_DESCRIPTION } else { name };
         let mut agent = Self::new(guid, config.partitions.keys(own_port(guid)), name);
         agent.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
-        agent.portrait.port.set_capability_mask(CAPABILITIES | IS_MANAGER);
+        agent.portrait.port.set_capability_mask(CAPABILITIES | IS_SM);
         agent.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
         agent
     }
@@ -533,7 +525,7 @@ fn partition_block(modifier: u32) -> Result<Option<usize>, u16> {
 fn node_info(guid: u64) -> NodeInfo {
     let mut info = NodeInfo::new();
     info.set_base_version(1).set_class_version(CLASS_VERSION);
-    info.set_node_type(node_type::SWITCH).set_vendor_id(VENDOR);
+    info.set_node_type(node_type::SWITCH).set_vendor_id(VENDOR_ID);
     info.set_system_image_guid(guid).set_node_guid(guid).set_port_guid(guid);
     info.set_partition_cap(PARTITION_KEYS as u16);
     info

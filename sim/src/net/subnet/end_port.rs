@@ -2,9 +2,8 @@
 
 use super::switch_port::SwitchPort;
 use crate::wire::management::attributes::{NodeInfo, PortInfo, SmInfo};
+use crate::wire::{MEMBERSHIP_BIT, is_same_partition};
 
-/// The P_Key bit of full membership (IBTA v1.4 §10.9.1.1).
-const FULL_MEMBER: u16 = 1 << 15;
 /// Bytes of NodeDescription.
 pub(super) const DESCRIPTION: usize = 64;
 
@@ -112,13 +111,7 @@ impl EndPort<'_> {
     }
 }
 
-/// Whether two P_Keys belong to the same partition and at least one is of a full member (IBTA v1.4 §10.9.1.1).
-pub(super) const fn is_same_partition(one: u16, other: u16) -> bool {
-    let base = one & !FULL_MEMBER;
-    base != 0 && base == other & !FULL_MEMBER && (one | other) & FULL_MEMBER != 0
-}
-
 /// The P_Key of a full member of this partition.
 pub(super) const fn full_member(key: u16) -> u16 {
-    key | FULL_MEMBER
+    key | MEMBERSHIP_BIT
 }

@@ -5,14 +5,12 @@
 //! claim more than the SM granted. Outbound, it must be a key that the receiver accepts (§10.9.3). Subnet management
 //! packets are exempt.
 
-use super::end_port::is_same_partition;
 use super::partitions::PARTITION_KEYS;
-use crate::wire::DEFAULT_PARTITION_KEY;
 use crate::wire::infiniband::partition_key;
+use crate::wire::{DEFAULT_PARTITION_KEY, MEMBERSHIP_BIT, is_same_partition};
 
 /// Bytes per P_KeyTable block.
 const BLOCK: usize = 2 * PARTITION_KEYS;
-const FULL: u16 = 1 << 15;
 
 #[derive(Debug, Clone)]
 struct PortPartitions {
@@ -65,7 +63,8 @@ impl Enforcement {
     /// Whether a packet may enter through a port.
     pub(super) fn lets_in(&self, port: usize, frame: &[u8]) -> bool {
         let Some((port, key)) = self.ports.get(port).zip(partition_key(frame)) else { return true };
-        let may_send = |own: &u16| *own & !FULL != 0 && (*own == key || *own == key | FULL);
+        let may_send =
+            |own: &u16| *own & !MEMBERSHIP_BIT != 0 && (*own == key || *own == key | MEMBERSHIP_BIT);
         !port.is_inbound || port.keys.iter().any(may_send)
     }
 

@@ -1,6 +1,7 @@
 //! Events of a subnet that ports can subscribe to (IBTA v1.4 §14.2.5.1): the notices, and who may receive them.
 
 use crate::wire::management::attributes::{GidDetails, Notice, SwitchKeyDetails};
+use crate::wire::management::values::{notice_type, producer_type};
 use crate::wire::{Network, Packet};
 use zerocopy::IntoBytes;
 
@@ -18,13 +19,6 @@ const VALID_LIDS_KEY_LEVEL: u16 = 0xf;
 const VALID_SOURCE_QP: u16 = 1 << 4;
 const VALID_DESTINATION_QP: u16 = 1 << 5;
 const VALID_GIDS: u16 = 3 << 6;
-/// `ProducerType` of a switch and of an SM.
-pub(super) const SWITCH_PRODUCER: u32 = 2;
-const MANAGER_PRODUCER: u32 = 4;
-/// `Type` of a notice (IBTA v1.4 §13.4.8.2): urgent, security, subnet management.
-const URGENT: u8 = 1;
-const SECURITY: u8 = 2;
-const SUBNET_MANAGEMENT: u8 = 3;
 
 /// What a trap of a switch is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,7 +49,11 @@ pub(super) struct ServiceChange {
 /// Notice of the SM for a port or a multicast group (traps 64 to 67).
 pub(super) fn gid_notice(manager_lid: u16, trap: u16, gid: [u8; 16]) -> Notice {
     let (mut notice, mut rest) = (Notice::new(), GidDetails::new());
-    notice.set_generic(true).set_kind(SUBNET_MANAGEMENT).set_producer(MANAGER_PRODUCER).set_trap(trap);
+    notice
+        .set_generic(true)
+        .set_kind(notice_type::SUBNET_MANAGEMENT)
+        .set_producer(producer_type::CLASS_MANAGER)
+        .set_trap(trap);
     notice.set_issuer_lid(manager_lid);
     write_details(&mut notice, rest.set_gid(gid));
     notice
@@ -64,7 +62,11 @@ pub(super) fn gid_notice(manager_lid: u16, trap: u16, gid: [u8; 16]) -> Notice {
 /// Notice of a switch whose links have changed (trap 128).
 pub(super) fn link_notice(lid: u16) -> Notice {
     let mut notice = Notice::new();
-    notice.set_generic(true).set_kind(URGENT).set_producer(SWITCH_PRODUCER).set_trap(LINK_STATE_CHANGE);
+    notice
+        .set_generic(true)
+        .set_kind(notice_type::URGENT)
+        .set_producer(producer_type::SWITCH)
+        .set_trap(LINK_STATE_CHANGE);
     *notice.set_issuer_lid(lid).set_lid(lid)
 }
 
@@ -86,7 +88,11 @@ pub(super) fn switch_key_notice(lid: u16, port: u8, packet: &Packet<'_>) -> Opti
     }
     details.set_data_valid(valid);
     let mut notice = Notice::new();
-    notice.set_generic(true).set_kind(SECURITY).set_producer(SWITCH_PRODUCER).set_trap(SWITCH_PARTITION_KEY);
+    notice
+        .set_generic(true)
+        .set_kind(notice_type::SECURITY)
+        .set_producer(producer_type::SWITCH)
+        .set_trap(SWITCH_PARTITION_KEY);
     // The details start two bytes before the rest field of a notice.
     let (first, rest) = details.as_bytes().split_at(2);
     let mut bytes = [0; GidDetails::SIZE];

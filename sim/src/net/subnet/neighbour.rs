@@ -5,7 +5,7 @@
 //! first reads the port's LID and state; an active port stays active. A port that hosts an SM is asked for SMInfo at
 //! every sweep. A switch is only asked for NodeInfo; `remote_switch` does the rest.
 
-use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
+use super::agent::MANAGER_LID;
 use super::config::SubnetConfig;
 use super::end_port::Portrait;
 use super::enforcement::table_of;
@@ -13,13 +13,9 @@ use super::events::ServiceChange;
 use super::exchange::Exchange;
 use super::switch_port::SwitchPort;
 use crate::wire::management::attributes::{PortInfo, SmInfo};
+use crate::wire::management::values::{IS_SM, SUBNET_TIMEOUT};
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute, node_type};
 use bareverbs_prm::time::Time;
-
-/// `CapabilityMask`: IsSM (IBTA v1.4 §14.2.5.6).
-const IS_MANAGER: u32 = 1 << 1;
-/// `ClientReregister` of PortInfo, byte and bit: the previous SA's state is lost.
-const CLIENT_REREGISTER: (usize, u8) = (51, 0x80);
 
 /// Tables that are read once, at the first sweep after a port has come up: GUIDInfo, SL-to-VL mapping, VL arbitration
 /// (IBTA v1.4 §14.2.5).
@@ -240,13 +236,13 @@ impl Neighbour {
             BringUp::Partition => self.set_partitions(transaction),
             BringUp::Arm | BringUp::Keep => {
                 let state = (self.bring_up == BringUp::Arm).then_some(PortState::Armed);
-                let mut packet = self.set_port_info(config.lmc, state, transaction);
-                if is_successor {
-                    packet.data_mut()[CLIENT_REREGISTER.0] |= CLIENT_REREGISTER.1;
-                }
-                packet
+                let mut wish = self.wished_port_info(config.lmc, state);
+                // The previous SA's state is lost.
+                set_port_info(wish.set_client_reregister(is_successor), transaction)
             }
-            BringUp::Activate => self.set_port_info(config.lmc, Some(PortState::Active), transaction),
+            BringUp::Activate => {
+                set_port_info(&self.wished_port_info(config.lmc, Some(PortState::Active)), transaction)
+            }
             BringUp::Done | BringUp::Inspect => get(attribute::PORT_INFO, 1),
             BringUp::AskManager => get(attribute::SM_INFO, 0),
             BringUp::ReadTable(index) => get(TABLES[index].0, TABLES[index].1),
@@ -259,21 +255,25 @@ impl Neighbour {
         packet
     }
 
-    /// Set(PortInfo) with LID, LMC, the SM's LID and the next state; `None` leaves the state unchanged.
-    fn set_port_info(&self, lmc: u8, state: Option<PortState>, transaction: u64) -> SubnetPacket {
-        let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
+    /// PortInfo with LID, LMC, the SM's LID and the next state; `None` leaves the state unchanged.
+    fn wished_port_info(&self, lmc: u8, state: Option<PortState>) -> PortInfo {
         let mut wish = PortInfo::new();
         wish.set_lid(self.lid).set_lmc(lmc).set_master_sm_lid(MANAGER_LID);
         wish.set_port_state(state.map_or(0, |state| state as u8)).set_subnet_timeout(SUBNET_TIMEOUT);
-        packet.write(&wish);
-        packet
+        wish
     }
+}
+
+fn set_port_info(wish: &PortInfo, transaction: u64) -> SubnetPacket {
+    let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
+    packet.write(wish);
+    packet
 }
 
 impl BringUp {
     /// The request that follows a response, given the port's attributes.
     fn next(self, portrait: &Portrait, is_successor: bool) -> Self {
-        let has_manager = portrait.port.capability_mask() & IS_MANAGER != 0;
+        let has_manager = portrait.port.capability_mask() & IS_SM != 0;
         let is_switch = portrait.node.node_type() == node_type::SWITCH;
         match (self, PortState::from_raw(portrait.port.port_state())) {
             (Self::Identify, _) if is_switch => Self::Switch,

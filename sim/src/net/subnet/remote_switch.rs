@@ -1,7 +1,7 @@
 //! A switch that the SM configures over the network: its reported attributes, its wanted configuration, and the next
 //! request towards that.
 
-use super::agent::{MANAGER_LID, SUBNET_TIMEOUT};
+use super::agent::MANAGER_LID;
 use super::end_port::{DESCRIPTION, Portrait};
 use super::enforcement::table_of;
 use super::events::ServiceChange;
@@ -10,6 +10,7 @@ use super::forwarding::{LINEAR_BLOCK, MULTICAST_BLOCK, NO_PORT, POSITION};
 use crate::wire::DEFAULT_PARTITION_KEY;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use crate::wire::management::attributes::{NodeInfo, PortInfo, SwitchInfo};
+use crate::wire::management::values::SUBNET_TIMEOUT;
 use crate::wire::management::{Method, PortState, SubnetPacket, attribute};
 use bareverbs_prm::time::Time;
 use std::collections::{BTreeMap, BTreeSet};

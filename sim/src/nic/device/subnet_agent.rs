@@ -10,7 +10,8 @@ use crate::nic::firmware_state::ARBITRATION_ENTRIES;
 use crate::nic::port::PARTITION_KEYS;
 use crate::wire::infiniband;
 use crate::wire::management::attributes::{NodeInfo, PortInfo};
-use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, attribute, status};
+use crate::wire::management::values::{LINK_UP, MTU_4096, ONE_LANE, POLLING, RESPONSE_TIME, VENDOR_ID};
+use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, attribute, node_type, status};
 use bareverbs_prm::context::RoceAddress;
 use bareverbs_prm::numbering::PortChange;
 
@@ -19,20 +20,6 @@ const PORT: u8 = 1;
 /// P_Keys and GUIDs per block.
 const KEYS: usize = 32;
 const GUIDS: usize = 8;
-/// `NodeType` of a channel adapter.
-const CHANNEL_ADAPTER: u8 = 1;
-/// Vendor ID in NodeInfo: the OUI of the device's vendor.
-const VENDOR: u32 = 0x0002c9;
-/// `MTU` of 4096 bytes, and the only data virtual lane.
-const MTU_4096: u8 = 5;
-const ONE_LANE: u8 = 1;
-/// `PortPhysicalState`.
-const POLLING: u8 = 2;
-const LINK_UP: u8 = 5;
-/// The agent responds within 4.096 µs times 2 to this power.
-const RESPONSE_TIME: u8 = 8;
-/// `ClientReregister` of PortInfo, byte and bit: the response repeats it, a later Get does not.
-const CLIENT_REREGISTER: (usize, u8) = (51, 0x80);
 
 impl Nic {
     /// The response, if any, to a request that came over the link or that the port's host sent to the port's
@@ -76,8 +63,9 @@ impl Nic {
             Method::Set => {
                 let client_reregister = self.set(memory, packet)?;
                 self.show(packet)?;
+                // The response repeats ClientReregister; a later Get does not.
                 if client_reregister {
-                    packet.data_mut()[CLIENT_REREGISTER.0] |= CLIENT_REREGISTER.1;
+                    packet.write(self.port_info().set_client_reregister(true));
                 }
             }
             _ => return Err(status::BAD_METHOD),
@@ -143,10 +131,10 @@ impl Nic {
     fn node_info(&self) -> NodeInfo {
         let (vport, mut info) = (&self.port.hca_vport, NodeInfo::new());
         info.set_base_version(1).set_class_version(CLASS_VERSION);
-        info.set_node_type(CHANNEL_ADAPTER).set_num_ports(PORT).set_local_port_num(PORT);
+        info.set_node_type(node_type::CHANNEL_ADAPTER).set_num_ports(PORT).set_local_port_num(PORT);
         info.set_system_image_guid(vport.system_image_guid()).set_node_guid(vport.node_guid());
         info.set_port_guid(vport.port_guid()).set_partition_cap(PARTITION_KEYS as u16);
-        info.set_device_id(self.config.device_id).set_vendor_id(VENDOR);
+        info.set_device_id(self.config.device_id).set_vendor_id(VENDOR_ID);
         info
     }
 

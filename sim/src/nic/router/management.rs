@@ -17,7 +17,7 @@ use crate::wire::infiniband::{self, PERMISSIVE_LID};
 use crate::wire::management::{
     GENERAL_SERVICES, GENERAL_SERVICES_QKEY, GeneralPacket, Method, SubnetPacket, attribute, class,
 };
-use crate::wire::{Deth, FrameBuffer, Network, Packet};
+use crate::wire::{Deth, FrameBuffer, Network, Packet, is_same_partition};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Time;
 
@@ -25,8 +25,6 @@ use bareverbs_prm::time::Time;
 const SUBNET_MANAGEMENT: Qpn = Qpn::from_low_bits(0);
 /// How many responses may wait for the wire.
 const WAITING: usize = 256;
-/// The bit of a P_Key that marks a full member.
-const FULL_MEMBER: u16 = 1 << 15;
 
 impl Nic {
     /// Handles a packet of the management lane.
@@ -191,9 +189,7 @@ impl Nic {
 
     /// Queue pair 1 accepts every partition of the port (IBTA v1.4 §10.9.2).
     fn is_partition(&self, theirs: u16) -> bool {
-        let bits = theirs & !FULL_MEMBER;
-        let matches = |own: &u16| own & !FULL_MEMBER == bits && (own | theirs) & FULL_MEMBER != 0;
-        bits != 0 && self.port.partition_keys().iter().any(matches)
+        self.port.partition_keys().iter().any(|own| is_same_partition(*own, theirs))
     }
 
     /// Sends a response to the link or back to the host. A response without room is dropped, as on the

@@ -9,14 +9,15 @@ pub mod attributes;
 mod general;
 pub mod performance;
 mod trap_sender;
+pub(crate) mod values;
 
 pub use general::{GENERAL_SERVICES, GENERAL_SERVICES_QKEY, GeneralPacket};
 pub(crate) use trap_sender::TrapSender;
 
-use super::bth::DEFAULT_PARTITION_KEY;
 use super::infiniband::{MANAGEMENT_LANE, PERMISSIVE_LID};
 use super::opcode::BthOpcode;
 use super::packet::{Packet, PacketHeader};
+use super::partition::DEFAULT_PARTITION_KEY;
 use super::route::{LocalRoute, Network, Route};
 use super::service::{Deth, ServiceClass, ServiceHeader};
 use super::{Extension, FrameBuffer, FrameWriter, HeaderTemplate};

@@ -5,12 +5,13 @@
 
 use super::rate;
 use super::selector::{EXACTLY, Selector};
-use crate::net::subnet::agent::SUBNET_TIMEOUT;
 use crate::net::subnet::directory::Directory;
-use crate::net::subnet::end_port::{EndPort, full_member, is_same_partition};
+use crate::net::subnet::end_port::{EndPort, full_member};
 use crate::net::subnet::plan::GroupPort;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
+use crate::wire::is_same_partition;
 use crate::wire::management::administration::{McMemberRecord, status};
+use crate::wire::management::values::SUBNET_TIMEOUT;
 use core::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

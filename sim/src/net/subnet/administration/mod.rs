@@ -21,7 +21,6 @@ mod switches;
 mod tables;
 mod transfer;
 
-use super::agent::SUBNET_TIMEOUT;
 use super::directory::Directory;
 use super::end_port::EndPort;
 use super::events::SubnetEvent;
@@ -32,6 +31,7 @@ use crate::wire::management::administration::{
     RmppHeader, SaHeader, ServiceRecord, method, record, status as sa_status,
 };
 use crate::wire::management::attributes::ClassPortInfo;
+use crate::wire::management::values::SUBNET_TIMEOUT;
 use crate::wire::management::{GeneralPacket, Method, SIZE, attribute, class, status};
 use bareverbs_prm::field::Layout;
 use bareverbs_prm::time::Time;

@@ -6,10 +6,10 @@
 use super::rate;
 use super::record_list::RecordList;
 use super::selector::{EXACTLY, Selector};
-use crate::net::subnet::agent::SUBNET_TIMEOUT;
 use crate::net::subnet::directory::Directory;
 use crate::net::subnet::end_port::{EndPort, full_member};
 use crate::wire::management::administration::{McMemberRecord, PathRecord, status};
+use crate::wire::management::values::SUBNET_TIMEOUT;
 
 /// Bits of the component mask.
 mod component {

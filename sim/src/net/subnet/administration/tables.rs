@@ -12,14 +12,13 @@ use crate::wire::management::administration::{
     VlArbitrationRecord, status,
 };
 use crate::wire::management::attribute;
+use crate::wire::management::values::IS_SM;
 
 /// Component mask bits: the LID, which starts all of these records, and what follows it.
 const LID: u64 = 1;
 const SECOND: u64 = 1 << 1;
 const THIRD: u64 = 1 << 2;
 const FOURTH: u64 = 1 << 3;
-/// `CapabilityMask`: IsSM (IBTA v1.4 §14.2.5.6).
-const IS_MANAGER: u32 = 1 << 1;
 /// P_Keys per block.
 const KEYS: usize = 32;
 
@@ -138,8 +137,7 @@ impl TableRequest<'_> {
         let mut found = RecordList::new(SmInfoRecord::SIZE);
         for end in self.named(wish.lid()) {
             let is_own = end.at.switch == self.directory.own_guid() && end.at.port == 0;
-            let heard =
-                end.portrait.manager.filter(|_| end.portrait.port.capability_mask() & IS_MANAGER != 0);
+            let heard = end.portrait.manager.filter(|_| end.portrait.port.capability_mask() & IS_SM != 0);
             let info = if is_own { self.directory.own_manager } else { heard };
             let Some(mut info) = info else { continue };
             let (wished, asks) = (wish.sm_info(), |bit: u32| self.asks(1 << bit));

@@ -1,8 +1,7 @@
 //! Parser for partition files in OpenSM's format: `name=number, flags : members ;`, over any number of lines.
 
-use super::model::{
-    DEFAULT_PARTITION, FULL, Members, PARTITION_KEYS, Partition, PartitionMembership, Partitions,
-};
+use super::model::{DEFAULT_PARTITION, Members, PARTITION_KEYS, Partition, PartitionMembership, Partitions};
+use crate::wire::MEMBERSHIP_BIT;
 
 /// Largest file in bytes.
 const LIMIT: usize = 1 << 20;
@@ -195,7 +194,9 @@ fn read_membership(word: &str) -> Result<PartitionMembership, String> {
 }
 
 fn read_partition_number(word: &str) -> Result<u16, String> {
-    let number = read_number(word).and_then(|number| u16::try_from(number).ok()).map(|number| number & !FULL);
+    let number = read_number(word)
+        .and_then(|number| u16::try_from(number).ok())
+        .map(|number| number & !MEMBERSHIP_BIT);
     number.filter(|number| *number != 0).ok_or_else(|| {
         format!("«{word}» is no number of a partition: 0x1 to 0x7fff, with or without the highest of 16 bits")
     })

@@ -2,13 +2,12 @@
 
 use super::super::end_port::full_member;
 use crate::net::topology::NodeKind;
-use crate::wire::DEFAULT_PARTITION_KEY;
+use crate::wire::{DEFAULT_PARTITION_KEY, MEMBERSHIP_BIT};
 
 /// P_Keys per port: one block.
 pub(in crate::net::subnet) const PARTITION_KEYS: usize = 32;
 /// Number of the default partition.
-pub(super) const DEFAULT_PARTITION: u16 = DEFAULT_PARTITION_KEY & !FULL;
-pub(super) const FULL: u16 = 1 << 15;
+pub(super) const DEFAULT_PARTITION: u16 = DEFAULT_PARTITION_KEY & !MEMBERSHIP_BIT;
 
 /// Membership of a port in a partition. Limited members can only talk to full members (IBTA v1.4 §10.9.1.1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,13 +76,16 @@ impl Partitions {
     /// the SM's port is a full member of every partition, so that every port can query it. Switches do not enforce
     /// P_Keys.
     pub fn of_all(keys: &[u16]) -> Self {
-        let keys = keys.iter().take(PARTITION_KEYS).copied().filter(|key| key & !FULL != 0);
+        let keys = keys.iter().take(PARTITION_KEYS).copied().filter(|key| key & !MEMBERSHIP_BIT != 0);
         let mut partitions: Vec<Partition> = keys
             .map(|key| {
-                let membership =
-                    if key & FULL == 0 { PartitionMembership::Limited } else { PartitionMembership::Full };
+                let membership = if key & MEMBERSHIP_BIT == 0 {
+                    PartitionMembership::Limited
+                } else {
+                    PartitionMembership::Full
+                };
                 let members = vec![(Members::Manager, PartitionMembership::Full), (Members::All, membership)];
-                Partition { number: key & !FULL, has_ip: true, members }
+                Partition { number: key & !MEMBERSHIP_BIT, has_ip: true, members }
             })
             .collect();
         if partitions.iter().all(|partition| partition.number != DEFAULT_PARTITION) {
