@@ -15,6 +15,7 @@
 
 mod arithmetic;
 pub mod congestion;
+mod failure;
 mod host;
 mod outstanding;
 mod parameters;

@@ -3,6 +3,7 @@
 mod answer;
 mod drain;
 
+use super::failure::EarliestFailure;
 use super::outstanding::{Message, MissingAnswer, Outstanding};
 use super::parameters::ConnectionParameters;
 use super::request::{
@@ -78,7 +79,7 @@ pub struct Requester {
     /// Packets sent since the last acknowledge request.
     unrequested: u32,
     timers: RetryTimers,
-    failure: Option<FailedMessage>,
+    failure: EarliestFailure,
     /// Number of the first message that may not begin while the send queue drains or is drained.
     hold: Option<u64>,
     counters: RequesterCounters,
@@ -91,13 +92,6 @@ struct SendPosition {
     number: u64,
     /// Sequence number of the packet.
     sequence: u64,
-}
-
-/// The message that failed. Neither it nor anything after it is sent.
-#[derive(Debug, Clone, Copy)]
-struct FailedMessage {
-    number: u64,
-    error: RequesterError,
 }
 
 impl Requester {
@@ -117,7 +111,7 @@ impl Requester {
             sent: 0,
             unrequested: 0,
             timers: RetryTimers::new(parameters),
-            failure: None,
+            failure: EarliestFailure::default(),
             hold: None,
             counters: RequesterCounters::default(),
         }
@@ -191,9 +185,7 @@ impl Requester {
     /// The message at the cursor, if its next packet may go out.
     fn sendable(&self) -> Option<&Message> {
         let SendPosition { number, sequence } = self.cursor;
-        if self.failure.is_some_and(|failure| number >= failure.number)
-            || self.hold.is_some_and(|hold| number >= hold)
-        {
+        if self.failure.stops(number) || self.hold.is_some_and(|hold| number >= hold) {
             return None;
         }
         let message = self.outstanding.get(number)?;
@@ -258,12 +250,8 @@ impl Requester {
     pub fn poll_completion(&mut self) -> Option<RequestCompletion> {
         let (number, message) = self.outstanding.front()?;
         let token = message.request.token;
-        let result = match self.failure {
-            Some(failure) if number > failure.number => Err(RequesterError::Flushed),
-            Some(failure) if number == failure.number => Err(failure.error),
-            _ if message.end <= self.outstanding.unacknowledged().0 => Ok(()),
-            _ => return None,
-        };
+        let is_complete = || message.end <= self.outstanding.unacknowledged().0;
+        let result = self.failure.result(number, is_complete)?;
         self.outstanding.pop_front();
         Some(RequestCompletion { token, result })
     }
@@ -292,10 +280,9 @@ impl Requester {
     }
 
     fn fail_message(&mut self, number: u64, error: RequesterError) {
-        if self.failure.is_some_and(|failure| failure.number <= number) {
+        if !self.failure.record(number, error) {
             return;
         }
-        self.failure = Some(FailedMessage { number, error });
         if !self.is_in_flight() {
             self.timers.stop();
         } else if self.unrequested > 0 {
@@ -307,7 +294,7 @@ impl Requester {
     /// Whether responses are outstanding that can still complete a message.
     fn is_in_flight(&self) -> bool {
         let (sequence, number) = self.outstanding.unacknowledged();
-        sequence < self.sent && self.failure.is_none_or(|failure| number < failure.number)
+        sequence < self.sent && !self.failure.stops(number)
     }
 
     /// The sequence number of a response if it concerns something in flight; otherwise it is a ghost, IBTA

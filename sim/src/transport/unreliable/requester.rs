@@ -1,6 +1,7 @@
 //! The requester of an unreliable connection: it sends every packet once, and a message ends with its last
 //! packet.
 
+use crate::transport::failure::EarliestFailure;
 use crate::transport::outstanding::Message;
 use crate::transport::parameters::ConnectionParameters;
 use crate::transport::request::{
@@ -41,18 +42,11 @@ pub struct UnreliableRequester {
     next_sequence: u64,
     /// Sequence number of the next packet.
     sent: u64,
-    failure: Option<FailedRequest>,
+    /// Messages are named by the sequence numbers where they begin.
+    failure: EarliestFailure,
     /// Sequence number after the last message that may be sent while the send queue drains or is drained.
     hold: Option<u64>,
     packets: u64,
-}
-
-/// The message that failed, named by the sequence number where it begins. Neither it nor anything after it is
-/// sent.
-#[derive(Debug, Clone, Copy)]
-struct FailedRequest {
-    start: u64,
-    error: RequesterError,
 }
 
 impl UnreliableRequester {
@@ -64,7 +58,7 @@ impl UnreliableRequester {
             messages: VecDeque::new(),
             next_sequence: 0,
             sent: 0,
-            failure: None,
+            failure: EarliestFailure::default(),
             hold: None,
             packets: 0,
         }
@@ -100,7 +94,7 @@ impl UnreliableRequester {
         self.next_sequence += u64::from(span.unwrap_or(1));
         self.messages.push_back(Message::new(request, start, self.next_sequence, 0));
         if let Err(error) = span {
-            self.fail_from(start, error);
+            self.failure.record(start, error);
         }
         Ok(())
     }
@@ -129,7 +123,7 @@ impl UnreliableRequester {
     }
 
     fn sendable(&self) -> Option<&Message> {
-        let failed = self.failure.is_some_and(|failure| self.sent >= failure.start);
+        let failed = self.failure.stops(self.sent);
         let held = self.hold.is_some_and(|hold| self.sent >= hold);
         let at = self.messages.partition_point(|message| message.end <= self.sent);
         self.messages.get(at).filter(|_| !failed && !held)
@@ -155,12 +149,7 @@ impl UnreliableRequester {
     /// The next message that has ended, in order of submission. After a failure every later message is flushed.
     pub fn poll_completion(&mut self) -> Option<RequestCompletion> {
         let Message { request, start, end, .. } = *self.messages.front()?;
-        let result = match self.failure {
-            Some(failure) if start > failure.start => Err(RequesterError::Flushed),
-            Some(failure) if start == failure.start => Err(failure.error),
-            _ if end <= self.sent => Ok(()),
-            _ => return None,
-        };
+        let result = self.failure.result(start, || end <= self.sent)?;
         self.messages.pop_front();
         Some(RequestCompletion { token: request.token, result })
     }
@@ -168,7 +157,7 @@ impl UnreliableRequester {
     /// Fails a message whose local memory the owner could not read. Earlier messages end normally.
     pub fn fail(&mut self, token: u64, error: RequesterError) {
         if let Some(message) = self.messages.iter().find(|message| message.request.token == token) {
-            self.fail_from(message.start, error);
+            self.failure.record(message.start, error);
         }
     }
 
@@ -176,12 +165,6 @@ impl UnreliableRequester {
     /// message ends as flushed.
     pub fn flush(&mut self) {
         let start = self.messages.front().map_or(self.next_sequence, |message| message.start);
-        self.fail_from(start, RequesterError::Flushed);
-    }
-
-    fn fail_from(&mut self, start: u64, error: RequesterError) {
-        if self.failure.is_none_or(|failure| start < failure.start) {
-            self.failure = Some(FailedRequest { start, error });
-        }
+        self.failure.record(start, RequesterError::Flushed);
     }
 }
