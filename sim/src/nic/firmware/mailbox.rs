@@ -25,8 +25,7 @@ pub(super) fn read_input<M: HostMemory>(
     let entry = &command.entry;
     if command.input.is_empty() {
         command.input = CommandInput::new(&entry.command_input_inline_data());
-        let address = pointer(entry.input_mailbox_pointer_63_32(), entry.input_mailbox_pointer_31_9() << 9);
-        command.chain = MailboxChain { next: address, number: 0 };
+        command.chain = chain_at(entry.input_mailbox_pointer_63_32(), entry.input_mailbox_pointer_31_9());
     }
     let length = entry.input_length() as usize;
     let (begin, end) = (DeliveryStatus::InputPointerAlignment, DeliveryStatus::InputLength);
@@ -53,8 +52,7 @@ pub(super) fn find_output<M: HostMemory>(
     let entry = &command.entry;
     let blocks = (entry.output_length() as usize).saturating_sub(16).div_ceil(BLOCK_DATA);
     if command.output.is_empty() {
-        let address = pointer(entry.output_mailbox_pointer_63_32(), entry.output_mailbox_pointer_31_9() << 9);
-        command.chain = MailboxChain { next: address, number: 0 };
+        command.chain = chain_at(entry.output_mailbox_pointer_63_32(), entry.output_mailbox_pointer_31_9());
     }
     let (begin, end) = (DeliveryStatus::OutputPointerAlignment, DeliveryStatus::OutputLength);
     while command.output.len() < blocks {
@@ -66,6 +64,11 @@ pub(super) fn find_output<M: HostMemory>(
         command.output.push(address);
     }
     Ok(true)
+}
+
+/// The chain at a pointer of a command queue entry: bits 63 to 32, and bits 31 to 9.
+const fn chain_at(high: u32, low: u32) -> MailboxChain {
+    MailboxChain { next: pointer(high, low << 9), number: 0 }
 }
 
 /// Why a chain cannot be followed further.
