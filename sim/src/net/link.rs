@@ -1,5 +1,6 @@
 //! A link: its rate and its length. IEEE 802.3 clause 4.4.2 defines the bytes around a frame.
 
+use crate::wire::MIN_FRAME;
 use bareverbs_prm::time::Duration;
 
 /// Configuration of a link. Both directions are the same.
@@ -37,8 +38,6 @@ impl LinkConfig {
 
 /// Overhead per frame in bytes: preamble and start delimiter (8), frame check sequence (4), interframe gap (12).
 pub const BYTES_AROUND_FRAME: u64 = 24;
-/// Shortest frame in bytes, without its frame check sequence. Shorter frames are padded on the wire.
-pub const SHORTEST_FRAME: u64 = 60;
 
 const FRACTION_BITS: u32 = 16;
 
@@ -68,7 +67,7 @@ impl Rate {
     /// How long a frame of `length` bytes occupies the wire.
     #[inline]
     pub const fn serialisation(self, length: usize) -> Duration {
-        let frame = if (length as u64) < SHORTEST_FRAME { SHORTEST_FRAME } else { length as u64 };
+        let frame = if length < MIN_FRAME { MIN_FRAME as u64 } else { length as u64 };
         let picos = (self.picos_per_byte as u128 * (frame + BYTES_AROUND_FRAME) as u128) >> FRACTION_BITS;
         Duration::from_picos(picos as u64)
     }

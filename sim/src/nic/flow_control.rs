@@ -6,6 +6,7 @@
 
 use super::config::{NicConfig, PortBuffer};
 use super::ethernet::traffic::{PRIORITIES, priority_of};
+use crate::wire::MIN_FRAME;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 
@@ -15,8 +16,6 @@ const CONTROL_ADDRESS: [u8; 6] = [0x01, 0x80, 0xc2, 0, 0, 1];
 const CONTROL_TYPE: [u8; 2] = [0x88, 0x08];
 /// Operation PAUSE.
 const PAUSE: [u8; 2] = [0, 1];
-/// Bytes of the shortest frame without its check sequence.
-const SHORTEST: usize = 60;
 /// Bit times of a quantum.
 const QUANTUM_BITS: u64 = 512;
 const PICOS_PER_SECOND: u128 = 1_000_000_000_000;
@@ -163,11 +162,11 @@ impl FlowControl {
     }
 
     /// The pause frame that is due, if any.
-    pub(super) fn poll_frame(&mut self, source: MacAddress) -> Option<[u8; SHORTEST]> {
+    pub(super) fn poll_frame(&mut self, source: MacAddress) -> Option<[u8; MIN_FRAME]> {
         let quanta = self.owed.take()?;
         self.look_again();
         self.counted.sent += 1;
-        let mut frame = [0; SHORTEST];
+        let mut frame = [0; MIN_FRAME];
         frame[..6].copy_from_slice(&CONTROL_ADDRESS);
         frame[6..12].copy_from_slice(&source.0);
         frame[12..14].copy_from_slice(&CONTROL_TYPE);

@@ -12,6 +12,8 @@ pub const IPV6: u16 = 0x86dd;
 pub const ROCE: u16 = 0x8915;
 const VLAN: u16 = 0x8100;
 const TAG_SIZE: usize = 4;
+/// Bytes of the minimum frame, without its frame check sequence (IEEE 802.3). Shorter frames are padded.
+pub const MIN_FRAME: usize = 60;
 /// Longest header in bytes.
 pub const MAX_SIZE: usize = 14 + TAG_SIZE;
 

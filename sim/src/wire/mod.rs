@@ -36,6 +36,7 @@ mod udp;
 pub use aeth::{Aeth, NakCode, Syndrome};
 pub use bth::Bth;
 pub use buffer::FrameBuffer;
+pub use ethernet::MIN_FRAME;
 pub use extension::{AtomicEth, Extension, MaskedAtomicEth, Reth};
 pub use frame::{FrameWriter, HeaderTemplate, MAX_PAYLOAD, PayloadTooLong};
 pub use opcode::{BthOpcode, ExtensionKind, OperationKind, Position};

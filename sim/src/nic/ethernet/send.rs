@@ -25,8 +25,6 @@ const INLINE_SIZE: u16 = 0x3ff;
 const INLINE_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE - 2;
 /// Data segments start here if there are no further inline bytes.
 const DATA_AT: usize = ControlSegment::SIZE + EthernetSegment::SIZE;
-/// Ethernet pads packets to this length, without the check sequence.
-pub(in crate::nic) const SHORTEST: usize = 60;
 /// log2 of the bytes of a large send.
 pub(crate) const LOG_LARGEST: u8 = 18;
 const CUSTOMER_TAG: u16 = 0x8100;

@@ -2,11 +2,10 @@
 
 use crate::nic::device::Parts;
 use crate::nic::ethernet::filter::is_multicast;
-use crate::nic::ethernet::send::SHORTEST;
 use crate::nic::ethernet::{IncomingPacket, is_roce};
 use crate::nic::queue_pair::{Transmit, TransmitClass};
 use crate::nic::{HostMemory, Nic};
-use crate::wire::FrameBuffer;
+use crate::wire::{FrameBuffer, MIN_FRAME};
 use bareverbs_prm::ids::{MacAddress, Qpn, UarIndex};
 use bareverbs_prm::time::Time;
 
@@ -65,7 +64,7 @@ impl Nic {
             let packet = ethernet.poll_packet(&mut bus)?;
             if self.send_packet(now, memory, &packet) {
                 frame.replace(&packet);
-                frame.pad_to(SHORTEST);
+                frame.pad_to(MIN_FRAME);
                 self.count_sent(frame);
                 if let Some(observer) = &mut self.attached.observer {
                     observer.set_packet();
