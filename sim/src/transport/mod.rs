@@ -15,6 +15,7 @@
 
 mod arithmetic;
 pub mod congestion;
+mod connection;
 mod failure;
 mod host;
 mod outstanding;
@@ -26,13 +27,13 @@ mod requester;
 mod responder;
 mod response;
 mod segment;
-mod side;
 #[cfg(test)]
 mod tests;
 mod timers;
 mod unreliable;
 
 pub use arithmetic::{AtomicOperation, MaskedCompareSwap};
+pub use connection::{ConnectionRequester, ConnectionResponder};
 pub use host::{
     LocalFault, ReceiveBuffer, ReceiveCompletion, ReceiveKind, ReceiveStatus, RemoteAccess, RemoteFault,
     ResponderError, ResponderHost, RpcPacket, UnknownQueue,
@@ -45,5 +46,4 @@ pub use request::{
 pub use requester::{Requester, RequesterCounters};
 pub use responder::{Responder, ResponderCounters};
 pub use response::{ResponsePacket, ResponsePayload};
-pub use side::{ReceivingSide, SendingSide};
 pub use unreliable::{UnreliableRequester, UnreliableResponder};

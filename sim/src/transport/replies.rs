@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 /// The sequence number of a response and the message sequence number that it reports.
 #[derive(Debug, Clone, Copy)]
-pub struct Stamp {
+pub struct ResponseNumbers {
     pub sequence: u64,
     pub msn: u32,
 }
@@ -22,10 +22,10 @@ pub struct ReadReply<R> {
     pub range: R,
     /// Bytes of the range.
     pub length: u32,
-    /// The stamp of the first byte of the range.
-    pub stamp: Stamp,
+    /// The numbers of the first byte of the range.
+    pub numbers: ResponseNumbers,
     /// The READ is not a duplicate.
-    pub fresh: bool,
+    pub is_new: bool,
     /// Where the next response begins.
     offset: u32,
     /// The next response is the first one to this READ request or its repetition.
@@ -33,16 +33,16 @@ pub struct ReadReply<R> {
 }
 
 impl<R> ReadReply<R> {
-    pub fn new(range: R, length: u32, stamp: Stamp, fresh: bool) -> Self {
-        Self { range, length, stamp, fresh, offset: 0, begins: true }
+    pub fn new(range: R, length: u32, numbers: ResponseNumbers, is_new: bool) -> Self {
+        Self { range, length, numbers, is_new, offset: 0, begins: true }
     }
 }
 
 #[derive(Debug, Clone)]
 enum Reply<R> {
-    Acknowledge(Stamp, Syndrome),
+    Acknowledge(ResponseNumbers, Syndrome),
     Read(ReadReply<R>),
-    Atomic(Stamp, u64),
+    Atomic(ResponseNumbers, u64),
 }
 
 /// The queue of responses.
@@ -51,13 +51,13 @@ pub struct ResponseQueue<R> {
     queue: VecDeque<Reply<R>>,
     capacity: usize,
     mtu: PathMtu,
-    fresh_reads: usize,
+    new_reads: usize,
 }
 
 impl<R: Clone> ResponseQueue<R> {
     /// An empty queue for at most `capacity` responses plus one NAK. Its memory grows with use.
     pub fn new(capacity: usize, mtu: PathMtu) -> Self {
-        Self { queue: VecDeque::new(), capacity, mtu, fresh_reads: 0 }
+        Self { queue: VecDeque::new(), capacity, mtu, new_reads: 0 }
     }
 
     /// Changes the limit to `capacity` responses. Those already in the queue stay.
@@ -72,18 +72,18 @@ impl<R: Clone> ResponseQueue<R> {
         self.queue.len() < self.capacity
     }
     /// READs in the queue that are not duplicates.
-    pub fn fresh_reads(&self) -> usize {
-        self.fresh_reads
+    pub fn new_reads(&self) -> usize {
+        self.new_reads
     }
     pub fn clear(&mut self) {
         self.queue.clear();
-        self.fresh_reads = 0;
+        self.new_reads = 0;
     }
 
     /// Adds an ACK and returns whether it replaced an earlier one.
-    pub fn push_ack(&mut self, stamp: Stamp) -> bool {
+    pub fn push_ack(&mut self, numbers: ResponseNumbers) -> bool {
         let merged = self.drop_last_ack();
-        self.queue.push_back(Reply::Acknowledge(stamp, Syndrome::ACK));
+        self.queue.push_back(Reply::Acknowledge(numbers, Syndrome::ACK));
         merged
     }
 
@@ -96,17 +96,17 @@ impl<R: Clone> ResponseQueue<R> {
         needless
     }
 
-    pub fn push_nak(&mut self, stamp: Stamp, syndrome: Syndrome) {
-        self.queue.push_back(Reply::Acknowledge(stamp, syndrome));
+    pub fn push_nak(&mut self, numbers: ResponseNumbers, syndrome: Syndrome) {
+        self.queue.push_back(Reply::Acknowledge(numbers, syndrome));
     }
 
     pub fn push_read(&mut self, read: ReadReply<R>) {
-        self.fresh_reads += usize::from(read.fresh);
+        self.new_reads += usize::from(read.is_new);
         self.queue.push_back(Reply::Read(read));
     }
 
-    pub fn push_atomic(&mut self, stamp: Stamp, old: u64) {
-        self.queue.push_back(Reply::Atomic(stamp, old));
+    pub fn push_atomic(&mut self, numbers: ResponseNumbers, old: u64) {
+        self.queue.push_back(Reply::Atomic(numbers, old));
     }
 
     /// Handles a repeated READ from `sequence` on. If its responses are still being sent, they restart there.
@@ -115,9 +115,9 @@ impl<R: Clone> ResponseQueue<R> {
         let mtu = self.mtu;
         for reply in &mut self.queue {
             let Reply::Read(read) = reply else { continue };
-            let end = read.stamp.sequence + u64::from(mtu.packets(read.length));
-            if (read.stamp.sequence..end).contains(&sequence) {
-                let offset = mtu.offset((sequence - read.stamp.sequence) as u32);
+            let end = read.numbers.sequence + u64::from(mtu.packets(read.length));
+            if (read.numbers.sequence..end).contains(&sequence) {
+                let offset = mtu.offset((sequence - read.numbers.sequence) as u32);
                 if offset < read.offset {
                     read.offset = offset;
                     read.begins = true;
@@ -131,23 +131,23 @@ impl<R: Clone> ResponseQueue<R> {
     /// The next response for the wire. `psn` maps a sequence number to its PSN.
     pub fn pop(&mut self, psn: impl Fn(u64) -> Psn) -> Option<ResponsePacket<R>> {
         match self.queue.front_mut()? {
-            Reply::Acknowledge(stamp, syndrome) => {
-                let extension = Extension::Aeth(Aeth { syndrome: *syndrome, msn: stamp.msn });
-                let header = response(BthOpcode::Acknowledge, psn(stamp.sequence), extension);
+            Reply::Acknowledge(numbers, syndrome) => {
+                let extension = Extension::Aeth(Aeth { syndrome: *syndrome, msn: numbers.msn });
+                let header = response(BthOpcode::Acknowledge, psn(numbers.sequence), extension);
                 self.queue.pop_front();
                 Some(ResponsePacket { header, payload: None })
             }
-            Reply::Atomic(stamp, old) => {
-                let aeth = Aeth { syndrome: Syndrome::ACK, msn: stamp.msn };
+            Reply::Atomic(numbers, old) => {
+                let aeth = Aeth { syndrome: Syndrome::ACK, msn: numbers.msn };
                 let extension = Extension::AtomicAck(aeth, *old);
-                let header = response(BthOpcode::AtomicAcknowledge, psn(stamp.sequence), extension);
+                let header = response(BthOpcode::AtomicAcknowledge, psn(numbers.sequence), extension);
                 self.queue.pop_front();
                 Some(ResponsePacket { header, payload: None })
             }
             Reply::Read(read) => {
                 let (packet, ends) = next_segment(read, self.mtu, psn);
                 if ends {
-                    self.fresh_reads -= usize::from(read.fresh);
+                    self.new_reads -= usize::from(read.is_new);
                     self.queue.pop_front();
                 }
                 Some(packet)
@@ -165,9 +165,9 @@ fn next_segment<R: Clone>(
     let left = read.length.saturating_sub(read.offset);
     let length = left.min(mtu.bytes());
     let ends = left <= length;
-    let sequence = read.stamp.sequence + u64::from(mtu.index(read.offset));
+    let sequence = read.numbers.sequence + u64::from(mtu.index(read.offset));
     let position = Position::new(read.begins, ends);
-    let header = response(read_opcode(position), psn(sequence), read_extension(position, read.stamp.msn));
+    let header = response(read_opcode(position), psn(sequence), read_extension(position, read.numbers.msn));
     let payload = ResponsePayload { range: read.range.clone(), offset: read.offset, length };
     read.offset += length;
     read.begins = false;

@@ -11,7 +11,7 @@ use super::host::{
 };
 use super::parameters::ConnectionParameters;
 use super::replay::Replay;
-use super::replies::{ResponseQueue, Stamp};
+use super::replies::{ResponseNumbers, ResponseQueue};
 use super::response::ResponsePacket;
 use super::segment::PathMtu;
 use crate::wire::{BthOpcode, NakCode, OperationKind, Packet, ServiceHeader, Syndrome};
@@ -82,7 +82,7 @@ pub struct Responder<R> {
     msn: u32,
     current: PartialMessage<R>,
     /// A NAK or an RNR NAK has already asked for the expected packet.
-    complained: bool,
+    nak_sent: bool,
     broken: bool,
     replies: ResponseQueue<R>,
     replay: Replay,
@@ -120,7 +120,7 @@ impl<R: Clone> Responder<R> {
             expected: 0,
             msn: 0,
             current: PartialMessage::None,
-            complained: false,
+            nak_sent: false,
             broken: false,
             replies: ResponseQueue::new(2 * read_limit + SPARE_REPLIES, mtu),
             replay: Replay::new(read_limit),
@@ -182,7 +182,7 @@ impl<R: Clone> Responder<R> {
     fn handle_expected<H: ResponderHost<Range = R>>(&mut self, packet: &Packet<'_>, host: &mut H) {
         match self.execute(packet, host) {
             Ok(span) => self.accept(packet, span),
-            Err(Rejection::NotReady) => self.refuse_for_now(),
+            Err(Rejection::NotReady) => self.refuse_not_ready(),
             Err(Rejection::Break(error)) => self.break_connection(self.expected, error, host),
         }
     }
@@ -190,7 +190,7 @@ impl<R: Clone> Responder<R> {
     /// Accounts for an executed packet. IBTA v1.4 §9.7.7.1 for the MSN.
     fn accept(&mut self, packet: &Packet<'_>, span: u32) {
         self.count(packet.bth.opcode);
-        self.complained = false;
+        self.nak_sent = false;
         self.expected += u64::from(span);
         if packet.bth.opcode.position().ends() {
             self.msn = self.next_msn();
@@ -215,7 +215,7 @@ impl<R: Clone> Responder<R> {
     fn acknowledge(&mut self) {
         if let Some(sequence) = self.expected.checked_sub(1) {
             self.counters.acks += 1;
-            let merged = self.replies.push_ack(Stamp { sequence, msn: self.msn });
+            let merged = self.replies.push_ack(ResponseNumbers { sequence, msn: self.msn });
             self.counters.merged_acks += u64::from(merged);
         }
     }
@@ -223,19 +223,19 @@ impl<R: Clone> Responder<R> {
     /// Handles a missing packet: one NAK per gap. IBTA v1.4 §9.7.5.1.1.
     fn handle_gap(&mut self) {
         self.counters.out_of_sequence += 1;
-        if !self.complained {
-            self.complained = true;
+        if !self.nak_sent {
+            self.nak_sent = true;
             self.counters.naks += 1;
-            self.replies.push_nak(self.stamp(self.expected), Syndrome::Nak(NakCode::SequenceError));
+            self.replies.push_nak(self.numbers(self.expected), Syndrome::Nak(NakCode::SequenceError));
         }
     }
 
     /// Answers with an RNR NAK because no receive is posted. Later packets are dropped silently until this
     /// one is sent again. IBTA v1.4 §9.7.5.2.8.
-    fn refuse_for_now(&mut self) {
-        self.complained = true;
+    fn refuse_not_ready(&mut self) {
+        self.nak_sent = true;
         self.counters.rnr_naks += 1;
-        self.replies.push_nak(self.stamp(self.expected), Syndrome::RnrNak(self.min_rnr_timer));
+        self.replies.push_nak(self.numbers(self.expected), Syndrome::RnrNak(self.min_rnr_timer));
     }
 
     fn break_connection<H: ResponderHost<Range = R>>(
@@ -254,7 +254,7 @@ impl<R: Clone> Responder<R> {
             ResponderError::RemoteAccess => self.counters.access_errors += 1,
             ResponderError::Operational => {}
         }
-        self.replies.push_nak(self.stamp(sequence), Syndrome::Nak(nak_code(error)));
+        self.replies.push_nak(self.numbers(sequence), Syndrome::Nak(nak_code(error)));
         host.connection_error(error);
     }
 
@@ -288,8 +288,8 @@ impl<R: Clone> Responder<R> {
         self.first_psn.add(sequence as u32)
     }
 
-    fn stamp(&self, sequence: u64) -> Stamp {
-        Stamp { sequence, msn: self.msn }
+    fn numbers(&self, sequence: u64) -> ResponseNumbers {
+        ResponseNumbers { sequence, msn: self.msn }
     }
 
     fn next_msn(&self) -> u32 {

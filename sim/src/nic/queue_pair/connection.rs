@@ -4,7 +4,7 @@ use super::path::{Path, path_mtu};
 use super::{Bus, Effects, QueuePair};
 use crate::nic::config::NicConfig;
 use crate::nic::wqe::Format;
-use crate::transport::{ConnectionParameters, ReceivingSide, SendingSide};
+use crate::transport::{ConnectionParameters, ConnectionRequester, ConnectionResponder};
 use crate::wire::{HeaderTemplate, ServiceClass};
 
 /// The smallest path MTU, which every port supports (IBTA v1.4 §9.7.2). This is only a fallback: INIT2RTR
@@ -14,7 +14,7 @@ const SMALLEST_MTU: u32 = 256;
 impl QueuePair {
     /// INIT2RTR: creates the responder and sets the path.
     pub(crate) fn connect<M>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
-        self.responder = Some(ReceivingSide::new(self.is_acknowledged(), &self.parameters(bus.config)));
+        self.responder = Some(ConnectionResponder::new(self.is_acknowledged(), &self.parameters(bus.config)));
         self.set_path(bus);
         Effects::NONE
     }
@@ -22,7 +22,7 @@ impl QueuePair {
     /// RTR2RTS: creates the requester, which then sends what was posted earlier.
     pub(crate) fn start_sending(&mut self, config: &NicConfig) -> Effects {
         if self.format == Format::Connected {
-            self.requester = Some(SendingSide::new(self.is_acknowledged(), &self.parameters(config)));
+            self.requester = Some(ConnectionRequester::new(self.is_acknowledged(), &self.parameters(config)));
         }
         Effects::TURN
     }

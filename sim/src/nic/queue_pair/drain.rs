@@ -3,7 +3,7 @@
 
 use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::nic::config::NicConfig;
-use crate::transport::SendingSide;
+use crate::transport::ConnectionRequester;
 use bareverbs_prm::numbering::{EventType, QpState};
 
 impl QueuePair {
@@ -19,7 +19,7 @@ impl QueuePair {
     /// service without a requester ends each message as it sends it, so only copies can still be pending
     /// there.
     pub(super) fn end_draining<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
-        if self.requester.as_ref().is_none_or(SendingSide::is_drained) && !self.send.has_copies() {
+        if self.requester.as_ref().is_none_or(ConnectionRequester::is_drained) && !self.send.has_copies() {
             self.context.set_state(QpState::SqDrained);
             bus.queue_pair_event(self.number(), EventType::SqDrained);
         }

@@ -5,7 +5,7 @@ use super::{Bus, Effects, HostMemory, QueuePair};
 use crate::nic::extension::RpcReply;
 use crate::nic::mkey::HostRange;
 use crate::nic::shared_receive::ReceiveSource;
-use crate::transport::{Placement, ReceivingSide, RequesterError};
+use crate::transport::{ConnectionResponder, Placement, RequesterError};
 use crate::wire::Packet;
 use bareverbs_prm::numbering::{EventType, QpState};
 
@@ -100,7 +100,7 @@ impl QueuePair {
     pub(super) fn with_responder<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
-        run: impl FnOnce(&mut ReceivingSide<HostRange>, &mut QueuePairHost<'_, '_, M>),
+        run: impl FnOnce(&mut ConnectionResponder<HostRange>, &mut QueuePairHost<'_, '_, M>),
     ) -> bool {
         let Some(responder) = &mut self.responder else {
             bus.counters.packets_without_side += 1;

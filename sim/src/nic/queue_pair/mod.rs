@@ -52,7 +52,7 @@ use super::send_queue::SendQueue;
 use super::shared_receive::ReceiveSource;
 use super::work_queue::WorkQueue;
 use super::wqe::Format;
-use crate::transport::{ReceivingSide, SendingSide};
+use crate::transport::{ConnectionRequester, ConnectionResponder};
 use crate::wire::{Packet, ServiceClass};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Qpn, Xrcdn};
@@ -87,9 +87,9 @@ pub(crate) struct QueuePair {
     /// What it counted for its counter set, besides what the transport counts; `None` for most queue pairs.
     tally: Option<Box<QueuePairTally>>,
     /// Present from RTS on.
-    requester: Option<SendingSide>,
+    requester: Option<ConnectionRequester>,
     /// Present from RTR on.
-    responder: Option<ReceivingSide<HostRange>>,
+    responder: Option<ConnectionResponder<HostRange>>,
     /// Present from RTR on.
     path: Option<Path>,
     /// Whether a packet of the peer has been accepted since the queue pair entered RTR.

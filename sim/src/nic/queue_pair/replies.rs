@@ -1,7 +1,7 @@
 //! Replies of the RPC engine: bytes that the device keeps until the peer has acknowledged them.
 
 use crate::nic::extension::RpcReply;
-use crate::transport::{Operation, Request, SendingSide};
+use crate::transport::{ConnectionRequester, Operation, Request};
 use crate::wire::ServiceHeader;
 use std::collections::VecDeque;
 
@@ -33,7 +33,7 @@ impl RpcReplies {
     }
 
     /// Gives replies to the requester while it has room. Returns how many it refused although it had room.
-    pub(super) fn submit(&mut self, requester: &mut SendingSide) -> u64 {
+    pub(super) fn submit(&mut self, requester: &mut ConnectionRequester) -> u64 {
         let mut refused = 0;
         while requester.has_room() {
             let Some(RpcReply { address, rkey, bytes, .. }) = self.waiting.pop_front() else { break };

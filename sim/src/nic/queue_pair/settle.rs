@@ -7,7 +7,7 @@ use crate::nic::observer::DeviceEvent;
 use crate::nic::send_queue::{OutstandingWqe, StoppedWqe, WorkCarrier};
 use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, Format, WorkFault};
-use crate::transport::{ReceivingSide, RequestCompletion, RequesterError, SendingSide};
+use crate::transport::{ConnectionRequester, ConnectionResponder, RequestCompletion, RequesterError};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::numbering::QpState;
 use bareverbs_prm::time::{Duration, Time};
@@ -49,7 +49,7 @@ impl QueuePair {
     }
 
     fn next_timeout(&self) -> Option<Time> {
-        let retransmission = self.requester.as_ref().and_then(SendingSide::poll_timeout);
+        let retransmission = self.requester.as_ref().and_then(ConnectionRequester::poll_timeout);
         earlier(retransmission, self.pacer.poll_timeout())
     }
 
@@ -74,7 +74,7 @@ impl QueuePair {
     /// Whether it owes its peer a frame.
     #[inline]
     pub(super) fn has_answers(&self) -> bool {
-        self.notification.is_due() || self.responder.as_ref().is_some_and(ReceivingSide::has_work)
+        self.notification.is_due() || self.responder.as_ref().is_some_and(ConnectionResponder::has_work)
     }
 
     /// Whether its turn may produce a request.
@@ -86,7 +86,7 @@ impl QueuePair {
         sends && self.requester.as_ref().is_some_and(|requester| self.has_requests(requester))
     }
 
-    fn has_requests(&self, requester: &SendingSide) -> bool {
+    fn has_requests(&self, requester: &ConnectionRequester) -> bool {
         let wanted =
             || self.send.wants_fetch() && self.send.held().is_none_or(|fence| is_clear(requester, fence));
         let replies = || self.replies.as_ref().is_some_and(|replies| replies.is_waiting());
@@ -96,7 +96,8 @@ impl QueuePair {
 
     pub(super) fn end_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         while !self.end_local(bus) {
-            let Some(completion) = self.requester.as_mut().and_then(SendingSide::poll_completion) else {
+            let Some(completion) = self.requester.as_mut().and_then(ConnectionRequester::poll_completion)
+            else {
                 return;
             };
             self.end_request(bus, completion);
@@ -209,7 +210,7 @@ impl QueuePair {
 /// Whether a memory-key update may run after the requests that `requester` holds. An update always waits
 /// until their last byte is on the wire. With a fence it also waits for the responses to READs and atomics,
 /// with strong ordering for all responses (IBTA v1.4 §10.8.3.3; PRM, `fm` of the control segment).
-pub(super) fn is_clear(requester: &SendingSide, fence: u8) -> bool {
+pub(super) fn is_clear(requester: &ConnectionRequester, fence: u8) -> bool {
     match fence {
         fence_mode::STRONG_ORDERING => requester.outstanding() == 0,
         fence_mode::FENCE | fence_mode::SMALL_AND_FENCE => {

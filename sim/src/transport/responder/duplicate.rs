@@ -56,13 +56,13 @@ impl<R: Clone> Responder<R> {
         let range = host
             .check_remote(RemoteAccess::Read, rkey, address, length)
             .map_err(|_| Rejection::Break(ResponderError::RemoteAccess))?;
-        self.replies.push_read(ReadReply::new(range, length, self.stamp(sequence), false));
+        self.replies.push_read(ReadReply::new(range, length, self.numbers(sequence), false));
         Ok(())
     }
 
     fn repeat_atomic(&mut self, sequence: u64) {
         match self.replay.atomic(sequence) {
-            Some(old) => self.replies.push_atomic(self.stamp(sequence), old),
+            Some(old) => self.replies.push_atomic(self.numbers(sequence), old),
             None => self.counters.dropped += 1,
         }
     }

@@ -7,7 +7,7 @@ use crate::transport::host::{
     ResponderHost, RpcPacket,
 };
 use crate::transport::replay::Remembered;
-use crate::transport::replies::{ReadReply, Stamp};
+use crate::transport::replies::{ReadReply, ResponseNumbers};
 use crate::transport::segment::MAX_MESSAGE;
 use crate::wire::{BthOpcode, Extension, OperationKind, Packet, Position, Reth};
 use bareverbs_prm::mutation::mutated;
@@ -163,14 +163,14 @@ impl<R: Clone> Responder<R> {
             .map_err(|_| ACCESS)?;
         let span = self.mtu.packets(reth.length);
         self.replay.remember(self.expected, span, Remembered::Read(reth));
-        let stamp = self.stamp_of_data();
-        self.replies.push_read(ReadReply::new(range, reth.length, stamp, true));
+        let numbers = self.numbers_of_data();
+        self.replies.push_read(ReadReply::new(range, reth.length, numbers, true));
         Ok(span)
     }
 
     /// Refuses READs beyond the agreed number. IBTA v1.4 §9.7.4.1.7.
     fn check_read_resources(&self) -> Result<(), Rejection> {
-        if self.replies.fresh_reads() < self.read_limit { Ok(()) } else { Err(INVALID) }
+        if self.replies.new_reads() < self.read_limit { Ok(()) } else { Err(INVALID) }
     }
 
     fn do_atomic<H: ResponderHost<Range = R>>(
@@ -186,17 +186,17 @@ impl<R: Clone> Responder<R> {
             host.check_remote(RemoteAccess::Atomic, atomic.rkey, atomic.address, 8).map_err(|_| ACCESS)?;
         let old = host.atomic(&range, operation).map_err(|_| ACCESS)?;
         self.replay.remember(self.expected, 1, Remembered::Atomic(old));
-        let stamp = self.stamp_of_data();
-        self.replies.push_atomic(stamp, old);
+        let numbers = self.numbers_of_data();
+        self.replies.push_atomic(numbers, old);
         Ok(1)
     }
 
-    /// The stamp of a data response to the expected packet. The response also acknowledges everything before
+    /// The numbers of a data response to the expected packet. The response also acknowledges everything before
     /// it.
-    fn stamp_of_data(&mut self) -> Stamp {
+    fn numbers_of_data(&mut self) -> ResponseNumbers {
         let merged = self.replies.drop_last_ack();
         self.counters.merged_acks += u64::from(merged);
-        Stamp { sequence: self.expected, msn: self.next_msn() }
+        ResponseNumbers { sequence: self.expected, msn: self.next_msn() }
     }
 
     fn do_rpc<H: ResponderHost<Range = R>>(

@@ -15,19 +15,19 @@ use bareverbs_prm::time::Time;
 ///
 /// ```
 /// use bareverbs_prm::psn::Psn;
-/// use bareverbs_sim::transport::SendingSide;
+/// use bareverbs_sim::transport::ConnectionRequester;
 /// # use bareverbs_sim::transport::ConnectionParameters;
 /// # let parameters = ConnectionParameters {
 /// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
 /// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
 /// # };
 ///
-/// let [rc, uc] = [true, false].map(|reliable| SendingSide::new(reliable, &parameters));
-/// assert!(matches!(rc, SendingSide::Reliable(_)) && matches!(uc, SendingSide::Unreliable(_)));
+/// let [rc, uc] = [true, false].map(|reliable| ConnectionRequester::new(reliable, &parameters));
+/// assert!(matches!(rc, ConnectionRequester::Reliable(_)) && matches!(uc, ConnectionRequester::Unreliable(_)));
 /// assert_eq!((rc.next_psn(), rc.outstanding()), (Psn::new(100), 0));
 /// ```
 #[derive(Debug)]
-pub enum SendingSide {
+pub enum ConnectionRequester {
     /// Of a reliable connection.
     Reliable(Requester),
     /// Of an unreliable connection.
@@ -38,19 +38,19 @@ pub enum SendingSide {
 ///
 /// ```
 /// use bareverbs_prm::psn::Psn;
-/// use bareverbs_sim::transport::ReceivingSide;
+/// use bareverbs_sim::transport::ConnectionResponder;
 /// # use bareverbs_sim::transport::ConnectionParameters;
 /// # let parameters = ConnectionParameters {
 /// #     path_mtu: 1024, send_psn: Psn::new(100), receive_psn: Psn::new(200), ack_timeout: 14, ack_timeout_factor: 1,
 /// #     retry_count: 7, rnr_retry: 7, min_rnr_timer: 12, max_outstanding_reads: 16, max_remembered_reads: 16,
 /// # };
 ///
-/// let [rc, uc] = [true, false].map(|reliable| ReceivingSide::<(u64, u32)>::new(reliable, &parameters));
-/// assert!(matches!(rc, ReceivingSide::Reliable(_)) && matches!(uc, ReceivingSide::Unreliable(_)));
+/// let [rc, uc] = [true, false].map(|reliable| ConnectionResponder::<(u64, u32)>::new(reliable, &parameters));
+/// assert!(matches!(rc, ConnectionResponder::Reliable(_)) && matches!(uc, ConnectionResponder::Unreliable(_)));
 /// assert_eq!(rc.expected_psn(), Psn::new(200));
 /// ```
 #[derive(Debug)]
-pub enum ReceivingSide<R> {
+pub enum ConnectionResponder<R> {
     /// Of a reliable connection.
     Reliable(Responder<R>),
     /// Of an unreliable connection.
@@ -66,7 +66,7 @@ macro_rules! both {
     };
 }
 
-impl SendingSide {
+impl ConnectionRequester {
     /// A half without messages.
     pub fn new(reliable: bool, parameters: &ConnectionParameters) -> Self {
         if reliable {
@@ -192,7 +192,7 @@ impl SendingSide {
     }
 }
 
-impl<R: Clone> ReceivingSide<R> {
+impl<R: Clone> ConnectionResponder<R> {
     /// A half that expects the first packet.
     pub fn new(reliable: bool, parameters: &ConnectionParameters) -> Self {
         if reliable {
