@@ -1,13 +1,13 @@
 //! Optional parts that most devices lack, behind one pointer of the [`Bus`](super::bus::Bus).
 
-use super::card::CardSeat;
+use super::card::CardState;
 use super::observer::Observer;
 
 /// The optional parts of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Attached {
-    /// Its seat in the card, if the device is one of several functions.
-    pub(crate) card: Option<Box<CardSeat>>,
+    /// Its state in the card, if the device is one of several functions.
+    pub(crate) card: Option<Box<CardState>>,
     /// The observer of its events.
     pub(crate) observer: Option<Box<Observer>>,
 }

@@ -81,27 +81,27 @@ impl DmaRequest {
 
 /// What a function stores about its card.
 #[derive(Debug)]
-pub(crate) struct CardSeat {
+pub(crate) struct CardState {
     pub(crate) function: CardFunction,
     /// Keys of other functions that this function may alias.
     offers: BTreeMap<(VhcaId, u32), (SharedKey, AccessKey)>,
     /// Keys of this function that others may alias.
     own: BTreeMap<u32, (SharedKey, AccessKey)>,
     /// Keys of this function that changed since the other functions were last notified.
-    untold: BTreeSet<u32>,
+    unreported: BTreeSet<u32>,
     /// All keys are gone, and the other functions have not been notified yet.
     gone: bool,
     requests: VecDeque<DmaRequest>,
     next_tag: u64,
 }
 
-impl CardSeat {
+impl CardState {
     pub(crate) const fn new(function: CardFunction) -> Self {
         Self {
             function,
             offers: BTreeMap::new(),
             own: BTreeMap::new(),
-            untold: BTreeSet::new(),
+            unreported: BTreeSet::new(),
             gone: false,
             requests: VecDeque::new(),
             next_tag: 0,
@@ -111,13 +111,13 @@ impl CardSeat {
     /// Lets other functions create aliases of a key of this function.
     pub(crate) fn share(&mut self, object: SharedKey, access: AccessKey) {
         self.own.insert(object.index, (object, access));
-        self.untold.insert(object.index);
+        self.unreported.insert(object.index);
     }
 
     /// Withdraws a key of this function.
     pub(crate) fn withdraw(&mut self, index: u32) {
         if self.own.remove(&index).is_some() {
-            self.untold.insert(index);
+            self.unreported.insert(index);
         }
     }
 
@@ -126,7 +126,7 @@ impl CardSeat {
     pub(crate) fn forget(&mut self) {
         self.gone |= !self.own.is_empty();
         self.own.clear();
-        self.untold.clear();
+        self.unreported.clear();
         self.requests.clear();
     }
 
@@ -159,7 +159,7 @@ impl CardSeat {
         if core::mem::take(&mut self.gone) {
             return Some(CardNotice::WithdrawnAll { owner });
         }
-        let index = self.untold.pop_first()?;
+        let index = self.unreported.pop_first()?;
         Some(match self.own.get(&index) {
             Some(&(object, access)) => CardNotice::Shared { object, access },
             None => CardNotice::Withdrawn { owner, index },
@@ -180,6 +180,6 @@ impl CardSeat {
 
     /// Whether there is a notice or a request.
     pub(crate) fn has_output(&self) -> bool {
-        self.gone || !self.untold.is_empty() || !self.requests.is_empty()
+        self.gone || !self.unreported.is_empty() || !self.requests.is_empty()
     }
 }

@@ -105,8 +105,8 @@ impl EventQueues {
 
     /// The queue that receives events of a type: the one with the lowest number that subscribed to it.
     pub(crate) fn subscriber(&self, kind: EventType) -> Option<Eqn> {
-        let taker = self.queues.iter().find(|(_, queue)| queue.takes(kind));
-        taker.map(|(number, _)| Eqn::from_low_bits(number))
+        let queue = self.queues.iter().find(|(_, queue)| queue.takes(kind));
+        queue.map(|(number, _)| Eqn::from_low_bits(number))
     }
 
     /// Writes an event into a given queue.

@@ -32,11 +32,11 @@ pub(super) struct FlowControl {
     /// Picoseconds per pause quantum at the link speed.
     quantum: u64,
     /// Quanta of the pause frame that is due.
-    owed: Option<u16>,
+    due_quanta: Option<u16>,
     /// End of the pause that the last frame requested from the peer.
-    told_until: Time,
+    peer_paused_until: Time,
     /// This port is paused until then.
-    stopped_until: Option<Time>,
+    paused_until: Option<Time>,
     /// Nothing is paused or pending. Checked for every frame.
     is_quiet: bool,
 }
@@ -77,9 +77,9 @@ impl FlowControl {
             counted: FlowTally::default(),
             buffer: config.receive_buffer.map(MeteredBuffer::new),
             quantum: quantum as u64,
-            owed: None,
-            told_until: Time::ZERO,
-            stopped_until: None,
+            due_quanta: None,
+            peer_paused_until: Time::ZERO,
+            paused_until: None,
             is_quiet: true,
         }
     }
@@ -102,27 +102,27 @@ impl FlowControl {
     }
 
     /// Recomputes [`Self::is_quiet`] after a change.
-    const fn look_again(&mut self) {
-        self.is_quiet = self.stopped_until.is_none() && self.owed.is_none();
+    const fn update_quiet(&mut self) {
+        self.is_quiet = self.paused_until.is_none() && self.due_quanta.is_none();
     }
 
     #[cfg(test)]
     pub(super) const fn is_stopped(&self) -> bool {
-        self.stopped_until.is_some()
+        self.paused_until.is_some()
     }
 
-    pub(super) const fn owes_frame(&self) -> bool {
-        self.owed.is_some()
+    pub(super) const fn has_due_frame(&self) -> bool {
+        self.due_quanta.is_some()
     }
 
     /// When the port may send again.
     pub(super) const fn poll_timeout(&self) -> Option<Time> {
-        self.stopped_until
+        self.paused_until
     }
 
     pub(super) fn handle_timeout(&mut self, now: Time) {
-        self.stopped_until = self.stopped_until.filter(|until| *until > now);
-        self.look_again();
+        self.paused_until = self.paused_until.filter(|until| *until > now);
+        self.update_quiet();
     }
 
     /// Takes a frame for this port and returns whether it fits. If the buffer is then half full, a pause
@@ -138,33 +138,33 @@ impl FlowControl {
         // frame.
         if self.sends
             && let Some(wait) = wait
-            && (now >= self.told_until || now + wait > self.told_until + step)
+            && (now >= self.peer_paused_until || now + wait > self.peer_paused_until + step)
         {
-            self.tell(now, wait);
+            self.request_pause(now, wait);
         }
         fits
     }
 
     /// Drops what was to be sent, including a pause frame.
     pub(super) const fn forget_frame(&mut self) {
-        self.owed = None;
-        self.look_again();
+        self.due_quanta = None;
+        self.update_quiet();
     }
 
-    fn tell(&mut self, now: Time, wait: Duration) {
+    fn request_pause(&mut self, now: Time, wait: Duration) {
         let quanta = wait.as_picos().div_ceil(self.quantum).min(u16::MAX.into());
         let wait = Duration::from_picos(quanta * self.quantum);
-        let left = self.told_until.since(now);
-        self.owed = Some(quanta as u16);
-        self.told_until = now + wait;
-        self.look_again();
+        let left = self.peer_paused_until.since(now);
+        self.due_quanta = Some(quanta as u16);
+        self.peer_paused_until = now + wait;
+        self.update_quiet();
         self.counted.sent_time = longer(self.counted.sent_time, wait, left);
     }
 
     /// The pause frame that is due, if any.
     pub(super) fn poll_frame(&mut self, source: MacAddress) -> Option<[u8; MIN_FRAME]> {
-        let quanta = self.owed.take()?;
-        self.look_again();
+        let quanta = self.due_quanta.take()?;
+        self.update_quiet();
         self.counted.sent += 1;
         let mut frame = [0; MIN_FRAME];
         frame[..6].copy_from_slice(&CONTROL_ADDRESS);
@@ -196,11 +196,11 @@ impl FlowControl {
     /// Stops the port. The latest pause frame replaces the earlier ones, and 0 quanta end the pause.
     fn stop(&mut self, now: Time, quanta: u16) {
         let wait = Duration::from_picos(u64::from(quanta) * self.quantum);
-        let left = self.stopped_until.map_or(Duration::from_picos(0), |until| until.since(now));
+        let left = self.paused_until.map_or(Duration::from_picos(0), |until| until.since(now));
         self.counted.received_time = longer(self.counted.received_time, wait, left);
-        self.counted.transitions += u64::from(self.stopped_until.is_none() && quanta > 0);
-        self.stopped_until = (quanta > 0).then_some(now + wait);
-        self.look_again();
+        self.counted.transitions += u64::from(self.paused_until.is_none() && quanta > 0);
+        self.paused_until = (quanta > 0).then_some(now + wait);
+        self.update_quiet();
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     fn a_buffer_that_is_half_full_stops_the_other_end_until_a_quarter_is_left() {
         let mut flow = slow_host();
         assert!(flow.takes(at(0), &frame(499)) && flow.is_quiet());
-        assert!(flow.takes(at(0), &frame(101)) && flow.owes_frame());
+        assert!(flow.takes(at(0), &frame(101)) && flow.has_due_frame());
         let sent = flow.poll_frame(MacAddress([2, 0, 0, 0, 0, 1])).expect("a frame");
         assert_eq!(sent[..14], [0x01, 0x80, 0xc2, 0, 0, 1, 2, 0, 0, 0, 0, 1, 0x88, 0x08]);
         // 350 ns, in quanta of 5.12 ns at 100 Gbit/s.
@@ -289,7 +289,7 @@ mod tests {
         assert!(flow.takes(at(10), &frame(60)) && flow.is_quiet(), "the peer has already been told");
         assert_eq!((flow.counted.sent, flow.counted.sent_time.as_nanos()), (1, 353));
         assert!(
-            flow.takes(at(10), &frame(300)) && flow.owes_frame(),
+            flow.takes(at(10), &frame(300)) && flow.has_due_frame(),
             "many frames came anyway, so the pause is extended"
         );
         let mut other = FlowControl::new(&NicConfig { starts_with_pause: true, ..NicConfig::default() });
@@ -306,7 +306,7 @@ mod tests {
     #[test]
     fn no_quanta_end_a_pause_and_who_does_not_obey_only_counts() {
         let mut pause = slow_host();
-        pause.owed = Some(100);
+        pause.due_quanta = Some(100);
         let stop = pause.poll_frame(MacAddress::default()).expect("a frame");
         let mut go = stop;
         go[16..18].fill(0);

@@ -43,7 +43,7 @@ pub(crate) struct Port {
     link_layer: LinkLayer,
     subnet: SubnetMembership,
     /// State of an InfiniBand port in a managed subnet while its link is up.
-    trained: PortState,
+    managed_state: PortState,
     partition_keys: [u16; PARTITION_KEYS],
     mac: MacAddress,
     queue_pair_numbers: QueuePairNumbers,
@@ -53,7 +53,7 @@ pub(crate) struct Port {
     /// The entry that matched last; it is checked first.
     recent: usize,
     /// Addresses and VLAN of the last RoCE packet for this port; cleared when the table changes.
-    heard: Option<(Network, Option<VlanTag>)>,
+    last_addressed: Option<(Network, Option<VlanTag>)>,
 }
 
 impl Port {
@@ -79,14 +79,14 @@ impl Port {
             hca_vport: hca_vport(guids, card, config.subnet),
             link_layer: config.link_layer,
             subnet: config.subnet,
-            trained: PortState::Initialize,
+            managed_state: PortState::Initialize,
             partition_keys: default_partition(),
             mac: config.mac,
             ecn: if config.congestion_control { CAPABLE } else { 0 },
             queue_pair_numbers: config.queue_pair_numbers,
             traps: TrapSender::default(),
             recent: 0,
-            heard: None,
+            last_addressed: None,
         }
     }
 
@@ -116,15 +116,15 @@ impl Port {
     }
 
     /// Handles a link that came up or went down: a managed port starts over (IBTA v1.4 §7.2.7).
-    pub(crate) const fn train(&mut self) {
-        self.trained = PortState::Initialize;
+    pub(crate) const fn initialize(&mut self) {
+        self.managed_state = PortState::Initialize;
     }
 
     /// The logical state. An Ethernet port is either down or active.
     pub(crate) const fn state(&self) -> PortState {
         match (self.is_up(), self.link_layer, self.subnet) {
             (false, ..) => PortState::Down,
-            (true, LinkLayer::InfiniBand, SubnetMembership::Managed) => self.trained,
+            (true, LinkLayer::InfiniBand, SubnetMembership::Managed) => self.managed_state,
             (true, ..) => PortState::Active,
         }
     }
@@ -141,8 +141,8 @@ impl Port {
     }
 
     /// Sets the state that the SM requests.
-    pub(crate) const fn set_trained(&mut self, state: PortState) {
-        self.trained = state;
+    pub(crate) const fn set_managed_state(&mut self, state: PortState) {
+        self.managed_state = state;
     }
 
     /// Whether a LID belongs to the port: the base LID with any path bits (IBTA v1.4 §4.1.3).
@@ -187,7 +187,7 @@ impl Port {
 
     /// The RoCE address table, mutably.
     pub(crate) fn addresses_mut(&mut self) -> &mut [RoceAddress] {
-        self.heard = None;
+        self.last_addressed = None;
         &mut self.addresses
     }
 
@@ -208,7 +208,7 @@ impl Port {
     /// Whether this port accepts RoCE packets for this GID in this VLAN. An entry accepts only packets of its
     /// own RoCE version (RoCEv2 A17.8). VLAN 0 carries only a priority (IEEE 802.1Q).
     #[inline]
-    fn hears(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
+    fn accepts_roce(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
         let vlan = vlan.map(|tag| tag.id).filter(|&id| id != 0);
         let version = version(network);
         self.finds(ends(network).1, |entry| vlan_of(entry) == vlan && entry.roce_version() == version)
@@ -436,7 +436,7 @@ impl Port {
     /// Whether a packet from the link is addressed to this port.
     #[inline]
     pub(crate) fn is_addressed(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
-        self.heard.as_ref().is_some_and(|heard| heard.0 == *network && heard.1 == vlan)
+        self.last_addressed.as_ref().is_some_and(|last| last.0 == *network && last.1 == vlan)
             || self.finds_address(network, vlan)
     }
 
@@ -449,8 +449,8 @@ impl Port {
                     && local.global.is_none_or(|global| self.owns(Gid(global.destination.octets())))
             }
             _ => {
-                let ours = self.hears(network, vlan);
-                self.heard = ours.then_some((*network, vlan));
+                let ours = self.accepts_roce(network, vlan);
+                self.last_addressed = ours.then_some((*network, vlan));
                 ours
             }
         }

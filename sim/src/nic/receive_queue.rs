@@ -28,9 +28,9 @@ impl ReceiveGeometry {
     }
 }
 
-/// The result of taking a receive.
+/// A receive taken from a queue, or why there is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum FetchedReceive {
     /// A receive: its counter and the bytes of its scatter list.
     Receive { index: u16, capacity: u64 },
     /// None is posted.
@@ -47,9 +47,9 @@ pub(crate) struct ScatterList {
     refused: Option<(u64, WorkFault)>,
 }
 
-/// Who takes a receive, and under which rules.
+/// With which keys and rights a receive is read, and under which rules.
 #[derive(Clone, Copy)]
-pub(crate) struct Taker<'a> {
+pub(crate) struct ReceiveAccess<'a> {
     pub(crate) mkeys: &'a MkeyTable,
     pub(crate) accessor: Accessor,
     pub(crate) strict: bool,
@@ -127,14 +127,14 @@ impl ReceiveQueue {
     pub(crate) fn take<M: HostMemory>(
         &mut self,
         memory: &mut M,
-        taker: Taker<'_>,
+        access: ReceiveAccess<'_>,
         scatter: &mut ScatterList,
-    ) -> Taken {
-        if let Err(fault) = self.look(memory, taker.strict) {
-            return Taken::Broken(fault);
+    ) -> FetchedReceive {
+        if let Err(fault) = self.look(memory, access.strict) {
+            return FetchedReceive::Broken(fault);
         }
         if self.posted == self.taken {
-            return Taken::Empty;
+            return FetchedReceive::Empty;
         }
         let mut bytes = [0; MAX_STRIDE];
         let stride = 1usize << self.geometry.log_stride;
@@ -143,14 +143,14 @@ impl ReceiveQueue {
         let mask = (1u64 << self.geometry.log_size) - 1;
         let at = (u64::from(index) & mask) << self.geometry.log_stride;
         if self.buffer.read(memory, at, bytes).is_err() {
-            return Taken::Broken(wqe::FETCH);
+            return FetchedReceive::Broken(wqe::FETCH);
         }
         let segments = if self.next.is_some() { bytes.get(SEGMENT..).unwrap_or_default() } else { &*bytes };
-        if let Err(fault) = scatter.parse(segments, taker) {
-            return Taken::Broken(fault);
+        if let Err(fault) = scatter.parse(segments, access) {
+            return FetchedReceive::Broken(fault);
         }
         self.advance(bytes);
-        Taken::Receive { index, capacity: scatter.capacity() }
+        FetchedReceive::Receive { index, capacity: scatter.capacity() }
     }
 
     /// Moves past a taken receive. An entry of a linked list begins with the number of the next one.
@@ -188,8 +188,8 @@ impl ScatterList {
 
     /// Parses data segments up to the end or the one that terminates the list. After a refused segment only
     /// the lengths count.
-    fn parse(&mut self, bytes: &[u8], taker: Taker<'_>) -> Result<(), WorkFault> {
-        let Taker { mkeys, accessor, strict } = taker;
+    fn parse(&mut self, bytes: &[u8], access: ReceiveAccess<'_>) -> Result<(), WorkFault> {
+        let ReceiveAccess { mkeys, accessor, strict } = access;
         self.pieces.clear();
         self.refused = None;
         mkeys.effort().begin_access();

@@ -7,7 +7,7 @@ use super::buffer::PagedBuffer;
 use super::contexts::Slab;
 use super::doorbell_record::DoorbellRecord;
 use super::memory::HostMemory;
-use super::receive_queue::{ReceiveGeometry, ReceiveQueue, ScatterList, Taken, Taker};
+use super::receive_queue::{FetchedReceive, ReceiveAccess, ReceiveGeometry, ReceiveQueue, ScatterList};
 use super::wqe;
 use bareverbs_prm::command::srq::{RmpContext, XrcSrqContext};
 use bareverbs_prm::context::QueuePairContext;
@@ -70,16 +70,16 @@ impl ReceiveSource {
         memory: &mut M,
         queues: &mut Slab<SharedReceiveQueue>,
         named: Option<Srqn>,
-        taker: Taker<'_>,
+        access: ReceiveAccess<'_>,
         scatter: &mut ScatterList,
-    ) -> Option<Taken> {
+    ) -> Option<FetchedReceive> {
         let shared = match self {
             Self::None => return None,
-            Self::Own(queue) => return Some(queue.take(memory, taker, scatter)),
+            Self::Own(queue) => return Some(queue.take(memory, access, scatter)),
             Self::Shared(number) => *number,
             Self::Xrc(_) => named?,
         };
-        queues.get_mut(shared.value()).map(|queue| queue.take(memory, taker, scatter))
+        queues.get_mut(shared.value()).map(|queue| queue.take(memory, access, scatter))
     }
 }
 
@@ -138,16 +138,16 @@ impl SharedReceiveQueue {
     pub(crate) fn take<M: HostMemory>(
         &mut self,
         memory: &mut M,
-        mut taker: Taker<'_>,
+        mut access: ReceiveAccess<'_>,
         scatter: &mut ScatterList,
-    ) -> Taken {
-        taker.accessor.pd = self.pd();
+    ) -> FetchedReceive {
+        access.accessor.pd = self.pd();
         match self.state {
-            SharedState::Reset => Taken::Empty,
-            SharedState::Failed { .. } => Taken::Broken(wqe::FETCH),
+            SharedState::Reset => FetchedReceive::Empty,
+            SharedState::Failed { .. } => FetchedReceive::Broken(wqe::FETCH),
             SharedState::Ready => {
-                let taken = self.queue.take(memory, taker, scatter);
-                if matches!(taken, Taken::Broken(_)) {
+                let taken = self.queue.take(memory, access, scatter);
+                if matches!(taken, FetchedReceive::Broken(_)) {
                     self.state = SharedState::Failed { told: false };
                 }
                 taken

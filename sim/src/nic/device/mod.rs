@@ -13,7 +13,7 @@ mod subnet_agent;
 pub(in crate::nic) use parts::Parts;
 
 use super::attached::Attached;
-use super::card::CardSeat;
+use super::card::CardState;
 use super::config::NicConfig;
 use super::contexts::Slab;
 use super::counters::{CongestionTally, Counters};
@@ -132,7 +132,7 @@ impl Nic {
             engine: None,
             counters: Counters::default(),
             attached: Attached {
-                card: config.card.map(|function| Box::new(CardSeat::new(function))),
+                card: config.card.map(|function| Box::new(CardState::new(function))),
                 observer: None,
             },
             times_down: 0,
@@ -204,7 +204,7 @@ impl Nic {
         self.link_changed |= up != self.port.link.is_plugged();
         self.times_down += u64::from(self.port.is_up() && !up);
         self.port.link.set_plugged(up);
-        self.port.train();
+        self.port.initialize();
     }
 
     /// Installs an engine for StRoM's opcodes. It is only used if [`NicConfig::strom`] is set.

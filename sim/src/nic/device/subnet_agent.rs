@@ -226,7 +226,7 @@ impl Nic {
         let moved = (vport.lid(), vport.lmc(), vport.sm_lid()) != (lid, lmc, manager);
         vport.set_lid(lid).set_lmc(lmc).set_sm_lid(manager);
         vport.set_sm_sl(wish.master_sm_sl()).set_subnet_timeout(wish.subnet_timeout());
-        self.port.set_trained(state);
+        self.port.set_managed_state(state);
         if moved {
             self.tell_port(memory, PortChange::Lid);
         }

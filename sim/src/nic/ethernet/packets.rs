@@ -1,6 +1,6 @@
 //! The packets of a send queue's work request, one after the other.
 
-use super::segment::Train;
+use super::segment::SegmentedSend;
 
 /// The packets of a work request that have not been sent yet.
 #[derive(Debug, Default)]
@@ -11,7 +11,7 @@ pub(crate) enum Packets {
     /// One complete packet.
     One(Vec<u8>),
     /// The packets of a large send, each built when it is requested.
-    Train(Box<Train>),
+    Segmented(Box<SegmentedSend>),
 }
 
 impl Packets {
@@ -25,14 +25,14 @@ impl Packets {
         match self {
             Self::None => 0,
             Self::One(packet) => packet.len(),
-            Self::Train(train) => train.bytes(),
+            Self::Segmented(send) => send.bytes(),
         }
     }
 
     /// Packets of a large send that have been built.
     #[cfg(test)]
     pub(crate) fn made(&self) -> usize {
-        if let Self::Train(train) = self { train.made() } else { 0 }
+        if let Self::Segmented(send) = self { send.made() } else { 0 }
     }
 }
 
@@ -43,10 +43,10 @@ impl Iterator for Packets {
         match core::mem::take(self) {
             Self::None => None,
             Self::One(packet) => Some(packet),
-            Self::Train(mut train) => {
-                let packet = train.next();
-                if !train.is_at_end() {
-                    *self = Self::Train(train);
+            Self::Segmented(mut send) => {
+                let packet = send.next();
+                if !send.is_at_end() {
+                    *self = Self::Segmented(send);
                 }
                 packet
             }

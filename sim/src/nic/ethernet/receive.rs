@@ -7,7 +7,7 @@ use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::memory::HostMemory;
 use crate::nic::mkey::Accessor;
-use crate::nic::receive_queue::{ReceiveQueue, ScatterList, Taken, Taker};
+use crate::nic::receive_queue::{FetchedReceive, ReceiveAccess, ReceiveQueue, ScatterList};
 use crate::nic::wqe::{self, WorkFault};
 use bareverbs_prm::command::ethernet_receive::ReceiveQueueContext;
 use bareverbs_prm::cqe::CompletionEntry;
@@ -74,11 +74,11 @@ impl PacketReceiveQueue {
         let tagged = arrival.headers.vlan.is_some() && !arrival.headers.service_tag;
         let strips = tagged && !self.context.vsd();
         let (head, rest) = arrival.parts(strips);
-        let taker = Taker { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
-        match self.queue.take(bus.memory, taker, &mut self.scatter) {
-            Taken::Empty => return Delivery::OutOfBuffer,
-            Taken::Broken(fault) => self.fail(bus, 0, fault),
-            Taken::Receive { index, .. } => {
+        let access = ReceiveAccess { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
+        match self.queue.take(bus.memory, access, &mut self.scatter) {
+            FetchedReceive::Empty => return Delivery::OutOfBuffer,
+            FetchedReceive::Broken(fault) => self.fail(bus, 0, fault),
+            FetchedReceive::Receive { index, .. } => {
                 let pieces = [(0, head), (head.len() as u64, rest)];
                 match self.scatter.place(bus.memory, bus.mkeys, head.len() + rest.len(), pieces) {
                     Err(fault) => self.fail(bus, index, fault),

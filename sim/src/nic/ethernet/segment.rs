@@ -20,7 +20,7 @@ pub(crate) struct NotSegmentable;
 /// limits the bytes of a large send (`max_lso_cap`) but not its frames, of which there are 2^18 if each
 /// carries one byte.
 #[derive(Debug)]
-pub(crate) struct Train {
+pub(crate) struct SegmentedSend {
     template: Template,
     payload: Vec<u8>,
     mss: usize,
@@ -29,7 +29,7 @@ pub(crate) struct Train {
     frames: usize,
 }
 
-impl Train {
+impl SegmentedSend {
     /// A large send without any frames built yet.
     pub(crate) fn new(header: Vec<u8>, payload: Vec<u8>, mss: usize) -> Result<Self, NotSegmentable> {
         let template = Template::new(header, mss)?;
@@ -54,7 +54,7 @@ impl Train {
     }
 }
 
-impl Iterator for Train {
+impl Iterator for SegmentedSend {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {

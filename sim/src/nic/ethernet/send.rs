@@ -2,7 +2,7 @@
 
 use super::headers::{ETHERNET, Headers};
 use super::packets::Packets;
-use super::segment::Train;
+use super::segment::SegmentedSend;
 use super::{checksum, queue_state};
 use crate::nic::bus::Bus;
 use crate::nic::cqe::CompletionOwner;
@@ -185,7 +185,7 @@ impl<M: HostMemory> Builder<'_, M> {
             _ if control.opmod() != 0 => Err(wqe::OPMOD),
             WqeOpcode::Nop => Ok(Packets::None),
             WqeOpcode::Send => self.packet(),
-            WqeOpcode::Lso => self.train(),
+            WqeOpcode::Lso => self.segmented(),
             _ => Err(wqe::OPCODE),
         }
     }
@@ -261,14 +261,14 @@ impl<M: HostMemory> Builder<'_, M> {
     }
 
     /// A large send: the inline bytes are the headers of every segment.
-    fn train(&mut self) -> Result<Packets, WorkFault> {
+    fn segmented(&mut self) -> Result<Packets, WorkFault> {
         let segment = self.ethernet()?;
         let (inline, data_at) = self.inline(&segment)?;
         let header = inline.to_vec();
         let mut payload = Vec::new();
         self.gather(data_at, &mut payload)?;
-        let train = Train::new(header, payload, segment.mss().into()).map_err(|_| wqe::OFFLOAD)?;
-        Ok(Packets::Train(Box::new(train)))
+        let send = SegmentedSend::new(header, payload, segment.mss().into()).map_err(|_| wqe::OFFLOAD)?;
+        Ok(Packets::Segmented(Box::new(send)))
     }
 }
 

@@ -5,7 +5,7 @@
 //! objects.
 
 use super::call::Call;
-use crate::nic::card::{AccessKey, CardSeat};
+use crate::nic::card::{AccessKey, CardState};
 use crate::nic::mkey::{SharedKey, access_mode};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
@@ -27,7 +27,7 @@ pub(super) const fn has(opcode: CommandOpcode) -> bool {
     matches!(opcode, AllowOtherVhcaAccess | CreateGeneralObject | QueryGeneralObject | DestroyGeneralObject)
 }
 
-fn seat(nic: &mut Nic) -> Result<&mut CardSeat, Refusal> {
+fn card(nic: &mut Nic) -> Result<&mut CardState, Refusal> {
     nic.attached.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
 }
 
@@ -44,9 +44,9 @@ pub(super) fn allow<M: HostMemory>(
     }
     let index = input.object_id_to_be_accessed();
     check_shareable(nic, index)?;
-    let owner = seat(nic)?.function.vhca_id;
+    let owner = card(nic)?.function.vhca_id;
     let object = nic.mkeys.shared_name(owner, index).ok_or(syndrome::MKEY_UNKNOWN)?;
-    seat(nic)?.share(object, AccessKey(input.access_key()));
+    card(nic)?.share(object, AccessKey(input.access_key()));
     Ok(())
 }
 
@@ -74,7 +74,7 @@ pub(super) fn create<M: HostMemory>(
     let pd = Pdn::new(wish.metadata_1()).filter(|pd| nic.domains.get(pd.value()).is_some());
     let pd = pd.ok_or(syndrome::PD_UNKNOWN)?;
     let (owner, index) = (wish.vhca_id_to_be_accessed(), wish.object_id_to_be_accessed());
-    let &(target, access) = seat(nic)?.offer(owner, index).ok_or(syndrome::ALIAS_TARGET)?;
+    let &(target, access) = card(nic)?.offer(owner, index).ok_or(syndrome::ALIAS_TARGET)?;
     if access != AccessKey(wish.access_key()) {
         return Err(syndrome::ALIAS_ACCESS_KEY);
     }
@@ -118,7 +118,7 @@ fn check_type(header: &GeneralObjectIn) -> Result<(), Refusal> {
 
 /// The target of an alias. The access key stays hidden.
 fn describe(nic: &mut Nic, target: SharedKey, context: &mut AliasContext) -> Result<(), Refusal> {
-    let valid = seat(nic)?.is_offered(target);
+    let valid = card(nic)?.is_offered(target);
     context.set_vhca_id_to_be_accessed(target.owner).set_object_id_to_be_accessed(target.index);
     context.set_status(if valid { 0 } else { ALIAS_INVALID });
     Ok(())

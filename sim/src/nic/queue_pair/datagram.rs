@@ -6,7 +6,7 @@ use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
 use crate::nic::observer::{DeviceEvent, FrameOrigin, FrameWork, WorkName};
 use crate::nic::port::group_of;
 use crate::nic::port_traps::{KeyViolation, PortTrap};
-use crate::nic::receive_queue::{ScatterList, Taken, Taker};
+use crate::nic::receive_queue::{FetchedReceive, ReceiveAccess, ScatterList};
 use crate::nic::send_queue::{Fetched, FetchedDatagram};
 use crate::nic::shared_receive::ReceiveSource;
 use crate::nic::wqe::{self, FetchContext, WorkFault};
@@ -386,22 +386,22 @@ impl QueuePair {
     }
 
     fn receive_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, datagram: &Datagram<'_>) -> Effects {
-        let taker = Taker { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
-        let taken = self.receives.take(bus.memory, bus.shared_receives, None, taker, &mut self.scatter);
-        match taken.unwrap_or(Taken::Empty) {
-            Taken::Empty => {
+        let access = ReceiveAccess { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
+        let taken = self.receives.take(bus.memory, bus.shared_receives, None, access, &mut self.scatter);
+        match taken.unwrap_or(FetchedReceive::Empty) {
+            FetchedReceive::Empty => {
                 bus.counters.datagrams_dropped += 1;
                 self.count_out_of_buffer();
                 Effects::NONE
             }
-            Taken::Broken(_) if matches!(self.receives, ReceiveSource::Shared(_)) => {
+            FetchedReceive::Broken(_) if matches!(self.receives, ReceiveSource::Shared(_)) => {
                 // In a shared queue the failing entry is unknown, so an event reports the failure instead of
                 // a completion.
                 bus.queue_pair_event(self.number(), EventType::WqCatasError);
                 self.move_to_error(bus)
             }
-            Taken::Broken(fault) => self.fail_receive(bus, 0, fault),
-            Taken::Receive { index, .. } => match datagram.place(bus, &self.scatter) {
+            FetchedReceive::Broken(fault) => self.fail_receive(bus, 0, fault),
+            FetchedReceive::Receive { index, .. } => match datagram.place(bus, &self.scatter) {
                 Ok(()) => self.complete_datagram(bus, index, datagram),
                 Err(fault) => self.fail_receive(bus, index, fault),
             },

@@ -42,7 +42,7 @@ impl QueuePair {
             self.handle_response(bus, packet);
             return self.settle(bus);
         }
-        self.tell_established(bus);
+        self.report_established(bus);
         let rpc_delivered =
             self.with_responder(bus, |responder, host| responder.handle_request(packet, host));
         match self.state() {
@@ -57,8 +57,8 @@ impl QueuePair {
     /// Reports the first packet that arrives before RTS: the peer is there (IBTA v1.4 §11.6.3.1,
     /// communication established).
     #[inline]
-    fn tell_established<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
-        if !core::mem::replace(&mut self.heard, true) && self.state() == QpState::Rtr {
+    fn report_established<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        if !core::mem::replace(&mut self.peer_seen, true) && self.state() == QpState::Rtr {
             bus.queue_pair_event(self.number(), EventType::CommEst);
         }
     }

@@ -93,7 +93,7 @@ pub(crate) struct QueuePair {
     /// Present from RTR on.
     path: Option<Path>,
     /// Whether a packet of the peer has been accepted since the queue pair entered RTR.
-    heard: bool,
+    peer_seen: bool,
     /// Whether it accepts memory-to-memory operations.
     mmo: bool,
     /// How often the queue pair has looked for new receives in the error state, see
@@ -138,7 +138,7 @@ impl QueuePair {
             requester: None,
             responder: None,
             path: None,
-            heard: false,
+            peer_seen: false,
             mmo: false,
             rescans: 0,
             queued: false,
@@ -234,7 +234,7 @@ impl QueuePair {
         self.requester = None;
         self.responder = None;
         self.path = None;
-        self.heard = false;
+        self.peer_seen = false;
         self.mmo = false;
         self.rescans = 0;
     }

@@ -4,7 +4,7 @@ use super::{Accessor, Bus, HostMemory};
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::mkey::{Access, HostRange};
 use crate::nic::observer::{DeviceEvent, ObservedMemory};
-use crate::nic::receive_queue::{ScatterList, Taken, Taker};
+use crate::nic::receive_queue::{FetchedReceive, ReceiveAccess, ScatterList};
 use crate::nic::shared_receive::{ReceiveSource, destination, token};
 use crate::nic::wqe::{self, WorkFault};
 use crate::transport::{
@@ -75,14 +75,14 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
 
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
         let Bus { memory, mkeys, shared_receives, config, .. } = &mut *self.bus;
-        let taker = Taker { mkeys, accessor: self.accessor, strict: config.strict };
-        let taken = self.receives.take(*memory, shared_receives, self.named, taker, self.scatter);
+        let access = ReceiveAccess { mkeys, accessor: self.accessor, strict: config.strict };
+        let taken = self.receives.take(*memory, shared_receives, self.named, access, self.scatter);
         match taken.ok_or(LocalFault)? {
-            Taken::Receive { index, capacity } => {
+            FetchedReceive::Receive { index, capacity } => {
                 Ok(Some(ReceiveBuffer { token: token(self.named, index), capacity }))
             }
-            Taken::Empty => Ok(None),
-            Taken::Broken(fault) => {
+            FetchedReceive::Empty => Ok(None),
+            FetchedReceive::Broken(fault) => {
                 self.fail_own_receive(fault);
                 Err(LocalFault)
             }

@@ -78,9 +78,9 @@ impl Nic {
         if !self.flow.is_metered() || self.port.is_infiniband() {
             return true;
         }
-        let was_owed = self.flow.owes_frame();
+        let was_due = self.flow.has_due_frame();
         let fits = self.flow.takes(now, frame);
-        if self.flow.owes_frame() && !was_owed {
+        if self.flow.has_due_frame() && !was_due {
             // An empty frame reserves the place of the pause frame, which is built when its turn comes. So
             // `has_transmit` need not check for pause frames.
             self.outbox.push_front(FinishedFrame::default());

@@ -1,7 +1,7 @@
 //! Headers, checksums, segmentation.
 
 use super::super::headers::{Headers, NetworkProtocol, TCP, UDP};
-use super::super::segment::{NotSegmentable, Train};
+use super::super::segment::{NotSegmentable, SegmentedSend};
 use super::super::{checksum, hash};
 use super::frames::{checked, ethernet, ipv4, ipv6, tagged, tcp, udp};
 use bareverbs_prm::command::ethernet_receive::TirContext;
@@ -114,14 +114,14 @@ fn a_train_has_the_whole_payload_in_order() {
         [(0x0800, ipv4(TCP, &tcp(1000, 0x99, &[]))), (0x86dd, ipv6(TCP, &tcp(1000, 0x99, &[])))]
     {
         let header = ethernet(PEER, ether_type, &whole);
-        let train = Train::new(header.clone(), payload.clone(), 100).unwrap();
-        let whole = train.bytes();
-        let train: Vec<Vec<u8>> = train.collect();
-        assert_eq!(whole, train.iter().map(Vec::len).sum::<usize>());
-        assert_eq!(train.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100, 50].map(|n| header.len() + n));
-        let carried: Vec<u8> = train.iter().flat_map(|frame| frame[header.len()..].to_vec()).collect();
+        let send = SegmentedSend::new(header.clone(), payload.clone(), 100).unwrap();
+        let whole = send.bytes();
+        let frames: Vec<Vec<u8>> = send.collect();
+        assert_eq!(whole, frames.iter().map(Vec::len).sum::<usize>());
+        assert_eq!(frames.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100, 50].map(|n| header.len() + n));
+        let carried: Vec<u8> = frames.iter().flat_map(|frame| frame[header.len()..].to_vec()).collect();
         assert_eq!(carried, payload);
-        for (index, frame) in train.iter().enumerate() {
+        for (index, frame) in frames.iter().enumerate() {
             let headers = Headers::parse(frame).unwrap();
             let at = headers.transport_at.unwrap();
             assert!(
@@ -141,10 +141,10 @@ fn a_train_has_the_whole_payload_in_order() {
 #[test]
 fn what_is_no_tcp_is_not_cut() {
     let header = ethernet(PEER, 0x0800, &ipv4(UDP, &udp(9, b"")));
-    assert_eq!(Train::new(header, vec![0; 10], 4).err(), Some(NotSegmentable));
+    assert_eq!(SegmentedSend::new(header, vec![0; 10], 4).err(), Some(NotSegmentable));
     let header = ethernet(PEER, 0x0800, &ipv4(TCP, &tcp(1, 0, &[])));
-    assert_eq!(Train::new(header.clone(), vec![0; 10], 0).err(), Some(NotSegmentable));
-    assert_eq!(Train::new(header[..40].to_vec(), vec![0; 10], 4).err(), Some(NotSegmentable));
+    assert_eq!(SegmentedSend::new(header.clone(), vec![0; 10], 0).err(), Some(NotSegmentable));
+    assert_eq!(SegmentedSend::new(header[..40].to_vec(), vec![0; 10], 4).err(), Some(NotSegmentable));
 }
 
 fn spreading(symmetric: bool) -> TirContext {
@@ -196,8 +196,8 @@ proptest! {
             checksum::fill_transport(&mut frame, &headers);
         }
         let (header, payload) = frame.split_at(frame.len().min(54));
-        if let Ok(train) = Train::new(header.to_vec(), payload.to_vec(), mss) {
-            prop_assert_eq!(train.bytes(), train.map(|frame| frame.len()).sum::<usize>());
+        if let Ok(send) = SegmentedSend::new(header.to_vec(), payload.to_vec(), mss) {
+            prop_assert_eq!(send.bytes(), send.map(|frame| frame.len()).sum::<usize>());
         }
     }
 }
