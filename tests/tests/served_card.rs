@@ -356,10 +356,10 @@ fn host_process(door: &Path) -> (Child, SharedRegion) {
         .split(' ')
         .map(|number| number.parse().unwrap())
         .collect();
-    let [vhca_id, key] = [numbers[0] as u16, numbers[1] as u16];
+    let [vhca_id, key] = [numbers[0] as u32, numbers[1] as u32];
     let shared = SharedRegion {
-        vhca_id: VhcaId::from_low_bits(vhca_id.into()),
-        key: MkeyIndex::from_low_bits(key.into()),
+        vhca_id: VhcaId::from_low_bits(vhca_id),
+        key: MkeyIndex::from_low_bits(key),
         address: numbers[2],
         length: REGION as u64,
         access_key: secret(),
