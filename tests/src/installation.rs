@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -404,6 +405,15 @@ pub fn path_of(program: &str) -> Option<PathBuf> {
 pub fn needs_library(program: &Path, library: &str) -> bool {
     let named = |bytes: Vec<u8>| bytes.windows(library.len()).any(|window| window == library.as_bytes());
     fs::read(program).is_ok_and(named)
+}
+
+/// `name: value` of every line that a program printed.
+pub fn printed_fields(text: &str) -> BTreeMap<String, String> {
+    let field = |line: &str| {
+        let (name, value) = line.split_once(':')?;
+        Some((name.trim().to_owned(), value.trim().to_owned()))
+    };
+    text.lines().filter_map(field).collect()
 }
 
 #[cfg(test)]

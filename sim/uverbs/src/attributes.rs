@@ -3,10 +3,11 @@
 use crate::mapping::CLOCK_INFO_VERSIONS;
 use crate::uapi::{
     AllocUcontextResp, CqModerationCaps, ExQueryDeviceResp, IB_UVERBS_DEVICE_BAD_PKEY_CNTR,
-    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_MEM_WINDOW, IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B,
-    IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT, IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID,
-    IB_UVERBS_DEVICE_XRC, MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE,
-    Mlx5QueryDeviceResp, QueryDeviceResp,
+    IB_UVERBS_DEVICE_BAD_QKEY_CNTR, IB_UVERBS_DEVICE_CHANGE_PHY_PORT, IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS,
+    IB_UVERBS_DEVICE_MEM_WINDOW, IB_UVERBS_DEVICE_MEM_WINDOW_TYPE_2B, IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT,
+    IB_UVERBS_DEVICE_RC_RNR_NAK_GEN, IB_UVERBS_DEVICE_SYS_IMAGE_GUID, IB_UVERBS_DEVICE_XRC,
+    MLX5_USER_CMDS_SUPP_UHW_CREATE_AH, MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE, Mlx5QueryDeviceResp,
+    QueryDeviceResp,
 };
 use alloc::vec::Vec;
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
@@ -29,6 +30,8 @@ const ATOMIC_HCA: u32 = 1;
 const PKEYS: u16 = 128;
 /// Longest period of moderation in microseconds.
 pub(crate) const LONGEST_PERIOD: u16 = 0xfff;
+/// `MLX5_IB_TIMESTAMP_MASK`: the highest bit of a time stamp is none of the time.
+const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
 /// The port needs no inline headers.
 const NO_INLINE_HEADERS: u8 = 1;
 
@@ -98,7 +101,9 @@ impl DeviceAttributes {
 
     pub(crate) fn device_flags(&self) -> u32 {
         let general = &self.general;
-        let always = IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT
+        let always = IB_UVERBS_DEVICE_CHANGE_PHY_PORT
+            | IB_UVERBS_DEVICE_MEM_MGT_EXTENSIONS
+            | IB_UVERBS_DEVICE_PORT_ACTIVE_EVENT
             | IB_UVERBS_DEVICE_SYS_IMAGE_GUID
             | IB_UVERBS_DEVICE_RC_RNR_NAK_GEN;
         let pkey = if general.pkv() { IB_UVERBS_DEVICE_BAD_PKEY_CNTR } else { 0 };
@@ -178,7 +183,7 @@ impl DeviceAttributes {
         ExQueryDeviceResp {
             base: self.query_device(),
             response_length: size_of::<ExQueryDeviceResp>() as u32,
-            timestamp_mask: u64::MAX,
+            timestamp_mask: TIMESTAMP_MASK,
             hca_core_clock: self.general.device_frequency_khz().into(),
             cq_moderation_caps: CqModerationCaps {
                 max_cq_moderation_count: u16::MAX,

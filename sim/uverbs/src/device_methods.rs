@@ -159,7 +159,7 @@ fn infiniband_port<P: Process>(call: &mut Call<'_, P>) -> Result<QueryPortResp, 
     let attributes = &call.device.attributes;
     let [wrong_pkeys, wrong_qkeys] = told.violations;
     Ok(QueryPortResp {
-        port_cap_flags: told.capabilities,
+        port_cap_flags: told.capabilities & !IB_UVERBS_PCF_IP_BASED_GIDS,
         max_msg_sz: 1 << attributes.general.log_max_msg(),
         bad_pkey_cntr: wrong_pkeys.into(),
         qkey_viol_cntr: wrong_qkeys.into(),

@@ -4,8 +4,7 @@
 //! Both look at the same simulated device: `ibv_devinfo -v` through libibverbs, our tools through our driver.
 //! The checked-in list says which fields are compared, and how each is written.
 
-use super::fields::fields;
-use crate::installation::{HostedProgram, Installation};
+use crate::installation::{HostedProgram, Installation, printed_fields};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::net::Ipv6Addr;
@@ -87,7 +86,7 @@ pub fn judge_fields(installation: &Installation) -> Result<()> {
 }
 
 fn judge_fields_on(installation: &Installation, link: &str) -> Result<()> {
-    let printed = fields(&said(installation, "ibv_devinfo -v", link)?);
+    let printed = printed_fields(&said(installation, "ibv_devinfo -v", link)?);
     let own = object(installation, "devinfo", link)?;
     let mut reader = csv::Reader::from_reader(LIST.as_bytes());
     let mut compared = 0;

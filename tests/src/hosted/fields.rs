@@ -1,31 +1,21 @@
 //! What `ibv_devinfo -v` prints, field by field.
 
-use crate::installation::{HostedProgram, Installation};
+use crate::installation::{HostedProgram, Installation, printed_fields};
 use anyhow::{Context, Result, ensure};
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_uverbs::VirtualHost;
-use std::collections::BTreeMap;
 
 /// Compares what `ibv_devinfo -v` prints with the configuration of the device.
 pub fn judge(installation: &Installation) -> Result<()> {
     let host = VirtualHost::new("a").context("a name")?;
     let command = vec!["ibv_devinfo".into(), "-v".into()];
     let ended = installation.run(&HostedProgram { host: host.name().into(), command }, &[])?;
-    let printed = fields(&ended.said);
+    let printed = printed_fields(&ended.said);
     for (name, value) in expected(&host) {
         let got = printed.get(name).map(String::as_str).unwrap_or("nothing");
         ensure!(got == value, "{name} is {got}, and should be {value}");
     }
     Ok(())
-}
-
-/// `name: value` of every line.
-pub(super) fn fields(text: &str) -> BTreeMap<String, String> {
-    let field = |line: &str| {
-        let (name, value) = line.split_once(':')?;
-        Some((name.trim().to_owned(), value.trim().to_owned()))
-    };
-    text.lines().filter_map(field).collect()
 }
 
 fn expected(host: &VirtualHost) -> Vec<(&'static str, String)> {

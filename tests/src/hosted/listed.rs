@@ -1,5 +1,6 @@
 //! The checked-in list: programs on one or two virtual hosts, and what they have to do.
 
+use super::ucx;
 use crate::guest::table::Verdict;
 use crate::installation::{
     HostedProgram, Installation, ProgramEnd, free_port, is_installed, needs_library, path_of,
@@ -232,13 +233,15 @@ fn knows_option(program: &str, option: &str) -> bool {
     help.is_ok_and(|help| String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).contains(option))
 }
 
-/// Why a command cannot run here: the package of its program is not installed.
+/// Why a command cannot run here: the package of its program is not installed, or what it uses is not built to use RDMA.
 fn missing(command: &[String]) -> Option<String> {
     // `env NAME=VALUE PROGRAM`
     let program = command.iter().find(|word| *word != "env" && !word.contains('='))?;
     let (_, package) = PACKAGES.iter().find(|(beginning, _)| program.starts_with(beginning))?;
-    let reason = || format!("{program} is not installed (Debian: apt-get install {package})");
-    (!is_installed(program)).then(reason)
+    if is_installed(program) {
+        return ucx::missing(command);
+    }
+    Some(format!("{program} is not installed (Debian: apt-get install {package})"))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //!
 //! * [`listed`]: what the checked-in list demands
 //! * [`fields`]: what `ibv_devinfo` prints; [`devices`]: whether `devinfo` and `gids` show the same
-//! * [`mpi`]: OpenMPI; [`suite`]: rdma-core's own tests
+//! * [`mpi`]: OpenMPI, over a UCX that can (`ucx`); [`suite`]: rdma-core's own tests
 //! * [`captures`]: what other programs find in captures; [`full_disk`]: what a program is told whose capture
 //!   runs out of room
 //! * [`trouble`]: how programs survive faults; [`cables`]: what `--list` shows of programs, and what they
@@ -36,6 +36,7 @@ pub mod payload;
 pub mod suite;
 pub mod tap;
 pub mod trouble;
+mod ucx;
 pub mod wires;
 
 use crate::guest::table::{Entry, Verdict};

@@ -1,6 +1,7 @@
 //! OpenMPI over UCX: four ranks of a virtual host, each with a device of its own, exchange data with all
 //! others.
 
+use super::ucx;
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, is_installed};
 use anyhow::{Context, Result, ensure};
@@ -18,6 +19,9 @@ pub fn judge(installation: &Installation) -> Result<Verdict> {
     if let Some(program) = ["mpicc", "mpirun", "gcc"].into_iter().find(|program| !is_installed(program)) {
         let reason =
             format!("{program} is not installed (Debian: apt-get install openmpi-bin libopenmpi-dev gcc)");
+        return Ok(Verdict::Skip(reason));
+    }
+    if let Some(reason) = ucx::missing(&ENVIRONMENT.map(str::to_owned)) {
         return Ok(Verdict::Skip(reason));
     }
     let (source, program) = (installation.path("all_to_all.c"), installation.path("all_to_all"));

@@ -8,6 +8,7 @@
 //! the output of the guest's programs is compared as it is. Start reading at [`cases::all`].
 
 pub mod cases;
+mod device_info;
 mod ethernet;
 pub(super) mod nic;
 pub mod our_process;
@@ -96,6 +97,7 @@ impl<'a> Mlx5Judge<'a> {
         if options.quick {
             return Ok(());
         }
+        self.compare_device_info();
         self.ask_all(cases::over_faults(long))?;
         self.machine.control.require(cases::HIDE_FAULTY, Duration::from_secs(60))?;
         self.play_with_our_process(|_, wire| {
@@ -132,6 +134,7 @@ impl<'a> Mlx5Judge<'a> {
         if self.options.quick {
             return Ok(());
         }
+        self.compare_device_info();
         let apart = self.machine.control.require(&ethernet::apart(), Duration::from_secs(60))?;
         let (device, netdev) = apart.trim().split_once(' ').context("the third device has no name")?;
         self.play_with_our_process(|machine, wire| {
@@ -150,6 +153,12 @@ impl<'a> Mlx5Judge<'a> {
             self.machine.control.require(&ethernet::alone(), Duration::from_secs(60))?;
         }
         self.suite()
+    }
+
+    fn compare_device_info(&mut self) {
+        if self.options.wants(device_info::NAME) {
+            self.report.add(device_info::judge(&mut self.machine.control, self.options.link));
+        }
     }
 
     fn ask_all(&mut self, cases: Vec<Mlx5Case>) -> Result<()> {
