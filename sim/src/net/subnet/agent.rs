@@ -10,7 +10,7 @@
 //! switch does not learn those of its peer.
 
 use super::config::{SubnetConfig, SubnetSwitchConfig};
-use super::end_port::Portrait;
+use super::end_port::PortAttributes;
 use super::enforcement::{Enforcement, keys_of, table_of};
 use super::events::{SwitchTrap, link_notice, switch_key_notice};
 use super::forwarding::{ForwardingTables, GROUPS, LINEAR_BLOCK, POSITION, multicast_blocks};
@@ -59,7 +59,7 @@ pub(super) struct ManagerState {
 /// The agent of a switch; see the module.
 #[derive(Debug)]
 pub(super) struct SwitchAgent {
-    portrait: Portrait,
+    attributes: PortAttributes,
     info: SwitchInfo,
     /// Attributes of the external ports, from port 1.
     cables: Vec<PortInfo>,
@@ -79,8 +79,8 @@ impl SwitchAgent {
         let (guid, name) = (config.guid, config.description.as_str());
         let name = if name.is_empty() { MANAGER_DESCRIPTION } else { name };
         let mut agent = Self::new(guid, config.partitions.keys(own_port(guid)), name);
-        agent.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
-        agent.portrait.port.set_capability_mask(CAPABILITIES | IS_SM);
+        agent.attributes.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
+        agent.attributes.port.set_capability_mask(CAPABILITIES | IS_SM);
         agent.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
         agent
     }
@@ -89,25 +89,25 @@ impl SwitchAgent {
     pub(super) fn of(config: &SubnetSwitchConfig) -> Self {
         let mut agent = Self::new(config.guid, vec![DEFAULT_PARTITION_KEY], &config.description);
         (1..=config.ports).for_each(|port| agent.count_port(port));
-        agent.portrait.port.set_capability_mask(CAPABILITIES | TRAPS_CAPABILITY);
+        agent.attributes.port.set_capability_mask(CAPABILITIES | TRAPS_CAPABILITY);
         (agent.is_configured_from_afar, agent.has_fixed_ports) = (true, true);
         agent
     }
 
     fn new(guid: u64, partition_keys: Vec<u16>, description: &str) -> Self {
-        let mut portrait = Portrait::new();
-        portrait.node = node_info(guid);
-        portrait.describe(description);
-        portrait.port = port_info();
-        portrait.port.set_gid_prefix(LINK_LOCAL_PREFIX).set_guid_cap(1);
-        portrait.port.set_port_state(PortState::Active as u8).set_port_physical_state(LINK_UP);
+        let mut attributes = PortAttributes::new();
+        attributes.node = node_info(guid);
+        attributes.describe(description);
+        attributes.port = port_info();
+        attributes.port.set_gid_prefix(LINK_LOCAL_PREFIX).set_guid_cap(1);
+        attributes.port.set_port_state(PortState::Active as u8).set_port_physical_state(LINK_UP);
         let mut info = SwitchInfo::new();
         info.set_linear_cap(FIRST_MULTICAST_LID).set_multicast_cap(GROUPS as u16);
         info.set_partition_enforcement_cap(PARTITION_KEYS as u16).set_life_time(SUBNET_TIMEOUT);
         info.set_default_multicast_primary(u8::MAX).set_default_multicast_not_primary(u8::MAX);
         info.set_default_port(u8::MAX);
         Self {
-            portrait,
+            attributes,
             info,
             cables: Vec::new(),
             partition_keys,
@@ -119,8 +119,8 @@ impl SwitchAgent {
         }
     }
 
-    pub(super) const fn portrait(&self) -> &Portrait {
-        &self.portrait
+    pub(super) const fn attributes(&self) -> &PortAttributes {
+        &self.attributes
     }
 
     pub(super) fn partition_keys(&self) -> &[u16] {
@@ -132,11 +132,11 @@ impl SwitchAgent {
     }
 
     pub(super) fn lid(&self) -> u16 {
-        self.portrait.port.lid()
+        self.attributes.port.lid()
     }
 
     pub(super) fn guid(&self) -> u64 {
-        self.portrait.node.node_guid()
+        self.attributes.node.node_guid()
     }
 
     /// Number of external ports, if it is fixed.
@@ -152,7 +152,7 @@ impl SwitchAgent {
     /// PortInfo of a port. Port 0 is the switch's own.
     pub(super) fn port(&self, port: u8) -> Option<&PortInfo> {
         match usize::from(port).checked_sub(1) {
-            None => Some(&self.portrait.port),
+            None => Some(&self.attributes.port),
             Some(index) => self.cables.get(index),
         }
     }
@@ -184,7 +184,7 @@ impl SwitchAgent {
 
     /// Number of the last external port.
     fn last_port(&self) -> u8 {
-        self.portrait.node.num_ports()
+        self.attributes.node.num_ports()
     }
 
     /// Records that `port`, counted from 0, dropped a packet for its P_Key. Returns the notice for the SM on the same
@@ -227,8 +227,8 @@ impl SwitchAgent {
         self.traps.clear();
         // Clear the enforcement that the other SM set up; this SM sets its own.
         (0..self.cables.len()).for_each(|index| self.enforce(index, false, false));
-        self.portrait.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
-        self.portrait.port.set_gid_prefix(LINK_LOCAL_PREFIX);
+        self.attributes.port.set_lid(MANAGER_LID).set_master_sm_lid(MANAGER_LID);
+        self.attributes.port.set_gid_prefix(LINK_LOCAL_PREFIX);
         self.info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
         let linked = (1..).zip(&self.cables).filter(|(_, cable)| cable.port_state() > PortState::Down as u8);
         linked.map(|(port, _)| port).collect()
@@ -244,13 +244,13 @@ impl SwitchAgent {
 
     /// Whether a GID in a GRH is one of this port's.
     pub(super) fn owns_gid(&self, gid: u128) -> bool {
-        let own = [self.portrait.node.port_guid(), ADMINISTRATION_GUID];
+        let own = [self.attributes.node.port_guid(), ADMINISTRATION_GUID];
         own.iter().any(|guid| gid == u128::from(LINK_LOCAL_PREFIX) << 64 | u128::from(*guid))
     }
 
     /// Returns the next due trap and its destination, the LID of the SM. Only once that LID is known.
     pub(super) fn poll_trap(&mut self, now: Time) -> Option<(SubnetPacket, u16)> {
-        let (own, manager) = (self.lid(), self.portrait.port.master_sm_lid());
+        let (own, manager) = (self.lid(), self.attributes.port.master_sm_lid());
         if own == 0 || manager == 0 {
             self.traps.clear();
             return None;
@@ -300,10 +300,10 @@ impl SwitchAgent {
     ) -> Result<(), u16> {
         match (packet.attribute(), manager) {
             ((attribute::NODE_DESCRIPTION, _), _) => {
-                packet.data_mut().copy_from_slice(&self.portrait.description);
+                packet.data_mut().copy_from_slice(&self.attributes.description);
             }
             ((attribute::NODE_INFO, _), _) => {
-                let mut info = self.portrait.node;
+                let mut info = self.attributes.node;
                 packet.write(info.set_local_port_num(ingress));
             }
             ((attribute::SWITCH_INFO, _), _) => packet.write(&self.info),
@@ -339,11 +339,11 @@ impl SwitchAgent {
 
     /// Get of GUIDInfo: port 0 has one GUID (IBTA v1.4 §14.2.5.5).
     fn show_guids(&self, packet: &mut SubnetPacket, block: u32) -> Result<(), u16> {
-        if block >= u32::from(self.portrait.port.guid_cap()).div_ceil(GUIDS) {
+        if block >= u32::from(self.attributes.port.guid_cap()).div_ceil(GUIDS) {
             return Err(status::INVALID);
         }
         packet.data_mut().fill(0);
-        packet.data_mut()[..8].copy_from_slice(&self.portrait.node.port_guid().to_be_bytes());
+        packet.data_mut()[..8].copy_from_slice(&self.attributes.node.port_guid().to_be_bytes());
         Ok(())
     }
 
@@ -375,7 +375,7 @@ impl SwitchAgent {
     /// the M_Key; while that is 0, everybody does. Other SMs compare the SM_Key with their own and ignore an SM with
     /// another one.
     fn show_manager(&self, packet: &mut SubnetPacket, manager: ManagerState) {
-        let (mut info, m_key) = (manager.info, self.portrait.port.m_key());
+        let (mut info, m_key) = (manager.info, self.attributes.port.m_key());
         if m_key != 0 && packet.m_key() != m_key {
             info.set_sm_key(0);
         }
@@ -447,7 +447,7 @@ impl SwitchAgent {
 
     /// Set of PortInfo on port 0: its LID and the SM's. A base switch port 0 has no port states (IBTA v1.4 §14.2.5.6).
     fn change_own_port(&mut self, wish: &PortInfo) -> Result<(), u16> {
-        let own = &mut self.portrait.port;
+        let own = &mut self.attributes.port;
         if wish.lid() == 0 || wish.lid() >= FIRST_MULTICAST_LID || wish.lmc() != 0 {
             return Err(status::INVALID);
         }
@@ -490,7 +490,7 @@ impl SwitchAgent {
             self.cables.push(cable);
         }
         self.enforcement.grow(self.cables.len());
-        self.portrait.node.set_num_ports(self.cables.len() as u8);
+        self.attributes.node.set_num_ports(self.cables.len() as u8);
     }
 }
 

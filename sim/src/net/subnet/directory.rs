@@ -105,7 +105,7 @@ pub(super) fn own_port(own: &SwitchAgent) -> EndPort<'_> {
         lid: own.lid(),
         lmc: 0,
         at: SwitchPort { switch: own.guid(), port: 0 },
-        portrait: own.portrait(),
+        attributes: own.attributes(),
         partition_keys: own.partition_keys(),
     }
 }

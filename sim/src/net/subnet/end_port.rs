@@ -9,7 +9,7 @@ pub(super) const DESCRIPTION: usize = 64;
 
 /// Attributes reported by an end port and its node.
 #[derive(Debug, Clone)]
-pub(super) struct Portrait {
+pub(super) struct PortAttributes {
     pub(super) node: NodeInfo,
     pub(super) description: [u8; DESCRIPTION],
     pub(super) port: PortInfo,
@@ -19,7 +19,7 @@ pub(super) struct Portrait {
     pub(super) tables: Vec<((u16, u32), [u8; 64])>,
 }
 
-impl Portrait {
+impl PortAttributes {
     /// A table of the port, if it has been read.
     pub(super) fn table(&self, attribute: u16, modifier: u32) -> Option<[u8; 64]> {
         let known = self.tables.iter().find(|(place, _)| *place == (attribute, modifier));
@@ -70,24 +70,24 @@ pub(super) struct EndPort<'a> {
     pub(super) lmc: u8,
     /// The switch port that leads to it: an external port, or port 0 of the switch itself.
     pub(super) at: SwitchPort,
-    pub(super) portrait: &'a Portrait,
+    pub(super) attributes: &'a PortAttributes,
     /// P_Key table of the port.
     pub(super) partition_keys: &'a [u16],
 }
 
 impl EndPort<'_> {
     pub(super) fn guid(&self) -> u64 {
-        self.portrait.node.port_guid()
+        self.attributes.node.port_guid()
     }
 
     pub(super) fn gid(&self) -> [u8; 16] {
-        self.portrait.gid()
+        self.attributes.gid()
     }
 
     /// Port number within its node. For an adapter it is the port that was queried; a switch reports the ingress port,
     /// so port 0 is meant.
     pub(super) fn number(&self) -> u8 {
-        if self.at.port == 0 { 0 } else { self.portrait.port.local_port_num() }
+        if self.at.port == 0 { 0 } else { self.attributes.port.local_port_num() }
     }
 
     pub(super) fn owns_lid(&self, lid: u16) -> bool {
@@ -95,7 +95,7 @@ impl EndPort<'_> {
     }
 
     /// Whether the port accepts packets with this P_Key (IBTA v1.4 §10.9.3).
-    pub(super) fn hears(&self, theirs: u16) -> bool {
+    pub(super) fn accepts_key(&self, theirs: u16) -> bool {
         self.partition_keys.iter().any(|own| is_same_partition(*own, theirs))
     }
 
@@ -107,7 +107,7 @@ impl EndPort<'_> {
 
     /// The first P_Key of this port that the other port accepts.
     pub(super) fn common_key(&self, other: &EndPort<'_>) -> Option<u16> {
-        self.partition_keys.iter().copied().find(|key| other.hears(*key))
+        self.partition_keys.iter().copied().find(|key| other.accepts_key(*key))
     }
 }
 

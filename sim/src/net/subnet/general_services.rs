@@ -18,7 +18,7 @@ impl Subnet {
             return false;
         }
         self.has_packets = true;
-        let packet = parse(frame).ok().filter(|packet| self.hears(packet));
+        let packet = parse(frame).ok().filter(|packet| self.accepts(packet));
         let Some(question) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
         match question.header().class() {
             class::PERFORMANCE => self.answer_performance(ingress, &question),
@@ -69,11 +69,11 @@ impl Subnet {
 
     /// Whether port 0 accepts a packet: it must have the Q_Key of general services, a P_Key of the port, and the port's
     /// GID if it has any.
-    fn hears(&self, packet: &Packet<'_>) -> bool {
+    fn accepts(&self, packet: &Packet<'_>) -> bool {
         let Some(local) = local_route(packet) else { return false };
         let q_key = packet.service_header.deth().map(|deth| deth.q_key);
         q_key == Some(GENERAL_SERVICES_QKEY)
-            && own_port(&self.agent).hears(packet.bth.partition_key)
+            && own_port(&self.agent).accepts_key(packet.bth.partition_key)
             && local.global.is_none_or(|global| self.agent.owns_gid(global.destination.to_bits()))
     }
 }

@@ -15,7 +15,7 @@ use super::lids::Lids;
 use super::mastership::OtherManager;
 use super::neighbour::{BringUp, Neighbour};
 use super::partitions::{PartitionedPort, Partitions};
-use super::plan::{GroupPort, Place, Plan};
+use super::plan::{GroupPort, Plan, PortLids};
 use super::remote_switch::RemoteSwitch;
 use super::switch_port::SwitchPort;
 use crate::net::topology::NodeKind;
@@ -50,7 +50,7 @@ pub struct Member {
 
 /// Target of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum RequestTarget {
     Port(SwitchPort),
     Switch(u64),
 }
@@ -64,7 +64,7 @@ pub(super) struct Manager {
     lids: Lids,
     transactions: u64,
     /// Outstanding requests by transaction ID.
-    open: BTreeMap<u64, Asked>,
+    open: BTreeMap<u64, RequestTarget>,
     /// Packets to send, each with its egress port.
     packets: VecDeque<(u8, SubnetPacket)>,
     /// Ports that came into service or went out of it.
@@ -127,9 +127,9 @@ impl Manager {
     pub(super) fn handle_timeout(&mut self, now: Time) {
         let ports = self.neighbours.iter().filter(|(_, neighbour)| neighbour.exchange.due() <= now);
         let switches = self.switches.iter().filter(|(_, switch)| switch.exchange.due() <= now);
-        let due: Vec<Asked> = ports
-            .map(|(at, _)| Asked::Port(*at))
-            .chain(switches.map(|(guid, _)| Asked::Switch(*guid)))
+        let due: Vec<RequestTarget> = ports
+            .map(|(at, _)| RequestTarget::Port(*at))
+            .chain(switches.map(|(guid, _)| RequestTarget::Switch(*guid)))
             .collect();
         for target in due {
             self.send_request(now, target);
@@ -150,16 +150,16 @@ impl Manager {
         }
         self.open.remove(&transaction);
         match target {
-            Asked::Port(at) => self.hear_port(now, at, answer),
-            Asked::Switch(guid) => self.hear_switch(now, guid, answer),
+            RequestTarget::Port(at) => self.hear_port(now, at, answer),
+            RequestTarget::Switch(guid) => self.hear_switch(now, guid, answer),
         }
         self.send_request(now, target);
         self.find_next_due();
     }
 
     /// Handles an error status. An optional request is skipped, all others are retried.
-    fn hear_refusal(&mut self, now: Time, transaction: u64, target: Asked) {
-        let Asked::Port(at) = target else { return };
+    fn hear_refusal(&mut self, now: Time, transaction: u64, target: RequestTarget) {
+        let RequestTarget::Port(at) = target else { return };
         if self.neighbours.get_mut(&at).is_some_and(|neighbour| neighbour.refuse(now)) {
             self.open.remove(&transaction);
             self.send_request(now, target);
@@ -209,7 +209,7 @@ impl Manager {
         }
         let at = *at;
         port.exchange.end(now);
-        self.send_request(now, Asked::Port(at));
+        self.send_request(now, RequestTarget::Port(at));
         self.find_next_due();
     }
 
@@ -243,18 +243,18 @@ impl Manager {
         }
         self.is_changed = false;
         let own = SwitchPort { switch: self.config.guid, port: 0 };
-        let places = [Place { at: own, lid: MANAGER_LID, lids: 1, is_end: true }];
+        let port_lids = [PortLids { at: own, lid: MANAGER_LID, lids: 1, is_end: true }];
         let switches = self.switches.iter().filter(|(_, switch)| switch.lid != 0).map(|(guid, switch)| {
             let at = SwitchPort { switch: *guid, port: 0 };
-            Place { at, lid: switch.lid, lids: 1, is_end: false }
+            PortLids { at, lid: switch.lid, lids: 1, is_end: false }
         });
         let ports = self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0);
         let lids = 1 << self.config.lmc;
-        let ports = ports.map(|(at, neighbour)| Place { at: *at, lid: neighbour.lid, lids, is_end: true });
+        let ports = ports.map(|(at, neighbour)| PortLids { at: *at, lid: neighbour.lid, lids, is_end: true });
         self.plan = Plan::new(
             [own.switch].into_iter().chain(self.switches.keys().copied()),
             self.cables(),
-            places.into_iter().chain(switches).chain(ports),
+            port_lids.into_iter().chain(switches).chain(ports),
         );
         true
     }
@@ -297,7 +297,7 @@ impl Manager {
         self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0).map(|(at, neighbour)| Member {
             switch: at.switch,
             port: usize::from(at.port) - 1,
-            guid: neighbour.portrait.node.port_guid(),
+            guid: neighbour.attributes.node.port_guid(),
             lid: neighbour.lid,
             lmc: self.config.lmc,
             is_active: neighbour.is_up(),
@@ -311,7 +311,7 @@ impl Manager {
             lid: neighbour.lid,
             lmc: self.config.lmc,
             at: *at,
-            portrait: &neighbour.portrait,
+            attributes: &neighbour.attributes,
             partition_keys: &neighbour.partition_keys,
         });
         let switches = self.switches.iter().filter(|(_, switch)| switch.has_lid());
@@ -319,7 +319,7 @@ impl Manager {
             lid: switch.lid,
             lmc: 0,
             at: SwitchPort { switch: *guid, port: 0 },
-            portrait: &switch.portrait,
+            attributes: &switch.attributes,
             partition_keys: &switch.partition_keys,
         }))
     }
@@ -385,7 +385,7 @@ impl Manager {
     fn plug(&mut self, now: Time, at: SwitchPort) {
         self.neighbours.insert(at, Neighbour::new(now));
         self.is_changed = true;
-        self.send_request(now, Asked::Port(at));
+        self.send_request(now, RequestTarget::Port(at));
     }
 
     fn unplug(&mut self, at: SwitchPort) {
@@ -404,11 +404,11 @@ impl Manager {
         let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
         let was = neighbour.bring_up;
         neighbour.accept(now, answer, self.is_successor);
-        let (info, has_lid) = (neighbour.take_manager(), neighbour.portrait.port.lid());
+        let (info, has_lid) = (neighbour.take_manager(), neighbour.attributes.port.lid());
         if was == BringUp::Inspect {
-            self.lids.adopt(neighbour.portrait.node.port_guid(), has_lid);
+            self.lids.adopt(neighbour.attributes.node.port_guid(), has_lid);
         }
-        let node = neighbour.portrait.node;
+        let node = neighbour.attributes.node;
         if was == BringUp::Identify {
             let guid = node.port_guid();
             let port = PartitionedPort { guid, kind: NodeKind::ChannelAdapter, is_manager: false };
@@ -419,7 +419,7 @@ impl Manager {
         } else if neighbour.is_inspected() {
             self.assign_lid(at);
         }
-        if let (Some(info), Some(route)) = (info, self.route(Asked::Port(at))) {
+        if let (Some(info), Some(route)) = (info, self.route(RequestTarget::Port(at))) {
             self.others.push_back(OtherManager { info, route });
         }
         let neighbour = self.neighbours.get_mut(&at);
@@ -441,19 +441,19 @@ impl Manager {
         switch.lid = self.lid_of(node.port_guid());
         self.switches.insert(guid, switch);
         self.find_routes();
-        self.send_request(now, Asked::Switch(guid));
+        self.send_request(now, RequestTarget::Switch(guid));
     }
 
     fn hear_switch(&mut self, now: Time, guid: u64, answer: &SubnetPacket) {
         let Some(switch) = self.switches.get_mut(&guid) else { return };
-        let news = switch.accept(now, answer);
+        let update = switch.accept(now, answer);
         self.service.extend(switch.service_begin());
-        let Some(news) = news else { return };
-        let at = SwitchPort { switch: guid, port: news.port };
-        if !news.is_linked || news.was_down {
+        let Some(update) = update else { return };
+        let at = SwitchPort { switch: guid, port: update.port };
+        if !update.is_linked || update.was_down {
             self.unplug(at);
         }
-        if news.is_linked && self.knows_switch(guid) && !self.neighbours.contains_key(&at) {
+        if update.is_linked && self.knows_switch(guid) && !self.neighbours.contains_key(&at) {
             self.plug(now, at);
         }
     }
@@ -493,14 +493,14 @@ impl Manager {
     }
 
     /// Directed route to a target: the egress port of each hop.
-    fn route(&self, target: Asked) -> Option<Vec<u8>> {
+    fn route(&self, target: RequestTarget) -> Option<Vec<u8>> {
         let to_switch = |guid| match guid == self.config.guid {
             true => Some(Vec::new()),
             false => self.switches.get(&guid).map(|switch| switch.route.clone()),
         };
         match target {
-            Asked::Switch(guid) => to_switch(guid),
-            Asked::Port(at) => Some([to_switch(at.switch)?, vec![at.port]].concat()),
+            RequestTarget::Switch(guid) => to_switch(guid),
+            RequestTarget::Port(at) => Some([to_switch(at.switch)?, vec![at.port]].concat()),
         }
     }
 
@@ -517,7 +517,7 @@ impl Manager {
     /// Returns 0 if there are more ports than LIDs.
     fn lid_of(&mut self, guid: u64) -> u16 {
         let ports = self.neighbours.values().filter_map(Neighbour::port_guid);
-        let switches = self.switches.values().map(|switch| switch.portrait.node.port_guid());
+        let switches = self.switches.values().map(|switch| switch.attributes.node.port_guid());
         self.lids.of(guid, || ports.chain(switches).collect()).unwrap_or(0)
     }
 
@@ -526,17 +526,17 @@ impl Manager {
         let Some(switch) = self.switches.get_mut(&guid) else { return };
         if !switch.exchange.is_open() && !switch.is_configured() {
             switch.exchange.end(now);
-            self.send_request(now, Asked::Switch(guid));
+            self.send_request(now, RequestTarget::Switch(guid));
         }
     }
 
     /// Sends or resends the next request to a target. A target that is up, or does not respond, is left alone until the
     /// next sweep.
-    fn send_request(&mut self, now: Time, target: Asked) {
+    fn send_request(&mut self, now: Time, target: RequestTarget) {
         let Some(route) = self.route(target) else { return };
         let transaction = self.transactions + 1;
         let (exchange, mut packet) = match target {
-            Asked::Port(at) => {
+            RequestTarget::Port(at) => {
                 let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
                 if neighbour.rests(now) {
                     return;
@@ -544,7 +544,7 @@ impl Manager {
                 let packet = neighbour.request(&self.config, self.is_successor, transaction);
                 (&mut neighbour.exchange, packet)
             }
-            Asked::Switch(guid) => {
+            RequestTarget::Switch(guid) => {
                 let Some(switch) = self.switches.get_mut(&guid) else { return };
                 if switch.exchange.rests(now) {
                     return;

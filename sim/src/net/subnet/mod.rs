@@ -523,7 +523,7 @@ impl Managing {
     fn report(&mut self, now: Time, notice: Notice, partition_keys: Vec<u16>, own: &SwitchAgent) {
         if self.administration.has_subscribers() {
             let directory = Directory::new(&self.manager, own);
-            let event = SubnetEvent { notice, issuer_gid: own.portrait().gid(), partition_keys };
+            let event = SubnetEvent { notice, issuer_gid: own.attributes().gid(), partition_keys };
             self.administration.report(now, &event, &directory);
         }
     }

@@ -7,7 +7,7 @@
 
 use super::agent::MANAGER_LID;
 use super::config::SubnetConfig;
-use super::end_port::Portrait;
+use super::end_port::PortAttributes;
 use super::enforcement::table_of;
 use super::events::ServiceChange;
 use super::exchange::Exchange;
@@ -56,7 +56,7 @@ pub(super) enum BringUp {
 pub(super) struct Neighbour {
     pub(super) bring_up: BringUp,
     /// Attributes it has reported.
-    pub(super) portrait: Box<Portrait>,
+    pub(super) attributes: Box<PortAttributes>,
     /// 0 until it has one.
     pub(super) lid: u16,
     pub(super) exchange: Exchange,
@@ -74,10 +74,10 @@ pub(super) struct Neighbour {
 
 impl Neighbour {
     pub(super) fn new(now: Time) -> Self {
-        let (bring_up, portrait) = (BringUp::Identify, Box::new(Portrait::new()));
+        let (bring_up, attributes) = (BringUp::Identify, Box::new(PortAttributes::new()));
         Self {
             bring_up,
-            portrait,
+            attributes,
             lid: 0,
             exchange: Exchange::new(now),
             service: None,
@@ -95,7 +95,7 @@ impl Neighbour {
 
     /// Port GUID of an adapter; `None` until it has identified itself.
     pub(super) fn port_guid(&self) -> Option<u64> {
-        let guid = self.portrait.node.port_guid();
+        let guid = self.attributes.node.port_guid();
         Some(guid).filter(|guid| *guid != 0 && self.bring_up != BringUp::Switch)
     }
 
@@ -157,14 +157,14 @@ impl Neighbour {
 
     /// Takes new SMInfo of its SM.
     pub(super) fn take_manager(&mut self) -> Option<SmInfo> {
-        core::mem::take(&mut self.has_manager_news).then_some(self.portrait.manager)?
+        core::mem::take(&mut self.has_manager_news).then_some(self.attributes.manager)?
     }
 
     /// Takes the event that it has come into service.
     pub(super) fn service_begin(&mut self) -> Option<ServiceChange> {
         let is_new = self.is_up() && self.service.is_none();
         let guid = self.port_guid().filter(|_| is_new)?;
-        self.service = Some(ServiceChange { guid, gid: self.portrait.gid(), is_in_service: true });
+        self.service = Some(ServiceChange { guid, gid: self.attributes.gid(), is_in_service: true });
         self.service
     }
 
@@ -175,34 +175,34 @@ impl Neighbour {
 
     /// The other switch's port, if the neighbour is a switch.
     pub(super) fn as_switch(&self) -> Option<SwitchPort> {
-        let node = &self.portrait.node;
+        let node = &self.attributes.node;
         let port = SwitchPort { switch: node.node_guid(), port: node.local_port_num() };
         (self.bring_up == BringUp::Switch).then_some(port)
     }
 
     /// Handles the response to the outstanding request.
     pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket, is_successor: bool) {
-        let (before, portrait) = (self.bring_up, &mut self.portrait);
+        let (before, attributes) = (self.bring_up, &mut self.attributes);
         // No attribute is longer than a packet's data field.
         match before {
             BringUp::Identify => {
-                portrait.node = answer.read().unwrap_or_default();
+                attributes.node = answer.read().unwrap_or_default();
                 self.is_read = false;
             }
-            BringUp::Describe | BringUp::Rename => portrait.description.copy_from_slice(answer.data()),
+            BringUp::Describe | BringUp::Rename => attributes.description.copy_from_slice(answer.data()),
             BringUp::Partition | BringUp::Switch => {}
             BringUp::AskManager => {
-                portrait.manager = answer.read();
+                attributes.manager = answer.read();
                 self.has_manager_news = true;
             }
             BringUp::ReadTable(index) => {
-                portrait.learn_table(TABLES[index].0, TABLES[index].1, answer.data())
+                attributes.learn_table(TABLES[index].0, TABLES[index].1, answer.data())
             }
             BringUp::Arm | BringUp::Activate | BringUp::Keep | BringUp::Done | BringUp::Inspect => {
-                portrait.port = answer.read().unwrap_or_default();
+                attributes.port = answer.read().unwrap_or_default();
             }
         }
-        self.bring_up = match before.next(portrait, is_successor) {
+        self.bring_up = match before.next(attributes, is_successor) {
             BringUp::ReadTable(index) => self.after_table(index),
             BringUp::Done if core::mem::take(&mut self.is_renamed) => BringUp::Rename,
             BringUp::Done if matches!(before, BringUp::Done | BringUp::AskManager) && !self.is_read => {
@@ -272,10 +272,10 @@ fn set_port_info(wish: &PortInfo, transaction: u64) -> SubnetPacket {
 
 impl BringUp {
     /// The request that follows a response, given the port's attributes.
-    fn next(self, portrait: &Portrait, is_successor: bool) -> Self {
-        let has_manager = portrait.port.capability_mask() & IS_SM != 0;
-        let is_switch = portrait.node.node_type() == node_type::SWITCH;
-        match (self, PortState::from_raw(portrait.port.port_state())) {
+    fn next(self, attributes: &PortAttributes, is_successor: bool) -> Self {
+        let has_manager = attributes.port.capability_mask() & IS_SM != 0;
+        let is_switch = attributes.node.node_type() == node_type::SWITCH;
+        match (self, PortState::from_raw(attributes.port.port_state())) {
             (Self::Identify, _) if is_switch => Self::Switch,
             (Self::Identify, _) if is_successor => Self::Inspect,
             (Self::Identify | Self::Inspect, _) => Self::Describe,

@@ -13,12 +13,12 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct GroupPort {
     pub(super) at: SwitchPort,
     /// Whether it receives the group's packets. Otherwise it only sends.
-    pub(super) hears: bool,
+    pub(super) receives: bool,
 }
 
 /// An end port and its LIDs.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct PortLids {
     pub(super) at: SwitchPort,
     pub(super) lid: u16,
     pub(super) lids: u16,
@@ -34,7 +34,7 @@ pub(super) struct Plan {
     cables: Cables,
     routes: Routes,
     /// Index of each LID among the routes.
-    ways: BTreeMap<u16, usize>,
+    route_indices: BTreeMap<u16, usize>,
     /// Linear forwarding tables.
     linear: Vec<Blocks>,
 }
@@ -44,22 +44,23 @@ impl Plan {
     pub(super) fn new(
         switches: impl IntoIterator<Item = u64>,
         cables: impl IntoIterator<Item = [SwitchPort; 2]>,
-        places: impl IntoIterator<Item = Place>,
+        port_lids: impl IntoIterator<Item = PortLids>,
     ) -> Self {
         let guids: Vec<u64> = switches.into_iter().collect();
         let indices: BTreeMap<u64, usize> = guids.iter().copied().zip(0..).collect();
         let cables = by_switch(&indices, cables);
-        let destinations: Vec<RoutedPort> = places
+        let destinations: Vec<RoutedPort> = port_lids
             .into_iter()
-            .filter_map(|Place { at, lid, lids, is_end }| {
+            .filter_map(|PortLids { at, lid, lids, is_end }| {
                 let switch = *indices.get(&at.switch)?;
                 Some(RoutedPort { switch, port: at.port, lid, lids, is_end })
             })
             .collect();
         let routes = Routes::new(&cables, &destinations);
-        let ways = routes.ways.iter().zip(0..).map(|(way, place)| (way.lid, place)).collect();
+        let route_indices =
+            routes.lid_routes.iter().zip(0..).map(|(route, place)| (route.lid, place)).collect();
         let linear = linear_blocks(&routes, guids.len());
-        Self { indices, guids, cables, routes, ways, linear }
+        Self { indices, guids, cables, routes, route_indices, linear }
     }
 
     /// Linear forwarding table of a switch.
@@ -71,11 +72,11 @@ impl Plan {
     /// Egress ports between switches on the path from a switch to a LID, without the last hop; `None` if there is no
     /// path.
     pub(super) fn hops(&self, from: u64, lid: u16) -> Option<Vec<SwitchPort>> {
-        let way = self.routes.ways.get(*self.ways.get(&lid)?)?;
+        let route = self.routes.lid_routes.get(*self.route_indices.get(&lid)?)?;
         let mut at = *self.indices.get(&from)?;
         let mut hops = Vec::new();
         while hops.len() <= self.guids.len() {
-            let port = way.ports[at]?;
+            let port = route.ports[at]?;
             let Some((_, next, _)) = self.cables[at].iter().find(|cable| cable.0 == port) else {
                 return Some(hops);
             };
@@ -97,7 +98,7 @@ impl Plan {
         for (switch, port) in self.routes.tree.branches(&switches.into_iter().collect::<Vec<_>>()) {
             add(self.guids[switch], port);
         }
-        ports.iter().filter(|port| port.hears).for_each(|port| add(port.at.switch, port.at.port));
+        ports.iter().filter(|port| port.receives).for_each(|port| add(port.at.switch, port.at.port));
         exits
     }
 
@@ -130,13 +131,13 @@ fn by_switch(indices: &BTreeMap<u64, usize>, cables: impl IntoIterator<Item = [S
 
 fn linear_blocks(routes: &Routes, switches: usize) -> Vec<Blocks> {
     let mut tables = vec![Blocks::new(); switches];
-    for way in &routes.ways {
-        let modifier = u32::from(way.lid / LINEAR_BLOCK);
+    for route in &routes.lid_routes {
+        let modifier = u32::from(route.lid / LINEAR_BLOCK);
         let place = BlockPlace { attribute: attribute::LINEAR_FORWARDING, modifier };
-        for (table, port) in tables.iter_mut().zip(&way.ports) {
+        for (table, port) in tables.iter_mut().zip(&route.ports) {
             if let Some(port) = port {
                 let block = table.entry(place).or_insert([NO_PORT; LINEAR_BLOCK as usize]);
-                block[usize::from(way.lid % LINEAR_BLOCK)] = *port;
+                block[usize::from(route.lid % LINEAR_BLOCK)] = *port;
             }
         }
     }

@@ -2,7 +2,7 @@
 //! request towards that.
 
 use super::agent::MANAGER_LID;
-use super::end_port::{DESCRIPTION, Portrait};
+use super::end_port::{DESCRIPTION, PortAttributes};
 use super::enforcement::table_of;
 use super::events::ServiceChange;
 use super::exchange::Exchange;
@@ -43,9 +43,9 @@ enum SwitchRequest {
     Write(BlockPlace),
 }
 
-/// News about a port of a switch.
+/// What PortInfo says about a port of a switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PortNews {
+pub(super) struct PortUpdate {
     pub(super) port: u8,
     pub(super) is_linked: bool,
     /// Whether the link has been down since the last check.
@@ -56,7 +56,7 @@ pub(super) struct PortNews {
 #[derive(Debug)]
 pub(super) struct RemoteSwitch {
     /// Attributes of the node and of port 0.
-    pub(super) portrait: Box<Portrait>,
+    pub(super) attributes: Box<PortAttributes>,
     /// LID of port 0; 0 until it has one.
     pub(super) lid: u16,
     /// Directed route from the SM to the switch.
@@ -87,10 +87,10 @@ pub(super) struct RemoteSwitch {
 impl RemoteSwitch {
     /// A switch that has identified itself. `is_inherited` means that another SM was its master before.
     pub(super) fn new(now: Time, node: NodeInfo, partition_keys: Vec<u16>, is_inherited: bool) -> Self {
-        let mut portrait = Box::new(Portrait::new());
-        portrait.node = node;
+        let mut attributes = Box::new(PortAttributes::new());
+        attributes.node = node;
         Self {
-            portrait,
+            attributes,
             lid: 0,
             route: Vec::new(),
             exchange: Exchange::new(now),
@@ -123,7 +123,7 @@ impl RemoteSwitch {
 
     /// Whether port 0 has its LID.
     pub(super) fn has_lid(&self) -> bool {
-        self.lid != 0 && self.portrait.port.lid() == self.lid
+        self.lid != 0 && self.attributes.port.lid() == self.lid
     }
 
     /// Takes the event that port 0 has come into service.
@@ -131,7 +131,7 @@ impl RemoteSwitch {
         if !self.has_lid() || self.service.is_some() {
             return None;
         }
-        let (guid, gid) = (self.portrait.node.port_guid(), self.portrait.gid());
+        let (guid, gid) = (self.attributes.node.port_guid(), self.attributes.gid());
         self.service = Some(ServiceChange { guid, gid, is_in_service: true });
         self.service
     }
@@ -185,22 +185,22 @@ impl RemoteSwitch {
     }
 
     /// Handles the response to the outstanding request.
-    pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket) -> Option<PortNews> {
+    pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket) -> Option<PortUpdate> {
         let asked = self.asked.take();
-        let news = asked.and_then(|asked| self.learn(asked, answer));
+        let update = asked.and_then(|asked| self.learn(asked, answer));
         self.exchange.end(now);
         match self.next_request() {
             None => self.exchange.settle(now),
             next if next == asked => self.exchange.pause(now),
             Some(_) => {}
         }
-        news
+        update
     }
 
-    fn learn(&mut self, asked: SwitchRequest, answer: &SubnetPacket) -> Option<PortNews> {
+    fn learn(&mut self, asked: SwitchRequest, answer: &SubnetPacket) -> Option<PortUpdate> {
         match asked {
             SwitchRequest::Describe => {
-                self.portrait.description = answer.data().try_into().unwrap_or([0; DESCRIPTION]);
+                self.attributes.description = answer.data().try_into().unwrap_or([0; DESCRIPTION]);
                 self.is_described = true;
             }
             SwitchRequest::Inspect => {
@@ -211,7 +211,7 @@ impl RemoteSwitch {
                 let changed = self.info.is_some_and(|info| info.port_state_change());
                 self.info = answer.read();
                 if changed {
-                    self.unread.extend(1..=self.portrait.node.num_ports());
+                    self.unread.extend(1..=self.attributes.node.num_ports());
                 }
             }
             SwitchRequest::ReadPort(port) => {
@@ -220,7 +220,7 @@ impl RemoteSwitch {
             }
             SwitchRequest::Address => {
                 self.ports[0] = answer.read()?;
-                self.portrait.port = self.ports[0];
+                self.attributes.port = self.ports[0];
             }
             SwitchRequest::Raise(port, _) | SwitchRequest::Enforce(port, _) => {
                 *self.ports.get_mut(usize::from(port))? = answer.read()?
@@ -248,7 +248,7 @@ impl RemoteSwitch {
                 .map(|block| BlockPlace { attribute: attribute::LINEAR_FORWARDING, modifier: block.into() }),
         );
         let groups = inherited_groups(&info).div_ceil(MULTICAST_BLOCK);
-        for position in 0..=self.portrait.node.num_ports() / POSITION {
+        for position in 0..=self.attributes.node.num_ports() / POSITION {
             self.inherited.extend((0..groups).map(|block| BlockPlace {
                 attribute: attribute::MULTICAST_FORWARDING,
                 modifier: u32::from(position) << 28 | u32::from(block),
@@ -259,10 +259,10 @@ impl RemoteSwitch {
         }
     }
 
-    fn learn_port(&mut self, port: u8, info: PortInfo) -> Option<PortNews> {
+    fn learn_port(&mut self, port: u8, info: PortInfo) -> Option<PortUpdate> {
         let before = core::mem::replace(self.ports.get_mut(usize::from(port))?, info);
         if port == 0 {
-            self.portrait.port = info;
+            self.attributes.port = info;
             return None;
         }
         let (was, state) = (before.port_state(), info.port_state());
@@ -271,7 +271,7 @@ impl RemoteSwitch {
         if !is_linked || was_down {
             self.raised.remove(&port);
         }
-        Some(PortNews { port, is_linked, was_down })
+        Some(PortUpdate { port, is_linked, was_down })
     }
 
     fn next_request(&self) -> Option<SwitchRequest> {

@@ -46,7 +46,7 @@ pub(super) struct Tree {
 /// Unicast routes and multicast tree of a subnet.
 #[derive(Debug, Default)]
 pub(super) struct Routes {
-    pub(super) ways: Vec<LidRoute>,
+    pub(super) lid_routes: Vec<LidRoute>,
     pub(super) tree: Tree,
 }
 
@@ -59,22 +59,22 @@ impl Routes {
             order = Order::new(cables, &roots[..roots.len().min(1)]);
         }
         let mut loads: Vec<[u32; 256]> = vec![[0; 256]; cables.len()];
-        let mut ways = Vec::new();
+        let mut lid_routes = Vec::new();
         let mut choices: Vec<Option<Vec<Vec<u8>>>> = vec![None; cables.len()];
         for destination in destinations {
             let here =
                 choices[destination.switch].get_or_insert_with(|| order.exits(cables, destination.switch));
             for lid in destination.lid..destination.lid.saturating_add(destination.lids) {
-                ways.push(way(lid, destination, here, &mut loads));
+                lid_routes.push(lid_route(lid, destination, here, &mut loads));
             }
         }
         let root = roots.first().copied();
-        Self { ways, tree: root.map_or_else(Tree::default, |root| Tree::new(cables, root)) }
+        Self { lid_routes, tree: root.map_or_else(Tree::default, |root| Tree::new(cables, root)) }
     }
 }
 
 /// Chooses the route of one LID among the candidate egress ports of each switch.
-fn way(lid: u16, to: &RoutedPort, exits: &[Vec<u8>], loads: &mut [[u32; 256]]) -> LidRoute {
+fn lid_route(lid: u16, to: &RoutedPort, exits: &[Vec<u8>], loads: &mut [[u32; 256]]) -> LidRoute {
     let ports = exits.iter().zip(loads).enumerate().map(|(switch, (exits, load))| {
         if switch == to.switch {
             return Some(to.port);
@@ -299,7 +299,7 @@ mod tests {
         let destinations = ends((2..6).flat_map(|leaf| [leaf, leaf]));
         let routes = Routes::new(&cables, &destinations);
         let mut spines = [0; 2];
-        for way in &routes.ways {
+        for way in &routes.lid_routes {
             for leaf in 2..6 {
                 let passed = pass(&cables, way, leaf).expect("a way");
                 let target = destinations[usize::from(way.lid) - 1].switch;
@@ -315,15 +315,15 @@ mod tests {
     fn leaves_without_a_common_spine_reach_each_other() {
         let cables = cables(5, &[(0, 2), (1, 2), (0, 3), (1, 4)]);
         let routes = Routes::new(&cables, &ends([2, 3, 4]));
-        assert_eq!(pass(&cables, &routes.ways[2], 3), Some(vec![3, 0, 2, 1, 4]));
-        assert_eq!(pass(&cables, &routes.ways[1], 4), Some(vec![4, 1, 2, 0, 3]));
+        assert_eq!(pass(&cables, &routes.lid_routes[2], 3), Some(vec![3, 0, 2, 1, 4]));
+        assert_eq!(pass(&cables, &routes.lid_routes[1], 4), Some(vec![4, 1, 2, 0, 3]));
     }
 
     #[test]
     fn cables_between_two_switches_share_the_lids() {
         let cables = cables(2, &[(0, 1), (0, 1), (0, 1)]);
         let routes = Routes::new(&cables, &ends([1; 6]));
-        let ports: Vec<_> = routes.ways.iter().map(|way| way.ports[0]).collect();
+        let ports: Vec<_> = routes.lid_routes.iter().map(|way| way.ports[0]).collect();
         assert_eq!(ports, [10, 11, 12, 10, 11, 12].map(Some));
     }
 
@@ -351,7 +351,7 @@ mod tests {
             let cables = cables(switches, &tree.chain(more).collect::<Vec<_>>());
             let routes = Routes::new(&cables, &ends(0..switches));
             let mut ways = Vec::new();
-            for way in &routes.ways {
+            for way in &routes.lid_routes {
                 for from in 0..switches {
                     let passed = pass(&cables, way, from).expect("a way");
                     prop_assert_eq!(*passed.last().unwrap(), usize::from(way.lid) - 1);

@@ -1,7 +1,7 @@
 //! The discovered topology as a value: which ports are connected.
 
 use super::directory::{Directory, own_port};
-use super::end_port::{EndPort, Portrait};
+use super::end_port::{EndPort, PortAttributes};
 use super::switch_port::SwitchPort;
 use super::{Managing, Subnet};
 use crate::net::topology::{LinkSpeed, NodeKind, SubnetTopology, TopologyLink, TopologyNode};
@@ -37,7 +37,7 @@ struct Found {
 
 impl Found {
     fn add_switch(&mut self, end: &EndPort<'_>) {
-        let mut node = node(end.portrait, NodeKind::Switch);
+        let mut node = node(end.attributes, NodeKind::Switch);
         (node.lid, node.lmc) = (end.lid, end.lmc);
         self.by_guid.insert(end.at.switch, self.nodes.len());
         self.nodes.push(node);
@@ -57,14 +57,14 @@ impl Found {
     /// Adds the port of an adapter, whose node may have other ports.
     fn add_end_port(&mut self, end: &EndPort<'_>) {
         let Some(switch) = self.by_guid.get(&end.at.switch).copied() else { return };
-        let (portrait, next) = (end.portrait, self.nodes.len());
-        let index = *self.by_guid.entry(portrait.node.node_guid()).or_insert(next);
+        let (attributes, next) = (end.attributes, self.nodes.len());
+        let index = *self.by_guid.entry(attributes.node.node_guid()).or_insert(next);
         if index == next {
-            let is_router = portrait.node.node_type() == node_type::ROUTER;
+            let is_router = attributes.node.node_type() == node_type::ROUTER;
             let kind = if is_router { NodeKind::Router } else { NodeKind::ChannelAdapter };
-            self.nodes.push(node(portrait, kind));
+            self.nodes.push(node(attributes, kind));
         }
-        let (port, speed) = (end.number(), speed(&portrait.port));
+        let (port, speed) = (end.number(), speed(&attributes.port));
         let link = TopologyLink {
             guid: end.guid(),
             lid: end.lid,
@@ -80,9 +80,10 @@ impl Found {
     }
 }
 
-fn node(portrait: &Portrait, kind: NodeKind) -> TopologyNode {
-    let info = &portrait.node;
-    let end = portrait.description.iter().position(|byte| *byte == 0).unwrap_or(portrait.description.len());
+fn node(attributes: &PortAttributes, kind: NodeKind) -> TopologyNode {
+    let info = &attributes.node;
+    let end =
+        attributes.description.iter().position(|byte| *byte == 0).unwrap_or(attributes.description.len());
     TopologyNode {
         kind,
         guid: info.node_guid(),
@@ -91,7 +92,7 @@ fn node(portrait: &Portrait, kind: NodeKind) -> TopologyNode {
         vendor: info.vendor_id(),
         device: info.device_id(),
         ports: info.num_ports(),
-        description: String::from_utf8_lossy(&portrait.description[..end]).into_owned(),
+        description: String::from_utf8_lossy(&attributes.description[..end]).into_owned(),
         is_enhanced: false,
         lid: 0,
         lmc: 0,

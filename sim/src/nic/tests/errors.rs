@@ -42,13 +42,13 @@ fn good_write(pair: &Pair) -> Vec<u8> {
 }
 
 /// Posts a bad WQE between two good ones.
-fn fails_locally(config: NicConfig, fault: WorkFault, post: impl Fn(&mut Node, &Pair2)) {
+fn fails_locally(config: NicConfig, fault: WorkFault, post: impl Fn(&mut Node, &Peer)) {
     let mut pair = Pair::with(config, |_| {});
     let write = good_write(&pair);
     pair.b.post_receive(&[]);
     pair.a.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &write);
-    let facts = Pair2 { remote: remote(pair.b.mr.va, pair.b.mr.key) };
-    post(&mut pair.a, &facts);
+    let peer = Peer { remote: remote(pair.b.mr.va, pair.b.mr.key) };
+    post(&mut pair.a, &peer);
     let bad = 1;
     pair.a.ring();
     pair.run();
@@ -59,7 +59,7 @@ fn fails_locally(config: NicConfig, fault: WorkFault, post: impl Fn(&mut Node, &
     pair.a.expect_none();
 }
 
-struct Pair2 {
+struct Peer {
     remote: Vec<u8>,
 }
 
@@ -67,9 +67,9 @@ struct Pair2 {
 /// last segment does not exist, and is never looked up.
 #[test]
 fn the_length_of_a_message_comes_before_its_segments() {
-    fails_locally(NicConfig::default(), wqe::MESSAGE, |node, facts| {
+    fails_locally(NicConfig::default(), wqe::MESSAGE, |node, peer| {
         let unknown = Sge { key: Mkey::new(0x7777_7700), ..node.mr.sge(0, 1 << 30) };
-        let segments = [facts.remote.clone(), data(node.mr.sge(0, 4096)), data(unknown)].concat();
+        let segments = [peer.remote.clone(), data(node.mr.sge(0, 4096)), data(unknown)].concat();
         node.write_wqe(WqeOpcode::RdmaWrite, |_| {}, &segments);
     });
 }

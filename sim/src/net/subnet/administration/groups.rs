@@ -22,7 +22,7 @@ const FULL_MEMBER: u8 = 1;
 const NON_MEMBER: u8 = 2;
 const SEND_ONLY_FULL_MEMBER: u8 = 8;
 /// Members with one of these states receive packets; a group lives while it has such members.
-const HEARS: u8 = FULL_MEMBER | NON_MEMBER;
+const RECEIVES: u8 = FULL_MEMBER | NON_MEMBER;
 const KEEPS: u8 = FULL_MEMBER | SEND_ONLY_FULL_MEMBER;
 /// Q_Key, MTU and rate of the IPoIB broadcast groups: 2048 bytes and 10 Gb/s, which every port supports.
 const BROADCAST_Q_KEY: u32 = 0x0b1b;
@@ -198,7 +198,7 @@ impl MulticastGroups {
     /// Finds matching records. Requesters without the SM_Key see groups but not their members (IBTA v1.4 §15.2.5.17).
     pub(super) fn find(&self, request: &GroupRequest<'_>, is_trusted: bool) -> Vec<McMemberRecord> {
         let heard = self.by_gid.values().filter(|group| {
-            request.requester.hears(full_member(group.record.partition_key()))
+            request.requester.accepts_key(full_member(group.record.partition_key()))
                 && is_chosen(&group.record, request.record, request.mask)
         });
         let mut found = Vec::new();
@@ -216,7 +216,7 @@ impl MulticastGroups {
     /// The shared record of a group, if the requester may know about it.
     pub(super) fn group(&self, gid: &[u8; 16], requester: &EndPort<'_>) -> Option<&McMemberRecord> {
         let record = &self.by_gid.get(gid)?.record;
-        requester.hears(full_member(record.partition_key())).then_some(record)
+        requester.accepts_key(full_member(record.partition_key())).then_some(record)
     }
 
     /// The next group whose members have changed, with its member ports.
@@ -226,7 +226,7 @@ impl MulticastGroups {
         let members = group.into_iter().flat_map(|group| &group.members);
         let ports = members.filter_map(|(guid, member)| {
             let at = directory.by_guid(*guid)?.at;
-            Some(GroupPort { at, hears: member.state & HEARS != 0 })
+            Some(GroupPort { at, receives: member.state & RECEIVES != 0 })
         });
         Some((lid, ports.collect()))
     }
@@ -329,7 +329,7 @@ impl MulticastGroup {
     fn check_modify(&self, request: &GroupRequest<'_>, guid: u64) -> Result<(), u16> {
         let Some(membership) = self.members.get(&guid) else { return Ok(()) };
         let may = match membership.is_proxy {
-            true => request.requester.hears(full_member(self.record.partition_key())),
+            true => request.requester.accepts_key(full_member(self.record.partition_key())),
             false => request.requester.guid() == guid,
         };
         if may { Ok(()) } else { Err(status::REQUEST_INVALID) }
@@ -376,8 +376,8 @@ fn joining_port<'a>(request: &GroupRequest<'_>, directory: &Directory<'a>) -> Re
 
 /// Whether a port can be in a group: it accepts the P_Key, and its MTU and rate suffice.
 fn is_reached(group: &McMemberRecord, port: &EndPort<'_>) -> bool {
-    let info = &port.portrait.port;
-    port.hears(full_member(group.partition_key()))
+    let info = &port.attributes.port;
+    port.accepts_key(full_member(group.partition_key()))
         && info.neighbor_mtu() >= group.mtu()
         && rate::rank(rate::of_port(info)) >= rate::rank(group.rate())
 }
@@ -418,12 +418,12 @@ fn is_chosen(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
 fn planned_mtu(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
     let asks = mask & component::MTU_SELECTOR != 0 && mask & component::MTU != 0;
     let selector = if asks { Selector::from_raw(wish.mtu_selector()) } else { Selector::Largest };
-    selector.choose(wish.mtu(), port.portrait.port.neighbor_mtu()).filter(|mtu| *mtu > 0)
+    selector.choose(wish.mtu(), port.attributes.port.neighbor_mtu()).filter(|mtu| *mtu > 0)
 }
 
 /// Rate of a new group; `None` if the port does not support it.
 fn planned_rate(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
-    let most = rate::of_port(&port.portrait.port);
+    let most = rate::of_port(&port.attributes.port);
     if mask & component::RATE_SELECTOR == 0 || mask & component::RATE == 0 {
         return Some(most);
     }

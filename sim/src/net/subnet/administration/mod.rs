@@ -340,8 +340,8 @@ impl AdministrationRequest<'_> {
         let mut found = RecordList::new(NodeRecord::SIZE);
         for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(wish.lid())) {
             let mut record = NodeRecord::new();
-            record.set_lid(end.lid).set_node_description(end.portrait.description);
-            *record.node_info_mut() = end.portrait.node;
+            record.set_lid(end.lid).set_node_description(end.attributes.description);
+            *record.node_info_mut() = end.attributes.node;
             if components::agree(&places, wish.as_bytes(), record.as_bytes()) {
                 found.push(&record)?;
             }
@@ -361,7 +361,7 @@ impl AdministrationRequest<'_> {
         for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(wish.end_port_lid()))
         {
             let mut record = PortInfoRecord::new();
-            *record.port_info_mut() = end.portrait.port;
+            *record.port_info_mut() = end.attributes.port;
             if !self.is_trusted {
                 record.port_info_mut().set_m_key(0);
             }

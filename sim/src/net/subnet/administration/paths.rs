@@ -89,8 +89,8 @@ impl PathRequest<'_> {
             && (!asks(component::TRAFFIC_CLASS) || wish.traffic_class() == group.traffic_class());
         let sgid = self.asks(component::SGID).then(|| wish.sgid());
         let slid = self.asks(component::SLID).then(|| wish.slid());
-        let hears = |end: &EndPort<'_>| end.hears(full_member(group.partition_key()));
-        for source in self.ends(directory, sgid, slid)?.iter().filter(|end| agrees && hears(end)) {
+        let accepts_key = |end: &EndPort<'_>| end.accepts_key(full_member(group.partition_key()));
+        for source in self.ends(directory, sgid, slid)?.iter().filter(|end| agrees && accepts_key(end)) {
             let mut path = PathRecord::new();
             path.set_dgid(group.mgid()).set_sgid(source.gid()).set_dlid(group.mlid());
             path.set_slid(slid.unwrap_or(source.lid)).set_number_of_paths(1);
@@ -146,7 +146,7 @@ impl PathRequest<'_> {
             path.set_hop_limit(wish.hop_limit());
         }
         let mut links = directory.hops(source, destination.lid)?;
-        links.extend([&source.portrait.port, &destination.portrait.port]);
+        links.extend([&source.attributes.port, &destination.attributes.port]);
         let mtu = links.iter().map(|link| link.neighbor_mtu()).min()?;
         path.set_mtu_selector(EXACTLY).set_mtu(self.mtu(mtu)?);
         let rate = links.into_iter().map(rate::of_port).reduce(rate::slower)?;
@@ -163,7 +163,7 @@ impl PathRequest<'_> {
         let wished = self.record.partition_key();
         let mut own = source.partition_keys.iter().copied();
         // Compare without the full-membership bit.
-        own.find(|key| key << 1 == wished << 1 && destination.hears(*key))
+        own.find(|key| key << 1 == wished << 1 && destination.accepts_key(*key))
     }
 
     /// Chooses the MTU of a path that supports up to `most`, if the query can be satisfied.

@@ -87,7 +87,7 @@ impl Services {
             (0..u64::BITS).filter(|bit| request.mask >> bit & 1 != 0).filter_map(place).collect();
         let shown = self.0.values().map(|service| service.shown(now, is_trusted));
         let matches = |record: &ServiceRecord| {
-            request.requester.hears(record.partition_key())
+            request.requester.accepts_key(record.partition_key())
                 && components::agree(&places, request.record.as_bytes(), record.as_bytes())
         };
         shown.filter(matches).collect()
@@ -107,10 +107,11 @@ impl Services {
         let name =
             ServiceName { id: record.service_id(), gid: record.gid(), partition_key: record.partition_key() };
         let port = directory.by_gid(&name.gid).ok_or(status::INVALID_GID)?;
-        let is_heard = port.hears(name.partition_key) && request.requester.hears(name.partition_key);
+        let is_accepted =
+            port.accepts_key(name.partition_key) && request.requester.accepts_key(name.partition_key);
         self.end_leases(now);
         let has_key = self.0.get(&name).is_none_or(|service| service.record.key() == record.key());
-        if is_heard && has_key { Ok(name) } else { Err(status::REQUEST_INVALID) }
+        if is_accepted && has_key { Ok(name) } else { Err(status::REQUEST_INVALID) }
     }
 
     fn end_leases(&mut self, now: Time) {

@@ -146,7 +146,7 @@ impl Subscriptions {
     pub(super) fn report(&mut self, now: Time, event: &SubnetEvent, directory: &Directory<'_>) {
         let may_hear = |guid| {
             let keys = || event.partition_keys.iter();
-            directory.by_guid(guid).is_some_and(|port| keys().any(|key| port.hears(*key)))
+            directory.by_guid(guid).is_some_and(|port| keys().any(|key| port.accepts_key(*key)))
         };
         for one in self.all.iter().filter(|one| wants(&one.info, event) && may_hear(one.guid)) {
             if self.open.len() >= REPORTS {

@@ -69,7 +69,7 @@ impl TableRequest<'_> {
     pub(super) fn guids(&self, wish: &GuidInfoRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(GuidInfoRecord::SIZE);
         for end in self.named(wish.lid()).filter(|_| !self.asks(SECOND) || wish.block() == 0) {
-            let mut guids = end.portrait.table(attribute::GUID_INFO, 0).unwrap_or([0; 64]);
+            let mut guids = end.attributes.table(attribute::GUID_INFO, 0).unwrap_or([0; 64]);
             // A port may not have reported any GUIDs; the first is always the port GUID (IBTA v1.4 §14.2.5.5).
             guids[..8].copy_from_slice(&end.guid().to_be_bytes());
             let mut record = GuidInfoRecord::new();
@@ -82,7 +82,7 @@ impl TableRequest<'_> {
     pub(super) fn lanes(&self, wish: &SlToVlRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(SlToVlRecord::SIZE);
         for end in self.named(wish.lid()) {
-            let Some(table) = end.portrait.table(attribute::SL_TO_VL, 0) else { continue };
+            let Some(table) = end.attributes.table(attribute::SL_TO_VL, 0) else { continue };
             let port = end.number();
             if self.asks(SECOND) && wish.input_port() != 0 || self.asks(THIRD) && wish.output_port() != port {
                 continue;
@@ -101,7 +101,7 @@ impl TableRequest<'_> {
         for end in self.named(wish.lid()) {
             let port = end.number();
             for block in 1..=4_u8 {
-                let table = end.portrait.table(attribute::VL_ARBITRATION, u32::from(block) << 16);
+                let table = end.attributes.table(attribute::VL_ARBITRATION, u32::from(block) << 16);
                 let Some(table) = table else { continue };
                 if self.asks(SECOND) && wish.port() != port || self.asks(THIRD) && wish.block() != block {
                     continue;
@@ -137,7 +137,7 @@ impl TableRequest<'_> {
         let mut found = RecordList::new(SmInfoRecord::SIZE);
         for end in self.named(wish.lid()) {
             let is_own = end.at.switch == self.directory.own_guid() && end.at.port == 0;
-            let heard = end.portrait.manager.filter(|_| end.portrait.port.capability_mask() & IS_SM != 0);
+            let heard = end.attributes.manager.filter(|_| end.attributes.port.capability_mask() & IS_SM != 0);
             let info = if is_own { self.directory.own_manager } else { heard };
             let Some(mut info) = info else { continue };
             let (wished, asks) = (wish.sm_info(), |bit: u32| self.asks(1 << bit));
