@@ -3,6 +3,9 @@
 
 mod support;
 
+use bareverbs_prm::ids::MacAddress;
+use bareverbs_serve::vfio_user::{Server, ServerConfig};
+use bareverbs_sim::nic::NicConfig;
 use std::path::Path;
 use std::process::Output;
 use support::{Hosts, Served, object_of, output_of};
@@ -58,6 +61,31 @@ fn gids_doctor_and_monitor_look_at_served_devices() {
     }
     let (monitor, _) = said(&["monitor", "--once", "--device", "vfio-user:nic"]);
     assert!(monitor["counters"]["tx_packets_phy"]["value"].is_u64(), "{monitor}");
+}
+
+#[test]
+fn a_cable_that_is_pulled_out_is_seen_until_it_is_plugged_in_again() {
+    let directory = TempDir::new().expect("a directory");
+    let nic = NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1]));
+    let mut server =
+        Server::bind(&directory.path().join("nic"), ServerConfig::new(nic)).expect("a served device");
+    let cable = server.cable();
+    std::thread::spawn(move || while server.serve().is_ok() {});
+    for (is_plugged, state, physical) in [(true, 4, "LinkUp"), (false, 1, "Polling"), (true, 4, "LinkUp")] {
+        cable.set_plugged(is_plugged);
+        let output = devinfo(directory.path(), &["--device", "vfio-user:nic", "--json"]);
+        let port = &object_of("devinfo", &output)["port"];
+        assert_eq!((&port["state"], &port["phys_state"]), (&state.into(), &physical.into()), "{port}");
+        let words = ["doctor", "--device", "vfio-user:nic", "--root", "/nowhere", "--json"];
+        let output = output_of(directory.path(), &words);
+        assert_eq!(output.status.code(), Some(i32::from(!is_plugged)));
+        let doctor = object_of("doctor", &output);
+        let bad = doctor["findings"].as_array().expect("findings").iter();
+        let bad: Vec<_> =
+            bad.filter(|found| found["severity"] == "bad").map(|found| found["id"].clone()).collect();
+        let wanted: &[&str] = if is_plugged { &[] } else { &["port.polling"] };
+        assert_eq!(bad, wanted, "{doctor}");
+    }
 }
 
 #[test]

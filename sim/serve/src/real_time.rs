@@ -229,6 +229,14 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         &mut self.device
     }
 
+    /// Plugs the cable in, or pulls it out, and lets the device tell its host of it.
+    pub fn set_link_up(&mut self, up: bool) {
+        let now = self.now();
+        self.device.set_link_up(now, &mut self.memory, up);
+        // The device tells of it with its next input.
+        self.device.handle_timeout(now, &mut self.memory);
+    }
+
     /// The memory of the host.
     pub fn memory_mut(&mut self) -> &mut M {
         &mut self.memory

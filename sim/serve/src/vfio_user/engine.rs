@@ -1,6 +1,7 @@
 //! The device's thread: owns the model, the client's memory and the wire, executes the socket thread's requests in
 //! order, and does what is due in between.
 
+use super::cable::CableEnd;
 use super::memory::{ClientMemory, MapRequest};
 use super::vectors::{VectorRequest, Vectors};
 use super::wire::{WakeSocket, Wire};
@@ -102,6 +103,7 @@ pub(super) struct Engine {
     pub(super) answers: Sender<Answer>,
     /// The same flag as [`Link::is_leaving`].
     pub(super) is_leaving: Arc<AtomicBool>,
+    pub(super) cable: CableEnd,
     /// Counter of wire errors.
     pub(super) troubles: Tally,
 }
@@ -110,6 +112,9 @@ impl Engine {
     /// Runs until the other end is gone.
     pub(super) fn run(mut self) {
         while let Some(left) = self.work_off() {
+            if let Some(is_plugged) = self.cable.changed() {
+                self.runner.set_link_up(is_plugged);
+            }
             let busy = self.runner.step();
             self.tell();
             match busy {
@@ -305,6 +310,7 @@ mod tests {
             requests,
             answers,
             is_leaving: is_leaving.clone(),
+            cable: CableEnd::default(),
             troubles,
         };
         // Command register in configuration space: memory space and bus mastering.

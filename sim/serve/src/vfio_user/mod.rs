@@ -11,6 +11,7 @@
 //!
 //! **Where to read first.** [`Server::serve`]; `message` for what is on the socket, `door` for what it means.
 
+mod cable;
 mod connection;
 mod door;
 mod engine;
@@ -20,6 +21,7 @@ mod vectors;
 mod view;
 mod wire;
 
+pub use cable::Cable;
 pub use memory::ClientMemory;
 
 use crate::fabric::{Fabric, HostPlace, Waker};
@@ -29,6 +31,7 @@ use bareverbs_sim::net::Direction;
 use bareverbs_sim::net::fault::Faults;
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 use bareverbs_sim::run::Seed;
+use cable::CableEnd;
 use connection::Connection;
 use core::fmt;
 use door::Door;
@@ -195,6 +198,7 @@ pub struct Server {
     listener: UnixListener,
     path: PathBuf,
     link: Link,
+    cable: Cable,
     bar_size: u64,
     vectors: u16,
     device: JoinHandle<()>,
@@ -215,10 +219,17 @@ impl Server {
             UnixListener::bind(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
         rustix::net::listen(&listener, WAITING)
             .map_err(|cause| ServeError::Socket(path.to_owned(), cause.into()))?;
-        let (link, device) = start(config)?;
+        let cable = CableEnd::default();
+        let (link, device) = start(config, cable.clone())?;
+        let cable = Cable::new(cable, link.waker.waker().map_err(ServeError::Wire)?);
         let (path, limit) = (path.to_owned(), LIMIT);
         let (refusals, ends) = (Tally::default(), Tally::default());
-        Ok(Self { listener, path, link, bar_size, vectors, device, limit, refusals, ends })
+        Ok(Self { listener, path, link, cable, bar_size, vectors, device, limit, refusals, ends })
+    }
+
+    /// The cable in the device's port, for another thread than the one that serves.
+    pub fn cable(&self) -> Cable {
+        self.cable.clone()
     }
 
     /// Serves one client until it leaves. Afterwards the device is in reset state, ready for the next client.
@@ -336,7 +347,7 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
 }
 
 /// Starts the device's thread.
-fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
+fn start(config: ServerConfig, cable: CableEnd) -> Result<(Link, JoinHandle<()>), ServeError> {
     let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
     let (wire, waker) = Wire::new(|waker| join(&attachment, layer, waker)).map_err(ServeError::Wire)?;
     let port = config.card.as_ref().map(|card| join_card(card, &config.nic, &waker)).transpose()?;
@@ -349,7 +360,7 @@ fn start(config: ServerConfig) -> Result<(Link, JoinHandle<()>), ServeError> {
             runner.set_card(port);
         }
         let (vectors, troubles) = (Vectors::new(config.nic.vectors), Tally::default());
-        Engine { runner, vectors, requests: incoming, answers: outgoing, is_leaving, troubles }.run();
+        Engine { runner, vectors, requests: incoming, answers: outgoing, is_leaving, cable, troubles }.run();
     });
     Ok((link, device.map_err(ServeError::Wire)?))
 }
