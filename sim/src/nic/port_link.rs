@@ -1,6 +1,17 @@
 //! Whether frames can pass a port: its cable, its administrative state, and a receive buffer that may be
 //! full.
 
+/// `PortPhysicalState` of InfiniBand (IBTA v1.4 §14.2.5.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PhysicalState {
+    /// It looks for another end.
+    Polling = 2,
+    /// Software has switched the port off.
+    Disabled = 3,
+    /// Frames pass.
+    LinkUp = 5,
+}
+
 /// See the module.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PortLink {
@@ -20,6 +31,15 @@ impl PortLink {
     /// Whether frames pass.
     pub(crate) const fn is_up(&self) -> bool {
         self.is_plugged && self.is_wanted
+    }
+
+    /// What an InfiniBand port says of its link.
+    pub(crate) const fn physical_state(&self) -> PhysicalState {
+        match (self.is_wanted, self.is_plugged) {
+            (true, true) => PhysicalState::LinkUp,
+            (true, false) => PhysicalState::Polling,
+            (false, _) => PhysicalState::Disabled,
+        }
     }
 
     /// Whether frames pass and no receive buffer can fill up.

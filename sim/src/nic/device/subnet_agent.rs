@@ -10,7 +10,7 @@ use crate::nic::firmware_state::ARBITRATION_ENTRIES;
 use crate::nic::port::PARTITION_KEYS;
 use crate::wire::infiniband;
 use crate::wire::management::attributes::{NodeInfo, PortInfo};
-use crate::wire::management::values::{LINK_UP, MTU_4096, ONE_LANE, POLLING, RESPONSE_TIME, VENDOR_ID};
+use crate::wire::management::values::{MTU_4096, ONE_LANE, POLLING, RESPONSE_TIME, VENDOR_ID};
 use crate::wire::management::{CLASS_VERSION, Method, PortState, SubnetPacket, attribute, node_type, status};
 use bareverbs_prm::context::RoceAddress;
 use bareverbs_prm::numbering::PortChange;
@@ -182,7 +182,7 @@ impl Nic {
         info.set_master_sm_lid(vport.sm_lid()).set_master_sm_sl(vport.sm_sl());
         info.set_capability_mask(vport.cap_mask1()).set_local_port_num(PORT);
         info.set_port_state(state as u8).set_link_down_default_state(POLLING);
-        info.set_port_physical_state(if state == PortState::Down { POLLING } else { LINK_UP });
+        info.set_port_physical_state(self.port.link.physical_state() as u8);
         info.set_neighbor_mtu(MTU_4096).set_mtu_cap(MTU_4096);
         info.set_vl_cap(ONE_LANE).set_operational_vls(ONE_LANE);
         info.set_vl_arbitration_high_cap(ARBITRATION_ENTRIES).set_vl_arbitration_low_cap(ARBITRATION_ENTRIES);

@@ -15,9 +15,6 @@ const WHOLE_TABLE: u16 = 0xffff;
 /// `field_select` of a modification: port GUID, node GUID. The third one, the state policy, is not offered.
 const SELECT_PORT_GUID: u32 = 1 << 0;
 const SELECT_NODE_GUID: u32 = 1 << 1;
-/// `port_state` and `port_physical_state` (IBTA v1.4 §14.2.5.6).
-const PHYSICAL_POLLING: u8 = 2;
-const PHYSICAL_LINK_UP: u8 = 5;
 
 /// Bits of `CapabilityMask` that software may set: the node has an SM, or communication management (IBTA v1.4
 /// §14.2.5.6).
@@ -48,10 +45,9 @@ pub(super) fn query_context<M: HostMemory>(
 
 /// The context that software set, with the current state of the port.
 fn shown_context(nic: &Nic) -> HcaVportContext {
-    let up = nic.port.is_up();
     let state = nic.port.state() as u8;
     let mut context = nic.port.hca_vport;
-    context.set_port_physical_state(if up { PHYSICAL_LINK_UP } else { PHYSICAL_POLLING });
+    context.set_port_physical_state(nic.port.link.physical_state() as u8);
     context.set_port_state(state).set_vport_state(state);
     context.set_cap_mask1_field_select(SETTABLE_CAPABILITIES);
     context

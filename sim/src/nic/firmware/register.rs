@@ -102,7 +102,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
         register.set_proto_mask(INFINIBAND);
         register.set_ib_link_width_capability(width).set_ib_proto_capability(speed);
         register.set_ib_link_width_admin(width).set_ib_proto_admin(speed);
-        if nic.port.link.is_plugged() {
+        if nic.port.is_up() {
             register.set_ib_link_width_oper(running_width).set_ib_proto_oper(running_speed);
         }
         return bytes(&register);
@@ -111,7 +111,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
     register.set_proto_mask(ETHERNET);
     register.set_eth_proto_capability(speed).set_eth_proto_admin(speed);
     let running = nic.config.link_speed().ethernet_protocol();
-    register.set_eth_proto_oper(if nic.port.link.is_plugged() { running } else { 0 });
+    register.set_eth_proto_oper(if nic.port.is_up() { running } else { 0 });
     bytes(&register)
 }
 

@@ -6,12 +6,14 @@ use super::host::{Answer, Host};
 use super::verbs::{Node, Qp, Sge, create_qp, data};
 use crate::nic::NicConfig;
 use crate::nic::syndrome;
+use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut};
 use bareverbs_prm::command::ib_port::{
     ModifyHcaVportContextIn, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn,
     QueryHcaVportGidOut, QueryHcaVportPkeyIn,
 };
 use bareverbs_prm::command::mad::{MadIfcIn, MadIfcOut};
 use bareverbs_prm::command::mkey::{QueryMkeyIn, QueryMkeyOut};
+use bareverbs_prm::command::port::PtysRegister;
 use bareverbs_prm::command::qp::DestroyQpIn;
 use bareverbs_prm::command::srq::{
     AllocXrcdIn, AllocXrcdOut, CreateRmpIn, CreateRmpOut, CreateXrcSrqIn, CreateXrcSrqOut, DeallocXrcdIn,
@@ -19,9 +21,11 @@ use bareverbs_prm::command::srq::{
 };
 use bareverbs_prm::context::{MkeyContext, QueuePairContext};
 use bareverbs_prm::ids::{Gid, MacAddress, Srqn};
-use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, EventType, ServiceType, WqeOpcode};
+use bareverbs_prm::numbering::{
+    CommandOpcode as Op, CqeOpcode, EventType, RegisterId, ServiceType, WqeOpcode,
+};
 use bareverbs_prm::wqe::{AddressVector, KeyUpdateSegment};
-use zerocopy::IntoBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 const QKEY: u32 = 0x1111_1111;
 const GRH: u64 = 40;
@@ -62,6 +66,32 @@ fn the_port_is_active_and_has_an_address() {
         (out.hca_vport_context().vport_state(), out.hca_vport_context().port_physical_state()),
         (1, 2)
     );
+}
+
+/// Software switches the port off and on again: meanwhile it is disabled and has no speed, and it is so whether or not a cable is in it.
+#[test]
+fn a_port_that_is_switched_off_is_disabled_and_does_not_poll() {
+    let nic = NicConfig { starts_down: true, ..NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 7])) };
+    let mut host = Host::booted(nic);
+    let seen = |host: &mut Host| {
+        let (out, _): (QueryHcaVportContextOut, _) =
+            host.run(Op::QueryHcaVportContext, 0, QueryHcaVportContextIn::new()).unwrap();
+        let mut register = PtysRegister::new();
+        register.set_local_port(1).set_proto_mask(1);
+        let mut input = AccessRegisterIn::new();
+        input.set_register_id(RegisterId::Ptys);
+        let (_, speeds): (AccessRegisterOut, _) =
+            host.command(Op::AccessReg, 1, input, register.as_bytes(), size_of::<PtysRegister>()).unwrap();
+        let (speeds, _) = PtysRegister::read_from_prefix(&speeds).unwrap();
+        (out.hca_vport_context().port_physical_state(), speeds.ib_proto_oper() != 0)
+    };
+    assert_eq!(seen(&mut host), (3, false));
+    host.nic.set_link_up(false);
+    assert_eq!(seen(&mut host), (3, false));
+    host.nic.port.link.set_wanted(true);
+    assert_eq!(seen(&mut host), (2, false));
+    host.nic.set_link_up(true);
+    assert_eq!(seen(&mut host), (5, true));
 }
 
 #[test]
