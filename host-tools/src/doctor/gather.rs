@@ -49,9 +49,11 @@ fn slot(tree: &Tree, address: Address) -> Option<SlotFacts> {
     let read = |name: &str| fs::read_to_string(tree.directory(address).join(name)).ok();
     let text = |name: &str| read(name).map(|text| text.trim().to_owned());
     let number = |name: &str| text(name)?.parse().ok();
+    // Linux writes this of a speed that the slot does not tell, as that of a virtual machine.
+    let speed = |name: &str| text(name).filter(|speed| !speed.starts_with("Unknown"));
     Some(SlotFacts {
-        speed: text("current_link_speed")?,
-        fastest: text("max_link_speed")?,
+        speed: speed("current_link_speed")?,
+        fastest: speed("max_link_speed")?,
         width: number("current_link_width")?,
         widest: number("max_link_width")?,
     })

@@ -44,6 +44,16 @@ fn what_is_in_order_is_left_alone() {
     }
 }
 
+/// In a virtual machine the slot tells no speed, and Linux writes "Unknown".
+#[test]
+fn a_slot_that_tells_no_speed_is_no_slow_one() {
+    let files = scenes::ready_machine();
+    files.write(&format!("sys/bus/pci/devices/{}/max_link_speed", scenes::FUNCTION), "Unknown\n");
+    let judged = rules::judge(&files.facts(None));
+    let (_, slot) = judged.iter().find(|(rule, _)| rule.id == "host.pcie-link").expect("the rule");
+    assert_eq!(*slot, Outcome::NotAsked("sysfs does not tell the slot's speed"));
+}
+
 /// A rule that never runs would be silent too.
 #[test]
 fn every_rule_has_a_case_and_was_asked_where_it_is_silent() {
