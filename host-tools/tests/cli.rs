@@ -239,6 +239,15 @@ fn a_network_that_loses_nearly_everything_is_a_failure_and_not_a_hang() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("the connection broke"));
 }
 
+#[test]
+fn advice_for_a_lookup_that_reads_nothing_is_refused() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
+    let output = command.args(["advise", "--hops", "4,0"]).output().expect("the command can be started");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
+    assert!(error.contains("every lookup reads one element at least: take 1 or more"), "{error}");
+}
+
 fn explain(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_bareverbs"))
         .arg("explain")

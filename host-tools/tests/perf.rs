@@ -164,6 +164,31 @@ fn what_cannot_be_done_is_told_before_a_test() {
     }
 }
 
+/// Whoever scans ports does not end a server that waits for its client.
+#[test]
+fn a_stranger_at_the_port_of_a_server_is_refused_and_its_client_is_served() {
+    let (hosts, port) = (Hosts::new(), free_port());
+    let server = ["perf", "write", "bw", "-n", "50", "-p", &port, "--timeout", "30"];
+    let client = [&server[..], &["a"]].concat();
+    let server = hosts.on("a", &server).spawn().expect("the program");
+    let address = format!("127.0.0.1:{port}");
+    let mut stranger = loop {
+        match std::net::TcpStream::connect(&address) {
+            Ok(stream) => break stream,
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    };
+    stranger.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("sent");
+    let client = hosts.on("b", &client).output().expect("the program");
+    assert!(client.status.success(), "{}", String::from_utf8_lossy(&client.stderr));
+    let server = server.wait_with_output().expect("it ends");
+    let said = String::from_utf8_lossy(&server.stderr);
+    assert!(server.status.success(), "{said}");
+    let from = stranger.local_addr().expect("an address");
+    let wanted = format!("refused the connection of {from}: it says \"GET /metrics HT\"");
+    assert!(said.contains(&wanted), "{said}");
+}
+
 /// Client and server of an endless test. The client is interrupted after two rows, and with `both` so is the
 /// server.
 fn interrupted(arguments: &[&str], both: bool) -> [String; 2] {

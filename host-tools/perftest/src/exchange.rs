@@ -10,13 +10,13 @@
 //! With `-R` the same messages are SENDs over an RDMA CM connection, and a handshake is a record of 56 bytes.
 
 use crate::Role;
-use crate::line::{Carrier, DestinationForm, Line, Listener, Meanwhile};
+use crate::line::{Carrier, DestinationForm, Line, Listener, Meanwhile, Stranger};
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::{Gid, Qpn, Srqn};
 use bareverbs_prm::psn::Psn;
 use std::fmt;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes of a handshake with a GID.
 pub const LENGTH: usize = 108;
@@ -30,6 +30,10 @@ const VERSION: [u8; 16] = *b"6.20\0bareverbs1\0";
 /// Offset of the text that perftest does not read.
 const MARK_AT: usize = 5;
 const OLDEST: f32 = 5.70;
+/// A program says its version as soon as it has connected. Who says nothing for so long is none.
+const FIRST_WORD: Duration = Duration::from_secs(10);
+/// Strangers that a listening end tells of; it refuses any number of them.
+const STRANGERS_TOLD: u64 = 10;
 /// Bytes over which small messages are spread.
 pub const CYCLE_BUFFER: u32 = 4096;
 /// Distance between small messages.
@@ -212,15 +216,63 @@ impl Session<'static> {
         Self { carrier: Box::new(line), role: Role::Client, mtu: 0, version }.agree(mtu, meanwhile)
     }
 
-    /// Accepts the connection of a program.
+    /// Accepts the connection of a program. Any other caller, such as a port scanner, is refused, and the
+    /// wait for the program goes on until the limit.
     pub fn accept(
         listener: &Listener,
         mtu: u32,
         limit: Duration,
         meanwhile: &mut Meanwhile<'_>,
     ) -> Result<Self> {
-        let line = listener.accept(limit, meanwhile)?;
-        Session::over(Box::new(line), Role::Server, mtu, meanwhile)
+        let deadline = Instant::now() + limit;
+        let mut refused = 0;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let taken = listener.accept(left, meanwhile);
+            let mut line = taken.map_err(|error| after_strangers(error, refused))?;
+            Carrier::set_limit(&mut line, limit.min(FIRST_WORD));
+            match first_word(&mut line, meanwhile)? {
+                Ok(version) => {
+                    Carrier::set_limit(&mut line, limit);
+                    line.send(&VERSION)?;
+                    let session = Self { carrier: Box::new(line), role: Role::Server, mtu: 0, version };
+                    return session.agree(mtu, meanwhile);
+                }
+                Err(deed) if refused < STRANGERS_TOLD => {
+                    listener.tell(&Stranger { address: line.peer(), deed });
+                }
+                Err(_) => {}
+            }
+            refused += 1;
+        }
+    }
+}
+
+/// What a program says first: its version. Inside an error, what somebody did who is none of them.
+fn first_word(line: &mut Line, meanwhile: &mut Meanwhile<'_>) -> Result<Result<[u8; 16], String>> {
+    let mut own_failure = false;
+    let said = line.receive::<16>(&mut || {
+        let done = meanwhile();
+        own_failure = done.is_err();
+        done
+    });
+    match said {
+        Ok(version) if leading_number(&version_text(&version)).is_some() => Ok(Ok(version)),
+        Ok(words) => {
+            let text = String::from_utf8_lossy(&words).into_owned();
+            Ok(Err(format!("it says {text:?}, which is no version of perftest")))
+        }
+        Err(error) if own_failure => Err(error),
+        Err(error) => Ok(Err(format!("{error:#}"))),
+    }
+}
+
+/// An error of whoever waited for a program, and met others only.
+fn after_strangers(error: anyhow::Error, refused: u64) -> anyhow::Error {
+    match refused {
+        0 => error,
+        1 => error.context("one connection was refused, of somebody who is no perftest"),
+        _ => error.context(format!("{refused} connections were refused, of others than perftest")),
     }
 }
 
@@ -250,8 +302,7 @@ impl<'a> Session<'a> {
 
     /// Version of perftest that the peer claims.
     pub fn peer_version(&self) -> String {
-        let text = String::from_utf8_lossy(&self.version).into_owned();
-        text.split('\0').next().unwrap_or_default().to_owned()
+        version_text(&self.version)
     }
 
     /// Whether the peer is this program and not perftest: then we know its data.
@@ -339,6 +390,12 @@ impl<'a> Session<'a> {
     }
 }
 
+/// What perftest reads of a version: no further than the first zero byte.
+fn version_text(version: &[u8; 16]) -> String {
+    let text = String::from_utf8_lossy(version).into_owned();
+    text.split('\0').next().unwrap_or_default().to_owned()
+}
+
 fn leading_number(version: &str) -> Option<f32> {
     let end = version.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(version.len());
     version.get(..end)?.parse().ok()
@@ -364,171 +421,4 @@ const fn mtu_bytes(code: u8) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn reads_what_the_program_prints() {
-        let line = b"000b:0080:000012:0a1b2c:00000f2a:00007f2b0c0d1000:\
-            00:00:00:00:00:00:00:00:00:00:ff:ff:0a:00:00:01:00000000:\0";
-        let destination = Destination::parse(line).expect("a line");
-        assert_eq!((destination.lid, destination.outstanding_reads), (11, 128));
-        assert_eq!(destination.rkey, 0xf2a);
-        assert_eq!(destination.address, 0x7f2b_0c0d_1000);
-        assert_eq!(destination.gid, Gid::from_ipv4([10, 0, 0, 1]));
-        assert_eq!(destination.encode(), *line);
-        assert_eq!(destination.shared_queue, None);
-    }
-
-    #[test]
-    fn without_gid_the_line_is_shorter() {
-        let line = b"0001:0010:000047:f80198:00001708:000055568156f001:00000000\0";
-        let destination = Destination::parse(line).expect("a line");
-        assert_eq!(
-            (destination.lid, destination.outstanding_reads, destination.gid),
-            (1, 16, Gid::default())
-        );
-        assert_eq!((destination.encode_local(), destination.address), (*line, 0x5556_8156_f001));
-    }
-
-    #[test]
-    fn a_record_has_its_numbers_where_the_programs_have_them() {
-        let own = Destination {
-            outstanding_reads: 16,
-            qpn: Qpn::from_low_bits(0x12_3456),
-            psn: Psn::new(0xabcdef),
-            rkey: 0x1122_3344,
-            address: 0x7f2b_0c0d_1000,
-            gid: Gid::from_ipv4([10, 0, 0, 1]),
-            lid: 11,
-            shared_queue: Srqn::new(0x77),
-        };
-        let record = own.encode_record();
-        assert_eq!(
-            record[..20],
-            [0, 0, 0, 11, 0, 0, 0, 16, 0, 0x12, 0x34, 0x56, 0, 0xab, 0xcd, 0xef, 0x11, 0x22, 0x33, 0x44]
-        );
-        assert_eq!(record[24..32], 0x7f2b_0c0d_1000_u64.to_be_bytes());
-        assert_eq!((&record[42..48], record[51]), (&[0xff, 0xff, 10, 0, 0, 1][..], 0x77));
-        assert_eq!(Destination::parse_record(&record), Some(own));
-    }
-
-    #[test]
-    fn path_mtus_have_ibtas_numbers() {
-        for bytes in [256, 512, 1024, 2048, 4096] {
-            assert_eq!(mtu_code(bytes).and_then(mtu_bytes), Some(bytes));
-        }
-        assert_eq!((mtu_code(1500), mtu_bytes(0), mtu_bytes(6)), (None, None, None));
-    }
-
-    #[test]
-    fn a_version_is_its_leading_number() {
-        assert_eq!(leading_number("6.24\0\0\0"), Some(6.24));
-        assert_eq!(leading_number("\0"), None);
-        assert_eq!(leading_number("5.7"), Some(5.7));
-    }
-
-    fn rest() -> Result<()> {
-        std::thread::yield_now();
-        Ok(())
-    }
-
-    /// The error of an end that gets `version` as the peer's version.
-    fn refusal_of(version: [u8; 16]) -> String {
-        let listener = Listener::bind().expect("a port");
-        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port")));
-        let limit = Duration::from_secs(10);
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut line = listener.accept(limit, &mut rest).expect("a client");
-                line.receive::<16>(&mut rest).expect("a version");
-                line.send(&version).expect("sent");
-            });
-            let refused = Session::connect(address, 4096, limit, &mut rest).expect_err("refused");
-            format!("{refused:#}")
-        })
-    }
-
-    #[test]
-    fn a_peer_that_is_too_old_or_no_perftest_is_named() {
-        assert!(refusal_of(*b"5.60\0\0\0\0\0\0\0\0\0\0\0\0").contains("5.6, which is older"));
-        let refused = refusal_of(*b"HTTP/1.1 400 Bad");
-        assert!(
-            refused.contains("version \"HTTP/1.1 400 Bad\"") && refused.contains("something else"),
-            "{refused}"
-        );
-        // It may close before or after it has our message; either way the peer hung up.
-        for _ in 0..20 {
-            let refused = refusal_of(*b"6.06\0\0\0\0\0\0\0\0\0\0\0\0");
-            assert!(refused.contains("the peer hung up"), "{refused}");
-        }
-    }
-
-    #[test]
-    fn a_port_where_nobody_listens_is_named() {
-        let address = SocketAddr::from(([127, 0, 0, 1], 1));
-        let refused = Session::connect(address, 4096, Duration::from_millis(20), &mut rest);
-        let refused = format!("{:#}", refused.expect_err("refused"));
-        assert!(refused.starts_with("nobody listens at 127.0.0.1:1 (TCP), "), "{refused}");
-        assert!(
-            refused.ends_with("; start the end that listens first, or name its port with -p"),
-            "{refused}"
-        );
-    }
-
-    fn report(size: u64) -> BandwidthReport {
-        BandwidthReport { size, iterations: 1000, peak: 12.5, average: 10.25, message_rate: 0.125 }
-    }
-
-    #[test]
-    fn client_and_server_agree() {
-        let own = |qpn| Destination {
-            outstanding_reads: 16,
-            qpn: Qpn::from_low_bits(qpn),
-            psn: Psn::new(5),
-            rkey: 7,
-            address: 1 << 40,
-            gid: Gid::from_ipv4([10, 0, 0, 1]),
-            lid: 5,
-            shared_queue: Srqn::new(qpn + 40),
-        };
-        let (limit, meanwhile) = (Duration::from_secs(10), &mut rest);
-        let listener = Listener::bind().expect("a port");
-        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port")));
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let mut client = Session::connect(address, 4096, limit, &mut rest).expect("a session");
-                assert_eq!(client.hand_shake(&own(1), &mut rest).expect("a peer"), own(2));
-                assert_eq!(client.exchange_reports(&report(1), &mut rest).expect("reports"), report(2));
-                assert_eq!((client.mtu(), client.peer_is_ours()), (1024, true));
-            });
-            let mut server = Session::accept(&listener, 1024, limit, meanwhile).expect("a session");
-            assert_eq!(server.hand_shake(&own(2), meanwhile).expect("a peer"), own(1));
-            assert_eq!(server.exchange_reports(&report(2), meanwhile).expect("reports"), report(1));
-            assert_eq!((server.mtu(), server.peer_version().as_str()), (1024, "6.20"));
-        });
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_encoded_is_parsed(
-            (outstanding_reads, qpn, psn, shared) in (any::<u8>(), 0u32..1 << 24, 0u32..1 << 24, 0u32..1 << 24),
-            rkey: u32, address: u64, gid: [u8; 16], lid: u16,
-        ) {
-            let qpn = Qpn::new(qpn).expect("24 bits");
-            let shared_queue = Srqn::new(shared).filter(|queue| queue.value() != 0);
-            let own =
-                Destination { outstanding_reads, qpn, psn: Psn::new(psn), rkey, address, gid: Gid(gid), lid, shared_queue };
-            prop_assert_eq!(Destination::parse(&own.encode()), Some(own));
-            prop_assert_eq!(Destination::parse_record(&own.encode_record()), Some(own));
-            let local = Destination { gid: Gid::default(), ..own };
-            prop_assert_eq!(Destination::parse(&own.encode_local()), Some(local));
-        }
-
-        #[test]
-        fn arbitrary_lines_are_refused_or_parsed(line in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Destination::parse(&line);
-        }
-    }
-}
+mod tests;

@@ -2,6 +2,7 @@
 //! beside it. Every wait lets the caller do a bit of work.
 
 use anyhow::{Context, Result, anyhow, bail};
+use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -68,6 +69,26 @@ pub struct Line {
 #[derive(Debug)]
 pub struct Listener {
     socket: TcpListener,
+    tell: fn(&Stranger),
+}
+
+/// Somebody who connected to a listening end and does not speak the exchange of perftest: it was refused, and the peer is waited for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stranger {
+    /// Where it called from, unless it has gone already.
+    pub address: Option<SocketAddr>,
+    /// What it did instead.
+    pub deed: String,
+}
+
+impl fmt::Display for Stranger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(address) => write!(f, "refused the connection of {address}: {}", self.deed)?,
+            None => write!(f, "refused a connection: {}", self.deed)?,
+        }
+        f.write_str("; still waiting for the peer")
+    }
 }
 
 impl Listener {
@@ -81,7 +102,18 @@ impl Listener {
         let socket =
             TcpListener::bind(address).with_context(|| format!("cannot listen at {address} (TCP)"))?;
         socket.set_nonblocking(true)?;
-        Ok(Self { socket })
+        Ok(Self { socket, tell: |_| () })
+    }
+
+    /// The same, and each stranger that is refused is told to `tell`, up to a number of them.
+    #[must_use]
+    pub fn telling(self, tell: fn(&Stranger)) -> Self {
+        Self { tell, ..self }
+    }
+
+    /// Tells of a stranger.
+    pub(crate) fn tell(&self, stranger: &Stranger) {
+        (self.tell)(stranger);
     }
 
     /// The port.
@@ -95,6 +127,8 @@ impl Listener {
         loop {
             match self.socket.accept() {
                 Ok((stream, _)) => return Line::new(stream, limit),
+                // Whoever it was has gone before it was taken.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error.into()),
                 Err(_) => wait(deadline, NOBODY_CONNECTS, meanwhile)?,
             }
@@ -107,6 +141,11 @@ impl Line {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self { stream, limit })
+    }
+
+    /// Address of the other end, unless it has gone already.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        self.stream.peer_addr().ok()
     }
 
     /// Connects and sends `first`, and repeats that while the peer does not listen yet: QEMU accepts the

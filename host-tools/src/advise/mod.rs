@@ -17,7 +17,7 @@ use std::fmt::Write as _;
 #[derive(Debug, Clone, Args)]
 pub struct AdviseArguments {
     /// Elements read before the value, such as the length of a chain. Comma-separated.
-    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "ELEMENTS")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,16,32", value_name = "ELEMENTS", value_parser = parse_hops)]
     hops: Vec<u32>,
     /// Size of the value in bytes. Comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "64,4096", value_name = "BYTES")]
@@ -34,6 +34,14 @@ pub struct AdviseArguments {
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+fn parse_hops(text: &str) -> Result<u32, String> {
+    match text.parse() {
+        Ok(0) => Err("every lookup reads one element at least: take 1 or more".into()),
+        Ok(hops) => Ok(hops),
+        Err(_) => Err("need a number of elements, as 8".into()),
+    }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

@@ -158,9 +158,8 @@ fn with_peer(arguments: &PerfArguments, plan: &Plan, live: LiveRows<'_>) -> Resu
             };
             let listener = Listener::bind_to((any, port).into());
             eprintln!("waiting for the client at TCP port {port}");
-            Meeting::Accept(
-                listener.context("choose another port with -p, at both ends").map_err(Failure::Input)?,
-            )
+            let listener = listener.context("choose another port with -p, at both ends");
+            Meeting::Accept(listener.map_err(Failure::Input)?.telling(|stranger| eprintln!("{stranger}")))
         }
     };
     seat.with_device(device_config(plan), Conversation { plan, meeting, live })
