@@ -4,6 +4,7 @@
 
 pub use crate::barrier::Barrier;
 
+use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::Time;
 use core::fmt;
 use core::ptr::NonNull;
@@ -47,6 +48,11 @@ pub trait Hal {
     /// - the device may access the rest of the first and the last page, too. If it is not trusted, or its IOMMU uses
     ///   larger pages, nothing sensitive may be there.
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<Self::Dma, HalError>;
+
+    /// Who the PCI function is, as its configuration space says; `None` where the environment does not tell, or the device is gone.
+    fn pci_identity(&self) -> Option<PciIdentity> {
+        None
+    }
 
     /// Number of interrupt vectors that can wake a waiter, numbered from zero; `None` if unknown. A completion channel
     /// on any other vector is refused, because it would wait forever.

@@ -5,7 +5,7 @@ use crate::device::Device;
 use crate::executor::CommandOutput;
 use crate::hal::Hal;
 use bareverbs_prm::command::ib_port::{
-    QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut,
+    PvlcRegister, QueryHcaVportContextIn, QueryHcaVportContextOut, QueryHcaVportGidIn, QueryHcaVportGidOut,
     QueryHcaVportPkeyIn, QueryHcaVportPkeyOut,
 };
 use bareverbs_prm::command::port::{
@@ -121,6 +121,18 @@ impl<H: Hal> Device<H> {
         self.execute(&Request::new(&input), CommandOutput { buffer: &mut output, length })?;
         // An entry is a dword with the key in its lower half.
         Ok(u16::from_be_bytes(output.last_chunk().copied().unwrap_or_default()))
+    }
+
+    /// How many virtual lanes for data an InfiniBand port has: 1, 2, 4, 8 or 15 (`VLCap` of IBTA v1.4 §14.2.5.6, register PVLC).
+    ///
+    /// # Errors
+    /// A command failed. An Ethernet port has no such register; it has priorities instead.
+    #[doc(alias = "max_vl_num")]
+    pub fn virtual_lanes(&self) -> Result<u8, CommandError> {
+        let mut selector = PvlcRegister::new();
+        selector.set_local_port(1);
+        let register: PvlcRegister = self.register(RegisterId::Pvlc, &selector)?;
+        Ok(register.vl_hw_cap())
     }
 
     fn mtu(&self) -> Result<PmtuRegister, CommandError> {

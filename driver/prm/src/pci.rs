@@ -5,6 +5,40 @@ use core::fmt;
 /// Vendor: Mellanox, now NVIDIA.
 pub const VENDOR: u16 = 0x15b3;
 
+/// What PCI configuration space says of who a function is.
+///
+/// ```
+/// use bareverbs_prm::pci::PciIdentity;
+///
+/// // The beginning of a ConnectX-5's configuration space.
+/// let bytes = [0xb3, 0x15, 0x17, 0x10, 0x06, 0, 0x10, 0, 0];
+/// let identity = PciIdentity { vendor: 0x15b3, device: 0x1017, revision: 0 };
+/// assert_eq!(PciIdentity::from_configuration(&bytes), identity);
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PciIdentity {
+    /// Vendor ID.
+    pub vendor: u16,
+    /// Device ID.
+    pub device: u16,
+    /// Revision ID: the hardware version of the chip.
+    pub revision: u8,
+}
+
+impl PciIdentity {
+    /// Bytes of configuration space, from its start, that hold it.
+    pub const BYTES: usize = 9;
+
+    /// Reads it from the first bytes of configuration space.
+    pub const fn from_configuration(bytes: &[u8; Self::BYTES]) -> Self {
+        Self {
+            vendor: u16::from_le_bytes([bytes[0], bytes[1]]),
+            device: u16::from_le_bytes([bytes[2], bytes[3]]),
+            revision: bytes[8],
+        }
+    }
+}
+
 /// How far a kind of function is supported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Support {

@@ -4,6 +4,7 @@ use super::memory::{SimDma, SimMemory};
 use super::world::SimWorld;
 use crate::registers::mmio_by_bytes;
 use bareverbs_core::hal::{Barrier, Hal, HalError};
+use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::Nic;
 use bareverbs_sim::run::{Device, NodeId};
@@ -96,6 +97,10 @@ impl<D: Device> Hal for SimHal<D> {
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<SimDma, HalError> {
         // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `SimMemory::map`.
         unsafe { self.mmio.memory.map(start, length) }
+    }
+
+    fn pci_identity(&self) -> Option<PciIdentity> {
+        self.mmio.world.with(|world| world.device(self.mmio.node).pci_identity())
     }
 
     fn interrupt_vectors(&self) -> Option<usize> {

@@ -7,6 +7,7 @@
 use crate::registers::mmio_by_bytes;
 use crate::{MemoryConfig, SimDma, SimMemory};
 use bareverbs_core::hal::{Barrier, Hal, HalError};
+use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::Time;
 use bareverbs_serve::real_time::{FrameIo, RealTime};
 use bareverbs_sim::run::{Device, Seed};
@@ -104,6 +105,10 @@ impl<D: Device, F: FrameIo> Hal for RealTimeHal<D, F> {
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<SimDma, HalError> {
         // SAFETY: the caller keeps the promises of `Hal::map_user`, which are those of `SimMemory::map`.
         unsafe { self.mmio.shared.memory.map(start, length) }
+    }
+
+    fn pci_identity(&self) -> Option<PciIdentity> {
+        self.mmio.shared.runner.borrow().device().pci_identity()
     }
 
     fn interrupt_vectors(&self) -> Option<usize> {

@@ -5,6 +5,7 @@ use super::ioctl;
 use crate::MappedBar;
 use crate::interrupts::Interrupts;
 use crate::pci::Address;
+use bareverbs_prm::pci::PciIdentity;
 use rustix::io::{pread, pwrite};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -74,6 +75,17 @@ impl OpenFunction<'_> {
         let count = pread(self.file, &mut bytes, self.configuration()? + COMMAND);
         match count.map_err(|error| failed(error.into()))? {
             2 => Ok(u16::from_le_bytes(bytes)),
+            _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
+        }
+    }
+
+    /// Who the function is.
+    pub(super) fn identity(&self) -> Result<PciIdentity, VfioError> {
+        let failed = self.failed("reading PCI configuration space");
+        let mut bytes = [0; PciIdentity::BYTES];
+        let count = pread(self.file, &mut bytes, self.configuration()?);
+        match count.map_err(|error| failed(error.into()))? {
+            PciIdentity::BYTES => Ok(PciIdentity::from_configuration(&bytes)),
             _ => Err(failed(io::ErrorKind::UnexpectedEof.into())),
         }
     }

@@ -31,6 +31,7 @@ use crate::interrupts::{Clock, Interrupts};
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
 use crate::pci::{Address, Finding, Function, Need, State, Tree};
 use bareverbs_core::hal::{Hal, HalError, WakeCount};
+use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::Time;
 use core::ptr::NonNull;
 use function::OpenFunction;
@@ -197,6 +198,10 @@ impl Hal for VfioHal {
 
     fn allocate_private(&self, length: usize, alignment: usize) -> Result<HostDma<Iommu>, HalError> {
         self.arena.allocate_private(length, alignment)
+    }
+
+    fn pci_identity(&self) -> Option<PciIdentity> {
+        self.open_function().identity().ok()
     }
 
     fn interrupt_vectors(&self) -> Option<usize> {

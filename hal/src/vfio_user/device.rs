@@ -3,7 +3,7 @@
 use super::VfioUserError;
 use super::client::{Client, ClientError, Command, Reply};
 use crate::memory::{Mapper, Piece, Placement, Stretch};
-use crate::pci::ids::{Support, support};
+use crate::pci::ids::{PciIdentity, Support, support};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -65,13 +65,18 @@ impl RemoteDevice {
 
     /// Refuses a device that the driver does not support.
     pub(super) fn check_identity(&self) -> Result<(), VfioUserError> {
-        let mut bytes = [0; 4];
-        self.read_region(VFIO_PCI_CONFIG_REGION_INDEX, 0, &mut bytes)?;
-        let [vendor, device] = [[bytes[0], bytes[1]], [bytes[2], bytes[3]]].map(u16::from_le_bytes);
+        let PciIdentity { vendor, device, .. } = self.identity()?;
         match support(vendor, device) {
             Support::Supported => Ok(()),
             Support::Refused(why) => Err(VfioUserError::Unsupported { id: (vendor, device), why }),
         }
+    }
+
+    /// Who the function is.
+    pub(super) fn identity(&self) -> Result<PciIdentity, ClientError> {
+        let mut bytes = [0; PciIdentity::BYTES];
+        self.read_region(VFIO_PCI_CONFIG_REGION_INDEX, 0, &mut bytes)?;
+        Ok(PciIdentity::from_configuration(&bytes))
     }
 
     pub(super) fn reset(&self) -> Result<(), ClientError> {

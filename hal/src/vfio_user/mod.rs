@@ -23,6 +23,7 @@ pub use window::RemoteBar;
 use crate::interrupts::{Clock, Interrupts};
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
 use bareverbs_core::hal::{Hal, HalError, WakeCount};
+use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::Time;
 use core::ptr::NonNull;
 use device::RemoteDevice;
@@ -153,6 +154,10 @@ impl Hal for VfioUserHal {
 
     fn allocate_private(&self, length: usize, alignment: usize) -> Result<HostDma<RemoteMemory>, HalError> {
         self.arena.allocate_private(length, alignment)
+    }
+
+    fn pci_identity(&self) -> Option<PciIdentity> {
+        self.device.identity().ok()
     }
 
     fn interrupt_vectors(&self) -> Option<usize> {

@@ -16,6 +16,7 @@ use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, Roce
 use bareverbs_prm::command::caps_ethernet::EthernetCapabilities;
 use bareverbs_prm::field::{FieldInfo, Layout};
 use bareverbs_prm::numbering::{PathMtu, PortType};
+use bareverbs_prm::pci::PciIdentity;
 use serde_json::Value;
 use zerocopy::{Immutable, IntoBytes};
 
@@ -68,10 +69,15 @@ fn query<P: CapabilityPage, H: Hal>(device: &Device<H>) -> Result<P, CommandErro
 fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity) -> Vec<Fact> {
     let health = device.health();
     let DeviceIdentity { guids, board, .. } = identity;
+    let pci = device.hal().pci_identity();
+    let of_pci = |number: fn(PciIdentity) -> u16| pci.map_or(Value::Null, |pci| number(pci).into());
     vec![
         Fact::new("fw_ver", identity.firmware.to_string()),
         Fact::new("cmd_interface_rev", identity.command_interface),
         Fact::new("vendor_id", format!("{:#06x}", identity.vendor)),
+        Fact::new("vendor_part_id", of_pci(|pci| pci.device)),
+        Fact::new("hw_ver", of_pci(|pci| pci.revision.into()))
+            .shown(pci.map_or("-".to_owned(), |pci| format!("{:#x}", pci.revision))),
         Fact::new("board_id", board.text().map_or(Value::Null, Into::into)),
         Fact::new("node_guid", guid(guids.node)).own(),
         Fact::new("sys_image_guid", guid(guids.system_image)).own(),
@@ -105,6 +111,7 @@ fn port<H: Hal>(device: &Device<H>) -> Result<Vec<Fact>, CommandError> {
     facts.push(Fact::new("sm_lid", port.subnet_manager_lid).own());
     facts.push(Fact::new("port_lid", port.lid).own());
     facts.push(Fact::new("port_lmc", port.lmc));
+    facts.push(Fact::new("max_vl_num", if ethernet { Value::Null } else { device.virtual_lanes()?.into() }));
     if ethernet {
         facts.extend(pauses(&device.flow_control()?));
     }

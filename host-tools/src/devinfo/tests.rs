@@ -26,6 +26,8 @@ fn the_short_form_has_what_ibv_devinfo_has() {
     for line in [
         "hca_id: sim:ethernet",
         "vendor_id:         0x02c9",
+        "vendor_part_id:    4119",
+        "hw_ver:            0x0",
         "state:        PORT_ACTIVE (4)",
         "phys_state:   LinkUp",
         "link_layer:   Ethernet",
@@ -66,6 +68,8 @@ fn json_holds_numbers_and_its_version() {
     assert_eq!((&port["state"], &port["link_layer"]), (&4.into(), &"InfiniBand".into()));
     assert_eq!((&port["rate_mbps"], &port["active_width"]), (&100_000.into(), &4.into()));
     assert_eq!((&port["port_lid"], &port["max_mtu"]), (&1.into(), &4096.into()));
+    assert_eq!(port["max_vl_num"], 1);
+    assert_eq!(object["devinfo"]["device"]["vendor_part_id"], 0x1017);
     assert!(port["gid"].as_str().is_some_and(|gid| gid.starts_with("fe80")), "{port}");
     let general = &object["devinfo"]["cmd_hca_cap"];
     // PRM: port_type 0 is InfiniBand.

@@ -7,6 +7,7 @@ use crate::nic::{
 use crate::wire::FrameBuffer;
 use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
 use bareverbs_prm::ids::{MacAddress, VhcaId};
+use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::Time;
 
 pub use crate::nic::{Transmit, TransmitClass};
@@ -54,6 +55,10 @@ pub trait Device {
     fn bar_length(&self) -> u64;
     /// MAC address of an Ethernet port, if switches should know it before the first frame.
     fn mac(&self) -> Option<MacAddress> {
+        None
+    }
+    /// Who it is on PCI; `None` for what is no PCI function.
+    fn pci_identity(&self) -> Option<PciIdentity> {
         None
     }
     /// Number of interrupt vectors.
@@ -229,6 +234,13 @@ impl Device for Nic {
     }
     fn link_layer(&self) -> LinkLayer {
         self.config().link_layer
+    }
+    fn pci_identity(&self) -> Option<PciIdentity> {
+        let mut bytes = [0; PciIdentity::BYTES];
+        for (at, byte) in (0..).zip(&mut bytes) {
+            *byte = self.handle_config_read(at, 1) as u8;
+        }
+        Some(PciIdentity::from_configuration(&bytes))
     }
     fn vectors(&self) -> u16 {
         self.config().vectors

@@ -31,6 +31,8 @@ enum Reading {
     Text,
     /// Decimal, or hexadecimal with 0x.
     Number,
+    /// What is in front of the parentheses, `1 (1)`; `invalid value (0)` is none.
+    NumberOrNone,
     /// Only the leading digits count: `4096 (5)`, `4X (2)`.
     FirstNumber,
     /// The number in parentheses: `PORT_ACTIVE (4)`.
@@ -44,6 +46,7 @@ impl SharedField {
         let reading = match &row[3] {
             "text" => Reading::Text,
             "number" => Reading::Number,
+            "number or none" => Reading::NumberOrNone,
             "first number" => Reading::FirstNumber,
             "in parentheses" => Reading::InParentheses,
             "gigabits" => Reading::Gigabits,
@@ -65,7 +68,8 @@ impl Reading {
         match self {
             Self::Text => Ok(text.into()),
             Self::Number => number(text),
-            Self::FirstNumber => {
+            Self::NumberOrNone if text.starts_with("invalid value") => Ok(Value::Null),
+            Self::NumberOrNone | Self::FirstNumber => {
                 number(&text[..text.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(text.len())])
             }
             Self::InParentheses => {
@@ -176,6 +180,8 @@ mod tests {
             (Reading::Number, "0x00", 0.into()),
             (Reading::FirstNumber, "4096 (5)", 4096.into()),
             (Reading::FirstNumber, "4X (2)", 4.into()),
+            (Reading::NumberOrNone, "15 (5)", 15.into()),
+            (Reading::NumberOrNone, "invalid value (0)", Value::Null),
             (Reading::InParentheses, "PORT_ACTIVE (4)", 4.into()),
             (Reading::Gigabits, "25.0 Gbps (32)", 25_000.into()),
         ] {
