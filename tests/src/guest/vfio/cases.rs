@@ -2,6 +2,11 @@
 
 use std::time::Duration;
 
+/// A command in the environment that [`super::run`] has made.
+pub fn surrounded(command: &str) -> String {
+    format!(". /tmp/devices; export PATH=/tmp/bin:$PATH rig='rig in-guest'\n{command}")
+}
+
 /// One case.
 #[derive(Debug, Clone)]
 pub struct VfioCase {

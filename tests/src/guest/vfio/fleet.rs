@@ -4,8 +4,9 @@ use anyhow::{Context, Result};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::Duration;
 use bareverbs_serve::real_time::Outside;
-use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
+use bareverbs_serve::vfio_user::{Attachment, Cable, Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -24,6 +25,7 @@ const FIRST_PORT: usize = 0x10;
 #[derive(Debug)]
 pub struct Fleet {
     directory: TempDir,
+    cables: BTreeMap<&'static str, Cable>,
     /// Serves `mortal`. It is the only server in a process of its own, because it has to die.
     mortal: KillOnDrop,
 }
@@ -33,23 +35,29 @@ impl Fleet {
     pub fn start(bareverbs: &Path, log: &Path) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-fleet-").tempdir()?;
         let path = |name: &str| directory.path().join(name);
-        for (number, name) in NAMES.iter().chain([&CROWDED]).enumerate() {
-            let wire = match *name {
+        let mut cables = BTreeMap::new();
+        for name in NAMES.into_iter().chain([CROWDED]) {
+            let wire = match name {
                 "a" => Some((path("wire.a"), path("wire.b"))),
                 "b" => Some((path("wire.b"), path("wire.a"))),
                 "mortal" => continue,
                 _ => None,
             };
-            serve(&path(name), nic(name, number as u8), wire)?;
+            cables.insert(name, serve(&path(name), config(name), wire)?);
         }
         let mortal = command::serve(bareverbs, &path("mortal"), &["--link", "eth"], log)?;
-        Ok(Self { directory, mortal })
+        Ok(Self { directory, cables, mortal })
     }
 
     /// Sockets, by their names in the guest's directory.
     pub fn sockets(&self) -> Vec<(String, PathBuf)> {
         let all = NAMES.iter().chain([&CROWDED]);
         all.map(|name| (format!("{name}.nic"), self.directory.path().join(name))).collect()
+    }
+
+    /// The cable of one that this process serves.
+    pub fn cable(&self, name: &str) -> Result<Cable> {
+        self.cables.get(name).cloned().with_context(|| format!("{name} is no device of this process"))
     }
 
     /// Kills the server of `mortal`, like a loss of power.
@@ -59,7 +67,9 @@ impl Fleet {
     }
 }
 
-fn nic(name: &str, number: u8) -> NicConfig {
+/// What the device of a name is made like.
+pub fn config(name: &str) -> NicConfig {
+    let number = NAMES.iter().position(|known| *known == name).unwrap_or(NAMES.len()) as u8;
     let mac = MacAddress([0x02, 0x02, 0xc9, 0x05, 0, number]);
     match name {
         // rdma-core's tests bring the port up themselves, and one of them waits for the event.
@@ -70,13 +80,14 @@ fn nic(name: &str, number: u8) -> NicConfig {
     }
 }
 
-fn serve(socket: &Path, nic: NicConfig, wire: Option<(PathBuf, PathBuf)>) -> Result<()> {
+fn serve(socket: &Path, nic: NicConfig, wire: Option<(PathBuf, PathBuf)>) -> Result<Cable> {
     let attachment =
         wire.map_or(Attachment::Nothing, |(own, peer)| Attachment::Wire(Outside::datagram(own, peer)));
     let mut server = Server::bind(socket, ServerConfig { attachment, ..ServerConfig::new(nic) })?;
+    let cable = server.cable();
     let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
     std::thread::Builder::new().name(name).spawn(move || while server.serve().is_ok() {})?;
-    Ok(())
+    Ok(cable)
 }
 
 /// Arguments for QEMU: an IOMMU, the devices behind their ports, and one that shares a conventional bridge

@@ -2,13 +2,14 @@
 //!
 //! Simulated NICs are served to a guest with an IOMMU. There `bareverbs vfio bind` binds them to `vfio-pci`,
 //! and this same program, copied into the guest, drives two of them that are joined by a wire: the list of
-//! conversations of [`crate::places`], a run that is killed, another run, every fault with its message, and
+//! conversations of [`crate::places`], the tools of `bareverbs`, a run that is killed, another run, every fault with its message, and
 //! rdma-core's own VFIO driver as a second opinion. A failed case is not run again. Start reading at [`run`],
 //! then [`cases`].
 
 pub mod cases;
 mod fleet;
 pub mod payload;
+mod tools;
 
 use super::machine::{Configuration, Machine};
 use super::process;
@@ -17,7 +18,7 @@ use super::table::{Entry, Report, Verdict};
 use super::{Skipped, command, interrupt};
 use crate::places::{ConversationLine, ConversationOutcome};
 use anyhow::Result;
-use cases::VfioCase;
+use cases::{VfioCase, surrounded};
 use fleet::{CROWDED, Fleet, NAMES};
 use std::path::PathBuf;
 use std::process::Command;
@@ -131,6 +132,7 @@ fn with_iommu(root: &Root, programs: &Programs, options: &VfioOptions, report: &
     for case in cases::before().into_iter().chain(cases::example()).chain(cases::rdma_core()) {
         ask(&mut machine, &mut fleet, &case, options, report)?;
     }
+    tools::play(&mut machine, &fleet, &|name| options.wants(name), report)?;
     conversations(&mut machine, "runs 1 and 2", 2, options.operations - third, options, report)?;
     ask(&mut machine, &mut fleet, &cases::kill(), options, report)?;
     conversations(&mut machine, cases::AFTER_KILL, 1, third, options, report)?;
@@ -163,11 +165,6 @@ fn prepare(machine: &mut Machine, names: &[&str]) -> Result<()> {
         names.join(" ")
     );
     machine.control.require(&command, Duration::from_secs(60)).map(drop)
-}
-
-/// A command in the environment that [`prepare`] made.
-fn surrounded(command: &str) -> String {
-    format!(". /tmp/devices; export PATH=/tmp/bin:$PATH rig='rig in-guest'\n{command}")
 }
 
 fn ask(
