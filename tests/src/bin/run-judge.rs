@@ -1,5 +1,6 @@
 //! Runs programs of other projects under `bareverbs run`: each program of the checked-in list has to do what
-//! the list says, and the tests of rdma-core's suite must have the verdicts that their list recorded.
+//! the list says; the tests of rdma-core's suite, and every program of perftest against `bareverbs perf`, must
+//! have the verdicts that their lists recorded.
 //!
 //! The judge runs the `bareverbs` and `libbareverbs_preload.so` that lie beside it, as an unprivileged user
 //! if it may switch to one. A row whose programs are not installed says SKIPPED, which is a failure with
@@ -14,8 +15,8 @@ use bareverbs_tests::hosted::own_programs::{self, OwnCase};
 use bareverbs_tests::hosted::payload::{self, PayloadCase};
 use bareverbs_tests::hosted::suite::{self, Suite};
 use bareverbs_tests::hosted::{
-    cables, captures, devices, driven, entry, fields, listed, mpi, neighbours, objects, own_test, tap,
-    trouble, wires,
+    cables, captures, devices, driven, entry, fields, listed, matrix, mpi, neighbours, objects, own_test,
+    tap, trouble, wires,
 };
 use bareverbs_tests::installation::{Installation, is_installed};
 use clap::Parser;
@@ -24,21 +25,21 @@ use std::process::ExitCode;
 #[derive(Debug, Parser)]
 #[command(about = "Programs of the distribution under `bareverbs run`")]
 struct JudgeArguments {
-    /// Only rows whose name contains this text; «test_cq» and its like: only this module of rdma-core's suite; «test_»: all of it.
+    /// Only rows whose name contains this text; «perftest» is every program of perftest against `bareverbs perf`; «test_cq» and its like: only this module of rdma-core's suite; «test_»: all of it.
     #[arg(long, allow_hyphen_values = true)]
     only: Option<String>,
     /// Also what takes minutes: a hundred pairs at once.
     #[arg(long)]
     long: bool,
-    /// Write the lists of what the tests of rdma-core's suite say, `tests/judges`, instead of comparing with them.
+    /// Write the lists of what perftest's programs and the tests of rdma-core's suite say, `tests/judges`, instead of comparing with them.
     #[arg(long)]
     record: bool,
 }
 
 impl JudgeArguments {
-    /// Whether all of rdma-core's suite is to run.
-    fn wants_whole_suite(&self) -> bool {
-        self.only.as_ref().is_none_or(|only| only == EVERY_MODULE)
+    /// Whether all rows are to run whose names begin with `beginning`.
+    fn wants_all(&self, beginning: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == beginning)
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -159,21 +160,47 @@ impl Judgement {
         let options = ["--link", link].map(str::to_owned);
         suite.run(only.as_slice(), &options, |row| report.add(row))?;
         let name = format!("run-suite-{link}-{}", suite.version);
-        let is_good = self.compare(asked, &name, &report)?;
-        let (passed, failed, skipped) = report.counts();
-        println!("rdma-core's suite ({link}): {passed} passed, {failed} failed, {skipped} skipped");
-        self.passed += passed;
-        self.skipped += skipped;
-        self.failed += if is_good { failed } else { failed.max(1) };
+        let is_good = self.compare(asked, EVERY_MODULE, &name, &report)?;
+        self.add_report(&format!("rdma-core's suite ({link})"), &report, is_good);
         Ok(())
     }
 
-    /// Compares a report with its list, or records it. Returns whether the report is at least as good as the
-    /// list.
-    fn compare(&self, asked: &JudgeArguments, name: &str, report: &Report) -> Result<bool> {
+    /// Every program of perftest in every role; compares the verdicts with the list of its version.
+    fn perftest(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
+        let cases = matrix::cases();
+        let wanted = cases.iter().map(|case| (matrix::name_of(case), case));
+        let wanted: Vec<_> = wanted.filter(|(name, _)| asked.wants(name)).collect();
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        if !is_installed("ib_write_bw") {
+            let reason = "ib_write_bw is not installed (Debian: apt-get install perftest)";
+            self.add(&entry(matrix::NAME.into(), || Ok(Verdict::Skip(reason.into()))));
+            return Ok(());
+        }
+        let mut report = Report::new(&["programs"]);
+        for (name, case) in wanted {
+            report.add(entry(name, || case.judge(installation)));
+        }
+        let is_good = self.compare(asked, matrix::NAME, &matrix::list_name()?, &report)?;
+        self.add_report(matrix::NAME, &report, is_good);
+        Ok(())
+    }
+
+    fn add_report(&mut self, name: &str, report: &Report, is_good: bool) {
+        let (passed, failed, skipped) = report.counts();
+        println!("{name}: {passed} passed, {failed} failed, {skipped} skipped");
+        self.passed += passed;
+        self.skipped += skipped;
+        self.failed += if is_good { failed } else { failed.max(1) };
+    }
+
+    /// Compares a report of the rows whose names begin with `beginning` with its list, or records it. Returns
+    /// whether the report is at least as good as the list.
+    fn compare(&self, asked: &JudgeArguments, beginning: &str, name: &str, report: &Report) -> Result<bool> {
         let floors = Floors::of_this_tree();
         let floor = floors.read(name)?;
-        if asked.record && asked.wants_whole_suite() {
+        if asked.record && asked.wants_all(beginning) {
             let (list, failed) = Floor::record(report, floor.as_ref());
             floors.write(name, &list)?;
             println!(
@@ -183,10 +210,10 @@ impl Judgement {
             return Ok(failed.is_empty());
         }
         let Some(floor) = floor else {
-            println!("no list {name} was recorded: the suite is held to its own failures only");
+            println!("no list {name} was recorded: {beginning} is held to its own failures only");
             return Ok(true);
         };
-        let check = floor.compare(report, Scope { whole: asked.wants_whole_suite(), excuses: &[] });
+        let check = floor.compare(report, Scope { whole: asked.wants_all(beginning), excuses: &[] });
         println!("{name}: {check}");
         Ok(check.is_success())
     }
@@ -197,6 +224,7 @@ fn judge(asked: &JudgeArguments) -> Result<bool> {
     let is_strict = std::env::var("BAREVERBS_REQUIRE_JUDGES").is_ok_and(|value| value == "1");
     let mut judgement = Judgement { passed: 0, failed: 0, skipped: 0, is_strict };
     judgement.listed(asked, &installation)?;
+    judgement.perftest(asked, &installation).context("perftest")?;
     judgement.suite(asked, &installation).context("rdma-core's suite")?;
     let Judgement { passed, failed, skipped, .. } = judgement;
     println!("{passed} passed, {failed} failed, {skipped} skipped");

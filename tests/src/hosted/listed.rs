@@ -120,6 +120,11 @@ impl fmt::Display for ListedCase {
 }
 
 impl ListedCase {
+    /// Two programs of which both succeed and measure the same.
+    pub(super) const fn agreeing(program: HostedProgram, peer: HostedProgram, options: Vec<String>) -> Self {
+        Self { program, peer: Some(peer), options, demand: Demand::Agrees, output: Vec::new() }
+    }
+
     /// Runs the programs and compares.
     pub fn judge(&self, installation: &Installation) -> Result<Verdict> {
         let programs = [Some(&self.program), self.peer.as_ref()].into_iter().flatten();

@@ -5,6 +5,7 @@
 //!
 //! * [`listed`]: what the checked-in list demands
 //! * [`fields`]: what `ibv_devinfo` prints; [`devices`]: whether `devinfo` and `gids` show the same
+//! * [`matrix`]: every program of perftest against `bareverbs perf`
 //! * [`mpi`]: OpenMPI, over a UCX that can (`ucx`); [`suite`]: rdma-core's own tests
 //! * [`captures`]: what other programs find in captures; [`full_disk`]: what a program is told whose capture
 //!   runs out of room
@@ -27,6 +28,7 @@ pub mod driven;
 pub mod fields;
 pub mod full_disk;
 pub mod listed;
+pub mod matrix;
 pub mod mpi;
 pub mod neighbours;
 pub mod objects;

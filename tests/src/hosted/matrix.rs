@@ -1,0 +1,118 @@
+//! Every program of perftest against `bareverbs perf`: each operation, measure and transport, each end in each role, on each link layer, with
+//! every size. Its verdicts are held against a list of the installed version of perftest.
+
+use super::listed::ListedCase;
+use crate::installation::HostedProgram;
+use anyhow::{Context, Result};
+use std::process::Command;
+
+/// How the names of these rows begin.
+pub const NAME: &str = "perftest";
+/// Link layers of both hosts.
+const LINKS: [&str; 2] = ["eth", "ib"];
+/// An operation, the transports that perftest has it on, and whether its messages have sizes: an atomic has 8 bytes.
+const OPERATIONS: [(&str, &[&str], bool); 4] = [
+    ("write", &["RC", "UC", "XRC"], true),
+    ("read", &["RC", "XRC"], true),
+    ("send", &["RC", "UC", "UD", "XRC"], true),
+    ("atomic", &["RC", "XRC"], false),
+];
+/// A measure, and how many messages it takes of each size.
+const MEASURES: [(&str, u32); 2] = [("bw", 20), ("lat", 5)];
+/// Messages where there is one size only.
+const OF_ONE_SIZE: u32 = 200;
+
+/// All rows.
+pub fn cases() -> Vec<ListedCase> {
+    let mut cases = Vec::new();
+    for link in LINKS {
+        for (operation, transports, has_sizes) in OPERATIONS {
+            for (measure, count) in MEASURES {
+                for transport in transports {
+                    let sizes =
+                        if has_sizes { format!("-a -n {count}") } else { format!("-n {OF_ONE_SIZE}") };
+                    let options = format!("-c {transport} {sizes}");
+                    cases.extend(both_roles(operation, measure, &options, link));
+                }
+            }
+        }
+    }
+    cases
+}
+
+fn both_roles(operation: &str, measure: &str, options: &str, link: &str) -> [ListedCase; 2] {
+    let theirs = format!("ib_{operation}_{measure} -F {options} -p {{port}}");
+    let ours = format!("bareverbs perf {operation} {measure} {options} -p {{port}}");
+    [(&theirs, &ours), (&ours, &theirs)].map(|(server, client)| {
+        let program = |host: &str, command: &str| HostedProgram {
+            host: host.to_owned(),
+            command: command.split(' ').map(str::to_owned).collect(),
+        };
+        let options = vec!["--link".to_owned(), link.to_owned()];
+        ListedCase::agreeing(program("a", server), program("b", &format!("{client} a")), options)
+    })
+}
+
+/// What a row is called.
+pub fn name_of(case: &ListedCase) -> String {
+    format!("{NAME}: {case}")
+}
+
+/// The list of these rows, of the perftest that is installed here.
+///
+/// # Errors
+/// It does not say which one it is.
+pub fn list_name() -> Result<String> {
+    let said = Command::new("ib_write_bw").arg("--version").output().context("ib_write_bw --version")?;
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let version = version_of(&said).with_context(|| format!("ib_write_bw --version says {said:?}"))?;
+    Ok(format!("run-perftest-{version}"))
+}
+
+fn version_of(said: &str) -> Option<&str> {
+    said.lines().find_map(|line| line.trim().strip_prefix("Version: ")).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_program_is_there_in_both_roles_on_both_link_layers() {
+        let names: BTreeSet<String> = cases().iter().map(name_of).collect();
+        assert_eq!(names.len(), 88, "no row is there twice");
+        for operation in ["write", "read", "send", "atomic"] {
+            for measure in ["bw", "lat"] {
+                for link in LINKS {
+                    let (program, words) =
+                        (format!("ib_{operation}_{measure}"), format!("{operation} {measure}"));
+                    let rows = |server: &str, client: &str| {
+                        let of_link = |name: &&String| name.ends_with(&format!("(--link {link})"));
+                        let is_row = |name: &&String| {
+                            name.contains(&format!(" a: {server} "))
+                                && name.contains(&format!(" b: {client} "))
+                        };
+                        names.iter().filter(of_link).filter(is_row).count()
+                    };
+                    let ours = format!("bareverbs perf {words}");
+                    let (served, called) = (rows(&program, &ours), rows(&ours, &program));
+                    assert!(served >= 2 && served == called, "{program} {link}: {served}, {called}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_all_asked_where_there_are_any() {
+        for name in cases().iter().map(name_of) {
+            assert_eq!(name.contains(" -a "), !name.contains("atomic"), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_of_a_version() {
+        assert_eq!(version_of("Version: 6.06\n"), Some("6.06"));
+        assert_eq!(version_of("ib_write_bw: invalid option"), None);
+    }
+}
