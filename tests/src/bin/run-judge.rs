@@ -28,7 +28,7 @@ struct JudgeArguments {
     /// Only rows whose name contains this text; «perftest» is every program of perftest against `bareverbs perf`; «test_cq» and its like: only this module of rdma-core's suite; «test_»: all of it.
     #[arg(long, allow_hyphen_values = true)]
     only: Option<String>,
-    /// Also what takes minutes: a hundred pairs at once.
+    /// Also what takes minutes: a hundred pairs at once, and every transport of perftest's programs.
     #[arg(long)]
     long: bool,
     /// Write the lists of what perftest's programs and the tests of rdma-core's suite say, `tests/judges`, instead of comparing with them.
@@ -37,11 +37,6 @@ struct JudgeArguments {
 }
 
 impl JudgeArguments {
-    /// Whether all rows are to run whose names begin with `beginning`.
-    fn wants_all(&self, beginning: &str) -> bool {
-        self.only.as_ref().is_none_or(|only| only == beginning)
-    }
-
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|only| name.contains(only))
     }
@@ -160,7 +155,8 @@ impl Judgement {
         let options = ["--link", link].map(str::to_owned);
         suite.run(only.as_slice(), &options, |row| report.add(row))?;
         let name = format!("run-suite-{link}-{}", suite.version);
-        let is_good = self.compare(asked, EVERY_MODULE, &name, &report)?;
+        let is_whole = asked.only.as_ref().is_none_or(|only| only == EVERY_MODULE);
+        let is_good = self.compare(asked, is_whole, &name, &report)?;
         self.add_report(&format!("rdma-core's suite ({link})"), &report, is_good);
         Ok(())
     }
@@ -169,7 +165,8 @@ impl Judgement {
     fn perftest(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
         let cases = matrix::cases();
         let wanted = cases.iter().map(|case| (matrix::name_of(case), case));
-        let wanted: Vec<_> = wanted.filter(|(name, _)| asked.wants(name)).collect();
+        let is_due = |name: &str| asked.long || asked.only.is_some() || matrix::is_in_short_form(name);
+        let wanted: Vec<_> = wanted.filter(|(name, _)| asked.wants(name) && is_due(name)).collect();
         if wanted.is_empty() {
             return Ok(());
         }
@@ -182,7 +179,8 @@ impl Judgement {
         for (name, case) in wanted {
             report.add(entry(name, || case.judge(installation)));
         }
-        let is_good = self.compare(asked, matrix::NAME, &matrix::list_name()?, &report)?;
+        let is_whole = asked.only.as_ref().map_or(asked.long, |only| only == matrix::NAME);
+        let is_good = self.compare(asked, is_whole, &matrix::list_name()?, &report)?;
         self.add_report(matrix::NAME, &report, is_good);
         Ok(())
     }
@@ -195,12 +193,12 @@ impl Judgement {
         self.failed += if is_good { failed } else { failed.max(1) };
     }
 
-    /// Compares a report of the rows whose names begin with `beginning` with its list, or records it. Returns
-    /// whether the report is at least as good as the list.
-    fn compare(&self, asked: &JudgeArguments, beginning: &str, name: &str, report: &Report) -> Result<bool> {
+    /// Compares a report with its list, or records it if it is whole. Returns whether the report is at least as
+    /// good as the list.
+    fn compare(&self, asked: &JudgeArguments, is_whole: bool, name: &str, report: &Report) -> Result<bool> {
         let floors = Floors::of_this_tree();
         let floor = floors.read(name)?;
-        if asked.record && asked.wants_all(beginning) {
+        if asked.record && is_whole {
             let (list, failed) = Floor::record(report, floor.as_ref());
             floors.write(name, &list)?;
             println!(
@@ -210,10 +208,10 @@ impl Judgement {
             return Ok(failed.is_empty());
         }
         let Some(floor) = floor else {
-            println!("no list {name} was recorded: {beginning} is held to its own failures only");
+            println!("no list {name} was recorded: these rows are held to their own failures only");
             return Ok(true);
         };
-        let check = floor.compare(report, Scope { whole: asked.wants_all(beginning), excuses: &[] });
+        let check = floor.compare(report, Scope { whole: is_whole, excuses: &[] });
         println!("{name}: {check}");
         Ok(check.is_success())
     }

@@ -58,6 +58,11 @@ pub fn name_of(case: &ListedCase) -> String {
     format!("{NAME}: {case}")
 }
 
+/// Whether the short form of the judge has this row: the transports that most programs use, with sizes.
+pub fn is_in_short_form(name: &str) -> bool {
+    name.contains(" -a ") && ["-c RC ", "-c UD "].iter().any(|transport| name.contains(transport))
+}
+
 /// The list of these rows, of the perftest that is installed here.
 ///
 /// # Errors
@@ -108,6 +113,11 @@ mod tests {
         for name in cases().iter().map(name_of) {
             assert_eq!(name.contains(" -a "), !name.contains("atomic"), "{name}");
         }
+    }
+
+    #[test]
+    fn the_short_form_has_reliable_connections_and_datagrams() {
+        assert_eq!(cases().iter().map(name_of).filter(|name| is_in_short_form(name)).count(), 32);
     }
 
     #[test]
