@@ -1,5 +1,5 @@
-//! What a monitor costs the data path: instructions of work requests and completions, counted by valgrind, beside counters that are read
-//! after every chunk of them and without. The workload is described in `rig`. Exit status 1 if they differ by one instruction.
+//! What a monitor costs the data path. valgrind counts the instructions of work requests and completions twice: while a monitor reads the
+//! counters after every chunk, and without a monitor. `rig` describes the workload. Exit status 1 if the counts differ by a single instruction.
 //!
 //! ```text
 //! cargo run --profile bench -p bareverbs-core --example monitor_cost
@@ -18,13 +18,13 @@ use rig::support::objects::{Handle, Rig};
 use rig::{Bench, CHUNK, Row};
 use std::process::{Command, ExitCode};
 
-/// Chunks of a run, and samples of one that is watched.
+/// Number of chunks of a run, and of samples if it is monitored.
 const CHUNKS: u64 = 200;
 /// Priorities of an Ethernet port, each with counters of its own.
 const PRIORITIES: u8 = 8;
-/// What the fake firmware answers, again and again: no counter that is read is zero.
+/// Counters that the fake firmware returns every time. None that the monitor reads is zero.
 const ANSWER: [u8; 4] = [0, 0, 1, 7];
-/// A row of each function of the data path that an application calls, and the function that callgrind counts.
+/// One row for each function of the data path that an application calls, with the function that callgrind counts.
 const ROWS: [(Row, &str, &str); 6] = [
     (Row::Write8, "post_send write 8 B inline x1", "timed_send"),
     (Row::Write4KBatch, "post_send write 4 KiB x32", "timed_batch_of_sends"),

@@ -49,7 +49,7 @@ pub trait Hal {
     ///   larger pages, nothing sensitive may be there.
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<Self::Dma, HalError>;
 
-    /// Who the PCI function is, as its configuration space says; `None` where the environment does not tell, or the device is gone.
+    /// Identity of the PCI function from its configuration space; `None` if the environment does not know it or the device is gone.
     fn pci_identity(&self) -> Option<PciIdentity> {
         None
     }

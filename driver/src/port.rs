@@ -123,10 +123,10 @@ impl<H: Hal> Device<H> {
         Ok(u16::from_be_bytes(output.last_chunk().copied().unwrap_or_default()))
     }
 
-    /// How many virtual lanes for data an InfiniBand port has: 1, 2, 4, 8 or 15 (`VLCap` of IBTA v1.4 §14.2.5.6, register PVLC).
+    /// Number of data virtual lanes of an InfiniBand port: 1, 2, 4, 8 or 15 (`VLCap` of IBTA v1.4 §14.2.5.6, register PVLC).
     ///
     /// # Errors
-    /// A command failed. An Ethernet port has no such register; it has priorities instead.
+    /// The command failed, as it does on an Ethernet port: that has priorities and no such register.
     #[doc(alias = "max_vl_num")]
     pub fn virtual_lanes(&self) -> Result<u8, CommandError> {
         let mut selector = PvlcRegister::new();

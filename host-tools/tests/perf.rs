@@ -164,7 +164,7 @@ fn what_cannot_be_done_is_told_before_a_test() {
     }
 }
 
-/// Whoever scans ports does not end a server that waits for its client.
+/// A port scan does not end a server that waits for its client.
 #[test]
 fn a_stranger_at_the_port_of_a_server_is_refused_and_its_client_is_served() {
     let (hosts, port) = (Hosts::new(), free_port());

@@ -407,7 +407,7 @@ pub fn needs_library(program: &Path, library: &str) -> bool {
     fs::read(program).is_ok_and(named)
 }
 
-/// `name: value` of every line that a program printed.
+/// Parses lines of the form `name: value`; ignores other lines.
 pub fn printed_fields(text: &str) -> BTreeMap<String, String> {
     let field = |line: &str| {
         let (name, value) = line.split_once(':')?;

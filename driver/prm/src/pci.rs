@@ -5,7 +5,7 @@ use core::fmt;
 /// Vendor: Mellanox, now NVIDIA.
 pub const VENDOR: u16 = 0x15b3;
 
-/// What PCI configuration space says of who a function is.
+/// Identity of a PCI function, from its configuration space.
 ///
 /// ```
 /// use bareverbs_prm::pci::PciIdentity;
@@ -26,10 +26,10 @@ pub struct PciIdentity {
 }
 
 impl PciIdentity {
-    /// Bytes of configuration space, from its start, that hold it.
+    /// Length in bytes of the part of configuration space, from its start, that holds the identity.
     pub const BYTES: usize = 9;
 
-    /// Reads it from the first bytes of configuration space.
+    /// Parses the first bytes of configuration space.
     pub const fn from_configuration(bytes: &[u8; Self::BYTES]) -> Self {
         Self {
             vendor: u16::from_le_bytes([bytes[0], bytes[1]]),

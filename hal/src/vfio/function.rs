@@ -79,7 +79,7 @@ impl OpenFunction<'_> {
         }
     }
 
-    /// Who the function is.
+    /// Identity of the function.
     pub(super) fn identity(&self) -> Result<PciIdentity, VfioError> {
         let failed = self.failed("reading PCI configuration space");
         let mut bytes = [0; PciIdentity::BYTES];

@@ -72,7 +72,7 @@ impl RemoteDevice {
         }
     }
 
-    /// Who the function is.
+    /// Identity of the function.
     pub(super) fn identity(&self) -> Result<PciIdentity, ClientError> {
         let mut bytes = [0; PciIdentity::BYTES];
         self.read_region(VFIO_PCI_CONFIG_REGION_INDEX, 0, &mut bytes)?;

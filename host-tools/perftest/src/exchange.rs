@@ -30,9 +30,9 @@ const VERSION: [u8; 16] = *b"6.20\0bareverbs1\0";
 /// Offset of the text that perftest does not read.
 const MARK_AT: usize = 5;
 const OLDEST: f32 = 5.70;
-/// A program says its version as soon as it has connected. Who says nothing for so long is none.
+/// Time limit for the first message. perftest sends its version as soon as it has connected.
 const FIRST_WORD: Duration = Duration::from_secs(10);
-/// Strangers that a listening end tells of; it refuses any number of them.
+/// Number of refused strangers that a listening end reports. It refuses any number of them.
 const STRANGERS_TOLD: u64 = 10;
 /// Bytes over which small messages are spread.
 pub const CYCLE_BUFFER: u32 = 4096;
@@ -248,7 +248,7 @@ impl Session<'static> {
     }
 }
 
-/// What a program says first: its version. Inside an error, what somebody did who is none of them.
+/// The first message of a program, its version. The inner error says what a stranger did instead.
 fn first_word(line: &mut Line, meanwhile: &mut Meanwhile<'_>) -> Result<Result<[u8; 16], String>> {
     let mut own_failure = false;
     let said = line.receive::<16>(&mut || {
@@ -267,7 +267,7 @@ fn first_word(line: &mut Line, meanwhile: &mut Meanwhile<'_>) -> Result<Result<[
     }
 }
 
-/// An error of whoever waited for a program, and met others only.
+/// Adds to an error of a waiting server how many strangers it refused.
 fn after_strangers(error: anyhow::Error, refused: u64) -> anyhow::Error {
     match refused {
         0 => error,
@@ -390,7 +390,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// What perftest reads of a version: no further than the first zero byte.
+/// The text of a version, which perftest reads up to the first zero byte.
 fn version_text(version: &[u8; 16]) -> String {
     let text = String::from_utf8_lossy(version).into_owned();
     text.split('\0').next().unwrap_or_default().to_owned()

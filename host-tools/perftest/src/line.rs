@@ -72,10 +72,10 @@ pub struct Listener {
     tell: fn(&Stranger),
 }
 
-/// Somebody who connected to a listening end and does not speak the exchange of perftest: it was refused, and the peer is waited for.
+/// A program that connected to a listening end and does not speak perftest's exchange. The listening end refuses it and keeps waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stranger {
-    /// Where it called from, unless it has gone already.
+    /// Address of the stranger, unless it has disconnected already.
     pub address: Option<SocketAddr>,
     /// What it did instead.
     pub deed: String,
@@ -105,13 +105,13 @@ impl Listener {
         Ok(Self { socket, tell: |_| () })
     }
 
-    /// The same, and each stranger that is refused is told to `tell`, up to a number of them.
+    /// Calls `tell` for each refused stranger, up to a maximum number.
     #[must_use]
     pub fn telling(self, tell: fn(&Stranger)) -> Self {
         Self { tell, ..self }
     }
 
-    /// Tells of a stranger.
+    /// Reports a stranger.
     pub(crate) fn tell(&self, stranger: &Stranger) {
         (self.tell)(stranger);
     }
@@ -127,7 +127,7 @@ impl Listener {
         loop {
             match self.socket.accept() {
                 Ok((stream, _)) => return Line::new(stream, limit),
-                // Whoever it was has gone before it was taken.
+                // The caller disconnected before it was accepted.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error.into()),
                 Err(_) => wait(deadline, NOBODY_CONNECTS, meanwhile)?,
@@ -143,7 +143,7 @@ impl Line {
         Ok(Self { stream, limit })
     }
 
-    /// Address of the other end, unless it has gone already.
+    /// Address of the other end, unless it has disconnected already.
     pub fn peer(&self) -> Option<SocketAddr> {
         self.stream.peer_addr().ok()
     }

@@ -49,7 +49,7 @@ fn slot(tree: &Tree, address: Address) -> Option<SlotFacts> {
     let read = |name: &str| fs::read_to_string(tree.directory(address).join(name)).ok();
     let text = |name: &str| read(name).map(|text| text.trim().to_owned());
     let number = |name: &str| text(name)?.parse().ok();
-    // Linux writes this of a speed that the slot does not tell, as that of a virtual machine.
+    // Linux writes this if the slot does not report a speed, as in a virtual machine.
     let speed = |name: &str| text(name).filter(|speed| !speed.starts_with("Unknown"));
     Some(SlotFacts {
         speed: speed("current_link_speed")?,

@@ -229,11 +229,11 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
         &mut self.device
     }
 
-    /// Plugs the cable in, or pulls it out, and lets the device tell its host of it.
+    /// Plugs the cable in or unplugs it. The device reports the change to its host.
     pub fn set_link_up(&mut self, up: bool) {
         let now = self.now();
         self.device.set_link_up(now, &mut self.memory, up);
-        // The device tells of it with its next input.
+        // The device reports the change with its next input.
         self.device.handle_timeout(now, &mut self.memory);
     }
 

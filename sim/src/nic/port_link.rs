@@ -4,9 +4,9 @@
 /// `PortPhysicalState` of InfiniBand (IBTA v1.4 §14.2.5.6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PhysicalState {
-    /// It looks for another end.
+    /// The port looks for a peer.
     Polling = 2,
-    /// Software has switched the port off.
+    /// Software has disabled the port.
     Disabled = 3,
     /// Frames pass.
     LinkUp = 5,
@@ -33,7 +33,7 @@ impl PortLink {
         self.is_plugged && self.is_wanted
     }
 
-    /// What an InfiniBand port says of its link.
+    /// Physical state of an InfiniBand port.
     pub(crate) const fn physical_state(&self) -> PhysicalState {
         match (self.is_wanted, self.is_plugged) {
             (true, true) => PhysicalState::LinkUp,

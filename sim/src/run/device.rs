@@ -57,7 +57,7 @@ pub trait Device {
     fn mac(&self) -> Option<MacAddress> {
         None
     }
-    /// Who it is on PCI; `None` for what is no PCI function.
+    /// Identity of the PCI function; `None` if the device is not one.
     fn pci_identity(&self) -> Option<PciIdentity> {
         None
     }

@@ -30,7 +30,7 @@ const ATOMIC_HCA: u32 = 1;
 const PKEYS: u16 = 128;
 /// Longest period of moderation in microseconds.
 pub(crate) const LONGEST_PERIOD: u16 = 0xfff;
-/// `MLX5_IB_TIMESTAMP_MASK`: the highest bit of a time stamp is none of the time.
+/// `MLX5_IB_TIMESTAMP_MASK`: time stamps of completions have 63 bits.
 const TIMESTAMP_MASK: u64 = u64::MAX >> 1;
 /// The port needs no inline headers.
 const NO_INLINE_HEADERS: u8 = 1;

@@ -193,8 +193,8 @@ impl Judgement {
         self.failed += if is_good { failed } else { failed.max(1) };
     }
 
-    /// Compares a report with its list, or records it if it is whole. Returns whether the report is at least as
-    /// good as the list.
+    /// Compares a report with its list, or records it if it covers every row. Returns whether the report is at
+    /// least as good as the list.
     fn compare(&self, asked: &JudgeArguments, is_whole: bool, name: &str, report: &Report) -> Result<bool> {
         let floors = Floors::of_this_tree();
         let floor = floors.read(name)?;

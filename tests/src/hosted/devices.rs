@@ -31,7 +31,7 @@ enum Reading {
     Text,
     /// Decimal, or hexadecimal with 0x.
     Number,
-    /// What is in front of the parentheses, `1 (1)`; `invalid value (0)` is none.
+    /// The number before the parentheses, as in `1 (1)`; `None` for `invalid value (0)`.
     NumberOrNone,
     /// Only the leading digits count: `4096 (5)`, `4X (2)`.
     FirstNumber,

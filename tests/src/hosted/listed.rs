@@ -120,7 +120,7 @@ impl fmt::Display for ListedCase {
 }
 
 impl ListedCase {
-    /// Two programs of which both succeed and measure the same.
+    /// A server and a client that must both succeed, with figures that agree.
     pub(super) const fn agreeing(program: HostedProgram, peer: HostedProgram, options: Vec<String>) -> Self {
         Self { program, peer: Some(peer), options, demand: Demand::Agrees, output: Vec::new() }
     }
@@ -238,7 +238,7 @@ fn knows_option(program: &str, option: &str) -> bool {
     help.is_ok_and(|help| String::from_utf8_lossy(&[help.stdout, help.stderr].concat()).contains(option))
 }
 
-/// Why a command cannot run here: the package of its program is not installed, or what it uses is not built to use RDMA.
+/// Why a command cannot run here: its program is not installed, or UCX was built without RDMA.
 fn missing(command: &[String]) -> Option<String> {
     // `env NAME=VALUE PROGRAM`
     let program = command.iter().find(|word| *word != "env" && !word.contains('='))?;

@@ -1,25 +1,25 @@
-//! Every program of perftest against `bareverbs perf`: each operation, measure and transport, each end in each role, on each link layer, with
-//! every size. Its verdicts are held against a list of the installed version of perftest.
+//! Every program of perftest against `bareverbs perf`: all operations, measures and transports, both roles, both link layers, every size. The
+//! verdicts are compared with the list for the installed version of perftest.
 
 use super::listed::ListedCase;
 use crate::installation::HostedProgram;
 use anyhow::{Context, Result};
 use std::process::Command;
 
-/// How the names of these rows begin.
+/// Prefix of the row names.
 pub const NAME: &str = "perftest";
 /// Link layers of both hosts.
 const LINKS: [&str; 2] = ["eth", "ib"];
-/// An operation, the transports that perftest has it on, and whether its messages have sizes: an atomic has 8 bytes.
+/// An operation, the transports on which perftest offers it, and whether its size varies: an atomic always has 8 bytes.
 const OPERATIONS: [(&str, &[&str], bool); 4] = [
     ("write", &["RC", "UC", "XRC"], true),
     ("read", &["RC", "XRC"], true),
     ("send", &["RC", "UC", "UD", "XRC"], true),
     ("atomic", &["RC", "XRC"], false),
 ];
-/// A measure, and how many messages it takes of each size.
+/// A measure, and the number of messages of each size.
 const MEASURES: [(&str, u32); 2] = [("bw", 20), ("lat", 5)];
-/// Messages where there is one size only.
+/// Number of messages of a test with a single size.
 const OF_ONE_SIZE: u32 = 200;
 
 /// All rows.
@@ -53,20 +53,20 @@ fn both_roles(operation: &str, measure: &str, options: &str, link: &str) -> [Lis
     })
 }
 
-/// What a row is called.
+/// Name of a row.
 pub fn name_of(case: &ListedCase) -> String {
     format!("{NAME}: {case}")
 }
 
-/// Whether the short form of the judge has this row: the transports that most programs use, with sizes.
+/// Whether the judge runs this row without `--long`: the transports that most programs use, with every size.
 pub fn is_in_short_form(name: &str) -> bool {
     name.contains(" -a ") && ["-c RC ", "-c UD "].iter().any(|transport| name.contains(transport))
 }
 
-/// The list of these rows, of the perftest that is installed here.
+/// Name of the list for the installed version of perftest.
 ///
 /// # Errors
-/// It does not say which one it is.
+/// perftest does not print its version.
 pub fn list_name() -> Result<String> {
     let said = Command::new("ib_write_bw").arg("--version").output().context("ib_write_bw --version")?;
     let said = String::from_utf8_lossy(&said.stdout).into_owned();

@@ -1,11 +1,11 @@
-//! Whether the UCX of this system can use an RDMA device at all.
+//! Whether this system's UCX supports RDMA at all.
 
 use std::process::Command;
 
-/// What a program's command says if it wants UCX to use our device.
+/// Part of a command that makes UCX use our device.
 const DEVICE: &str = "UCX_NET_DEVICES=";
 
-/// Why a command cannot run here: it wants UCX to use a device, and UCX was built without its module for InfiniBand verbs, like 1.23.0~rc1 of Debian.
+/// Why a command cannot run here: it needs UCX with verbs, and this UCX was built without them, like Debian's 1.23.0~rc1.
 pub(super) fn missing(command: &[String]) -> Option<String> {
     if !command.iter().any(|word| word.starts_with(DEVICE)) {
         return None;
@@ -15,7 +15,7 @@ pub(super) fn missing(command: &[String]) -> Option<String> {
     (!has_verbs(&built)).then(|| "UCX was built without its module for InfiniBand verbs here".to_owned())
 }
 
-/// Whether the modules of UCT, as `ucx_info -b` lists them, include the one for verbs.
+/// Whether UCT's modules, as `ucx_info -b` lists them, include the one for verbs.
 fn has_verbs(built: &str) -> bool {
     let modules = built.lines().filter_map(|line| line.strip_prefix("#define uct_MODULES"));
     modules.flat_map(|names| names.trim().trim_matches('"').split(':')).any(|name| name == "ib")

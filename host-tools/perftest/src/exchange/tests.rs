@@ -104,7 +104,7 @@ fn a_port_where_nobody_listens_is_named() {
     assert!(refused.ends_with("; start the end that listens first, or name its port with -p"), "{refused}");
 }
 
-/// Somebody who connects and does this, then a program; what the listening end tells of the first.
+/// A stranger connects and does this, then a program connects. Returns what the listening end reports about the stranger.
 fn told_of(stranger: impl Fn(std::net::TcpStream) + Send) -> String {
     static TOLD: std::sync::Mutex<Vec<(u16, String)>> = std::sync::Mutex::new(Vec::new());
     let listener = Listener::bind().expect("a port").telling(|stranger| {

@@ -44,7 +44,7 @@ fn what_is_in_order_is_left_alone() {
     }
 }
 
-/// In a virtual machine the slot tells no speed, and Linux writes "Unknown".
+/// In a virtual machine the slot reports no speed, and Linux writes "Unknown".
 #[test]
 fn a_slot_that_tells_no_speed_is_no_slow_one() {
     let files = scenes::ready_machine();

@@ -1,12 +1,12 @@
-//! The cable in the port of a served device, which another thread may pull out and plug in again.
+//! The cable of a served device, which another thread may unplug and plug in again.
 
 use crate::real_time::Waker;
 use core::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The cable in the port of a served device. The device sees a link that goes down and comes up; whoever is at the other end sees none of it,
-/// as if a switch were between them.
+/// The cable of a served device. The device sees its link go down and come up. The other end sees no change, as if a switch were between
+/// them.
 ///
 /// ```no_run
 /// use bareverbs_prm::ids::MacAddress;
@@ -36,7 +36,7 @@ impl Cable {
         Self { is_plugged: end.is_plugged, waker: Arc::new(Mutex::new(waker)) }
     }
 
-    /// Plugs the cable in, or pulls it out. It stays so across resets of the device and from one client to the next.
+    /// Plugs the cable in or unplugs it. The state persists across resets of the device and across clients.
     pub fn set_plugged(&self, is_plugged: bool) {
         self.is_plugged.store(is_plugged, Ordering::Release);
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
@@ -50,11 +50,11 @@ impl fmt::Debug for Cable {
     }
 }
 
-/// What the device's thread knows of the cable.
+/// The cable as the device's thread sees it.
 #[derive(Debug, Clone)]
 pub(super) struct CableEnd {
     is_plugged: Arc<AtomicBool>,
-    /// As the device was last told.
+    /// The state that the device was last given.
     was_plugged: bool,
 }
 
@@ -65,7 +65,7 @@ impl Default for CableEnd {
 }
 
 impl CableEnd {
-    /// Whether the cable is in, if the device does not know it yet.
+    /// Whether the cable is plugged in, if the device has not been given that state yet.
     pub(super) fn changed(&mut self) -> Option<bool> {
         let is_plugged = self.is_plugged.load(Ordering::Acquire);
         let has_changed = is_plugged != self.was_plugged;

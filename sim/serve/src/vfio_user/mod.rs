@@ -227,7 +227,7 @@ impl Server {
         Ok(Self { listener, path, link, cable, bar_size, vectors, device, limit, refusals, ends })
     }
 
-    /// The cable in the device's port, for another thread than the one that serves.
+    /// A handle to the device's cable, for a thread other than the one that serves.
     pub fn cable(&self) -> Cable {
         self.cable.clone()
     }

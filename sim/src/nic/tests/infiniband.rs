@@ -68,7 +68,7 @@ fn the_port_is_active_and_has_an_address() {
     );
 }
 
-/// Software switches the port off and on again: meanwhile it is disabled and has no speed, and it is so whether or not a cable is in it.
+/// Software disables the port and enables it again. While disabled, the port reports no speed, with or without a cable.
 #[test]
 fn a_port_that_is_switched_off_is_disabled_and_does_not_poll() {
     let nic = NicConfig { starts_down: true, ..NicConfig::infiniband(MacAddress([2, 0, 0, 0, 0, 7])) };

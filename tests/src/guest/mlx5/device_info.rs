@@ -1,7 +1,7 @@
 //! Compares what `ibv_devinfo -v` prints in the guest, above Linux's `mlx5_ib`, with what it prints under `bareverbs run`, where
 //! `bareverbs-uverbs` takes the kernel's place.
 //!
-//! The two libibverbs may be of different versions, so fields that only one of them prints are not compared.
+//! The guest and this machine may have different versions of libibverbs, so only fields that both print are compared.
 
 use super::super::command;
 use super::super::control::Control;
@@ -12,11 +12,11 @@ use bareverbs_sim::nic::LinkLayer;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// The name of the row.
+/// Name of the row.
 pub(super) const NAME: &str = "ibv_devinfo -v is as under bareverbs run";
 const COMMAND: [&str; 2] = ["ibv_devinfo", "-v"];
 const LIMIT: Duration = Duration::from_secs(60);
-/// Fields that both versions print.
+/// Minimum number of equal fields.
 const FEWEST: usize = 50;
 
 /// Fields that name a device or its place in a subnet.
@@ -73,7 +73,7 @@ fn compare_devices(control: &mut Control, link: LinkLayer) -> Result<String> {
     compare(&linux, &ours, link)
 }
 
-/// The fields of the first device that a text is about, but for those of its identity.
+/// Fields of the first device in a text, without those that identify it.
 fn first_device(text: &str) -> BTreeMap<String, String> {
     let text = text.split("hca_id:").nth(1).unwrap_or_default();
     let mut fields = printed_fields(text);

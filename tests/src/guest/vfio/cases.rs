@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// A command in the environment that [`super::run`] has made.
+/// A command in the environment that [`super::run`] sets up.
 pub fn surrounded(command: &str) -> String {
     format!(". /tmp/devices; export PATH=/tmp/bin:$PATH rig='rig in-guest'\n{command}")
 }

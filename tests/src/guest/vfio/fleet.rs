@@ -55,7 +55,7 @@ impl Fleet {
         all.map(|name| (format!("{name}.nic"), self.directory.path().join(name))).collect()
     }
 
-    /// The cable of one that this process serves.
+    /// The cable of a device that this process serves.
     pub fn cable(&self, name: &str) -> Result<Cable> {
         self.cables.get(name).cloned().with_context(|| format!("{name} is no device of this process"))
     }
@@ -67,7 +67,7 @@ impl Fleet {
     }
 }
 
-/// What the device of a name is made like.
+/// Configuration of the device with this name.
 pub fn config(name: &str) -> NicConfig {
     let number = NAMES.iter().position(|known| *known == name).unwrap_or(NAMES.len()) as u8;
     let mac = MacAddress([0x02, 0x02, 0xc9, 0x05, 0, number]);

@@ -7,12 +7,12 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use std::time::Duration;
 
-/// How long a row's commands may run.
+/// Time limit for the commands of a row.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Begins a line in front of what a command said and of what it complained of; no tool says that.
+/// Marks where a command's standard output and standard error begin. No tool prints it.
 const MARK: &str = "=-=-=";
 
-/// Where the rows are played.
+/// The guest, and the devices that the rows use.
 pub(super) struct ToolBench<'a> {
     pub(super) machine: &'a mut Machine,
     pub(super) fleet: &'a Fleet,
@@ -40,7 +40,7 @@ impl ToolBench<'_> {
         self.play([format!("bareverbs {server}"), format!("bareverbs {client}")])
     }
 
-    /// Runs shell commands side by side until all have ended. The one numbered N has the process `$pN` and says it to `/tmp/toolN.out`.
+    /// Runs shell commands in parallel until all have ended. Command N runs as process `$pN` and writes to `/tmp/toolN.out`.
     pub(super) fn play<const N: usize>(&mut self, commands: [String; N]) -> Result<[ToolEnd; N]> {
         let outcome = self.machine.control.run(&surrounded(&script(&commands)), LIMIT)?;
         ensure!(outcome.is_success(), "status {}: {}", outcome.status, outcome.output.trim());
@@ -49,7 +49,7 @@ impl ToolBench<'_> {
         ends.try_into().map_err(|_| anyhow::anyhow!("{count} ends of {N} commands: {}", outcome.output))
     }
 
-    /// What a shell command of the set-up says; it has to succeed.
+    /// Output of a shell command of the set-up, which must succeed.
     pub(super) fn require(&mut self, command: &str) -> Result<String> {
         self.machine.control.require(&surrounded(command), LIMIT)
     }
@@ -79,7 +79,7 @@ fn parse(output: &str) -> Result<Vec<ToolEnd>> {
                 ends.push(ToolEnd { status: status.context("no status")?, ..ToolEnd::default() });
                 complains = false;
             }
-            // The shell says what became of a process that was killed.
+            // The shell reports how a killed process ended.
             None if ends.is_empty() => {}
             None => {
                 let end = ends.last_mut().context("a command")?;
@@ -93,7 +93,7 @@ fn parse(output: &str) -> Result<Vec<ToolEnd>> {
 }
 
 impl ToolEnd {
-    /// The same, if this is its status.
+    /// Returns the end if it has this exit status, and fails otherwise.
     pub(super) fn ended(self, status: i32) -> Result<Self> {
         if self.status != status {
             bail!("status {} and not {status}: {}{}", self.status, self.complained, self.said);
@@ -101,7 +101,7 @@ impl ToolEnd {
         Ok(self)
     }
 
-    /// What it says of a tool, in its one JSON object.
+    /// The JSON object that the tool printed.
     pub(super) fn object(&self, tool: &str) -> Result<Value> {
         let mut object: Value = serde_json::from_str(&self.said)
             .with_context(|| format!("no JSON: {}{}", self.complained, self.said))?;
@@ -109,14 +109,14 @@ impl ToolEnd {
         Ok(object[tool].take())
     }
 
-    /// Whether it complained in these words.
+    /// Whether standard error contains these words.
     pub(super) fn complains(&self, wanted: &str) -> Result<()> {
         ensure!(self.complained.contains(wanted), "«{wanted}» is not in: {}{}", self.complained, self.said);
         Ok(())
     }
 }
 
-/// Compares values of an object by their JSON pointers, and counts them.
+/// Compares values of an object, addressed by JSON pointers, and returns their number.
 pub(super) fn compare(object: &Value, wanted: &[(&str, Value)]) -> Result<usize> {
     for (pointer, value) in wanted {
         let shown = object.pointer(pointer).with_context(|| format!("no {pointer} in {object}"))?;

@@ -1,4 +1,4 @@
-//! Rows of tools that look at one function: `devinfo`, `gids`, `doctor`, `monitor`.
+//! Rows of tools that inspect one function: `devinfo`, `gids`, `doctor`, `monitor`.
 
 use super::super::fleet;
 use super::bench::{ToolBench, ToolEnd, compare};
@@ -8,12 +8,12 @@ use bareverbs_sim::nic::{LinkLayer, NicConfig};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// Address of the end that is looked at, and of its peer.
+/// PCI addresses of the inspected function and of its peer.
 const OWN: &str = "10.0.0.1";
 const PEER: &str = "10.0.0.2";
 /// The board of every simulated card.
 const BOARD: &str = "BV_SIM_0000000";
-/// What devices of one make differ in.
+/// Fields in which devices of the same model differ.
 const ADDRESSES: [&str; 4] = ["node_guid", "sys_image_guid", "port_guid", "mac"];
 
 /// EUI-64 of a MAC address, in the groups of `ibv_devinfo`.
@@ -21,7 +21,7 @@ fn guid(MacAddress([a, b, c, d, e, f]): MacAddress) -> String {
     format!("{:02x}{b:02x}:{c:02x}ff:fe{d:02x}:{e:02x}{f:02x}", a ^ 2)
 }
 
-/// What `devinfo` has to show of any function that was made like this, whatever its port does.
+/// Values that `devinfo` must show for a function with this configuration, whatever the state of its port.
 fn device_of(nic: &NicConfig) -> Vec<(&'static str, Value)> {
     let NicConfig { mac, limits, firmware_revision: [major, minor, subminor], .. } = *nic;
     let power = |logarithm: u8| Value::from(1_u64 << logarithm);
@@ -85,7 +85,7 @@ pub(super) fn devinfo_infiniband(bench: &mut ToolBench<'_>) -> Result<String> {
     Ok(format!("{} fields, PORT_DOWN and Disabled", compare(&shown, &wanted)?))
 }
 
-/// Sections and names of what differs.
+/// Sections and names of the fields that differ.
 fn differences(end: &ToolEnd) -> Result<BTreeMap<String, Value>> {
     let object = end.object("devinfo_diff")?;
     let rows = object["differences"].as_array().context("rows")?;
@@ -142,7 +142,7 @@ pub(super) fn gids(bench: &mut ToolBench<'_>) -> Result<String> {
     Ok(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The identifiers of what the doctor finds to be bad, and what became of its rules.
+/// Identifiers of the doctor's bad findings, and the outcome of each rule.
 fn bad(end: &ToolEnd) -> Result<(Vec<String>, BTreeMap<String, String>)> {
     let object = end.object("doctor")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -159,7 +159,7 @@ fn bad(end: &ToolEnd) -> Result<(Vec<String>, BTreeMap<String, String>)> {
     Ok((findings, rules))
 }
 
-/// The doctor finds just this to be bad.
+/// The doctor reports exactly this bad finding.
 fn finds(bench: &mut ToolBench<'_>, words: &str, id: &str) -> Result<String> {
     let end = bench.run(&format!("doctor {words} --json"))?.ended(1)?;
     let (findings, _) = bad(&end)?;
@@ -177,7 +177,7 @@ fn finds_nothing(bench: &mut ToolBench<'_>, words: &str, silent: &[&str]) -> Res
     Ok(rules.values().filter(|outcome| *outcome == "silent").count())
 }
 
-/// What the machine and the slot are asked, which only a PCI function has.
+/// Rules about the machine and the slot, which apply to PCI functions only.
 const OF_THE_MACHINE: [&str; 6] =
     ["host.device-id", "host.driver", "host.iommu", "host.iommu-group", "host.permission", "host.memlock"];
 
@@ -188,7 +188,7 @@ pub(super) fn doctor_all_well(bench: &mut ToolBench<'_>) -> Result<String> {
     Ok(format!("nothing bad, {silent} rules in order"))
 }
 
-/// What the doctor says at one end is read at the other.
+/// Compares what the doctor reports at one end with what `devinfo` shows at the other.
 pub(super) fn doctor_both_ends(bench: &mut ToolBench<'_>) -> Result<String> {
     bench.require(&format!("bareverbs doctor --device $b --address {PEER}/24 --json >/tmp/peer.json"))?;
     let rules = ["port.link-type", "gid.no-route", "gid.family", "gid.version", "mtu.ends"];
@@ -239,7 +239,7 @@ pub(super) fn counters(bench: &mut ToolBench<'_>, device: &str) -> Result<BTreeM
     counters.iter().map(value).collect()
 }
 
-/// Nothing is on the wire meanwhile, so that both show the same.
+/// The wire is idle meanwhile, so both tools must show the same values.
 pub(super) fn monitor(bench: &mut ToolBench<'_>) -> Result<String> {
     let counters = counters(bench, "$a")?;
     ensure!(counters.contains_key("rx_crc_errors_phy"), "{counters:?}");

@@ -1,9 +1,9 @@
-//! The tools of `bareverbs` on functions that the guest's VFIO gave away: what they show is compared with what the devices were made like,
-//! and with each other.
+//! The tools of `bareverbs` on functions that the guest bound to `vfio-pci`. The judge compares what they show with the configuration of the
+//! devices and with each other.
 //!
-//! **What this is.** [`bench`] runs the command in the guest, alone or at both ends of the wire; [`looks`] are the rows of tools that look at
-//! one function (`devinfo`, `gids`, `doctor`, `monitor`), [`pairs`] those of `perf` and `ping`. **What it may not do.** A row that only looks
-//! at an exit status is none. **Where to read first.** [`ROWS`].
+//! [`bench`] runs the command in the guest, alone or at both ends of the wire. [`looks`] has the rows of tools that inspect one function
+//! (`devinfo`, `gids`, `doctor`, `monitor`), [`pairs`] those of `perf` and `ping`. Every row compares values; an exit status alone proves
+//! nothing. Start reading at [`ROWS`].
 
 mod bench;
 mod looks;
@@ -16,7 +16,7 @@ use anyhow::Result;
 use bench::ToolBench;
 use std::time::Instant;
 
-/// A row: its name, and what is done. It gives the sentence that the table shows.
+/// A row: its name, and its function, which returns the sentence for the table.
 struct ToolQuestion {
     name: &'static str,
     judge: fn(&mut ToolBench<'_>) -> Result<String>,
@@ -49,7 +49,7 @@ const ROWS: &[ToolQuestion] = &[
     row("tools: ping, the port is down", pairs::ping_down),
 ];
 
-/// Plays the rows that are wanted.
+/// Runs the wanted rows.
 pub(super) fn play(
     machine: &mut Machine,
     fleet: &Fleet,

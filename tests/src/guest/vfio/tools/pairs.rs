@@ -6,7 +6,7 @@ use crate::perftest_rows::agree;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-/// Messages of the bandwidth test; each is as long as 16 packets of the path MTU.
+/// Messages of the bandwidth test. Each fills 16 packets of the path MTU.
 const WRITES: u64 = 200;
 const WRITE_BYTES: u64 = 65_536;
 const PATH_MTU: u64 = 4096;
@@ -14,15 +14,15 @@ const PATH_MTU: u64 = 4096;
 const TRIPS: u64 = 200;
 /// Probes of a ping.
 const PROBES: u64 = 20;
-/// Answers before the end that gives them is killed.
+/// Answered probes before the answering end is killed.
 const ANSWERS: u32 = 5;
-/// Where both ends meet, in the guest.
+/// TCP port in the guest at which both ends meet.
 const MEETING: &str = "-p 19000";
-/// An end waits no longer for the other.
+/// Longest time for which an end waits for the other.
 const PATIENCE: &str = "30";
 
-/// The client's object and the server's text of a measurement with data that both have compared. With an ACK timeout of 4.3 s (`-u 20`) a
-/// busy machine is no reason to send a packet again.
+/// Runs a measurement in which both ends compare the data. Returns the client's JSON object and the server's text. With an ACK timeout of
+/// 4.3 s (`-u 20`), a busy machine causes no retransmission.
 fn perf(bench: &mut ToolBench<'_>, words: &str) -> Result<[ToolEnd; 2]> {
     let end = |device: &str| format!("perf {words} -u 20 -d {device} {MEETING} --timeout {PATIENCE}");
     let ends = bench.pair(&end("$a"), &format!("{} 127.0.0.1", end("$b")))?;
@@ -30,7 +30,7 @@ fn perf(bench: &mut ToolBench<'_>, words: &str) -> Result<[ToolEnd; 2]> {
     Ok([server.ended(0)?, client.ended(0)?])
 }
 
-/// What the client says of a run, in JSON.
+/// The client's JSON report of a run.
 fn measured(bench: &mut ToolBench<'_>, words: &str) -> Result<Value> {
     let end = |device: &str| format!("perf {words} -u 20 -d {device} {MEETING} --timeout {PATIENCE}");
     let ends = bench.pair(&end("$a"), &format!("{} --json 127.0.0.1", end("$b")))?;
@@ -39,7 +39,7 @@ fn measured(bench: &mut ToolBench<'_>, words: &str) -> Result<Value> {
     client.ended(0)?.object("perf")
 }
 
-/// How many bytes an end has compared, all of which were right.
+/// Number of bytes that an end compared and found right.
 fn compared(end: &ToolEnd) -> Result<u64> {
     let value = |line: &str| {
         line.split_once(':')
@@ -123,7 +123,7 @@ pub(super) fn ping_connected(bench: &mut ToolBench<'_>) -> Result<String> {
     ping_over(bench, "RC")
 }
 
-/// Nothing answers any more from some probe on: what is behind it is lost, and the exit status says so.
+/// The answering end is killed: later probes are lost, and the exit status says so.
 pub(super) fn ping_killed(bench: &mut ToolBench<'_>) -> Result<String> {
     let server = format!("exec bareverbs ping --server -d $a {MEETING} --peer-timeout {PATIENCE}");
     let client = format!(
