@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 fn socket() -> &'static PathBuf {
     static PATH: OnceLock<PathBuf> = OnceLock::new();
     PATH.get_or_init(|| {
-        let path = tempfile::tempdir().expect("a directory").keep().join("door");
+        let path = tempfile::tempdir().expect("a directory").keep().join("socket");
         let mut server = Server::bind(&path, ServerConfig::new(NicConfig::default())).expect("it listens");
         std::thread::spawn(move || {
             while server.serve().is_ok() {}

@@ -44,17 +44,17 @@ struct Submitted {
 /// use bareverbs_offload::grant::HostRegion;
 /// use std::error::Error;
 ///
-/// /// On the Arm cores: a door to one region that the host shares. `memory` is where the runtime's buffers lie.
-/// fn door<D: DeviceRef>(
+/// /// On the Arm cores: a DMA channel to one region that the host shares. `memory` is where the runtime's buffers lie.
+/// fn dma<D: DeviceRef>(
 ///     domain: &ProtectionDomain<D>,
 ///     completions: CompletionQueue<D>,
 ///     memory: &MemoryRegion<D>,
 ///     shared: &SharedRegion,
 /// ) -> Result<(CardDma<D, 4, 64>, HostRegion), Box<dyn Error>> {
-///     let mut door = CardDma::create(domain, completions, memory, 0)?;
+///     let mut dma = CardDma::create(domain, completions, memory, 0)?;
 ///     let region = RemoteVhcaRegion::open(domain, shared)?;
-///     let number = door.add(region).map_err(|_| "the door has room for four regions")?;
-///     Ok((door, number))
+///     let number = dma.add(region).map_err(|_| "the channel has room for four regions")?;
+///     Ok((dma, number))
 /// }
 /// ```
 pub struct CardDma<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> {
@@ -101,7 +101,7 @@ impl fmt::Display for RepairError {
                 write!(f, "{requests} requests of the broken queue have not been polled: poll them first")
             }
             Self::Completions => f.write_str(
-                "the device wrote a completion that cannot be: make another door with another completion queue",
+                "the device wrote a completion that cannot be: create another channel with another completion queue",
             ),
             Self::Queue(error) => error.fmt(f),
         }
@@ -227,7 +227,7 @@ impl<D: DeviceRef, const REGIONS: usize, const DEPTH: usize> CardDma<D, REGIONS,
         Some(HostDmaDone { tag, end })
     }
 
-    /// Our own memory is registered for as long as the door is used, so a protection error means that the
+    /// Our own memory is registered for as long as the channel is used, so a protection error means that the
     /// host revoked its region.
     fn failed(&mut self, syndrome: CqeSyndrome, region: HostRegion) -> DmaEnd {
         self.state = Health::Broken;

@@ -43,11 +43,11 @@ pub struct HostDmaDone {
 
 /// Reads and writes of a DPU in the memory of its host.
 pub trait HostDma {
-    /// Whether another request can be submitted. A broken door has no room.
+    /// Whether another request can be submitted. A broken channel has no room.
     fn has_room(&self) -> bool;
 
     /// Asks to read `into.length` bytes at `address` of `region` into a part of the endpoint's memory. Until the read has ended, that part
-    /// belongs to the door. `tag` names the read.
+    /// belongs to the channel. `tag` names the read.
     ///
     /// # Errors
     /// [`PostError::Full`]: not now. [`PostError::Broken`]: the region was taken back. [`PostError::BadRequest`]: there is no such region,
@@ -78,10 +78,10 @@ pub trait HostDma {
     }
 
     /// Asks to read the big-endian word at `address` of `region` into a part of the endpoint's memory, and to put the second of
-    /// `words` in its place if it is the first, in one act for all who go through this door.
+    /// `words` in its place if it is the first, atomically with respect to everything else that uses this channel.
     ///
     /// # Errors
-    /// As [`HostDma::submit_read`]; always [`PostError::BadRequest`] for a door that cannot.
+    /// As [`HostDma::submit_read`]; always [`PostError::BadRequest`] for a channel that cannot.
     fn submit_compare_and_swap(
         &mut self,
         tag: u64,
@@ -97,11 +97,11 @@ pub trait HostDma {
     /// Begins all that was submitted, with one doorbell.
     fn flush(&mut self) {}
 
-    /// The next request that has ended. `memory` is the endpoint whose parts were named: a device has reached it by itself, a door of plain
+    /// The next request that has ended. `memory` is the endpoint whose parts were named: a device has accessed it by itself, a channel of plain
     /// memory copies now.
     fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone>;
 
-    /// Whether the door has failed and needs its owner before it has room again.
+    /// Whether the channel has failed, and has no room until its owner repairs it.
     fn is_broken(&self) -> bool {
         false
     }

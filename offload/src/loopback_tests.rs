@@ -501,7 +501,7 @@ fn a_broken_connection_ends_all_lookups() {
     assert_eq!((dpu.counters().broken, dpu.runtime().running()), (1, 0));
 }
 
-/// A door that follows a script.
+/// A DMA channel that follows a script.
 struct Scripted {
     asked: Vec<(u64, Part)>,
     done: VecDeque<HostDmaDone>,
@@ -531,7 +531,7 @@ impl HostDma for Scripted {
     }
 }
 
-/// A lookup in progress over a door that follows a script.
+/// A lookup in progress over a DMA channel that follows a script.
 fn scripted() -> (Scene, impl FnMut(&mut Scene, &mut Scripted)) {
     let mut scene = Scene::new(Kind::Dpu);
     scene.start(&[2, 1, 2]).expect("a slot");

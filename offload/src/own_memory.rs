@@ -38,10 +38,10 @@ enum CopyAct {
 /// use bareverbs_offload::own_memory::OwnMemory;
 ///
 /// let mut bytes = [0; 256];
-/// let mut door = OwnMemory::<_, 4>::new(&mut bytes[..]);
+/// let mut dma = OwnMemory::<_, 4>::new(&mut bytes[..]);
 /// let into = Part { offset: 0, length: 64 };
-/// assert!(door.submit_read(7, HostRegion(0), 192, into).is_ok());
-/// assert!(door.submit_read(8, HostRegion(0), 193, into).is_err(), "a byte too far");
+/// assert!(dma.submit_read(7, HostRegion(0), 192, into).is_ok());
+/// assert!(dma.submit_read(8, HostRegion(0), 193, into).is_err(), "a byte too far");
 /// ```
 #[derive(Debug)]
 pub struct OwnMemory<M, const DEPTH: usize> {
@@ -174,19 +174,19 @@ mod tests {
         let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
         let mut memory: Vec<u8> = (0..5000_u32).map(|n| (n % 251) as u8).collect();
         let expected = memory.clone();
-        let mut door = OwnMemory::<_, 4>::new(memory.as_mut_slice());
+        let mut dma = OwnMemory::<_, 4>::new(memory.as_mut_slice());
         for (tag, length) in [1, 511, 512, 513, 1500].into_iter().enumerate() {
             let (tag, part) = (tag as u64, Part { offset: 64, length });
-            door.submit_read(tag, REGION, 3000, part).expect("room");
-            assert_eq!(door.poll(&mut endpoint), Some(HostDmaDone { tag, end: DmaEnd::Done }));
+            dma.submit_read(tag, REGION, 3000, part).expect("room");
+            assert_eq!(dma.poll(&mut endpoint), Some(HostDmaDone { tag, end: DmaEnd::Done }));
             let mut found = vec![0; length as usize];
             endpoint.copy_out(64, &mut found).expect("inside");
             assert_eq!(found, expected[3000..][..length as usize]);
         }
-        door.submit_write(9, REGION, 0, Part { offset: 64, length: 1500 }).expect("room");
-        door.submit_read(10, REGION, 100, Part { offset: 0, length: 10 }).expect("room");
-        let tags = [(); 2].map(|()| door.poll(&mut endpoint).expect("an end").tag);
-        assert_eq!((tags, door.poll(&mut endpoint)), ([9, 10], None));
+        dma.submit_write(9, REGION, 0, Part { offset: 64, length: 1500 }).expect("room");
+        dma.submit_read(10, REGION, 100, Part { offset: 0, length: 10 }).expect("room");
+        let tags = [(); 2].map(|()| dma.poll(&mut endpoint).expect("an end").tag);
+        assert_eq!((tags, dma.poll(&mut endpoint)), ([9, 10], None));
         let mut found = [0; 10];
         endpoint.copy_out(0, &mut found).expect("inside");
         assert_eq!(found, expected[3100..3110]);
@@ -197,19 +197,18 @@ mod tests {
         let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
         let mut memory = vec![0; 24];
         memory[15] = 7;
-        let mut door = OwnMemory::<_, 4>::new(memory.as_mut_slice());
-        assert!(door.compares_and_swaps());
+        let mut dma = OwnMemory::<_, 4>::new(memory.as_mut_slice());
+        assert!(dma.compares_and_swaps());
         let into = Part { offset: 64, length: 8 };
         for (tag, expected, desired, found) in [(1, 6_u64, 9_u64, 7_u64), (2, 7, 8, 7), (3, 7, 9, 8)] {
-            door.submit_compare_and_swap(tag, REGION, 8, [expected, desired], into).expect("room");
-            assert_eq!(door.poll(&mut endpoint), Some(HostDmaDone { tag, end: DmaEnd::Done }));
+            dma.submit_compare_and_swap(tag, REGION, 8, [expected, desired], into).expect("room");
+            assert_eq!(dma.poll(&mut endpoint), Some(HostDmaDone { tag, end: DmaEnd::Done }));
             let mut word = [0; 8];
             endpoint.copy_out(64, &mut word).expect("inside");
             assert_eq!(u64::from_be_bytes(word), found, "request {tag}");
         }
         for (address, length) in [(17, 8), (8, 4)] {
-            let refused =
-                door.submit_compare_and_swap(4, REGION, address, [0, 0], Part { offset: 0, length });
+            let refused = dma.submit_compare_and_swap(4, REGION, address, [0, 0], Part { offset: 0, length });
             assert_eq!(refused, Err(PostError::BadRequest), "{length} bytes at {address}");
         }
         assert_eq!(memory[8..16], 8_u64.to_be_bytes());
@@ -219,18 +218,18 @@ mod tests {
     fn what_leaves_the_memory_or_does_not_fit_is_refused() {
         let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
         let mut memory = vec![0; 100];
-        let mut door = OwnMemory::<_, 2>::new(memory.as_mut_slice());
+        let mut dma = OwnMemory::<_, 2>::new(memory.as_mut_slice());
         let part = |length| Part { offset: 0, length };
         for (region, address, length) in [(0, 0, 101), (0, 100, 1), (0, u64::MAX, 1), (1, 0, 1)] {
-            let refused = door.submit_read(1, HostRegion(region), address, part(length));
+            let refused = dma.submit_read(1, HostRegion(region), address, part(length));
             assert_eq!(refused, Err(PostError::BadRequest), "{region} {address} {length}");
         }
         // A part outside the endpoint is only noticed when it is copied.
-        door.submit_read(5, REGION, 0, Part { offset: usize::MAX / 2, length: 1 }).expect("room");
+        dma.submit_read(5, REGION, 0, Part { offset: usize::MAX / 2, length: 1 }).expect("room");
         let end = DmaEnd::Fault(DmaFault::Memory);
-        assert_eq!(door.poll(&mut endpoint), Some(HostDmaDone { tag: 5, end }));
-        assert!(door.has_room() && door.submit_read(1, REGION, 0, part(1)).is_ok());
-        assert!(door.submit_write(2, REGION, 0, part(1)).is_ok() && !door.has_room());
-        assert_eq!(door.submit_read(3, REGION, 0, part(1)), Err(PostError::Full));
+        assert_eq!(dma.poll(&mut endpoint), Some(HostDmaDone { tag: 5, end }));
+        assert!(dma.has_room() && dma.submit_read(1, REGION, 0, part(1)).is_ok());
+        assert!(dma.submit_write(2, REGION, 0, part(1)).is_ok() && !dma.has_room());
+        assert_eq!(dma.submit_read(3, REGION, 0, part(1)), Err(PostError::Full));
     }
 }

@@ -243,7 +243,7 @@ fn what_a_kernel_computed_is_the_answer() {
 }
 
 #[test]
-fn a_kernel_on_a_dpu_writes_and_compares_only_if_its_door_can() {
+fn a_kernel_on_a_dpu_writes_and_compares_only_if_its_channel_can() {
     let mut scene = Scene::new(4);
     let grant = Grant::new(HOST, 4096).expect("no wrap").writable();
     scene.regions[0] = scene.dpu.runtime().grant(scene.ids[0], grant).expect("room");

@@ -39,7 +39,7 @@ const SLOTS: usize = TENANTS * WINDOW;
 const MAX_VALUE: u32 = 20_000;
 
 type Server = DpuServer<CompiledIn<KvLookup>, SLOTS, TENANTS, WINDOW>;
-type Door = CardDma<Handle, TENANTS, SLOTS>;
+type TenantsDma = CardDma<Handle, TENANTS, SLOTS>;
 type Region = Rc<MemoryRegion<Handle>>;
 
 /// The host's side of a tenant: its table, and a client that asks the DPU for its values.
@@ -57,7 +57,7 @@ struct Scene {
     tenants: Vec<Tenant>,
     server: Server,
     server_endpoint: VerbsEndpoint<Handle, TENANTS>,
-    door: Door,
+    dma: TenantsDma,
     ids: Vec<ConnectionId>,
     host: Node,
     arm: Node,
@@ -123,8 +123,8 @@ impl Scene {
     fn new(options: NodeOptions) -> Self {
         let (world, [host, arm]) = card(options, DmaCost::BLUEFIELD);
         let memory = arm.memory(memory_size(TENANTS * WINDOW, SLOTS), AccessFlags::LOCAL_WRITE);
-        let mut door =
-            Door::create(&arm.domain, arm.completion_queue(SLOTS as u32), &memory, 0).expect("a BlueField");
+        let mut dma = TenantsDma::create(&arm.domain, arm.completion_queue(SLOTS as u32), &memory, 0)
+            .expect("a BlueField");
         let completions = arm.completion_queue(4 * DEPTH);
         let mut runtime = Runtime::new(Limits::default(), KernelCost::FREE);
         let (mut far_ends, mut tenants, mut ids) = (Vec::new(), Vec::new(), Vec::new());
@@ -132,7 +132,7 @@ impl Scene {
             let (region, descriptor) = table(&host, tenant);
             let shared = SharedRegion::share(&region, secret(tenant)).expect("a BlueField");
             let alias = RemoteVhcaRegion::open(&arm.domain, &shared).expect("the right secret");
-            let within = door.add(alias).expect("room");
+            let within = dma.add(alias).expect("room");
             let stride = ClientConfig::stride(MAX_VALUE);
             let slots =
                 host.memory(stride as usize * WINDOW, AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE);
@@ -172,7 +172,7 @@ impl Scene {
         }
         let buffer = vec![0; tenants[0].client.buffer_size()];
         let scratch = vec![0; MAX_READ as usize];
-        Self { tenants, server, server_endpoint, door, ids, host, arm, world, scratch, buffer }
+        Self { tenants, server, server_endpoint, dma, ids, host, arm, world, scratch, buffer }
     }
 
     fn start(&mut self, tenant: usize, row: usize) -> u64 {
@@ -184,11 +184,11 @@ impl Scene {
     /// Lets the server do what it can at this moment, and advances the world.
     fn turn(&mut self) {
         let now = self.world.now();
-        if self.server.poll(now, &mut self.server_endpoint, &mut self.door, &mut self.scratch) {
+        if self.server.poll(now, &mut self.server_endpoint, &mut self.dma, &mut self.scratch) {
             return;
         }
         let due = self.world.with(|world| world.next_event());
-        let due = [due, self.server.poll_timeout(&self.door)].into_iter().flatten().min();
+        let due = [due, self.server.poll_timeout(&self.dma)].into_iter().flatten().min();
         self.world.run_until(due.expect("somebody has something to do"));
     }
 
@@ -267,12 +267,12 @@ fn a_table_that_the_host_takes_back_is_told_and_stops_nobody_else() {
         scene.turn();
     }
     assert!(Rc::into_inner(scene.tenants[0].table.take().expect("still there")).is_some(), "dropped");
-    while !scene.door.is_broken() {
+    while !scene.dma.is_broken() {
         scene.turn();
     }
-    scene.server.poll(scene.world.now(), &mut scene.server_endpoint, &mut scene.door, &mut scene.scratch);
-    assert!(!scene.door.has_room());
-    scene.door.repair(&scene.arm.domain).expect("all has been polled");
+    scene.server.poll(scene.world.now(), &mut scene.server_endpoint, &mut scene.dma, &mut scene.scratch);
+    assert!(!scene.dma.has_room());
+    scene.dma.repair(&scene.arm.domain).expect("all has been polled");
     let (result, _) = scene.finish(0);
     assert_eq!((result.request_id, result.ended), (asked[0], Ended::Status(Status::TakenBack)));
     let (result, found) = scene.finish(1);
@@ -284,17 +284,17 @@ fn a_table_that_the_host_takes_back_is_told_and_stops_nobody_else() {
     assert_eq!(scene.finish(0).0.ended, Ended::Status(Status::TakenBack));
     assert_eq!(scene.dma_requests(), requests);
     scene.check(1, 3);
-    assert!(!scene.door.is_broken());
+    assert!(!scene.dma.is_broken());
     // The host shares another table in place of the old one.
     let (region, _) = table(&scene.host, 1);
     let shared = SharedRegion::share(&region, secret(5)).expect("a BlueField");
     let alias = RemoteVhcaRegion::open(&scene.arm.domain, &shared).expect("the right secret");
-    scene.door.replace(HostRegion(0), alias).expect("there is such a place");
+    scene.dma.replace(HostRegion(0), alias).expect("there is such a place");
     let into = Part { offset: 0, length: 64 };
-    scene.door.submit_read(77, HostRegion(0), region.address(), into).expect("shared again");
-    scene.door.flush();
+    scene.dma.submit_read(77, HostRegion(0), region.address(), into).expect("shared again");
+    scene.dma.flush();
     scene.world.run_until(scene.world.now() + Duration::from_micros(10));
-    let done = scene.door.poll(&mut scene.server_endpoint).expect("has ended");
+    let done = scene.dma.poll(&mut scene.server_endpoint).expect("has ended");
     assert_eq!((done.tag, done.end), (77, DmaEnd::Done));
 }
 
@@ -305,18 +305,18 @@ fn a_host_that_resets_is_told_to_all_and_the_door_works_on() {
     let addresses: Vec<u64> =
         scene.tenants.iter().map(|t| t.table.as_ref().expect("still there").address()).collect();
     for (index, address) in addresses.iter().enumerate() {
-        scene.door.submit_read(index as u64, HostRegion(index as u16), *address, into).expect("room");
+        scene.dma.submit_read(index as u64, HostRegion(index as u16), *address, into).expect("room");
     }
-    scene.door.flush();
+    scene.dma.flush();
     scene.world.with(|world| world.with_device(scene.host.id, |nic, _, now| nic.reset(now)));
-    assert_eq!(scene.door.repair(&scene.arm.domain), Ok(()), "the reset has not been noticed yet");
+    assert_eq!(scene.dma.repair(&scene.arm.domain), Ok(()), "the reset has not been noticed yet");
     scene.world.run_until(scene.world.now() + Duration::from_micros(10));
     let ends: Vec<DmaEnd> =
-        std::iter::from_fn(|| scene.door.poll(&mut scene.server_endpoint)).map(|done| done.end).collect();
+        std::iter::from_fn(|| scene.dma.poll(&mut scene.server_endpoint)).map(|done| done.end).collect();
     assert_eq!(ends, [DmaEnd::Fault(DmaFault::TakenBack), DmaEnd::Flushed]);
-    assert!(scene.door.is_broken());
-    assert_eq!(scene.door.repair(&scene.arm.domain), Ok(()));
-    assert_eq!(scene.door.submit_read(5, HostRegion(0), addresses[0], into), Err(PostError::Broken));
+    assert!(scene.dma.is_broken());
+    assert_eq!(scene.dma.repair(&scene.arm.domain), Ok(()));
+    assert_eq!(scene.dma.submit_read(5, HostRegion(0), addresses[0], into), Err(PostError::Broken));
 }
 
 #[test]
@@ -325,7 +325,7 @@ fn a_door_checks_what_it_is_asked_and_writes_as_it_reads() {
     let table = scene.tenants[0].table.clone().expect("still there");
     let (address, length) = (table.address(), table.len() as u64);
     let part = |offset, length| Part { offset, length };
-    let mut read = |region, address, into| scene.door.submit_read(1, HostRegion(region), address, into);
+    let mut read = |region, address, into| scene.dma.submit_read(1, HostRegion(region), address, into);
     let refused = Err(PostError::BadRequest);
     assert_eq!(read(9, address, part(0, 64)), refused, "no such region");
     assert_eq!(read(0, address - 1, part(0, 64)), refused, "before it");
@@ -335,16 +335,16 @@ fn a_door_checks_what_it_is_asked_and_writes_as_it_reads() {
         read(0, address, part(0, 64)).unwrap_or_else(|error| panic!("{tag}: {error}"));
     }
     assert_eq!(read(0, address, part(0, 64)), Err(PostError::Full));
-    scene.door.flush();
+    scene.dma.flush();
     scene.world.run_until(scene.world.now() + Duration::from_micros(10));
-    let ended = std::iter::from_fn(|| scene.door.poll(&mut scene.server_endpoint)).count();
+    let ended = std::iter::from_fn(|| scene.dma.poll(&mut scene.server_endpoint)).count();
     assert_eq!(ended, SLOTS);
     scene.server_endpoint.region().copy_in(0, b"from the Arm side").expect("inside");
-    scene.door.submit_write(3, HostRegion(0), address + length - 17, part(0, 17)).expect("room");
-    scene.door.flush();
-    assert_eq!(scene.door.repair(&scene.arm.domain), Ok::<(), RepairError>(()), "nothing is broken");
+    scene.dma.submit_write(3, HostRegion(0), address + length - 17, part(0, 17)).expect("room");
+    scene.dma.flush();
+    assert_eq!(scene.dma.repair(&scene.arm.domain), Ok::<(), RepairError>(()), "nothing is broken");
     scene.world.run_until(scene.world.now() + Duration::from_micros(10));
-    assert_eq!(scene.door.poll(&mut scene.server_endpoint).map(|done| done.end), Some(DmaEnd::Done));
+    assert_eq!(scene.dma.poll(&mut scene.server_endpoint).map(|done| done.end), Some(DmaEnd::Done));
     let mut bytes = [0; 17];
     table.copy_out(table.len() - 17, &mut bytes).expect("inside");
     assert_eq!(&bytes, b"from the Arm side");

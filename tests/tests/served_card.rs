@@ -44,10 +44,10 @@ struct Function {
 
 impl Function {
     /// Connects to a served function, which resets it.
-    fn open(door: &Path) -> Self {
+    fn open(socket: &Path) -> Self {
         let memory = ArenaConfig { segment: 16 << 20, ..ArenaConfig::default() };
         let config = VfioUserConfig { memory, ..VfioUserConfig::default() };
-        let hal = VfioUserHal::connect(door, config).unwrap_or_else(|error| panic!("{error}"));
+        let hal = VfioUserHal::connect(socket, config).unwrap_or_else(|error| panic!("{error}"));
         let device = Device::open(hal, DeviceConfig::default()).unwrap_or_else(|error| panic!("{error}"));
         // A queue of DMA work requests is connected to itself, for which it needs an address.
         let mac = device.port().unwrap().mac;
@@ -63,12 +63,12 @@ impl Function {
 }
 
 /// Where functions are served. The servers' threads end with the test program.
-struct Doors(tempfile::TempDir);
+struct CardSockets(tempfile::TempDir);
 
-impl Doors {
+impl CardSockets {
     /// The host and the Arm cores of one card, and a function of another card.
     fn open(shares_indirect_keys: bool) -> Self {
-        let doors = Self(tempfile::tempdir().unwrap());
+        let sockets = Self(tempfile::tempdir().unwrap());
         let card = Card::default();
         for (number, card) in [(HOST, card.clone()), (ARM, card), (STRANGER, Card::default())] {
             let function = CardFunction::bluefield3(VhcaId::from_low_bits(number.into()));
@@ -76,10 +76,10 @@ impl Doors {
             let mac = MacAddress([2, 0, 0, 0, 2, number]);
             let nic = NicConfig { card: Some(function), ..NicConfig::new(mac) };
             let config = ServerConfig { card: Some(card), ..ServerConfig::new(nic) };
-            let mut server = Server::bind(&doors.path(number), config).unwrap();
+            let mut server = Server::bind(&sockets.path(number), config).unwrap();
             std::thread::spawn(move || while server.serve().is_ok() {});
         }
-        doors
+        sockets
     }
 
     fn path(&self, number: u8) -> PathBuf {
@@ -94,8 +94,8 @@ struct Host {
 }
 
 impl Host {
-    fn open(door: &Path) -> Self {
-        let function = Function::open(door);
+    fn open(socket: &Path) -> Self {
+        let function = Function::open(socket);
         Self { region: function.memory(REGION), function }
     }
 }
@@ -108,19 +108,19 @@ struct ServedCard {
     local: MemoryRegion<Handle>,
     arm: Function,
     host: Option<Host>,
-    doors: Doors,
+    sockets: CardSockets,
 }
 
 impl ServedCard {
     fn new() -> Self {
-        let doors = Doors::open(true);
-        let (host, arm) = (Host::open(&doors.path(HOST)), Function::open(&doors.path(ARM)));
+        let sockets = CardSockets::open(true);
+        let (host, arm) = (Host::open(&sockets.path(HOST)), Function::open(&sockets.path(ARM)));
         let alias = open(&arm, &share(&host.region)).unwrap_or_else(|error| panic!("{error}"));
         let completions =
             CompletionQueue::create(arm.device.clone(), CompletionQueueConfig { entries: 256 }).unwrap();
         let queue = dma_queue(&arm, &completions);
         let local = arm.memory(REGION);
-        Self { queue, completions, alias, local, arm, host: Some(host), doors }
+        Self { queue, completions, alias, local, arm, host: Some(host), sockets }
     }
 
     fn host(&mut self) -> &mut Host {
@@ -224,7 +224,7 @@ fn refused(outcome: Result<RemoteVhcaRegion<Handle>, AliasError>) -> u32 {
 }
 
 #[test]
-fn the_arm_side_reads_and_writes_the_host_through_both_doors() {
+fn the_arm_side_reads_and_writes_the_host_through_both_sockets() {
     let mut card = ServedCard::new();
     for (round, length) in [1, 64, 4096, 65_537, LONGEST].into_iter().enumerate() {
         card.host().region.copy_in(round, &pattern(length)).unwrap();
@@ -254,7 +254,7 @@ fn a_wrong_secret_a_wrong_function_and_a_wrong_key_give_no_alias() {
     let wrong = SharedRegion { key: MkeyIndex::from_low_bits(0x4321), ..shared };
     assert_eq!(refused(open(&card.arm, &wrong)), syndrome::ALIAS_TARGET.syndrome);
     // The secret does not help a function of another card.
-    let stranger = Function::open(&card.doors.path(STRANGER));
+    let stranger = Function::open(&card.sockets.path(STRANGER));
     assert_eq!(refused(open(&stranger, &shared)), syndrome::ALIAS_TARGET.syndrome);
     // A new secret keeps the aliases that the old one authorized.
     SharedRegion::share(&card.host().region, other_secret).unwrap();
@@ -289,8 +289,8 @@ fn a_key_of_the_host_is_none_on_the_arm_side() {
 #[test]
 fn a_region_of_other_regions_is_not_shared_by_a_card_that_follows_no_keys() {
     for follows in [false, true] {
-        let doors = Doors::open(follows);
-        let [host, arm] = [HOST, ARM].map(|number| Function::open(&doors.path(number)));
+        let sockets = CardSockets::open(follows);
+        let [host, arm] = [HOST, ARM].map(|number| Function::open(&sockets.path(number)));
         let parts = [host.memory(4096), host.memory(4096)];
         let slices = parts.each_ref().map(|part| part.slice(0, 4096).unwrap());
         let region = IndirectRegion::create(&host.domain, &slices, AccessFlags::LOCAL_WRITE).unwrap();
@@ -324,30 +324,30 @@ fn a_region_that_the_host_drops_in_the_middle_ends_the_copies() {
 /// reset.
 #[test]
 fn a_host_that_dies_in_the_middle_ends_the_copies() {
-    if let Some(door) = std::env::var_os(HOST_DOOR) {
-        return share_until_killed(Path::new(&door));
+    if let Some(socket) = std::env::var_os(HOST_SOCKET) {
+        return share_until_killed(Path::new(&socket));
     }
     let mut card = ServedCard::new();
     drop(card.host.take());
-    let (mut process, shared) = host_process(&card.doors.path(HOST));
+    let (mut process, shared) = host_process(&card.sockets.path(HOST));
     card.alias = open(&card.arm, &shared).unwrap_or_else(|error| panic!("{error}"));
     let read = card.read(1, 0, 4096);
     assert!(card.copy(&read).is_success());
     assert_eq!(bytes(&card.local, 0, 4096), pattern(4096), "of the other process");
     card.take_back_in_the_middle(|_| process.kill().unwrap());
     process.wait().unwrap();
-    card.host = Some(Host::open(&card.doors.path(HOST)));
+    card.host = Some(Host::open(&card.sockets.path(HOST)));
     card.share_again();
 }
 
 /// Names the host's socket to the host's process.
-const HOST_DOOR: &str = "BAREVERBS_SERVED_CARD_HOST";
+const HOST_SOCKET: &str = "BAREVERBS_SERVED_CARD_HOST";
 
 /// Runs this test again as the host in another process. Returns the process and what it shares.
-fn host_process(door: &Path) -> (Child, SharedRegion) {
+fn host_process(socket: &Path) -> (Child, SharedRegion) {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "a_host_that_dies_in_the_middle_ends_the_copies", "--nocapture"]);
-    let mut process = command.env(HOST_DOOR, door).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = command.env(HOST_SOCKET, socket).stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(process.stdout.take().unwrap()).lines().map_while(Result::ok);
     let numbers: Vec<u64> = lines
         .flat_map(|line| line.split_once("shared: ").map(|(_, rest)| rest.to_owned()))
@@ -367,8 +367,8 @@ fn host_process(door: &Path) -> (Child, SharedRegion) {
     (process, shared)
 }
 
-fn share_until_killed(door: &Path) {
-    let host = Host::open(door);
+fn share_until_killed(socket: &Path) {
+    let host = Host::open(socket);
     host.region.copy_in(0, &pattern(4096)).unwrap();
     let SharedRegion { vhca_id, key, address, .. } = share(&host.region);
     println!("shared: {} {} {address}", vhca_id.value(), key.value());

@@ -20,7 +20,7 @@ const TURNS: usize = 4 * WINDOW;
 pub(super) struct Core {
     server: CoreServer,
     endpoint: VerbsEndpoint<Handle, 1>,
-    door: OwnTable,
+    dma: OwnTable,
     scratch: Vec<u8>,
 }
 
@@ -29,7 +29,7 @@ impl Core {
     pub(super) fn poll(&mut self, now: Time) -> bool {
         // An access to its own memory completes as soon as it is requested, so one turn enables the next.
         let turns = (0..TURNS)
-            .take_while(|_| self.server.poll(now, &mut self.endpoint, &mut self.door, &mut self.scratch));
+            .take_while(|_| self.server.poll(now, &mut self.endpoint, &mut self.dma, &mut self.scratch));
         turns.count() > 0
     }
 
@@ -40,7 +40,7 @@ impl Core {
 
     /// When to poll again if nothing arrives before.
     pub(super) fn poll_timeout(&self) -> Option<Time> {
-        self.server.poll_timeout(&self.door)
+        self.server.poll_timeout(&self.dma)
     }
 }
 
@@ -69,8 +69,8 @@ impl Wiring {
         let mut endpoint = VerbsEndpoint::new([far], far_completions, memory, DEPTH);
         let mut server_core = DpuServer::new(runtime);
         server_core.serve(&mut endpoint, 0, id).context("posting receives of the server's core")?;
-        let door = OwnMemory::new(RegionTable::new(region, server.device.clone()));
-        let core = Core { server: server_core, endpoint, door, scratch: vec![0; MAX_OBJECT as usize] };
+        let dma = OwnMemory::new(RegionTable::new(region, server.device.clone()));
+        let core = Core { server: server_core, endpoint, dma, scratch: vec![0; MAX_OBJECT as usize] };
         Ok((self.asker(Way::KernelDpu(granted), queue_pair, near.completions, slots), core))
     }
 }

@@ -3,7 +3,7 @@
 
 use super::hosts::{
     Asker, DPU_CONNECTIONS, DPU_SLOTS, DpuEndpoint, Handle, Host, Operator, PLACES, RECEIVES, SceneConfig,
-    Server, TableDoor, WINDOW,
+    Server, TableDma, WINDOW,
 };
 use super::wiring::{
     DEPTH, Loose, TIMEOUT, Wiring, completions, connect, kernel_cost, limits, loose, prepared,
@@ -36,7 +36,7 @@ pub(super) struct DpuParts {
     pub(super) operator: Operator,
     pub(super) server: Server,
     pub(super) endpoint: DpuEndpoint,
-    pub(super) door: TableDoor,
+    pub(super) dma: TableDma,
 }
 
 /// Connections under construction.
@@ -59,7 +59,7 @@ impl Wiring {
         let memory = dpu::memory_size(DPU_CONNECTIONS * RECEIVES, DPU_SLOTS);
         let memory = MemoryRegion::allocate(&dpu.domain, memory, AccessFlags::LOCAL_WRITE)
             .context("allocating memory of the DPU")?;
-        let (door, shared) = self.door(dpu, &memory)?;
+        let (dma, shared) = self.dma(dpu, &memory)?;
         let table = self.grant_within(shared)?;
         let cost = kernel_cost(config.preset.dpu_kernel);
         let mut connecting = Connecting {
@@ -73,7 +73,7 @@ impl Wiring {
         let program = connecting.asker(self, table, |region| Way::Program { opcode: PROGRAM, region })?;
         let operator = connecting.operator()?;
         let (server, endpoint) = connecting.serve(memory)?;
-        Ok(DpuParts { kernel, program, operator, server, endpoint, door })
+        Ok(DpuParts { kernel, program, operator, server, endpoint, dma })
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) type CoreServer = DpuServer<CompiledIn<BuiltInKernels>, WINDOW, 1, RE
 /// Its access to the table, which lies in its own memory.
 pub(super) type OwnTable = OwnMemory<RegionTable<Rc<MemoryRegion<Handle>>, Handle>, WINDOW>;
 /// The DPU's access to the one region that its host shares.
-pub(super) type TableDoor = CardDma<Handle, 1, DPU_SLOTS>;
+pub(super) type TableDma = CardDma<Handle, 1, DPU_SLOTS>;
 pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
 
 /// A simulated host with its driver.

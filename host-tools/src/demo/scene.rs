@@ -11,7 +11,7 @@ use super::advice::{MeasuredAdvice, way_of};
 use super::changes::{Changes, READERS, WriterReport};
 use super::cpu_wiring::Core;
 use super::data::Row;
-use super::hosts::{Asker, DpuEndpoint, Host, Operator, SceneConfig, Server, TableDoor, Writer};
+use super::hosts::{Asker, DpuEndpoint, Host, Operator, SceneConfig, Server, TableDma, Writer};
 use super::swaps::Swaps;
 use super::way_name::WayName;
 use super::wiring::{Connected, Wiring, host, kernel_cost, limits, publish};
@@ -53,7 +53,7 @@ pub struct Scene {
     swaps: Swaps,
     dpu: Server,
     dpu_endpoint: DpuEndpoint,
-    dma: TableDoor,
+    dma: TableDma,
     table: Writer,
     changes: Changes,
     kernels: NicKernels<BuiltInKernels>,
@@ -112,7 +112,7 @@ impl Scene {
             swaps: Swaps::new()?,
             dpu: on_dpu.server,
             dpu_endpoint: on_dpu.endpoint,
-            dma: on_dpu.door,
+            dma: on_dpu.dma,
             table: writer,
             changes,
             kernels,

@@ -1,7 +1,7 @@
 //! The setup: boots a host, fills the table, connects a client to each of its servers.
 
 use super::data::{Row, table_config, table_size};
-use super::hosts::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, TableDoor, WINDOW, Writer};
+use super::hosts::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, TableDma, WINDOW, Writer};
 use crate::glue::NicKernels;
 use anyhow::{Context as _, anyhow};
 use bareverbs::device::{Device, DeviceConfig};
@@ -160,18 +160,18 @@ pub(super) struct Loose {
 
 impl Wiring {
     /// The DPU's access to the memory of its host: an alias of the table, and DMA work requests.
-    pub(super) fn door(
+    pub(super) fn dma(
         &self,
         dpu: &Host,
         memory: &MemoryRegion<Handle>,
-    ) -> anyhow::Result<(TableDoor, HostRegion)> {
+    ) -> anyhow::Result<(TableDma, HostRegion)> {
         let completions = completions(dpu, DPU_SLOTS as u32)?;
         let alias = RemoteVhcaRegion::open(&dpu.domain, &self.table.shared)
             .context("making an alias of the table")?;
-        let mut door = CardDma::create(&dpu.domain, completions, memory, 0)
+        let mut dma = CardDma::create(&dpu.domain, completions, memory, 0)
             .context("creating a queue for DMA work requests")?;
-        let shared = door.add(alias).map_err(|_| anyhow!("the door has no room for the table"))?;
-        Ok((door, shared))
+        let shared = dma.add(alias).map_err(|_| anyhow!("the DMA channel has no room for the table"))?;
+        Ok((dma, shared))
     }
 
     pub(super) fn ask_nic(

@@ -49,7 +49,7 @@ pub(crate) trait ServiceTask {
     /// Its result.
     type Output;
     /// Runs it.
-    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<Self::Output, Failure>;
+    fn run<H: Hal>(self, connector: &ServiceConnector<'_, H>) -> Result<Self::Output, Failure>;
 }
 
 impl ServiceArguments {
@@ -96,12 +96,12 @@ impl<T: ServiceTask> SeatedTask for ServiceOpening<T> {
         let Self { credentials, address, gid_index, timeout, task } = self;
         let gid_index = seat.gid_index(&gid_index.into()).map_err(Failure::Input)?;
         let domain = ProtectionDomain::allocate(device).context("allocating a protection domain")?;
-        task.run(&ServiceDoor { device, seat, domain, credentials, address, gid_index, timeout })
+        task.run(&ServiceConnector { device, seat, domain, credentials, address, gid_index, timeout })
     }
 }
 
 /// Access to a service through an open device.
-pub(crate) struct ServiceDoor<'d, H: Hal> {
+pub(crate) struct ServiceConnector<'d, H: Hal> {
     pub(crate) device: &'d Device<H>,
     seat: &'d Seat,
     pub(super) domain: ProtectionDomain<&'d Device<H>>,
@@ -120,7 +120,7 @@ pub(crate) struct ServiceConnection<'d, H: Hal> {
     session: Session,
 }
 
-impl<'d, H: Hal> ServiceDoor<'d, H> {
+impl<'d, H: Hal> ServiceConnector<'d, H> {
     /// Connects, with `length` bytes of memory for answers.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Looks up keys in every requested way and compares the results.
 
-use super::client::{ServiceArguments, ServiceConnection, ServiceDoor, ServiceTask};
+use super::client::{ServiceArguments, ServiceConnection, ServiceConnector, ServiceTask};
 use super::offer::Aim;
 use super::opcode::parse_opcode;
 use crate::Failure;
@@ -145,14 +145,14 @@ struct Getting<'a> {
 impl ServiceTask for Getting<'_> {
     type Output = Vec<KeyResult>;
 
-    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<Vec<KeyResult>, Failure> {
+    fn run<H: Hal>(self, connector: &ServiceConnector<'_, H>) -> Result<Vec<KeyResult>, Failure> {
         let askers: Result<Vec<_>> =
-            self.ways.iter().map(|way| WayAsker::connect(door, *way, self.arguments.program)).collect();
+            self.ways.iter().map(|way| WayAsker::connect(connector, *way, self.arguments.program)).collect();
         let mut askers = askers.map_err(Failure::Input)?;
         let repeat = self.arguments.repeat;
         let result = |key: &String| -> Result<KeyResult> {
             let ways: Result<Vec<WayResult>> =
-                askers.iter_mut().map(|asker| asker.look_up(door, key, repeat)).collect();
+                askers.iter_mut().map(|asker| asker.look_up(connector, key, repeat)).collect();
             Ok(KeyResult::of(key, ways.with_context(|| format!("looking up {key:?}"))?))
         };
         let results: Result<Vec<KeyResult>> = self.arguments.keys.iter().map(result).collect();
@@ -169,9 +169,10 @@ struct WayAsker<'d, H: Hal> {
 }
 
 impl<'d, H: Hal> WayAsker<'d, H> {
-    fn connect(door: &ServiceDoor<'d, H>, name: GetWay, program: Option<Opcode>) -> Result<Self> {
+    fn connect(connector: &ServiceConnector<'d, H>, name: GetWay, program: Option<Opcode>) -> Result<Self> {
         let length = ClientConfig::stride(MAX_VALUE as u32) as usize;
-        let connection = door.connect(name.wish(), length).with_context(|| format!("way {}", name.name()))?;
+        let connection =
+            connector.connect(name.wish(), length).with_context(|| format!("way {}", name.name()))?;
         let (offer, region) = (&connection.offer, connection.endpoint.region());
         let max_response = offer.max_value.min(MAX_VALUE as u32);
         let layout = SlotLayout {
@@ -190,7 +191,7 @@ impl<'d, H: Hal> WayAsker<'d, H> {
                 Way::Read { rkey: slice.rkey.value(), region: Grant::new(slice.address, table.length)? }
             }
         };
-        let timeout = Duration::from_millis(u64::try_from(door.timeout.as_millis())?);
+        let timeout = Duration::from_millis(u64::try_from(connector.timeout.as_millis())?);
         let config =
             ClientConfig { way, table, layout, credits: offer.credits, timeout, limits: offer.limits() };
         let client = KvClient::new(config);
@@ -199,11 +200,11 @@ impl<'d, H: Hal> WayAsker<'d, H> {
     }
 
     /// Looks a key up `repeat` times. Every answer must equal the first.
-    fn look_up(&mut self, door: &ServiceDoor<'_, H>, key: &str, repeat: u32) -> Result<WayResult> {
+    fn look_up(&mut self, connector: &ServiceConnector<'_, H>, key: &str, repeat: u32) -> Result<WayResult> {
         let mut nanos = Vec::with_capacity(repeat as usize);
         let mut first: Option<(LookupResult, Vec<u8>)> = None;
         for _ in 0..repeat {
-            let (result, value, took) = self.look_up_once(door, key)?;
+            let (result, value, took) = self.look_up_once(connector, key)?;
             nanos.push(took);
             let (before, was) = first.get_or_insert_with(|| (result, value.clone()));
             if (before.ended, &*was) != (result.ended, &value) {
@@ -219,8 +220,12 @@ impl<'d, H: Hal> WayAsker<'d, H> {
         Ok(WayResult::new(self.name, &result, value, nanos))
     }
 
-    fn look_up_once(&mut self, door: &ServiceDoor<'_, H>, key: &str) -> Result<(LookupResult, Vec<u8>, u64)> {
-        let hal = door.device.hal();
+    fn look_up_once(
+        &mut self,
+        connector: &ServiceConnector<'_, H>,
+        key: &str,
+    ) -> Result<(LookupResult, Vec<u8>, u64)> {
+        let hal = connector.device.hal();
         let begin: Time = hal.now();
         let started = self.client.start(begin, &mut self.connection.endpoint, key.as_bytes());
         started.map_err(|error| anyhow!("by {}: {error}", self.name.name()))?;
@@ -232,7 +237,7 @@ impl<'d, H: Hal> WayAsker<'d, H> {
                 self.check(&result)?;
                 return Ok((result, self.buffer.get(..length).unwrap_or_default().to_vec(), took));
             }
-            door.rest();
+            connector.rest();
         }
     }
 

@@ -6,7 +6,7 @@
 //! When this program ends, the key is destroyed, and nobody can access the memory any more.
 
 use super::client::ServiceTask;
-use super::client::{ServiceArguments, ServiceDoor};
+use super::client::{ServiceArguments, ServiceConnector};
 use super::offer::{Aim, CallerAim, HostTable, PURPOSE};
 use super::served_table::{HostRows, demo_rows, rows_of};
 use super::signals::Signals;
@@ -66,11 +66,11 @@ struct Sharing<'a> {
 impl ServiceTask for Sharing<'_> {
     type Output = ();
 
-    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<(), Failure> {
+    fn run<H: Hal>(self, connector: &ServiceConnector<'_, H>) -> Result<(), Failure> {
         let Self { arguments, rows, signals } = self;
-        let mut table =
-            HostRows::fill(&door.domain, &door.device, rows, arguments.room).map_err(Failure::Input)?;
-        let mut session = share(door, &table).map_err(Failure::Input)?;
+        let mut table = HostRows::fill(&connector.domain, &connector.device, rows, arguments.room)
+            .map_err(Failure::Input)?;
+        let mut session = share(connector, &table).map_err(Failure::Input)?;
         tracing::info!(rows = table.rows(), "the table is shared");
         loop {
             if signals.end() {
@@ -78,7 +78,7 @@ impl ServiceTask for Sharing<'_> {
                 return Ok(());
             }
             if signals.take_reload() {
-                match arguments.rows().and_then(|rows| table.change(|| door.device.hal().now(), rows)) {
+                match arguments.rows().and_then(|rows| table.change(|| connector.device.hal().now(), rows)) {
                     Ok(changes) => tracing::info!(rows = table.rows(), changes, "the rows were read again"),
                     Err(error) => tracing::error!(
                         rows = table.rows(),
@@ -94,16 +94,20 @@ impl ServiceTask for Sharing<'_> {
 }
 
 /// Describes the table to the service and allows it to use the memory.
-fn share<H: Hal>(door: &ServiceDoor<'_, H>, table: &HostRows<&bareverbs::Device<H>>) -> Result<Session> {
+fn share<H: Hal>(
+    connector: &ServiceConnector<'_, H>,
+    table: &HostRows<&bareverbs::Device<H>>,
+) -> Result<Session> {
     let shares = HostTable::new(&table.region, table.descriptor(), table.rows(), table.max_value());
     let aim = CallerAim { wish: Aim::Share, shares: Some(shares) };
-    let mut own = Introduction::new(PURPOSE, door.unused_endpoint()?);
+    let mut own = Introduction::new(PURPOSE, connector.unused_endpoint()?);
     own.data = aim.to_data()?;
-    let mut session = Session::connect_as(&door.address, &own, &door.credentials, door.timeout)?;
+    let mut session =
+        Session::connect_as(&connector.address, &own, &connector.credentials, connector.timeout)?;
     let secret = *session.secret().context("the session has no secret")?.as_bytes();
     SharedRegion::share(&table.region, AccessKey::new(secret)?)?;
     // Now the service may create its alias, and confirms it.
-    session.ready(door.timeout)?;
-    session.ready(door.timeout)?;
+    session.ready(connector.timeout)?;
+    session.ready(connector.timeout)?;
     Ok(session)
 }

@@ -42,7 +42,7 @@ pub(super) struct TableView {
 }
 
 /// The access to the memory of a table.
-pub(super) enum LookupDoor<'d, H: Hal, const SLOTS: usize> {
+pub(super) enum LookupDma<'d, H: Hal, const SLOTS: usize> {
     /// The service's own memory, which its processor reads.
     Own(OwnMemory<RegionTable<OwnRegion<'d, H>, &'d Device<H>>, SLOTS>),
     /// The host's memory, by DMA work requests.
@@ -51,7 +51,7 @@ pub(super) enum LookupDoor<'d, H: Hal, const SLOTS: usize> {
 
 /// The table for lookups; see the module's comment.
 pub(super) struct LookupTable<'d, H: Hal, const SLOTS: usize> {
-    pub(super) door: LookupDoor<'d, H, SLOTS>,
+    pub(super) dma: LookupDma<'d, H, SLOTS>,
     view: Option<TableView>,
     /// The number of the host's region, if there ever was one.
     place: Option<HostRegion>,
@@ -72,8 +72,8 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
             grant: Grant::new(0, table.region.len() as u64)?,
             readable: served.readable.then(|| table.region.remote(0)),
         };
-        let door = LookupDoor::Own(OwnMemory::new(table.memory(&device)));
-        Ok(Self { door, view: Some(view), place: None })
+        let dma = LookupDma::Own(OwnMemory::new(table.memory(&device)));
+        Ok(Self { dma, view: Some(view), place: None })
     }
 
     /// A table that the host will share. `staging` is the memory that requests are answered from.
@@ -85,9 +85,9 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
     ) -> Result<Self> {
         let config = CompletionQueueConfig { entries: COPIES as u32 };
         let completions = CompletionQueue::create(device, config).context("creating a completion queue")?;
-        let door = CardDma::create(domain, completions, staging, gid_index)
+        let dma = CardDma::create(domain, completions, staging, gid_index)
             .context("making a queue of DMA work requests, by which the Arm cores of a DPU reach the memory of its host")?;
-        Ok(Self { door: LookupDoor::Host(Box::new(door)), view: None, place: None })
+        Ok(Self { dma: LookupDma::Host(Box::new(dma)), view: None, place: None })
     }
 
     /// The table, if there is one now.
@@ -102,16 +102,16 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
         table: &HostTable,
         access: AccessKey,
     ) -> Result<()> {
-        let LookupDoor::Host(door) = &mut self.door else {
+        let LookupDma::Host(dma) = &mut self.dma else {
             return Err(anyhow!("the table of this service is its own"));
         };
         let (shared, descriptor) = (table.region(access)?, table.descriptor()?);
         let region = RemoteVhcaRegion::open(domain, &shared)?;
         let place = match self.place {
-            Some(place) => door.replace(place, region).map(|()| place),
-            None => door.add(region),
+            Some(place) => dma.replace(place, region).map(|()| place),
+            None => dma.add(region),
         };
-        let place = place.map_err(|_| anyhow!("the door has no room for the region"))?;
+        let place = place.map_err(|_| anyhow!("the DMA channel has no room for the region"))?;
         let grant = Grant::within(place, shared.address, shared.length)?;
         let (max_value, rows) = (table.max_value, table.rows);
         self.place = Some(place);
@@ -128,11 +128,11 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
     /// it did.
     pub(super) fn repair(&mut self, domain: &ProtectionDomain<&'d Device<H>>) -> Result<bool> {
         use bareverbs::offload::card::RepairError;
-        let LookupDoor::Host(door) = &mut self.door else { return Ok(false) };
-        if !door.is_broken() {
+        let LookupDma::Host(dma) = &mut self.dma else { return Ok(false) };
+        if !dma.is_broken() {
             return Ok(false);
         }
-        match door.repair(domain) {
+        match dma.repair(domain) {
             Ok(()) => Ok(true),
             // The next turn polls the outstanding copies.
             Err(RepairError::Outstanding { .. }) => Ok(false),
@@ -141,11 +141,11 @@ impl<'d, H: Hal, const SLOTS: usize> LookupTable<'d, H, SLOTS> {
     }
 }
 
-impl<H: Hal, const SLOTS: usize> HostDma for LookupDoor<'_, H, SLOTS> {
+impl<H: Hal, const SLOTS: usize> HostDma for LookupDma<'_, H, SLOTS> {
     fn has_room(&self) -> bool {
         match self {
-            Self::Own(door) => door.has_room(),
-            Self::Host(door) => door.has_room(),
+            Self::Own(dma) => dma.has_room(),
+            Self::Host(dma) => dma.has_room(),
         }
     }
 
@@ -157,8 +157,8 @@ impl<H: Hal, const SLOTS: usize> HostDma for LookupDoor<'_, H, SLOTS> {
         into: Part,
     ) -> Result<(), PostError> {
         match self {
-            Self::Own(door) => door.submit_read(tag, region, address, into),
-            Self::Host(door) => door.submit_read(tag, region, address, into),
+            Self::Own(dma) => dma.submit_read(tag, region, address, into),
+            Self::Host(dma) => dma.submit_read(tag, region, address, into),
         }
     }
 
@@ -170,15 +170,15 @@ impl<H: Hal, const SLOTS: usize> HostDma for LookupDoor<'_, H, SLOTS> {
         from: Part,
     ) -> Result<(), PostError> {
         match self {
-            Self::Own(door) => door.submit_write(tag, region, address, from),
-            Self::Host(door) => door.submit_write(tag, region, address, from),
+            Self::Own(dma) => dma.submit_write(tag, region, address, from),
+            Self::Host(dma) => dma.submit_write(tag, region, address, from),
         }
     }
 
     fn compares_and_swaps(&self) -> bool {
         match self {
-            Self::Own(door) => door.compares_and_swaps(),
-            Self::Host(door) => door.compares_and_swaps(),
+            Self::Own(dma) => dma.compares_and_swaps(),
+            Self::Host(dma) => dma.compares_and_swaps(),
         }
     }
 
@@ -191,36 +191,36 @@ impl<H: Hal, const SLOTS: usize> HostDma for LookupDoor<'_, H, SLOTS> {
         into: Part,
     ) -> Result<(), PostError> {
         match self {
-            Self::Own(door) => door.submit_compare_and_swap(tag, region, address, words, into),
-            Self::Host(door) => door.submit_compare_and_swap(tag, region, address, words, into),
+            Self::Own(dma) => dma.submit_compare_and_swap(tag, region, address, words, into),
+            Self::Host(dma) => dma.submit_compare_and_swap(tag, region, address, words, into),
         }
     }
 
     fn flush(&mut self) {
         match self {
-            Self::Own(door) => door.flush(),
-            Self::Host(door) => door.flush(),
+            Self::Own(dma) => dma.flush(),
+            Self::Host(dma) => dma.flush(),
         }
     }
 
     fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
         match self {
-            Self::Own(door) => door.poll(memory),
-            Self::Host(door) => door.poll(memory),
+            Self::Own(dma) => dma.poll(memory),
+            Self::Host(dma) => dma.poll(memory),
         }
     }
 
     fn is_broken(&self) -> bool {
         match self {
-            Self::Own(door) => door.is_broken(),
-            Self::Host(door) => door.is_broken(),
+            Self::Own(dma) => dma.is_broken(),
+            Self::Host(dma) => dma.is_broken(),
         }
     }
 
     fn poll_timeout(&self) -> Option<Time> {
         match self {
-            Self::Own(door) => door.poll_timeout(),
-            Self::Host(door) => door.poll_timeout(),
+            Self::Own(dma) => dma.poll_timeout(),
+            Self::Host(dma) => dma.poll_timeout(),
         }
     }
 }

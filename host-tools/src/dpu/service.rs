@@ -145,7 +145,7 @@ impl<'d, H: Hal> Service<'d, H> {
         let mut active = false;
         // Each step may make further requests due.
         for _ in 0..SLOTS {
-            if !self.server.poll(now, &mut self.endpoint, &mut self.lookup.door, &mut self.scratch) {
+            if !self.server.poll(now, &mut self.endpoint, &mut self.lookup.dma, &mut self.scratch) {
                 break;
             }
             active = true;
@@ -162,7 +162,7 @@ impl<'d, H: Hal> Service<'d, H> {
 
     /// When to run again if nothing arrives before.
     pub(super) fn next_due(&self) -> Option<Time> {
-        self.server.poll_timeout(&self.lookup.door)
+        self.server.poll_timeout(&self.lookup.dma)
     }
 
     /// Handles a request of a caller's thread.

@@ -2,7 +2,7 @@
 
 use super::digits::{bytes_of, hex};
 use crate::Failure;
-use crate::dpu::client::{ServiceArguments, ServiceDoor, ServiceTask};
+use crate::dpu::client::{ServiceArguments, ServiceConnector, ServiceTask};
 use crate::dpu::offer::Aim;
 use crate::dpu::opcode::{opcode_text, parse_opcode};
 use crate::output::json_object;
@@ -65,14 +65,14 @@ pub(super) fn call(arguments: &CallArguments) -> Result<(String, bool), Failure>
 impl ServiceTask for OneCall<'_> {
     type Output = CallOutcome;
 
-    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<CallOutcome, Failure> {
+    fn run<H: Hal>(self, connector: &ServiceConnector<'_, H>) -> Result<CallOutcome, Failure> {
         let max_response = self.arguments.max_answer;
         let stride = SlotLayout::min_stride(max_response).next_multiple_of(64);
-        let mut connection = door.connect(Aim::Lookup, stride as usize).map_err(Failure::Input)?;
+        let mut connection = connector.connect(Aim::Lookup, stride as usize).map_err(Failure::Input)?;
         let region = connection.endpoint.region();
         let layout =
             SlotLayout { address: region.address(), rkey: region.rkey().value(), stride, max_response };
-        let timeout = Duration::from_millis(u64::try_from(door.timeout.as_millis()).unwrap_or(u64::MAX));
+        let timeout = Duration::from_millis(u64::try_from(connector.timeout.as_millis()).unwrap_or(u64::MAX));
         let (place, credits) = (KernelPlace::Cores, connection.credits());
         let limits = connection.offer.limits();
         let mut client =
@@ -84,7 +84,7 @@ impl ServiceTask for OneCall<'_> {
             parameters: &self.parameters,
             payload: &self.payload,
         };
-        let hal = door.device.hal();
+        let hal = connector.device.hal();
         let begun = hal.now();
         let started = client.start(begun, &mut connection.endpoint, &call);
         started.map_err(|error| Failure::Input(self.described(&error)))?;
@@ -93,7 +93,7 @@ impl ServiceTask for OneCall<'_> {
             if let Some(result) = client.poll(now, &mut connection.endpoint, &mut answer) {
                 break result;
             }
-            door.rest();
+            connector.rest();
         };
         let latency = hal.now().since(begun);
         let lost = match result.ended {

@@ -3,7 +3,7 @@
 use super::digits::hex;
 use super::program_file::ProgramFile;
 use crate::Failure;
-use crate::dpu::client::{ServiceArguments, ServiceConnection, ServiceDoor, ServiceTask};
+use crate::dpu::client::{ServiceArguments, ServiceConnection, ServiceConnector, ServiceTask};
 use crate::dpu::offer::Aim;
 use crate::dpu::opcode::{opcode_text, parse_opcode};
 use crate::output::json_object;
@@ -128,26 +128,26 @@ impl ProgramTask {
 impl ServiceTask for ProgramTask {
     type Output = TaskOutcome;
 
-    fn run<H: Hal>(self, door: &ServiceDoor<'_, H>) -> Result<TaskOutcome, Failure> {
+    fn run<H: Hal>(self, connector: &ServiceConnector<'_, H>) -> Result<TaskOutcome, Failure> {
         let words = self.words();
-        let connected = door.connect(Aim::Deploy, DeployerConfig::MEMORY).context(words.clone());
+        let connected = connector.connect(Aim::Deploy, DeployerConfig::MEMORY).context(words.clone());
         let mut connection = connected.map_err(Failure::Input)?;
-        self.carry_out(door, &mut connection).context(words).map_err(Failure::Run)
+        self.carry_out(connector, &mut connection).context(words).map_err(Failure::Run)
     }
 }
 
 impl ProgramTask {
     fn carry_out<H: Hal>(
         &self,
-        door: &ServiceDoor<'_, H>,
+        connector: &ServiceConnector<'_, H>,
         connection: &mut ServiceConnection<'_, H>,
     ) -> Result<TaskOutcome> {
         let memory = connection.endpoint.region();
         let (address, rkey) = (memory.address(), memory.rkey().value());
-        let timeout = Duration::from_millis(u64::try_from(door.timeout.as_millis())?);
+        let timeout = Duration::from_millis(u64::try_from(connector.timeout.as_millis())?);
         let mut deployer =
             Deployer::new(DeployerConfig { address, rkey, credits: connection.credits(), timeout });
-        let (hal, endpoint) = (door.device.hal(), &mut connection.endpoint);
+        let (hal, endpoint) = (connector.device.hal(), &mut connection.endpoint);
         let now = hal.now();
         let begun = match self {
             Self::Deploy { opcode, program } => deployer.deploy(now, endpoint, *opcode, program),
@@ -164,7 +164,7 @@ impl ProgramTask {
                     return Ok(TaskOutcome { version, listed });
                 }
                 Some(DeployerEvent::Failed(failure)) => return Err(explained(failure, connection)),
-                None => door.rest(),
+                None => connector.rest(),
             }
         }
     }

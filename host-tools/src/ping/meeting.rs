@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_micros(50);
 const MARK: u64 = 0x7069_6e67 << 32;
 
 /// How to meet the peer.
-enum Door<'a> {
+enum Rendezvous<'a> {
     Connect(SocketAddr),
     Accept(&'a Listener),
 }
@@ -47,7 +47,7 @@ fn begin<'a, 'd, H: Hal>(
     plan: &'a Plan,
     device: &'d Device<H>,
     seat: &Seat,
-    door: &Door<'_>,
+    rendezvous: &Rendezvous<'_>,
 ) -> Result<(Session<'static>, ProbeLink<'a, 'd, H>)> {
     let port = device.port()?;
     if port.state.is_down() {
@@ -56,9 +56,9 @@ fn begin<'a, 'd, H: Hal>(
     plan.gid_index(seat)?;
     let meanwhile: &mut Meanwhile<'_> = &mut resting(device.hal());
     let mtu = bytes_of(port.active_mtu);
-    let mut session = match door {
-        Door::Connect(address) => Session::connect(*address, mtu, plan.timeout, meanwhile)?,
-        Door::Accept(listener) => Session::accept(listener, mtu, plan.timeout, meanwhile)?,
+    let mut session = match rendezvous {
+        Rendezvous::Connect(address) => Session::connect(*address, mtu, plan.timeout, meanwhile)?,
+        Rendezvous::Accept(listener) => Session::accept(listener, mtu, plan.timeout, meanwhile)?,
     };
     let mut bench = Bench::set_up(device, seat, plan, true)?;
     let first = bench.own.first().context("a queue pair")?;
@@ -173,7 +173,7 @@ impl SeatedTask for PeerAnswerer<'_> {
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<u64, Failure> {
         let (mut session, mut link) =
-            begin(self.plan, device, seat, &Door::Accept(&self.listener)).map_err(Failure::Input)?;
+            begin(self.plan, device, seat, &Rendezvous::Accept(&self.listener)).map_err(Failure::Input)?;
         let (own, hal) = (link.own, device.hal());
         let (mut answered, mut waiting) = (0, VecDeque::new());
         session.hand_shake(&own, &mut || {
@@ -207,7 +207,7 @@ impl SeatedTask for PeerAsker<'_> {
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<PingOutcome, Failure> {
         let (mut session, mut link) =
-            begin(self.plan, device, seat, &Door::Connect(self.address)).map_err(Failure::Input)?;
+            begin(self.plan, device, seat, &Rendezvous::Connect(self.address)).map_err(Failure::Input)?;
         let address = link.peer();
         let prober = Prober {
             hal: device.hal(),

@@ -119,7 +119,7 @@ pub fn lookups(value: usize) -> Box<dyn FnMut()> {
     let mut local = Local { memory: vec![0; memory_size(SLOTS, SLOTS)], receives, completions, answers: 0 };
     server.serve(&mut local, 0, id).expect("receives are posted");
     let memory: &'static mut [u8] = Box::leak(memory.into_boxed_slice());
-    let mut door = OwnMemory::<_, SLOTS>::new(memory);
+    let mut dma = OwnMemory::<_, SLOTS>::new(memory);
     let mut scratch = vec![0; 70_000];
     let messages: Vec<Vec<u8>> = (0..ROWS).map(|row| message(&descriptor, row, value, region)).collect();
     let mut first = 0;
@@ -129,7 +129,7 @@ pub fn lookups(value: usize) -> Box<dyn FnMut()> {
         }
         first += SLOTS;
         local.answers = 0;
-        while server.poll(Time::ZERO, &mut local, &mut door, &mut scratch) {}
+        while server.poll(Time::ZERO, &mut local, &mut dma, &mut scratch) {}
         assert_eq!(local.answers, SLOTS, "all are answered");
     })
 }

@@ -184,7 +184,7 @@ fn a_hit_is_answered_with_its_value_and_what_it_took() {
 }
 
 #[test]
-fn both_doors_lead_to_the_same_answer() {
+fn both_channels_lead_to_the_same_answer() {
     let (mut world, descriptor) = kv_world();
     let parameters = lookup(&descriptor, &[2; 8]);
     let request = world.request(5, &parameters);

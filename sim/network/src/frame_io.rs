@@ -3,7 +3,7 @@
 use crate::{Pace, Wire, WireCounters};
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::real_time::FrameIo;
-use bareverbs_uverbs::{PortAddresses, SubnetDoor, VirtualHost};
+use bareverbs_uverbs::{PortAddresses, SubnetLink, VirtualHost};
 use std::io;
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ use std::time::Instant;
 pub struct NetworkIo {
     wire: Wire,
     /// `Some` on InfiniBand.
-    subnet: Option<SubnetDoor>,
+    subnet: Option<SubnetLink>,
     pace: Pace,
     start: Instant,
     /// Whether a frame has passed since the last pause.
@@ -28,7 +28,7 @@ impl NetworkIo {
     pub fn new(wire: Wire, host: &VirtualHost) -> Self {
         let subnet = host.subnet_port().map(|port| {
             let PortAddresses { guid, .. } = host.port_addresses();
-            let mut subnet = SubnetDoor::new(guid, port.lid);
+            let mut subnet = SubnetLink::new(guid, port.lid);
             subnet.handle_link(Time::ZERO, true);
             subnet
         });
@@ -83,7 +83,7 @@ impl FrameIo for NetworkIo {
         let now = self.now();
         let limit = Duration::from_nanos(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
         let busy = core::mem::take(&mut self.busy);
-        let due = self.subnet.as_ref().and_then(SubnetDoor::poll_timeout);
+        let due = self.subnet.as_ref().and_then(SubnetLink::poll_timeout);
         let wakeup = due.map_or(now + limit, |due| due.clamp(now, now + limit));
         self.pace.rest(now, busy, Some(wakeup));
         Ok(())

@@ -4,7 +4,7 @@ use crate::attributes::{DeviceAttributes, InfiniBandPort};
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_memory::PAGE;
 use crate::process::Process;
-use crate::subnet::SubnetDoor;
+use crate::subnet::SubnetLink;
 use crate::uapi::read_extended;
 use alloc::vec::Vec;
 use bareverbs_prm::command::caps::{QueryHcaCapIn, QueryHcaCapOut, SetHcaCapIn, SetHcaCapOut};
@@ -39,7 +39,7 @@ pub(crate) fn bring_up<P: Process>(
     commands: &mut CommandQueue,
     process: &mut P,
     gids: &[Gid],
-    subnet: Option<&mut SubnetDoor>,
+    subnet: Option<&mut SubnetLink>,
 ) -> Result<DeviceAttributes, CommandFailure> {
     let enable = Command::new(CommandOpcode::EnableHca, 0, &EnableHcaIn::new());
     commands.run::<_, EnableHcaOut>(process, &enable)?;

@@ -13,7 +13,7 @@ use crate::host::PortAddresses;
 use crate::key_changes::{KeyChange, KeyChanges};
 use crate::process::Process;
 use crate::queues::Queues;
-use crate::subnet::SubnetDoor;
+use crate::subnet::SubnetLink;
 use crate::uapi::read_extended;
 use alloc::vec::Vec;
 use bareverbs_prm::eqe::{CompletionEvent, EventEntry};
@@ -30,7 +30,7 @@ const CATCH_UP: usize = 256;
 pub(crate) struct Device {
     pub(crate) commands: CommandQueue,
     /// The manager of an InfiniBand port's subnet.
-    pub(crate) subnet: Option<SubnetDoor>,
+    pub(crate) subnet: Option<SubnetLink>,
     pub(crate) attributes: DeviceAttributes,
     pub(crate) doorbells: Doorbells,
     pub(crate) events: EventFiles,
@@ -53,7 +53,7 @@ impl Device {
     ) -> Result<Self, CommandFailure> {
         let mut commands = CommandQueue::new(Nic::new(config), process);
         let is_infiniband = config.link_layer == LinkLayer::InfiniBand;
-        let mut subnet = is_infiniband.then(|| SubnetDoor::new(*guid, *lid));
+        let mut subnet = is_infiniband.then(|| SubnetLink::new(*guid, *lid));
         let attributes = boot::bring_up(&mut commands, process, gids, subnet.as_mut())?;
         let event_queues = EventQueues::create(&mut commands, process)?;
         let events = event_queues.completion_queue_number();

@@ -19,7 +19,7 @@
 use crate::Uverbs;
 use crate::event_record::{EventFileId, EventRecord};
 use crate::process::Process;
-use crate::subnet::SubnetDoor;
+use crate::subnet::SubnetLink;
 use bareverbs_prm::time::Time;
 use bareverbs_sim::nic::{FrameOrigin, Nic, Transmit};
 use bareverbs_sim::wire::FrameBuffer;
@@ -53,7 +53,7 @@ impl Uverbs {
 
     /// When to call [`Self::advance`] next; it may find nothing due.
     pub fn next_wakeup(&self) -> Option<Time> {
-        let subnet = self.device.subnet.as_ref().and_then(SubnetDoor::poll_timeout);
+        let subnet = self.device.subnet.as_ref().and_then(SubnetLink::poll_timeout);
         [self.nic().poll_timeout(), subnet].into_iter().flatten().min()
     }
 

@@ -79,5 +79,5 @@ pub use mapping::Mapping;
 pub use nobody::Nobody;
 pub use process::Process;
 pub use rdma_cm_file::Connections;
-pub use subnet::SubnetDoor;
+pub use subnet::SubnetLink;
 pub use uverbs::Uverbs;

@@ -20,12 +20,12 @@ const MOST_PACKETS: usize = 64;
 /// The far end of an InfiniBand port's cable: the subnet manager, which gives the port its host's LID. It takes packets
 /// on the management lane; all others go to the network.
 #[derive(Debug)]
-pub struct SubnetDoor {
+pub struct SubnetLink {
     switch: Switch,
     port: usize,
 }
 
-impl SubnetDoor {
+impl SubnetLink {
     /// A switch whose SM knows the LID of the port with this GUID.
     pub fn new(guid: u64, lid: u16) -> Self {
         let known_lids = [(guid, lid)].into();

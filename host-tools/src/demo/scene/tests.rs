@@ -357,13 +357,13 @@ fn trailer_in(scene: &mut Scene, way: WayName, slot: usize) -> Option<Trailer> {
     Trailer::parse(&bytes)
 }
 
-const DOORS: [WayName; 2] = [WayName::KernelDpu, WayName::KernelNic];
+const KERNEL_WAYS: [WayName; 2] = [WayName::KernelDpu, WayName::KernelNic];
 
 #[test]
-fn requests_that_cannot_be_carried_out_get_typed_replies_through_both_doors() {
+fn requests_that_cannot_be_carried_out_get_typed_replies_through_both_kernels() {
     let rows = rows();
     let mut scene = Scene::build(&config(1, 0.0), &rows, None).expect("boots");
-    for way in DOORS {
+    for way in KERNEL_WAYS {
         let mut status = |change: &dyn Fn(&mut Request<'_>)| {
             let trailer = ask(&mut scene, way, change).expect("a reply");
             assert_eq!(trailer.request_id, 0xabcd);
@@ -384,7 +384,7 @@ fn requests_that_cannot_be_carried_out_get_typed_replies_through_both_doors() {
 fn replies_that_would_go_astray_are_not_sent() {
     let rows = rows();
     let mut scene = Scene::build(&config(1, 0.0), &rows, None).expect("boots");
-    for way in DOORS {
+    for way in KERNEL_WAYS {
         assert_eq!(ask(&mut scene, way, |r| r.reply.address -= 64), None, "{way}");
         assert_eq!(ask(&mut scene, way, |r| r.reply.rkey ^= 0x100), None, "{way}");
         assert_eq!(ask(&mut scene, way, |r| r.reply.address = u64::MAX - 7), None, "{way}");

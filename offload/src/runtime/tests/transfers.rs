@@ -184,7 +184,7 @@ fn nothing_is_written_without_the_right_or_beyond_what_was_computed() {
 }
 
 #[test]
-fn a_door_that_cannot_compare_is_a_typed_refusal_and_a_revoked_grant_ends_a_write() {
+fn a_channel_that_cannot_compare_is_a_typed_refusal_and_a_revoked_grant_ends_a_write() {
     let mut world = World::<Store, 2>::new(vec![0; 24]);
     let grant = Grant::new(BASE, 24).expect("no wrap").writable();
     for revoked in [false, true] {

@@ -1,7 +1,7 @@
 //! Messages of vfio-user (libvfio-user, `docs/vfio-user.rst`, version 0.9): decoding of requests, encoding of replies.
 //!
 //! Numbers are in native byte order. This module validates the form of a client's message: its length against its
-//! counts, its indices against their ranges. The door and the device validate what it asks for.
+//! counts, its indices against their ranges. The command handler and the device validate what it asks for.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

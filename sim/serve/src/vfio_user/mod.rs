@@ -9,11 +9,11 @@
 //! files, waiting time. The server never sends DMA_READ or DMA_WRITE, so it cannot access memory without a file
 //! descriptor; DEVICE_GET_REGION_IO_FDS is refused.
 //!
-//! **Where to read first.** [`Server::serve`]; `message` for what is on the socket, `door` for what it means.
+//! **Where to read first.** [`Server::serve`]; `message` for what is on the socket, `command_handler` for what it means.
 
 mod cable;
+mod command_handler;
 mod connection;
-mod door;
 mod engine;
 mod memory;
 mod message;
@@ -32,9 +32,9 @@ use bareverbs_sim::net::fault::Faults;
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 use bareverbs_sim::run::Seed;
 use cable::CableEnd;
+use command_handler::CommandHandler;
 use connection::Connection;
 use core::fmt;
-use door::Door;
 use engine::{Engine, Link, QUEUE};
 use message::{Command, Message};
 use std::io::{self, ErrorKind};
@@ -316,8 +316,9 @@ impl Server {
 
     fn answer(&mut self, connection: &mut Connection, message: Message) -> io::Result<()> {
         let Message { header, body, files } = message;
-        let mut door = Door { link: &mut self.link, bar_size: self.bar_size, vectors: self.vectors };
-        let outcome = Command::decode(header, &body).and_then(|command| door.handle(command, files));
+        let mut handler =
+            CommandHandler { link: &mut self.link, bar_size: self.bar_size, vectors: self.vectors };
+        let outcome = Command::decode(header, &body).and_then(|command| handler.handle(command, files));
         if let Err(error) = &outcome
             && let Some(times) = self.refusals.add()
         {

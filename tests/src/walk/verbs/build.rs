@@ -1,11 +1,11 @@
 //! Creates queue pairs of every service, and connects the two of a lane.
 
-use super::door::Door;
 use super::end::{End, LAYOUT, SLOTS};
 use super::host::Host;
 use super::inbox::{Inbox, Promise};
 use super::lane::{Lane, LaneService};
 use super::queue::{Initial, PreparedQueue, Queue};
+use super::remote_key::RemoteKey;
 use crate::node::{Handle, all_access, gid, mac};
 use crate::walk::plan::{Conditions, MAX_INLINE, MAX_PIECES};
 use bareverbs_core::address_handle::{AddressHandle, Destination};
@@ -139,7 +139,7 @@ impl LaneBuilder<'_> {
         way.unwrap_or_else(|error| panic!("{error}")).destination(peer, self.initial().q_key)
     }
 
-    /// A side with its memory and its doors. `copies` is how often the network may deliver a packet.
+    /// A side with its memory and its remote keys. `copies` is how often the network may deliver a packet.
     pub fn end(&self, side: usize, queue: Queue, copies: u32) -> End {
         let access = all_access() | AccessFlags::MEMORY_WINDOW_BIND;
         let memory = self.hosts[side].node.memory(LAYOUT.bytes(3), access);
@@ -147,14 +147,14 @@ impl LaneBuilder<'_> {
             if self.lane.service.is_reliable() { Promise::Reliable } else { Promise::Whole { copies } };
         let name = (self.number as u64) << 16;
         let mut end = End::new(queue, memory, self.lane.service, name, Inbox::new(promise));
-        end.doors = self.doors(side);
+        end.remote_keys = self.remote_keys(side);
         end
     }
 
-    /// The doors of a side. Only reliable connections have them.
-    pub fn doors(&self, side: usize) -> Vec<Door> {
+    /// The remote keys of a side. Only reliable connections have them.
+    pub fn remote_keys(&self, side: usize) -> Vec<RemoteKey> {
         match self.lane.service {
-            LaneService::Reliable => Door::all(&self.hosts[side].node, LAYOUT),
+            LaneService::Reliable => RemoteKey::all(&self.hosts[side].node, LAYOUT),
             _ => Vec::new(),
         }
     }

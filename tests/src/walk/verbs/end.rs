@@ -1,10 +1,10 @@
 //! One side of a lane: its queue pair, its memory, what it posts, and how it checks what arrives.
 
-use super::door::{Door, Target};
 use super::inbox::Inbox;
 use super::lane::LaneService;
 use super::queue::Queue;
 use super::receives::{PostedReceive, Receives};
+use super::remote_key::{RemoteKey, Target};
 use super::request::PlannedRequest;
 use super::sends::{PostedSend, Sends};
 use crate::node::Handle;
@@ -38,7 +38,7 @@ pub enum EndState {
     Dead,
 }
 
-/// One side of a lane. Fields are dropped in order: queue pair before doors before memory.
+/// One side of a lane. Fields are dropped in order: queue pair before remote keys before memory.
 pub struct End {
     /// The queue pair; `None` while it is recreated.
     pub queue: Option<Queue>,
@@ -46,8 +46,8 @@ pub struct End {
     pub qpn: Qpn,
     /// Its state.
     pub state: EndState,
-    /// Its own doors.
-    pub doors: Vec<Door>,
+    /// Its own remote keys.
+    pub remote_keys: Vec<RemoteKey>,
     /// Its memory.
     pub memory: MemoryRegion<Handle>,
     /// What it posted.
@@ -66,7 +66,7 @@ pub struct End {
     count: u32,
     /// Requests that ended.
     pub ended: u64,
-    /// Doors that were opened.
+    /// Remote keys that were opened.
     pub opened: u64,
     /// Whether the device has reported that the last receive of the shared queue was consumed.
     pub took_last: bool,
@@ -85,7 +85,7 @@ impl End {
             qpn: queue.qpn(),
             queue: Some(queue),
             state: EndState::Running,
-            doors: Vec::new(),
+            remote_keys: Vec::new(),
             memory,
             sends: Sends::default(),
             inbox,
@@ -191,8 +191,8 @@ impl End {
         let Some(received) = received else { return };
         let message = self.inbox.take(completion, queue, &received);
         if let Some(key) = message.invalidates() {
-            let known = self.doors.iter_mut().any(|door| door.closed_by_peer(key));
-            assert!(known, "{completion:?} closes a door that is not open");
+            let known = self.remote_keys.iter_mut().any(|remote_key| remote_key.closed_by_peer(key));
+            assert!(known, "{completion:?} closes a remote key that is not open");
         }
     }
 
@@ -210,8 +210,8 @@ impl End {
 
     /// The memory that a request of the peer reaches.
     pub fn target_of(&self, item: &PlannedRequest) -> Target<'_> {
-        match item.door {
-            Some(door) => self.doors[door].target(&self.memory),
+        match item.remote_key {
+            Some(remote_key) => self.remote_keys[remote_key].target(&self.memory),
             None => Target::Region(&self.memory),
         }
     }

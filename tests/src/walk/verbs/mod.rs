@@ -1,7 +1,7 @@
 //! A walk over all verbs. A seed decides which services two hosts use, what they post, and when a queue pair
 //! is drained, changed, fails, is flushed, reset and connected again.
 //!
-//! The parts: a [`lane`] is a queue pair at either host, and each [`end`] of it has memory, [`door`]s and
+//! The parts: a [`lane`] is a queue pair at either host, and each [`end`] of it has memory, [`remote_key`]s and
 //! three oracles: [`sends`] for what it posted, [`receives`] for the receives that it or a shared queue of
 //! its [`host`] holds, [`inbox`] for the messages that must fill them. A [`request`] knows its effect on
 //! memory; [`talk`] posts it and [`settle`] checks the result. [`run`] decides what comes next; [`watch`]
@@ -9,7 +9,6 @@
 
 pub mod atomic;
 pub mod build;
-pub mod door;
 pub mod end;
 pub mod host;
 pub mod inbox;
@@ -18,6 +17,7 @@ pub mod moves;
 pub mod outcome;
 pub mod queue;
 pub mod receives;
+pub mod remote_key;
 pub mod request;
 pub mod run;
 pub mod sends;

@@ -217,9 +217,9 @@ impl VerbsWalk {
             self.forget(lane, side, at_once);
         }
         for (side, queue) in self.join(lane, prepared) {
-            let doors = self.builder(lane).doors(side);
+            let remote_keys = self.builder(lane).remote_keys(side);
             let end = &mut self.lanes[lane].ends[side];
-            end.doors = doors;
+            end.remote_keys = remote_keys;
             end.begin_again(queue);
         }
     }

@@ -12,7 +12,7 @@ pub struct WalkCounts {
     pub delivered: u64,
     /// Messages that did not arrive: lost without a promise, or with their queue pair.
     pub lost: u64,
-    /// Doors that were opened.
+    /// Remote keys that were opened.
     pub opened: u64,
     /// Send queues that drained.
     pub drained: u64,
@@ -50,7 +50,7 @@ impl fmt::Display for WalkCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { completed, delivered, lost, opened, frames_lost, digest, .. } = self;
         write!(f, "{completed} requests succeeded, {delivered} messages arrived, {lost} did not; ")?;
-        write!(f, "{} doors opened, {} drains, {} changes, ", opened, self.drained, self.changed)?;
+        write!(f, "{} remote keys opened, {} drains, {} changes, ", opened, self.drained, self.changed)?;
         write!(f, "{} recoveries, {} failures, {} resets; ", self.recovered, self.killed, self.reset)?;
         write!(f, "{frames_lost} frames lost; digest {digest:#018x}")
     }

@@ -12,7 +12,7 @@ pub enum Verb {
     Send {
         /// Immediate data.
         immediate: Option<u32>,
-        /// The peer's door whose key it invalidates.
+        /// The peer's remote key that it invalidates.
         closes: Option<usize>,
     },
     /// RDMA WRITE.
@@ -26,7 +26,7 @@ pub enum Verb {
     Atomic(Atomic),
     /// Nothing.
     Nop,
-    /// Opens a door of this side: binds a window, registers pages.
+    /// Opens a remote key of this side: binds a window, registers pages.
     Open(usize),
     /// Closes one.
     Close(usize),
@@ -49,7 +49,7 @@ impl Verb {
             Self::Atomic(atomic) => Some(atomic.opcode()),
             Self::Nop => Some(WorkCompletionOpcode::Nop),
             Self::Close(_) => Some(WorkCompletionOpcode::LocalInvalidate),
-            // It depends on the door: a window or pages.
+            // It depends on the remote key: a window or pages.
             Self::Open(_) => None,
         }
     }
@@ -70,8 +70,8 @@ pub struct PlannedRequest {
     pub fence: bool,
     /// Whether the peer's completion is solicited.
     pub solicited: bool,
-    /// The peer's door through which it accesses memory, instead of the peer's region.
-    pub door: Option<usize>,
+    /// The peer's remote key with which it accesses memory, instead of the peer's region.
+    pub remote_key: Option<usize>,
     /// The shared receive queue of XRC that it names.
     pub queue: usize,
 }
@@ -80,7 +80,7 @@ impl PlannedRequest {
     /// A signalled request without data.
     pub fn bare(verb: Verb) -> Self {
         let (inline, signalled, fence, solicited) = (false, true, false, false);
-        Self { verb, pieces: vec![], inline, signalled, fence, solicited, door: None, queue: 0 }
+        Self { verb, pieces: vec![], inline, signalled, fence, solicited, remote_key: None, queue: 0 }
     }
 
     /// Draws a request of a service.
@@ -98,7 +98,7 @@ impl PlannedRequest {
         let fence = service.is_reliable() && dice.percent(10);
         let (signalled, solicited) = (dice.percent(60), carries && dice.percent(20));
         let queue = dice.below(EXTENDED_QUEUES);
-        Self { verb, pieces, inline, signalled, fence, solicited, door: None, queue }
+        Self { verb, pieces, inline, signalled, fence, solicited, remote_key: None, queue }
     }
 
     /// Whether it accesses the peer's memory by a key.

@@ -1,8 +1,8 @@
 //! The end of a request: checks the memory of both sides.
 
-use super::door::bytes;
 use super::end::LAYOUT;
 use super::lane::LaneService;
+use super::remote_key::bytes;
 use super::request::Verb;
 use super::sends::{Ended, PostedSend};
 use super::talk::{Talk, own_slot};
@@ -39,11 +39,11 @@ impl Talk<'_> {
             assert_eq!(found, wanted, "{what}");
         }
         match sent.item.verb {
-            Verb::Open(door) => {
-                self.me.doors[door].opened(opcode);
+            Verb::Open(remote_key) => {
+                self.me.remote_keys[remote_key].opened(opcode);
                 self.me.opened += 1;
             }
-            Verb::Close(door) => self.me.doors[door].closed(),
+            Verb::Close(remote_key) => self.me.remote_keys[remote_key].closed(),
             _ => {}
         }
         self.me.ended += 1;
@@ -102,8 +102,8 @@ impl Talk<'_> {
     }
 
     fn leave(&mut self, sent: PostedSend) {
-        if let Some(door) = sent.item.door {
-            self.peer.doors[door].leave(self.now);
+        if let Some(remote_key) = sent.item.remote_key {
+            self.peer.remote_keys[remote_key].leave(self.now);
         }
         self.me.free.push(sent.slot);
     }

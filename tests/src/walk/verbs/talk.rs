@@ -1,9 +1,9 @@
 //! Posting: the requests of one side of a lane to the other.
 
-use super::door::bytes;
 use super::end::{End, LAYOUT};
 use super::inbox::InboxMessage;
 use super::lane::LaneService;
+use super::remote_key::bytes;
 use super::request::{Effect, PlannedRequest, Verb};
 use super::sends::PostedSend;
 use super::work::{Words, with_request};
@@ -53,20 +53,26 @@ impl Talk<'_> {
         true
     }
 
-    /// Opens or closes a door of this side, if one is ready and there is room for a request.
+    /// Opens or closes a remote key of this side, if one is ready and there is room for a request.
     pub fn turn_key(&mut self, dice: &mut Dice) {
-        let Some(door) = self.me.doors.len().checked_sub(1).map(|last| dice.below(last + 1)) else { return };
-        let (closes, opens) = (self.me.doors[door].can_close(self.now), self.me.doors[door].is_closed());
+        let Some(remote_key) = self.me.remote_keys.len().checked_sub(1).map(|last| dice.below(last + 1))
+        else {
+            return;
+        };
+        let (closes, opens) = (
+            self.me.remote_keys[remote_key].can_close(self.now),
+            self.me.remote_keys[remote_key].is_closed(),
+        );
         if !(closes || opens) {
             return;
         }
         let Some(slot) = self.me.free.pop() else { return };
-        let item = PlannedRequest::bare(if opens { Verb::Open(door) } else { Verb::Close(door) });
+        let item = PlannedRequest::bare(if opens { Verb::Open(remote_key) } else { Verb::Close(remote_key) });
         let sent = PostedSend { id: self.me.id(), item, effect: Effect::default(), slot };
-        let End { queue, doors, memory, qpn, .. } = &mut *self.me;
+        let End { queue, remote_keys, memory, qpn, .. } = &mut *self.me;
         let update = match opens {
-            true => doors[door].open(dice, memory, LAYOUT, *qpn),
-            false => doors[door].close(),
+            true => remote_keys[remote_key].open(dice, memory, LAYOUT, *qpn),
+            false => remote_keys[remote_key].close(),
         };
         let queue = queue.as_mut().expect("a queue pair that is not being made again");
         queue
@@ -80,26 +86,26 @@ impl Talk<'_> {
         let mut item = PlannedRequest::draw(dice, self.me.service, self.mtu);
         // A queue full of unsignalled requests would never free a slot.
         item.signalled |= self.me.free.len().is_multiple_of(4);
-        self.choose_door(dice, &mut item);
+        self.choose_remote_key(dice, &mut item);
         Some(self.prepare(dice, item, slot))
     }
 
-    /// Lets some requests go through a door of the peer, and a few close one.
-    fn choose_door(&mut self, dice: &mut Dice, item: &mut PlannedRequest) {
-        if self.peer.doors.is_empty() {
+    /// Lets some requests use a remote key of the peer, and a few close one.
+    fn choose_remote_key(&mut self, dice: &mut Dice, item: &mut PlannedRequest) {
+        if self.peer.remote_keys.is_empty() {
             return;
         }
-        let door = dice.below(self.peer.doors.len());
-        let chosen = &mut self.peer.doors[door];
+        let remote_key = dice.below(self.peer.remote_keys.len());
+        let chosen = &mut self.peer.remote_keys[remote_key];
         if item.is_remote() && chosen.is_open() && dice.percent(60) {
             chosen.enter();
-            item.door = Some(door);
+            item.remote_key = Some(remote_key);
         } else if let Verb::Send { immediate, closes } = &mut item.verb
             && chosen.can_close(self.now)
             && dice.percent(30)
         {
             *immediate = Some(chosen.close_by_peer().value());
-            *closes = Some(door);
+            *closes = Some(remote_key);
         }
     }
 
@@ -131,8 +137,8 @@ impl Talk<'_> {
     fn words(&self, sent: &PostedSend) -> Words {
         let length = sent.effect.target[1].len();
         let offset = self.peer.target_of(&sent.item).slot(LAYOUT, sent.slot, length).offset();
-        let remote = match sent.item.door {
-            Some(door) => self.peer.doors[door].remote(offset),
+        let remote = match sent.item.remote_key {
+            Some(remote_key) => self.peer.remote_keys[remote_key].remote(offset),
             None => self.peer.memory.remote(offset as u64),
         };
         let named = matches!(self.me.service, LaneService::Extended(_)) && sent.item.verb != Verb::Nop;

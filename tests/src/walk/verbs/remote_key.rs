@@ -1,5 +1,5 @@
-//! Doors: memory windows and fast registrations that a side opens and closes while its peer accesses memory
-//! through them.
+//! Remote keys: memory windows and fast registrations that a side opens and closes while its peer accesses memory
+//! with them.
 
 use crate::node::{Handle, Node, all_access};
 use crate::walk::plan::Dice;
@@ -18,10 +18,10 @@ const LOG_PAGE: u8 = 12;
 /// How late repeated packets of a request may arrive. They need its key again.
 const ECHOES: Duration = Duration::from_micros(100);
 
-/// A door.
-pub struct Door {
+/// A remote key with a limited life.
+pub struct RemoteKey {
     opener: Opener,
-    state: DoorState,
+    state: RemoteKeyState,
     /// The peer's requests that use it and have not ended.
     users: usize,
     last_used: Time,
@@ -33,7 +33,7 @@ enum Opener {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DoorState {
+enum RemoteKeyState {
     Closed,
     /// Will get this key, with offset 0 of the memory at this address.
     Opening(Mkey, u64),
@@ -41,7 +41,7 @@ enum DoorState {
     Closing,
 }
 
-/// The memory behind a door, or the region of a side without doors.
+/// The memory behind a remote key, or the region of a side without such keys.
 pub enum Target<'a> {
     /// The region, in which there is an area for it.
     Region(&'a MemoryRegion<Handle>),
@@ -52,8 +52,8 @@ pub enum Target<'a> {
 macro_rules! bytes {
     ($target:expr, $memory:ident => $work:expr) => {
         match $target {
-            $crate::walk::verbs::door::Target::Region($memory) => $work,
-            $crate::walk::verbs::door::Target::Fast($memory) => $work,
+            $crate::walk::verbs::remote_key::Target::Region($memory) => $work,
+            $crate::walk::verbs::remote_key::Target::Fast($memory) => $work,
         }
     };
 }
@@ -69,24 +69,24 @@ impl Target<'_> {
     }
 }
 
-impl Door {
+impl RemoteKey {
     /// One of each kind, closed.
     pub fn all(node: &Node, layout: Layout) -> Vec<Self> {
         let window = |kind| Opener::Window(MemoryWindow::allocate(&node.domain, kind).expect("a window"));
         let pages = layout.bytes(1).div_ceil(1 << LOG_PAGE);
         let fast = FastRegion::allocate(&node.domain, pages, LOG_PAGE).expect("a fast region");
-        let closed = |opener| Self { opener, state: DoorState::Closed, users: 0, last_used: Time::ZERO };
+        let closed = |opener| Self { opener, state: RemoteKeyState::Closed, users: 0, last_used: Time::ZERO };
         [window(WindowType::Type1), window(WindowType::Type2), Opener::Fast(fast)].map(closed).into()
     }
 
     /// Whether requests can go through it.
     pub const fn is_open(&self) -> bool {
-        matches!(self.state, DoorState::Open(..))
+        matches!(self.state, RemoteKeyState::Open(..))
     }
 
     /// Whether it can be opened.
     pub fn is_closed(&self) -> bool {
-        self.state == DoorState::Closed
+        self.state == RemoteKeyState::Closed
     }
 
     /// Whether it is open and the peer does not need it any more. Windows of type 1 are not invalidated.
@@ -119,27 +119,27 @@ impl Door {
                 (region.register(&wish).expect("pages of the region"), FAST_ADDRESS)
             }
         };
-        self.state = DoorState::Opening(update.key(), base);
+        self.state = RemoteKeyState::Opening(update.key(), base);
         update
     }
 
     /// Records that the binding or the registration succeeded.
     #[track_caller]
     pub fn opened(&mut self, opcode: Option<WorkCompletionOpcode>) {
-        let DoorState::Opening(key, base) = self.state else {
-            panic!("a door that was not opening was opened")
+        let RemoteKeyState::Opening(key, base) = self.state else {
+            panic!("a remote_key that was not opening was opened")
         };
         let wanted = match self.opener {
             Opener::Window(_) => WorkCompletionOpcode::BindWindow,
             Opener::Fast(_) => WorkCompletionOpcode::FastRegister,
         };
         assert!(opcode.is_none_or(|opcode| opcode == wanted), "{opcode:?} in place of {wanted:?}");
-        self.state = DoorState::Open(key, base);
+        self.state = RemoteKeyState::Open(key, base);
     }
 
     /// The request that closes it.
     pub fn close(&mut self) -> KeyUpdate {
-        self.state = DoorState::Closing;
+        self.state = RemoteKeyState::Closing;
         match &mut self.opener {
             Opener::Window(window) => window.invalidate().expect("a window that is bound"),
             Opener::Fast(region) => region.invalidate().expect("pages that are registered"),
@@ -148,31 +148,35 @@ impl Door {
 
     /// Records that the peer is about to close it, and returns the key.
     pub fn close_by_peer(&mut self) -> Mkey {
-        let DoorState::Open(key, _) = self.state else { panic!("a door that is not open cannot be closed") };
-        self.state = DoorState::Closing;
+        let RemoteKeyState::Open(key, _) = self.state else {
+            panic!("a remote_key that is not open cannot be closed")
+        };
+        self.state = RemoteKeyState::Closing;
         key
     }
 
-    /// Records that the peer invalidated this key. Returns whether it was the key of this door.
+    /// Records that the peer invalidated this key. Returns whether it was the key of this remote_key.
     pub fn closed_by_peer(&mut self, key: Mkey) -> bool {
         let ours = match &mut self.opener {
             Opener::Window(window) => window.closed_by_peer(key),
             Opener::Fast(region) => region.closed_by_peer(key),
         };
         if ours {
-            self.state = DoorState::Closed;
+            self.state = RemoteKeyState::Closed;
         }
         ours
     }
 
     /// Records that the invalidation succeeded.
     pub fn closed(&mut self) {
-        self.state = DoorState::Closed;
+        self.state = RemoteKeyState::Closed;
     }
 
     /// The remote address and key of the byte at `offset` of the memory behind it.
     pub fn remote(&self, offset: usize) -> RemoteSlice {
-        let DoorState::Open(rkey, base) = self.state else { panic!("a door that is not open has no key") };
+        let RemoteKeyState::Open(rkey, base) = self.state else {
+            panic!("a remote key that is not open has no value")
+        };
         RemoteSlice::from_raw(base.wrapping_add(offset as u64), u32::MAX, rkey)
     }
 

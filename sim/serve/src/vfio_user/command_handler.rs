@@ -21,14 +21,14 @@ const CONFIG_SIZE: u64 = 4096;
 const LONGEST_ACCESS: u64 = CONFIG_SIZE;
 
 /// Handles a client's commands.
-pub(super) struct Door<'a> {
+pub(super) struct CommandHandler<'a> {
     pub(super) link: &'a mut Link,
     pub(super) bar_size: u64,
     /// Number of MSI-X vectors. There are no other interrupts.
     pub(super) vectors: u16,
 }
 
-impl Door<'_> {
+impl CommandHandler<'_> {
     /// Executes a command and returns the body of the reply.
     pub(super) fn handle(&mut self, command: Command, mut files: Vec<File>) -> io::Result<Vec<u8>> {
         match command {
