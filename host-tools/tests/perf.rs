@@ -185,7 +185,7 @@ fn a_stranger_at_the_port_of_a_server_is_refused_and_its_client_is_served() {
     let said = String::from_utf8_lossy(&server.stderr);
     assert!(server.status.success(), "{said}");
     let from = stranger.local_addr().expect("an address");
-    let wanted = format!("refused the connection of {from}: it says \"GET /metrics HT\"");
+    let wanted = format!("refused the connection of {from}: it says \"GET /metrics HTT\"");
     assert!(said.contains(&wanted), "{said}");
 }
 

@@ -109,7 +109,7 @@ struct Fake {
 impl ServerBackend for Fake {
     fn region_read(&mut self, region: u32, offset: u64, data: &mut [u8]) -> io::Result<()> {
         assert!(region == 7 || !self.leaves, "the end of this server");
-        let identity = [0xb3, 0x15, 0x17, 0x10, 6, 0];
+        let identity = [0xb3, 0x15, 0x17, 0x10, 6, 0, 0x10, 0, 0];
         data.fill(0x11);
         if region == 7 {
             let from = &identity[offset as usize..];

@@ -74,11 +74,13 @@ fn share(text: &str) -> Result<f64, String> {
 /// Shows counters, once or until interrupted.
 pub fn run(arguments: &MonitorArguments) -> Result<bool, Failure> {
     let exporter = arguments.openmetrics.map(Exporter::bind).transpose().map_err(Failure::Input)?;
-    if let Some(exporter) = &exporter {
-        eprintln!("serving http://{}/metrics", exporter.address());
-    }
+    let address = exporter.as_ref().map(Exporter::address);
     let view = view(arguments, exporter);
     let ending = Ending::watch(view.prints()).map_err(Failure::Run)?;
+    // Whoever reads this line may send a signal, so the handlers come first.
+    if let Some(address) = address {
+        eprintln!("serving http://{address}/metrics");
+    }
     let interval = Duration::from_millis(arguments.interval);
     let watch = Watching {
         view,

@@ -80,8 +80,9 @@ fn a_port_that_is_switched_off_is_disabled_and_does_not_poll() {
         register.set_local_port(1).set_proto_mask(1);
         let mut input = AccessRegisterIn::new();
         input.set_register_id(RegisterId::Ptys);
-        let (_, speeds): (AccessRegisterOut, _) =
-            host.command(Op::AccessReg, 1, input, register.as_bytes(), size_of::<PtysRegister>()).unwrap();
+        let (_, speeds): (AccessRegisterOut, _) = host
+            .command(Op::AccessReg, 1, input, register.as_bytes(), 16 + size_of::<PtysRegister>())
+            .unwrap();
         let (speeds, _) = PtysRegister::read_from_prefix(&speeds).unwrap();
         (out.hca_vport_context().port_physical_state(), speeds.ib_proto_oper() != 0)
     };
