@@ -1,16 +1,7 @@
 //! Whether frames can pass a port: its cable, its administrative state, and a receive buffer that may be
 //! full.
 
-/// `PortPhysicalState` of InfiniBand (IBTA v1.4 §14.2.5.6).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PhysicalState {
-    /// The port looks for a peer.
-    Polling = 2,
-    /// Software has disabled the port.
-    Disabled = 3,
-    /// Frames pass.
-    LinkUp = 5,
-}
+use crate::wire::management::values::PhysicalState;
 
 /// See the module.
 #[derive(Debug, Clone, Copy)]

@@ -12,9 +12,18 @@ pub(crate) const RESPONSE_TIME: u8 = 8;
 pub(crate) const MTU_4096: u8 = 5;
 /// `VLCap` and `OperationalVLs` of PortInfo: one data VL.
 pub(crate) const ONE_LANE: u8 = 1;
-/// `PortPhysicalState` of PortInfo: polling, link up.
-pub(crate) const POLLING: u8 = 2;
-pub(crate) const LINK_UP: u8 = 5;
+/// `PortPhysicalState` of PortInfo (IBTA v1.4 §14.2.5.6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PhysicalState {
+    /// The port looks for a peer.
+    Polling = 2,
+    /// Software has disabled the port.
+    Disabled = 3,
+    /// Frames pass.
+    LinkUp = 5,
+}
+pub(crate) const POLLING: u8 = PhysicalState::Polling as u8;
+pub(crate) const LINK_UP: u8 = PhysicalState::LinkUp as u8;
 
 /// `Type` of a Notice (IBTA v1.4 §13.4.8.2).
 pub(crate) mod notice_type {

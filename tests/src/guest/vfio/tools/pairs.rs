@@ -18,25 +18,15 @@ const PROBES: u64 = 20;
 const ANSWERS: u32 = 5;
 /// TCP port in the guest at which both ends meet.
 const MEETING: &str = "-p 19000";
-/// Longest time for which an end waits for the other.
-const PATIENCE: &str = "30";
+/// Seconds for which an end waits for the other.
+const TIMEOUT: &str = "30";
 
-/// Runs a measurement in which both ends compare the data. Returns the client's JSON object and the server's text. With an ACK timeout of
-/// 4.3 s (`-u 20`), a busy machine causes no retransmission.
-fn perf(bench: &mut ToolBench<'_>, words: &str) -> Result<[ToolEnd; 2]> {
-    let end = |device: &str| format!("perf {words} -u 20 -d {device} {MEETING} --timeout {PATIENCE}");
-    let ends = bench.pair(&end("$a"), &format!("{} 127.0.0.1", end("$b")))?;
-    let [server, client] = ends;
+/// Runs a measurement in which both ends compare the data; `client_words` are for the client only. With an ACK timeout of 4.3 s (`-u 20`), a
+/// busy machine causes no retransmission.
+fn perf(bench: &mut ToolBench<'_>, words: &str, client_words: &str) -> Result<[ToolEnd; 2]> {
+    let end = |device: &str| format!("perf {words} -u 20 -d {device} {MEETING} --timeout {TIMEOUT}");
+    let [server, client] = bench.pair(&end("$a"), &format!("{} {client_words} 127.0.0.1", end("$b")))?;
     Ok([server.ended(0)?, client.ended(0)?])
-}
-
-/// The client's JSON report of a run.
-fn measured(bench: &mut ToolBench<'_>, words: &str) -> Result<Value> {
-    let end = |device: &str| format!("perf {words} -u 20 -d {device} {MEETING} --timeout {PATIENCE}");
-    let ends = bench.pair(&end("$a"), &format!("{} --json 127.0.0.1", end("$b")))?;
-    let [server, client] = ends;
-    server.ended(0)?;
-    client.ended(0)?.object("perf")
 }
 
 /// Number of bytes that an end compared and found right.
@@ -56,7 +46,7 @@ fn compared(end: &ToolEnd) -> Result<u64> {
 pub(super) fn write_bandwidth(bench: &mut ToolBench<'_>) -> Result<String> {
     let [a, b] = [counters(bench, "$a")?, counters(bench, "$b")?];
     let words = format!("write bw -n {WRITES} -s {WRITE_BYTES}");
-    let [server, client] = perf(bench, &words)?;
+    let [server, client] = perf(bench, &words, "")?;
     agree(&server.said, &client.said)
         .with_context(|| format!("server: {}\nclient: {}", server.said, client.said))?;
     let bytes = compared(&server)?;
@@ -73,11 +63,12 @@ pub(super) fn write_bandwidth(bench: &mut ToolBench<'_>) -> Result<String> {
 
 pub(super) fn send_latency(bench: &mut ToolBench<'_>) -> Result<String> {
     let words = format!("send lat -n {TRIPS}");
-    let [server, client] = perf(bench, &words)?;
+    let [server, client] = perf(bench, &words, "")?;
     agree(&server.said, &client.said)
         .with_context(|| format!("server: {}\nclient: {}", server.said, client.said))?;
     ensure!(compared(&server)? > 0 && compared(&client)? > 0, "nothing was compared");
-    let object = measured(bench, &words)?;
+    let [_, client] = perf(bench, &words, "--json")?;
+    let object = client.object("perf")?;
     let wanted = [
         ("/clock", json!("real")),
         ("/data/wrong_bytes", json!(0)),
@@ -95,7 +86,7 @@ pub(super) fn send_latency(bench: &mut ToolBench<'_>) -> Result<String> {
 }
 
 fn ping_over(bench: &mut ToolBench<'_>, connection: &str) -> Result<String> {
-    let options = format!("-c {connection} {MEETING} --peer-timeout {PATIENCE}");
+    let options = format!("-c {connection} {MEETING} --peer-timeout {TIMEOUT}");
     let client = format!("ping 127.0.0.1 -d $b {options} -n {PROBES} -i 5 --json");
     let [server, client] = bench.pair(&format!("ping --server -d $a {options}"), &client)?;
     server.ended(0)?.complains(&format!("{PROBES} probes answered"))?;
@@ -125,9 +116,9 @@ pub(super) fn ping_connected(bench: &mut ToolBench<'_>) -> Result<String> {
 
 /// The answering end is killed: later probes are lost, and the exit status says so.
 pub(super) fn ping_killed(bench: &mut ToolBench<'_>) -> Result<String> {
-    let server = format!("exec bareverbs ping --server -d $a {MEETING} --peer-timeout {PATIENCE}");
+    let server = format!("exec bareverbs ping --server -d $a {MEETING} --peer-timeout {TIMEOUT}");
     let client = format!(
-        "bareverbs ping 127.0.0.1 -d $b {MEETING} --peer-timeout {PATIENCE} -n {PROBES} -i 100 -W 300 & client=$!
+        "bareverbs ping 127.0.0.1 -d $b {MEETING} --peer-timeout {TIMEOUT} -n {PROBES} -i 100 -W 300 & client=$!
          for i in $(seq 600); do [ $(grep -c ^Pong /tmp/tool1.out) -ge {ANSWERS} ] && break; sleep 0.05; done
          kill -9 $p0; wait $client"
     );
