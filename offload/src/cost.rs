@@ -15,10 +15,13 @@ pub struct KernelCost {
     pub per_dma: Duration,
     /// For each unit of a program's fuel: one instruction, or 16 bytes of a checksum.
     pub per_fuel: Duration,
+    /// Whether all invocations share one core: the charges of one wait for those of the others, in the order in which
+    /// they become due. A DMA in flight occupies nothing. Otherwise charges overlap.
+    pub one_core: bool,
 }
 
 impl KernelCost {
     /// Charges nothing: the costs are real.
     pub const FREE: Self =
-        Self { dispatch: Duration::ZERO, per_dma: Duration::ZERO, per_fuel: Duration::ZERO };
+        Self { dispatch: Duration::ZERO, per_dma: Duration::ZERO, per_fuel: Duration::ZERO, one_core: false };
 }

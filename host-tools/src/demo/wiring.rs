@@ -31,9 +31,9 @@ use rand_core::RngCore;
 use std::rc::Rc;
 
 /// Send queue depth of each queue pair.
-pub(super) const DEPTH: u32 = 64;
+pub(crate) const DEPTH: u32 = 64;
 /// How long a client waits for an answer. Lost frames are retransmitted long before.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 /// Time limit of an invocation on the server.
 const KERNEL_TIME: Duration = Duration::from_millis(1);
 
@@ -57,12 +57,13 @@ pub(super) fn limits() -> Limits {
 /// a BlueField is slower.
 const PER_FUEL: Duration = Duration::from_nanos(2);
 
-pub(super) const fn kernel_cost(cost: run::KernelCost) -> KernelCost {
-    KernelCost { dispatch: cost.dispatch, per_dma: cost.per_dma, per_fuel: PER_FUEL }
+/// One core, or one engine in the NIC, carries out all kernels of a runtime.
+pub(crate) const fn kernel_cost(cost: run::KernelCost) -> KernelCost {
+    KernelCost { dispatch: cost.dispatch, per_dma: cost.per_dma, per_fuel: PER_FUEL, one_core: true }
 }
 
 /// Adds host `number` to the world, boots its driver and gives it the address 10.0.0.`number`.
-pub(super) fn host(
+pub(crate) fn host(
     world: &SimWorld<Nic>,
     config: &SceneConfig,
     switch: SwitchId,
@@ -140,7 +141,7 @@ const MOST_REPLACED: usize = 8 << 20;
 const FOR_GROWTH: usize = 1024;
 
 /// The secret of the table, drawn from the seed like everything random.
-fn access_key(world: &SimWorld<Nic>) -> anyhow::Result<AccessKey> {
+pub(crate) fn access_key(world: &SimWorld<Nic>) -> anyhow::Result<AccessKey> {
     let mut bytes = [0; 32];
     world.with(|world| world.seed().stream("access key of the table")).fill_bytes(&mut bytes);
     Ok(AccessKey::new(bytes)?)
@@ -153,9 +154,9 @@ pub(super) struct Wiring {
 }
 
 /// A queue pair that is not connected, with the objects it uses.
-pub(super) struct Loose {
-    pub(super) queue_pair: PreparedQueuePair<Handle>,
-    pub(super) completions: CompletionQueue<Handle>,
+pub(crate) struct Loose {
+    pub(crate) queue_pair: PreparedQueuePair<Handle>,
+    pub(crate) completions: CompletionQueue<Handle>,
 }
 
 impl Wiring {
@@ -237,21 +238,21 @@ impl Wiring {
 }
 
 /// Memory of the client that servers write to.
-pub(super) fn response_slots(client: &Host, length: usize) -> anyhow::Result<MemoryRegion<Handle>> {
+pub(crate) fn response_slots(client: &Host, length: usize) -> anyhow::Result<MemoryRegion<Handle>> {
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     MemoryRegion::allocate(&client.domain, length, access).context("allocating response slots")
 }
 
-pub(super) fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
+pub(crate) fn window(slots: &MemoryRegion<Handle>) -> ResponseWindow {
     ResponseWindow { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() }
 }
 
-pub(super) fn completions(host: &Host, entries: u32) -> anyhow::Result<CompletionQueue<Handle>> {
+pub(crate) fn completions(host: &Host, entries: u32) -> anyhow::Result<CompletionQueue<Handle>> {
     CompletionQueue::create(host.device.clone(), CompletionQueueConfig { entries })
         .context("creating a completion queue")
 }
 
-pub(super) fn prepared(
+pub(crate) fn prepared(
     host: &Host,
     completions: &CompletionQueue<Handle>,
 ) -> anyhow::Result<PreparedQueuePair<Handle>> {
@@ -263,20 +264,20 @@ pub(super) fn prepared(
         .context("creating a queue pair")
 }
 
-pub(super) fn loose(host: &Host) -> anyhow::Result<Loose> {
+pub(crate) fn loose(host: &Host) -> anyhow::Result<Loose> {
     let completions = completions(host, 2 * DEPTH)?;
     Ok(Loose { queue_pair: prepared(host, &completions)?, completions })
 }
 
 /// A connected queue pair, with its completion queue.
-pub(super) type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
+pub(crate) type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
 
-fn join(a: Loose, b: Loose) -> anyhow::Result<(Connected, Connected)> {
+pub(crate) fn join(a: Loose, b: Loose) -> anyhow::Result<(Connected, Connected)> {
     let (near, far) = connect(a.queue_pair, b.queue_pair)?;
     Ok(((near, a.completions), (far, b.completions)))
 }
 
-pub(super) fn connect(
+pub(crate) fn connect(
     a: PreparedQueuePair<Handle>,
     b: PreparedQueuePair<Handle>,
 ) -> anyhow::Result<(QueuePair<Handle>, QueuePair<Handle>)> {

@@ -15,6 +15,7 @@
 
 mod connection;
 mod progress;
+mod shared_core;
 mod slot;
 mod tokens;
 mod traffic;
@@ -35,6 +36,7 @@ use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, Trailer, WITHDRAW};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
+use shared_core::SharedCore;
 use slot::{Invocation, Landing, Phase, Slot, Window};
 use transfers::Transfers;
 
@@ -111,7 +113,7 @@ pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> 
     cursor: usize,
     answered: usize,
     limits: Limits,
-    cost: KernelCost,
+    core: SharedCore,
     counters: Counters,
     /// Number of invocations that have begun.
     begun: u64,
@@ -142,7 +144,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             cursor: 0,
             answered: 0,
             limits,
-            cost,
+            core: SharedCore::new(cost),
             counters: Counters::default(),
             begun: 0,
             draining: false,
@@ -424,8 +426,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             transfers: Transfers::default(),
             phase: Phase::Answered,
         };
-        let fuel = self.cost.per_fuel.saturating_mul(self.deployment.fuel_used(&invocation.kernel).into());
-        invocation.take_step(&self.deployment, step, now, now + self.cost.dispatch + fuel);
+        let at = self.core.start(now, self.deployment.fuel_used(&invocation.kernel));
+        invocation.take_step(&self.deployment, step, now, at);
         self.begun += 1;
         self.occupied |= 1 << free;
         if let Some(invocations) = self.invocations.get_mut(connection.index()) {
@@ -502,9 +504,10 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         let granted = self.connections.region(invocation.connection, invocation.region).is_ok();
         if wanted && !granted && !mutated("revoked_bytes") {
             invocation.transfers.landed(index);
-            invocation.end(Status::Revoked, now + self.cost.per_dma);
+            invocation.end(Status::Revoked, now + self.core.cost.per_dma);
         } else {
-            invocation.landed(&self.deployment, &Landing { index, now, cost: self.cost, result });
+            let landing = Landing { index, now, core: &mut self.core, result };
+            invocation.landed(&self.deployment, landing);
         }
         self.free_if_done(tag.buffer());
     }

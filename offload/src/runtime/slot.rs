@@ -1,10 +1,10 @@
 //! One invocation and its slot.
 
 use super::connection::ConnectionId;
+use super::shared_core::SharedCore;
 use super::traffic::{Body, DmaAction, Reply, STAGING, Source, Tag};
 use super::transfers::{Asked, Transfer, Transfers};
 use crate::budget::{Budget, Next};
-use crate::cost::KernelCost;
 use crate::grant::Grant;
 use crate::host_dma::DmaFault;
 use crate::kernel::{Deployment, Emission, Event, Step};
@@ -70,7 +70,7 @@ pub(super) struct Invocation<I> {
 pub(super) struct Landing<'a> {
     pub(super) index: usize,
     pub(super) now: Time,
-    pub(super) cost: KernelCost,
+    pub(super) core: &'a mut SharedCore,
     pub(super) result: Result<&'a [u8], DmaFault>,
 }
 
@@ -169,14 +169,14 @@ impl<I> Invocation<I> {
     }
 
     /// Hands the result of a finished DMA to the kernel, unless it was discarded.
-    pub(super) fn landed(&mut self, deployment: &impl Deployment<Invocation = I>, landing: &Landing<'_>) {
-        let Landing { index, now, cost, result } = *landing;
+    pub(super) fn landed(&mut self, deployment: &impl Deployment<Invocation = I>, landing: Landing<'_>) {
+        let Landing { index, now, core, result } = landing;
         let Some((transfer, wanted)) = self.transfers.flying(index) else { return };
         self.transfers.landed(index);
         if !wanted {
             return;
         }
-        let at = now + cost.per_dma;
+        let at = now + core.cost.per_dma;
         let bytes = match result {
             Ok(bytes) if bytes.len() == transfer.returned() as usize => bytes,
             Err(DmaFault::TakenBack) => return self.end(Status::TakenBack, at),
@@ -191,7 +191,7 @@ impl<I> Invocation<I> {
         let before = deployment.fuel_used(&self.kernel);
         let step = self.hand_over(deployment, &transfer, bytes);
         let fuel = deployment.fuel_used(&self.kernel).saturating_sub(before);
-        self.take_step(deployment, step, now, at + cost.per_fuel.saturating_mul(fuel.into()));
+        self.take_step(deployment, step, now, core.step(now, fuel));
     }
 
     fn hand_over(

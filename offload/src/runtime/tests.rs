@@ -17,6 +17,7 @@ const COST: KernelCost = KernelCost {
     dispatch: Duration::from_nanos(100),
     per_dma: Duration::from_nanos(30),
     per_fuel: Duration::ZERO,
+    one_core: false,
 };
 
 fn micros(n: u64) -> Time {
@@ -37,7 +38,11 @@ type Answer = (Reply, Vec<u8>);
 
 impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
     fn new(memory: Vec<u8>) -> Self {
-        let mut runtime = Runtime::new(Limits::default(), COST);
+        Self::charging(COST, memory)
+    }
+
+    fn charging(cost: KernelCost, memory: Vec<u8>) -> Self {
+        let mut runtime = Runtime::new(Limits::default(), cost);
         let connection = runtime.connect(WINDOW, SLOTS as u16).expect("room");
         let grant = Grant::new(BASE, memory.len() as u64).expect("no wrap");
         let region = runtime.grant(connection, grant).expect("room");
@@ -181,6 +186,23 @@ fn a_hit_is_answered_with_its_value_and_what_it_took() {
     // Dispatch, plus five DMAs, each charged before the next step.
     assert_eq!(reply.trailer.server_nanos, 100 + 5 * 30);
     assert_eq!(world.runtime.running(), 0);
+}
+
+#[test]
+fn on_one_core_a_lookup_waits_for_the_steps_of_the_other() {
+    // A hit in the first line: two DMAs.
+    let times = |cost| {
+        let (memory, descriptor) = table();
+        let mut world = KvWorld::charging(cost, memory);
+        let parameters = lookup(&descriptor, &[1; 8]);
+        for id in 0..2 {
+            assert_eq!(world.send(&world.request(id, &parameters)), Admission::Accepted);
+        }
+        world.run().iter().map(|(reply, _)| reply.trailer.server_nanos).collect::<Vec<_>>()
+    };
+    assert_eq!(times(COST), [160, 160]);
+    // The second one's start comes before the first one's steps.
+    assert_eq!(times(KernelCost { one_core: true, ..COST }), [290, 320]);
 }
 
 #[test]
