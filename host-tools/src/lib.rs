@@ -7,10 +7,11 @@
 //! results; progress and complaints go to standard error.
 //!
 //! **Where to read first.** [`demo`], [`serve`], [`run`], [`devinfo`], [`gids`], [`perf`], [`ping`], [`ipoib`], [`kernel`], [`dpu`], [`doctor`], [`monitor`], [`link_type`], [`vfio`],
-//! [`explain`], [`report`], [`offload_figures`], [`advise`].
+//! [`explain`], [`report`], [`offload_figures`], [`advise`], [`advise_check`].
 #![forbid(unsafe_code)]
 
 pub mod advise;
+pub mod advise_check;
 pub mod counters;
 pub mod demo;
 pub mod devinfo;

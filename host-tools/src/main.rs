@@ -2,8 +2,8 @@
 //! out as given.
 
 use bareverbs_tools::{
-    Failure, advise, demo, devinfo, doctor, dpu, explain, gids, inject, ipoib, kernel, link_type, manual,
-    monitor, offload_figures, perf, ping, report, run, serve, vfio,
+    Failure, advise, advise_check, demo, devinfo, doctor, dpu, explain, gids, inject, ipoib, kernel,
+    link_type, manual, monitor, offload_figures, perf, ping, report, run, serve, vfio,
 };
 use clap::{CommandFactory as _, Parser, Subcommand};
 use std::process::ExitCode;
@@ -51,6 +51,8 @@ enum Subcommands {
     /// Tell which way of looking up is fastest for given chains, sizes and loads, and at which length a kernel pays
     /// off.
     Advise(advise::AdviseArguments),
+    /// Compare the advice with what lookups take in the simulator, over chains, sizes, updates and loads.
+    AdviseCheck(advise_check::AdviseCheckArguments),
     /// Compute the figures of the StRoM paper with our kernels and stated costs, next to the paper's.
     OffloadFigures(offload_figures::FiguresArguments),
     /// Show what happened in a capture: a self-contained page, and a timeline for Perfetto.
@@ -81,6 +83,7 @@ fn main() -> ExitCode {
         Subcommands::Kernel(arguments) => kernel::run(&arguments),
         Subcommands::Dpu(arguments) => dpu::run(&arguments),
         Subcommands::Advise(arguments) => advise::run(&arguments).map(|()| true),
+        Subcommands::AdviseCheck(arguments) => advise_check::run(&arguments),
         Subcommands::OffloadFigures(arguments) => offload_figures::run(&arguments),
         Subcommands::Report(arguments) => report::run(&arguments),
         Subcommands::Vfio(arguments) => vfio::run(&arguments),

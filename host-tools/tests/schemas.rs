@@ -134,6 +134,7 @@ fn every_tool_prints_what_its_schema_says() {
         "offload-figures",
         "advise",
         "advise --preset strom-10g --hops 3 --size 64,65536 --load 0,0.95 --retries 0.1",
+        "advise-check --quick",
     ] {
         checked.check(words, &printed(here, words));
     }

@@ -441,7 +441,7 @@ pub const HOUSE: &[CrateRules] = &[
                 "advise", "demo", "devinfo", "dpu", "gids", "inject", "kernel", "manual", "monitor", "perf",
                 "run", "serve", "vfio",
             ],
-            &["doctor", "ping"],
+            &["doctor", "ping", "advise_check"],
             &["explain"],
             &["report"],
             &["main"],

@@ -1,14 +1,15 @@
 //! `bareverbs advise`: READs, a kernel near the data, or a core of the server? Applies [`model`] to the costs of a
 //! preset.
 
+pub mod costs;
 pub mod model;
 
 use crate::Failure;
-use crate::offload_figures::components::Components;
 use crate::output::{json_object, print};
 use anyhow::anyhow;
 use bareverbs_sim::run::Preset;
 use clap::Args;
+use costs::Costs;
 use model::{AdvisedWay, Case, best, break_even, time};
 use serde_json::{Map, Value, json};
 use std::fmt::Write as _;
@@ -22,10 +23,11 @@ pub struct AdviseArguments {
     /// Size of the value in bytes. Comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "64,4096", value_name = "BYTES")]
     size: Vec<u32>,
-    /// Load of the serving DPU or core, from 0 to less than 1. Comma-separated.
+    /// Share of time in which the DPU, the engine in the NIC or the core is busy with short lookups of others, from 0 to
+    /// less than 1. Comma-separated.
     #[arg(long, value_delimiter = ',', default_value = "0,0.7", value_name = "SHARE", value_parser = parse_share)]
     load: Vec<f64>,
-    /// Fraction of reads that collide with a writer and are repeated, from 0 to less than 1.
+    /// Fraction of walks that meet an element that is being changed and begin again, from 0 to less than 1.
     #[arg(long, default_value = "0", value_name = "SHARE", value_parser = parse_share)]
     retries: f64,
     /// Preset with the costs.
@@ -55,12 +57,12 @@ fn parse_share(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &AdviseArguments) -> Result<(), Failure> {
     let preset = Preset::find(&arguments.preset)
         .ok_or_else(|| Failure::Input(anyhow!("there is no preset called {:?}", arguments.preset)))?;
-    let advice = Advice { components: Components::of(preset), arguments };
+    let advice = Advice { costs: Costs::of(preset), arguments };
     print(&if arguments.json { json_object("advise", advice.object())? } else { advice.text() })
 }
 
 struct Advice<'a> {
-    components: Components,
+    costs: Costs,
     arguments: &'a AdviseArguments,
 }
 
@@ -87,15 +89,15 @@ impl Advice<'_> {
     fn object(&self) -> Value {
         let case = |case: Case| {
             let Case { hops, bytes, load, retries } = case;
-            let times = Self::by_way(|way| json!(time(&self.components, way, &case).round()));
-            let best = best(&self.components, &case).name();
+            let times = Self::by_way(|way| json!(time(&self.costs, way, &case).round()));
+            let best = best(&self.costs, &case).name();
             json!({"hops": hops, "bytes": bytes, "load": load, "retries": retries, "nanoseconds": times, "best": best})
         };
         let even = |case: Case| {
-            let from = Self::by_way(|way| json!(break_even(&self.components, way, &case)));
+            let from = Self::by_way(|way| json!(break_even(&self.costs, way, &case)));
             json!({"bytes": case.bytes, "load": case.load, "retries": case.retries, "hops": from})
         };
-        let preset = self.components.preset.name;
+        let preset = self.costs.preset.name;
         json!({
             "preset": preset,
             "cases": self.cases().map(case).collect::<Vec<_>>(),
@@ -104,21 +106,17 @@ impl Advice<'_> {
     }
 
     fn text(&self) -> String {
-        let preset = self.components.preset.name;
+        let preset = self.costs.preset.name;
         let mut text = format!("preset {preset}: modelled microseconds of a lookup, nothing measured\n");
         let head = AdvisedWay::ALL.map(|way| format!("{:>11}", way.name())).concat();
         let _ = writeln!(text, "{:>5} {:>6} {:>5}{head}  fastest", "hops", "bytes", "load");
         for case in self.cases() {
             let Case { hops, bytes, load, .. } = case;
-            let times = AdvisedWay::ALL
-                .map(|way| format!("{:>11.2}", time(&self.components, way, &case) / 1e3))
-                .concat();
+            let times =
+                AdvisedWay::ALL.map(|way| format!("{:>11.2}", time(&self.costs, way, &case) / 1e3)).concat();
             // Writing to a string does not fail.
-            let _ = writeln!(
-                text,
-                "{hops:>5} {bytes:>6} {load:>5}{times}  {}",
-                best(&self.components, &case).name()
-            );
+            let _ =
+                writeln!(text, "{hops:>5} {bytes:>6} {load:>5}{times}  {}", best(&self.costs, &case).name());
         }
         for case in self.loads() {
             let _ = writeln!(
@@ -134,7 +132,7 @@ impl Advice<'_> {
 
     fn evens(&self, case: &Case) -> String {
         let served = AdvisedWay::ALL.into_iter().filter(|way| *way != AdvisedWay::Read);
-        let even = served.map(|way| match break_even(&self.components, way, case) {
+        let even = served.map(|way| match break_even(&self.costs, way, case) {
             Some(hops) => format!("{} from {hops} elements on", way.name()),
             None => format!("{} never", way.name()),
         });

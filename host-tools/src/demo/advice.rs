@@ -7,8 +7,8 @@ use bareverbs::offload::client::advisor::{Advisor, Choice, Prior, Question};
 use bareverbs::prm::time::Duration;
 use bareverbs_sim::run::Preset;
 
+use crate::advise::costs::Costs;
 use crate::advise::model::{AdvisedWay, Case, time};
-use crate::offload_figures::components::Components;
 
 /// An average moves by one part of this with each lookup, as a power of two.
 const WEIGHT: u32 = 4;
@@ -24,9 +24,9 @@ pub(super) struct MeasuredAdvice {
 impl MeasuredAdvice {
     /// Nothing is measured yet: each way is thought to cost what the model of `bareverbs advise` says.
     pub(super) fn new(preset: Preset) -> Self {
-        let components = Components::of(preset);
+        let costs = Costs::of(preset);
         let ways = [AdvisedWay::Read, AdvisedWay::KernelDpu, AdvisedWay::Cpu];
-        let priors = ways.map(|way| Some(prior(&components, way)));
+        let priors = ways.map(|way| Some(prior(&costs, way)));
         Self { advisor: Advisor::new(priors), elements: 2 << WEIGHT, bytes: 64 << WEIGHT }
     }
 
@@ -56,8 +56,8 @@ pub(super) const fn way_of(choice: Choice) -> WayName {
 }
 
 /// The straight line through two points of the model.
-fn prior(components: &Components, way: AdvisedWay) -> Prior {
-    let at = |hops, bytes| time(components, way, &Case { hops, bytes, load: 0.0, retries: 0.0 });
+fn prior(costs: &Costs, way: AdvisedWay) -> Prior {
+    let at = |hops, bytes| time(costs, way, &Case { hops, bytes, load: 0.0, retries: 0.0 });
     let element = at(1, 64) - at(0, 64);
     let byte = (at(0, 4_096) - at(0, 64)) / 4_032.0;
     // A question counts the value among its elements, and its first 64 bytes with the element.
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn the_prior_is_the_model() {
         for preset in Preset::ALL {
-            let components = Components::of(preset);
+            let costs = Costs::of(preset);
             for (way, choice) in [
                 (AdvisedWay::Read, Choice::Read),
                 (AdvisedWay::KernelDpu, Choice::Kernel),
@@ -94,7 +94,7 @@ mod tests {
             ] {
                 let advice = MeasuredAdvice::new(preset);
                 let question = Question { elements: 5, bytes: 64 };
-                let expected = time(&components, way, &Case { hops: 4, bytes: 64, load: 0.0, retries: 0.0 });
+                let expected = time(&costs, way, &Case { hops: 4, bytes: 64, load: 0.0, retries: 0.0 });
                 let found =
                     advice.advisor.expected(question, choice).expect("a prior").as_picos() as f64 / 1e3;
                 assert!((found / expected - 1.0).abs() < 0.02, "{} {way:?}: {found} {expected}", preset.name);

@@ -48,7 +48,7 @@ pub(super) const PLACES: usize = 4;
 /// Receive buffers of the DPU: one for each lookup in flight.
 pub(super) const RECEIVES: usize = WINDOW;
 
-pub(super) type Handle = Rc<Device<SimHal<Nic>>>;
+pub(crate) type Handle = Rc<Device<SimHal<Nic>>>;
 pub(super) type Server =
     DpuServer<WithPrograms<BuiltInKernels, PLACES>, DPU_SLOTS, DPU_CONNECTIONS, RECEIVES>;
 /// A server on a core of the server's host, for one client.
@@ -60,10 +60,10 @@ pub(super) type TableDma = CardDma<Handle, 1, DPU_SLOTS>;
 pub(super) type Writer = TableWriter<RegionTable<Rc<MemoryRegion<Handle>>, Handle>>;
 
 /// A simulated host with its driver.
-pub(super) struct Host {
-    pub(super) node: NodeId,
-    pub(super) device: Handle,
-    pub(super) domain: ProtectionDomain<Handle>,
+pub(crate) struct Host {
+    pub(crate) node: NodeId,
+    pub(crate) device: Handle,
+    pub(crate) domain: ProtectionDomain<Handle>,
 }
 
 pub(super) type DpuEndpoint = VerbsEndpoint<Handle, DPU_CONNECTIONS>;

@@ -19,7 +19,7 @@ pub mod scene;
 mod swaps;
 pub mod way_name;
 pub mod ways;
-mod wiring;
+pub(crate) mod wiring;
 
 use crate::Failure;
 use anyhow::{Context as _, anyhow};
