@@ -4,10 +4,11 @@ use crate::executor::CommandOutput;
 use bareverbs_prm::command::caps::{
     AtomicCapabilities, GeneralCapabilities, GeneralCapabilities2, QueryHcaCapIn, RoceCapabilities,
 };
-use bareverbs_prm::command::caps_ethernet::EthernetCapabilities;
-use bareverbs_prm::field::Layout;
+use bareverbs_prm::command::caps_ethernet::{EthernetCapabilities, FlowTableProperties};
+use bareverbs_prm::command::caps_optional::{DeviceMemoryCapabilities, OdpCapabilities, QosCapabilities};
+use bareverbs_prm::field::{Layout, LayoutInfo};
 use bareverbs_prm::numbering::{CapabilityType, CommandOpcode};
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Bytes of the output of QUERY_HCA_CAP: 16 bytes of header and a page of 4 KiB.
 pub(crate) const CAPABILITY_MESSAGE: usize = 4112;
@@ -29,6 +30,8 @@ pub enum CapabilityValues {
 pub trait CapabilityPage: Layout + FromBytes + Default {
     /// The number of the page.
     const TYPE: CapabilityType;
+    /// Bytes of the page before the layout; zero if the layout is the page.
+    const OFFSET: usize = 0;
 }
 
 impl CapabilityPage for GeneralCapabilities {
@@ -49,6 +52,38 @@ impl CapabilityPage for RoceCapabilities {
 
 impl CapabilityPage for EthernetCapabilities {
     const TYPE: CapabilityType = CapabilityType::EthernetOffloads;
+}
+
+impl CapabilityPage for OdpCapabilities {
+    const TYPE: CapabilityType = CapabilityType::Odp;
+}
+
+/// Enhanced offloads for IP over InfiniBand: a page with the layout of the Ethernet offloads.
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable)]
+#[repr(transparent)]
+pub struct IpoibOffloads(pub EthernetCapabilities);
+
+impl Layout for IpoibOffloads {
+    const INFO: LayoutInfo = EthernetCapabilities::INFO;
+    const SIZE: usize = EthernetCapabilities::SIZE;
+}
+
+impl CapabilityPage for IpoibOffloads {
+    const TYPE: CapabilityType = CapabilityType::IpoibEnhancedOffloads;
+}
+
+/// What flow tables for received packets can do: the part `flow_table_properties_nic_receive` of the page.
+impl CapabilityPage for FlowTableProperties {
+    const TYPE: CapabilityType = CapabilityType::FlowTable;
+    const OFFSET: usize = 64;
+}
+
+impl CapabilityPage for QosCapabilities {
+    const TYPE: CapabilityType = CapabilityType::Qos;
+}
+
+impl CapabilityPage for DeviceMemoryCapabilities {
+    const TYPE: CapabilityType = CapabilityType::DevMem;
 }
 
 /// QUERY_HCA_CAP of one page.
@@ -73,6 +108,21 @@ pub(crate) fn page_output(buffer: &mut PageAnswer) -> CommandOutput<'_> {
 
 /// The page in an output.
 pub(crate) fn page_of<P: CapabilityPage>(output: &PageAnswer) -> P {
-    const { assert!(P::SIZE <= CAPABILITY_PAGE) };
-    P::read_from_prefix(&output[HEADER..]).map_or_else(|_| P::default(), |(page, _)| page)
+    const { assert!(P::OFFSET + P::SIZE <= CAPABILITY_PAGE) };
+    P::read_from_prefix(&output[HEADER + P::OFFSET..]).map_or_else(|_| P::default(), |(page, _)| page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::command::caps_ethernet::NicFlowTableCapabilities;
+
+    #[test]
+    fn a_part_of_a_page_is_read_from_its_place() {
+        let mut page = NicFlowTableCapabilities::new();
+        page.flow_table_properties_nic_receive_mut().set_modify_root(true).set_log_max_ft_size(21);
+        let mut answer = page_answer();
+        answer[HEADER..].copy_from_slice(&page.as_bytes()[..CAPABILITY_PAGE]);
+        assert_eq!(page_of::<FlowTableProperties>(&answer), *page.flow_table_properties_nic_receive());
+    }
 }

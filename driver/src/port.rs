@@ -40,6 +40,31 @@ pub struct PortAttributes {
     pub subnet_manager_lid: u16,
 }
 
+/// What the managers of a subnet know and set of a port (IBTA v1.4 §14.2.5.6, `PortInfo`). All but
+/// [`Self::queue_key_violations`] is zero on Ethernet, which has no such managers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PortManagement {
+    /// `CapabilityMask`.
+    #[doc(alias = "port_cap_flags")]
+    pub capability_mask: u32,
+    /// `CapabilityMask2`; has a meaning if bit 15 of the first mask is set.
+    #[doc(alias = "port_cap_flags2")]
+    pub capability_mask2: u32,
+    /// Packets with a P_Key that the port's table does not have.
+    #[doc(alias = "bad_pkey_cntr")]
+    pub partition_key_violations: u16,
+    /// Packets with another Q_Key than that of their queue pair.
+    #[doc(alias = "qkey_viol_cntr")]
+    pub queue_key_violations: u16,
+    /// Service level of packets to the subnet manager.
+    #[doc(alias = "sm_sl")]
+    pub subnet_manager_service_level: u8,
+    /// `SubnetTimeOut`: a management packet needs at most 4.096 µs × 2^n to any port of the subnet.
+    pub subnet_timeout: u8,
+    /// `InitTypeReply`: which initialisation the subnet manager performed.
+    pub init_type_reply: u8,
+}
+
 impl PortAttributes {
     /// The largest path MTU that the port could have.
     #[doc(alias = "max_mtu")]
@@ -90,6 +115,30 @@ impl<H: Hal> Device<H> {
             lmc: context.lmc(),
             subnet_manager_lid: context.sm_lid(),
             ..port
+        })
+    }
+
+    /// Queries what managers of the subnet know and set of the port.
+    ///
+    /// # Errors
+    /// The command failed.
+    #[doc(alias = "ibv_query_port")]
+    pub fn port_management(&self) -> Result<PortManagement, CommandError> {
+        if self.capabilities().port_type == PortType::Ethernet {
+            let output: QueryNicVportContextOut = self.call(&Request::new(&query_context()))?;
+            let queue_key_violations = output.nic_vport_context().qkey_violation_counter();
+            return Ok(PortManagement { queue_key_violations, ..PortManagement::default() });
+        }
+        let output: QueryHcaVportContextOut = self.call(&Request::new(&query_infiniband()))?;
+        let context = output.hca_vport_context();
+        Ok(PortManagement {
+            capability_mask: context.cap_mask1(),
+            capability_mask2: context.cap_mask2(),
+            partition_key_violations: context.pkey_violation_counter(),
+            queue_key_violations: context.qkey_violation_counter(),
+            subnet_manager_service_level: context.sm_sl(),
+            subnet_timeout: context.subnet_timeout(),
+            init_type_reply: context.init_type_reply(),
         })
     }
 

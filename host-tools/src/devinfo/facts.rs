@@ -1,24 +1,21 @@
 //! What is known of a device: named values in sections, so that text, JSON and comparison show the same.
 
 use super::fact::Fact;
+use super::flags;
 use super::limits::limits;
+use super::pages::Pages;
 use crate::place::DeviceTask;
 use bareverbs_core::capabilities::Capabilities;
-use bareverbs_core::capability_page::{CapabilityPage, CapabilityValues};
 use bareverbs_core::command::CommandError;
 use bareverbs_core::congestion_control::CongestionControl;
 use bareverbs_core::flow_control::FlowControl;
 use bareverbs_core::hal::Hal;
-use bareverbs_core::port::{PortAttributes, PortState};
+use bareverbs_core::port::{PortAttributes, PortManagement, PortState};
 use bareverbs_core::port_link::{LinkSpeed, PortLink};
 use bareverbs_core::{Device, identity::DeviceIdentity};
-use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
-use bareverbs_prm::command::caps_ethernet::EthernetCapabilities;
-use bareverbs_prm::field::{FieldInfo, Layout};
 use bareverbs_prm::numbering::{PathMtu, PortType};
 use bareverbs_prm::pci::PciIdentity;
 use serde_json::Value;
-use zerocopy::{Immutable, IntoBytes};
 
 /// Values of one kind.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,31 +36,16 @@ impl DeviceTask for Gather {
 }
 
 fn gather<H: Hal>(device: &Device<H>) -> Result<Vec<Section>, CommandError> {
-    let general: GeneralCapabilities = device.capability_page(CapabilityValues::Current)?;
+    let pages = Pages::query(device)?;
     let capabilities = device.capabilities();
-    let atomic = if general.atomic() { Some(query::<AtomicCapabilities, H>(device)?) } else { None };
     let mut sections = vec![
         Section { name: "device", facts: identity(device, &device.identity()?) },
         Section { name: "port", facts: port(device)? },
-        Section { name: "limits", facts: limits(&general, atomic.as_ref(), capabilities) },
+        Section { name: "limits", facts: limits(&pages, capabilities) },
         Section { name: "used by the driver", facts: used(capabilities) },
-        page("cmd_hca_cap", &general),
     ];
-    if let Some(atomic) = &atomic {
-        sections.push(page("atomic_caps", atomic));
-    }
-    if general.roce() {
-        sections.push(page("roce_cap", &query::<RoceCapabilities, H>(device)?));
-    }
-    if general.eth_net_offloads() {
-        let name = "per_protocol_networking_offload_caps";
-        sections.push(page(name, &query::<EthernetCapabilities, H>(device)?));
-    }
+    sections.extend(pages.sections());
     Ok(sections)
-}
-
-fn query<P: CapabilityPage, H: Hal>(device: &Device<H>) -> Result<P, CommandError> {
-    device.capability_page(CapabilityValues::Current)
 }
 
 fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity) -> Vec<Fact> {
@@ -112,6 +94,9 @@ fn port<H: Hal>(device: &Device<H>) -> Result<Vec<Fact>, CommandError> {
     facts.push(Fact::new("port_lid", port.lid).own());
     facts.push(Fact::new("port_lmc", port.lmc));
     facts.push(Fact::new("max_vl_num", if ethernet { Value::Null } else { device.virtual_lanes()?.into() }));
+    let management = device.port_management()?;
+    facts.extend(flags::port(&management, port.link_layer, device.capabilities().roce));
+    facts.extend(managed(&management));
     if ethernet {
         facts.extend(pauses(&device.flow_control()?));
     }
@@ -119,6 +104,17 @@ fn port<H: Hal>(device: &Device<H>) -> Result<Vec<Fact>, CommandError> {
         facts.extend(marks(&device.congestion_control()?));
     }
     Ok(facts)
+}
+
+/// What the subnet manager set, and what its agents count.
+fn managed(management: &PortManagement) -> [Fact; 5] {
+    [
+        Fact::new("sm_sl", management.subnet_manager_service_level).own(),
+        Fact::new("subnet_timeout", management.subnet_timeout).own(),
+        Fact::new("init_type_reply", management.init_type_reply).own(),
+        Fact::new("bad_pkey_cntr", management.partition_key_violations).own(),
+        Fact::new("qkey_viol_cntr", management.queue_key_violations).own(),
+    ]
 }
 
 /// What holds senders back (register PFCC).
@@ -218,21 +214,4 @@ fn used(capabilities: &Capabilities) -> Vec<Fact> {
         Fact::new("completion_queue_resize", capabilities.completion_queue_resize),
         Fact::new("counter_sets", capabilities.counter_sets),
     ]
-}
-
-/// Every field of a capability page, by the name of the PRM.
-fn page<P: Layout + IntoBytes + Immutable>(name: &'static str, page: &P) -> Section {
-    let fields = P::INFO.fields.iter().filter(|field| field.part.is_none() && field.bit_width <= 64);
-    let facts = fields.map(|field| match (field.bit_width, bits(page.as_bytes(), field)) {
-        (1, bit) => Fact::new(field.path, bit == 1),
-        (_, number) => Fact::new(field.path, number),
-    });
-    Section { name, facts: facts.collect() }
-}
-
-/// The bits of a field, the first one most significant.
-fn bits(page: &[u8], field: &FieldInfo) -> u64 {
-    (field.bit_offset..field.bit_offset + field.bit_width)
-        .map(|at| u64::from(page[at as usize / 8] >> (7 - at % 8) & 1))
-        .fold(0, |number, bit| number << 1 | bit)
 }

@@ -1,6 +1,9 @@
 //! Limits under the names of `ibv_devinfo -v`, as Linux's `mlx5_ib` derives them from the capability pages.
 
+use super::extended::{extended, wide};
 use super::fact::Fact;
+use super::flags;
+use super::pages::Pages;
 use bareverbs_core::capabilities::Capabilities;
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities};
 use bareverbs_prm::numbering::PortType;
@@ -15,36 +18,46 @@ const PARTITION_KEYS: u32 = 128;
 const BASIC_ATOMICS: u16 = 0b11;
 /// Bit of `atomic_size_qp` for 8 bytes.
 const EIGHT_BYTES: u16 = 1 << 3;
+/// `mlx5_ib` keeps address handles in its own memory and counts them in an `int`.
+const MOST_ADDRESS_HANDLES: u32 = i32::MAX as u32;
+/// Objects of IBTA that no mlx5 device has (reliable datagrams), and those that verbs or Linux gave up (raw queue pairs of
+/// the first kind, fast memory regions): `mlx5_ib` leaves their numbers 0.
+const NEVER_OFFERED: [&str; 8] = [
+    "max_ee",
+    "max_ee_rd_atom",
+    "max_ee_init_rd_atom",
+    "max_rdd",
+    "max_raw_ipv6_qp",
+    "max_raw_ethy_qp",
+    "max_fmr",
+    "max_map_per_fmr",
+];
 
 const fn power(logarithm: u8) -> u64 {
     if logarithm < 64 { 1 << logarithm } else { u64::MAX }
 }
 
-pub(super) fn limits(
-    general: &GeneralCapabilities,
-    atomic: Option<&AtomicCapabilities>,
-    capabilities: &Capabilities,
-) -> Vec<Fact> {
+pub(super) fn limits(pages: &Pages, capabilities: &Capabilities) -> Vec<Fact> {
+    let general = &pages.general;
     let mut facts = memory(general);
+    facts.extend(flags::device(pages));
     facts.extend(queues(general, capabilities));
     facts.extend(shared_receives(general));
     facts.extend(groups(general));
-    facts.push(atomics(atomic));
+    facts.push(atomics(pages.atomic.as_ref()));
     facts.extend(tables(general, capabilities));
+    facts.push(Fact::new("max_ah", MOST_ADDRESS_HANDLES));
     facts.push(Fact::new("max_msg_sz", power(general.log_max_msg())));
     facts.push(Fact::new("local_ca_ack_delay", general.local_ca_ack_delay()));
-    facts.push(clock(general));
+    facts.extend(NEVER_OFFERED.map(|name| Fact::new(name, 0)));
+    facts.extend(extended(pages));
     facts
-}
-
-/// Numbers of 64 bits are text: a reader of JSON may keep 53 of them only.
-fn wide(name: &str, number: u64) -> Fact {
-    Fact::new(name, format!("{number:#x}"))
 }
 
 fn memory(general: &GeneralCapabilities) -> Vec<Fact> {
     vec![
-        wide("max_mr_size", power(general.log_max_mrw_sz())),
+        // Linux names no limit; `log_max_mrw_sz` of the general page has that of the device.
+        wide("max_mr_size", u64::MAX),
         wide("page_size_cap", !(power(general.log_pg_sz()) - 1)),
         Fact::new("max_mr", power(general.log_max_mkey())),
         Fact::new("max_mw", if general.imaicl() { power(general.log_max_mkey()) } else { 0 }),
@@ -113,9 +126,4 @@ fn tables(general: &GeneralCapabilities, capabilities: &Capabilities) -> [Fact; 
     };
     let most_keys = PARTITION_KEYS << general.pkey_table_size().min(16);
     [Fact::new("max_pkeys", most_keys), Fact::new("pkey_tbl_len", keys), Fact::new("gid_tbl_len", gids)]
-}
-
-fn clock(general: &GeneralCapabilities) -> Fact {
-    let kilohertz = general.device_frequency_khz();
-    Fact::new("hca_core_clock_khz", kilohertz).shown(format!("{kilohertz} kHz"))
 }

@@ -1,14 +1,18 @@
 //! `bareverbs devinfo`: shows what `ibv_devinfo -v`, `ibstat` and `mlxlink` show, read from the device's own capability
 //! pages, for devices without a kernel driver; and the differences between two devices.
 //!
-//! * `facts`: what the device is asked. `limits`: what Linux makes of its capability pages.
+//! * `facts`: what the device is asked. `pages`: its capability pages.
+//! * `limits`, `flags`, `extended`: what Linux makes of these pages.
 //! * `text`: how it is shown.
 //! * `difference`: two devices side by side.
 
 mod difference;
+mod extended;
 mod fact;
 mod facts;
+mod flags;
 mod limits;
+mod pages;
 mod text;
 
 use crate::Failure;

@@ -1,5 +1,5 @@
 use super::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 fn parse(words: &[&str]) -> Result<DevinfoArguments, clap::Error> {
     #[derive(clap::Parser)]
@@ -20,24 +20,30 @@ fn object(words: &[&str]) -> Value {
     serde_json::from_str(&shown(words).0).expect("JSON")
 }
 
+/// The text with one space in place of each run of white space: columns are as wide as their longest name.
+fn squeezed(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 #[test]
 fn the_short_form_has_what_ibv_devinfo_has() {
-    let (text, _) = shown(&["--device", "sim"]);
+    let text = squeezed(&shown(&["--device", "sim"]).0);
     for line in [
         "hca_id: sim:ethernet",
-        "vendor_id:         0x02c9",
-        "vendor_part_id:    4119",
-        "hw_ver:            0x0",
-        "state:        PORT_ACTIVE (4)",
-        "phys_state:   LinkUp",
-        "link_layer:   Ethernet",
-        "rate:         100 Gbit/s (4 lanes)",
-        "max_mtu:      4096 (5)",
-        "mac:          02:00:00:00:00:01",
-        "pause_sent:   false",
-        "pfc_obeyed:   off",
-        "ecn_roce_rp:  off",
-        "ecn_roce_np:  every priority",
+        "vendor_id: 0x02c9",
+        "vendor_part_id: 4119",
+        "hw_ver: 0x0",
+        "state: PORT_ACTIVE (4)",
+        "phys_state: LinkUp",
+        "link_layer: Ethernet",
+        "rate: 100 Gbit/s (4 lanes)",
+        "max_mtu: 4096 (5)",
+        "mac: 02:00:00:00:00:01",
+        "pause_sent: false",
+        "pfc_obeyed: off",
+        "port_cap_flags: 0x04010000",
+        "ecn_roce_rp: off",
+        "ecn_roce_np: every priority",
     ] {
         assert!(text.contains(line), "{line} is missing:\n{text}");
     }
@@ -46,11 +52,14 @@ fn the_short_form_has_what_ibv_devinfo_has() {
 
 #[test]
 fn the_long_form_has_every_field_of_the_pages() {
-    let (text, _) = shown(&["--device", "sim", "--verbose"]);
+    let text = squeezed(&shown(&["--device", "sim", "--verbose"]).0);
     for word in [
         "max_qp_wr:",
-        "atomic_cap:                ATOMIC_HCA (1)",
-        "hca_core_clock:            1000000 kHz",
+        "atomic_cap: ATOMIC_HCA (1)",
+        "hca_core_clock: 1000000 kHz",
+        "max_cq_period: 4095 us",
+        "qp_rate_limit_max: 0 kbit/s",
+        "device_cap_flags: 0x25321c26: BAD_PKEY_CNTR, BAD_QKEY_CNTR, CHANGE_PHY_PORT",
         "roce_v2:",
         "log_max_qp_sz:",
         "r_roce_min_src_udp_port:",
@@ -78,6 +87,43 @@ fn json_holds_numbers_and_its_version() {
     assert_eq!(limits["max_mr_size"], "0xffffffffffffffff", "more than a number of JavaScript holds");
     assert_eq!((&limits["gid_tbl_len"], &limits["pkey_tbl_len"]), (&8.into(), &128.into()));
     assert_eq!(limits["max_qp"].as_u64(), general["log_max_qp"].as_u64().map(|log| 1 << log));
+}
+
+/// What `ibv_devinfo -v` prints above Linux's `mlx5_ib` on the same model (`tests/src/guest/mlx5/device_info.rs`).
+#[test]
+fn an_ethernet_port_has_what_linux_makes_of_it() {
+    let object = object(&["--device", "sim:ethernet", "--json"]);
+    let limits = &object["devinfo"]["limits"];
+    for (name, value) in [
+        ("device_cap_flags", json!(0x2532_1c26_u64)),
+        ("device_cap_flags_ex", json!("0x25321c26")),
+        ("max_tso", json!(262_144)),
+        ("max_rwq_indirection_tables", json!(65_536)),
+        ("max_rwq_indirection_table_size", json!(2048)),
+        ("rx_hash_function", json!(1)),
+        ("rx_hash_fields_mask", json!("0x800000ff")),
+        ("max_wq_type_rq", json!(65_536)),
+        ("qp_rate_limit_max_kbps", json!(0)),
+        ("max_ah", json!(2_147_483_647)),
+        ("max_fmr", json!(0)),
+        ("max_num_tags", json!(0)),
+        ("max_cq_period_us", json!(4095)),
+    ] {
+        assert_eq!(limits[name], value, "{name}");
+    }
+    let page = &object["devinfo"]["flow_table_properties_nic_receive"];
+    assert_eq!((&page["modify_root"], &page["ft_field_support.outer_dmac"]), (&true.into(), &true.into()));
+}
+
+#[test]
+fn an_infiniband_port_says_what_its_manager_set() {
+    let object = object(&["--device", "sim:infiniband", "--json"]);
+    let port = &object["devinfo"]["port"];
+    assert_eq!((&port["subnet_timeout"], &port["sm_sl"]), (&18.into(), &0.into()));
+    assert_eq!((&port["port_cap_flags"], &port["bad_pkey_cntr"]), (&0x0240_4848.into(), &0.into()));
+    let limits = &object["devinfo"]["limits"];
+    assert_eq!((&limits["max_tso"], &limits["device_cap_flags"]), (&0.into(), &0x0132_1c26.into()));
+    assert_eq!(object["devinfo"]["flow_table_properties_nic_receive"], Value::Null);
 }
 
 #[test]

@@ -20,5 +20,6 @@ pub(super) fn show(device: &str, sections: &[Section], verbose: bool) -> String 
 
 /// Names say the unit of their number; in text the value says it.
 fn label(name: &str) -> &str {
-    name.strip_suffix("_mbps").or_else(|| name.strip_suffix("_khz")).unwrap_or(name)
+    let units = ["_mbps", "_kbps", "_khz", "_us"];
+    units.iter().find_map(|unit| name.strip_suffix(unit)).unwrap_or(name)
 }

@@ -2,6 +2,7 @@
 
 pub mod caps;
 pub mod caps_ethernet;
+pub mod caps_optional;
 pub mod congestion;
 pub mod cq;
 pub mod entry;
