@@ -60,6 +60,8 @@ pub struct Capabilities {
     pub xrc: bool,
     /// Congestion control can be queried: its counters, and whether it is enabled.
     pub congestion_query: bool,
+    /// The device says which registers its port has (register PCAM).
+    pub port_register_list: bool,
     /// Work queue entries can be written to the doorbell register (BlueFlame).
     pub blue_flame: bool,
     /// log2 of the bytes of a BlueFlame register, both halves.
@@ -148,6 +150,7 @@ impl Capabilities {
             relaxed_ordering: general.relaxed_ordering_write(),
             xrc: general.xrc(),
             congestion_query: general.cc_query_allowed(),
+            port_register_list: general.pcam_reg(),
             blue_flame: general.bf() && (7..=9).contains(&general.log_bf_reg_size()),
             log_blue_flame_size: general.log_bf_reg_size(),
             completion_version: general.cqe_version(),

@@ -75,6 +75,7 @@ pub mod device;
 mod dma;
 pub mod dma_queue;
 mod doorbell;
+pub mod error_correction;
 pub mod events;
 mod executor;
 pub mod fast_region;

@@ -131,6 +131,7 @@ pub const HOUSE: &[CrateRules] = &[
                 "completion_channel",
             ],
             &["port_link", "identity", "flow_control", "congestion_control"],
+            &["error_correction"],
             &["completion_queue", "memory_key", "memory_region", "address_handle"],
             &["indirect_region", "key_update", "shared_region"],
             &["shared_receive_queue", "queue_pair", "fast_region", "memory_window", "remote_vhca_region"],

@@ -8,6 +8,7 @@ use crate::place::DeviceTask;
 use bareverbs_core::capabilities::Capabilities;
 use bareverbs_core::command::CommandError;
 use bareverbs_core::congestion_control::CongestionControl;
+use bareverbs_core::error_correction::{ErrorCorrection, ErrorCorrectionError, FecModes};
 use bareverbs_core::flow_control::FlowControl;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::port::{PortAttributes, PortManagement, PortState};
@@ -97,6 +98,11 @@ fn port<H: Hal>(device: &Device<H>) -> Result<Vec<Fact>, CommandError> {
     let management = device.port_management()?;
     facts.extend(flags::port(&management, port.link_layer, device.capabilities().roce));
     facts.extend(managed(&management));
+    facts.extend(match device.error_correction() {
+        Ok(correction) => error_correction(&correction),
+        Err(ErrorCorrectionError::Command(error)) => return Err(error),
+        Err(reason) => no_error_correction(&reason.to_string()),
+    });
     if ethernet {
         facts.extend(pauses(&device.flow_control()?));
     }
@@ -114,6 +120,34 @@ fn managed(management: &PortManagement) -> [Fact; 5] {
         Fact::new("init_type_reply", management.init_type_reply).own(),
         Fact::new("bad_pkey_cntr", management.partition_key_violations).own(),
         Fact::new("qkey_viol_cntr", management.queue_key_violations).own(),
+    ]
+}
+
+/// What corrects errors on the cable (register PPLM), with `mlxlink`'s names.
+fn error_correction(correction: &ErrorCorrection) -> [Fact; 4] {
+    let modes = |name: &str, modes: FecModes, none: &str| {
+        let names: Vec<String> = modes.iter().map(|mode| mode.to_string()).collect();
+        let text = if names.is_empty() { none.to_owned() } else { names.join(", ") };
+        Fact::new(name, names).shown(text)
+    };
+    let (active, reason) = match correction.active {
+        Some(mode) => (mode.to_string().into(), Value::Null),
+        None => (Value::Null, "there is no link".into()),
+    };
+    [
+        Fact::new("fec", active),
+        Fact::new("fec_reason", reason),
+        modes("fec_supported", correction.supported, "none"),
+        modes("fec_requested", correction.requested, "automatic"),
+    ]
+}
+
+fn no_error_correction(reason: &str) -> [Fact; 4] {
+    [
+        Fact::new("fec", Value::Null),
+        Fact::new("fec_reason", reason),
+        Fact::new("fec_supported", Value::Null),
+        Fact::new("fec_requested", Value::Null),
     ]
 }
 

@@ -41,6 +41,8 @@ fn the_short_form_has_what_ibv_devinfo_has() {
         "mac: 02:00:00:00:00:01",
         "pause_sent: false",
         "pfc_obeyed: off",
+        "fec: Standard RS-FEC - RS(528,514)",
+        "fec_requested: automatic",
         "port_cap_flags: 0x04010000",
         "ecn_roce_rp: off",
         "ecn_roce_np: every priority",
@@ -113,6 +115,22 @@ fn an_ethernet_port_has_what_linux_makes_of_it() {
     }
     let page = &object["devinfo"]["flow_table_properties_nic_receive"];
     assert_eq!((&page["modify_root"], &page["ft_field_support.outer_dmac"]), (&true.into(), &true.into()));
+}
+
+#[test]
+fn error_correction_is_named_or_has_a_reason() {
+    let port = |device: &str| object(&["--device", device, "--json"])["devinfo"]["port"].clone();
+    let ethernet = port("sim:ethernet");
+    let rs = "Standard RS-FEC - RS(528,514)";
+    assert_eq!((&ethernet["fec"], &ethernet["fec_reason"]), (&rs.into(), &Value::Null));
+    assert_eq!((&ethernet["fec_supported"], &ethernet["fec_requested"]), (&json!([rs]), &json!([])));
+    let infiniband = port("sim:infiniband");
+    assert_eq!((&infiniband["fec"], &infiniband["fec_supported"]), (&Value::Null, &Value::Null));
+    assert_eq!(infiniband["fec_reason"], "the register PPLM describes Ethernet ports only");
+    let rows = object(&["--diff", "sim:ethernet", "sim:infiniband", "--json"]);
+    let rows = rows["devinfo_diff"]["differences"].as_array().expect("rows");
+    let fec = rows.iter().find(|row| row["name"] == "fec").expect("FEC differs");
+    assert_eq!((&fec["a"], &fec["b"], &fec["expected"]), (&rs.into(), &Value::Null, &false.into()));
 }
 
 #[test]

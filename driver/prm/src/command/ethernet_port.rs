@@ -1,4 +1,4 @@
-//! Registers of Ethernet ports.
+//! Registers of Ethernet ports, and the register that says which registers a port has.
 
 use crate::layout;
 use crate::numbering::PortCounterGroup;
@@ -88,4 +88,45 @@ layout! {
     bits lane1_module_mapping / set_lane1_module_mapping: u32 = 2[31:0], "lane1_module_mapping";
     bits lane2_module_mapping / set_lane2_module_mapping: u32 = 3[31:0], "lane2_module_mapping";
     bits lane3_module_mapping / set_lane3_module_mapping: u32 = 4[31:0], "lane3_module_mapping";
+}
+
+layout! {
+    /// The access registers 0x5000 to 0x507f that exist; bit n of the mask is register 0x5000 + n.
+    pub struct PortRegisterMask, "pcam_regs_5000_to_507f", 4;
+    bits registers_127_to_96 / set_registers_127_to_96: u32 = 0[31:0], "port_access_reg_cap_mask_127_to_96";
+    bits registers_95_to_64 / set_registers_95_to_64: u32 = 1[31:0], "port_access_reg_cap_mask_95_to_64";
+    bits registers_63_to_36 / set_registers_63_to_36: u32 = 2[31:4], "port_access_reg_cap_mask_63_to_36";
+    bits pplm / set_pplm: bool = 2[3:3], "pplm";
+    bits registers_34_to_32 / set_registers_34_to_32: u8 = 2[2:0], "port_access_reg_cap_mask_34_to_32";
+    bits registers_31_to_13 / set_registers_31_to_13: u32 = 3[31:13], "port_access_reg_cap_mask_31_to_13";
+    bits pbmc / set_pbmc: bool = 3[12:12], "pbmc";
+    bits pptb / set_pptb: bool = 3[11:11], "pptb";
+    bits registers_10_to_9 / set_registers_10_to_9: u8 = 3[10:9], "port_access_reg_cap_mask_10_to_09";
+    bits ppcnt / set_ppcnt: bool = 3[8:8], "ppcnt";
+    bits registers_7_to_0 / set_registers_7_to_0: u8 = 3[7:0], "port_access_reg_cap_mask_07_to_00";
+}
+
+layout! {
+    /// Enhanced features of port registers.
+    pub struct PortFeatureMask, "pcam_enhanced_features", 4;
+    bits fec_100g_per_lane_in_pplm / set_fec_100g_per_lane_in_pplm: bool = 2[23:23], "fec_100G_per_lane_in_pplm";
+    bits buffer_ownership / set_buffer_ownership: bool = 2[12:12], "buffer_ownership";
+    bits fec_50g_per_lane_in_pplm / set_fec_50g_per_lane_in_pplm: bool = 3[23:23], "fec_50G_per_lane_in_pplm";
+    bits rx_icrc_encapsulated_counter / set_rx_icrc_encapsulated_counter: bool = 3[18:18], "rx_icrc_encapsulated_counter";
+    bits ptys_extended_ethernet / set_ptys_extended_ethernet: bool = 3[13:13], "ptys_extended_ethernet";
+    bits pfcc_mask / set_pfcc_mask: bool = 3[9:9], "pfcc_mask";
+    bits per_lane_error_counters / set_per_lane_error_counters: bool = 3[5:5], "per_lane_error_counters";
+    bits rx_buffer_fullness_counters / set_rx_buffer_fullness_counters: bool = 3[4:4], "rx_buffer_fullness_counters";
+    bits ptys_connector_type / set_ptys_connector_type: bool = 3[3:3], "ptys_connector_type";
+    bits ppcnt_discard_group / set_ppcnt_discard_group: bool = 3[1:1], "ppcnt_discard_group";
+    bits ppcnt_statistical_group / set_ppcnt_statistical_group: bool = 3[0:0], "ppcnt_statistical_group";
+}
+
+layout! {
+    /// Register PCAM: which registers and features a port has.
+    pub struct PcamRegister, "pcam_reg", 20;
+    bits feature_group / set_feature_group: u8 = 0[23:16], "feature_group";
+    bits access_reg_group / set_access_reg_group: u8 = 0[7:0], "access_reg_group";
+    part registers / registers_mut: PortRegisterMask = 2, "port_access_reg_cap_mask.regs_5000_to_507f";
+    part features / features_mut: PortFeatureMask = 10, "feature_cap_mask.enhanced_features";
 }

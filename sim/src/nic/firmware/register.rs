@@ -6,6 +6,7 @@ use super::port_counters;
 use super::register_data::{bytes, check_port, read};
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, LinkLayer, Nic};
+use bareverbs_prm::command::ethernet_port::PcamRegister;
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, HostEndiannessRegister};
 use bareverbs_prm::command::ib_port::PvlcRegister;
 use bareverbs_prm::command::port::{PaosRegister, PmtuRegister, PtysRegister};
@@ -20,6 +21,8 @@ const ETHERNET: u8 = 4;
 const NAMED: usize = 4;
 /// Bytes of the largest register, PPCNT.
 const LARGEST: usize = 256;
+/// Number of the first register in the list of PCAM.
+const FIRST_PORT_REGISTER: u16 = 0x5000;
 /// Smallest Ethernet payload that IPv4 allows.
 const MINIMUM_MTU: u16 = 68;
 
@@ -49,6 +52,7 @@ pub(super) fn access<M: HostMemory>(
         RegisterId::Pvlc => virtual_lanes(nic, data, write),
         RegisterId::NodeDesc => node_description(nic, call.now, data, write),
         RegisterId::Ppcnt => port_counters::access(nic, data, write),
+        RegisterId::Pcam => port_registers(nic, data, write),
         other if !nic.port.is_infiniband() => ethernet_register(nic, other, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }?;
@@ -58,7 +62,7 @@ pub(super) fn access<M: HostMemory>(
 fn ethernet_register(nic: &mut Nic, id: RegisterId, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     match id {
         RegisterId::Pfcc => port_register::flow_control(&mut nic.flow, data, write),
-        RegisterId::Pplm => port_register::error_correction(data, write),
+        RegisterId::Pplm => port_register::error_correction(nic, data, write),
         RegisterId::Pmlp => port_register::module_lanes(data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }
@@ -133,6 +137,34 @@ fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusa
     register.set_local_port(1).set_admin_status(if nic.port.link.is_wanted() { 1 } else { 2 });
     register.set_oper_status(if nic.port.is_up() { 1 } else { 2 });
     bytes(&register)
+}
+
+/// Which of the registers 0x5000 to 0x507f the port has, and no enhanced features of them.
+fn port_registers(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+    let wish: PcamRegister = read(data)?;
+    if write {
+        return Err(syndrome::REGISTER_READ_ONLY);
+    }
+    if wish.feature_group() != 0 || wish.access_reg_group() != 0 {
+        return Err(syndrome::REGISTER_VALUE);
+    }
+    let mut register = PcamRegister::new();
+    let mask = register.registers_mut();
+    mask.set_registers_127_to_96(bit(RegisterId::Pcam, 96)).set_ppcnt(true);
+    let common = [RegisterId::Pmtu, RegisterId::Ptys, RegisterId::Paos].map(|id| bit(id, 0) as u8);
+    let common = common.iter().fold(0, |mask, bit| mask | bit);
+    if nic.port.is_infiniband() {
+        mask.set_registers_7_to_0(common).set_registers_31_to_13(bit(RegisterId::Pvlc, 13));
+    } else {
+        let ethernet = bit(RegisterId::Pfcc, 0) | bit(RegisterId::Pmlp, 0);
+        mask.set_registers_7_to_0(common | ethernet as u8).set_pplm(true);
+    }
+    bytes(&register)
+}
+
+/// The bit of a register in the part of the mask that begins with register 0x5000 + `first`.
+const fn bit(id: RegisterId, first: u16) -> u32 {
+    1 << (id.raw() - FIRST_PORT_REGISTER - first)
 }
 
 /// One virtual lane.

@@ -189,7 +189,7 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     page.set_cq_oi(true).set_pkv(true).set_cqe_version(1);
     page.set_max_qp_cnt(COUNTER_SETS).set_out_of_seq_cnt(true).set_retransmission_q_counters(true);
     page.set_enhanced_error_q_counters(true).set_rts2rts_qp_counters_set_id(true);
-    page.set_cc_query_allowed(true);
+    page.set_cc_query_allowed(true).set_pcam_reg(true);
     page.set_cqe_compression(true).set_cqe_compression_max_num(LONGEST_RUN as u16);
     page.set_umr_modify_entity_size_disabled(!config.translation_updates);
     page.set_bf(config.blue_flame);

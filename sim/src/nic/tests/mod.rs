@@ -22,6 +22,7 @@ mod infiniband;
 mod management;
 mod pacing;
 mod pair;
+mod port_registers;
 mod properties;
 mod registers;
 mod rpc;

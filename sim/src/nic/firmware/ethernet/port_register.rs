@@ -3,6 +3,7 @@
 use super::super::register_data::{bytes, check_port, read, read_grown};
 use crate::nic::flow_control::FlowControl;
 use crate::nic::syndrome::{self, Refusal};
+use crate::nic::{Nic, PortSpeed};
 use bareverbs_prm::command::ethernet_port::{PfccRegister, PmlpRegister, PplmRegister};
 
 /// Bytes of PFCC before it covered stalled devices; user-space drivers still send no more.
@@ -30,8 +31,13 @@ pub(in crate::nic::firmware) fn flow_control(
     bytes(&register)
 }
 
-/// Forward error correction: none can be selected, and none is active.
-pub(in crate::nic::firmware) fn error_correction(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
+/// Forward error correction: each speed has the one mode that its standard asks of copper cables. It is active while there is a
+/// link; no other can be selected.
+pub(in crate::nic::firmware) fn error_correction(
+    nic: &Nic,
+    data: &[u8],
+    write: bool,
+) -> Result<Vec<u8>, Refusal> {
     let wish: PplmRegister = read(data)?;
     check_port(wish.local_port())?;
     if write {
@@ -39,7 +45,27 @@ pub(in crate::nic::firmware) fn error_correction(data: &[u8], write: bool) -> Re
     }
     let mut register = PplmRegister::new();
     register.set_local_port(1);
+    if nic.port.is_up() {
+        register.set_fec_mode_active(mode(nic.config.link_speed()).into());
+    }
+    // The port runs at its own speed, or at that of a slower cable.
+    let supported = |speed: PortSpeed| match speed.bits_per_second() <= nic.config.speed.bits_per_second() {
+        true => mode(speed),
+        false => 0,
+    };
+    register.set_fec_override_cap_10g_40g(supported(PortSpeed::Gbps10));
+    register.set_fec_override_cap_25g(supported(PortSpeed::Gbps25));
+    register.set_fec_override_cap_50g(supported(PortSpeed::Gbps50));
+    register.set_fec_override_cap_100g(supported(PortSpeed::Gbps100));
     bytes(&register)
+}
+
+/// The bit of a speed's mode: none for lanes of 10 Gbit/s, RS(528,514) for those of 25 Gbit/s (IEEE 802.3 clauses 91 and 108).
+const fn mode(speed: PortSpeed) -> u8 {
+    match speed {
+        PortSpeed::Gbps10 | PortSpeed::Gbps40 => 1 << 0,
+        PortSpeed::Gbps25 | PortSpeed::Gbps50 | PortSpeed::Gbps100 => 1 << 2,
+    }
 }
 
 /// All lanes of module 0.
