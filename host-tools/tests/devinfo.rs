@@ -6,6 +6,7 @@ mod support;
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_serve::vfio_user::{Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
+use serde_json::json;
 use std::path::Path;
 use std::process::Output;
 use support::{Hosts, Served, object_of, output_of};
@@ -32,6 +33,31 @@ fn a_served_device_is_shown_and_compared() {
     let output = devinfo(directory.path(), &["--diff", "vfio-user:nic", "sim:infiniband"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&output.stdout).contains("link_layer"));
+}
+
+/// `serve --link-down` pulls the cable of one device of a running server; resets do not plug it in again.
+#[test]
+fn a_pulled_cable_of_a_served_device_is_shown() {
+    let directory = TempDir::new().expect("a directory");
+    let _server = Served::start(directory.path(), &["--socket", "other", "--link", "eth"]);
+    support::wait_for(&directory.path().join("other.cable"), "the cable has no socket");
+    let port = |socket: &str| {
+        let device = format!("vfio-user:{socket}");
+        let output = devinfo(directory.path(), &["--device", &device, "--json"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        let port = object_of("devinfo", &output)["port"].take();
+        (port["state"].as_u64(), port["phys_state"].clone(), port["fec_reason"].clone())
+    };
+    let up = (Some(4), json!("LinkUp"), json!(null));
+    let down = (Some(1), json!("Polling"), json!("there is no link"));
+    assert_eq!(port("nic"), up);
+    for (option, state) in [("--link-down", &down), ("--link-up", &up)] {
+        let output = output_of(directory.path(), &["serve", option, "nic"]);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        for _ in 0..2 {
+            assert_eq!((&port("nic"), &port("other")), (state, &up), "{option}");
+        }
+    }
 }
 
 /// Both ends of a cable, each served by its own process.

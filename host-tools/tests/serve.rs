@@ -40,6 +40,8 @@ fn what_cannot_be_is_refused_with_status_2() {
     refused(&["--socket", "a", "--link", "eth", "--wire", "tap:lo"], "«lo»");
     refused(&["--socket", "a", "--partitions", "none"], "cannot read the partitions of none");
     refused(&["--socket", "a", "--link", "eth", "--partitions", "/dev/null"], "needs InfiniBand ports");
+    refused(&["--link-down", "none/a"], "no `bareverbs serve` answers at none/a.cable");
+    refused(&["--link-up", "a", "--socket", "b"], "cannot be used with");
     let two = ["--socket", "a", "--socket", "b", "--link", "ib", "--link", "eth"];
     refused(&[&two[..], &["--wire", "w", "--wire-to", "x"]].concat(), "one link layer");
 }
@@ -109,13 +111,14 @@ fn whoever_ends_a_server_finds_no_socket_of_it() {
         let directory = TempDir::new().expect("a directory");
         let mut command = serve(directory.path(), &["--socket", "a", "--socket", "b"]);
         let mut server = command.stderr(Stdio::piped()).spawn().expect("the program");
-        let sockets = ["a", "b"].map(|name| directory.path().join(name));
+        let sockets = ["a", "b", "a.cable", "b.cable"].map(|name| directory.path().join(name));
         // It watches for signals by the time it reports that it serves.
         let said = BufReader::new(server.stderr.take().expect("piped"));
         assert_eq!(
             said.lines().map_while(Result::ok).filter(|line| line.contains("serving at")).take(2).count(),
             2
         );
+        assert!(sockets.iter().all(|socket| socket.exists()));
         kill_process(Pid::from_child(&server), signal).expect("it runs");
         let ended = server.wait().expect("it ends");
         assert_eq!(ended.signal(), Some(signal.as_raw()), "{ended}");

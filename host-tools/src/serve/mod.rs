@@ -5,6 +5,7 @@
 //! have a wire to the outside: another process, or this machine's network stack. `--topology` builds the InfiniBand
 //! switches and cables of a site, and plugs the cards in where the site has hosts.
 
+mod cable;
 mod ending;
 
 use crate::Failure;
@@ -29,7 +30,7 @@ use std::path::{Path, PathBuf};
 pub struct ServeArguments {
     /// Socket to listen on, once per card. QEMU, with shared memory: -device pcie-root-port,id=port -device
     /// '{"driver":"vfio-user-pci","bus":"port","socket":{"type":"unix","path":"PATH"}}'.
-    #[arg(long, required_unless_present = "dpu")]
+    #[arg(long, required_unless_present_any = ["dpu", "link_down", "link_up"])]
     pub socket: Vec<PathBuf>,
     /// The same for a DPU, once for each: its host's function listens at PATH, that of its Arm cores at PATH.arm. Both have an address at the
     /// DPU's port, and the Arm cores reach the memory that the host shares with them (docs/dpu.md).
@@ -77,6 +78,13 @@ pub struct ServeArguments {
     /// What to log besides problems.
     #[arg(long, value_enum)]
     pub trace: Vec<Trace>,
+    /// Serve nothing, but unplug the cable of a device that another process serves at this socket, also while a virtual machine
+    /// uses it.
+    #[arg(long, value_name = "PATH", exclusive = true)]
+    pub link_down: Option<PathBuf>,
+    /// Plug it in again.
+    #[arg(long, value_name = "PATH", exclusive = true)]
+    pub link_up: Option<PathBuf>,
 }
 
 /// Link layers.
@@ -108,17 +116,27 @@ pub enum Trace {
 
 /// Serves clients until the process ends, one at a time per socket.
 pub fn run(arguments: &ServeArguments) -> Result<(), Failure> {
+    for (path, is_plugged) in [(&arguments.link_down, false), (&arguments.link_up, true)] {
+        if let Some(path) = path {
+            return cable::set(path, is_plugged).map_err(Failure::Input);
+        }
+    }
     crate::output::log_to_stderr(&directives(&arguments.trace))?;
     let functions = functions(arguments).map_err(Failure::Input)?;
     let mut network = Network::new(arguments, &functions).map_err(Failure::Input)?;
-    let mut servers = Vec::new();
+    let (mut servers, mut cables) = (Vec::new(), Vec::new());
     for function in &functions {
         let config = network.server(arguments, function).map_err(Failure::Input)?;
         let server = Server::bind(&function.socket, config).map_err(|error| Failure::Input(error.into()))?;
+        match cable::listen(&function.socket, server.cable()) {
+            Ok(socket) => cables.push(socket),
+            // The device works all the same; so does a socket whose path leaves no room for a longer name.
+            Err(error) => tracing::warn!("--link-down cannot pull this cable: {error:#}"),
+        }
         servers.push((&function.socket, server));
     }
     let sockets: Vec<PathBuf> = functions.iter().map(|function| function.socket.clone()).collect();
-    ending::remove_at_end(&sockets)?;
+    ending::remove_at_end(&[&sockets[..], &cables].concat())?;
     sockets.iter().for_each(|path| tracing::info!("serving at {}", path.display()));
     let ends = std::thread::scope(|scope| {
         let threads: Vec<_> = servers

@@ -1,0 +1,161 @@
+//! The cables of served devices, for other processes (`bareverbs serve --link-down PATH`). Beside the socket PATH of a device,
+//! PATH.cable takes a word per connection, `down` or `up`, and repeats it when the cable has that state.
+//!
+//! The virtual machine behind PATH cannot reach this socket.
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bareverbs_serve::vfio_user::Cable;
+use std::fs;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long either end waits for the other.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Bytes that are read: one more than the longest word has, so that a longer one is none.
+const LONGEST: u64 = 5;
+
+/// The word for a cable that is plugged in, or is not.
+const fn word(is_plugged: bool) -> &'static str {
+    if is_plugged { "up" } else { "down" }
+}
+
+/// The socket for the cable of the device at `device`.
+pub(super) fn socket_of(device: &Path) -> PathBuf {
+    let mut name = device.as_os_str().to_owned();
+    name.push(".cable");
+    name.into()
+}
+
+/// Listens for words about the cable of the device at `device`, in a thread of its own, and returns the socket.
+pub(super) fn listen(device: &Path, cable: Cable) -> Result<PathBuf> {
+    let path = socket_of(device);
+    clear(&path)?;
+    let listener = UnixListener::bind(&path)
+        .with_context(|| format!("cannot listen at {} for --link-down and --link-up", path.display()))?;
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            // A client that says nothing, or nonsense, changes nothing; the next one is heard.
+            if let Err(error) = stream.context("no client can be taken").and_then(|end| obey(end, &cable)) {
+                tracing::warn!("about a cable: {error:#}");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        }
+    });
+    Ok(path)
+}
+
+/// Removes the socket of a dead server. Only a dead one can have left it, because its device's socket could be bound.
+fn clear(path: &Path) -> Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => {
+            fs::remove_file(path).with_context(|| format!("cannot replace {}", path.display()))
+        }
+        Ok(_) => bail!("{} is in the way: it is no socket; move it, or serve elsewhere", path.display()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).with_context(|| format!("cannot look at {}", path.display())),
+    }
+}
+
+fn obey(mut client: UnixStream, cable: &Cable) -> Result<()> {
+    let said = hear(&mut client)?;
+    let is_plugged = match said.as_str() {
+        "up" => true,
+        "down" => false,
+        other => bail!("{other:?} is neither up nor down"),
+    };
+    cable.set_plugged(is_plugged);
+    client.write_all(said.as_bytes()).context("the client has gone")
+}
+
+/// What the other end says until it ends its sentence, or the start of it.
+fn hear(end: &mut UnixStream) -> Result<String> {
+    end.set_read_timeout(Some(PATIENCE)).and_then(|()| end.set_write_timeout(Some(PATIENCE)))?;
+    let mut said = String::new();
+    end.take(LONGEST).read_to_string(&mut said).context("the other end says nothing")?;
+    Ok(said)
+}
+
+/// Plugs the cable of the device that another process serves at `device` in, or unplugs it.
+pub(super) fn set(device: &Path, is_plugged: bool) -> Result<()> {
+    let path = socket_of(device);
+    let word = word(is_plugged);
+    let mut server = UnixStream::connect(&path).with_context(|| {
+        format!(
+            "no `bareverbs serve` answers at {}: give the path of a socket that one serves, as in --socket",
+            path.display()
+        )
+    })?;
+    let said = server
+        .write_all(word.as_bytes())
+        .and_then(|()| server.shutdown(Shutdown::Write))
+        .map_err(Into::into)
+        .and_then(|()| hear(&mut server))
+        .with_context(|| format!("the server at {} did not say that the link is {word}", path.display()))?;
+    ensure!(said == word, "the server at {} answered {said:?} instead of {word:?}", path.display());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bareverbs_prm::ids::MacAddress;
+    use bareverbs_serve::vfio_user::{Server, ServerConfig};
+    use bareverbs_sim::nic::NicConfig;
+
+    /// A device in a directory, with its cable's socket.
+    fn served() -> (tempfile::TempDir, PathBuf, Server) {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("nic");
+        let nic = NicConfig::new(MacAddress([2, 0, 0, 0, 0, 1]));
+        let server = Server::bind(&path, ServerConfig::new(nic)).expect("a device");
+        listen(&path, server.cable()).expect("a socket");
+        (directory, path, server)
+    }
+
+    fn plugged(server: &Server) -> bool {
+        format!("{:?}", server.cable()).contains("true")
+    }
+
+    #[test]
+    fn words_move_the_cable_and_are_repeated() {
+        let (_directory, path, server) = served();
+        for is_plugged in [false, false, true] {
+            set(&path, is_plugged).expect("an answer");
+            assert_eq!(plugged(&server), is_plugged);
+        }
+    }
+
+    #[test]
+    fn nonsense_changes_nothing_and_the_next_word_counts() {
+        let (_directory, path, server) = served();
+        for nonsense in ["", "u", "downdown", "\u{fe}"] {
+            let mut client = UnixStream::connect(socket_of(&path)).expect("a connection");
+            client.write_all(nonsense.as_bytes()).expect("room");
+            client.shutdown(Shutdown::Write).expect("an open end");
+            let mut answer = Vec::new();
+            // The server may close a connection before it has read all of it.
+            let _ = client.read_to_end(&mut answer);
+            assert!(answer.is_empty() && plugged(&server), "{nonsense:?}");
+        }
+        set(&path, false).expect("an answer");
+        assert!(!plugged(&server));
+    }
+
+    #[test]
+    fn a_dead_socket_is_replaced_and_a_file_is_not() {
+        let (directory, path, server) = served();
+        let again = listen(&path, server.cable()).expect("the old socket is replaced");
+        assert_eq!(again, directory.path().join("nic.cable"));
+        fs::remove_file(&again).expect("a socket");
+        fs::write(&again, "mine").expect("a file");
+        let error = listen(&path, server.cable()).expect_err("a file is in the way");
+        assert!(error.to_string().contains("it is no socket"), "{error}");
+        assert_eq!(fs::read(&again).expect("the file"), b"mine");
+        let error = set(&directory.path().join("other"), true).expect_err("nobody is there");
+        assert!(error.to_string().starts_with("no `bareverbs serve` answers at "), "{error:#}");
+    }
+}
