@@ -1,7 +1,7 @@
 //! Two devices side by side: only what differs.
 
-use super::fact::Fact;
-use super::facts::{Gather, Section};
+use super::fact::{Fact, Section};
+use super::facts::Gather;
 use crate::Failure;
 use crate::output::json_object;
 use crate::place::DeviceSelector;

@@ -1,4 +1,4 @@
-//! A named value of a device.
+//! A named value of a device, and sections of them.
 
 use serde_json::Value;
 
@@ -32,4 +32,11 @@ impl Fact {
     pub(super) fn own(self) -> Self {
         Self { own: true, ..self }
     }
+}
+
+/// Values of one kind.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Section {
+    pub(super) name: &'static str,
+    pub(super) facts: Vec<Fact>,
 }

@@ -1,6 +1,6 @@
 //! What is known of a device: named values in sections, so that text, JSON and comparison show the same.
 
-use super::fact::Fact;
+use super::fact::{Fact, Section};
 use super::flags;
 use super::limits::limits;
 use super::pages::Pages;
@@ -17,13 +17,6 @@ use bareverbs_core::{Device, identity::DeviceIdentity};
 use bareverbs_prm::numbering::{PathMtu, PortType};
 use bareverbs_prm::pci::PciIdentity;
 use serde_json::Value;
-
-/// Values of one kind.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Section {
-    pub(super) name: &'static str,
-    pub(super) facts: Vec<Fact>,
-}
 
 /// Asks a device for everything.
 pub(super) struct Gather;

@@ -20,7 +20,8 @@ use crate::output::json_object;
 use crate::place::{DeviceSelector, SELECTOR_HELP};
 use crate::seat::HostArguments;
 use clap::Args;
-use facts::{Gather, Section};
+use fact::Section;
+use facts::Gather;
 use serde_json::{Map, Value};
 
 /// Arguments of `bareverbs devinfo`.

@@ -1,7 +1,6 @@
 //! The capability pages of a device: which ones it has, and their fields by the names of the PRM.
 
-use super::fact::Fact;
-use super::facts::Section;
+use super::fact::{Fact, Section};
 use bareverbs_core::Device;
 use bareverbs_core::capability_page::{CapabilityPage, CapabilityValues, IpoibOffloads};
 use bareverbs_core::command::CommandError;
@@ -70,20 +69,27 @@ fn page_if<P: CapabilityPage, H: Hal>(device: &Device<H>, exists: bool) -> Resul
 }
 
 fn section<P: Layout + IntoBytes + Immutable>(name: &'static str, page: &P) -> Section {
-    let mut facts = Vec::new();
-    fields(page.as_bytes(), P::INFO.fields, (String::new(), 0), &mut facts);
-    Section { name, facts }
+    let mut reader = PageReader { page: page.as_bytes(), facts: Vec::new() };
+    reader.read(P::INFO.fields, "", 0);
+    Section { name, facts: reader.facts }
 }
 
-/// Every field, and those of the structures inside by their dotted path. `place` is the path and the first bit of the structure.
-fn fields(page: &[u8], list: &[FieldInfo], place: (String, u32), facts: &mut Vec<Fact>) {
-    let (path, base) = place;
-    for field in list.iter().filter(|field| field.part.is_some() || field.bit_width <= 64) {
-        let (name, first) = (format!("{path}{}", field.path), base + field.bit_offset);
-        match (field.part, field.bit_width) {
-            (Some(part), _) => fields(page, part.fields, (format!("{name}."), first), facts),
-            (None, 1) => facts.push(Fact::new(&name, bits(page, first, 1) == 1)),
-            (None, width) => facts.push(Fact::new(&name, bits(page, first, width))),
+/// Reads the fields of a page, and those of the structures inside by their dotted path.
+struct PageReader<'a> {
+    page: &'a [u8],
+    facts: Vec<Fact>,
+}
+
+impl PageReader<'_> {
+    /// The fields of a structure that stands at bit `base` of the page; their paths begin with `prefix`.
+    fn read(&mut self, fields: &[FieldInfo], prefix: &str, base: u32) {
+        for field in fields.iter().filter(|field| field.part.is_some() || field.bit_width <= 64) {
+            let (path, first) = (format!("{prefix}{}", field.path), base + field.bit_offset);
+            match (field.part, field.bit_width) {
+                (Some(part), _) => self.read(part.fields, &format!("{path}."), first),
+                (None, 1) => self.facts.push(Fact::new(&path, bits(self.page, first, 1) == 1)),
+                (None, width) => self.facts.push(Fact::new(&path, bits(self.page, first, width))),
+            }
         }
     }
 }

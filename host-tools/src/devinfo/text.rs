@@ -1,6 +1,6 @@
 //! The shape of `ibv_devinfo`: a heading, then indented names and values.
 
-use super::facts::Section;
+use super::fact::Section;
 use std::fmt::Write as _;
 
 /// Sections that are always shown.
