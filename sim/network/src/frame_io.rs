@@ -141,6 +141,18 @@ mod tests {
     }
 
     #[test]
+    fn a_process_that_starts_while_the_cable_is_out_knows_it_from_the_first() {
+        let directory = tempfile::tempdir().unwrap();
+        let network = NetworkDirectory::create(directory.path()).unwrap();
+        network.set_cable("a", false).unwrap();
+        let [cut, plugged] = ["a", "b"].map(|name| {
+            let host = VirtualHost::new(name).unwrap();
+            Wire::plug(network.clone(), &host).unwrap()
+        });
+        assert!(!cut.has_cable() && plugged.has_cable());
+    }
+
+    #[test]
     fn hosts_that_are_kept_apart_do_not_reach_each_other_and_reach_others() {
         let directory = tempfile::tempdir().unwrap();
         let network = NetworkDirectory::create(directory.path()).unwrap();

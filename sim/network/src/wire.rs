@@ -187,7 +187,9 @@ impl Wire {
     fn of_host(network: NetworkDirectory, membership: Membership, host: &VirtualHost) -> Self {
         let own = (host.mac(), membership.number());
         let wire = Self::new(network, membership, own);
-        Self { link: host.link(), host: Some(host.name().to_owned()), ..wire }
+        let mut wire = Self { link: host.link(), host: Some(host.name().to_owned()), ..wire };
+        wire.read_faults();
+        wire
     }
 
     /// The bridge's cable: receives what hosts of this link layer send to unknown destinations.
@@ -392,17 +394,22 @@ impl Wire {
         false
     }
 
+    /// Reads what the network says of this host: its cable, its partitions and its faults.
+    fn read_faults(&mut self) {
+        if let Some(host) = &self.host {
+            self.has_cable = self.network.has_cable(host);
+            self.apart = self.network.apart_from(host);
+            self.faults = self.network.faults(host);
+        }
+    }
+
     /// Polls for new and closed connections once per interval. `status` renders this process's status for requesters.
     pub fn look(&mut self, now: Time, status: impl Fn(WireCounters) -> String) {
         if now < self.look_at {
             return;
         }
         self.look_at = now + LOOK;
-        if let Some(host) = &self.host {
-            self.has_cable = self.network.has_cable(host);
-            self.apart = self.network.apart_from(host);
-            self.faults = self.network.faults(host);
-        }
+        self.read_faults();
         // Read frames that were sent before the sender died.
         self.incoming.retain(|incoming| !incoming.ended || !incoming.ring.is_empty());
         for incoming in &mut self.incoming {

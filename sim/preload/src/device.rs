@@ -216,11 +216,15 @@ fn assemble() -> Result<Device, String> {
         Ok(device)
     };
     let devices = hosts.iter().map(boot).collect::<Result<Vec<_>, CommandFailure>>();
-    let devices = devices.map_err(|error| error.to_string())?;
+    let mut devices = devices.map_err(|error| error.to_string())?;
     let connections = Connections::new(&devices, &mut program);
     let link = |(wire, host)| Link::new(wire, &settings, host, capture.as_ref());
-    let links = Some(wires.into_iter().zip(hosts).map(link).collect());
-    Ok(Device { devices, connections, program, links })
+    let mut links: Vec<Link> = wires.into_iter().zip(hosts).map(link).collect();
+    // The program may ask for the state of its ports before the NIC's thread has its first turn.
+    for (link, device) in links.iter_mut().zip(&mut devices) {
+        link.report_cable(program.time(), device, &mut program);
+    }
+    Ok(Device { devices, connections, program, links: Some(links) })
 }
 
 /// Runs a round in a thread of the program, unless another thread holds the device: a program that waits for the device

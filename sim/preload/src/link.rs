@@ -136,15 +136,20 @@ impl Link {
         self.tell_objects(uverbs, program, connections);
         self.watch_capture(uverbs);
         self.watch_faults();
-        if self.has_cable != self.wire.has_cable() {
-            self.has_cable = self.wire.has_cable();
-            uverbs.set_link_up(now, program, self.has_cable);
-        }
+        self.report_cable(now, uverbs, program);
         let received = self.receive(now, uverbs, program);
         if let Some(capture) = &self.capture {
             capture.records_of(now, uverbs.observed());
         }
         received
+    }
+
+    /// Tells the device if its cable was pulled out or plugged in.
+    pub(crate) fn report_cable(&mut self, now: Time, uverbs: &mut Uverbs, program: &mut Program) {
+        if self.has_cable != self.wire.has_cable() {
+            self.has_cable = self.wire.has_cable();
+            uverbs.set_link_up(now, program, self.has_cable);
+        }
     }
 
     /// Answers queries for individual objects.
