@@ -16,7 +16,7 @@ pub mod verbs;
 
 #[path = "../../driver/tests/support/mod.rs"]
 pub mod driver_place;
-#[path = "../../sim/uverbs/tests/support/mod.rs"]
+#[path = "../../sim/uverbs/tests/integration/support/mod.rs"]
 pub mod program;
 
 /// The input of a case, consumed from its front. Beyond its end it is zero.

@@ -100,7 +100,7 @@ impl Conditions {
     pub fn replay(&self, test: &str) -> String {
         let Self { seed, loss, requests, .. } = self;
         format!(
-            "{self}; replay with BAREVERBS_WALK={seed}:{loss}:{requests} cargo test -p bareverbs-tests --test {test}"
+            "{self}; replay with BAREVERBS_WALK={seed}:{loss}:{requests} cargo test -p bareverbs-tests --test integration {test}"
         )
     }
 
