@@ -8,21 +8,14 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[path = "book/cluster.rs"]
 mod cluster;
-#[path = "book/failing.rs"]
 mod failing;
 #[path = "../../../bareverbs/examples/first_write.rs"]
 mod first_write;
-#[path = "book/from_libibverbs.rs"]
 mod from_libibverbs;
-#[path = "book/memory.rs"]
 mod memory;
-#[path = "book/output.rs"]
 mod output;
-#[path = "book/states.rs"]
 mod states;
-#[path = "book/waiting.rs"]
 mod waiting;
 
 /// Where the book's links to the repository lead.

@@ -13,11 +13,11 @@ use std::rc::Rc;
 #[path = "../../../bareverbs/examples/hello.rs"]
 mod hello;
 #[path = "../../../bareverbs/examples/lock_service.rs"]
-mod lock_service;
+pub mod lock_service;
 #[path = "../../../bareverbs/examples/replicated_log.rs"]
-mod replicated_log;
+pub mod replicated_log;
 #[path = "../../../bareverbs/examples/ring_all_reduce.rs"]
-mod ring_all_reduce;
+pub mod ring_all_reduce;
 
 const SECOND: Duration = Duration::from_secs(1);
 const TIMEOUT: Duration = Duration::from_millis(2);

@@ -1,14 +1,8 @@
 //! What seeds find in the first versions of the examples, and that the lines in the book replay it.
 
 use crate::book::output;
+use crate::cluster::{lock_service, replicated_log, ring_all_reduce};
 use bareverbs::cluster::{Exploration, TestResult, Trial, find_failure};
-
-#[path = "../../../../bareverbs/examples/lock_service.rs"]
-mod lock_service;
-#[path = "../../../../bareverbs/examples/replicated_log.rs"]
-mod replicated_log;
-#[path = "../../../../bareverbs/examples/ring_all_reduce.rs"]
-mod ring_all_reduce;
 
 /// The message of the first version. Its smallest trial must fail again, and the fixed version must pass it.
 fn shows(
