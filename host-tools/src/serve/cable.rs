@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long either end waits for the other.
-const PATIENCE: Duration = Duration::from_secs(2);
+const DEADLINE: Duration = Duration::from_secs(2);
 /// Bytes that are read: one more than the longest word has, so that a longer one is none.
 const LONGEST: u64 = 5;
 
@@ -73,7 +73,7 @@ fn obey(mut client: UnixStream, cable: &Cable) -> Result<()> {
 
 /// What the other end says until it ends its sentence, or the start of it.
 fn hear(end: &mut UnixStream) -> Result<String> {
-    end.set_read_timeout(Some(PATIENCE)).and_then(|()| end.set_write_timeout(Some(PATIENCE)))?;
+    end.set_read_timeout(Some(DEADLINE)).and_then(|()| end.set_write_timeout(Some(DEADLINE)))?;
     let mut said = String::new();
     end.take(LONGEST).read_to_string(&mut said).context("the other end says nothing")?;
     Ok(said)
