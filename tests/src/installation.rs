@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The files under test, which lie beside the judge.
@@ -23,6 +24,8 @@ const FROM_BIND_TO_LISTEN: Duration = Duration::from_millis(500);
 /// How long a program may take on a machine that does other things as well.
 const LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
+/// How often a TCP port is asked for that was not given before.
+const PORT_TRIES: usize = 1000;
 /// How much of a running program's output is examined.
 const BEGINNING: usize = 1 << 16;
 
@@ -384,9 +387,20 @@ fn is_listening(port: u16) -> Result<bool> {
     Ok(tables.lines().any(listens))
 }
 
-/// A TCP port that nobody uses.
+/// A TCP port that nobody uses, and that this function has not given before: whoever got it may not have bound
+/// it yet.
+///
+/// # Errors
+/// The system gives no port, or only those that were given before.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    for _ in 0..PORT_TRIES {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
+        if GIVEN.lock().unwrap_or_else(PoisonError::into_inner).insert(port) {
+            return Ok(port);
+        }
+    }
+    bail!("the system offered no new TCP port in {PORT_TRIES} tries")
 }
 
 /// Whether a program is in a directory of PATH.
@@ -419,6 +433,12 @@ pub fn printed_fields(text: &str) -> BTreeMap<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_port_is_given_twice() {
+        let ports: BTreeSet<u16> = (0..500).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 500);
+    }
 
     #[test]
     fn a_listed_process_is_read_also_where_its_cable_is_out() {

@@ -3,20 +3,22 @@
 //! have the verdicts that their lists recorded.
 //!
 //! The judge runs the `bareverbs` and `libbareverbs_preload.so` that lie beside it, as an unprivileged user
-//! if it may switch to one. A row whose programs are not installed says SKIPPED, which is a failure with
+//! if it may switch to one. Several rows run side by side, each on networks of its own. A row whose programs are not installed says SKIPPED, which is a failure with
 //! `BAREVERBS_REQUIRE_JUDGES=1`. Exit status 77 means that nothing could be run.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use bareverbs_tests::guest::floor::{Floor, Floors, Scope};
 use bareverbs_tests::guest::table::{Entry, Report, Verdict};
-use bareverbs_tests::hosted::at_once::CROWDS;
+use bareverbs_tests::hosted::at_once::{CROWDS, Crowd};
 use bareverbs_tests::hosted::full_disk::SHORTAGES;
+use bareverbs_tests::hosted::listed::{self, ListedCase};
 use bareverbs_tests::hosted::own_programs::{self, OwnCase};
 use bareverbs_tests::hosted::payload::{self, PayloadCase};
 use bareverbs_tests::hosted::suite::{self, Suite};
+use bareverbs_tests::hosted::workers::{self, Job};
 use bareverbs_tests::hosted::{
-    cables, captures, devices, driven, entry, fields, listed, matrix, mpi, neighbours, objects, own_test,
-    tap, trouble, wires,
+    cables, captures, devices, driven, fields, matrix, mpi, neighbours, objects, own_test, tap, trouble,
+    wires,
 };
 use bareverbs_tests::installation::{Installation, is_installed};
 use clap::Parser;
@@ -34,6 +36,9 @@ struct JudgeArguments {
     /// Write the lists of what perftest's programs and the tests of rdma-core's suite say, `tests/judges`, instead of comparing with them.
     #[arg(long)]
     record: bool,
+    /// Number of rows that are judged side by side. Without it: one for each processor, four at most.
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..))]
+    workers: Option<u8>,
 }
 
 impl JudgeArguments {
@@ -69,16 +74,120 @@ const LINKS: [&str; 2] = ["eth", "ib"];
 /// Exit status when nothing could run here.
 const SKIPPED: u8 = 77;
 
+/// What a row belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Group {
+    /// Rows that each have a verdict of their own.
+    Single,
+    /// Programs of perftest against `bareverbs perf`, compared with a list.
+    Perftest,
+    /// rdma-core's suite on a link layer, compared with a list.
+    Suite(&'static str),
+}
+
+/// Rows that are to be judged.
+type Jobs<'a> = Vec<Job<'a, Group>>;
+
+/// The jobs for rows of the same kind, each under its name.
+fn each<'a, T: Send + 'a>(
+    asked: &JudgeArguments,
+    rows: impl IntoIterator<Item = T>,
+    name: impl Fn(&T) -> String,
+    judge: impl Fn(&T, &Installation) -> Result<Verdict> + Copy + Send + 'a,
+) -> Jobs<'a> {
+    let rows = rows.into_iter().map(|row| (name(&row), row)).filter(|(name, _)| asked.wants(name));
+    rows.map(|(name, row)| Job::row(Group::Single, name, move |place| judge(&row, place))).collect()
+}
+
+/// The rows of the checked-in list. Prints which of them are for another system.
+fn listed_jobs(asked: &JudgeArguments) -> Result<Jobs<'static>> {
+    let mut cases = listed::cases()?;
+    cases.retain(|case| {
+        let name = case.to_string();
+        let reason = case.is_for_another_system().filter(|_| asked.wants(&name));
+        if let Some(reason) = reason {
+            println!("not asked: {name}: {reason}");
+        }
+        reason.is_none()
+    });
+    Ok(each(asked, cases, ToString::to_string, ListedCase::judge))
+}
+
+/// Rows that each have a verdict of their own.
+fn single_jobs(asked: &JudgeArguments) -> Result<Jobs<'static>> {
+    let shown: [(&str, Comparing); 3] = [
+        ("a: fields of ibv_devinfo -v", fields::judge),
+        ("a: bareverbs devinfo, against ibv_devinfo -v", devices::judge_fields),
+        ("a: bareverbs gids, against ibv_devinfo -v", devices::judge_gids),
+    ];
+    let mut jobs = each(asked, ROWS, |(name, _)| (*name).into(), |(_, judge), place| judge(place));
+    let compare = |(_, judge): &(&str, Comparing), place: &Installation| {
+        judge(place).map(|()| Verdict::Pass(String::new()))
+    };
+    jobs.extend(each(asked, shown, |(name, _)| (*name).into(), compare));
+    jobs.extend(each(asked, wires::PAIRS, |pair| pair.name(), |pair, place| pair.judge(place)));
+    jobs.extend(each(asked, payload::CASES, PayloadCase::to_string, PayloadCase::judge));
+    jobs.extend(each(asked, own_programs::CASES, OwnCase::name, OwnCase::judge));
+    jobs.extend(each(asked, SHORTAGES, |row| row.name().to_owned(), |row, place| row.judge(place)));
+    jobs.extend(listed_jobs(asked)?);
+    Ok(jobs)
+}
+
+/// Every program of perftest in every role.
+fn perftest_jobs(asked: &JudgeArguments) -> Jobs<'static> {
+    let is_due = |name: &str| asked.long || asked.only.is_some() || matrix::is_in_short_form(name);
+    let cases = matrix::cases().into_iter().map(|case| (matrix::name_of(&case), case));
+    let wanted: Vec<_> = cases.filter(|(name, _)| asked.wants(name) && is_due(name)).collect();
+    if !wanted.is_empty() && !is_installed("ib_write_bw") {
+        let reason = "ib_write_bw is not installed (Debian: apt-get install perftest)";
+        let skip = move |_: &Installation| Ok(Verdict::Skip(reason.into()));
+        return vec![Job::row(Group::Single, matrix::NAME.into(), skip)];
+    }
+    let job =
+        |(name, case): (String, ListedCase)| Job::row(Group::Perftest, name, move |place| case.judge(place));
+    wanted.into_iter().map(job).collect()
+}
+
+/// rdma-core's suite on each link layer.
+fn suite_jobs(asked: &JudgeArguments) -> Jobs<'static> {
+    let only = asked.only.clone().filter(|only| only.starts_with(EVERY_MODULE));
+    if asked.only.is_some() && only.is_none() {
+        return Vec::new();
+    }
+    if let Some(reason) = suite::missing() {
+        let skip = move |_: &Installation| Ok(Verdict::Skip(reason));
+        return vec![Job::row(Group::Single, "rdma-core's suite".into(), skip)];
+    }
+    let job = |link: &'static str| {
+        let only = only.clone();
+        Job::rows(Group::Suite(link), format!("rdma-core's suite ({link})"), move |place, add| {
+            Suite::unpack(place, link)?.run(only.as_deref().as_slice(), add)
+        })
+    };
+    LINKS.map(job).into()
+}
+
 /// What was judged so far.
+#[derive(Default)]
 struct Judgement {
     passed: usize,
     failed: usize,
     skipped: usize,
+    /// A row that was skipped has failed.
     is_strict: bool,
+    /// Groups whose verdicts are compared with a list.
+    reports: Vec<(Group, Report)>,
 }
 
 impl Judgement {
-    fn add(&mut self, row: &Entry) {
+    fn add(&mut self, group: Group, row: Entry) {
+        match self.reports.iter_mut().find(|(of, _)| *of == group) {
+            Some((_, report)) => report.add(row),
+            None => self.add_single(&row),
+        }
+    }
+
+    fn add_single(&mut self, row: &Entry) {
         match &row.verdict {
             Verdict::Pass(_) => self.passed += 1,
             Verdict::Skip(_) if !self.is_strict => self.skipped += 1,
@@ -87,101 +196,24 @@ impl Judgement {
         println!("{}  {} ({:.1} s)", row.verdict, row.columns.join(" "), row.elapsed.as_secs_f64());
     }
 
-    fn listed(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
-        for case in listed::cases()? {
-            let name = case.to_string();
-            if let Some(reason) = case.is_for_another_system().filter(|_| asked.wants(&name)) {
-                println!("not asked: {name}: {reason}");
-            } else if asked.wants(&name) {
-                self.add(&entry(name, || case.judge(installation)));
-            }
+    /// Compares the reports of groups with their lists.
+    fn compare(&mut self, asked: &JudgeArguments) -> Result<()> {
+        for (group, report) in std::mem::take(&mut self.reports) {
+            let is_whole = |every: &str| asked.only.as_ref().is_none_or(|only| only == every);
+            let (name, list, is_whole) = match group {
+                Group::Single => continue,
+                Group::Perftest => {
+                    let is_whole = is_whole(matrix::NAME) && (asked.long || asked.only.is_some());
+                    (matrix::NAME.to_owned(), matrix::list_name()?, is_whole)
+                }
+                Group::Suite(link) => {
+                    let name = format!("rdma-core's suite ({link})");
+                    (name, suite::list_name(link)?, is_whole(EVERY_MODULE))
+                }
+            };
+            let is_good = compare(asked, is_whole, &list, &report)?;
+            self.add_report(&name, &report, is_good);
         }
-        let shown: [(&str, Comparing); 3] = [
-            ("a: fields of ibv_devinfo -v", fields::judge),
-            ("a: bareverbs devinfo, against ibv_devinfo -v", devices::judge_fields),
-            ("a: bareverbs gids, against ibv_devinfo -v", devices::judge_gids),
-        ];
-        for (name, judge) in shown.into_iter().filter(|(name, _)| asked.wants(name)) {
-            self.add(&entry(name.into(), || judge(installation).map(|()| Verdict::Pass(String::new()))));
-        }
-        for (name, judge) in ROWS.into_iter().filter(|(name, _)| asked.wants(name)) {
-            self.add(&entry(name.into(), || judge(installation)));
-        }
-        self.add_each(asked, wires::PAIRS, |pair| pair.name(), |pair| pair.judge(installation));
-        self.add_each(asked, payload::CASES, PayloadCase::to_string, |case| case.judge(installation));
-        self.add_each(asked, own_programs::CASES, OwnCase::name, |case| case.judge(installation));
-        self.add_each(asked, SHORTAGES, |row| row.name().to_owned(), |row| row.judge(installation));
-        let crowds = CROWDS.iter().filter(|_| asked.long);
-        self.add_each(asked, crowds, |crowd| crowd.name(), |crowd| crowd.judge(installation));
-        Ok(())
-    }
-
-    /// Adds rows of the same kind, each under its name.
-    fn add_each<T>(
-        &mut self,
-        asked: &JudgeArguments,
-        rows: impl IntoIterator<Item = T>,
-        name: impl Fn(&T) -> String,
-        judge: impl Fn(&T) -> Result<Verdict>,
-    ) {
-        for row in rows.into_iter().filter(|row| asked.wants(&name(row))) {
-            self.add(&entry(name(&row), || judge(&row)));
-        }
-    }
-
-    /// Runs rdma-core's suite and compares its verdicts with the list for its version and link layer.
-    fn suite(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
-        let only = asked.only.as_deref().filter(|only| only.starts_with(EVERY_MODULE));
-        if asked.only.is_some() && only.is_none() {
-            return Ok(());
-        }
-        if let Some(reason) = suite::missing() {
-            self.add(&entry("rdma-core's suite".into(), || Ok(Verdict::Skip(reason))));
-            return Ok(());
-        }
-        let suite = Suite::unpack(installation)?;
-        LINKS.iter().try_for_each(|link| self.suite_on(asked, &suite, only, link))
-    }
-
-    /// Runs the suite on a host whose port has this link layer.
-    fn suite_on(
-        &mut self,
-        asked: &JudgeArguments,
-        suite: &Suite<'_>,
-        only: Option<&str>,
-        link: &str,
-    ) -> Result<()> {
-        let mut report = Report::new(&["test"]);
-        let options = ["--link", link].map(str::to_owned);
-        suite.run(only.as_slice(), &options, |row| report.add(row))?;
-        let name = format!("run-suite-{link}-{}", suite.version);
-        let is_whole = asked.only.as_ref().is_none_or(|only| only == EVERY_MODULE);
-        let is_good = self.compare(asked, is_whole, &name, &report)?;
-        self.add_report(&format!("rdma-core's suite ({link})"), &report, is_good);
-        Ok(())
-    }
-
-    /// Every program of perftest in every role; compares the verdicts with the list of its version.
-    fn perftest(&mut self, asked: &JudgeArguments, installation: &Installation) -> Result<()> {
-        let cases = matrix::cases();
-        let wanted = cases.iter().map(|case| (matrix::name_of(case), case));
-        let is_due = |name: &str| asked.long || asked.only.is_some() || matrix::is_in_short_form(name);
-        let wanted: Vec<_> = wanted.filter(|(name, _)| asked.wants(name) && is_due(name)).collect();
-        if wanted.is_empty() {
-            return Ok(());
-        }
-        if !is_installed("ib_write_bw") {
-            let reason = "ib_write_bw is not installed (Debian: apt-get install perftest)";
-            self.add(&entry(matrix::NAME.into(), || Ok(Verdict::Skip(reason.into()))));
-            return Ok(());
-        }
-        let mut report = Report::new(&["programs"]);
-        for (name, case) in wanted {
-            report.add(entry(name, || case.judge(installation)));
-        }
-        let is_whole = asked.only.as_ref().map_or(asked.long, |only| only == matrix::NAME);
-        let is_good = self.compare(asked, is_whole, &matrix::list_name()?, &report)?;
-        self.add_report(matrix::NAME, &report, is_good);
         Ok(())
     }
 
@@ -192,38 +224,49 @@ impl Judgement {
         self.skipped += skipped;
         self.failed += if is_good { failed } else { failed.max(1) };
     }
+}
 
-    /// Compares a report with its list, or records it if it covers every row. Returns whether the report is at
-    /// least as good as the list.
-    fn compare(&self, asked: &JudgeArguments, is_whole: bool, name: &str, report: &Report) -> Result<bool> {
-        let floors = Floors::of_this_tree();
-        let floor = floors.read(name)?;
-        if asked.record && is_whole {
-            let (list, failed) = Floor::record(report, floor.as_ref());
-            floors.write(name, &list)?;
-            println!(
-                "{} is written; failed, and recorded as before: {failed:?}",
-                floors.path(name).display()
-            );
-            return Ok(failed.is_empty());
-        }
-        let Some(floor) = floor else {
-            println!("no list {name} was recorded: these rows are held to their own failures only");
-            return Ok(true);
-        };
-        let check = floor.compare(report, Scope { whole: is_whole, excuses: &[] });
-        println!("{name}: {check}");
-        Ok(check.is_success())
+/// Compares a report with its list, or records it if it covers every row. Returns whether the report is at
+/// least as good as the list.
+fn compare(asked: &JudgeArguments, is_whole: bool, name: &str, report: &Report) -> Result<bool> {
+    let floors = Floors::of_this_tree();
+    let floor = floors.read(name)?;
+    if asked.record && is_whole {
+        let (list, failed) = Floor::record(report, floor.as_ref());
+        floors.write(name, &list)?;
+        println!("{} is written; failed, and recorded as before: {failed:?}", floors.path(name).display());
+        return Ok(failed.is_empty());
     }
+    let Some(floor) = floor else {
+        println!("no list {name} was recorded: these rows are held to their own failures only");
+        return Ok(true);
+    };
+    let check = floor.compare(report, Scope { whole: is_whole, excuses: &[] });
+    println!("{name}: {check}");
+    Ok(check.is_success())
+}
+
+/// The groups among these jobs that are compared with a list, each with an empty report.
+fn reports_of(jobs: &Jobs<'_>) -> Vec<(Group, Report)> {
+    let groups = [(Group::Perftest, "programs"), (Group::Suite("eth"), "test"), (Group::Suite("ib"), "test")];
+    let is_asked = |group: Group| jobs.iter().any(|job| job.group() == group);
+    let asked = groups.into_iter().filter(|(group, _)| is_asked(*group));
+    asked.map(|(group, heading)| (group, Report::new(&[heading]))).collect()
 }
 
 fn judge(asked: &JudgeArguments) -> Result<bool> {
-    let installation = Installation::new()?;
+    // The longest come first, so that no worker is left with one of them at the end.
+    let mut jobs = suite_jobs(asked);
+    jobs.extend(perftest_jobs(asked));
+    jobs.extend(single_jobs(asked)?);
     let is_strict = std::env::var("BAREVERBS_REQUIRE_JUDGES").is_ok_and(|value| value == "1");
-    let mut judgement = Judgement { passed: 0, failed: 0, skipped: 0, is_strict };
-    judgement.listed(asked, &installation)?;
-    judgement.perftest(asked, &installation).context("perftest")?;
-    judgement.suite(asked, &installation).context("rdma-core's suite")?;
+    let mut judgement = Judgement { is_strict, reports: reports_of(&jobs), ..Judgement::default() };
+    let workers = asked.workers.map_or_else(workers::default_count, usize::from);
+    workers::run(jobs, workers, |group, row| judgement.add(group, row))?;
+    // A crowd has the machine for itself.
+    let crowds = each(asked, CROWDS.into_iter().filter(|_| asked.long), Crowd::name, Crowd::judge);
+    workers::run(crowds, 1, |group, row| judgement.add(group, row))?;
+    judgement.compare(asked)?;
     let Judgement { passed, failed, skipped, .. } = judgement;
     println!("{passed} passed, {failed} failed, {skipped} skipped");
     Ok(failed == 0 && passed > 0)

@@ -18,7 +18,7 @@
 //! * [`neighbours`]: who waits for a neighbour's address
 //! * [`wires`]: programs of two networks that a wire joins; [`tap`]: a network and this machine's kernel
 //!
-//! A failed row is not run again. No program outlives its row. Start reading at [`listed::ListedCase`].
+//! [`workers`] judge rows side by side. A failed row is not run again. No program outlives its row. Start reading at [`listed::ListedCase`].
 
 pub mod at_once;
 pub mod cables;
@@ -40,6 +40,7 @@ pub mod tap;
 pub mod trouble;
 mod ucx;
 pub mod wires;
+pub mod workers;
 
 use crate::guest::table::{Entry, Verdict};
 use anyhow::Result;

@@ -31,12 +31,11 @@ const HOST: &str = "a";
 /// Time limit for all tests.
 const LIMIT: Duration = Duration::from_secs(240);
 
-/// The suite of the installed version.
+/// The suite of the installed version, for hosts whose ports have one link layer.
 #[derive(Debug)]
 pub struct Suite<'a> {
     installation: &'a Installation,
-    /// Major version of the suite. Each list of verdicts is for one of these.
-    pub version: String,
+    link: &'static str,
 }
 
 /// Turns the failure of a test that needs something unavailable into a skip.
@@ -62,15 +61,29 @@ pub fn missing() -> Option<String> {
     Some("rdma-core's tests are not installed (Debian: apt-get install rdma-core python3-pyverbs)".into())
 }
 
+/// Name of the list of verdicts on a link layer for the installed major version of the suite.
+///
+/// # Errors
+/// Debian's package manager does not know the version.
+pub fn list_name(link: &str) -> Result<String> {
+    let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "rdma-core"]).output();
+    let query = query.context("dpkg-query")?;
+    let version = String::from_utf8(query.stdout)?;
+    let version: String = version.chars().take_while(char::is_ascii_digit).collect();
+    ensure!(!version.is_empty(), "dpkg-query does not know the version of rdma-core");
+    Ok(format!("run-suite-{link}-{version}"))
+}
+
+/// Where the suite for a link layer lies in an installation.
+fn directory_of(link: &str) -> String {
+    format!("suite-{link}")
+}
+
 impl<'a> Suite<'a> {
     /// Unpacks the suite.
-    pub fn unpack(installation: &'a Installation) -> Result<Self> {
-        let query = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "rdma-core"]).output();
-        let query = query.context("dpkg-query")?;
-        let version = String::from_utf8(query.stdout)?;
-        let version: String = version.chars().take_while(char::is_ascii_digit).collect();
-        ensure!(!version.is_empty(), "dpkg-query does not know the version of rdma-core");
-        let tests = installation.path("tests");
+    pub fn unpack(installation: &'a Installation, link: &'static str) -> Result<Self> {
+        let directory = installation.own_directory(&directory_of(link))?;
+        let tests = directory.join("tests"); // the tests import each other by this name
         let copied = Command::new("cp").arg("-r").arg(SUITE).arg(&tests).status()?;
         ensure!(copied.success(), "cp: {copied}");
         let unpacked = Command::new("gunzip").arg("-qr").arg(&tests).status()?;
@@ -78,20 +91,22 @@ impl<'a> Suite<'a> {
         let runner = installation.path(RUNNER.0);
         fs::write(&runner, RUNNER.1)?;
         fs::set_permissions(&runner, fs::Permissions::from_mode(0o644))?;
-        installation.own_directory("suite")?;
-        Ok(Self { installation, version })
+        Ok(Self { installation, link })
     }
 
-    /// Runs the tests of some modules, or of all, on a host with these options.
-    pub fn run(&self, names: &[&str], options: &[String], mut add: impl FnMut(Entry)) -> Result<()> {
-        let path = |name: &str| self.installation.path(name).to_string_lossy().into_owned();
-        let results = path("suite/results");
+    /// Runs the tests of some modules, or of all.
+    pub fn run(&self, names: &[&str], mut add: impl FnMut(Entry)) -> Result<()> {
+        let directory = self.installation.path(&directory_of(self.link));
+        let words = |path: &Path| path.to_string_lossy().into_owned();
+        let results = directory.join("results");
         let mut command = vec!["env".to_owned(), format!("BAREVERBS_SUITE_HOST={HOST}")];
-        command.extend([PYTHON.to_owned(), path(RUNNER.0), path("tests"), results.clone()]);
+        command.extend([PYTHON.to_owned(), words(&self.installation.path(RUNNER.0))]);
+        command.extend([words(&directory.join("tests")), words(&results)]);
         command.push(TEST_LIMIT.as_secs().to_string());
         command.extend(names.iter().map(|&name| name.to_owned()));
         let program = HostedProgram { host: HOST.into(), command };
-        let ended = self.installation.start(&program, options)?.limit(LIMIT).finish()?;
+        let options = ["--link", self.link].map(str::to_owned);
+        let ended = self.installation.start(&program, &options)?.limit(LIMIT).finish()?;
         let text = fs::read_to_string(&results).unwrap_or_default();
         let mut seen = Results::default();
         seen.take(&text, &mut |entry| add(within_reach(entry)))?;
