@@ -7,31 +7,35 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What `.ci/run` builds by one command. Cargo chooses features for all packages of a command together, so a command
+/// with fewer of them would compile what they share anew.
+const PACKAGES: [&str; 3] = ["bareverbs-tests", "bareverbs-tools", "bareverbs-preload"];
 /// How long a server may take to listen.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Builds the command with this program's profile and returns its path.
 pub fn build() -> Result<PathBuf> {
-    build_program(&["-p", "bareverbs-tools", "--bin", "bareverbs"], "bareverbs")
+    build_program(&PACKAGES, &["--bin", "bareverbs"], "bareverbs")
 }
 
 /// Like [`build`], for the library that `bareverbs run` loads into programs.
 pub fn build_library() -> Result<PathBuf> {
-    build_program(&["-p", "bareverbs-preload", "--lib"], "libbareverbs_preload.so")
+    build_program(&PACKAGES, &["--lib"], "libbareverbs_preload.so")
 }
 
 /// Like [`build`], for an example of the backends.
 pub fn build_example(name: &str) -> Result<PathBuf> {
-    build_program(&["-p", "bareverbs-hal", "--example", name], &format!("examples/{name}"))
+    build_program(&["bareverbs-hal"], &["--example", name], &format!("examples/{name}"))
 }
 
-/// Builds `target`; cargo puts the result into `file`, beside this program.
-fn build_program(target: &[&str], file: &str) -> Result<PathBuf> {
+/// Builds `target` of these packages; cargo puts the result into `file`, beside this program.
+fn build_program(packages: &[&str], target: &[&str], file: &str) -> Result<PathBuf> {
     let own = std::env::current_exe()?;
     let directory = own.parent().context("this program has no directory")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["build", "--quiet"]).args(target);
+    command.args(["build", "--quiet"]).args(packages.iter().flat_map(|package| ["-p", package]));
+    command.args(target);
     command.args(if cfg!(debug_assertions) { None } else { Some("--release") });
     command.current_dir(env!("CARGO_MANIFEST_DIR"));
     process::output(&mut command).with_context(|| format!("{file} cannot be built"))?;

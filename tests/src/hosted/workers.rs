@@ -109,7 +109,9 @@ mod tests {
         run_at(&[0, 1, 2, 3], (0..200).map(job).collect(), |group, row| {
             assert!(seen.entry(group).or_default().insert(row.columns.concat()), "{row:?} came twice");
         });
-        let group = |group| (0..200).filter(|number| number % 3 == group).map(|number| number.to_string());
+        let group = |group| {
+            (0..200).filter(move |number| number % 3 == group).map(|number: usize| number.to_string())
+        };
         assert_eq!(seen, (0..3).map(|number| (number, group(number).collect())).collect());
     }
 
