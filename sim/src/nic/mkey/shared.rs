@@ -169,3 +169,7 @@ impl MemoryKey {
         self.translation.is_indirect()
     }
 }
+
+#[cfg(test)]
+#[path = "../tests/shared_keys.rs"]
+mod tests;

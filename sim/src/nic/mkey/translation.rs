@@ -146,3 +146,7 @@ const fn page(entry: u64, size: u64) -> u64 {
 pub(crate) fn words(bytes: &[u8]) -> impl Iterator<Item = u64> + '_ {
     bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_be_bytes))
 }
+
+#[cfg(test)]
+#[path = "../tests/translation.rs"]
+mod tests;

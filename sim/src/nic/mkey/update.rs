@@ -256,3 +256,7 @@ fn is_outside(context: &MkeyContext) -> bool {
     let last = context.length().checked_sub(1);
     last.is_some_and(|last| context.start_addr().checked_add(last).is_none())
 }
+
+#[cfg(test)]
+#[path = "../tests/key_update.rs"]
+mod tests;

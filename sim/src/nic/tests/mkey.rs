@@ -181,3 +181,57 @@ fn keys_have_room_until_their_entries_fill_the_budget() {
     table.destroy(key.index().value());
     assert!(table.has_room_for(&of(1 << 23)));
 }
+
+/// SEND with Invalidate frees a key of the queue pair's domain, and a bound window only of that queue pair (IBTA v1.4
+/// §9.4.1.1.3).
+#[test]
+fn a_key_is_invalidated_once_and_by_those_who_may() {
+    let attempt = |edit: fn(&mut MkeyContext), who| {
+        let mut invalidable = context(0, 0x100);
+        invalidable.set_en_rinval(true);
+        edit(&mut invalidable);
+        let (mut table, key) = table(invalidable, &[0x8000]);
+        let first = table.invalidate(who, key);
+        let is_free = table.get(key.index().value()).unwrap().context.free();
+        assert_eq!(is_free, first.is_ok() || first == Err(KeyFault::Free));
+        (first, table.invalidate(who, key))
+    };
+    let twice = |result| (Err(result), Err(result));
+    assert_eq!(attempt(|_| (), WHO), (Ok(()), Err(KeyFault::Free)));
+    let of_who = |context: &mut MkeyContext| {
+        context.set_qpn(WHO.qpn);
+    };
+    assert_eq!(attempt(of_who, WHO), (Ok(()), Err(KeyFault::Free)));
+    let of_another = |context: &mut MkeyContext| {
+        context.set_qpn(Qpn::from_low_bits(0x41));
+    };
+    assert_eq!(attempt(of_another, WHO), twice(KeyFault::QueuePair));
+    let stranger = Accessor { pd: Pdn::from_low_bits(8), ..WHO };
+    assert_eq!(attempt(|_| (), stranger), twice(KeyFault::Domain));
+    let free = |context: &mut MkeyContext| {
+        context.set_free(true);
+    };
+    assert_eq!(attempt(free, WHO), twice(KeyFault::Free));
+    let fixed = |context: &mut MkeyContext| {
+        context.set_en_rinval(false);
+    };
+    assert_eq!(attempt(fixed, WHO), twice(KeyFault::Right));
+    let (mut table, key) = table(context(0, 0x100), &[0x8000]);
+    assert_eq!(table.invalidate(WHO, Mkey::new(key.value() ^ 1)), Err(KeyFault::Unknown));
+}
+
+#[test]
+fn a_table_lists_its_keys_until_it_is_cleared() {
+    let (mut table, first) = table(context(0x1000, 0x100), &[0x8000]);
+    let second = table.create(context(0x2000, 0x100), vec![0x9000], 2).unwrap();
+    assert_eq!(table.create(context(0x3000, 0x100), vec![0xa000], 2), None, "over the limit");
+    let starts: Vec<_> = table.iter().map(|(index, key)| (index, key.context.start_addr())).collect();
+    assert_eq!(starts, [(first.index().value(), 0x1000), (second, 0x2000)]);
+    assert_eq!(table.get(second).map(|key| key.pd), Some(PD));
+    assert_eq!((table.len(), table.get(second + 1).is_some()), (2, false));
+    table.clear();
+    assert_eq!((table.len(), table.iter().count(), table.get(second).is_some()), (0, 0, false));
+    let mut all = context(0, 0x100);
+    all.set_translations_octword_size(1 << 23);
+    assert!(table.has_room_for(&all), "a cleared table has its whole budget");
+}
