@@ -53,6 +53,25 @@ pub struct Ring {
     pub base: u64,
     pub log_size: u8,
     pub producer: u32,
+    /// Entries have 128 bytes, of which the device writes the last 64.
+    pub wide: bool,
+}
+
+impl Ring {
+    pub fn new(base: u64, log_size: u8) -> Self {
+        Self { base, log_size, producer: 0, wide: false }
+    }
+
+    /// Where the 64 bytes of entry `number` are.
+    pub fn place(&self, number: u32) -> u64 {
+        let slot = u64::from(number & ((1 << self.log_size) - 1));
+        self.base + if self.wide { slot * 128 + 64 } else { slot * 64 }
+    }
+
+    /// The owner bit of the entry that is written next.
+    pub fn owner(&self) -> bool {
+        self.producer >> self.log_size & 1 != 0
+    }
 }
 
 /// A queue pair as the device sees it.
@@ -101,6 +120,8 @@ pub struct Firmware {
     pub pools: BTreeMap<u32, Pool>,
     pub addresses: BTreeMap<u16, [u8; 32]>,
     pub roce_enabled: bool,
+    /// A completion queue that is resized does not end its old ring.
+    pub omits_resize_entry: bool,
     pub refused_pages: usize,
     pub doorbells: Vec<u32>,
     /// The device has left the bus.
@@ -143,6 +164,7 @@ impl Default for Firmware {
             pools: BTreeMap::new(),
             addresses: BTreeMap::new(),
             roce_enabled: false,
+            omits_resize_entry: false,
             refused_pages: 0,
             doorbells: Vec::new(),
             removed: false,

@@ -2,14 +2,15 @@
 
 use super::super::memory::Memory;
 use super::{Firmware, Pair, Pool, Ring};
-use bareverbs_prm::command::cq::CreateCqIn;
+use bareverbs_prm::command::cq::{CreateCqIn, ModifyCqIn};
 use bareverbs_prm::command::entry::CommandHeaderIn;
 use bareverbs_prm::command::eq::CreateEqIn;
 use bareverbs_prm::command::mkey::CreateMkeyIn;
 use bareverbs_prm::command::qp::CreateQpIn;
 use bareverbs_prm::command::srq::{CreateRmpIn, RmpContext};
 use bareverbs_prm::context::{CompletionQueueContext, EventQueueContext, MkeyContext, QueuePairContext};
-use bareverbs_prm::numbering::{CommandOpcode as Op, CommandStatus};
+use bareverbs_prm::cqe::CompletionEntry;
+use bareverbs_prm::numbering::{CommandOpcode as Op, CommandStatus, CqeOpcode};
 use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -80,6 +81,7 @@ impl Firmware {
             Op::CreateMkey => self.create_key(input),
             Op::DestroyMkey => self.keys.remove(&argument).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex),
             Op::CreateCq => self.create_completion_queue(input),
+            Op::ModifyCq => self.modify_completion_queue(header.op_mod(), input, memory),
             Op::DestroyCq => self.free_completion_queue(argument),
             Op::CreateRmp => self.create_pool(input),
             Op::DestroyRmp => self.free_pool(argument),
@@ -179,8 +181,9 @@ impl Firmware {
     fn create_event_queue(&mut self, input: &[u8]) -> Answer {
         let context = part::<EventQueueContext>(input, 16)?;
         let base = *addresses(input, CreateEqIn::PAS_OFFSET).first().ok_or(CommandStatus::BadInputLength)?;
-        self.event_queues.insert(1, Ring { base, log_size: context.log_eq_size(), producer: 0 });
-        number(1)
+        let eqn = self.event_queues.last_key_value().map_or(1, |(last, _)| last + 1);
+        self.event_queues.insert(eqn, Ring::new(base, context.log_eq_size()));
+        number(eqn)
     }
 
     fn free_domain(&mut self, domain: u32) -> Answer {
@@ -207,8 +210,29 @@ impl Firmware {
         let context = part::<CompletionQueueContext>(input, 16)?;
         let base = *addresses(input, CreateCqIn::PAS_OFFSET).first().ok_or(CommandStatus::BadInputLength)?;
         let n = self.new_number();
-        self.completion_queues.insert(n, Ring { base, log_size: context.log_cq_size(), producer: 0 });
+        let wide = context.cqe_sz() != 0;
+        self.completion_queues.insert(n, Ring { wide, ..Ring::new(base, context.log_cq_size()) });
         number(n)
+    }
+
+    /// With the modifier that resizes, ends the old ring with an entry of its own and goes on in the new one.
+    fn modify_completion_queue(&mut self, op_mod: u16, input: &[u8], memory: &Memory) -> Answer {
+        let cqn = be32(input, 8);
+        if !self.completion_queues.contains_key(&cqn) {
+            return Err(CommandStatus::BadIndex);
+        }
+        if op_mod == 1 {
+            let context = part::<CompletionQueueContext>(input, 16)?;
+            let base =
+                *addresses(input, ModifyCqIn::PAS_OFFSET).first().ok_or(CommandStatus::BadInputLength)?;
+            if !self.omits_resize_entry {
+                let mut end = CompletionEntry::new();
+                self.complete(memory, cqn, *end.set_opcode(CqeOpcode::ResizeCq));
+            }
+            let ring = self.completion_queues.get_mut(&cqn).ok_or(CommandStatus::BadIndex)?;
+            (ring.base, ring.log_size) = (base, context.log_cq_size());
+        }
+        done()
     }
 
     fn free_completion_queue(&mut self, queue: u32) -> Answer {

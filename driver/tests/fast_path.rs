@@ -1,0 +1,251 @@
+//! Which way completions take through polling: what they say is the same on each, so these tests count what the ways differ
+//! in. The fast ones wait once for each entry and give all entries back at once; runs are not written out.
+
+mod support;
+
+use bareverbs_core::{QueuePair, ReceiveRequest, WorkCompletion, WorkRequest};
+use bareverbs_prm::cqe::{CompletionEntry, MiniEntry};
+use bareverbs_prm::ids::Cqn;
+use bareverbs_prm::numbering::CqeOpcode;
+use std::cell::Cell;
+use std::rc::Rc;
+use support::FakeHal;
+use support::objects::{Handle, Rig, Shape};
+
+/// The barriers that `work` executes.
+fn barriers<T>(hal: &FakeHal, work: impl FnOnce() -> T) -> (T, u32) {
+    let count = Rc::new(Cell::new(0));
+    let counted = count.clone();
+    *hal.world.device.borrow_mut() = Some(Box::new(move || counted.set(counted.get() + 1)));
+    let result = work();
+    hal.world.device.borrow_mut().take();
+    (result, count.get())
+}
+
+fn rig() -> Rig {
+    Rig::new(Shape { sends: 64, receives: 64, entries: 64, ..Shape::default() })
+}
+
+/// A completion of `pair`.
+fn entry(rig: &Rig, pair: &QueuePair<Handle>, opcode: CqeOpcode, counter: u16) -> CompletionEntry {
+    let mut entry = rig.entry(opcode, counter);
+    *entry.set_qpn(pair.qpn()).set_user_index(rig.user_index(pair))
+}
+
+/// The barriers of each of `count` polls for one completion.
+fn singles(rig: &mut Rig, receives: bool, count: usize) -> Vec<u32> {
+    let Rig { hal, send, receive, .. } = rig;
+    let queue = if receives { receive } else { send };
+    (0..count)
+        .map(|_| {
+            let (found, cost) = barriers(hal, || queue.poll_one());
+            assert!(found.unwrap().is_some());
+            cost
+        })
+        .collect()
+}
+
+/// One barrier behind the owner byte, one before the entry is the device's again. A queue pair that is not cached is looked up,
+/// which reads the entry once more; the second time, it is cached.
+#[test]
+fn a_single_completion_of_a_known_queue_pair_costs_two_barriers() {
+    let mut rig = rig();
+    let slice = [rig.region.slice(0, 64).unwrap()];
+    for id in 0..4 {
+        rig.pair.post_send(&WorkRequest::nop(id)).unwrap();
+        rig.pair.post_receive(&ReceiveRequest::new(id, &slice)).unwrap();
+        rig.complete_send(rig.entry(CqeOpcode::Requester, id as u16));
+        rig.complete_receive(rig.entry(CqeOpcode::ResponderSend, id as u16));
+    }
+    assert_eq!(singles(&mut rig, false, 4), [3, 3, 2, 2]);
+    assert_eq!(singles(&mut rig, true, 4), [3, 3, 2, 2]);
+    let (empty, cost) = barriers(&rig.hal, || rig.send.poll_one());
+    assert_eq!((empty, cost), (Ok(None), 1));
+}
+
+/// Queue pairs that alternate are looked up each time; caching them would cost more than it saves.
+#[test]
+fn single_completions_of_queue_pairs_that_alternate_are_looked_up() {
+    let mut rig = rig();
+    let mut other = rig.another(8);
+    for id in 0..4 {
+        rig.pair.post_send(&WorkRequest::nop(id)).unwrap();
+        other.post_send(&WorkRequest::nop(id)).unwrap();
+        rig.complete_send(rig.entry(CqeOpcode::Requester, id as u16));
+        rig.complete_send(entry(&rig, &other, CqeOpcode::Requester, id as u16));
+    }
+    assert_eq!(singles(&mut rig, false, 8), [3; 8]);
+}
+
+/// A queue pair of the same shared queue takes the place of the cached one.
+#[test]
+fn a_single_completion_of_a_sibling_takes_its_place_in_the_cache() {
+    let mut rig = rig();
+    let (mut queue, first) = rig.share(31);
+    let second = bareverbs_core::QueuePairBuilder::new(&rig.domain, &rig.send, &rig.receive)
+        .shared_receive_queue(&queue)
+        .build()
+        .unwrap()
+        .connect(&support::objects::peer(), Default::default())
+        .unwrap();
+    let slice = [rig.region.slice(0, 64).unwrap()];
+    let pairs = [&first, &first, &first, &second, &second, &first];
+    for (id, pair) in pairs.into_iter().enumerate() {
+        queue.post_receive(&ReceiveRequest::new(id as u64, &slice)).unwrap();
+        rig.complete_receive(entry(&rig, pair, CqeOpcode::ResponderSend, id as u16));
+    }
+    let costs = singles(&mut rig, true, 6);
+    assert_eq!(costs[1..], [2, 2, 4, 2, 4]);
+}
+
+/// Barriers of a poll that finds `count` completions, which `post` posts and completes, after others of the same kind.
+fn cost_of(count: usize, receives: bool, post: impl Fn(&mut Rig, u16)) -> u32 {
+    let mut rig = rig();
+    let mut found = [WorkCompletion::EMPTY; 64];
+    let mut next = 0;
+    let mut poll = |count: usize| {
+        for _ in 0..count {
+            post(&mut rig, next);
+            next += 1;
+        }
+        let Rig { hal, send, receive, .. } = &mut rig;
+        let queue = if receives { receive } else { send };
+        let (polled, cost) = barriers(hal, || queue.poll(&mut found));
+        assert_eq!(polled, Ok(count));
+        cost
+    };
+    // Six in a row, so that their queue pair is cached.
+    poll(6);
+    poll(count)
+}
+
+/// Each further completion costs the barrier behind its owner byte, and nothing else.
+#[test]
+fn completions_of_one_queue_pair_are_given_back_at_once() {
+    let send = |rig: &mut Rig, counter: u16| {
+        rig.pair.post_send(&WorkRequest::nop(counter.into())).unwrap();
+        rig.complete_send(rig.entry(CqeOpcode::Requester, counter));
+    };
+    let receive = |rig: &mut Rig, counter: u16| {
+        let slice = [rig.region.slice(0, 64).unwrap()];
+        rig.pair.post_receive(&ReceiveRequest::new(counter.into(), &slice)).unwrap();
+        rig.complete_receive(rig.entry(CqeOpcode::ResponderSend, counter));
+    };
+    // 50 of 64 wrap around the end of the ring.
+    for count in [2, 12, 50, 58] {
+        let count_of = |receives| match receives {
+            false => cost_of(count, false, send) - cost_of(1, false, send),
+            true => cost_of(count, true, receive) - cost_of(1, true, receive),
+        };
+        let further = count as u32 - 1;
+        assert_eq!([false, true].map(count_of), [further; 2], "{count} completions");
+    }
+}
+
+#[test]
+fn completions_of_a_shared_queue_are_given_back_at_once() {
+    let cost = |count: u16| {
+        let mut rig = rig();
+        let (mut queue, pair) = rig.share(63);
+        let slice = [rig.region.slice(0, 64).unwrap()];
+        let mut found = [WorkCompletion::EMPTY; 64];
+        let mut poll = |range: std::ops::Range<u16>| {
+            let count = range.len();
+            for counter in range {
+                queue.post_receive(&ReceiveRequest::new(counter.into(), &slice)).unwrap();
+                rig.complete_receive(entry(&rig, &pair, CqeOpcode::ResponderSend, counter));
+            }
+            let (polled, cost) = barriers(&rig.hal, || rig.receive.poll(&mut found));
+            assert_eq!(polled, Ok(count));
+            cost
+        };
+        poll(0..1);
+        poll(1..1 + count)
+    };
+    assert_eq!([2, 12, 50].map(|count| cost(count) - cost(1)), [1, 11, 49]);
+}
+
+/// Neither do queue pairs that take turns, in sends or in receives.
+#[test]
+fn completions_in_turns_are_given_back_at_once() {
+    let cost = |count: u16| {
+        let mut rig = rig();
+        let mut pairs = [rig.another(64), rig.another(64), rig.another(64)];
+        for id in 0..count {
+            let pair = &mut pairs[usize::from(id) % 3];
+            pair.post_send(&WorkRequest::nop(id.into())).unwrap();
+            let done = entry(&rig, &pairs[usize::from(id) % 3], CqeOpcode::Requester, id / 3);
+            rig.complete_send(done);
+        }
+        let mut found = [WorkCompletion::EMPTY; 64];
+        let (polled, cost) = barriers(&rig.hal, || rig.send.poll(&mut found));
+        assert_eq!(polled, Ok(count.into()));
+        cost
+    };
+    assert_eq!([2, 12, 60].map(|count| cost(count) - cost(1)), [1, 11, 59]);
+}
+
+/// The bytes of a completion queue's ring without the last word of each entry, which changes its owner.
+fn contents(rig: &Rig, queue: Cqn) -> Vec<Vec<u8>> {
+    let ring = rig.hal.firmware().completion_queues[&queue.value()].clone();
+    (0..1 << ring.log_size).map(|slot| rig.hal.world.memory.read(ring.place(slot), 56)).collect()
+}
+
+/// A run for which there is room is retired from its mini entries, if its queue pair is cached or a sibling of the cached one:
+/// its slots change owner, and nothing else is written into them.
+#[test]
+fn a_run_of_a_cached_queue_pair_is_not_written_out() {
+    let mut rig = rig();
+    let mut found = [WorkCompletion::EMPTY; 64];
+    let mini = |counter: u16| {
+        let mut mini = MiniEntry::new();
+        *mini.set_wqe_counter(counter).set_byte_count(7)
+    };
+    let mut next = 0u16;
+    // The first run is written out, which caches the queue pair.
+    for (round, length) in [9, 2, 8, 16, 17, 3].into_iter().enumerate() {
+        let range = next..next + length;
+        range.clone().for_each(|id| rig.pair.post_send(&WorkRequest::nop(id.into())).unwrap());
+        let minis: Vec<_> = range.clone().map(mini).collect();
+        let title = rig.entry(CqeOpcode::Requester, next);
+        rig.hal.firmware().complete_run(&rig.hal.world.memory, rig.send.number().value(), title, &minis);
+        let before = contents(&rig, rig.send.number());
+        assert_eq!(rig.send.poll(&mut found), Ok(range.len()));
+        let ids = found[..range.len()].iter().map(|done| done.wr_id);
+        assert!(ids.eq(range.clone().map(u64::from)), "run {round}");
+        assert_eq!(contents(&rig, rig.send.number()) == before, round > 0, "run {round}");
+        next = range.end;
+    }
+}
+
+#[test]
+fn runs_of_receives_are_not_written_out() {
+    let mut rig = rig();
+    let (mut queue, shared) = rig.share(63);
+    let slice = [rig.region.slice(0, 64).unwrap()];
+    let mut found = [WorkCompletion::EMPTY; 64];
+    let (mut own, mut of_shared) = (0u16, 0u16);
+    // All in one pass: a run that wraps around the end of the ring is written out.
+    for round in 0..5 {
+        for is_shared in [false, true] {
+            let length = 3 + round;
+            let (pair, next) = if is_shared { (&shared, &mut of_shared) } else { (&rig.pair, &mut own) };
+            let title = entry(&rig, pair, CqeOpcode::ResponderSend, *next);
+            for id in *next..*next + length {
+                let request = ReceiveRequest::new(u64::from(id), &slice);
+                if is_shared {
+                    queue.post_receive(&request).unwrap();
+                } else {
+                    rig.pair.post_receive(&request).unwrap();
+                }
+            }
+            *next += length;
+            let minis = vec![MiniEntry::new(); length.into()];
+            let cqn = rig.receive.number();
+            rig.hal.firmware().complete_run(&rig.hal.world.memory, cqn.value(), title, &minis);
+            let before = contents(&rig, cqn);
+            assert_eq!(rig.receive.poll(&mut found), Ok(length.into()), "round {round}");
+            assert_eq!(contents(&rig, cqn) == before, round > 0, "round {round}, shared {is_shared}");
+        }
+    }
+}
