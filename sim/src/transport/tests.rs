@@ -2,6 +2,8 @@
 
 mod arbitrary;
 mod conformance;
+mod connection;
+mod counters;
 mod model;
 mod requester;
 mod responder;
