@@ -12,7 +12,7 @@ use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CqeOpcode;
 use bareverbs_prm::wqe::DataSegment;
-use support::objects::{Handle, Rig, Shape};
+use support::objects::{Handle, Rig, Shape, rights};
 use zerocopy::FromBytes;
 
 /// A queue of three receives and its queue pair.
@@ -185,4 +185,23 @@ fn completions_of_a_pair_that_is_gone_are_thrown_away_among_others() {
     assert_eq!(rig.receive.poll(&mut found), Ok(2));
     assert_eq!((found[0].wr_id, found[1].wr_id, rig.receive.discarded()), (3, 5, 2));
     assert_eq!(queue.outstanding(), 0, "their entries came back");
+}
+
+/// The completions of a queue pair that is reset are thrown away, and the receives that they took come back. Those of others
+/// stay.
+#[test]
+fn a_reset_gives_shared_receives_back() {
+    let (mut queue, first, mut rig) = rig();
+    let second = attached(&rig, &queue);
+    (0..3).for_each(|id| queue.post_receive(&ReceiveRequest::new(id, &slice(0x1000))).unwrap());
+    for (entry, pair) in [(0, &first), (1, &second), (2, &first)] {
+        rig.complete_receive(completion(&rig, pair, entry));
+    }
+    assert_eq!(queue.outstanding(), 3);
+    let _first = first.reset(&mut rig.send, Some(&mut rig.receive), rights()).unwrap();
+    assert_eq!(queue.outstanding(), 1);
+    let mut found = [WorkCompletion::EMPTY; 4];
+    assert_eq!(rig.receive.poll(&mut found), Ok(1));
+    assert_eq!((found[0].wr_id, found[0].qpn, rig.receive.discarded()), (1, second.qpn(), 2));
+    assert_eq!(queue.outstanding(), 0);
 }
