@@ -97,6 +97,18 @@ pub const HOUSE: &[CrateRules] = &[
         bans: &[],
     },
     CrateRules {
+        package: "bareverbs-uapi",
+        directory: "uapi",
+        knows: &[],
+        layers: &[
+            &["structure", "numbers"],
+            &["core_verbs", "frame", "mlx5", "mlx5_objects", "objects", "rdma_cm"],
+            &["lib"],
+        ],
+        pure: ALL,
+        bans: &[],
+    },
+    CrateRules {
         package: "bareverbs-core",
         directory: "driver",
         knows: &["bareverbs_prm"],
@@ -189,9 +201,9 @@ pub const HOUSE: &[CrateRules] = &[
     CrateRules {
         package: "bareverbs-uverbs",
         directory: "sim/uverbs",
-        knows: &["bareverbs_prm", "bareverbs_cm", "bareverbs_sim"],
+        knows: &["bareverbs_prm", "bareverbs_uapi", "bareverbs_cm", "bareverbs_sim"],
         layers: &[
-            &["errno", "uapi", "host_settings", "device_index", "ip_network"],
+            &["errno", "host_settings", "device_index", "ip_network"],
             &["schema", "kernel_memory", "host", "files", "event_record", "connection_names", "mapping"],
             &["process"],
             &["attributes", "request", "events", "page_list"],
@@ -239,6 +251,7 @@ pub const HOUSE: &[CrateRules] = &[
         directory: "sim/preload",
         knows: &[
             "bareverbs_prm",
+            "bareverbs_uapi",
             "bareverbs_sim",
             "bareverbs_serve",
             "bareverbs_uverbs",

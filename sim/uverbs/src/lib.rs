@@ -61,11 +61,11 @@ mod shared_receive_methods;
 mod subnet;
 pub mod sysfs;
 mod transition;
-pub mod uapi;
 mod uverbs;
 mod write_commands;
 
 pub use attributes::DeviceAttributes;
+pub use bareverbs_uapi as uapi;
 pub use commands::CommandFailure;
 pub use connection_names::{ConnectionFileId, Port, SubnetPort};
 pub use device_index::{DeviceIndex, MOST_DEVICES};

@@ -30,10 +30,9 @@ fn private(bytes: &[u8; 256], length: u8, room: usize) -> Result<Vec<u8>, Errno>
     if given.len() > room { Err(Errno::Invalid) } else { Ok(given.to_vec()) }
 }
 
-impl CmEce {
-    const fn extension(self) -> Extension {
-        Extension { vendor_id: self.vendor_id & 0xff_ffff, options: self.attr_mod }
-    }
+/// The vendor's options of a connection, as a program passes them.
+const fn extension(ece: CmEce) -> Extension {
+    Extension { vendor_id: ece.vendor_id & 0xff_ffff, options: ece.attr_mod }
 }
 
 /// The transport service of a kind of queue pair.
@@ -67,7 +66,7 @@ impl<P: Process> CmCall<'_, P> {
         if wish.conn_param.valid == 0 || known.stage != Stage::RouteResolved {
             return Err(Errno::Invalid);
         }
-        known.extension = wish.ece.extension();
+        known.extension = extension(wish.ece);
         let communication = if known.is_datagram() {
             let offer = service_offer(known, &wish.conn_param)?;
             self.cm.manager.resolve_service(self.now, &offer)
@@ -216,7 +215,7 @@ fn acceptance(wish: &CmAccept) -> Result<Acceptance, Errno> {
         initiator_depth: given.initiator_depth,
         flow_control: given.flow_control != 0,
         rnr_retry: given.rnr_retry_count.min(LONGEST_RETRY),
-        extension: wish.ece.extension(),
+        extension: extension(wish.ece),
         private: private(&given.private_data, given.private_data_len, reply::PRIVATE.len())?,
     })
 }

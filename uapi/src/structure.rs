@@ -26,7 +26,7 @@ pub struct Structure {
 
 /// Decodes a structure that may be shorter or longer in the caller's version: missing bytes are zero, excess
 /// bytes are ignored.
-pub(crate) fn read_extended<T: FromBytes + FromZeros + IntoBytes>(bytes: &[u8]) -> T {
+pub fn read_extended<T: FromBytes + FromZeros + IntoBytes>(bytes: &[u8]) -> T {
     let mut value = T::new_zeroed();
     let known = value.as_mut_bytes();
     let length = known.len().min(bytes.len());
@@ -52,10 +52,10 @@ macro_rules! structures {
             }
         )*
 
-        pub(super) const STRUCTURES: &[$crate::uapi::structure::Structure] = &[$($crate::uapi::structure::Structure {
+        pub(super) const STRUCTURES: &[$crate::structure::Structure] = &[$($crate::structure::Structure {
             name: $header_name,
             size: size_of::<$name>(),
-            fields: &[$($crate::uapi::structure::FieldPlace {
+            fields: &[$($crate::structure::FieldPlace {
                 name: stringify!($field),
                 offset: core::mem::offset_of!($name, $field),
                 width: size_of::<$ty>(),
