@@ -203,7 +203,7 @@ pub const HOUSE: &[CrateRules] = &[
         directory: "sim/uverbs",
         knows: &["bareverbs_prm", "bareverbs_uapi", "bareverbs_cm", "bareverbs_sim"],
         layers: &[
-            &["errno", "host_settings", "device_index", "ip_network"],
+            &["errno", "host_settings", "device_index", "ip_network", "devx_object"],
             &["schema", "kernel_memory", "host", "files", "event_record", "connection_names", "mapping"],
             &["process"],
             &["attributes", "request", "events", "page_list"],
@@ -224,6 +224,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["device"],
             &["call"],
             &["address_path", "object_methods", "device_methods"],
+            &["devx"],
             &["memory_methods", "completion_methods", "shared_receive_methods"],
             &["queue_pair_methods", "queue_pair_state", "address_methods"],
             &["write_commands"],

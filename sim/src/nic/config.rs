@@ -74,6 +74,9 @@ pub struct NicConfig {
     /// Whether doorbells accept a whole WQE (BlueFlame, `bf`). Linux probes once whether its processor combines the
     /// writes.
     pub blue_flame: bool,
+    /// Whether there are user contexts (`log_max_uctx`). If so, `mlx5_ib` offers DEVX: programs send it commands of the PRM, and it adds
+    /// the number of their user context.
+    pub user_contexts: bool,
     /// Whether StRoM's opcodes and send WQEs are accepted. **Not mlx5.**
     pub strom: bool,
     /// Factor by which the local ACK timer exceeds its nominal time, 1 to 4 (IBTA v1.4 §9.7.6.1.3).
@@ -339,6 +342,7 @@ impl NicConfig {
             receive_buffer: None,
             translation_updates: true,
             blue_flame: true,
+            user_contexts: false,
             strom: false,
             ack_timeout_factor: 1,
             strict: false,

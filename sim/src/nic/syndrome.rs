@@ -137,7 +137,9 @@ refusals! {
     UMEM_FEATURE = 0xb0_005b, BadParameter, "the user memory object asks for a feature that is not offered";
     PAGE_BUDGET = 0xb0_005e, NoResources, "no memory is left for the page lists of queues and user memory objects";
     UMEM_QUEUE_MISALIGNED = 0xb0_005d, BadParameter, "the queue does not begin at a multiple of 64 bytes in its user memory object";
-    UID_UNKNOWN = 0xb0_005c, BadResource, "no such user context: uid is not 0, and log_max_uctx is";
+    UID_UNKNOWN = 0xb0_005c, BadResource, "no such user context";
+    UCTX_RIGHT = 0xb0_005f, BadParameter, "a user context asks for a right that is not offered: uctx_cap is 0";
+    UCTX_LIMIT = 0xb0_0053, ExceedsLimit, "no user context left";
     QP_UNKNOWN = 0xb0_0060, BadResource, "no such queue pair";
     QP_LIMIT = 0xb0_0061, ExceedsLimit, "no queue pair left";
     QP_SERVICE = 0xb0_0062, BadParameter, "the transport service is not supported on this link layer";

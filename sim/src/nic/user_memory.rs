@@ -68,7 +68,7 @@ impl UserMemory {
     }
 
     /// The pages under `length` bytes at `offset`, if they grant the device the access that it needs.
-    pub(super) fn stretch(&self, offset: u64, length: u64, need: Need) -> Result<PageRun, CutError> {
+    pub(crate) fn stretch(&self, offset: u64, length: u64, need: Need) -> Result<PageRun, CutError> {
         let start = self.lead.checked_add(offset).ok_or(CutError::Range)?;
         let end = start.checked_add(length).ok_or(CutError::Range)?;
         let (first, behind) = (start >> self.log_page, end.div_ceil(1 << self.log_page));

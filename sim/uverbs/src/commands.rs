@@ -69,6 +69,12 @@ impl Command {
         Self { opcode, input, list_length: 0 }
     }
 
+    /// A command that is complete.
+    pub(crate) fn of_bytes(input: &[u8]) -> Self {
+        let header: CommandHeaderIn = crate::uapi::read_extended(input);
+        Self { opcode: header.opcode(), input: input.to_vec(), list_length: 0 }
+    }
+
     /// Adds the list that follows the layout.
     pub(crate) fn list(mut self, bytes: &[u8]) -> Self {
         self.input.extend_from_slice(bytes);
@@ -156,6 +162,16 @@ impl CommandQueue {
             None => return self.nic.has_yielded(),
         }
         true
+    }
+
+    /// Runs a command of the program as it is. The answer has `room` bytes; `None` if the command was not delivered.
+    pub(crate) fn run_bytes<P: Process>(
+        &mut self,
+        process: &mut P,
+        input: &[u8],
+        room: usize,
+    ) -> Option<Vec<u8>> {
+        self.deliver(process, &Command::of_bytes(input), room)
     }
 
     /// Runs a command whose answer is its layout.

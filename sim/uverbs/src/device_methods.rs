@@ -5,6 +5,7 @@ use crate::attributes::DeviceAttributes;
 use crate::boot::{self, query_port_context};
 use crate::call::Call;
 use crate::commands::{Command, CommandQueue};
+use crate::device::Device;
 use crate::event_record::EventFileKind;
 use crate::port_state::PortState;
 use crate::process::Process;
@@ -13,6 +14,7 @@ use crate::uapi::*;
 use alloc::vec::Vec;
 use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut};
 use bareverbs_prm::command::port::{PtysRegister, QueryVportStateIn, QueryVportStateOut};
+use bareverbs_prm::command::uctx::{CreateUctxIn, CreateUctxOut, DestroyUctxIn, DestroyUctxOut};
 use bareverbs_prm::ids::Gid;
 use bareverbs_prm::numbering::{CommandOpcode, PathMtu, RegisterId};
 use zerocopy::{FromZeros, IntoBytes};
@@ -46,15 +48,41 @@ pub(crate) fn get_context<P: Process>(
     }
     let wish: AllocUcontextReq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
     check_context(&wish)?;
+    let uid = if wish.flags & MLX5_IB_ALLOC_UCTX_DEVX == 0 { 0 } else { create_user_context(call)? };
+    call.file.uid = uid;
     call.file.cqe_version = wish.max_cqe_version.min(call.device.attributes.general.cqe_version());
     let names = ContextNames {
         vectors: UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
         support: UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
         provider: UVERBS_ATTR_UHW_OUT,
     };
-    tell_context(call, request, &names)?;
+    if let Err(error) = tell_context(call, request, &names) {
+        // Another attempt makes another context.
+        destroy_user_context(call.device, call.process, core::mem::take(&mut call.file.uid));
+        return Err(error);
+    }
     call.file.has_context = true;
     Ok(())
+}
+
+/// Creates the user context of a file with DEVX.
+fn create_user_context<P: Process>(call: &mut Call<'_, P>) -> Result<u16, Errno> {
+    // The kernel's answer for a device without user contexts.
+    if call.device.attributes.general.log_max_uctx() == 0 {
+        return Err(Errno::Invalid);
+    }
+    let command = Command::new(CommandOpcode::CreateUctx, 0, &CreateUctxIn::new());
+    Ok(call.device.commands.run::<_, CreateUctxOut>(call.process, &command)?.uid())
+}
+
+/// Destroys the user context of a file whose objects are gone. Nobody is left to be told of a failure.
+pub(crate) fn destroy_user_context<P: Process>(device: &mut Device, process: &mut P, uid: u16) {
+    if uid != 0 {
+        let mut input = DestroyUctxIn::new();
+        input.set_uid(uid);
+        let command = Command::new(CommandOpcode::DestroyUctx, 0, &input);
+        let _ = device.commands.run::<_, DestroyUctxOut>(process, &command);
+    }
 }
 
 /// QUERY_CONTEXT: the same for a process that received the file (`ibv_import_device`).
@@ -91,11 +119,10 @@ fn tell_context<P: Process>(
     request.output(call.process, names.provider, answer.as_bytes())
 }
 
-/// DEVX contexts are not supported, nor those with a fixed number of doorbell pages, which libraries before 2019
-/// requested.
+/// Contexts with a fixed number of doorbell pages, which libraries before 2019 requested, are not supported.
 fn check_context(wish: &AllocUcontextReq) -> Result<(), Errno> {
     let reserved = u32::from(wish.reserved0) | u32::from(wish.reserved1) | wish.reserved2 | wish.comp_mask;
-    if wish.flags != 0 || reserved != 0 {
+    if wish.flags & !MLX5_IB_ALLOC_UCTX_DEVX != 0 || reserved != 0 {
         return Err(Errno::Invalid);
     }
     if wish.lib_caps & MLX5_LIB_CAP_DYN_UAR == 0 { Err(Errno::NotSupported) } else { Ok(()) }

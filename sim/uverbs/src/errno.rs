@@ -46,6 +46,8 @@ pub enum Errno {
     AddressNotAvailable = 99,
     /// Nobody has the address.
     TimedOut = 110,
+    /// Firmware refused a command of the program; status and syndrome are in its output.
+    RemoteIo = 121,
 }
 
 impl Errno {

@@ -3,6 +3,7 @@
 
 use crate::Errno;
 use crate::device_index::DeviceIndex;
+use crate::devx_object::{DevxObject, UserMemory};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Cqn, Mkey, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
@@ -60,6 +61,10 @@ pub(crate) enum Object {
     AddressHandle,
     /// An XRC domain.
     XrcDomain(Xrcdn),
+    /// An object of a command of the program.
+    Devx(DevxObject),
+    /// Memory for such objects.
+    UserMemory(UserMemory),
 }
 
 /// An object and the handles of the objects that it keeps alive.
@@ -76,6 +81,8 @@ pub(crate) struct DeviceFile {
     pub(crate) has_context: bool,
     /// Version of completion entries that GET_CONTEXT negotiated.
     pub(crate) cqe_version: u8,
+    /// The user context; zero without DEVX.
+    pub(crate) uid: u16,
     objects: BTreeMap<u32, Held>,
     next: u32,
 }
@@ -102,6 +109,8 @@ impl DeviceFile {
         queue_pair: QueuePair -> Qpn;
         shared_receive_queue: SharedReceiveQueue -> Srqn;
         xrc_domain: XrcDomain -> Xrcdn;
+        devx: Devx -> DevxObject;
+        user_memory: UserMemory -> UserMemory;
     }
 
     /// Adds an object that uses others, and returns its handle.

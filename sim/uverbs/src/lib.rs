@@ -27,6 +27,8 @@ mod connection_names;
 mod device;
 mod device_index;
 mod device_methods;
+mod devx;
+mod devx_object;
 mod doorbells;
 mod drive;
 mod errno;

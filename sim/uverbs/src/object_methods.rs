@@ -4,6 +4,7 @@ use crate::Errno;
 use crate::call::Call;
 use crate::commands::{Command, CommandFailure};
 use crate::device::Device;
+use crate::devx_object::DevxObject;
 use crate::files::Object;
 use crate::mapping::doorbell_offset;
 use crate::process::Process;
@@ -11,6 +12,7 @@ use crate::queues::SharedDomain;
 use crate::request::Request;
 use crate::uapi::*;
 use bareverbs_prm::command::cq::{DestroyCqIn, DestroyCqOut};
+use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::mkey::{DestroyMkeyIn, DestroyMkeyOut};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut, DeallocPdIn, DeallocPdOut};
 use bareverbs_prm::command::qp::{DestroyQpIn, DestroyQpOut};
@@ -19,7 +21,8 @@ use bareverbs_prm::command::srq::{
     DestroyXrcSrqOut,
 };
 use bareverbs_prm::command::uar::{AllocUarIn, AllocUarOut, DeallocUarIn, DeallocUarOut};
-use bareverbs_prm::ids::{Cqn, Mkey, Pdn, Qpn, Srqn, UarIndex, Xrcdn};
+use bareverbs_prm::command::umem::{DestroyUmemIn, DestroyUmemOut};
+use bareverbs_prm::ids::{Cqn, Mkey, Pdn, Qpn, Srqn, UarIndex, UmemId, Xrcdn};
 use bareverbs_prm::numbering::CommandOpcode;
 use zerocopy::IntoBytes;
 
@@ -47,6 +50,8 @@ pub(crate) fn destroy<P: Process>(
         Object::SharedReceiveQueue(number) => destroy_shared_queue(device, process, number),
         Object::XrcDomain(domain) => close_domain(device, process, domain),
         Object::AddressHandle => Ok(()),
+        Object::Devx(object) => destroy_devx(device, process, object),
+        Object::UserMemory(memory) => destroy_memory(device, process, memory.id),
     }
 }
 
@@ -121,6 +126,34 @@ fn destroy_shared_queue<P: Process>(
     }
     device.queues.shared.remove(&number);
     Ok(())
+}
+
+/// Destroys an object that a command of the program created.
+fn destroy_devx<P: Process>(
+    device: &mut Device,
+    process: &mut P,
+    object: DevxObject,
+) -> Result<(), CommandFailure> {
+    device.commands.run::<_, CommandHeaderOut>(process, &Command::of_bytes(&object.destroy_command()))?;
+    match object.creator {
+        CommandOpcode::CreateCq => {
+            device.doorbells.forget_completion_queue(Cqn::from_low_bits(object.number));
+        }
+        CommandOpcode::CreateQp => device.doorbells.forget_queue_pair(Qpn::from_low_bits(object.number)),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn destroy_memory<P: Process>(
+    device: &mut Device,
+    process: &mut P,
+    id: UmemId,
+) -> Result<(), CommandFailure> {
+    let mut input = DestroyUmemIn::new();
+    input.set_umem_id(id);
+    let command = Command::new(CommandOpcode::DestroyUmem, 0, &input);
+    device.commands.run::<_, DestroyUmemOut>(process, &command).map(drop)
 }
 
 /// Closes a domain. The last close destroys it.

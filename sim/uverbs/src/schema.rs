@@ -28,6 +28,14 @@ pub(crate) enum Operation {
     DestroyXrcDomain,
     AllocUar,
     DestroyUar,
+    DevxOther,
+    DevxQueryEqn,
+    DevxCreate,
+    DevxModify,
+    DevxQuery,
+    DevxDestroy,
+    RegisterUserMemory,
+    DeregisterUserMemory,
 }
 
 /// What an attribute carries.
@@ -86,6 +94,9 @@ const fn required(id: u16, carries: Carries) -> AttributeRule {
 const fn optional(id: u16, carries: Carries) -> AttributeRule {
     AttributeRule { id, carries, required: false }
 }
+
+/// Bytes of the least command and of the least answer to one.
+const HEADER: usize = 16;
 
 use Carries::{Constant, Handle, Input, New, Output};
 use Operation as Op;
@@ -229,5 +240,42 @@ const METHODS: &[Method] = &[
     ] },
     Method { object: MLX5_IB_OBJECT_UAR, method: MLX5_IB_METHOD_UAR_OBJ_DESTROY, operation: Op::DestroyUar, attributes: &[
         required(MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE, Handle),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX, method: MLX5_IB_METHOD_DEVX_OTHER, operation: Op::DevxOther, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, Input(HEADER)),
+        required(MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, Output(HEADER)),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX, method: MLX5_IB_METHOD_DEVX_QUERY_EQN, operation: Op::DevxQueryEqn, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_QUERY_EQN_USER_VEC, Constant),
+        required(MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, Output(4)),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX_OBJ, method: MLX5_IB_METHOD_DEVX_OBJ_CREATE, operation: Op::DevxCreate, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, New),
+        required(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_IN, Input(HEADER)),
+        required(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, Output(HEADER)),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX_OBJ, method: MLX5_IB_METHOD_DEVX_OBJ_MODIFY, operation: Op::DevxModify, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE, Handle),
+        required(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, Input(HEADER)),
+        required(MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, Output(HEADER)),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX_OBJ, method: MLX5_IB_METHOD_DEVX_OBJ_QUERY, operation: Op::DevxQuery, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_OBJ_QUERY_HANDLE, Handle),
+        required(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_IN, Input(HEADER)),
+        required(MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, Output(HEADER)),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX_OBJ, method: MLX5_IB_METHOD_DEVX_OBJ_DESTROY, operation: Op::DevxDestroy, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_OBJ_DESTROY_HANDLE, Handle),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX_UMEM, method: MLX5_IB_METHOD_DEVX_UMEM_REG, operation: Op::RegisterUserMemory, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_UMEM_REG_HANDLE, New),
+        required(MLX5_IB_ATTR_DEVX_UMEM_REG_ADDR, Constant),
+        required(MLX5_IB_ATTR_DEVX_UMEM_REG_LEN, Constant),
+        optional(MLX5_IB_ATTR_DEVX_UMEM_REG_ACCESS, Constant),
+        required(MLX5_IB_ATTR_DEVX_UMEM_REG_OUT_ID, Output(4)),
+        optional(MLX5_IB_ATTR_DEVX_UMEM_REG_PGSZ_BITMAP, Constant),
+    ] },
+    Method { object: MLX5_IB_OBJECT_DEVX_UMEM, method: MLX5_IB_METHOD_DEVX_UMEM_DEREG, operation: Op::DeregisterUserMemory, attributes: &[
+        required(MLX5_IB_ATTR_DEVX_UMEM_DEREG_HANDLE, Handle),
     ] },
 ];

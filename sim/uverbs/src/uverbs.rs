@@ -13,7 +13,7 @@ use crate::process::Process;
 use crate::request::Request;
 use crate::schema::Operation;
 use crate::{
-    Errno, address_methods, completion_methods, device_methods, memory_methods, object_methods,
+    Errno, address_methods, completion_methods, device_methods, devx, memory_methods, object_methods,
     queue_pair_methods, shared_receive_methods, write_commands,
 };
 use alloc::collections::BTreeMap;
@@ -100,6 +100,7 @@ impl Uverbs {
             before = left.len();
             left.retain(|object| object_methods::destroy(&mut self.device, process, *object).is_err());
         }
+        device_methods::destroy_user_context(&mut self.device, process, objects.uid);
         self.device.events.hang_up(process, file);
     }
 
@@ -143,6 +144,14 @@ impl Uverbs {
             Operation::DestroyXrcDomain => object_methods::close_xrc_domain(&mut call, &request),
             Operation::AllocUar => object_methods::alloc_uar(&mut call, &mut request),
             Operation::DestroyUar => object_methods::destroy_uar(&mut call, &request),
+            Operation::DevxOther => devx::other(&mut call, &mut request),
+            Operation::DevxQueryEqn => devx::query_eqn(&mut call, &mut request),
+            Operation::DevxCreate => devx::create(&mut call, &mut request),
+            Operation::DevxModify => devx::modify(&mut call, &mut request),
+            Operation::DevxQuery => devx::query(&mut call, &mut request),
+            Operation::DevxDestroy => devx::destroy(&mut call, &request),
+            Operation::RegisterUserMemory => devx::register(&mut call, &mut request),
+            Operation::DeregisterUserMemory => devx::deregister(&mut call, &request),
         }
     }
 

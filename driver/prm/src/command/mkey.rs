@@ -16,6 +16,8 @@ layout! {
     bits data_direct / set_data_direct: bool = 3[29:29], "data_direct";
     part memory_key_mkey_entry / memory_key_mkey_entry_mut: MkeyContext = 4, "memory_key_mkey_entry";
     bits translations_octword_actual_size / set_translations_octword_actual_size: u32 = 24[31:0], "translations_octword_actual_size";
+    bits mkey_umem_id / set_mkey_umem_id: u32 = 25[31:0], "mkey_umem_id";
+    wide mkey_umem_offset / set_mkey_umem_offset: u64 = 26, "mkey_umem_offset";
 }
 
 impl CreateMkeyIn {

@@ -25,4 +25,5 @@ pub mod qp;
 pub mod queue_counter;
 pub mod srq;
 pub mod uar;
+pub mod uctx;
 pub mod umem;

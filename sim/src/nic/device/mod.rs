@@ -45,6 +45,8 @@ use std::sync::Arc;
 
 /// First protection domain number.
 const FIRST_PD: u32 = 1;
+/// First number of a user context: zero is the driver.
+const FIRST_UCTX: u32 = 1;
 
 /// A simulated mlx5 device.
 ///
@@ -67,6 +69,7 @@ pub struct Nic {
     pub(super) firmware: Firmware,
     pub(super) domains: Slab<()>,
     pub(super) uars: Slab<()>,
+    pub(super) user_contexts: Slab<()>,
     pub(super) user_memory: Slab<Arc<UserMemory>>,
     /// Budget for the page lists of queues and user memory objects.
     pub(super) pages: PageBudget,
@@ -113,6 +116,7 @@ impl Nic {
             firmware: Firmware::new(&config),
             domains: Slab::new(FIRST_PD, 24),
             uars: Slab::new(registers::FIRST_UAR, 24),
+            user_contexts: Slab::new(FIRST_UCTX, 16),
             user_memory: Slab::new(FIRST_UMEM, 24),
             pages: PageBudget::default(),
             mkeys: MkeyTable::new(),
@@ -181,6 +185,7 @@ impl Nic {
             card.forget();
         }
         self.user_memory.clear();
+        self.user_contexts.clear();
         self.uars.clear();
         self.domains.clear();
         self.ethernet.clear();

@@ -99,7 +99,10 @@ where
     if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_part()) {
         return Err(syndrome::RESERVED_NOT_CLEAR);
     }
-    if call.uid() != 0 && I::INFO.fields.iter().any(|field| field.path == "uid") {
+    if call.uid() != 0
+        && nic.user_contexts.get(call.uid().into()).is_none()
+        && I::INFO.fields.iter().any(|field| field.path == "uid")
+    {
         return Err(syndrome::UID_UNKNOWN);
     }
     let mut output = O::new_zeroed();

@@ -6,7 +6,7 @@ use super::checks::{Allowed, Shortest, refuse_unknown, run, run_grown, run_sized
 use super::{
     capabilities, completion_queue, congestion, domain, ethernet, event_queue, general_object, ib_port, mad,
     memory_key, multicast, pages, port, queue_counter, queue_pair, register, shared_receive, system,
-    transition, umem,
+    transition, umem, user_context,
 };
 use crate::nic::syndrome::Refusal;
 use crate::nic::{CommandRecord, HostMemory, Nic};
@@ -48,8 +48,7 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::DeallocPd => run(nic, call, Initialized, domain::dealloc_pd),
         Op::AllocUar => run(nic, call, Initialized, domain::alloc_uar),
         Op::DeallocUar => run(nic, call, Initialized, domain::dealloc_uar),
-        Op::CreateUmem => run(nic, call, Initialized, umem::create),
-        Op::DestroyUmem => run(nic, call, Initialized, umem::destroy),
+        Op::CreateUmem | Op::DestroyUmem | Op::CreateUctx | Op::DestroyUctx => dispatch_user(nic, call),
         Op::CreateMkey => run(nic, call, Initialized, memory_key::create),
         Op::DestroyMkey => run(nic, call, Initialized, memory_key::destroy),
         Op::QuerySpecialContexts => run_grown(nic, call, Initialized, SPECIAL_CONTEXTS, memory_key::query_special),
@@ -98,6 +97,17 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
         _ if nic.attached.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
         _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
+        _ => refuse_unknown(nic, call),
+    }
+}
+
+/// Commands about user memory and, on a device that has them, user contexts.
+fn dispatch_user<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+    match call.opcode() {
+        Op::CreateUmem => run(nic, call, Initialized, umem::create),
+        Op::DestroyUmem => run(nic, call, Initialized, umem::destroy),
+        Op::CreateUctx if nic.config.user_contexts => run(nic, call, Initialized, user_context::create),
+        Op::DestroyUctx if nic.config.user_contexts => run(nic, call, Initialized, user_context::destroy),
         _ => refuse_unknown(nic, call),
     }
 }

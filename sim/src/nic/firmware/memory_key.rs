@@ -1,8 +1,10 @@
 //! CREATE_MKEY, DESTROY_MKEY, QUERY_MKEY.
 
 use super::call::Call;
+use super::umem::{UmemPlace, umem_pages};
 use crate::nic::mkey::{MemoryKey, RESERVED_LKEY, access_mode};
 use crate::nic::syndrome::{self, Refusal};
+use crate::nic::user_memory::PageRun;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::hca::{QuerySpecialContextsIn, QuerySpecialContextsOut};
 use bareverbs_prm::command::mkey::{
@@ -11,6 +13,9 @@ use bareverbs_prm::command::mkey::{
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::MkeyIndex;
 use bareverbs_prm::numbering::MkeyAccessMode;
+
+/// The smallest pages of a key, in bytes.
+const SMALL_PAGE: u64 = 4096;
 
 pub(super) fn create<M: HostMemory>(
     nic: &mut Nic,
@@ -21,8 +26,11 @@ pub(super) fn create<M: HostMemory>(
     call.expect_no_op_mod()?;
     let context = *input.memory_key_mkey_entry();
     nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
-    if input.mkey_umem_valid() || input.data_direct() || context.bsf_en() {
+    if input.data_direct() || context.bsf_en() {
         return Err(syndrome::MKEY_FEATURE);
+    }
+    if input.mkey_umem_valid() {
+        return create_in_umem(nic, input, output);
     }
     if !nic.mkeys.has_room_for(&context) {
         return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
@@ -45,6 +53,47 @@ pub(super) fn create<M: HostMemory>(
     };
     let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
     let index = nic.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    output.set_mkey_index(MkeyIndex::from_low_bits(index));
+    Ok(())
+}
+
+/// A key over user memory: the byte at `mkey_umem_offset` of the object is that at `start_addr`. Neither headers nor manuals say which pages
+/// the key has then; here they are the object's if both addresses agree in them, and of 4 KiB otherwise.
+fn create_in_umem(nic: &mut Nic, input: &CreateMkeyIn, output: &mut CreateMkeyOut) -> Result<(), Refusal> {
+    let mut context = *input.memory_key_mkey_entry();
+    if access_mode(&context) != MkeyAccessMode::Mtt || context.free() {
+        return Err(syndrome::MKEY_MODE);
+    }
+    if context.length64() {
+        return Err(syndrome::MKEY_LENGTH64);
+    }
+    check_range(&context)?;
+    let place = UmemPlace { id: input.mkey_umem_id(), offset: input.mkey_umem_offset() };
+    let writes = context.lw() || context.rw() || context.a();
+    let (object, run) = umem_pages(nic, place, context.length(), writes)?;
+    let PageRun { pages, log_page, lead } = run;
+    let start = context.start_addr();
+    let (log_page, entries) = if start % (1 << log_page) == lead {
+        (log_page, pages)
+    } else if start % SMALL_PAGE == lead % SMALL_PAGE {
+        let first = lead / SMALL_PAGE;
+        let count = (lead % SMALL_PAGE + context.length()).div_ceil(SMALL_PAGE);
+        let small = |page: u64| {
+            let (index, within) = (page * SMALL_PAGE >> log_page, page * SMALL_PAGE % (1 << log_page));
+            pages.get(index as usize).map(|address| address + within)
+        };
+        (SMALL_PAGE.ilog2() as u8, (first..first + count).filter_map(small).collect())
+    } else {
+        return Err(syndrome::MKEY_PAGE_MISALIGNED);
+    };
+    let octwords = (entries.len() as u64).div_ceil(2).max(context.translations_octword_size().into());
+    context.set_translations_octword_size(octwords.min(u32::MAX.into()) as u32).set_log_page_size(log_page);
+    if !nic.mkeys.has_room_for(&context) {
+        return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
+    }
+    let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
+    let index = nic.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    nic.mkeys.hold(index, object);
     output.set_mkey_index(MkeyIndex::from_low_bits(index));
     Ok(())
 }

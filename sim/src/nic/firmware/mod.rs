@@ -32,5 +32,6 @@ mod shared_receive;
 mod system;
 mod transition;
 mod umem;
+mod user_context;
 
 pub(super) use entry::{ring, work_off};

@@ -74,6 +74,21 @@ pub(super) fn queue_buffer<M: HostMemory>(
     if buffer.base().is_multiple_of(ENTRY) { Ok(buffer) } else { Err(syndrome::UMEM_QUEUE_MISALIGNED) }
 }
 
+/// The object that a command names, and its pages under `length` bytes.
+pub(super) fn umem_pages(
+    nic: &Nic,
+    place: UmemPlace,
+    length: u64,
+    writes: bool,
+) -> Result<(Arc<UserMemory>, PageRun), Refusal> {
+    let object = object(nic, place.id)?;
+    let run = object.stretch(place.offset, length, Need::Read).map_err(refusal)?;
+    if writes {
+        object.stretch(place.offset, length, Need::Write).map_err(refusal)?;
+    }
+    Ok((object.clone(), run))
+}
+
 /// A buffer on pages of `4 KiB << log_page_size` bytes. It has `length` bytes and starts `page_offset` 64ths
 /// of a page into the first page (Linux `drivers/infiniband/hw/mlx5/devx.c`).
 pub(super) fn paged_buffer<M: HostMemory>(

@@ -2,7 +2,7 @@
 //! implements it.
 
 use super::ethernet_capabilities;
-use super::limits::{LOG_MAX_UMEM, SOURCE_PORTS};
+use super::limits::{LOG_MAX_UCTX, LOG_MAX_UMEM, SOURCE_PORTS};
 use crate::nic::completion::LONGEST_RUN;
 use crate::nic::features::Features;
 use crate::nic::mkey::MAX_INDIRECTION;
@@ -200,8 +200,9 @@ fn general(config: &NicConfig) -> GeneralCapabilities {
     // The internal timer and the time stamps of completions count nanoseconds.
     page.set_device_frequency_mhz(1000).set_device_frequency_khz(1_000_000);
     page.set_cmdif_checksum(CHECKSUMS);
-    // Only the device's own driver uses user memory objects; there are no user contexts (`log_max_uctx`).
+    // Without user contexts, only the device's own driver uses user memory objects.
     page.set_umem_uid_0(true).set_log_max_umem(LOG_MAX_UMEM);
+    page.set_log_max_uctx(if config.user_contexts { LOG_MAX_UCTX } else { 0 });
     shared_receives(&mut page, config);
     if let Some(function) = &config.card {
         // Queue pairs copy memory by work requests if their extended context enables it.

@@ -2,6 +2,8 @@
 
 /// log2 of the maximum number of user memory objects (`log_max_umem`).
 pub(in crate::nic) const LOG_MAX_UMEM: u8 = 20;
+/// log2 of the maximum number of user contexts (`log_max_uctx`), on a device that has them.
+pub(in crate::nic) const LOG_MAX_UCTX: u8 = 10;
 /// UDP source ports that RoCEv2 packets may carry (the dynamic range; RoCEv2 A17.9.4).
 pub(in crate::nic) const SOURCE_PORTS: core::ops::RangeInclusive<u16> = 0xc000..=0xffff;
 /// log2 of the addresses and VLANs in the filter of the virtual port.

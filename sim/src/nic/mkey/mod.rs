@@ -21,10 +21,12 @@ pub(crate) use translation::{Translation, access_mode, words};
 pub(crate) use update::{KeyUpdate, UpdateRules};
 
 use super::contexts::Slab;
+use super::user_memory::UserMemory;
 use super::{DmaFault, HostMemory};
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::ids::{Mkey, Pdn, Qpn};
 use bareverbs_prm::mutation::mutated;
+use std::sync::Arc;
 
 /// First memory key index; lower ones could be confused with
 /// [`INVALID_LKEY`](bareverbs_prm::wqe::INVALID_LKEY) or with the markers in translation lists.
@@ -139,6 +141,8 @@ pub(crate) struct MemoryKey {
     /// contiguous and for a key that work requests may change.
     entries: Vec<u64>,
     generation: u32,
+    /// The user memory object that contains it.
+    _held: Option<Arc<UserMemory>>,
 }
 
 /// The maximum number of octwords of translation entries that a key can hold, which no update changes. Work
@@ -186,6 +190,13 @@ impl MkeyTable {
         self.reserved += room(&context);
         self.keys.insert(index, MemoryKey::new(context, entries, self.generation));
         Some(index)
+    }
+
+    /// Keeps the user memory object alive that contains a key.
+    pub(crate) fn hold(&mut self, index: u32, object: Arc<UserMemory>) {
+        if let Some(key) = self.keys.get_mut(index) {
+            key._held = Some(object);
+        }
     }
 
     /// Whether the budget has room for another key: for all octwords that it can ever hold, since work
@@ -330,6 +341,7 @@ impl MemoryKey {
             // Entries that nothing can change need no second copy.
             entries: if stays { entries } else { Vec::new() },
             generation,
+            _held: None,
             context,
         };
         key.follow_context();

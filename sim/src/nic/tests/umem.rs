@@ -4,7 +4,7 @@
 use super::commands::refused;
 use super::host::{Answer, Host};
 use super::pair::Pair;
-use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, data, remote};
+use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, Sge, data, remote};
 use crate::nic::NicConfig;
 use crate::nic::page_list::ENTRY_BUDGET;
 use crate::nic::syndrome::{self, Refusal};
@@ -12,14 +12,18 @@ use bareverbs_prm::command::caps::{GeneralCapabilities, QueryHcaCapIn, QueryHcaC
 use bareverbs_prm::command::cq::{
     CreateCqIn, CreateCqOut, DestroyCqIn, DestroyCqOut, ModifyCqIn, ModifyCqOut,
 };
+use bareverbs_prm::command::mkey::{CreateMkeyIn, CreateMkeyOut, DestroyMkeyIn, DestroyMkeyOut};
 use bareverbs_prm::command::pd::{AllocPdIn, AllocPdOut};
 use bareverbs_prm::command::qp::{CreateQpIn, CreateQpOut, DestroyQpIn, DestroyQpOut};
 use bareverbs_prm::command::srq::{CreateRmpIn, CreateRmpOut, DestroyRmpIn, DestroyRmpOut};
+use bareverbs_prm::command::uctx::{CreateUctxIn, CreateUctxOut, DestroyUctxIn, DestroyUctxOut};
 use bareverbs_prm::command::umem::{CreateUmemIn, CreateUmemOut, DestroyUmemIn, DestroyUmemOut};
 use bareverbs_prm::cqe::OP_OWN_INITIAL;
 use bareverbs_prm::doorbell::init_segment;
-use bareverbs_prm::ids::UmemId;
-use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, PathMigration, ServiceType, WqeOpcode};
+use bareverbs_prm::ids::{Mkey, Qpn, UmemId};
+use bareverbs_prm::numbering::{
+    CommandOpcode as Op, CqeOpcode, MkeyAccessMode, PathMigration, ServiceType, WqeOpcode,
+};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Bytes of a node's object, and the offset of its first byte in the first page.
@@ -283,8 +287,81 @@ fn a_reset_forgets_objects() {
     refused(destroy(&mut node.host, id), syndrome::UMEM_UNKNOWN);
 }
 
+/// The region of a node in `id`, from `offset` on; its first byte has the address `start`.
+fn key_in(node: &mut Node, id: UmemId, offset: u64, start: u64) -> Answer<CreateMkeyOut> {
+    let mut input = CreateMkeyIn::new();
+    input.set_mkey_umem_valid(true).set_mkey_umem_id(id.value()).set_mkey_umem_offset(offset);
+    let context = input.memory_key_mkey_entry_mut();
+    context
+        .set_access_mode_1_0(MkeyAccessMode::Mtt.raw())
+        .set_pd(node.pd)
+        .set_qpn(Qpn::from_low_bits(0xff_ffff));
+    context.set_lr(true).set_lw(true).set_start_addr(start).set_length(0x3000);
+    node.host.run(Op::CreateMkey, 0, input)
+}
+
 #[test]
-fn there_are_no_user_contexts() {
+fn a_key_covers_a_part_of_an_object() {
+    let mut pair = Pair::with(NicConfig { strict: true, ..NicConfig::default() }, |_| {});
+    let (base, id) = object(&mut pair.a.host, BOTH);
+    let bytes: Vec<u8> = (0..0x2800u32).map(|i| (i * 7) as u8).collect();
+    pair.a.host.memory.put(base + 0x1800, &bytes);
+    // The first byte is 0x840 bytes into a page, by both addresses.
+    let (out, _) = key_in(&mut pair.a, id, 0x1800, 0x7_0000_0840).unwrap();
+    refused(destroy(&mut pair.a.host, id), syndrome::UMEM_BUSY);
+    let key = Mkey::from_parts(out.mkey_index(), 0);
+    pair.b.post_receive(&[pair.b.mr.sge(0, 0x2800)]);
+    pair.a.post(WqeOpcode::Send, &data(Sge { address: 0x7_0000_0840, length: 0x2800, key }));
+    pair.run();
+    assert_eq!(pair.a.expect().opcode(), CqeOpcode::Requester);
+    assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 0x2800), bytes);
+    let mut input = DestroyMkeyIn::new();
+    input.set_mkey_index(out.mkey_index());
+    pair.a.host.run::<_, DestroyMkeyOut>(Op::DestroyMkey, 0, input).unwrap();
+    destroy(&mut pair.a.host, id).unwrap();
+}
+
+#[test]
+fn a_key_does_not_leave_its_object() {
+    let mut node = node();
+    let (_, id) = object(&mut node.host, BOTH);
+    let size = LENGTH + 4096 - u64::from(LEAD);
+    refused(key_in(&mut node, id, size - 0x2fff, 0x1041), syndrome::UMEM_RANGE);
+    refused(key_in(&mut node, id, u64::MAX, 0x1000), syndrome::UMEM_RANGE);
+    refused(key_in(&mut node, id, 0, 0x1000), syndrome::MKEY_PAGE_MISALIGNED);
+    let (_, read_only) = object(&mut node.host, READ);
+    refused(key_in(&mut node, read_only, 0, 0x1040), syndrome::UMEM_RIGHT);
+    refused(key_in(&mut node, UmemId::from_low_bits(77), 0, 0x1040), syndrome::UMEM_UNKNOWN);
+}
+
+#[test]
+fn a_command_of_a_user_context_needs_that_context() {
+    let config = NicConfig { strict: true, user_contexts: true, ..NicConfig::default() };
+    let mut host = Host::booted(config);
+    let (page, _): (QueryHcaCapOut, _) = host.run(Op::QueryHcaCap, 1, QueryHcaCapIn::new()).unwrap();
+    let (general, _) = GeneralCapabilities::read_from_prefix(&page.as_bytes()[16..]).unwrap();
+    assert!(general.log_max_uctx() > 0);
+    let domain_of = |host: &mut Host, uid| {
+        let mut input = AllocPdIn::new();
+        input.set_uid(uid);
+        host.run::<_, AllocPdOut>(Op::AllocPd, 0, input)
+    };
+    refused(domain_of(&mut host, 1), syndrome::UID_UNKNOWN);
+    let (context, _): (CreateUctxOut, _) = host.run(Op::CreateUctx, 0, CreateUctxIn::new()).unwrap();
+    assert_ne!(context.uid(), 0);
+    domain_of(&mut host, context.uid()).unwrap();
+    let mut privileged = CreateUctxIn::new();
+    privileged.set_cap(1);
+    refused(host.run::<_, CreateUctxOut>(Op::CreateUctx, 0, privileged), syndrome::UCTX_RIGHT);
+    let mut gone = DestroyUctxIn::new();
+    gone.set_uid(context.uid());
+    host.run::<_, DestroyUctxOut>(Op::DestroyUctx, 0, gone).unwrap();
+    refused(host.run::<_, DestroyUctxOut>(Op::DestroyUctx, 0, gone), syndrome::UID_UNKNOWN);
+    refused(domain_of(&mut host, context.uid()), syndrome::UID_UNKNOWN);
+}
+
+#[test]
+fn a_device_need_not_have_user_contexts() {
     let mut host = Host::booted(NicConfig::default());
     let mut input = AllocPdIn::new();
     input.set_uid(1);
@@ -293,6 +370,8 @@ fn there_are_no_user_contexts() {
     let (general, _) = GeneralCapabilities::read_from_prefix(&page.as_bytes()[16..]).unwrap();
     assert!(general.umem_uid_0() && general.log_max_umem() > 0);
     assert_eq!(general.log_max_uctx(), 0);
+    let answer = host.run::<_, CreateUctxOut>(Op::CreateUctx, 0, CreateUctxIn::new());
+    refused(answer, Refusal::unknown_opcode(Op::CreateUctx));
 }
 
 #[test]

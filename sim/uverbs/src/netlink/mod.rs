@@ -74,7 +74,13 @@ impl ObjectCounts {
             Object::QueuePair(_) => &mut self.queue_pairs,
             Object::MemoryRegion(_) => &mut self.memory_regions,
             Object::SharedReceiveQueue(_) => &mut self.shared_receive_queues,
-            Object::MemoryWindow(_) | Object::Uar(_) | Object::AddressHandle | Object::XrcDomain(_) => return,
+            // DEVX objects are not in the kernel's resource tracking.
+            Object::MemoryWindow(_)
+            | Object::Uar(_)
+            | Object::AddressHandle
+            | Object::XrcDomain(_)
+            | Object::Devx(_)
+            | Object::UserMemory(_) => return,
         };
         *count += 1;
     }

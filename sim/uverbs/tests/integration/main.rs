@@ -3,6 +3,7 @@
 
 mod arbitrary;
 mod connections;
+mod devx;
 mod imports;
 mod infiniband;
 mod methods;

@@ -1,0 +1,38 @@
+//! CREATE_UCTX and DESTROY_UCTX: the user contexts whose numbers the kernel puts into the commands of programs (DEVX).
+//!
+//! Only a device with [`NicConfig::user_contexts`](crate::nic::NicConfig::user_contexts) has them. A command of a user context that does
+//! not exist is refused before its handler runs (`checks`). The objects of different contexts are not kept apart here: the kernel checks
+//! that a program only names its own.
+
+use super::call::Call;
+use crate::nic::firmware_state::limits::LOG_MAX_UCTX;
+use crate::nic::syndrome::{self, Refusal};
+use crate::nic::{HostMemory, Nic};
+use bareverbs_prm::command::uctx::{CreateUctxIn, CreateUctxOut, DestroyUctxIn, DestroyUctxOut};
+
+pub(super) fn create<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &CreateUctxIn,
+    output: &mut CreateUctxOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    // None of the rights is offered (`uctx_cap`).
+    if input.cap() != 0 {
+        return Err(syndrome::UCTX_RIGHT);
+    }
+    let number = nic.user_contexts.next_number(1 << LOG_MAX_UCTX).ok_or(syndrome::UCTX_LIMIT)?;
+    nic.user_contexts.insert(number, ());
+    output.set_uid(number as u16);
+    Ok(())
+}
+
+pub(super) fn destroy<M: HostMemory>(
+    nic: &mut Nic,
+    call: &mut Call<'_, M>,
+    input: &DestroyUctxIn,
+    _: &mut DestroyUctxOut,
+) -> Result<(), Refusal> {
+    call.expect_no_op_mod()?;
+    nic.user_contexts.remove(input.uid().into()).ok_or(syndrome::UID_UNKNOWN)
+}
