@@ -1,6 +1,6 @@
 //! The RoCE address table: the addresses of the port, each with its RoCE version (RoCEv2 A17.4.3, A17.8).
 
-use bareverbs_prm::command::port::SetRoceAddressIn;
+use bareverbs_prm::command::port::{QueryRoceAddressIn, SetRoceAddressIn};
 use bareverbs_prm::context::RoceAddress;
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandOpcode, RoceL3Type, RoceVersion};
@@ -71,6 +71,25 @@ pub(crate) fn set_address(index: u16, entry: &GidEntry) -> SetRoceAddressIn {
         fill(input.roce_address_mut(), entry);
     }
     input
+}
+
+/// QUERY_ROCE_ADDRESS of entry `index`.
+pub(crate) fn query_address(index: u16) -> QueryRoceAddressIn {
+    let mut input = QueryRoceAddressIn::new();
+    input.set_opcode(CommandOpcode::QueryRoceAddress).set_roce_address_index(index);
+    input
+}
+
+/// An entry as the device has it; `None` if it is empty.
+pub(crate) fn entry_of(address: &RoceAddress) -> Option<GidEntry> {
+    let gid = Gid(address.source_l3_address());
+    if gid.is_zero() {
+        return None;
+    }
+    let [a, b] = address.source_mac_47_32().to_be_bytes();
+    let [c, d, e, f] = address.source_mac_31_0().to_be_bytes();
+    let vlan = address.vlan_valid().then(|| address.vlan_id());
+    Some(GidEntry { gid, mac: MacAddress([a, b, c, d, e, f]), vlan, version: address.roce_version() })
 }
 
 fn fill(address: &mut RoceAddress, entry: &GidEntry) {

@@ -5,7 +5,7 @@
 //! count to change: a thread that reads the count before it checks its queue cannot sleep through a later interrupt.
 //! One waiting thread sits in `poll`. The others wait for it, and one of them takes over when its time is up.
 
-use bareverbs_prm::time::{Duration, Time};
+use bareverbs_prm::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
@@ -222,31 +222,10 @@ impl Interrupts {
     }
 }
 
-/// Clock of a real-time HAL. It starts when the device is opened.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock(Instant);
-
-impl Clock {
-    pub(crate) fn start() -> Self {
-        Self(Instant::now())
-    }
-
-    #[inline]
-    pub(crate) fn now(&self) -> Time {
-        let nanos = u64::try_from(self.0.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        Time::ZERO + Duration::from_nanos(nanos)
-    }
-
-    /// Time left until `deadline`.
-    pub(crate) fn left(&self, deadline: Time) -> Duration {
-        let now = self.now();
-        if deadline > now { deadline.since(now) } else { Duration::ZERO }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::Clock;
     use std::thread;
 
     /// Longer than any stall of a test machine: a wait that takes this long has lost its wakeup.

@@ -276,8 +276,14 @@ pub const HOUSE: &[CrateRules] = &[
     CrateRules {
         package: "bareverbs-hal",
         directory: "hal",
-        knows: &["bareverbs_prm", "bareverbs_core"],
-        layers: &[&["ranges", "mapped_bar", "interrupts"], &["memory"], &["pci"], &["vfio"], &["vfio_user"]],
+        knows: &["bareverbs_prm", "bareverbs_uapi", "bareverbs_core"],
+        layers: &[
+            &["ranges", "mapped_bar", "interrupts", "clock"],
+            &["memory"],
+            &["pci"],
+            &["vfio"],
+            &["vfio_user", "uverbs"],
+        ],
         pure: &[],
         bans: &[],
     },

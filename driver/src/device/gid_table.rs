@@ -3,8 +3,9 @@
 use super::Device;
 use super::control::GIDS;
 use crate::command::{CommandError, CommandFailure, Request};
-use crate::gid::{GidEntry, set_address, version_name};
+use crate::gid::{GidEntry, entry_of, query_address, set_address, version_name};
 use crate::hal::Hal;
+use bareverbs_prm::command::port::QueryRoceAddressOut;
 use bareverbs_prm::numbering::RoceVersion;
 use core::fmt;
 
@@ -29,7 +30,25 @@ impl<H: Hal> Device<H> {
         done.map_err(|busy| request.error(CommandFailure::InterfaceBusy(busy)))?.map_err(GidError::Command)
     }
 
-    /// Entry `index` of the RoCE address table, as last set.
+    /// Reads the RoCE address table from the device and adopts the entries that somebody else has set: the kernel, on a device that it
+    /// owns. Returns them with their indices; [`Self::gid`] knows them from now on.
+    ///
+    /// # Errors
+    /// A command failed.
+    pub fn adopt_gids(&self) -> Result<impl Iterator<Item = (u16, GidEntry)>, CommandError> {
+        let entries = self.capabilities().roce_addresses.min(GIDS as u16);
+        let mut found = [None; GIDS];
+        for index in 0..entries {
+            let output: QueryRoceAddressOut = self.call(&Request::new(&query_address(index)))?;
+            found[index as usize] = entry_of(output.roce_address());
+        }
+        let request = query_address(0);
+        self.control(|control, _| control.gids = found)
+            .map_err(|busy| Request::new(&request).error(CommandFailure::InterfaceBusy(busy)))?;
+        Ok((0..).zip(found).filter_map(|(index, entry)| Some((index, entry?))))
+    }
+
+    /// Entry `index` of the RoCE address table, as last set or adopted.
     pub fn gid(&self, index: u16) -> Option<GidEntry> {
         self.control(|control, _| control.gids.get(index as usize).copied().flatten()).ok().flatten()
     }

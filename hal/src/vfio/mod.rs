@@ -27,7 +27,8 @@ pub use error::VfioError;
 pub use iommu::{Iommu, IommuKind};
 
 use crate::MappedBar;
-use crate::interrupts::{Clock, Interrupts};
+use crate::clock::Clock;
+use crate::interrupts::Interrupts;
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
 use crate::pci::{Address, Finding, Function, Need, State, Tree};
 use bareverbs_core::hal::{Hal, HalError, WakeCount};

@@ -20,7 +20,8 @@ pub use device::RemoteMemory;
 pub use error::VfioUserError;
 pub use window::RemoteBar;
 
-use crate::interrupts::{Clock, Interrupts};
+use crate::clock::Clock;
+use crate::interrupts::Interrupts;
 use crate::memory::{Arena, ArenaConfig, ArenaReport, HostDma};
 use bareverbs_core::hal::{Hal, HalError, WakeCount};
 use bareverbs_prm::pci::PciIdentity;

@@ -1,0 +1,67 @@
+//! Why a kernel's device cannot be used.
+
+use bareverbs_core::hal::HalError;
+use core::fmt;
+use std::io;
+use std::path::PathBuf;
+
+/// Why [`UverbsHal::open`](super::UverbsHal::open) failed.
+#[derive(Debug)]
+pub enum UverbsError {
+    /// The kernel has no RDMA device of this name.
+    NotFound {
+        /// The name.
+        name: String,
+        /// The names that there are.
+        others: Vec<String>,
+    },
+    /// The device file cannot be opened.
+    Open {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// The kernel gives the file no context with DEVX.
+    Context {
+        /// The file.
+        file: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+    /// DMA memory.
+    Memory(HalError),
+}
+
+impl fmt::Display for UverbsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFound { name, others } if others.is_empty() => write!(
+                f,
+                "the kernel has no RDMA device, and so no {name:?}: load mlx5_ib (`modprobe mlx5_ib`), or drive the function by VFIO"
+            ),
+            Self::NotFound { name, others } => {
+                write!(f, "the kernel has no RDMA device {name:?}; it has {}", others.join(", "))
+            }
+            Self::Open { file, error } => {
+                write!(
+                    f,
+                    "opening {} failed: {error}; in a container, pass /dev/infiniband on",
+                    file.display()
+                )
+            }
+            Self::Context { file, error } if error.raw_os_error() == Some(libc::EINVAL) => write!(
+                f,
+                "{} gives no context with DEVX: it is no mlx5 device, its firmware has no user contexts (log_max_uctx is 0), or the \
+                 kernel is built without CONFIG_INFINIBAND_USER_ACCESS",
+                file.display()
+            ),
+            Self::Context { file, error } => {
+                write!(f, "creating a context with DEVX at {} failed: {error}", file.display())
+            }
+            Self::Memory(error) => write!(f, "{error}"),
+        }
+    }
+}
+
+impl std::error::Error for UverbsError {}
