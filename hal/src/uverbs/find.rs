@@ -36,7 +36,7 @@ fn find_in(class: &Path, name: &str) -> Result<Found, UverbsError> {
             continue;
         }
         let of_device = |leaf: &str| text(&class.join(&file).join("device").join(leaf));
-        let firmware = of_device(&format!("infiniband/{name}/fw_ver"));
+        let firmware = text(&class.with_file_name("infiniband").join(name).join("fw_ver"));
         return Ok(Found {
             file: Path::new(FILES).join(&file),
             revision: firmware.and_then(|text| revision(&text)).unwrap_or_default(),
@@ -75,19 +75,20 @@ mod tests {
 
     #[test]
     fn a_device_is_found_by_its_name() {
-        let class = tempfile::tempdir().unwrap();
-        put(class.path(), "uverbs0/ibdev", "mlx5_1\n");
-        put(class.path(), "uverbs7/ibdev", "mlx5_0\n");
-        put(class.path(), "uverbs7/device/vendor", "0x15b3\n");
-        put(class.path(), "uverbs7/device/device", "0xa2dc\n");
-        put(class.path(), "uverbs7/device/revision", "0x01\n");
-        put(class.path(), "uverbs7/device/infiniband/mlx5_0/fw_ver", "32.43.1014\n");
-        let found = find_in(class.path(), "mlx5_0").unwrap();
+        let sys = tempfile::tempdir().unwrap();
+        let class = sys.path().join("infiniband_verbs");
+        put(&class, "uverbs0/ibdev", "mlx5_1\n");
+        put(&class, "uverbs7/ibdev", "mlx5_0\n");
+        put(&class, "uverbs7/device/vendor", "0x15b3\n");
+        put(&class, "uverbs7/device/device", "0xa2dc\n");
+        put(&class, "uverbs7/device/revision", "0x01\n");
+        put(sys.path(), "infiniband/mlx5_0/fw_ver", "32.43.1014\n");
+        let found = find_in(&class, "mlx5_0").unwrap();
         assert_eq!(found.file, Path::new("/dev/infiniband/uverbs7"));
         assert_eq!(found.revision, [32, 43, 1014]);
         let identity = PciIdentity { vendor: 0x15b3, device: 0xa2dc, revision: 1 };
         assert_eq!(found.identity, Some(identity));
-        let bare = find_in(class.path(), "mlx5_1").unwrap();
+        let bare = find_in(&class, "mlx5_1").unwrap();
         assert_eq!((bare.revision, bare.identity), ([0; 3], None));
     }
 

@@ -10,8 +10,10 @@ use crate::memory::Arena;
 use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::eq::CreateEqOut;
-use bareverbs_prm::command::hca::{AccessRegisterIn, NopIn};
-use bareverbs_prm::command::port::ModifyNicVportContextIn;
+use bareverbs_prm::command::hca::{AccessRegisterIn, AccessRegisterOut, NopIn};
+use bareverbs_prm::command::port::{
+    ModifyNicVportContextIn, PmtuRegister, QueryNicVportContextIn, QueryNicVportContextOut,
+};
 use bareverbs_prm::command::uar::{AllocUarOut, DeallocUarIn};
 use bareverbs_prm::ids::{Eqn, UarIndex};
 use bareverbs_prm::numbering::{CapabilityType, CommandOpcode as Op, CommandStatus, RegisterId};
@@ -20,6 +22,8 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 /// Output of most commands.
 const SHORT_OUTPUT: usize = 16;
+/// `op_mod` of ACCESS_REG: read.
+const READ: u16 = 1;
 /// Offset of a capability page in the output of QUERY_HCA_CAP.
 const CAPABILITIES: usize = 16;
 
@@ -192,7 +196,7 @@ impl Firmware {
                     format!("{left} objects cannot be destroyed"),
                 )),
             },
-            Op::AccessReg if is_byte_order(input) => Ok(success(room)),
+            Op::AccessReg => self.register(input, room),
             Op::ModifyNicVportContext if is_about_roce(input) => Ok(success(room)),
             Op::CreateEq => self.event_queue(),
             Op::AllocUar => self.allocate_doorbells(),
@@ -207,6 +211,33 @@ impl Firmware {
                 "the kernel owns the device and keeps this command to itself",
             )),
         }
+    }
+
+    /// The kernel passes no register on. Two have another source: the byte order of the host, which the kernel has set, and the MTU of the
+    /// port.
+    fn register(&mut self, input: &[u8], room: usize) -> Result<Vec<u8>, RefusedCommand> {
+        let register = AccessRegisterIn::read_from_prefix(input).map(|(input, _)| input.register_id());
+        match register {
+            Ok(RegisterId::HostEndianness) => Ok(success(room)),
+            Ok(RegisterId::Pmtu) if header_of(input).op_mod() == READ => self.port_mtu(),
+            _ => Err(RefusedCommand::new(
+                CommandStatus::BadOpcode,
+                "the kernel keeps the registers of the port to itself",
+            )),
+        }
+    }
+
+    /// Register PMTU, with the MTU of the virtual port, which a program may query.
+    fn port_mtu(&mut self) -> Result<Vec<u8>, RefusedCommand> {
+        let mut query = QueryNicVportContextIn::new();
+        query.set_opcode(Op::QueryNicVportContext);
+        let mut context = QueryNicVportContextOut::new();
+        let result = self.context.run(query.as_bytes(), context.as_mut_bytes());
+        self.settle(result, context.as_bytes())?;
+        let mtu = context.nic_vport_context().mtu();
+        let mut register = PmtuRegister::new();
+        register.set_local_port(1).set_max_mtu(mtu).set_admin_mtu(mtu).set_oper_mtu(mtu);
+        Ok([AccessRegisterOut::new().as_bytes(), register.as_bytes()].concat())
     }
 
     /// The kernel's event queue stands for the driver's, which stays empty: completion queues are polled.
@@ -328,12 +359,6 @@ fn success(room: usize) -> Vec<u8> {
 /// queues that name no memory.
 fn hide_what_programs_lack(page: &mut GeneralCapabilities) {
     page.set_cmdif_checksum(0).set_bf(false).set_xrc(false);
-}
-
-/// The register that tells a device the byte order of its host, which the kernel has set.
-fn is_byte_order(input: &[u8]) -> bool {
-    let input = AccessRegisterIn::read_from_prefix(input);
-    input.is_ok_and(|(input, _)| input.register_id() == RegisterId::HostEndianness)
 }
 
 /// MODIFY_NIC_VPORT_CONTEXT that switches RoCE and nothing else: the kernel has switched it on, and keeps it on.
