@@ -221,3 +221,44 @@ impl<const N: usize> Connections<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WINDOW: ResponseWindow = ResponseWindow { address: 0, length: 64, rkey: 1 };
+
+    /// A handle is a generation of 24 bits and a place. The place whose generations are used up stays empty.
+    #[test]
+    fn a_place_is_not_granted_beyond_its_last_generation() {
+        let mut connections: Connections<2> = Connections::default();
+        let id = [0, 1].map(|_| connections.open(WINDOW, 1).expect("room"))[1];
+        assert_eq!(id.index(), 1);
+        let grant = Grant::new(0x1000, 64).expect("no wrap");
+        connections.regions[1][0].generation = LAST_GENERATION - 1;
+        let last = connections.grant(id, grant).expect("room");
+        assert_eq!(last, RegionHandle(0xffff_fe00));
+        assert_eq!(connections.region(id, last), Ok(&grant));
+        connections.revoke(id, RegionHandle(0xffff_fd00));
+        assert_eq!(connections.region(id, last), Ok(&grant), "another generation is another grant");
+        connections.revoke(id, last);
+        assert_eq!(connections.region(id, last), Err(Status::Revoked));
+        let others: Vec<u32> = (0..3).map(|_| connections.grant(id, grant).expect("room").0).collect();
+        assert_eq!(others, [1, 2, 3]);
+        assert_eq!(connections.grant(id, grant), Err(ConnectError::TooManyRegions { limit: 4 }));
+        assert_eq!(connections.region(id, RegionHandle(0xffff_ff00)), Err(Status::OutOfBounds));
+    }
+
+    #[test]
+    fn only_who_is_allowed_deploys() {
+        let mut connections: Connections<2> = Connections::default();
+        let id = [0, 1].map(|_| connections.open(WINDOW, 3).expect("room"))[1];
+        assert_eq!(connections.caller(id), Caller { connection: 1, may_deploy: false });
+        connections.allow_deployment(id, true).expect("it is open");
+        assert_eq!(connections.caller(id), Caller { connection: 1, may_deploy: true });
+        assert_eq!((connections.share(id), connections.window(id)), (3, Some(WINDOW)));
+        connections.close(id);
+        assert_eq!(connections.caller(id), Caller { connection: 1, may_deploy: false });
+        assert_eq!((connections.share(id), connections.window(id)), (0, None));
+    }
+}

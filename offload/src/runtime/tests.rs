@@ -9,6 +9,7 @@ use crate::wire::{Trailer, slot_size};
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
 
+mod owner;
 mod transfers;
 
 const BASE: u64 = 0x7000_0000;
