@@ -1,5 +1,5 @@
-//! The device that a subcommand works on, and how to open it: a PCI function over VFIO, a device served by another
-//! process, or one simulated in this process.
+//! The device that a subcommand works on, and how to open it: a PCI function over VFIO, a device that the kernel owns (feature `uverbs`), a
+//! device served by another process, or one simulated in this process.
 
 use crate::Failure;
 use anyhow::{Context as _, anyhow};
@@ -8,6 +8,8 @@ use bareverbs_core::device::OpenError;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, DeviceConfig};
 use bareverbs_hal::pci::Address;
+#[cfg(feature = "uverbs")]
+use bareverbs_hal::uverbs::{UverbsConfig, UverbsHal};
 use bareverbs_hal::vfio::{VfioConfig, VfioHal};
 use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
 use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
@@ -22,14 +24,23 @@ use std::str::FromStr;
 const SIMULATED: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
 
 /// How to name a device on the command line.
+#[cfg(not(feature = "uverbs"))]
 pub const SELECTOR_HELP: &str = "0000:3b:00.0 (a PCI function with vfio-pci), vfio-user:PATH (a socket of `bareverbs serve`), \
                                  sim, sim:ethernet or sim:infiniband";
+
+/// How to name a device on the command line.
+#[cfg(feature = "uverbs")]
+pub const SELECTOR_HELP: &str = "0000:3b:00.0 (a PCI function with vfio-pci), uverbs:mlx5_0 (a device that the kernel owns, by DEVX), \
+                                 vfio-user:PATH (a socket of `bareverbs serve`), sim, sim:ethernet or sim:infiniband";
 
 /// A device named on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum DeviceSelector {
     /// A PCI function bound to `vfio-pci`.
     Pci(Address),
+    /// The name of an RDMA device that the kernel owns.
+    #[cfg(feature = "uverbs")]
+    Kernel(String),
     /// The socket of a process that serves a device.
     VfioUser(PathBuf),
     /// A device simulated in this process, with a cable to another one.
@@ -55,6 +66,17 @@ impl FromStr for DeviceSelector {
             Some(("sim", other)) => {
                 Err(format!("there is no simulated device {other:?}: take sim:ethernet or sim:infiniband"))
             }
+            #[cfg(feature = "uverbs")]
+            Some(("uverbs", "")) => {
+                Err("uverbs: needs the name of a device behind the colon, such as mlx5_0".into())
+            }
+            #[cfg(feature = "uverbs")]
+            Some(("uverbs", name)) => Ok(Self::Kernel(name.into())),
+            #[cfg(not(feature = "uverbs"))]
+            Some(("uverbs", _)) => {
+                Err("this bareverbs cannot share a device with the kernel: build it with `--features uverbs`"
+                    .into())
+            }
             Some(("vfio-user", "")) => Err("vfio-user: needs the path of a socket behind the colon".into()),
             Some(("vfio-user", path)) => Ok(Self::VfioUser(path.into())),
             _ => text
@@ -69,6 +91,8 @@ impl fmt::Display for DeviceSelector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Pci(address) => write!(f, "{address}"),
+            #[cfg(feature = "uverbs")]
+            Self::Kernel(name) => write!(f, "uverbs:{name}"),
             Self::VfioUser(path) => write!(f, "vfio-user:{}", path.display()),
             Self::Simulated(LinkLayer::Ethernet) => f.write_str("sim:ethernet"),
             Self::Simulated(LinkLayer::InfiniBand) => f.write_str("sim:infiniband"),
@@ -79,6 +103,14 @@ impl fmt::Display for DeviceSelector {
 impl DeviceSelector {
     /// The device that `sim` names.
     pub(crate) const SIMULATED: Self = Self::Simulated(LinkLayer::Ethernet);
+
+    /// Whether the kernel owns the device, and so its addresses.
+    pub(crate) const fn is_of_kernel(&self) -> bool {
+        #[cfg(feature = "uverbs")]
+        return matches!(self, Self::Kernel(_));
+        #[cfg(not(feature = "uverbs"))]
+        false
+    }
 
     /// Opens the device, runs `task` and closes the device.
     ///
@@ -113,6 +145,11 @@ impl DeviceSelector {
         match self {
             Self::Pci(address) => {
                 let hal = VfioHal::open(*address, VfioConfig::default());
+                on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, config, task)
+            }
+            #[cfg(feature = "uverbs")]
+            Self::Kernel(name) => {
+                let hal = UverbsHal::open(name, UverbsConfig::default());
                 on(hal.map_err(|error| DeviceFailure::Place(error.into()))?, config, task)
             }
             Self::VfioUser(path) => {
@@ -195,6 +232,16 @@ mod tests {
             "3b:00.0".parse::<DeviceSelector>().map(|selector| selector.to_string()),
             Ok("0000:3b:00.0".into())
         );
+    }
+
+    #[test]
+    fn a_device_of_the_kernel_is_for_those_who_built_it() {
+        let read = "uverbs:mlx5_0".parse::<DeviceSelector>().map(|selector| selector.to_string());
+        if cfg!(feature = "uverbs") {
+            assert_eq!(read, Ok("uverbs:mlx5_0".into()));
+        } else {
+            assert!(read.expect_err("not built").contains("--features uverbs"));
+        }
     }
 
     #[test]

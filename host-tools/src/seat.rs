@@ -158,10 +158,14 @@ impl SeatArguments {
         let settled = self.place.settle(&self.device).map_err(Failure::Input)?;
         let rest = match self.device {
             DeviceSelector::Pci(_) => Duration::ZERO,
+            // A machine without the kernel's interrupts: other programs and the kernel itself need the core, too.
+            #[cfg(feature = "uverbs")]
+            DeviceSelector::Kernel(_) => SHARED_REST,
             DeviceSelector::VfioUser(_) | DeviceSelector::Simulated(_) => SHARED_REST,
         };
         let seat = Seat { rest, peer_mac: self.peer_mac, ..Seat::in_world(Vec::new()) };
-        let mut seated = Seated { seat, addresses: &self.addresses, task };
+        let of_kernel = self.device.is_of_kernel();
+        let mut seated = Seated { seat, addresses: &self.addresses, of_kernel, task };
         let Some(settled) = settled else {
             return self.device.with_configured_device(config, seated)?;
         };
@@ -443,6 +447,8 @@ impl Seat {
 struct Seated<'a, T> {
     seat: Seat,
     addresses: &'a [PortAddress],
+    /// Whether the addresses of the port are the kernel's.
+    of_kernel: bool,
     task: T,
 }
 
@@ -450,8 +456,9 @@ impl<T: SeatedTask> DeviceTask for Seated<'_, T> {
     type Output = Result<T::Output, Failure>;
 
     fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, bareverbs_core::command::CommandError> {
-        let Self { mut seat, addresses, task } = self;
+        let Self { mut seat, addresses, of_kernel, task } = self;
         let gids = match (device.capabilities().port_type, &seat.process) {
+            (PortType::Ethernet, None) if of_kernel => Ok(table_of_kernel(device)?),
             (PortType::Ethernet, Some((host, _))) => fill_as_host(device, host),
             (PortType::Ethernet, None) => {
                 fill_table(device, addresses)?.map(|rows| rows.into_iter().map(|(entry, _)| entry).collect())
@@ -481,6 +488,19 @@ pub(crate) fn fill_as_host<H: Hal>(
         device.set_gid(index as u16, *entry)?;
     }
     Ok(entries)
+}
+
+/// The RoCE address table as the kernel has filled it. An empty entry is zero here, and nobody chooses it.
+fn table_of_kernel<H: Hal>(
+    device: &Device<H>,
+) -> Result<Vec<GidEntry>, bareverbs_core::command::CommandError> {
+    let mut table = Vec::new();
+    for (index, entry) in device.adopt_gids()? {
+        let empty = GidEntry::roce_v2(Gid([0; 16]), entry.mac);
+        table.resize(index.into(), empty);
+        table.push(entry);
+    }
+    Ok(table)
 }
 
 /// Waits for the subnet manager to assign the LID. A port without a manager stays as it is, and sending then

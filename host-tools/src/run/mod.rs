@@ -90,6 +90,10 @@ pub struct RunArguments {
     /// can.
     #[arg(long, default_value_t = 100, value_parser = parse_rate)]
     pub rate: u32,
+    /// The device has user contexts: the kernel offers DEVX, with which a program sends commands of the PRM itself, as
+    /// `--device uverbs:mlx5_0` and UCX do.
+    #[arg(long, conflicts_with = "wire")]
+    pub devx: bool,
     /// Unplug the cables of a host, or of a single device given by number. Its processes, and those that start later,
     /// reach nobody through them.
     #[arg(long, value_name = "HOST[:DEVICE]", conflicts_with_all = ["command", "list", "wire"])]
@@ -211,6 +215,7 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     let capture = arguments.capture.as_deref().map(network::prepare_capture).transpose()?;
     command.env(environment::CAPTURE, capture.unwrap_or_default());
     command.env(environment::RECORDS, if arguments.records { "1" } else { "" });
+    command.env(environment::DEVX, if arguments.devx { "1" } else { "" });
     if std::env::var_os(UCX_HOOKS).is_none() {
         command.env(UCX_HOOKS, "none");
     }

@@ -46,6 +46,9 @@ pub struct ServeArguments {
     /// Ports per card. As on a ConnectX-5 each is a function of its own: the second listens at PATH.1.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     pub ports: u8,
+    /// The devices have user contexts: Linux offers DEVX to programs, as `--device uverbs:mlx5_0` and UCX use it.
+    #[arg(long)]
+    pub devx: bool,
     /// Capture all frames of all ports to this file, as pcapng.
     #[arg(long)]
     pub capture: Option<PathBuf>,
@@ -199,6 +202,7 @@ fn functions(arguments: &ServeArguments) -> Result<Vec<ServedFunction>> {
             functions.extend(dpu_functions(socket, link_of(1), bytes));
         }
     }
+    functions.iter_mut().for_each(|function| function.nic.user_contexts = arguments.devx);
     Ok(functions)
 }
 

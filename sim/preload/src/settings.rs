@@ -27,6 +27,8 @@ pub(crate) struct Settings {
     /// Whether the capture includes the device's actions.
     records: bool,
     speed: PortSpeed,
+    /// Whether the devices have user contexts.
+    devx: bool,
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -53,12 +55,13 @@ impl Settings {
             .ok_or(format!("{} is none of a port", environment::RATE))?;
         let capture = env::var_os(environment::CAPTURE).filter(|path| !path.is_empty()).map(PathBuf::from);
         let records = variable(environment::RECORDS).is_some();
-        Ok(Self { ports, network, faults, seed, capture, records, speed })
+        let devx = variable(environment::DEVX).is_some();
+        Ok(Self { ports, network, faults, seed, capture, records, speed, devx })
     }
 
     /// Configuration of a device for one of the host's processes.
     pub(crate) fn nic_config(&self, port: &VirtualHost, process: u8) -> NicConfig {
-        NicConfig { speed: self.speed, ..port.nic_config(process) }
+        NicConfig { speed: self.speed, user_contexts: self.devx, ..port.nic_config(process) }
     }
 
     /// Seed of the faults of a device: different for every host, process and port.

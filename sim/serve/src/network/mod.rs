@@ -58,6 +58,8 @@ pub mod environment {
     pub const CAPTURE: &str = "BAREVERBS_RUN_CAPTURE";
     /// Not empty if the capture must also contain the device's actions.
     pub const RECORDS: &str = "BAREVERBS_RUN_RECORDS";
+    /// Not empty if the device has user contexts.
+    pub const DEVX: &str = "BAREVERBS_RUN_DEVX";
 }
 
 /// Whether this is a valid network name: 1 to 32 letters, digits, hyphens, underscores or dots, not starting with a
