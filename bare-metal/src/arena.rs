@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_refused() {
+    fn page_runs_that_do_not_fit_are_refused() {
         let mut map = PageMap::<1>::new();
         assert_eq!(map.take(65, (0, 1)), None);
         assert_eq!(map.take(64, (1, 1)), None);

@@ -86,8 +86,8 @@ pub enum ParseError {
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Heading(words) => write!(f, "the line does not begin with «{words}»"),
-            Self::Item(name) => write!(f, "item «{name}» of the line is missing or malformed"),
+            Self::Heading(words) => write!(f, "the line does not begin with '{words}'"),
+            Self::Item(name) => write!(f, "item '{name}' of the line is missing or malformed"),
         }
     }
 }
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_or_malformed_is_named() {
+    fn errors_name_missing_and_malformed_items() {
         let line = text(&offer());
         assert_eq!(Offer::parse("bareverbs answer"), Err(ParseError::Heading(OFFER)));
         for name in ["way", "qpn", "psn", "gid", "mac", "slots"] {

@@ -113,7 +113,7 @@ fn ask<D: DeviceRef>(device: D, console: &mut impl Console, way: WayName) -> Res
     let queue_pair = prepared.connect(&answer.endpoint, options).or_say(console, "connecting")?;
     let client = KvClient::<WINDOW>::new(configuration(console, way, &answer, &slots)?);
     let endpoint = VerbsEndpoint::new([queue_pair], completions, slots, DEPTH);
-    Asker { client, endpoint, device }.all(console)
+    LookupClient { client, endpoint, device }.all(console)
 }
 
 /// Tells the peer about our queue pair and waits for what it says of its own.
@@ -154,13 +154,13 @@ fn configuration<D: DeviceRef>(
 }
 
 /// Looks keys up, one after the other.
-struct Asker<D: DeviceRef> {
+struct LookupClient<D: DeviceRef> {
     client: KvClient<WINDOW>,
     endpoint: VerbsEndpoint<D, 1>,
     device: D,
 }
 
-impl<D: DeviceRef> Asker<D> {
+impl<D: DeviceRef> LookupClient<D> {
     fn all(&mut self, console: &mut impl Console) -> Result<Tally, Failed> {
         let (mut tally, mut buffer) = (Tally::default(), [0; OBJECT]);
         for row in 0..ROWS {

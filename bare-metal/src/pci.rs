@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_driven_is_told() {
+    fn unsupported_devices_are_reported() {
         assert_eq!(bring_up(&space(&[]), None), Err(PciError::NotFound { functions: 0 }));
         let old = space(&[(0, 1, function(VENDOR, 0x1003, 0xc))]);
         assert!(matches!(bring_up(&old, None), Err(PciError::Refused { device: 0x1003, .. })));

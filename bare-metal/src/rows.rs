@@ -13,7 +13,7 @@ pub const MAX_VALUE: u32 = 96;
 /// The key of row `number`.
 pub fn key(number: u32) -> String<24> {
     let mut key = String::new();
-    // «row » and ten digits always fit.
+    // "row " and ten digits always fit.
     let _ = write!(key, "row {number}");
     key
 }

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
 /// How long a thread waits for another.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 /// Number of increments per client.
 const ROUNDS: u64 = 100;
 
@@ -55,7 +55,7 @@ impl Host {
     }
 
     fn deadline(&self) -> Time {
-        self.device.hal().now() + PATIENCE
+        self.device.hal().now() + TIMEOUT
     }
 }
 
@@ -91,7 +91,7 @@ fn serve(fabric: &Fabric, calls: &Receiver<Call>, clients: u64) -> Result<u64, B
         let hal = host.device.hal();
         hal.relax(hal.now() + Duration::from_millis(1));
         if hal.now() > deadline {
-            return Err(format!("the count is {} after {PATIENCE}", host.region.load_u64(0)?).into());
+            return Err(format!("the count is {} after {TIMEOUT}", host.region.load_u64(0)?).into());
         }
     }
     Ok(host.region.load_u64(0)?)

@@ -6,7 +6,7 @@ use bareverbs::vfio_user::{VfioUserConfig, VfioUserHal};
 use std::{error::Error, path::Path, sync::Arc, thread};
 
 type Handle = Arc<Device<VfioUserHal>>;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The work of one thread. The types make sure that only one thread uses a queue at a time.
 fn count(domain: &ProtectionDomain<Handle>, cell: RemoteSlice, rounds: u64) -> Result<(), Box<dyn Error>> {
@@ -16,7 +16,7 @@ fn count(domain: &ProtectionDomain<Handle>, cell: RemoteSlice, rounds: u64) -> R
     for round in 1..=rounds {
         queue_pair
             .post_send(&WorkRequest::write_inline(round, &round.to_le_bytes(), cell).signalled(true))?;
-        queue.wait_one(device.hal().now() + PATIENCE)?.into_result()?;
+        queue.wait_one(device.hal().now() + TIMEOUT)?.into_result()?;
     }
     Ok(())
 }

@@ -67,12 +67,12 @@ type Invariant = Rc<dyn Fn(&SimCluster) -> Result<(), String>>;
 #[derive(Clone)]
 pub struct SimCluster {
     pub(crate) state: Rc<State>,
-    plan: Rc<Plan>,
+    schedule: Rc<Schedule>,
 }
 
 /// Scheduled actions and invariants of a run.
 #[derive(Default)]
-struct Plan {
+struct Schedule {
     actions: RefCell<BTreeMap<(Time, u64), Action>>,
     scheduled: Cell<u64>,
     invariants: RefCell<Vec<(String, Invariant)>>,
@@ -106,7 +106,7 @@ impl SimCluster {
             .collect();
         let (executor, board) = (Executor::default(), RefCell::new(Board::default()));
         let state = State { world, seed, executor, hosts: RefCell::new(hosts), board };
-        Self { state: Rc::new(state), plan: Rc::default() }
+        Self { state: Rc::new(state), schedule: Rc::default() }
     }
 
     /// Number of hosts.
@@ -170,16 +170,16 @@ impl SimCluster {
 
     /// Runs `action` after `after` of virtual time.
     pub fn schedule(&self, after: Duration, action: impl FnOnce(&SimCluster) + 'static) {
-        let (time, number) = (self.now() + after, self.plan.scheduled.get());
-        self.plan.scheduled.set(number + 1);
+        let (time, number) = (self.now() + after, self.schedule.scheduled.get());
+        self.schedule.scheduled.set(number + 1);
         self.state.world.with(|world| world.wake_at(time));
-        self.plan.actions.borrow_mut().insert((time, number), Box::new(action));
+        self.schedule.actions.borrow_mut().insert((time, number), Box::new(action));
     }
 
     /// Checks the invariant `holds` after every event. It usually compares against a model that the tasks update
     /// through an `Rc<RefCell<…>>`.
     pub fn always(&self, name: &str, holds: impl Fn(&SimCluster) -> Result<(), String> + 'static) {
-        self.plan.invariants.borrow_mut().push((name.to_owned(), Rc::new(holds)));
+        self.schedule.invariants.borrow_mut().push((name.to_owned(), Rc::new(holds)));
     }
 
     /// Runs until all tasks started with [`Self::boot`] have ended.
@@ -217,7 +217,7 @@ impl SimCluster {
                 return Ok(());
             }
             world.step();
-            self.plan.steps.set(self.plan.steps.get() + 1);
+            self.schedule.steps.set(self.schedule.steps.get() + 1);
             let has_fired = |node, vector| {
                 world.with(|world| world.pending_interrupts(node).any(|(fired, _)| fired == vector))
             };
@@ -226,14 +226,14 @@ impl SimCluster {
     }
 
     fn is_done(&self) -> bool {
-        self.state.executor.unfinished().is_empty() && self.plan.actions.borrow().is_empty()
+        self.state.executor.unfinished().is_empty() && self.schedule.actions.borrow().is_empty()
     }
 
     /// Runs everything that is due, and polls tasks until all of them wait.
     fn settle(&self) -> Result<(), Box<Failure>> {
         loop {
             let due = {
-                let mut actions = self.plan.actions.borrow_mut();
+                let mut actions = self.schedule.actions.borrow_mut();
                 let first = actions.first_entry().filter(|first| first.key().0 <= self.now());
                 first.map(|first| first.remove())
             };
@@ -261,16 +261,16 @@ impl SimCluster {
     }
 
     fn check(&self) -> Result<(), Box<Failure>> {
-        let count = self.plan.invariants.borrow().len();
+        let count = self.schedule.invariants.borrow().len();
         for index in 0..count {
-            let (name, holds) = self.plan.invariants.borrow()[index].clone();
+            let (name, holds) = self.schedule.invariants.borrow()[index].clone();
             holds(self).map_err(|text| self.fail(FailureCause::Invariant { name, text }))?;
         }
         Ok(())
     }
 
     fn report(&self) -> Report {
-        Report { at: self.now(), steps: self.plan.steps.get(), digest: self.state.world.digest() }
+        Report { at: self.now(), steps: self.schedule.steps.get(), digest: self.state.world.digest() }
     }
 
     fn fail(&self, cause: FailureCause) -> Box<Failure> {
@@ -279,7 +279,7 @@ impl SimCluster {
     }
 }
 
-impl Drop for Plan {
+impl Drop for Schedule {
     /// Breaks the reference cycle: scheduled actions may hold the cluster.
     fn drop(&mut self) {
         self.actions.get_mut().clear();

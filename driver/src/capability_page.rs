@@ -94,20 +94,20 @@ pub(crate) fn query_page(page: CapabilityType, values: CapabilityValues) -> Quer
 }
 
 /// The start of the output of QUERY_HCA_CAP.
-pub(crate) type PageAnswer = [u8; HEADER + CAPABILITY_PAGE];
+pub(crate) type PageBuffer = [u8; HEADER + CAPABILITY_PAGE];
 
 /// An empty buffer for the output.
-pub(crate) const fn page_answer() -> PageAnswer {
+pub(crate) const fn page_buffer() -> PageBuffer {
     [0; HEADER + CAPABILITY_PAGE]
 }
 
 /// The destination of the output: the device writes a whole page, and the driver keeps its start.
-pub(crate) fn page_output(buffer: &mut PageAnswer) -> CommandOutput<'_> {
+pub(crate) fn page_output(buffer: &mut PageBuffer) -> CommandOutput<'_> {
     CommandOutput { buffer, length: CAPABILITY_MESSAGE }
 }
 
 /// The page in an output.
-pub(crate) fn page_of<P: CapabilityPage>(output: &PageAnswer) -> P {
+pub(crate) fn page_of<P: CapabilityPage>(output: &PageBuffer) -> P {
     const { assert!(P::OFFSET + P::SIZE <= CAPABILITY_PAGE) };
     P::read_from_prefix(&output[HEADER + P::OFFSET..]).map_or_else(|_| P::default(), |(page, _)| page)
 }
@@ -121,8 +121,8 @@ mod tests {
     fn a_part_of_a_page_is_read_from_its_place() {
         let mut page = NicFlowTableCapabilities::new();
         page.flow_table_properties_nic_receive_mut().set_modify_root(true).set_log_max_ft_size(21);
-        let mut answer = page_answer();
-        answer[HEADER..].copy_from_slice(&page.as_bytes()[..CAPABILITY_PAGE]);
-        assert_eq!(page_of::<FlowTableProperties>(&answer), *page.flow_table_properties_nic_receive());
+        let mut buffer = page_buffer();
+        buffer[HEADER..].copy_from_slice(&page.as_bytes()[..CAPABILITY_PAGE]);
+        assert_eq!(page_of::<FlowTableProperties>(&buffer), *page.flow_table_properties_nic_receive());
     }
 }

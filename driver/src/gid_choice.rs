@@ -4,15 +4,15 @@
 //!
 //! ```
 //! use bareverbs_core::GidEntry;
-//! use bareverbs_core::gid_choice::{GidMismatch, GidWish, choose, suits};
+//! use bareverbs_core::gid_choice::{GidMismatch, GidCriteria, choose, suits};
 //! use bareverbs_prm::ids::{Gid, MacAddress};
 //!
 //! let mac = MacAddress([2, 0, 0, 0, 0, 1]);
 //! let near = Gid::from_ipv4([10, 0, 0, 1]);
 //! let table = [GidEntry::roce_v1(near, mac), GidEntry::roce_v2(near, mac)];
-//! let wish = GidWish::roce_v2(Gid::from_ipv4([10, 0, 0, 2]));
-//! assert_eq!(choose((0..).zip(table), &wish), Some(1));
-//! assert_eq!(suits(&table[0], &wish), Err(GidMismatch::Version { entry: table[0].version }));
+//! let criteria = GidCriteria::roce_v2(Gid::from_ipv4([10, 0, 0, 2]));
+//! assert_eq!(choose((0..).zip(table), &criteria), Some(1));
+//! assert_eq!(suits(&table[0], &criteria), Err(GidMismatch::Version { entry: table[0].version }));
 //! ```
 
 use crate::gid::{GidEntry, version_name};
@@ -24,17 +24,17 @@ use core::fmt;
 ///
 /// ```
 /// use bareverbs_core::GidEntry;
-/// use bareverbs_core::gid_choice::{GidWish, suits};
+/// use bareverbs_core::gid_choice::{GidCriteria, suits};
 /// use bareverbs_prm::ids::{Gid, MacAddress};
 ///
 /// let own = GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 1]));
-/// let wish = GidWish::roce_v2(Gid::from_ipv4([10, 0, 0, 2]));
-/// assert_eq!(suits(&own, &wish), Ok(126), "the addresses differ in their last two bits");
-/// let tagged = GidWish { vlan: Some(7), ..wish };
+/// let criteria = GidCriteria::roce_v2(Gid::from_ipv4([10, 0, 0, 2]));
+/// assert_eq!(suits(&own, &criteria), Ok(126), "the addresses differ in their last two bits");
+/// let tagged = GidCriteria { vlan: Some(7), ..criteria };
 /// assert_eq!(suits(&own, &tagged).unwrap_err().to_string(), "its frames carry no tag; the peer is in VLAN 7");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct GidWish {
+pub struct GidCriteria {
     /// The peer's GID.
     pub peer: Gid,
     /// RoCE version of both ends.
@@ -43,7 +43,7 @@ pub struct GidWish {
     pub vlan: Option<u16>,
 }
 
-impl GidWish {
+impl GidCriteria {
     /// RoCEv2 without a VLAN tag.
     pub const fn roce_v2(peer: Gid) -> Self {
         Self { peer, version: RoceVersion::Version2, vlan: None }
@@ -74,7 +74,7 @@ pub enum GidMismatch {
         /// The VLAN of the entry.
         entry: Option<u16>,
         /// The requested VLAN.
-        wished: Option<u16>,
+        required: Option<u16>,
     },
 }
 
@@ -87,14 +87,14 @@ impl fmt::Display for GidMismatch {
             Self::Family { peer_is_ipv4: false } => f.write_str("it is IPv4 and the peer is IPv6"),
             Self::LinkLocal => f.write_str("it is link-local and the peer is not"),
             Self::PeerLinkLocal => f.write_str("the peer is link-local and it is not"),
-            Self::Vlan { entry: Some(entry), wished: Some(wished) } => {
-                write!(f, "its frames belong to VLAN {entry}, not to VLAN {wished}")
+            Self::Vlan { entry: Some(entry), required: Some(required) } => {
+                write!(f, "its frames belong to VLAN {entry}, not to VLAN {required}")
             }
-            Self::Vlan { entry: Some(entry), wished: None } => {
+            Self::Vlan { entry: Some(entry), required: None } => {
                 write!(f, "its frames belong to VLAN {entry}; those of the peer carry no tag")
             }
-            Self::Vlan { entry: None, wished } => {
-                write!(f, "its frames carry no tag; the peer is in VLAN {}", wished.unwrap_or_default())
+            Self::Vlan { entry: None, required } => {
+                write!(f, "its frames carry no tag; the peer is in VLAN {}", required.unwrap_or_default())
             }
         }
     }
@@ -106,33 +106,33 @@ impl core::error::Error for GidMismatch {}
 ///
 /// # Errors
 /// The reason why it cannot reach the peer.
-pub fn suits(entry: &GidEntry, wish: &GidWish) -> Result<u32, GidMismatch> {
+pub fn suits(entry: &GidEntry, criteria: &GidCriteria) -> Result<u32, GidMismatch> {
     if entry.gid.is_zero() {
         return Err(GidMismatch::Empty);
     }
-    if entry.version != wish.version {
+    if entry.version != criteria.version {
         return Err(GidMismatch::Version { entry: entry.version });
     }
-    if !entry.is_compatible(wish.peer) {
-        return Err(GidMismatch::Family { peer_is_ipv4: wish.peer.to_ipv4().is_some() });
+    if !entry.is_compatible(criteria.peer) {
+        return Err(GidMismatch::Family { peer_is_ipv4: criteria.peer.to_ipv4().is_some() });
     }
-    match (is_link_local(entry.gid), is_link_local(wish.peer)) {
+    match (is_link_local(entry.gid), is_link_local(criteria.peer)) {
         (true, false) => return Err(GidMismatch::LinkLocal),
         (false, true) => return Err(GidMismatch::PeerLinkLocal),
         _ => {}
     }
-    if entry.vlan != wish.vlan {
-        return Err(GidMismatch::Vlan { entry: entry.vlan, wished: wish.vlan });
+    if entry.vlan != criteria.vlan {
+        return Err(GidMismatch::Vlan { entry: entry.vlan, required: criteria.vlan });
     }
-    Ok(common_bits(entry.gid, wish.peer))
+    Ok(common_bits(entry.gid, criteria.peer))
 }
 
 /// The index of the best entry: the one with the longest common prefix with the peer (RFC 6724 §5, rule 8), the first
 /// of equals.
-pub fn choose(entries: impl IntoIterator<Item = (u16, GidEntry)>, wish: &GidWish) -> Option<u16> {
+pub fn choose(entries: impl IntoIterator<Item = (u16, GidEntry)>, criteria: &GidCriteria) -> Option<u16> {
     let mut best = None;
     for (index, entry) in entries {
-        let Ok(bits) = suits(&entry, wish) else { continue };
+        let Ok(bits) = suits(&entry, criteria) else { continue };
         if best.is_none_or(|(_, most)| bits > most) {
             best = Some((index, bits));
         }
@@ -176,7 +176,7 @@ mod tests {
     }
 
     fn why(entry: GidEntry, peer: Gid) -> std::string::String {
-        suits(&entry, &GidWish::roce_v2(peer)).expect_err("does not suit").to_string()
+        suits(&entry, &GidCriteria::roce_v2(peer)).expect_err("does not suit").to_string()
     }
 
     #[test]
@@ -192,11 +192,11 @@ mod tests {
         assert_eq!(why(v2(six([0x20, 1], 1)), local), "the peer is link-local and it is not");
         let tagged = GidEntry { vlan: Some(7), ..v2(near) };
         assert_eq!(why(tagged, peer), "its frames belong to VLAN 7; those of the peer carry no tag");
-        let wish = GidWish { vlan: Some(9), ..GidWish::roce_v2(peer) };
-        let why = |entry| suits(&entry, &wish).expect_err("another VLAN").to_string();
+        let criteria = GidCriteria { vlan: Some(9), ..GidCriteria::roce_v2(peer) };
+        let why = |entry| suits(&entry, &criteria).expect_err("another VLAN").to_string();
         assert_eq!(why(tagged), "its frames belong to VLAN 7, not to VLAN 9");
         assert_eq!(why(v2(near)), "its frames carry no tag; the peer is in VLAN 9");
-        assert_eq!(suits(&GidEntry { vlan: Some(9), ..tagged }, &wish), Ok(126));
+        assert_eq!(suits(&GidEntry { vlan: Some(9), ..tagged }, &criteria), Ok(126));
     }
 
     #[test]
@@ -205,11 +205,11 @@ mod tests {
         // both versions.
         let gids = [six([0xfe, 0x80], 1), four([192, 168, 1, 5]), four([10, 1, 0, 5])];
         let table = || (0..).zip(gids.into_iter().flat_map(|gid| [GidEntry::roce_v1(gid, MAC), v2(gid)]));
-        assert_eq!(choose(table(), &GidWish::roce_v2(four([10, 1, 0, 9]))), Some(5));
-        assert_eq!(choose(table(), &GidWish::roce_v2(four([192, 168, 1, 9]))), Some(3));
-        assert_eq!(choose(table(), &GidWish::roce_v2(six([0xfe, 0x80], 9))), Some(1));
-        assert_eq!(choose(table(), &GidWish::roce_v2(six([0x20, 1], 9))), None);
-        let old = GidWish { version: RoceVersion::Version1, ..GidWish::roce_v2(four([10, 1, 0, 9])) };
+        assert_eq!(choose(table(), &GidCriteria::roce_v2(four([10, 1, 0, 9]))), Some(5));
+        assert_eq!(choose(table(), &GidCriteria::roce_v2(four([192, 168, 1, 9]))), Some(3));
+        assert_eq!(choose(table(), &GidCriteria::roce_v2(six([0xfe, 0x80], 9))), Some(1));
+        assert_eq!(choose(table(), &GidCriteria::roce_v2(six([0x20, 1], 9))), None);
+        let old = GidCriteria { version: RoceVersion::Version1, ..GidCriteria::roce_v2(four([10, 1, 0, 9])) };
         assert_eq!(choose(table(), &old), Some(4));
     }
 }

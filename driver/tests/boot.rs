@@ -148,7 +148,7 @@ fn missing_memory_at_any_allocation_undoes_what_was_done() {
 }
 
 #[test]
-fn what_is_not_delivered_says_why() {
+fn an_undelivered_command_has_a_reason() {
     let hal = FakeHal::new();
     hal.firmware().misbehave(Op::InitHca, Misbehaviour::Delivery(0x7));
     let error = Device::open(hal.clone(), config()).map(|_| ()).unwrap_err();
@@ -171,7 +171,7 @@ fn a_time_out_reports_the_health_of_firmware() {
 }
 
 #[test]
-fn a_slow_answer_is_waited_for() {
+fn a_slow_command_is_waited_for() {
     let hal = FakeHal::new();
     hal.firmware().misbehave(Op::SetHcaCap, Misbehaviour::Delay(Duration::from_millis(9)));
     let device = open(&hal);

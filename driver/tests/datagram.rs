@@ -87,7 +87,7 @@ fn datagrams_of_a_batch_have_addresses_of_their_own() {
     assert_eq!(rig.record(), (0, 6));
 }
 
-/// Requirement: IBTA v1.4 §9.8.3: unreliable datagrams are SENDs, and no longer than a packet
+/// Requirement: IBTA v1.4 §9.8.3: unreliable datagrams are SENDs of at most one packet.
 #[test]
 fn datagrams_only_send_and_fit_a_packet() {
     let mut rig = Rig::datagram(Shape::default());

@@ -26,7 +26,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Command timeout of the devices of [`device`].
 const TIMEOUT: Duration = Duration::from_millis(10);
 /// Chances that a device takes at most: a driver that gives it more hangs, and then the test has failed.
-const PATIENCE: u32 = 200_000;
+const MOST_CHANCES: u32 = 200_000;
 /// The page of registers that the firmware gives away.
 const PAGE: usize = 0x10 * UAR_PAGE_SIZE;
 
@@ -35,7 +35,7 @@ fn interfere(hal: &FakeHal, mut work: impl FnMut(&FakeHal) + 'static) -> Rc<Cell
     let (chances, counted) = (Rc::new(Cell::new(0)), hal.clone());
     let taken = chances.clone();
     *hal.world.device.borrow_mut() = Some(Box::new(move || {
-        if taken.get() < PATIENCE {
+        if taken.get() < MOST_CHANCES {
             taken.set(taken.get() + 1);
             work(&counted);
         }
@@ -153,7 +153,7 @@ fn events_keep_no_command_beyond_its_deadline() {
     let (result, took) = timed(&hal, || device.ping());
     assert!(matches!(result.unwrap_err().failure, CommandFailure::TimedOut { .. }));
     assert!(took >= TIMEOUT && took < TIMEOUT + Duration::from_millis(1), "{took}");
-    assert!(chances.get() < PATIENCE);
+    assert!(chances.get() < MOST_CHANCES);
     leave_alone(&hal);
 }
 
@@ -168,7 +168,7 @@ fn events_of_others_keep_no_channel_beyond_its_deadline() {
         let deadline = hal.now() + TIMEOUT;
         assert!(!channel.wait_for(queue.number(), deadline));
         assert!(hal.now() >= deadline || kind == EventType::Comp);
-        assert!(chances.get() < PATIENCE, "{kind}");
+        assert!(chances.get() < MOST_CHANCES, "{kind}");
         leave_alone(&hal);
     }
 }
@@ -267,7 +267,7 @@ fn drops_wait_once_for_a_device_that_does_not_answer() {
 }
 
 #[test]
-fn what_waited_for_an_answer_is_destroyed_when_it_came() {
+fn objects_behind_a_slow_command_are_destroyed_when_it_completes() {
     let rig = Rig::new(Shape::default());
     let (hal, mut crowd) = (rig.hal.clone(), crowd(&rig));
     let before = hal.firmware().completion_queues.len();
@@ -388,12 +388,12 @@ proptest! {
             let (strangers, took) = timed(&hal, || careless.call(number));
             prop_assert_eq!(strangers, Vec::<u64>::new(), "call {}", number % 9);
             prop_assert!(took < TIMEOUT.saturating_mul(4), "call {} took {took}", number % 9);
-            prop_assert!(chances.get() - before < PATIENCE / 4, "call {}: {} chances", number % 9, chances.get() - before);
+            prop_assert!(chances.get() - before < MOST_CHANCES / 4, "call {}: {} chances", number % 9, chances.get() - before);
         }
         let before = chances.get();
         let (_, took) = timed(&hal, || drop(careless));
         prop_assert!(took < TIMEOUT.saturating_mul(40), "{took} to drop everything");
-        prop_assert!(chances.get() - before < PATIENCE / 2);
+        prop_assert!(chances.get() - before < MOST_CHANCES / 2);
         leave_alone(&hal);
     }
 }

@@ -101,14 +101,15 @@ fn what_follows_a_change_waits_for_it_and_what_comes_after_does_not() {
 }
 
 #[test]
-fn pages_are_listed_in_the_order_of_the_wish() {
+fn a_registration_lists_its_pages_in_the_requested_order() {
     let mut rig = rig();
     let mut region = FastRegion::allocate(&rig.domain, 4, 12).unwrap();
     let made = context(&rig, region.rkey());
     assert!(made.free() && made.umr_en());
     assert_eq!((made.access_mode_1_0(), made.log_page_size()), (1, 12));
-    let wish = FastRegistration { pages: &[2, 0, 3], address: 0x5010, length: 0x2ff0, access: rights() };
-    let update = region.register(&wish).unwrap();
+    let registration =
+        FastRegistration { pages: &[2, 0, 3], address: 0x5010, length: 0x2ff0, access: rights() };
+    let update = region.register(&registration).unwrap();
     rig.pair.post_send(&update.request(1)).unwrap();
     let bytes = rig.send_bytes(0, 192);
     let key: MkeyContext = read(&bytes[64..]);

@@ -70,7 +70,7 @@ fn entries_come_back_in_any_order() {
 }
 
 #[test]
-fn what_a_device_says_of_shared_receives_is_checked() {
+fn the_devices_reports_of_shared_receives_are_checked() {
     let (mut queue, pair, mut rig) = rig();
     queue.post_receive(&ReceiveRequest::new(4, &slice(0x1000))).unwrap();
     for entry in [1, 4, 0xffff] {

@@ -358,7 +358,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_again(
+        fn written_values_are_read_back(
             purpose in "\\PC{0,40}",
             slices in prop::collection::vec(any::<(u64, u32, u32)>(), 0..5),
             data in prop::collection::vec(any::<u8>(), 0..100),
@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_with_the_limit() {
+    fn oversized_values_are_refused_with_the_limit() {
         let own = Introduction { purpose: "p".repeat(256), ..introduction() };
         assert_eq!(own.encode().unwrap_err().to_string(), "256 bytes of purpose, and 255 are the most");
         let own = Introduction { data: vec![0; MAX_DATA + 1], ..introduction() };

@@ -83,7 +83,7 @@ fn either_may_start_first() {
 }
 
 #[test]
-fn nobody_there_says_how_often_it_was_tried() {
+fn an_absent_peer_is_reported_with_the_number_of_tries() {
     let (listener, address) = listen();
     drop(listener);
     let text = Session::connect(&address, &introduction(1), SHORT).unwrap_err().to_string();
@@ -117,7 +117,7 @@ fn another_version_is_told_to_both() {
 }
 
 #[test]
-fn garbage_is_quoted_and_gets_no_answer() {
+fn garbage_is_quoted_and_gets_no_reply() {
     let (refused, heard) = called_with(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
     assert!(
         refused.to_string().contains("begins with \"GET \" instead of \"BVEX\"; is the port right?"),
@@ -213,7 +213,7 @@ fn a_program_that_calls_itself_is_told() {
 }
 
 #[test]
-fn what_cannot_be_sent_is_refused_here() {
+fn an_introduction_that_cannot_be_sent_is_refused_locally() {
     let own = Introduction { purpose: "p".repeat(256), ..introduction(1) };
     let [call, answer] = both(&own, &introduction(2));
     assert!(matches!(

@@ -41,7 +41,7 @@ fn call(own: &Introduction, credentials: &Credentials) -> [Result<Session, Excha
 }
 
 #[test]
-fn who_knows_the_key_is_told_what_the_other_is() {
+fn both_ends_of_a_proven_session_learn_each_other() {
     let [caller, called] = call(&introduction(1), &shop(1));
     let (mut caller, mut called) = (caller.unwrap(), called.unwrap());
     assert_eq!((caller.peer(), called.peer()), (&introduction(2), &introduction(1)));
@@ -102,7 +102,7 @@ fn ends_of_different_kinds_say_what_they_waited_for() {
 
 /// A byte that somebody in between changes in the listener's answer is detected, wherever it is.
 #[test]
-fn a_changed_answer_is_no_proof() {
+fn a_changed_reply_is_no_proof() {
     // After the challenge (44 bytes): the last byte of the introduction's purpose, and a byte of the proof.
     let introduction_length = 12 + 52 + "test 1".len();
     for at in [44 + introduction_length - 1, 44 + introduction_length + 12 + 3] {

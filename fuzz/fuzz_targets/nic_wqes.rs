@@ -8,10 +8,10 @@ use bareverbs_prm::time::Duration;
 use libfuzzer_sys::fuzz_target;
 
 /// Fills in offsets and keys that exist, which the fuzzer would not find by chance.
-fn make_real(pair: &Pair, block: &mut [u8; 64], wish: u8) {
+fn make_real(pair: &Pair, block: &mut [u8; 64], choice: u8) {
     for segment in 0..3 {
         let at = 16 + segment * 16;
-        match wish >> (2 * segment) & 3 {
+        match choice >> (2 * segment) & 3 {
             // A remote address, then a data segment.
             1 => {
                 block[at..at + 8].copy_from_slice(&pair.b.mr.va.to_be_bytes());
@@ -36,13 +36,13 @@ fuzz_target!(|data: &[u8]| {
         if input.is_empty() {
             break;
         }
-        let (good, wish) = (input.u8(), input.u8());
+        let (good, choice) = (input.u8(), input.u8());
         let mut block: [u8; 64] = input.array();
         if good & 3 != 0 {
             block[..3].copy_from_slice(&[0, (pair.a.qp.posted >> 8) as u8, pair.a.qp.posted as u8]);
             block[4..7].copy_from_slice(&pair.a.qp.qpn.value().to_be_bytes()[1..]);
             block[7] &= 0xf;
-            make_real(&pair, &mut block, wish);
+            make_real(&pair, &mut block, choice);
         }
         pair.a.write_blocks(&block);
     }

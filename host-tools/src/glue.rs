@@ -21,7 +21,7 @@ use bareverbs_sim::transport::RpcPacket;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
-use streams::{NoStream, StreamAnswer, StreamCaller, Streams};
+use streams::{NoStream, StreamCaller, StreamResponse, Streams};
 
 struct Inner<S: KernelSet> {
     runtime: NicRuntime<S>,
@@ -92,7 +92,7 @@ impl<S: KernelSet> Inner<S> {
         };
         let caller = StreamCaller { now, qpn, connection };
         let opcode = Opcode(packet.rpc_opcode);
-        let answer = match packet.parameters {
+        let response = match packet.parameters {
             false => {
                 self.streams.fill(&mut self.runtime, caller, packet, memory).unwrap_or_else(|NoStream| {
                     self.strangers += 1;
@@ -105,7 +105,7 @@ impl<S: KernelSet> Inner<S> {
                 None
             }
         };
-        if let Some(StreamAnswer { reply, bytes }) = answer {
+        if let Some(StreamResponse { reply, bytes }) = response {
             let bytes = [&bytes[..], &reply.trailer.encode()].concat();
             self.replies.push_back(RpcReply { qpn, address: reply.address, rkey: reply.rkey, bytes });
         }
@@ -338,8 +338,8 @@ mod tests {
             let packet = RpcPacket { rpc_opcode: Publish::OPCODE.0, ..packet(region, &block) };
             let (reply, _) = run(&mut kernels, &mut memory, packet).expect("answered");
             assert_eq!(trailer(&reply).status, status);
-            let answer = found.map_or(vec![], |found| found.to_be_bytes().to_vec());
-            assert_eq!(reply.bytes[..reply.bytes.len() - TRAILER_SIZE], answer);
+            let response = found.map_or(vec![], |found| found.to_be_bytes().to_vec());
+            assert_eq!(reply.bytes[..reply.bytes.len() - TRAILER_SIZE], response);
         }
         assert_eq!((&memory.0[..8], &memory.0[64..69]), (&64_u64.to_be_bytes()[..], &b"value"[..]));
     }

@@ -13,6 +13,7 @@
 pub mod advise;
 pub mod advise_check;
 pub mod counters;
+mod datagram_queue;
 pub mod demo;
 pub mod devinfo;
 pub mod doctor;

@@ -52,7 +52,7 @@ impl From<HostLink> for LinkLayer {
 
 /// The properties that a command wants its host to have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct HostWish {
+pub(crate) struct HostRequest {
     /// Link layer of its ports; `None` leaves it unchanged.
     pub(crate) link: Option<LinkLayer>,
     /// Number of its single-port devices; `None` leaves it unchanged.
@@ -63,7 +63,7 @@ pub(crate) struct HostWish {
     pub(crate) addresses: Vec<IpAddr>,
 }
 
-impl HostWish {
+impl HostRequest {
     /// The properties wanted of one of `ports` ports: it gets its share of the addresses.
     fn of_port(&self, port: DeviceIndex, ports: u8) -> Self {
         let of_family = |v4: bool| self.addresses.iter().filter(move |address| address.is_ipv4() == v4);
@@ -78,11 +78,15 @@ impl HostWish {
 /// Properties that are not requested stay unchanged while processes of the host run, and are the defaults
 /// otherwise. Fails if the host would have another host's address, or if the request contradicts the running
 /// processes.
-pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
+pub(crate) fn add(
+    network: &NetworkDirectory,
+    host: &VirtualHost,
+    request: &HostRequest,
+) -> Result<VirtualHost> {
     network.add_host(host.name())?;
     let before = settings_of(network, host);
-    let settled = network.locked(|| settle(network, host, wish))??;
-    let fallen = fallen_away(&before, settled.settings(), wish);
+    let settled = network.locked(|| settle(network, host, request))??;
+    let fallen = fallen_away(&before, settled.settings(), request);
     if !fallen.is_empty() {
         eprintln!(
             "host {}: nobody runs on it, so that what was set before ends: {}; give the options again to keep it",
@@ -94,15 +98,15 @@ pub(crate) fn add(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWis
 }
 
 /// The settings of a host that no longer apply although nobody asked to change them.
-fn fallen_away(before: &HostSettings, now: &HostSettings, wish: &HostWish) -> Vec<String> {
+fn fallen_away(before: &HostSettings, now: &HostSettings, request: &HostRequest) -> Vec<String> {
     let mut fallen = Vec::new();
-    if wish.ports.is_none() && before.further_devices > now.further_devices {
+    if request.ports.is_none() && before.further_devices > now.further_devices {
         fallen.push(format!("--ports {}", before.further_devices + 1));
     }
-    if wish.link.is_none() && before.link() == LinkLayer::InfiniBand && now.link() != before.link() {
+    if request.link.is_none() && before.link() == LinkLayer::InfiniBand && now.link() != before.link() {
         fallen.push("--link ib".to_owned());
     }
-    if wish.addresses.is_empty() {
+    if request.addresses.is_empty() {
         let gone = before.addresses.iter().filter(|address| !now.addresses.contains(address));
         fallen.extend(gone.map(|address| format!("--ip {address}")));
     }
@@ -117,16 +121,16 @@ pub(crate) fn ports(network: &NetworkDirectory, host: &VirtualHost) -> Result<Ve
 }
 
 /// See [`add`]; the caller holds the network's lock.
-fn settle(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<VirtualHost> {
+fn settle(network: &NetworkDirectory, host: &VirtualHost, request: &HostRequest) -> Result<VirtualHost> {
     let known = network.hosts();
     let known = known.iter().filter_map(|name| virtual_host(network, name));
     let mut others: Vec<VirtualHost> = known.filter(|other| other.host_name() != host.name()).collect();
-    let count = wanted_ports(network, host, wish)?;
+    let count = wanted_ports(network, host, request)?;
     let mut settled = Vec::new();
     for port in
         host.clone().with(HostSettings { further_devices: count - 1, ..HostSettings::default() }).ports()
     {
-        let mut settings = wanted(network, &port, &wish.of_port(port.device(), count), &others)?;
+        let mut settings = wanted(network, &port, &request.of_port(port.device(), count), &others)?;
         if settled.is_empty() {
             settings.further_devices = count - 1;
         }
@@ -156,10 +160,10 @@ fn settings_of(network: &NetworkDirectory, port: &VirtualHost) -> HostSettings {
 }
 
 /// How many ports the host will have.
-fn wanted_ports(network: &NetworkDirectory, host: &VirtualHost, wish: &HostWish) -> Result<u8> {
+fn wanted_ports(network: &NetworkDirectory, host: &VirtualHost, request: &HostRequest) -> Result<u8> {
     let is_running = network.has_process(host.name());
     let before = settings_of(network, host).further_devices + 1;
-    match wish.ports {
+    match request.ports {
         Some(asked) if is_running && asked != before => bail!(
             "host {} has running programs, and {before} ports: --ports {asked} differs; wait until they have ended, or choose another \
              --host",
@@ -180,14 +184,14 @@ fn clashes(host: &VirtualHost, other: &VirtualHost) -> bool {
 fn wanted(
     network: &NetworkDirectory,
     port: &VirtualHost,
-    wish: &HostWish,
+    request: &HostRequest,
     others: &[VirtualHost],
 ) -> Result<HostSettings> {
     let before = settings_of(network, port);
     let is_running = network.has_process(port.host_name());
     let default = if is_running { before.link() } else { LinkLayer::Ethernet };
-    let link = wish.link.unwrap_or(default);
-    let addresses = match &wish.addresses {
+    let link = request.link.unwrap_or(default);
+    let addresses = match &request.addresses {
         none if none.is_empty() && is_running => &before.addresses,
         asked => asked,
     };
@@ -197,7 +201,7 @@ fn wanted(
             port.host_name()
         );
     }
-    let lid = match (link, wish.lid) {
+    let lid = match (link, request.lid) {
         (LinkLayer::Ethernet, None) => None,
         (LinkLayer::Ethernet, Some(lid)) => {
             bail!(
@@ -258,10 +262,10 @@ mod tests {
     fn what_ends_since_nobody_runs_is_named_and_what_is_asked_otherwise_is_not() {
         let set = |text: &str| text.parse::<HostSettings>().expect("settings");
         let (before, now) = (set("devices 2\nlid 5\naddress 10.0.0.1"), HostSettings::default());
-        let nothing = HostWish::default();
+        let nothing = HostRequest::default();
         assert_eq!(fallen_away(&before, &now, &nothing), ["--ports 2", "--link ib", "--ip 10.0.0.1"]);
         assert!(fallen_away(&now, &before, &nothing).is_empty());
-        let asked = HostWish {
+        let asked = HostRequest {
             link: Some(LinkLayer::Ethernet),
             ports: Some(1),
             lid: None,

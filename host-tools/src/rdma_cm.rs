@@ -19,7 +19,7 @@ use crate::seat::Seat;
 use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::{
     Acceptance, CommunicationId, ConnectionState, Event, Extension, IpEnds, Lids, Manager, Message, News,
-    Offer, PORT_SPACE_TCP, PORT_SPACE_UDP, Path, Refusal, Service, ServiceAnswer, Terms, port_of_service,
+    Offer, PORT_SPACE_TCP, PORT_SPACE_UDP, Path, Refusal, Service, ServiceReply, Terms, port_of_service,
     reason, reject, request, service_id,
 };
 use bareverbs_core::Device;
@@ -131,7 +131,7 @@ pub(crate) struct QueueEnd {
 
 /// Properties that all connections of a test share.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wishes {
+pub(crate) struct ConnectionParameters {
     pub(crate) path_mtu: PathMtu,
     /// READs and atomics at a time, in either direction; a power of two, or 0.
     pub(crate) reads: u8,
@@ -164,12 +164,12 @@ struct ServiceRequests {
     answered: VecDeque<AnsweredRequest>,
 }
 
-/// An answered request. If the peer repeats it because the answer was lost, it gets the same answer.
+/// An answered request. If the peer repeats it because the reply was lost, it gets the same reply.
 #[derive(Debug)]
 struct AnsweredRequest {
     path: Path,
     request: u32,
-    answer: ServiceAnswer,
+    reply: ServiceReply,
 }
 
 /// Connection management of a device; see the module's comment.
@@ -257,7 +257,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                 // Other classes are for services that do not exist here, except for answers of the subnet
                 // administration.
                 if let Some(presence) = &mut self.presence {
-                    presence.handle_answer(now, &arrived.datagram);
+                    presence.handle_response(now, &arrived.datagram);
                 }
                 continue;
             };
@@ -352,16 +352,16 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         peer: &CmPeer,
         port: u16,
         own: QueueEnd,
-        wishes: &Wishes,
+        parameters: &ConnectionParameters,
     ) -> Result<Agreement> {
         let deadline = self.hal().now() + self.timeout;
-        let offer = self.offer(peer, port, own, wishes);
+        let offer = self.offer(peer, port, own, parameters);
         self.way(offer.path)?;
         loop {
             let now = self.hal().now();
             let id = self.manager.connect(now, &offer).context("there are too many connections")?;
             match self.wait_for_answer(id, deadline)? {
-                News::Replied(_) => return self.agreement(id, wishes),
+                News::Replied(_) => return self.agreement(id, parameters),
                 News::Rejected(message) if is_passing(&message) && self.hal().now() < deadline => {
                     self.pause(NOT_YET)?;
                 }
@@ -375,8 +375,8 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         }
     }
 
-    fn offer(&self, peer: &CmPeer, port: u16, own: QueueEnd, wishes: &Wishes) -> Offer {
-        let path_mtu = wishes.path_mtu.raw();
+    fn offer(&self, peer: &CmPeer, port: u16, own: QueueEnd, parameters: &ConnectionParameters) -> Offer {
+        let path_mtu = parameters.path_mtu.raw();
         Offer {
             service_id: service_id(PORT_SPACE_TCP, port),
             path: peer.path,
@@ -384,14 +384,14 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             qpn: own.qpn,
             psn: Some(own.psn),
             shared_receives: false,
-            responder_resources: wishes.reads,
-            initiator_depth: wishes.reads,
+            responder_resources: parameters.reads,
+            initiator_depth: parameters.reads,
             flow_control: false,
-            retry_count: wishes.retry_count,
+            retry_count: parameters.retry_count,
             rnr_retry: RNR_RETRY,
-            ack_timeout: wishes.ack_timeout,
+            ack_timeout: parameters.ack_timeout,
             path_mtu: peer.path_mtu.map_or(path_mtu, |most| path_mtu.min(most)),
-            traffic_class: wishes.traffic_class,
+            traffic_class: parameters.traffic_class,
             extension: Extension::default(),
             private: self.ends(peer, port, own.qpn).write().to_vec(),
         }
@@ -443,14 +443,14 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
 
     /// Waits for a peer's request; returns what to connect the queue pair with. [`Self::accept`] then reports
     /// that it is connected.
-    pub(crate) fn wait_for_request(&mut self, wishes: &Wishes) -> Result<Agreement> {
+    pub(crate) fn wait_for_request(&mut self, parameters: &ConnectionParameters) -> Result<Agreement> {
         let deadline = self.hal().now() + self.timeout;
         loop {
             self.step()?;
             if let Some(id) = self.requests.pop_front() {
                 // The peer may have given up.
                 if self.manager.get(id).is_some() {
-                    return self.agreement(id, wishes);
+                    return self.agreement(id, parameters);
                 }
             }
             if self.hal().now() > deadline {
@@ -461,8 +461,13 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
     }
 
     /// Answers a request, once its queue pair is connected and has its receives.
-    pub(crate) fn accept(&mut self, agreement: &Agreement, own: QueueEnd, wishes: &Wishes) -> Result<()> {
-        let reads = if wishes.reads == 0 { 0 } else { agreement.options.max_reads };
+    pub(crate) fn accept(
+        &mut self,
+        agreement: &Agreement,
+        own: QueueEnd,
+        parameters: &ConnectionParameters,
+    ) -> Result<()> {
+        let reads = if parameters.reads == 0 { 0 } else { agreement.options.max_reads };
         let acceptance = Acceptance {
             qpn: own.qpn,
             // The PSN that the queue pair was connected with.
@@ -482,16 +487,17 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
         self.step()
     }
 
-    fn agreement(&self, id: CommunicationId, wishes: &Wishes) -> Result<Agreement> {
+    fn agreement(&self, id: CommunicationId, parameters: &ConnectionParameters) -> Result<Agreement> {
         let connection = self.manager.get(id).context("the connection has ended before it began")?;
         let (Terms { remote_qpn, receive_psn, send_psn, path_mtu, .. }, path) =
             (connection.terms, connection.path);
-        let reads = [wishes.reads, connection.terms.responder_resources, connection.terms.initiator_depth];
+        let reads =
+            [parameters.reads, connection.terms.responder_resources, connection.terms.initiator_depth];
         let reads = reads.into_iter().min().unwrap_or(0).max(1);
-        if !(PathMtu::Mtu256.raw()..=wishes.path_mtu.raw()).contains(&path_mtu) {
+        if !(PathMtu::Mtu256.raw()..=parameters.path_mtu.raw()).contains(&path_mtu) {
             bail!(
                 "the peer wants a path MTU with the number {path_mtu} (IBTA), and this port carries up to {}",
-                wishes.path_mtu.raw()
+                parameters.path_mtu.raw()
             );
         }
         Ok(Agreement {
@@ -500,8 +506,8 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
             options: ConnectOptions {
                 gid_index: self.index_of(path)?,
                 path_mtu: PathMtu::from_raw(path_mtu),
-                ack_timeout: wishes.ack_timeout,
-                retry_count: wishes.retry_count,
+                ack_timeout: parameters.ack_timeout,
+                retry_count: parameters.retry_count,
                 rnr_retry: RNR_RETRY,
                 max_reads: 1 << reads.ilog2(),
                 hop_limit: HOPS,

@@ -4,7 +4,7 @@
 //! A simulated device with `--host` is a host of a `bareverbs run` network, and its peers are the programs there. A
 //! device without it only has its cable and the addresses given with `--address`.
 
-use crate::network::{HostLink, HostWish};
+use crate::network::{HostLink, HostRequest};
 use crate::place::{DeviceFailure, DeviceSelector, DeviceTask, SELECTOR_HELP, on};
 use crate::port_address::{PortAddress, fill_table, gid_of, mac_of_link_local};
 use crate::{Failure, network as networks};
@@ -57,7 +57,7 @@ pub struct HostArguments {
 
 /// Which entry of its GID table an end uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum GidWish {
+pub(crate) enum GidSelection {
     /// The first RoCEv2 entry, IPv4 before IPv6.
     #[default]
     Any,
@@ -68,7 +68,7 @@ pub(crate) enum GidWish {
     Address(IpAddr),
 }
 
-impl From<Option<u8>> for GidWish {
+impl From<Option<u8>> for GidSelection {
     fn from(index: Option<u8>) -> Self {
         index.map_or(Self::Any, Self::Index)
     }
@@ -92,7 +92,7 @@ pub struct SeatArguments {
     #[arg(long, value_name = "MAC", value_parser = parse_mac)]
     peer_mac: Option<MacAddress>,
     /// Faults between the host and its network, as with `bareverbs run`:
-    /// «loss=0.01,duplicate=0.01,reorder=0.05,out:7=drop».
+    /// "loss=0.01,duplicate=0.01,reorder=0.05,out:7=drop".
     #[arg(long, requires = "host", value_parser = str::parse::<FaultScript>)]
     faults: Option<FaultScript>,
     /// Seed of the random faults.
@@ -283,7 +283,7 @@ impl HostArguments {
         let of_device = (*layer == LinkLayer::InfiniBand).then_some(LinkLayer::InfiniBand);
         let link = self.link.map(LinkLayer::from).or(of_device);
         let network = networks::open(&networks::home()?, &self.network)?;
-        let host = networks::add(&network, host, &HostWish { link, ..HostWish::default() })?;
+        let host = networks::add(&network, host, &HostRequest { link, ..HostRequest::default() })?;
         Ok(Some(SettledHost { host, network }))
     }
 }
@@ -397,12 +397,12 @@ impl Seat {
     }
 
     /// The GID index to use: the requested one, or the first of RoCEv2, IPv4 before IPv6.
-    pub(crate) fn gid_index(&self, wish: &GidWish) -> anyhow::Result<u8> {
+    pub(crate) fn gid_index(&self, selection: &GidSelection) -> anyhow::Result<u8> {
         if self.gids.is_empty() {
-            return match wish {
-                GidWish::Any => Ok(0),
-                GidWish::Index(index) => Ok(*index),
-                GidWish::IPv6 | GidWish::Address(_) => {
+            return match selection {
+                GidSelection::Any => Ok(0),
+                GidSelection::Index(index) => Ok(*index),
+                GidSelection::IPv6 | GidSelection::Address(_) => {
                     bail!(
                         "the GIDs of an InfiniBand port are no addresses of IP; choose one by its index (-x)"
                     )
@@ -414,24 +414,24 @@ impl Seat {
             self.gids.iter().position(|entry| of_version_2(entry) && is_wanted(entry.gid))
         };
         let has_ipv4 = |gid: Gid| gid.to_ipv4().is_some();
-        let index = match wish {
-            GidWish::Index(index) => {
+        let index = match selection {
+            GidSelection::Index(index) => {
                 let count = self.gids.len();
                 let known = self.gids.get(usize::from(*index)).map(|_| usize::from(*index));
                 known.with_context(|| {
                     format!("the port has no GID index {index}, it has 0 to {}", count - 1)
                 })?
             }
-            GidWish::Any => find(&has_ipv4)
+            GidSelection::Any => find(&has_ipv4)
                 .or_else(|| find(&|gid| !has_ipv4(gid)))
                 .context("the port has no GID of RoCEv2")?,
             // As with perftest, an address that reaches beyond the link takes precedence.
-            GidWish::IPv6 => find(&|gid| !has_ipv4(gid) && mac_of_link_local(gid).is_none())
+            GidSelection::IPv6 => find(&|gid| !has_ipv4(gid) && mac_of_link_local(gid).is_none())
                 .or_else(|| find(&|gid| !has_ipv4(gid)))
                 .context(
                     "the port has no GID of RoCEv2 that is an address of IPv6; give it one with --address",
                 )?,
-            GidWish::Address(ip) => {
+            GidSelection::Address(ip) => {
                 let found = find(&|gid| gid == gid_of(*ip));
                 found.with_context(|| {
                     let gids: Vec<String> = self.gids.iter().map(|entry| entry.gid.to_string()).collect();

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_breaks_traffic_shows_in_the_counters() {
+    fn broken_traffic_shows_in_the_counters() {
         let config = TrafficConfig { loss: 0.1, ..TrafficConfig::default() };
         let mut lossy = Traffic::start(config).expect("two hosts");
         (0..50).for_each(|_| lossy.step().expect("a message"));

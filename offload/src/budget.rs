@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_answer_is_no_answer() {
+    fn a_late_response_is_ignored() {
         let mut budget = Budget::new(Limits::default(), Time::ZERO);
         let emit = Step::Emit(Emission { offset: 0, length: 0, version: 0 });
         assert_eq!(budget.charge(emit, budget.deadline()), Next::End(Status::Deadline));

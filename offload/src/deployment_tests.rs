@@ -45,7 +45,7 @@ fn digest(program: &[u8]) -> [u8; 32] {
     Program::verify(program).expect("verified").digest()
 }
 
-type Answer = (u64, Status, Vec<u8>);
+type Response = (u64, Status, Vec<u8>);
 
 struct Scene {
     runtime: Runtime<WithPrograms<BuiltInKernels, PLACES>, 8, 2>,
@@ -54,7 +54,7 @@ struct Scene {
     region: RegionHandle,
     last_id: u64,
     /// Answers that the test has not taken yet.
-    answered: Vec<Answer>,
+    answered: Vec<Response>,
 }
 
 impl Scene {
@@ -108,7 +108,7 @@ impl Scene {
         }
     }
 
-    fn answers(&mut self) -> Vec<Answer> {
+    fn responses(&mut self) -> Vec<Response> {
         self.collect();
         std::mem::take(&mut self.answered)
     }
@@ -119,9 +119,9 @@ impl Scene {
         let id = self.send(operator, opcode, parameters).expect("accepted");
         self.collect();
         let at = self.answered.iter().position(|(request, ..)| *request == id).expect("answered at once");
-        let answer = self.answered.remove(at);
-        assert_eq!(answer.1, Status::Ok);
-        let (outcome, rest) = ControlOutcome::parse(&answer.2).expect("an outcome");
+        let response = self.answered.remove(at);
+        assert_eq!(response.1, Status::Ok);
+        let (outcome, rest) = ControlOutcome::parse(&response.2).expect("an outcome");
         (outcome, rest.to_vec())
     }
 
@@ -153,9 +153,9 @@ impl Scene {
         }
     }
 
-    fn run(&mut self) -> Vec<Answer> {
+    fn run(&mut self) -> Vec<Response> {
         while self.read() {}
-        self.answers()
+        self.responses()
     }
 }
 
@@ -220,7 +220,7 @@ fn only_who_may_deploy_deploys() {
 }
 
 #[test]
-fn what_was_not_brought_whole_is_not_deployed() {
+fn an_incomplete_upload_is_not_deployed() {
     let mut scene = Scene::new();
     let (wanted, other) = (program(1), program(2));
     let set = encode_set(MINE, digest(&wanted));
@@ -239,12 +239,12 @@ fn what_was_not_brought_whole_is_not_deployed() {
     let mut buffer = [0; 448];
     let piece = encode_put(&wanted, 40, 40, &mut buffer).expect("fits").to_vec();
     scene.send(tenant, PUT, &piece).expect("accepted");
-    let outcome = ControlOutcome::parse(&scene.answers()[0].2).map(|(outcome, _)| outcome);
+    let outcome = ControlOutcome::parse(&scene.responses()[0].2).map(|(outcome, _)| outcome);
     assert_eq!(outcome, Some(ControlOutcome::Gap { expected: 40 }));
 }
 
 #[test]
-fn what_the_verifier_refuses_is_told_with_its_instruction() {
+fn the_verifier_names_the_refused_instruction() {
     let mut scene = Scene::new();
     let tenant = scene.tenant;
     let mut bad = program(1);
@@ -272,8 +272,8 @@ fn a_request_keeps_the_version_with_which_it_began() {
         listed.iter().map(|version| (version.version, version.current)).collect::<Vec<_>>(),
         [(1, false), (2, false)]
     );
-    let answers = scene.run();
-    assert_eq!(answers, [(first, Status::Ok, vec![1, 0]), (second, Status::Ok, vec![2, 0])]);
+    let responses = scene.run();
+    assert_eq!(responses, [(first, Status::Ok, vec![1, 0]), (second, Status::Ok, vec![2, 0])]);
     assert!(scene.list().is_empty(), "both versions' places are free");
 }
 
@@ -331,7 +331,7 @@ proptest! {
                     scene.read();
                 }
                 _ => {
-                    for (id, status, body) in scene.answers() {
+                    for (id, status, body) in scene.responses() {
                         prop_assert_eq!(status, Status::Ok);
                         prop_assert_eq!(Some(body), waiting.remove(&id).map(|number: u16| number.to_le_bytes().to_vec()));
                         answered += 1;
@@ -357,7 +357,7 @@ proptest! {
         let operator = scene.operator;
         for (opcode, parameters) in requests {
             let _refused = scene.send(operator, [PUT, SET, REMOVE, LIST][opcode], &parameters);
-            scene.answers();
+            scene.responses();
         }
         prop_assert_eq!(scene.runtime.running(), 0);
     }

@@ -429,7 +429,7 @@ fn keys_that_cannot_be_are_refused_and_cost_no_slot() {
 }
 
 #[test]
-fn a_late_answer_is_dropped_and_its_slot_lent_again() {
+fn a_late_response_is_dropped_and_its_slot_is_reused() {
     let mut scene = Scene::new(Kind::Dpu);
     let Server::Dpu(_, dma) = &mut scene.server else { unreachable!() };
     dma.stuck = true;
@@ -565,7 +565,7 @@ fn reads_that_nobody_waits_for_change_nothing() {
 }
 
 #[test]
-fn what_became_of_a_read_is_told_to_the_client() {
+fn the_client_learns_the_outcome_of_a_read() {
     let faults = [(DmaFault::Memory, Status::DmaFault), (DmaFault::TakenBack, Status::TakenBack)];
     for (fault, status) in faults {
         let (mut scene, mut turn) = scripted();

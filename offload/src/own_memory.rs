@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_memory_or_does_not_fit_is_refused() {
+    fn ranges_beyond_the_memory_are_refused() {
         let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
         let mut memory = vec![0; 100];
         let mut dma = OwnMemory::<_, 2>::new(memory.as_mut_slice());

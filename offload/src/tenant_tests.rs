@@ -228,12 +228,12 @@ impl Scene {
 }
 
 #[test]
-fn what_a_kernel_computed_is_the_answer() {
+fn a_kernel_can_reply_with_computed_bytes() {
     let mut scene = Scene::new(4);
     assert!(scene.ask(0, 11, 1000));
     scene.poll();
-    let [answer] = scene.queues.written[0].as_slice() else { panic!("one answer") };
-    let (body, trailer) = answer.split_at(answer.len() - TRAILER_SIZE);
+    let [response] = scene.queues.written[0].as_slice() else { panic!("one answer") };
+    let (body, trailer) = response.split_at(response.len() - TRAILER_SIZE);
     let totals = Totals { count: 1000, sum: 499_500, least: 0, greatest: 999 };
     assert_eq!(Totals::parse(body), Some(totals));
     let trailer = Trailer::parse(trailer.try_into().expect("32 bytes")).expect("a trailer");
@@ -269,7 +269,7 @@ fn a_kernel_on_a_dpu_writes_and_compares_only_if_its_channel_can() {
 
 /// Regression: 64 bad requests of a tenant that posts no receives stopped every other tenant for good.
 #[test]
-fn a_tenant_that_takes_no_answers_stops_nobody_else() {
+fn a_tenant_that_takes_no_responses_blocks_nobody_else() {
     for refused in [true, false] {
         let mut scene = Scene::new(4);
         scene.queues.ready[0] = false;

@@ -37,12 +37,12 @@ def main() -> None:
     context = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(devices[0])))
     domain = ctypes.c_void_p(verbs.ibv_alloc_pd(context))
     gid = bytes(10) + b"\xff\xff" + bytes((10, 99, 99, 99))
-    wish = AddressHandle(gid=(ctypes.c_uint8 * 16)(*gid), hop_limit=64, is_global=1, port_num=1)
+    handle = AddressHandle(gid=(ctypes.c_uint8 * 16)(*gid), hop_limit=64, is_global=1, port_num=1)
     found = {}
 
     def ask() -> None:
         start = time.monotonic()
-        found["handle"] = verbs.ibv_create_ah(domain, ctypes.byref(wish))
+        found["handle"] = verbs.ibv_create_ah(domain, ctypes.byref(handle))
         found["error"] = ctypes.get_errno()
         found["took"] = time.monotonic() - start
 

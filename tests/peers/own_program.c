@@ -223,18 +223,18 @@ static void as_daemon(void) {
 }
 
 int main(int count, char **arguments) {
-    const char *wish = count > 1 ? arguments[1] : "threads";
-    if (!strcmp(wish, "threads"))
+    const char *mode = count > 1 ? arguments[1] : "threads";
+    if (!strcmp(mode, "threads"))
         in_threads(count > 2 ? atoi(arguments[2]) : 1);
-    else if (!strcmp(wish, "vfork"))
+    else if (!strcmp(mode, "vfork"))
         with_child_of_vfork();
-    else if (!strcmp(wish, "fork"))
+    else if (!strcmp(mode, "fork"))
         with_child_of_fork();
-    else if (!strcmp(wish, "daemon"))
+    else if (!strcmp(mode, "daemon"))
         as_daemon();
-    else if (!strcmp(wish, "closefrom"))
+    else if (!strcmp(mode, "closefrom"))
         close_all(), work(NULL);
     else
-        return fprintf(stderr, "%s is not known\n", wish), 2;
-    printf("%s: every byte is right\n", wish);
+        return fprintf(stderr, "%s is not known\n", mode), 2;
+    printf("%s: every byte is right\n", mode);
 }

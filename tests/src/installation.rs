@@ -1,5 +1,6 @@
 //! An installation of `bareverbs run` that everybody can read, and programs that it starts.
 
+use crate::kill_on_drop::KillOnDrop;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +11,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -156,7 +157,7 @@ impl Installation {
         if self.as_nobody {
             command.uid(NOBODY).gid(NOBODY);
         }
-        let child = command.spawn().context("cannot start bareverbs run")?;
+        let child = KillOnDrop(command.spawn().context("cannot start bareverbs run")?);
         Ok(StartedProgram { child, said, name, start: Instant::now(), limit: LIMIT })
     }
 
@@ -252,7 +253,7 @@ impl ListedProcess {
 /// A program that was started. Dropping this ends it.
 #[derive(Debug)]
 pub struct StartedProgram {
-    child: Child,
+    child: KillOnDrop,
     said: File,
     name: String,
     start: Instant,
@@ -278,13 +279,13 @@ impl StartedProgram {
 
     /// Number of its process: `bareverbs run` becomes the program.
     pub fn id(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// Waits for the end of the program, within the limit.
     pub fn finish(mut self) -> Result<ProgramEnd> {
         loop {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.0.try_wait()? {
                 return Ok(ProgramEnd { status, said: self.said()? });
             }
             if self.start.elapsed() > self.limit {
@@ -302,7 +303,7 @@ impl StartedProgram {
     /// Waits until the program has created a file.
     pub fn wait_for_file(mut self, path: &Path) -> Result<Self> {
         while !path.exists() {
-            let has_ended = self.child.try_wait()?.is_some();
+            let has_ended = self.child.0.try_wait()?.is_some();
             ensure!(
                 !has_ended && self.start.elapsed() < self.limit,
                 "{} does not make {}; it said:\n{}",
@@ -324,7 +325,7 @@ impl StartedProgram {
             if is_wanted(&String::from_utf8_lossy(&beginning[..length])) {
                 return Ok(());
             }
-            let has_ended = self.child.try_wait()?.is_some();
+            let has_ended = self.child.0.try_wait()?.is_some();
             ensure!(
                 !has_ended && self.start.elapsed() < self.limit,
                 "{} does not say what is waited for, but:\n{}",
@@ -337,7 +338,7 @@ impl StartedProgram {
 
     /// Sends it SIGINT, as Ctrl-C does.
     pub fn interrupt(&self) -> Result<()> {
-        kill_process(Pid::from_child(&self.child), Signal::INT).context("cannot interrupt a program")
+        kill_process(Pid::from_child(&self.child.0), Signal::INT).context("cannot interrupt a program")
     }
 
     fn said(&self) -> Result<String> {
@@ -350,7 +351,7 @@ impl StartedProgram {
 
     /// Waits until somebody listens on a TCP or RDMA CM port, or this program has ended.
     pub fn wait_for_port(&mut self, installation: &Installation, port: u16) -> Result<()> {
-        while !is_listening(port)? && self.child.try_wait()?.is_none() {
+        while !is_listening(port)? && self.child.0.try_wait()?.is_none() {
             if installation.has_connection_port(port) {
                 std::thread::sleep(FROM_BIND_TO_LISTEN);
                 break;
@@ -364,14 +365,6 @@ impl StartedProgram {
             std::thread::sleep(PAUSE);
         }
         Ok(())
-    }
-}
-
-impl Drop for StartedProgram {
-    fn drop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -12,6 +12,7 @@ pub mod guest;
 pub mod hosted;
 pub mod installation;
 pub mod judges;
+pub mod kill_on_drop;
 pub mod node;
 pub mod pair;
 pub mod perftest_rows;

@@ -12,10 +12,11 @@ use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_sim::net::SubnetConfig;
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_tests::attack::{ATTACKS, UNDER_WAY};
+use bareverbs_tests::kill_on_drop::KillOnDrop;
 use bareverbs_tests::places::{Ends, OverVfioUser};
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Before the fixes, a bystander of the same process was dropped, or the card stayed blocked for 53 s or more
@@ -44,7 +45,7 @@ fn serve(directory: &Path) -> [PathBuf; 3] {
 }
 
 /// An attacker process, which does not outlive the test.
-struct Attacker(Child);
+struct Attacker(KillOnDrop);
 
 impl Attacker {
     fn start(socket: &Path, attack: &str) -> Self {
@@ -53,14 +54,7 @@ impl Attacker {
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         assert_eq!(line.trim(), UNDER_WAY, "{attack}");
-        Self(child)
-    }
-}
-
-impl Drop for Attacker {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        Self(KillOnDrop(child))
     }
 }
 
@@ -122,7 +116,7 @@ fn no_other_card_notices_an_attack_and_a_client_that_leaves_is_let_go() {
         while tries.len() < TRIES && tries.last().is_none_or(|left| *left > ANSWERED) {
             let mut attacker = Attacker::start(&attacked, attack);
             look(attack);
-            assert_eq!(attacker.0.try_wait().unwrap(), None, "{attack} ended by itself");
+            assert_eq!(attacker.0.0.try_wait().unwrap(), None, "{attack} ended by itself");
             tries.push(leave(attacker, &attacked));
         }
         println!("{attack}: the next client is answered after {tries:?}");

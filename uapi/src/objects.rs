@@ -1,4 +1,4 @@
-//! `ib_user_verbs.h` and `ib_user_ioctl_verbs.h`: requests and answers about memory, queues and addresses.
+//! `ib_user_verbs.h` and `ib_user_ioctl_verbs.h`: requests and responses about memory, queues and addresses.
 
 structures! {
     pub struct RegMr = "ib_uverbs_reg_mr" {

@@ -6,13 +6,13 @@ use crate::resolve::{Resolver, Target};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Where an arrow is drawn: a file and a line.
-pub type Witness = (String, usize);
+pub type Location = (String, usize);
 
 /// Everything that modules name.
 #[derive(Debug, Default)]
 pub struct Arrows {
-    between: BTreeMap<(ModuleId, ModuleId), Witness>,
-    named: BTreeMap<(ModuleId, Named), Witness>,
+    between: BTreeMap<(ModuleId, ModuleId), Location>,
+    named: BTreeMap<(ModuleId, Named), Location>,
 }
 
 /// The full name of something in this workspace or outside it.
@@ -31,13 +31,13 @@ impl Arrows {
     }
 
     /// Arrows between the files of one crate, from and to.
-    pub fn between(&self) -> impl Iterator<Item = (ModuleId, ModuleId, &Witness)> {
-        self.between.iter().map(|((from, to), witness)| (*from, *to, witness))
+    pub fn between(&self) -> impl Iterator<Item = (ModuleId, ModuleId, &Location)> {
+        self.between.iter().map(|((from, to), location)| (*from, *to, location))
     }
 
     /// Full names that modules mention.
-    pub fn named(&self) -> impl Iterator<Item = (ModuleId, &Named, &Witness)> {
-        self.named.iter().map(|((from, named), witness)| (*from, named, witness))
+    pub fn named(&self) -> impl Iterator<Item = (ModuleId, &Named, &Location)> {
+        self.named.iter().map(|((from, named), location)| (*from, named, location))
     }
 
     /// How many arrows there are inside crates.
@@ -56,30 +56,30 @@ impl Arrows {
         let Some(target) = Resolver::new(modules).resolve(from, &mention.path) else {
             return self.name_macro(modules, from, mention);
         };
-        let witness = (modules.get(from).file.clone(), mention.line);
-        self.name(modules, from, &target, &witness);
+        let location = (modules.get(from).file.clone(), mention.line);
+        self.name(modules, from, &target, &location);
         let Target::Item(to, _) = target else { return };
         let (from, to) = (modules.of_file(from), modules.of_file(to));
         let same_crate = modules.get(from).package == modules.get(to).package;
         if from != to && same_crate && !is_contents(modules, mention.kind, from, to) {
-            self.between.entry((from, to)).or_insert(witness);
+            self.between.entry((from, to)).or_insert(location);
         }
     }
 
-    fn name(&mut self, modules: &Modules, from: ModuleId, target: &Target, witness: &Witness) {
+    fn name(&mut self, modules: &Modules, from: ModuleId, target: &Target, location: &Location) {
         let named = match target {
             Target::Module(to) => full_name(modules, *to),
             Target::Item(to, item) => full_name(modules, *to).into_iter().chain([item.clone()]).collect(),
             Target::Outside(path) => path.clone(),
         };
-        self.named.entry((from, named)).or_insert_with(|| witness.clone());
+        self.named.entry((from, named)).or_insert_with(|| location.clone());
     }
 
     /// A macro of the prelude has no path, so it is recorded as `println!`.
     fn name_macro(&mut self, modules: &Modules, from: ModuleId, mention: &Mention) {
         if let (Kind::Macro, [name]) = (mention.kind, mention.path.as_slice()) {
-            let witness = (modules.get(from).file.clone(), mention.line);
-            self.named.entry((from, vec![format!("{name}!")])).or_insert(witness);
+            let location = (modules.get(from).file.clone(), mention.line);
+            self.named.entry((from, vec![format!("{name}!")])).or_insert(location);
         }
     }
 }

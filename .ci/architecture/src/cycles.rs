@@ -3,7 +3,7 @@
 //! The rooms of a module are its children, each with everything below it, and the module's own file. So a
 //! cycle between two files is found too: at the module where their paths diverge.
 
-use crate::arrows::{Arrows, Witness};
+use crate::arrows::{Arrows, Location};
 use crate::modules::{ModuleId, Modules};
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
@@ -29,10 +29,10 @@ pub struct Cycle {
 
 /// All cycles of all crates.
 pub fn find(modules: &Modules, arrows: &Arrows) -> Vec<Cycle> {
-    let mut scopes: BTreeMap<Scope, BTreeMap<(ModuleId, ModuleId), &Witness>> = BTreeMap::new();
-    for (from, to, witness) in arrows.between() {
+    let mut scopes: BTreeMap<Scope, BTreeMap<(ModuleId, ModuleId), &Location>> = BTreeMap::new();
+    for (from, to, location) in arrows.between() {
         let (scope, from, to) = part(modules, from, to);
-        scopes.entry(scope).or_default().entry((from, to)).or_insert(witness);
+        scopes.entry(scope).or_default().entry((from, to)).or_insert(location);
     }
     let mut cycles: Vec<Cycle> =
         scopes.iter().flat_map(|(scope, arrows)| circles(modules, *scope, arrows)).collect();
@@ -66,7 +66,11 @@ fn way(modules: &Modules, id: ModuleId) -> Vec<ModuleId> {
 }
 
 /// Cycles among the rooms without the module's own file, then those through it.
-fn circles(modules: &Modules, scope: Scope, arrows: &BTreeMap<(ModuleId, ModuleId), &Witness>) -> Vec<Cycle> {
+fn circles(
+    modules: &Modules,
+    scope: Scope,
+    arrows: &BTreeMap<(ModuleId, ModuleId), &Location>,
+) -> Vec<Cycle> {
     let own = |id: ModuleId| scope == Scope::Module(id);
     let among = strong(arrows.keys().filter(|(from, to)| !own(*from) && !own(*to)));
     let through = strong(arrows.keys()).into_iter().filter(|rooms| rooms.iter().any(|id| own(*id)));
@@ -84,7 +88,7 @@ fn describe(
     modules: &Modules,
     scope: Scope,
     rooms: &BTreeSet<ModuleId>,
-    arrows: &BTreeMap<(ModuleId, ModuleId), &Witness>,
+    arrows: &BTreeMap<(ModuleId, ModuleId), &Location>,
 ) -> Cycle {
     let name = |id: ModuleId| match scope {
         Scope::Module(own) if own == id => ".".to_owned(),

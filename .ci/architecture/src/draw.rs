@@ -107,5 +107,5 @@ fn read() -> Result<String, String> {
 }
 
 fn no_place() -> String {
-    format!("{DOCUMENT}: no place for the rooms, between «{}» and «{END}»", BEGIN.trim())
+    format!("{DOCUMENT}: no place for the rooms, between '{}' and '{END}'", BEGIN.trim())
 }

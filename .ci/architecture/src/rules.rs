@@ -1,6 +1,6 @@
 //! The rules of the table: layers, names that a room may not mention, and dependencies of crates.
 
-use crate::arrows::{Arrows, Named, Witness};
+use crate::arrows::{Arrows, Location, Named};
 use crate::house::{Ban, CrateRules, IMPURE};
 use crate::modules::{ModuleId, Modules};
 use std::collections::BTreeSet;
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 pub fn check(modules: &Modules, arrows: &Arrows) -> Vec<String> {
     let mut faults = unknown_rooms(modules);
     faults.extend(upward(modules, arrows));
-    for (from, named, witness) in arrows.named() {
-        faults.extend(unknown_crate(modules, from, named, witness));
-        faults.extend(banned(modules, from, named, witness));
-        faults.extend(impure(modules, from, named, witness));
+    for (from, named, location) in arrows.named() {
+        faults.extend(unknown_crate(modules, from, named, location));
+        faults.extend(banned(modules, from, named, location));
+        faults.extend(impure(modules, from, named, location));
     }
     faults
 }
@@ -67,7 +67,12 @@ fn upward(modules: &Modules, arrows: &Arrows) -> Vec<String> {
     faults
 }
 
-fn unknown_crate(modules: &Modules, from: ModuleId, named: &Named, (file, line): &Witness) -> Option<String> {
+fn unknown_crate(
+    modules: &Modules,
+    from: ModuleId,
+    named: &Named,
+    (file, line): &Location,
+) -> Option<String> {
     let name = named.first()?;
     let rules = rules(modules, from);
     let known =
@@ -75,7 +80,7 @@ fn unknown_crate(modules: &Modules, from: ModuleId, named: &Named, (file, line):
     (!known).then(|| format!("{file}:{line}: names {name}, which {} may not know", rules.package))
 }
 
-fn banned(modules: &Modules, from: ModuleId, named: &Named, (file, line): &Witness) -> Vec<String> {
+fn banned(modules: &Modules, from: ModuleId, named: &Named, (file, line): &Location) -> Vec<String> {
     let rules = rules(modules, from);
     let path = modules.path(from).join("::");
     let broken = |ban: &&Ban| {
@@ -87,7 +92,7 @@ fn banned(modules: &Modules, from: ModuleId, named: &Named, (file, line): &Witne
     broken.map(|ban| format!("{file}:{line}: {} ({})", named.join("::"), ban.why)).collect()
 }
 
-fn impure(modules: &Modules, from: ModuleId, named: &Named, (file, line): &Witness) -> Option<String> {
+fn impure(modules: &Modules, from: ModuleId, named: &Named, (file, line): &Location) -> Option<String> {
     let rules = rules(modules, from);
     let impure = rules.is_pure(room(modules, from)) && IMPURE.iter().any(|name| covers(rules, name, named));
     impure.then(|| format!("{file}:{line}: {} in a pure room", named.join("::")))

@@ -57,7 +57,7 @@ fn faults(files: &[(&str, &str)]) -> Vec<String> {
 #[track_caller]
 fn caught(files: &[(&str, &str)], expected: &str) {
     let faults = faults(files);
-    assert!(faults.iter().any(|fault| fault.contains(expected)), "expected «{expected}», found {faults:#?}");
+    assert!(faults.iter().any(|fault| fault.contains(expected)), "expected '{expected}', found {faults:#?}");
 }
 
 #[track_caller]

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_says_why() {
+    fn refusals_have_a_reason() {
         assert_eq!(support(VENDOR, 0x1021), Supported);
         for (vendor, device, word) in
             [(VENDOR, 0x1003, "mlx4"), (VENDOR, 0xffff, "table"), (0x8086, 0x1017, "vendor")]

@@ -9,7 +9,7 @@ use super::shutdown::release;
 use crate::boot_step::BootStep;
 use crate::capabilities::{Capabilities, negotiate, negotiate_atomic, negotiate_roce};
 use crate::capability_page::{
-    CAPABILITY_MESSAGE, CapabilityPage, CapabilityValues, page_answer, page_of, page_output, query_page,
+    CAPABILITY_MESSAGE, CapabilityPage, CapabilityValues, page_buffer, page_of, page_output, query_page,
 };
 use crate::command::{
     CommandError, CommandQueue, CommandQueueConfig, HealthReport, REGISTER_HEADER, RegisterAccess, Request,
@@ -253,9 +253,9 @@ impl<H: Hal> Boot<'_, H> {
         control: &mut Control<H>,
         values: CapabilityValues,
     ) -> Result<P, CommandError> {
-        let mut answer = page_answer();
-        control.execute(self.hal, &Request::new(&query_page(P::TYPE, values)), page_output(&mut answer))?;
-        Ok(page_of(&answer))
+        let mut buffer = page_buffer();
+        control.execute(self.hal, &Request::new(&query_page(P::TYPE, values)), page_output(&mut buffer))?;
+        Ok(page_of(&buffer))
     }
 
     fn set(&self, control: &mut Control<H>, page: CapabilityType, bytes: &[u8]) -> Result<(), CommandError> {

@@ -2,7 +2,7 @@
 
 use super::Device;
 use crate::capability_page::{
-    CapabilityPage, CapabilityValues, page_answer, page_of, page_output, query_page,
+    CapabilityPage, CapabilityValues, page_buffer, page_of, page_output, query_page,
 };
 use crate::command::{CommandError, Request};
 use crate::hal::Hal;
@@ -23,8 +23,8 @@ impl<H: Hal> Device<H> {
     /// }
     /// ```
     pub fn capability_page<P: CapabilityPage>(&self, values: CapabilityValues) -> Result<P, CommandError> {
-        let mut answer = page_answer();
-        self.execute(&Request::new(&query_page(P::TYPE, values)), page_output(&mut answer))?;
-        Ok(page_of(&answer))
+        let mut buffer = page_buffer();
+        self.execute(&Request::new(&query_page(P::TYPE, values)), page_output(&mut buffer))?;
+        Ok(page_of(&buffer))
     }
 }

@@ -85,7 +85,7 @@ fn threads_that_share_words_lose_no_byte() {
 }
 
 #[test]
-fn what_leaves_the_region_is_refused() {
+fn ranges_beyond_the_region_are_refused() {
     let dma = Dma::new(Boxed::new(128));
     assert!(dma.copy_in(121, &[0; 8]).is_err());
     assert!(dma.copy_out(usize::MAX, &mut [0; 8]).is_err());

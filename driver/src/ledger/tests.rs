@@ -228,7 +228,7 @@ fn entries_find_the_queue_pair_that_completes_in_their_queue() {
 /// The identity of a closed record has all bits set, as if it belonged to the queue with the last number and
 /// to `NOBODY`'s `user_index`.
 #[test]
-fn nobody_finds_a_closed_record() {
+fn a_closed_record_is_not_found() {
     let words = Plain::new();
     (0..RECORDS).for_each(|record| close(&words, record));
     for (cqn, user_index) in [(0xffff, 0xff_ffff), (0xffff, 0), (3, 0xff_ffff)] {

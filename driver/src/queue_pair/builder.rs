@@ -1,6 +1,6 @@
 //! Creates a queue pair: checks limits, lays out its rings, allocates their memory and sends CREATE_QP.
 
-use super::core::{Core, Parts};
+use super::core::{Core, QueuePairParts};
 use super::receive::ReceiveQueue;
 use super::send::{Progress, SendQueue};
 use super::service::{Connected, Rc, Service, Ud, XrcInitiator, XrcTarget};
@@ -445,7 +445,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         geometry: &Geometry,
         (share, qpn): (Share, Qpn),
         capabilities: &Capabilities,
-    ) -> Parts<D> {
+    ) -> QueuePairParts<D> {
         let device = self.domain.device().device();
         let ledgers = device.ledgers();
         let record = (geometry.bytes() / BLOCK) as u32;
@@ -477,7 +477,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             max_slices: self.wanted.receive_slices,
             path: ReceivePath::of_queue(if geometry.receives > 0 { self.wanted.receive_slices } else { 0 }),
         };
-        Parts {
+        QueuePairParts {
             rings,
             share,
             qpn,

@@ -29,7 +29,7 @@ const LOG_ACK_REQUEST: u8 = 8;
 const LOG_MANAGEMENT_DATAGRAM: u8 = 8;
 
 /// What the builder passes on.
-pub(crate) struct Parts<D: DeviceRef> {
+pub(crate) struct QueuePairParts<D: DeviceRef> {
     pub(crate) rings: Rings<DmaOf<D>>,
     pub(crate) share: Share,
     pub(crate) qpn: Qpn,
@@ -54,11 +54,11 @@ pub(crate) struct Parts<D: DeviceRef> {
 /// A queue pair in any state.
 pub(crate) struct Core<D: DeviceRef> {
     pub(crate) device: D,
-    pub(crate) parts: Parts<D>,
+    pub(crate) parts: QueuePairParts<D>,
 }
 
 impl<D: DeviceRef> Core<D> {
-    pub(crate) fn new(device: D, parts: Parts<D>) -> Self {
+    pub(crate) fn new(device: D, parts: QueuePairParts<D>) -> Self {
         Self { device, parts }
     }
 

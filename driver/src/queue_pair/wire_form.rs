@@ -218,7 +218,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_is_read_again(endpoint in endpoint(), slice in any::<(u64, u32, u32)>()) {
+        fn written_values_are_read_back(endpoint in endpoint(), slice in any::<(u64, u32, u32)>()) {
             prop_assert_eq!(RemoteEndpoint::from_bytes(&endpoint.to_bytes()), Ok(endpoint));
             let slice = RemoteSlice::from_raw(slice.0, slice.1, Mkey::new(slice.2));
             prop_assert_eq!(RemoteSlice::from_bytes(&slice.to_bytes()), Ok(slice));

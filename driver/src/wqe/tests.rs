@@ -51,7 +51,7 @@ fn control_segment() {
 }
 
 #[test]
-fn what_follows_a_change_of_a_key_waits_for_it() {
+fn requests_after_a_key_change_wait_for_it() {
     let mode = |mut request: WorkRequest<'_>| {
         request.entry.head = request.entry.head.behind_key_update();
         let segment = control(&request);

@@ -2,7 +2,7 @@
 
 use super::connection::{CommunicationId, Connection, ConnectionState, Path, Role, Service, Terms, time_of};
 use super::message::{Field, Kind, Message, reply, request, service_request};
-use super::wishes::{Extension, Offer};
+use super::parameters::{Extension, Offer};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
@@ -33,7 +33,7 @@ pub(super) fn begin(
         transaction,
         terms,
         repetition: None,
-        answer: None,
+        last_message: None,
         time_wait: None,
         // Response time of the peer, plus one packet lifetime each way.
         response_time: time_of(RESPONSE_TIMEOUT) + time_of(PACKET_LIFE) + time_of(PACKET_LIFE),

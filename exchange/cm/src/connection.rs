@@ -172,8 +172,8 @@ pub struct Connection {
     /// Negotiated parameters.
     pub terms: Terms,
     pub(crate) repetition: Option<Repetition>,
-    /// The last answer (MRA, REP or RTU), resent when the peer repeats its message.
-    pub(crate) answer: Option<Message>,
+    /// The last message of ours (MRA, REP or RTU), resent when the peer repeats its message.
+    pub(crate) last_message: Option<Message>,
     /// End of [`ConnectionState::TimeWait`].
     pub(crate) time_wait: Option<Time>,
     /// How long to wait for the peer's answer, and how often to resend.

@@ -81,7 +81,7 @@ fn put(place: &mut [u8], address: IpAddr) {
 mod tests {
     use super::*;
 
-    /// Requirement: RDMA IP CM Service A11: addresses of both ends before the private data of a program.
+    /// Requirement: RDMA IP CM Service A11: the addresses of both ends precede the program's private data.
     #[test]
     fn ends_are_those_of_annex_a11() {
         let ends = IpEnds {

@@ -25,10 +25,10 @@ mod ended;
 mod ip_ends;
 mod manager;
 mod message;
+mod parameters;
 mod receive;
 #[cfg(test)]
 mod tests;
-mod wishes;
 
 pub use connection::{
     CommunicationId, Connection, ConnectionState, Lids, Path, Role, Sender, Service, Terms,
@@ -36,4 +36,4 @@ pub use connection::{
 pub use ip_ends::{IP_ENDS, IpEnds, PORT_SPACE_TCP, PORT_SPACE_UDP, port_of_service, service_id};
 pub use manager::{Event, Manager, News, WrongState, reason};
 pub use message::{Field, Kind, Message, Private, reject, reply, request, service_reply, service_request};
-pub use wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};
+pub use parameters::{Acceptance, Extension, Offer, Refusal, ServiceOffer, ServiceReply};

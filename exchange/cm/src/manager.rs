@@ -8,7 +8,7 @@ use super::message::{
     Kind, Message, RECEIVER_ID, SENDER_ID, disconnect, of_message, receipt, reject, reply, service_reply,
     service_request,
 };
-use super::wishes::{Acceptance, Offer, Refusal, ServiceAnswer, ServiceOffer};
+use super::parameters::{Acceptance, Offer, Refusal, ServiceOffer, ServiceReply};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use bareverbs_prm::ids::{Gid, Qpn};
@@ -212,11 +212,11 @@ impl Manager {
             Some(Repetition { message, at: now + pause, left: connection.retries, pause });
     }
 
-    /// Sends an answer and keeps it, to resend it when the peer repeats its message.
-    fn answer(&mut self, id: CommunicationId, message: Message) {
+    /// Sends a message and keeps it, to resend it when the peer repeats its message.
+    fn send_and_keep(&mut self, id: CommunicationId, message: Message) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
         self.outgoing.push_back((connection.path, message.clone()));
-        connection.answer = Some(message);
+        connection.last_message = Some(message);
     }
 
     /// A message about a connection that carries both communication IDs.
@@ -236,28 +236,33 @@ impl Manager {
         };
         let mut message = Self::message(id, connection, Kind::Receipt);
         message.set(receipt::MESSAGE, about).set(receipt::SERVICE_TIMEOUT, RECEIPT_TIMEOUT);
-        self.answer(id, message);
+        self.send_and_keep(id, message);
     }
 
     /// Sends a REP.
-    pub fn accept(&mut self, now: Time, id: CommunicationId, answer: &Acceptance) -> Result<(), WrongState> {
+    pub fn accept(
+        &mut self,
+        now: Time,
+        id: CommunicationId,
+        acceptance: &Acceptance,
+    ) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::RequestReceived)?;
         let terms = &mut connection.terms;
-        terms.local_qpn = answer.qpn;
-        terms.receive_psn = answer.psn.unwrap_or(terms.receive_psn);
+        terms.local_qpn = acceptance.qpn;
+        terms.receive_psn = acceptance.psn.unwrap_or(terms.receive_psn);
         (terms.responder_resources, terms.initiator_depth) =
-            (answer.responder_resources, answer.initiator_depth);
+            (acceptance.responder_resources, acceptance.initiator_depth);
         connection.state = ConnectionState::ReplySent;
         let (terms, path) = (*terms, connection.path);
         let mut message = Self::message(id, connection, Kind::Reply);
-        message.set(reply::LOCAL_QPN, answer.qpn.value());
+        message.set(reply::LOCAL_QPN, acceptance.qpn.value());
         message.set(reply::STARTING_PSN, terms.receive_psn.value());
         message.set(reply::RESPONDER_RESOURCES, terms.responder_resources);
         message.set(reply::INITIATOR_DEPTH, terms.initiator_depth).set(reply::FAILOVER, NO_FAILOVER);
-        message.set(reply::FLOW_CONTROL, answer.flow_control).set(reply::RNR_RETRY, answer.rnr_retry);
-        message.set(reply::SHARED_RECEIVES, answer.shared_receives);
-        message.set_private(reply::PRIVATE, &answer.private);
-        set_extension(&mut message, answer.extension);
+        message.set(reply::FLOW_CONTROL, acceptance.flow_control).set(reply::RNR_RETRY, acceptance.rnr_retry);
+        message.set(reply::SHARED_RECEIVES, acceptance.shared_receives);
+        message.set_private(reply::PRIVATE, &acceptance.private);
+        set_extension(&mut message, acceptance.extension);
         message.set(reply::LOCAL_GUID, self.guid_of(path));
         self.ask(now, id, message);
         Ok(())
@@ -272,7 +277,7 @@ impl Manager {
         let connection = self.expect(id, ConnectionState::ReplyReceived)?;
         connection.state = ConnectionState::Established;
         let message = Self::message(id, connection, Kind::ReadyToUse);
-        self.answer(id, message);
+        self.send_and_keep(id, message);
         Ok(())
     }
 
@@ -318,7 +323,7 @@ impl Manager {
             }
             ConnectionState::DisconnectReceived => {
                 let message = Self::message(id, connection, Kind::DisconnectReply);
-                self.answer(id, message);
+                self.send_and_keep(id, message);
                 self.wait_out(now, id);
             }
             _ => return Err(WrongState),
@@ -354,7 +359,7 @@ impl Manager {
             ConnectionState::TimeWait => Ok(()),
             ConnectionState::ServiceRequestSent => Err(WrongState),
             ConnectionState::ServiceRequestReceived => {
-                let refused = ServiceAnswer {
+                let refused = ServiceReply {
                     status: SERVICE_REJECTED,
                     qpn: Qpn::from_low_bits(0),
                     q_key: 0,
@@ -391,14 +396,14 @@ impl Manager {
     }
 
     /// Sends a SIDR_REP and removes the resolution.
-    pub fn answer_service(&mut self, id: CommunicationId, answer: &ServiceAnswer) -> Result<(), WrongState> {
+    pub fn answer_service(&mut self, id: CommunicationId, reply: &ServiceReply) -> Result<(), WrongState> {
         let connection = self.expect(id, ConnectionState::ServiceRequestReceived)?;
         let mut message = Message::new(Kind::ServiceReply, connection.transaction);
         message.set(service_reply::REQUEST_ID, connection.remote_id);
         message.set(service_reply::SERVICE_ID, connection.service_id);
-        message.set(service_reply::STATUS, answer.status).set(service_reply::QPN, answer.qpn.value());
-        message.set(service_reply::Q_KEY, answer.q_key);
-        message.set_private(service_reply::PRIVATE, &answer.private);
+        message.set(service_reply::STATUS, reply.status).set(service_reply::QPN, reply.qpn.value());
+        message.set(service_reply::Q_KEY, reply.q_key);
+        message.set_private(service_reply::PRIVATE, &reply.private);
         let path = connection.path;
         self.outgoing.push_back((path, message));
         self.forget(id);

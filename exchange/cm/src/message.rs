@@ -334,7 +334,7 @@ impl fmt::Debug for Message {
 mod tests {
     use super::*;
 
-    /// Requirement: IBTA v1.4 §12.6.5: fields of REQ lie where the table has them.
+    /// Requirement: IBTA v1.4 §12.6.5: the fields of a REQ are where the table puts them.
     #[test]
     fn fields_lie_where_the_tables_have_them() {
         let mut message = Message::new(Kind::Request, 0x1122_3344_5566_7788);

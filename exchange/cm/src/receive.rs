@@ -50,7 +50,7 @@ impl Manager {
                 && known.remote_guid == connection.remote_guid
         };
         if let Some(known) = self.connections.values().find(|known| same(known)) {
-            return self.repeat_answer(&known.clone());
+            return self.resend_last_message(&known.clone());
         }
         let Some(id) = self.new_id() else {
             return self.refuse(CommunicationId(0), &connection, reason::NO_RESOURCES);
@@ -69,10 +69,10 @@ impl Manager {
         self.tell(id, News::Requested(message.clone()));
     }
 
-    /// Resends the answer that the peer has not received.
-    fn repeat_answer(&mut self, known: &Connection) {
+    /// Resends the message that the peer has not received.
+    fn resend_last_message(&mut self, known: &Connection) {
         let message = match known.state {
-            ConnectionState::RequestReceived => known.answer.clone(),
+            ConnectionState::RequestReceived => known.last_message.clone(),
             ConnectionState::ReplySent => {
                 known.repetition.as_ref().map(|repetition| repetition.message.clone())
             }
@@ -198,7 +198,7 @@ impl Manager {
     fn on_repeated_reply(&mut self, message: &Message) {
         let Some((_, connection)) = self.named(message) else { return };
         if let ConnectionState::ReplyReceived | ConnectionState::Established = connection.state {
-            let again = connection.answer.clone().map(|answer| (connection.path, answer));
+            let again = connection.last_message.clone().map(|message| (connection.path, message));
             self.outgoing.extend(again);
         }
     }
@@ -216,9 +216,9 @@ impl Manager {
         let ours = (message.get32(RECEIVER_ID) >> 24) as u8 == self.process;
         let Some((id, connection)) = self.named(message) else {
             if ours {
-                let mut answer = Message::new(Kind::DisconnectReply, message.transaction());
-                answer.set(SENDER_ID, message.get(RECEIVER_ID)).set(RECEIVER_ID, message.get(SENDER_ID));
-                self.outgoing.push_back((path, answer));
+                let mut reply = Message::new(Kind::DisconnectReply, message.transaction());
+                reply.set(SENDER_ID, message.get(RECEIVER_ID)).set(RECEIVER_ID, message.get(SENDER_ID));
+                self.outgoing.push_back((path, reply));
             }
             return;
         };
@@ -237,8 +237,8 @@ impl Manager {
             ConnectionState::TimeWait => {
                 connection.transaction = message.transaction();
                 let path = connection.path;
-                let answer = Self::message(id, connection, Kind::DisconnectReply);
-                self.outgoing.push_back((path, answer));
+                let reply = Self::message(id, connection, Kind::DisconnectReply);
+                self.outgoing.push_back((path, reply));
             }
             _ => {}
         }

@@ -2,7 +2,7 @@
 
 use super::manager::{Event, Manager, News, reason};
 use super::message::{Kind, Message, reject, request, service_reply, service_request};
-use super::wishes::{Acceptance, Extension, Offer, Refusal, ServiceAnswer, ServiceOffer};
+use super::parameters::{Acceptance, Extension, Offer, Refusal, ServiceOffer, ServiceReply};
 use super::{CommunicationId, ConnectionState, Lids, Path, Service};
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ struct World {
     now: Time,
     sides: [Manager; 2],
     /// Messages in flight: destination side, arrival time, path, message.
-    flying: Vec<(usize, Time, Path, Message)>,
+    in_flight: Vec<(usize, Time, Path, Message)>,
     random: u64,
     /// Sixteenths of the messages that are lost, duplicated and delayed.
     faults: [u64; 3],
@@ -29,7 +29,7 @@ struct World {
 impl World {
     fn new(seed: u64, faults: [u64; 3]) -> Self {
         let sides = [Manager::new(0xa, 0, seed), Manager::new(0xb, 3, seed + 1)];
-        Self { now: Time::ZERO, sides, flying: Vec::new(), random: seed, faults }
+        Self { now: Time::ZERO, sides, in_flight: Vec::new(), random: seed, faults }
     }
 
     fn perfect() -> Self {
@@ -54,7 +54,7 @@ impl World {
                 for _ in 0..if self.chance(repeated) { 2 } else { 1 } {
                     let delay =
                         if self.chance(late) { Duration::from_millis(200) } else { Duration::from_millis(1) };
-                    self.flying.push((1 - from, self.now + delay, path, message.clone()));
+                    self.in_flight.push((1 - from, self.now + delay, path, message.clone()));
                 }
             }
         }
@@ -63,13 +63,13 @@ impl World {
     /// Advances time to the next deadline or arrival. Returns false if there is none before `end`.
     fn step(&mut self, end: Time) -> bool {
         self.send();
-        let arrivals = self.flying.iter().map(|(_, at, ..)| *at);
+        let arrivals = self.in_flight.iter().map(|(_, at, ..)| *at);
         let deadlines = self.sides.iter().filter_map(Manager::next_deadline);
         let Some(next) = arrivals.chain(deadlines).min().filter(|next| *next <= end) else { return false };
         self.now = self.now.max(next);
         let now = self.now;
-        let (due, later): (Vec<_>, Vec<_>) = self.flying.drain(..).partition(|(_, at, ..)| *at <= now);
-        self.flying = later;
+        let (due, later): (Vec<_>, Vec<_>) = self.in_flight.drain(..).partition(|(_, at, ..)| *at <= now);
+        self.in_flight = later;
         for (to, _, path, message) in due {
             self.sides[to].handle(now, path, &message);
         }
@@ -152,7 +152,7 @@ fn acceptance() -> Acceptance {
     }
 }
 
-/// Requirement: IBTA v1.4 §12.9.6: both sides end established, with each other's numbers.
+/// Requirement: IBTA v1.4 §12.9.6: both sides become established, each with the other's numbers.
 #[test]
 fn both_sides_agree_on_what_was_offered() {
     let mut world = World::perfect();
@@ -170,9 +170,10 @@ fn both_sides_agree_on_what_was_offered() {
     assert_eq!((one.rnr_retry, other.rnr_retry), (4, 6), "each has the other's");
 }
 
-/// Requirement: IBTA v1.4 §12.6.5: `Starting PSN` of a REQ, and of a REP, is where the receiver of the message begins to send. Linux reads it so.
+/// Requirement: IBTA v1.4 §12.6.5: the `Starting PSN` of a REQ or REP is the one with which the receiver of the message
+/// begins to send. Linux interprets it this way.
 #[test]
-fn who_says_a_starting_psn_is_sent_it() {
+fn the_starting_psn_is_the_senders_expected_psn() {
     let mut world = World::perfect();
     let (now, [one, other]) = (world.now, [0x55, 0x77].map(Psn::new));
     let active = world.sides[0].connect(now, &Offer { psn: Some(one), ..offer() }).unwrap();
@@ -187,7 +188,7 @@ fn who_says_a_starting_psn_is_sent_it() {
 }
 
 #[test]
-fn what_programs_send_along_arrives() {
+fn private_data_of_programs_arrives() {
     let mut world = World::perfect();
     let (active, Event { id: passive, news }) = world.ask();
     let News::Requested(message) = news else { panic!("{news:?}") };
@@ -201,7 +202,7 @@ fn what_programs_send_along_arrives() {
     assert_eq!((world.state(0, active), world.state(1, passive)), (None, None));
 }
 
-/// Requirement: IBTA v1.4 §12.9.8.4: after a disconnection both sides wait until no packet can be on its way.
+/// Requirement: IBTA v1.4 §12.9.8.4: after a disconnection both sides wait until no packet can be in flight.
 #[test]
 fn both_sides_hear_of_the_end_and_wait_it_out() {
     let mut world = World::perfect();
@@ -263,9 +264,9 @@ fn a_peer_that_is_killed_in_the_middle_of_a_handshake_has_rejected() {
     }
 }
 
-/// Requirement: IBTA v1.4 §12.9.8.3: a DREQ that nobody answers ends the connection all the same.
+/// Requirement: IBTA v1.4 §12.9.8.3: a DREQ without a reply still ends the connection.
 #[test]
-fn whoever_has_no_answer_gives_up_in_the_end() {
+fn a_side_without_replies_gives_up() {
     let mut world = World::perfect();
     let (active, _) = world.connect();
     world.faults = [16, 0, 0];
@@ -279,7 +280,7 @@ fn whoever_has_no_answer_gives_up_in_the_end() {
     assert!(world.now - now > Duration::from_secs(60) && world.now - now < Duration::from_secs(300));
 }
 
-/// Requirement: IBTA v1.4 §12.6.6: an MRA is no answer, it makes the other side wait longer.
+/// Requirement: IBTA v1.4 §12.6.6: an MRA is not a reply; it makes the other side wait longer.
 #[test]
 fn a_receipt_makes_the_other_side_patient() {
     let mut world = World::perfect();
@@ -288,7 +289,7 @@ fn a_receipt_makes_the_other_side_patient() {
     world.sides[1].acknowledge(passive);
     world.send();
     let now = world.now + Duration::from_millis(2);
-    for (_, _, path, message) in core::mem::take(&mut world.flying) {
+    for (_, _, path, message) in core::mem::take(&mut world.in_flight) {
         assert_eq!(message.kind(), Kind::Receipt);
         world.sides[0].handle(now, path, &message);
     }
@@ -296,7 +297,7 @@ fn a_receipt_makes_the_other_side_patient() {
     assert!(world.sides[0].next_deadline().unwrap() > before + Duration::from_secs(60));
 }
 
-/// Requirement: IBTA v1.4 §12.4.1: a peer that names a queue pair of a connection that lives has forgotten that connection.
+/// Requirement: IBTA v1.4 §12.4.1: a peer that reuses the queue pair of a live connection has lost that connection.
 #[test]
 fn a_connection_that_the_peer_has_forgotten_ends() {
     let mut world = World::perfect();
@@ -314,7 +315,7 @@ fn a_connection_that_the_peer_has_forgotten_ends() {
 }
 
 #[test]
-fn who_destroys_an_end_tells_the_peer() {
+fn destroying_an_end_notifies_the_peer() {
     let mut world = World::perfect();
     let (active, passive) = world.connect();
     let now = world.now;
@@ -336,13 +337,13 @@ fn who_destroys_an_end_tells_the_peer() {
 fn a_service_is_resolved() {
     let mut world = World::perfect();
     let path = Path { local: A, remote: B, lids: None };
-    let question = ServiceOffer { service_id: 0x0111_1234, path, private: vec![5; 216] };
+    let service_offer = ServiceOffer { service_id: 0x0111_1234, path, private: vec![5; 216] };
     let now = world.now;
-    let id = world.sides[0].resolve_service(now, &question).unwrap();
+    let id = world.sides[0].resolve_service(now, &service_offer).unwrap();
     let Some(Event { id: asked, news: News::ServiceRequested(_) }) = world.event(1) else { panic!() };
-    let answer =
-        ServiceAnswer { status: 0, qpn: Qpn::from_low_bits(0x77), q_key: 0x0123_4567, private: vec![6; 136] };
-    world.sides[1].answer_service(asked, &answer).unwrap();
+    let reply =
+        ServiceReply { status: 0, qpn: Qpn::from_low_bits(0x77), q_key: 0x0123_4567, private: vec![6; 136] };
+    world.sides[1].answer_service(asked, &reply).unwrap();
     let Some(Event { id: resolved, news: News::ServiceResolved(message) }) = world.event(0) else { panic!() };
     assert_eq!(resolved, id);
     assert_eq!((message.get(service_reply::QPN), message.get(service_reply::Q_KEY)), (0x77, 0x0123_4567));
@@ -372,7 +373,7 @@ fn messages_that_fit_nothing_change_nothing() {
     assert_eq!(world.state(0, active), Some(ConnectionState::Established));
 }
 
-/// Requirement: IBTA v1.4 §12.9.6: connections are made and ended although messages are lost, repeated and late.
+/// Requirement: IBTA v1.4 §12.9.6: connections are made and ended despite lost, repeated and late messages.
 #[test]
 fn a_bad_network_delays_connections_and_breaks_none() {
     for seed in 0..60 {
@@ -428,8 +429,8 @@ fn arbitrary_messages_do_no_harm() {
     assert_eq!(world.state(1, passive), Some(ConnectionState::Established));
 }
 
-/// Requirement: IBTA v1.4 §12.6.5: a REQ over InfiniBand names both ports by LID and GID, the partition and the service level of the path, and
-/// that it stays within the subnet.
+/// Requirement: IBTA v1.4 §12.6.5: a REQ over InfiniBand has LID and GID of both ports, the partition and the service
+/// level of the path, and says that the path stays within the subnet.
 #[test]
 fn a_request_over_infiniband_names_its_path() {
     let mut world = World::perfect();

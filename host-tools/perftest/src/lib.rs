@@ -1,7 +1,8 @@
 //! # bareverbs-perftest: what the programs of perftest say to each other over TCP
 //!
 //! **What this is.** The exchange of `ib_{write,read,send,atomic}_{bw,lat}`, seen from either end:
-//! [`exchange`] has the messages, [`mod@line`] the connection, which lets its owner work while it waits.
+//! [`exchange`] has the messages, [`mod@line`] the connection, which lets its owner work while it waits, and
+//! [`payload`] words for payloads.
 //!
 //! **What it may not do.** It posts no work requests and knows no device: between two messages the caller
 //! does what the program would do. If a peer hangs up, is silent or sends nonsense, the error says what was
@@ -12,6 +13,7 @@
 
 pub mod exchange;
 pub mod line;
+pub mod payload;
 
 use core::fmt;
 

@@ -98,7 +98,7 @@ impl CheckScene {
             .with(|world| world.join_card(&[server.node, dpu.node], preset.dpu_dma))
             .context("making server and DPU one card")?;
         let (memory, shared) = publish(&world, server, chain.bytes())?;
-        let parts = Parts {
+        let parts = ConnectionParts {
             asked: LookupTarget { table: chain.descriptor(), max_value: bytes },
             clients: [client, others],
             memory: &memory,
@@ -307,14 +307,14 @@ fn publish(world: &SimWorld<Nic>, server: &Host, bytes: &[u8]) -> anyhow::Result
 }
 
 /// What the connections are made of.
-struct Parts<'a> {
+struct ConnectionParts<'a> {
     asked: LookupTarget,
     clients: [&'a Host; 2],
     memory: &'a Memory,
     preset: Preset,
 }
 
-impl Parts<'_> {
+impl ConnectionParts<'_> {
     fn length(&self) -> u64 {
         self.memory.len() as u64
     }

@@ -1,9 +1,9 @@
 //! The way `advised`: the client measures how long lookups take it by READs, by a kernel of the DPU and by a core of the server, and takes what
-//! has been fastest for a question as long as this one.
+//! has been fastest for a lookup as long as this one.
 
 use super::way_name::WayName;
 use bareverbs::offload::client::LookupResult;
-use bareverbs::offload::client::advisor::{Advisor, Choice, Prior, Question};
+use bareverbs::offload::client::advisor::{Advisor, Choice, LookupSize, Prior};
 use bareverbs::prm::time::Duration;
 use bareverbs_sim::run::Preset;
 
@@ -30,15 +30,15 @@ impl MeasuredAdvice {
         Self { advisor: Advisor::new(priors), elements: 2 << WEIGHT, bytes: 64 << WEIGHT }
     }
 
-    /// The way for the next lookup, and the question it is expected to ask.
-    pub(super) fn choose(&mut self) -> (Choice, Question) {
+    /// The way for the next lookup, and its expected size.
+    pub(super) fn choose(&mut self) -> (Choice, LookupSize) {
         let elements = u16::try_from(self.elements >> WEIGHT).unwrap_or(u16::MAX);
-        let question = Question { elements, bytes: self.bytes >> WEIGHT };
-        (self.advisor.choose(question), question)
+        let lookup = LookupSize { elements, bytes: self.bytes >> WEIGHT };
+        (self.advisor.choose(lookup), lookup)
     }
 
     /// A lookup has ended after so long.
-    pub(super) fn learn(&mut self, choice: Choice, asked: Question, result: &LookupResult, took: Duration) {
+    pub(super) fn learn(&mut self, choice: Choice, asked: LookupSize, result: &LookupResult, took: Duration) {
         self.advisor.learn(asked, choice, took);
         let follow = |average: &mut u32, value: u32| *average = *average - (*average >> WEIGHT) + value;
         follow(&mut self.elements, result.hops.into());
@@ -60,7 +60,7 @@ fn prior(costs: &Costs, way: AdvisedWay) -> Prior {
     let at = |hops, bytes| time(costs, way, &Case { hops, bytes, load: 0.0, retries: 0.0 });
     let element = at(1, 64) - at(0, 64);
     let byte = (at(0, 4_096) - at(0, 64)) / 4_032.0;
-    // A question counts the value among its elements, and its first 64 bytes with the element.
+    // A lookup counts the value among its elements, and its first 64 bytes with the element.
     let fixed = at(0, 64) - element - 64.0 * byte;
     let picos = |nanos: f64| Duration::from_picos((nanos.max(0.0) * 1e3) as u64);
     Prior { fixed: picos(fixed), per_element: picos(element), per_byte: picos(byte) }
@@ -93,26 +93,22 @@ mod tests {
                 (AdvisedWay::Cpu, Choice::Cpu),
             ] {
                 let advice = MeasuredAdvice::new(preset);
-                let question = Question { elements: 5, bytes: 64 };
+                let lookup = LookupSize { elements: 5, bytes: 64 };
                 let expected = time(&costs, way, &Case { hops: 4, bytes: 64, load: 0.0, retries: 0.0 });
-                let found =
-                    advice.advisor.expected(question, choice).expect("a prior").as_picos() as f64 / 1e3;
+                let found = advice.advisor.expected(lookup, choice).expect("a prior").as_picos() as f64 / 1e3;
                 assert!((found / expected - 1.0).abs() < 0.02, "{} {way:?}: {found} {expected}", preset.name);
             }
         }
     }
 
     #[test]
-    fn a_question_is_what_lookups_were_on_the_average() {
+    fn the_expected_size_is_the_mean_of_past_lookups() {
         let mut advice = MeasuredAdvice::new(Preset::BF3_ARM);
         for _ in 0..400 {
             let (choice, asked) = advice.choose();
             advice.learn(choice, asked, &result(9, 4_000), Duration::from_micros(5));
         }
-        let (_, question) = advice.choose();
-        assert!(
-            (8..=9).contains(&question.elements) && (3_900..=4_000).contains(&question.bytes),
-            "{question:?}"
-        );
+        let (_, lookup) = advice.choose();
+        assert!((8..=9).contains(&lookup.elements) && (3_900..=4_000).contains(&lookup.bytes), "{lookup:?}");
     }
 }

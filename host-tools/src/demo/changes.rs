@@ -15,7 +15,7 @@ pub(super) const READERS: usize = 3;
 /// One turn in this many makes a change.
 const TURNS: u64 = 8;
 /// How many turns in a row may fail to make a change before that is an error.
-const PATIENCE: u64 = 1_000_000;
+const MOST_POSTPONED: u64 = 1_000_000;
 
 /// What the writer did, as in `--json`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -133,7 +133,7 @@ impl Changes {
             Err(TableError::ReadersPending { .. } | TableError::HeapFull { .. }) => self.postponed += 1,
             Err(error) => return Err(error).context("changing the table while it is read"),
         }
-        if self.postponed > PATIENCE {
+        if self.postponed > MOST_POSTPONED {
             let (made, wanted) = (self.made, self.wanted);
             bail!("the table has no room for changes: {made} of {wanted} were made; {:?}", table.usage());
         }

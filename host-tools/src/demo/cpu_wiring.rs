@@ -1,6 +1,6 @@
 //! The way through a core of the server: it takes requests as the DPU does, and reads the table in place.
 
-use super::hosts::{Asker, CoreServer, Handle, Host, OwnTable, RECEIVES, SceneConfig, WINDOW};
+use super::hosts::{CoreServer, Handle, Host, LookupClient, OwnTable, RECEIVES, SceneConfig, WINDOW};
 use super::wiring::{DEPTH, Wiring, completions, connect, kernel_cost, limits, loose, prepared, window};
 use anyhow::Context as _;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
@@ -52,7 +52,7 @@ impl Wiring {
         server: &Host,
         region: Rc<MemoryRegion<Handle>>,
         config: &SceneConfig,
-    ) -> anyhow::Result<(Asker, Core)> {
+    ) -> anyhow::Result<(LookupClient, Core)> {
         let memory = MemoryRegion::allocate(
             &server.domain,
             dpu::memory_size(RECEIVES, WINDOW),
@@ -71,6 +71,6 @@ impl Wiring {
         server_core.serve(&mut endpoint, 0, id).context("posting receives of the server's core")?;
         let dma = OwnMemory::new(RegionTable::new(region, server.device.clone()));
         let core = Core { server: server_core, endpoint, dma, scratch: vec![0; MAX_OBJECT as usize] };
-        Ok((self.asker(Way::KernelDpu(granted), queue_pair, near.completions, slots), core))
+        Ok((self.lookup_client(Way::KernelDpu(granted), queue_pair, near.completions, slots), core))
     }
 }

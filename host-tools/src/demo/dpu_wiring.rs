@@ -2,8 +2,8 @@
 //! deploys it.
 
 use super::hosts::{
-    Asker, DPU_CONNECTIONS, DPU_SLOTS, DpuEndpoint, Handle, Host, Operator, PLACES, RECEIVES, SceneConfig,
-    Server, TableDma, WINDOW,
+    DPU_CONNECTIONS, DPU_SLOTS, DpuEndpoint, Handle, Host, LookupClient, Operator, PLACES, RECEIVES,
+    SceneConfig, Server, TableDma, WINDOW,
 };
 use super::wiring::{
     DEPTH, Loose, TIMEOUT, Wiring, completions, connect, kernel_cost, limits, loose, prepared,
@@ -31,8 +31,8 @@ const FUEL: Fuel = Fuel { step: 8 * 1024, invocation: 64 * 1024 };
 
 /// The DPU, and everybody who is connected to it.
 pub(super) struct DpuParts {
-    pub(super) kernel: Asker,
-    pub(super) program: Asker,
+    pub(super) kernel: LookupClient,
+    pub(super) program: LookupClient,
     pub(super) operator: Operator,
     pub(super) server: Server,
     pub(super) endpoint: DpuEndpoint,
@@ -69,8 +69,9 @@ impl Wiring {
             runtime: Runtime::with(WithPrograms::new(FUEL), limits(), cost),
             far: Vec::new(),
         };
-        let kernel = connecting.asker(self, table, Way::KernelDpu)?;
-        let program = connecting.asker(self, table, |region| Way::Program { opcode: PROGRAM, region })?;
+        let kernel = connecting.lookup_client(self, table, Way::KernelDpu)?;
+        let program =
+            connecting.lookup_client(self, table, |region| Way::Program { opcode: PROGRAM, region })?;
         let operator = connecting.operator()?;
         let (server, endpoint) = connecting.serve(memory)?;
         Ok(DpuParts { kernel, program, operator, server, endpoint, dma })
@@ -91,16 +92,16 @@ impl Connecting<'_> {
         Ok((queue_pair, near.completions, id))
     }
 
-    fn asker(
+    fn lookup_client(
         &mut self,
         wiring: &Wiring,
         table: Grant,
         way: impl FnOnce(RegionHandle) -> Way,
-    ) -> anyhow::Result<Asker> {
+    ) -> anyhow::Result<LookupClient> {
         let slots = wiring.slots(self.client)?;
         let (queue_pair, completions, id) = self.join(loose(self.client)?, &slots, WINDOW)?;
         let region = self.runtime.grant(id, table).context("granting the table")?;
-        Ok(wiring.asker(way(region), queue_pair, completions, slots))
+        Ok(wiring.lookup_client(way(region), queue_pair, completions, slots))
     }
 
     fn operator(&mut self) -> anyhow::Result<Operator> {

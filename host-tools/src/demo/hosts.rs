@@ -75,7 +75,7 @@ pub(super) struct Operator {
 }
 
 /// A client with its own queue pair, completion queue and memory.
-pub(super) struct Asker {
+pub(super) struct LookupClient {
     pub(super) client: KvClient<WINDOW>,
     pub(super) endpoint: VerbsEndpoint<Handle, 1>,
 }

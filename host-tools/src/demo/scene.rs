@@ -11,7 +11,7 @@ use super::advice::{MeasuredAdvice, way_of};
 use super::changes::{Changes, READERS, WriterReport};
 use super::cpu_wiring::Core;
 use super::data::Row;
-use super::hosts::{Asker, DpuEndpoint, Host, Operator, SceneConfig, Server, TableDma, Writer};
+use super::hosts::{DpuEndpoint, Host, LookupClient, Operator, SceneConfig, Server, TableDma, Writer};
 use super::swaps::Swaps;
 use super::way_name::WayName;
 use super::wiring::{Connected, Wiring, host, kernel_cost, limits, publish};
@@ -46,7 +46,7 @@ pub struct LookedUp {
 
 /// All participants. Fields are dropped in this order: users before what they use.
 pub struct Scene {
-    askers: [Asker; 5],
+    clients: [LookupClient; 5],
     advice: MeasuredAdvice,
     core: Core,
     operator: Operator,
@@ -105,7 +105,7 @@ impl Scene {
         let (cpu_way, core) = parts.ask_cpu(&client, &server, region, config)?;
         let buffer = vec![0; on_dpu.kernel.client.buffer_size()];
         let mut scene = Self {
-            askers: [on_dpu.kernel, nic_way, read_way, on_dpu.program, cpu_way],
+            clients: [on_dpu.kernel, nic_way, read_way, on_dpu.program, cpu_way],
             advice: MeasuredAdvice::new(config.preset),
             core,
             operator: on_dpu.operator,
@@ -132,9 +132,9 @@ impl Scene {
         if way != WayName::Advised {
             return self.lookup_by(way, key);
         }
-        let (choice, question) = self.advice.choose();
+        let (choice, lookup) = self.advice.choose();
         let found = self.lookup_by(way_of(choice), key)?;
-        self.advice.learn(choice, question, &found.result, Duration::from_nanos(found.nanos));
+        self.advice.learn(choice, lookup, &found.result, Duration::from_nanos(found.nanos));
         Ok(found)
     }
 
@@ -177,8 +177,8 @@ impl Scene {
 
     fn start(&mut self, way: WayName, key: &[u8]) -> anyhow::Result<u64> {
         self.changes.asks(key);
-        let asker = &mut self.askers[way as usize];
-        asker.client.start(self.world.now(), &mut asker.endpoint, key).map_err(|error| anyhow!(error))
+        let client = &mut self.clients[way as usize];
+        client.client.start(self.world.now(), &mut client.endpoint, key).map_err(|error| anyhow!(error))
     }
 
     /// Waits until a lookup ends. Its value is then in the buffer.
@@ -188,8 +188,8 @@ impl Scene {
             let active = self.serve(now);
             self.swaps.go_on(now, &mut self.operator)?;
             self.change(now)?;
-            let asker = &mut self.askers[way as usize];
-            if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut self.buffer) {
+            let client = &mut self.clients[way as usize];
+            if let Some(result) = client.client.poll(now, &mut client.endpoint, &mut self.buffer) {
                 return Ok(result);
             }
             if !active {
@@ -273,7 +273,7 @@ impl Scene {
     fn wait(&self, way: Option<WayName>) -> anyhow::Result<()> {
         let due = self.world.with(|world| world.next_event());
         let server = self.dpu.poll_timeout(&self.dma);
-        let client = way.and_then(|way| self.askers[way as usize].client.poll_timeout());
+        let client = way.and_then(|way| self.clients[way as usize].client.poll_timeout());
         let operator = self.operator.deployer.poll_timeout();
         let core = self.core.poll_timeout();
         match [due, server, core, client, operator].into_iter().flatten().min() {

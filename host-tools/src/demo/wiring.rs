@@ -1,7 +1,7 @@
 //! The setup: boots a host, fills the table, connects a client to each of its servers.
 
 use super::data::{Row, table_config, table_size};
-use super::hosts::{Asker, DPU_SLOTS, Handle, Host, SceneConfig, TableDma, WINDOW, Writer};
+use super::hosts::{DPU_SLOTS, Handle, Host, LookupClient, SceneConfig, TableDma, WINDOW, Writer};
 use crate::glue::NicKernels;
 use anyhow::{Context as _, anyhow};
 use bareverbs::device::{Device, DeviceConfig};
@@ -180,21 +180,21 @@ impl Wiring {
         client: &Host,
         server: &Host,
         kernels: &NicKernels<BuiltInKernels>,
-    ) -> anyhow::Result<Asker> {
+    ) -> anyhow::Result<LookupClient> {
         let slots = self.slots(client)?;
         let ((queue_pair, completions), far) = join(loose(client)?, loose(server)?)?;
         let region =
             kernels.admit(far.0.qpn(), window(&slots), self.grant()?).context("admitting the client")?;
         self.served.push(far);
-        Ok(self.asker(Way::KernelNic(region), queue_pair, completions, slots))
+        Ok(self.lookup_client(Way::KernelNic(region), queue_pair, completions, slots))
     }
 
-    pub(super) fn ask_by_read(&mut self, client: &Host, server: &Host) -> anyhow::Result<Asker> {
+    pub(super) fn ask_by_read(&mut self, client: &Host, server: &Host) -> anyhow::Result<LookupClient> {
         let slots = self.slots(client)?;
         let ((queue_pair, completions), far) = join(loose(client)?, loose(server)?)?;
         self.served.push(far);
         let way = Way::Read { rkey: self.table.rkey, region: self.grant()? };
-        Ok(self.asker(way, queue_pair, completions, slots))
+        Ok(self.lookup_client(way, queue_pair, completions, slots))
     }
 
     fn grant(&self) -> anyhow::Result<Grant> {
@@ -216,13 +216,13 @@ impl Wiring {
         response_slots(client, ClientConfig::stride(self.table.max_value) as usize * WINDOW)
     }
 
-    pub(super) fn asker(
+    pub(super) fn lookup_client(
         &self,
         way: Way,
         queue_pair: QueuePair<Handle>,
         completions: CompletionQueue<Handle>,
         slots: MemoryRegion<Handle>,
-    ) -> Asker {
+    ) -> LookupClient {
         let layout = SlotLayout {
             address: slots.address(),
             rkey: slots.rkey().value(),
@@ -233,7 +233,7 @@ impl Wiring {
         let table = self.table.descriptor;
         let config = ClientConfig { way, table, layout, credits, timeout: TIMEOUT, limits: limits() };
         let endpoint = VerbsEndpoint::new([queue_pair], completions, slots, DEPTH);
-        Asker { client: KvClient::new(config), endpoint }
+        LookupClient { client: KvClient::new(config), endpoint }
     }
 }
 

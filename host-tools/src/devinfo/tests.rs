@@ -165,7 +165,7 @@ fn link_layers_differ_and_addresses_do_not_count() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_what_was_tried() {
+fn errors_of_open_name_what_was_tried() {
     let arguments = parse(&["--device", "vfio-user:/nowhere/nic.sock"]).expect("a selector");
     let Err(Failure::Input(error)) = execute(&arguments) else { panic!("opened") };
     assert!(format!("{error:#}").starts_with("opening vfio-user:/nowhere/nic.sock: "), "{error:#}");

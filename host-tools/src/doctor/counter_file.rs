@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn what_holds_no_counters_is_refused() {
+    fn files_without_counters_are_refused() {
         for (text, why) in [
             ("", "give what"),
             ("nothing here", "give what"),

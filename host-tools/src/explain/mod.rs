@@ -33,8 +33,8 @@ const OFFERED: usize = 3;
 /// Arguments of `bareverbs explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// What to explain, as in «12», «0x81», «IBV_WC_RETRY_EXC_ERR», «REMOTE_ACCESS_ERR(0x13)», «EINVAL», «PORT_DOWN»,
-    /// «out_of_sequence», «gid.vlan», or a line that a program printed. Default: list everything.
+    /// What to explain, as in "12", "0x81", "IBV_WC_RETRY_EXC_ERR", "REMOTE_ACCESS_ERR(0x13)", "EINVAL", "PORT_DOWN",
+    /// "out_of_sequence", "gid.vlan", or a line that a program printed. Default: list everything.
     pub what: Vec<String>,
     /// Print one JSON object instead of text.
     #[arg(long)]
@@ -80,7 +80,7 @@ pub fn run(arguments: &ExplainArguments) -> Result<bool, Failure> {
 }
 
 fn unknown(what: &str) -> String {
-    let mut text = format!("nothing is known of «{what}»");
+    let mut text = format!("nothing is known of '{what}'");
     match near(what).as_slice() {
         [] => text.push_str(
             ": give a completion status, a syndrome, a command status, an error name, a counter or the id of a finding",

@@ -15,10 +15,10 @@ entries! {
     Exit, None, ["EXIT_0"]: "the command was carried out and found nothing wrong", "nothing", "nothing: all is well";
     Exit, None, ["EXIT_1"]:
         "the command was carried out, and what it looked at is wrong: a finding that is bad, a probe that was lost, a limit that was missed, a \
-         connection that failed; or it went wrong on the way («failed:» on standard error)",
+         connection that failed; or it went wrong on the way ('failed:' on standard error)",
         "standard output has what was found, standard error what went wrong", "bareverbs explain what is printed there";
     Exit, None, ["EXIT_2"]:
-        "the command could not be carried out as given («error:» on standard error): arguments that contradict each other, a device, a file or a \
+        "the command could not be carried out as given ('error:' on standard error): arguments that contradict each other, a device, a file or a \
          peer that is not there",
         "the names in the message against those that exist", "bareverbs COMMAND --help; for a device: bareverbs doctor --device DEVICE";
     Exit, None, ["EXIT_130"]:
@@ -96,7 +96,7 @@ lookups! {
     Withdrawn, "LOOKUP_WITHDRAWN": "the client gave the request up and said so", "nothing is wrong", "nothing";
 }
 
-/// The status that a line of a tool names. A text of one or two words must stand alone, because «ok» may be
+/// The status that a line of a tool names. A text of one or two words must stand alone, because "ok" may be
 /// about anything.
 pub(super) fn lookup_in(what: &str) -> impl Iterator<Item = &'static Entry> {
     let what = what.trim();

@@ -31,7 +31,7 @@ impl Query {
                 None => names.push(word.to_ascii_uppercase()),
             }
         }
-        // A word of a sentence must look like a name: «SIGNAT_ERR» does, «at» and «success» do not.
+        // A word of a sentence must look like a name: "SIGNAT_ERR" does, "at" and "success" do not.
         if names.len() > 1 {
             names.retain(|name| name.contains(['_', '.']) || is_errno(name));
         }

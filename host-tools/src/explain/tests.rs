@@ -136,7 +136,7 @@ fn numbers_and_names_lead_to_the_same_row() {
 
 /// The driver's text for every failed completion and refused command leads to its own row, and to no other.
 #[test]
-fn what_the_library_prints_is_understood() {
+fn output_of_the_library_is_parsed() {
     for row in CqeSyndrome::INFO.rows {
         let syndrome = CqeSyndrome::from_raw(row.value as u8);
         assert_eq!(names_of(&format!("{syndrome:?}")), [row.name]);

@@ -16,7 +16,7 @@ use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde_json::{Value, json};
 use std::net::IpAddr;
-use table::{Fill, GidRow, Verdict, Wish, judge};
+use table::{Fill, GidRow, TargetPeer, Verdict, judge};
 
 /// Arguments of `bareverbs gids`.
 #[derive(Debug, Clone, Args)]
@@ -66,7 +66,7 @@ fn execute(arguments: &GidsArguments) -> Result<(String, bool), Failure> {
         .place
         .with_device(&arguments.device, |host| Fill { addresses: &arguments.addresses, host })?
         .map_err(|error| Failure::Input(anyhow!("{}: {error}", arguments.device)))?;
-    let verdicts = arguments.wish().map(|wish| judge(&rows, &wish));
+    let verdicts = arguments.target().map(|target| judge(&rows, &target));
     let reached = verdicts.as_ref().is_none_or(|verdicts| verdicts.contains(&Verdict::Used));
     let text = if arguments.json {
         json_object("gids", object(arguments, &rows, verdicts.as_deref()))?
@@ -77,12 +77,12 @@ fn execute(arguments: &GidsArguments) -> Result<(String, bool), Failure> {
 }
 
 impl GidsArguments {
-    fn wish(&self) -> Option<Wish> {
+    fn target(&self) -> Option<TargetPeer> {
         let version = match self.version {
             RoceChoice::V1 => RoceVersion::Version1,
             RoceChoice::V2 => RoceVersion::Version2,
         };
-        Some(Wish { peer: self.peer?, version, vlan: self.vlan, routed: self.routed })
+        Some(TargetPeer { peer: self.peer?, version, vlan: self.vlan, routed: self.routed })
     }
 }
 

@@ -5,7 +5,7 @@ use crate::port_address::{self, PortAddress, gid_of};
 use crate::seat::fill_as_host;
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::GidError;
-use bareverbs_core::gid_choice::{GidWish, choose, suits};
+use bareverbs_core::gid_choice::{GidCriteria, choose, suits};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, GidEntry};
 use bareverbs_prm::ids::Gid;
@@ -18,7 +18,7 @@ const IPV6_NETWORK_BITS: u8 = 64;
 
 /// The peer that the table should reach.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct TargetPeer {
     pub(crate) peer: IpAddr,
     pub(crate) version: RoceVersion,
     pub(crate) vlan: Option<u16>,
@@ -104,9 +104,9 @@ fn infiniband<H: Hal>(device: &Device<H>) -> Result<Vec<GidRow>, CommandError> {
 }
 
 /// A verdict for each row.
-pub(crate) fn judge(rows: &[GidRow], wish: &Wish) -> Vec<Verdict> {
-    let asked = GidWish { peer: gid_of(wish.peer), version: wish.version, vlan: wish.vlan };
-    let faults: Vec<Option<String>> = rows.iter().map(|row| fault(row, wish, &asked)).collect();
+pub(crate) fn judge(rows: &[GidRow], target: &TargetPeer) -> Vec<Verdict> {
+    let asked = GidCriteria { peer: gid_of(target.peer), version: target.version, vlan: target.vlan };
+    let faults: Vec<Option<String>> = rows.iter().map(|row| fault(row, target, &asked)).collect();
     let able = rows.iter().zip(&faults).filter(|(_, fault)| fault.is_none());
     let roce = able.clone().filter_map(|(row, _)| Some((row.index, row.roce?.entry)));
     let used = choose(roce, &asked).or_else(|| able.clone().map(|(row, _)| row.index).next());
@@ -119,11 +119,11 @@ pub(crate) fn judge(rows: &[GidRow], wish: &Wish) -> Vec<Verdict> {
 }
 
 /// Why the row does not reach the peer.
-fn fault(row: &GidRow, wish: &Wish, asked: &GidWish) -> Option<String> {
+fn fault(row: &GidRow, target: &TargetPeer, asked: &GidCriteria) -> Option<String> {
     let roce = row.roce?;
     if let Err(mismatch) = suits(&roce.entry, asked) {
         return Some(mismatch.to_string());
     }
-    let outside = !wish.routed && !roce.address.reaches(wish.peer);
+    let outside = !target.routed && !roce.address.reaches(target.peer);
     outside.then(|| format!("no route: the peer is outside {}; --routed if a router forwards", roce.address))
 }

@@ -85,7 +85,7 @@ fn an_infiniband_port_has_the_gid_of_its_guid() {
 }
 
 #[test]
-fn what_is_no_address_is_refused() {
+fn malformed_addresses_are_refused() {
     for words in [
         ["--address", "10.0.0.300/24"],
         ["--address", "10.0.0.1/33"],

@@ -4,7 +4,7 @@ use bareverbs_offload::grant::Grant;
 use bareverbs_offload::kernel::{KernelSet, Opcode};
 use bareverbs_offload::runtime::{Admission, ConnectionId, Reply};
 use bareverbs_offload::status::Status;
-use bareverbs_offload::streams::open_stream::{MAX_ANSWER, OpenStream};
+use bareverbs_offload::streams::open_stream::{MAX_RESPONSE, OpenStream};
 use bareverbs_offload::wire::{RegionHandle, ReplyTo, Request};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::time::Time;
@@ -32,7 +32,7 @@ pub(super) struct StreamCaller {
 }
 
 /// A reply with its answer.
-pub(super) struct StreamAnswer {
+pub(super) struct StreamResponse {
     pub(super) reply: Reply,
     pub(super) bytes: Vec<u8>,
 }
@@ -48,13 +48,13 @@ impl Streams {
         runtime: &mut NicRuntime<S>,
         caller: StreamCaller,
         packet: &RpcPacket<'_>,
-    ) -> Option<StreamAnswer> {
+    ) -> Option<StreamResponse> {
         let StreamCaller { now, qpn, connection } = caller;
         let opcode = Opcode(packet.rpc_opcode);
         let (request, grant) =
             match runtime.open_stream(now, connection, opcode, packet.region, packet.payload) {
                 Ok(opened) => opened,
-                Err(Admission::Refused(reply)) => return Some(StreamAnswer { reply, bytes: Vec::new() }),
+                Err(Admission::Refused(reply)) => return Some(StreamResponse { reply, bytes: Vec::new() }),
                 Err(_) => return None,
             };
         let Request { request_id, reply, region, .. } = request;
@@ -65,7 +65,7 @@ impl Streams {
             }
             Err(status) => {
                 let reply = runtime.stream_reply(connection, request_id, &reply, Err(status))?;
-                Some(StreamAnswer { reply, bytes: Vec::new() })
+                Some(StreamResponse { reply, bytes: Vec::new() })
             }
         }
     }
@@ -85,7 +85,7 @@ impl Streams {
         caller: StreamCaller,
         packet: &RpcPacket<'_>,
         memory: &mut dyn HostMemory,
-    ) -> Result<Option<StreamAnswer>, NoStream> {
+    ) -> Result<Option<StreamResponse>, NoStream> {
         let StreamCaller { now, qpn, connection } = caller;
         let running = self.0.get_mut(&qpn).filter(|running| running.opcode.0 == packet.rpc_opcode);
         let running = running.ok_or(NoStream)?;
@@ -103,13 +103,13 @@ impl Streams {
             return Ok(None);
         }
         let Some(running) = self.0.remove(&qpn) else { return Err(NoStream) };
-        let mut buffer = [0; MAX_ANSWER];
-        let answer = running.stream.answer(&mut buffer);
-        let outcome = taken.map(|()| answer.len() as u32);
+        let mut buffer = [0; MAX_RESPONSE];
+        let response = running.stream.answer(&mut buffer);
+        let outcome = taken.map(|()| response.len() as u32);
         let reply = runtime.stream_reply(connection, running.request_id, &running.reply, outcome);
         Ok(reply.map(|reply| {
-            let bytes = if reply.trailer.status == Status::Ok { answer.to_vec() } else { Vec::new() };
-            StreamAnswer { reply, bytes }
+            let bytes = if reply.trailer.status == Status::Ok { response.to_vec() } else { Vec::new() };
+            StreamResponse { reply, bytes }
         }))
     }
 

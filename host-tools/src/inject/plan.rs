@@ -72,7 +72,7 @@ fn parse_one(word: &str, hosts: &[String]) -> Result<Fault> {
     let fault = format!("{}@{when}", parts.join(":")).parse();
     fault.ok().with_context(|| {
         format!(
-            "«{word}» is no fault of the hosts {}; faults look like cut:a@500ms+2s, partition:a:b@1s+1s, loss:a:10@0s+5s (10 frames in 1,000), \
+            "'{word}' is no fault of the hosts {}; faults look like cut:a@500ms+2s, partition:a:b@1s+1s, loss:a:10@0s+5s (10 frames in 1,000), \
              pause:a@1s+200ms and crash:a@3s+0s",
             hosts.join(", ")
         )
@@ -98,7 +98,7 @@ fn acts(fault: &Fault, hosts: &[String]) -> Result<(Act, Option<Act>)> {
     let name = |number: usize| {
         let missing = || {
             format!(
-                "«{fault}»: there is no host number {number} among {}; --hosts names them",
+                "'{fault}': there is no host number {number} among {}; --hosts names them",
                 hosts.join(", ")
             )
         };
@@ -118,7 +118,7 @@ fn acts(fault: &Fault, hosts: &[String]) -> Result<(Act, Option<Act>)> {
             lasting(&|begins| Act::Lose { host: host.clone(), per_mille: if begins { per_mille } else { 0 } })
         }
         _ => bail!(
-            "«{fault}»: programs of `bareverbs run` have the clock of this machine, so that only a simulated cluster can do this"
+            "'{fault}': programs of `bareverbs run` have the clock of this machine, so that only a simulated cluster can do this"
         ),
     })
 }
@@ -163,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_fault_is_refused_with_a_sentence() {
+    fn malformed_faults_are_refused_with_an_explanation() {
         for (word, said) in [
-            ("cut:c@1s+1s", "«cut:c@1s+1s» is no fault of the hosts a, b, 7"),
+            ("cut:c@1s+1s", "'cut:c@1s+1s' is no fault of the hosts a, b, 7"),
             ("cut:a", "faults look like"),
             ("cut:a@1+1", "faults look like"),
             ("cut:3@1s+1s", "there is no host number 3"),

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use zerocopy::IntoBytes;
 
 /// How long to wait for an answer, and how often a request is sent.
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 const TIMES: u8 = 4;
 /// Requests that may wait for answers.
 const MOST: usize = 512;
@@ -47,7 +47,7 @@ impl Role {
 
 /// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Question {
+pub(super) enum AdministrationRequest {
     Join { group: Gid, role: Role },
     Leave { group: Gid, role: Role },
     Path { gid: Gid },
@@ -55,7 +55,7 @@ pub(super) enum Question {
 
 /// The outcome of a request.
 #[derive(Debug)]
-pub(super) enum QuestionOutcome {
+pub(super) enum RequestOutcome {
     /// The record of the membership.
     Joined(McMemberRecord),
     Left,
@@ -72,7 +72,7 @@ pub(super) struct AskingPort {
 }
 
 struct Waiting {
-    question: Question,
+    request: AdministrationRequest,
     datagram: Box<[u8; SIZE]>,
     due: Time,
     times: u8,
@@ -93,8 +93,8 @@ impl AdministrationClient {
     }
 
     /// Whether a request is waiting for its answer.
-    pub(super) fn is_asked(&self, question: &Question) -> bool {
-        self.waiting.values().any(|waiting| waiting.question == *question)
+    pub(super) fn is_asked(&self, request: &AdministrationRequest) -> bool {
+        self.waiting.values().any(|waiting| waiting.request == *request)
     }
 
     /// Starts a request and returns the datagram to send. `None` if it is in progress already, or too many
@@ -103,43 +103,47 @@ impl AdministrationClient {
         &mut self,
         now: Time,
         asker: AskingPort,
-        question: Question,
+        request: AdministrationRequest,
         like: Option<&McMemberRecord>,
     ) -> Option<[u8; SIZE]> {
-        if self.is_asked(&question) || self.waiting.len() >= MOST {
+        if self.is_asked(&request) || self.waiting.len() >= MOST {
             return None;
         }
         self.last = self.last.wrapping_add(1);
-        let datagram = compose(self.last, asker, question, like);
-        let waiting = Waiting { question, datagram: Box::new(datagram), due: now + ANSWER_WITHIN, times: 1 };
+        let datagram = compose(self.last, asker, request, like);
+        let waiting =
+            Waiting { request, datagram: Box::new(datagram), due: now + RESPONSE_TIMEOUT, times: 1 };
         self.waiting.insert(self.last, waiting);
         Some(datagram)
     }
 
     /// Handles a datagram if it is an answer.
-    pub(super) fn handle(&mut self, datagram: &[u8; SIZE]) -> Option<(Question, QuestionOutcome)> {
+    pub(super) fn handle(
+        &mut self,
+        datagram: &[u8; SIZE],
+    ) -> Option<(AdministrationRequest, RequestOutcome)> {
         let packet = AdministrationPacket::of(datagram);
         let is_answer = packet.mad.class() == class::ADMINISTRATION && packet.mad.method() & 0x80 != 0;
         let waiting = is_answer.then(|| self.waiting.remove(&packet.mad.transaction())).flatten()?;
-        let outcome = match (packet.mad.status(), waiting.question) {
-            (0, Question::Join { .. }) => packet.record().map(QuestionOutcome::Joined),
-            (0, Question::Path { .. }) => packet.record().map(QuestionOutcome::Path),
-            (0, Question::Leave { .. }) => Some(QuestionOutcome::Left),
-            (status, _) => Some(QuestionOutcome::Failed(Some(status))),
+        let outcome = match (packet.mad.status(), waiting.request) {
+            (0, AdministrationRequest::Join { .. }) => packet.record().map(RequestOutcome::Joined),
+            (0, AdministrationRequest::Path { .. }) => packet.record().map(RequestOutcome::Path),
+            (0, AdministrationRequest::Leave { .. }) => Some(RequestOutcome::Left),
+            (status, _) => Some(RequestOutcome::Failed(Some(status))),
         };
-        Some((waiting.question, outcome.unwrap_or(QuestionOutcome::Failed(None))))
+        Some((waiting.request, outcome.unwrap_or(RequestOutcome::Failed(None))))
     }
 
     /// The next request to retransmit or to give up.
-    pub(super) fn handle_timeout(&mut self, now: Time) -> Option<Result<[u8; SIZE], Question>> {
+    pub(super) fn handle_timeout(&mut self, now: Time) -> Option<Result<[u8; SIZE], AdministrationRequest>> {
         let (&transaction, waiting) = self.waiting.iter_mut().find(|(_, waiting)| waiting.due <= now)?;
         if waiting.times < TIMES {
-            (waiting.due, waiting.times) = (now + ANSWER_WITHIN, waiting.times + 1);
+            (waiting.due, waiting.times) = (now + RESPONSE_TIMEOUT, waiting.times + 1);
             return Some(Ok(*waiting.datagram));
         }
-        let question = waiting.question;
+        let request = waiting.request;
         self.waiting.remove(&transaction);
-        Some(Err(question))
+        Some(Err(request))
     }
 
     /// Whether no request is waiting for its answer.
@@ -156,28 +160,28 @@ impl AdministrationClient {
 fn compose(
     transaction: u64,
     asker: AskingPort,
-    question: Question,
+    request: AdministrationRequest,
     like: Option<&McMemberRecord>,
 ) -> [u8; SIZE] {
     let mut packet = AdministrationPacket::of(&[0; SIZE]);
-    let (method, attribute) = match question {
-        Question::Join { .. } => (SET, record::MC_MEMBER),
-        Question::Leave { .. } => (method::DELETE, record::MC_MEMBER),
-        Question::Path { .. } => (GET, record::PATH),
+    let (method, attribute) = match request {
+        AdministrationRequest::Join { .. } => (SET, record::MC_MEMBER),
+        AdministrationRequest::Leave { .. } => (method::DELETE, record::MC_MEMBER),
+        AdministrationRequest::Path { .. } => (GET, record::PATH),
     };
     packet.mad.set_base_version(BASE_VERSION).set_class(class::ADMINISTRATION);
     packet.mad.set_class_version(CLASS_VERSION).set_method(method).set_attribute(attribute);
     packet.mad.set_transaction(transaction);
-    let (mask, length) = match question {
-        Question::Join { group, role } => {
+    let (mask, length) = match request {
+        AdministrationRequest::Join { group, role } => {
             let (member, components) = membership(asker, group, role, like);
             (components, put(&mut packet, &member))
         }
-        Question::Leave { group, role } => {
+        AdministrationRequest::Leave { group, role } => {
             let (member, _) = membership(asker, group, role, None);
             (MEMBERSHIP, put(&mut packet, &member))
         }
-        Question::Path { gid } => (PATH, put(&mut packet, &path(asker, gid))),
+        AdministrationRequest::Path { gid } => (PATH, put(&mut packet, &path(asker, gid))),
     };
     packet.sa.set_component_mask(mask).set_attribute_offset((length / 8) as u16);
     packet.to_bytes()
@@ -223,55 +227,54 @@ mod tests {
 
     /// The components of Linux's IPoIB (`ipoib_mcast_join`, `path_rec_start`).
     #[test]
-    fn questions_name_the_components_of_linux() {
-        let mask = |question, like: Option<&McMemberRecord>| {
-            let packet = AdministrationPacket::of(&compose(1, ASKER, question, like));
+    fn requests_name_the_components_of_linux() {
+        let mask = |request, like: Option<&McMemberRecord>| {
+            let packet = AdministrationPacket::of(&compose(1, ASKER, request, like));
             (packet.mad.method(), packet.mad.attribute(), packet.sa.component_mask())
         };
         let like = McMemberRecord::new();
-        let join = Question::Join { group: GROUP_GID, role: Role::Member };
+        let join = AdministrationRequest::Join { group: GROUP_GID, role: Role::Member };
         assert_eq!(mask(join, None), (2, 0x38, 0x1_0083), "the broadcast group");
         assert_eq!(mask(join, Some(&like)), (2, 0x38, 0x1_73f7));
-        let send = Question::Join { group: GROUP_GID, role: Role::Sender };
+        let send = AdministrationRequest::Join { group: GROUP_GID, role: Role::Sender };
         assert_eq!(mask(send, Some(&like)), (2, 0x38, 0x1_0083));
         assert_eq!(
-            mask(Question::Leave { group: GROUP_GID, role: Role::Member }, None),
+            mask(AdministrationRequest::Leave { group: GROUP_GID, role: Role::Member }, None),
             (0x15, 0x38, 0x1_0003)
         );
-        assert_eq!(mask(Question::Path { gid: GROUP_GID }, None), (1, 0x35, 0x340c));
+        assert_eq!(mask(AdministrationRequest::Path { gid: GROUP_GID }, None), (1, 0x35, 0x340c));
     }
 
     #[test]
-    fn a_question_is_asked_again_and_then_given_up() {
-        let (mut client, question) = (AdministrationClient::new(7), Question::Path { gid: GROUP_GID });
-        let asked = client.ask(Time::ZERO, ASKER, question, None).expect("asked");
-        assert_eq!(client.ask(Time::ZERO, ASKER, question, None), None, "it waits");
+    fn a_request_is_repeated_and_then_given_up() {
+        let (mut client, request) =
+            (AdministrationClient::new(7), AdministrationRequest::Path { gid: GROUP_GID });
+        let asked = client.ask(Time::ZERO, ASKER, request, None).expect("asked");
+        assert_eq!(client.ask(Time::ZERO, ASKER, request, None), None, "it waits");
         let mut now = Time::ZERO;
         for _ in 1..TIMES {
             assert!(client.handle_timeout(now).is_none());
-            now += ANSWER_WITHIN;
+            now += RESPONSE_TIMEOUT;
             assert_eq!(client.handle_timeout(now), Some(Ok(asked)));
         }
-        assert_eq!(client.handle_timeout(now + ANSWER_WITHIN), Some(Err(question)));
-        assert!(client.handle_timeout(now + ANSWER_WITHIN).is_none());
+        assert_eq!(client.handle_timeout(now + RESPONSE_TIMEOUT), Some(Err(request)));
+        assert!(client.handle_timeout(now + RESPONSE_TIMEOUT).is_none());
     }
 
     #[test]
-    fn an_answer_is_taken_once() {
-        let (mut client, question) = (AdministrationClient::new(7), Question::Path { gid: GROUP_GID });
-        let asked = client.ask(Time::ZERO, ASKER, question, None).expect("asked");
+    fn a_response_is_taken_once() {
+        let (mut client, request) =
+            (AdministrationClient::new(7), AdministrationRequest::Path { gid: GROUP_GID });
+        let asked = client.ask(Time::ZERO, ASKER, request, None).expect("asked");
         assert!(client.handle(&asked).is_none(), "a request is not an answer");
         let mut answer = AdministrationPacket::of(&asked);
         answer.mad.set_method(0x81);
         let taken = client.handle(&answer.to_bytes());
-        assert!(matches!(taken, Some((of, QuestionOutcome::Path(_))) if of == question));
+        assert!(matches!(taken, Some((of, RequestOutcome::Path(_))) if of == request));
         assert!(client.handle(&answer.to_bytes()).is_none());
         answer.mad.set_status(0x0300);
-        client.ask(Time::ZERO, ASKER, question, None).expect("asked");
+        client.ask(Time::ZERO, ASKER, request, None).expect("asked");
         answer.mad.set_transaction(9);
-        assert!(matches!(
-            client.handle(&answer.to_bytes()),
-            Some((_, QuestionOutcome::Failed(Some(0x0300))))
-        ));
+        assert!(matches!(client.handle(&answer.to_bytes()), Some((_, RequestOutcome::Failed(Some(0x0300))))));
     }
 }

@@ -87,7 +87,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
         }
         let mut is_busy = self.act()?;
         for arrived in self.services.take()? {
-            self.gateway.handle_answer(now, &arrived.datagram);
+            self.gateway.handle_response(now, &arrived.datagram);
             is_busy = true;
         }
         if now >= self.gateway.poll_timeout() {
@@ -148,7 +148,7 @@ impl<'d, H: Hal, F: FrameIo> Bridge<'d, H, F> {
             self.act()?;
             let now = hal.now();
             for arrived in self.services.take()? {
-                self.gateway.handle_answer(now, &arrived.datagram);
+                self.gateway.handle_response(now, &arrived.datagram);
             }
             if self.gateway.has_left() || now > deadline {
                 return Ok(self.gateway.has_left());

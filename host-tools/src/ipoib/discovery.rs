@@ -265,9 +265,10 @@ mod tests {
         assert!(is_right(&without));
     }
 
-    /// Requirement: RFC 4391 §9.3: an option with an address of InfiniBand has 3 units of 8 bytes, of which two bytes are empty.
+    /// Requirement: RFC 4391 §9.3: an option with an InfiniBand address has 3 units of 8 bytes, of which two bytes are
+    /// padding.
     #[test]
-    fn questions_and_answers_survive_their_packets() {
+    fn requests_and_replies_survive_their_packets() {
         let address = Some(HardwareAddress { qpn: Qpn::from_low_bits(0x42), gid: Gid([0xfe; 16]) });
         let [source, target] = [1, 0x12_3456].map(|low| Ipv6Addr::from_bits(0xfd44 << 112 | low));
         let destination = NeighbourMessage::solicited_node(target);
@@ -285,12 +286,12 @@ mod tests {
             }
         }
         let of_ethernet = solicitation();
-        let found = Discovery::parse(&of_ethernet).and_then(|found| found.neighbour()).expect("a question");
+        let found = Discovery::parse(&of_ethernet).and_then(|found| found.neighbour()).expect("a request");
         assert_eq!(found.address, None, "its link-layer address is not an IPoIB one");
     }
 
     #[test]
-    fn what_is_no_message_of_a_neighbour_is_left() {
+    fn other_frames_are_left_alone() {
         let packet = solicitation();
         let changed = |at: usize, value: u8| {
             let mut packet = packet.clone();

@@ -66,7 +66,7 @@ pub(super) struct Gateway {
     frames: VecDeque<Vec<u8>>,
     counters: MachineCounters,
     due: Time,
-    question_due: Time,
+    query_due: Time,
 }
 
 impl Gateway {
@@ -79,7 +79,7 @@ impl Gateway {
             frames: VecDeque::new(),
             counters: MachineCounters::default(),
             due: Time::ZERO,
-            question_due: Time::ZERO,
+            query_due: Time::ZERO,
         }
     }
 
@@ -115,8 +115,8 @@ impl Gateway {
             return;
         }
         self.due = now + TICK;
-        if self.subnet.port().is_some() && now >= self.question_due {
-            self.question_due = now + ASK_EVERY;
+        if self.subnet.port().is_some() && now >= self.query_due {
+            self.query_due = now + ASK_EVERY;
             self.ask_who_listens();
         }
         let memberships = &mut self.memberships;
@@ -138,19 +138,19 @@ impl Gateway {
         let Some(port) = self.subnet.port() else { return };
         let all_hosts = Ipv4Addr::new(224, 0, 0, 1);
         let ends = FrameEnds { destination: ethernet_group(all_hosts.into()), source: OWN_MAC };
-        self.send_to_machine(ends, IPV4, &memberships::ipv4_question());
+        self.send_to_machine(ends, IPV4, &memberships::ipv4_query());
         let mut sender = Ipv6Addr::from(port.gid.0).segments();
         sender[..4].copy_from_slice(&[0xfe80, 0, 0, 0]);
-        if let Some(question) = memberships::ipv6_question(sender.into()) {
+        if let Some(query) = memberships::ipv6_query(sender.into()) {
             let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
             let ends = FrameEnds { destination: ethernet_group(all_nodes.into()), source: OWN_MAC };
-            self.send_to_machine(ends, IPV6, &question);
+            self.send_to_machine(ends, IPV6, &query);
         }
     }
 
     /// Handles a general services datagram from the administration.
-    pub(super) fn handle_answer(&mut self, now: Time, datagram: &[u8; SIZE]) {
-        self.subnet.handle_answer(now, datagram);
+    pub(super) fn handle_response(&mut self, now: Time, datagram: &[u8; SIZE]) {
+        self.subnet.handle_response(now, datagram);
     }
 
     /// Handles a frame from the machine.

@@ -81,8 +81,8 @@ impl IpoibHost {
     }
 
     /// Handles a general services datagram from the administration.
-    pub(super) fn handle_answer(&mut self, now: Time, datagram: &[u8; SIZE]) {
-        self.side.handle_answer(now, datagram);
+    pub(super) fn handle_response(&mut self, now: Time, datagram: &[u8; SIZE]) {
+        self.side.handle_response(now, datagram);
     }
 
     /// Leaves all groups before the host ends.

@@ -96,7 +96,7 @@ mod tests {
         Gid(text.parse::<Ipv6Addr>().expect("an address").octets())
     }
 
-    /// Requirement: RFC 4391 §4: a group of IP has a GID of its family, of the scope of a link and of its partition.
+    /// Requirement: RFC 4391 §4: an IP multicast group has a GID of its family, of link-local scope and of its partition.
     ///
     /// As Linux maps them (`ip_ib_mc_map`, `ipv6_ib_mc_map` in `include/net`).
     #[test]
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(HardwareAddress::parse(&bytes[..19]), None);
     }
 
-    /// Requirement: RFC 4391 §6: a packet stands behind its type, as Ethernet has it, and 16 reserved bits.
+    /// Requirement: RFC 4391 §6: a packet follows its type, as in Ethernet, and 16 reserved bits.
     #[test]
     fn a_packet_has_four_bytes_before_it() {
         let wrapped = wrap(IPV6, &[0x60, 1]);

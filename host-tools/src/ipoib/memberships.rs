@@ -14,7 +14,7 @@ const MOST: usize = 256;
 
 const IGMP: u8 = 2;
 const HOP_BY_HOP: u8 = 0;
-/// Record types of IGMPv3 and MLDv2 that mean that nobody listens: «include» without a source, and a change
+/// Record types of IGMPv3 and MLDv2 that mean that nobody listens: "include" without a source, and a change
 /// to it.
 const INCLUDES: [u8; 2] = [1, 3];
 /// The all-hosts groups, which are never reported (RFC 2236 §3, RFC 2710 §4).
@@ -119,7 +119,7 @@ fn records_of(
 }
 
 /// The general query of IPv4, as a packet (RFC 3376 §4.1). Its sender has no address (RFC 4541 §2.1.1).
-pub(super) fn ipv4_question() -> Vec<u8> {
+pub(super) fn ipv4_query() -> Vec<u8> {
     let mut packet = vec![0x46, 0xc0, 0, 36, 0, 0, 0, 0, 1, IGMP, 0, 0, 0, 0, 0, 0, 224, 0, 0, 1];
     packet.extend([0x94, 4, 0, 0]);
     let sum = checksum(&[&packet]).to_be_bytes();
@@ -132,7 +132,7 @@ pub(super) fn ipv4_question() -> Vec<u8> {
 }
 
 /// The general query of IPv6, as a packet from this link-local address (RFC 3810 §5.1).
-pub(super) fn ipv6_question(sender: Ipv6Addr) -> Option<Vec<u8>> {
+pub(super) fn ipv6_query(sender: Ipv6Addr) -> Option<Vec<u8>> {
     const ROUTER_ALERT: [u8; 8] = [ICMPV6, 0, 5, 2, 0, 0, 1, 0];
     let mut packet = vec![0x60, 0, 0, 0, 0, 36, HOP_BY_HOP, 1];
     packet.extend(sender.octets());
@@ -210,13 +210,13 @@ mod tests {
 
     /// Lengths and checksums are right, so that Linux accepts the queries.
     #[test]
-    fn questions_have_right_sums() {
-        let question = ipv4_question();
-        assert_eq!((checksum(&[&question[..24]]), checksum(&[&question[24..]])), (0, 0));
-        assert_eq!(usize::from(question[3]), question.len());
-        let question = ipv6_question("fe80::7".parse().expect("an address")).expect("a question");
-        assert_eq!(usize::from(question[5]), question.len() - IPV6_HEADER);
-        let length = (question.len() as u32 - 48).to_be_bytes();
-        assert_eq!(checksum(&[&question[8..40], &length, &[0, 0, 0, ICMPV6], &question[48..]]), 0);
+    fn queries_have_right_checksums() {
+        let query = ipv4_query();
+        assert_eq!((checksum(&[&query[..24]]), checksum(&[&query[24..]])), (0, 0));
+        assert_eq!(usize::from(query[3]), query.len());
+        let query = ipv6_query("fe80::7".parse().expect("an address")).expect("a query");
+        assert_eq!(usize::from(query[5]), query.len() - IPV6_HEADER);
+        let length = (query.len() as u32 - 48).to_be_bytes();
+        assert_eq!(checksum(&[&query[8..40], &length, &[0, 0, 0, ICMPV6], &query[48..]]), 0);
     }
 }

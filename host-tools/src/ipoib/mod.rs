@@ -47,7 +47,7 @@ use std::time::SystemTime;
 const SHORT_REST: Duration = Duration::from_micros(20);
 const LONG_REST: Duration = Duration::from_millis(1);
 /// Number of polls without traffic after which sleeps become long.
-const PATIENCE: u32 = 500;
+const QUIET_POLLS: u32 = 500;
 /// How long joining the broadcast group may take before a message in the log says so.
 const JOIN_WITHIN: Duration = Duration::from_secs(10);
 
@@ -123,7 +123,7 @@ impl GatewayTask<'_> {
                      administrator have the group? OpenSM makes it for partitions with the word ipoib"
                 );
             }
-            hal.relax(hal.now() + if quiet < PATIENCE { SHORT_REST } else { LONG_REST });
+            hal.relax(hal.now() + if quiet < QUIET_POLLS { SHORT_REST } else { LONG_REST });
         }
         tracing::info!("{:?}", bridge.counters());
         if !bridge.close()? {

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_not_heard_of_for_longest_is_forgotten() {
+    fn the_least_recently_heard_neighbour_is_forgotten() {
         let mut neighbours = Neighbours::default();
         let at = |number: u32| Time::ZERO + Duration::from_millis(number.into());
         let first = neighbours.hear(at(0), address(0), 1);

@@ -40,7 +40,7 @@ pub(super) enum InterfaceOutput {
         packet: Vec<u8>,
     },
     /// A request to the administration.
-    Question(Box<[u8; SIZE]>),
+    Request(Box<[u8; SIZE]>),
     /// The broadcast group is joined; it determines the Q_Key and the MTU for IP packets.
     Ready {
         q_key: u32,

@@ -71,8 +71,8 @@ impl<'d, H: Hal> IpoibPresence<'d, H> {
     }
 
     /// Handles a general services datagram that may be from the administration.
-    pub(crate) fn handle_answer(&mut self, now: Time, datagram: &[u8; DATAGRAM]) {
-        self.host.handle_answer(now, datagram);
+    pub(crate) fn handle_response(&mut self, now: Time, datagram: &[u8; DATAGRAM]) {
+        self.host.handle_response(now, datagram);
     }
 
     /// The path to an address; `None` if it is not known yet. The next steps resolve it.
@@ -89,7 +89,7 @@ impl<'d, H: Hal> IpoibPresence<'d, H> {
             self.act(services)?;
             let now = hal.now();
             for arrived in services.take()? {
-                self.host.handle_answer(now, &arrived.datagram);
+                self.host.handle_response(now, &arrived.datagram);
             }
             if self.host.has_left() || now > deadline {
                 return Ok(());

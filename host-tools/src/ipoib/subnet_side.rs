@@ -2,7 +2,7 @@
 //! addresses and the administration's paths to them, and sends packets to them. It knows no clock, socket or
 //! device: inputs are `handle_*` and packets to send, outputs come from [`SubnetSide::poll`].
 
-use super::administration::{AdministrationClient, AskingPort, Question, QuestionOutcome, Role};
+use super::administration::{AdministrationClient, AdministrationRequest, AskingPort, RequestOutcome, Role};
 use super::groups::{GroupSending, Groups};
 use super::link::{self, HEADER, HardwareAddress};
 use super::neighbours::{Neighbours, Sending, SubnetLane};
@@ -116,15 +116,15 @@ impl SubnetSide {
     pub(super) fn handle_timeout(&mut self, now: Time, wanted: impl FnOnce(u16) -> Vec<Gid>) {
         while let Some(late) = self.client.handle_timeout(now) {
             match late {
-                Ok(datagram) => self.outputs.push_back(InterfaceOutput::Question(Box::new(datagram))),
-                Err(question) => self.take_failure(now, question),
+                Ok(datagram) => self.outputs.push_back(InterfaceOutput::Request(Box::new(datagram))),
+                Err(request) => self.take_failure(now, request),
             }
         }
         let Some(port) = self.port else { return };
         if now >= self.refresh_due {
             self.refresh_due = now + REFRESH;
             for (group, role) in self.groups.all_joined() {
-                self.ask(now, Question::Join { group, role });
+                self.ask(now, AdministrationRequest::Join { group, role });
             }
         }
         let broadcast = link::broadcast_group(port.partition_key);
@@ -136,7 +136,7 @@ impl SubnetSide {
 
     fn join_wanted(&mut self, now: Time, group: Gid) {
         if self.groups.want(now, group) {
-            self.ask(now, Question::Join { group, role: Role::Member });
+            self.ask(now, AdministrationRequest::Join { group, role: Role::Member });
         }
     }
 
@@ -151,11 +151,11 @@ impl SubnetSide {
             if role == Role::Member {
                 self.outputs.push_back(InterfaceOutput::Detach(group));
             }
-            self.ask(now, Question::Leave { group, role });
+            self.ask(now, AdministrationRequest::Leave { group, role });
         }
     }
 
-    /// Leaves all groups before the interface ends. Afterwards only [`Self::poll`], [`Self::handle_answer`]
+    /// Leaves all groups before the interface ends. Afterwards only [`Self::poll`], [`Self::handle_response`]
     /// and [`Self::has_left`] may be called.
     pub(super) fn leave(&mut self, now: Time) {
         self.client.forget();
@@ -169,32 +169,35 @@ impl SubnetSide {
         self.outputs.is_empty() && self.client.is_idle()
     }
 
-    fn ask(&mut self, now: Time, question: Question) {
+    fn ask(&mut self, now: Time, request: AdministrationRequest) {
         let Some(port) = self.port else { return };
         let asker = AskingPort { gid: port.gid, partition_key: port.partition_key };
         // The broadcast group exists before its members (RFC 4391 §5).
-        let is_broadcast = matches!(question, Question::Join { group, .. } if self.is_broadcast(group));
+        let is_broadcast =
+            matches!(request, AdministrationRequest::Join { group, .. } if self.is_broadcast(group));
         let like = self.broadcast().filter(|_| !is_broadcast).map(|(_, record)| *record);
-        if let Some(datagram) = self.client.ask(now, asker, question, like.as_ref()) {
-            self.outputs.push_back(InterfaceOutput::Question(Box::new(datagram)));
+        if let Some(datagram) = self.client.ask(now, asker, request, like.as_ref()) {
+            self.outputs.push_back(InterfaceOutput::Request(Box::new(datagram)));
         }
     }
 
     /// Handles a general services datagram from the administration.
-    pub(super) fn handle_answer(&mut self, now: Time, datagram: &[u8; SIZE]) {
-        let Some((question, outcome)) = self.client.handle(datagram) else { return };
-        match (question, outcome) {
-            (Question::Join { group, role }, QuestionOutcome::Joined(record)) => {
+    pub(super) fn handle_response(&mut self, now: Time, datagram: &[u8; SIZE]) {
+        let Some((request, outcome)) = self.client.handle(datagram) else { return };
+        match (request, outcome) {
+            (AdministrationRequest::Join { group, role }, RequestOutcome::Joined(record)) => {
                 self.take_membership(group, role, record);
             }
-            (Question::Path { gid }, QuestionOutcome::Path(path)) => self.take_path(now, gid, Some(&path)),
-            (question, QuestionOutcome::Failed(status)) => {
+            (AdministrationRequest::Path { gid }, RequestOutcome::Path(path)) => {
+                self.take_path(now, gid, Some(&path))
+            }
+            (request, RequestOutcome::Failed(status)) => {
                 if let Some(status) = status {
                     tracing::debug!(
-                        "the subnet's administrator answers {question:?} with status {status:#06x}"
+                        "the subnet's administrator answers {request:?} with status {status:#06x}"
                     );
                 }
-                self.take_failure(now, question);
+                self.take_failure(now, request);
             }
             _ => {}
         }
@@ -224,13 +227,13 @@ impl SubnetSide {
         }
     }
 
-    fn take_failure(&mut self, now: Time, question: Question) {
-        match question {
-            Question::Join { group, .. } => {
+    fn take_failure(&mut self, now: Time, request: AdministrationRequest) {
+        match request {
+            AdministrationRequest::Join { group, .. } => {
                 self.packets.without_way += self.groups.refused(now, group) as u64;
             }
-            Question::Path { gid } => self.take_path(now, gid, None),
-            Question::Leave { .. } => {}
+            AdministrationRequest::Path { gid } => self.take_path(now, gid, None),
+            AdministrationRequest::Leave { .. } => {}
         }
     }
 
@@ -251,7 +254,7 @@ impl SubnetSide {
     pub(super) fn way(&mut self, now: Time, mac: MacAddress) -> Option<(HardwareAddress, SubnetLane)> {
         let (address, lane) = self.neighbours.lane(now, mac)?;
         if lane.is_none() {
-            self.ask(now, Question::Path { gid: address.gid });
+            self.ask(now, AdministrationRequest::Path { gid: address.gid });
         }
         Some((address, lane?))
     }
@@ -275,7 +278,7 @@ impl SubnetSide {
     fn send_to_group(&mut self, now: Time, group: Gid, packet: Vec<u8>) {
         match self.groups.send(now, group, packet) {
             GroupSending::Now(record, packet) => self.emit_to_group(group, &record, packet),
-            GroupSending::Join => self.ask(now, Question::Join { group, role: Role::Sender }),
+            GroupSending::Join => self.ask(now, AdministrationRequest::Join { group, role: Role::Sender }),
             GroupSending::Waits => {}
             GroupSending::Lost => self.packets.without_way += 1,
         }
@@ -285,7 +288,7 @@ impl SubnetSide {
     pub(super) fn send_to_port(&mut self, now: Time, mac: MacAddress, packet: Vec<u8>) {
         match self.neighbours.send(now, mac, packet) {
             Sending::Now(qpn, lane, packet) => self.emit(DatagramWay::Port(lane), qpn, packet),
-            Sending::Ask(address) => self.ask(now, Question::Path { gid: address.gid }),
+            Sending::Ask(address) => self.ask(now, AdministrationRequest::Path { gid: address.gid }),
             Sending::Lost => self.packets.without_way += 1,
         }
     }

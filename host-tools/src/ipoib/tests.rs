@@ -188,7 +188,8 @@ fn meet(scene: &SubnetScene, gateways: &mut Gateways<'_>) -> [MacAddress; 2] {
     [second, first]
 }
 
-/// Requirement: RFC 4391 §9.1: ARP finds the other interface, and packets of up to the group's MTU go to it and back unchanged.
+/// Requirement: RFC 4391 §9.1: ARP finds the other interface, and packets of up to the group's MTU arrive unchanged in
+/// both directions.
 #[test]
 fn two_machines_speak_ipv4_over_the_subnet() {
     let scene = SubnetScene::new();
@@ -211,8 +212,8 @@ fn two_machines_speak_ipv4_over_the_subnet() {
     assert_eq!(scene.cables[1].hear(0x0800), None, "neither packet arrived");
 }
 
-/// Requirement: RFC 4391 §9.3: neighbour discovery over the group of the solicited node, which is joined as MLD reports; its options have
-/// hardware addresses of InfiniBand on the way.
+/// Requirement: RFC 4391 §9.3: neighbour discovery uses the solicited-node group, which is joined as MLD reports it; on
+/// the wire its options have InfiniBand hardware addresses.
 #[test]
 fn two_machines_speak_ipv6_over_the_subnet() {
     let scene = SubnetScene::new();
@@ -249,7 +250,8 @@ fn two_machines_speak_ipv6_over_the_subnet() {
     assert_eq!(scene.heard(&mut gateways, 1, 0x86dd), (first, packet));
 }
 
-/// Requirement: RFC 4391 §4: a group of IPv4 is joined when a machine reports it, and left when it says so; nobody gets back what it has sent.
+/// Requirement: RFC 4391 §4: an IPv4 group is joined when a machine reports it, and left when the machine leaves it;
+/// nobody receives its own packets.
 #[test]
 fn groups_are_joined_as_the_machine_reports() {
     let scene = SubnetScene::new();

@@ -145,7 +145,7 @@ fn try_out(arguments: &TrialArguments) -> Result<(String, bool), Failure> {
         let written = std::fs::write(path, &trial.memory);
         written.with_context(|| format!("writing {}", path.display())).map_err(Failure::Run)?;
     }
-    let good = matches!(trial.ended, Ended::Answer { .. });
+    let good = matches!(trial.ended, Ended::Response { .. });
     let text = if arguments.program.json { json_object("kernel-run", object(&trial))? } else { text(&trial) };
     Ok((text, good))
 }
@@ -158,7 +158,7 @@ fn text(trial: &Trial) -> String {
         .map(|(number, step)| format!("step {number}, {} units of fuel: {}", step.fuel, step.action))
         .collect();
     lines.push(match &trial.ended {
-        Ended::Answer { bytes, version } => {
+        Ended::Response { bytes, version } => {
             format!("answer of {} bytes, version {version}: {}", bytes.len(), hex(bytes))
         }
         Ended::Status { status, fault: None } => format!("no answer: {status}"),
@@ -171,7 +171,7 @@ fn object(trial: &Trial) -> Value {
     let steps: Vec<Value> =
         trial.steps.iter().map(|step| json!({"fuel": step.fuel, "action": step.action})).collect();
     match &trial.ended {
-        Ended::Answer { bytes, version } => {
+        Ended::Response { bytes, version } => {
             json!({"steps": steps, "answer": hex(bytes), "version": version, "status": "ok"})
         }
         Ended::Status { status, fault } => {

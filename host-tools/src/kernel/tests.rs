@@ -38,7 +38,7 @@ fn the_compiled_lookup_finds_values_in_a_table() {
         let parameters = table.lookup(&key).encode(&mut buffer).expect("fits");
         let ended = run(&program, &memory, parameters).ended;
         if n < 20 {
-            assert!(matches!(ended, Ended::Answer { bytes, .. } if bytes == [n; 100]));
+            assert!(matches!(ended, Ended::Response { bytes, .. } if bytes == [n; 100]));
         } else {
             assert_eq!(ended, Ended::Status { status: Status::NotFound, fault: None });
         }
@@ -46,13 +46,13 @@ fn the_compiled_lookup_finds_values_in_a_table() {
 }
 
 #[test]
-fn what_a_program_writes_is_told_and_kept() {
+fn output_of_a_program_is_shown_and_kept() {
     let mut memory = vec![0; 64];
     memory[15] = 41;
     let parameters = [8_u64.to_le_bytes(), 2_u64.to_le_bytes()].concat();
     let trial = run(&program(SEQUENCER), &memory, &parameters);
     assert_eq!(trial.steps[1].action, "put 0x2b in the place of the word at 0x8 if it is 0x29");
-    assert_eq!(trial.ended, Ended::Answer { bytes: 41_u64.to_be_bytes().to_vec(), version: 0 });
+    assert_eq!(trial.ended, Ended::Response { bytes: 41_u64.to_be_bytes().to_vec(), version: 0 });
     assert_eq!(trial.memory[8..16], 43_u64.to_be_bytes());
     let parameters = [&16_u64.to_le_bytes()[..], b"new"].concat();
     let trial = run(&program(PUT), &memory, &parameters);

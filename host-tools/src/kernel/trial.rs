@@ -30,7 +30,7 @@ pub struct StepTaken {
 /// How a request ended.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ended {
-    Answer { bytes: Vec<u8>, version: u64 },
+    Response { bytes: Vec<u8>, version: u64 },
     Status { status: Status, fault: Option<Fault> },
 }
 
@@ -129,7 +129,7 @@ impl<'a> Walk<'a> {
         let Emission { offset, length, version } = part;
         let found = bytes.get(offset as usize..).and_then(|rest| rest.get(..length as usize));
         match found {
-            Some(bytes) => Ended::Answer { bytes: bytes.to_vec(), version },
+            Some(bytes) => Ended::Response { bytes: bytes.to_vec(), version },
             None => self.end(Status::OutOfBounds),
         }
     }

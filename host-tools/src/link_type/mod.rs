@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_options_are_refused() {
         for words in [
             &[][..],
             &["eth"],

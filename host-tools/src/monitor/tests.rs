@@ -382,7 +382,7 @@ fn text_and_json_say_the_same() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_options_are_refused() {
     #[derive(Debug, clap::Parser)]
     struct Command {
         #[command(flatten)]

@@ -16,7 +16,7 @@ use bareverbs_prm::time::{Duration, Time};
 /// Base address of the granted memory.
 const BASE: u64 = 0x10_0000;
 /// Largest answer.
-const ANSWER: u32 = 65_536;
+const RESPONSE: u32 = 65_536;
 
 /// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -55,7 +55,7 @@ fn serve<'m>(
     let request = Request {
         opcode,
         request_id: 1,
-        reply: ReplyTo { address: 0, rkey: 1, max_response: ANSWER, slot: 0 },
+        reply: ReplyTo { address: 0, rkey: 1, max_response: RESPONSE, slot: 0 },
         deadline: Duration::ZERO,
         hop_limit: 0,
         region,

@@ -4,10 +4,10 @@ use super::foreign::ForeignArguments;
 use super::lane::MOST_INLINE;
 use super::output_arguments::{MOST_LISTED, OutputArguments, parse_rate};
 use super::placement::PlacementArguments;
-use super::plan::{Amount, Measure, Operation, Plan, RateLimit, RateUnit, Transport};
+use super::plan::{Amount, Measure, Operation, RateLimit, RateUnit, TestPlan, Transport};
 use super::processors::cycles_per_microsecond;
 use super::run_control::RunControlArguments;
-use crate::seat::{GidWish, SeatArguments};
+use crate::seat::{GidSelection, SeatArguments};
 use anyhow::{Result, bail, ensure};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Duration;
@@ -232,12 +232,12 @@ struct PathArguments {
 }
 
 impl PathArguments {
-    fn gid_wish(&self) -> GidWish {
+    fn gid_selection(&self) -> GidSelection {
         match (self.gid_index, self.source) {
-            (Some(index), _) => GidWish::Index(index),
-            (None, Some(address)) => GidWish::Address(address),
-            (None, None) if self.ipv6 => GidWish::IPv6,
-            (None, None) => GidWish::Any,
+            (Some(index), _) => GidSelection::Index(index),
+            (None, Some(address)) => GidSelection::Address(address),
+            (None, None) if self.ipv6 => GidSelection::IPv6,
+            (None, None) => GidSelection::Any,
         }
     }
 }
@@ -265,13 +265,13 @@ impl PerfArguments {
     }
 
     /// The options, checked.
-    pub(crate) fn plan(&self) -> Result<Plan> {
+    pub(crate) fn plan(&self) -> Result<TestPlan> {
         let plan = self.planned()?;
         plan.run.check(&plan)?;
         Ok(plan)
     }
 
-    fn planned(&self) -> Result<Plan> {
+    fn planned(&self) -> Result<TestPlan> {
         let (load, path) = (&self.load, &self.path);
         self.foreign.check()?;
         let measure = if self.kind == FigureKind::Bw { Measure::Bandwidth } else { Measure::Latency };
@@ -293,7 +293,7 @@ impl PerfArguments {
         let default_depth = if measure == Measure::Bandwidth { TX_DEPTH } else { 1 };
         let tx_depth = load.tx_depth.unwrap_or(default_depth).min(count).max(load.post_list);
         let sizes = self.sizes(operation, measure)?;
-        Ok(Plan {
+        Ok(TestPlan {
             operation,
             measure,
             transport,
@@ -317,7 +317,7 @@ impl PerfArguments {
             events: load.events,
             mtu: path.mtu,
             outstanding: load.outstanding,
-            gid_wish: path.gid_wish(),
+            gid_selection: path.gid_selection(),
             peer_lid: path.dlid,
             pkey_index: path.pkey_index,
             ack_timeout: path.ack_timeout,

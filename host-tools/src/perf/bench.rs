@@ -13,10 +13,10 @@ mod buffer;
 mod introduction;
 
 use super::lane::{Lane, Message, Q_KEY};
-use super::plan::{Operation, Plan, Transport};
+use super::plan::{Operation, TestPlan, Transport};
 use crate::counters::{Readings, queue_counters};
 use crate::rdma_cm::DATAGRAM_Q_KEY;
-use crate::seat::{GidWish, Seat};
+use crate::seat::{GidSelection, Seat};
 use anyhow::{Context as _, Result, bail};
 use bareverbs_core::address_handle::ROUTE_HEADER;
 use bareverbs_core::completion_channel::CompletionChannel;
@@ -86,7 +86,7 @@ pub(crate) struct Bench<'d, H: Hal> {
 }
 
 /// Device settings with room for a test.
-pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
+pub(crate) fn device_config(plan: &TestPlan) -> DeviceConfig {
     let config = DeviceConfig::default();
     // A shared receive queue has two ledger words for each entry, one of which is never posted; its
     // connection may have two queue pairs.
@@ -106,7 +106,7 @@ pub(crate) fn device_config(plan: &Plan) -> DeviceConfig {
 }
 
 /// Checks that the port has the requested P_Key.
-pub(crate) fn check_partition<H: Hal>(device: &Device<H>, plan: &Plan) -> Result<()> {
+pub(crate) fn check_partition<H: Hal>(device: &Device<H>, plan: &TestPlan) -> Result<()> {
     let index = plan.pkey_index;
     if index == 0 {
         return Ok(());
@@ -128,13 +128,13 @@ pub(crate) fn check_partition<H: Hal>(device: &Device<H>, plan: &Plan) -> Result
 }
 
 /// Basic blocks that the sends of a queue pair take at most.
-fn send_blocks(plan: &Plan) -> u32 {
+fn send_blocks(plan: &TestPlan) -> u32 {
     let inline = if plan.inline == 0 { 0 } else { (plan.inline + BLOCK).div_ceil(BLOCK) };
     plan.tx_depth * (BLOCKS + inline)
 }
 
 impl<'d, H: Hal> Completions<'d, H> {
-    fn create(device: &'d Device<H>, entries: u32, plan: &Plan) -> Result<Self> {
+    fn create(device: &'d Device<H>, entries: u32, plan: &TestPlan) -> Result<Self> {
         let builder = CompletionQueue::builder(device).entries(entries);
         if !plan.events {
             return Ok(Self { queue: builder.create()?, channel: None, is_armed: false });
@@ -169,7 +169,7 @@ struct LaneMaker<'a, 'd, H: Hal> {
     sends: &'a CompletionQueue<&'d Device<H>>,
     receives: &'a CompletionQueue<&'d Device<H>>,
     counters: Option<&'a CounterSet<&'d Device<H>>>,
-    plan: &'a Plan,
+    plan: &'a TestPlan,
 }
 
 /// Queue pairs of XRC, their shared receive queues, and the domain of these.
@@ -243,7 +243,12 @@ impl<'d, H: Hal> LaneMaker<'_, 'd, H> {
 
 impl<'d, H: Hal> Bench<'d, H> {
     /// Creates everything and fills in what the peer has to know.
-    pub(crate) fn set_up(device: &'d Device<H>, seat: &Seat, plan: &Plan, is_client: bool) -> Result<Self> {
+    pub(crate) fn set_up(
+        device: &'d Device<H>,
+        seat: &Seat,
+        plan: &TestPlan,
+        is_client: bool,
+    ) -> Result<Self> {
         let gid_index = plan.gid_index(seat)?;
         let domain = ProtectionDomain::allocate(device)?;
         let count = plan.queue_pairs as usize;
@@ -292,11 +297,13 @@ impl<'d, H: Hal> Bench<'d, H> {
         Ok(bench)
     }
 
-    fn identities(&self, seat: &Seat, plan: &Plan) -> Result<Vec<Destination>> {
+    fn identities(&self, seat: &Seat, plan: &TestPlan) -> Result<Vec<Destination>> {
         // Without a GID index, an InfiniBand port uses no global route header, as with perftest.
         let gid = match seat.gids.get(usize::from(self.gid_index)) {
             Some(entry) => entry.gid,
-            None if plan.gid_wish != GidWish::Any => self.device.infiniband_gid(self.gid_index.into())?,
+            None if plan.gid_selection != GidSelection::Any => {
+                self.device.infiniband_gid(self.gid_index.into())?
+            }
             None => Gid::default(),
         };
         let lid = self.device.port()?.lid;
@@ -348,7 +355,7 @@ impl<'d, H: Hal> Bench<'d, H> {
     }
 
     /// Connects every queue pair to the peer's.
-    pub(crate) fn connect(&mut self, seat: &Seat, plan: &Plan, mtu: PathMtu) -> Result<()> {
+    pub(crate) fn connect(&mut self, seat: &Seat, plan: &TestPlan, mtu: PathMtu) -> Result<()> {
         let family = |gid: Gid| gid.to_ipv4().is_some();
         let total = self.lanes.len();
         for (index, lane) in self.lanes.iter_mut().enumerate() {
@@ -402,7 +409,7 @@ impl<'d, H: Hal> Bench<'d, H> {
     }
 
     /// Posts the receive of message number `index` of a queue pair.
-    pub(crate) fn post_receive(&mut self, plan: &Plan, size: u32, lane: usize, index: u64) -> Result<()> {
+    pub(crate) fn post_receive(&mut self, plan: &TestPlan, size: u32, lane: usize, index: u64) -> Result<()> {
         let place = self.receive(plan, size, lane, index)?;
         let request = place.request();
         match self.shared.get_mut(if plan.shared_receives { 0 } else { lane }) {
@@ -415,7 +422,7 @@ impl<'d, H: Hal> Bench<'d, H> {
     /// queue.
     pub(crate) fn post_receives(
         &mut self,
-        plan: &Plan,
+        plan: &TestPlan,
         size: u32,
         lane: usize,
         indices: Range<u64>,
@@ -426,7 +433,7 @@ impl<'d, H: Hal> Bench<'d, H> {
         self.lanes[lane].post_receives(&requests)
     }
 
-    fn receive(&self, plan: &Plan, size: u32, lane: usize, index: u64) -> Result<ReceivePlace> {
+    fn receive(&self, plan: &TestPlan, size: u32, lane: usize, index: u64) -> Result<ReceivePlace> {
         let at = self.receive_at(lane) + plan.slot(size, index);
         let headers = self.memory.slice(2 * self.lanes.len() * self.room, ROUTE_HEADER)?;
         let used = match plan.operation {
@@ -442,7 +449,7 @@ impl<'d, H: Hal> Bench<'d, H> {
     /// Message number `index` of a queue pair; its completion carries that number.
     pub(crate) fn message(
         &self,
-        plan: &Plan,
+        plan: &TestPlan,
         size: u32,
         lane: usize,
         index: u64,

@@ -3,9 +3,9 @@
 //! services.
 
 use super::bench::Bench;
-use super::plan::{Plan, Transport};
+use super::plan::{TestPlan, Transport};
 use crate::Failure;
-use crate::rdma_cm::{Agreement, CmPeer, ConnectionManager, DATAGRAM_Q_KEY, QueueEnd, Wishes};
+use crate::rdma_cm::{Agreement, CmPeer, ConnectionManager, ConnectionParameters, DATAGRAM_Q_KEY, QueueEnd};
 use crate::seat::Seat;
 use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::CommunicationId;
@@ -46,7 +46,7 @@ pub(crate) struct CmSide<'d, H: Hal> {
     /// `None` if this end listens.
     peer: Option<CmPeer>,
     port: u16,
-    wishes: Wishes,
+    parameters: ConnectionParameters,
     /// How long to wait for the peer.
     timeout: Duration,
     connections: RefCell<Vec<CommunicationId>>,
@@ -56,7 +56,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
     pub(crate) fn open(
         device: &'d Device<H>,
         seat: &'d Seat,
-        plan: &Plan,
+        plan: &TestPlan,
         meeting: &CmMeeting,
         path_mtu: PathMtu,
     ) -> Result<Self, Failure> {
@@ -73,7 +73,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
             eprintln!("waiting for the client at RDMA CM port {}", meeting.port);
         }
         let reads = if plan.operation.fetches() { 1 << plan.outstanding.max(1).ilog2() } else { 0 };
-        let wishes = Wishes {
+        let parameters = ConnectionParameters {
             path_mtu,
             reads,
             ack_timeout: plan.ack_timeout,
@@ -81,7 +81,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
             traffic_class: plan.traffic_class,
         };
         let (manager, connections) = (RefCell::new(manager), RefCell::new(Vec::new()));
-        Ok(Self { manager, peer, port: meeting.port, wishes, timeout, connections })
+        Ok(Self { manager, peer, port: meeting.port, parameters, timeout, connections })
     }
 
     pub(crate) fn role(&self) -> Role {
@@ -97,22 +97,27 @@ impl<'d, H: Hal> CmSide<'d, H> {
         meanwhile: &mut Meanwhile<'_>,
     ) -> Result<Session<'m>> {
         let mut control = ControlLine::prepare(device, &self.manager, timeout)?;
-        let wishes = Wishes { reads: 0, ..self.wishes };
+        let parameters = ConnectionParameters { reads: 0, ..self.parameters };
         let own = control.own_end()?;
-        control.id = Some(self.connect_one(own, &wishes, |agreement| control.connect(agreement))?);
+        control.id = Some(self.connect_one(own, &parameters, |agreement| control.connect(agreement))?);
         Session::over(Box::new(control), self.role(), mtu, meanwhile)
     }
 
     /// Connects the queue pairs of the test, in order, with the path MTU that both ends support.
-    pub(crate) fn connect_all(&self, bench: &mut Bench<'d, H>, plan: &Plan, path_mtu: PathMtu) -> Result<()> {
-        let wishes = Wishes { path_mtu, ..self.wishes };
+    pub(crate) fn connect_all(
+        &self,
+        bench: &mut Bench<'d, H>,
+        plan: &TestPlan,
+        path_mtu: PathMtu,
+    ) -> Result<()> {
+        let parameters = ConnectionParameters { path_mtu, ..self.parameters };
         if plan.transport == Transport::Ud {
-            return self.bring_together(bench, plan, &wishes);
+            return self.bring_together(bench, plan, &parameters);
         }
         for lane in 0..bench.count() {
             let own = bench.own.get(lane).context("a queue pair")?;
             let own = QueueEnd { qpn: own.qpn, psn: own.psn };
-            let id = self.connect_one(own, &wishes, |agreement| {
+            let id = self.connect_one(own, &parameters, |agreement| {
                 bench.connect_lane(lane, &agreement.remote, agreement.options)
             })?;
             self.connections.borrow_mut().push(id);
@@ -122,14 +127,19 @@ impl<'d, H: Hal> CmSide<'d, H> {
 
     /// Datagrams: the client learns the server's queue pair and Q_Key. If the server is to send too, a first
     /// datagram tells it the client's queue pair.
-    fn bring_together(&self, bench: &mut Bench<'d, H>, plan: &Plan, wishes: &Wishes) -> Result<()> {
+    fn bring_together(
+        &self,
+        bench: &mut Bench<'d, H>,
+        plan: &TestPlan,
+        parameters: &ConnectionParameters,
+    ) -> Result<()> {
         let mut manager = self.manager.borrow_mut();
         let (hal, server_sends) = (bench.device.hal(), plan.sends(false));
         for lane in 0..bench.count() {
             let own = bench.own.get(lane).context("a queue pair")?.qpn;
             let deadline = || hal.now() + self.timeout;
             if let Some(peer) = &self.peer {
-                bench.connect_datagrams(lane, &manager.resolve(peer, self.port, own, wishes)?)?;
+                bench.connect_datagrams(lane, &manager.resolve(peer, self.port, own, parameters)?)?;
                 if server_sends {
                     bench.introduce(lane, deadline())?;
                 }
@@ -141,8 +151,10 @@ impl<'d, H: Hal> CmSide<'d, H> {
             let path = manager.serve(own)?;
             if server_sends {
                 let theirs = bench.wait_for_introduction(deadline(), || manager.step())?;
-                bench
-                    .connect_datagrams(lane, &manager.datagrams_to(path, theirs, DATAGRAM_Q_KEY, wishes)?)?;
+                bench.connect_datagrams(
+                    lane,
+                    &manager.datagrams_to(path, theirs, DATAGRAM_Q_KEY, parameters)?,
+                )?;
             }
         }
         Ok(())
@@ -152,18 +164,18 @@ impl<'d, H: Hal> CmSide<'d, H> {
     fn connect_one(
         &self,
         own: QueueEnd,
-        wishes: &Wishes,
+        parameters: &ConnectionParameters,
         connect: impl FnOnce(&Agreement) -> Result<()>,
     ) -> Result<CommunicationId> {
         let mut manager = self.manager.borrow_mut();
         let agreement = match &self.peer {
-            Some(peer) => manager.call(peer, self.port, own, wishes)?,
-            None => manager.wait_for_request(wishes)?,
+            Some(peer) => manager.call(peer, self.port, own, parameters)?,
+            None => manager.wait_for_request(parameters)?,
         };
         connect(&agreement)?;
         match self.peer {
             Some(_) => manager.ready(agreement.id)?,
-            None => manager.accept(&agreement, own, wishes)?,
+            None => manager.accept(&agreement, own, parameters)?,
         }
         Ok(agreement.id)
     }

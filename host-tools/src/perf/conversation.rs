@@ -10,7 +10,7 @@ use super::data::{self, DataCheck};
 use super::figures::Bandwidth;
 use super::interrupt;
 use super::live::LiveRows;
-use super::plan::{Amount, Measure, Operation, Plan};
+use super::plan::{Amount, Measure, Operation, TestPlan};
 use super::processors::ProcessorTime;
 use super::run::{PerfOutcome, SizeRow, drive};
 use super::stream::Stream;
@@ -46,14 +46,14 @@ pub(crate) enum Meeting {
 /// A test with a peer.
 #[derive(Debug)]
 pub(crate) struct Conversation<'a> {
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a TestPlan,
     pub(crate) meeting: Meeting,
     pub(crate) live: LiveRows<'a>,
 }
 
 /// One end of a test in progress.
-struct Talk<'a, 'd, H: Hal> {
-    plan: &'a Plan,
+struct TestEnd<'a, 'd, H: Hal> {
+    plan: &'a TestPlan,
     seat: &'a Seat,
     session: Session<'a>,
     /// With `-R`.
@@ -94,13 +94,13 @@ impl SeatedTask for Conversation<'_> {
         let session = session.map_err(Failure::Input)?;
         let plan = self.plan.for_mtu(session.mtu())?;
         let bench = Bench::set_up(device, seat, &plan, plan.is_client(role == Role::Client))?;
-        let talk = Talk { plan: &plan, seat, session, cm: cm.as_ref(), role, bench, live: self.live };
-        Ok(talk.run()?)
+        let end = TestEnd { plan: &plan, seat, session, cm: cm.as_ref(), role, bench, live: self.live };
+        Ok(end.run()?)
     }
 }
 
 /// The requested path MTU, or the port's.
-pub(crate) fn path_mtu<H: Hal>(device: &Device<H>, plan: &Plan) -> Result<PathMtu, Failure> {
+pub(crate) fn path_mtu<H: Hal>(device: &Device<H>, plan: &TestPlan) -> Result<PathMtu, Failure> {
     let active = device.port().map_err(anyhow::Error::from)?.active_mtu;
     match plan.mtu {
         Some(mtu) if mtu.raw() > active.raw() => Err(Failure::Input(anyhow!(
@@ -117,7 +117,7 @@ pub(crate) const fn bytes_of(mtu: PathMtu) -> u32 {
     128 << mtu.raw()
 }
 
-impl<H: Hal> Talk<'_, '_, H> {
+impl<H: Hal> TestEnd<'_, '_, H> {
     /// Whether this end is the client of the traffic.
     fn is_client(&self) -> bool {
         self.plan.is_client(self.role == Role::Client)
@@ -126,7 +126,7 @@ impl<H: Hal> Talk<'_, '_, H> {
     fn run(mut self) -> Result<PerfOutcome> {
         data::fill(self.plan, self.is_client(), &self.bench)?;
         self.connect()?;
-        self.session.set_limit(self.plan.patience());
+        self.session.set_limit(self.plan.idle_timeout());
         let begin = self.plan.run.processor_use.then(ProcessorTime::now).transpose()?;
         let rows = match (self.plan.measure, self.plan.takes_receives()) {
             (Measure::Latency, _) => self.latency()?,
@@ -399,7 +399,7 @@ impl<H: Hal> Talk<'_, '_, H> {
     }
 }
 
-impl Plan {
+impl TestPlan {
     /// The plan with only the sizes that fit: a datagram is one packet.
     pub(crate) fn for_mtu(&self, mtu: u32) -> Result<Self> {
         let mut plan = self.clone();

@@ -5,9 +5,10 @@
 
 use super::bench::Bench;
 use super::payload::Payload;
-use super::plan::{Amount, Operation, Plan};
+use super::plan::{Amount, Operation, TestPlan};
 use anyhow::Result;
 use bareverbs_core::hal::Hal;
+use bareverbs_perftest::payload::mix;
 
 /// The content of memory before the peer writes there.
 const UNTOUCHED: u8 = 0xee;
@@ -33,7 +34,7 @@ struct Pattern<'a> {
 }
 
 impl<'a> Pattern<'a> {
-    const fn of(plan: &'a Plan, is_client: bool, lane: usize) -> Self {
+    const fn of(plan: &'a TestPlan, is_client: bool, lane: usize) -> Self {
         let number = ((is_client as u32) << 24) | (lane as u32 + 1);
         Self { number, payload: plan.run.payload.as_ref() }
     }
@@ -50,17 +51,8 @@ impl<'a> Pattern<'a> {
     }
 }
 
-/// A well-mixing permutation of 32 bits (the finaliser of MurmurHash3).
-const fn mix(mut x: u32) -> u32 {
-    x ^= x >> 16;
-    x = x.wrapping_mul(0x85eb_ca6b);
-    x ^= x >> 13;
-    x = x.wrapping_mul(0xc2b2_ae35);
-    x ^ x >> 16
-}
-
 /// Fills the buffer of an end.
-pub(crate) fn fill<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
+pub(crate) fn fill<H: Hal>(plan: &TestPlan, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
     for lane in 0..bench.count() {
         let (given, taken) = match plan.operation.fetches() {
             true => (bench.receive_at(lane), bench.send_at(lane)),
@@ -77,7 +69,12 @@ pub(crate) fn fill<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -
 }
 
 /// Restores the byte into which a latency test wrote the number of a message.
-pub(crate) fn restore<H: Hal>(plan: &Plan, size: u32, is_client: bool, bench: &Bench<'_, H>) -> Result<()> {
+pub(crate) fn restore<H: Hal>(
+    plan: &TestPlan,
+    size: u32,
+    is_client: bool,
+    bench: &Bench<'_, H>,
+) -> Result<()> {
     if plan.numbers_messages() {
         let last = size as usize - 1;
         bench.memory.copy_in(bench.send_at(0) + last, &[Pattern::of(plan, is_client, 0).byte(last)])?;
@@ -86,7 +83,7 @@ pub(crate) fn restore<H: Hal>(plan: &Plan, size: u32, is_client: bool, bench: &B
 }
 
 /// Compares the peer's data as far as this end can see them, after all sizes.
-pub(crate) fn check<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
+pub(crate) fn check<H: Hal>(plan: &TestPlan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
     if plan.operation.is_atomic() {
         return check_words(plan, is_client, bench);
     }
@@ -113,14 +110,14 @@ pub(crate) fn check<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) 
 
 /// The possible senders of messages in a slot: the opposite queue pair, or any one with a shared receive
 /// queue.
-fn senders(plan: &Plan, is_client: bool, lane: usize) -> Vec<Pattern<'_>> {
+fn senders(plan: &TestPlan, is_client: bool, lane: usize) -> Vec<Pattern<'_>> {
     let lanes = if plan.shared_receives { 0..plan.queue_pairs as usize } else { lane..lane + 1 };
     lanes.map(|lane| Pattern::of(plan, !is_client, lane)).collect()
 }
 
 /// Bytes covered by a message hold the pattern, and all others are untouched. In a test by time it is not
 /// known which are covered.
-fn compare(plan: &Plan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], found: &mut DataCheck) {
+fn compare(plan: &TestPlan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], found: &mut DataCheck) {
     let numbers = plan.numbers_messages();
     for (at, byte) in (begin..).zip(bytes) {
         // The last byte of a message holds its number.
@@ -139,8 +136,8 @@ fn compare(plan: &Plan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], fou
 }
 
 /// Whether a message of any size covers this byte of its slot.
-fn is_covered(plan: &Plan, at: usize) -> bool {
-    let count_of = |plan: &Plan| match plan.amount {
+fn is_covered(plan: &TestPlan, at: usize) -> bool {
+    let count_of = |plan: &TestPlan| match plan.amount {
         Amount::Iterations(count) => count,
         Amount::Time { .. } => u64::MAX,
     };
@@ -164,7 +161,7 @@ const fn times_of(count: u64, slots: u64, slot: u64) -> u64 {
 
 /// Checks that the server's words have grown by the number of additions. Compare-and-swap leaves a word
 /// unchanged, unless it was zero.
-fn check_words<H: Hal>(plan: &Plan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
+fn check_words<H: Hal>(plan: &TestPlan, is_client: bool, bench: &Bench<'_, H>) -> Result<DataCheck> {
     let (Amount::Iterations(count), true) = (plan.amount, plan.sends(!is_client)) else {
         return Ok(DataCheck::default());
     };

@@ -1,7 +1,7 @@
 //! Rows that are shown during the test: those of `--run_infinitely`.
 
 use super::output_arguments::OutputArguments;
-use super::plan::Plan;
+use super::plan::TestPlan;
 use super::report::{self, Occasion};
 use super::run::{PerfOutcome, SizeRow};
 use crate::Failure;
@@ -13,23 +13,23 @@ use anyhow::Result;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LiveRows<'a> {
     pub(crate) occasion: &'a Occasion,
-    pub(crate) wishes: &'a OutputArguments,
+    pub(crate) output: &'a OutputArguments,
 }
 
 impl LiveRows<'_> {
     /// Shows the lines before the rows.
     pub(crate) fn begin(&self, outcome: &PerfOutcome) -> Result<Audience> {
-        match self.wishes.json || self.wishes.number.is_some() {
+        match self.output.json || self.output.number.is_some() {
             true => shown(audience()),
             false => shown(print_to_reader(&report::beginning(outcome, self.occasion))),
         }
     }
 
     /// Shows a row.
-    pub(crate) fn row(&self, row: &SizeRow, plan: &Plan) -> Result<Audience> {
-        match self.wishes.json {
+    pub(crate) fn row(&self, row: &SizeRow, plan: &TestPlan) -> Result<Audience> {
+        match self.output.json {
             true => shown(audience()),
-            false => shown(print_to_reader(&report::lines_of(row, plan, self.wishes))),
+            false => shown(print_to_reader(&report::lines_of(row, plan, self.output))),
         }
     }
 }

@@ -41,7 +41,7 @@ use control::CmMeeting;
 use conversation::{Conversation, Meeting};
 use live::LiveRows;
 use output_arguments::OutputArguments;
-use plan::Plan;
+use plan::TestPlan;
 use report::Occasion;
 use run::{PerfOutcome, SizeRow};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -72,7 +72,7 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         peer: arguments.peer.clone(),
         simulated: !matches!(seat.device, DeviceSelector::Pci(_)),
     };
-    let live = LiveRows { occasion: &occasion, wishes: &arguments.report };
+    let live = LiveRows { occasion: &occasion, output: &arguments.report };
     let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan, live)? };
     if let Some(path) = &arguments.report.plot {
         plot::draw(&outcome, &occasion, path).map_err(Failure::Run)?;
@@ -105,7 +105,7 @@ fn check_writable(path: &Path) -> Result<(), Failure> {
 }
 
 /// Runs both ends in this process.
-fn alone(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure> {
+fn alone(arguments: &PerfArguments, plan: &TestPlan) -> Result<PerfOutcome, Failure> {
     if arguments.seat.device != DeviceSelector::Simulated(bareverbs_sim::nic::LinkLayer::Ethernet) {
         return Err(Failure::Input(anyhow!(
             "{}: both ends in one process are Ethernet ports; for InfiniBand take two sockets of one `bareverbs serve --link ib`",
@@ -133,7 +133,7 @@ fn alone(arguments: &PerfArguments, plan: &Plan) -> Result<PerfOutcome, Failure>
     pair::run(plan)
 }
 
-fn with_peer(arguments: &PerfArguments, plan: &Plan, live: LiveRows<'_>) -> Result<PerfOutcome, Failure> {
+fn with_peer(arguments: &PerfArguments, plan: &TestPlan, live: LiveRows<'_>) -> Result<PerfOutcome, Failure> {
     let (seat, port) = (&arguments.seat, arguments.port());
     if plan.endless {
         interrupt::watch().map_err(Failure::Run)?;

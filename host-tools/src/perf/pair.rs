@@ -3,7 +3,7 @@
 use super::bench::{Bench, check_partition, device_config};
 use super::conversation::{bytes_of, path_mtu};
 use super::data;
-use super::plan::{Measure, Plan, Transport};
+use super::plan::{Measure, TestPlan, Transport};
 use super::run::{PerfOutcome, Side, SizeRow, drive_both};
 use super::stream::Stream;
 use super::turns::Turns;
@@ -20,7 +20,7 @@ use bareverbs_prm::numbering::{PathMtu, PortType};
 use bareverbs_sim::nic::LinkLayer;
 
 /// Runs the test.
-pub(crate) fn run(plan: &Plan) -> Result<PerfOutcome, Failure> {
+pub(crate) fn run(plan: &TestPlan) -> Result<PerfOutcome, Failure> {
     let device = DeviceSelector::Simulated(LinkLayer::Ethernet);
     let hals = simulated_pair(LinkLayer::Ethernet).map_err(|failure| failure.into_failure(&device))?;
     let open = |hal: SimHal| {
@@ -38,7 +38,7 @@ pub(crate) fn run(plan: &Plan) -> Result<PerfOutcome, Failure> {
 
 /// Runs the test between two InfiniBand ports with this table of P_Keys.
 #[cfg(test)]
-pub(crate) fn in_partitions(plan: &Plan, partition_keys: &[u16]) -> Result<PerfOutcome, Failure> {
+pub(crate) fn in_partitions(plan: &TestPlan, partition_keys: &[u16]) -> Result<PerfOutcome, Failure> {
     use bareverbs_hal_sim::{MemoryConfig, SimWorld};
     use bareverbs_sim::net::{LinkConfig, Partitions, SubnetConfig, SwitchConfig};
     use bareverbs_sim::nic::{Nic, NicConfig, SubnetMembership};
@@ -69,7 +69,12 @@ fn seat<H: Hal>(device: &Device<H>) -> Result<Seat> {
     Ok(Seat::in_world(rows.into_iter().map(|(entry, _)| entry).collect()))
 }
 
-fn measure<H: Hal>(plan: &Plan, mtu: PathMtu, client: &Device<H>, server: &Device<H>) -> Result<PerfOutcome> {
+fn measure<H: Hal>(
+    plan: &TestPlan,
+    mtu: PathMtu,
+    client: &Device<H>,
+    server: &Device<H>,
+) -> Result<PerfOutcome> {
     let plan = &plan.for_mtu(bytes_of(mtu))?;
     let seats = [seat(client)?, seat(server)?];
     let mut left = Bench::set_up(client, &seats[0], plan, true)?;
@@ -114,7 +119,7 @@ fn sum(left: Option<Readings>, right: Option<Readings>) -> Option<Readings> {
 }
 
 fn one_size<H: Hal>(
-    plan: &Plan,
+    plan: &TestPlan,
     seat: &Seat,
     size: u32,
     left: &mut Bench<'_, H>,

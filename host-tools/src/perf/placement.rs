@@ -11,7 +11,7 @@ const NODES: &str = "/sys/devices/system/node";
 /// Options of placement.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct PlacementArguments {
-    /// Run on these processors, such as «0,2-4».
+    /// Run on these processors, such as "0,2-4".
     #[arg(long = "pin_cores", alias = "pin-cores", value_name = "LIST", conflicts_with = "node")]
     cores: Option<String>,
     /// Run on the processors of this NUMA node.

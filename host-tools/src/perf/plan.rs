@@ -1,7 +1,7 @@
 //! What is measured and how: the options of a run after they were checked against each other.
 
 use super::run_options::RunControl;
-use crate::seat::{GidWish, Seat};
+use crate::seat::{GidSelection, Seat};
 use anyhow::{Result, ensure};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Duration;
@@ -87,7 +87,7 @@ pub(crate) enum RateUnit {
 
 /// The checked options.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct TestPlan {
     pub(crate) operation: Operation,
     pub(crate) measure: Measure,
     pub(crate) transport: Transport,
@@ -108,7 +108,7 @@ pub(crate) struct Plan {
     pub(crate) mtu: Option<PathMtu>,
     pub(crate) outstanding: u8,
     /// The requested entry of this end's GID table.
-    pub(crate) gid_wish: GidWish,
+    pub(crate) gid_selection: GidSelection,
     /// The peer's LID, if it is not the one that the peer announces.
     pub(crate) peer_lid: Option<u16>,
     pub(crate) pkey_index: u16,
@@ -142,7 +142,7 @@ pub(crate) struct Plan {
 /// How long an end may wait for the other to be interrupted. If the other one leaves before, the wait ends.
 const ENDLESS: std::time::Duration = std::time::Duration::from_secs(30 * 86_400);
 
-impl Plan {
+impl TestPlan {
     pub(crate) fn largest(&self) -> u32 {
         self.sizes.iter().copied().max().unwrap_or(0)
     }
@@ -200,7 +200,7 @@ impl Plan {
     }
 
     /// How long an idle end may wait.
-    pub(crate) fn patience(&self) -> std::time::Duration {
+    pub(crate) fn idle_timeout(&self) -> std::time::Duration {
         match self.amount {
             _ if self.endless => ENDLESS,
             Amount::Time { total, .. } => {
@@ -216,7 +216,7 @@ impl Plan {
             self.peer_lid.is_none() || seat.gids.is_empty(),
             "--dlid: the port is one of Ethernet, and has no LIDs"
         );
-        seat.gid_index(&self.gid_wish)
+        seat.gid_index(&self.gid_selection)
     }
 
     /// Whether an end is the client of the traffic: the one that connects, unless the test is reversed.

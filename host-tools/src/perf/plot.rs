@@ -1,6 +1,6 @@
 //! Drawings: latency by percentile, bandwidth by size, as SVG.
 
-use super::plan::Plan;
+use super::plan::TestPlan;
 use super::report::{Occasion, title, unit};
 use super::run::{PerfOutcome, SizeRow};
 use anyhow::{Context as _, Result, anyhow};
@@ -64,7 +64,7 @@ fn svg(outcome: &PerfOutcome, title: &str) -> Result<String> {
     Ok(svg)
 }
 
-const fn rate_label(plan: &Plan) -> &'static str {
+const fn rate_label(plan: &TestPlan) -> &'static str {
     if plan.gigabits { "10⁹ bit/s" } else { "MiB/s" }
 }
 

@@ -2,7 +2,7 @@
 
 use super::figures::{Bandwidth, Latency, PERCENTILES};
 use super::output_arguments::{OnlyNumber, OutputArguments};
-use super::plan::{Amount, Measure, Operation, Plan, Transport};
+use super::plan::{Amount, Measure, Operation, TestPlan, Transport};
 use super::run::{BandwidthRow, PerfOutcome, SizeRow};
 use super::samples::{self, SampleUnit};
 use crate::counters::known;
@@ -22,13 +22,13 @@ pub(crate) struct Occasion {
 }
 
 /// Only one number for each size, after the lists of latencies that were requested.
-pub(crate) fn only(outcome: &PerfOutcome, wishes: &OutputArguments) -> String {
-    let line = |row: &SizeRow| lines_of(row, &outcome.plan, wishes);
+pub(crate) fn only(outcome: &PerfOutcome, output: &OutputArguments) -> String {
+    let line = |row: &SizeRow| lines_of(row, &outcome.plan, output);
     outcome.rows.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 /// The one number of a row.
-fn number_of(row: &SizeRow, number: OnlyNumber, plan: &Plan) -> String {
+fn number_of(row: &SizeRow, number: OnlyNumber, plan: &TestPlan) -> String {
     let value = match (row, number) {
         (SizeRow::Latency(latency), _) => latency.mean / time_unit(plan).picos,
         (SizeRow::Bandwidth(row), OnlyNumber::MessageRate) => row.total().messages / 1e6,
@@ -38,14 +38,14 @@ fn number_of(row: &SizeRow, number: OnlyNumber, plan: &Plan) -> String {
 }
 
 /// The text.
-pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion, wishes: &OutputArguments) -> String {
+pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion, output: &OutputArguments) -> String {
     let busy = outcome.busy_percent.map(|busy| format!("\t    {busy:<3.2}")).unwrap_or_default();
-    let rows = outcome.rows.iter().map(|row| lines_of(row, &outcome.plan, wishes) + &busy + "\n");
+    let rows = outcome.rows.iter().map(|row| lines_of(row, &outcome.plan, output) + &busy + "\n");
     let mut rows: String = rows.collect();
-    if wishes.both {
+    if output.both {
         rows.push_str(&each_direction(outcome));
     }
-    format!("{}\n{rows}{}", beginning(outcome, occasion), ending(outcome, occasion, wishes))
+    format!("{}\n{rows}{}", beginning(outcome, occasion), ending(outcome, occasion, output))
 }
 
 /// The figures of each direction.
@@ -76,9 +76,9 @@ pub(crate) fn beginning(outcome: &PerfOutcome, occasion: &Occasion) -> String {
 }
 
 /// A row, after the lists of latencies that were requested.
-pub(crate) fn lines_of(row: &SizeRow, plan: &Plan, wishes: &OutputArguments) -> String {
-    let mut lists = samples::lists(row, wishes, time_unit(plan));
-    if let Some(number) = wishes.number {
+pub(crate) fn lines_of(row: &SizeRow, plan: &TestPlan, output: &OutputArguments) -> String {
+    let mut lists = samples::lists(row, output, time_unit(plan));
+    if let Some(number) = output.number {
         return lists + &number_of(row, number, plan);
     }
     if !lists.is_empty() {
@@ -92,10 +92,10 @@ pub(crate) fn lines_of(row: &SizeRow, plan: &Plan, wishes: &OutputArguments) -> 
 }
 
 /// The lines after the rows.
-pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion, wishes: &OutputArguments) -> String {
+pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion, output: &OutputArguments) -> String {
     let mut text = format!("{LINE}\n{}", data_line(outcome));
     text.push_str(&counters_line(outcome));
-    for name in &wishes.counters {
+    for name in &output.counters {
         let value = outcome.counters.as_ref().and_then(|counters| counters.get(name));
         let value = value.map_or_else(|| "not counted".to_owned(), u64::to_string);
         let _ = write!(text, "\n {name:<16}: {value}");
@@ -150,7 +150,7 @@ const fn on_or_off(on: bool) -> &'static str {
     if on { "ON" } else { "OFF" }
 }
 
-pub(crate) fn title(plan: &Plan) -> String {
+pub(crate) fn title(plan: &TestPlan) -> String {
     let operation = match plan.operation {
         Operation::Write => "RDMA_Write",
         Operation::Read => "RDMA_Read",
@@ -180,7 +180,7 @@ fn serde_name(value: &impl serde::Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| Some(value.as_str()?.to_owned())).unwrap_or_default()
 }
 
-fn address(whose: &str, end: &Destination, plan: &Plan) -> String {
+fn address(whose: &str, end: &Destination, plan: &TestPlan) -> String {
     let Destination { lid, qpn, psn, outstanding_reads, rkey, address, gid, shared_queue } = end;
     let mut line =
         format!(" {whose} address: LID {lid:#06x} QPN {:#06x} PSN {:#x}", qpn.value(), psn.value());
@@ -201,7 +201,7 @@ fn address(whose: &str, end: &Destination, plan: &Plan) -> String {
 }
 
 /// The heading of the columns.
-fn columns(plan: &Plan) -> String {
+fn columns(plan: &TestPlan) -> String {
     let unit = if plan.gigabits { "Gb/sec" } else { "MiB/sec" };
     let time = time_unit(plan).name;
     let busy = if plan.run.processor_use { "    CPU_Util[%]" } else { "" };
@@ -222,7 +222,7 @@ fn columns(plan: &Plan) -> String {
     columns + busy
 }
 
-fn bandwidth_row(row: &BandwidthRow, plan: &Plan) -> String {
+fn bandwidth_row(row: &BandwidthRow, plan: &TestPlan) -> String {
     let Bandwidth { size, iterations, peak, average, messages } = row.total();
     let unit = unit(plan);
     let (peak, average, rate) = (peak / unit, average / unit, messages / 1e6);
@@ -235,17 +235,17 @@ fn bandwidth_row(row: &BandwidthRow, plan: &Plan) -> String {
 }
 
 /// Bytes per second in one unit of rates.
-pub(crate) const fn unit(plan: &Plan) -> f64 {
+pub(crate) const fn unit(plan: &TestPlan) -> f64 {
     if plan.gigabits { 1e9 / 8.0 } else { 1_048_576.0 }
 }
 
 /// The unit of times, with its picoseconds.
-fn time_unit(plan: &Plan) -> SampleUnit {
+fn time_unit(plan: &TestPlan) -> SampleUnit {
     let micros = SampleUnit { name: "usec", picos: 1e6 };
     plan.cycles.map_or(micros, |cycles| SampleUnit { name: "cycles", picos: 1e6 / cycles })
 }
 
-fn latency_row(latency: &Latency, plan: &Plan) -> String {
+fn latency_row(latency: &Latency, plan: &TestPlan) -> String {
     let Latency { size, iterations, rate, .. } = latency;
     let unit = time_unit(plan).picos;
     let micros = |picos: f64| picos / unit;

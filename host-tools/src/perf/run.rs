@@ -4,7 +4,7 @@ use super::bench::Bench;
 use super::data::DataCheck;
 use super::figures::{Bandwidth, Latency};
 use super::interrupt;
-use super::plan::Plan;
+use super::plan::TestPlan;
 use super::stream::Stream;
 use super::turns::Turns;
 use crate::counters::Readings;
@@ -19,7 +19,7 @@ use bareverbs_prm::time::{Duration, Time};
 #[derive(Debug)]
 pub(crate) struct PerfOutcome {
     /// The plan that was carried out.
-    pub(crate) plan: Plan,
+    pub(crate) plan: TestPlan,
     /// `None` if both ends were ours.
     pub(crate) role: Option<Role>,
     pub(crate) rows: Vec<SizeRow>,
@@ -155,7 +155,7 @@ struct StallWatch {
 }
 
 impl StallWatch {
-    fn new(plan: &Plan, now: Time) -> Self {
+    fn new(plan: &TestPlan, now: Time) -> Self {
         let nanos = u64::try_from(plan.timeout.as_nanos()).unwrap_or(u64::MAX);
         Self { last: now, timeout: Duration::from_nanos(nanos) }
     }
@@ -183,7 +183,7 @@ fn next_look<const N: usize>(now: Time, seat: &Seat, wakeups: [Option<Time>; N])
 
 /// Drives one end until it has finished.
 pub(crate) fn drive<H: Hal>(
-    plan: &Plan,
+    plan: &TestPlan,
     seat: &Seat,
     bench: &mut Bench<'_, H>,
     traffic: &mut dyn EndTraffic<H>,
@@ -210,7 +210,7 @@ pub(crate) struct Side<'a, 'd, H: Hal> {
 
 /// Drives both ends of a test in one world.
 pub(crate) fn drive_both<H: Hal>(
-    plan: &Plan,
+    plan: &TestPlan,
     seat: &Seat,
     client: Side<'_, '_, H>,
     server: Side<'_, '_, H>,

@@ -1,7 +1,7 @@
 //! How a test runs apart from its load: pauses, warm-up, direction, memory and events.
 
 use super::payload::read_payload;
-use super::plan::{Amount, Measure, Plan, Transport};
+use super::plan::{Amount, Measure, TestPlan, Transport};
 use super::run_options::RunControl;
 use anyhow::{Result, ensure};
 use bareverbs_prm::time::Duration;
@@ -36,7 +36,7 @@ pub(super) struct RunControlArguments {
     /// With -D, an additional column: utilization of the machine's processors.
     #[arg(long = "cpu_util", alias = "cpu-util", requires = "duration", conflicts_with = "endless")]
     processor_use: bool,
-    /// Data to send and expect: 32-bit words in a text file, such as «0x01234567, 0x89abcdef», repeated. Pass the same
+    /// Data to send and expect: 32-bit words in a text file, such as "0x01234567, 0x89abcdef", repeated. Pass the same
     /// at both ends.
     #[arg(long = "payload_file_path", alias = "payload-file-path", value_name = "FILE")]
     payload: Option<PathBuf>,
@@ -61,7 +61,7 @@ impl RunControlArguments {
 
 impl RunControl {
     /// Whether these options fit the rest of the plan.
-    pub(super) fn check(&self, plan: &Plan) -> Result<()> {
+    pub(super) fn check(&self, plan: &TestPlan) -> Result<()> {
         let is_latency = plan.measure == Measure::Latency;
         ensure!(
             is_latency || self.gap == Duration::ZERO,
@@ -87,7 +87,7 @@ impl RunControl {
         self.check_receives(plan)
     }
 
-    fn check_receives(&self, plan: &Plan) -> Result<()> {
+    fn check_receives(&self, plan: &TestPlan) -> Result<()> {
         let list = self.receive_list;
         if list == 1 {
             return Ok(());

@@ -17,14 +17,14 @@ pub(crate) struct SampleUnit {
 }
 
 /// The requested lists of a size: first in the order of the messages, then by length.
-pub(crate) fn lists(row: &SizeRow, wishes: &OutputArguments, unit: SampleUnit) -> String {
+pub(crate) fn lists(row: &SizeRow, output: &OutputArguments, unit: SampleUnit) -> String {
     let SizeRow::Latency(latency) = row else { return String::new() };
     let Some(samples) = &latency.samples else { return String::new() };
     let mut text = String::new();
-    if wishes.unsorted {
+    if output.unsorted {
         list(&mut text, samples, unit);
     }
-    if wishes.sorted {
+    if output.sorted {
         let mut sorted = samples.clone();
         sorted.sort_unstable();
         list(&mut text, &sorted, unit);

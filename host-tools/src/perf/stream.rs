@@ -5,7 +5,7 @@ use super::bench::Bench;
 use super::clock::Clock;
 use super::figures::{Bandwidth, BandwidthLog};
 use super::lane::Message;
-use super::plan::{Plan, RateLimit, RateUnit};
+use super::plan::{RateLimit, RateUnit, TestPlan};
 use anyhow::{Result, ensure};
 use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::{Duration, Time};
@@ -23,7 +23,7 @@ struct Progress {
 
 /// One end of the traffic of one size.
 pub(crate) struct Stream<'p> {
-    plan: &'p Plan,
+    plan: &'p TestPlan,
     size: u32,
     sends: bool,
     receives: bool,
@@ -39,7 +39,7 @@ pub(crate) struct Stream<'p> {
 impl<'p> Stream<'p> {
     /// Posts the receives of messages of `size` bytes. The peer may send after this.
     pub(crate) fn prepare<H: Hal>(
-        plan: &'p Plan,
+        plan: &'p TestPlan,
         size: u32,
         is_client: bool,
         bench: &mut Bench<'_, H>,
@@ -210,7 +210,7 @@ impl<'p> Stream<'p> {
 
 /// Posts a list of receives, beginning with message number `first`.
 fn post_receives<H: Hal>(
-    plan: &Plan,
+    plan: &TestPlan,
     size: u32,
     lane: usize,
     first: u64,

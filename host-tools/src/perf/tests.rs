@@ -192,7 +192,7 @@ fn a_limit_that_is_missed_is_exit_status_1_each_by_itself() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_the_reason() {
+fn impossible_options_are_refused_with_the_reason() {
     for (words, reason) in [
         ("write bw -c UD", "a datagram is a SEND"),
         ("read lat -c UC", "no RDMA READ"),

@@ -3,7 +3,7 @@
 use super::bench::Bench;
 use super::clock::Clock;
 use super::figures::{Latency, LatencyLog};
-use super::plan::{Operation, Plan};
+use super::plan::{Operation, TestPlan};
 use anyhow::{Result, ensure};
 use bareverbs_core::hal::Hal;
 use bareverbs_prm::time::Time;
@@ -21,7 +21,7 @@ enum Next {
 
 /// One end of the traffic of one size.
 pub(crate) struct Turns<'p> {
-    plan: &'p Plan,
+    plan: &'p TestPlan,
     size: u32,
     next: Next,
     sent: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Turns<'p> {
 impl<'p> Turns<'p> {
     /// Posts the receives of messages of `size` bytes. The peer may send after this.
     pub(crate) fn prepare<H: Hal>(
-        plan: &'p Plan,
+        plan: &'p TestPlan,
         size: u32,
         is_client: bool,
         bench: &mut Bench<'_, H>,

@@ -26,16 +26,14 @@ pub(super) enum PingDatagram {
     /// A request for an answer.
     Request { transaction: u64 },
     /// The answer to a request, from a machine with this name.
-    Answer { transaction: u64, status: u16, name: String },
+    Reply { transaction: u64, status: u16, name: String },
 }
 
 impl PingDatagram {
     pub(super) fn encode(&self) -> [u8; DATAGRAM] {
         let (method, status, transaction, name) = match self {
             Self::Request { transaction } => (GET, 0, *transaction, ""),
-            Self::Answer { transaction, status, name } => {
-                (GET_RESPONSE, *status, *transaction, name.as_str())
-            }
+            Self::Reply { transaction, status, name } => (GET_RESPONSE, *status, *transaction, name.as_str()),
         };
         let mut bytes = [0; DATAGRAM];
         bytes[..4].copy_from_slice(&[BASE_VERSION, PING_CLASS, CLASS_VERSION, method]);
@@ -64,7 +62,7 @@ impl PingDatagram {
                 // The peer's name will be printed on a terminal.
                 let name =
                     String::from_utf8_lossy(name).chars().filter(|letter| !letter.is_control()).collect();
-                Some(Self::Answer { transaction, status, name })
+                Some(Self::Reply { transaction, status, name })
             }
             _ => None,
         }
@@ -87,16 +85,16 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_names_its_machine() {
-        let answer = PingDatagram::Answer { transaction: 9, status: 0, name: "node7.example".into() };
-        let bytes = answer.encode();
+    fn a_reply_names_its_machine() {
+        let reply = PingDatagram::Reply { transaction: 9, status: 0, name: "node7.example".into() };
+        let bytes = reply.encode();
         assert_eq!((bytes[3], &bytes[40..54]), (0x81, &b"node7.example\0"[..]));
-        assert_eq!(PingDatagram::parse(&bytes), Some(answer));
-        let long = PingDatagram::Answer { transaction: 9, status: 0, name: "x".repeat(500) }.encode();
+        assert_eq!(PingDatagram::parse(&bytes), Some(reply));
+        let long = PingDatagram::Reply { transaction: 9, status: 0, name: "x".repeat(500) }.encode();
         assert_eq!((long[254], long[255]), (b'x', 0));
         let mut escape = bytes;
         escape[40] = 0x1b;
-        let Some(PingDatagram::Answer { name, .. }) = PingDatagram::parse(&escape) else {
+        let Some(PingDatagram::Reply { name, .. }) = PingDatagram::parse(&escape) else {
             panic!("an answer")
         };
         assert_eq!(name, "ode7.example");

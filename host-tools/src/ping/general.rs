@@ -68,7 +68,7 @@ impl<H: Hal> Probe for ToLid<'_, '_, H> {
         self.may_send = self.services.may_send()?;
         let mut numbers = Vec::new();
         for (datagram, _) in take(self.services)? {
-            let PingDatagram::Answer { transaction, status, name } = datagram else { continue };
+            let PingDatagram::Reply { transaction, status, name } = datagram else { continue };
             if status != 0 {
                 bail!(
                     "the peer answers with status {status:#06x} of a management datagram (IBTA v1.4 §13.4.7)"
@@ -105,13 +105,13 @@ fn lid_of(seat: &Seat, peer: &str) -> Result<u16> {
 }
 
 /// Probes a LID.
-pub(super) struct LidAsker<'a> {
+pub(super) struct LidPinger<'a> {
     pub(super) peer: &'a str,
     pub(super) rhythm: Rhythm,
     pub(super) quiet: bool,
 }
 
-impl SeatedTask for LidAsker<'_> {
+impl SeatedTask for LidPinger<'_> {
     type Output = PingOutcome;
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<PingOutcome, Failure> {
@@ -147,11 +147,11 @@ impl SeatedTask for LidAsker<'_> {
 }
 
 /// Answers `ibping` until nobody has sent a request for a while; returns the number of answers.
-pub(super) struct LidAnswerer {
+pub(super) struct LidResponder {
     pub(super) timeout: Duration,
 }
 
-impl SeatedTask for LidAnswerer {
+impl SeatedTask for LidResponder {
     type Output = u64;
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<u64, Failure> {
@@ -171,8 +171,8 @@ impl SeatedTask for LidAnswerer {
                     AddressHandle::to_sender(&services.device, &completion, &header, MacAddress::default());
                 let way = way.map_err(anyhow::Error::from)?;
                 let destination = way.destination(completion.origin.qpn(), GENERAL_SERVICES_Q_KEY);
-                let answer = PingDatagram::Answer { transaction, status: 0, name: name.clone() };
-                services.send(&answer.encode(), &destination)?;
+                let reply = PingDatagram::Reply { transaction, status: 0, name: name.clone() };
+                services.send(&reply.encode(), &destination)?;
                 (answered, last) = (answered + 1, hal.now());
             }
             hal.relax(hal.now() + seat.rest);

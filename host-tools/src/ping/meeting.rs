@@ -6,7 +6,7 @@ use super::prober::{DEPTH, Probe, Prober, Rhythm, SIZE};
 use crate::Failure;
 use crate::perf::bench::Bench;
 use crate::perf::conversation::bytes_of;
-use crate::perf::plan::{Plan, Transport};
+use crate::perf::plan::{TestPlan, Transport};
 use crate::seat::{Seat, SeatedTask};
 use anyhow::{Context as _, Result, bail};
 use bareverbs_core::Device;
@@ -32,7 +32,7 @@ enum Rendezvous<'a> {
 
 /// A queue pair that is connected to the peer's.
 struct ProbeLink<'a, 'd, H: Hal> {
-    plan: &'a Plan,
+    plan: &'a TestPlan,
     bench: Bench<'d, H>,
     own: Destination,
     /// Receives posted so far, and sends.
@@ -44,7 +44,7 @@ struct ProbeLink<'a, 'd, H: Hal> {
 
 /// Meets the peer and connects to it. When it returns, both ends have posted their receives.
 fn begin<'a, 'd, H: Hal>(
-    plan: &'a Plan,
+    plan: &'a TestPlan,
     device: &'d Device<H>,
     seat: &Seat,
     rendezvous: &Rendezvous<'_>,
@@ -163,12 +163,12 @@ impl<H: Hal> Probe for ProbeLink<'_, '_, H> {
 }
 
 /// Answers until the peer leaves; returns the number of answers.
-pub(super) struct PeerAnswerer<'a> {
-    pub(super) plan: &'a Plan,
+pub(super) struct PeerResponder<'a> {
+    pub(super) plan: &'a TestPlan,
     pub(super) listener: Listener,
 }
 
-impl SeatedTask for PeerAnswerer<'_> {
+impl SeatedTask for PeerResponder<'_> {
     type Output = u64;
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<u64, Failure> {
@@ -195,14 +195,14 @@ impl SeatedTask for PeerAnswerer<'_> {
 }
 
 /// Sends probes and waits for their answers.
-pub(super) struct PeerAsker<'a> {
-    pub(super) plan: &'a Plan,
+pub(super) struct PeerPinger<'a> {
+    pub(super) plan: &'a TestPlan,
     pub(super) address: SocketAddr,
     pub(super) rhythm: Rhythm,
     pub(super) quiet: bool,
 }
 
-impl SeatedTask for PeerAsker<'_> {
+impl SeatedTask for PeerPinger<'_> {
     type Output = PingOutcome;
 
     fn run<H: Hal>(self, device: &Device<H>, seat: &Seat) -> Result<PingOutcome, Failure> {

@@ -15,7 +15,7 @@ mod tally;
 use crate::Failure;
 use crate::output::{json_object, print};
 use crate::perf::bench::device_config;
-use crate::perf::plan::{Amount, Measure, Operation, Plan, Transport};
+use crate::perf::plan::{Amount, Measure, Operation, TestPlan, Transport};
 use crate::perf::run_options::RunControl;
 use crate::place::DeviceSelector;
 use crate::seat::SeatArguments;
@@ -24,8 +24,8 @@ use bareverbs_core::DeviceConfig;
 use bareverbs_perftest::line::Listener;
 use bareverbs_prm::time::Duration;
 use clap::{Args, ValueEnum};
-use general::{LidAnswerer, LidAsker};
-use meeting::{PeerAnswerer, PeerAsker};
+use general::{LidPinger, LidResponder};
+use meeting::{PeerPinger, PeerResponder};
 use outcome::{PingOccasion, PingOutcome};
 use prober::{DEPTH, Rhythm, SIZE};
 use std::net::Ipv4Addr;
@@ -107,15 +107,15 @@ pub fn run(arguments: &PingArguments) -> Result<bool, Failure> {
 }
 
 fn answer_lids(arguments: &PingArguments) -> Result<bool, Failure> {
-    let answerer = LidAnswerer { timeout: Duration::from_secs(arguments.peer_timeout) };
-    let answered = arguments.seat.with_device(DeviceConfig::default(), answerer)?;
+    let responder = LidResponder { timeout: Duration::from_secs(arguments.peer_timeout) };
+    let answered = arguments.seat.with_device(DeviceConfig::default(), responder)?;
     eprintln!("{answered} probes answered");
     Ok(true)
 }
 
 fn ask_lid(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
-    let asker = LidAsker { peer, rhythm: arguments.rhythm(), quiet: arguments.json };
-    let outcome = arguments.seat.with_device(DeviceConfig::default(), asker)?;
+    let pinger = LidPinger { peer, rhythm: arguments.rhythm(), quiet: arguments.json };
+    let outcome = arguments.seat.with_device(DeviceConfig::default(), pinger)?;
     arguments.show(peer, &outcome)
 }
 
@@ -125,8 +125,8 @@ fn answer(arguments: &PingArguments) -> Result<bool, Failure> {
     let listener = listener.context("choose another port with -p, at both ends").map_err(Failure::Input)?;
     let listener = listener.telling(|stranger| eprintln!("{stranger}"));
     eprintln!("waiting for probes; the peer meets this end at TCP port {}", arguments.port);
-    let answerer = PeerAnswerer { plan: &plan, listener };
-    let answered = arguments.seat.with_device(device_config(&plan), answerer)?;
+    let responder = PeerResponder { plan: &plan, listener };
+    let answered = arguments.seat.with_device(device_config(&plan), responder)?;
     eprintln!("{answered} probes answered");
     Ok(true)
 }
@@ -134,8 +134,8 @@ fn answer(arguments: &PingArguments) -> Result<bool, Failure> {
 fn ask(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
     let plan = arguments.plan();
     let address = arguments.seat.resolve(peer, arguments.port).map_err(Failure::Input)?;
-    let asker = PeerAsker { plan: &plan, address, rhythm: arguments.rhythm(), quiet: arguments.json };
-    let outcome = arguments.seat.with_device(device_config(&plan), asker)?;
+    let pinger = PeerPinger { plan: &plan, address, rhythm: arguments.rhythm(), quiet: arguments.json };
+    let outcome = arguments.seat.with_device(device_config(&plan), pinger)?;
     arguments.show(peer, &outcome)
 }
 
@@ -162,8 +162,8 @@ impl PingArguments {
         }
     }
 
-    fn plan(&self) -> Plan {
-        Plan {
+    fn plan(&self) -> TestPlan {
+        TestPlan {
             operation: Operation::Send,
             measure: Measure::Bandwidth,
             transport: if self.connection == ProbeWay::Rc { Transport::Rc } else { Transport::Ud },
@@ -180,7 +180,7 @@ impl PingArguments {
             inline: 0,
             mtu: None,
             outstanding: 1,
-            gid_wish: self.gid_index.into(),
+            gid_selection: self.gid_index.into(),
             peer_lid: None,
             pkey_index: 0,
             ack_timeout: 14,

@@ -1,6 +1,6 @@
 //! The timing of probes: when the next one leaves, and how long to wait for its answer.
 
-use super::tally::{Answer, ProbeTally};
+use super::tally::{ProbeTally, Reply};
 use crate::output::print;
 use anyhow::Result;
 use bareverbs_core::hal::Hal;
@@ -88,22 +88,22 @@ impl<H: Hal> Prober<'_, H> {
         }
     }
 
-    fn tell(&self, number: u64, answer: Answer) {
+    fn tell(&self, number: u64, reply: Reply) {
         if self.quiet {
             return;
         }
         let peer = self.peer;
         let millis = |picos: u64| picos as f64 / 1e9;
-        let line = match answer {
-            Answer::First { picos } => format!("Pong from {peer}: seq {number} time {:.3} ms", millis(picos)),
-            Answer::Late { picos } => {
+        let line = match reply {
+            Reply::First { picos } => format!("Pong from {peer}: seq {number} time {:.3} ms", millis(picos)),
+            Reply::Late { picos } => {
                 format!(
                     "Pong from {peer}: seq {number} time {:.3} ms, too late: counted as lost",
                     millis(picos)
                 )
             }
-            Answer::Duplicate => format!("Pong from {peer}: seq {number} DUPLICATE"),
-            Answer::Stray => format!("Pong from {peer}: seq {number} was never sent"),
+            Reply::Duplicate => format!("Pong from {peer}: seq {number} DUPLICATE"),
+            Reply::Stray => format!("Pong from {peer}: seq {number} was never sent"),
         };
         // If nobody reads it, the exit status still has the result.
         let _ = print(&line);

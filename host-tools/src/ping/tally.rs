@@ -18,7 +18,7 @@ enum Fate {
 
 /// The kind of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum Reply {
     /// The first to its probe, after this many picoseconds.
     First {
         picos: u64,
@@ -75,34 +75,34 @@ impl ProbeTally {
     }
 
     /// Records an answer to probe `number`.
-    pub(super) fn answer(&mut self, now: Time, number: u64) -> Answer {
-        let answer = self.judge(now, number);
-        match answer {
-            Answer::Stray => self.strays += 1,
-            Answer::Duplicate => self.duplicates += 1,
-            Answer::Late { .. } => self.late += 1,
-            Answer::First { picos } => {
+    pub(super) fn answer(&mut self, now: Time, number: u64) -> Reply {
+        let reply = self.judge(now, number);
+        match reply {
+            Reply::Stray => self.strays += 1,
+            Reply::Duplicate => self.duplicates += 1,
+            Reply::Late { .. } => self.late += 1,
+            Reply::First { picos } => {
                 self.received += 1;
                 self.round_trips.saturating_record(picos);
                 self.sum += u128::from(picos);
             }
         }
-        if matches!(answer, Answer::First { .. } | Answer::Late { .. }) {
+        if matches!(reply, Reply::First { .. } | Reply::Late { .. }) {
             self.reordered += u64::from(self.latest.is_some_and(|latest| latest > number));
             self.latest = self.latest.max(Some(number));
         }
-        answer
+        reply
     }
 
-    fn judge(&mut self, now: Time, number: u64) -> Answer {
+    fn judge(&mut self, now: Time, number: u64) -> Reply {
         let place = usize::try_from(number).ok().and_then(|number| self.probes.get_mut(number));
-        let Some(fate) = place else { return Answer::Stray };
+        let Some(fate) = place else { return Reply::Stray };
         match core::mem::replace(fate, Fate::Answered) {
-            Fate::Answered => Answer::Duplicate,
+            Fate::Answered => Reply::Duplicate,
             Fate::UnderWay(sent) => {
                 let trip = now.since(sent);
                 let picos = trip.as_picos();
-                if trip > self.timeout { Answer::Late { picos } } else { Answer::First { picos } }
+                if trip > self.timeout { Reply::Late { picos } } else { Reply::First { picos } }
             }
         }
     }
@@ -130,35 +130,35 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_is_counted_as_what_it_is() {
+    fn every_reply_is_classified() {
         let mut tally = ProbeTally::new(Duration::from_secs(1)).unwrap();
         for number in 0..4 {
             assert_eq!(tally.send(at(10 * number)), number);
         }
-        assert_eq!(tally.answer(at(5), 0), Answer::First { picos: 5_000_000 });
-        assert_eq!(tally.answer(at(6), 0), Answer::Duplicate);
-        assert_eq!(tally.answer(at(40), 3), Answer::First { picos: 10_000_000 });
-        assert_eq!(tally.answer(at(41), 1), Answer::First { picos: 31_000_000 });
-        assert_eq!((tally.answer(at(42), 4), tally.answer(at(43), u64::MAX)), (Answer::Stray, Answer::Stray));
+        assert_eq!(tally.answer(at(5), 0), Reply::First { picos: 5_000_000 });
+        assert_eq!(tally.answer(at(6), 0), Reply::Duplicate);
+        assert_eq!(tally.answer(at(40), 3), Reply::First { picos: 10_000_000 });
+        assert_eq!(tally.answer(at(41), 1), Reply::First { picos: 31_000_000 });
+        assert_eq!((tally.answer(at(42), 4), tally.answer(at(43), u64::MAX)), (Reply::Stray, Reply::Stray));
         let ProbeTally { received, duplicates, reordered, strays, .. } = tally;
         assert_eq!((tally.sent(), received, duplicates, reordered, strays, tally.lost()), (4, 3, 1, 1, 2, 1));
         assert!((tally.mean() - 46e6 / 3.0).abs() < 1.0);
     }
 
     #[test]
-    fn an_answer_that_comes_too_late_leaves_its_probe_lost() {
+    fn a_late_reply_leaves_its_probe_lost() {
         let mut tally = ProbeTally::new(Duration::from_micros(10)).unwrap();
         (0..2).for_each(|number| assert_eq!(tally.send(at(number)), number));
-        assert_eq!(tally.answer(at(11), 1), Answer::First { picos: 10_000_000 });
-        assert_eq!(tally.answer(at(11), 0), Answer::Late { picos: 11_000_000 });
-        assert_eq!(tally.answer(at(12), 0), Answer::Duplicate);
+        assert_eq!(tally.answer(at(11), 1), Reply::First { picos: 10_000_000 });
+        assert_eq!(tally.answer(at(11), 0), Reply::Late { picos: 11_000_000 });
+        assert_eq!(tally.answer(at(12), 0), Reply::Duplicate);
         let ProbeTally { received, late, duplicates, reordered, .. } = tally;
         assert_eq!((received, late, duplicates, reordered, tally.lost()), (1, 1, 1, 1, 1));
         assert_eq!(tally.round_trips.len(), 1, "a lost probe has no round-trip time");
     }
 
     #[test]
-    fn without_answers_there_is_no_round_trip() {
+    fn no_round_trip_without_replies() {
         let tally = ProbeTally::new(Duration::from_secs(1)).unwrap();
         assert_eq!((tally.lost(), tally.mean()), (0, 0.0));
     }

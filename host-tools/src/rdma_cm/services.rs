@@ -2,12 +2,12 @@
 //! number and Q_Key. This makes no connection, so there is nothing to disconnect.
 
 use super::{
-    AnsweredRequest, CmPeer, ConnectionManager, DATAGRAM_Q_KEY, DatagramAgreement, HOPS, MOST_REQUESTS,
-    NOT_YET, QueueEnd, Wishes,
+    AnsweredRequest, CmPeer, ConnectionManager, ConnectionParameters, DATAGRAM_Q_KEY, DatagramAgreement,
+    HOPS, MOST_REQUESTS, NOT_YET, QueueEnd,
 };
 use anyhow::{Context as _, Result, bail};
 use bareverbs_cm::{
-    CommunicationId, Message, News, PORT_SPACE_UDP, Path, ServiceAnswer, ServiceOffer, service_id,
+    CommunicationId, Message, News, PORT_SPACE_UDP, Path, ServiceOffer, ServiceReply, service_id,
     service_reply, service_request,
 };
 use bareverbs_core::hal::Hal;
@@ -15,7 +15,7 @@ use bareverbs_core::queue_pair::ConnectOptions;
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::psn::Psn;
 
-/// Statuses of an answer (IBTA v1.4 §12.11.2.1).
+/// Statuses of a reply (IBTA v1.4 §12.11.2.1).
 const SERVED: u8 = 0;
 const UNKNOWN_SERVICE: u8 = 1;
 
@@ -36,16 +36,16 @@ impl<H: Hal> ConnectionManager<'_, H> {
         let known = &self.service_requests.answered;
         let repeated = known.iter().find(|known| (known.path, known.request) == (path, request));
         let has_room = self.service_requests.waiting.len() < MOST_REQUESTS;
-        let answer = match repeated {
-            Some(known) => known.answer.clone(),
+        let reply = match repeated {
+            Some(known) => known.reply.clone(),
             None if self.is_for_us(service) && has_room => {
                 return self.service_requests.waiting.push_back((id, request));
             }
             None if self.is_for_us(service) || !self.speaks_for(service) => return self.manager.forget(id),
-            None => answer(UNKNOWN_SERVICE, Qpn::from_low_bits(0)),
+            None => service_reply_of(UNKNOWN_SERVICE, Qpn::from_low_bits(0)),
         };
         // The request has just arrived, and the peer expects nothing else.
-        let _ = self.manager.answer_service(id, &answer);
+        let _ = self.manager.answer_service(id, &reply);
     }
 
     /// Asks a peer for the queue pair behind a port, and repeats that while nobody has it.
@@ -54,7 +54,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
         peer: &CmPeer,
         port: u16,
         own: Qpn,
-        wishes: &Wishes,
+        parameters: &ConnectionParameters,
     ) -> Result<DatagramAgreement> {
         let deadline = self.hal().now() + self.timeout;
         let path = peer.path;
@@ -71,7 +71,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
             match message.get8(service_reply::STATUS) {
                 SERVED => {
                     let qpn = Qpn::from_low_bits(message.get32(service_reply::QPN));
-                    return self.datagrams_to(path, qpn, message.get32(service_reply::Q_KEY), wishes);
+                    return self.datagrams_to(path, qpn, message.get32(service_reply::Q_KEY), parameters);
                 }
                 UNKNOWN_SERVICE if self.hal().now() < deadline => self.pause(NOT_YET)?,
                 status => bail!(
@@ -91,11 +91,11 @@ impl<H: Hal> ConnectionManager<'_, H> {
             if let Some((id, request)) = self.service_requests.waiting.pop_front()
                 && let Some(path) = self.manager.get(id).map(|known| known.path)
             {
-                let answer = answer(SERVED, own);
-                if self.manager.answer_service(id, &answer).is_ok() {
+                let reply = service_reply_of(SERVED, own);
+                if self.manager.answer_service(id, &reply).is_ok() {
                     let answered = &mut self.service_requests.answered;
                     answered.truncate(MOST_REQUESTS - 1);
-                    answered.push_front(AnsweredRequest { path, request, answer });
+                    answered.push_front(AnsweredRequest { path, request, reply });
                     self.step()?;
                     return Ok(path);
                 }
@@ -113,14 +113,14 @@ impl<H: Hal> ConnectionManager<'_, H> {
         path: Path,
         qpn: Qpn,
         q_key: u32,
-        wishes: &Wishes,
+        parameters: &ConnectionParameters,
     ) -> Result<DatagramAgreement> {
         let remote = self.endpoint(path, QueueEnd { qpn, psn: Psn::new(0) })?;
         let options = ConnectOptions {
             gid_index: self.index_of(path)?,
-            path_mtu: wishes.path_mtu,
+            path_mtu: parameters.path_mtu,
             hop_limit: HOPS,
-            traffic_class: wishes.traffic_class,
+            traffic_class: parameters.traffic_class,
             service_level: path.lids.map_or(0, |lids| lids.service_level),
             ..ConnectOptions::default()
         };
@@ -128,6 +128,6 @@ impl<H: Hal> ConnectionManager<'_, H> {
     }
 }
 
-fn answer(status: u8, qpn: Qpn) -> ServiceAnswer {
-    ServiceAnswer { status, qpn, q_key: DATAGRAM_Q_KEY, private: Vec::new() }
+fn service_reply_of(status: u8, qpn: Qpn) -> ServiceReply {
+    ServiceReply { status, qpn, q_key: DATAGRAM_Q_KEY, private: Vec::new() }
 }

@@ -196,7 +196,7 @@ fn a_long_capture_has_coarser_steps() {
 }
 
 #[test]
-fn what_is_no_capture_is_refused() {
+fn files_that_are_not_captures_are_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let whole = Captured::new(TrafficConfig::default(), steps(3));
     let bytes = std::fs::read(whole.path("run.pcapng")).expect("a capture");

@@ -9,7 +9,7 @@ mod files;
 mod network;
 mod program;
 
-use crate::network::{HostLink, HostWish};
+use crate::network::{HostLink, HostRequest};
 use crate::outside_wire::WireArguments;
 use crate::{Failure, network as networks};
 use anyhow::{Context, anyhow, bail};
@@ -54,7 +54,7 @@ pub struct RunArguments {
     /// Fraction of the program's sent and received frames to lose, from 0 to 1; the same as --faults loss=…
     #[arg(long, value_parser = parse_loss, conflicts_with = "wire")]
     pub loss: Option<String>,
-    /// Faults on the wire, such as «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
+    /// Faults on the wire, such as "loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms".
     #[arg(long, value_parser = parse_faults, conflicts_with = "wire")]
     pub faults: Option<String>,
     /// Seed of the random faults.
@@ -199,13 +199,13 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     let library = library()?;
     let home = networks::home()?;
     let network = networks::open(&home, &arguments.network)?;
-    let wish = HostWish {
+    let request = HostRequest {
         link: arguments.link.map(LinkLayer::from),
         ports: arguments.ports,
         lid: arguments.lid,
         addresses: arguments.ip.clone(),
     };
-    let ports = networks::ports(&network, &networks::add(&network, &arguments.host, &wish)?)?;
+    let ports = networks::ports(&network, &networks::add(&network, &arguments.host, &request)?)?;
     command.env(environment::DIRECTORY, describe(&home, &ports, arguments.rate)?);
     command.env(environment::RATE, arguments.rate.to_string());
     command.env(environment::HOST, arguments.host.name()).env(environment::NETWORK, network.path());
@@ -320,7 +320,7 @@ mod tests {
         let mut hosts = (0..100_000).filter_map(|n| VirtualHost::new(&format!("h{n}")));
         let twins = hosts.find_map(|host| Some((seen.insert(host.ipv4(), host.clone())?, host)));
         let (first, second) = &twins.unwrap();
-        let add = |host| networks::add(&network, host, &HostWish::default());
+        let add = |host| networks::add(&network, host, &HostRequest::default());
         add(first).unwrap();
         add(first).unwrap();
         let refusal = add(second).unwrap_err().to_string();
@@ -341,7 +341,7 @@ mod tests {
     fn a_network_without_processes_lists_its_hosts() {
         let home = tempfile::tempdir().unwrap();
         let network = networks::open(home.path(), "x").unwrap();
-        networks::add(&network, &VirtualHost::new("a").unwrap(), &HostWish::default()).unwrap();
+        networks::add(&network, &VirtualHost::new("a").unwrap(), &HostRequest::default()).unwrap();
         let list = network::list(&network).to_string();
         assert!(list.contains("queue-pairs") && list.contains(" 198.18."), "{list}");
     }
@@ -352,7 +352,7 @@ mod tests {
         let network = networks::open(home.path(), "x").unwrap();
         let host = |name| VirtualHost::new(name).unwrap();
         let add = |name, link| {
-            networks::add(&network, &host(name), &HostWish { link, ..HostWish::default() }).unwrap()
+            networks::add(&network, &host(name), &HostRequest { link, ..HostRequest::default() }).unwrap()
         };
         let infiniband = Some(LinkLayer::InfiniBand);
         let lids = ["a", "b", "c"].map(|name| add(name, infiniband).settings().lid);
@@ -373,8 +373,8 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let network = networks::open(home.path(), "x").unwrap();
         let add = |name: &str, link, lid, ports| {
-            let wish = HostWish { link, lid, ports, ..HostWish::default() };
-            networks::add(&network, &VirtualHost::new(name).unwrap(), &wish)
+            let request = HostRequest { link, lid, ports, ..HostRequest::default() };
+            networks::add(&network, &VirtualHost::new(name).unwrap(), &request)
         };
         let infiniband = Some(LinkLayer::InfiniBand);
         let lids = |host: VirtualHost| {
@@ -399,13 +399,14 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let network = networks::open(home.path(), "x").unwrap();
         let host = VirtualHost::new("a").unwrap();
-        let wish = |ports, text: &str| HostWish {
+        let request = |ports, text: &str| HostRequest {
             ports,
             addresses: text.split_whitespace().map(|address| parse_address(address).unwrap()).collect(),
-            ..HostWish::default()
+            ..HostRequest::default()
         };
-        let add = |wish: &HostWish| networks::ports(&network, &networks::add(&network, &host, wish)?);
-        let ports = add(&wish(Some(2), "10.0.0.1 2001:db8::1 10.0.1.1 10.0.0.2")).unwrap();
+        let add =
+            |request: &HostRequest| networks::ports(&network, &networks::add(&network, &host, request)?);
+        let ports = add(&request(Some(2), "10.0.0.1 2001:db8::1 10.0.1.1 10.0.0.2")).unwrap();
         assert_eq!(ports.iter().map(VirtualHost::name).collect::<Vec<_>>(), ["a", "a-mlx5_1"]);
         assert_eq!(
             ports[0].addresses(),
@@ -427,9 +428,9 @@ mod tests {
             let refusal = network::set_cable(&network, named, true).unwrap_err().to_string();
             assert!(refusal.contains(said), "{refusal}");
         }
-        let refusal = add(&wish(Some(2), "10.0.0.1 10.0.0.1")).unwrap_err().to_string();
+        let refusal = add(&request(Some(2), "10.0.0.1 10.0.0.1")).unwrap_err().to_string();
         assert!(refusal.contains("a-mlx5_1") && refusal.contains("--ip"), "{refusal}");
-        assert_eq!(add(&HostWish::default()).unwrap().len(), 1, "not running, and nothing was requested");
+        assert_eq!(add(&HostRequest::default()).unwrap().len(), 1, "not running, and nothing was requested");
         assert!(!network::list(&network).to_string().contains("mlx5_1"));
     }
 
@@ -437,11 +438,11 @@ mod tests {
     fn a_host_has_the_addresses_that_were_chosen_and_no_other_host_has_them() {
         let home = tempfile::tempdir().unwrap();
         let network = networks::open(home.path(), "x").unwrap();
-        let wish = |text: &str| HostWish {
+        let request = |text: &str| HostRequest {
             addresses: text.split(' ').map(|address| parse_address(address).unwrap()).collect(),
-            ..HostWish::default()
+            ..HostRequest::default()
         };
-        let add = |name, text| networks::add(&network, &VirtualHost::new(name).unwrap(), &wish(text));
+        let add = |name, text| networks::add(&network, &VirtualHost::new(name).unwrap(), &request(text));
         assert_eq!(add("a", "10.0.0.1 2001:db8::1").unwrap().ipv4(), [10, 0, 0, 1]);
         let refusal = add("b", "2001:db8::1").unwrap_err().to_string();
         assert!(refusal.contains("host a") && refusal.contains("--ip"), "{refusal}");

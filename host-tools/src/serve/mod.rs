@@ -61,7 +61,7 @@ pub struct ServeArguments {
     pub records: bool,
     #[command(flatten)]
     wire: WireArguments,
-    /// Faults on the wire, such as «loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms».
+    /// Faults on the wire, such as "loss=0.01,reorder=0.05,jitter=5us,out:7=drop,in:0x0a/3=delay=2ms".
     #[arg(long)]
     pub faults: Option<FaultScript>,
     /// Seed of the devices' addresses and of random faults. Servers with different seeds have different devices.

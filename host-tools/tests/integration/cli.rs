@@ -199,7 +199,7 @@ fn people_are_shown_that_time_is_simulated() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_status_2() {
+fn impossible_options_are_refused_with_status_2() {
     let files = Files::new("bad");
     let empty = files.write("empty.csv", "");
     let header = files.write("header.csv", "key,value\n");

@@ -115,7 +115,7 @@ fn a_cable_that_is_pulled_out_is_seen_until_it_is_plugged_in_again() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_with_status_2() {
+fn missing_devices_are_refused_with_status_2() {
     let directory = TempDir::new().expect("a directory");
     for (device, complaint) in [
         ("vfio-user:none", "opening vfio-user:none"),

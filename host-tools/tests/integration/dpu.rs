@@ -112,7 +112,7 @@ fn programs_write_for_who_may() {
 }
 
 #[test]
-fn who_may_not_is_told_why() {
+fn a_refused_tenant_learns_the_reason() {
     let service = DpuService::start(&[]);
     let get = ["dpu", "get", "key-1"];
     let by_kernel = ["dpu", "get", "key-1", "--way", "kernel"];

@@ -6,9 +6,9 @@ use crate::support;
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
-use std::process::{Child, ChildStderr};
+use std::process::ChildStderr;
 use support::dpu_service::{DpuService, said, write_key};
-use support::{bareverbs_on_card, wait_for};
+use support::{KillOnDrop, bareverbs_on_card, wait_for};
 
 const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:bf.arm\"\n[table]\nshared_by = \"host\"\n\
                       [[tenant]]\nname = \"host\"\nkey_file = \"wrong.key\"\n\
@@ -16,7 +16,7 @@ const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:bf.arm\"\n[
 
 /// The companion process.
 struct Companion {
-    child: Child,
+    child: KillOnDrop,
     log: BufReader<ChildStderr>,
 }
 
@@ -25,7 +25,8 @@ impl Companion {
         let common = ["dpu", "host", "--device", "vfio-user:bf", "--server", service.address()];
         let credentials = ["--tenant", "host", "--key-file", "wrong.key"];
         let words = [&common[..], &credentials, more].concat();
-        let mut child = bareverbs_on_card(service.directory.path(), &words).spawn().expect("the program");
+        let child = bareverbs_on_card(service.directory.path(), &words).spawn();
+        let mut child = KillOnDrop(child.expect("the program"));
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         Self { child, log }
     }
@@ -45,13 +46,6 @@ impl Companion {
     fn signal(&self, name: &str) {
         let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
-    }
-}
-
-impl Drop for Companion {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

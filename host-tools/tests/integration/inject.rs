@@ -84,10 +84,10 @@ fn what_a_killed_command_has_stopped_goes_on() {
 }
 
 #[test]
-fn what_cannot_be_done_is_refused_with_a_sentence() {
+fn impossible_requests_are_refused_with_an_explanation() {
     let hosts = Hosts::new();
     for (arguments, words) in [
-        (&["cut:a@0s+1s"][..], "«cut:a@0s+1s» is no fault of the hosts"),
+        (&["cut:a@0s+1s"][..], "'cut:a@0s+1s' is no fault of the hosts"),
         (&["--hosts", "nobody", "cut:0@0s+1s"], "there is no host \"nobody\""),
         (&["--stretch", "0", "cut:0@0s+1s"], "--stretch"),
         (&[], "required"),

@@ -1,10 +1,11 @@
 //! `bareverbs monitor` as a process: one sample, and the exporter during simulated traffic.
 
+use crate::support::KillOnDrop;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 fn monitor(arguments: &[&str]) -> Command {
@@ -33,8 +34,8 @@ fn one_sample_is_what_the_doctor_reads() {
 /// How long a monitor may take to end.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A process that ends with the test.
-struct Running(Child);
+/// A monitor that ends with the test.
+struct Running(KillOnDrop);
 
 impl Running {
     /// Its exit status; it has to end by itself.
@@ -54,13 +55,6 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn scrape(address: &str) -> String {
     let mut client = TcpStream::connect(address).expect("the exporter listens");
     let request = "GET /metrics HTTP/1.1\r\nHost: test\r\nAccept: application/openmetrics-text\r\n\r\n";
@@ -77,9 +71,9 @@ fn sent(exposition: &str) -> Option<u64> {
 
 /// A listening exporter, and its address.
 fn exporter() -> (Running, String) {
-    let mut command = monitor(&["--openmetrics", "127.0.0.1:0", "--interval", "10"]);
+    let mut command = monitor(&["--openmetrics", "127.0.1:0", "--interval", "10"]);
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
-    let mut running = Running(child);
+    let mut running = Running(KillOnDrop(child));
     let mut line = String::new();
     let stderr = running.0.stderr.take().expect("standard error");
     BufReader::new(stderr).read_line(&mut line).expect("a line");
@@ -121,7 +115,7 @@ fn it_ends_with_who_reads_it() {
     for more in [&["--json"][..], &[]] {
         let mut command = monitor(&[&["--interval", "3600000"][..], more].concat());
         let child = command.stdout(Stdio::piped()).spawn().expect("the program");
-        let mut running = Running(child);
+        let mut running = Running(KillOnDrop(child));
         let mut stdout = running.0.stdout.take().expect("standard output");
         stdout.read_exact(&mut [0; 8]).expect("the first sample");
         drop(stdout);

@@ -139,7 +139,7 @@ fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
 
 /// A test that cannot begin has exit status 2, and an unwritable output is reported before the test.
 #[test]
-fn what_cannot_be_done_is_told_before_a_test() {
+fn impossible_tests_are_refused_before_they_start() {
     let hosts = Hosts::new();
     let listener = std::net::TcpListener::bind((std::net::Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let port = listener.local_addr().expect("a port").port().to_string();

@@ -1,13 +1,14 @@
 //! `bareverbs serve` as a process: several cards and ports, a capture that states its clock, impossible
 //! options.
 
+use crate::support::KillOnDrop;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -26,9 +27,9 @@ fn refused(arguments: &[&str], complaint: &str) {
 }
 
 #[test]
-fn what_cannot_be_is_refused_with_status_2() {
+fn impossible_options_are_refused_with_status_2() {
     refused(&[], "--socket");
-    refused(&["--socket", "a", "--faults", "lost=1"], "«lost=1»");
+    refused(&["--socket", "a", "--faults", "lost=1"], "'lost=1'");
     refused(&["--socket", "a", "--ports", "3"], "--ports");
     refused(&["--socket", "a", "--link", "ib", "--link", "eth"], "once for each");
     refused(&["--socket", "none/a"], "cannot listen at none/a");
@@ -37,7 +38,7 @@ fn what_cannot_be_is_refused_with_status_2() {
     refused(&["--socket", "a", "--wire", "tap:t", "--wire-to", "w"], "needs no --wire-to");
     refused(&["--socket", "a", "--wire", "tap:t"], "the ports are InfiniBand");
     refused(&["--socket", "a", "--socket", "b", "--wire", "tap:t"], "the ports are InfiniBand");
-    refused(&["--socket", "a", "--link", "eth", "--wire", "tap:lo"], "«lo»");
+    refused(&["--socket", "a", "--link", "eth", "--wire", "tap:lo"], "'lo'");
     refused(&["--socket", "a", "--partitions", "none"], "cannot read the partitions of none");
     refused(&["--socket", "a", "--link", "eth", "--partitions", "/dev/null"], "needs InfiniBand ports");
     refused(&["--link-down", "none/a"], "no `bareverbs serve` answers at none/a.cable");
@@ -55,17 +56,7 @@ fn a_file_of_partitions_that_is_wrong_is_refused_with_its_line() {
         serve(directory.path(), &["--socket", "a", "--partitions", "p.conf"]).output().expect("the program");
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("p.conf") && said.contains("line 2: «SOMEBODY»"), "{said}");
-}
-
-/// A server that ends with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    assert!(said.contains("p.conf") && said.contains("line 2: 'SOMEBODY'"), "{said}");
 }
 
 fn connect(path: &Path) -> UnixStream {
@@ -95,7 +86,7 @@ fn every_port_of_every_card_has_a_socket_and_the_capture_an_interface_for_each()
         "jitter=1us",
     ];
     let child = serve(directory.path(), &arguments).stderr(Stdio::null()).spawn().expect("the program");
-    let _server = Server(child);
+    let _server = KillOnDrop(child);
     for name in ["one", "one.1", "two", "two.1"] {
         drop(connect(&directory.path().join(name)));
     }
@@ -106,7 +97,7 @@ fn every_port_of_every_card_has_a_socket_and_the_capture_an_interface_for_each()
 }
 
 #[test]
-fn whoever_ends_a_server_finds_no_socket_of_it() {
+fn an_ended_server_leaves_no_socket() {
     for signal in [Signal::INT, Signal::TERM] {
         let directory = TempDir::new().expect("a directory");
         let mut command = serve(directory.path(), &["--socket", "a", "--socket", "b"]);

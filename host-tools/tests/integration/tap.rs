@@ -1,6 +1,7 @@
 //! `bareverbs serve --wire tap:NAME`: our driver on a served device, and this machine's own network stack as
 //! the other side.
 
+use crate::support::KillOnDrop;
 use bareverbs::prm::ids::{Gid, MacAddress, Qpn};
 use bareverbs::prm::psn::Psn;
 use bareverbs::prm::time::Duration as Span;
@@ -15,7 +16,7 @@ use std::error::Error;
 use std::io::{Read, Seek, SeekFrom};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -24,35 +25,25 @@ const HERE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 1);
 const DEVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 2);
 /// UDP port of RoCEv2.
 const ROCE: u16 = 4791;
-/// Base transport header: opcode «SEND only» of UC, and a queue pair that does not exist.
+/// Base transport header: opcode "SEND only" of UC, and a queue pair that does not exist.
 const UC_SEND_ONLY: u8 = 0x24;
 const QPN: u32 = 0x1234;
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A server that ends with the test.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Starts a server whose wire is a new interface; `Err` says why this machine does not allow one.
-fn serve(directory: &Path, interface: &str) -> Result<Server, String> {
+fn serve(directory: &Path, interface: &str) -> Result<KillOnDrop, String> {
     let mut log = tempfile::tempfile().expect("a file");
     let mut command = Command::new(env!("CARGO_BIN_EXE_bareverbs"));
     let wire = format!("tap:{interface}");
     command.args(["serve", "--link", "eth", "--socket", "nic", "--wire", &wire]).current_dir(directory);
     command.stdin(Stdio::null()).stderr(log.try_clone().expect("a file"));
-    let mut server = Server(command.spawn().expect("the program"));
+    let mut server = KillOnDrop(command.spawn().expect("the program"));
     let deadline = Instant::now() + LIMIT;
     while !directory.join("nic").exists() || !Path::new("/sys/class/net").join(interface).exists() {
-        if let Some(status) = server.0.try_wait().expect("a process") {
+        if let Some(status) = server.try_wait().expect("a process") {
             let mut said = String::new();
             log.seek(SeekFrom::Start(0)).and_then(|_| log.read_to_string(&mut said)).expect("a file");
-            assert!(said.contains(&format!("«{interface}»")), "{said}");
+            assert!(said.contains(&format!("'{interface}'")), "{said}");
             let is_refusal = said.contains("ip tuntap add") || said.contains("modprobe tun");
             assert!(status.code() == Some(2) && is_refusal, "{status}: {said}");
             return Err(said.trim().to_owned());

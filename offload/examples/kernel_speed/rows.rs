@@ -59,7 +59,7 @@ fn native_lookup() -> Box<dyn FnMut()> {
         for parameters in &asked {
             let (mut kernel, step) = KvLookup::start(black_box(parameters), &grant).expect("coherent");
             let end = walk(&memory, step, |bytes| kernel.dma_done(bytes, &grant));
-            assert!(matches!(end, Step::Emit(answer) if answer.length == 64), "{end:?}");
+            assert!(matches!(end, Step::Emit(response) if response.length == 64), "{end:?}");
         }
     })
 }
@@ -81,7 +81,7 @@ fn program_lookup() -> Box<dyn FnMut()> {
             let begun = ProgramInvocation::start(&program, Fuel::default(), black_box(parameters), &grant);
             let (mut invocation, step) = begun.expect("they fit");
             let end = walk(&memory, step, |bytes| invocation.dma_done(&program, bytes, &grant));
-            assert!(matches!(end, Step::Emit(answer) if answer.length == 64), "{end:?}");
+            assert!(matches!(end, Step::Emit(response) if response.length == 64), "{end:?}");
         }
     })
 }

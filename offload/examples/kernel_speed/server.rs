@@ -28,7 +28,7 @@ struct Local {
     memory: Vec<u8>,
     receives: VecDeque<(u64, Part)>,
     completions: VecDeque<Completion>,
-    answers: usize,
+    responses: usize,
 }
 
 impl Local {
@@ -44,7 +44,7 @@ impl Local {
 impl Endpoint for Local {
     fn post(&mut self, connection: usize, id: u64, work: Work<'_>) -> Result<(), PostError> {
         match work {
-            Work::WriteImmediate { from, .. } if from.length > 64 => self.answers += 1,
+            Work::WriteImmediate { from, .. } if from.length > 64 => self.responses += 1,
             other => panic!("not the answer to a lookup: {other:?}"),
         }
         self.completions.push_back(Completion { connection, id, outcome: Outcome::Done });
@@ -116,7 +116,7 @@ pub fn lookups(value: usize) -> Box<dyn FnMut()> {
     let id = server.runtime().connect(window, SLOTS as u16).expect("a place");
     let region = server.runtime().grant(id, grant).expect("a place").0;
     let (receives, completions) = (VecDeque::new(), VecDeque::new());
-    let mut local = Local { memory: vec![0; memory_size(SLOTS, SLOTS)], receives, completions, answers: 0 };
+    let mut local = Local { memory: vec![0; memory_size(SLOTS, SLOTS)], receives, completions, responses: 0 };
     server.serve(&mut local, 0, id).expect("receives are posted");
     let memory: &'static mut [u8] = Box::leak(memory.into_boxed_slice());
     let mut dma = OwnMemory::<_, SLOTS>::new(memory);
@@ -128,9 +128,9 @@ pub fn lookups(value: usize) -> Box<dyn FnMut()> {
             local.deliver(&messages[(first + slot) % messages.len()]);
         }
         first += SLOTS;
-        local.answers = 0;
+        local.responses = 0;
         while server.poll(Time::ZERO, &mut local, &mut dma, &mut scratch) {}
-        assert_eq!(local.answers, SLOTS, "all are answered");
+        assert_eq!(local.responses, SLOTS, "all are answered");
     })
 }
 

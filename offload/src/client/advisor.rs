@@ -1,8 +1,8 @@
 //! Chooses the way to take – READs, a kernel, or a processor of the server – from measurements, request by request.
 //!
-//! Each way has an estimate of its time for each class of questions: the number of elements to read and the length of
+//! Each way has an estimate of its time for each class of lookups: the number of elements to read and the length of
 //! the value. It begins as a guess ([`Prior`]) and follows the measurements, so it covers load, retries and queues
-//! without modelling them. Now and then a question goes to a way that does not look best; otherwise a way that has
+//! without modelling them. Now and then a lookup goes to a way that does not look best; otherwise a way that has
 //! become faster would never be noticed. A way that looks three times as slow as the best is tried eight times less
 //! often, one that looks nearly as fast four times more often. A measurement counts as at most 1.5 times the estimate:
 //! a lost frame costs a timer, a thousand times a lookup, on any way, and says nothing about the way.
@@ -17,14 +17,14 @@ const CHAINS: usize = 8;
 const SIZES: usize = 7;
 /// A measurement moves an estimate by one part in 2 to this power.
 const WEIGHT: u32 = 3;
-/// Once in this many questions of a class, a way other than the best is tried; a power of two.
+/// Once in this many lookups of a class, a way other than the best is tried; a power of two.
 const TRY_EVERY: u32 = 128;
 /// The same for ways that seem three times as slow.
 const TRY_SLOW_EVERY: u32 = 1024;
 /// The same for ways that seem at most half as slow again.
 const TRY_CLOSE_EVERY: u32 = 32;
 
-/// A way to get a question answered.
+/// A way to get a lookup answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
     /// RDMA READs, one for each element.
@@ -40,16 +40,16 @@ impl Choice {
     pub const ALL: [Self; 3] = [Self::Read, Self::Kernel, Self::Cpu];
 }
 
-/// A question, as far as it is known in advance.
+/// A lookup, as far as it is known in advance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Question {
+pub struct LookupSize {
     /// Elements to be read, the value included.
     pub elements: u16,
     /// Bytes of the value.
     pub bytes: u32,
 }
 
-impl Question {
+impl LookupSize {
     const fn class(self) -> (usize, usize) {
         let elements = if self.elements < 2 { 0 } else { (self.elements - 1).ilog2() as usize + 1 };
         let bytes = if self.bytes <= 64 { 0 } else { ((self.bytes - 1) >> 6).ilog2() as usize / 2 + 1 };
@@ -60,7 +60,7 @@ impl Question {
 /// The assumed cost of a way before any measurement. The preset of `bareverbs advise` prints some.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prior {
-    /// Per question.
+    /// Per lookup.
     pub fixed: Duration,
     /// Per element.
     pub per_element: Duration,
@@ -69,11 +69,11 @@ pub struct Prior {
 }
 
 impl Prior {
-    /// The time that a question takes.
-    pub fn time(&self, question: Question) -> Duration {
+    /// The time that a lookup takes.
+    pub fn time(&self, lookup: LookupSize) -> Duration {
         self.fixed
-            + self.per_element.saturating_mul(question.elements.into())
-            + self.per_byte.saturating_mul(question.bytes.into())
+            + self.per_element.saturating_mul(lookup.elements.into())
+            + self.per_byte.saturating_mul(lookup.bytes.into())
     }
 }
 
@@ -87,14 +87,14 @@ struct Estimate {
 /// Chooses a way and learns from its measured time.
 ///
 /// ```
-/// use bareverbs_offload::client::advisor::{Advisor, Choice, Prior, Question};
+/// use bareverbs_offload::client::advisor::{Advisor, Choice, Prior, LookupSize};
 /// use bareverbs_prm::time::Duration;
 ///
 /// let micros = Duration::from_micros;
 /// let prior = |fixed, per_element| Prior { fixed: micros(fixed), per_element: micros(per_element), per_byte: Duration::ZERO };
 /// // READs cost 4 µs an element, a kernel 7 µs and 2 µs an element; nobody answers on the processor.
 /// let mut advisor = Advisor::new([Some(prior(0, 4)), Some(prior(7, 2)), None]);
-/// let (short, long) = (Question { elements: 2, bytes: 64 }, Question { elements: 16, bytes: 64 });
+/// let (short, long) = (LookupSize { elements: 2, bytes: 64 }, LookupSize { elements: 16, bytes: 64 });
 /// assert_eq!((advisor.choose(short), advisor.choose(long)), (Choice::Read, Choice::Kernel));
 /// // The DPU is busy: its answers take longer than READs.
 /// (0..40).for_each(|_| advisor.learn(long, Choice::Kernel, micros(90)));
@@ -104,7 +104,7 @@ struct Estimate {
 pub struct Advisor {
     priors: [Option<Prior>; 3],
     estimates: [[[Estimate; 3]; SIZES]; CHAINS],
-    /// Questions of each class.
+    /// Lookups of each class.
     asked: [[u32; SIZES]; CHAINS],
 }
 
@@ -118,25 +118,25 @@ impl Advisor {
         }
     }
 
-    /// Expected time of a question on an available way.
-    pub fn expected(&self, question: Question, choice: Choice) -> Option<Duration> {
+    /// Expected time of a lookup on an available way.
+    pub fn expected(&self, lookup: LookupSize, choice: Choice) -> Option<Duration> {
         let prior = self.priors[choice as usize]?;
-        let (chain, size) = question.class();
+        let (chain, size) = lookup.class();
         match self.estimates[chain][size][choice as usize].measured {
-            0 => Some(prior.time(question)),
+            0 => Some(prior.time(lookup)),
             measured => Some(Duration::from_picos(measured)),
         }
     }
 
-    /// Chooses the way for this question.
-    pub fn choose(&mut self, question: Question) -> Choice {
-        let (chain, size) = question.class();
+    /// Chooses the way for this lookup.
+    pub fn choose(&mut self, lookup: LookupSize) -> Choice {
+        let (chain, size) = lookup.class();
         let asked = self.asked[chain][size].wrapping_add(1);
         self.asked[chain][size] = asked;
-        let Some((best, time)) = self.best(question) else { return Choice::Read };
+        let Some((best, time)) = self.best(lookup) else { return Choice::Read };
         let others = Choice::ALL.into_iter().filter(|choice| *choice != best);
         let due = others.enumerate().find(|(number, choice)| {
-            let Some(expected) = self.expected(question, *choice) else { return false };
+            let Some(expected) = self.expected(lookup, *choice) else { return false };
             let every = match expected {
                 slow if slow > time.saturating_mul(3) => TRY_SLOW_EVERY,
                 close if close.saturating_mul(2) < time.saturating_mul(3) => TRY_CLOSE_EVERY,
@@ -149,16 +149,16 @@ impl Advisor {
     }
 
     /// The way that looks best and its expected time; `None` if none is available.
-    pub fn best(&self, question: Question) -> Option<(Choice, Duration)> {
+    pub fn best(&self, lookup: LookupSize) -> Option<(Choice, Duration)> {
         let expected =
-            Choice::ALL.into_iter().filter_map(|choice| Some((choice, self.expected(question, choice)?)));
+            Choice::ALL.into_iter().filter_map(|choice| Some((choice, self.expected(lookup, choice)?)));
         expected.min_by_key(|(_, time)| *time)
     }
 
-    /// Records the measured time of a choice. `question` states the number of elements that it really took.
-    pub fn learn(&mut self, question: Question, choice: Choice, time: Duration) {
-        let (chain, size) = question.class();
-        let expected = self.expected(question, choice).unwrap_or_default().as_picos();
+    /// Records the measured time of a choice. `lookup` states the number of elements that it really took.
+    pub fn learn(&mut self, lookup: LookupSize, choice: Choice, time: Duration) {
+        let (chain, size) = lookup.class();
+        let expected = self.expected(lookup, choice).unwrap_or_default().as_picos();
         let most = if expected == 0 { u64::MAX } else { expected.saturating_add(expected >> 1) };
         let estimate = &mut self.estimates[chain][size][choice as usize].measured;
         let time = time.as_picos().clamp(1, most.max(1));
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn classes_are_ordered_and_none_is_left_out() {
-        let class = |elements, bytes| Question { elements, bytes }.class();
+        let class = |elements, bytes| LookupSize { elements, bytes }.class();
         let chains = [0, 1, 2, 3, 4, 5, 8, 9, 16, 17, 33, 65, u16::MAX].map(|elements| class(elements, 0).0);
         assert_eq!(chains, [0, 0, 1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 7]);
         let sizes =
@@ -213,9 +213,9 @@ mod tests {
         /// How long each way takes when the DPU is loaded to `load` percent and `retries` percent of the
         /// reads are repeated. A core of the server has the DPU's load; it serves a request in 2 µs plus some
         /// time for each element.
-        fn times(&self, question: Question, load: u64, retries: u64) -> [u64; 3] {
-            let elements = u64::from(question.elements);
-            let bytes = u64::from(question.bytes) * self.byte_picos / 1_000;
+        fn times(&self, lookup: LookupSize, load: u64, retries: u64) -> [u64; 3] {
+            let elements = u64::from(lookup.elements);
+            let bytes = u64::from(lookup.bytes) * self.byte_picos / 1_000;
             let again = |time: u64| time * (100 + retries) / 100;
             let queue = |service: u64| service * load / (2 * (100 - load));
             let kernel = again(self.hop * elements);
@@ -233,29 +233,29 @@ mod tests {
         *state >> 33
     }
 
-    /// The mean time of 600 questions after the first 100, divided by that of the best way.
-    fn regret(truth: &Truth, question: Question, times: [u64; 3], state: &mut u64) -> f64 {
+    /// The mean time of 600 lookups after the first 100, divided by that of the best way.
+    fn regret(truth: &Truth, lookup: LookupSize, times: [u64; 3], state: &mut u64) -> f64 {
         // The priors are wrong by a quarter, in either direction.
         let mut advisor = Advisor::new(truth.priors(75 + 50 * (noise(state) % 2)));
         let best = *times.iter().min().expect("three ways") as f64;
         let mut spent = 0.0;
         for asked in 0..700 {
-            let choice = advisor.choose(question);
+            let choice = advisor.choose(lookup);
             let time = times[choice as usize];
             if asked >= 100 {
                 spent += time as f64;
             }
             // A measurement is off by up to 20 %.
             let measured = time * (80 + noise(state) % 41) / 100;
-            advisor.learn(question, choice, Duration::from_nanos(measured));
+            advisor.learn(lookup, choice, Duration::from_nanos(measured));
         }
         spent / 600.0 / best
     }
 
     /// One lookup in a hundred waits for a retransmission timer, whichever way it takes.
     #[test]
-    fn what_is_lost_says_nothing_of_the_way() {
-        let question = Question { elements: 2, bytes: 64 };
+    fn occasional_retransmissions_do_not_change_the_choice() {
+        let lookup = LookupSize { elements: 2, bytes: 64 };
         let prior = |micros| Some(Prior { fixed: Duration::from_micros(micros), ..Prior::default() });
         let mut total = 0;
         for seed in 1..50 {
@@ -263,11 +263,11 @@ mod tests {
             let mut advisor = Advisor::new([prior(12), prior(7), prior(6)]);
             let mut chosen = [0_u32; 3];
             for _ in 0..300 {
-                let choice = advisor.choose(question);
+                let choice = advisor.choose(lookup);
                 chosen[choice as usize] += 1;
                 let lost = noise(&mut state).is_multiple_of(100);
                 let nanos = [12_600, 7_400, 6_300][choice as usize] + if lost { 1_050_000 } else { 0 };
-                advisor.learn(question, choice, Duration::from_nanos(nanos));
+                advisor.learn(lookup, choice, Duration::from_nanos(nanos));
             }
             total += chosen[Choice::Cpu as usize];
         }
@@ -283,9 +283,9 @@ mod tests {
             for elements in [1, 2, 3, 4, 6, 8, 12, 16, 24, 32] {
                 for bytes in [64, 512, 4_096, 16_384, 65_536] {
                     for (load, retries) in [(10, 0), (30, 5), (50, 0), (70, 20), (90, 0), (90, 20)] {
-                        let question = Question { elements, bytes };
-                        let times = truth.times(question, load, retries);
-                        let regret = regret(&truth, question, times, &mut state);
+                        let lookup = LookupSize { elements, bytes };
+                        let times = truth.times(lookup, load, retries);
+                        let regret = regret(&truth, lookup, times, &mut state);
                         points += 1;
                         good += u32::from(regret <= 1.1);
                         sum += regret - 1.0;
@@ -301,20 +301,16 @@ mod tests {
     #[test]
     fn a_way_that_becomes_faster_is_noticed_and_one_that_is_not_there_is_never_chosen() {
         let prior = |micros| Some(Prior { fixed: Duration::from_micros(micros), ..Prior::default() });
-        let question = Question { elements: 4, bytes: 64 };
+        let lookup = LookupSize { elements: 4, bytes: 64 };
         let mut advisor = Advisor::new([prior(10), prior(14), None]);
         let mut kernels = 0;
         for _ in 0..2_000 {
-            let choice = advisor.choose(question);
+            let choice = advisor.choose(lookup);
             assert_ne!(choice, Choice::Cpu);
             kernels += u32::from(choice == Choice::Kernel);
-            advisor.learn(
-                question,
-                choice,
-                Duration::from_micros(if choice == Choice::Read { 10 } else { 5 }),
-            );
+            advisor.learn(lookup, choice, Duration::from_micros(if choice == Choice::Read { 10 } else { 5 }));
         }
         assert!(kernels > 1_900, "{kernels}");
-        assert_eq!(Advisor::new([None; 3]).choose(question), Choice::Read);
+        assert_eq!(Advisor::new([None; 3]).choose(lookup), Choice::Read);
     }
 }

@@ -10,7 +10,7 @@ use crate::endpoint::{Endpoint, MAX_SEND, Outcome, Part, PostError, Work};
 use crate::kernel::Opcode;
 use crate::program::Deployed;
 use crate::program::control::{
-    self, ControlOutcome, LISTED, MAX_ANSWER, MAX_BYTES, PUT_HEADER, encode_put, encode_set, parse_list,
+    self, ControlOutcome, LISTED, MAX_BYTES, MAX_RESPONSE, PUT_HEADER, encode_put, encode_set, parse_list,
 };
 use crate::status::Status;
 use crate::wire::{HEADER_SIZE, Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer, slot_size};
@@ -39,7 +39,7 @@ pub struct DeployerConfig {
 
 impl DeployerConfig {
     /// Bytes of memory that answers need.
-    pub const MEMORY: usize = slot_size(MAX_ANSWER as u32) as usize;
+    pub const MEMORY: usize = slot_size(MAX_RESPONSE as u32) as usize;
 }
 
 /// Results of a deployer.
@@ -151,7 +151,7 @@ impl Deployer {
             address,
             rkey,
             stride: DeployerConfig::MEMORY as u64,
-            max_response: MAX_ANSWER as u32,
+            max_response: MAX_RESPONSE as u32,
         };
         Self {
             timeout,
@@ -331,15 +331,15 @@ impl Deployer {
     fn answered(&mut self, now: Time, endpoint: &mut impl Endpoint, immediate: u32) -> Option<DeployerEvent> {
         self.slots.add_credits(Immediate::decode(immediate).credits.into());
         self.broken |= post_receive(endpoint).is_err();
-        let mut bytes = [0; MAX_ANSWER];
-        let answer = match self.answer(endpoint, &mut bytes)? {
-            Ok(answer) => answer,
+        let mut bytes = [0; MAX_RESPONSE];
+        let response = match self.answer(endpoint, &mut bytes)? {
+            Ok(response) => response,
             Err(Status::Busy) => {
                 return self.again(now, endpoint, self.stage, DeployFailure::Status(Status::Busy));
             }
             Err(status) => return Some(self.failed(DeployFailure::Status(status))),
         };
-        match ControlOutcome::parse(answer) {
+        match ControlOutcome::parse(response) {
             Some((ControlOutcome::Done, rest)) => self.go_on(now, endpoint, rest),
             Some((outcome @ (ControlOutcome::Gap { .. } | ControlOutcome::Digest { .. }), _))
                 if matches!(self.stage, Stage::Put { .. } | Stage::Set) =>
@@ -357,7 +357,7 @@ impl Deployer {
     fn answer<'b>(
         &mut self,
         endpoint: &impl Endpoint,
-        buffer: &'b mut [u8; MAX_ANSWER],
+        buffer: &'b mut [u8; MAX_RESPONSE],
     ) -> Option<Result<&'b [u8], Status>> {
         let at = DeployerConfig::MEMORY - TRAILER_SIZE;
         let mut bytes = [0; TRAILER_SIZE];

@@ -309,7 +309,7 @@ impl<const N: usize> FallbackClient<N> {
                 None if until <= now && self.waits(index) => Ended::TimedOut,
                 None => continue,
             };
-            return self.ended(index, CallResult::without_answer(0, unanswered), Some(cause));
+            return self.ended(index, CallResult::without_response(0, unanswered), Some(cause));
         }
         None
     }

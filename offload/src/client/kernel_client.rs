@@ -76,7 +76,7 @@ pub struct CallResult {
 
 impl CallResult {
     /// A call that nobody answered.
-    pub(super) const fn without_answer(request_id: u64, ended: Ended) -> Self {
+    pub(super) const fn without_response(request_id: u64, ended: Ended) -> Self {
         Self { request_id, ended, length: 0, version: 0, hops: 0, retries: 0, server_time: Duration::ZERO }
     }
 }
@@ -254,7 +254,7 @@ impl<const N: usize> KernelClient<N> {
     }
 
     fn give_up(&mut self, now: Time, ended: Ended) -> Option<CallResult> {
-        self.slots.expire(now).map(|request_id| CallResult::without_answer(request_id, ended))
+        self.slots.expire(now).map(|request_id| CallResult::without_response(request_id, ended))
     }
 
     fn take(
@@ -343,12 +343,12 @@ impl<const N: usize> KernelClient<N> {
             server_time: Duration::from_nanos(trailer.server_nanos.into()),
         };
         if trailer.status == Status::Ok {
-            result.ended = self.copy_answer(endpoint, index, trailer.length as usize, buffer);
+            result.ended = self.copy_response(endpoint, index, trailer.length as usize, buffer);
         }
         Some(result)
     }
 
-    fn copy_answer(
+    fn copy_response(
         &self,
         endpoint: &mut impl Endpoint,
         index: usize,
@@ -359,8 +359,8 @@ impl<const N: usize> KernelClient<N> {
         if length > self.config.layout.max_response as usize {
             return Ended::Status(Status::Inconsistent);
         }
-        let Some(answer) = buffer.get_mut(..length) else { return Ended::Status(Status::Truncated) };
-        match endpoint.copy_out(self.trailer_offset(index) - length, answer) {
+        let Some(response) = buffer.get_mut(..length) else { return Ended::Status(Status::Truncated) };
+        match endpoint.copy_out(self.trailer_offset(index) - length, response) {
             Ok(()) => Ended::Found,
             Err(_) => Ended::Status(Status::OutOfBounds),
         }

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_given_up_keeps_its_slot_until_its_answer_is_dropped() {
+    fn an_abandoned_request_keeps_its_slot_until_its_response_is_dropped() {
         let mut slots = Slots::<1>::new(LAYOUT, 9);
         let late = slots.lend(at(5)).expect("free");
         assert_eq!(slots.expire(at(4)), None);
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_withdrawn_gives_its_slot_back_with_the_answer_to_that() {
+    fn a_withdrawn_request_frees_its_slot_with_the_response_to_the_withdrawal() {
         let mut slots = Slots::<1>::new(LAYOUT, 2);
         let late = slots.lend(at(5)).expect("free");
         assert_eq!(slots.withdraw(), None, "the request has not expired yet");
@@ -315,15 +315,15 @@ mod tests {
         slots.not_withdrawn(&late);
         assert_eq!(slots.withdraw(), Some(late), "the first withdrawal was not sent");
         slots.add_credits(1);
-        let answer = Trailer { status: Status::Withdrawn, ..trailer(late.request_id) };
-        assert!(!slots.settle(0, &answer));
+        let response = Trailer { status: Status::Withdrawn, ..trailer(late.request_id) };
+        assert!(!slots.settle(0, &response));
         assert_eq!((slots.stale(), slots.request_of(0)), (0, None));
         let next = slots.lend(at(9)).expect("the slot is free");
         assert!(!slots.settle(0, &trailer(late.request_id)), "a late answer is recognised");
         assert_eq!(slots.expire(at(9)), Some(next.request_id));
         assert_eq!(slots.withdraw(), Some(next), "on a credit that is still to come");
-        let answer = Trailer { status: Status::Withdrawn, ..trailer(next.request_id) };
-        assert!(!slots.settle(0, &answer));
+        let response = Trailer { status: Status::Withdrawn, ..trailer(next.request_id) };
+        assert!(!slots.settle(0, &response));
         slots.add_credits(1);
         assert_eq!(slots.lend(at(20)), Err(NoSlot::NoCredit), "the withdrawal had borrowed that credit");
         slots.add_credits(1);

@@ -14,14 +14,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of the parameters.
 pub const PARAMETERS: usize = QUERY;
 /// Bytes of the answer.
-pub const ANSWER: usize = size_of::<AnswerBytes>();
+pub const RESPONSE: usize = size_of::<ResponseBytes>();
 
 /// What came out.
 ///
 /// ```
-/// use bareverbs_offload::kernels::aggregate::{ANSWER, Totals};
+/// use bareverbs_offload::kernels::aggregate::{RESPONSE, Totals};
 ///
-/// let mut answer = [0; ANSWER];
+/// let mut answer = [0; RESPONSE];
 /// (answer[7], answer[23], answer[31], answer[39]) = (2, 30, 10, 20);
 /// assert_eq!(Totals::parse(&answer), Some(Totals { count: 2, sum: 30, least: 10, greatest: 20 }));
 /// ```
@@ -39,7 +39,7 @@ pub struct Totals {
 
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
-struct AnswerBytes {
+struct ResponseBytes {
     count: U64,
     sum: U128,
     least: U64,
@@ -51,8 +51,8 @@ impl Totals {
 
     /// Decodes an answer; `None` if it has another length.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let raw = AnswerBytes::ref_from_bytes(bytes).ok()?;
-        let AnswerBytes { count, sum, least, greatest } = *raw;
+        let raw = ResponseBytes::ref_from_bytes(bytes).ok()?;
+        let ResponseBytes { count, sum, least, greatest } = *raw;
         Some(Self { count: count.get(), sum: sum.get(), least: least.get(), greatest: greatest.get() })
     }
 
@@ -63,9 +63,9 @@ impl Totals {
         self.greatest = self.greatest.max(value);
     }
 
-    fn encode(&self) -> AnswerBytes {
+    fn encode(&self) -> ResponseBytes {
         let Self { count, sum, least, greatest } = *self;
-        AnswerBytes { count: count.into(), sum: sum.into(), least: least.into(), greatest: greatest.into() }
+        ResponseBytes { count: count.into(), sum: sum.into(), least: least.into(), greatest: greatest.into() }
     }
 }
 
@@ -76,7 +76,7 @@ pub struct Aggregate {
     /// Pieces that are being read.
     coming: u8,
     totals: Totals,
-    answer: AnswerBytes,
+    response: ResponseBytes,
 }
 
 impl Kernel for Aggregate {
@@ -86,7 +86,7 @@ impl Kernel for Aggregate {
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let scan = Scan::new(ScanQuery::parse(parameters)?);
         let totals = Totals::NONE;
-        let mut aggregate = Self { scan, coming: 0, totals, answer: totals.encode() };
+        let mut aggregate = Self { scan, coming: 0, totals, response: totals.encode() };
         let step = aggregate.next(grant);
         Ok((aggregate, step))
     }
@@ -104,7 +104,7 @@ impl Kernel for Aggregate {
     }
 
     fn computed(&self) -> &[u8] {
-        self.answer.as_bytes()
+        self.response.as_bytes()
     }
 }
 
@@ -117,8 +117,8 @@ impl Aggregate {
                 Step::FetchEach(ahead.ranges)
             }
             Ok(None) => {
-                self.answer = self.totals.encode();
-                Step::Reply(Emission { offset: 0, length: ANSWER as u32, version: 0 })
+                self.response = self.totals.encode();
+                Step::Reply(Emission { offset: 0, length: RESPONSE as u32, version: 0 })
             }
             Err(status) => Step::Done(status),
         }
@@ -134,8 +134,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn run(memory: &[u8], parameters: &[u8]) -> Result<(Totals, u16), Status> {
-        let (answer, reads) = computed_by::<Aggregate>(memory, parameters)?;
-        Ok((Totals::parse(&answer).expect("an answer"), reads))
+        let (response, reads) = computed_by::<Aggregate>(memory, parameters)?;
+        Ok((Totals::parse(&response).expect("an answer"), reads))
     }
 
     fn parameters(records: u32) -> ScanQuery {

@@ -13,14 +13,14 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 /// Bytes of the parameters.
 pub const PARAMETERS: usize = QUERY;
 /// Bytes of the answer.
-pub const ANSWER: usize = size_of::<FirstRecord>();
+pub const RESPONSE: usize = size_of::<FirstRecord>();
 
 /// The record that was found.
 ///
 /// ```
-/// use bareverbs_offload::kernels::first::{ANSWER, parse};
+/// use bareverbs_offload::kernels::first::{RESPONSE, parse};
 ///
-/// let mut answer = [0; ANSWER];
+/// let mut answer = [0; RESPONSE];
 /// (answer[7], answer[15]) = (3, 9);
 /// let record = parse(&answer).unwrap();
 /// assert_eq!((record.number.get(), record.value.get()), (3, 9));
@@ -35,8 +35,8 @@ pub struct FirstRecord {
 }
 
 /// Decodes an answer; `None` if it has another length.
-pub fn parse(answer: &[u8]) -> Option<FirstRecord> {
-    FirstRecord::read_from_bytes(answer).ok()
+pub fn parse(response: &[u8]) -> Option<FirstRecord> {
+    FirstRecord::read_from_bytes(response).ok()
 }
 
 /// A search in progress.
@@ -49,7 +49,7 @@ pub struct First {
     coming: u8,
     /// The first match so far, and the number of its piece.
     found: Option<(u8, FirstRecord)>,
-    answer: FirstRecord,
+    response: FirstRecord,
 }
 
 impl Kernel for First {
@@ -58,8 +58,8 @@ impl Kernel for First {
 
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let scan = Scan::new(ScanQuery::parse(parameters)?);
-        let answer = FirstRecord { number: U64::ZERO, value: U64::ZERO };
-        let mut search = Self { scan, first: 0, coming: 0, found: None, answer };
+        let response = FirstRecord { number: U64::ZERO, value: U64::ZERO };
+        let mut search = Self { scan, first: 0, coming: 0, found: None, response };
         let step = search.next(grant);
         Ok((search, step))
     }
@@ -84,7 +84,7 @@ impl Kernel for First {
     }
 
     fn computed(&self) -> &[u8] {
-        self.answer.as_bytes()
+        self.response.as_bytes()
     }
 }
 
@@ -93,8 +93,8 @@ impl First {
     fn conclude(&mut self, grant: &Grant) -> Step {
         match self.found {
             Some((part, record)) if u32::from(part) <= self.coming.trailing_zeros() => {
-                self.answer = record;
-                Step::Reply(Emission { offset: 0, length: ANSWER as u32, version: 0 })
+                self.response = record;
+                Step::Reply(Emission { offset: 0, length: RESPONSE as u32, version: 0 })
             }
             _ if self.coming != 0 => Step::AwaitPart,
             _ => self.next(grant),
@@ -154,7 +154,7 @@ mod tests {
                 parts.remove(at)
             });
             let expected = keys.iter().position(|key| u64::from(*key) == wanted);
-            let number = found.as_ref().ok().map(|(answer, _)| parse(answer).expect("an answer"));
+            let number = found.as_ref().ok().map(|(response, _)| parse(response).expect("an answer"));
             prop_assert_eq!(number.map(|record| record.number.get() as usize), expected);
             prop_assert_eq!(number.map(|record| record.value.get() as usize), expected.map(|at| at * 7));
             match found {
@@ -169,7 +169,7 @@ mod tests {
             length in 1_usize..9000,
         ) {
             let in_order = |memory: &[u8], bytes: &[u8]| {
-                computed_in_order::<First>(memory, bytes, |parts| parts.remove(0)).map(|(answer, _)| answer.len())
+                computed_in_order::<First>(memory, bytes, |parts| parts.remove(0)).map(|(response, _)| response.len())
             };
             let _ended = in_order(&vec![7; length], &bytes);
             let mut plausible = bytes;

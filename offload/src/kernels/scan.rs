@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_no_record_can_hold_is_refused() {
+    fn impossible_scan_queries_are_refused() {
         let good = ScanQuery {
             start: 0,
             records: 1,

@@ -39,8 +39,8 @@ pub fn encode(query: &ScanQuery, wanted: u32) -> Option<[u8; PARAMETERS]> {
 }
 
 /// Decodes an answer; `None` if it does not consist of whole records.
-pub fn parse(answer: &[u8]) -> Option<&[TopRecord]> {
-    <[TopRecord]>::ref_from_bytes(answer).ok()
+pub fn parse(response: &[u8]) -> Option<&[TopRecord]> {
+    <[TopRecord]>::ref_from_bytes(response).ok()
 }
 
 fn is_possible(wanted: u32) -> bool {
@@ -117,8 +117,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn run(memory: &[u8], parameters: &[u8]) -> Result<Vec<(u64, u32)>, Status> {
-        let (answer, _) = computed_by::<Top>(memory, parameters)?;
-        let records = parse(&answer).expect("an answer");
+        let (response, _) = computed_by::<Top>(memory, parameters)?;
+        let records = parse(&response).expect("an answer");
         Ok(records.iter().map(|record| (record.value.get(), record.number.get())).collect())
     }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_no_answer_holds_is_refused() {
+    fn a_count_beyond_the_response_is_refused() {
         for wanted in [0, MOST as u32 + 1, u32::MAX] {
             assert_eq!(encode(&query(1), wanted), None);
             let bytes = [&query(1).encode()[..], &wanted.to_be_bytes()].concat();

@@ -32,7 +32,7 @@ fn a_server_that_drains_answers_what_runs_and_refuses_the_rest() {
 }
 
 #[test]
-fn who_is_dismissed_is_served_no_more() {
+fn a_dismissed_client_is_no_longer_served() {
     let mut scene = Scene::new(Kind::Dpu);
     scene.start(&[1, 1, 2]).expect("a slot");
     scene.serve();

@@ -90,7 +90,7 @@ fn a_kernel_that_is_missing_is_asked_again_after_a_rest() {
 }
 
 #[test]
-fn what_a_busy_kernel_refuses_is_answered_elsewhere_and_each_once() {
+fn lookups_that_a_busy_kernel_refuses_are_served_elsewhere_once() {
     let mut pair = TwoPlaces::new(1);
     for round in 0..20_u8 {
         let keys = [0, 1, 2, 3].map(|n| (round + n * 5) % 20);
@@ -110,7 +110,7 @@ fn what_a_busy_kernel_refuses_is_answered_elsewhere_and_each_once() {
 }
 
 #[test]
-fn an_answer_that_is_lost_is_not_asked_for_elsewhere() {
+fn a_lost_response_is_not_requested_elsewhere() {
     let mut pair = TwoPlaces::new(SLOTS as u16);
     pair.start(KvLookup::OPCODE, &[1, 1, 2]);
     pair.dpu.far.own.borrow_mut().refuses = 1;

@@ -33,14 +33,14 @@ pub const REMOVE: Opcode = Opcode(u64::from_be_bytes(*b"PROG_DEL"));
 /// Lists programs.
 pub const LIST: Opcode = Opcode(u64::from_be_bytes(*b"PROG_LST"));
 /// Most bytes of an answer.
-pub const MAX_ANSWER: usize = 128;
+pub const MAX_RESPONSE: usize = 128;
 
 /// Bytes of the parameters of `PROG_PUT` before the piece.
 pub const PUT_HEADER: usize = size_of::<PutBytes>();
 /// Most bytes of a program.
 pub const MAX_BYTES: usize = MAX_INSTRUCTIONS * 8;
 /// Most versions that one answer lists.
-pub const LISTED: usize = (MAX_ANSWER - size_of::<OutcomeBytes>()) / size_of::<ListedBytes>();
+pub const LISTED: usize = (MAX_RESPONSE - size_of::<OutcomeBytes>()) / size_of::<ListedBytes>();
 
 /// The outcome of a deployment request.
 ///
@@ -127,8 +127,8 @@ struct ListedBytes {
 
 impl ControlOutcome {
     /// Decodes the outcome at the start of an answer and returns it with the bytes that follow.
-    pub fn parse(answer: &[u8]) -> Option<(Self, &[u8])> {
-        let (raw, rest) = OutcomeBytes::ref_from_prefix(answer).ok()?;
+    pub fn parse(response: &[u8]) -> Option<(Self, &[u8])> {
+        let (raw, rest) = OutcomeBytes::ref_from_prefix(response).ok()?;
         let (detail, instruction) = (raw.detail.get(), raw.instruction.get());
         let outcome = match raw.kind {
             0 => Self::Done,
@@ -263,19 +263,19 @@ pub fn parse_list(rest: &[u8]) -> impl Iterator<Item = Deployed> {
 
 /// The answer to a deployment request.
 #[derive(Debug, Clone, Copy)]
-pub struct ControlAnswer {
-    bytes: [u8; MAX_ANSWER],
+pub struct ControlResponse {
+    bytes: [u8; MAX_RESPONSE],
     length: usize,
 }
 
-impl ControlAnswer {
+impl ControlResponse {
     fn new(outcome: ControlOutcome) -> Self {
-        let mut answer = Self { bytes: [0; MAX_ANSWER], length: 0 };
-        answer.push(outcome.bytes().as_bytes());
+        let mut response = Self { bytes: [0; MAX_RESPONSE], length: 0 };
+        response.push(outcome.bytes().as_bytes());
         if let Some(value) = outcome.value() {
-            answer.push(&value.to_be_bytes());
+            response.push(&value.to_be_bytes());
         }
-        answer
+        response
     }
 
     fn push(&mut self, bytes: &[u8]) {
@@ -289,9 +289,9 @@ impl ControlAnswer {
     fn version(result: Result<u64, StoreError>) -> Self {
         match result {
             Ok(version) => {
-                let mut answer = Self::new(ControlOutcome::Done);
-                answer.push(&version.to_be_bytes());
-                answer
+                let mut response = Self::new(ControlOutcome::Done);
+                response.push(&version.to_be_bytes());
+                response
             }
             Err(error) => Self::new(error.into()),
         }
@@ -371,7 +371,7 @@ pub(super) fn obey<const PLACES: usize>(
     upload: &mut Upload,
     call: &ControlCall<'_>,
     taken: impl Fn(Opcode) -> bool,
-) -> Result<ControlAnswer, Status> {
+) -> Result<ControlResponse, Status> {
     let ControlCall { caller, opcode, parameters } = *call;
     if !caller.may_deploy {
         return Err(Status::NotAllowed);
@@ -379,26 +379,26 @@ pub(super) fn obey<const PLACES: usize>(
     let number =
         || U64::ref_from_bytes(parameters).map(|number| number.get()).map_err(|_| Status::BadParameters);
     match opcode {
-        PUT => upload.put(caller, parameters).map(ControlAnswer::new),
+        PUT => upload.put(caller, parameters).map(ControlResponse::new),
         SET => {
             let set = SetBytes::ref_from_bytes(parameters).map_err(|_| Status::BadParameters)?;
             let target = Opcode(set.opcode.get());
             if is_control(target) || taken(target) {
-                return Ok(ControlAnswer::new(ControlOutcome::Taken));
+                return Ok(ControlResponse::new(ControlOutcome::Taken));
             }
             Ok(match upload.take(caller, &set.digest) {
-                Ok(program) => ControlAnswer::version(store.deploy(target, program)),
-                Err(outcome) => ControlAnswer::new(outcome),
+                Ok(program) => ControlResponse::version(store.deploy(target, program)),
+                Err(outcome) => ControlResponse::new(outcome),
             })
         }
-        REMOVE => Ok(ControlAnswer::version(store.remove(Opcode(number()?)))),
+        REMOVE => Ok(ControlResponse::version(store.remove(Opcode(number()?)))),
         _ => Ok(list(store, number()?)),
     }
 }
 
 /// Versions from `first` on, in their order.
-fn list<const PLACES: usize>(store: &ProgramStore<PLACES>, first: u64) -> ControlAnswer {
-    let mut answer = ControlAnswer::new(ControlOutcome::Done);
+fn list<const PLACES: usize>(store: &ProgramStore<PLACES>, first: u64) -> ControlResponse {
+    let mut response = ControlResponse::new(ControlOutcome::Done);
     let mut least = first;
     for _ in 0..LISTED {
         let from_here = store.list().filter(|deployed| deployed.version >= least);
@@ -412,8 +412,8 @@ fn list<const PLACES: usize>(store: &ProgramStore<PLACES>, first: u64) -> Contro
             current: next.current.into(),
             reserved: 0,
         };
-        answer.push(listed.as_bytes());
+        response.push(listed.as_bytes());
         least = next.version + 1;
     }
-    answer
+    response
 }

@@ -1,7 +1,7 @@
 //! Compiled-in kernels and deployed programs, side by side in one runtime.
 
 use super::code::Program;
-use super::control::{ControlAnswer, ControlCall, Upload, is_control, obey};
+use super::control::{ControlCall, ControlResponse, Upload, is_control, obey};
 use super::limits::Fuel;
 use super::store::{ProgramRun, ProgramStore, StoreError};
 use crate::grant::Grant;
@@ -38,7 +38,7 @@ pub enum HostedInvocation<S> {
     /// A deployed program.
     Program(ProgramRun),
     /// A deployment request.
-    Control(ControlAnswer),
+    Control(ControlResponse),
 }
 
 impl<S: KernelSet, const PLACES: usize> WithPrograms<S, PLACES> {
@@ -77,10 +77,10 @@ impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
     ) -> Result<(Self::Invocation, Step), Status> {
         if is_control(opcode) {
             let call = ControlCall { caller, opcode, parameters };
-            let answer = obey(&mut self.store, &mut self.upload, &call, S::has)?;
-            let length = answer.bytes().len() as u32;
+            let response = obey(&mut self.store, &mut self.upload, &call, S::has)?;
+            let length = response.bytes().len() as u32;
             let step = Step::Reply(Emission { offset: 0, length, version: 0 });
-            return Ok((HostedInvocation::Control(answer), step));
+            return Ok((HostedInvocation::Control(response), step));
         }
         if S::has(opcode) {
             let (kernel, step) = self.compiled_in.start(caller, opcode, parameters, grant)?;
@@ -118,7 +118,7 @@ impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
         match invocation {
             HostedInvocation::CompiledIn(kernel) => self.compiled_in.computed(kernel),
             HostedInvocation::Program(run) => run.invocation().state(),
-            HostedInvocation::Control(answer) => answer.bytes(),
+            HostedInvocation::Control(response) => response.bytes(),
         }
     }
 

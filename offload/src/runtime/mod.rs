@@ -37,7 +37,7 @@ use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
 use shared_core::SharedCore;
-use slot::{Invocation, Landing, Phase, Slot, Window};
+use slot::{DmaCompletion, Invocation, Phase, Slot, Window};
 use transfers::Transfers;
 
 /// What happens to a request.
@@ -476,7 +476,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Offset and length of the bytes being read into the staging buffer of `tag`; `None` if its completion is not
     /// awaited.
     pub fn reading(&self, tag: Tag) -> Option<(u32, u32)> {
-        let (transfer, wanted) = self.invocation(tag)?.transfers.flying(tag.transfer())?;
+        let (transfer, wanted) = self.invocation(tag)?.transfers.in_flight(tag.transfer())?;
         wanted.then(|| (transfer.place, transfer.returned()))
     }
 
@@ -497,17 +497,17 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         };
         let Some(invocation) = slot.invocation_mut() else { return };
         let index = tag.transfer();
-        let Some((_, wanted)) = invocation.transfers.flying(index) else {
+        let Some((_, wanted)) = invocation.transfers.in_flight(index) else {
             self.counters.stale_completions += 1;
             return;
         };
         let granted = self.connections.region(invocation.connection, invocation.region).is_ok();
         if wanted && !granted && !mutated("revoked_bytes") {
-            invocation.transfers.landed(index);
+            invocation.transfers.dma_completed(index);
             invocation.end(Status::Revoked, now + self.core.cost.per_dma);
         } else {
-            let landing = Landing { index, now, core: &mut self.core, result };
-            invocation.landed(&self.deployment, landing);
+            let completion = DmaCompletion { index, now, core: &mut self.core, result };
+            invocation.dma_completed(&self.deployment, completion);
         }
         self.free_if_done(tag.buffer());
     }

@@ -24,7 +24,7 @@ pub(super) struct Ending {
 }
 
 impl Ending {
-    const fn without_answer(status: Status) -> Self {
+    const fn without_response(status: Status) -> Self {
         Self { status, source: Source::Fetched, offset: 0, length: 0, version: 0 }
     }
 }
@@ -36,7 +36,7 @@ pub(super) enum Phase {
     /// Its transfer waits for its turn or is being carried out.
     Transfer,
     /// A reply has to be sent, not before `at`.
-    Answer { ending: Ending, at: Time },
+    Respond { ending: Ending, at: Time },
     /// The reply is in flight and may still use the staging buffer.
     Answering,
     /// Only DMAs in flight are left to wait for.
@@ -67,7 +67,7 @@ pub(super) struct Invocation<I> {
 }
 
 /// The result of a DMA, and when it ended.
-pub(super) struct Landing<'a> {
+pub(super) struct DmaCompletion<'a> {
     pub(super) index: usize,
     pub(super) now: Time,
     pub(super) core: &'a mut SharedCore,
@@ -124,7 +124,7 @@ impl<I> Invocation<I> {
             () if length > self.reply.max_response => Status::Truncated,
             () => Status::Ok,
         };
-        self.phase = Phase::Answer { ending: Ending { status, source, offset, length, version }, at };
+        self.phase = Phase::Respond { ending: Ending { status, source, offset, length, version }, at };
     }
 
     /// The part of the computed bytes that `body` names.
@@ -139,7 +139,7 @@ impl<I> Invocation<I> {
 
     pub(super) fn end(&mut self, status: Status, at: Time) {
         self.transfers.throw_away();
-        self.phase = Phase::Answer { ending: Ending::without_answer(status), at };
+        self.phase = Phase::Respond { ending: Ending::without_response(status), at };
     }
 
     /// Ends without a reply. The slot waits for a reply or DMA in flight.
@@ -169,10 +169,14 @@ impl<I> Invocation<I> {
     }
 
     /// Hands the result of a finished DMA to the kernel, unless it was discarded.
-    pub(super) fn landed(&mut self, deployment: &impl Deployment<Invocation = I>, landing: Landing<'_>) {
-        let Landing { index, now, core, result } = landing;
-        let Some((transfer, wanted)) = self.transfers.flying(index) else { return };
-        self.transfers.landed(index);
+    pub(super) fn dma_completed(
+        &mut self,
+        deployment: &impl Deployment<Invocation = I>,
+        completion: DmaCompletion<'_>,
+    ) {
+        let DmaCompletion { index, now, core, result } = completion;
+        let Some((transfer, wanted)) = self.transfers.in_flight(index) else { return };
+        self.transfers.dma_completed(index);
         if !wanted {
             return;
         }
@@ -215,11 +219,11 @@ impl<I> Invocation<I> {
     /// Whether a reply is due, possibly because the time of the request is over.
     pub(super) fn is_to_answer(&mut self, now: Time) -> bool {
         self.expire(now);
-        matches!(self.phase, Phase::Answer { at, .. } if at <= now)
+        matches!(self.phase, Phase::Respond { at, .. } if at <= now)
     }
 
     pub(super) fn due_reply(&mut self, now: Time, tag: Tag) -> Option<Reply> {
-        let Phase::Answer { ending, at } = self.phase else { return None };
+        let Phase::Respond { ending, at } = self.phase else { return None };
         if at > now {
             return None;
         }
@@ -276,7 +280,7 @@ impl<I> Invocation<I> {
             Phase::Ask { at, .. } => Some(at.max(dma_at).min(self.budget.deadline())),
             Phase::Transfer if self.transfers.is_due() => Some(dma_at.min(self.budget.deadline())),
             Phase::Transfer => Some(self.budget.deadline()),
-            Phase::Answer { at, .. } => Some(at),
+            Phase::Respond { at, .. } => Some(at),
             Phase::Answering | Phase::Answered => None,
         }
     }

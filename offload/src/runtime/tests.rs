@@ -35,7 +35,7 @@ struct World<S: KernelSet, const SLOTS: usize> {
 }
 
 /// A reply with the bytes of its body.
-type Answer = (Reply, Vec<u8>);
+type Response = (Reply, Vec<u8>);
 
 impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
     fn new(memory: Vec<u8>) -> Self {
@@ -77,7 +77,7 @@ impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
     }
 
     /// Carries out what is due now; returns whether anything was.
-    fn turn(&mut self, answers: &mut Vec<Answer>) -> bool {
+    fn turn(&mut self, responses: &mut Vec<Response>) -> bool {
         if let Some(dma) = self.runtime.poll_dma(self.now) {
             self.carry_out(&dma);
             return true;
@@ -88,7 +88,7 @@ impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
             None => self.staging[body.buffer][body.offset as usize..][..body.length as usize].to_vec(),
         });
         self.runtime.reply_done(reply.ticket.expect("polled replies have one"));
-        answers.push((reply, body));
+        responses.push((reply, body));
         true
     }
 
@@ -117,13 +117,13 @@ impl<S: KernelSet, const SLOTS: usize> World<S, SLOTS> {
     }
 
     /// Runs until nothing is left to do.
-    fn run(&mut self) -> Vec<Answer> {
-        let mut answers = vec![];
+    fn run(&mut self) -> Vec<Response> {
+        let mut responses = vec![];
         for _ in 0..10_000 {
-            if self.turn(&mut answers) {
+            if self.turn(&mut responses) {
                 continue;
             }
-            let Some(next) = self.runtime.poll_timeout() else { return answers };
+            let Some(next) = self.runtime.poll_timeout() else { return responses };
             assert!(next > self.now, "due at {next} and nothing done at {}", self.now);
             self.now = next;
         }
@@ -163,10 +163,10 @@ fn status_of(world: &mut KvWorld, request: &Request<'_>) -> Status {
             reply.trailer.status
         }
         Admission::Accepted => {
-            let answers = world.run();
-            assert_eq!(answers.len(), 1);
-            assert_eq!(answers[0].0.trailer.request_id, request.request_id);
-            answers[0].0.trailer.status
+            let responses = world.run();
+            assert_eq!(responses.len(), 1);
+            assert_eq!(responses[0].0.trailer.request_id, request.request_id);
+            responses[0].0.trailer.status
         }
         Admission::Dropped(reason) => panic!("dropped: {reason:?}"),
     }
@@ -178,8 +178,8 @@ fn a_hit_is_answered_with_its_value_and_what_it_took() {
     let parameters = lookup(&descriptor, &[6; 8]);
     let request = world.request(77, &parameters);
     assert_eq!(world.send(&request), Admission::Accepted);
-    let answers = world.run();
-    let [(reply, body)] = answers.as_slice() else { panic!("one reply") };
+    let responses = world.run();
+    let [(reply, body)] = responses.as_slice() else { panic!("one reply") };
     assert_eq!(body.as_slice(), &[5; 100]);
     assert_eq!((reply.trailer.status, reply.trailer.length), (Status::Ok, 100));
     assert_eq!(reply.trailer.hops, 5, "four lines of three and the object");
@@ -207,7 +207,7 @@ fn on_one_core_a_lookup_waits_for_the_steps_of_the_other() {
 }
 
 #[test]
-fn both_channels_lead_to_the_same_answer() {
+fn both_channels_give_the_same_response() {
     let (mut world, descriptor) = kv_world();
     let parameters = lookup(&descriptor, &[2; 8]);
     let request = world.request(5, &parameters);
@@ -248,7 +248,7 @@ fn every_refusal_has_its_status() {
 }
 
 #[test]
-fn an_answer_that_does_not_fit_tells_its_size() {
+fn a_truncated_response_has_its_full_size() {
     let (mut world, descriptor) = kv_world();
     let hit = lookup(&descriptor, &[6; 8]);
     let mut request = world.request(1, &hit);
@@ -351,8 +351,8 @@ fn a_revoked_grant_ends_what_runs_on_it() {
     let (connection, region) = (world.connection, world.region);
     world.runtime.revoke(connection, region);
     world.runtime.handle_dma_done(world.now, dma.tag, Ok(&vec![0; dma.length as usize]));
-    let answers = world.run();
-    assert_eq!(answers[0].0.trailer.status, Status::Revoked);
+    let responses = world.run();
+    assert_eq!(responses[0].0.trailer.status, Status::Revoked);
     let again = world.runtime.grant(connection, Grant::new(BASE, 64).expect("no wrap")).expect("room");
     assert_ne!(again, region, "an old handle stays invalid");
     assert_eq!(status_of(&mut world, &request), Status::Revoked);
@@ -397,8 +397,8 @@ fn bytes_that_come_after_the_grant_was_revoked_are_not_used() {
             world.staging[dma.tag.buffer()] = memory[at..at + dma.length as usize].to_vec();
             world.runtime.handle_dma_done(world.now, dma.tag, Ok(&memory[at..at + dma.length as usize]));
         }
-        let answers = world.run();
-        let [(reply, body)] = answers.as_slice() else { panic!("one reply") };
+        let responses = world.run();
+        let [(reply, body)] = responses.as_slice() else { panic!("one reply") };
         assert_eq!((reply.trailer.status, body.len()), (Status::Revoked, 0), "read {revoked_at} of {reads}");
         assert_eq!(world.runtime.counters().dma_requests, revoked_at + 1, "no reads after the revocation");
     }
@@ -447,8 +447,8 @@ fn a_dma_that_never_ends_keeps_its_buffer_but_not_its_client() {
     assert_eq!(world.send(&request), Admission::Accepted);
     world.now = micros(1);
     let dma = world.runtime.poll_dma(world.now).expect("due");
-    let answers = world.run();
-    assert_eq!(answers[0].0.trailer.status, Status::Deadline);
+    let responses = world.run();
+    assert_eq!(responses[0].0.trailer.status, Status::Deadline);
     assert_eq!(world.now, micros(5));
     assert_eq!(world.runtime.running(), 1, "the DMA may still write to the staging buffer");
     world.runtime.handle_dma_done(world.now, dma.tag, Ok(&vec![0; dma.length as usize]));

@@ -58,7 +58,7 @@ pub(super) struct Transfers {
     /// Waiting for their turn.
     due: Entries,
     /// Being carried out.
-    flying: Entries,
+    in_flight: Entries,
     /// Awaited; the others were discarded.
     wanted: Entries,
 }
@@ -71,7 +71,7 @@ impl Transfers {
 
     /// Whether any transfer is in flight, awaited or not.
     pub(super) const fn is_flying(&self) -> bool {
-        self.flying != 0
+        self.in_flight != 0
     }
 
     /// Whether any transfer waits for its turn.
@@ -102,7 +102,7 @@ impl Transfers {
     }
 
     fn place(&mut self, action: DmaAction, range: Checked, part: Option<u8>) -> bool {
-        let used = self.due | self.flying;
+        let used = self.due | self.in_flight;
         let index = used.trailing_ones() as usize;
         let transfer = Transfer { action, range, part, place: self.unused_from() };
         let Some(entry) = self.entries.get_mut(index).filter(|_| transfer.end() <= STAGING) else {
@@ -116,7 +116,7 @@ impl Transfers {
 
     /// The first byte of the staging buffer after everything that may be read or written there.
     pub(super) fn unused_from(&self) -> u32 {
-        let used = self.due | self.flying;
+        let used = self.due | self.in_flight;
         let ends = self.entries.iter().enumerate().filter(|(index, _)| used & 1 << index != 0);
         ends.filter_map(|(_, entry)| entry.as_ref()).map(Transfer::end).max().unwrap_or(0)
     }
@@ -130,25 +130,25 @@ impl Transfers {
     /// Records that the transfer was started.
     pub(super) const fn started(&mut self, index: usize) {
         self.due &= !(1 << index);
-        self.flying |= 1 << index;
+        self.in_flight |= 1 << index;
     }
 
     /// The transfer with this number, if it is in flight, and whether it is awaited.
-    pub(super) fn flying(&self, index: usize) -> Option<(Transfer, bool)> {
+    pub(super) fn in_flight(&self, index: usize) -> Option<(Transfer, bool)> {
         let bit = 1_u8.checked_shl(index as u32)?;
         let transfer = (*self.entries.get(index)?)?;
-        (self.flying & bit != 0).then_some((transfer, self.wanted & bit != 0))
+        (self.in_flight & bit != 0).then_some((transfer, self.wanted & bit != 0))
     }
 
     /// Records that the transfer has ended.
-    pub(super) const fn landed(&mut self, index: usize) {
-        self.flying &= !(1 << index);
+    pub(super) const fn dma_completed(&mut self, index: usize) {
+        self.in_flight &= !(1 << index);
         self.wanted &= !(1 << index);
     }
 
     /// Records that the transfer was flushed. It waits for its turn again if it is awaited.
     pub(super) const fn flushed(&mut self, index: usize) {
-        self.flying &= !(1 << index);
+        self.in_flight &= !(1 << index);
         self.due |= self.wanted & (1 << index);
     }
 }
@@ -194,8 +194,8 @@ mod tests {
         start_all(&mut transfers);
         transfers.throw_away();
         assert!(!transfers.begin(&one(MAX_READ)) && !transfers.is_due());
-        assert_eq!(transfers.flying(0).map(|(_, wanted)| wanted), Some(false));
-        transfers.landed(0);
+        assert_eq!(transfers.in_flight(0).map(|(_, wanted)| wanted), Some(false));
+        transfers.dma_completed(0);
         assert!(transfers.begin(&one(MAX_READ)));
     }
 
@@ -228,13 +228,13 @@ mod tests {
                     }
                     2 => transfers.throw_away(),
                     _ => {
-                        transfers.landed(index);
+                        transfers.dma_completed(index);
                         under_way.retain(|(at, _)| *at != index);
                     }
                 }
                 under_way.extend(start_all(&mut transfers));
                 for (nth, (index, one)) in under_way.iter().enumerate() {
-                    prop_assert!(transfers.flying(*index).is_some_and(|(found, _)| found == *one));
+                    prop_assert!(transfers.in_flight(*index).is_some_and(|(found, _)| found == *one));
                     prop_assert!(one.place + one.range.length() + TRAILER_SIZE as u32 <= STAGING);
                     for (_, other) in &under_way[nth + 1..] {
                         prop_assert!(one.end() <= other.place || other.end() <= one.place);

@@ -35,7 +35,7 @@ pub const PARTITIONS: usize = 16;
 /// Registers of the sketch of [`COUNT`]: a standard error of 3.3 %.
 pub const REGISTERS: usize = 1024;
 /// Most bytes of an answer.
-pub const MAX_ANSWER: usize = REGISTERS;
+pub const MAX_RESPONSE: usize = REGISTERS;
 /// Bytes that the tap writes at a time.
 const PIECE: usize = 4096;
 const WRITES: usize = 8;
@@ -81,7 +81,7 @@ enum StreamKind {
 ///
 /// ```
 /// use bareverbs_offload::grant::Grant;
-/// use bareverbs_offload::streams::open_stream::{COUNT, MAX_ANSWER, OpenStream};
+/// use bareverbs_offload::streams::open_stream::{COUNT, MAX_RESPONSE, OpenStream};
 /// use bareverbs_offload::streams::hyper_log_log::Sketch;
 ///
 /// let grant = Grant::new(0x1000, 64)?.writable();
@@ -93,7 +93,7 @@ enum StreamKind {
 ///     true
 /// }).unwrap();
 /// assert!(stream.is_whole() && region[..24] == [7; 24]);
-/// let mut answer = [0; MAX_ANSWER];
+/// let mut answer = [0; MAX_RESPONSE];
 /// let sketch = Sketch::<1024>::from_registers(stream.answer(&mut answer)).unwrap();
 /// assert_eq!(sketch.estimate().round(), 1.0); // the same value three times
 /// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
@@ -161,7 +161,7 @@ impl OpenStream {
     }
 
     /// What the client is told at the end.
-    pub fn answer<'b>(&self, buffer: &'b mut [u8; MAX_ANSWER]) -> &'b [u8] {
+    pub fn answer<'b>(&self, buffer: &'b mut [u8; MAX_RESPONSE]) -> &'b [u8] {
         match &self.kind {
             StreamKind::Shuffle(shuffle) => {
                 let (counts, _) = buffer.as_chunks_mut::<8>();
@@ -282,9 +282,9 @@ mod tests {
             let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
             prop_assert_eq!(fill(&mut stream, &mut region, &bytes, &pieces), Ok(()));
             prop_assert!(stream.is_whole());
-            let mut buffer = [0; MAX_ANSWER];
-            let answer = stream.answer(&mut buffer);
-            for (partition, count) in answer.chunks_exact(8).enumerate() {
+            let mut buffer = [0; MAX_RESPONSE];
+            let response = stream.answer(&mut buffer);
+            for (partition, count) in response.chunks_exact(8).enumerate() {
                 let wanted: Vec<u64> = values.iter().copied().filter(|value| *value as usize % PARTITIONS == partition).collect();
                 prop_assert_eq!(u64::from_be_bytes(count.try_into().unwrap()), wanted.len() as u64);
                 let begin = parameters.partitions[partition].offset.get() as usize;
@@ -306,7 +306,7 @@ mod tests {
             prop_assert_eq!(&region, bytes);
             let mut expected = Sketch::<REGISTERS>::new();
             stream_bytes.iter().for_each(|value| expected.add(u64::from_le_bytes(*value)));
-            let mut buffer = [0; MAX_ANSWER];
+            let mut buffer = [0; MAX_RESPONSE];
             prop_assert_eq!(stream.answer(&mut buffer), expected.registers());
         }
     }

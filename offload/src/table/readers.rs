@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_so_many_readers() {
+    fn the_number_of_readers_is_limited() {
         let mut readers = Readers::new();
         assert!((0..MAX_READERS).all(|_| readers.attach().is_ok()));
         assert_eq!(readers.attach(), Err(TableError::TooManyReaders { limit: MAX_READERS }));

@@ -188,7 +188,7 @@ fn the_writer_stops_at_any_point_and_goes_on_at_any_other() {
 }
 
 #[test]
-fn a_writer_that_died_within_a_change_leaves_a_typed_answer() {
+fn a_writer_that_dies_during_a_change_leaves_a_typed_response() {
     let (_, scene) = scenes().remove(0);
     let results: Vec<_> = (0..=scene.stores.len())
         .map(|done| {

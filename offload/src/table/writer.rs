@@ -225,7 +225,7 @@ impl<M: TableMemory> TableWriter<M> {
     }
 
     /// Reports a reader's progress ([`Runtime::progress`](crate::runtime::Runtime::progress)). It must have been taken
-    /// after all changes made so far; a remote reader's must be the answer to a question sent after them.
+    /// after all changes made so far; a remote reader's must be the answer to a request sent after them.
     pub fn announce(&mut self, reader: ReaderId, progress: ReaderProgress) {
         self.readers.announce(reader, progress);
     }

@@ -70,7 +70,7 @@ fn a_strom_block_has_its_fields_at_the_stated_places() {
 }
 
 #[test]
-fn the_answer_ends_where_the_trailer_begins() {
+fn the_response_ends_where_the_trailer_begins() {
     let reply = ReplyTo { address: 0x1000, rkey: 0, max_response: 13, slot: 0 };
     assert_eq!(reply.size(), 48);
     assert_eq!(reply.write_address(0), Some(0x1010));

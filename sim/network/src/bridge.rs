@@ -8,7 +8,7 @@
 //! **What it may not do.** Nothing from the wire goes back to the wire, so two connected networks form no loop. A side
 //! that does not take its frames loses them after a while; it stalls neither the other side nor the bridge.
 
-use crate::discovery::{Answer, Discovery};
+use crate::discovery::{Discovery, LookupState};
 use crate::neighbour_message::Neighbour;
 use crate::outside::answer_line;
 use crate::pace::Pace;
@@ -108,21 +108,21 @@ impl Bridge {
         Ok(found | left | entered)
     }
 
-    /// Takes questions of processes and answers earlier ones.
+    /// Takes requests of processes and answers earlier ones.
     fn answer(&mut self, now: Time) {
-        while let Some((connection, question)) = self.wire.poll_question() {
-            self.discovery.ask(now, question);
+        while let Some((connection, request)) = self.wire.poll_neighbour_request() {
+            self.discovery.ask(now, request);
             if self.waiting.len() < MOST_WAITING {
-                self.waiting.push((connection, question.wanted));
+                self.waiting.push((connection, request.wanted));
             }
         }
         self.discovery.handle_timeout(now);
         let discovery = &self.discovery;
         self.waiting.retain(|(connection, gid)| {
-            let mac = match discovery.answer(now, *gid) {
-                Answer::Asked => return !has_hung_up(connection),
-                Answer::Known(mac) => Some(mac),
-                Answer::Nobody => None,
+            let mac = match discovery.lookup(now, *gid) {
+                LookupState::Asked => return !has_hung_up(connection),
+                LookupState::Known(mac) => Some(mac),
+                LookupState::Nobody => None,
             };
             // A requester that no longer waits gets no answer.
             drop(answer_status(connection, &answer_line(mac)));

@@ -1,12 +1,12 @@
 //! Neighbour discovery on a wire: finds owners of addresses outside, and answers for the network's hosts.
 //!
-//! Pure: frames and questions in, frames out. Like a kernel it trusts its neighbours, and it keeps as many as its table
+//! Pure: frames and requests in, frames out. Like a kernel it trusts its neighbours, and it keeps as many as its table
 //! holds.
 
 use crate::neighbour_message::{Neighbour, NeighbourMessage};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
-use bareverbs_serve::network::NeighbourQuestion;
+use bareverbs_serve::network::NeighbourRequest;
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_uverbs::VirtualHost;
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +24,7 @@ const MOST_FRAMES: usize = 1024;
 
 /// State of a lookup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum LookupState {
     /// Its owner.
     Known(MacAddress),
     /// A lookup is in progress.
@@ -35,7 +35,7 @@ pub enum Answer {
 
 #[derive(Debug)]
 struct Wanted {
-    question: NeighbourQuestion,
+    request: NeighbourRequest,
     tries: u32,
     next: Time,
 }
@@ -59,20 +59,19 @@ impl Discovery {
     }
 
     /// Starts a lookup, unless the address is known.
-    pub fn ask(&mut self, now: Time, question: NeighbourQuestion) {
-        let is_new =
-            self.known(now, question.wanted).is_none() && !self.wanted.contains_key(&question.wanted);
+    pub fn ask(&mut self, now: Time, request: NeighbourRequest) {
+        let is_new = self.known(now, request.wanted).is_none() && !self.wanted.contains_key(&request.wanted);
         if is_new && self.wanted.len() < MOST_WANTED {
-            self.wanted.insert(question.wanted, Wanted { question, tries: 0, next: now });
+            self.wanted.insert(request.wanted, Wanted { request, tries: 0, next: now });
         }
     }
 
     /// Current state of a lookup.
-    pub fn answer(&self, now: Time, gid: Gid) -> Answer {
+    pub fn lookup(&self, now: Time, gid: Gid) -> LookupState {
         match self.known(now, gid) {
-            Some(mac) => Answer::Known(mac),
-            None if self.wanted.contains_key(&gid) => Answer::Asked,
-            None => Answer::Nobody,
+            Some(mac) => LookupState::Known(mac),
+            None if self.wanted.contains_key(&gid) => LookupState::Asked,
+            None => LookupState::Nobody,
         }
     }
 
@@ -123,7 +122,7 @@ impl Discovery {
                 continue;
             };
             (wanted.tries, wanted.next) = (wanted.tries + 1, now + RETRY);
-            let NeighbourQuestion { wanted: target, asker, asker_mac } = wanted.question;
+            let NeighbourRequest { wanted: target, asker, asker_mac } = wanted.request;
             let sender = Neighbour { gid: asker, mac: asker_mac };
             self.send(NeighbourMessage::Solicitation { sender, target });
         }
@@ -163,8 +162,8 @@ mod tests {
         Neighbour { gid: host().gids()[0], mac: host().mac() }
     }
 
-    fn question(wanted: Gid) -> NeighbourQuestion {
-        NeighbourQuestion { wanted, asker_mac: own().mac, asker: own().gid }
+    fn request(wanted: Gid) -> NeighbourRequest {
+        NeighbourRequest { wanted, asker_mac: own().mac, asker: own().gid }
     }
 
     fn at(millis: u64) -> Time {
@@ -174,52 +173,52 @@ mod tests {
     #[test]
     fn a_neighbour_is_asked_for_until_it_answers() {
         let mut discovery = Discovery::default();
-        discovery.ask(at(0), question(PEER.gid));
-        discovery.ask(at(0), question(PEER.gid));
+        discovery.ask(at(0), request(PEER.gid));
+        discovery.ask(at(0), request(PEER.gid));
         discovery.handle_timeout(at(0));
         let asked = NeighbourMessage::parse(&discovery.poll_frame().unwrap()).unwrap();
         assert_eq!(asked, NeighbourMessage::Solicitation { sender: own(), target: PEER.gid });
-        assert!(discovery.poll_frame().is_none(), "one question for both");
+        assert!(discovery.poll_frame().is_none(), "one request for both");
         discovery.handle_timeout(at(300));
         assert!(discovery.poll_frame().is_some());
-        assert_eq!(discovery.answer(at(300), PEER.gid), Answer::Asked);
+        assert_eq!(discovery.lookup(at(300), PEER.gid), LookupState::Asked);
         let answer = NeighbourMessage::Advertisement { sender: PEER, receiver: own() }.compose();
         assert!(discovery.handle(at(301), &answer, &[host()]));
-        assert_eq!(discovery.answer(at(302), PEER.gid), Answer::Known(PEER.mac));
+        assert_eq!(discovery.lookup(at(302), PEER.gid), LookupState::Known(PEER.mac));
         discovery.handle_timeout(at(600));
         assert!(discovery.poll_frame().is_none());
-        assert_eq!(discovery.answer(at(60_000), PEER.gid), Answer::Nobody, "too long ago");
+        assert_eq!(discovery.lookup(at(60_000), PEER.gid), LookupState::Nobody, "too long ago");
     }
 
     #[test]
-    fn nobody_is_an_answer_after_three_questions() {
+    fn an_unanswered_address_is_unknown_after_three_requests() {
         let mut discovery = Discovery::default();
-        discovery.ask(at(0), question(PEER.gid));
+        discovery.ask(at(0), request(PEER.gid));
         let mut frames = 0;
         for millis in 0..2000 {
             discovery.handle_timeout(at(millis));
             frames += usize::from(discovery.poll_frame().is_some());
         }
-        assert_eq!((frames, discovery.answer(at(2000), PEER.gid)), (3, Answer::Nobody));
+        assert_eq!((frames, discovery.lookup(at(2000), PEER.gid)), (3, LookupState::Nobody));
     }
 
     #[test]
-    fn it_answers_for_hosts_of_the_network_and_believes_nobody_who_says_he_is_one() {
+    fn hosts_of_the_network_get_replies_and_cannot_be_spoofed() {
         let mut discovery = Discovery::default();
         let asked = NeighbourMessage::Solicitation { sender: PEER, target: own().gid };
         assert!(discovery.handle(at(0), &asked.compose(), &[host()]));
         let answer = discovery.poll_frame().and_then(|frame| NeighbourMessage::parse(&frame));
         assert_eq!(answer, Some(NeighbourMessage::Advertisement { sender: own(), receiver: PEER }));
-        assert_eq!(discovery.answer(at(1), PEER.gid), Answer::Known(PEER.mac), "who asks is known");
+        assert_eq!(discovery.lookup(at(1), PEER.gid), LookupState::Known(PEER.mac), "who asks is known");
         let thief = Neighbour { mac: PEER.mac, ..own() };
         let claim = NeighbourMessage::Advertisement { sender: thief, receiver: PEER }.compose();
         assert!(discovery.handle(at(2), &claim, &[host()]));
-        assert_eq!(discovery.answer(at(3), own().gid), Answer::Nobody);
+        assert_eq!(discovery.lookup(at(3), own().gid), LookupState::Nobody);
         assert!(!discovery.handle(at(4), &[0; 60], &[host()]), "not of discovery");
     }
 
     #[test]
-    fn it_does_not_answer_for_ports_of_infiniband() {
+    fn infiniband_ports_get_no_replies() {
         let mut discovery = Discovery::default();
         let port = host().with("lid 5".parse().unwrap());
         let link_local = port.gids()[0];
@@ -234,10 +233,10 @@ mod tests {
     #[test]
     fn what_was_given_is_never_asked_for_and_tables_have_a_limit() {
         let mut discovery = Discovery::new([PEER]);
-        discovery.ask(at(0), question(PEER.gid));
-        assert_eq!(discovery.answer(at(100_000), PEER.gid), Answer::Known(PEER.mac));
+        discovery.ask(at(0), request(PEER.gid));
+        assert_eq!(discovery.lookup(at(100_000), PEER.gid), LookupState::Known(PEER.mac));
         for number in 0..MOST_WANTED as u32 * 2 {
-            discovery.ask(at(0), question(Gid::from_ipv4((0x0b00_0000 + number).to_be_bytes())));
+            discovery.ask(at(0), request(Gid::from_ipv4((0x0b00_0000 + number).to_be_bytes())));
         }
         assert_eq!(discovery.wanted.len(), MOST_WANTED);
         for number in 0..MOST_KNOWN as u32 * 2 {

@@ -64,7 +64,7 @@ impl FrameIo for NetworkIo {
         // A tool's device has no connection manager to inform.
         while self.wire.poll_ended(now).is_some() {}
         // Nor does it report its objects.
-        while self.wire.poll_object_question().is_some() {}
+        while self.wire.poll_object_request().is_some() {}
         if let Some(said) = self.hear_manager(now) {
             *frame = said;
             self.busy = true;

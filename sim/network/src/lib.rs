@@ -28,7 +28,7 @@ pub mod ring;
 mod wire;
 
 pub use bridge::Bridge;
-pub use discovery::{Answer, Discovery};
+pub use discovery::{Discovery, LookupState};
 pub use frame_io::NetworkIo;
 pub use neighbour_message::{Neighbour, NeighbourMessage};
 pub use neighbours::{Neighbours, virtual_host, virtual_ports};

@@ -1,10 +1,9 @@
 //! Neighbour discovery frames: ARP (RFC 826) for IPv4, NDP (RFC 4861) for IPv6.
 
 use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_sim::wire::MIN_FRAME;
 
 const ETHERNET_HEADER: usize = 14;
-/// Shortest frame in bytes, without its check sequence.
-const SHORTEST_FRAME: usize = 60;
 const ETHERTYPE_ARP: [u8; 2] = [0x08, 0x06];
 const ETHERTYPE_IPV6: [u8; 2] = [0x86, 0xdd];
 /// Hardware type Ethernet, protocol IPv4, and the lengths of their addresses.
@@ -153,7 +152,7 @@ fn framed(destination: MacAddress, source: MacAddress, kind: [u8; 2], body: &[u8
     frame.extend_from_slice(&source.0);
     frame.extend_from_slice(&kind);
     frame.extend_from_slice(body);
-    frame.resize(frame.len().max(SHORTEST_FRAME), 0);
+    frame.resize(frame.len().max(MIN_FRAME), 0);
     frame
 }
 
@@ -211,7 +210,7 @@ fn checksum(source: Gid, destination: Gid, body: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    const QUESTION_CHECKSUM: u16 = 0x61f2;
+    const SOLICITATION_CHECKSUM: u16 = 0x61f2;
 
     fn v4(last: u8) -> Neighbour {
         Neighbour { gid: Gid::from_ipv4([10, 0, 0, last]), mac: MacAddress([2, 0, 0, 0, 0, last]) }
@@ -224,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_of_arp_has_the_bytes_of_rfc_826() {
+    fn an_arp_request_has_the_bytes_of_rfc_826() {
         let frame = NeighbourMessage::Solicitation { sender: v4(1), target: v4(2).gid }.compose();
         assert_eq!(frame.len(), 60);
         assert_eq!(frame[..14], [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2, 0, 0, 0, 0, 1, 8, 6]);
@@ -234,16 +233,16 @@ mod tests {
 
     /// The expected checksum was computed independently of this program.
     #[test]
-    fn a_question_of_ipv6_goes_to_the_group_of_its_target() {
+    fn a_neighbour_solicitation_goes_to_the_group_of_its_target() {
         let frame = NeighbourMessage::Solicitation { sender: v6(1), target: v6(2).gid }.compose();
         assert_eq!(frame[..6], [0x33, 0x33, 0xff, 0xbb, 0xcc, 2]);
         assert_eq!(frame[38..54], [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0xbb, 0xcc, 2]);
-        assert_eq!((frame[54], &frame[56..58]), (135, &QUESTION_CHECKSUM.to_be_bytes()[..]));
+        assert_eq!((frame[54], &frame[56..58]), (135, &SOLICITATION_CHECKSUM.to_be_bytes()[..]));
         assert_eq!(frame.len(), 86);
     }
 
     #[test]
-    fn what_is_composed_is_read_again() {
+    fn composed_messages_are_read_back() {
         for (asker, owner) in [(v4(1), v4(2)), (v6(1), v6(2))] {
             let asked = NeighbourMessage::Solicitation { sender: asker, target: owner.gid };
             assert_eq!(NeighbourMessage::parse(&asked.compose()), Some(asked));

@@ -2,7 +2,7 @@
 
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::time::{Duration, Time};
-use bareverbs_serve::network::{Greeting, NeighbourQuestion, NetworkDirectory, receive_status};
+use bareverbs_serve::network::{Greeting, NeighbourRequest, NetworkDirectory, receive_status};
 use bareverbs_sim::nic::LinkLayer;
 use bareverbs_uverbs::VirtualHost;
 use std::collections::BTreeMap;
@@ -73,7 +73,7 @@ impl OutsideNeighbours {
         found
     }
 
-    /// Whether the question for a GID is under way.
+    /// Whether the request for a GID is under way.
     pub fn is_asking(&self, gid: Gid) -> bool {
         matches!(self.lookups.get(&gid), Some(Lookup::Asked { .. }))
     }
@@ -92,10 +92,10 @@ impl OutsideNeighbours {
         let of_family = |gid: &&Gid| gid.to_ipv4().is_some() == wanted.to_ipv4().is_some();
         // The last one: in IPv6 the configured address follows the link-local one.
         let asker = self.gids.iter().rfind(of_family).copied();
-        let question = asker.map(|asker| NeighbourQuestion { wanted, asker_mac: self.mac, asker });
-        let asked = question.and_then(|question| {
+        let request = asker.map(|asker| NeighbourRequest { wanted, asker_mac: self.mac, asker });
+        let asked = request.and_then(|request| {
             let connection = self.network.connect_outside(LinkLayer::Ethernet).ok()?;
-            Greeting::Neighbour(question).send(&connection, None).ok()?;
+            Greeting::Neighbour(request).send(&connection, None).ok()?;
             Some(Lookup::Asked { connection, since: Instant::now() })
         });
         asked.unwrap_or(Lookup::Answered { mac: None, until: now + UNKNOWN_FOR })
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_as_it_was_written() {
+    fn a_reply_line_is_read_back() {
         let mac = MacAddress([2, 0xc9, 0, 1, 0xfe, 0xff]);
         assert_eq!(parse_answer(&answer_line(Some(mac))), Some(mac));
         for line in

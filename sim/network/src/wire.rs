@@ -15,7 +15,7 @@ use crate::ring::{Consumer, Producer};
 use bareverbs_prm::ids::MacAddress;
 use bareverbs_prm::time::{Duration, Time};
 use bareverbs_serve::network::{
-    Greeting, Membership, NeighbourQuestion, NetworkDirectory, NetworkError, ObjectQuestion, answer_status,
+    Greeting, Membership, NeighbourRequest, NetworkDirectory, NetworkError, ObjectRequest, answer_status,
     has_hung_up,
 };
 use bareverbs_sim::net::fault::destination_qpn;
@@ -41,8 +41,8 @@ const GREETING_LIMIT: Duration = Duration::from_secs(5);
 const LAST_FRAMES: Duration = Duration::from_millis(5);
 /// Most incoming connections.
 const MOST_INCOMING: usize = 1024;
-/// Most pending questions: to the bridge for neighbours, and to this process for objects.
-const MOST_QUESTIONS: usize = 256;
+/// Most pending requests: to the bridge for neighbours, and to this process for objects.
+const MOST_REQUESTS: usize = 256;
 /// The bridge's address; no host has it.
 const BRIDGE: Address = (MacAddress([0; 6]), 0);
 /// Queue pairs below this number belong to the port, not to a process. IBTA v1.4 §3.5.3.
@@ -151,10 +151,10 @@ pub struct Wire {
     incoming: Vec<Incoming>,
     /// New connections without a greeting yet, and when they were accepted.
     strangers: Vec<(OwnedFd, Time)>,
-    /// Pending neighbour questions to the bridge.
-    questions: Vec<(OwnedFd, NeighbourQuestion)>,
-    /// Pending questions for this process's objects.
-    object_questions: Vec<(OwnedFd, ObjectQuestion)>,
+    /// Pending neighbour requests to the bridge.
+    requests: Vec<(OwnedFd, NeighbourRequest)>,
+    /// Pending requests for this process's objects.
+    object_requests: Vec<(OwnedFd, ObjectRequest)>,
     /// Dead processes whose last frames may be unread, and when their death was noticed.
     ended: Vec<(Address, Time)>,
     /// The next ring to read.
@@ -213,8 +213,8 @@ impl Wire {
             outgoing: BTreeMap::new(),
             incoming: Vec::new(),
             strangers: Vec::new(),
-            questions: Vec::new(),
-            object_questions: Vec::new(),
+            requests: Vec::new(),
+            object_requests: Vec::new(),
             ended: Vec::new(),
             turn: 0,
             look_at: Time::ZERO,
@@ -444,15 +444,15 @@ impl Wire {
         Some(EndedProcess { mac, number })
     }
 
-    /// The next neighbour question to the bridge, and the connection to answer on.
-    pub(crate) fn poll_question(&mut self) -> Option<(OwnedFd, NeighbourQuestion)> {
-        self.questions.pop()
+    /// The next neighbour request to the bridge, and the connection to answer on.
+    pub(crate) fn poll_neighbour_request(&mut self) -> Option<(OwnedFd, NeighbourRequest)> {
+        self.requests.pop()
     }
 
-    /// The next question for this process's objects, and the connection to answer on. Closing the connection without an
+    /// The next request for this process's objects, and the connection to answer on. Closing the connection without an
     /// answer means that there are none.
-    pub fn poll_object_question(&mut self) -> Option<(OwnedFd, ObjectQuestion)> {
-        self.object_questions.pop()
+    pub fn poll_object_request(&mut self) -> Option<(OwnedFd, ObjectRequest)> {
+        self.object_requests.pop()
     }
 
     /// The hosts of the network.
@@ -467,14 +467,14 @@ impl Wire {
                     self.incoming.push(Incoming { connection: stranger, ring, ended: false });
                 }
             }
-            Ok((Greeting::Neighbour(question), _)) => {
-                if self.own == BRIDGE && self.questions.len() < MOST_QUESTIONS {
-                    self.questions.push((stranger, question));
+            Ok((Greeting::Neighbour(request), _)) => {
+                if self.own == BRIDGE && self.requests.len() < MOST_REQUESTS {
+                    self.requests.push((stranger, request));
                 }
             }
-            Ok((Greeting::Objects(question), _)) => {
-                if self.own != BRIDGE && self.object_questions.len() < MOST_QUESTIONS {
-                    self.object_questions.push((stranger, question));
+            Ok((Greeting::Objects(request), _)) => {
+                if self.own != BRIDGE && self.object_requests.len() < MOST_REQUESTS {
+                    self.object_requests.push((stranger, request));
                 }
             }
             // A requester that no longer waits gets no answer.

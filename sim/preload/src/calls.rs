@@ -269,24 +269,24 @@ struct MapRequest {
 }
 
 /// Maps anonymous memory: a doorbell page is memory that the device polls.
-fn map_memory(wish: MapRequest) -> *mut c_void {
-    let flags = wish.flags & !libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+fn map_memory(request: MapRequest) -> *mut c_void {
+    let flags = request.flags & !libc::MAP_SHARED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     call_next!(
         c"mmap",
         fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void,
-        (wish.address, wish.length, wish.protection | libc::PROT_READ, flags, -1, 0),
+        (request.address, request.length, request.protection | libc::PROT_READ, flags, -1, 0),
         libc::MAP_FAILED
     )
 }
 
 /// Maps a page of the kernel's: it starts with these bytes and is read-only for the program.
-fn map_bytes(wish: MapRequest, bytes: &[u8]) -> *mut c_void {
-    if wish.protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
+fn map_bytes(request: MapRequest, bytes: &[u8]) -> *mut c_void {
+    if request.protection & (libc::PROT_WRITE | libc::PROT_EXEC) != 0 {
         fail(Errno::Permission);
         return libc::MAP_FAILED;
     }
-    let length = wish.length;
-    let mapped = map_memory(MapRequest { protection: libc::PROT_READ | libc::PROT_WRITE, ..wish });
+    let length = request.length;
+    let mapped = map_memory(MapRequest { protection: libc::PROT_READ | libc::PROT_WRITE, ..request });
     if mapped != libc::MAP_FAILED {
         // SAFETY: the page was mapped a line above, writable, and nobody else knows of it; the bytes are fewer than it has.
         unsafe {
@@ -297,13 +297,13 @@ fn map_bytes(wish: MapRequest, bytes: &[u8]) -> *mut c_void {
     mapped
 }
 
-fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut c_void> {
+fn map_device(descriptor: c_int, request: MapRequest, offset: off_t) -> Option<*mut c_void> {
     let mapped = match descriptors::get(descriptor) {
         Descriptor::Other | Descriptor::Events(_) | Descriptor::Netlink | Descriptor::Connections(_) => {
             return None;
         }
         Descriptor::Inherited => Err(Errno::Io),
-        Descriptor::Device(file) => device::map(file, offset.cast_unsigned(), wish.length as u64),
+        Descriptor::Device(file) => device::map(file, offset.cast_unsigned(), request.length as u64),
     };
     Some(mapped.map_or_else(
         |error| {
@@ -311,8 +311,8 @@ fn map_device(descriptor: c_int, wish: MapRequest, offset: off_t) -> Option<*mut
             libc::MAP_FAILED
         },
         |mapping| match mapping {
-            Mapping::Doorbells(_) => map_memory(wish),
-            Mapping::Clock(bytes) => map_bytes(wish, &bytes),
+            Mapping::Doorbells(_) => map_memory(request),
+            Mapping::Clock(bytes) => map_bytes(request, &bytes),
         },
     ))
 }
@@ -333,9 +333,9 @@ macro_rules! mapping {
             descriptor: c_int,
             offset: off_t,
         ) -> *mut c_void {
-            let wish = MapRequest { address, length, protection, flags };
+            let request = MapRequest { address, length, protection, flags };
             if flags & libc::MAP_ANONYMOUS == 0
-                && let Some(mapped) = map_device(descriptor, wish, offset)
+                && let Some(mapped) = map_device(descriptor, request, offset)
             {
                 return mapped;
             }

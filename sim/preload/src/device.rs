@@ -267,7 +267,8 @@ fn round(device: &mut Device) -> Option<Round> {
     let Device { devices, connections, program, links } = device;
     let links = links.as_mut()?;
     let now = program.time();
-    let mut busy = program.directly(|program| work(now, Parts { devices, connections, links, program }));
+    let mut busy =
+        program.directly(|program| work(now, NicThreadParts { devices, connections, links, program }));
     program.event_files.flush();
     for uverbs in &mut *devices {
         while let Some(record) = uverbs.poll_event() {
@@ -283,7 +284,7 @@ fn round(device: &mut Device) -> Option<Round> {
 }
 
 /// What the NIC's thread works on.
-struct Parts<'a> {
+struct NicThreadParts<'a> {
     devices: &'a mut [Uverbs],
     connections: &'a mut Connections,
     links: &'a mut [Link],
@@ -291,7 +292,7 @@ struct Parts<'a> {
 }
 
 /// Moves frames and messages and advances time. Returns whether there was anything to move.
-fn work(now: Time, Parts { devices, connections, links, program }: Parts<'_>) -> bool {
+fn work(now: Time, NicThreadParts { devices, connections, links, program }: NicThreadParts<'_>) -> bool {
     let mut busy = false;
     for (uverbs, link) in devices.iter_mut().zip(&mut *links) {
         busy |= uverbs.sweep(now, program);

@@ -3,7 +3,7 @@
 //! **What this is.** A copy routine in assembly with known instruction addresses. If one of them faults, the handler of
 //! SIGSEGV and SIGBUS makes the copy return an error. Every other fault goes to the program's handler, or has its
 //! default effect. To keep the program's handlers and ours apart, `sigaction` and `signal` for these two signals only
-//! record the program's wishes once the device exists.
+//! record the requested actions once the device exists.
 //!
 //! **What it may not do.** It must run in a thread that does not block these two signals, because the kernel kills a
 //! process whose thread blocks the signal of its own fault.

@@ -4,7 +4,7 @@ use crate::program::Program;
 use crate::settings::Settings;
 use bareverbs_network::{EndedProcess, Wire, WireCounters};
 use bareverbs_prm::time::Time;
-use bareverbs_serve::network::{LONGEST_OBJECTS, ObjectQuestion, answer_objects};
+use bareverbs_serve::network::{LONGEST_OBJECTS, ObjectRequest, answer_objects};
 use bareverbs_serve::real_time::{FaultScript, Lane, Recorder};
 use bareverbs_sim::net::Direction;
 use bareverbs_sim::nic::LinkLayer;
@@ -155,7 +155,7 @@ impl Link {
     /// Answers queries for individual objects.
     fn tell_objects(&mut self, uverbs: &mut Uverbs, program: &mut Program, connections: &Connections) {
         let owner = ObjectOwner { process_id: std::process::id(), number: self.wire.number() };
-        while let Some((asker, ObjectQuestion { kind, from })) = self.wire.poll_object_question() {
+        while let Some((asker, ObjectRequest { kind, from })) = self.wire.poll_object_request() {
             let listed = match ObjectKind::from_raw(kind) {
                 Some(ObjectKind::ConnectionIdentifier) => connections.list(uverbs.index(), owner),
                 Some(kind) => uverbs.list(program, kind, owner),

@@ -10,7 +10,7 @@ use crate::next::call_next;
 use crate::own_work::OwnWork;
 use crate::paths;
 use crate::settings::Settings;
-use bareverbs_serve::network::{NetworkDirectory, ObjectQuestion};
+use bareverbs_serve::network::{NetworkDirectory, ObjectRequest};
 use bareverbs_uverbs::netlink::{
     self, Inventory, InventoryDevice, ListedObject, ListedObjects, ObjectCounts, ObjectKind,
 };
@@ -77,8 +77,8 @@ impl Found {
         let mut listed: Vec<ListedObject> = Vec::new();
         let mut from = 0;
         while listed.len() < MOST_OBJECTS {
-            let question = ObjectQuestion { kind: kind.raw(), from };
-            let told = self.network.ask_objects(&self.port, number, question, TIMEOUT).unwrap_or_default();
+            let request = ObjectRequest { kind: kind.raw(), from };
+            let told = self.network.ask_objects(&self.port, number, request, TIMEOUT).unwrap_or_default();
             let told = ListedObject::decode(&told);
             let next = told.last().and_then(|last| last.number().checked_add(1));
             listed.extend(told);

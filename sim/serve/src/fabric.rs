@@ -50,10 +50,10 @@ const TICK: Duration = Duration::from_millis(20);
 /// let fabric = Fabric::new(SubnetConfig::default())?;
 /// let [mut a, mut b] = [(); 2].map(|()| fabric.plug(LinkLayer::Ethernet, Box::new(|| ())));
 /// // To everybody, from 02:00:00:00:00:01.
-/// let question = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0; 48]].concat();
-/// assert!(a.send(&question)?);
+/// let request = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 1], &[0; 48]].concat();
+/// assert!(a.send(&request)?);
 /// let mut frame = Vec::new();
-/// assert!(b.receive(&mut frame)? && frame == question);
+/// assert!(b.receive(&mut frame)? && frame == request);
 /// # Ok(())
 /// # }
 /// ```

@@ -54,7 +54,7 @@ pub trait FrameIo {
 const RECEIVE_BATCH: usize = 64;
 /// Frames that may wait to be sent before the device is asked for no more.
 const SEND_LIMIT: usize = 64;
-/// [Effort](Device::effort) per turn of a device: memory accesses of some 10 to 100 ns each.
+/// [Work](Device::work_done) per turn of a device: memory accesses of some 10 to 100 ns each.
 const TURN: u64 = 1 << 16;
 /// Register that starts commands: `command_doorbell_vector` in the initialization segment.
 const COMMAND_DOORBELL: u64 = 0x18;
@@ -114,7 +114,7 @@ pub struct RealTime<M, D, F> {
     card: Option<CardPort>,
     interrupts: BTreeMap<u16, u64>,
     counters: FrameCounters,
-    /// Effort of the device at the start of the turn.
+    /// Work done by the device at the start of the turn.
     begun: u64,
     /// Whether due frames have to wait for the device's next turn.
     cut_off: bool,
@@ -265,12 +265,12 @@ impl<M: HostMemory, D: Device, F: FrameIo> RealTime<M, D, F> {
     /// Starts a turn. Every [`Self::step`] is one; a caller that passes on the host's requests starts another one for
     /// them.
     pub fn begin_turn(&mut self) {
-        self.begun = self.device.effort();
+        self.begun = self.device.work_done();
     }
 
     /// Whether the device has used up its turn: others go first before its next one.
     pub fn is_spent(&self) -> bool {
-        self.device.effort() - self.begun >= TURN
+        self.device.work_done() - self.begun >= TURN
     }
 
     /// Does what is due without waiting. Returns whether there was anything.

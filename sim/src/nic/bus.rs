@@ -3,7 +3,6 @@
 //! The router builds one per input. Through it a queue pair accesses time, host memory, keys, completions and events.
 //! Requests to the scheduler are returned as [`Effects`](super::queue_pair::Effects).
 
-use super::attached::Attached;
 use super::completion::CompletionQueues;
 use super::config::NicConfig;
 use super::contexts::Slab;
@@ -14,6 +13,7 @@ use super::features::Features;
 use super::memory::HostMemory;
 use super::mkey::MkeyTable;
 use super::observer::DeviceEvent;
+use super::optional_state::OptionalState;
 use super::port::Port;
 use super::shared_receive::SharedReceiveQueue;
 use crate::wire::is_same_partition;
@@ -39,14 +39,14 @@ pub(crate) struct Bus<'a, M> {
     pub(crate) port: &'a mut Port,
     pub(crate) congestion: &'a mut CongestionTally,
     pub(crate) counters: &'a mut Counters,
-    pub(crate) attached: &'a mut Attached,
+    pub(crate) optional: &'a mut OptionalState,
 }
 
 impl<M> Bus<'_, M> {
     /// Reports an event to the observer, if there is one.
     #[inline]
     pub(crate) fn observe(&mut self, event: impl FnOnce() -> DeviceEvent) {
-        if let Some(observer) = &mut self.attached.observer {
+        if let Some(observer) = &mut self.optional.observer {
             observer.push(self.now, event());
         }
     }

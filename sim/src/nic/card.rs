@@ -53,7 +53,7 @@ pub enum CardNotice {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaRequest {
     pub(crate) qpn: Qpn,
-    /// Never reused, so a late answer cannot match another request.
+    /// Never reused, so a late response cannot match another request.
     pub(crate) tag: u64,
     pub(crate) copy: DmaCopy,
 }

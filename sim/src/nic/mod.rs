@@ -15,7 +15,6 @@
 //!
 //! Frames between two queue pairs of the same device do not leave it: they are delivered inside [`Nic::poll_transmit`].
 
-mod attached;
 mod buffer;
 mod bus;
 mod card;
@@ -39,6 +38,7 @@ mod memory;
 mod mkey;
 mod multicast;
 mod observer;
+mod optional_state;
 mod page_list;
 mod pci;
 mod port;

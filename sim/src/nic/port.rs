@@ -576,7 +576,8 @@ fn link_local(mac: MacAddress, guid: u64) -> RoceAddress {
 mod tests {
     use super::*;
 
-    /// Requirement: RoCEv2 A17.3.2.1: the UDP source port is of the dynamic range (0xc000 to 0xffff) and the same for all packets of a queue pair
+    /// Requirement: RoCEv2 A17.3.2.1: the UDP source port is in the dynamic range (0xc000 to 0xffff) and the same for all
+    /// packets of a queue pair.
     #[test]
     fn source_ports_are_of_the_dynamic_range() {
         for qpn in (0..1 << 24).step_by(4099) {

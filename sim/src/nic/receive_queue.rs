@@ -192,7 +192,7 @@ impl ScatterList {
         let ReceiveAccess { mkeys, accessor, strict } = access;
         self.pieces.clear();
         self.refused = None;
-        mkeys.effort().begin_access();
+        mkeys.budget().begin_access();
         for segment in bytes.chunks_exact(SEGMENT) {
             let segment = DataSegment::read_from_bytes(segment).map_err(|_| wqe::SEGMENTS)?;
             if segment.lkey() == INVALID_LKEY {

@@ -40,7 +40,7 @@ pub trait Device {
         false
     }
     /// Work done so far, in units of the time it takes. Never decreases. A real-time runner limits a turn by it.
-    fn effort(&self) -> u64 {
+    fn work_done(&self) -> u64 {
         0
     }
     /// The next interrupt vector to raise.
@@ -157,8 +157,8 @@ impl Device for Nic {
     fn has_yielded(&self) -> bool {
         Self::has_yielded(self)
     }
-    fn effort(&self) -> u64 {
-        Self::effort(self)
+    fn work_done(&self) -> u64 {
+        Self::work_done(self)
     }
     #[inline]
     fn poll_interrupt(&mut self) -> Option<u16> {

@@ -14,7 +14,7 @@ use bareverbs_prm::time::{Duration, Time};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
     /// From a doorbell to the first bit of a request: fetching the work request and its payload. Not charged for
-    /// requests that originate in the device (a retransmission, the answer of a kernel in the NIC).
+    /// requests that originate in the device (a retransmission, the response of a kernel in the NIC).
     pub doorbell_to_wire: Duration,
     /// From the last bit of a frame to its effects in host memory.
     pub wire_to_host: Duration,

@@ -111,7 +111,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read(id: u64, pid: u32, vector: u16, name in "[^\n]{0,40}") {
+        fn written_values_are_read_back(id: u64, pid: u32, vector: u16, name in "[^\n]{0,40}") {
             let device = RecordText::Device(DeviceEvent::Interrupt { vector });
             let spans = [RecordText::SpanBegan { id, name: &name }, RecordText::SpanEnded { id }];
             let program = RecordText::Program { pid, name: &name };

@@ -35,7 +35,7 @@ impl Message {
 
 /// A later request was acknowledged, but a READ or atomic before it has no response yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MissingAnswer {
+pub struct MissingResponse {
     /// Sequence number after that message.
     pub end: u64,
 }
@@ -143,11 +143,11 @@ impl Outstanding {
 
     /// Acknowledges everything before `limit`. Stops at a READ or an atomic, which only its response data
     /// acknowledges.
-    pub fn acknowledge_before(&mut self, limit: u64) -> Result<(), MissingAnswer> {
+    pub fn acknowledge_before(&mut self, limit: u64) -> Result<(), MissingResponse> {
         while self.unacknowledged < limit {
             let Some(message) = self.get(self.unacknowledged_number).copied() else { return Ok(()) };
             if message.expects_data() {
-                return Err(MissingAnswer { end: message.end });
+                return Err(MissingResponse { end: message.end });
             }
             self.advance_to(limit.min(message.end), message.end);
         }

@@ -1,10 +1,10 @@
 //! The requester of a reliable connection: go-back-N over numbered packets. IBTA v1.4 §9.7.5.2.
 
-mod answer;
 mod drain;
+mod response;
 
 use super::failure::EarliestFailure;
-use super::outstanding::{Message, MissingAnswer, Outstanding};
+use super::outstanding::{Message, MissingResponse, Outstanding};
 use super::parameters::ConnectionParameters;
 use super::request::{
     QueueFull, Request, RequestCompletion, RequestPacket, RequesterError, RetransmissionCause,
@@ -310,7 +310,7 @@ impl Requester {
         self.first_psn.add(sequence as u32)
     }
 
-    fn acknowledge_before(&mut self, now: Time, limit: u64) -> Result<(), MissingAnswer> {
+    fn acknowledge_before(&mut self, now: Time, limit: u64) -> Result<(), MissingResponse> {
         let (before, _) = self.outstanding.unacknowledged();
         let result = self.outstanding.acknowledge_before(limit);
         if self.outstanding.unacknowledged().0 > before {

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_answers_are_responses() {
+    fn only_response_opcodes_are_responses() {
         let answers: Vec<u8> = BthOpcode::ALL.iter().filter(|o| o.is_response()).map(|o| o.raw()).collect();
         assert_eq!(answers, [0x0d, 0x0e, 0x0f, 0x10, 0x11, 0x12]);
     }

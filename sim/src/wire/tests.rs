@@ -89,7 +89,7 @@ fn padded_send_of_scapy() {
     assert!(packet.bth.solicited);
 }
 
-/// Requirement: RoCE A16: a packet is EtherType 0x8915, a global route header, the transport's headers and an ICRC
+/// Requirement: RoCE A16: a packet has EtherType 0x8915, a global route header, transport headers and an ICRC.
 #[test]
 fn send_of_version_1() {
     let frame = bytes(outside::SEND_V1);
@@ -165,7 +165,7 @@ fn every_truncation_is_refused() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn parse_errors_name_the_cause() {
     let good = bytes(outside::WRITE_V4);
     let mut arp = good.clone();
     arp[13] = 6;
@@ -296,7 +296,7 @@ fn reseal(frame: &mut [u8], ip_at: usize) {
 
 proptest! {
     #[test]
-    fn what_is_written_is_parsed(
+    fn written_text_is_parsed(
         route in any_route(),
         (service, header) in any_header(),
         qpn in any::<u32>(),

@@ -16,17 +16,17 @@ use bareverbs_prm::numbering::CommandOpcode;
 use zerocopy::IntoBytes;
 
 /// Bytes of the provider's answer to CREATE_AH up to the MAC address.
-const ANSWER_LENGTH: u32 = 10;
+const RESPONSE_LENGTH: u32 = 10;
 
 /// CREATE_AH. Programs put addresses into their work requests themselves; all they lack is the MAC address.
 pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let wish: CreateAh = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    call.file.protection_domain(wish.pd_handle)?;
-    let mac = Route::from(&wish.attr).resolve(call)?.mac();
-    let ah_handle = keep(call, Object::AddressHandle, &[wish.pd_handle])?;
-    let answer = CreateAhResp { ah_handle };
-    let provider = Mlx5CreateAhResp { response_length: ANSWER_LENGTH, dmac: mac.0, reserved: [0; 6] };
-    let outputs = [(UVERBS_ATTR_CORE_OUT, answer.as_bytes()), (UVERBS_ATTR_UHW_OUT, provider.as_bytes())];
+    let requested: CreateAh = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    call.file.protection_domain(requested.pd_handle)?;
+    let mac = Route::from(&requested.attr).resolve(call)?.mac();
+    let ah_handle = keep(call, Object::AddressHandle, &[requested.pd_handle])?;
+    let response = CreateAhResp { ah_handle };
+    let provider = Mlx5CreateAhResp { response_length: RESPONSE_LENGTH, dmac: mac.0, reserved: [0; 6] };
+    let outputs = [(UVERBS_ATTR_CORE_OUT, response.as_bytes()), (UVERBS_ATTR_UHW_OUT, provider.as_bytes())];
     answer_or_undo(call, request, ah_handle, &outputs)
 }
 
@@ -44,8 +44,8 @@ fn member<'a, P: Process>(
     call: &'a mut Call<'_, P>,
     request: &Request<'_>,
 ) -> Result<(Qpn, Gid, &'a mut QueuePair), Errno> {
-    let wish: AttachMcast = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    let (qpn, group) = (call.file.queue_pair(wish.qp_handle)?, Gid(wish.gid));
+    let requested: AttachMcast = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let (qpn, group) = (call.file.queue_pair(requested.qp_handle)?, Gid(requested.gid));
     let queue = call.device.queues.pairs.get_mut(&qpn).ok_or(Errno::Invalid)?;
     let datagrams = queue.kind == QueuePairKind::Datagram;
     if datagrams && group.is_multicast() { Ok((qpn, group, queue)) } else { Err(Errno::Invalid) }

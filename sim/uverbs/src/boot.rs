@@ -30,7 +30,7 @@ const BOOT_PAGES: u16 = 1;
 const INIT_PAGES: u16 = 2;
 /// `op_mod` of MANAGE_PAGES: give pages.
 const GIVE: u16 = 1;
-/// Offset of a capability page in command and answer.
+/// Offset of a capability page in command and response.
 const PAGE_AT: usize = 16;
 const CAPABILITY_PAGE: usize = 256;
 
@@ -70,8 +70,8 @@ fn give_pages<P: Process>(
     stage: u16,
 ) -> Result<(), CommandFailure> {
     let query = Command::new(CommandOpcode::QueryPages, stage, &QueryPagesIn::new());
-    let wish: QueryPagesOut = commands.run(process, &query)?;
-    let count = wish.num_pages();
+    let requested: QueryPagesOut = commands.run(process, &query)?;
+    let count = requested.num_pages();
     let first = commands.kernel.allocate(count as usize);
     let pages: Vec<u8> = (0..u64::from(count)).flat_map(|page| (first + page * PAGE).to_be_bytes()).collect();
     let mut give = ManagePagesIn::new();
@@ -106,8 +106,8 @@ fn capability_page<P: Process>(
 ) -> Result<[u8; CAPABILITY_PAGE], CommandFailure> {
     let op_mod = u16::from(kind.raw()) << 1 | 1;
     let query = Command::new(CommandOpcode::QueryHcaCap, op_mod, &QueryHcaCapIn::new());
-    let answer: QueryHcaCapOut = commands.run(process, &query)?;
-    Ok(read_extended(&answer.as_bytes()[PAGE_AT..]))
+    let response: QueryHcaCapOut = commands.run(process, &query)?;
+    Ok(read_extended(&response.as_bytes()[PAGE_AT..]))
 }
 
 fn ask<P: Process>(
@@ -150,8 +150,8 @@ pub(crate) fn infiniband_port<P: Process>(
     let mut input = QueryHcaVportContextIn::new();
     input.set_port_num(1);
     let query = Command::new(CommandOpcode::QueryHcaVportContext, 0, &input);
-    let answer: QueryHcaVportContextOut = commands.run(process, &query)?;
-    let context = answer.hca_vport_context();
+    let response: QueryHcaVportContextOut = commands.run(process, &query)?;
+    let context = response.hca_vport_context();
     Ok(InfiniBandPort {
         lid: context.lid(),
         lmc: context.lmc(),
@@ -171,8 +171,8 @@ pub(crate) fn query_port_context<P: Process>(
     process: &mut P,
 ) -> Result<NicVportContext, CommandFailure> {
     let query = Command::new(CommandOpcode::QueryNicVportContext, 0, &QueryNicVportContextIn::new());
-    let answer: QueryNicVportContextOut = commands.run(process, &query)?;
-    Ok(*answer.nic_vport_context())
+    let response: QueryNicVportContextOut = commands.run(process, &query)?;
+    Ok(*response.nic_vport_context())
 }
 
 fn enable_roce<P: Process>(commands: &mut CommandQueue, process: &mut P) -> Result<(), CommandFailure> {

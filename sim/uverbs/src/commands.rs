@@ -52,7 +52,7 @@ impl From<CommandFailure> for Errno {
     }
 }
 
-/// A command before it is sent: input layout, the list after it, and room for the answer.
+/// A command before it is sent: input layout, the list after it, and room for the response.
 #[derive(Debug)]
 pub(crate) struct Command {
     opcode: CommandOpcode,
@@ -81,7 +81,7 @@ impl Command {
         self
     }
 
-    /// Makes room for `length` bytes after the layout of the answer.
+    /// Makes room for `length` bytes after the layout of the response.
     pub(crate) fn answer_list(mut self, length: usize) -> Self {
         self.list_length = length;
         self
@@ -164,7 +164,7 @@ impl CommandQueue {
         true
     }
 
-    /// Runs a command of the program as it is. The answer has `room` bytes; `None` if the command was not delivered.
+    /// Runs a command of the program as it is. The response has `room` bytes; `None` if the command was not delivered.
     pub(crate) fn run_bytes<P: Process>(
         &mut self,
         process: &mut P,
@@ -174,7 +174,7 @@ impl CommandQueue {
         self.deliver(process, &Command::of_bytes(input), room)
     }
 
-    /// Runs a command whose answer is its layout.
+    /// Runs a command whose response is its layout.
     pub(crate) fn run<P: Process, O: FromBytes + FromZeros + IntoBytes>(
         &mut self,
         process: &mut P,
@@ -183,7 +183,7 @@ impl CommandQueue {
         self.run_with_list(process, command).map(|(layout, _)| layout)
     }
 
-    /// Runs a command whose answer is its layout and a list.
+    /// Runs a command whose response is its layout and a list.
     pub(crate) fn run_with_list<P: Process, O: FromBytes + FromZeros + IntoBytes>(
         &mut self,
         process: &mut P,
@@ -191,8 +191,8 @@ impl CommandQueue {
     ) -> Result<(O, Vec<u8>), CommandFailure> {
         let opcode = command.opcode;
         let undelivered = CommandFailure { opcode, status: None, syndrome: 0 };
-        let answer = self.deliver(process, command, size_of::<O>()).ok_or(undelivered)?;
-        let header: CommandHeaderOut = crate::uapi::read_extended(&answer);
+        let response = self.deliver(process, command, size_of::<O>()).ok_or(undelivered)?;
+        let header: CommandHeaderOut = crate::uapi::read_extended(&response);
         if header.status() != CommandStatus::Ok {
             return Err(CommandFailure {
                 opcode,
@@ -200,11 +200,11 @@ impl CommandQueue {
                 syndrome: header.syndrome(),
             });
         }
-        let list = answer.get(size_of::<O>()..).unwrap_or(&[]).to_vec();
-        Ok((crate::uapi::read_extended(&answer), list))
+        let list = response.get(size_of::<O>()..).unwrap_or(&[]).to_vec();
+        Ok((crate::uapi::read_extended(&response), list))
     }
 
-    /// Writes the entry, rings the doorbell, and collects the answer. The device has finished when the doorbell write
+    /// Writes the entry, rings the doorbell, and collects the response. The device has finished when the doorbell write
     /// returns.
     fn deliver<P: Process>(&mut self, process: &mut P, command: &Command, layout: usize) -> Option<Vec<u8>> {
         let output_length = layout + command.list_length;

@@ -43,8 +43,8 @@ pub(crate) fn create_channel<P: Process>(
     request: &mut Request<'_>,
 ) -> Result<(), Errno> {
     let descriptor = call.device.events.open(call.process, call.file_id, EventFileKind::Completion)?;
-    let answer = CreateCompChannelResp { fd: descriptor.cast_unsigned() };
-    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
+    let response = CreateCompChannelResp { fd: descriptor.cast_unsigned() };
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, response.as_bytes())
 }
 
 /// CQ_CREATE.
@@ -72,9 +72,9 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     call.device.doorbells.watch_completion_queue(cqn, page, provider.db_addr);
     let handle = keep(call, Object::CompletionQueue(cqn), &[])?;
     request.put_new(UVERBS_ATTR_CREATE_CQ_HANDLE, handle.into());
-    let answer = Mlx5CreateCqResp { cqn: cqn.value(), reserved: 0 };
+    let response = Mlx5CreateCqResp { cqn: cqn.value(), reserved: 0 };
     let outputs =
-        [(UVERBS_ATTR_CREATE_CQ_RESP_CQE, entries.as_bytes()), (UVERBS_ATTR_UHW_OUT, answer.as_bytes())];
+        [(UVERBS_ATTR_CREATE_CQ_RESP_CQE, entries.as_bytes()), (UVERBS_ATTR_UHW_OUT, response.as_bytes())];
     answer_or_undo(call, request, handle, &outputs)
 }
 
@@ -152,19 +152,19 @@ pub(crate) fn destroy<P: Process>(call: &mut Call<'_, P>, request: &mut Request<
     destroy_handle(call, handle)?;
     let events = &mut call.device.events;
     let completions = channel.map_or(0, |channel| events.retire(call.process, channel, listener.element));
-    let answer = DestroyCqResp {
+    let response = DestroyCqResp {
         comp_events_reported: completions,
         async_events_reported: listener.retire(events, call.process),
     };
-    request.output(call.process, UVERBS_ATTR_DESTROY_CQ_RESP, answer.as_bytes())
+    request.output(call.process, UVERBS_ATTR_DESTROY_CQ_RESP, response.as_bytes())
 }
 
 /// RESIZE_CQ: the queue continues in another buffer.
 pub(crate) fn resize<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let wish: ResizeCq = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let requested: ResizeCq = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let provider: Mlx5ResizeCq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
-    let cqn = call.file.completion_queue(wish.cq_handle)?;
-    let log_entries = log_entries(call, wish.cqe.into())?;
+    let cqn = call.file.completion_queue(requested.cq_handle)?;
+    let log_entries = log_entries(call, requested.cqe.into())?;
     let size = u32::from(provider.cqe_size);
     if provider.reserved0 != 0 || provider.reserved1 != 0 {
         return Err(Errno::Invalid);
@@ -182,18 +182,18 @@ pub(crate) fn resize<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     if let Some(queue) = call.device.queues.completion.get_mut(&cqn) {
         queue.entries = entries;
     }
-    let answer = ResizeCqResp { cqe: entries, reserved: 0 };
-    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
+    let response = ResizeCqResp { cqe: entries, reserved: 0 };
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, response.as_bytes())
 }
 
 /// MODIFY_CQ: moderation.
 pub(crate) fn moderate<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let wish: ExModifyCq = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    let cqn = call.file.completion_queue(wish.cq_handle)?;
-    if wish.attr_mask != MODERATE {
+    let requested: ExModifyCq = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let cqn = call.file.completion_queue(requested.cq_handle)?;
+    if requested.attr_mask != MODERATE {
         return Err(Errno::NotSupported);
     }
-    let [count, period] = wish.attr;
+    let [count, period] = requested.attr;
     if period > LONGEST_PERIOD {
         return Err(Errno::Invalid);
     }

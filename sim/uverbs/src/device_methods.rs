@@ -46,11 +46,11 @@ pub(crate) fn get_context<P: Process>(
     if call.file.has_context {
         return Err(Errno::Invalid);
     }
-    let wish: AllocUcontextReq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
-    check_context(&wish)?;
-    let uid = if wish.flags & MLX5_IB_ALLOC_UCTX_DEVX == 0 { 0 } else { create_user_context(call)? };
+    let requested: AllocUcontextReq = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
+    check_context(&requested)?;
+    let uid = if requested.flags & MLX5_IB_ALLOC_UCTX_DEVX == 0 { 0 } else { create_user_context(call)? };
     call.file.uid = uid;
-    call.file.cqe_version = wish.max_cqe_version.min(call.device.attributes.general.cqe_version());
+    call.file.cqe_version = requested.max_cqe_version.min(call.device.attributes.general.cqe_version());
     let names = ContextNames {
         vectors: UVERBS_ATTR_GET_CONTEXT_NUM_COMP_VECTORS,
         support: UVERBS_ATTR_GET_CONTEXT_CORE_SUPPORT,
@@ -112,27 +112,30 @@ fn tell_context<P: Process>(
 ) -> Result<(), Errno> {
     let vectors = call.device.completion_vectors();
     let room = request.length(names.provider).unwrap_or(0);
-    let answer = call.device.attributes.user_context(call.file.cqe_version, room);
+    let response = call.device.attributes.user_context(call.file.cqe_version, room);
     request.output(call.process, names.vectors, vectors.as_bytes())?;
     let support = IB_UVERBS_CORE_SUPPORT_OPTIONAL_MR_ACCESS;
     request.output(call.process, names.support, support.as_bytes())?;
-    request.output(call.process, names.provider, answer.as_bytes())
+    request.output(call.process, names.provider, response.as_bytes())
 }
 
 /// Contexts with a fixed number of doorbell pages, which libraries before 2019 requested, are not supported.
-fn check_context(wish: &AllocUcontextReq) -> Result<(), Errno> {
-    let reserved = u32::from(wish.reserved0) | u32::from(wish.reserved1) | wish.reserved2 | wish.comp_mask;
-    if wish.flags & !MLX5_IB_ALLOC_UCTX_DEVX != 0 || reserved != 0 {
+fn check_context(requested: &AllocUcontextReq) -> Result<(), Errno> {
+    let reserved = u32::from(requested.reserved0)
+        | u32::from(requested.reserved1)
+        | requested.reserved2
+        | requested.comp_mask;
+    if requested.flags & !MLX5_IB_ALLOC_UCTX_DEVX != 0 || reserved != 0 {
         return Err(Errno::Invalid);
     }
-    if wish.lib_caps & MLX5_LIB_CAP_DYN_UAR == 0 { Err(Errno::NotSupported) } else { Ok(()) }
+    if requested.lib_caps & MLX5_LIB_CAP_DYN_UAR == 0 { Err(Errno::NotSupported) } else { Ok(()) }
 }
 
 /// QUERY_PORT.
 pub(crate) fn query_port<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     check_port(request.constant(UVERBS_ATTR_QUERY_PORT_PORT_NUM))?;
-    let answer = QueryPortRespEx { legacy_resp: port(call)?, ..QueryPortRespEx::new_zeroed() };
-    request.output(call.process, UVERBS_ATTR_QUERY_PORT_RESP, answer.as_bytes())
+    let response = QueryPortRespEx { legacy_resp: port(call)?, ..QueryPortRespEx::new_zeroed() };
+    request.output(call.process, UVERBS_ATTR_QUERY_PORT_RESP, response.as_bytes())
 }
 
 /// `MLX5_IB_METHOD_QUERY_PORT`: the port's place in an embedded switch. Without one, mlx5_ib only confirms that the
@@ -236,9 +239,9 @@ fn read_ptys<P: Process>(
     let mut input = AccessRegisterIn::new();
     input.set_register_id(RegisterId::Ptys);
     let read = Command::new(CommandOpcode::AccessReg, READ, &input).list(register.as_bytes());
-    let (_, answer) = commands
+    let (_, response) = commands
         .run_with_list::<_, AccessRegisterOut>(process, &read.answer_list(size_of::<PtysRegister>()))?;
-    Ok(read_extended(&answer))
+    Ok(read_extended(&response))
 }
 
 /// Lanes and speed per lane, in InfiniBand's numbers.

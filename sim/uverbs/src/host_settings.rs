@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_host_can_be_is_refused() {
+    fn impossible_host_settings_are_refused() {
         for text in [
             "devices 0",
             "devices 9",

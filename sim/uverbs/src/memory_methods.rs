@@ -41,7 +41,7 @@ const KNOWN_ACCESS: u32 = IB_UVERBS_ACCESS_LOCAL_WRITE
 
 /// The requested properties of a region.
 #[derive(Debug, Clone, Copy)]
-struct RegionWish {
+struct RegionRequest {
     start: u64,
     length: u64,
     first: u64,
@@ -61,39 +61,43 @@ pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_
 
 /// REG_MR.
 pub(crate) fn register<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let wish: RegMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    let pd = call.file.protection_domain(wish.pd_handle)?;
-    let region =
-        RegionWish { start: wish.start, length: wish.length, first: wish.hca_va, access: wish.access_flags };
+    let requested: RegMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let pd = call.file.protection_domain(requested.pd_handle)?;
+    let region = RegionRequest {
+        start: requested.start,
+        length: requested.length,
+        first: requested.hca_va,
+        access: requested.access_flags,
+    };
     let region = create(call, pd, region)?;
-    let mr_handle = keep(call, Object::MemoryRegion(region), &[wish.pd_handle])?;
+    let mr_handle = keep(call, Object::MemoryRegion(region), &[requested.pd_handle])?;
     let key = region.key.value();
-    let answer = RegMrResp { mr_handle, lkey: key, rkey: key };
-    answer_or_undo(call, request, mr_handle, &[(UVERBS_ATTR_CORE_OUT, answer.as_bytes())])
+    let response = RegMrResp { mr_handle, lkey: key, rkey: key };
+    answer_or_undo(call, request, mr_handle, &[(UVERBS_ATTR_CORE_OUT, response.as_bytes())])
 }
 
 /// REREG_MR. A region that gets other access rights or another domain keeps its key. For other memory, a new region
 /// replaces the old one and has a new key.
 pub(crate) fn reregister<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let wish: ReregMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    let changes = |bit| wish.flags & bit != 0;
-    if wish.flags == 0 || wish.flags & !(CHANGE_TRANSLATION | CHANGE_DOMAIN | CHANGE_ACCESS) != 0 {
+    let requested: ReregMr = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let changes = |bit| requested.flags & bit != 0;
+    if requested.flags == 0 || requested.flags & !(CHANGE_TRANSLATION | CHANGE_DOMAIN | CHANGE_ACCESS) != 0 {
         return Err(Errno::Invalid);
     }
-    let old = call.file.memory_region(wish.mr_handle)?;
-    let old_domain = call.file.uses(wish.mr_handle).first().copied().ok_or(Errno::Invalid)?;
-    let domain = if changes(CHANGE_DOMAIN) { wish.pd_handle } else { old_domain };
+    let old = call.file.memory_region(requested.mr_handle)?;
+    let old_domain = call.file.uses(requested.mr_handle).first().copied().ok_or(Errno::Invalid)?;
+    let domain = if changes(CHANGE_DOMAIN) { requested.pd_handle } else { old_domain };
     let pd = call.file.protection_domain(domain)?;
-    let access = if changes(CHANGE_ACCESS) { wish.access_flags } else { old.access };
+    let access = if changes(CHANGE_ACCESS) { requested.access_flags } else { old.access };
     let region = if !changes(CHANGE_TRANSLATION) && can_change(call, old.access ^ access) {
         change(call, pd, old, access)?
     } else {
-        recreate(call, pd, old, &ReregMr { access_flags: access, ..wish })?
+        recreate(call, pd, old, &ReregMr { access_flags: access, ..requested })?
     };
-    call.file.replace(wish.mr_handle, Object::MemoryRegion(region), &[domain]);
+    call.file.replace(requested.mr_handle, Object::MemoryRegion(region), &[domain]);
     let key = region.key.value();
-    let answer = ReregMrResp { lkey: key, rkey: key };
-    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
+    let response = ReregMrResp { lkey: key, rkey: key };
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, response.as_bytes())
 }
 
 /// Whether the differing rights can be changed by a work request (`can_use_umr_rereg_access`).
@@ -123,14 +127,14 @@ fn recreate<P: Process>(
     call: &mut Call<'_, P>,
     pd: Pdn,
     old: Region,
-    wish: &ReregMr,
+    requested: &ReregMr,
 ) -> Result<Region, Errno> {
-    let (start, length, first) = if wish.flags & CHANGE_TRANSLATION != 0 {
-        (wish.start, wish.length, wish.hca_va)
+    let (start, length, first) = if requested.flags & CHANGE_TRANSLATION != 0 {
+        (requested.start, requested.length, requested.hca_va)
     } else {
         (old.start, old.length, old.first)
     };
-    let region = create(call, pd, RegionWish { start, length, first, access: wish.access_flags })?;
+    let region = create(call, pd, RegionRequest { start, length, first, access: requested.access_flags })?;
     destroy(call.device, call.process, Object::MemoryRegion(old))?;
     Ok(region)
 }
@@ -147,22 +151,23 @@ fn check_memory<P: Process>(
 }
 
 /// Creates the key of a region of the program's memory.
-fn create<P: Process>(call: &mut Call<'_, P>, pd: Pdn, wish: RegionWish) -> Result<Region, Errno> {
-    let access = check_access(wish.access)?;
-    let pages = RegionPages::find(wish.start, wish.length, wish.first).ok_or(Errno::Invalid)?;
-    check_memory(call, wish.start, wish.length, access)?;
+fn create<P: Process>(call: &mut Call<'_, P>, pd: Pdn, requested: RegionRequest) -> Result<Region, Errno> {
+    let access = check_access(requested.access)?;
+    let pages =
+        RegionPages::find(requested.start, requested.length, requested.first).ok_or(Errno::Invalid)?;
+    check_memory(call, requested.start, requested.length, access)?;
     let mut input = CreateMkeyIn::new();
     let octwords = u32::try_from(pages.count.div_ceil(2)).map_err(|_| Errno::Invalid)?;
     input.set_translations_octword_actual_size(octwords);
     let context = input.memory_key_mkey_entry_mut();
     context.set_access_mode_1_0(MkeyAccessMode::Mtt.raw()).set_umr_en(true).set_pd(pd);
-    context.set_start_addr(wish.first).set_length(wish.length);
+    context.set_start_addr(requested.first).set_length(requested.length);
     context.set_translations_octword_size(octwords).set_log_page_size(pages.log_page);
     grant(context, access);
     let mut list = pages.list;
     list.resize(list.len().next_multiple_of(16), 0);
     let key = create_key(call, &input, &list)?;
-    Ok(Region { key, start: wish.start, length: wish.length, first: wish.first, access })
+    Ok(Region { key, start: requested.start, length: requested.length, first: requested.first, access })
 }
 
 /// Validates access rights like `ib_check_mr_access`: remote write requires local write. Optional rights are dropped.
@@ -194,8 +199,8 @@ fn create_key<P: Process>(
     let variant = call.device.next_key_variant();
     input.memory_key_mkey_entry_mut().set_mkey_7_0(variant).set_qpn(ANY_QUEUE_PAIR);
     let command = Command::new(CommandOpcode::CreateMkey, 0, &input).list(list);
-    let answer: CreateMkeyOut = call.device.commands.run(call.process, &command)?;
-    Ok(Mkey::from_parts(answer.mkey_index(), variant))
+    let response: CreateMkeyOut = call.device.commands.run(call.process, &command)?;
+    Ok(Mkey::from_parts(response.mkey_index(), variant))
 }
 
 /// MR_DESTROY.
@@ -210,10 +215,10 @@ pub(crate) fn alloc_window<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
 ) -> Result<(), Errno> {
-    let wish: AllocMw = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let requested: AllocMw = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let provider: Mlx5AllocMw = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
-    let pd = call.file.protection_domain(wish.pd_handle)?;
-    if !WINDOW_TYPES.contains(&wish.mw_type) {
+    let pd = call.file.protection_domain(requested.pd_handle)?;
+    if !WINDOW_TYPES.contains(&requested.mw_type) {
         return Err(Errno::Invalid);
     }
     if provider.comp_mask != 0 || provider.reserved1 != 0 || provider.reserved2 != 0 {
@@ -222,13 +227,13 @@ pub(crate) fn alloc_window<P: Process>(
     let mut input = CreateMkeyIn::new();
     let context = input.memory_key_mkey_entry_mut();
     context.set_access_mode_1_0(MkeyAccessMode::Klms.raw()).set_free(true).set_umr_en(true);
-    context.set_lr(true).set_en_rinval(wish.mw_type == WINDOW_TYPES[1]).set_pd(pd);
+    context.set_lr(true).set_en_rinval(requested.mw_type == WINDOW_TYPES[1]).set_pd(pd);
     let entries = u32::from(provider.num_klms).max(1).next_multiple_of(WINDOW_ENTRIES);
     context.set_translations_octword_size(entries);
     let key = create_key(call, &input, &[])?;
-    let mw_handle = keep(call, Object::MemoryWindow(key), &[wish.pd_handle])?;
-    let answer = AllocMwResp { mw_handle, rkey: key.value() };
-    answer_or_undo(call, request, mw_handle, &[(UVERBS_ATTR_CORE_OUT, answer.as_bytes())])
+    let mw_handle = keep(call, Object::MemoryWindow(key), &[requested.pd_handle])?;
+    let response = AllocMwResp { mw_handle, rkey: key.value() };
+    answer_or_undo(call, request, mw_handle, &[(UVERBS_ATTR_CORE_OUT, response.as_bytes())])
 }
 
 /// MW_DESTROY.

@@ -93,7 +93,7 @@ impl Placed<'_> {
 }
 
 /// Queue pairs in order, with consecutive numbers as ranges. Only the first ranges are kept, so that they fit
-/// into an answer.
+/// into a response.
 fn ranges(told: &mut Attributes, mut numbers: Vec<u32>) {
     const MOST: usize = 64;
     numbers.sort_unstable();

@@ -196,7 +196,7 @@ pub(crate) fn destroy_handle<P: Process>(call: &mut Call<'_, P>, handle: u32) ->
     Ok(())
 }
 
-/// Answers; if an answer cannot be written, destroys the new object again.
+/// Answers; if a response cannot be written, destroys the new object again.
 pub(crate) fn answer_or_undo<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
@@ -222,8 +222,8 @@ pub(crate) fn alloc_domain<P: Process>(call: &mut Call<'_, P>) -> Result<Pdn, Er
 pub(crate) fn alloc_pd<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
     let pd = alloc_domain(call)?;
     let pd_handle = keep(call, Object::ProtectionDomain(pd), &[])?;
-    let (answer, provider) = (AllocPdResp { pd_handle }, Mlx5AllocPdResp { pdn: pd.value() });
-    let outputs = [(UVERBS_ATTR_CORE_OUT, answer.as_bytes()), (UVERBS_ATTR_UHW_OUT, provider.as_bytes())];
+    let (response, provider) = (AllocPdResp { pd_handle }, Mlx5AllocPdResp { pdn: pd.value() });
+    let outputs = [(UVERBS_ATTR_CORE_OUT, response.as_bytes()), (UVERBS_ATTR_UHW_OUT, provider.as_bytes())];
     answer_or_undo(call, request, pd_handle, &outputs)
 }
 
@@ -275,24 +275,25 @@ pub(crate) fn open_domain<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
 ) -> Result<(), Errno> {
-    let wish: OpenXrcd = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    let domain = if wish.fd == PRIVATE { alloc_xrc_domain(call)? } else { open_shared(call, &wish)? };
+    let requested: OpenXrcd = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let domain =
+        if requested.fd == PRIVATE { alloc_xrc_domain(call)? } else { open_shared(call, &requested)? };
     let xrcd_handle = keep(call, Object::XrcDomain(domain), &[])?;
-    let answer = OpenXrcdResp { xrcd_handle };
-    answer_or_undo(call, request, xrcd_handle, &[(UVERBS_ATTR_CORE_OUT, answer.as_bytes())])
+    let response = OpenXrcdResp { xrcd_handle };
+    answer_or_undo(call, request, xrcd_handle, &[(UVERBS_ATTR_CORE_OUT, response.as_bytes())])
 }
 
-fn open_shared<P: Process>(call: &mut Call<'_, P>, wish: &OpenXrcd) -> Result<Xrcdn, Errno> {
-    let inode = call.process.inode(wish.fd.cast_signed()).ok_or(Errno::BadDescriptor)?;
+fn open_shared<P: Process>(call: &mut Call<'_, P>, requested: &OpenXrcd) -> Result<Xrcdn, Errno> {
+    let inode = call.process.inode(requested.fd.cast_signed()).ok_or(Errno::BadDescriptor)?;
     let mut domains = call.device.queues.xrc_domains.iter_mut();
     if let Some((&domain, shared)) = domains.find(|(_, shared)| shared.inode == inode) {
-        if wish.oflags & EXCLUSIVE != 0 {
+        if requested.oflags & EXCLUSIVE != 0 {
             return Err(Errno::Invalid);
         }
         shared.users += 1;
         return Ok(domain);
     }
-    if wish.oflags & CREATE == 0 {
+    if requested.oflags & CREATE == 0 {
         return Err(Errno::Again);
     }
     let domain = alloc_xrc_domain(call)?;

@@ -41,7 +41,7 @@ pub trait Process: HostMemory {
     /// device accesses to memory that the program unmaps later fault.
     fn has_memory(&mut self, address: u64, length: u64, write: bool) -> bool;
 
-    /// MAC address of the host with this GID, as found by neighbour discovery. Never waits: `Again` means that the question is
+    /// MAC address of the host with this GID, as found by neighbour discovery. Never waits: `Again` means that the request is
     /// under way. [`Uverbs::ioctl`](crate::Uverbs::ioctl) then returns `Again` too, has changed nothing, and the same request
     /// will say more a moment later. `TimedOut`: nobody answers. Never called for multicast groups.
     fn resolve(&mut self, gid: Gid) -> Result<MacAddress, Errno>;

@@ -21,7 +21,7 @@ use zerocopy::IntoBytes;
 const OWN_RECEIVES: u8 = 0;
 const SHARED_RECEIVES: u8 = 1;
 const NO_RECEIVES: u8 = 3;
-/// `bfreg_index` in an answer: the library brought its own page.
+/// `bfreg_index` in a response: the library brought its own page.
 const NO_REGISTER: u32 = u32::MAX;
 /// Logarithms of a send block and of the least stride of receives.
 const LOG_SEND_BLOCK: u32 = 6;
@@ -34,7 +34,7 @@ const KNOWN_FLAGS: u32 =
 
 /// The objects that a queue pair uses.
 #[derive(Debug)]
-struct Parts {
+struct QueuePairObjects {
     /// Their handles.
     handles: Vec<u32>,
     context: QueuePairContext,
@@ -47,7 +47,7 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     let capacity: QpCap = request.structure(call.process, UVERBS_ATTR_CREATE_QP_CAP)?;
     let flags = request.constant(UVERBS_ATTR_CREATE_QP_FLAGS);
     check(call, request, &provider, flags)?;
-    let Parts { handles, context } = parts(call, request, kind, &capacity)?;
+    let QueuePairObjects { handles, context } = objects(call, request, kind, &capacity)?;
     let element = request.constant(UVERBS_ATTR_CREATE_QP_USER_HANDLE);
     let listener = call.listener(request, UVERBS_ATTR_CREATE_QP_EVENT_FD, element)?;
     let qpn = create_queue(call, kind, &provider, context)?;
@@ -68,11 +68,11 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     let handle = keep(call, Object::QueuePair(qpn), &handles)?;
     request.put_new(UVERBS_ATTR_CREATE_QP_HANDLE, handle.into());
     let number = qpn.value();
-    let answer = Mlx5CreateQpResp { bfreg_index: NO_REGISTER, ..zerocopy::FromZeros::new_zeroed() };
+    let response = Mlx5CreateQpResp { bfreg_index: NO_REGISTER, ..zerocopy::FromZeros::new_zeroed() };
     let outputs: [(u16, &[u8]); 3] = [
         (UVERBS_ATTR_CREATE_QP_RESP_CAP, capacity.as_bytes()),
         (UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, number.as_bytes()),
-        (UVERBS_ATTR_UHW_OUT, answer.as_bytes()),
+        (UVERBS_ATTR_UHW_OUT, response.as_bytes()),
     ];
     answer_or_undo(call, request, handle, &outputs)
 }
@@ -109,12 +109,12 @@ fn check<P: Process>(
 }
 
 /// Looks up everything that a queue pair uses, and begins its context.
-fn parts<P: Process>(
+fn objects<P: Process>(
     call: &mut Call<'_, P>,
     request: &Request<'_>,
     kind: QueuePairKind,
     capacity: &QpCap,
-) -> Result<Parts, Errno> {
+) -> Result<QueuePairObjects, Errno> {
     let handle = |id| request.optional_handle(id);
     let (domain, xrc_domain) =
         (handle(UVERBS_ATTR_CREATE_QP_PD_HANDLE)?, handle(UVERBS_ATTR_CREATE_QP_XRCD_HANDLE)?);
@@ -129,7 +129,7 @@ fn parts<P: Process>(
         let (pd, _) = own_domains(call)?;
         context.set_no_sq(true).set_pd(pd).set_xrcd(call.file.xrc_domain(xrc_domain)?);
         handles.push(xrc_domain);
-        return Ok(Parts { handles, context });
+        return Ok(QueuePairObjects { handles, context });
     }
     let (domain, send) = (domain.ok_or(Errno::Invalid)?, send.ok_or(Errno::Invalid)?);
     context.set_pd(call.file.protection_domain(domain)?).set_cqn_snd(call.file.completion_queue(send)?);
@@ -137,7 +137,7 @@ fn parts<P: Process>(
     if kind == QueuePairKind::XrcInitiator {
         let (_, xrcd) = own_domains(call)?;
         context.set_xrcd(xrcd);
-        return Ok(Parts { handles, context });
+        return Ok(QueuePairObjects { handles, context });
     }
     let receive = receive.ok_or(Errno::Invalid)?;
     context.set_cqn_rcv(call.file.completion_queue(receive)?);
@@ -155,7 +155,7 @@ fn parts<P: Process>(
     if request.constant(UVERBS_ATTR_CREATE_QP_FLAGS) & IB_UVERBS_QP_CREATE_BLOCK_MULTICAST_LOOPBACK != 0 {
         context.set_block_lb_mc(true);
     }
-    Ok(Parts { handles, context })
+    Ok(QueuePairObjects { handles, context })
 }
 
 const fn service(kind: QueuePairKind) -> ServiceType {
@@ -241,8 +241,8 @@ pub(crate) fn destroy<P: Process>(call: &mut Call<'_, P>, request: &mut Request<
     let listener = queue.listener;
     call.device.catch_up(call.process);
     destroy_handle(call, handle)?;
-    let answer = DestroyQpResp { events_reported: listener.retire(&mut call.device.events, call.process) };
-    request.output(call.process, UVERBS_ATTR_DESTROY_QP_RESP, answer.as_bytes())
+    let response = DestroyQpResp { events_reported: listener.retire(&mut call.device.events, call.process) };
+    request.output(call.process, UVERBS_ATTR_DESTROY_QP_RESP, response.as_bytes())
 }
 
 #[cfg(test)]

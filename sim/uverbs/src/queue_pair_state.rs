@@ -35,8 +35,8 @@ const PORT: u8 = 1;
 
 /// MODIFY_QP.
 pub(crate) fn modify<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let wish: ModifyQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    change(call, &wish)
+    let requested: ModifyQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    change(call, &requested)
 }
 
 /// EX_MODIFY_QP. Rates and enhanced connection establishment are not offered.
@@ -44,14 +44,18 @@ pub(crate) fn modify_extended<P: Process>(
     call: &mut Call<'_, P>,
     request: &mut Request<'_>,
 ) -> Result<(), Errno> {
-    let wish: ExModifyQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let requested: ExModifyQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
     let provider: Mlx5ModifyQp = request.structure(call.process, UVERBS_ATTR_UHW_IN)?;
-    if wish.rate_limit != 0 || wish.reserved != 0 || provider.comp_mask != 0 || provider.ece_options != 0 {
+    if requested.rate_limit != 0
+        || requested.reserved != 0
+        || provider.comp_mask != 0
+        || provider.ece_options != 0
+    {
         return Err(Errno::NotSupported);
     }
-    change(call, &wish.base)?;
+    change(call, &requested.base)?;
     let room = |id| request.length(id).unwrap_or(0) as u32;
-    let answer = ExModifyQpResp {
+    let response = ExModifyQpResp {
         comp_mask: 0,
         response_length: room(UVERBS_ATTR_CORE_OUT).min(size_of::<ExModifyQpResp>() as u32),
     };
@@ -59,7 +63,7 @@ pub(crate) fn modify_extended<P: Process>(
         response_length: room(UVERBS_ATTR_UHW_OUT).min(size_of::<Mlx5ModifyQpResp>() as u32),
         ..Mlx5ModifyQpResp::new_zeroed()
     };
-    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())?;
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, response.as_bytes())?;
     request.output(call.process, UVERBS_ATTR_UHW_OUT, provider.as_bytes())
 }
 
@@ -75,28 +79,28 @@ const fn ignored(kind: QueuePairKind) -> u32 {
     }
 }
 
-fn change<P: Process>(call: &mut Call<'_, P>, wish: &ModifyQp) -> Result<(), Errno> {
-    let qpn = call.file.queue_pair(wish.qp_handle)?;
+fn change<P: Process>(call: &mut Call<'_, P>, requested: &ModifyQp) -> Result<(), Errno> {
+    let qpn = call.file.queue_pair(requested.qp_handle)?;
     let kind = call.device.queues.pairs.get(&qpn).ok_or(Errno::Invalid)?.kind;
-    let wish = &ModifyQp { attr_mask: wish.attr_mask & !ignored(kind), ..*wish };
-    let has = |bit| wish.attr_mask & bit != 0;
-    check(call, wish)?;
+    let requested = &ModifyQp { attr_mask: requested.attr_mask & !ignored(kind), ..*requested };
+    let has = |bit| requested.attr_mask & bit != 0;
+    check(call, requested)?;
     let now = State::from_device(query_context(call.device, call.process, qpn)?.state());
     let named = |number| State::from_number(number).ok_or(Errno::Invalid);
-    let from = if has(attribute::CURRENT_STATE) { named(wish.cur_qp_state)? } else { now };
-    let to = if has(attribute::STATE) { named(wish.qp_state)? } else { from };
+    let from = if has(attribute::CURRENT_STATE) { named(requested.cur_qp_state)? } else { now };
+    let to = if has(attribute::STATE) { named(requested.qp_state)? } else { from };
     let queue = call.device.queues.pairs.get(&qpn).ok_or(Errno::Invalid)?;
-    let rights = Rights::of(queue, wish);
-    let step = transition::find(kind, from, to, wish.attr_mask)?;
+    let rights = Rights::of(queue, requested);
+    let step = transition::find(kind, from, to, requested.attr_mask)?;
     match step.opcode {
         CommandOpcode::ToResetQp if now == State::Reset => {}
         CommandOpcode::ToResetQp | CommandOpcode::ToErrorQp => leave(call, qpn, step.opcode)?,
         _ => {
-            let mut context = context(call, wish, kind, rights)?;
+            let mut context = context(call, requested, kind, rights)?;
             if has(attribute::PATH) {
-                let route = Route::from(&wish.dest);
+                let route = Route::from(&requested.dest);
                 let next = route.resolve(call)?;
-                let ends = Ends { local: qpn, remote: Qpn::from_low_bits(wish.dest_qp_num) };
+                let ends = Ends { local: qpn, remote: Qpn::from_low_bits(requested.dest_qp_num) };
                 route.fill(context.primary_address_path_mut(), next, &ends);
             }
             pass(call, qpn, step, &context)?;
@@ -122,43 +126,43 @@ struct Rights {
 }
 
 impl Rights {
-    const fn of(queue: &QueuePair, wish: &ModifyQp) -> Self {
+    const fn of(queue: &QueuePair, requested: &ModifyQp) -> Self {
         let (rights, resources) =
-            (wish.attr_mask & attribute::ACCESS, wish.attr_mask & attribute::RESPONDER_RESOURCES);
+            (requested.attr_mask & attribute::ACCESS, requested.attr_mask & attribute::RESPONDER_RESOURCES);
         Self {
-            access: if rights != 0 { wish.qp_access_flags } else { queue.access },
-            resources: if resources != 0 { wish.max_dest_rd_atomic } else { queue.responder_resources },
+            access: if rights != 0 { requested.qp_access_flags } else { queue.access },
+            resources: if resources != 0 { requested.max_dest_rd_atomic } else { queue.responder_resources },
         }
     }
 
     fn grant(self, context: &mut QueuePairContext) {
-        let answers = self.resources != 0;
+        let responses = self.resources != 0;
         let has = |bit| self.access & bit != 0;
-        let atomic = answers && has(IB_UVERBS_ACCESS_REMOTE_ATOMIC);
+        let atomic = responses && has(IB_UVERBS_ACCESS_REMOTE_ATOMIC);
         context.set_rwe(has(IB_UVERBS_ACCESS_REMOTE_WRITE));
-        context.set_rre(answers && has(IB_UVERBS_ACCESS_REMOTE_READ));
+        context.set_rre(responses && has(IB_UVERBS_ACCESS_REMOTE_READ));
         context.set_rae(atomic).set_atomic_mode(if atomic { STANDARD_ATOMICS } else { 0 });
     }
 }
 
 /// Limits that `ib_uverbs` checks before the transition.
-fn check<P: Process>(call: &Call<'_, P>, wish: &ModifyQp) -> Result<(), Errno> {
-    let has = |bit| wish.attr_mask & bit != 0;
+fn check<P: Process>(call: &Call<'_, P>, requested: &ModifyQp) -> Result<(), Errno> {
+    let has = |bit| requested.attr_mask & bit != 0;
     let general = &call.device.attributes.general;
-    let wrong = wish.attr_mask & !attribute::ALL != 0
+    let wrong = requested.attr_mask & !attribute::ALL != 0
         || has(attribute::CAPACITY)
-        || has(attribute::PORT) && wish.port_num != PORT
-        || has(attribute::PKEY_INDEX) && wish.pkey_index != 0
-        || has(attribute::PATH_MTU) && !(1..=5).contains(&wish.path_mtu)
-        || has(attribute::PATH_MIGRATION) && usize::from(wish.path_mig_state) >= MIGRATION_STATES.len()
+        || has(attribute::PORT) && requested.port_num != PORT
+        || has(attribute::PKEY_INDEX) && requested.pkey_index != 0
+        || has(attribute::PATH_MTU) && !(1..=5).contains(&requested.path_mtu)
+        || has(attribute::PATH_MIGRATION) && usize::from(requested.path_mig_state) >= MIGRATION_STATES.len()
         || has(attribute::INITIATOR_DEPTH)
-            && u32::from(wish.max_rd_atomic) > 1 << general.log_max_ra_req_qp()
+            && u32::from(requested.max_rd_atomic) > 1 << general.log_max_ra_req_qp()
         || has(attribute::RESPONDER_RESOURCES)
-            && u32::from(wish.max_dest_rd_atomic) > 1 << general.log_max_ra_res_qp();
+            && u32::from(requested.max_dest_rd_atomic) > 1 << general.log_max_ra_res_qp();
     if wrong {
         return Err(Errno::Invalid);
     }
-    if has(attribute::Q_KEY) && wish.qkey & PRIVILEGED_Q_KEY != 0 {
+    if has(attribute::Q_KEY) && requested.qkey & PRIVILEGED_Q_KEY != 0 {
         return Err(Errno::Permission);
     }
     Ok(())
@@ -167,33 +171,36 @@ fn check<P: Process>(call: &Call<'_, P>, wish: &ModifyQp) -> Result<(), Errno> {
 /// The context of a transition: the program's attributes, and what the kernel adds.
 fn context<P: Process>(
     call: &Call<'_, P>,
-    wish: &ModifyQp,
+    requested: &ModifyQp,
     kind: QueuePairKind,
     rights: Rights,
 ) -> Result<QueuePairContext, Errno> {
-    let has = |bit| wish.attr_mask & bit != 0;
+    let has = |bit| requested.attr_mask & bit != 0;
     let mut context = QueuePairContext::new();
-    let migration = usize::from(wish.path_mig_state);
+    let migration = usize::from(requested.path_mig_state);
     let migration = if has(attribute::PATH_MIGRATION) { MIGRATION_STATES.get(migration) } else { None };
     context.set_pm_state(migration.copied().unwrap_or(PathMigration::Migrated));
     context.set_log_ack_req_freq(LOG_ACK_FREQUENCY);
     if kind == QueuePairKind::Datagram {
         context.set_mtu(PathMtu::Mtu4096).set_log_msg_max(LOG_DATAGRAM);
     } else if has(attribute::PATH_MTU) {
-        context.set_mtu(PathMtu::from_raw(wish.path_mtu));
+        context.set_mtu(PathMtu::from_raw(requested.path_mtu));
         context.set_log_msg_max(call.device.attributes.general.log_max_msg());
     }
     if has(attribute::PORT) {
-        context.primary_address_path_mut().set_vhca_port_num(wish.port_num);
+        context.primary_address_path_mut().set_vhca_port_num(requested.port_num);
     }
     if has(attribute::TIMEOUT) {
-        context.primary_address_path_mut().set_ack_timeout(wish.timeout);
+        context.primary_address_path_mut().set_ack_timeout(requested.timeout);
     }
-    context.set_remote_qpn(Qpn::from_low_bits(wish.dest_qp_num)).set_q_key(wish.qkey);
-    context.set_retry_count(wish.retry_cnt).set_rnr_retry(wish.rnr_retry).set_min_rnr_nak(wish.min_rnr_timer);
-    context.set_log_sra_max(logarithm(wish.max_rd_atomic)).set_log_rra_max(logarithm(rights.resources));
+    context.set_remote_qpn(Qpn::from_low_bits(requested.dest_qp_num)).set_q_key(requested.qkey);
+    context
+        .set_retry_count(requested.retry_cnt)
+        .set_rnr_retry(requested.rnr_retry)
+        .set_min_rnr_nak(requested.min_rnr_timer);
+    context.set_log_sra_max(logarithm(requested.max_rd_atomic)).set_log_rra_max(logarithm(rights.resources));
     let psn = |value| Psn::new(value & 0xff_ffff);
-    context.set_next_send_psn(psn(wish.sq_psn)).set_next_rcv_psn(psn(wish.rq_psn));
+    context.set_next_send_psn(psn(requested.sq_psn)).set_next_rcv_psn(psn(requested.rq_psn));
     rights.grant(&mut context);
     Ok(context)
 }
@@ -233,18 +240,18 @@ pub(crate) fn query_context<P: Process>(
     let mut input = QueryQpIn::new();
     input.set_qpn(qpn);
     let command = Command::new(CommandOpcode::QueryQp, 0, &input);
-    let answer: QueryQpOut = device.commands.run(process, &command)?;
-    Ok(*answer.qpc())
+    let response: QueryQpOut = device.commands.run(process, &command)?;
+    Ok(*response.qpc())
 }
 
 /// QUERY_QP: what the device reports, whatever was requested.
 pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let wish: QueryQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
-    let qpn = call.file.queue_pair(wish.qp_handle)?;
+    let requested: QueryQp = request.structure(call.process, UVERBS_ATTR_CORE_IN)?;
+    let qpn = call.file.queue_pair(requested.qp_handle)?;
     let context = query_context(call.device, call.process, qpn)?;
     let queue = call.device.queues.pairs.get(&qpn).ok_or(Errno::Invalid)?;
-    let answer = show(&context, queue, call.device.attributes.infiniband.is_some());
-    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
+    let response = show(&context, queue, call.device.attributes.infiniband.is_some());
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, response.as_bytes())
 }
 
 fn show(context: &QueuePairContext, queue: &QueuePair, is_infiniband: bool) -> QueryQpResp {

@@ -26,7 +26,7 @@ use bareverbs_sim::nic::QueuePairNumbers;
 const MOST_ROUNDS: usize = 64;
 /// How long a message waits for its receiver's MAC address, and how often the address is looked up. Peers
 /// retransmit after seconds in any case.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(2);
 /// Most messages that wait like this. Beyond that the oldest is dropped, as from the queue of an unresolved
 /// neighbour (RFC 4861 §7.2.2).
@@ -185,7 +185,7 @@ impl Connections {
             while has_room(devices) {
                 let Some((path, message)) = self.rdma_cm.poll_message() else { break };
                 let mut way = Way { now, devices: &mut *devices, process: &mut *process };
-                self.send_or_hold(&mut way, Postponed { path, message, until: now + PATIENCE });
+                self.send_or_hold(&mut way, Postponed { path, message, until: now + TIMEOUT });
             }
             for device in &mut *devices {
                 device.device.serve_interrupts(now, process);

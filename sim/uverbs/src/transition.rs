@@ -138,17 +138,17 @@ const RESPONDER: u32 = RECEIVER | a::RESPONDER_RESOURCES | a::RNR_TIMER;
 const REQUESTER: u32 = a::TIMEOUT | a::RETRY_COUNT | a::RNR_RETRY | a::SEND_PSN | a::INITIATOR_DEPTH;
 /// Attributes of a connection that may change while it sends, and more that may change if it responds.
 const RUNNING: u32 = a::CURRENT_STATE | a::ALTERNATE_PATH | a::ACCESS | a::PATH_MIGRATION;
-const ANSWERING: u32 = RUNNING | a::RNR_TIMER;
+const RUNNING_RESPONDER: u32 = RUNNING | a::RNR_TIMER;
 const CHANGE: ByKind = ByKind {
-    reliable: ANSWERING,
+    reliable: RUNNING_RESPONDER,
     unreliable: RUNNING,
     datagram: a::CURRENT_STATE | a::Q_KEY,
     initiator: RUNNING,
-    target: ANSWERING,
+    target: RUNNING_RESPONDER,
 };
 const PATHS: u32 = a::PATH | a::ALTERNATE_PATH | a::ACCESS | a::PKEY_INDEX | a::PATH_MIGRATION;
 const REQUESTS: u32 = a::RETRY_COUNT | a::RNR_RETRY | a::INITIATOR_DEPTH;
-const ANSWERS: u32 = a::RESPONDER_RESOURCES | a::RNR_TIMER;
+const RESPONDER_LIMITS: u32 = a::RESPONDER_RESOURCES | a::RNR_TIMER;
 const RUNNING_PARAMETERS: [u32; 3] =
     [p::MIGRATION | p::RIGHTS | p::RNR_TIMER, p::MIGRATION | p::WRITE, p::Q_KEY];
 
@@ -175,11 +175,11 @@ const ROWS: [Row; 9] = [
     Row { from: S::SendQueueDrained, to: S::SendQueueDrained, opcode: CommandOpcode::SqdToSqdQp,
         required: ByKind::NONE,
         optional: ByKind {
-            reliable: PATHS | a::PORT | a::TIMEOUT | REQUESTS | ANSWERS,
+            reliable: PATHS | a::PORT | a::TIMEOUT | REQUESTS | RESPONDER_LIMITS,
             unreliable: PATHS,
             datagram: a::PKEY_INDEX | a::Q_KEY,
             initiator: PATHS | a::PORT | a::TIMEOUT | REQUESTS,
-            target: PATHS | a::PORT | a::TIMEOUT | ANSWERS,
+            target: PATHS | a::PORT | a::TIMEOUT | RESPONDER_LIMITS,
         },
         parameters: [
             p::MIGRATION | p::RIGHTS | p::RNR_TIMER | p::PKEY_INDEX | p::PORT | p::PRIMARY_PATH | p::INITIATOR_DEPTH

@@ -15,22 +15,22 @@ use zerocopy::IntoBytes;
 /// Bit of a command number: the extended form.
 const EXTENDED: u32 = 1 << 31;
 /// Bytes of QUERY_DEVICE's extended answer that every kernel returns.
-const LEAST_EXTENDED_ANSWER: usize = 184;
+const LEAST_EXTENDED_RESPONSE: usize = 184;
 
 /// Runs a command.
 type Handler<P> = fn(&mut Call<'_, P>, &mut Request<'_>) -> Result<(), Errno>;
 
-/// A supported command, with the least bytes of request and answer.
+/// A supported command, with the least bytes of request and response.
 struct WriteCommand<P: Process> {
     number: u32,
     request: usize,
-    answer: usize,
+    response: usize,
     run: Handler<P>,
 }
 
-/// A command whose request and answer are structures.
+/// A command whose request and response are structures.
 const fn command<P: Process, I, O>(number: u32, run: Handler<P>) -> WriteCommand<P> {
-    WriteCommand { number, request: size_of::<I>(), answer: size_of::<O>(), run }
+    WriteCommand { number, request: size_of::<I>(), response: size_of::<O>(), run }
 }
 
 /// Finds a supported command.
@@ -41,7 +41,7 @@ fn find<P: Process>(number: u32) -> Option<WriteCommand<P>> {
         WriteCommand {
             number: IB_USER_VERBS_CMD_QUERY_DEVICE | EXTENDED,
             request: size_of::<ExQueryDevice>(),
-            answer: LEAST_EXTENDED_ANSWER,
+            response: LEAST_EXTENDED_RESPONSE,
             run: query_device_extended,
         },
         command::<P, QueryDevice, AllocPdResp>(IB_USER_VERBS_CMD_ALLOC_PD, objects::alloc_pd),
@@ -72,15 +72,15 @@ pub(crate) fn invoke<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     let number = u32::try_from(request.constant(UVERBS_ATTR_WRITE_CMD)).map_err(|_| Errno::Invalid)?;
     let command = find::<P>(number).ok_or(Errno::NotSupported)?;
     let (given, room) = (request.length(UVERBS_ATTR_CORE_IN), request.length(UVERBS_ATTR_CORE_OUT));
-    if given.unwrap_or(0) < command.request || room.unwrap_or(0) < command.answer {
+    if given.unwrap_or(0) < command.request || room.unwrap_or(0) < command.response {
         return Err(Errno::NoSpace);
     }
     (command.run)(call, request)
 }
 
 fn query_device<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
-    let answer = call.device.attributes.query_device();
-    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())
+    let response = call.device.attributes.query_device();
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, response.as_bytes())
 }
 
 fn query_device_extended<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_>) -> Result<(), Errno> {
@@ -90,10 +90,10 @@ fn query_device_extended<P: Process>(call: &mut Call<'_, P>, request: &mut Reque
     }
     let attributes = &call.device.attributes;
     let room = request.length(UVERBS_ATTR_CORE_OUT).unwrap_or(0);
-    let mut answer = attributes.query_device_extended();
-    answer.response_length = answer.response_length.min(room as u32);
+    let mut response = attributes.query_device_extended();
+    response.response_length = response.response_length.min(room as u32);
     let room = request.length(UVERBS_ATTR_UHW_OUT).unwrap_or(0);
     let provider = attributes.query_device_mlx5(room);
-    request.output(call.process, UVERBS_ATTR_CORE_OUT, answer.as_bytes())?;
+    request.output(call.process, UVERBS_ATTR_CORE_OUT, response.as_bytes())?;
     request.output(call.process, UVERBS_ATTR_UHW_OUT, provider.as_bytes())
 }

@@ -21,7 +21,7 @@ fn main() -> Result<()> {
     if !arguments.check {
         std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
     } else if std::fs::read_to_string(&path).unwrap_or_default() != text {
-        bail!("{TABLE} is out of date: run «cargo run -p bareverbs-tests --bin conformance» and commit it");
+        bail!("{TABLE} is out of date: run 'cargo run -p bareverbs-tests --bin conformance' and commit it");
     }
     println!("{TABLE}: {} annotations", proofs.len());
     Ok(())

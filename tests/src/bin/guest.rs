@@ -27,7 +27,7 @@ struct GuestArguments {
 enum Judge {
     /// Linux's Soft-RoCE judges the wire.
     Rxe {
-        /// Only cases that contain this text, as in «ib_write_bw server 4096».
+        /// Only cases that contain this text, as in "ib_write_bw server 4096".
         #[arg(long)]
         only: Option<String>,
         /// Cases that have not begun after so many minutes have failed.
@@ -63,7 +63,7 @@ enum Judge {
     },
     /// Linux's VFIO judges the driver's way through it.
     Vfio {
-        /// Only cases whose name contains this text; «conversations» is the list of them.
+        /// Only cases whose name contains this text; "conversations" is the list of them.
         #[arg(long)]
         only: Option<String>,
         /// Operations of the mix, over all runs.

@@ -25,11 +25,11 @@ pub struct Requirement {
 impl Requirement {
     /// Parses what follows `Requirement:`. The error says in words what is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let (place, words) = text.trim().split_once(": ").ok_or("no «: » between section and words")?;
+        let (place, words) = text.trim().split_once(": ").ok_or("no ': ' between section and words")?;
         let document = DOCUMENTS.iter().position(|(_, prefix)| place.starts_with(prefix));
-        let document = document.ok_or_else(|| format!("«{place}» is not a section of a known document"))?;
+        let document = document.ok_or_else(|| format!("'{place}' is not a section of a known document"))?;
         let section = place[DOCUMENTS[document].0.len()..].trim();
-        let numbers = numbers(section).ok_or_else(|| format!("«{section}» is not a section"))?;
+        let numbers = numbers(section).ok_or_else(|| format!("'{section}' is not a section"))?;
         match words.trim() {
             "" => Err("no words".into()),
             words => Ok(Self { document, numbers, section: section.into(), words: words.into() }),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_annotation_is_refused() {
+    fn malformed_annotations_are_refused() {
         for text in
             ["IBTA v1.4 §9.7.5", "IBTA §9: words", "IBTA v1.4 §9.x: words", "IBTA v1.4 §9:  ", "words: words"]
         {

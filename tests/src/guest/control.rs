@@ -27,7 +27,7 @@ pub struct Control {
 /// A command that was started in the guest.
 #[derive(Debug)]
 #[must_use = "a command that nobody waits for is a command that may fail in silence"]
-pub struct Job {
+pub struct GuestJob {
     number: u64,
     /// What runs, for messages.
     pub command: String,
@@ -64,13 +64,13 @@ impl Control {
     }
 
     /// Starts a shell command that may run for `limit` at most.
-    pub fn start(&mut self, command: &str, limit: Duration) -> Result<Job> {
+    pub fn start(&mut self, command: &str, limit: Duration) -> Result<GuestJob> {
         self.issued += 1;
         let seconds = limit.as_secs().max(1);
         let line = format!("{} {seconds} {}\n", self.issued, BASE64.encode(command));
         self.send(line.as_bytes()).with_context(|| format!("cannot start in the guest: {command}"))?;
         let deadline = Instant::now() + Duration::from_secs(seconds) + GRACE;
-        Ok(Job { number: self.issued, command: command.to_owned(), deadline })
+        Ok(GuestJob { number: self.issued, command: command.to_owned(), deadline })
     }
 
     /// Sends a command that restarts the guest. Running commands are forgotten, and the guest has to report
@@ -84,7 +84,7 @@ impl Control {
     }
 
     /// The outcome of a command if it has ended.
-    pub fn poll(&mut self, job: &Job) -> Result<Option<CommandOutcome>> {
+    pub fn poll(&mut self, job: &GuestJob) -> Result<Option<CommandOutcome>> {
         self.receive()?;
         let outcome = self.ended.remove(&job.number);
         if outcome.is_none() && Instant::now() > job.deadline {
@@ -94,7 +94,7 @@ impl Control {
     }
 
     /// Waits for the end of a command.
-    pub fn wait(&mut self, job: &Job) -> Result<CommandOutcome> {
+    pub fn wait(&mut self, job: &GuestJob) -> Result<CommandOutcome> {
         loop {
             if let Some(outcome) = self.poll(job)? {
                 return Ok(outcome);
@@ -114,13 +114,13 @@ impl Control {
     pub fn require(&mut self, command: &str, limit: Duration) -> Result<String> {
         let outcome = self.run(command, limit)?;
         if !outcome.is_success() {
-            bail!("in the guest, «{command}» ended with {}: {}", outcome.status, outcome.output.trim());
+            bail!("in the guest, '{command}' ended with {}: {}", outcome.status, outcome.output.trim());
         }
         Ok(outcome.output)
     }
 
     /// Ends a command early and returns its outcome.
-    pub fn cancel(&mut self, job: &Job) -> Result<CommandOutcome> {
+    pub fn cancel(&mut self, job: &GuestJob) -> Result<CommandOutcome> {
         let kill = format!("kill $(cat /run/bareverbs/{}.process) 2>/dev/null || true", job.number);
         self.require(&kill, Duration::from_secs(5))?;
         self.wait(job)

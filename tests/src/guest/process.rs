@@ -2,6 +2,7 @@
 //! behind.
 
 use super::interrupt;
+pub use crate::kill_on_drop::KillOnDrop;
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -82,17 +83,5 @@ fn show(lines: &Receiver<String>, started: Instant, limit: Duration) -> Result<(
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
-    }
-}
-
-/// A child that does not outlive its owner.
-#[derive(Debug)]
-pub struct KillOnDrop(pub Child);
-
-impl Drop for KillOnDrop {
-    fn drop(&mut self) {
-        // The child may have ended already; then there is nothing to report.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

@@ -21,7 +21,7 @@ use core::fmt;
 
 /// What to run.
 #[derive(Debug, Clone, Copy)]
-pub struct Plan {
+pub struct Workload {
     /// Operations of the mix.
     pub operations: u64,
     /// Seed of the mix.
@@ -30,7 +30,7 @@ pub struct Plan {
     pub rounds: u32,
 }
 
-impl Default for Plan {
+impl Default for Workload {
     fn default() -> Self {
         Self { operations: 2000, seed: 1, rounds: 2 }
     }
@@ -83,9 +83,9 @@ impl ConversationLine {
 }
 
 /// Runs the whole list and passes each line to `told` as soon as it is known. Returns true if nothing failed.
-pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&ConversationLine)) -> bool {
+pub fn run<P: Place>(place: &mut P, workload: &Workload, mut told: impl FnMut(&ConversationLine)) -> bool {
     let mut good = true;
-    for round in 1..=plan.rounds {
+    for round in 1..=workload.rounds {
         let mut tell = |name: &str, outcome: Result<ConversationOutcome>| {
             let outcome = outcome.unwrap_or_else(|error| ConversationOutcome::Fail(format!("{error:#}")));
             let failed = matches!(outcome, ConversationOutcome::Fail(_));
@@ -93,7 +93,7 @@ pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&Conversat
             told(&ConversationLine { name: format!("round {round}, {name}"), outcome });
             !failed
         };
-        if !one_round(place, plan, round, &mut tell) {
+        if !one_round(place, workload, round, &mut tell) {
             break;
         }
     }
@@ -103,7 +103,7 @@ pub fn run<P: Place>(place: &mut P, plan: &Plan, mut told: impl FnMut(&Conversat
 /// One bring-up, the conversations, one teardown. Returns false if it could not even begin.
 fn one_round<P: Place>(
     place: &mut P,
-    plan: &Plan,
+    workload: &Workload,
     round: u32,
     tell: &mut impl FnMut(&str, Result<ConversationOutcome>) -> bool,
 ) -> bool {
@@ -121,8 +121,11 @@ fn one_round<P: Place>(
         None => operations::user_memory(&mut ends).map(ConversationOutcome::Pass),
     };
     tell("memory of the application", user);
-    let seed = plan.seed.wrapping_add(round.into());
-    tell("mix of all operations", mix::run(&mut ends, plan.operations, seed).map(ConversationOutcome::Pass));
+    let seed = workload.seed.wrapping_add(round.into());
+    tell(
+        "mix of all operations",
+        mix::run(&mut ends, workload.operations, seed).map(ConversationOutcome::Pass),
+    );
     tell("interrupts", operations::interrupts::<P>(&mut ends).map(ConversationOutcome::Pass));
     tell("teardown", ends.close::<P>().map(ConversationOutcome::Pass))
 }

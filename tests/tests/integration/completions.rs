@@ -158,7 +158,7 @@ fn an_error_ends_a_compressed_run() {
 }
 
 #[test]
-fn whoever_waits_on_a_channel_is_woken() {
+fn waiters_on_a_channel_are_woken() {
     let mut pair = Pair::new(&PairOptions { channels: true, ..options(36) });
     let mut found = [WorkCompletion::EMPTY; 4];
     let mut channel = pair.b.channel.take().unwrap();
@@ -223,8 +223,8 @@ fn a_moderated_queue_wakes_once_for_many() {
     assert!(pair.b.receives.set_moderation(long).is_err());
 }
 
-/// Requirement: IBTA v1.4 §11.2.8.1: what is sent to a completion queue that is full raises an asynchronous error, and the
-/// queue pairs that use it go to the error state.
+/// Requirement: IBTA v1.4 §11.2.8.1: a completion that finds its queue full raises an asynchronous error, and the queue
+/// pairs of that queue enter the error state.
 #[test]
 fn a_queue_that_overruns_takes_its_queue_pairs_with_it() {
     let mut pair = Pair::new(&options(39));

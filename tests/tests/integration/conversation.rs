@@ -61,7 +61,7 @@ fn a_write_with_immediate_data_takes_a_receive() {
     assert!(pair.sent().is_success());
 }
 
-/// Requirement: IBTA v1.4 §9.4.5: compare-and-swap and fetch-and-add change memory once and give back what was there
+/// Requirement: IBTA v1.4 §9.4.5: compare-and-swap and fetch-and-add change memory once and return the old value.
 #[test]
 fn atomics_change_memory_once_and_give_back_what_was_there() {
     let mut pair = Pair::new(&PairOptions::default());

@@ -24,9 +24,9 @@ fn send(world: &mut Datagrams, from: usize, to: usize, bytes: &[u8]) {
     host.queue_pair.post_send_to(&WorkRequest::send(1, &slice), &destination).unwrap();
 }
 
-/// Requirement: IBTA v1.4 §11.4.1.2: 40 bytes of each receive of a datagram are for the global route header, and the
-/// completion tells the queue pair that sent it
-/// Requirement: RoCEv2 A17.4.5.2: of IPv4, the IP header lies in the last 20 of these bytes
+/// Requirement: IBTA v1.4 §11.4.1.2: 40 bytes of each datagram receive are reserved for the global route header, and the
+/// completion names the sending queue pair.
+/// Requirement: RoCEv2 A17.4.5.2: with IPv4, the IP header is in the last 20 of these bytes.
 #[test]
 fn a_datagram_arrives_behind_its_route_header() {
     let kinds = [(IPV4, NetworkType::Ipv4), (IPV6, NetworkType::Ipv6), (VERSION_1, NetworkType::RoceV1)];
@@ -56,7 +56,7 @@ fn a_datagram_arrives_behind_its_route_header() {
 }
 
 #[test]
-fn the_answer_goes_where_the_datagram_came_from() {
+fn the_reply_goes_to_the_datagrams_sender() {
     for options in [IPV4, IPV6, VERSION_1] {
         let mut world = Datagrams::new(2, 2, options);
         world.post_receive(1, 4096, 256);
@@ -97,8 +97,8 @@ fn pieces_become_one_datagram_and_one_datagram_becomes_pieces() {
     assert!(found == bytes);
 }
 
-/// Requirement: IBTA v1.4 §10.2.5: a datagram whose Q_Key is not that of the queue pair it goes to is dropped in silence;
-/// with the controlled bit the sender's own Q_Key is sent
+/// Requirement: IBTA v1.4 §10.2.5: a datagram with another Q_Key than that of its destination is silently dropped; with
+/// the controlled bit, the sender's own Q_Key is sent.
 #[test]
 fn a_wrong_key_is_dropped_and_counted() {
     let mut world = Datagrams::new(2, 4, IPV4);
@@ -124,7 +124,7 @@ fn a_wrong_key_is_dropped_and_counted() {
     assert_eq!(world.received(1).len(), 1);
 }
 
-/// Requirement: IBTA v1.4 §9.8.3: a datagram for which no receive is posted is dropped, and the sender is not told
+/// Requirement: IBTA v1.4 §9.8.3: a datagram without a posted receive is dropped, and the sender does not learn of it.
 #[test]
 fn without_a_receive_a_datagram_is_lost() {
     let mut world = Datagrams::new(2, 5, IPV6);
@@ -158,8 +158,8 @@ fn the_longest_datagram_is_one_packet() {
     assert!(world.bytes(1, ROUTE_HEADER, 4096) == bytes);
 }
 
-/// Requirement: IBTA v1.4 §10.5.2: what is sent to a multicast group reaches every queue pair that is attached to it, the
-/// sender's own among them
+/// Requirement: IBTA v1.4 §10.5.2: a datagram to a multicast group reaches every attached queue pair, including those of
+/// the sender.
 #[test]
 fn every_member_of_a_group_gets_a_copy() {
     for options in [IPV4, IPV6] {
@@ -203,7 +203,7 @@ fn a_datagram_to_the_own_port_comes_back() {
 }
 
 #[test]
-fn what_the_network_loses_is_gone_and_the_rest_is_whole() {
+fn lost_messages_are_gone_and_the_rest_is_whole() {
     let mut world = Datagrams::new(2, 10, IPV4);
     world.world.with(|world| world.set_random_faults_everywhere(RandomFaults::loss(0.3)));
     for round in 0..40usize {
@@ -222,9 +222,9 @@ fn what_the_network_loses_is_gone_and_the_rest_is_whole() {
     }
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: a queue pair of datagrams has no path, no rights and no retries to modify
+/// Requirement: IBTA v1.4 §11.2.5.2: a datagram queue pair has no path, access rights or retries to modify.
 #[test]
-fn what_datagrams_do_not_have_cannot_be_modified() {
+fn attributes_that_datagrams_lack_cannot_be_modified() {
     let mut world = Datagrams::new(1, 11, IPV4);
     let attributes = QueuePairAttributes { min_rnr_timer: Some(3), ..QueuePairAttributes::default() };
     let refused = world.hosts[0].queue_pair.modify(QpState::Rts, &attributes).unwrap_err();

@@ -51,7 +51,7 @@ fn foreign(device: &Handle) -> (MemoryRegion<Handle>, ProtectionDomain<Handle>) 
     (MemoryRegion::allocate(&domain, 4096, all_access()).unwrap(), domain)
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: an unknown L_Key
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "local protection error": an unknown L_Key.
 #[test]
 fn a_local_key_that_does_not_exist() {
     let mut pair = pair();
@@ -68,7 +68,7 @@ fn a_local_key_with_another_variant() {
     fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::LocalProtection);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: a range outside of its region
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "local protection error": a range outside the region.
 #[test]
 fn a_slice_beyond_the_end_of_its_region() {
     let mut pair = pair();
@@ -78,7 +78,7 @@ fn a_slice_beyond_the_end_of_its_region() {
     fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::LocalProtection);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: another protection domain
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "local protection error": another protection domain.
 #[test]
 fn a_region_of_another_protection_domain() {
     let mut pair = pair();
@@ -88,7 +88,7 @@ fn a_region_of_another_protection_domain() {
     fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::LocalProtection);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «local protection error» has its cause: no right to write
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "local protection error": no local write access.
 #[test]
 fn a_read_into_memory_that_may_not_be_written() {
     let mut pair = pair();
@@ -121,35 +121,36 @@ fn remote_access_fails(options: &PairOptions, remote: impl Fn(&Pair) -> RemoteSl
     }
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: an unknown R_Key
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "remote access error": an unknown R_Key.
 #[test]
 fn a_remote_key_that_does_not_exist() {
     let wrong = |pair: &Pair| RemoteSlice { rkey: Mkey::new(0x00ab_cd01), ..pair.b.memory.remote(0) };
     remote_access_fails(&PairOptions::default(), wrong, CqeSyndrome::RemoteAccess);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: a range outside of its region
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "remote access error": a range outside the region.
 #[test]
 fn a_remote_address_beyond_the_end_of_its_region() {
     let beyond = |pair: &Pair| pair.b.memory.remote(pair.b.memory.len() as u64 - 1);
     remote_access_fails(&PairOptions::default(), beyond, CqeSyndrome::RemoteAccess);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: no right
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "remote access error": no access right.
 #[test]
 fn remote_memory_without_the_right() {
     let options = PairOptions { memory_access: AccessFlags::LOCAL_WRITE, ..PairOptions::default() };
     remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteAccess);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote invalid request error» has its cause: the queue pair does not permit the operation
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "remote invalid request error": the queue pair does not permit the
+/// operation.
 #[test]
 fn a_remote_queue_pair_without_the_right() {
     let options = PairOptions { queue_pair_access: AccessFlags::LOCAL_WRITE, ..PairOptions::default() };
     remote_access_fails(&options, |pair| pair.b.memory.remote(0), CqeSyndrome::RemoteInvalidRequest);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: another protection domain
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "remote access error": another protection domain.
 #[test]
 fn remote_memory_of_another_protection_domain() {
     let mut pair = pair();
@@ -158,7 +159,7 @@ fn remote_memory_of_another_protection_domain() {
     fails(&mut pair, &WorkRequest::write(1, &data, region.remote(0)), CqeSyndrome::RemoteAccess);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote access error» has its cause: memory that is registered no more
+/// Requirement: IBTA v1.4 §11.6.2: a cause of "remote access error": deregistered memory.
 #[test]
 fn remote_memory_that_was_deregistered() {
     let mut pair = pair();
@@ -169,7 +170,8 @@ fn remote_memory_that_was_deregistered() {
     fails(&mut pair, &WorkRequest::write(1, &data, remote), CqeSyndrome::RemoteAccess);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «local length error» of the responder and «remote invalid request error» of the requester have their cause: a message longer than its receive
+/// Requirement: IBTA v1.4 §11.6.2: the cause of the responder's "local length error" and the requester's "remote invalid
+/// request error": a message longer than its receive.
 #[test]
 fn a_message_longer_than_the_receive() {
     let mut pair = pair();
@@ -184,7 +186,7 @@ fn a_message_longer_than_the_receive() {
     );
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote operational error» has its cause: a receive that the responder cannot fill
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "remote operational error": a receive that the responder cannot write.
 #[test]
 fn a_receive_into_memory_that_may_not_be_written() {
     let mut pair = pair();
@@ -200,7 +202,8 @@ fn a_receive_into_memory_that_may_not_be_written() {
     );
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «local access error» has its cause: memory goes away under an RDMA WRITE with immediate data
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "local access error": memory is deregistered during an RDMA WRITE with
+/// immediate data.
 #[test]
 fn memory_goes_away_before_the_immediate_data_come() {
     let mut pair = pair();
@@ -234,7 +237,7 @@ fn connect_with_mtus(pair: &Pair, mtus: [PathMtu; 2]) -> [QueuePair<Handle>; 2] 
     [a.connect(&of_b, mtu_a).unwrap(), b.connect(&of_a, mtu_b).unwrap()]
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «bad response error» has its cause: a READ is answered in packets of another path MTU
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "bad response error": the responses to a READ have another path MTU.
 #[test]
 fn a_peer_that_answers_in_packets_of_another_size() {
     let mut pair = pair();
@@ -250,7 +253,8 @@ fn a_peer_that_answers_in_packets_of_another_size() {
     );
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «remote aborted error» has its cause: a message to a shared receive queue is lost half-way
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "remote aborted error": a message to a shared receive queue is lost
+/// half-way.
 #[test]
 fn a_message_that_is_forgotten_after_it_took_a_shared_receive() {
     let pair = Pair::<Uc>::of_service(&PairOptions::default());
@@ -319,7 +323,7 @@ fn the_device_has_no_other_status_than_those_with_a_cause_here() {
     }
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «RNR retry counter exceeded» has its cause
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "RNR retry counter exceeded".
 #[test]
 fn a_peer_that_posts_no_receive() {
     let connect = ConnectOptions { rnr_retry: 2, ..ConnectOptions::default() };
@@ -328,7 +332,7 @@ fn a_peer_that_posts_no_receive() {
     fails(&mut pair, &WorkRequest::send(1, &data), CqeSyndrome::RnrRetryExceeded);
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.8: a receive that is posted late is waited for
+/// Requirement: IBTA v1.4 §9.7.5.2.8: the requester waits for a receive that is posted late.
 #[test]
 fn a_peer_that_posts_its_receive_late_is_waited_for() {
     let mut pair = pair();
@@ -342,7 +346,7 @@ fn a_peer_that_posts_its_receive_late_is_waited_for() {
     assert!(pair.sent().is_success() && pair.received().is_success());
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «transport retry counter exceeded» has its cause
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "transport retry counter exceeded".
 #[test]
 fn a_cable_that_loses_everything() {
     let connect = ConnectOptions { retry_count: 3, ack_timeout: 8, ..ConnectOptions::default() };
@@ -353,7 +357,7 @@ fn a_cable_that_loses_everything() {
     assert_eq!(pair.frames_lost(), 4, "the first and three retries");
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «work request flushed» has its cause; flushes come in the order of posting
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "work request flushed"; flushes come in posting order.
 #[test]
 fn everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error() {
     let mut pair = pair();
@@ -370,7 +374,7 @@ fn everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error() {
     assert_eq!(pair.b.queue_pair.receives_outstanding(), 0);
 }
 
-/// Requirement: IBTA v1.4 §10.8.5: completions come in the order of posting, and those before an error are good
+/// Requirement: IBTA v1.4 §10.8.5: completions come in posting order, and those before an error are good.
 #[test]
 fn requests_before_the_failing_one_succeed() {
     let mut pair = pair();

@@ -230,7 +230,7 @@ fn a_queue_pair_that_goes_gives_every_buffer_back() {
 }
 
 #[test]
-fn what_cannot_work_is_refused_with_its_buffer() {
+fn an_impossible_request_returns_its_buffer() {
     let ends = Ends::new(6);
     let target = ends.b.pool.try_take().unwrap();
     let short = target.remote().first(4).unwrap();

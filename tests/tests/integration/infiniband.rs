@@ -185,8 +185,8 @@ fn unreliable_connections_work_by_lid() {
     port.send(&mut a, &mut b);
 }
 
-/// Requirement: IBTA v1.4 §11.4.1.2: 40 bytes before the payload are there with and without global route header, and the
-/// completion tells which
+/// Requirement: IBTA v1.4 §11.4.1.2: the payload is preceded by 40 bytes with or without a global route header, and the
+/// completion says which.
 #[test]
 fn datagrams_go_to_a_lid() {
     let mut port = Port::new();
@@ -261,7 +261,7 @@ fn to_lid(lid: u16) -> AddressVector {
     }
 }
 
-/// Requirement: IBTA v1.4 §4.1.3: a LID of a port is from 0x0001 to 0xbfff
+/// Requirement: IBTA v1.4 §4.1.3: a port's LID is between 0x0001 and 0xbfff.
 #[test]
 fn a_peer_without_a_lid_of_a_port_is_refused_before_a_command_is_sent() {
     let port = Port::new();

@@ -79,7 +79,7 @@ fn bytes_of_b(pair: &Pair, offset: usize, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2.2: a window of type 2 gives access from its binding to its invalidation.
+/// Requirement: IBTA v1.4 §10.6.7.2.2: a type 2 window gives access from its binding to its invalidation.
 #[test]
 fn a_window_of_type_2_opens_and_closes() {
     let mut pair = pair();
@@ -113,7 +113,7 @@ fn a_window_ends_where_its_range_does() {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2.4: rights of a window are its own, whatever those of its region are.
+/// Requirement: IBTA v1.4 §10.6.7.2.4: a window has its own access rights, whatever those of its region are.
 #[test]
 fn a_window_may_open_what_its_region_keeps_closed() {
     let mut pair = pair();
@@ -136,8 +136,8 @@ fn a_window_of_type_1_moves_and_its_old_key_is_dead() {
     let qpn = pair.b.queue_pair.qpn();
     let mut keys = Vec::new();
     for offset in [0, 512, 1024] {
-        let wish = WindowRange { offset, zero_based: true, ..range() };
-        let bind = window.bind(&pair.b.memory, &wish, qpn).unwrap();
+        let requested = WindowRange { offset, zero_based: true, ..range() };
+        let bind = window.bind(&pair.b.memory, &requested, qpn).unwrap();
         change(&mut pair, &bind);
         assert_eq!(write(&mut pair, at(0, bind.key()), offset as u8 | 1), WorkCompletionStatus::Success);
         assert_eq!(bytes_of_b(&pair, offset as usize, LENGTH), [offset as u8 | 1; LENGTH]);
@@ -147,7 +147,8 @@ fn a_window_of_type_1_moves_and_its_old_key_is_dead() {
     assert_eq!(write(&mut pair, at(0, keys[1]), 9), REFUSED);
 }
 
-/// Requirement: IBTA v1.4 §9.4.1.1.3: a SEND with invalidate takes the key away, and the receiver is told which.
+/// Requirement: IBTA v1.4 §9.4.1.1.3: a SEND with invalidate invalidates the key, and the completion tells the receiver
+/// which key.
 #[test]
 fn a_peer_closes_a_window() {
     let mut pair = pair();
@@ -199,7 +200,7 @@ fn work_behind_a_binding_waits_for_it() {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2.5: binding fails with a memory window bind error, and what follows is flushed.
+/// Requirement: IBTA v1.4 §10.6.7.2.5: a failed binding is a memory window bind error, and later requests are flushed.
 #[test]
 fn a_binding_that_the_device_refuses_says_so() {
     let mut pair = pair();
@@ -223,8 +224,9 @@ fn wrong_bindings_are_refused_with_their_values() {
     let pair = pair();
     let mut window = window(&pair, WindowType::Type2);
     let (memory, qpn) = (&pair.b.memory, pair.b.queue_pair.qpn());
-    let mut refused =
-        |region: &MemoryRegion<Handle>, wish: WindowRange| window.bind(region, &wish, qpn).unwrap_err();
+    let mut refused = |region: &MemoryRegion<Handle>, requested: WindowRange| {
+        window.bind(region, &requested, qpn).unwrap_err()
+    };
     let size = memory.len() as u64;
     assert_eq!(refused(memory, WindowRange { length: 0, ..range() }), BindError::Empty);
     assert_eq!(
@@ -306,8 +308,8 @@ fn pages_are_registered_anew_in_any_order() {
     let mut region = FastRegion::allocate(&pair.b.node.domain, 8, 12).unwrap();
     let mut keys = Vec::new();
     for (pages, address) in [([3u32, 1], 0x7000_0f00u64), ([0, 7], 0xf00), ([5, 4], 0x1_0000_0f00)] {
-        let wish = FastRegistration { pages: &pages, address, length: 0x1100, access: all_access() };
-        let register = region.register(&wish).unwrap();
+        let requested = FastRegistration { pages: &pages, address, length: 0x1100, access: all_access() };
+        let register = region.register(&requested).unwrap();
         assert_eq!(change(&mut pair, &register), WorkCompletionOpcode::FastRegister);
         let pattern: Vec<u8> = (0..512u32).map(|i| (i * 7 + pages[0]) as u8).collect();
         pair.a.memory.copy_in(0, &pattern).unwrap();
@@ -320,7 +322,7 @@ fn pages_are_registered_anew_in_any_order() {
         region.copy_out(pages[0] as usize * 4096 + 0xf00, &mut halves[0]).unwrap();
         region.copy_out(pages[1] as usize * 4096, &mut halves[1]).unwrap();
         assert_eq!(halves.concat(), pattern);
-        assert_eq!(region.register(&wish).unwrap_err(), FastRegisterError::StillRegistered);
+        assert_eq!(region.register(&requested).unwrap_err(), FastRegisterError::StillRegistered);
         let close = region.invalidate().unwrap();
         assert_eq!(change(&mut pair, &close), WorkCompletionOpcode::LocalInvalidate);
         keys.push(region.rkey());
@@ -335,7 +337,7 @@ fn wrong_registrations_are_refused_with_their_values() {
     let pair = pair();
     let mut region = FastRegion::allocate(&pair.b.node.domain, 4, 13).unwrap();
     let good = FastRegistration { pages: &[0, 1], address: 0x100, length: 0x3f00, access: all_access() };
-    let mut refused = |wish: FastRegistration<'_>| region.register(&wish).unwrap_err();
+    let mut refused = |requested: FastRegistration<'_>| region.register(&requested).unwrap_err();
     assert_eq!(
         refused(FastRegistration { pages: &[], ..good }),
         FastRegisterError::TooManyPages { count: 0, limit: bareverbs_core::fast_region::MAX_PAGES }

@@ -7,12 +7,12 @@ use bareverbs_serve::real_time::Outside;
 use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_sim::nic::NicConfig;
 use bareverbs_tests::places::{
-    ConversationLine, ConversationOutcome, InProcess, OverVfioUser, Place, Plan, run,
+    ConversationLine, ConversationOutcome, InProcess, OverVfioUser, Place, Workload, run,
 };
 
-fn run_all<P: Place>(mut place: P, plan: Plan) -> Vec<ConversationLine> {
+fn run_all<P: Place>(mut place: P, workload: Workload) -> Vec<ConversationLine> {
     let mut lines = Vec::new();
-    let good = run(&mut place, &plan, |line| lines.push(line.clone()));
+    let good = run(&mut place, &workload, |line| lines.push(line.clone()));
     let shown: Vec<String> = lines.iter().map(ToString::to_string).collect();
     assert!(good, "{}", shown.join("\n"));
     lines
@@ -24,14 +24,14 @@ fn count(lines: &[ConversationLine], wanted: fn(&ConversationOutcome) -> bool) -
 
 #[test]
 fn in_process() {
-    let lines = run_all(InProcess::new(1, MemoryConfig::default()), Plan::default());
+    let lines = run_all(InProcess::new(1, MemoryConfig::default()), Workload::default());
     assert_eq!(count(&lines, |outcome| matches!(outcome, ConversationOutcome::Pass(_))), lines.len());
     assert_eq!(lines.len(), 22, "{lines:?}");
 }
 
 #[test]
 fn in_process_with_unforgiving_memory() {
-    run_all(InProcess::new(2, MemoryConfig::unforgiving()), Plan { operations: 50, rounds: 1, seed: 2 });
+    run_all(InProcess::new(2, MemoryConfig::unforgiving()), Workload { operations: 50, rounds: 1, seed: 2 });
 }
 
 /// Two servers, each a thread with a device, joined by a wire of datagrams.
@@ -50,7 +50,7 @@ fn over_vfio_user() {
     }
     let memory = ArenaConfig { segment: 8 << 20, ..ArenaConfig::default() };
     let place = OverVfioUser { sockets: [path("nic1"), path("nic2")], memory };
-    let lines = run_all(place, Plan { operations: 1000, ..Plan::default() });
+    let lines = run_all(place, Workload { operations: 1000, ..Workload::default() });
     assert_eq!(
         count(&lines, |outcome| matches!(outcome, ConversationOutcome::Skip(_))),
         2,

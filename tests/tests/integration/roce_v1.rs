@@ -59,7 +59,7 @@ fn converse(pair: &mut Pair) {
     assert_eq!(pair.b.memory.load_u64(64).unwrap(), before.wrapping_add(3));
 }
 
-/// Requirement: RoCE A16: a connection of version 1 carries every operation; both judges from outside take its frames
+/// Requirement: RoCE A16: a connection of version 1 carries every operation; both outside judges accept its frames.
 #[test]
 fn the_judges_take_a_whole_conversation_of_version_1() {
     for ipv6 in [false, true] {

@@ -39,7 +39,8 @@ fn send(world: &mut Datagrams, numbers: std::ops::RangeInclusive<u64>, mistake: 
     batch.ring();
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.6: a failed send of datagrams stops the send queue alone: receives go on, and SQE to RTS lets it send again
+/// Requirement: IBTA v1.4 §10.3.1.6: a failed datagram send stops only the send queue: receives continue, and the
+/// transition from SQE to RTS lets it send again.
 #[test]
 fn datagrams_stop_sending_and_go_on() {
     let mut world = Datagrams::new(2, 1, NODE);
@@ -76,7 +77,8 @@ fn datagrams_stop_sending_and_go_on() {
     assert_eq!(statuses(&world.sent(0)), [(9, Status::Success)]);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.6: a failed send of an unreliable connection stops the send queue alone: receives go on, and SQE to RTS lets it send again
+/// Requirement: IBTA v1.4 §10.3.1.6: a failed send of an unreliable connection stops only the send queue: receives
+/// continue, and the transition from SQE to RTS lets it send again.
 #[test]
 fn an_unreliable_connection_stops_sending_and_goes_on() {
     let mut pair = Pair::<Uc>::of_service(&PairOptions { node: NODE, ..PairOptions::default() });
@@ -112,7 +114,8 @@ fn an_unreliable_connection_stops_sending_and_goes_on() {
     assert_eq!(pair.a.queue_pair.query().unwrap().state, QpState::Rts);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.6: a reliable connection never is in SQE: a failed send breaks it, receives too
+/// Requirement: IBTA v1.4 §10.3.1.6: a reliable connection is never in SQE: a failed send breaks the whole connection,
+/// receives included.
 #[test]
 fn a_reliable_connection_breaks() {
     let mut pair = Pair::new(&PairOptions { node: NODE, ..PairOptions::default() });

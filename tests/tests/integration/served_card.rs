@@ -32,7 +32,7 @@ const REGION: usize = 4 << 20;
 /// The longest copy of a BlueField-3.
 const LONGEST: usize = 2 << 20;
 /// Longest wait for one completion.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 type Handle = Rc<Device<VfioUserHal>>;
 
@@ -134,7 +134,7 @@ impl ServedCard {
     }
 
     fn wait(&mut self) -> WorkCompletion {
-        let deadline = bareverbs_core::hal::Hal::now(self.arm.device.hal()) + PATIENCE;
+        let deadline = bareverbs_core::hal::Hal::now(self.arm.device.hal()) + TIMEOUT;
         self.completions.wait_one(deadline).unwrap_or_else(|error| panic!("{error}"))
     }
 

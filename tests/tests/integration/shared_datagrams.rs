@@ -79,7 +79,8 @@ const OPTIONS: [NodeOptions; 2] = [
     NodeOptions { ipv6: true, unforgiving: true, version_1: false },
 ];
 
-/// Requirement: IBTA v1.4 §10.2.9: receives of a shared receive queue serve queue pairs of datagrams, each with its route header and its own completions
+/// Requirement: IBTA v1.4 §10.2.9: a shared receive queue serves datagram queue pairs; each receive has its route header
+/// and its own completion.
 #[test]
 fn datagrams_take_receives_that_are_shared() {
     for options in OPTIONS {
@@ -94,7 +95,7 @@ fn datagrams_take_receives_that_are_shared() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.8.3: a datagram for which the shared receive queue has no receive is dropped, and later ones arrive
+/// Requirement: IBTA v1.4 §9.8.3: a datagram that finds the shared receive queue empty is dropped, and later ones arrive.
 #[test]
 fn an_empty_shared_queue_loses_datagrams_and_tells_its_limit() {
     let mut sharers = Sharers::new(OPTIONS[0]);
@@ -111,7 +112,7 @@ fn an_empty_shared_queue_loses_datagrams_and_tells_its_limit() {
     assert_eq!((sharers.received(0), sharers.received(1)), (vec![], vec![(2, 5)]));
 }
 
-/// Requirement: IBTA v1.4 §10.2.9.5: a queue pair of datagrams that fails leaves the shared receives to the others
+/// Requirement: IBTA v1.4 §10.2.9.5: a failing datagram queue pair leaves the shared receives to the others.
 #[test]
 fn a_queue_pair_of_datagrams_that_fails_leaves_receives_to_the_other() {
     let mut sharers = Sharers::new(OPTIONS[0]);

@@ -44,8 +44,8 @@ fn message(sender: usize, number: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 7 + number * 31 + sender * 101) as u8).collect()
 }
 
-/// Requirement: IBTA v1.4 §10.2.9: receives of a shared receive queue serve all of its queue pairs; each message takes one,
-/// and completes at the queue pair that it was sent to, in the order of the queue pair
+/// Requirement: IBTA v1.4 §10.2.9: a shared receive queue serves all of its queue pairs; each message consumes one
+/// receive, which completes at the message's queue pair, in that queue pair's order.
 #[test]
 fn many_queue_pairs_share_receives_under_loss() {
     const EACH: usize = 40;
@@ -90,8 +90,8 @@ fn many_queue_pairs_share_receives_under_loss() {
     assert_eq!(shared.queue.outstanding(), shared.queue.capacity() - free.len() as u32);
 }
 
-/// Requirement: IBTA v1.4 §10.2.9.1: the limit event comes when fewer receives than the limit are left, once until the limit
-/// is armed again
+/// Requirement: IBTA v1.4 §10.2.9.1: the limit event is raised when fewer receives than the limit are left, once until
+/// the limit is armed again.
 #[test]
 fn the_limit_is_reached_once() {
     let mut shared = shared();
@@ -110,8 +110,8 @@ fn the_limit_is_reached_once() {
     assert_eq!(shared.event(), reached, "at once, since fewer are left already");
 }
 
-/// Requirement: IBTA v1.4 §9.7.7.2.3: a message that finds no receive is answered with RNR NAK and goes on once one is
-/// posted; an empty shared receive queue is no error
+/// Requirement: IBTA v1.4 §9.7.7.2.3: a message without a receive gets an RNR NAK and continues once a receive is posted;
+/// an empty shared receive queue is no error.
 #[test]
 fn an_empty_queue_makes_senders_wait() {
     let connect = ConnectOptions { rnr_retry: 7, ..ConnectOptions::default() };
@@ -139,8 +139,8 @@ fn an_empty_queue_makes_senders_wait() {
     assert_eq!(shared.senders[0].query().unwrap().state, QpState::Rts);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: receives of a shared receive queue stay there when a queue pair goes to the error state,
-/// and «last WQE reached» says that it takes no more
+/// Requirement: IBTA v1.4 §10.3.1: receives stay in the shared receive queue when a queue pair enters the error state,
+/// and "last WQE reached" says that it consumes no more.
 #[test]
 fn a_queue_pair_in_error_leaves_the_receives_to_the_others() {
     let mut shared = shared();
@@ -153,8 +153,8 @@ fn a_queue_pair_in_error_leaves_the_receives_to_the_others() {
     assert_eq!(deliver(&mut shared, 2, b"here too").wr_id, 1);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: the receive that a message is just filling is flushed when its queue pair goes to the
-/// error state, before «last WQE reached»
+/// Requirement: IBTA v1.4 §10.3.1: when a queue pair enters the error state, the receive in progress is flushed before
+/// "last WQE reached".
 #[test]
 fn a_receive_under_way_is_flushed_and_can_be_posted_again() {
     let mut shared = shared();
@@ -225,8 +225,8 @@ fn a_queue_pair_that_is_dropped_loses_no_receive() {
     assert_eq!(shared.queue.outstanding(), capacity);
 }
 
-/// Requirement: IBTA v1.4 §10.2.9: the memory of a receive is looked up in the protection domain of the shared receive
-/// queue, not in that of the queue pair
+/// Requirement: IBTA v1.4 §10.2.9: the key of a receive is looked up in the protection domain of the shared receive
+/// queue, not in that of the queue pair.
 #[test]
 fn receives_are_of_the_domain_of_their_queue() {
     let mut shared = shared();
@@ -244,7 +244,7 @@ fn receives_are_of_the_domain_of_their_queue() {
 }
 
 #[test]
-fn what_mlx5_cannot_do_is_refused_with_the_reason() {
+fn operations_that_mlx5_lacks_are_refused_with_the_reason() {
     let mut shared = shared();
     let capacity = shared.queue.capacity();
     assert_eq!(capacity, 15);

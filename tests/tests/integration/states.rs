@@ -35,7 +35,7 @@ fn drained(side: &Side) -> usize {
     std::iter::from_fn(next).filter(ours).count()
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.5: a drained send queue keeps what is posted, and sends it when it is resumed
+/// Requirement: IBTA v1.4 §10.3.1.5: a drained send queue keeps posted requests and sends them when it is resumed.
 #[test]
 fn drain_change_and_resume() {
     // One READ at a time, so those after the first have not begun.
@@ -77,7 +77,7 @@ fn drain_change_and_resume() {
     assert_eq!(pair.sent().status, failed, "no RNR retry is left");
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.5: receives go on while the send queue is drained
+/// Requirement: IBTA v1.4 §10.3.1.5: receives continue while the send queue is drained.
 #[test]
 fn a_drained_queue_pair_receives() {
     let mut pair = pair();
@@ -112,7 +112,7 @@ fn a_queue_pair_that_the_device_moved_is_asked_where_it_is() {
     ));
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: what may change in RTS changes, what may not is named
+/// Requirement: IBTA v1.4 §11.2.5.2: attributes that may change in RTS do, and the error names those that may not.
 #[test]
 fn attributes_that_change_while_sending() {
     let mut pair = pair();
@@ -181,7 +181,7 @@ fn more_reads_than_the_device_can_do_are_refused_not_cut() {
     }
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: a path MTU that the port does not carry is refused
+/// Requirement: IBTA v1.4 §11.2.5.2: a path MTU that the port does not support is refused.
 #[test]
 fn a_path_mtu_beyond_the_ports_is_explained() {
     let world = SimWorld::new(1);

@@ -29,8 +29,8 @@ fn received(pair: &mut Pair<Uc>) -> Vec<WorkCompletion> {
     core::iter::from_fn(|| pair.b.receives.poll_one().unwrap()).collect()
 }
 
-/// Requirement: IBTA v1.4 §9.8.2: an unreliable connection carries SEND and RDMA WRITE, with immediate data or without,
-/// in messages of any number of packets
+/// Requirement: IBTA v1.4 §9.8.2: an unreliable connection carries SENDs and RDMA WRITEs of any length, with or without
+/// immediate data.
 #[test]
 fn sends_and_writes_arrive() {
     for seed in [1, 2] {
@@ -68,9 +68,9 @@ fn sends_and_writes_arrive() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.8.2: there are no RDMA READs and no atomics over an unreliable connection
+/// Requirement: IBTA v1.4 §9.8.2: an unreliable connection has no RDMA READs and no atomics.
 #[test]
-fn what_needs_an_answer_is_refused() {
+fn operations_that_need_a_response_are_refused() {
     let mut pair = Pair::<Uc>::of_service(&options(3));
     let (slice, remote) = ([pair.a.memory.slice(0, 8).unwrap()], pair.b.memory.remote(0));
     for (request, kind) in [
@@ -83,10 +83,9 @@ fn what_needs_an_answer_is_refused() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.8.2.2.1: of a message of which a packet is lost nothing is delivered, and those after it
-/// arrive
+/// Requirement: IBTA v1.4 §9.8.2.2.1: a message that lost a packet is not delivered at all, and later messages arrive.
 #[test]
-fn what_arrives_is_whole_and_in_order() {
+fn messages_arrive_whole_and_in_order() {
     let mut pair = Pair::<Uc>::of_service(&options(4));
     pair.world.with(|world| world.set_random_faults_everywhere(RandomFaults::loss(0.05)));
     const LENGTH: usize = 4000;
@@ -112,10 +111,10 @@ fn what_arrives_is_whole_and_in_order() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.9.3.1: without a receive, with one that is too short, without the right or with a wrong key a
-/// message is dropped; neither side leaves its state
+/// Requirement: IBTA v1.4 §9.9.3.1: without a receive, with one that is too short, without permission or with a wrong
+/// key, a message is dropped; both ends keep their state.
 #[test]
-fn what_cannot_be_taken_is_dropped_in_silence() {
+fn messages_that_cannot_be_received_are_silently_dropped() {
     let mut pair = Pair::<Uc>::of_service(&PairOptions { memory_access: all_access(), ..options(5) });
     let slice = [pair.a.memory.slice(0, 200).unwrap()];
     let short = [pair.b.memory.slice(0, 100).unwrap()];

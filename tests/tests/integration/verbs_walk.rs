@@ -31,7 +31,7 @@ fn walk_over_seeds(loss: u32) {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: whatever happens on the way, every request ends once and as its service promises
+/// Requirement: IBTA v1.4 §10.3.1: whatever happens, every request completes once and as its service promises.
 #[test]
 fn without_loss() {
     walk_over_seeds(0);

@@ -114,8 +114,8 @@ impl Walk {
                 let length = length.min(pages.len() * PAGE - lead);
                 let address = 0x5000_0000 + lead as u64;
                 let access = access | AccessFlags::LOCAL_WRITE;
-                let wish = FastRegistration { pages: &pages, address, length: length as u64, access };
-                let update = region.register(&wish).unwrap();
+                let registration = FastRegistration { pages: &pages, address, length: length as u64, access };
+                let update = region.register(&registration).unwrap();
                 let place = |at: usize| (1, pages[at / PAGE] as usize * PAGE + at % PAGE);
                 let places = (lead..lead + length).map(place).collect();
                 let open = Open { key: update.key(), address, places, access };

@@ -212,7 +212,7 @@ const ROUTE_FIELDS: [&str; 7] = [
     "infiniband.grh.dgid",
 ];
 
-/// Requirement: RoCE A16: the global route header carries the GIDs, and the length of what follows with the ICRC
+/// Requirement: RoCE A16: the global route header carries the GIDs and the length of what follows, including the ICRC.
 #[test]
 fn tshark_reads_the_route_header_of_version_1() {
     let samples = samples(Version::One);
@@ -263,7 +263,7 @@ fn is_known_to_tshark(sample: &Sample) -> bool {
     !rpc && !masked && sample.service != ServiceClass::ExtendedReliableConnection
 }
 
-/// Requirement: IBTA v1.4 §9.2: the base transport header and what follows it lie where the specification puts them
+/// Requirement: IBTA v1.4 §9.2: the base transport header and the headers after it are where the specification puts them.
 #[test]
 fn tshark_reads_every_header_field_as_it_was_meant() {
     let both = [Version::One, Version::Two].into_iter().flat_map(samples);

@@ -163,8 +163,8 @@ fn message(from: usize, number: usize) -> Vec<u8> {
     (0..length).map(|i| (i * 11 + number * 37 + from * 101) as u8).collect()
 }
 
-/// Requirement: XRC A14: messages of many initiators go to the shared receive queue that they name, and complete
-/// into its completion queue
+/// Requirement: XRC A14: messages of many initiators go to the shared receive queue that they name, and complete in its
+/// completion queue.
 #[test]
 fn many_initiators_reach_one_queue_under_loss() {
     const EACH: usize = 30;
@@ -208,8 +208,8 @@ fn one_connection_reaches_several_queues() {
     }
 }
 
-/// Requirement: XRC A14: a request that names a shared receive queue that does not exist or is of another XRC
-/// domain is answered with NAK «invalid request»
+/// Requirement: XRC A14: a request for a shared receive queue that does not exist or is of another XRC domain gets a NAK
+/// "invalid request".
 #[test]
 fn a_queue_that_the_target_does_not_have_breaks_the_connection() {
     let mut setting = Setting::new(2, NodeOptions::default());
@@ -267,7 +267,7 @@ fn memory_is_reached_through_the_domain_of_the_queue() {
     assert_eq!(setting.sent().status, WorkCompletionStatus::Failed(CqeSyndrome::RemoteAccess));
 }
 
-/// Requirement: IBTA v1.4 §10.2.9.1: the limit of an XRC shared receive queue; an empty one makes initiators wait
+/// Requirement: IBTA v1.4 §10.2.9.1: an XRC shared receive queue has a limit; while it is empty, initiators wait.
 #[test]
 fn an_xrc_queue_runs_low_and_dry() {
     let mut setting = Setting::new(1, NodeOptions::default());
@@ -295,7 +295,7 @@ fn an_xrc_queue_runs_low_and_dry() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_written() {
+fn malformed_input_is_refused_before_anything_is_written() {
     let mut setting = Setting::new(1, NodeOptions::default());
     let to = setting.number(0);
     let data = setting.data(0, 8);
@@ -321,8 +321,8 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
     assert_eq!(named, Err(PostError::SharedReceiveQueue { named: true }));
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: an XRC initiator has nothing of a responder to modify, an XRC target nothing of a requester,
-/// and both are connected without
+/// Requirement: IBTA v1.4 §11.2.5.2: an XRC initiator has no responder attributes to modify, an XRC target no requester
+/// attributes, and both connect without them.
 #[test]
 fn each_end_has_its_half_of_the_attributes() {
     let mut setting = Setting::new(1, NodeOptions::default());

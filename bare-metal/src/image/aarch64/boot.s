@@ -1,4 +1,4 @@
-// Entry of an ELF image on QEMU's machine «virt»: exception level 1, MMU off. Leaves with memory mapped one to one,
+// Entry of an ELF image on QEMU's machine "virt": exception level 1, MMU off. Leaves with memory mapped one to one,
 // caches on, a stack, floating point allowed, and every exception leading to `handle_exception`.
 
     .section .text.boot, "ax"

@@ -1,4 +1,4 @@
-//! QEMU's machine «virt»: what it has is read from its device tree; console on a PL011, PCI configuration in memory (ECAM),
+//! QEMU's machine "virt": what it has is read from its device tree; console on a PL011, PCI configuration in memory (ECAM),
 //! clock by the generic timer, power-off by PSCI.
 
 mod mapping;
@@ -51,7 +51,7 @@ impl Machine {
     }
 }
 
-/// The console that the tree names, or the one that «virt» has always had.
+/// The console that the tree names, or the one that "virt" has always had.
 pub fn emergency_console() -> Pl011 {
     tree::read().as_ref().and_then(tree::console).unwrap_or_default()
 }

@@ -14,7 +14,7 @@ struct Registers {
 
 const RECEIVE_EMPTY: u32 = 1 << 4;
 const TRANSMIT_FULL: u32 = 1 << 5;
-/// Where «virt» has it.
+/// Where "virt" has it.
 const USUAL: u64 = 0x0900_0000;
 
 /// A serial port.
@@ -37,7 +37,7 @@ impl Pl011 {
 
 impl Default for Pl011 {
     fn default() -> Self {
-        // SAFETY: the place that QEMU documents for «virt», below 1 GiB, which the boot code maps as devices.
+        // SAFETY: the place that QEMU documents for "virt", below 1 GiB, which the boot code maps as devices.
         unsafe { Self::new(USUAL) }.expect("the address is not zero")
     }
 }

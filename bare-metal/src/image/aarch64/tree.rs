@@ -67,7 +67,7 @@ fn find(tree: &Dtb<'static>, what: &str) -> Option<Path> {
     })
 }
 
-/// Address and bytes of a node's first region: two cells each on «virt».
+/// Address and bytes of a node's first region: two cells each on "virt".
 fn region(tree: &Dtb<'static>, path: &str) -> Option<(u64, u64)> {
     let cells = tree.get_property(path, "reg")?;
     let wide = |at: usize| cells.get(at..)?.first_chunk().copied().map(u64::from_be_bytes);

@@ -20,7 +20,7 @@ global_asm!(include_str!("boot.s"), options(att_syntax));
 
 /// I/O port of COM1.
 const COM1: u16 = 0x3f8;
-/// QEMU's power management register of the q35 chip set, and the value that means «soft off» there.
+/// QEMU's power management register of the q35 chip set, and the value that means "soft off" there.
 const POWER_CONTROL: (u16, u16) = (0x604, 0x2000);
 
 /// The machine's parts.

@@ -7,7 +7,7 @@ use std::string::ToString;
 const NONE: Attributes = Attributes::NONE;
 const COLUMNS: [Column; 5] = [Column::Rc, Column::Uc, Column::Ud, Column::XrcInitiator, Column::XrcTarget];
 
-/// Requirement: IBTA v1.4 §10.3.1: every state can be left to RESET and to ERROR
+/// Requirement: IBTA v1.4 §10.3.1: RESET and ERROR can be entered from every state.
 #[test]
 fn every_state_can_be_left_to_reset_and_error() {
     for (service, from) in
@@ -32,9 +32,9 @@ fn no_way_is_listed_twice_and_no_attribute_is_both() {
     }
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: a modify with missing or forbidden attributes is refused, and names them
+/// Requirement: IBTA v1.4 §11.2.5.2: a modify with missing or forbidden attributes is refused, and the error names them.
 #[test]
-fn what_is_missing_and_what_is_too_much_is_named() {
+fn errors_name_missing_and_extra_attributes() {
     let transition = check(Column::Rc, Init, Rtr, TRANSITIONS[5].required.rc).unwrap();
     assert_eq!(transition.command, CommandOpcode::InitToRtrQp);
     let given = transition.required.rc.without(Attributes::PATH_MTU).with(Attributes::SEND_PSN);
@@ -86,8 +86,8 @@ fn the_columns_are_those_of_the_specification() {
     assert_eq!(of(SqDrained, SqDrained, Column::Ud).1, A::PKEY_INDEX | A::Q_KEY);
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: an XRC initiator has no attributes of a responder, an XRC target none of a requester; each
-/// that is missing or too much is named
+/// Requirement: IBTA v1.4 §11.2.5.2: an XRC initiator has no responder attributes, an XRC target no requester attributes;
+/// the error names each missing or extra one.
 #[test]
 fn each_end_of_xrc_has_its_half_of_a_connection() {
     use Attributes as A;
@@ -109,7 +109,7 @@ fn each_end_of_xrc_has_its_half_of_a_connection() {
     assert_eq!(wrong(Column::XrcTarget, (SqDrained, SqDrained), requester), (NONE, requester));
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.6: only services without acknowledgements know SQE
+/// Requirement: IBTA v1.4 §10.3.1.6: only unacknowledged services have the state SQE.
 #[test]
 fn a_reliable_service_has_no_way_out_of_sqe_but_reset_and_error() {
     assert!(check(Column::Ud, SqError, Rts, Attributes::Q_KEY).is_ok());

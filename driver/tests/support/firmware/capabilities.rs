@@ -1,7 +1,7 @@
 //! Capability pages.
 
 use super::Firmware;
-use super::commands::{Answer, done, part};
+use super::commands::{CommandResult, done, part};
 use bareverbs_prm::command::caps::{AtomicCapabilities, GeneralCapabilities, RoceCapabilities};
 use bareverbs_prm::numbering::{CommandStatus, PortType};
 use zerocopy::IntoBytes;
@@ -36,7 +36,7 @@ pub(super) fn roce() -> RoceCapabilities {
 }
 
 impl Firmware {
-    pub(super) fn capability(&self, op_mod: u16) -> Answer {
+    pub(super) fn capability(&self, op_mod: u16) -> CommandResult {
         let page: &[u8] = match op_mod >> 1 {
             0 => self.general.as_bytes(),
             3 => self.atomic.as_bytes(),
@@ -46,7 +46,7 @@ impl Firmware {
         Ok([&[0; 8], page].concat())
     }
 
-    pub(super) fn set_capability(&mut self, op_mod: u16, input: &[u8]) -> Answer {
+    pub(super) fn set_capability(&mut self, op_mod: u16, input: &[u8]) -> CommandResult {
         match op_mod >> 1 {
             0 => self.general = part(input, 16)?,
             3 => self.atomic = part(input, 16)?,

@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Status and bytes behind the header.
-pub(super) type Answer = Result<Vec<u8>, CommandStatus>;
+pub(super) type CommandResult = Result<Vec<u8>, CommandStatus>;
 
-pub(super) fn done() -> Answer {
+pub(super) fn done() -> CommandResult {
     Ok(Vec::new())
 }
 
-fn number(n: u32) -> Answer {
+fn number(n: u32) -> CommandResult {
     Ok(n.to_be_bytes().to_vec())
 }
 
@@ -49,7 +49,7 @@ impl Firmware {
         self.next_number
     }
 
-    pub(super) fn execute(&mut self, input: &[u8], memory: &Memory) -> Answer {
+    pub(super) fn execute(&mut self, input: &[u8], memory: &Memory) -> CommandResult {
         let header = part::<CommandHeaderIn>(input, 0)?;
         let argument = be32(input, 8);
         match header.opcode() {
@@ -103,21 +103,21 @@ impl Firmware {
         }
     }
 
-    fn enable(&mut self) -> Answer {
+    fn enable(&mut self) -> CommandResult {
         match std::mem::replace(&mut self.enabled, true) {
             true => Err(CommandStatus::BadSystemState),
             false => done(),
         }
     }
 
-    fn disable(&mut self) -> Answer {
+    fn disable(&mut self) -> CommandResult {
         match !self.initialised && std::mem::replace(&mut self.enabled, false) {
             true => done(),
             false => Err(CommandStatus::BadSystemState),
         }
     }
 
-    fn initialise(&mut self) -> Answer {
+    fn initialise(&mut self) -> CommandResult {
         match self.enabled && self.pages.len() as i32 >= self.boot_pages.max(0) + self.init_pages.max(0) {
             true => self.initialised = true,
             false => return Err(CommandStatus::NoResources),
@@ -125,7 +125,7 @@ impl Firmware {
         done()
     }
 
-    fn tear_down(&mut self) -> Answer {
+    fn tear_down(&mut self) -> CommandResult {
         if !std::mem::replace(&mut self.initialised, false) {
             return Err(CommandStatus::BadSystemState);
         }
@@ -139,20 +139,20 @@ impl Firmware {
         done()
     }
 
-    fn issi(&self) -> Answer {
+    fn issi(&self) -> CommandResult {
         let mut out = vec![0; 104];
         out[100..104].copy_from_slice(&self.supported_issi.to_be_bytes());
         Ok(out)
     }
 
-    fn query_pages(&self, stage: u16) -> Answer {
+    fn query_pages(&self, stage: u16) -> CommandResult {
         let count = if stage == 1 { self.boot_pages } else { self.init_pages };
         let mut out = vec![0; 8];
         out[4..].copy_from_slice(&count.to_be_bytes());
         Ok(out)
     }
 
-    fn manage_pages(&mut self, mode: u16, input: &[u8], memory: &Memory) -> Answer {
+    fn manage_pages(&mut self, mode: u16, input: &[u8], memory: &Memory) -> CommandResult {
         let count = be32(input, 12) as usize;
         match mode {
             0 => self.refused_pages += 1,
@@ -178,7 +178,7 @@ impl Firmware {
         done()
     }
 
-    fn create_event_queue(&mut self, input: &[u8]) -> Answer {
+    fn create_event_queue(&mut self, input: &[u8]) -> CommandResult {
         let context = part::<EventQueueContext>(input, 16)?;
         let base = *addresses(input, CreateEqIn::PAS_OFFSET).first().ok_or(CommandStatus::BadInputLength)?;
         let eqn = self.event_queues.last_key_value().map_or(1, |(last, _)| last + 1);
@@ -186,7 +186,7 @@ impl Firmware {
         number(eqn)
     }
 
-    fn free_domain(&mut self, domain: u32) -> Answer {
+    fn free_domain(&mut self, domain: u32) -> CommandResult {
         let used = self.keys.values().any(|key| key.pd().value() == domain)
             || self.pairs.values().any(|pair| pair.context.pd().value() == domain);
         match used {
@@ -195,7 +195,7 @@ impl Firmware {
         }
     }
 
-    fn create_key(&mut self, input: &[u8]) -> Answer {
+    fn create_key(&mut self, input: &[u8]) -> CommandResult {
         let context = part::<MkeyContext>(input, 16)?;
         if !self.domains.contains(&context.pd().value()) {
             return Err(CommandStatus::BadParameter);
@@ -206,7 +206,7 @@ impl Firmware {
         number(n)
     }
 
-    fn create_completion_queue(&mut self, input: &[u8]) -> Answer {
+    fn create_completion_queue(&mut self, input: &[u8]) -> CommandResult {
         let context = part::<CompletionQueueContext>(input, 16)?;
         let base = *addresses(input, CreateCqIn::PAS_OFFSET).first().ok_or(CommandStatus::BadInputLength)?;
         let n = self.new_number();
@@ -216,7 +216,7 @@ impl Firmware {
     }
 
     /// With the modifier that resizes, ends the old ring with an entry of its own and goes on in the new one.
-    fn modify_completion_queue(&mut self, op_mod: u16, input: &[u8], memory: &Memory) -> Answer {
+    fn modify_completion_queue(&mut self, op_mod: u16, input: &[u8], memory: &Memory) -> CommandResult {
         let cqn = be32(input, 8);
         if !self.completion_queues.contains_key(&cqn) {
             return Err(CommandStatus::BadIndex);
@@ -235,7 +235,7 @@ impl Firmware {
         done()
     }
 
-    fn free_completion_queue(&mut self, queue: u32) -> Answer {
+    fn free_completion_queue(&mut self, queue: u32) -> CommandResult {
         let used =
             |pair: &Pair| pair.context.cqn_snd().value() == queue || pair.context.cqn_rcv().value() == queue;
         if self.pairs.values().any(used) {
@@ -244,7 +244,7 @@ impl Firmware {
         self.completion_queues.remove(&queue).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex)
     }
 
-    fn create_pool(&mut self, input: &[u8]) -> Answer {
+    fn create_pool(&mut self, input: &[u8]) -> CommandResult {
         let context = part::<RmpContext>(input, 32)?;
         let base = *addresses(input, CreateRmpIn::SIZE).first().ok_or(CommandStatus::BadInputLength)?;
         let n = self.new_number();
@@ -252,14 +252,14 @@ impl Firmware {
         number(n)
     }
 
-    fn free_pool(&mut self, pool: u32) -> Answer {
+    fn free_pool(&mut self, pool: u32) -> CommandResult {
         if self.pairs.values().any(|pair| pair.context.srqn_rmpn_xrqn() == pool) {
             return Err(CommandStatus::BadResourceState);
         }
         self.pools.remove(&pool).map(|_| Vec::new()).ok_or(CommandStatus::BadIndex)
     }
 
-    fn create_pair(&mut self, input: &[u8]) -> Answer {
+    fn create_pair(&mut self, input: &[u8]) -> CommandResult {
         let context = part::<QueuePairContext>(input, 24)?;
         let base = *addresses(input, CreateQpIn::PAS_OFFSET).first().ok_or(CommandStatus::BadInputLength)?;
         let n = self.new_number();
@@ -267,7 +267,7 @@ impl Firmware {
         number(n)
     }
 
-    fn query_pair(&self, number: u32) -> Answer {
+    fn query_pair(&self, number: u32) -> CommandResult {
         let pair = self.pairs.get(&number).ok_or(CommandStatus::BadIndex)?;
         let mut context = pair.context;
         if let Some((_, _, rtr)) = pair.modified.iter().rfind(|(opcode, ..)| *opcode == Op::InitToRtrQp) {
@@ -276,7 +276,7 @@ impl Firmware {
         Ok([&[0; 16], context.as_bytes()].concat())
     }
 
-    fn modify_pair(&mut self, opcode: Op, input: &[u8]) -> Answer {
+    fn modify_pair(&mut self, opcode: Op, input: &[u8]) -> CommandResult {
         use bareverbs_prm::numbering::QpState;
         let state = match opcode {
             Op::ResetToInitQp | Op::InitToInitQp => QpState::Init,
@@ -295,7 +295,7 @@ impl Firmware {
     }
 }
 
-fn remove(set: &mut BTreeSet<u32>, number: u32) -> Answer {
+fn remove(set: &mut BTreeSet<u32>, number: u32) -> CommandResult {
     if set.remove(&number) { done() } else { Err(CommandStatus::BadIndex) }
 }
 

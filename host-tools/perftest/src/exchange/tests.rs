@@ -209,7 +209,7 @@ fn client_and_server_agree() {
 
 proptest! {
     #[test]
-    fn what_is_encoded_is_parsed(
+    fn encoded_values_are_parsed(
         (outstanding_reads, qpn, psn, shared) in (any::<u8>(), 0u32..1 << 24, 0u32..1 << 24, 0u32..1 << 24),
         rkey: u32, address: u64, gid: [u8; 16], lid: u16,
     ) {

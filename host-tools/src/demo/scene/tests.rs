@@ -145,8 +145,8 @@ fn readers_see_the_old_value_or_the_new_one_while_the_server_changes_it() {
             let result = loop {
                 let now = scene.world.now();
                 scene.serve(now);
-                let asker = &mut scene.askers[way as usize];
-                if let Some(result) = asker.client.poll(now, &mut asker.endpoint, &mut scene.buffer) {
+                let client = &mut scene.clients[way as usize];
+                if let Some(result) = client.client.poll(now, &mut client.endpoint, &mut scene.buffer) {
                     break result;
                 }
                 turn += 1;
@@ -216,7 +216,7 @@ fn kernels_reads_and_a_core_read_one_key_at_once_while_it_changes() {
 
 /// A separate client over the connection of this way.
 fn caller(scene: &Scene, way: WayName) -> KernelClient<WINDOW> {
-    let endpoint = &scene.askers[way as usize].endpoint;
+    let endpoint = &scene.clients[way as usize].endpoint;
     let (address, rkey) = (endpoint.region().address(), endpoint.region().rkey().value());
     let stride = (endpoint.region().len() / WINDOW) as u64;
     KernelClient::new(KernelClientConfig {
@@ -229,7 +229,7 @@ fn caller(scene: &Scene, way: WayName) -> KernelClient<WINDOW> {
 }
 
 #[test]
-fn what_the_dpu_has_no_kernel_for_is_answered_by_a_core_of_the_server() {
+fn a_core_of_the_server_serves_lookups_without_a_dpu_kernel() {
     let rows: Vec<Row> = rows().into_iter().filter(|row| row.value.len() <= 4096).collect();
     for (seed, loss) in [(1, 0.0), (2, 0.02)] {
         let mut scene = Scene::build(&config(seed, loss), &rows, None).expect("boots");
@@ -242,7 +242,7 @@ fn what_the_dpu_has_no_kernel_for_is_answered_by_a_core_of_the_server() {
         while next < rows.len() || !asked.is_empty() {
             let now = scene.world.now();
             let active = scene.serve(now);
-            let [dpu, _, _, _, core] = &mut scene.askers;
+            let [dpu, _, _, _, core] = &mut scene.clients;
             while asked.len() < WINDOW && next < rows.len() {
                 let mut buffer = [0; MAX_PARAMETERS];
                 let parameters = table.lookup(&rows[next].key).encode(&mut buffer).expect("fits");
@@ -307,8 +307,8 @@ fn broken_structures_get_the_same_status_on_all_ways() {
 /// Posts a hand-made request and returns the trailer that arrives in slot 0.
 fn ask(scene: &mut Scene, way: WayName, change: impl Fn(&mut Request<'_>)) -> Option<Trailer> {
     let table = *scene.table.descriptor();
-    let asker = &mut scene.askers[way as usize];
-    let (address, rkey) = (asker.endpoint.region().address(), asker.endpoint.region().rkey().value());
+    let client = &mut scene.clients[way as usize];
+    let (address, rkey) = (client.endpoint.region().address(), client.endpoint.region().rkey().value());
     let mut buffer = [0; MAX_PARAMETERS];
     let mut request = Request {
         opcode: KvLookup::OPCODE,
@@ -326,13 +326,13 @@ fn ask(scene: &mut Scene, way: WayName, change: impl Fn(&mut Request<'_>)) -> Op
         WayName::KernelDpu => {
             let bytes = request.encode_message(&mut bytes).expect("fits");
             let none = bareverbs::offload::endpoint::Part { offset: 0, length: 0 };
-            asker.endpoint.post_receive(0, 1, none).expect("room");
-            asker.endpoint.post(0, 1, Work::Send(bytes))
+            client.endpoint.post_receive(0, 1, none).expect("room");
+            client.endpoint.post(0, 1, Work::Send(bytes))
         }
         _ => {
             let bytes = request.encode_strom(&mut bytes).expect("fits");
             let region = request.region.0;
-            asker.endpoint.post(0, 1, Work::RpcParameters { opcode: request.opcode.0, region, bytes })
+            client.endpoint.post(0, 1, Work::RpcParameters { opcode: request.opcode.0, region, bytes })
         }
     };
     posted.expect("posted");
@@ -349,7 +349,7 @@ fn trailer_in(scene: &mut Scene, way: WayName, slot: usize) -> Option<Trailer> {
             scene.wait(Some(way)).expect("goes on");
         }
     }
-    let endpoint = &mut scene.askers[way as usize].endpoint;
+    let endpoint = &mut scene.clients[way as usize].endpoint;
     while endpoint.poll().is_some() {}
     let mut bytes = [0; TRAILER_SIZE];
     endpoint.copy_out(slot - TRAILER_SIZE, &mut bytes).expect("inside");
@@ -400,11 +400,11 @@ fn noise_is_counted_and_hurts_nobody() {
     let mut scene = Scene::build(&config(1, 0.0), rows, None).expect("boots");
     for length in 0..100_usize {
         let noise: Vec<u8> = (0..length).map(|i| (i * length) as u8).collect();
-        let asker = &mut scene.askers[WayName::KernelDpu as usize];
-        asker.endpoint.post(0, 1, Work::Send(&noise)).expect("room");
-        let asker = &mut scene.askers[WayName::KernelNic as usize];
+        let client = &mut scene.clients[WayName::KernelDpu as usize];
+        client.endpoint.post(0, 1, Work::Send(&noise)).expect("room");
+        let client = &mut scene.clients[WayName::KernelNic as usize];
         let work = Work::RpcParameters { opcode: KvLookup::OPCODE.0, region: 0, bytes: &noise };
-        asker.endpoint.post(0, 1, work).expect("room");
+        client.endpoint.post(0, 1, work).expect("room");
         trailer_in(&mut scene, WayName::KernelDpu, 64);
         trailer_in(&mut scene, WayName::KernelNic, 64);
     }

@@ -37,7 +37,7 @@ fn what_is_broken_is_found_and_nothing_else() {
 }
 
 #[test]
-fn what_is_in_order_is_left_alone() {
+fn healthy_facts_raise_no_finding() {
     for (name, facts) in BASELINES {
         let judged = rules::judge(&facts());
         assert_eq!(fired(&judged), [""; 0], "{name}: {judged:#?}");
@@ -80,7 +80,7 @@ fn every_finding_has_evidence_and_a_fix() {
             assert!(!found.evidence.is_empty() && !found.fix.is_empty(), "{}: {found:?}", rule.id);
             if rule.id == case.id {
                 for word in case.says {
-                    assert!(found.evidence.contains(word), "{}: no «{word}» in {}", rule.id, found.evidence);
+                    assert!(found.evidence.contains(word), "{}: no '{word}' in {}", rule.id, found.evidence);
                 }
             }
         }
@@ -153,7 +153,7 @@ fn a_peer_that_is_not_reached_is_bad() {
 }
 
 #[test]
-fn what_one_end_says_the_other_end_reads() {
+fn each_end_parses_the_messages_of_the_other() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("other.json");
     let other = ["--device", "sim:infiniband", "--json", "--root", "/nowhere"];
@@ -184,7 +184,7 @@ fn without_a_device_only_the_machine_is_looked_at() {
 }
 
 #[test]
-fn what_cannot_be_is_refused() {
+fn impossible_options_are_refused() {
     for words in [
         &["--device", "mlx5_0"][..],
         &["--device", "sim", "--peer", "10.0.0.1", "--version", "3"],

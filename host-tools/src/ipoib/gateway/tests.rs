@@ -25,7 +25,8 @@ fn outputs(gateway: &mut Gateway) -> Vec<GatewayOutput> {
     core::iter::from_fn(|| gateway.poll()).collect()
 }
 
-/// Requirement: RFC 4391 §5: an interface joins the group of broadcasts before any other, and has its Q_Key and its MTU, less the header.
+/// Requirement: RFC 4391 §5: an interface joins the broadcast group first, and takes its Q_Key and its MTU, less the
+/// header, from it.
 #[test]
 fn the_group_of_broadcasts_comes_first() {
     let mut gateway = Gateway::new(QPN, 0);
@@ -33,10 +34,10 @@ fn the_group_of_broadcasts_comes_first() {
     assert_eq!(outputs(&mut gateway), [], "there is no port yet");
     gateway.handle_port(Time::ZERO, Some(PORT));
     gateway.handle_timeout(Time::ZERO);
-    let questions = outputs(&mut gateway)
+    let requests = outputs(&mut gateway)
         .into_iter()
-        .filter(|output| matches!(output, GatewayOutput::Interface(InterfaceOutput::Question(_))));
-    assert_eq!(questions.count(), 1);
+        .filter(|output| matches!(output, GatewayOutput::Interface(InterfaceOutput::Request(_))));
+    assert_eq!(requests.count(), 1);
     let mut record = McMemberRecord::new();
     record.set_mtu(4).set_q_key(7);
     let group = link::broadcast_group(0xffff);
@@ -52,7 +53,8 @@ fn the_group_of_broadcasts_comes_first() {
     assert_eq!(outputs(&mut gateway), [GatewayOutput::Interface(InterfaceOutput::Detach(group))]);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: who ends leaves its groups, so that the administrator knows no member that is gone.
+/// Requirement: IBTA v1.4 §15.2.5.17: a program that ends leaves its groups, so that the administration has no stale
+/// members.
 #[test]
 fn a_gateway_that_ends_leaves_its_groups() {
     let mut gateway = gateway();
@@ -60,7 +62,7 @@ fn a_gateway_that_ends_leaves_its_groups() {
     assert!(!gateway.has_left(), "a request is still to be sent");
     let group = link::broadcast_group(0xffff);
     let said = outputs(&mut gateway);
-    let [GatewayOutput::Interface(detached), GatewayOutput::Interface(InterfaceOutput::Question(asked))] =
+    let [GatewayOutput::Interface(detached), GatewayOutput::Interface(InterfaceOutput::Request(asked))] =
         &said[..]
     else {
         panic!("{said:?}")
@@ -73,12 +75,12 @@ fn a_gateway_that_ends_leaves_its_groups() {
         (0x15, Some(group.0))
     );
     answer.mad.set_method(0x95);
-    gateway.handle_answer(Time::ZERO, &answer.to_bytes());
+    gateway.handle_response(Time::ZERO, &answer.to_bytes());
     assert!(gateway.has_left());
 }
 
 #[test]
-fn nobody_hears_what_he_has_sent_to_a_group() {
+fn a_sender_does_not_receive_its_own_group_packets() {
     let mut gateway = gateway();
     let packet = link::wrap(IPV4, &[&[0x45; 12][..], &[10, 0, 0, 1, 224, 0, 0, 9]].concat());
     let group = Some(link::ipv4_group(0xffff, Ipv4Addr::new(224, 0, 0, 9)));
@@ -131,7 +133,7 @@ proptest! {
             gateway.handle_timeout(Time::ZERO + TICK);
         }
         let answer: [u8; SIZE] = core::array::from_fn(|at| packets.get(at % 8).map_or(3, |packet| packet.2.len() as u8));
-        gateway.handle_answer(Time::ZERO, &answer);
+        gateway.handle_response(Time::ZERO, &answer);
         prop_assert!(outputs(&mut gateway).len() <= 6 * packets.len() + 2);
     }
 }

@@ -33,8 +33,8 @@ fn ips(index: usize) -> [IpAddr; 2] {
 
 /// The administration's answer: every group has an MLID, every port a path with service level 3 and an MTU of
 /// 1,024 bytes.
-fn answer(question: &[u8; SIZE]) -> [u8; SIZE] {
-    let mut packet = AdministrationPacket::of(question);
+fn answer(request: &[u8; SIZE]) -> [u8; SIZE] {
+    let mut packet = AdministrationPacket::of(request);
     let asked = packet.mad.method();
     packet.mad.set_method(0x80 | if asked == SET { 1 } else { asked });
     match packet.mad.attribute() {
@@ -92,9 +92,9 @@ impl Subnet {
 
     fn take(&mut self, from: usize, output: InterfaceOutput) {
         match output {
-            InterfaceOutput::Question(question) => {
-                self.asked.push(AdministrationPacket::of(&question).mad.method());
-                self.hosts[from].handle_answer(self.now, &answer(&question));
+            InterfaceOutput::Request(request) => {
+                self.asked.push(AdministrationPacket::of(&request).mad.method());
+                self.hosts[from].handle_response(self.now, &answer(&request));
             }
             InterfaceOutput::Attach(group) => self.groups[from].push(group),
             InterfaceOutput::Detach(group) => self.groups[from].retain(|known| *known != group),
@@ -137,8 +137,8 @@ impl Subnet {
     }
 }
 
-/// Requirement: RFC 4391 §9.1: an interface is found by its address, of IPv4 with ARP and of IPv6 with neighbour discovery; the way to it is the
-/// administrator's path.
+/// Requirement: RFC 4391 §9.1: ARP finds an interface's IPv4 address and neighbour discovery its IPv6 address; the
+/// administration's path leads to it.
 #[test]
 fn hosts_find_each_other() {
     let mut subnet = Subnet::new(3);
@@ -157,14 +157,14 @@ fn hosts_find_each_other() {
 fn an_address_is_asked_for_once_a_second() {
     let mut subnet = Subnet::new(1);
     let nobody = IpAddr::from([10, 7, 0, 99]);
-    let questions = |subnet: &mut Subnet| {
+    let requests = |subnet: &mut Subnet| {
         assert_eq!(subnet.hosts[0].way(subnet.now, nobody), None);
         let said = core::iter::from_fn(|| subnet.hosts[0].poll());
         said.filter(|output| matches!(output, InterfaceOutput::Datagram { .. })).count()
     };
-    assert_eq!((questions(&mut subnet), questions(&mut subnet)), (1, 0));
+    assert_eq!((requests(&mut subnet), requests(&mut subnet)), (1, 0));
     subnet.rest(ASK_AGAIN);
-    assert_eq!(questions(&mut subnet), 1);
+    assert_eq!(requests(&mut subnet), 1);
     assert_eq!(subnet.find(0, "fd44::99".parse().expect("an address")), None);
 }
 
@@ -237,7 +237,7 @@ proptest! {
             subnet.hosts[0].handle_datagram(subnet.now, from, bytes);
         }
         let answer: [u8; SIZE] = core::array::from_fn(|at| packets.get(at % 8).map_or(3, |packet| packet.1.len() as u8));
-        subnet.hosts[0].handle_answer(subnet.now, &answer);
+        subnet.hosts[0].handle_response(subnet.now, &answer);
         prop_assert!(core::iter::from_fn(|| subnet.hosts[0].poll()).count() <= 2 * packets.len());
     }
 }

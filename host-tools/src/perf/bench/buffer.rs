@@ -2,7 +2,7 @@
 //! one range: first the slots that queue pairs send from, then those that they receive into, then memory that
 //! belongs to no queue pair.
 
-use crate::perf::plan::Plan;
+use crate::perf::plan::TestPlan;
 use anyhow::{Context as _, Result};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::memory_region::{AccessFlags, MemoryRegion, MemorySlice};
@@ -20,7 +20,7 @@ impl<'d, H: Hal> Buffer<'d, H> {
     /// Memory for `count` queue pairs, and `more` bytes.
     pub(super) fn allocate(
         domain: &ProtectionDomain<&'d Device<H>>,
-        plan: &Plan,
+        plan: &TestPlan,
         queue_pairs: usize,
         more: usize,
     ) -> Result<Self> {

@@ -1,12 +1,12 @@
 //! `bareverbs dpu serve` as a process, on one of two served devices, with two tenants that use the other.
 
-use super::{Served, bareverbs_on_card, object_of, output_of, wait_for};
+use super::{KillOnDrop, Served, bareverbs_on_card, object_of, output_of, wait_for};
 use serde_json::Value;
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Output};
+use std::process::{ChildStderr, Output};
 
 /// The configuration without tenants.
 pub const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:nic\"\n";
@@ -17,10 +17,12 @@ pub const OWNER: &str =
 pub const GUEST: &str = "[[tenant]]\nname = \"guest\"\nkey_file = \"guest.key\"\n";
 
 /// A service with its devices, in its own directory.
+///
+/// The process ends before its devices and its directory are dropped, so it is the first field.
 pub struct DpuService {
+    pub child: KillOnDrop,
     pub directory: tempfile::TempDir,
     _devices: Served,
-    pub child: Child,
     log: BufReader<ChildStderr>,
     address: String,
 }
@@ -61,7 +63,7 @@ impl DpuService {
         }
         fs::write(here.join("dpu.toml"), config).expect("written");
         let mut command = bareverbs_on_card(here, &["dpu", "serve", "--config", "dpu.toml"]);
-        let mut child = command.args(arguments).spawn().expect("the program");
+        let mut child = KillOnDrop(command.args(arguments).spawn().expect("the program"));
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut service = Self { directory, _devices: devices, child, log, address: String::new() };
         let line = service.logged("serving tenants at ");
@@ -140,12 +142,5 @@ impl DpuService {
     pub fn signal(&self, name: &str) {
         let sent = std::process::Command::new("kill").args([name, &self.child.id().to_string()]).status();
         assert!(sent.expect("kill runs").success());
-    }
-}
-
-impl Drop for DpuService {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

@@ -6,6 +6,7 @@ pub mod dpu_service;
 
 use serde_json::Value;
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::{Deref, DerefMut};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -47,8 +48,33 @@ pub fn object_of(kind: &str, output: &Output) -> Value {
     object[kind].take()
 }
 
+/// A process that is killed when this is dropped.
+pub struct KillOnDrop(pub Child);
+
+impl Deref for KillOnDrop {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for KillOnDrop {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// A served device. Dropping it cuts its power.
-pub struct Served(Child);
+pub struct Served(#[expect(dead_code, reason = "dropping it ends the process")] KillOnDrop);
 
 impl Served {
     /// Serves devices in `directory`: the first at the socket `nic`.
@@ -57,16 +83,9 @@ impl Served {
         let mut command = bareverbs(directory, &["serve", "--socket", "nic"]);
         let child =
             command.args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program");
-        let served = Self(child);
+        let served = Self(KillOnDrop(child));
         wait_for(&directory.join("nic"), "the server opened no socket");
         served
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -159,7 +159,7 @@ fn programs_of_all_lengths_are_deployed_listed_and_removed() {
 }
 
 #[test]
-fn what_the_verifier_says_comes_back_as_it_said_it() {
+fn verifier_messages_arrive_unchanged() {
     let mut scene = Scene::new();
     let mut bad = program(40);
     bad[33 * 8] = 0xff;
@@ -181,7 +181,7 @@ fn what_the_verifier_says_comes_back_as_it_said_it() {
 }
 
 #[test]
-fn who_may_not_deploy_is_told_so() {
+fn a_client_without_the_right_cannot_deploy() {
     let mut scene = Scene::new();
     let operator = scene.operator;
     scene.server.runtime().allow_deployment(operator, false).expect("it is there");
@@ -241,11 +241,11 @@ fn one_thing_at_a_time_and_none_for_ever() {
 }
 
 #[test]
-fn answers_that_are_none_end_the_request() {
+fn malformed_responses_end_the_request() {
     let listed = [0; 64];
     let refused_without_value = [3, 0, 0, 0, 0, 0, 0, 1];
     let gap = [1, 0, 0, 0, 0, 0, 0, 7];
-    // Version 0 after version 0; answers that are too short; an answer to another question.
+    // Version 0 after version 0; answers that are too short; an answer to another request.
     let unintelligible = DeployFailure::Unintelligible;
     let not_asked = DeployFailure::Refused(ControlOutcome::Gap { expected: 7 });
     let cases = [
@@ -254,31 +254,31 @@ fn answers_that_are_none_end_the_request() {
         (false, &[0; 7], unintelligible),
         (false, &gap, not_asked),
     ];
-    for (second, answer, failure) in cases {
+    for (second, response, failure) in cases {
         let mut scene = Scene::new();
         scene.deployer.list(scene.now, &mut scene.near).expect("begins");
         if second {
             answer_with(&mut scene, 1, &listed);
             assert!(matches!(scene.poll(), Some(DeployerEvent::Listed(Deployed { version: 0, .. }))));
         }
-        answer_with(&mut scene, 1 + u64::from(second), answer);
-        assert_eq!(scene.poll(), Some(DeployerEvent::Failed(failure)), "{answer:02x?}");
+        answer_with(&mut scene, 1 + u64::from(second), response);
+        assert_eq!(scene.poll(), Some(DeployerEvent::Failed(failure)), "{response:02x?}");
     }
 }
 
 /// Writes a forged answer.
-fn answer_with(scene: &mut Scene, request_id: u64, answer: &[u8]) {
+fn answer_with(scene: &mut Scene, request_id: u64, response: &[u8]) {
     let trailer = Trailer {
         status: Status::Ok,
         hops: 0,
-        length: answer.len() as u32,
+        length: response.len() as u32,
         retries: 0,
         credits: 1,
         server_nanos: 0,
         version: 0,
         request_id,
     };
-    let bytes = [answer, &trailer.encode()].concat();
+    let bytes = [response, &trailer.encode()].concat();
     let address = WINDOW + (DeployerConfig::MEMORY - bytes.len()) as u64;
     let work = Work::WriteBytesImmediate { bytes: &bytes, to: Remote { address, rkey: 1 }, immediate: 1 };
     scene.far.post(0, 9, work).expect("posted");

@@ -113,7 +113,7 @@ fn a_table_cannot_double_beyond_all_numbers() {
 }
 
 #[test]
-fn what_stays_torn_is_given_up() {
+fn a_permanently_torn_read_is_given_up() {
     let memory = memory_with(Line { sequence: 1, ..Line::default() });
     assert_eq!(run(&memory, &parameters(1)), Err(Status::Busy));
     let mut memory = memory_with(Line::default());

@@ -9,10 +9,10 @@ use std::collections::BTreeMap;
 const MAPPED: u64 = 0x7f12_0000_0000;
 
 /// The answer, and the number of elements and values that were read for it.
-type Answer = Result<(Vec<u8>, u16), Status>;
+type Response = Result<(Vec<u8>, u16), Status>;
 
 /// Runs a traversal over memory that does not change; every read must lie inside.
-fn run(memory: &[u8], parameters: &[u8]) -> Answer {
+fn run(memory: &[u8], parameters: &[u8]) -> Response {
     let grant = Grant::new(0x10_0000, memory.len() as u64)?;
     let limits = Limits { hops: 512, ..Limits::default() };
     let mut budget = Budget::new(limits, Time::ZERO);
@@ -25,8 +25,10 @@ fn run(memory: &[u8], parameters: &[u8]) -> Answer {
                 step = kernel.dma_done(bytes, &grant);
             }
             Next::Emit(Emission { offset, length, .. }) => {
-                let answer = bytes.get(offset as usize..).and_then(|rest| rest.get(..length as usize));
-                return answer.map(|answer| (answer.to_vec(), budget.hops())).ok_or(Status::OutOfBounds);
+                let response = bytes.get(offset as usize..).and_then(|rest| rest.get(..length as usize));
+                return response
+                    .map(|response| (response.to_vec(), budget.hops()))
+                    .ok_or(Status::OutOfBounds);
             }
             Next::End(status) => return Err(status),
             other => panic!("a traversal does not ask for {other:?}"),
@@ -76,8 +78,8 @@ fn follow(field: Field) -> Row {
     Row::otherwise(Action::Follow).pointer(field)
 }
 
-fn number(answer: Answer) -> Result<u64, Status> {
-    answer.map(|(bytes, _)| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+fn number(response: Response) -> Result<u64, Status> {
+    response.map(|(bytes, _)| u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
 }
 
 /// Element: key, next, value pointer; the layout of the paper's list.
@@ -219,7 +221,7 @@ proptest! {
     }
 
     #[test]
-    fn what_was_encoded_is_decoded(bytes in proptest::collection::vec(any::<u8>(), PARAMETERS)) {
+    fn encoded_values_are_decoded(bytes in proptest::collection::vec(any::<u8>(), PARAMETERS)) {
         if let Ok(table) = TraversalTable::parse(&bytes) {
             prop_assert_eq!(TraversalTable::parse(&table.encode()), Ok(table));
         }

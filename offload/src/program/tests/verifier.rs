@@ -96,7 +96,7 @@ fn what_is_no_instruction_of_the_subset_says_why() {
 
 /// The text is of `llvm-objdump -d`, without labels.
 #[test]
-fn what_is_printed_is_what_llvm_prints() {
+fn the_disassembly_matches_llvm() {
     let program = compiled(include_bytes!("../../../programs/kv_lookup.o"));
     let code = program.instructions();
     let (mut at, mut lines) = (0, include_str!("../../../programs/kv_lookup.txt").lines());

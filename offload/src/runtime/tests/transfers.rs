@@ -53,8 +53,8 @@ fn ranges_that_are_asked_for_at_once_are_under_way_at_once_and_come_in_any_order
         for at in order {
             world.carry_out(&reads[at]);
         }
-        let answers = world.run();
-        let (reply, body) = &answers[0];
+        let responses = world.run();
+        let (reply, body) = &responses[0];
         assert_eq!((reply.trailer.status, reply.trailer.hops), (Status::Ok, 4));
         assert_eq!(body[..], [&[wanted, 10 * wanted][..], &[wanted; 6]].concat());
         assert_eq!((world.runtime.running(), world.runtime.counters().stale_completions), (0, 0));
@@ -62,12 +62,12 @@ fn ranges_that_are_asked_for_at_once_are_under_way_at_once_and_come_in_any_order
 }
 
 #[test]
-fn an_answer_leaves_before_what_was_read_ahead_and_its_slot_waits_for_that() {
+fn a_response_does_not_wait_for_read_ahead_but_its_slot_does() {
     let mut world = speculating();
     let reads = begin(&mut world, 2);
     world.carry_out(&reads[2]);
-    let answers = world.run();
-    assert_eq!(answers[0].1[..2], [2, 20]);
+    let responses = world.run();
+    assert_eq!(responses[0].1[..2], [2, 20]);
     assert_eq!(world.runtime.running(), 1, "three reads may still write to the staging buffer");
     for read in [0, 1, 3] {
         assert_eq!(world.runtime.reading(reads[read].tag), None, "the request no longer waits for it");
@@ -94,8 +94,8 @@ fn what_is_asked_for_after_a_change_of_mind_gets_a_place_of_its_own() {
     world.carry_out(&later);
     // A discarded read completes before the answer is sent, and another one after.
     world.carry_out(&reads[0]);
-    let answers = world.run();
-    assert_eq!(answers[0].1, world.memory[10..26]);
+    let responses = world.run();
+    assert_eq!(responses[0].1, world.memory[10..26]);
     world.carry_out(&reads[2]);
     world.carry_out(&reads[3]);
     assert_eq!(world.runtime.running(), 0);
@@ -110,8 +110,8 @@ fn flushed_parts_are_read_again_and_a_fault_of_one_ends_all() {
     let again: Vec<DmaRequest> = std::iter::from_fn(|| world.runtime.poll_dma(world.now)).collect();
     assert_eq!(again, reads[1..]);
     world.runtime.handle_dma_done(world.now, again[0].tag, Err(DmaFault::Memory));
-    let answers = world.run();
-    assert_eq!(answers[0].0.trailer.status, Status::DmaFault);
+    let responses = world.run();
+    assert_eq!(responses[0].0.trailer.status, Status::DmaFault);
     world.carry_out(&again[1]);
     world.runtime.handle_dma_flushed(again[2].tag);
     assert_eq!((world.runtime.running(), world.run().len()), (0, 0), "the flushed one is not read again");

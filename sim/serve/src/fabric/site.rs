@@ -66,8 +66,8 @@ pub(super) struct Site {
 
 impl Site {
     /// Switches whose cables are plugged in. Hosts have places, and no links yet.
-    pub(super) fn build(topology: &SubnetTopology, wish: &SubnetConfig) -> Result<Self, SiteError> {
-        let subnet = wish.with_topology(topology).ok_or(SiteError::NoSwitch)?;
+    pub(super) fn build(topology: &SubnetTopology, config: &SubnetConfig) -> Result<Self, SiteError> {
+        let subnet = config.with_topology(topology).ok_or(SiteError::NoSwitch)?;
         let (mut site, mut indices) =
             (Self { switches: Vec::new(), cables: BTreeMap::new(), hosts: Vec::new() }, BTreeMap::new());
         let is_switch = |node: &usize| topology.nodes[*node].kind == NodeKind::Switch;

@@ -109,9 +109,9 @@ fn a_manager_finds_a_switch_behind_a_wire() {
     });
     let frame = asked.expect("a packet");
     let packet = parse(&frame).expect("a packet of the link");
-    let question = SubnetPacket::of(&packet).expect("of subnet management");
-    assert_eq!((question.method(), question.attribute().0), (Method::Get, attribute::NODE_INFO));
-    assert_eq!(question.bytes()[6..8], [2, 2], "the second hop of two");
+    let request = SubnetPacket::of(&packet).expect("of subnet management");
+    assert_eq!((request.method(), request.attribute().0), (Method::Get, attribute::NODE_INFO));
+    assert_eq!(request.bytes()[6..8], [2, 2], "the second hop of two");
     until(|| managed.topology().is_some_and(|found| found.nodes.len() == 2 && found.cables().count() == 1));
     assert_eq!(further.topology(), None, "it has no manager");
 }
@@ -183,9 +183,9 @@ fn management_reaches_a_port_that_is_full() {
     assert!(full >= ROOM - 8, "{full}");
     assert!(!state.put(LinkLayer::InfiniBand, (0, 1), &[0; 30], ROOM), "data waits");
     drop(state);
-    let mut question = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1 << 62);
-    assert!(question.leave_along(&[1, 2]), "to the switch, and by its second port");
-    let (frame, _) = question.to_frame(0, 0);
+    let mut request = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1 << 62);
+    assert!(request.leave_along(&[1, 2]), "to the switch, and by its second port");
+    let (frame, _) = request.to_frame(0, 0);
     assert!(one.send(&frame).expect("a port"), "nobody waits for it");
     let last = core::iter::from_fn(|| receive(&mut slow)).last().expect("frames");
     let packet = parse(&last).expect("a packet");

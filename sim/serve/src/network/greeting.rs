@@ -15,10 +15,10 @@ pub const VERSION: u32 = 1;
 const MAGIC: [u8; 8] = *b"bvnet\0\0\0";
 /// Magic, version (4 bytes, little-endian), kind.
 const LENGTH: usize = 13;
-/// Bytes of a neighbour question after that: the wanted GID, then MAC address and GID of the requester.
-const QUESTION_LENGTH: usize = 38;
-/// Bytes of an object question: kind and lowest number.
-const OBJECT_QUESTION_LENGTH: usize = 6;
+/// Bytes of a neighbour request after that: the wanted GID, then MAC address and GID of the requester.
+const NEIGHBOUR_REQUEST_LENGTH: usize = 38;
+/// Bytes of an object request: kind and lowest number.
+const OBJECT_REQUEST_LENGTH: usize = 6;
 /// Longest status answer in bytes.
 const LONGEST_STATUS: usize = 4096;
 /// Longest objects answer in bytes.
@@ -45,38 +45,38 @@ pub enum Greeting {
     /// To ask for its status.
     Status,
     /// To ask the bridge for a MAC address outside.
-    Neighbour(NeighbourQuestion),
+    Neighbour(NeighbourRequest),
     /// To ask for its RDMA objects. A process that does not report them hangs up.
-    Objects(ObjectQuestion),
+    Objects(ObjectRequest),
 }
 
 /// A request for objects of one kind, from a number on. Requester and responder define the kinds and the format of the
 /// answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ObjectQuestion {
+pub struct ObjectRequest {
     /// Number of the kind.
     pub kind: u16,
     /// Lowest number requested.
     pub from: u32,
 }
 
-impl ObjectQuestion {
-    fn encode(self) -> [u8; OBJECT_QUESTION_LENGTH] {
-        let mut bytes = [0; OBJECT_QUESTION_LENGTH];
+impl ObjectRequest {
+    fn encode(self) -> [u8; OBJECT_REQUEST_LENGTH] {
+        let mut bytes = [0; OBJECT_REQUEST_LENGTH];
         bytes[..2].copy_from_slice(&self.kind.to_le_bytes());
         bytes[2..].copy_from_slice(&self.from.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let [k0, k1, from @ ..] = <[u8; OBJECT_QUESTION_LENGTH]>::try_from(bytes).ok()?;
+        let [k0, k1, from @ ..] = <[u8; OBJECT_REQUEST_LENGTH]>::try_from(bytes).ok()?;
         Some(Self { kind: u16::from_le_bytes([k0, k1]), from: u32::from_le_bytes(from) })
     }
 }
 
 /// A request for the owner of a GID outside the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct NeighbourQuestion {
+pub struct NeighbourRequest {
     /// The GID to look up.
     pub wanted: Gid,
     /// MAC address of the requesting host.
@@ -85,9 +85,9 @@ pub struct NeighbourQuestion {
     pub asker: Gid,
 }
 
-impl NeighbourQuestion {
-    fn encode(&self) -> [u8; QUESTION_LENGTH] {
-        let mut bytes = [0; QUESTION_LENGTH];
+impl NeighbourRequest {
+    fn encode(&self) -> [u8; NEIGHBOUR_REQUEST_LENGTH] {
+        let mut bytes = [0; NEIGHBOUR_REQUEST_LENGTH];
         bytes[..16].copy_from_slice(&self.wanted.0);
         bytes[16..22].copy_from_slice(&self.asker_mac.0);
         bytes[22..].copy_from_slice(&self.asker.0);
@@ -95,7 +95,7 @@ impl NeighbourQuestion {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; QUESTION_LENGTH] = bytes.try_into().ok()?;
+        let bytes: &[u8; NEIGHBOUR_REQUEST_LENGTH] = bytes.try_into().ok()?;
         let (wanted, rest) = bytes.split_first_chunk()?;
         let (asker_mac, asker) = rest.split_first_chunk()?;
         let asker = Gid(asker.try_into().ok()?);
@@ -116,8 +116,8 @@ impl Greeting {
     fn encode(self) -> Vec<u8> {
         let mut bytes = [&MAGIC[..], &VERSION.to_le_bytes(), &[self.to_raw()]].concat();
         match self {
-            Self::Neighbour(question) => bytes.extend_from_slice(&question.encode()),
-            Self::Objects(question) => bytes.extend_from_slice(&question.encode()),
+            Self::Neighbour(request) => bytes.extend_from_slice(&request.encode()),
+            Self::Objects(request) => bytes.extend_from_slice(&request.encode()),
             Self::Frames | Self::Status => {}
         }
         bytes
@@ -125,8 +125,8 @@ impl Greeting {
 
     fn decode(bytes: &[u8]) -> io::Result<Self> {
         let behind = bytes.get(LENGTH..).unwrap_or_default();
-        let neighbour = NeighbourQuestion::decode(behind).map(Self::Neighbour);
-        let objects = ObjectQuestion::decode(behind).map(Self::Objects);
+        let neighbour = NeighbourRequest::decode(behind).map(Self::Neighbour);
+        let objects = ObjectRequest::decode(behind).map(Self::Objects);
         let known = [Self::Frames, Self::Status].into_iter().chain(neighbour).chain(objects);
         let said = known.into_iter().find(|greeting| greeting.encode() == *bytes);
         said.ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "this is no greeting of this version"))
@@ -151,7 +151,7 @@ impl Greeting {
     pub fn receive(connection: impl AsFd) -> io::Result<(Self, Option<OwnedFd>)> {
         let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut bytes = [0; LENGTH + QUESTION_LENGTH + 1];
+        let mut bytes = [0; LENGTH + NEIGHBOUR_REQUEST_LENGTH + 1];
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
         let received =
             rustix::net::recvmsg(connection, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;

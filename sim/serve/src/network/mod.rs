@@ -17,7 +17,7 @@ mod trouble;
 
 pub use error::{MOST_PROCESSES, NetworkError};
 pub use greeting::{
-    Greeting, LONGEST_OBJECTS, NeighbourQuestion, ObjectQuestion, VERSION, answer_objects, answer_status,
+    Greeting, LONGEST_OBJECTS, NeighbourRequest, ObjectRequest, VERSION, answer_objects, answer_status,
     has_hung_up, receive_objects, receive_status,
 };
 pub use membership::Membership;
@@ -208,11 +208,11 @@ impl NetworkDirectory {
         &self,
         host: &str,
         number: u8,
-        question: ObjectQuestion,
+        request: ObjectRequest,
         timeout: Duration,
     ) -> io::Result<Vec<u8>> {
         let connection = self.connect(host, number)?;
-        Greeting::Objects(question).send(&connection, None)?;
+        Greeting::Objects(request).send(&connection, None)?;
         wait(timeout, || receive_objects(&connection))
     }
 

@@ -129,28 +129,28 @@ fn a_network_has_one_wire_to_the_outside_and_a_killed_one_makes_room() {
 }
 
 #[test]
-fn a_question_for_a_neighbour_arrives_as_it_was_asked() {
+fn a_neighbour_request_arrives_unchanged() {
     use bareverbs_prm::ids::{Gid, MacAddress};
     let (_directory, network) = network();
     let member = network.join_outside(LinkLayer::Ethernet).unwrap();
     let (wanted, asker) = (Gid::from_ipv4([10, 0, 0, 1]), Gid::from_ipv4([198, 18, 0, 1]));
-    let question = NeighbourQuestion { wanted, asker_mac: MacAddress([2, 0, 0, 0, 0, 9]), asker };
+    let request = NeighbourRequest { wanted, asker_mac: MacAddress([2, 0, 0, 0, 0, 9]), asker };
     let caller = network.connect_outside(LinkLayer::Ethernet).unwrap();
-    Greeting::Neighbour(question).send(&caller, None).unwrap();
+    Greeting::Neighbour(request).send(&caller, None).unwrap();
     let called = member.accept().unwrap().unwrap();
-    assert_eq!(Greeting::receive(&called).unwrap().0, Greeting::Neighbour(question));
+    assert_eq!(Greeting::receive(&called).unwrap().0, Greeting::Neighbour(request));
 }
 
 #[test]
-fn a_question_for_objects_is_answered_with_bytes_or_with_none_at_all() {
+fn an_object_request_is_answered_with_all_bytes_or_none() {
     let (_directory, network) = network();
     network.add_host("a").unwrap();
     let member = network.join("a").unwrap();
-    let question = ObjectQuestion { kind: 0x1234, from: 0x0300_0041 };
+    let request = ObjectRequest { kind: 0x1234, from: 0x0300_0041 };
     for objects in [&[][..], &[7; LONGEST_OBJECTS]] {
         std::thread::scope(|scope| {
             let asked = scope.spawn(|| {
-                network.ask_objects("a", member.number(), question, std::time::Duration::from_secs(10))
+                network.ask_objects("a", member.number(), request, std::time::Duration::from_secs(10))
             });
             let asker = loop {
                 match member.accept().unwrap() {
@@ -164,7 +164,7 @@ fn a_question_for_objects_is_answered_with_bytes_or_with_none_at_all() {
                     heard => break heard.unwrap().0,
                 }
             };
-            assert_eq!(heard, Greeting::Objects(question));
+            assert_eq!(heard, Greeting::Objects(request));
             answer_objects(&asker, objects).unwrap();
             assert_eq!(asked.join().unwrap().unwrap(), objects);
         });

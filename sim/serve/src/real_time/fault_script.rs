@@ -28,7 +28,7 @@ impl FromStr for FaultScript {
     fn from_str(text: &str) -> Result<Self, String> {
         let mut script = Self::default();
         for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            script.add(word).map_err(|what| format!("«{word}»: {what}"))?;
+            script.add(word).map_err(|what| format!("'{word}': {what}"))?;
         }
         Ok(script)
     }
@@ -50,13 +50,13 @@ impl FaultScript {
     }
 
     fn add(&mut self, word: &str) -> Result<(), String> {
-        let (name, value) = word.split_once('=').ok_or("there is no «=»")?;
+        let (name, value) = word.split_once('=').ok_or("there is no '='")?;
         if let Some((direction, frame)) = name.split_once(':') {
             let fault = ScriptedFault { when: trigger(frame)?, action: action(value)? };
             match direction {
                 "in" => self.inbound.push(fault),
                 "out" => self.outbound.push(fault),
-                _ => return Err("directions are «in» and «out»".into()),
+                _ => return Err("directions are 'in' and 'out'".into()),
             }
             return Ok(());
         }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_with_the_word() {
+    fn malformed_input_is_refused_with_the_word() {
         let bad = [
             "loss",
             "loss=2",

@@ -93,7 +93,7 @@ fn explain(name: &str, error: &io::Error) -> io::Error {
         }
         _ => String::new(),
     };
-    io::Error::new(kind, format!("cannot attach to the TAP interface «{name}»: {error}{advice}"))
+    io::Error::new(kind, format!("cannot attach to the TAP interface '{name}': {error}{advice}"))
 }
 
 impl AsFd for TapIo {
@@ -167,7 +167,7 @@ mod tests {
     }
 
     /// An ARP request for the other address.
-    fn question(number: usize) -> Vec<u8> {
+    fn request(number: usize) -> Vec<u8> {
         const OURS: [u8; 6] = [2, 0, 0, 0, 0, 2];
         let ethernet: &[&[u8]] = &[&[0xff; 6], &OURS, &[8, 6]];
         let arp: &[&[u8]] = &[&[0, 1, 8, 0, 6, 4, 0, 1], &OURS, &OTHERS[number], &[0; 6], &ADDRESSES[number]];
@@ -182,7 +182,7 @@ mod tests {
         // Retry like ARP does: Linux sends nothing right after an interface has come up.
         while !(tap.receive(&mut frame).expect("an interface") && is_answer(&frame)) {
             assert!(Instant::now() < deadline, "no answer");
-            assert!(tap.send(&question(0)).expect("sent"));
+            assert!(tap.send(&request(0)).expect("sent"));
             tap.wait(Duration::from_millis(100)).expect("an interface");
         }
         assert_eq!(frame.get(28..32), Some(&ADDRESSES[0][..]));
@@ -193,22 +193,22 @@ mod tests {
         let Some(mut tap) = interface("frames_are_lost_and_counted_while_it_is_down", 1) else { return };
         let name = tap.name.clone();
         ip(&["link", "set", &name, "down"]).expect("ip");
-        assert!(tap.send(&question(1)).expect("lost"));
+        assert!(tap.send(&request(1)).expect("lost"));
         assert_eq!(tap.lost(), 1);
         ip(&["link", "set", &name, "up"]).expect("ip");
-        assert!(tap.send(&question(1)).expect("sent"));
+        assert!(tap.send(&request(1)).expect("sent"));
         assert_eq!(tap.lost(), 1);
         let taken = TapIo::open(&name).expect_err("one process at a time").to_string();
         assert!(taken.contains("another process has it"), "{taken}");
         ip(&["link", "del", &name]).expect("ip");
-        assert!(tap.send(&question(1)).is_err() || tap.receive(&mut Vec::new()).is_err(), "it is gone");
+        assert!(tap.send(&request(1)).is_err() || tap.receive(&mut Vec::new()).is_err(), "it is gone");
     }
 
     #[test]
-    fn what_is_no_tap_interface_is_refused_by_name() {
+    fn an_interface_that_is_not_tap_is_refused_by_name() {
         for name in ["lo", "", "tap%d", "a/b", "a-name-that-is-too-long"] {
             let error = TapIo::open(name).expect_err(name);
-            assert!(error.to_string().contains(&format!("«{name}»")), "{error}");
+            assert!(error.to_string().contains(&format!("'{name}'")), "{error}");
         }
     }
 }

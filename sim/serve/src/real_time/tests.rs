@@ -35,7 +35,7 @@ struct Echo {
     waited: Vec<usize>,
     /// Cost of each received frame, and the total.
     cost: u64,
-    effort: u64,
+    work_done: u64,
 }
 
 impl Device for Echo {
@@ -48,7 +48,7 @@ impl Device for Echo {
     }
     fn handle_frame<M: HostMemory>(&mut self, _: Time, _: &mut M, frame: &[u8]) {
         self.frames.push_back(frame.iter().rev().copied().collect());
-        self.effort += self.cost;
+        self.work_done += self.cost;
     }
     fn handle_timeout<M: HostMemory>(&mut self, now: Time, _: &mut M) {
         if self.timer.take_if(|due| *due <= now).is_some() {
@@ -72,8 +72,8 @@ impl Device for Echo {
     fn has_yielded(&self) -> bool {
         self.yielded
     }
-    fn effort(&self) -> u64 {
-        self.effort
+    fn work_done(&self) -> u64 {
+        self.work_done
     }
     fn poll_interrupt(&mut self) -> Option<u16> {
         None
@@ -174,7 +174,7 @@ fn frames_that_cost_a_turn_are_taken_one_a_step() {
     }
     for taken in 1..=5 {
         assert!(runner.step().expect("step"), "there is more to do, so nobody rests");
-        assert_eq!(runner.device().effort, taken * super::TURN);
+        assert_eq!(runner.device().work_done, taken * super::TURN);
         assert!(runner.is_spent());
     }
     assert_eq!(collect(&mut runner, &mut far, 5), (0..5u8).map(|number| vec![number]).collect::<Vec<_>>());

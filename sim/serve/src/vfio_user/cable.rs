@@ -42,6 +42,11 @@ impl Cable {
         let mut waker = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
         waker();
     }
+
+    /// Whether the cable is plugged in.
+    pub fn is_plugged(&self) -> bool {
+        self.is_plugged.load(Ordering::Acquire)
+    }
 }
 
 impl fmt::Debug for Cable {
@@ -93,6 +98,7 @@ mod tests {
         assert_eq!(end.changed(), None, "the device begins with a cable");
         for is_plugged in [false, true] {
             cable.set_plugged(is_plugged);
+            assert_eq!(cable.is_plugged(), is_plugged);
             assert_eq!(end.changed(), Some(is_plugged));
             assert_eq!(end.changed(), None);
         }

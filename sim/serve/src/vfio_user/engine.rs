@@ -58,13 +58,13 @@ pub(super) enum Request {
 }
 
 /// Answers to all requests except writes.
-pub(super) type Answer = io::Result<Vec<u8>>;
+pub(super) type Response = io::Result<Vec<u8>>;
 
 /// The socket thread's end of the queue.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) requests: SyncSender<Request>,
-    pub(super) answers: Receiver<Answer>,
+    pub(super) responses: Receiver<Response>,
     pub(super) waker: WakeSocket,
     /// Set when the client is gone: its pending writes are then discarded.
     pub(super) is_leaving: Arc<AtomicBool>,
@@ -79,15 +79,15 @@ impl Link {
     }
 
     /// Discards the client's state, without waiting for its pending requests.
-    pub(super) fn forget(&mut self) -> Answer {
+    pub(super) fn forget(&mut self) -> Response {
         self.is_leaving.store(true, Ordering::Release);
         self.call(Request::Forget)
     }
 
     /// Sends a request and waits for its answer.
-    pub(super) fn call(&mut self, request: Request) -> Answer {
+    pub(super) fn call(&mut self, request: Request) -> Response {
         self.post(request)?;
-        self.answers.recv().map_err(|_| gone())?
+        self.responses.recv().map_err(|_| gone())?
     }
 }
 
@@ -100,7 +100,7 @@ pub(super) struct Engine {
     pub(super) runner: RealTime<ClientMemory, Nic, Wire>,
     pub(super) vectors: Vectors,
     pub(super) requests: Receiver<Request>,
-    pub(super) answers: Sender<Answer>,
+    pub(super) responses: Sender<Response>,
     /// The same flag as [`Link::is_leaving`].
     pub(super) is_leaving: Arc<AtomicBool>,
     pub(super) cable: CableEnd,
@@ -171,7 +171,7 @@ impl Engine {
             }
         };
         // If the other thread has ended, nobody waits for the answer.
-        let _ = self.answers.send(done);
+        let _ = self.responses.send(done);
     }
 
     fn reset(&mut self) {
@@ -273,8 +273,8 @@ mod tests {
     #[test]
     fn a_client_that_writes_faster_than_the_device_works_waits() {
         let (_wire, waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
-        let ((requests, incoming), (_outgoing, answers)) = (sync_channel(QUEUE), channel());
-        let mut link = Link { requests, answers, waker, is_leaving: Arc::default() };
+        let ((requests, incoming), (_outgoing, responses)) = (sync_channel(QUEUE), channel());
+        let mut link = Link { requests, responses, waker, is_leaving: Arc::default() };
         let posted = Arc::new(AtomicUsize::new(0));
         let poster = std::thread::spawn({
             let posted = posted.clone();
@@ -297,18 +297,18 @@ mod tests {
 
     /// A client may leave behind thousands of requests, each worth a turn. The next client waits for none of them.
     #[test]
-    fn what_a_client_wrote_before_it_left_is_not_done_any_more() {
+    fn requests_of_a_departed_client_are_discarded() {
         let (wire, _waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
         let nic = NicConfig::default();
         let runner = RealTime::new(Nic::new(nic), ClientMemory::default(), wire);
         let (_requests, requests) = sync_channel(QUEUE);
-        let (answers, answered) = channel();
+        let (responses, answered) = channel();
         let (is_leaving, troubles) = (Arc::new(AtomicBool::new(false)), Tally::default());
         let mut engine = Engine {
             runner,
             vectors: Vectors::new(nic.vectors),
             requests,
-            answers,
+            responses,
             is_leaving: is_leaving.clone(),
             cable: CableEnd::default(),
             troubles,

@@ -352,16 +352,17 @@ fn start(config: ServerConfig, cable: CableEnd) -> Result<(Link, JoinHandle<()>)
     let (attachment, layer) = (config.attachment.clone(), config.nic.link_layer);
     let (wire, waker) = Wire::new(|waker| join(&attachment, layer, waker)).map_err(ServeError::Wire)?;
     let port = config.card.as_ref().map(|card| join_card(card, &config.nic, &waker)).transpose()?;
-    let ((requests, incoming), (outgoing, answers)) = (sync_channel(QUEUE), channel());
+    let ((requests, incoming), (outgoing, responses)) = (sync_channel(QUEUE), channel());
     let is_leaving = Arc::new(AtomicBool::new(false));
-    let link = Link { requests, answers, waker, is_leaving: is_leaving.clone() };
+    let link = Link { requests, responses, waker, is_leaving: is_leaving.clone() };
     let device = std::thread::Builder::new().name("device".into()).spawn(move || {
         let mut runner = runner(&config, wire);
         if let Some(port) = port {
             runner.set_card(port);
         }
         let (vectors, troubles) = (Vectors::new(config.nic.vectors), Tally::default());
-        Engine { runner, vectors, requests: incoming, answers: outgoing, is_leaving, cable, troubles }.run();
+        Engine { runner, vectors, requests: incoming, responses: outgoing, is_leaving, cable, troubles }
+            .run();
     });
     Ok((link, device.map_err(ServeError::Wire)?))
 }

@@ -389,8 +389,8 @@ fn the_device_hears_nothing_of_who_does_not_begin_as_it_should() {
     let mut server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
     // A link that nobody serves: any request to the device would show here, and wait in vain.
     let (_wire, waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
-    let ((requests, asked), (_, answers)) = (sync_channel(super::QUEUE), channel());
-    let nobody = Link { requests, answers, waker, is_leaving: Arc::default() };
+    let ((requests, asked), (_, responses)) = (sync_channel(super::QUEUE), channel());
+    let nobody = Link { requests, responses, waker, is_leaving: Arc::default() };
     let _device = std::mem::replace(&mut server.link, nobody);
     UnixStream::connect(&path).unwrap().write_all(&[0xff; 64]).unwrap();
     assert_eq!(server.serve().unwrap(), Farewell::Garbage);

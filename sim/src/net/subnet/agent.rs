@@ -270,24 +270,24 @@ impl SwitchAgent {
     /// Answers a request in place; false if there is no response. `ingress` is the port it arrived at.
     pub(super) fn answer(
         &mut self,
-        question: &mut SubnetPacket,
+        request: &mut SubnetPacket,
         ingress: u8,
         tables: &mut ForwardingTables,
         manager: Option<ManagerState>,
     ) -> bool {
-        if !question.method().has_answer() || !question.arrive(ingress) {
+        if !request.method().has_response() || !request.arrive(ingress) {
             return false;
         }
-        let done = match (question.class_version(), question.method()) {
-            (CLASS_VERSION, Method::Get) => self.show(question, ingress, tables, manager),
+        let done = match (request.class_version(), request.method()) {
+            (CLASS_VERSION, Method::Get) => self.show(request, ingress, tables, manager),
             (CLASS_VERSION, Method::Set) if manager.is_some_and(|manager| manager.is_master) => {
                 Err(status::UNSUPPORTED)
             }
-            (CLASS_VERSION, Method::Set) => self.change(question, ingress, tables),
+            (CLASS_VERSION, Method::Set) => self.change(request, ingress, tables),
             (CLASS_VERSION, _) => Err(status::BAD_METHOD),
             _ => Err(status::BAD_VERSION),
         };
-        question.answer(done.err().unwrap_or(status::OK));
+        request.answer(done.err().unwrap_or(status::OK));
         true
     }
 
@@ -395,10 +395,10 @@ impl SwitchAgent {
                 packet.write(&self.info);
             }
             (attribute::PORT_INFO, modifier) => {
-                let (port, wish) = (port_number(modifier)?, packet.read().ok_or(status::INVALID)?);
+                let (port, requested) = (port_number(modifier)?, packet.read().ok_or(status::INVALID)?);
                 match port {
-                    0 => self.change_own_port(&wish)?,
-                    port => self.change_cable(port, &wish)?,
+                    0 => self.change_own_port(&requested)?,
+                    port => self.change_cable(port, &requested)?,
                 }
                 self.show_port(packet, ingress, modifier)?;
             }
@@ -433,41 +433,43 @@ impl SwitchAgent {
     }
 
     /// Set of SwitchInfo: table tops and lifetime. `PortStateChange` is cleared by writing 1 (IBTA v1.4 §14.2.5.4).
-    fn change_switch(&mut self, wish: &SwitchInfo) -> Result<(), u16> {
-        if wish.linear_top() >= self.info.linear_cap() {
+    fn change_switch(&mut self, requested: &SwitchInfo) -> Result<(), u16> {
+        if requested.linear_top() >= self.info.linear_cap() {
             return Err(status::INVALID);
         }
-        if wish.port_state_change() {
+        if requested.port_state_change() {
             self.info.set_port_state_change(false);
         }
-        self.info.set_linear_top(wish.linear_top()).set_multicast_top(wish.multicast_top());
-        self.info.set_life_time(wish.life_time());
+        self.info.set_linear_top(requested.linear_top()).set_multicast_top(requested.multicast_top());
+        self.info.set_life_time(requested.life_time());
         Ok(())
     }
 
     /// Set of PortInfo on port 0: its LID and the SM's. A base switch port 0 has no port states (IBTA v1.4 §14.2.5.6).
-    fn change_own_port(&mut self, wish: &PortInfo) -> Result<(), u16> {
+    fn change_own_port(&mut self, requested: &PortInfo) -> Result<(), u16> {
         let own = &mut self.attributes.port;
-        if wish.lid() == 0 || wish.lid() >= FIRST_MULTICAST_LID || wish.lmc() != 0 {
+        if requested.lid() == 0 || requested.lid() >= FIRST_MULTICAST_LID || requested.lmc() != 0 {
             return Err(status::INVALID);
         }
-        own.set_lid(wish.lid()).set_master_sm_lid(wish.master_sm_lid()).set_master_sm_sl(wish.master_sm_sl());
-        own.set_m_key(wish.m_key()).set_m_key_protect_bits(wish.m_key_protect_bits());
-        own.set_m_key_lease_period(wish.m_key_lease_period()).set_gid_prefix(wish.gid_prefix());
-        own.set_subnet_timeout(wish.subnet_timeout());
+        own.set_lid(requested.lid())
+            .set_master_sm_lid(requested.master_sm_lid())
+            .set_master_sm_sl(requested.master_sm_sl());
+        own.set_m_key(requested.m_key()).set_m_key_protect_bits(requested.m_key_protect_bits());
+        own.set_m_key_lease_period(requested.m_key_lease_period()).set_gid_prefix(requested.gid_prefix());
+        own.set_subnet_timeout(requested.subnet_timeout());
         Ok(())
     }
 
     /// Set of PortInfo on an external port: its next state (IBTA v1.4 §7.2.7) and P_Key enforcement. Links cannot be
     /// disabled here.
-    fn change_cable(&mut self, port: u8, wish: &PortInfo) -> Result<(), u16> {
+    fn change_cable(&mut self, port: u8, requested: &PortInfo) -> Result<(), u16> {
         let cable = self.cables.get_mut(usize::from(port).wrapping_sub(1)).ok_or(status::INVALID)?;
-        if !matches!(wish.port_physical_state(), 0 | POLLING) {
+        if !matches!(requested.port_physical_state(), 0 | POLLING) {
             return Err(status::INVALID);
         }
-        let (state, wished) = (PortState::from_raw(cable.port_state()), wish.port_state());
-        let next = match (state, PortState::from_raw(wished)) {
-            (Some(state), None) if wished == 0 => state,
+        let (state, requested_state) = (PortState::from_raw(cable.port_state()), requested.port_state());
+        let next = match (state, PortState::from_raw(requested_state)) {
+            (Some(state), None) if requested_state == 0 => state,
             (Some(PortState::Initialize | PortState::Armed), Some(PortState::Armed)) => PortState::Armed,
             (Some(PortState::Armed | PortState::Active), Some(PortState::Active)) => PortState::Active,
             (Some(PortState::Down), Some(PortState::Down)) => PortState::Down,
@@ -475,7 +477,8 @@ impl SwitchAgent {
             _ => return Err(status::INVALID),
         };
         cable.set_port_state(next as u8);
-        let enforced = (wish.partition_enforcement_inbound(), wish.partition_enforcement_outbound());
+        let enforced =
+            (requested.partition_enforcement_inbound(), requested.partition_enforcement_outbound());
         self.enforce(usize::from(port) - 1, enforced.0, enforced.1);
         Ok(())
     }

@@ -2,8 +2,8 @@
 
 use super::agent::SwitchAgent;
 use super::end_port::EndPort;
+use super::forwarding_plan::GroupPort;
 use super::manager::Manager;
-use super::plan::GroupPort;
 use super::switch_port::SwitchPort;
 use crate::wire::management::attributes::{PortInfo, SmInfo, SwitchInfo};
 use std::collections::BTreeMap;

@@ -108,7 +108,8 @@ mod tests {
         enforcement
     }
 
-    /// Requirement: IBTA v1.4 §10.9.3: two limited members do not hear each other, and nobody hears another partition.
+    /// Requirement: IBTA v1.4 §10.9.3: two limited members do not receive each other's packets, and nobody receives those
+    /// of another partition.
     #[test]
     fn packets_of_members_pass_and_others_do_not() {
         let full = enforcing(&[0xffff, 0x8005]);

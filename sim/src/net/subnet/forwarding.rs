@@ -151,7 +151,8 @@ fn cable(position: u8, bit: u8) -> Option<usize> {
 mod tests {
     use super::*;
 
-    /// Requirement: IBTA v1.4 §14.2.5.10: an entry of the linear table is a port, 0 the switch itself, 255 none.
+    /// Requirement: IBTA v1.4 §14.2.5.10: an entry of the linear table is a port number: 0 is the switch itself, 255
+    /// none.
     #[test]
     fn linear_blocks_are_as_they_were_written() {
         let mut tables = ForwardingTables::default();
@@ -164,7 +165,7 @@ mod tests {
         );
     }
 
-    /// Requirement: IBTA v1.4 §14.2.5.12: a position of the multicast table is of 16 ports, a block of 32 groups.
+    /// Requirement: IBTA v1.4 §14.2.5.12: a position of the multicast table covers 16 ports, a block 32 groups.
     #[test]
     fn multicast_blocks_are_as_they_were_written() {
         let mut tables = ForwardingTables::default();

@@ -19,50 +19,52 @@ impl Subnet {
         }
         self.has_packets = true;
         let packet = parse(frame).ok().filter(|packet| self.accepts(packet));
-        let Some(question) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
-        match question.header().class() {
-            class::PERFORMANCE => self.answer_performance(ingress, &question),
+        let Some(request) = packet.as_ref().and_then(GeneralPacket::of) else { return false };
+        match request.header().class() {
+            class::PERFORMANCE => self.answer_performance(ingress, &request),
             // The SA knows who may ask. A standby SM answers no SA request.
             class if self.master().is_some() || class == class::ADMINISTRATION && self.has_manager() => {
-                self.ask_administration(now, question)
+                self.ask_administration(now, request)
             }
-            _ => self.refuse_class(ingress, &question),
+            _ => self.refuse_class(ingress, &request),
         }
     }
 
-    fn answer_performance(&mut self, ingress: usize, question: &GeneralPacket) -> bool {
-        let mut answer = *question.bytes();
-        let has_answer = self.tallies.answer(&mut answer);
-        if has_answer {
-            self.answer_general(ingress, question, &answer);
+    fn answer_performance(&mut self, ingress: usize, request: &GeneralPacket) -> bool {
+        let mut response = *request.bytes();
+        let has_response = self.counters.answer(&mut response);
+        if has_response {
+            self.answer_general(ingress, request, &response);
         }
-        has_answer
+        has_response
     }
 
     /// Refuses a class that the switch has no agent for, such as baseboard and communication management.
-    fn refuse_class(&mut self, ingress: usize, question: &GeneralPacket) -> bool {
-        let has_answer = Method::from_raw(question.header().method()).has_answer();
-        if has_answer {
-            self.answer_general(ingress, question, &question.refused(status::BAD_VERSION));
+    fn refuse_class(&mut self, ingress: usize, request: &GeneralPacket) -> bool {
+        let has_response = Method::from_raw(request.header().method()).has_response();
+        if has_response {
+            self.answer_general(ingress, request, &request.refused(status::BAD_VERSION));
         }
-        has_answer
+        has_response
     }
 
     /// The response leaves through the ingress port, unless a port towards the requester is known.
-    fn answer_general(&mut self, ingress: usize, question: &GeneralPacket, answer: &[u8; SIZE]) {
-        let exit = question.source_lid().and_then(|lid| self.tables.exit(lid)).unwrap_or(ingress);
-        if let Some((frame, icrc)) = question.answer_frame(answer).filter(|_| self.answers.len() < WAITING) {
-            self.answers.push_back((exit, frame.into_bytes(), icrc));
+    fn answer_general(&mut self, ingress: usize, request: &GeneralPacket, response: &[u8; SIZE]) {
+        let exit = request.source_lid().and_then(|lid| self.tables.exit(lid)).unwrap_or(ingress);
+        if let Some((frame, icrc)) =
+            request.response_frame(response).filter(|_| self.responses.len() < WAITING)
+        {
+            self.responses.push_back((exit, frame.into_bytes(), icrc));
         }
     }
 
-    fn ask_administration(&mut self, now: Time, question: GeneralPacket) -> bool {
+    fn ask_administration(&mut self, now: Time, request: GeneralPacket) -> bool {
         let master = self.managing.as_deref_mut().filter(|managing| managing.mastership.is_master());
         let Some(managing) = master else { return false };
         let info = managing.state().info;
         let directory = Directory::new(&managing.manager, &self.agent).with(&managing.groups, info);
         let tables = &self.tables;
-        managing.administration.handle_packet(now, question, &directory, |lid| !tables.has_group(lid));
+        managing.administration.handle_packet(now, request, &directory, |lid| !tables.has_group(lid));
         self.fill_groups(now);
         true
     }

@@ -136,7 +136,8 @@ mod tests {
         assert!(!lanes.is_any() && lanes.carries(0, 1, &packet(15)));
     }
 
-    /// Requirement: IBTA v1.4 §14.2.5.8: a table of lanes is that of a port in and a port out; of ports that are not there none is shown.
+    /// Requirement: IBTA v1.4 §14.2.5.8: a service-level-to-lane table belongs to an ingress and an egress port; ports
+    /// that do not exist have none.
     #[test]
     fn tables_are_kept_by_their_ports() {
         let mut lanes = Lanes::default();

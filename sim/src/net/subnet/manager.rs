@@ -3,7 +3,7 @@
 //!
 //! The SM uses directed routes to identify the neighbour at each linked port. It brings up an adapter's port
 //! (`neighbour`) and discovers the ports of a switch (`remote_switch`), recursively. Once discovery is complete, it
-//! computes routes (`plan`, `routing`) and writes the switches' forwarding tables. Unanswered requests are retried a
+//! computes routes (`forwarding_plan`, `routing`) and writes the switches' forwarding tables. Unanswered requests are retried a
 //! few times. Every sweep rechecks every node: a port that has lost its state, as after a reset, is brought up again
 //! with the same LID. A switch reports link changes by a trap; if the trap is lost, the next sweep finds them.
 
@@ -11,11 +11,11 @@ use super::agent::MANAGER_LID;
 use super::config::SubnetConfig;
 use super::end_port::EndPort;
 use super::events::ServiceChange;
+use super::forwarding_plan::{ForwardingPlan, GroupPort, PortLids};
 use super::lids::Lids;
 use super::mastership::OtherManager;
 use super::neighbour::{BringUp, Neighbour};
 use super::partitions::{PartitionedPort, Partitions};
-use super::plan::{GroupPort, Plan, PortLids};
 use super::remote_switch::RemoteSwitch;
 use super::switch_port::SwitchPort;
 use crate::net::topology::NodeKind;
@@ -75,7 +75,7 @@ pub(super) struct Manager {
     is_successor: bool,
     /// Whether links or LIDs have changed since the last plan.
     is_changed: bool,
-    plan: Plan,
+    plan: ForwardingPlan,
     /// Earliest deadline of all targets.
     next_due: Option<Time>,
 }
@@ -96,7 +96,7 @@ impl Manager {
             others: VecDeque::new(),
             is_successor: false,
             is_changed: true,
-            plan: Plan::default(),
+            plan: ForwardingPlan::default(),
             next_due: None,
         }
     }
@@ -138,20 +138,20 @@ impl Manager {
     }
 
     /// Handles a response that arrived at a port of the own switch. A late response or an error status changes nothing.
-    pub(super) fn handle_answer(&mut self, now: Time, port: u8, answer: &SubnetPacket) {
-        let transaction = answer.transaction();
+    pub(super) fn handle_response(&mut self, now: Time, port: u8, response: &SubnetPacket) {
+        let transaction = response.transaction();
         let Some(target) = self.open.get(&transaction).copied() else { return };
         let is_way = self.route(target).is_some_and(|route| route.first() == Some(&port));
-        if answer.method() != Method::Response || !is_way {
+        if response.method() != Method::Response || !is_way {
             return;
         }
-        if answer.status() != status::OK {
+        if response.status() != status::OK {
             return self.hear_refusal(now, transaction, target);
         }
         self.open.remove(&transaction);
         match target {
-            RequestTarget::Port(at) => self.hear_port(now, at, answer),
-            RequestTarget::Switch(guid) => self.hear_switch(now, guid, answer),
+            RequestTarget::Port(at) => self.hear_port(now, at, response),
+            RequestTarget::Switch(guid) => self.hear_switch(now, guid, response),
         }
         self.send_request(now, target);
         self.find_next_due();
@@ -251,7 +251,7 @@ impl Manager {
         let ports = self.neighbours.iter().filter(|(_, neighbour)| neighbour.lid != 0);
         let lids = 1 << self.config.lmc;
         let ports = ports.map(|(at, neighbour)| PortLids { at: *at, lid: neighbour.lid, lids, is_end: true });
-        self.plan = Plan::new(
+        self.plan = ForwardingPlan::new(
             [own.switch].into_iter().chain(self.switches.keys().copied()),
             self.cables(),
             port_lids.into_iter().chain(switches).chain(ports),
@@ -289,7 +289,7 @@ impl Manager {
         neighbours.filter_map(|(at, neighbour)| Some((at.port, keys(neighbour)?))).collect()
     }
 
-    pub(super) const fn plan(&self) -> &Plan {
+    pub(super) const fn plan(&self) -> &ForwardingPlan {
         &self.plan
     }
 
@@ -400,10 +400,10 @@ impl Manager {
         }
     }
 
-    fn hear_port(&mut self, now: Time, at: SwitchPort, answer: &SubnetPacket) {
+    fn hear_port(&mut self, now: Time, at: SwitchPort, response: &SubnetPacket) {
         let Some(neighbour) = self.neighbours.get_mut(&at) else { return };
         let was = neighbour.bring_up;
-        neighbour.accept(now, answer, self.is_successor);
+        neighbour.accept(now, response, self.is_successor);
         let (info, has_lid) = (neighbour.take_manager(), neighbour.attributes.port.lid());
         if was == BringUp::Inspect {
             self.lids.adopt(neighbour.attributes.node.port_guid(), has_lid);
@@ -444,9 +444,9 @@ impl Manager {
         self.send_request(now, RequestTarget::Switch(guid));
     }
 
-    fn hear_switch(&mut self, now: Time, guid: u64, answer: &SubnetPacket) {
+    fn hear_switch(&mut self, now: Time, guid: u64, response: &SubnetPacket) {
         let Some(switch) = self.switches.get_mut(&guid) else { return };
-        let update = switch.accept(now, answer);
+        let update = switch.accept(now, response);
         self.service.extend(switch.service_begin());
         let Some(update) = update else { return };
         let at = SwitchPort { switch: guid, port: update.port };

@@ -17,7 +17,7 @@ use std::collections::VecDeque;
 /// considered dead.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(200);
-const QUESTIONS: u8 = 4;
+const REQUESTS: u8 = 4;
 /// Maximum number of packets waiting for the switch.
 const WAITING: usize = 8;
 /// Marks transaction IDs of the exchange between SMs.
@@ -145,16 +145,16 @@ impl Mastership {
 
     /// Handles a response: the heir's completes the handover, the master's proves that it is alive. A response from an
     /// SM that is no longer master does not count.
-    pub(super) fn handle_answer(&mut self, now: Time, answer: &SubnetPacket) -> Succession {
+    pub(super) fn handle_response(&mut self, now: Time, response: &SubnetPacket) -> Succession {
         let is_taken = self.is_master()
             && self.offered != 0
-            && answer.transaction() == self.offered
-            && answer.status() == status::OK;
+            && response.transaction() == self.offered
+            && response.status() == status::OK;
         if let Some(heir) = self.other.take_if(|_| is_taken) {
             return self.stand_by(now, heir);
         }
-        let is_asked = self.asked != 0 && answer.transaction() == self.asked;
-        let info: Option<SmInfo> = answer.read().filter(|_| is_asked && answer.status() == status::OK);
+        let is_asked = self.asked != 0 && response.transaction() == self.asked;
+        let info: Option<SmInfo> = response.read().filter(|_| is_asked && response.status() == status::OK);
         let lives = |info: &SmInfo| {
             let state = info.sm_state();
             state == ManagerRole::Master as u8 || state == ManagerRole::Discovering as u8
@@ -173,12 +173,12 @@ impl Mastership {
         }
         self.missed += u8::from(self.asked != 0);
         let route = self.other.as_ref().map(|other| other.route.clone());
-        let (Some(route), true) = (route, self.missed < QUESTIONS) else { return self.take_over() };
+        let (Some(route), true) = (route, self.missed < REQUESTS) else { return self.take_over() };
         self.due = Some(now + RESPONSE_TIMEOUT);
         self.transactions += 1;
         self.asked = OWN_TRANSACTION | self.transactions;
-        let question = SubnetPacket::request(Method::Get, attribute::SM_INFO, 0, self.asked);
-        self.push(route, question);
+        let request = SubnetPacket::request(Method::Get, attribute::SM_INFO, 0, self.asked);
+        self.push(route, request);
         Succession::Stay
     }
 
@@ -263,7 +263,8 @@ mod tests {
         own
     }
 
-    /// Requirement: IBTA v1.4 §14.4.1: of two managers the one with the higher priority is the master, and of two alike that with the lower GUID.
+    /// Requirement: IBTA v1.4 §14.4.1: of two managers the one with the higher priority is the master; if both are equal,
+    /// the one with the lower GUID.
     #[test]
     fn the_greater_manager_gets_the_subnet() {
         let gets = |guid, priority, role| {
@@ -278,17 +279,17 @@ mod tests {
         assert!(!gets(40, 15, ManagerRole::NotActive) && !gets(40, 15, ManagerRole::Discovering));
     }
 
-    /// Requirement: IBTA v1.4 §14.4.1: who stands by asks the master, and takes over when it has no answer any more.
+    /// Requirement: IBTA v1.4 §14.4.1: a standby manager polls the master, and takes over when it no longer responds.
     #[test]
-    fn who_stands_by_takes_over_when_the_master_dies() {
+    fn a_standby_manager_takes_over_from_a_dead_master() {
         let mut own = standby();
         let mut now = own.poll_timeout().expect("the master is polled");
         assert_eq!(own.handle_timeout(now), Succession::Stay);
-        let (_, mut question) = own.poll_packet().expect("a question");
-        assert_eq!((question.method(), question.attribute()), (Method::Get, (attribute::SM_INFO, 0)));
-        question.write(&other(7, 4, ManagerRole::Master).info);
-        question.answer(status::OK);
-        own.handle_answer(now, &question);
+        let (_, mut request) = own.poll_packet().expect("a request");
+        assert_eq!((request.method(), request.attribute()), (Method::Get, (attribute::SM_INFO, 0)));
+        request.write(&other(7, 4, ManagerRole::Master).info);
+        request.answer(status::OK);
+        own.handle_response(now, &request);
         assert_eq!(own.poll_timeout(), Some(now + POLL_INTERVAL));
         let mut asked = 0;
         loop {
@@ -301,7 +302,8 @@ mod tests {
         assert_eq!((asked, own.is_master(), own.poll_timeout()), (4, true, None));
     }
 
-    /// Requirement: IBTA v1.4 §14.4.1: each state takes the Sets of SMInfo that it has a way for, and refuses the others.
+    /// Requirement: IBTA v1.4 §14.4.1: each state accepts the Sets of SMInfo for which it has a transition, and refuses
+    /// the others.
     #[test]
     fn states_follow_the_sets_that_they_know() {
         let greater = || other(7, 4, ManagerRole::Master);
@@ -326,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_know_the_key_is_refused() {
+    fn a_peer_without_the_key_is_refused() {
         let mut stranger = other(7, 15, ManagerRole::Master);
         stranger.info.set_sm_key(KEY + 1);
         assert_eq!(standby().handle_set(at(0), HANDOVER, stranger.clone()), Err(status::INVALID));

@@ -19,6 +19,7 @@ mod enforcement;
 mod events;
 mod exchange;
 mod forwarding;
+mod forwarding_plan;
 mod general_services;
 mod lanes;
 mod lids;
@@ -26,8 +27,7 @@ mod manager;
 mod mastership;
 mod neighbour;
 mod partitions;
-mod plan;
-mod port_tallies;
+mod port_counters;
 mod remote_switch;
 mod routing;
 mod succession;
@@ -52,10 +52,10 @@ use bareverbs_prm::time::Time;
 use directory::Directory;
 use events::{ServiceChange, SubnetEvent, gid_notice, link_notice};
 use forwarding::ForwardingTables;
+use forwarding_plan::GroupPort;
 use manager::Manager;
 use mastership::Mastership;
-use plan::GroupPort;
-use port_tallies::PortTallies;
+use port_counters::SwitchPortCounters;
 use std::collections::{BTreeMap, VecDeque};
 
 /// External ports of a switch. Directed routes name a port in one byte, and 255 is not a port (IBTA v1.4 §14.2.2).
@@ -69,10 +69,10 @@ const WAITING: usize = 64;
 pub struct Subnet {
     tables: ForwardingTables,
     agent: Box<SwitchAgent>,
-    tallies: PortTallies,
+    counters: SwitchPortCounters,
     managing: Option<Box<Managing>>,
     /// Packets that the agent sends or forwards: port, frame, invariant CRC.
-    answers: VecDeque<(usize, Vec<u8>, u32)>,
+    responses: VecDeque<(usize, Vec<u8>, u32)>,
     /// Whether there may be packets to send. Most frames cause none.
     has_packets: bool,
 }
@@ -122,14 +122,14 @@ impl Subnet {
     }
 
     fn new(agent: SwitchAgent) -> Self {
-        let mut tallies = PortTallies::default();
-        tallies.grow(agent.ports());
+        let mut counters = SwitchPortCounters::default();
+        counters.grow(agent.ports());
         Self {
             tables: ForwardingTables::default(),
             agent: Box::new(agent),
-            tallies,
+            counters,
             managing: None,
-            answers: VecDeque::new(),
+            responses: VecDeque::new(),
             has_packets: false,
         }
     }
@@ -190,9 +190,9 @@ impl Subnet {
         };
         self.has_packets = true;
         self.agent.handle_link(now, number, up);
-        self.tallies.grow(self.agent.ports());
+        self.counters.grow(self.agent.ports());
         if !up {
-            self.tallies.link_downed(port);
+            self.counters.link_downed(port);
         }
         if let Some(managing) = self.master() {
             managing.manager.handle_link(now, number, up);
@@ -224,13 +224,13 @@ impl Subnet {
             return self.pass_on(exit, &management);
         }
         let taken = match management.method() {
-            _ if management.is_returning() => self.take_answer(now, ingress, management),
+            _ if management.is_returning() => self.take_response(now, ingress, management),
             Method::Trap => self.take_trap(now, ingress, &management, &local),
             Method::TrapRepress => {
                 self.agent.repress(management.transaction());
                 true
             }
-            _ => self.answer_question(now, ingress, management, &local),
+            _ => self.answer_request(now, ingress, management, &local),
         };
         if taken { Management::Taken } else { Management::Lost }
     }
@@ -262,10 +262,10 @@ impl Subnet {
             return None;
         }
         let packet =
-            self.poll_manager().or_else(|| self.answers.pop_front()).or_else(|| self.poll_administration());
+            self.poll_manager().or_else(|| self.responses.pop_front()).or_else(|| self.poll_administration());
         self.has_packets = packet.is_some();
         if let Some((port, frame, _)) = &packet {
-            self.tallies.sent(*port, frame);
+            self.counters.sent(*port, frame);
         }
         packet
     }
@@ -286,7 +286,7 @@ impl Subnet {
     pub(super) fn carries(&mut self, ingress: usize, exit: usize, frame: &[u8]) -> bool {
         let has_lane = self.agent.lanes().carries(ingress, exit, frame);
         if !has_lane {
-            self.tallies.has_no_lane(exit);
+            self.counters.has_no_lane(exit);
         }
         has_lane
     }
@@ -295,7 +295,7 @@ impl Subnet {
     pub(super) fn lets_in(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
         let may = self.agent.enforcement().lets_in(port, frame);
         if !may {
-            self.tallies.not_let_in(port);
+            self.counters.not_let_in(port);
             self.note_violation(now, port, frame);
         }
         may
@@ -305,7 +305,7 @@ impl Subnet {
     pub(super) fn lets_out(&mut self, now: Time, port: usize, frame: &[u8]) -> bool {
         let may = self.agent.enforcement().lets_out(port, frame);
         if !may {
-            self.tallies.not_let_out(port);
+            self.counters.not_let_out(port);
             self.note_violation(now, port, frame);
         }
         may
@@ -321,8 +321,8 @@ impl Subnet {
         self.send_trap(now);
     }
 
-    pub(super) const fn tallies(&mut self) -> &mut PortTallies {
-        &mut self.tallies
+    pub(super) const fn counters(&mut self) -> &mut SwitchPortCounters {
+        &mut self.counters
     }
 
     fn poll_manager(&mut self) -> Option<(usize, Vec<u8>, u32)> {
@@ -343,15 +343,15 @@ impl Subnet {
         }
     }
 
-    fn take_answer(&mut self, now: Time, ingress: u8, mut answer: SubnetPacket) -> bool {
-        let Some(managing) = self.managing.as_mut().filter(|_| answer.arrive(0)) else { return false };
-        if Mastership::is_own(answer.transaction()) {
-            let succession = managing.mastership.handle_answer(now, &answer);
+    fn take_response(&mut self, now: Time, ingress: u8, mut response: SubnetPacket) -> bool {
+        let Some(managing) = self.managing.as_mut().filter(|_| response.arrive(0)) else { return false };
+        if Mastership::is_own(response.transaction()) {
+            let succession = managing.mastership.handle_response(now, &response);
             self.succeed(now, succession);
             return true;
         }
         if managing.mastership.is_master() {
-            managing.manager.handle_answer(now, ingress, &answer);
+            managing.manager.handle_response(now, ingress, &response);
         }
         self.follow_manager(now);
         true
@@ -377,25 +377,23 @@ impl Subnet {
     }
 
     /// The response returns by the ingress port, or by the port towards the requester's LID.
-    fn answer_question(
+    fn answer_request(
         &mut self,
         now: Time,
         ingress: u8,
-        mut question: SubnetPacket,
+        mut request: SubnetPacket,
         local: &LocalRoute,
     ) -> bool {
         let manager = self.managing.as_deref().map(Managing::state);
-        if manager.is_some()
-            && question.attribute().0 == attribute::SM_INFO
-            && question.method() == Method::Set
+        if manager.is_some() && request.attribute().0 == attribute::SM_INFO && request.method() == Method::Set
         {
-            return self.answer_manager(now, ingress, question, local);
+            return self.answer_manager(now, ingress, request, local);
         }
-        let has_answer = self.agent.answer(&mut question, ingress, &mut self.tables, manager);
-        if has_answer {
-            self.send_back(ingress, &question, local);
+        let has_response = self.agent.answer(&mut request, ingress, &mut self.tables, manager);
+        if has_response {
+            self.send_back(ingress, &request, local);
         }
-        has_answer
+        has_response
     }
 
     fn send_back(&mut self, ingress: u8, packet: &SubnetPacket, asked: &LocalRoute) {
@@ -405,9 +403,9 @@ impl Subnet {
 
     /// Queues a packet; drops it if the queue is full, as VL 15 of real switches does.
     fn send(&mut self, port: usize, packet: &SubnetPacket, destination: u16) {
-        if self.answers.len() < WAITING {
+        if self.responses.len() < WAITING {
             let (frame, icrc) = packet.to_frame(self.agent.lid(), destination);
-            self.answers.push_back((port, frame.into_bytes(), icrc));
+            self.responses.push_back((port, frame.into_bytes(), icrc));
         }
     }
 

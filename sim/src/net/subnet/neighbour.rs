@@ -181,25 +181,25 @@ impl Neighbour {
     }
 
     /// Handles the response to the outstanding request.
-    pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket, is_successor: bool) {
+    pub(super) fn accept(&mut self, now: Time, response: &SubnetPacket, is_successor: bool) {
         let (before, attributes) = (self.bring_up, &mut self.attributes);
         // No attribute is longer than a packet's data field.
         match before {
             BringUp::Identify => {
-                attributes.node = answer.read().unwrap_or_default();
+                attributes.node = response.read().unwrap_or_default();
                 self.is_read = false;
             }
-            BringUp::Describe | BringUp::Rename => attributes.description.copy_from_slice(answer.data()),
+            BringUp::Describe | BringUp::Rename => attributes.description.copy_from_slice(response.data()),
             BringUp::Partition | BringUp::Switch => {}
             BringUp::AskManager => {
-                attributes.manager = answer.read();
+                attributes.manager = response.read();
                 self.has_manager_news = true;
             }
             BringUp::ReadTable(index) => {
-                attributes.learn_table(TABLES[index].0, TABLES[index].1, answer.data())
+                attributes.learn_table(TABLES[index].0, TABLES[index].1, response.data())
             }
             BringUp::Arm | BringUp::Activate | BringUp::Keep | BringUp::Done | BringUp::Inspect => {
-                attributes.port = answer.read().unwrap_or_default();
+                attributes.port = response.read().unwrap_or_default();
             }
         }
         self.bring_up = match before.next(attributes, is_successor) {
@@ -236,12 +236,12 @@ impl Neighbour {
             BringUp::Partition => self.set_partitions(transaction),
             BringUp::Arm | BringUp::Keep => {
                 let state = (self.bring_up == BringUp::Arm).then_some(PortState::Armed);
-                let mut wish = self.wished_port_info(config.lmc, state);
+                let mut info = self.port_info_to_set(config.lmc, state);
                 // The previous SA's state is lost.
-                set_port_info(wish.set_client_reregister(is_successor), transaction)
+                set_port_info(info.set_client_reregister(is_successor), transaction)
             }
             BringUp::Activate => {
-                set_port_info(&self.wished_port_info(config.lmc, Some(PortState::Active)), transaction)
+                set_port_info(&self.port_info_to_set(config.lmc, Some(PortState::Active)), transaction)
             }
             BringUp::Done | BringUp::Inspect => get(attribute::PORT_INFO, 1),
             BringUp::AskManager => get(attribute::SM_INFO, 0),
@@ -256,17 +256,17 @@ impl Neighbour {
     }
 
     /// PortInfo with LID, LMC, the SM's LID and the next state; `None` leaves the state unchanged.
-    fn wished_port_info(&self, lmc: u8, state: Option<PortState>) -> PortInfo {
-        let mut wish = PortInfo::new();
-        wish.set_lid(self.lid).set_lmc(lmc).set_master_sm_lid(MANAGER_LID);
-        wish.set_port_state(state.map_or(0, |state| state as u8)).set_subnet_timeout(SUBNET_TIMEOUT);
-        wish
+    fn port_info_to_set(&self, lmc: u8, state: Option<PortState>) -> PortInfo {
+        let mut info = PortInfo::new();
+        info.set_lid(self.lid).set_lmc(lmc).set_master_sm_lid(MANAGER_LID);
+        info.set_port_state(state.map_or(0, |state| state as u8)).set_subnet_timeout(SUBNET_TIMEOUT);
+        info
     }
 }
 
-fn set_port_info(wish: &PortInfo, transaction: u64) -> SubnetPacket {
+fn set_port_info(info: &PortInfo, transaction: u64) -> SubnetPacket {
     let mut packet = SubnetPacket::request(Method::Set, attribute::PORT_INFO, 1, transaction);
-    packet.write(wish);
+    packet.write(info);
     packet
 }
 

@@ -185,9 +185,9 @@ impl RemoteSwitch {
     }
 
     /// Handles the response to the outstanding request.
-    pub(super) fn accept(&mut self, now: Time, answer: &SubnetPacket) -> Option<PortUpdate> {
+    pub(super) fn accept(&mut self, now: Time, response: &SubnetPacket) -> Option<PortUpdate> {
         let asked = self.asked.take();
-        let update = asked.and_then(|asked| self.learn(asked, answer));
+        let update = asked.and_then(|asked| self.learn(asked, response));
         self.exchange.end(now);
         match self.next_request() {
             None => self.exchange.settle(now),
@@ -197,36 +197,36 @@ impl RemoteSwitch {
         update
     }
 
-    fn learn(&mut self, asked: SwitchRequest, answer: &SubnetPacket) -> Option<PortUpdate> {
+    fn learn(&mut self, asked: SwitchRequest, response: &SubnetPacket) -> Option<PortUpdate> {
         match asked {
             SwitchRequest::Describe => {
-                self.attributes.description = answer.data().try_into().unwrap_or([0; DESCRIPTION]);
+                self.attributes.description = response.data().try_into().unwrap_or([0; DESCRIPTION]);
                 self.is_described = true;
             }
             SwitchRequest::Inspect => {
-                self.info = answer.read();
+                self.info = response.read();
                 self.inherit();
             }
             SwitchRequest::Notice => {
                 let changed = self.info.is_some_and(|info| info.port_state_change());
-                self.info = answer.read();
+                self.info = response.read();
                 if changed {
                     self.unread.extend(1..=self.attributes.node.num_ports());
                 }
             }
             SwitchRequest::ReadPort(port) => {
                 self.unread.remove(&port);
-                return self.learn_port(port, answer.read()?);
+                return self.learn_port(port, response.read()?);
             }
             SwitchRequest::Address => {
-                self.ports[0] = answer.read()?;
+                self.ports[0] = response.read()?;
                 self.attributes.port = self.ports[0];
             }
             SwitchRequest::Raise(port, _) | SwitchRequest::Enforce(port, _) => {
-                *self.ports.get_mut(usize::from(port))? = answer.read()?
+                *self.ports.get_mut(usize::from(port))? = response.read()?
             }
             SwitchRequest::Write(place) => {
-                self.written.insert(place, answer.data().try_into().ok()?);
+                self.written.insert(place, response.data().try_into().ok()?);
                 self.inherited.remove(&place);
                 // The wanted block may have changed meanwhile, even back to its earlier contents.
                 match block(&self.written, place) == block(&self.wanted, place) {
@@ -326,30 +326,30 @@ impl RemoteSwitch {
             SwitchRequest::ReadPort(port) => packet(Method::Get, attribute::PORT_INFO, port.into()),
             SwitchRequest::Notice => {
                 let mut packet = packet(Method::Set, attribute::SWITCH_INFO, 0);
-                let mut wish = self.info.unwrap_or_default();
-                wish.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
-                packet.write(wish.set_life_time(SUBNET_TIMEOUT).set_port_state_change(true));
+                let mut info = self.info.unwrap_or_default();
+                info.set_linear_top(MANAGER_LID).set_multicast_top(PERMISSIVE_LID - 1);
+                packet.write(info.set_life_time(SUBNET_TIMEOUT).set_port_state_change(true));
                 packet
             }
             SwitchRequest::Address => {
                 let mut packet = packet(Method::Set, attribute::PORT_INFO, 0);
-                let mut wish = self.ports.first().copied().unwrap_or_default();
-                wish.set_lid(self.lid).set_master_sm_lid(MANAGER_LID).set_subnet_timeout(SUBNET_TIMEOUT);
-                packet.write(wish.set_port_state(0).set_port_physical_state(0));
+                let mut info = self.ports.first().copied().unwrap_or_default();
+                info.set_lid(self.lid).set_master_sm_lid(MANAGER_LID).set_subnet_timeout(SUBNET_TIMEOUT);
+                packet.write(info.set_port_state(0).set_port_physical_state(0));
                 packet
             }
             SwitchRequest::Raise(port, state) => {
                 let mut packet = packet(Method::Set, attribute::PORT_INFO, port.into());
-                let mut wish = self.port(port).copied().unwrap_or_default();
-                packet.write(wish.set_port_state(state as u8).set_port_physical_state(0));
+                let mut info = self.port(port).copied().unwrap_or_default();
+                packet.write(info.set_port_state(state as u8).set_port_physical_state(0));
                 packet
             }
             SwitchRequest::Enforce(port, is_wanted) => {
                 let mut packet = packet(Method::Set, attribute::PORT_INFO, port.into());
-                let mut wish = self.port(port).copied().unwrap_or_default();
-                wish.set_partition_enforcement_inbound(is_wanted);
-                wish.set_partition_enforcement_outbound(is_wanted);
-                packet.write(wish.set_port_state(0).set_port_physical_state(0));
+                let mut info = self.port(port).copied().unwrap_or_default();
+                info.set_partition_enforcement_inbound(is_wanted);
+                info.set_partition_enforcement_outbound(is_wanted);
+                packet.write(info.set_port_state(0).set_port_physical_state(0));
                 packet
             }
             SwitchRequest::Write(place) => {

@@ -21,24 +21,24 @@ impl Subnet {
         &mut self,
         now: Time,
         ingress: u8,
-        mut question: SubnetPacket,
+        mut request: SubnetPacket,
         local: &LocalRoute,
     ) -> bool {
         let Some(managing) = self.managing.as_deref_mut() else { return false };
-        if !question.arrive(ingress) {
+        if !request.arrive(ingress) {
             return false;
         }
-        let other = question.read().map(|info| OtherManager { info, route: question.way_back() });
+        let other = request.read().map(|info| OtherManager { info, route: request.way_back() });
         let done = match other {
-            Some(_) if question.class_version() != CLASS_VERSION => Err(status::BAD_VERSION),
-            Some(other) => managing.mastership.handle_set(now, question.attribute().1, other),
+            Some(_) if request.class_version() != CLASS_VERSION => Err(status::BAD_VERSION),
+            Some(other) => managing.mastership.handle_set(now, request.attribute().1, other),
             None => Err(status::INVALID),
         };
         if done.is_ok() {
-            question.write(&managing.state().info);
+            request.write(&managing.state().info);
         }
-        question.answer(done.err().unwrap_or(status::OK));
-        self.send_back(ingress, &question, local);
+        request.answer(done.err().unwrap_or(status::OK));
+        self.send_back(ingress, &request, local);
         self.succeed(now, done.unwrap_or(Succession::Stay));
         true
     }

@@ -214,7 +214,7 @@ impl Switch {
     pub fn count_tail_drop(&mut self, port: usize, frame: &[u8]) {
         self.counters.tail_dropped += 1;
         if let Table::InfiniBand(subnet) = &mut self.table {
-            subnet.tallies().discarded(port, frame);
+            subnet.counters().discarded(port, frame);
         }
     }
 
@@ -370,7 +370,7 @@ fn switch_infiniband(
     ingress: usize,
     frame: &[u8],
 ) -> Exits {
-    subnet.tallies().received(ingress, frame);
+    subnet.counters().received(ingress, frame);
     let exits = if Subnet::is_management(frame) {
         switch_management(subnet, counters, now, ingress, frame)
     } else {
@@ -450,7 +450,7 @@ fn switch_by_lid(
 #[inline]
 fn relayed(subnet: &mut Subnet, exits: Exits, ingress: usize) -> Exits {
     if exits == Exits::None {
-        subnet.tallies().not_relayed(ingress);
+        subnet.counters().not_relayed(ingress);
     }
     exits
 }
@@ -459,10 +459,10 @@ fn relayed(subnet: &mut Subnet, exits: Exits, ingress: usize) -> Exits {
 #[inline]
 fn count_exits(subnet: &mut Subnet, exits: Exits, frame: &[u8]) {
     match exits {
-        Exits::One(port) => subnet.tallies().sent(port, frame),
+        Exits::One(port) => subnet.counters().sent(port, frame),
         Exits::Group(mut ports) => {
             while let Some(port) = ports.take_first() {
-                subnet.tallies().sent(port, frame);
+                subnet.counters().sent(port, frame);
             }
         }
         Exits::None | Exits::Flood { .. } => {}
@@ -484,7 +484,7 @@ fn switch_management(
         Management::Taken => counters.managed += 1,
         Management::Lost => {
             counters.filtered += 1;
-            subnet.tallies().not_relayed(ingress);
+            subnet.counters().not_relayed(ingress);
         }
     }
     Exits::None

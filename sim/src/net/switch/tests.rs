@@ -83,7 +83,7 @@ fn a_full_table_floods_and_counts() {
 
 /// Unpolled output of one frame does not leave with the next.
 #[test]
-fn what_was_not_polled_is_forgotten() {
+fn unpolled_output_of_a_frame_is_discarded() {
     let mut switch = ethernet(4, &SwitchConfig::default());
     switch.set_static_address(MacAddress([0, 0, 0, 0, 0, 2]), 2);
     switch.handle_frame(NOW, 0, &frame(7, 1));
@@ -96,8 +96,8 @@ fn to_lid(lid: u16) -> Vec<u8> {
     vec![0, 2, high, low, 0, 0, 0, 0]
 }
 
-/// Requirement: IBTA v1.4 §18.2.4.3.3: a packet to a multicast LID leaves by every port of the group but the one it came
-/// from.
+/// Requirement: IBTA v1.4 §18.2.4.3.3: a packet to a multicast LID leaves by every port of the group except its ingress
+/// port.
 #[test]
 fn a_group_gets_a_copy_each_but_not_the_sender() {
     let mut switch = Switch::infiniband(SubnetConfig::default());

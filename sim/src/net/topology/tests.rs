@@ -36,7 +36,7 @@ Ca\t2 \"H-248a070300aa0001\"\t\t# \"node1 mlx5_0\"
 ";
 
 #[test]
-fn what_ibnetdiscover_prints_is_read() {
+fn output_of_ibnetdiscover_is_read() {
     let topology = SubnetTopology::parse(PRINTED).expect("a topology");
     let [one, two, host] = &topology.nodes[..] else { panic!("{topology:?}") };
     assert_eq!((one.kind, one.ports, one.lid, one.is_enhanced), (NodeKind::Switch, 36, 1, true));
@@ -56,7 +56,7 @@ fn what_ibnetdiscover_prints_is_read() {
 
 /// ibsim accepts less: free names, optional GUIDs, and cables mentioned at one end.
 #[test]
-fn what_ibsim_takes_is_read() {
+fn topology_files_of_ibsim_are_read() {
     let text = "switchguid=0x10\nSwitch 8 \"leaf\"\n[2] \"host\"\ncaguid=0x20\nHca 1 \"host\"\n";
     let topology = SubnetTopology::parse(text).expect("a topology");
     let (leaf, host) = (&topology.nodes[0], &topology.nodes[1]);
@@ -65,7 +65,7 @@ fn what_ibsim_takes_is_read() {
 }
 
 #[test]
-fn what_contradicts_itself_is_refused_with_its_line() {
+fn contradictory_lines_are_refused_with_their_number() {
     let node = "Switch 4 \"S-0000000000000001\"\n";
     let other = "Ca 1 \"H-0000000000000002\"\n";
     let refused = |text: &str| SubnetTopology::parse(text).expect_err(text).to_string();
@@ -156,7 +156,7 @@ fn build_node(
 }
 
 fn join(topology: &mut SubnetTopology, [one, other]: [usize; 2], ports: [u8; 2], speed: LinkSpeed) {
-    let port = |node: usize, wish: u8| 1 + wish % topology.nodes[node].ports;
+    let port = |node: usize, number: u8| 1 + number % topology.nodes[node].ports;
     let ends = [(one, port(one, ports[0])), (other, port(other, ports[1]))];
     let is_taken = |(node, port): (usize, u8)| topology.nodes[node].links.contains_key(&port);
     if ends[0] == ends[1] || ends.into_iter().any(is_taken) {

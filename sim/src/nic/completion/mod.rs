@@ -73,12 +73,12 @@ impl CompletionQueues {
         let Some(queue) = self.queues.get_mut(arm.cqn.value()).filter(|queue| queue.uar() == uar) else {
             return false;
         };
-        let wish = if arm.solicited_only { ArmedFor::Solicited } else { ArmedFor::Any };
-        if queue.satisfies(wish, arm.consumer_index) {
+        let armed_for = if arm.solicited_only { ArmedFor::Solicited } else { ArmedFor::Any };
+        if queue.satisfies(armed_for, arm.consumer_index) {
             queue.raise(memory, events);
             self.log.unsettled.push(arm.cqn);
         } else {
-            queue.armed = Some(wish);
+            queue.armed = Some(armed_for);
         }
         true
     }

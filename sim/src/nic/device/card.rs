@@ -15,30 +15,30 @@ use bareverbs_prm::time::Time;
 impl Nic {
     /// VHCA ID of this function.
     pub fn vhca_id(&self) -> Option<VhcaId> {
-        self.attached.card.as_ref().map(|card| card.function.vhca_id)
+        self.optional.card.as_ref().map(|card| card.function.vhca_id)
     }
 
     /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has output.
     #[inline]
     pub fn has_card_output(&self) -> bool {
-        self.attached.card.as_ref().is_some_and(|card| card.has_output())
+        self.optional.card.as_ref().is_some_and(|card| card.has_output())
     }
 
     /// The next message for the other functions.
     pub fn poll_card_notice(&mut self) -> Option<CardNotice> {
-        self.attached.card.as_mut()?.poll_notice()
+        self.optional.card.as_mut()?.poll_notice()
     }
 
     /// Handles the message that another function shares a key or stopped sharing it.
     pub fn handle_card_notice(&mut self, notice: &CardNotice) {
-        if let Some(card) = &mut self.attached.card {
+        if let Some(card) = &mut self.optional.card {
             card.handle_notice(notice);
         }
     }
 
     /// The next copy to execute. It may take any time, and copies may end in any order.
     pub fn poll_dma(&mut self) -> Option<DmaRequest> {
-        self.attached.card.as_mut()?.poll_request()
+        self.optional.card.as_mut()?.poll_request()
     }
 
     /// Reads the source of a copy in this function's memory.

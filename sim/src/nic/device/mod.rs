@@ -10,9 +10,8 @@ mod parts;
 mod performance_agent;
 mod subnet_agent;
 
-pub(in crate::nic) use parts::Parts;
+pub(in crate::nic) use parts::DeviceParts;
 
-use super::attached::Attached;
 use super::card::CardState;
 use super::config::NicConfig;
 use super::contexts::Slab;
@@ -23,6 +22,7 @@ use super::flow_control::FlowControl;
 use super::memory::HostMemory;
 use super::mkey::MkeyTable;
 use super::multicast::Groups;
+use super::optional_state::OptionalState;
 use super::page_list::PageBudget;
 use super::port::Port;
 use super::queue_counters::{self, CounterSets};
@@ -90,7 +90,7 @@ pub struct Nic {
     pub(super) schedule: TurnSchedule,
     pub(super) engine: Option<Box<dyn RpcEngine>>,
     pub(super) counters: Counters,
-    pub(super) attached: Attached,
+    pub(super) optional: OptionalState,
     /// How often the link went down.
     pub(super) times_down: u64,
     /// Counters of the port at the time when they were last cleared.
@@ -135,7 +135,7 @@ impl Nic {
             schedule: TurnSchedule::default(),
             engine: None,
             counters: Counters::default(),
-            attached: Attached {
+            optional: OptionalState {
                 card: config.card.map(|function| Box::new(CardState::new(function))),
                 observer: None,
             },
@@ -181,7 +181,7 @@ impl Nic {
         self.events.queues.clear();
         self.events.interrupts.clear();
         self.mkeys.clear();
-        if let Some(card) = &mut self.attached.card {
+        if let Some(card) = &mut self.optional.card {
             card.forget();
         }
         self.user_memory.clear();
@@ -196,7 +196,7 @@ impl Nic {
         }
         self.outbox.clear();
         self.flow.forget_frame();
-        self.mkeys.effort().begin_turn();
+        self.mkeys.budget().begin_turn();
     }
 
     /// Starts without a cable. This does not count as a link that went down.

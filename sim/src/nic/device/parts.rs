@@ -16,7 +16,7 @@ use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::time::Time;
 
 /// A device split into the parts that one input needs: its tables, the scheduler, and what a queue may use.
-pub(in crate::nic) struct Parts<'a, M> {
+pub(in crate::nic) struct DeviceParts<'a, M> {
     pub(in crate::nic) queue_pairs: &'a mut Slab<QueuePair>,
     pub(in crate::nic) schedule: &'a mut TurnSchedule,
     pub(in crate::nic) ethernet: &'a mut EthernetObjects,
@@ -26,9 +26,9 @@ pub(in crate::nic) struct Parts<'a, M> {
 
 impl Nic {
     #[inline]
-    pub(in crate::nic) fn parts<'a, M>(&'a mut self, now: Time, memory: &'a mut M) -> Parts<'a, M> {
+    pub(in crate::nic) fn parts<'a, M>(&'a mut self, now: Time, memory: &'a mut M) -> DeviceParts<'a, M> {
         let engine = if self.config.strom { self.engine.as_deref_mut() } else { None };
-        Parts {
+        DeviceParts {
             queue_pairs: &mut self.queue_pairs,
             schedule: &mut self.schedule,
             ethernet: &mut self.ethernet,
@@ -47,7 +47,7 @@ impl Nic {
                 port: &mut self.port,
                 congestion: &mut self.congestion,
                 counters: &mut self.counters,
-                attached: &mut self.attached,
+                optional: &mut self.optional,
             },
         }
     }
@@ -98,7 +98,7 @@ impl Nic {
     pub(in crate::nic) fn take_replies(&mut self, now: Time) {
         let Some(engine) = &mut self.engine else { return };
         while let Some(reply) = engine.poll_reply() {
-            if let Some(observer) = &mut self.attached.observer {
+            if let Some(observer) = &mut self.optional.observer {
                 let bytes = u32::try_from(reply.bytes.len()).unwrap_or(u32::MAX);
                 observer.push(now, DeviceEvent::KernelReplied { qpn: reply.qpn, bytes });
             }

@@ -6,16 +6,16 @@
 use super::Nic;
 use crate::wire::infiniband::VCRC;
 use crate::wire::management::SIZE;
-use crate::wire::management::performance::{Crossed, PortTally};
+use crate::wire::management::performance::{Crossed, PortCounts};
 
 impl Nic {
     /// Answers a performance management datagram in place; returns `false` if there is no response.
     pub(in crate::nic) fn answer_performance(&mut self, mad: &mut [u8; SIZE]) -> bool {
-        let tally = self.port_tally();
-        self.performance.answer(mad, &[tally])
+        let counts = self.port_counts();
+        self.performance.answer(mad, &[counts])
     }
 
-    fn port_tally(&self) -> PortTally {
+    fn port_counts(&self) -> PortCounts {
         let (counters, traffic) = (&self.counters, &self.ethernet.traffic);
         let crossed = |packets: u64, multicast: u64, bytes: u64| Crossed {
             packets,
@@ -24,7 +24,7 @@ impl Nic {
         };
         let sent = counters.frames_sent + counters.frames_looped_back;
         let sent_bytes = counters.bytes_sent + counters.bytes_looped_back;
-        PortTally {
+        PortCounts {
             sent: crossed(sent, traffic.sent_groups.packets, sent_bytes),
             received: crossed(
                 counters.frames_received,
@@ -35,7 +35,7 @@ impl Nic {
             receive_errors: counters.frames_malformed + counters.frames_bad_icrc,
             discards: counters.frames_without_path,
             management_dropped: counters.management_dropped,
-            ..PortTally::default()
+            ..PortCounts::default()
         }
     }
 }

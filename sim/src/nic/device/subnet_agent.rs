@@ -27,14 +27,14 @@ impl Nic {
     pub(in crate::nic) fn answer_management<M: HostMemory>(
         &mut self,
         memory: &mut M,
-        mut question: SubnetPacket,
+        mut request: SubnetPacket,
     ) -> Option<SubnetPacket> {
-        if !question.method().has_answer() || !question.arrive(PORT) {
+        if !request.method().has_response() || !request.arrive(PORT) {
             return None;
         }
-        let status = self.perform(memory, &mut question).unwrap_or_else(|status| status);
-        question.answer(status);
-        Some(question)
+        let status = self.perform(memory, &mut request).unwrap_or_else(|status| status);
+        request.answer(status);
+        Some(request)
     }
 
     /// The response to a request in a command. A directed route that would continue past this port also gets
@@ -42,15 +42,15 @@ impl Nic {
     pub(in crate::nic) fn answer_host<M: HostMemory>(
         &mut self,
         memory: &mut M,
-        mut question: SubnetPacket,
+        mut request: SubnetPacket,
     ) -> Option<SubnetPacket> {
-        if !question.method().has_answer() {
+        if !request.method().has_response() {
             return None;
         }
         let done =
-            if question.ends_at_host() { self.perform(memory, &mut question) } else { Err(status::INVALID) };
-        question.answer_at_host(done.unwrap_or_else(|status| status));
-        Some(question)
+            if request.ends_at_host() { self.perform(memory, &mut request) } else { Err(status::INVALID) };
+        request.answer_at_host(done.unwrap_or_else(|status| status));
+        Some(request)
     }
 
     /// Executes the request. The packet then holds the current attribute.
@@ -109,9 +109,9 @@ impl Nic {
             attribute::GUID_INFO => self.set_guids(memory, block(modifier)?, packet.data())?,
             attribute::PORT_INFO => {
                 check_port(modifier)?;
-                let wish = packet.read::<PortInfo>().ok_or(status::INVALID)?;
-                self.set_port(memory, &wish)?;
-                return Ok(wish.client_reregister());
+                let requested = packet.read::<PortInfo>().ok_or(status::INVALID)?;
+                self.set_port(memory, &requested)?;
+                return Ok(requested.client_reregister());
             }
             attribute::PARTITION_KEYS => self.set_keys(memory, block(modifier & 0xffff)?, packet.data())?,
             attribute::SL_TO_VL => {
@@ -210,27 +210,27 @@ impl Nic {
 
     /// Sets the fields of PortInfo that an SM may set: LID, LMC, the SM's own LID and SL, timeout, and the
     /// next state. If any of them is invalid, nothing changes.
-    fn set_port<M: HostMemory>(&mut self, memory: &mut M, wish: &PortInfo) -> Result<(), u16> {
-        let (lid, lmc) = (wish.lid(), wish.lmc());
+    fn set_port<M: HostMemory>(&mut self, memory: &mut M, requested: &PortInfo) -> Result<(), u16> {
+        let (lid, lmc) = (requested.lid(), requested.lmc());
         // Links cannot be disabled here.
-        if !matches!(wish.port_physical_state(), 0 | POLLING) {
+        if !matches!(requested.port_physical_state(), 0 | POLLING) {
             return Err(status::INVALID);
         }
-        let state = self.next_state(wish.port_state())?;
+        let state = self.next_state(requested.port_state())?;
         let last = lid.checked_add((1 << lmc) - 1).ok_or(status::INVALID)?;
         if lid == 0 || last >= infiniband::FIRST_MULTICAST_LID || lid & ((1 << lmc) - 1) != 0 {
             return Err(status::INVALID);
         }
         let (before, vport) = (self.port.state(), &mut self.port.hca_vport);
-        let manager = wish.master_sm_lid();
+        let manager = requested.master_sm_lid();
         let moved = (vport.lid(), vport.lmc(), vport.sm_lid()) != (lid, lmc, manager);
         vport.set_lid(lid).set_lmc(lmc).set_sm_lid(manager);
-        vport.set_sm_sl(wish.master_sm_sl()).set_subnet_timeout(wish.subnet_timeout());
+        vport.set_sm_sl(requested.master_sm_sl()).set_subnet_timeout(requested.subnet_timeout());
         self.port.set_managed_state(state);
         if moved {
             self.tell_port(memory, PortChange::Lid);
         }
-        if wish.client_reregister() {
+        if requested.client_reregister() {
             self.tell_port(memory, PortChange::ClientRereg);
         }
         match state {
@@ -242,14 +242,14 @@ impl Nic {
         Ok(())
     }
 
-    /// The state that follows when an SM requests `wish` (IBTA v1.4 §7.2.7). 0 keeps the state, and a port
+    /// The state that follows when an SM requests the state `requested` (IBTA v1.4 §7.2.7). 0 keeps the state, and a port
     /// must be armed before it becomes active.
-    fn next_state(&self, wish: u8) -> Result<PortState, u16> {
+    fn next_state(&self, requested: u8) -> Result<PortState, u16> {
         let state = self.port.state();
-        if wish == 0 {
+        if requested == 0 {
             return Ok(state);
         }
-        match (state, PortState::from_raw(wish).ok_or(status::INVALID)?) {
+        match (state, PortState::from_raw(requested).ok_or(status::INVALID)?) {
             (PortState::Initialize | PortState::Armed, PortState::Armed) => Ok(PortState::Armed),
             (PortState::Armed | PortState::Active, PortState::Active) => Ok(PortState::Active),
             (_, PortState::Down) => Ok(PortState::Initialize),
@@ -270,9 +270,9 @@ impl Nic {
         let keys = self.port.partition_keys_mut().chunks_mut(KEYS).nth(block).ok_or(status::INVALID)?;
         let mut changed = false;
         for (key, from) in keys.iter_mut().zip(data.chunks_exact(2)) {
-            let wish = u16::from_be_bytes([from[0], from[1]]);
-            changed |= *key != wish;
-            *key = wish;
+            let requested = u16::from_be_bytes([from[0], from[1]]);
+            changed |= *key != requested;
+            *key = requested;
         }
         if changed {
             self.tell_port(memory, PortChange::Pkey);

@@ -119,7 +119,7 @@ impl PacketSendQueue {
     /// Reports a WQE that was fetched and has ended to the observer, if there is one.
     #[inline]
     fn observe_fetch<M>(&self, bus: &mut Bus<'_, M>, fetched: &FetchedPackets) {
-        let Some(observer) = &mut bus.attached.observer else { return };
+        let Some(observer) = &mut bus.optional.observer else { return };
         let (qpn, work) = (self.number, WorkName::from(fetched.name));
         let bytes = fetched.packets.bytes() as u32;
         observer.push(bus.now, DeviceEvent::WqeFetched { qpn, work, bytes });
@@ -214,7 +214,7 @@ impl<M: HostMemory> Builder<'_, M> {
 
     /// Bytes of all data segments from `at` on.
     fn gather(&mut self, mut at: usize, into: &mut Vec<u8>) -> Result<(), WorkFault> {
-        self.mkeys.effort().begin_access();
+        self.mkeys.budget().begin_access();
         while at < self.bytes.len() {
             let data: DataSegment = self.segment(at)?;
             if data.byte_count() >> 31 != 0 {

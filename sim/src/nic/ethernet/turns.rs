@@ -32,8 +32,8 @@ impl EthernetObjects {
     /// The next packet for the port. Also `None` when the turn is over, because many work requests may
     /// produce no packet.
     pub(in crate::nic) fn poll_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<u8>> {
-        while !bus.mkeys.effort().is_spent() {
-            bus.mkeys.effort().add(PACKET);
+        while !bus.mkeys.budget().is_spent() {
+            bus.mkeys.budget().add(PACKET);
             if let Some(packet) = self.outgoing.next() {
                 return Some(packet);
             }

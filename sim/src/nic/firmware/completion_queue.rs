@@ -127,32 +127,32 @@ pub(super) fn modify<M: HostMemory>(
 fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
     let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
-    let wish = input.cq_context();
+    let requested = input.cq_context();
     if select & !(SELECT_PERIOD | SELECT_COUNT | SELECT_OVERRUN | SELECT_EQN | SELECT_PERIOD_MODE) != 0 {
         return Err(syndrome::CQ_FIELD_SELECT);
     }
     let selected = |bit: u32| select & bit != 0;
     if selected(SELECT_PERIOD_MODE) {
-        check_period_mode(wish)?;
+        check_period_mode(requested)?;
     }
     if selected(SELECT_EQN) {
-        nic.events.queues.get(wish.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
+        nic.events.queues.get(requested.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
     }
     queue.modify(|context| {
         if selected(SELECT_PERIOD) {
-            context.set_cq_period(wish.cq_period());
+            context.set_cq_period(requested.cq_period());
         }
         if selected(SELECT_COUNT) {
-            context.set_cq_max_count(wish.cq_max_count());
+            context.set_cq_max_count(requested.cq_max_count());
         }
         if selected(SELECT_PERIOD_MODE) {
-            context.set_cq_period_mode(wish.cq_period_mode());
+            context.set_cq_period_mode(requested.cq_period_mode());
         }
         if selected(SELECT_OVERRUN) {
-            context.set_oi(wish.oi());
+            context.set_oi(requested.oi());
         }
         if selected(SELECT_EQN) {
-            context.set_c_eqn_or_apu_element(wish.c_eqn_or_apu_element());
+            context.set_c_eqn_or_apu_element(requested.c_eqn_or_apu_element());
         }
     });
     Ok(())
@@ -162,26 +162,26 @@ fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
 /// included.
 fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCqIn) -> Result<(), Refusal> {
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
-    let wish = input.cq_context();
+    let requested = input.cq_context();
     let queue = nic.completions.queues.get(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     if select & !(RESIZE_SIZE | RESIZE_PAGE_OFFSET | RESIZE_PAGE_SIZE | RESIZE_UMEM) != 0
         || select & RESIZE_SIZE == 0
     {
         return Err(syndrome::CQ_FIELD_SELECT);
     }
-    if wish.log_cq_size() > nic.firmware.capabilities.general.log_max_cq_sz() {
+    if requested.log_cq_size() > nic.firmware.capabilities.general.log_max_cq_sz() {
         return Err(syndrome::CQ_SIZE);
     }
-    let compressed_wide = queue.context().cqe_comp_en() && wish.cqe_sz() != 0;
-    if wish.cqe_sz() > LARGEST_ENTRY || compressed_wide {
+    let compressed_wide = queue.context().cqe_comp_en() && requested.cqe_sz() != 0;
+    if requested.cqe_sz() > LARGEST_ENTRY || compressed_wide {
         return Err(syndrome::CQ_FEATURE);
     }
     let named = UmemPlace { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
-    let place = place(wish, ModifyCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
-    let length = stride(wish) << wish.log_cq_size();
+    let place = place(requested, ModifyCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
+    let length = stride(requested) << requested.log_cq_size();
     let buffer = queue_buffer(nic, call, place, Need::Write, length)?;
     let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
-    queue.resize(call.memory, wish, buffer).map_err(|refusal| match refusal {
+    queue.resize(call.memory, requested, buffer).map_err(|refusal| match refusal {
         ResizeRefusal::Outstanding => syndrome::CQ_OUTSTANDING,
         ResizeRefusal::Broken => syndrome::CQ_BROKEN,
     })

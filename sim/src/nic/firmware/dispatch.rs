@@ -95,7 +95,7 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
         Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
-        _ if nic.attached.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
+        _ if nic.optional.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
         _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
         _ => refuse_unknown(nic, call),
     }

@@ -31,8 +31,8 @@ pub(in crate::nic) fn ring<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut
 
 /// Processes slots for one turn. If work is left, even within a long command, an alarm starts the next turn.
 pub(in crate::nic) fn work_off<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M) {
-    nic.mkeys.effort().begin_turn();
-    while nic.firmware.has_commands() && !nic.mkeys.effort().is_spent() {
+    nic.mkeys.budget().begin_turn();
+    while nic.firmware.has_commands() && !nic.mkeys.budget().is_spent() {
         let Some(command) = nic.firmware.pending.take().or_else(|| take_slot(nic, memory)) else {
             continue;
         };
@@ -93,9 +93,9 @@ fn collect<M: HostMemory>(
     if command.input.is_empty() {
         check_entry(nic, &command.entry)?;
     }
-    let (checksums, effort) = (nic.checksums(), nic.mkeys.effort());
-    Ok(mailbox::read_input(memory, command, checksums, effort)?
-        && mailbox::find_output(memory, command, checksums, effort)?)
+    let (checksums, budget) = (nic.checksums(), nic.mkeys.budget());
+    Ok(mailbox::read_input(memory, command, checksums, budget)?
+        && mailbox::find_output(memory, command, checksums, budget)?)
 }
 
 /// Runs a command whose blocks are complete, and writes its output.
@@ -107,7 +107,7 @@ fn run<M: HostMemory>(
 ) -> Result<[u8; INLINE], DeliveryStatus> {
     let CommandInput { bytes, list, .. } = core::mem::take(&mut command.input);
     let length = command.entry.output_length() as usize;
-    nic.mkeys.effort().add((list.len() / WORDS_A_PIECE) as u32);
+    nic.mkeys.budget().add((list.len() / WORDS_A_PIECE) as u32);
     let mut call = Call::new(now, memory, &bytes, list, length);
     let mut output = execute(nic, &mut call);
     output.truncate(length);

@@ -28,7 +28,7 @@ pub(super) const fn has(opcode: CommandOpcode) -> bool {
 }
 
 fn card(nic: &mut Nic) -> Result<&mut CardState, Refusal> {
-    nic.attached.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
+    nic.optional.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
 }
 
 /// Permits other functions that know the access key to create aliases of a memory key.
@@ -70,12 +70,12 @@ pub(super) fn create<M: HostMemory>(
     output: &mut AliasOut,
 ) -> Result<(), Refusal> {
     check_type(input.header())?;
-    let wish = input.alias();
-    let pd = Pdn::new(wish.metadata_1()).filter(|pd| nic.domains.get(pd.value()).is_some());
+    let requested = input.alias();
+    let pd = Pdn::new(requested.metadata_1()).filter(|pd| nic.domains.get(pd.value()).is_some());
     let pd = pd.ok_or(syndrome::PD_UNKNOWN)?;
-    let (owner, index) = (wish.vhca_id_to_be_accessed(), wish.object_id_to_be_accessed());
+    let (owner, index) = (requested.vhca_id_to_be_accessed(), requested.object_id_to_be_accessed());
     let &(target, access) = card(nic)?.offer(owner, index).ok_or(syndrome::ALIAS_TARGET)?;
-    if access != AccessKey(wish.access_key()) {
+    if access != AccessKey(requested.access_key()) {
         return Err(syndrome::ALIAS_ACCESS_KEY);
     }
     let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();

@@ -61,19 +61,19 @@ pub(super) fn modify_context<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
-    let (wish, mut context) = (input.hca_vport_context(), nic.port.hca_vport);
-    let mask = wish.cap_mask1_field_select();
-    let unknown = wish.field_select() & !(SELECT_PORT_GUID | SELECT_NODE_GUID) != 0;
-    if unknown || mask & !SETTABLE_CAPABILITIES != 0 || wish.cap_mask2_field_select() != 0 {
+    let (requested, mut context) = (input.hca_vport_context(), nic.port.hca_vport);
+    let mask = requested.cap_mask1_field_select();
+    let unknown = requested.field_select() & !(SELECT_PORT_GUID | SELECT_NODE_GUID) != 0;
+    if unknown || mask & !SETTABLE_CAPABILITIES != 0 || requested.cap_mask2_field_select() != 0 {
         return Err(syndrome::VPORT_FIELD);
     }
-    if wish.field_select() & SELECT_PORT_GUID != 0 {
-        context.set_port_guid(wish.port_guid());
+    if requested.field_select() & SELECT_PORT_GUID != 0 {
+        context.set_port_guid(requested.port_guid());
     }
-    if wish.field_select() & SELECT_NODE_GUID != 0 {
-        context.set_node_guid(wish.node_guid());
+    if requested.field_select() & SELECT_NODE_GUID != 0 {
+        context.set_node_guid(requested.node_guid());
     }
-    let capabilities = context.cap_mask1() & !mask | wish.cap_mask1() & mask;
+    let capabilities = context.cap_mask1() & !mask | requested.cap_mask1() & mask;
     nic.port.hca_vport = context;
     nic.port.set_capability_mask(call.now, capabilities);
     Ok(())

@@ -39,13 +39,13 @@ pub(super) fn ask<M: HostMemory>(
     match Method::from_raw(header.method()) {
         // A repress ends here; no response follows.
         Method::TrapRepress => return Ok(()),
-        method if !method.has_answer() => return Err(syndrome::MAD_METHOD),
+        method if !method.has_response() => return Err(syndrome::MAD_METHOD),
         _ => {}
     }
     match SubnetPacket::from_payload(&mad) {
-        Some(question) => {
-            let answer = nic.answer_host(call.memory, question).ok_or(syndrome::MAD_METHOD)?;
-            mad = *answer.bytes();
+        Some(request) => {
+            let response = nic.answer_host(call.memory, request).ok_or(syndrome::MAD_METHOD)?;
+            mad = *response.bytes();
         }
         None if header.class() == class::PERFORMANCE => {
             nic.answer_performance(&mut mad);

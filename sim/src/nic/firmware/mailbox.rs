@@ -3,7 +3,7 @@
 
 use crate::nic::HostMemory;
 use crate::nic::firmware_state::{CommandInput, MailboxChain, PendingCommand};
-use crate::nic::mkey::Effort;
+use crate::nic::mkey::WorkBudget;
 use bareverbs_prm::command::entry::CommandMailbox;
 use bareverbs_prm::numbering::DeliveryStatus;
 use zerocopy::IntoBytes;
@@ -20,7 +20,7 @@ pub(super) fn read_input<M: HostMemory>(
     memory: &mut M,
     command: &mut PendingCommand,
     checksums: bool,
-    effort: &Effort,
+    budget: &WorkBudget,
 ) -> Result<bool, DeliveryStatus> {
     let entry = &command.entry;
     if command.input.is_empty() {
@@ -30,10 +30,10 @@ pub(super) fn read_input<M: HostMemory>(
     let length = entry.input_length() as usize;
     let (begin, end) = (DeliveryStatus::InputPointerAlignment, DeliveryStatus::InputLength);
     while command.input.len() < length {
-        if effort.is_spent() {
+        if budget.is_spent() {
             return Ok(false);
         }
-        let (_, block) = follow(memory, &mut command.chain, entry.token(), checksums, effort)
+        let (_, block) = follow(memory, &mut command.chain, entry.token(), checksums, budget)
             .map_err(|error| error.status(begin, end))?;
         let take = BLOCK_DATA.min(length - command.input.len());
         command.input.push(&block.as_bytes()[..take]);
@@ -47,7 +47,7 @@ pub(super) fn find_output<M: HostMemory>(
     memory: &mut M,
     command: &mut PendingCommand,
     checksums: bool,
-    effort: &Effort,
+    budget: &WorkBudget,
 ) -> Result<bool, DeliveryStatus> {
     let entry = &command.entry;
     let blocks = (entry.output_length() as usize).saturating_sub(16).div_ceil(BLOCK_DATA);
@@ -56,10 +56,10 @@ pub(super) fn find_output<M: HostMemory>(
     }
     let (begin, end) = (DeliveryStatus::OutputPointerAlignment, DeliveryStatus::OutputLength);
     while command.output.len() < blocks {
-        if effort.is_spent() {
+        if budget.is_spent() {
             return Ok(false);
         }
-        let (address, _) = follow(memory, &mut command.chain, entry.token(), checksums, effort)
+        let (address, _) = follow(memory, &mut command.chain, entry.token(), checksums, budget)
             .map_err(|error| error.status(begin, end))?;
         command.output.push(address);
     }
@@ -100,13 +100,13 @@ fn follow<M: HostMemory>(
     chain: &mut MailboxChain,
     token: u8,
     checksums: bool,
-    effort: &Effort,
+    budget: &WorkBudget,
 ) -> Result<(u64, CommandMailbox), ChainError> {
     let MailboxChain { next: address, number } = *chain;
     if address == 0 {
         return Err(if number == 0 { ChainError::NoBlock } else { ChainError::Ended });
     }
-    effort.add(BLOCK_COST);
+    budget.add(BLOCK_COST);
     let mut block = CommandMailbox::new();
     memory
         .read(address, block.as_mut_bytes())

@@ -177,7 +177,7 @@ pub(super) fn destroy<M: HostMemory>(
     call.expect_no_op_mod()?;
     let index = input.mkey_index().value();
     own(nic, index)?;
-    if let Some(card) = &mut nic.attached.card {
+    if let Some(card) = &mut nic.optional.card {
         card.withdraw(index);
     }
     nic.mkeys.destroy(index).map(drop).ok_or(syndrome::MKEY_UNKNOWN)

@@ -128,32 +128,32 @@ pub(super) fn modify_vport_context<M: HostMemory>(
     check_vport(input.other_vport(), input.vport_number())?;
     let mut context = nic.port.vport;
     check_selection(input)?;
-    let wish = input.nic_vport_context();
+    let requested = input.nic_vport_context();
     if input.field_select_mtu() {
-        if wish.mtu() > nic.config.mtu {
+        if requested.mtu() > nic.config.mtu {
             return Err(syndrome::VPORT_MTU);
         }
-        context.set_mtu(wish.mtu());
+        context.set_mtu(requested.mtu());
     }
     if input.field_select_roce_en() {
-        context.set_roce_en(wish.roce_en());
+        context.set_roce_en(requested.roce_en());
     }
     if input.field_select_node_guid() {
-        context.set_node_guid(wish.node_guid());
+        context.set_node_guid(requested.node_guid());
     }
     if input.field_select_port_guid() {
-        context.set_port_guid(wish.port_guid());
+        context.set_port_guid(requested.port_guid());
     }
     if input.field_select_promisc() {
-        context.set_promisc_uc(wish.promisc_uc()).set_promisc_mc(wish.promisc_mc());
-        context.set_promisc_all(wish.promisc_all());
+        context.set_promisc_uc(requested.promisc_uc()).set_promisc_mc(requested.promisc_mc());
+        context.set_promisc_all(requested.promisc_all());
     }
     let address = input.field_select_permanent_address();
     if address {
-        set_permanent_address(&mut context, wish.permanent_address())?;
+        set_permanent_address(&mut context, requested.permanent_address())?;
     }
     if input.field_select_addresses_list() {
-        address_list::replace(nic, call, wish)?;
+        address_list::replace(nic, call, requested)?;
     }
     nic.port.vport = context;
     if address {
@@ -172,11 +172,11 @@ fn check_selection(input: &ModifyNicVportContextIn) -> Result<(), Refusal> {
     if others { Err(syndrome::VPORT_FIELD) } else { Ok(()) }
 }
 
-fn set_permanent_address(context: &mut NicVportContext, wish: &MacAddressLayout) -> Result<(), Refusal> {
-    let mac = MacAddress::from_parts(wish.mac_addr_47_32(), wish.mac_addr_31_0());
+fn set_permanent_address(context: &mut NicVportContext, requested: &MacAddressLayout) -> Result<(), Refusal> {
+    let mac = MacAddress::from_parts(requested.mac_addr_47_32(), requested.mac_addr_31_0());
     if mac == MacAddress::default() || mac.0[0] & 1 != 0 {
         return Err(syndrome::ROCE_ADDRESS_MAC);
     }
-    context.permanent_address_mut().clone_from(wish);
+    context.permanent_address_mut().clone_from(requested);
     Ok(())
 }

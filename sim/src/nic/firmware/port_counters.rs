@@ -17,15 +17,15 @@ use zerocopy::IntoBytes;
 /// `clr` may come with a read or a write and returns the counters as they were before; a write can do nothing
 /// else.
 pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PpcntRegister = read(data)?;
-    check_port(wish.local_port())?;
-    if write && !wish.clr() {
+    let requested: PpcntRegister = read(data)?;
+    check_port(requested.local_port())?;
+    if write && !requested.clr() {
         return Err(syndrome::REGISTER_READ_ONLY);
     }
-    let (group, priority) = (wish.grp(), wish.prio_tc());
+    let (group, priority) = (requested.grp(), requested.prio_tc());
     let counted = counters(nic, group, priority)?;
     let shown = nic.cleared.since(group, priority, &counted);
-    if wish.clr() {
+    if requested.clr() {
         nic.cleared.clear(group, priority, counted);
     }
     let mut register = PpcntRegister::new();

@@ -70,21 +70,21 @@ fn ethernet_register(nic: &mut Nic, id: RegisterId, data: &[u8], write: bool) ->
 
 /// The host is little-endian. One that declares itself big-endian is refused.
 fn host_endianness(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: HostEndiannessRegister = read(data)?;
-    if write && wish.he() {
+    let requested: HostEndiannessRegister = read(data)?;
+    if write && requested.he() {
         return Err(syndrome::REGISTER_VALUE);
     }
     bytes(&HostEndiannessRegister::new())
 }
 
 fn port_mtu(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PmtuRegister = read(data)?;
-    check_port(wish.local_port())?;
+    let requested: PmtuRegister = read(data)?;
+    check_port(requested.local_port())?;
     if write {
-        if !(MINIMUM_MTU..=nic.config.mtu).contains(&wish.admin_mtu()) {
+        if !(MINIMUM_MTU..=nic.config.mtu).contains(&requested.admin_mtu()) {
             return Err(syndrome::REGISTER_VALUE);
         }
-        nic.firmware.admin_mtu = wish.admin_mtu();
+        nic.firmware.admin_mtu = requested.admin_mtu();
     }
     let mut register = PmtuRegister::new();
     register.set_local_port(1).set_max_mtu(nic.config.mtu);
@@ -93,8 +93,8 @@ fn port_mtu(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal>
 }
 
 fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PtysRegister = read(data)?;
-    check_port(wish.local_port())?;
+    let requested: PtysRegister = read(data)?;
+    check_port(requested.local_port())?;
     if write {
         return Err(syndrome::REGISTER_READ_ONLY);
     }
@@ -121,11 +121,11 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
 
 /// Status 1 is up, 2 is down.
 fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PaosRegister = read(data)?;
-    check_port(wish.local_port())?;
+    let requested: PaosRegister = read(data)?;
+    check_port(requested.local_port())?;
     let was_up = nic.port.is_up();
-    if write && wish.ase() {
-        nic.port.link.set_wanted(match wish.admin_status() {
+    if write && requested.ase() {
+        nic.port.link.set_wanted(match requested.admin_status() {
             1 => true,
             2 => false,
             _ => return Err(syndrome::REGISTER_VALUE),
@@ -141,11 +141,11 @@ fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusa
 
 /// Which of the registers 0x5000 to 0x507f the port has, and no enhanced features of them.
 fn port_registers(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PcamRegister = read(data)?;
+    let requested: PcamRegister = read(data)?;
     if write {
         return Err(syndrome::REGISTER_READ_ONLY);
     }
-    if wish.feature_group() != 0 || wish.access_reg_group() != 0 {
+    if requested.feature_group() != 0 || requested.access_reg_group() != 0 {
         return Err(syndrome::REGISTER_VALUE);
     }
     let mut register = PcamRegister::new();
@@ -169,12 +169,12 @@ const fn bit(id: RegisterId, first: u16) -> u32 {
 
 /// One virtual lane.
 fn virtual_lanes(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PvlcRegister = read(data)?;
-    check_port(wish.local_port())?;
+    let requested: PvlcRegister = read(data)?;
+    check_port(requested.local_port())?;
     if nic.config.link_layer != LinkLayer::InfiniBand {
         return Err(syndrome::LINK_LAYER);
     }
-    if write && wish.vl_admin() != 1 {
+    if write && requested.vl_admin() != 1 {
         return Err(syndrome::REGISTER_VALUE);
     }
     let mut register = PvlcRegister::new();
@@ -184,9 +184,9 @@ fn virtual_lanes(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal
 
 fn node_description(nic: &mut Nic, now: Time, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     if write {
-        let wish = read(data)?;
-        if nic.firmware.node_description != wish {
-            nic.firmware.node_description = wish;
+        let requested = read(data)?;
+        if nic.firmware.node_description != requested {
+            nic.firmware.node_description = requested;
             nic.port.note_description(now);
         }
     }

@@ -76,8 +76,8 @@ pub(super) fn create_rmp<M: HostMemory>(
     if queue.wq_type() != LINKED_LIST || context.basic_cyclic_rcv_wqe() || queue.wq_signature() {
         return Err(syndrome::SRQ_FEATURE);
     }
-    let wish = ReceiveGeometry { log_size: queue.log_wq_sz(), log_stride: queue.log_wq_stride() };
-    let geometry = check_geometry(nic, wish, queue.pd())?;
+    let requested = ReceiveGeometry { log_size: queue.log_wq_sz(), log_stride: queue.log_wq_stride() };
+    let geometry = check_geometry(nic, requested, queue.pd())?;
     let record = work_queue_record(nic, queue)?;
     let place = BufferPlace::of_work_queue(queue, CREATE_RMP_PAGES);
     let buffer = queue_buffer(nic, call, place, Need::Read, geometry.bytes())?;
@@ -93,8 +93,8 @@ pub(super) fn create_rmp<M: HostMemory>(
 }
 
 /// Checks the size of the queue and of its entries, and the protection domain.
-fn check_geometry(nic: &Nic, wish: ReceiveGeometry, pd: Pdn) -> Result<ReceiveGeometry, Refusal> {
-    let ReceiveGeometry { log_size, log_stride } = wish;
+fn check_geometry(nic: &Nic, requested: ReceiveGeometry, pd: Pdn) -> Result<ReceiveGeometry, Refusal> {
+    let ReceiveGeometry { log_size, log_stride } = requested;
     let limits = &nic.firmware.capabilities.general;
     let longest = limits.max_wqe_sz_rq();
     if log_size > limits.log_max_srq_sz()
@@ -104,7 +104,7 @@ fn check_geometry(nic: &Nic, wish: ReceiveGeometry, pd: Pdn) -> Result<ReceiveGe
         return Err(syndrome::SRQ_SIZE);
     }
     nic.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
-    Ok(wish)
+    Ok(requested)
 }
 
 fn insert(nic: &mut Nic, queue: SharedReceiveQueue) -> Result<Srqn, Refusal> {

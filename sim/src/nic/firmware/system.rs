@@ -95,11 +95,11 @@ pub(super) fn set_issi<M: HostMemory>(
     _: &mut SetIssiOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let wish = input.current_issi();
-    if wish >= 32 || SUPPORTED_ISSI >> wish & 1 == 0 {
+    let requested = input.current_issi();
+    if requested >= 32 || SUPPORTED_ISSI >> requested & 1 == 0 {
         return Err(syndrome::ISSI_UNSUPPORTED);
     }
-    nic.firmware.issi = wish;
+    nic.firmware.issi = requested;
     Ok(())
 }
 

@@ -101,9 +101,9 @@ impl Capabilities {
     }
 
     pub(in crate::nic) fn set_general(&mut self, page: &[u8]) -> Result<(), Refusal> {
-        let wish = read_page::<GeneralCapabilities>(page);
+        let requested = read_page::<GeneralCapabilities>(page);
         let adopted =
-            adopt(wish.as_bytes(), self.general_maximum.as_bytes(), GeneralCapabilities::INFO.fields)?;
+            adopt(requested.as_bytes(), self.general_maximum.as_bytes(), GeneralCapabilities::INFO.fields)?;
         self.general = read_page(&adopted);
         self.adopt_features();
         Ok(())
@@ -120,8 +120,8 @@ impl Capabilities {
     }
 
     pub(in crate::nic) fn set_roce(&mut self, page: &[u8]) {
-        let wish = read_page::<RoceCapabilities>(page).sw_r_roce_src_udp_port();
-        self.roce.set_sw_r_roce_src_udp_port(wish);
+        let requested = read_page::<RoceCapabilities>(page).sw_r_roce_src_udp_port();
+        self.roce.set_sw_r_roce_src_udp_port(requested);
         self.adopt_features();
     }
 }
@@ -146,14 +146,15 @@ fn read_page<T: FromBytes + FromZeros + IntoBytes>(page: &[u8]) -> T {
 
 /// The part of a page that SET_HCA_CAP adopts: features that are offered, and numbers up to their maximum. A
 /// limit above its maximum is refused; undeclared bits are dropped.
-fn adopt(wish: &[u8], maximum: &[u8], fields: &[FieldInfo]) -> Result<[u8; PAGE], Refusal> {
+fn adopt(requested: &[u8], maximum: &[u8], fields: &[FieldInfo]) -> Result<[u8; PAGE], Refusal> {
     let mut adopted = [0; PAGE];
     for field in fields {
-        let (wished, allowed) = (bits(wish, field), bits(maximum, field));
-        if field.path.starts_with("log_max_") && wished > allowed {
+        let (requested_value, allowed) = (bits(requested, field), bits(maximum, field));
+        if field.path.starts_with("log_max_") && requested_value > allowed {
             return Err(syndrome::CAPABILITY_ABOVE_MAXIMUM);
         }
-        let value = if field.bit_width == 1 { wished & allowed } else { wished.min(allowed) };
+        let value =
+            if field.bit_width == 1 { requested_value & allowed } else { requested_value.min(allowed) };
         set_bits(&mut adopted, field, value);
     }
     Ok(adopted)
@@ -274,13 +275,13 @@ mod tests {
     #[test]
     fn a_page_that_was_set_is_shown() {
         let mut capabilities = Capabilities::new(&NicConfig::default());
-        let mut wish = capabilities.general;
-        wish.set_log_max_qp(10).set_cmdif_checksum(0).set_roce_rw_supported(true);
-        capabilities.set_general(wish.as_bytes()).unwrap();
+        let mut requested = capabilities.general;
+        requested.set_log_max_qp(10).set_cmdif_checksum(0).set_roce_rw_supported(true);
+        capabilities.set_general(requested.as_bytes()).unwrap();
         assert_eq!(capabilities.general.log_max_qp(), 10);
         assert!(!capabilities.general.roce_rw_supported(), "not offered");
-        wish.set_log_max_qp(24);
-        assert_eq!(capabilities.set_general(wish.as_bytes()), Err(syndrome::CAPABILITY_ABOVE_MAXIMUM));
+        requested.set_log_max_qp(24);
+        assert_eq!(capabilities.set_general(requested.as_bytes()), Err(syndrome::CAPABILITY_ABOVE_MAXIMUM));
         assert_eq!(capabilities.general.log_max_qp(), 10, "a refusal changes nothing");
     }
 }

@@ -82,7 +82,7 @@ impl MkeyTable {
             match step {
                 TranslationStep::Host(iova) => return Ok((iova, length)),
                 TranslationStep::Key { key: name, address } => {
-                    self.effort.add(1);
+                    self.budget.add(1);
                     (key, at) = self.enter(key, name, address, length, write)?;
                 }
             }
@@ -118,7 +118,7 @@ impl MkeyTable {
         }
         let Translation::Keys(list) = &key.translation else {
             let pieces = key.translation.pieces(&key.entries, at, length).ok_or(KeyFault::Range)?;
-            return if self.effort.take(pieces) { Ok(()) } else { Err(KeyFault::Pieces) };
+            return if self.budget.take(pieces) { Ok(()) } else { Err(KeyFault::Pieces) };
         };
         let (mut at, mut left, mut stretch) = (at, length, list.stretch_of(at));
         while left > 0 {

@@ -1,12 +1,12 @@
 //! Memory keys. Keys and addresses from outside are checked here, and only a checked [`HostRange`] reaches memory.
 //!
 //! **Where to read first.** This file for keys and their checks (PRM, memory key context), `translation` for
-//! how offsets become host addresses, `list` for indirect keys, `access` for reading and writing, `effort`
+//! how offsets become host addresses, `list` for indirect keys, `access` for reading and writing, `budget`
 //! for the cost of that, `update` for updates by work requests (UMR), `shared` for keys between functions of
 //! one card.
 
 mod access;
-mod effort;
+mod budget;
 mod list;
 mod shared;
 mod shared_key;
@@ -14,7 +14,7 @@ mod step;
 mod translation;
 mod update;
 
-pub(crate) use effort::Effort;
+pub(crate) use budget::WorkBudget;
 pub use shared::{DmaEnd, DmaRefused};
 pub use shared_key::SharedKey;
 pub(crate) use translation::{Translation, access_mode, words};
@@ -174,12 +174,12 @@ pub(crate) struct MkeyTable {
     generation: u32,
     /// Octwords reserved for the keys, at most [`TRANSLATION_BUDGET`].
     reserved: u64,
-    effort: Effort,
+    budget: WorkBudget,
 }
 
 impl MkeyTable {
     pub(crate) fn new() -> Self {
-        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0, reserved: 0, effort: Effort::default() }
+        Self { keys: Slab::new(FIRST_MKEY, 24), generation: 0, reserved: 0, budget: WorkBudget::default() }
     }
 
     /// Creates a key with the translation entries of its list and returns its index, unless there are `limit`
@@ -230,8 +230,8 @@ impl MkeyTable {
 
     /// The cost of translations so far.
     #[inline]
-    pub(crate) const fn effort(&self) -> &Effort {
-        &self.effort
+    pub(crate) const fn budget(&self) -> &WorkBudget {
+        &self.budget
     }
 
     /// Checks whether `key` permits `access` to `length` bytes at `address` and returns the range or a fault.
@@ -245,12 +245,12 @@ impl MkeyTable {
         address: u64,
         length: u64,
     ) -> Result<HostRange, KeyFault> {
-        self.effort.begin_access();
+        self.budget.begin_access();
         self.check_segment(who, key, access, address, length)
     }
 
     /// Like [`Self::check`], for one of several segments of an access. The caller has called
-    /// [`Effort::begin_access`] before the first.
+    /// [`WorkBudget::begin_access`] before the first.
     // One copy for both halves of a connection: inlined into each it costs more.
     #[inline(never)]
     pub(crate) fn check_segment(

@@ -78,7 +78,7 @@ impl MkeyTable {
         key.change(update);
         let looked_at = key.replace(update, entries);
         key.generation = generation;
-        self.effort.add(u32::try_from(looked_at).unwrap_or(u32::MAX));
+        self.budget.add(u32::try_from(looked_at).unwrap_or(u32::MAX));
         Ok(())
     }
 
@@ -88,7 +88,7 @@ impl MkeyTable {
         if access_mode(&key.context) != MkeyAccessMode::Klms {
             return Ok(());
         }
-        let context = key.wished(update);
+        let context = key.updated_context(update);
         let write = context.rw() || context.a();
         // Lists are padded with arbitrary bytes: only the length says how many entries count.
         let before = KeyList::of_lengths(key.entries_before(update.offset), u64::MAX).length();
@@ -141,7 +141,7 @@ impl MemoryKey {
         if !entries.is_empty() && end.is_none_or(|end| end > room) {
             return Err(KeyFault::Range);
         }
-        let context = self.wished(update);
+        let context = self.updated_context(update);
         let paged = matches!(access_mode(&context), MkeyAccessMode::Mtt | MkeyAccessMode::Ksm);
         if paged && !(12..=31).contains(&context.log_page_size()) || is_outside(&context) {
             return Err(KeyFault::Range);
@@ -156,31 +156,31 @@ impl MemoryKey {
     }
 
     /// The context after the update.
-    fn wished(&self, update: &KeyUpdate) -> MkeyContext {
+    fn updated_context(&self, update: &KeyUpdate) -> MkeyContext {
         let mut context = self.context;
-        let wish = &update.context;
+        let requested = &update.context;
         let chosen = |bit: u64| update.mask & bit != 0;
         let flags: [(u64, bool, Setter); 10] = [
-            (mask::LOCAL_READ, wish.lr(), MkeyContext::set_lr),
-            (mask::LOCAL_WRITE, wish.lw(), MkeyContext::set_lw),
-            (mask::REMOTE_READ, wish.rr(), MkeyContext::set_rr),
-            (mask::REMOTE_WRITE, wish.rw(), MkeyContext::set_rw),
-            (mask::ATOMIC, wish.a(), MkeyContext::set_a),
-            (mask::REMOTE_INVALIDATE, wish.en_rinval(), MkeyContext::set_en_rinval),
-            (mask::FREE, wish.free(), MkeyContext::set_free),
+            (mask::LOCAL_READ, requested.lr(), MkeyContext::set_lr),
+            (mask::LOCAL_WRITE, requested.lw(), MkeyContext::set_lw),
+            (mask::REMOTE_READ, requested.rr(), MkeyContext::set_rr),
+            (mask::REMOTE_WRITE, requested.rw(), MkeyContext::set_rw),
+            (mask::ATOMIC, requested.a(), MkeyContext::set_a),
+            (mask::REMOTE_INVALIDATE, requested.en_rinval(), MkeyContext::set_en_rinval),
+            (mask::FREE, requested.free(), MkeyContext::set_free),
             (
                 mask::RELAXED_ORDERING_WRITE,
-                wish.relaxed_ordering_write(),
+                requested.relaxed_ordering_write(),
                 MkeyContext::set_relaxed_ordering_write,
             ),
             (
                 mask::RELAXED_ORDERING_READ,
-                wish.relaxed_ordering_read(),
+                requested.relaxed_ordering_read(),
                 MkeyContext::set_relaxed_ordering_read,
             ),
             (
                 mask::SMALL_FENCE,
-                wish.small_fence_on_rdma_read_response(),
+                requested.small_fence_on_rdma_read_response(),
                 MkeyContext::set_small_fence_on_rdma_read_response,
             ),
         ];
@@ -188,28 +188,28 @@ impl MemoryKey {
             set(&mut context, on);
         }
         if chosen(mask::PD) {
-            context.set_pd(wish.pd());
+            context.set_pd(requested.pd());
         }
         if chosen(mask::KEY) {
-            context.set_mkey_7_0(wish.mkey_7_0());
+            context.set_mkey_7_0(requested.mkey_7_0());
         }
         if chosen(mask::QPN) {
-            context.set_qpn(wish.qpn());
+            context.set_qpn(requested.qpn());
         }
         if chosen(mask::LENGTH) {
-            context.set_length(wish.length()).set_length64(wish.length64());
+            context.set_length(requested.length()).set_length64(requested.length64());
         }
         if chosen(mask::START_ADDRESS) {
-            context.set_start_addr(wish.start_addr());
+            context.set_start_addr(requested.start_addr());
         }
         if chosen(mask::PAGE_SIZE) {
-            context.set_log_page_size(wish.log_page_size());
+            context.set_log_page_size(requested.log_page_size());
         }
         context
     }
 
     fn change(&mut self, update: &KeyUpdate) {
-        self.context = self.wished(update);
+        self.context = self.updated_context(update);
         self.follow_context();
     }
 

@@ -70,13 +70,13 @@ fn event() -> impl Strategy<Value = DeviceEvent> {
 
 proptest! {
     #[test]
-    fn what_is_written_is_read(event in event()) {
+    fn written_values_are_read_back(event in event()) {
         let text = event.to_string();
         prop_assert_eq!(DeviceEvent::parse(&text), Ok(event), "{}", text);
     }
 
     #[test]
-    fn whose_a_frame_is_can_be_read(origin in origin()) {
+    fn frame_origins_are_parsed_back(origin in origin()) {
         let text = origin.to_string();
         prop_assert_eq!(FrameOrigin::parse(&text), Ok(origin), "{}", text);
     }

@@ -1,6 +1,6 @@
 //! Unreliable datagrams and management datagrams at one queue pair (IBTA v1.4 §9.8.3).
 
-use super::error::WaitingAnswers;
+use super::error::PendingResponses;
 use super::observed::observe_fetch;
 use super::{Bus, Effects, FinishedFrame, HostMemory, QueuePair};
 use crate::nic::observer::{DeviceEvent, FrameOrigin, FrameWork, WorkName};
@@ -218,11 +218,11 @@ impl QueuePair {
     /// back. Memory-key updates and NOPs ahead of it are executed. Its [`Effects`] follow from
     /// [`Self::end_turn`].
     pub(crate) fn poll_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<OutgoingDatagram> {
-        while self.state() == QpState::Rts && self.may_send_datagram(bus) && !bus.mkeys.effort().is_spent() {
+        while self.state() == QpState::Rts && self.may_send_datagram(bus) && !bus.mkeys.budget().is_spent() {
             match self.fetch_datagram(bus) {
                 Fetched::Datagram(fetched) => {
                     bus.counters.wqes += 1;
-                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
                     if let Some(outgoing) = self.send_datagram(bus, &fetched) {
                         self.pacer.on_sent(bus.now, outgoing.length());
                         return Some(outgoing);
@@ -235,7 +235,7 @@ impl QueuePair {
                 }
                 Fetched::Nop => {
                     bus.counters.wqes += 1;
-                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
                     self.end_wqe(bus, Ok(()));
                 }
                 Fetched::Nothing | Fetched::Request(_) | Fetched::Dma(_) => break,
@@ -275,7 +275,7 @@ impl QueuePair {
         bus: &mut Bus<'_, M>,
         fetched: &FetchedDatagram,
     ) -> Option<OutgoingDatagram> {
-        let work = if bus.attached.observer.is_some() { self.send.work_of(fetched.token) } else { None };
+        let work = if bus.optional.observer.is_some() { self.send.work_of(fetched.token) } else { None };
         let mut payload = vec![0; self.send.length_of(fetched.token)];
         if self.send.gather(bus.memory, bus.mkeys, fetched.token, 0, &mut payload).is_err() {
             self.end_wqe(bus, Err(wqe::DATA_ACCESS));
@@ -291,7 +291,7 @@ impl QueuePair {
         };
         let Some(route) = route else {
             self.end_wqe(bus, Err(wqe::ADDRESS));
-            self.enter_error(bus, WaitingAnswers::Forgotten);
+            self.enter_error(bus, PendingResponses::Forgotten);
             return None;
         };
         let controlled = vector.qkey() & CONTROLLED_QKEY != 0;

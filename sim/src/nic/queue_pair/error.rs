@@ -9,7 +9,7 @@ use bareverbs_prm::numbering::{EventType, QpState, ServiceType};
 
 /// What happens to responses still waiting to be sent when a queue pair enters the error state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum WaitingAnswers {
+pub(super) enum PendingResponses {
     /// They are dropped.
     Forgotten,
     /// They are still sent: the NAK that informs the peer is among them.
@@ -20,7 +20,7 @@ impl QueuePair {
     /// Moves the queue pair to the error state from any state, at the request of software or after a
     /// completion queue broke.
     pub(crate) fn move_to_error<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
-        self.enter_error(bus, WaitingAnswers::Forgotten);
+        self.enter_error(bus, PendingResponses::Forgotten);
         self.settle(bus)
     }
 
@@ -39,7 +39,7 @@ impl QueuePair {
             ServiceType::Uc | ServiceType::Ud | ServiceType::Qp0 | ServiceType::Qp1 => {
                 self.enter_send_error()
             }
-            _ => self.enter_error(bus, WaitingAnswers::Forgotten),
+            _ => self.enter_error(bus, PendingResponses::Forgotten),
         }
     }
 
@@ -52,12 +52,12 @@ impl QueuePair {
             ResponderError::Operational => EventType::WqCatasError,
         };
         bus.queue_pair_event(self.number(), kind);
-        self.enter_error(bus, WaitingAnswers::Sent);
+        self.enter_error(bus, PendingResponses::Sent);
     }
 
     /// Enters the error state: the queue pair stops sending and receiving. [`Self::settle`] flushes its
     /// queues.
-    pub(super) fn enter_error<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, answers: WaitingAnswers) {
+    pub(super) fn enter_error<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, pending: PendingResponses) {
         if self.state() == QpState::Error {
             return;
         }
@@ -66,7 +66,7 @@ impl QueuePair {
         if let Some(requester) = &mut self.requester {
             requester.flush();
         }
-        if answers == WaitingAnswers::Forgotten {
+        if pending == PendingResponses::Forgotten {
             self.flush_responder(bus);
         }
         if matches!(self.receives, ReceiveSource::Shared(_)) {

@@ -48,7 +48,7 @@ impl QueuePair {
         match self.state() {
             // Nothing outside the responder has changed.
             QpState::Rtr | QpState::Rts => {
-                Effects { frames_wanted: self.has_answers(), rpc_delivered, ..Effects::NONE }
+                Effects { frames_wanted: self.has_responses(), rpc_delivered, ..Effects::NONE }
             }
             _ => Effects { rpc_delivered, ..self.settle(bus) },
         }

@@ -34,7 +34,7 @@ impl QueuePair {
         let result = self.update_key(bus, &pending);
         self.send.end_update(pending, result);
         if result.is_ok() {
-            observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+            observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
         }
         result.is_ok()
     }

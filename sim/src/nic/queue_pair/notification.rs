@@ -82,7 +82,7 @@ impl QueuePair {
         writer.payload_mut().fill(0);
         let icrc = writer.finish();
         bus.congestion.sent += 1;
-        self.observe_answer(bus, header.psn);
+        self.observe_response(bus, header.psn);
         Some(Transmit { class: TransmitClass::Response, qpn, icrc })
     }
 }

@@ -2,8 +2,8 @@
 
 use super::replies::REPLY;
 use super::{Bus, QueuePair};
-use crate::nic::attached::Attached;
 use crate::nic::observer::{DeviceEvent, FrameOrigin, FrameWork, Observer};
+use crate::nic::optional_state::OptionalState;
 use crate::nic::send_queue::SendQueue;
 use crate::transport::{RequestPacket, RetransmissionCause};
 use bareverbs_prm::ids::Qpn;
@@ -31,7 +31,7 @@ impl QueuePair {
     /// A response to the peer was written.
     #[cold]
     #[inline(never)]
-    pub(super) fn observe_answer<M>(&self, bus: &mut Bus<'_, M>, psn: Psn) {
+    pub(super) fn observe_response<M>(&self, bus: &mut Bus<'_, M>, psn: Psn) {
         self.observe_frame(bus, FrameWork::Answer, psn, None);
     }
 
@@ -42,7 +42,7 @@ impl QueuePair {
         psn: Psn,
         again: Option<RetransmissionCause>,
     ) {
-        if let Some(observer) = &mut bus.attached.observer {
+        if let Some(observer) = &mut bus.optional.observer {
             let (qpn, psn, built) = (self.number(), Some(psn), Some(bus.now));
             observer.set_frame(Some(FrameOrigin { qpn, work, psn, again, built }));
         }
@@ -51,8 +51,8 @@ impl QueuePair {
 
 /// The queue pair fetched a WQE from its ring; it is the newest one.
 #[inline]
-pub(super) fn observe_fetch(attached: &mut Attached, now: Time, qpn: Qpn, queue: &SendQueue) {
-    if let Some(observer) = &mut attached.observer {
+pub(super) fn observe_fetch(optional: &mut OptionalState, now: Time, qpn: Qpn, queue: &SendQueue) {
+    if let Some(observer) = &mut optional.observer {
         observe_newest(observer, now, qpn, queue);
     }
 }

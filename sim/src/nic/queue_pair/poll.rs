@@ -88,8 +88,8 @@ impl QueuePair {
         });
         match written {
             Ok(icrc) => {
-                if bus.attached.observer.is_some() {
-                    self.observe_answer(bus, packet.header.psn);
+                if bus.optional.observer.is_some() {
+                    self.observe_response(bus, packet.header.psn);
                 }
                 if class == TransmitClass::ReadResponse {
                     self.pacer.on_sent(bus.now, frame.len());
@@ -119,7 +119,7 @@ impl QueuePair {
         let responder = self.responder.as_mut()?;
         let packet = responder.poll_transmit().filter(|packet| packet.payload.is_none())?;
         let icrc = write_frame(frame, self.path.as_ref()?, &packet.header, 0, |_| true).ok()?;
-        self.observe_answer(bus, packet.header.psn);
+        self.observe_response(bus, packet.header.psn);
         Some(Transmit { class: TransmitClass::Response, qpn: self.number(), icrc })
     }
 
@@ -143,7 +143,7 @@ impl QueuePair {
             });
             match written {
                 Ok(icrc) => {
-                    if bus.attached.observer.is_some() {
+                    if bus.optional.observer.is_some() {
                         self.observe_request(bus, &packet);
                     }
                     return Some(Transmit { class: TransmitClass::Request, qpn: self.number(), icrc });
@@ -166,7 +166,7 @@ impl QueuePair {
         }
         while self.send.wants_fetch() {
             let Some(pending) = self.fetch_requests(bus) else { return };
-            if !self.update_in_order(bus, pending) || bus.mkeys.effort().is_spent() {
+            if !self.update_in_order(bus, pending) || bus.mkeys.budget().is_spent() {
                 return;
             }
         }
@@ -186,24 +186,24 @@ impl QueuePair {
             names_queue: self.class == ServiceClass::ExtendedReliableConnection,
         };
         let requester = self.requester.as_mut()?;
-        while requester.has_room() && !context.mkeys.effort().is_spent() {
+        while requester.has_room() && !context.mkeys.budget().is_spent() {
             match self.send.fetch(bus.memory, &context) {
                 Fetched::Request(request) => {
                     bus.counters.wqes += 1;
-                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
                     let refused = requester.submit(request).is_err();
                     bus.counters.requests_refused += u64::from(refused);
                 }
                 Fetched::Nop => {
                     bus.counters.wqes += 1;
-                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
                 }
                 Fetched::Dma(copy) => {
                     bus.counters.wqes += 1;
                     bus.counters.dma_requests += 1;
-                    observe_fetch(bus.attached, bus.now, self.accessor.qpn, &self.send);
+                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
                     // Only a function of a card enables these operations.
-                    if let Some(card) = bus.attached.card.as_mut() {
+                    if let Some(card) = bus.optional.card.as_mut() {
                         self.send.hand_to_card(card.request(self.accessor.qpn, *copy));
                     }
                 }

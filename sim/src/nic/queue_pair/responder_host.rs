@@ -171,7 +171,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
             self.bus.observe(|| DeviceEvent::KernelCalled { qpn, kernel: packet.rpc_opcode });
         }
         if let Some(engine) = &mut self.bus.engine {
-            match &mut self.bus.attached.observer {
+            match &mut self.bus.optional.observer {
                 Some(observer) => {
                     let memory = &mut ObservedMemory { memory: self.bus.memory, observer, now };
                     engine.handle_rpc(now, memory, qpn, packet);

@@ -42,7 +42,7 @@ impl QueuePair {
         };
         let held_until = self.pacer.waits_until(bus.now).filter(|_| self.has_sends());
         Effects {
-            frames_wanted: self.has_answers() || held_until.is_none() && self.has_sends(),
+            frames_wanted: self.has_responses() || held_until.is_none() && self.has_sends(),
             alarm: earlier(alarm, held_until),
             rpc_delivered: false,
         }
@@ -73,7 +73,7 @@ impl QueuePair {
 
     /// Whether it owes its peer a frame.
     #[inline]
-    pub(super) fn has_answers(&self) -> bool {
+    pub(super) fn has_responses(&self) -> bool {
         self.notification.is_due() || self.responder.as_ref().is_some_and(ConnectionResponder::has_work)
     }
 

@@ -59,7 +59,7 @@ impl Nic {
         parts.bus.counters.bytes_looped_back += datagram.length() as u64;
         let effects = qp.on_datagram(&mut parts.bus, datagram);
         parts.schedule.apply(qp, effects);
-        self.mkeys.effort().add_frame();
+        self.mkeys.budget().add_frame();
     }
 
     /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and
@@ -81,7 +81,7 @@ impl Nic {
         }
         let is_taken = to_us || self.takes_group_frame(&frame.bytes);
         if is_taken {
-            self.mkeys.effort().add_frame();
+            self.mkeys.budget().add_frame();
             self.looping = Some(frame.qpn);
             self.accept_buffer(now, memory, &frame.bytes);
             self.looping = None;

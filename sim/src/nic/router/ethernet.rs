@@ -1,6 +1,6 @@
 //! Ethernet packets between the link and the queues that software created for them.
 
-use crate::nic::device::Parts;
+use crate::nic::device::DeviceParts;
 use crate::nic::ethernet::filter::is_multicast;
 use crate::nic::ethernet::{IncomingPacket, is_roce};
 use crate::nic::queue_pair::{Transmit, TransmitClass};
@@ -36,7 +36,7 @@ impl Nic {
         looped_back: bool,
     ) {
         let packet = IncomingPacket { frame, longest: usize::from(self.firmware.admin_mtu), looped_back };
-        let Parts { ethernet, counter_sets, mut bus, .. } = self.parts(now, memory);
+        let DeviceParts { ethernet, counter_sets, mut bus, .. } = self.parts(now, memory);
         ethernet.receive(&mut bus, counter_sets, &packet);
     }
 
@@ -48,7 +48,7 @@ impl Nic {
         page: UarIndex,
         number: Qpn,
     ) {
-        let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
+        let DeviceParts { ethernet, mut bus, .. } = self.parts(now, memory);
         ethernet.on_doorbell(&mut bus, page, number);
     }
 
@@ -60,18 +60,18 @@ impl Nic {
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
         while self.ethernet.has_transmit() && !self.has_yielded() {
-            let Parts { ethernet, mut bus, .. } = self.parts(now, memory);
+            let DeviceParts { ethernet, mut bus, .. } = self.parts(now, memory);
             let packet = ethernet.poll_packet(&mut bus)?;
             if self.send_packet(now, memory, &packet) {
                 frame.replace(&packet);
                 frame.pad_to(MIN_FRAME);
                 self.count_sent(frame);
-                if let Some(observer) = &mut self.attached.observer {
+                if let Some(observer) = &mut self.optional.observer {
                     observer.set_packet();
                 }
                 return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
             }
-            self.mkeys.effort().add_frame();
+            self.mkeys.budget().add_frame();
         }
         None
     }

@@ -50,9 +50,9 @@ impl Nic {
             return;
         }
         let Network::InfiniBand(local) = packet.route.network else { return };
-        if let Some(answer) = self.answer_management(memory, management) {
-            let (bytes, icrc) = answer.to_frame(self.port.hca_vport.lid(), local.source);
-            self.send_answer(now, memory, bytes, icrc);
+        if let Some(response) = self.answer_management(memory, management) {
+            let (bytes, icrc) = response.to_frame(self.port.hca_vport.lid(), local.source);
+            self.send_response(now, memory, bytes, icrc);
         }
     }
 
@@ -113,8 +113,8 @@ impl Nic {
             self.handle_management(now, memory, &frame);
             return true;
         }
-        let question = datagram.to_general_services().filter(|_| destination == GENERAL_SERVICES);
-        question.is_some_and(|question| self.answer_general_services(now, memory, datagram.qkey, question))
+        let request = datagram.to_general_services().filter(|_| destination == GENERAL_SERVICES);
+        request.is_some_and(|request| self.answer_general_services(now, memory, datagram.qkey, request))
     }
 
     /// Handles a datagram for queue pair 1 that came over the link. Returns whether an agent of the port has
@@ -131,9 +131,9 @@ impl Nic {
         };
         let ours = packet.bth.destination == GENERAL_SERVICES
             && self.port.is_addressed(&packet.route.network, packet.route.vlan);
-        let question = GeneralPacket::of(packet).filter(|_| ours);
+        let request = GeneralPacket::of(packet).filter(|_| ours);
         let taken =
-            question.is_some_and(|question| self.answer_general_services(now, memory, deth.q_key, question));
+            request.is_some_and(|request| self.answer_general_services(now, memory, deth.q_key, request));
         if taken {
             self.count_received(frame);
         }
@@ -145,7 +145,7 @@ impl Nic {
     pub(super) fn send_traps<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         while let Some((trap, manager)) = self.port.poll_trap(now) {
             let (bytes, icrc) = trap.to_frame(self.port.hca_vport.lid(), manager);
-            self.send_answer(now, memory, bytes, icrc);
+            self.send_response(now, memory, bytes, icrc);
         }
     }
 
@@ -156,33 +156,33 @@ impl Nic {
         now: Time,
         memory: &mut M,
         q_key: u32,
-        question: GeneralPacket,
+        request: GeneralPacket,
     ) -> bool {
-        let header = question.header();
-        let asked = header.class() == class::PERFORMANCE && Method::from_raw(header.method()).has_answer();
+        let header = request.header();
+        let asked = header.class() == class::PERFORMANCE && Method::from_raw(header.method()).has_response();
         if !asked || self.port.shares(GENERAL_SERVICES) {
             return false;
         }
         let refused = if q_key != GENERAL_SERVICES_QKEY {
             self.counters.datagrams_bad_qkey += 1;
             Some((PortTrap::QueueKey, q_key))
-        } else if !self.is_partition(question.partition_key()) {
+        } else if !self.is_partition(request.partition_key()) {
             self.counters.frames_bad_pkey += 1;
-            Some((PortTrap::PartitionKey, question.partition_key().into()))
+            Some((PortTrap::PartitionKey, request.partition_key().into()))
         } else {
             None
         };
         if let Some((trap, key)) = refused {
-            let ends = [question.source(), GENERAL_SERVICES];
-            if let Some(violation) = KeyViolation::new(trap, key, question.network(), ends) {
+            let ends = [request.source(), GENERAL_SERVICES];
+            if let Some(violation) = KeyViolation::new(trap, key, request.network(), ends) {
                 self.port.note_violation(now, &violation);
             }
             return true;
         }
-        let mut answer = *question.bytes();
-        let answered = self.answer_performance(&mut answer);
-        if let Some((bytes, icrc)) = question.answer_frame(&answer).filter(|_| answered) {
-            self.send_answer(now, memory, bytes, icrc);
+        let mut response = *request.bytes();
+        let answered = self.answer_performance(&mut response);
+        if let Some((bytes, icrc)) = request.response_frame(&response).filter(|_| answered) {
+            self.send_response(now, memory, bytes, icrc);
         }
         true
     }
@@ -194,9 +194,9 @@ impl Nic {
 
     /// Sends a response to the link or back to the host. A response without room is dropped, as on the
     /// management lane of real ports.
-    fn send_answer<M: HostMemory>(&mut self, now: Time, memory: &mut M, bytes: FrameBuffer, icrc: u32) {
+    fn send_response<M: HostMemory>(&mut self, now: Time, memory: &mut M, bytes: FrameBuffer, icrc: u32) {
         if infiniband::destination_lid(&bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
-            self.mkeys.effort().add_frame();
+            self.mkeys.budget().add_frame();
             if infiniband::virtual_lane(&bytes) == Some(infiniband::MANAGEMENT_LANE) {
                 self.handle_management(now, memory, &bytes);
             } else {

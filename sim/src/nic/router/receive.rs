@@ -188,7 +188,7 @@ impl Nic {
             }
             return;
         }
-        if parts.bus.attached.observer.is_some() {
+        if parts.bus.optional.observer.is_some() {
             observe_received(&mut parts.bus, packet);
         }
         let effects = qp.on_packet(&mut parts.bus, packet);

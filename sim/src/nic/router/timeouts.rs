@@ -46,7 +46,7 @@ impl Nic {
     fn run_engine<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
         let Some(engine) = &mut self.engine else { return };
         if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            match &mut self.attached.observer {
+            match &mut self.optional.observer {
                 Some(observer) => engine.handle_timeout(now, &mut ObservedMemory { memory, observer, now }),
                 None => engine.handle_timeout(now, memory),
             }

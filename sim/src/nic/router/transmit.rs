@@ -41,12 +41,12 @@ impl Nic {
     /// memory keys resolved, for one turn. There may be more to do at once, after the caller has served everything
     /// else.
     pub const fn has_yielded(&self) -> bool {
-        self.mkeys.effort().is_spent()
+        self.mkeys.budget().is_spent()
     }
 
     /// Work done so far, counted in steps through indirect keys. A real-time runner limits a turn by it.
-    pub const fn effort(&self) -> u64 {
-        self.mkeys.effort().total()
+    pub const fn work_done(&self) -> u64 {
+        self.mkeys.budget().total()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
@@ -60,7 +60,7 @@ impl Nic {
         memory: &mut M,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        self.mkeys.effort().begin_turn();
+        self.mkeys.budget().begin_turn();
         if !self.flow.is_quiet() {
             return self.transmit_control(frame);
         }
@@ -78,7 +78,7 @@ impl Nic {
         if self.outbox.front().is_some_and(|finished| finished.bytes.is_empty()) {
             self.outbox.pop_front();
         }
-        if let Some(observer) = &mut self.attached.observer {
+        if let Some(observer) = &mut self.optional.observer {
             observer.set_frame(None);
         }
         self.count_sent(frame);
@@ -125,7 +125,7 @@ impl Nic {
     fn transmit_finished(&mut self, frame: &mut FrameBuffer) -> Option<Transmit> {
         let finished = self.outbox.pop_front()?;
         *frame = finished.bytes;
-        if let Some(observer) = &mut self.attached.observer {
+        if let Some(observer) = &mut self.optional.observer {
             observer.set_frame(finished.origin);
         }
         self.count_sent(frame);
@@ -159,8 +159,8 @@ impl Nic {
         if polled.loops_back {
             self.counters.frames_looped_back += 1;
             self.counters.bytes_looped_back += frame.len() as u64;
-            self.mkeys.effort().add_frame();
-            if let Some(observer) = &mut self.attached.observer {
+            self.mkeys.budget().add_frame();
+            if let Some(observer) = &mut self.optional.observer {
                 observer.frame_looped_back(now);
             }
             self.accept_buffer(now, memory, frame);

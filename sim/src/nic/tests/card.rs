@@ -1,7 +1,7 @@
 //! Two functions of one card, driven by hand: shared memory keys, aliases, and DMA work requests with all
 //! their errors.
 
-use super::host::Answer;
+use super::host::CommandResult;
 use super::verbs::{Node, Sge, data};
 use crate::nic::card::{CardNotice, DmaRequest};
 use crate::nic::{CardFunction, DmaRefused, NicConfig, syndrome, wqe};
@@ -72,7 +72,7 @@ impl Card {
         alias.set_vhca_id_to_be_accessed(HOST).set_object_id_to_be_accessed(index).set_access_key(ACCESS);
         alias.set_metadata_1(self.arm.pd.value());
         edit(&mut input);
-        let output: Answer<AliasOut> = run(&mut self.arm, CommandOpcode::CreateGeneralObject, input);
+        let output: CommandResult<AliasOut> = run(&mut self.arm, CommandOpcode::CreateGeneralObject, input);
         let (output, _) = output?;
         assert_eq!(output.alias().status(), 0);
         Ok(Mkey::from_parts(MkeyIndex::from_low_bits(output.header().obj_id()), 0))
@@ -186,7 +186,7 @@ fn copy_segments(node: &Node, from: Sge, to: Sge) -> Vec<u8> {
     [metadata.as_bytes(), segment(from).as_bytes(), segment(to).as_bytes()].concat()
 }
 
-fn run<I, O>(node: &mut Node, opcode: CommandOpcode, input: I) -> Answer<O>
+fn run<I, O>(node: &mut Node, opcode: CommandOpcode, input: I) -> CommandResult<O>
 where
     I: IntoBytes + zerocopy::Immutable,
     O: FromBytes + zerocopy::FromZeros + IntoBytes,
@@ -210,7 +210,7 @@ fn create_key(node: &mut Node, mode: MkeyAccessMode, length64: bool) -> Result<u
     context.set_access_mode_1_0(mode.raw() & 3).set_access_mode_4_2(mode.raw() >> 2);
     context.set_length64(length64).set_length(if length64 { 0 } else { 4096 });
     context.set_translations_octword_size(4);
-    let output: Answer<CreateMkeyOut> = node.host.run(CommandOpcode::CreateMkey, 0, input);
+    let output: CommandResult<CreateMkeyOut> = node.host.run(CommandOpcode::CreateMkey, 0, input);
     Ok(output?.0.mkey_index().value())
 }
 
@@ -530,7 +530,7 @@ fn memory_to_memory_operations_need_a_card_and_a_reliable_connection() {
     let mut input = mmo_on(node.qp.qpn);
     input.set_opt_param_mask_95_32(1 << 7);
     node.modify(CommandOpcode::ResetToInitQp, |c| super::verbs::init(c, |_| {})).unwrap();
-    let unknown: Answer<[u8; 16]> = run(&mut node, CommandOpcode::InitToInitQp, input);
+    let unknown: CommandResult<[u8; 16]> = run(&mut node, CommandOpcode::InitToInitQp, input);
     assert_eq!(unknown.unwrap_err().1, syndrome::QP_OPTIONAL_PARAMETER.syndrome);
 }
 
@@ -542,15 +542,15 @@ fn an_alias_is_an_object_of_its_own() {
     assert_eq!(shown, (HOST, [0; 32]), "the secret is not shown");
     let mut input = DestroyMkeyIn::new();
     input.set_mkey_index(alias.index());
-    let as_key: Answer<DestroyMkeyOut> = card.arm.host.run(CommandOpcode::DestroyMkey, 0, input);
+    let as_key: CommandResult<DestroyMkeyOut> = card.arm.host.run(CommandOpcode::DestroyMkey, 0, input);
     assert_eq!(as_key.unwrap_err().1, syndrome::MKEY_UNKNOWN.syndrome);
     let mut input = DeallocPdIn::new();
     input.set_pd(card.arm.pd);
-    let busy: Answer<DeallocPdOut> = card.arm.host.run(CommandOpcode::DeallocPd, 0, input);
+    let busy: CommandResult<DeallocPdOut> = card.arm.host.run(CommandOpcode::DeallocPd, 0, input);
     assert_eq!(busy.unwrap_err().1, syndrome::PD_BUSY.syndrome);
     let mut input = GeneralObjectIn::new();
     input.set_obj_type(OBJECT_TYPE_MKEY).set_obj_id(alias.index().value());
-    let destroy = |card: &mut Card| -> Answer<[u8; 16]> {
+    let destroy = |card: &mut Card| -> CommandResult<[u8; 16]> {
         run(&mut card.arm, CommandOpcode::DestroyGeneralObject, input)
     };
     destroy(&mut card).unwrap();

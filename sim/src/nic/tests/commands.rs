@@ -1,6 +1,6 @@
 //! Commands: the state machine, page supply, limits, and every refusal with its syndrome.
 
-use super::host::{Answer, Host};
+use super::host::{CommandResult, Host};
 use super::verbs::{Node, create_cq, create_qp, init, rtr, rts, set_gid};
 use crate::nic::mkey::RESERVED_LKEY;
 use crate::nic::syndrome::{self, Refusal};
@@ -21,8 +21,8 @@ use bareverbs_prm::numbering::{
 use zerocopy::{FromBytes, IntoBytes};
 
 #[track_caller]
-pub fn refused<O>(answer: Answer<O>, by: Refusal) {
-    let Err(why) = answer else { panic!("accepted, {by} was expected") };
+pub fn refused<O>(result: CommandResult<O>, by: Refusal) {
+    let Err(why) = result else { panic!("accepted, {by} was expected") };
     assert_eq!(why, (by.status, by.syndrome), "expected: {by}; got: {:?}", Refusal::by_syndrome(why.1));
 }
 
@@ -109,8 +109,8 @@ fn pages_are_checked() {
 #[test]
 fn unknown_commands_are_named_and_counted() {
     let mut host = Host::booted(NicConfig::default());
-    let answer = host.run::<_, NopOut>(Op::CreateDct, 0, NopIn::new());
-    assert_eq!(answer.unwrap_err(), (CommandStatus::BadOpcode, 0xdead_0710));
+    let result = host.run::<_, NopOut>(Op::CreateDct, 0, NopIn::new());
+    assert_eq!(result.unwrap_err(), (CommandStatus::BadOpcode, 0xdead_0710));
     host.run::<_, NopOut>(Op::Unknown(0x1234), 0, NopIn::new()).unwrap_err();
     host.run::<_, NopOut>(Op::CreateDct, 0, NopIn::new()).unwrap_err();
     let unknown: Vec<_> = host.nic.unknown_commands().collect();
@@ -122,8 +122,8 @@ fn unknown_commands_are_named_and_counted() {
 fn lengths_and_reserved_bits_are_checked() {
     let mut host = Host::booted(NicConfig { strict: true, ..NicConfig::default() });
     refused::<[u8; 16]>(host.run(Op::InitToRtrQp, 0, [0u8; 64]), syndrome::INPUT_TOO_SHORT);
-    let answer = host.command::<_, [u8; 16]>(Op::QueryQp, 0, QueryQpIn::new(), &[], 64);
-    refused(answer, syndrome::OUTPUT_TOO_SHORT);
+    let result = host.command::<_, [u8; 16]>(Op::QueryQp, 0, QueryQpIn::new(), &[], 64);
+    refused(result, syndrome::OUTPUT_TOO_SHORT);
     let mut bytes = [0u8; 16];
     bytes[15] = 1;
     refused::<AllocPdOut>(host.run(Op::AllocPd, 0, bytes), syndrome::RESERVED_NOT_CLEAR);
@@ -146,7 +146,7 @@ fn limits_of_objects_hold() {
 }
 
 #[test]
-fn what_is_used_is_not_destroyed() {
+fn objects_in_use_are_not_destroyed() {
     let mut node = Node::new(1, NicConfig::default());
     let mut pd = DeallocPdIn::new();
     pd.set_pd(node.pd);
@@ -254,12 +254,12 @@ fn bad_queue_pairs_are_not_made() {
     ];
     let mut node = Node::new(1, NicConfig::default());
     for (edit, refusal) in cases {
-        let answer = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, edit);
-        assert_eq!(answer.err(), Some(refusal.syndrome), "{refusal}");
+        let result = create_qp(&mut node.host, node.uar, node.pd, node.cq.cqn, edit);
+        assert_eq!(result.err(), Some(refusal.syndrome), "{refusal}");
     }
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: each transition starts from its own state, every other is refused
+/// Requirement: IBTA v1.4 §10.3.1: each transition starts from its own state and is refused from all others.
 #[test]
 fn every_transition_starts_from_its_state() {
     let mut node = Node::new(1, NicConfig::default());
@@ -430,8 +430,8 @@ fn registers_of_the_port() {
     let mut access = |id, op_mod, register: &[u8]| {
         let mut input = AccessRegisterIn::new();
         input.set_register_id(id);
-        let answer = host.command::<_, AccessRegisterOut>(Op::AccessReg, op_mod, input, register, 16 + 64);
-        answer.map(|(_, register)| register)
+        let result = host.command::<_, AccessRegisterOut>(Op::AccessReg, op_mod, input, register, 16 + 64);
+        result.map(|(_, register)| register)
     };
     let mut pmtu = PmtuRegister::new();
     pmtu.set_local_port(1).set_admin_mtu(1500);
@@ -517,8 +517,8 @@ fn the_virtual_port_shows_its_address() {
     modify.set_field_select_roce_en(true).nic_vport_context_mut().set_roce_en(true);
     node.host.run::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, modify).unwrap();
     modify.set_field_select_min_inline(true);
-    let answer = node.host.run::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, modify);
-    refused(answer, syndrome::VPORT_FIELD);
+    let result = node.host.run::<_, ModifyNicVportContextOut>(Op::ModifyNicVportContext, 0, modify);
+    refused(result, syndrome::VPORT_FIELD);
     let (out, _): (QueryNicVportContextOut, _) =
         node.host.run(Op::QueryNicVportContext, 0, QueryNicVportContextIn::new()).unwrap();
     assert!(out.nic_vport_context().roce_en());

@@ -19,8 +19,8 @@ fn modify(node: &mut Node, select: u32, edit: impl Fn(&mut CompletionQueueContex
 }
 
 fn send(node: &mut Node, op_mod: u16, input: ModifyCqIn, list: &[u8]) -> Result<(), Refusal> {
-    let answer = node.host.command::<_, ModifyCqOut>(CommandOpcode::ModifyCq, op_mod, input, list, 16);
-    answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+    let result = node.host.command::<_, ModifyCqOut>(CommandOpcode::ModifyCq, op_mod, input, list, 16);
+    result.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
 }
 
 /// A buffer whose entries software owns.
@@ -74,7 +74,7 @@ fn a_resized_queue_ends_its_old_buffer_with_an_entry_and_goes_on_in_the_new_one(
 }
 
 #[test]
-fn what_does_not_fit_the_new_size_is_refused_and_changes_nothing() {
+fn a_size_that_is_too_small_is_refused_and_changes_nothing() {
     let mut pair = Pair::new();
     sends(&mut pair, 5);
     assert_eq!(resize(&mut pair.a, 2), Err(syndrome::CQ_OUTSTANDING));
@@ -276,21 +276,21 @@ fn a_run_ends_with_the_ring() {
 }
 
 #[test]
-fn what_is_not_offered_with_compression_is_refused() {
+fn options_that_exclude_compression_are_refused() {
     let mut pair = Pair::new();
-    let wish = |node: &mut Node, edit: fn(&mut CompletionQueueContext)| {
+    let create_with = |node: &mut Node, edit: fn(&mut CompletionQueueContext)| {
         let (_, list) = buffer(node, 4, 128);
         let mut input = CreateCqIn::new();
         let context = input.cq_context_mut();
         context.set_log_cq_size(4).set_uar_page(node.uar).set_c_eqn_or_apu_element(node.eq.eqn.value());
         context.set_dbr_addr(node.cq.record).set_cqe_comp_en(true);
         edit(context);
-        let answer = node.host.command::<_, CreateCqOut>(CommandOpcode::CreateCq, 0, input, &list, 16);
-        answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+        let result = node.host.command::<_, CreateCqOut>(CommandOpcode::CreateCq, 0, input, &list, 16);
+        result.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
     };
-    assert_eq!(wish(&mut pair.a, |c| _ = c.set_cc(true)), Err(syndrome::CQ_FEATURE));
-    assert_eq!(wish(&mut pair.a, |c| _ = c.set_cqe_sz(1)), Err(syndrome::CQ_FEATURE));
-    assert_eq!(wish(&mut pair.a, |c| _ = c.set_mini_cqe_res_format(3)), Err(syndrome::CQ_FEATURE));
-    assert_eq!(wish(&mut pair.a, |c| _ = c.set_cqe_compression_layout(1)), Err(syndrome::CQ_FEATURE));
-    assert_eq!(wish(&mut pair.a, |c| _ = c.set_mini_cqe_res_format(1)), Ok(()));
+    assert_eq!(create_with(&mut pair.a, |c| _ = c.set_cc(true)), Err(syndrome::CQ_FEATURE));
+    assert_eq!(create_with(&mut pair.a, |c| _ = c.set_cqe_sz(1)), Err(syndrome::CQ_FEATURE));
+    assert_eq!(create_with(&mut pair.a, |c| _ = c.set_mini_cqe_res_format(3)), Err(syndrome::CQ_FEATURE));
+    assert_eq!(create_with(&mut pair.a, |c| _ = c.set_cqe_compression_layout(1)), Err(syndrome::CQ_FEATURE));
+    assert_eq!(create_with(&mut pair.a, |c| _ = c.set_mini_cqe_res_format(1)), Ok(()));
 }

@@ -33,8 +33,8 @@ fn join(node: &mut Node, set: u8) -> Result<(), Refusal> {
     let mut input = RtsToRtsQpIn::new();
     input.set_qpn(node.qp.qpn).set_opt_param_mask(COUNTER_SET);
     input.qpc_mut().set_counter_set_id(set);
-    let answer = node.host.run::<_, [u8; 16]>(Op::RtsToRtsQp, 0, input);
-    answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+    let result = node.host.run::<_, [u8; 16]>(Op::RtsToRtsQp, 0, input);
+    result.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
 }
 
 /// The nonzero counters, by name.
@@ -116,7 +116,7 @@ fn a_lost_acknowledgement_is_a_timeout_and_a_duplicate() {
 }
 
 #[test]
-fn a_lost_answer_to_a_read_is_an_implied_complaint() {
+fn a_lost_read_response_is_an_implied_nak() {
     let (mut pair, a, b) = counting();
     read(&mut pair);
     read(&mut pair);
@@ -253,13 +253,13 @@ fn with_syndrome(frame: &[u8], syndrome: Syndrome) -> Vec<u8> {
         service_header: packet.service_header,
         extension: Extension::Aeth(Aeth { syndrome, ..aeth }),
     };
-    let mut answer = crate::wire::FrameBuffer::new();
-    FrameWriter::begin(&mut answer, &template, &header, 0).unwrap().finish();
-    answer.into_bytes()
+    let mut result = crate::wire::FrameBuffer::new();
+    FrameWriter::begin(&mut result, &template, &header, 0).unwrap().finish();
+    result.into_bytes()
 }
 
 #[test]
-fn an_answer_without_sense_is_a_bad_response() {
+fn a_malformed_response_is_a_bad_response() {
     let (mut pair, a, _) = counting();
     write(&mut pair);
     pair.run_with(|_, frame| {
@@ -297,8 +297,8 @@ fn a_set_is_cleared_on_request_and_outlives_its_queue_pairs() {
 fn dealloc(node: &mut Node, set: u8) -> Result<(), Refusal> {
     let mut input = DeallocQueueCounterIn::new();
     input.set_counter_set_id(set);
-    let answer = node.host.run::<_, [u8; 16]>(Op::DeallocQCounter, 0, input);
-    answer.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+    let result = node.host.run::<_, [u8; 16]>(Op::DeallocQCounter, 0, input);
+    result.map(|_| ()).map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
 }
 
 #[test]
@@ -334,8 +334,8 @@ fn congestion(node: &mut Node, clear: bool) -> [u32; 4] {
     ]
 }
 
-/// Requirement: RoCEv2 A17.9.3: a packet that was marked on its way makes the receiver tell its sender by a congestion
-/// notification packet, op-code 0x81 with 16 bytes of zeros and the bit BECN.
+/// Requirement: RoCEv2 A17.9.3: a receiver answers an ECN-marked packet with a congestion notification packet, op-code
+/// 0x81 with 16 bytes of zeros and the BECN bit.
 #[test]
 fn marked_packets_are_told_of_once_in_a_while() {
     let (mut pair, ..) = counting();
@@ -379,9 +379,9 @@ fn marked_packets_are_told_of_once_in_a_while() {
 fn is_on(node: &mut Node, protocol: u8, priority: u8) -> Result<bool, Refusal> {
     let mut input = QueryCongStatusIn::new();
     input.set_cong_protocol(protocol).set_priority(priority);
-    let answer = node.host.run::<_, QueryCongStatusOut>(Op::QueryCongStatus, 0, input);
-    let answer = answer.map(|(output, _)| output.enable());
-    answer.map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
+    let result = node.host.run::<_, QueryCongStatusOut>(Op::QueryCongStatus, 0, input);
+    let result = result.map(|(output, _)| output.enable());
+    result.map_err(|(_, syndrome)| Refusal::by_syndrome(syndrome).unwrap())
 }
 
 /// With congestion control disabled, packets are not marked ECN-capable, but marked ones are still reported.

@@ -130,7 +130,8 @@ fn take(node: &mut Node, frames: &[FrameBuffer]) {
     frames.iter().for_each(|frame| node.host.nic.handle_buffer(now, &mut node.host.memory, frame));
 }
 
-/// Requirement: IBTA v1.4 §10.8.3.3: a WQE with the fence indicator starts when the READs before it have ended; one without need not wait
+/// Requirement: IBTA v1.4 §10.8.3.3: a WQE with the fence indicator starts after earlier READs have completed; one
+/// without need not wait.
 #[test]
 fn a_fenced_wqe_waits_for_the_read_before_it() {
     use fence_mode::{FENCE, INITIATOR_SMALL, NONE, SMALL_AND_FENCE, STRONG_ORDERING};
@@ -164,7 +165,7 @@ fn a_fenced_wqe_waits_for_the_read_before_it() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.4.1.5: a request of length zero is carried out; no R_Key is needed
+/// Requirement: IBTA v1.4 §9.7.4.1.5: a request of length zero is executed; it needs no R_Key.
 #[test]
 fn operations_without_a_byte() {
     let mut pair = Pair::new();
@@ -204,7 +205,7 @@ fn atomics_compute_in_host_order() {
     assert_eq!(memory(&pair), 5);
 }
 
-/// Requirement: IBTA v1.4 §10.8.6: one completion says that the unsignalled requests before it are done
+/// Requirement: IBTA v1.4 §10.8.6: one completion covers the unsignalled requests before it.
 #[test]
 fn one_completion_ends_all_unsignalled_work_before_it() {
     let mut pair = Pair::new();
@@ -380,7 +381,7 @@ fn masked_atomic(pair: &mut Pair, opcode: WqeOpcode, opmod: u8, operands: &[u8])
     old.ok().filter(|_| good)
 }
 
-/// Requirement: IBTA v1.4 §9.4.5: an atomic is carried out once, and its old value comes back, masked or not.
+/// Requirement: IBTA v1.4 §9.4.5: an atomic, masked or not, is executed once and returns the old value.
 #[test]
 fn masked_atomics_compute_in_the_byte_order_of_the_host() {
     let mut pair = Pair::new();

@@ -51,7 +51,8 @@ fn expect_failure(node: &mut Node, syndrome: CqeSyndrome) {
     assert_eq!((entry.opcode(), entry.syndrome()), (CqeOpcode::RequesterError, syndrome));
 }
 
-/// Requirement: IBTA v1.4 §10.6.3: memory that is deregistered is not touched any more, also not by what had begun: the peer gets a remote access error
+/// Requirement: IBTA v1.4 §10.6.3: deregistered memory is no longer accessed, not even by operations in progress: the
+/// peer gets a remote access error.
 #[test]
 fn remote_memory_goes_away_in_the_middle_of_a_message() {
     for opcode in [WqeOpcode::RdmaWrite, WqeOpcode::RdmaRead] {
@@ -69,7 +70,7 @@ fn remote_memory_goes_away_in_the_middle_of_a_message() {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.6.3: local memory that is deregistered is neither sent nor filled any more
+/// Requirement: IBTA v1.4 §10.6.3: deregistered local memory is no longer sent or written.
 #[test]
 fn local_memory_goes_away_in_the_middle_of_a_message() {
     for opcode in [WqeOpcode::RdmaWrite, WqeOpcode::RdmaRead] {
@@ -86,7 +87,7 @@ fn local_memory_goes_away_in_the_middle_of_a_message() {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.2.4.5: after a queue pair is destroyed nothing completes and nothing arrives for it, and its memory is free
+/// Requirement: IBTA v1.4 §10.2.4.5: a destroyed queue pair completes and receives nothing more, and releases its memory.
 #[test]
 fn a_queue_pair_goes_away_in_the_middle_of_a_message() {
     for reset_first in [true, false] {
@@ -116,7 +117,7 @@ fn a_queue_pair_goes_away_in_the_middle_of_a_message() {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.1: a reset in the middle of traffic completes nothing, and the rings are free afterwards
+/// Requirement: IBTA v1.4 §10.3.1.1: a reset during traffic completes nothing, and afterwards the rings are free.
 #[test]
 fn a_reset_lets_go_of_rings_and_memory() {
     let mut pair = Pair::new();
@@ -136,7 +137,8 @@ fn a_reset_lets_go_of_rings_and_memory() {
     assert_eq!((pair.a.state(), pair.b.state()), (QpState::Reset, QpState::Rts));
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: an error in the middle of a queue: what is before succeeds, the one fails, what is behind is flushed, in order; then receives
+/// Requirement: IBTA v1.4 §11.6.2: after an error in the middle of a queue, earlier requests have succeeded, that one
+/// fails, later ones are flushed, in order; then receives.
 #[test]
 fn the_order_of_an_error_and_its_flush() {
     let mut pair = Pair::new();

@@ -288,9 +288,9 @@ fn a_short_message_does_not_touch_a_later_bad_segment() {
     assert_eq!(pair.b.expect().byte_count(), 50);
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «transport retry counter exceeded» has its cause
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "transport retry counter exceeded".
 #[test]
-fn no_answer_ends_in_retry_exceeded() {
+fn a_missing_response_ends_in_retry_exceeded() {
     let mut pair = Pair::with(NicConfig::default(), |c| {
         c.set_retry_count(2);
     });
@@ -305,7 +305,7 @@ fn no_answer_ends_in_retry_exceeded() {
     assert_eq!(pair.frames, 3, "the first attempt and two retries");
 }
 
-/// Requirement: IBTA v1.4 §11.6.2: «RNR retry counter exceeded» has its cause
+/// Requirement: IBTA v1.4 §11.6.2: the cause of "RNR retry counter exceeded".
 #[test]
 fn no_receive_is_waited_for_and_then_ends_in_rnr_retry_exceeded() {
     let mut pair = Pair::with(NicConfig::default(), |c| {
@@ -324,7 +324,7 @@ fn no_receive_is_waited_for_and_then_ends_in_rnr_retry_exceeded() {
     expect_send_error(&mut pair.a, wqe::RNR_RETRY, 1);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: in the error state all outstanding work, and what is posted later, is flushed in order
+/// Requirement: IBTA v1.4 §10.3.1: in the error state all outstanding and later work is flushed in order.
 #[test]
 fn to_error_flushes_in_order_and_later_posts_too() {
     let mut pair = Pair::new();
@@ -362,7 +362,7 @@ fn to_error_flushes_in_order_and_later_posts_too() {
     assert_eq!(pair.a.host.nic.poll_timeout(), None, "a failed queue pair sets no more alarms");
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: a reset removes outstanding work without completions
+/// Requirement: IBTA v1.4 §10.3.1: a reset discards outstanding work without completions.
 #[test]
 fn reset_completes_nothing_and_starts_again() {
     let mut pair = Pair::new();
@@ -385,7 +385,7 @@ fn reset_completes_nothing_and_starts_again() {
     assert_eq!(pair.a.expect().wqe_counter(), 0);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1: receives may be posted from INIT on, and are there when the connection is
+/// Requirement: IBTA v1.4 §10.3.1: receives may be posted in INIT, and are there once the queue pair is connected.
 #[test]
 fn receives_posted_in_init_are_used() {
     let mut pair = Pair::new();
@@ -419,7 +419,8 @@ fn work_posted_before_rts_starts_with_it() {
     pair.a.expect();
 }
 
-/// Requirement: IBTA v1.4 §9.6.1: frames for other ports, malformed ones and those with a bad ICRC are dropped in silence
+/// Requirement: IBTA v1.4 §9.6.1: frames for other ports, malformed frames and frames with a bad ICRC are silently
+/// dropped.
 #[test]
 fn frames_that_are_not_ours_or_not_whole_are_dropped() {
     let mut pair = Pair::new();
@@ -471,9 +472,10 @@ fn write_of_a_stranger(
 }
 
 /// Everything else about the packets is right: PSN, key and address would permit the write.
-/// Requirement: IBTA v1.4 §9.6.1: packets of other paths, of other partitions and for unknown queue pairs are dropped in silence
+/// Requirement: IBTA v1.4 §9.6.1: packets of other paths and other partitions, and packets for unknown queue pairs, are
+/// silently dropped.
 #[test]
-fn strangers_are_not_heard() {
+fn packets_of_strangers_are_dropped() {
     let mut pair = Pair::new();
     let (peer, stranger, target) = (1, 3, pair.b.qp.qpn);
     let unknown = Qpn::from_low_bits(target.value() + 100);
@@ -494,7 +496,8 @@ fn strangers_are_not_heard() {
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova, 8), [1; 8], "packets of the real peer are accepted");
 }
 
-/// Requirement: IBTA v1.4 §11.6.3: an overrun of a completion queue is an asynchronous error of the queue and of its queue pairs
+/// Requirement: IBTA v1.4 §11.6.3: a completion queue overrun is an asynchronous error of the queue and of its queue
+/// pairs.
 #[test]
 fn a_full_completion_queue_kills_its_queue_pairs() {
     let mut pair = Pair::new();

@@ -342,10 +342,10 @@ fn a_large_send_is_cut_as_the_wire_takes_it() {
     let mut frame = crate::wire::FrameBuffer::new();
     for made in 1..BYTES {
         let host = one.host();
-        let before = host.nic.effort();
+        let before = host.nic.work_done();
         assert!(host.nic.poll_transmit(host.now, &mut host.memory, &mut frame).is_some());
         assert_eq!(host.nic.ethernet.outgoing.made(), made);
-        assert!(host.nic.effort() - before < 16, "the cost of a frame does not depend on what follows it");
+        assert!(host.nic.work_done() - before < 16, "the cost of a frame does not depend on what follows it");
     }
     assert_eq!(one.frames().len(), 1);
     assert!(one.host().nic.ethernet.outgoing.is_empty());
@@ -366,16 +366,16 @@ fn a_bad_wqe_stops_the_queue_and_flushes_it() {
 }
 
 #[test]
-fn what_is_in_use_is_not_destroyed() {
+fn objects_in_use_are_not_destroyed() {
     let mut station = Station::new(1);
     let mut rq = DestroyRqIn::new();
     rq.set_rqn(station.rqn);
-    let answer = station.host().run::<_, DestroyRqOut>(Op::DestroyRq, 0, rq);
-    assert_eq!(answer.unwrap_err().1, syndrome::RQ_BUSY.syndrome);
+    let result = station.host().run::<_, DestroyRqOut>(Op::DestroyRq, 0, rq);
+    assert_eq!(result.unwrap_err().1, syndrome::RQ_BUSY.syndrome);
     let mut tir = DestroyTirIn::new();
     tir.set_tirn(station.tirn);
-    let answer = station.host().run::<_, DestroyTirOut>(Op::DestroyTir, 0, tir);
-    assert_eq!(answer.unwrap_err().1, syndrome::TIR_BUSY.syndrome);
+    let result = station.host().run::<_, DestroyTirOut>(Op::DestroyTir, 0, tir);
+    assert_eq!(result.unwrap_err().1, syndrome::TIR_BUSY.syndrome);
 }
 
 #[test]
@@ -399,8 +399,8 @@ fn a_flow_group_is_shown_as_it_was_made() {
     assert_eq!(refused.1, syndrome::FLOW_GROUP_UNKNOWN.syndrome);
 }
 
-/// Requirement: RoCEv2 A17.3.2.2: packets to the port of RoCE are for the transport, and no network device sees them
-/// while RoCE is on.
+/// Requirement: RoCEv2 A17.3.2.2: packets to RoCE's port go to the transport, and no network device sees them while RoCE
+/// is enabled.
 #[test]
 fn roce_packets_pass_the_flow_tables_by_while_roce_is_on() {
     let mut two = Station::new(2);

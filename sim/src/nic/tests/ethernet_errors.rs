@@ -85,7 +85,7 @@ fn inline_data_end_with_their_work_request() {
 }
 
 #[test]
-fn nothing_is_sent_for_a_nop() {
+fn a_nop_sends_nothing() {
     let mut station = Station::new(1);
     station.post_raw(WqeOpcode::Nop, &[]);
     station.post(WqeOpcode::Send, checksums(), &[], &datagram(&[1; 30]));

@@ -69,7 +69,8 @@ fn an_event_queue_that_is_armed_late_fires_at_once() {
     assert!(interrupts(&mut pair).is_empty());
 }
 
-/// Requirement: IBTA v1.4 §11.4.2.2: a request for notification of solicited completions waits for one with the bit, or for an error
+/// Requirement: IBTA v1.4 §11.4.2.2: a request for notification of solicited completions waits for a solicited completion
+/// or an error.
 #[test]
 fn solicited_arming_waits_for_a_solicited_completion() {
     let mut pair = Pair::new();
@@ -86,8 +87,8 @@ fn solicited_arming_waits_for_a_solicited_completion() {
     assert!(pair.b.poll_event().is_some());
 }
 
-/// Requirement: IBTA v1.4 §11.4.2.2: an event is for a completion that is added after the request for it. Software may ask for
-/// the next event before it takes the completion of the last one.
+/// Requirement: IBTA v1.4 §11.4.2.2: an event is raised for a completion that is added after the request for it. Software
+/// may request the next event before it polls the completion of the last one.
 #[test]
 fn a_completion_raises_one_event_however_often_software_asks() {
     let mut pair = Pair::new();

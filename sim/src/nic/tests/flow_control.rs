@@ -20,11 +20,12 @@ const TEN_PACKETS: u32 = 10 << 10;
 fn port_counter(node: &mut Node, group: PortCounterGroup, index: usize) -> u64 {
     let mut input = AccessRegisterIn::new();
     input.set_register_id(RegisterId::Ppcnt);
-    let mut wish = PpcntRegister::new();
-    wish.set_local_port(1).set_grp(group);
-    let length = 16 + wish.as_bytes().len();
-    let answer = node.host.command::<_, AccessRegisterOut>(Op::AccessReg, 1, input, wish.as_bytes(), length);
-    let (_, register) = answer.unwrap();
+    let mut requested = PpcntRegister::new();
+    requested.set_local_port(1).set_grp(group);
+    let length = 16 + requested.as_bytes().len();
+    let result =
+        node.host.command::<_, AccessRegisterOut>(Op::AccessReg, 1, input, requested.as_bytes(), length);
+    let (_, register) = result.unwrap();
     let at = 8 + index * 8;
     u64::from_be_bytes(register[at..at + 8].try_into().unwrap())
 }

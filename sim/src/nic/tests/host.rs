@@ -93,7 +93,7 @@ pub struct Host {
 }
 
 /// The result of a command.
-pub type Answer<O> = Result<(O, Vec<u8>), (CommandStatus, u32)>;
+pub type CommandResult<O> = Result<(O, Vec<u8>), (CommandStatus, u32)>;
 
 impl Host {
     /// A host whose device is powered on and knows the address of the command queue.
@@ -139,9 +139,9 @@ impl Host {
 
     /// Gives as many pages as the device requests.
     pub fn give_pages(&mut self, stage: u16) -> Vec<u64> {
-        let (wish, _): (QueryPagesOut, _) =
+        let (requested, _): (QueryPagesOut, _) =
             self.run(CommandOpcode::QueryPages, stage, QueryPagesIn::new()).unwrap();
-        let pages: Vec<u64> = (0..wish.num_pages()).map(|_| self.memory.allocate(4096)).collect();
+        let pages: Vec<u64> = (0..requested.num_pages()).map(|_| self.memory.allocate(4096)).collect();
         let mut give = ManagePagesIn::new();
         give.set_input_num_entries(pages.len() as u32);
         let list: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
@@ -172,7 +172,7 @@ impl Host {
     }
 
     /// Runs a command without a list, whose output has the size of its layout.
-    pub fn run<I, O>(&mut self, opcode: CommandOpcode, op_mod: u16, input: I) -> Answer<O>
+    pub fn run<I, O>(&mut self, opcode: CommandOpcode, op_mod: u16, input: I) -> CommandResult<O>
     where
         I: IntoBytes + Immutable,
         O: FromBytes + FromZeros + IntoBytes,
@@ -188,7 +188,7 @@ impl Host {
         input: I,
         list: &[u8],
         output_length: usize,
-    ) -> Answer<O>
+    ) -> CommandResult<O>
     where
         I: IntoBytes + Immutable,
         O: FromBytes + FromZeros + IntoBytes,

@@ -2,7 +2,7 @@
 //! queues.
 
 use super::commands::refused;
-use super::host::{Answer, Host};
+use super::host::{CommandResult, Host};
 use super::verbs::{Node, Qp, Sge, create_qp, data};
 use crate::nic::NicConfig;
 use crate::nic::syndrome;
@@ -40,7 +40,7 @@ fn raw<I: IntoBytes + zerocopy::Immutable + zerocopy::FromBytes>(
     host: &mut Host,
     op: Op,
     input: I,
-) -> Answer<[u8; 16]> {
+) -> CommandResult<[u8; 16]> {
     host.run(op, 0, input)
 }
 
@@ -148,7 +148,7 @@ fn send_to_itself(node: &mut Node, edit: impl Fn(&mut AddressVector)) {
     node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
 }
 
-/// Requirement: IBTA v1.4 §11.4.1.2: 40 bytes of each receive of a datagram are for the global route header
+/// Requirement: IBTA v1.4 §11.4.1.2: 40 bytes of each datagram receive are reserved for the global route header.
 #[test]
 fn a_datagram_arrives_behind_a_route_header() {
     let mut node = datagram_node();
@@ -176,7 +176,7 @@ fn a_datagram_arrives_behind_a_route_header() {
     assert!(node.host.memory.faults.is_empty());
 }
 
-/// Requirement: IBTA v1.4 §9.8.3: datagrams without receive, with a wrong Q_Key or P_Key are dropped in silence
+/// Requirement: IBTA v1.4 §9.8.3: datagrams without a receive, or with a wrong Q_Key or P_Key, are silently dropped.
 #[test]
 fn datagrams_that_nobody_takes_are_counted() {
     let mut node = datagram_node();
@@ -370,7 +370,7 @@ fn entries_of_a_pool_are_taken_in_the_order_of_their_links() {
     assert!(node.host.memory.faults.is_empty());
 }
 
-/// Requirement: IBTA v1.4 §10.2.9: the limit event of a shared receive queue comes once, until the limit is set again
+/// Requirement: IBTA v1.4 §10.2.9: a shared receive queue raises its limit event once, until the limit is set again.
 #[test]
 fn a_pool_that_runs_low_says_so_once() {
     let (mut node, mut pool) = shared_node();
@@ -403,7 +403,7 @@ fn pool_state(node: &mut Node, pool: &Pool) -> u8 {
 }
 
 /// MODIFY_RMP from one state to another.
-fn move_pool(node: &mut Node, pool: &Pool, from: u8, to: u8) -> Answer<[u8; 16]> {
+fn move_pool(node: &mut Node, pool: &Pool, from: u8, to: u8) -> CommandResult<[u8; 16]> {
     let mut input = ModifyRmpIn::new();
     input.set_rmpn(pool.number).set_rmp_state(from);
     input.ctx_mut().set_state(to);
@@ -428,8 +428,8 @@ fn a_pool_goes_from_state_to_state() {
     assert!([node.expect(), node.expect()].iter().any(|c| c.opcode() == CqeOpcode::ResponderSend));
 }
 
-/// Requirement: IBTA v1.4 §10.2.9.5: a shared receive queue that cannot be read breaks, which is told once, and its queue
-/// pairs break when they need it
+/// Requirement: IBTA v1.4 §10.2.9.5: a shared receive queue that cannot be read fails; software learns of it once, and
+/// its queue pairs fail when they need a receive.
 #[test]
 fn a_pool_whose_record_makes_no_sense_breaks() {
     let (mut node, mut pool) = shared_node();
@@ -490,10 +490,10 @@ fn xrc_queues_need_their_domain() {
     context.set_pd(node.pd).set_cqn(node.cq.cqn).set_log_rq_stride(1).set_log_xrc_srq_size(3);
     context.set_db_record_addr_h((record >> 32) as u32).set_db_record_addr_l(record as u32 >> 2);
     let list = buffer.to_be_bytes();
-    let made: Answer<[u8; 16]> = node.host.command(Op::CreateXrcSrq, 0, input, &list, 16);
+    let made: CommandResult<[u8; 16]> = node.host.command(Op::CreateXrcSrq, 0, input, &list, 16);
     refused(made, syndrome::XRCD_UNKNOWN);
     input.xrc_srq_context_entry_mut().set_xrcd(out.xrcd());
-    let made: Answer<[u8; 16]> = node.host.command(Op::CreateXrcSrq, 0, input, &list, 16);
+    let made: CommandResult<[u8; 16]> = node.host.command(Op::CreateXrcSrq, 0, input, &list, 16);
     made.unwrap();
     let mut free = DeallocXrcdIn::new();
     free.set_xrcd(out.xrcd());
@@ -501,7 +501,7 @@ fn xrc_queues_need_their_domain() {
 }
 
 /// A LID-routed subnet management packet with a method and an attribute.
-fn question(class: u8, method: u8, attribute: u16) -> MadIfcIn {
+fn request(class: u8, method: u8, attribute: u16) -> MadIfcIn {
     let mut mad = [0; 256];
     mad[..4].copy_from_slice(&[1, class, 1, method]);
     mad[8..16].copy_from_slice(&77u64.to_be_bytes());
@@ -512,33 +512,33 @@ fn question(class: u8, method: u8, attribute: u16) -> MadIfcIn {
     input
 }
 
-fn ask(host: &mut Host, input: MadIfcIn) -> Answer<MadIfcOut> {
+fn ask(host: &mut Host, input: MadIfcIn) -> CommandResult<MadIfcOut> {
     host.run(Op::MadIfc, 3, input)
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.6: PortInfo tells the state of the port, also to the port's own host
+/// Requirement: IBTA v1.4 §14.2.5.6: PortInfo has the state of the port, also for the port's own host.
 #[test]
 fn the_agent_answers_its_own_host() {
     const PORT_INFO: u16 = 0x15;
     let mut host = Host::booted(NicConfig { strict: true, ..config() });
     for (up, state) in [(true, 4), (false, 1)] {
         host.nic.set_link_up(up);
-        let (out, _) = ask(&mut host, question(1, 1, PORT_INFO)).unwrap();
-        let answer = out.response_mad_packet();
-        assert_eq!((answer[3], &answer[4..6], answer[15]), (0x81, &[0, 0][..], 77));
-        assert_eq!(answer[64 + 32] & 0xf, state);
+        let (out, _) = ask(&mut host, request(1, 1, PORT_INFO)).unwrap();
+        let response = out.response_mad_packet();
+        assert_eq!((response[3], &response[4..6], response[15]), (0x81, &[0, 0][..], 77));
+        assert_eq!(response[64 + 32] & 0xf, state);
     }
-    let (out, _) = ask(&mut host, question(1, 1, 0x7777)).unwrap();
+    let (out, _) = ask(&mut host, request(1, 1, 0x7777)).unwrap();
     assert_eq!(out.response_mad_packet()[4..6], [0, 3 << 2], "the attribute is not supported");
 }
 
 #[test]
 fn only_the_agents_of_an_infiniband_port_are_asked() {
     let mut host = Host::booted(config());
-    let mut elsewhere = question(1, 1, 0x15);
+    let mut elsewhere = request(1, 1, 0x15);
     elsewhere.set_port(2);
     refused(ask(&mut host, elsewhere), syndrome::MAD_PORT);
-    refused(host.run::<_, MadIfcOut>(Op::MadIfc, 8, question(1, 1, 0x15)), syndrome::BAD_OP_MOD);
+    refused(host.run::<_, MadIfcOut>(Op::MadIfc, 8, request(1, 1, 0x15)), syndrome::BAD_OP_MOD);
     let mut ethernet = Host::booted(NicConfig::default());
-    refused(ask(&mut ethernet, question(1, 1, 0x15)), syndrome::LINK_LAYER);
+    refused(ask(&mut ethernet, request(1, 1, 0x15)), syndrome::LINK_LAYER);
 }

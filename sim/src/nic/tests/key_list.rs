@@ -267,7 +267,7 @@ fn an_access_has_as_many_pieces_as_a_message_has_pages() {
     assert_eq!(check((1 << 18) + 2), Err(KeyFault::Pieces));
     assert_eq!(check(rounds), Err(KeyFault::Pieces));
     let segment = |length| model.table.check_segment(WHO, key, Access::RemoteRead, 0, length).map(|_| ());
-    model.table.effort().begin_access();
+    model.table.budget().begin_access();
     assert_eq!([segment(1 << 18), segment(1), segment(1)], [Ok(()), Ok(()), Err(KeyFault::Pieces)]);
 }
 
@@ -289,9 +289,9 @@ fn a_change_of_a_long_list_of_pages_costs_what_it_brings() {
         let octowords = entries.len() as u16 / 2;
         let flags = umr_flags::TRANSLATION_OFFSET;
         let update = KeyUpdate { key: name, flags, mask, context, offset, octowords };
-        let before = model.table.effort().total();
+        let before = model.table.budget().total();
         model.table.update(&update, entries, &rules).unwrap();
-        assert!(model.table.effort().total() - before <= 64, "{mask:#x}");
+        assert!(model.table.budget().total() - before <= 64, "{mask:#x}");
         let byte = |page: u64| {
             let range = model.table.check(WHO, name, Access::LocalWrite, page << 12, 1).ok()?;
             let mut memory = Addresses::default();

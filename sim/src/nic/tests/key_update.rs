@@ -68,8 +68,8 @@ impl Keys {
         self.table.get(self.name.index().value()).unwrap().context
     }
 
-    fn update(&mut self, wish: &Wish) -> Result<(), KeyFault> {
-        let Wish { mask, flags, context, offset, ref entries, ref rules } = *wish;
+    fn update(&mut self, requested: &RequestedUpdate) -> Result<(), KeyFault> {
+        let RequestedUpdate { mask, flags, context, offset, ref entries, ref rules } = *requested;
         let octowords = entries.len().div_ceil(2) as u16;
         let update = KeyUpdate { key: self.name, flags, mask, context, offset, octowords };
         self.table.update(&update, entries, rules)
@@ -86,7 +86,7 @@ impl Keys {
 
 /// An update of a key of [`context`].
 #[derive(Clone)]
-struct Wish {
+struct RequestedUpdate {
     mask: u64,
     flags: u8,
     context: MkeyContext,
@@ -95,8 +95,8 @@ struct Wish {
     rules: UpdateRules,
 }
 
-fn wish(mask: u64) -> Wish {
-    Wish {
+fn requested(mask: u64) -> RequestedUpdate {
+    RequestedUpdate {
         mask,
         flags: 0,
         context: context(MkeyAccessMode::Mtt),
@@ -107,9 +107,9 @@ fn wish(mask: u64) -> Wish {
 }
 
 /// An update of translation entries; with an offset it leaves the entries before it.
-fn entries(offset: Option<u64>, entries: &[u64]) -> Wish {
+fn entries(offset: Option<u64>, entries: &[u64]) -> RequestedUpdate {
     let flags = if offset.is_some() { flag::TRANSLATION_OFFSET } else { 0 };
-    Wish { flags, offset: offset.unwrap_or(0), entries: entries.to_vec(), ..wish(0) }
+    RequestedUpdate { flags, offset: offset.unwrap_or(0), entries: entries.to_vec(), ..requested(0) }
 }
 
 /// Takes one field of a context from another one.
@@ -183,7 +183,7 @@ fn another() -> MkeyContext {
 fn an_update_changes_the_fields_of_its_mask_and_no_others() {
     for bit in (0..64).map(|bit| 1u64 << bit) {
         let mut keys = Keys::new(context(MkeyAccessMode::Mtt), &[0x8000, 0x3000]);
-        let update = Wish { context: another(), rules: DRIVER, ..wish(bit) };
+        let update = RequestedUpdate { context: another(), rules: DRIVER, ..requested(bit) };
         let mut expected = keys.context();
         match FIELDS.iter().find(|(field, _)| *field == bit) {
             Some((_, take)) => {
@@ -202,7 +202,7 @@ fn a_key_that_does_not_allow_updates_stays_as_it_is() {
     let mut fixed = context(MkeyAccessMode::Mtt);
     fixed.set_umr_en(false);
     let mut keys = Keys::new(fixed, &[0x8000, 0x3000]);
-    let update = Wish { context: another(), ..wish(mask::LENGTH) };
+    let update = RequestedUpdate { context: another(), ..requested(mask::LENGTH) };
     assert_eq!(keys.update(&update), Err(KeyFault::Change));
     assert!(keys.context() == fixed);
 }
@@ -215,7 +215,8 @@ fn an_update_with_unknown_flags_is_refused() {
         let mut key = context(MkeyAccessMode::Mtt);
         // So that no flag fails for what it checks.
         key.set_qpn(QP).set_free(flags == flag::FAIL_IF_NOT_FREE);
-        let result = Keys::new(key, &[0x8000, 0x3000]).update(&Wish { flags, ..wish(mask::LENGTH) });
+        let result =
+            Keys::new(key, &[0x8000, 0x3000]).update(&RequestedUpdate { flags, ..requested(mask::LENGTH) });
         assert_eq!(result, if known { Ok(()) } else { Err(KeyFault::Change) }, "{flags:#x}");
     }
 }
@@ -232,7 +233,8 @@ fn an_update_fails_in_the_state_that_its_flags_name() {
     ] {
         let mut key = context(MkeyAccessMode::Mtt);
         key.set_free(free);
-        let result = Keys::new(key, &[0x8000, 0x3000]).update(&Wish { flags, ..wish(mask::LENGTH) });
+        let result =
+            Keys::new(key, &[0x8000, 0x3000]).update(&RequestedUpdate { flags, ..requested(mask::LENGTH) });
         assert_eq!(result, expected, "free {free}, flags {flags:#x}");
     }
 }
@@ -247,7 +249,8 @@ fn an_update_checks_the_queue_pair_of_the_key_if_asked() {
     ] {
         let mut key = context(MkeyAccessMode::Mtt);
         key.set_qpn(qpn);
-        let result = Keys::new(key, &[0x8000, 0x3000]).update(&Wish { flags, ..wish(mask::LENGTH) });
+        let result =
+            Keys::new(key, &[0x8000, 0x3000]).update(&RequestedUpdate { flags, ..requested(mask::LENGTH) });
         assert_eq!(result, expected, "{qpn}, flags {flags:#x}");
     }
 }
@@ -275,7 +278,7 @@ fn an_application_keeps_its_domain_and_gives_keys_to_nobody_else() {
         (mask::QPN, QP, DRIVER, Ok(())),
     ] {
         let mut keys = Keys::new(context(MkeyAccessMode::Mtt), &[0x8000, 0x3000]);
-        let result = keys.update(&Wish { context: to(qpn), rules, ..wish(mask) });
+        let result = keys.update(&RequestedUpdate { context: to(qpn), rules, ..requested(mask) });
         assert_eq!(result, expected, "{mask:#x}, {qpn}, {:?}", rules.who);
     }
 }
@@ -297,7 +300,7 @@ fn a_device_refuses_the_updates_that_it_does_not_offer() {
         (ranges, mask::FREE, indirect, true),
         (ranges, mask::FREE, RULES, false),
     ] {
-        let result = Keys::new(context(mode), &[]).update(&Wish { rules, ..wish(mask) });
+        let result = Keys::new(context(mode), &[]).update(&RequestedUpdate { rules, ..requested(mask) });
         assert_eq!(
             result,
             if refused { Err(KeyFault::Change) } else { Ok(()) },
@@ -337,9 +340,10 @@ fn pages_have_four_kibibytes_to_two_gibibytes() {
         // Ranges have their own lengths.
         (ranges, 0, true),
     ] {
-        let mut wished = context(mode);
-        wished.set_log_page_size(log_page);
-        let result = Keys::new(context(mode), &[]).update(&Wish { context: wished, ..wish(mask::PAGE_SIZE) });
+        let mut fields = context(mode);
+        fields.set_log_page_size(log_page);
+        let result = Keys::new(context(mode), &[])
+            .update(&RequestedUpdate { context: fields, ..requested(mask::PAGE_SIZE) });
         assert_eq!(result, if fits { Ok(()) } else { Err(KeyFault::Range) }, "{mode:?}, {log_page}");
     }
 }
@@ -349,9 +353,9 @@ fn a_key_ends_with_the_address_space() {
     for (start, length, fits) in
         [(u64::MAX - 0xfff, 0x1000, true), (u64::MAX - 0xfff, 0x1001, false), (u64::MAX, 0, true)]
     {
-        let mut wished = context(MkeyAccessMode::Mtt);
-        wished.set_start_addr(start).set_length(length);
-        let update = Wish { context: wished, ..wish(mask::START_ADDRESS | mask::LENGTH) };
+        let mut fields = context(MkeyAccessMode::Mtt);
+        fields.set_start_addr(start).set_length(length);
+        let update = RequestedUpdate { context: fields, ..requested(mask::START_ADDRESS | mask::LENGTH) };
         let result = Keys::new(context(MkeyAccessMode::Mtt), &[]).update(&update);
         assert_eq!(result, if fits { Ok(()) } else { Err(KeyFault::Range) }, "{start:#x}, {length:#x}");
     }
@@ -380,11 +384,11 @@ fn a_binding_needs_the_local_rights_behind_it() {
         [(false, false, Ok(())), (true, false, Err(KeyFault::Right)), (false, true, Err(KeyFault::Right))]
     {
         let (mut keys, region) = over_region(read_only);
-        let mut wished = context(MkeyAccessMode::Klms);
-        wished.set_rw(writes).set_a(atomics);
-        let bind = Wish {
+        let mut fields = context(MkeyAccessMode::Klms);
+        fields.set_rw(writes).set_a(atomics);
+        let bind = RequestedUpdate {
             mask: mask::REMOTE_WRITE | mask::ATOMIC,
-            context: wished,
+            context: fields,
             ..entries(None, &range(0x2000, region))
         };
         assert_eq!(keys.update(&bind), expected, "write {writes}, atomic {atomics}");
@@ -398,7 +402,7 @@ fn an_application_binds_only_keys_that_exist() {
     let update = entries(None, &range(0x2000, nothing));
     let (mut keys, region) = over_region(|_| ());
     assert_eq!(keys.update(&update), Err(KeyFault::Unknown));
-    assert_eq!(keys.update(&Wish { rules: DRIVER, ..update.clone() }), Ok(()));
+    assert_eq!(keys.update(&RequestedUpdate { rules: DRIVER, ..update.clone() }), Ok(()));
     assert_eq!(keys.update(&entries(None, &range(0x2000, region))), Ok(()));
     assert_eq!(Keys::new(context(MkeyAccessMode::Mtt), &[]).update(&update), Ok(()));
 }
@@ -462,7 +466,7 @@ fn the_translation_follows_the_range_of_the_key() {
         old.set_length(0x1000);
         let mut keys = Keys::new(old, list);
         edit(&mut old);
-        assert_eq!(keys.update(&Wish { context: old, ..wish(mask) }), Ok(()), "{mask:#x}");
+        assert_eq!(keys.update(&RequestedUpdate { context: old, ..requested(mask) }), Ok(()), "{mask:#x}");
         keys
     };
     let keys = change(mask::LENGTH, &[0x8000, 0x3000], |context| {
@@ -479,18 +483,18 @@ fn the_translation_follows_the_range_of_the_key() {
     assert_eq!(keys.host_of(START), Some(0x9000), "the region begins in the middle of a page of 8 KiB");
 }
 
-/// The effort of an update is the number of entries that it brings and of those that it reads; an update of
+/// The cost of an update is the number of entries that it brings and of those that it reads; an update of
 /// neither entries nor range reads none.
 #[test]
 fn an_update_costs_what_it_brings_and_reads() {
     let mut keys = Keys::new(context(MkeyAccessMode::Mtt), &[0x8000, 0x3000, 0x5000, 0x1000]);
-    let mut cost = |update: &Wish| {
-        let before = keys.table.effort().total();
+    let mut cost = |update: &RequestedUpdate| {
+        let before = keys.table.budget().total();
         assert_eq!(keys.update(update), Ok(()));
-        keys.table.effort().total() - before
+        keys.table.budget().total() - before
     };
-    assert_eq!(cost(&wish(mask::FREE)), 0);
-    assert_eq!(cost(&wish(mask::LENGTH)), 4);
+    assert_eq!(cost(&requested(mask::FREE)), 0);
+    assert_eq!(cost(&requested(mask::LENGTH)), 4);
     assert_eq!(cost(&entries(None, &[0x8000, 0x3000, 0x5000])), 3 + 3);
     assert_eq!(cost(&entries(Some(0), &[0x9000, 0x4000])), 2 + 3);
 }
@@ -500,10 +504,10 @@ fn an_update_costs_what_it_brings_and_reads() {
 fn a_range_dies_with_an_update_of_its_key() {
     let mut keys = Keys::new(context(MkeyAccessMode::Mtt), &[0x8000, 0x3000]);
     let range = keys.table.check(WHO, keys.name, Access::LocalRead, START, 1).unwrap();
-    assert_eq!(keys.update(&wish(mask::PD)), Err(KeyFault::Domain));
+    assert_eq!(keys.update(&requested(mask::PD)), Err(KeyFault::Domain));
     let mut memory = Touched::default();
     assert_eq!(keys.table.read(&mut memory, &range, 0, &mut [0]), Ok(()), "a refused update changes nothing");
-    assert_eq!(keys.update(&wish(mask::SMALL_FENCE)), Ok(()));
+    assert_eq!(keys.update(&requested(mask::SMALL_FENCE)), Ok(()));
     assert!(keys.table.read(&mut memory, &range, 0, &mut [0]).is_err());
     assert_eq!(memory.0, [0x8000]);
 }

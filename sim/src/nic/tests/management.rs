@@ -2,7 +2,7 @@
 //! host.
 
 use super::commands::refused;
-use super::host::{Answer, Host};
+use super::host::{CommandResult, Host};
 use super::verbs::{Node, create_qp, data};
 use crate::nic::syndrome;
 use crate::nic::{NicConfig, SubnetMembership};
@@ -48,7 +48,7 @@ fn mad(class: u8, method: u8, number: u16, modifier: u32) -> Mad {
     mad
 }
 
-fn ask(host: &mut Host, mad: &Mad) -> Answer<MadIfcOut> {
+fn ask(host: &mut Host, mad: &Mad) -> CommandResult<MadIfcOut> {
     let mut input = MadIfcIn::new();
     input.set_port(1).set_mad(*mad);
     host.run(Op::MadIfc, 3, input)
@@ -70,36 +70,37 @@ fn data_of<T: FromBytes>(mad: &Mad) -> T {
 fn managed() -> Node {
     let mut node = Node::new(1, NicConfig { subnet: SubnetMembership::Managed, ..config() });
     for state in [3, 4] {
-        let mut wish = PortInfo::new();
-        wish.set_lid(LID).set_master_sm_lid(ASKER).set_port_state(state);
-        let mut question = mad(class::LID_ROUTED, 2, attribute::PORT_INFO, 1);
-        question[64..128].copy_from_slice(wish.as_bytes());
-        assert_eq!(status(&answer(&mut node.host, &question)), 0);
+        let mut requested = PortInfo::new();
+        requested.set_lid(LID).set_master_sm_lid(ASKER).set_port_state(state);
+        let mut request = mad(class::LID_ROUTED, 2, attribute::PORT_INFO, 1);
+        request[64..128].copy_from_slice(requested.as_bytes());
+        assert_eq!(status(&answer(&mut node.host, &request)), 0);
     }
     node
 }
 
-/// Requirement: IBTA v1.4 §14.2.2.2: software that hands a directed route to its own port has moved the hop pointer over the end; the answer
-/// keeps it, and a route that goes on is refused.
+/// Requirement: IBTA v1.4 §14.2.2.2: when software hands its own port a directed route, the hop pointer is already past
+/// the end; the response keeps it, and a route that continues is refused.
 #[test]
 fn a_directed_route_of_the_own_host_ends_behind_its_last_hop() {
     let mut host = Host::booted(config());
     for hops in [0u8, 1, 3] {
-        let mut question = mad(class::DIRECTED_ROUTE, 1, attribute::NODE_INFO, 0);
-        (question[HOP_POINTER], question[HOP_COUNT]) = (hops + 1, hops);
-        let answer = answer(&mut host, &question);
-        assert_eq!((answer[3], status(&answer), answer[HOP_POINTER]), (0x81, 1 << 15, hops + 1));
-        let node: NodeInfo = data_of(&answer);
+        let mut request = mad(class::DIRECTED_ROUTE, 1, attribute::NODE_INFO, 0);
+        (request[HOP_POINTER], request[HOP_COUNT]) = (hops + 1, hops);
+        let response = answer(&mut host, &request);
+        assert_eq!((response[3], status(&response), response[HOP_POINTER]), (0x81, 1 << 15, hops + 1));
+        let node: NodeInfo = data_of(&response);
         assert_eq!((node.node_type(), node.num_ports(), node.local_port_num()), (1, 1, 1));
     }
-    let mut question = mad(class::DIRECTED_ROUTE, 1, attribute::NODE_INFO, 0);
-    (question[HOP_POINTER], question[HOP_COUNT]) = (1, 2);
-    assert_eq!(status(&answer(&mut host, &question)), 1 << 15 | 7 << 2);
+    let mut request = mad(class::DIRECTED_ROUTE, 1, attribute::NODE_INFO, 0);
+    (request[HOP_POINTER], request[HOP_COUNT]) = (1, 2);
+    assert_eq!(status(&answer(&mut host, &request)), 1 << 15 | 7 << 2);
 }
 
-/// Requirement: IBTA v1.4 §13.4.7: what an agent cannot do it answers with a status: class, version, method, attribute, value.
+/// Requirement: IBTA v1.4 §13.4.7: the agent responds with a status to a class, version, method, attribute or value that
+/// it does not support.
 #[test]
-fn what_an_agent_cannot_do_is_answered_with_a_status() {
+fn unsupported_requests_get_a_status() {
     let mut host = Host::booted(config());
     let refusals = [
         (mad(0x09, 1, 0x10, 0), 1 << 2),
@@ -113,10 +114,10 @@ fn what_an_agent_cannot_do_is_answered_with_a_status() {
         (mad(class::PERFORMANCE, 1, 0x7777, 0), 3 << 2),
         (mad(class::PERFORMANCE, 1, attribute::PORT_COUNTERS, 0), 7 << 2),
     ];
-    for (question, expected) in refusals {
-        let answer = answer(&mut host, &question);
-        assert_eq!(status(&answer), expected, "class {:#x} attribute {:?}", question[1], &question[16..18]);
-        assert_eq!(answer[3] & 0x80, 0x80);
+    for (request, expected) in refusals {
+        let response = answer(&mut host, &request);
+        assert_eq!(status(&response), expected, "class {:#x} attribute {:?}", request[1], &request[16..18]);
+        assert_eq!(response[3] & 0x80, 0x80);
     }
     let mut version = mad(class::LID_ROUTED, 1, attribute::NODE_INFO, 0);
     version[2] = 9;
@@ -132,7 +133,8 @@ fn what_an_agent_cannot_do_is_answered_with_a_status() {
     assert!(ask(&mut host, &mad(class::LID_ROUTED, 7, 2, 0)).is_ok(), "a TrapRepress has no response");
 }
 
-/// Requirement: IBTA v1.4 §14.2.5: the agent has the tables of service levels and lanes, GUIDs and P_Keys; what is set is shown.
+/// Requirement: IBTA v1.4 §14.2.5: the agent has tables of service levels and lanes, GUIDs and P_Keys, and returns what
+/// was set.
 #[test]
 fn tables_of_a_port_are_set_and_shown() {
     let mut host = Host::booted(config());
@@ -142,16 +144,16 @@ fn tables_of_a_port_are_set_and_shown() {
         (attribute::VL_ARBITRATION, vl_low, 16),
         (attribute::PARTITION_KEYS, 1, 64),
     ] {
-        let mut wish = mad(class::LID_ROUTED, 2, number, modifier);
-        wish[64..64 + length].fill(0x5a);
-        assert_eq!(status(&answer(&mut host, &wish)), 0);
+        let mut requested = mad(class::LID_ROUTED, 2, number, modifier);
+        requested[64..64 + length].fill(0x5a);
+        assert_eq!(status(&answer(&mut host, &requested)), 0);
         let shown = answer(&mut host, &mad(class::LID_ROUTED, 1, number, modifier));
-        assert_eq!(shown[64..128], wish[64..128], "attribute {number:#x}");
+        assert_eq!(shown[64..128], requested[64..128], "attribute {number:#x}");
     }
     let own = answer(&mut host, &mad(class::LID_ROUTED, 1, attribute::GUID_INFO, 0));
-    let mut wish = mad(class::LID_ROUTED, 2, attribute::GUID_INFO, 0);
-    wish[64..80].fill(0x77);
-    let shown = answer(&mut host, &wish);
+    let mut requested = mad(class::LID_ROUTED, 2, attribute::GUID_INFO, 0);
+    requested[64..80].fill(0x77);
+    let shown = answer(&mut host, &requested);
     assert_eq!(
         (&shown[64..72], &shown[72..80]),
         (&own[64..72], &[0x77; 8][..]),
@@ -162,29 +164,29 @@ fn tables_of_a_port_are_set_and_shown() {
     assert!(out.0.hca_vport_context().has_smi(), "Linux requires this to send subnet management packets");
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.6: the answer to a Set of PortInfo repeats ClientReregister, a later Get has none; the state follows the
-/// order of §7.2.7.
+/// Requirement: IBTA v1.4 §14.2.5.6: the response to a Set of PortInfo repeats ClientReregister, a later Get does not;
+/// states follow the order of §7.2.7.
 #[test]
 fn port_info_is_set_in_the_order_of_states() {
     let mut node = Node::new(1, NicConfig { subnet: SubnetMembership::Managed, ..config() });
     let set = |host: &mut Host, edit: &dyn Fn(&mut PortInfo)| {
-        let mut wish = PortInfo::new();
-        wish.set_lid(LID);
-        edit(&mut wish);
-        let mut question = mad(class::LID_ROUTED, 2, attribute::PORT_INFO, 1 << 31);
-        question[64..128].copy_from_slice(wish.as_bytes());
-        answer(host, &question)
+        let mut requested = PortInfo::new();
+        requested.set_lid(LID);
+        edit(&mut requested);
+        let mut request = mad(class::LID_ROUTED, 2, attribute::PORT_INFO, 1 << 31);
+        request[64..128].copy_from_slice(requested.as_bytes());
+        answer(host, &request)
     };
-    let early = set(&mut node.host, &|wish| {
-        wish.set_port_state(4);
+    let early = set(&mut node.host, &|requested| {
+        requested.set_port_state(4);
     });
     assert_eq!(status(&early), 7 << 2, "a port must be armed before it becomes active");
-    let disabled = set(&mut node.host, &|wish| {
-        wish.set_port_physical_state(3);
+    let disabled = set(&mut node.host, &|requested| {
+        requested.set_port_physical_state(3);
     });
     assert_eq!(status(&disabled), 7 << 2, "links cannot be disabled, and the response says so");
-    let answered = set(&mut node.host, &|wish| {
-        wish.set_port_state(3).set_client_reregister(true).set_subnet_timeout(18);
+    let answered = set(&mut node.host, &|requested| {
+        requested.set_port_state(3).set_client_reregister(true).set_subnet_timeout(18);
     });
     let info: PortInfo = data_of(&answered);
     assert_eq!((info.port_state(), info.client_reregister(), info.lid()), (3, true, LID));
@@ -197,18 +199,19 @@ fn port_info_is_set_in_the_order_of_states() {
     assert_eq!((status(&shown), &shown[64..128]), (0, &[0; 64][..]), "no FDR10");
 }
 
-/// Requirement: IBTA v1.4 §7.2.7: a port that a manager takes down trains anew, and its host hears that it is no longer active.
+/// Requirement: IBTA v1.4 §7.2.7: a port that the manager takes down retrains, and the host learns that the port is no
+/// longer active.
 ///
 /// IPoIB leaves off then, and joins its groups again when the port is active.
 #[test]
 fn the_host_hears_that_the_port_trains_anew() {
     let mut node = managed();
     let state = |node: &mut Node, state: u8| {
-        let mut wish = PortInfo::new();
-        wish.set_lid(LID).set_master_sm_lid(ASKER).set_port_state(state);
-        let mut question = mad(class::LID_ROUTED, 2, attribute::PORT_INFO, 1);
-        question[64..128].copy_from_slice(wish.as_bytes());
-        data_of::<PortInfo>(&answer(&mut node.host, &question)).port_state()
+        let mut requested = PortInfo::new();
+        requested.set_lid(LID).set_master_sm_lid(ASKER).set_port_state(state);
+        let mut request = mad(class::LID_ROUTED, 2, attribute::PORT_INFO, 1);
+        request[64..128].copy_from_slice(requested.as_bytes());
+        data_of::<PortInfo>(&answer(&mut node.host, &request)).port_state()
     };
     let changes = |node: &mut Node| -> Vec<u8> {
         let events = core::iter::from_fn(|| node.poll_event());
@@ -269,23 +272,25 @@ fn deliver(node: &mut Node, frame: &[u8]) {
     nic.handle_frame(*now, memory, frame);
 }
 
-/// Requirement: IBTA v1.4 §14.2.1.1: a port that has no LID yet sends subnet management, over virtual lane 15, to whoever is at the end of the link.
+/// Requirement: IBTA v1.4 §14.2.1.1: a port without a LID sends subnet management packets, over virtual lane 15, to the
+/// other end of the link.
 #[test]
 fn queue_pair_0_sends_before_the_port_is_active() {
     let mut node = Node::new(1, NicConfig { subnet: SubnetMembership::Managed, ..config() });
     make_management(&mut node, ServiceType::Qp0);
-    let mut question = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 5);
-    question.leave_by(1);
-    post_mad(&mut node, 0xffff, 0, question.bytes());
+    let mut request = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 5);
+    request.leave_by(1);
+    post_mad(&mut node, 0xffff, 0, request.bytes());
     let frame = transmit(&mut node).expect("a packet");
     let packet = parse(&frame).expect("an InfiniBand packet");
-    assert_eq!(SubnetPacket::of(&packet), Some(question), "on the management lane, for queue pair 0");
+    assert_eq!(SubnetPacket::of(&packet), Some(request), "on the management lane, for queue pair 0");
     assert_eq!(&frame[2..8], [0xff, 0xff, 0, 72, 0xff, 0xff], "permissive LIDs");
 }
 
-/// Requirement: IBTA v1.4 §14.2.2: answers, SMInfo and traps go to the manager of the host, and every other question to the agent, never to both.
+/// Requirement: IBTA v1.4 §14.2.2: responses, SMInfo and traps go to the manager on the host, and every other request to
+/// the agent, never to both.
 #[test]
-fn the_host_hears_answers_and_what_is_for_its_manager() {
+fn the_host_receives_responses_and_packets_for_its_manager() {
     let mut node = managed();
     make_management(&mut node, ServiceType::Qp0);
     for (method, number, to_host) in [
@@ -307,7 +312,8 @@ fn the_host_hears_answers_and_what_is_for_its_manager() {
     assert!(transmit(&mut node).is_none(), "it is addressed to another port");
 }
 
-/// Requirement: IBTA v1.4 §14.2.1: subnet management to a port's own LID reaches its agent, whose answer comes back.
+/// Requirement: IBTA v1.4 §14.2.1: subnet management packets to a port's own LID reach its agent, and the response comes
+/// back.
 #[test]
 fn the_own_lid_leads_to_the_own_agents() {
     let mut node = managed();
@@ -321,9 +327,9 @@ fn the_own_lid_leads_to_the_own_agents() {
     let mut node = managed();
     make_management(&mut node, ServiceType::Qp1);
     post_receive(&mut node);
-    let mut question = mad(class::PERFORMANCE, 1, attribute::PORT_COUNTERS, 0);
-    question[65] = 1;
-    post_mad(&mut node, LID, 1, &question);
+    let mut request = mad(class::PERFORMANCE, 1, attribute::PORT_COUNTERS, 0);
+    request[65] = 1;
+    post_mad(&mut node, LID, 1, &request);
     assert!(transmit(&mut node).is_none(), "no frame leaves the port");
     let answered = received(&mut node).expect("a response");
     assert_eq!((answered[0], answered[1], answered[3], status(&answered)), (1, class::PERFORMANCE, 0x81, 0));
@@ -360,8 +366,8 @@ fn remote(node: &mut Node, mad: &Mad) -> Mad {
     packet.payload.try_into().expect("a datagram")
 }
 
-/// Requirement: IBTA v1.4 §16.1.3.5: PortCounters count data in words, stop at their largest value, and take the value that a Set has for those that
-/// it selects.
+/// Requirement: IBTA v1.4 §16.1.3.5: PortCounters count data in words, stop at their maximum, and take the values that a
+/// Set has for the selected ones.
 #[test]
 fn the_performance_agent_counts_and_is_cleared() {
     let mut node = managed();
@@ -376,10 +382,13 @@ fn the_performance_agent_counts_and_is_cleared() {
     assert_eq!(after.port_xmit_data() - before.port_xmit_data(), words, "the response has the same length");
 
     let mut set = mad(class::PERFORMANCE, 2, attribute::PORT_COUNTERS, 0);
-    let mut wish = PortCounters::new();
-    wish.set_port_select(0xff).set_counter_select(1 << 14 | 1 << 2 | 1 << 0).set_port_xmit_pkts(u32::MAX);
-    wish.set_symbol_error_counter(5);
-    set[64..64 + PortCounters::SIZE].copy_from_slice(wish.as_bytes());
+    let mut requested = PortCounters::new();
+    requested
+        .set_port_select(0xff)
+        .set_counter_select(1 << 14 | 1 << 2 | 1 << 0)
+        .set_port_xmit_pkts(u32::MAX);
+    requested.set_symbol_error_counter(5);
+    set[64..64 + PortCounters::SIZE].copy_from_slice(requested.as_bytes());
     let shown: PortCounters = data_of(&remote(&mut node, &set));
     assert_eq!((shown.port_xmit_pkts(), shown.symbol_error_counter()), (u32::MAX, 5));
     let mut get = mad(class::PERFORMANCE, 1, attribute::PORT_COUNTERS, 0);
@@ -391,13 +400,13 @@ fn the_performance_agent_counts_and_is_cleared() {
     assert_eq!(info[64..68], [1, 1, 0x13, 0]);
 }
 
-/// Requirement: IBTA v1.4 §9.2.4: general services have the Q_Key 0x80010000; a datagram with another one is lost.
+/// Requirement: IBTA v1.4 §9.2.4: general services have the Q_Key 0x80010000; a datagram with another Q_Key is dropped.
 #[test]
 fn the_performance_agent_hears_its_q_key_and_its_partitions_only() {
     let mut node = managed();
-    let question = mad(class::PERFORMANCE, 1, attribute::CLASS_PORT_INFO, 0);
-    deliver(&mut node, &general_frame(&question, 0x1234, 0xffff));
-    deliver(&mut node, &general_frame(&question, GENERAL_SERVICES_QKEY, 0x8123));
+    let request = mad(class::PERFORMANCE, 1, attribute::CLASS_PORT_INFO, 0);
+    deliver(&mut node, &general_frame(&request, 0x1234, 0xffff));
+    deliver(&mut node, &general_frame(&request, GENERAL_SERVICES_QKEY, 0x8123));
     assert!(transmit(&mut node).is_none());
     let counters = node.host.nic.counters();
     assert_eq!((counters.datagrams_bad_qkey, counters.frames_bad_pkey), (1, 1));
@@ -405,7 +414,7 @@ fn the_performance_agent_hears_its_q_key_and_its_partitions_only() {
 
 /// A requester that never takes a response cannot fill memory.
 #[test]
-fn answers_that_nobody_fetches_are_lost_at_last() {
+fn responses_that_nobody_fetches_are_dropped() {
     let mut node = managed();
     let asked = SubnetPacket::from_payload(&mad(class::LID_ROUTED, 1, attribute::NODE_INFO, 0)).unwrap();
     let frame = asked.to_frame(ASKER, LID).0;
@@ -436,7 +445,7 @@ proptest! {
             None => deliver(&mut node, &general_frame(&bytes, GENERAL_SERVICES_QKEY, 0xffff)),
         }
         let answered = transmit(&mut node).is_some();
-        prop_assert!(!answered || Method::from_raw(bytes[3]).has_answer());
+        prop_assert!(!answered || Method::from_raw(bytes[3]).has_response());
         prop_assert!(transmit(&mut node).is_none(), "at most one response");
         let _ = ask(&mut node.host, &bytes);
         prop_assert!(node.host.nic.port.hca_vport.lid() < 0xc000);

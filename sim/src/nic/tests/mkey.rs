@@ -131,8 +131,12 @@ fn a_range_dies_with_its_key() {
 #[test]
 fn a_range_is_of_one_key_and_not_of_its_number() {
     // A table with so few numbers that they are reused soon.
-    let mut table =
-        MkeyTable { keys: Slab::new(FIRST_MKEY, 5), generation: 0, reserved: 0, effort: Effort::default() };
+    let mut table = MkeyTable {
+        keys: Slab::new(FIRST_MKEY, 5),
+        generation: 0,
+        reserved: 0,
+        budget: WorkBudget::default(),
+    };
     let index = table.create(context(0, 0x100), vec![0x8000], 100).unwrap();
     let range = table.check(WHO, Mkey::new(index << 8 | 0x55), Access::LocalWrite, 0, 0x10).unwrap();
     table.destroy(index);
@@ -145,7 +149,8 @@ fn a_range_is_of_one_key_and_not_of_its_number() {
     assert!(memory.0.is_empty());
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2.4: a key that is made of others reaches only what those let its own queue pairs reach
+/// Requirement: IBTA v1.4 §10.6.7.2.4: a key that consists of other keys reaches only what those keys allow its own queue
+/// pairs.
 #[test]
 fn a_key_of_one_queue_pair_serves_no_key_of_others() {
     let (only, other) = (Qpn::from_low_bits(0x40), Qpn::from_low_bits(0x41));

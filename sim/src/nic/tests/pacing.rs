@@ -165,7 +165,7 @@ fn a_controller_that_is_taken_away_lets_go_what_waited() {
 }
 
 #[test]
-fn answers_are_not_held_back() {
+fn responses_are_not_paced() {
     let mut pair = Pair::new();
     let qpn = pair.b.qp.qpn;
     limit(&mut pair.b, qpn, 1);

@@ -20,9 +20,9 @@ fn access(host: &mut Host, id: RegisterId, write: bool, register: &[u8]) -> Resu
     let mut input = AccessRegisterIn::new();
     input.set_register_id(id);
     let op_mod = u16::from(!write);
-    let answer =
+    let result =
         host.command::<_, AccessRegisterOut>(CommandOpcode::AccessReg, op_mod, input, register, 16 + LONGEST);
-    answer.map(|(_, register)| register).map_err(|(_, syndrome)| syndrome)
+    result.map(|(_, register)| register).map_err(|(_, syndrome)| syndrome)
 }
 
 fn pplm(host: &mut Host) -> PplmRegister {
@@ -52,8 +52,8 @@ fn check_list(mut host: Host) {
             RegisterId::Pvlc => syndrome::LINK_LAYER,
             _ => syndrome::REGISTER_UNKNOWN,
         };
-        let answer = access(&mut host, id, false, &selector);
-        let is_missing = answer.is_err_and(|why| why == refusal.syndrome);
+        let result = access(&mut host, id, false, &selector);
+        let is_missing = result.is_err_and(|why| why == refusal.syndrome);
         assert_eq!(mask >> bit & 1 == 0, is_missing, "register {:#x}", 0x5000 + bit);
     }
 }

@@ -42,18 +42,19 @@ fn change(
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(
-    answer: Result<T, (bareverbs_prm::numbering::CommandStatus, u32)>,
+    result: Result<T, (bareverbs_prm::numbering::CommandStatus, u32)>,
     why: Refusal,
 ) {
-    assert_eq!(answer.map(|_| ()).unwrap_err(), (why.status, why.syndrome), "{why}");
+    assert_eq!(result.map(|_| ()).unwrap_err(), (why.status, why.syndrome), "{why}");
 }
 
 fn write(pair: &Pair, offset: u64, byte: u8) -> Vec<u8> {
     [remote(pair.b.mr.va + offset, pair.b.mr.key), inline(&[byte; 8])].concat()
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.5: in SQD what has begun ends, nothing else begins, and receives go on
-/// Requirement: IBTA v1.4 §11.6.3: the event «send queue drained» comes when the last message that had begun has ended
+/// Requirement: IBTA v1.4 §10.3.1.5: in SQD, messages in progress finish, no other begins, and receives continue.
+/// Requirement: IBTA v1.4 §11.6.3: the event "send queue drained" is raised when the last message in progress has
+/// completed.
 #[test]
 fn a_draining_queue_ends_what_has_begun_and_nothing_else() {
     let mut pair = Pair::new();
@@ -92,7 +93,7 @@ fn a_draining_queue_ends_what_has_begun_and_nothing_else() {
     assert_eq!(pair.b.host.memory.slice(pair.b.mr.iova + 0x5000, 8), [2; 8]);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.5: a queue that has nothing under way is drained at once
+/// Requirement: IBTA v1.4 §10.3.1.5: a queue with nothing in flight is drained at once.
 #[test]
 fn an_idle_queue_drains_at_once_and_can_be_left_to_error_and_reset() {
     let mut pair = Pair::new();
@@ -129,7 +130,7 @@ fn draining_survives_loss() {
     pair.a.expect_none();
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: in SQD path, timeout, retries and READs at a time may change
+/// Requirement: IBTA v1.4 §11.2.5.2: in SQD, path, timeout, retries and outstanding READs may change.
 #[test]
 fn a_drained_connection_can_be_changed() {
     let mut pair = Pair::new();
@@ -160,9 +161,9 @@ fn a_drained_connection_can_be_changed() {
     assert_eq!((entry.syndrome(), pair.frames), (CqeSyndrome::TransportRetryExceeded, 2));
 }
 
-/// Requirement: IBTA v1.4 §11.2.5.2: what a transition does not take is refused and nothing changes
+/// Requirement: IBTA v1.4 §11.2.5.2: an attribute that the transition does not allow is refused, and nothing changes.
 #[test]
-fn what_a_transition_does_not_take_is_refused() {
+fn attributes_that_a_transition_does_not_allow_are_refused() {
     let mut pair = Pair::new();
     for mask in [PKEY_INDEX, Q_KEY, PRIMARY_PATH, RETRY_COUNT, ACK_TIMEOUT, REQUESTER_READS, 1 << 11] {
         refused(change(&mut pair.a, Op::RtsToRtsQp, mask, |_| {}), syndrome::QP_OPTIONAL_PARAMETER);
@@ -190,7 +191,7 @@ fn what_a_transition_does_not_take_is_refused() {
     assert_eq!(entry.syndrome(), CqeSyndrome::RemoteInvalidRequest);
 }
 
-/// Requirement: IBTA v1.4 §11.6.3: the event «communication established» comes with the first packet in RTR, once
+/// Requirement: IBTA v1.4 §11.6.3: the first packet in RTR raises the event "communication established", once.
 #[test]
 fn the_first_packet_before_rts_is_told() {
     let mut pair = Pair::new();
@@ -236,8 +237,9 @@ fn send_datagram(node: &mut Node, key: Mkey) {
     node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.6: a failed send of a datagram moves the send queue alone to SQE: later sends are flushed, receives go on
-/// Requirement: IBTA v1.4 §10.3.1.6: SQE is left to RTS, and sending goes on
+/// Requirement: IBTA v1.4 §10.3.1.6: a failed datagram send moves only the send queue to SQE: later sends are flushed,
+/// receives continue.
+/// Requirement: IBTA v1.4 §10.3.1.6: after the transition from SQE to RTS, sending continues.
 #[test]
 fn a_failed_datagram_stops_the_send_queue_alone() {
     let mut node = datagram_node();
@@ -267,7 +269,8 @@ fn a_failed_datagram_stops_the_send_queue_alone() {
     assert_eq!(node.state(), QpState::Rts);
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.7: from SQE, as from every state, a queue pair can be moved to ERROR, and everything is flushed
+/// Requirement: IBTA v1.4 §10.3.1.7: a queue pair can be moved to ERROR from SQE, as from every state, and everything is
+/// flushed.
 #[test]
 fn a_stopped_send_queue_can_be_moved_to_error() {
     let mut node = datagram_node();

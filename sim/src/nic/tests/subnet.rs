@@ -124,7 +124,7 @@ impl Pair {
     }
 }
 
-/// Requirement: IBTA v1.4 §7.2.7: a port goes from Initialize over Armed to Active when the subnet's manager says so.
+/// Requirement: IBTA v1.4 §7.2.7: a port goes from Initialize through Armed to Active when the subnet manager says so.
 #[test]
 fn the_manager_gives_lids_and_makes_ports_active() {
     let partitions = Partitions::of_all(&[0xffff, 0x8001]);
@@ -176,8 +176,8 @@ fn make_datagram_with(node: &mut Node, edit: impl Fn(&mut QueuePairContext)) {
     }
 }
 
-/// Requirement: IBTA v1.4 §11.4.1.2: the completion of a datagram has the LID and the service level of the sender, and says
-/// whether a global route header is in front of the payload.
+/// Requirement: IBTA v1.4 §11.4.1.2: the completion of a datagram has the LID and the service level of the sender, and
+/// says whether a global route header precedes the payload.
 #[test]
 fn a_datagram_crosses_the_switch() {
     let mut pair = Pair::new(SubnetConfig::default());
@@ -256,8 +256,8 @@ impl Pair {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.5.2: a datagram to a multicast group reaches every member, with the global route header that names the
-/// group; §9.6.1.1: without that header it reaches none
+/// Requirement: IBTA v1.4 §10.5.2: a datagram to a multicast group reaches every member with a global route header that
+/// names the group; §9.6.1.1: without that header it reaches none.
 #[test]
 fn a_datagram_to_a_group_crosses_the_switch() {
     let mut pair = Pair::of_group(|_| {});
@@ -303,34 +303,36 @@ impl Pair {
     }
 }
 
-/// Requirement: IBTA v1.4 §15.4.1: the subnet's administration answers queue pair 1 of a port at the LID that PortInfo has for the manager.
+/// Requirement: IBTA v1.4 §15.4.1: the subnet administration responds to queue pair 1 of a port at the LID that PortInfo
+/// has for the manager.
 #[test]
 fn the_administration_answers_queue_pair_1_of_a_port() {
     let mut pair = Pair::new(SubnetConfig::default());
     make_management(&mut pair.nodes[0], ServiceType::Qp1);
-    let mut wish = PathRecord::new();
-    wish.set_sgid(pair.gid(0)).set_dgid(pair.gid(1)).set_number_of_paths(1);
-    let answer = pair.ask(0, 1, record::PATH, 1 << 2 | 1 << 3 | 1 << 12, wish.as_bytes());
-    let path: PathRecord = answer.record().expect("a path");
-    assert_eq!((answer.mad.method(), answer.mad.status(), answer.mad.transaction()), (0x81, 0, 9));
+    let mut requested = PathRecord::new();
+    requested.set_sgid(pair.gid(0)).set_dgid(pair.gid(1)).set_number_of_paths(1);
+    let response = pair.ask(0, 1, record::PATH, 1 << 2 | 1 << 3 | 1 << 12, requested.as_bytes());
+    let path: PathRecord = response.record().expect("a path");
+    assert_eq!((response.mad.method(), response.mad.status(), response.mad.transaction()), (0x81, 0, 9));
     assert_eq!((path.slid(), path.dlid(), path.mtu(), path.partition_key()), (1, 2, 5, 0xffff));
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a port that has joined a group at the administration hears it at the group's LID until it leaves.
+/// Requirement: IBTA v1.4 §15.2.5.17: a port that joined a group at the administration receives packets for the group's
+/// LID until it leaves.
 #[test]
 fn a_port_that_joins_a_group_hears_it() {
     for (leaves, copies) in [(false, [0, 1]), (true, [0, 0])] {
         let mut pair = Pair::new(SubnetConfig::default());
         make_management(&mut pair.nodes[1], ServiceType::Qp1);
-        let mut wish = McMemberRecord::new();
-        wish.set_mgid(GROUP.0).set_port_gid(pair.gid(1)).set_join_state(1);
-        wish.set_q_key(QKEY).set_partition_key(0xffff);
-        let answer = pair.ask(1, 2, record::MC_MEMBER, 0x1_30c7, wish.as_bytes());
-        let member: McMemberRecord = answer.record().expect("a member");
-        assert_eq!((answer.mad.status(), member.mlid()), (0, 0xc001));
+        let mut requested = McMemberRecord::new();
+        requested.set_mgid(GROUP.0).set_port_gid(pair.gid(1)).set_join_state(1);
+        requested.set_q_key(QKEY).set_partition_key(0xffff);
+        let response = pair.ask(1, 2, record::MC_MEMBER, 0x1_30c7, requested.as_bytes());
+        let member: McMemberRecord = response.record().expect("a member");
+        assert_eq!((response.mad.status(), member.mlid()), (0, 0xc001));
         if leaves {
-            let answer = pair.ask(1, 0x15, record::MC_MEMBER, 0x1_0003, wish.as_bytes());
-            assert_eq!((answer.mad.method(), answer.mad.status()), (0x95, 0));
+            let response = pair.ask(1, 0x15, record::MC_MEMBER, 0x1_0003, requested.as_bytes());
+            assert_eq!((response.mad.method(), response.mad.status()), (0x95, 0));
         }
         pair.nodes.iter_mut().for_each(make_datagram);
         join(&mut pair.nodes[1], GROUP);
@@ -338,7 +340,7 @@ fn a_port_that_joins_a_group_hears_it() {
     }
 }
 
-/// Requirement: IBTA v1.4 §10.5.1: groups may share a LID; ports tell them apart by their GIDs
+/// Requirement: IBTA v1.4 §10.5.1: multicast groups may share a LID; ports tell them apart by GID.
 #[test]
 fn a_member_of_another_group_with_the_same_lid_hears_nothing() {
     let mut pair = Pair::of_group(|_| {});
@@ -357,7 +359,7 @@ fn a_member_that_blocks_its_own_multicasts_does_not_hear_them() {
     assert_eq!(pair.send_to_group(true), [0, 1]);
 }
 
-/// Requirement: IBTA v1.4 §10.9.3: two limited members of a partition cannot talk to each other.
+/// Requirement: IBTA v1.4 §10.9.3: two limited members of a partition cannot communicate.
 #[test]
 fn limited_members_of_a_partition_do_not_hear_each_other() {
     let mut pair =
@@ -373,7 +375,8 @@ fn limited_members_of_a_partition_do_not_hear_each_other() {
     assert_eq!(pair.nodes[0].expect().opcode(), CqeOpcode::Requester);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.1: a packet with a foreign P_Key is counted, and the manager is told by trap 257 until it has heard.
+/// Requirement: IBTA v1.4 §14.2.5.1: a packet with a foreign P_Key is counted, and trap 257 tells the manager until it is
+/// repressed.
 #[test]
 fn the_manager_is_told_of_a_foreign_key() {
     let mut pair =
@@ -411,7 +414,7 @@ fn the_manager_is_told_of_a_foreign_key() {
     );
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.1: a port tells by trap 144 that its node is called something else. The manager asks for the name.
+/// Requirement: IBTA v1.4 §14.2.5.1: trap 144 says that the node's description has changed. The manager then asks for it.
 #[test]
 fn the_manager_learns_what_a_node_is_called() {
     let mut pair = Pair::new(SubnetConfig::default());
@@ -429,7 +432,7 @@ fn the_manager_learns_what_a_node_is_called() {
     assert_eq!(names[1..], ["", "rack 7"]);
 }
 
-/// Requirement: IBTA v1.4 §7.2.7: a port that is not active sends and takes nothing but subnet management.
+/// Requirement: IBTA v1.4 §7.2.7: a port that is not active sends and accepts only subnet management packets.
 #[test]
 fn a_port_without_a_manager_stays_in_initialize() {
     let mut node = node(1);
@@ -475,8 +478,8 @@ proptest! {
         packet.leave_by(1);
         let Host { nic, memory, now, .. } = &mut node.host;
         nic.handle_frame(*now, memory, &packet.to_frame(0, 0).0);
-        let mut answer = crate::wire::FrameBuffer::new();
-        let answered = nic.poll_transmit(*now, memory, &mut answer).is_some();
+        let mut response = crate::wire::FrameBuffer::new();
+        let answered = nic.poll_transmit(*now, memory, &mut response).is_some();
         prop_assert_eq!(answered, number != attribute::SM_INFO);
         prop_assert!(nic.port.hca_vport.lid() < 0xc000);
     }

@@ -59,9 +59,9 @@ fn turns(node: &mut Node) -> Vec<(u64, u64)> {
     let (mut frame, mut turns) = (FrameBuffer::new(), Vec::new());
     let Host { nic, memory, now, .. } = &mut node.host;
     loop {
-        let before = (nic.effort(), nic.counters().frames_looped_back);
+        let before = (nic.work_done(), nic.counters().frames_looped_back);
         assert!(nic.poll_transmit(*now, memory, &mut frame).is_none(), "no frame leaves the device");
-        turns.push((nic.effort() - before.0, nic.counters().frames_looped_back - before.1));
+        turns.push((nic.work_done() - before.0, nic.counters().frames_looped_back - before.1));
         if !nic.has_yielded() {
             return turns;
         }
@@ -161,13 +161,13 @@ fn fill_slots(node: &mut Node) {
 
 /// Rings the doorbell for all slots, runs the device's turns, and returns the cost of each.
 fn ring_all(node: &mut Node) -> Vec<u64> {
-    let mut before = node.host.nic.effort();
+    let mut before = node.host.nic.work_done();
     node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
     let mut turns = Vec::new();
     loop {
         let Host { nic, memory, now, .. } = &mut node.host;
-        turns.push(nic.effort() - before);
-        before = nic.effort();
+        turns.push(nic.work_done() - before);
+        before = nic.work_done();
         if nic.poll_timeout().is_none_or(|due| due > *now) {
             return turns;
         }
@@ -213,18 +213,18 @@ fn with_long_command() -> Host {
 
 /// Runs one more turn and returns its cost and whether the device wants another one.
 fn turn(host: &mut Host) -> (u64, bool) {
-    let before = host.nic.effort();
+    let before = host.nic.work_done();
     host.nic.handle_timeout(host.now, &mut host.memory);
-    (host.nic.effort() - before, host.nic.poll_timeout().is_some_and(|due| due <= host.now))
+    (host.nic.work_done() - before, host.nic.poll_timeout().is_some_and(|due| due <= host.now))
 }
 
 /// One command may be longer than a turn: it is read over several turns, with other work in between.
 #[test]
 fn a_long_command_is_read_in_turns() {
     let mut host = with_long_command();
-    let before = host.nic.effort();
+    let before = host.nic.work_done();
     host.write(init_segment::COMMAND_DOORBELL, 1 << 3);
-    let first = host.nic.effort() - before;
+    let first = host.nic.work_done() - before;
     assert!((TURN..TURN + 8).contains(&first), "{first}");
     let entry: CommandQueueEntry = host.memory.load(host.queue + 3 * 64);
     assert!(entry.ownership(), "a command that has not run was already completed");
@@ -251,10 +251,10 @@ fn commands_that_wait_are_forgotten_with_their_queue() {
     let mut node = Node::new(1, NicConfig::default());
     fill_slots(&mut node);
     node.host.write(init_segment::COMMAND_DOORBELL, u32::MAX);
-    let (done, queue) = (node.host.nic.effort(), node.host.queue);
+    let (done, queue) = (node.host.nic.work_done(), node.host.queue);
     node.host.write(init_segment::CMDQ_ADDRESS_LOW, queue as u32);
     let Host { nic, memory, now, .. } = &mut node.host;
     nic.handle_timeout(*now, memory);
-    assert_eq!(nic.effort(), done);
+    assert_eq!(nic.work_done(), done);
     assert!(node.host.execute(0, &[0; 16], 16).0 == DeliveryStatus::Ok, "the queue works");
 }

@@ -2,7 +2,7 @@
 //! one.
 
 use super::commands::refused;
-use super::host::{Answer, Host};
+use super::host::{CommandResult, Host};
 use super::pair::Pair;
 use super::verbs::{Cq, LOG_CQ, LOG_RQ, LOG_RQ_STRIDE, LOG_SQ, Node, Qp, Sge, data, remote};
 use crate::nic::NicConfig;
@@ -38,14 +38,14 @@ const READ: u64 = 1;
 const BOTH: u64 = 3;
 
 /// CREATE_UMEM on `pages` of size `1 << log_page`.
-fn create(host: &mut Host, pages: &[u64], log_page: u8, lead: u32) -> Answer<CreateUmemOut> {
+fn create(host: &mut Host, pages: &[u64], log_page: u8, lead: u32) -> CommandResult<CreateUmemOut> {
     let mut input = CreateUmemIn::new();
     input.set_log_page_size(log_page - 12).set_page_offset(lead).set_num_of_mtt(pages.len() as u64);
     let list: Vec<u8> = pages.iter().flat_map(|page| page.to_be_bytes()).collect();
     host.command(Op::CreateUmem, 0, input, &list, 16)
 }
 
-fn destroy(host: &mut Host, id: UmemId) -> Answer<DestroyUmemOut> {
+fn destroy(host: &mut Host, id: UmemId) -> CommandResult<DestroyUmemOut> {
     let mut input = DestroyUmemIn::new();
     input.set_umem_id(id);
     host.run(Op::DestroyUmem, 0, input)
@@ -81,16 +81,16 @@ fn qp_input(node: &Node, id: UmemId) -> CreateQpIn {
     input
 }
 
-fn create_cq(host: &mut Host, input: CreateCqIn) -> Answer<CreateCqOut> {
+fn create_cq(host: &mut Host, input: CreateCqIn) -> CommandResult<CreateCqOut> {
     host.run(Op::CreateCq, 0, input)
 }
 
-fn cq_in(node: &mut Node, id: UmemId) -> Answer<CreateCqOut> {
+fn cq_in(node: &mut Node, id: UmemId) -> CommandResult<CreateCqOut> {
     let input = cq_input(node, id);
     create_cq(&mut node.host, input)
 }
 
-fn qp_in(node: &mut Node, id: UmemId) -> Answer<CreateQpOut> {
+fn qp_in(node: &mut Node, id: UmemId) -> CommandResult<CreateQpOut> {
     let input = qp_input(node, id);
     node.host.run(Op::CreateQp, 0, input)
 }
@@ -216,7 +216,7 @@ fn a_receive_memory_pool_lies_in_an_object() {
 }
 
 #[test]
-fn what_leaves_an_object_is_refused() {
+fn ranges_beyond_an_object_are_refused() {
     let mut node = node();
     let (_, id) = object(&mut node.host, BOTH);
     let size = LENGTH + 4096 - u64::from(LEAD);
@@ -234,10 +234,10 @@ fn what_leaves_an_object_is_refused() {
     for (queue_at, record_at, refusal) in cases {
         let mut input = cq_input(&node, id);
         input.set_cq_umem_offset(queue_at).cq_context_mut().set_dbr_addr(record_at);
-        let answer = create_cq(&mut node.host, input);
+        let result = create_cq(&mut node.host, input);
         match refusal {
-            Some(refusal) => refused(answer, refusal),
-            None => drop(answer.unwrap_or_else(|why| panic!("{queue_at:#x}, {record_at:#x}: {why:?}"))),
+            Some(refusal) => refused(result, refusal),
+            None => drop(result.unwrap_or_else(|why| panic!("{queue_at:#x}, {record_at:#x}: {why:?}"))),
         }
     }
 }
@@ -288,7 +288,7 @@ fn a_reset_forgets_objects() {
 }
 
 /// The region of a node in `id`, from `offset` on; its first byte has the address `start`.
-fn key_in(node: &mut Node, id: UmemId, offset: u64, start: u64) -> Answer<CreateMkeyOut> {
+fn key_in(node: &mut Node, id: UmemId, offset: u64, start: u64) -> CommandResult<CreateMkeyOut> {
     let mut input = CreateMkeyIn::new();
     input.set_mkey_umem_valid(true).set_mkey_umem_id(id.value()).set_mkey_umem_offset(offset);
     let context = input.memory_key_mkey_entry_mut();
@@ -370,8 +370,8 @@ fn a_device_need_not_have_user_contexts() {
     let (general, _) = GeneralCapabilities::read_from_prefix(&page.as_bytes()[16..]).unwrap();
     assert!(general.umem_uid_0() && general.log_max_umem() > 0);
     assert_eq!(general.log_max_uctx(), 0);
-    let answer = host.run::<_, CreateUctxOut>(Op::CreateUctx, 0, CreateUctxIn::new());
-    refused(answer, Refusal::unknown_opcode(Op::CreateUctx));
+    let result = host.run::<_, CreateUctxOut>(Op::CreateUctx, 0, CreateUctxIn::new());
+    refused(result, Refusal::unknown_opcode(Op::CreateUctx));
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn entries_of_all_page_lists_have_a_budget() {
 }
 
 /// CREATE_CQ with 128 entries on two pages.
-fn queue_on(node: &mut Node, pages: [u64; 2]) -> Answer<CreateCqOut> {
+fn queue_on(node: &mut Node, pages: [u64; 2]) -> CommandResult<CreateCqOut> {
     let record = node.host.memory.allocate(8);
     let mut input = CreateCqIn::new();
     let context = input.cq_context_mut();

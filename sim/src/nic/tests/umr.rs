@@ -171,8 +171,8 @@ fn translation_entries_of_all_keys_have_a_budget() {
     large(node, 1 << 20).unwrap();
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2: a window gives access to its range of the region only, with its own rights.
-/// Requirement: IBTA v1.4 §10.6.7.2.2: after it was invalidated, a window of type 2 gives no access.
+/// Requirement: IBTA v1.4 §10.6.7.2: a window gives access only to its range of the region, with its own access rights.
+/// Requirement: IBTA v1.4 §10.6.7.2.2: an invalidated type 2 window gives no access.
 #[test]
 fn a_window_opens_and_closes() {
     let mut pair = Pair::new();
@@ -211,7 +211,7 @@ fn a_zero_based_window_counts_from_its_start() {
     write_fails(&mut pair, old, 9);
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2.5: a bound window of type 2 cannot be bound again before it was invalidated.
+/// Requirement: IBTA v1.4 §10.6.7.2.5: a bound type 2 window cannot be bound again before it is invalidated.
 #[test]
 fn a_bound_window_is_not_bound_twice() {
     let mut pair = Pair::new();
@@ -258,7 +258,7 @@ fn only_the_queue_pair_of_a_window_invalidates_it() {
     Update::invalidate(other).fail(&mut pair);
 }
 
-/// Requirement: IBTA v1.4 §10.6.7.2.4: a window cannot give remote writing of a region that the host may not write.
+/// Requirement: IBTA v1.4 §10.6.7.2.4: a window cannot grant remote write access to a region without local write access.
 #[test]
 fn a_window_gives_no_more_than_its_region() {
     let mut pair = Pair::new();
@@ -303,7 +303,7 @@ pub(super) fn send_invalidate(pair: &mut Pair, key: Mkey) {
     pair.run();
 }
 
-/// Requirement: IBTA v1.4 §9.4.1.1.3: SEND with Invalidate takes the key away before the receive completes.
+/// Requirement: IBTA v1.4 §9.4.1.1.3: a SEND with invalidate invalidates the key before the receive completes.
 #[test]
 fn a_peer_closes_a_window() {
     let mut pair = Pair::new();
@@ -404,7 +404,7 @@ fn a_list_stays_in_the_room_of_its_key() {
     register(key, &[0; 17], 0, 0x1000).fail(&mut pair);
 }
 
-/// Requirement: IBTA v1.4 §10.8.3.3: what is posted before a failing request ends well, what is posted after is flushed.
+/// Requirement: IBTA v1.4 §10.8.3.3: requests posted before a failing one succeed, those posted after it are flushed.
 #[test]
 fn a_change_that_fails_takes_its_place_in_the_order() {
     let mut pair = Pair::new();
@@ -443,7 +443,7 @@ fn changes_wait_for_what_is_before_them() {
 
 /// A request without a fence after an update is a driver error, which strict mode reports.
 #[test]
-fn what_follows_a_change_is_fenced() {
+fn a_request_after_a_key_change_needs_a_fence() {
     for (fence, fenced) in
         [(fence_mode::NONE, false), (fence_mode::FENCE, false), (fence_mode::INITIATOR_SMALL, true)]
     {

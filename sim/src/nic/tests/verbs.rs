@@ -1,6 +1,6 @@
 //! Objects and work requests, written by hand.
 
-use super::host::{Answer, Host};
+use super::host::{CommandResult, Host};
 use crate::nic::{LinkLayer, NicConfig};
 use bareverbs_prm::command::cq::{CreateCqIn, CreateCqOut};
 use bareverbs_prm::command::eq::{CreateEqIn, CreateEqOut};
@@ -214,14 +214,14 @@ impl Node {
         &mut self,
         opcode: CommandOpcode,
         edit: impl Fn(&mut QueuePairContext),
-    ) -> Answer<[u8; 16]> {
+    ) -> CommandResult<[u8; 16]> {
         let mut input = InitToRtrQpIn::new();
         input.set_qpn(self.qp.qpn);
         edit(input.qpc_mut());
         self.host.run(opcode, 0, input)
     }
 
-    pub fn short(&mut self, opcode: CommandOpcode) -> Answer<[u8; 16]> {
+    pub fn short(&mut self, opcode: CommandOpcode) -> CommandResult<[u8; 16]> {
         let mut input = ToErrorQpIn::new();
         input.set_qpn(self.qp.qpn);
         self.host.run(opcode, 0, input)

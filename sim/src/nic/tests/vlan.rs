@@ -41,7 +41,7 @@ fn write(pair: &mut Pair) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Requirement: RoCEv2 A17.4.2: packets of an address in a VLAN carry its tag, with the priority of the path.
+/// Requirement: RoCEv2 A17.4.2: packets from an address in a VLAN carry its tag, with the priority of the path.
 #[test]
 fn packets_carry_the_tag_of_their_address() {
     let mut pair = pair([5, 5]);

@@ -402,7 +402,7 @@ fn parse_data(
     work: &WqeRequest,
     pieces: &mut PieceList,
 ) -> Result<(), WorkFault> {
-    rules.context.mkeys.effort().begin_access();
+    rules.context.mkeys.budget().begin_access();
     let scatters = matches!(work, WqeRequest::Request(operation, _) if operation.expects_data());
     // Sum up the lengths before checking the memory behind each segment: checking 2 GiB behind every segment
     // would take long.

@@ -127,18 +127,19 @@ impl FatTree {
     /// The response to a directed-route request from a host.
     fn ask(&mut self, host: usize, route: &[u8], attribute: u16, modifier: u32) -> Option<SubnetPacket> {
         let transaction = self.world.now().as_nanos() | 1 << 63;
-        let mut question = SubnetPacket::request(Method::Get, attribute, modifier, transaction);
-        assert!(question.leave_along(route));
-        self.send(host, question.to_frame(0, 0));
+        let mut request = SubnetPacket::request(Method::Get, attribute, modifier, transaction);
+        assert!(request.leave_along(route));
+        self.send(host, request.to_frame(0, 0));
         self.pass(Duration::from_micros(50));
         let frames = &self.world.device(self.hosts[host]).managed;
-        let answers = frames.iter().filter_map(|frame| SubnetPacket::of(&parse(frame).expect("a packet")));
-        let mut answers = answers
-            .filter(|answer| answer.method() == Method::Response && answer.transaction() == transaction);
-        let answer = answers.next()?;
-        assert!(answers.next().is_none(), "two answers");
-        assert_eq!(answer.status(), status::OK, "{route:?} {attribute:#x} {modifier}");
-        Some(answer)
+        let responses = frames.iter().filter_map(|frame| SubnetPacket::of(&parse(frame).expect("a packet")));
+        let mut responses = responses.filter(|response| {
+            response.method() == Method::Response && response.transaction() == transaction
+        });
+        let response = responses.next()?;
+        assert!(responses.next().is_none(), "two answers");
+        assert_eq!(response.status(), status::OK, "{route:?} {attribute:#x} {modifier}");
+        Some(response)
     }
 
     fn get<T: zerocopy::FromBytes>(&mut self, host: usize, route: &[u8], attribute: u16, modifier: u32) -> T {
@@ -199,8 +200,8 @@ fn source(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[6], frame[7]])
 }
 
-/// Requirement: IBTA v1.4 §14.4.3: the subnet's manager finds ports behind several switches, gives them LIDs and makes them active, and fills
-/// the tables so that each reaches every other.
+/// Requirement: IBTA v1.4 §14.4.3: the subnet manager discovers ports behind several switches, assigns LIDs, activates
+/// them, and fills the tables so that each port reaches every other.
 #[test]
 fn every_host_of_a_fat_tree_reaches_every_other() {
     let mut tree = FatTree::settled(1);
@@ -216,7 +217,8 @@ fn every_host_of_a_fat_tree_reaches_every_other() {
     assert_eq!(climbed, [6; 8], "each cable carries as much of what leaves the leaves");
 }
 
-/// Requirement: IBTA v1.4 §14.2.2: directed routes of several hops pass switches, so that a walk finds the subnet as it is.
+/// Requirement: IBTA v1.4 §14.2.2: switches forward directed routes of several hops, so a walk discovers the actual
+/// subnet.
 #[test]
 fn a_walk_along_directed_routes_finds_the_topology_that_was_built() {
     let mut tree = FatTree::settled(1);

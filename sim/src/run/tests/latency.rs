@@ -1,23 +1,23 @@
 //! In a world, the presets reproduce the figures they were made from.
 
-use super::player::{Answer, Bytes, Player};
+use super::player::{Bytes, Player, ScriptedResponse};
 use crate::run::device::TransmitClass;
 use crate::run::{NodeId, Preset, World};
 use bareverbs_prm::time::{Duration, Time};
 
-fn pair(preset: Preset, answer: Answer) -> (World<Bytes, Player>, NodeId) {
+fn pair(preset: Preset, response: ScriptedResponse) -> (World<Bytes, Player>, NodeId) {
     let mut world = World::new(1);
     let client = world.add_node("client", Player::new(1), Bytes::default(), preset.node);
     let server = world.add_node("server", Player::new(2), Bytes::default(), preset.node);
     world.connect(client, server, preset.link).unwrap();
-    world.with_device(server, |device, _, _| device.answer = Some(answer));
+    world.with_device(server, |device, _, _| device.response = Some(response));
     world.run_until(Time::ZERO + Duration::from_micros(100));
     (world, client)
 }
 
-/// Time from the doorbell of a request until the answer takes effect.
-fn round_trip(preset: Preset, request: u64, answer: Answer) -> Duration {
-    let (mut world, client) = pair(preset, answer);
+/// Time from the doorbell of a request until the response takes effect.
+fn round_trip(preset: Preset, request: u64, response: ScriptedResponse) -> Duration {
+    let (mut world, client) = pair(preset, response);
     let start = world.now();
     world.mmio_write(client, request, &[0, 0, 0, 2]);
     world.run_until_idle(Time::MAX);
@@ -27,8 +27,9 @@ fn round_trip(preset: Preset, request: u64, answer: Answer) -> Duration {
 
 #[test]
 fn a_read_takes_what_was_published() {
-    let answer = Answer { class: TransmitClass::ReadResponse, length: 126, after: Duration::ZERO };
-    let read = |preset| round_trip(preset, 74, answer);
+    let response =
+        ScriptedResponse { class: TransmitClass::ReadResponse, length: 126, after: Duration::ZERO };
+    let read = |preset| round_trip(preset, 74, response);
     assert_eq!(read(Preset::STROM_10G), Duration::from_nanos(6_080));
     assert_eq!(read(Preset::STROM_100G), Duration::from_nanos(4_140));
     assert_eq!(read(Preset::BF3_ARM), Duration::from_nanos(3_600));
@@ -39,7 +40,7 @@ fn a_kernel_in_the_nic_takes_what_was_published() {
     let kernel = |preset: Preset, elements: u64| {
         let cost = preset.nic_kernel;
         let after = cost.dispatch + cost.per_dma.saturating_mul(elements + 1);
-        round_trip(preset, 138, Answer { class: TransmitClass::Request, length: 170, after })
+        round_trip(preset, 138, ScriptedResponse { class: TransmitClass::Request, length: 170, after })
     };
     for elements in [1, 2, 8] {
         let model = |base, hop| Duration::from_nanos(base + hop * (elements + 1));
@@ -54,9 +55,14 @@ fn a_kernel_on_a_dpu_takes_what_was_published() {
     for (preset, base, hop) in [(Preset::STROM_10G, 4_970, 1_110), (Preset::BF3_ARM, 6_800, 2_000)] {
         let work = preset.dpu_kernel.dispatch
             + (preset.dpu_kernel.per_dma + preset.dpu_dma.alone(64)).saturating_mul(3);
-        // Posting the answer is a doorbell of the DPU, so charge its delay like a driver's post.
+        // Posting the response is a doorbell of the DPU, so charge its delay like a driver's post.
         let after = work + preset.node.doorbell_to_wire;
-        let answer = Answer { class: TransmitClass::Request, length: 174, after };
-        assert_eq!(round_trip(preset, 186, answer), Duration::from_nanos(base + 3 * hop), "{}", preset.name);
+        let response = ScriptedResponse { class: TransmitClass::Request, length: 174, after };
+        assert_eq!(
+            round_trip(preset, 186, response),
+            Duration::from_nanos(base + 3 * hop),
+            "{}",
+            preset.name
+        );
     }
 }

@@ -33,7 +33,7 @@ impl HostMemory for Bytes {
 
 /// A player's response to a frame.
 #[derive(Debug, Clone, Copy)]
-pub struct Answer {
+pub struct ScriptedResponse {
     pub class: TransmitClass,
     pub length: usize,
     /// Time before the response.
@@ -44,12 +44,12 @@ pub struct Answer {
 #[derive(Debug, Default)]
 pub struct Player {
     pub mac: u8,
-    pub answer: Option<Answer>,
+    pub response: Option<ScriptedResponse>,
     pub received: Vec<(Time, Vec<u8>)>,
     pub timeouts: Vec<Time>,
     pub link_up: bool,
     outgoing: VecDeque<(TransmitClass, Vec<u8>)>,
-    timers: VecDeque<(Time, Answer, u8)>,
+    timers: VecDeque<(Time, ScriptedResponse, u8)>,
     /// A timer that the device fails to clear.
     pub stuck_timer: Option<Time>,
     tells_address: bool,
@@ -100,8 +100,8 @@ impl Device for Player {
     fn handle_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         self.received.push((now, frame.to_vec()));
         self.interrupts += u16::from(memory.write(0, &frame[12..16]).is_ok());
-        if let Some(answer) = self.answer {
-            self.timers.push_back((now + answer.after, answer, frame[11]));
+        if let Some(response) = self.response {
+            self.timers.push_back((now + response.after, response, frame[11]));
             self.handle_timeout(now, memory);
         }
     }
@@ -109,7 +109,7 @@ impl Device for Player {
         if self.stuck_timer.is_some_and(|due| due <= now) {
             self.timeouts.push(now);
         }
-        while let Some((due, Answer { class, length, .. }, to)) = self.timers.front().copied() {
+        while let Some((due, ScriptedResponse { class, length, .. }, to)) = self.timers.front().copied() {
             if due > now {
                 return;
             }

@@ -42,7 +42,7 @@ fn members(world: &World<Bytes, Nic>, switch: SwitchId) -> Vec<(u16, bool)> {
     world.subnet_members(switch).map(|Member { lid, is_active, .. }| (lid, is_active)).collect()
 }
 
-/// Requirement: IBTA v1.4 §14.4.3: the subnet's manager finds the ports, gives them LIDs and makes them active.
+/// Requirement: IBTA v1.4 §14.4.3: the subnet manager discovers the ports, assigns LIDs and activates them.
 #[test]
 fn the_manager_brings_ports_up_in_virtual_time() {
     let (mut world, switch) = two_adapters(1);

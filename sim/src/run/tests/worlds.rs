@@ -76,7 +76,7 @@ fn the_same_seed_gives_the_same_digest() {
 
 /// The ICRC leaves out fields that switches may change, so the digest must cover them.
 #[test]
-fn what_the_invariant_crc_masks_counts_for_the_digest() {
+fn the_digest_covers_fields_that_the_icrc_masks() {
     // RoCEv2 over IPv4: ECN, TTL, FECN and BECN.
     let masked = [15 * 8 + 6, 15 * 8 + 7, 22 * 8 + 7, 46 * 8, 46 * 8 + 1];
     let digests = masked.map(|bit| after_fault(Action::FlipBit(bit), 3).1.digest());

@@ -83,9 +83,9 @@ proptest! {
             responder.handle_request(&packet(*header, payload), &mut host);
             if payload.len() & 1 == 0 {
                 let work = responder.has_work();
-                let answer = responder.poll_transmit();
-                prop_assert_eq!(work, answer.is_some());
-                if let Some(payload) = answer.and_then(|answer| answer.payload) {
+                let response = responder.poll_transmit();
+                prop_assert_eq!(work, response.is_some());
+                if let Some(payload) = response.and_then(|response| response.payload) {
                     host.read(&payload);
                 }
             }

@@ -48,7 +48,7 @@ fn the_timeout_doubles_with_each_step() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.6.1.3: a retry count of n sends n + 1 times
+/// Requirement: IBTA v1.4 §9.7.6.1.3: with a retry count of n, a packet is sent n + 1 times.
 #[test]
 fn retries_are_counted_exactly() {
     for retry_count in 0..=7 {
@@ -65,7 +65,7 @@ fn retries_are_counted_exactly() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.8: an RNR retry count of n, below 7, waits n times
+/// Requirement: IBTA v1.4 §9.7.5.2.8: an RNR retry count of n, below 7, means n retries.
 #[test]
 fn rnr_retries_are_counted_exactly() {
     for rnr_retry in 0..7 {
@@ -85,7 +85,8 @@ fn rnr_retries_are_counted_exactly() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.1: a requester counts PSNs over the end of 2^24, and takes acknowledgements from both sides of it
+/// Requirement: IBTA v1.4 §9.7.1: the requester's PSNs wrap at 2^24, and it accepts acknowledgements from before and
+/// after the wrap.
 #[test]
 fn a_requester_counts_over_the_end() {
     let mut requester = requester(|p| p.send_psn = Psn::new(0xff_fffe));
@@ -104,7 +105,7 @@ fn a_requester_counts_over_the_end() {
     assert_eq!(requester.next_psn(), Psn::new(6));
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.6: responses out of order are a gap: the missing READ is asked for again
+/// Requirement: IBTA v1.4 §9.7.5.2.6: responses out of order are a gap: the requester asks for the missing READ again.
 #[test]
 fn the_response_of_a_later_read_does_not_stand_for_the_earlier() {
     let mut requester = requester(|_| ());
@@ -120,7 +121,7 @@ fn the_response_of_a_later_read_does_not_stand_for_the_earlier() {
     assert_eq!(again, [1, 2]);
 }
 
-/// Requirement: IBTA v1.4 §9.7.3.1: atomics count among the READs that may be outstanding
+/// Requirement: IBTA v1.4 §9.7.3.1: atomics count as outstanding READs.
 #[test]
 fn atomics_count_as_reads() {
     let mut requester = requester(|p| p.max_outstanding_reads = 1);
@@ -143,7 +144,7 @@ fn every_reserved_opcode_is_refused() {
         let mut responder = Responder::new(&parameters());
         let mut host = Host::new(64);
         responder.handle_request(&packet(header(opcode, 100, Extension::None), &[]), &mut host);
-        let nak = responder.poll_transmit().and_then(|answer| answer.header.extension.aeth());
+        let nak = responder.poll_transmit().and_then(|response| response.header.extension.aeth());
         assert_eq!(nak.map(|aeth| aeth.syndrome), Some(Syndrome::Nak(NakCode::InvalidRequest)), "{opcode}");
         assert_eq!(host.errors, [ResponderError::InvalidRequest]);
     }
@@ -163,13 +164,13 @@ fn a_responder_without_read_resources_refuses_them() {
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.7.2: a responder without end-to-end credits says so: the count is 31 in every ACK
+/// Requirement: IBTA v1.4 §9.7.7.2: a responder without end-to-end credits says so: every ACK has a credit count of 31.
 #[test]
 fn no_credits_are_counted() {
     let mut responder = Responder::new(&parameters());
     let mut host = Host::new(64);
     responder.handle_request(&packet(header(BthOpcode::WriteOnly, 100, reth(0, 1)), &[1]), &mut host);
-    let aeth = responder.poll_transmit().and_then(|answer| answer.header.extension.aeth()).unwrap();
+    let aeth = responder.poll_transmit().and_then(|response| response.header.extension.aeth()).unwrap();
     assert_eq!((aeth.syndrome, aeth.syndrome.raw()), (Syndrome::Ack(31), 0x1f));
     // A requester accepts any credit count from a peer.
     let mut requester = requester(|_| ());
@@ -179,7 +180,7 @@ fn no_credits_are_counted() {
     assert_eq!(requester.poll_completion(), Some(RequestCompletion { token: 1, result: Ok(()) }));
 }
 
-/// Requirement: IBTA v1.4 §9.7.4.1.6: a message of no bytes is one packet, whatever it does
+/// Requirement: IBTA v1.4 §9.7.4.1.6: a message of no bytes is one packet, whatever its operation.
 #[test]
 fn a_message_of_no_bytes_is_one_packet() {
     let send = Operation::Send { immediate: None, invalidate: None };
@@ -198,7 +199,7 @@ fn a_message_of_no_bytes_is_one_packet() {
 }
 
 /// Transfers one message of many thousand packets end to end at the smallest path MTU.
-/// Requirement: IBTA v1.4 §9.7.2: a message has as many packets as its bytes need, none more
+/// Requirement: IBTA v1.4 §9.7.2: a message has exactly as many packets as its length needs.
 #[test]
 fn a_long_message_arrives_whole() {
     const LENGTH: u32 = (1 << 22) + 3;
@@ -221,7 +222,8 @@ fn a_long_message_arrives_whole() {
     assert!(host.memory == bytes, "bytes differ");
 }
 
-/// Requirement: IBTA v1.4 §10.3.1.5: draining ends what has begun, also over loss, and holds everything else back
+/// Requirement: IBTA v1.4 §10.3.1.5: draining finishes messages in progress, even after losses, and holds back everything
+/// else.
 #[test]
 fn draining_waits_for_what_has_begun() {
     let mut requester = requester(|_| ());
@@ -248,7 +250,8 @@ fn draining_waits_for_what_has_begun() {
 
 proptest! {
     /// The test reads no payload, so a message of 2^30 bytes is cheap.
-    /// Requirement: IBTA v1.4 §9.7.2: every packet of a message but the last is of the path MTU, up to messages of 2^30 bytes
+    /// Requirement: IBTA v1.4 §9.7.2: every packet of a message except the last fills the path MTU, for messages of up to
+    /// 2^30 bytes.
     #[test]
     fn messages_of_every_length_are_cut_whole(
         mtu in proptest::sample::select(&MTUS[..]),

@@ -6,7 +6,7 @@ use crate::wire::*;
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Time;
 
-struct Talk {
+struct RequesterTest {
     requester: Requester,
     now: Time,
 }
@@ -21,7 +21,7 @@ fn read(token: u64, length: u32) -> Request {
     Request { operation: Operation::Read { address: BASE, rkey: RKEY }, ..write(token, length) }
 }
 
-impl Talk {
+impl RequesterTest {
     fn new() -> Self {
         Self::with(parameters())
     }
@@ -86,30 +86,33 @@ fn data(opcode: BthOpcode, psn: u32) -> PacketHeader {
 
 const FULL: [u8; MTU as usize] = [3; MTU as usize];
 
-/// Requirement: IBTA v1.4 §9.4.3: a RDMA WRITE is cut into packets of the path MTU; only the first carries the RETH, with the length of the whole message
-/// Requirement: IBTA v1.4 §9.7.6.1: a work request completes when the last PSN of its message is acknowledged, not before
+/// Requirement: IBTA v1.4 §9.4.3: an RDMA WRITE is segmented into packets of the path MTU; only the first carries the
+/// RETH, with the length of the whole message.
+/// Requirement: IBTA v1.4 §9.7.6.1: a work request completes when the last PSN of its message is acknowledged, not
+/// earlier.
 #[test]
 fn write_is_cut_into_packets() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 600)]);
-    let first = talk.expect(BthOpcode::WriteFirst, 100);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 600)]);
+    let first = test.expect(BthOpcode::WriteFirst, 100);
     assert_eq!(first.header.extension, reth(0, 600));
     assert_eq!((first.payload_offset, first.payload_length, first.header.ack_request), (0, 256, false));
-    let middle = talk.expect(BthOpcode::WriteMiddle, 101);
+    let middle = test.expect(BthOpcode::WriteMiddle, 101);
     assert_eq!((middle.payload_offset, middle.payload_length), (256, 256));
-    let last = talk.expect(BthOpcode::WriteLast, 102);
+    let last = test.expect(BthOpcode::WriteLast, 102);
     assert_eq!((last.payload_offset, last.payload_length, last.header.ack_request), (512, 88, true));
-    talk.expect_silence()
+    test.expect_silence()
         .expect_nothing_done()
         .ack(101)
         .expect_nothing_done()
         .ack(102)
         .expect_done(1, Ok(()));
-    assert_eq!((talk.requester.poll_timeout(), talk.requester.outstanding()), (None, 0));
-    assert_eq!(talk.requester.next_psn(), Psn::new(103));
+    assert_eq!((test.requester.poll_timeout(), test.requester.outstanding()), (None, 0));
+    assert_eq!(test.requester.next_psn(), Psn::new(103));
 }
 
-/// Requirement: IBTA v1.4 §9.4.1: the op-code says first, middle, last or only; immediate data and the solicited event stand in the last packet alone
+/// Requirement: IBTA v1.4 §9.4.1: the op-code says first, middle, last or only; only the last packet carries immediate
+/// data and the solicited event bit.
 #[test]
 fn every_operation_has_its_opcode() {
     use BthOpcode::*;
@@ -133,227 +136,233 @@ fn every_operation_has_its_opcode() {
         (of(rpc, 600), vec![RpcWriteFirst, RpcWriteMiddle, RpcWriteLast]),
     ];
     for (request, opcodes) in cases {
-        let mut talk = Talk::new();
-        talk.submit(&[request]);
+        let mut test = RequesterTest::new();
+        test.submit(&[request]);
         for (index, opcode) in opcodes.iter().enumerate() {
-            let packet = talk.expect(*opcode, 100 + index as u32);
+            let packet = test.expect(*opcode, 100 + index as u32);
             assert_eq!(packet.header.extension.kind(), opcode.extension(), "{opcode}");
             assert_eq!(packet.header.solicited, index + 1 == opcodes.len());
         }
-        talk.expect_silence();
+        test.expect_silence();
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.1.2: one acknowledgement ends all requests up to its PSN
+/// Requirement: IBTA v1.4 §9.7.5.1.2: one acknowledgement completes all requests up to its PSN.
 #[test]
 fn acknowledgement_is_asked_for_at_the_end_and_now_and_then() {
-    let mut talk = Talk::new();
+    let mut test = RequesterTest::new();
     for token in 0..40 {
-        talk.submit(&[write(token, 1)]);
+        test.submit(&[write(token, 1)]);
     }
     let asked: Vec<u32> =
-        (100..140).filter(|psn| talk.expect(BthOpcode::WriteOnly, *psn).header.ack_request).collect();
+        (100..140).filter(|psn| test.expect(BthOpcode::WriteOnly, *psn).header.ack_request).collect();
     assert_eq!(asked, [115, 131, 139]);
-    talk.ack(139);
+    test.ack(139);
     for token in 0..40 {
-        talk.expect_done(token, Ok(()));
+        test.expect_done(token, Ok(()));
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.3.1: a READ takes as many PSNs as its response has packets
-/// Requirement: IBTA v1.4 §9.7.5.1.2: a READ response acknowledges all requests before it
+/// Requirement: IBTA v1.4 §9.7.3.1: a READ consumes as many PSNs as its response has packets.
+/// Requirement: IBTA v1.4 §9.7.5.1.2: a READ response acknowledges all earlier requests.
 #[test]
 fn read_is_placed_and_acknowledges_what_is_before() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), read(2, 300), write(3, 1)]);
-    assert!(!talk.expect(BthOpcode::WriteOnly, 100).header.ack_request);
-    assert_eq!(talk.expect(BthOpcode::ReadRequest, 101).payload_length, 0);
-    assert!(talk.expect(BthOpcode::WriteOnly, 103).header.ack_request);
-    let placed = talk.send(data(BthOpcode::ReadResponseFirst, 101), &FULL);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), read(2, 300), write(3, 1)]);
+    assert!(!test.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    assert_eq!(test.expect(BthOpcode::ReadRequest, 101).payload_length, 0);
+    assert!(test.expect(BthOpcode::WriteOnly, 103).header.ack_request);
+    let placed = test.send(data(BthOpcode::ReadResponseFirst, 101), &FULL);
     assert_eq!(placed, Placement::Payload { token: 2, offset: 0 });
-    talk.expect_done(1, Ok(())).expect_nothing_done();
-    let placed = talk.send(data(BthOpcode::ReadResponseLast, 102), &FULL[..44]);
+    test.expect_done(1, Ok(())).expect_nothing_done();
+    let placed = test.send(data(BthOpcode::ReadResponseLast, 102), &FULL[..44]);
     assert_eq!(placed, Placement::Payload { token: 2, offset: 256 });
-    talk.expect_done(2, Ok(())).expect_nothing_done().ack(103).expect_done(3, Ok(()));
+    test.expect_done(2, Ok(())).expect_nothing_done().ack(103).expect_done(3, Ok(()));
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.9: a READ whose responses have a gap is asked for again from the missing packet
+/// Requirement: IBTA v1.4 §9.7.5.2.9: after a gap in the responses of a READ, the requester asks again from the missing
+/// packet.
 #[test]
 fn the_rest_of_a_read_is_asked_for_again() {
-    let mut talk = Talk::new();
-    talk.submit(&[read(1, 1000), write(2, 1)]);
-    talk.expect(BthOpcode::ReadRequest, 100);
-    talk.expect(BthOpcode::WriteOnly, 104);
-    talk.send(data(BthOpcode::ReadResponseFirst, 100), &FULL);
-    assert_eq!(talk.send(data(BthOpcode::ReadResponseMiddle, 102), &FULL), Placement::None);
-    let again = talk.expect(BthOpcode::ReadRequest, 101);
+    let mut test = RequesterTest::new();
+    test.submit(&[read(1, 1000), write(2, 1)]);
+    test.expect(BthOpcode::ReadRequest, 100);
+    test.expect(BthOpcode::WriteOnly, 104);
+    test.send(data(BthOpcode::ReadResponseFirst, 100), &FULL);
+    assert_eq!(test.send(data(BthOpcode::ReadResponseMiddle, 102), &FULL), Placement::None);
+    let again = test.expect(BthOpcode::ReadRequest, 101);
     assert_eq!(again.header.extension, reth(256, 744));
     assert!(again.retransmission.is_some() && again.payload_offset == 256);
     // The remaining responses to the first READ request carry nothing new.
-    assert_eq!(talk.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]), Placement::None);
-    talk.ack(104);
-    assert_eq!(talk.requester.counters().implied_naks, 1);
-    talk.expect(BthOpcode::WriteOnly, 104);
+    assert_eq!(test.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]), Placement::None);
+    test.ack(104);
+    assert_eq!(test.requester.counters().implied_naks, 1);
+    test.expect(BthOpcode::WriteOnly, 104);
     for psn in [101, 102] {
-        assert_ne!(talk.send(data(BthOpcode::ReadResponseMiddle, psn), &FULL), Placement::None);
+        assert_ne!(test.send(data(BthOpcode::ReadResponseMiddle, psn), &FULL), Placement::None);
     }
-    talk.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]);
-    talk.ack(104).expect_done(1, Ok(())).expect_done(2, Ok(())).expect_silence();
+    test.send(data(BthOpcode::ReadResponseLast, 103), &FULL[..232]);
+    test.ack(104).expect_done(1, Ok(())).expect_done(2, Ok(())).expect_silence();
 }
 
 /// Requirement: IBTA v1.4 §9.7.5.2.6: an acknowledgement of a later request implies a NAK of an unanswered READ or atomic
 #[test]
 fn ack_behind_a_read_is_an_implied_nak() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), read(2, 10), write(3, 1)]);
-    assert_eq!(talk.drain(), 3);
-    talk.ack(102).expect_done(1, Ok(())).expect_nothing_done();
-    talk.expect(BthOpcode::ReadRequest, 101);
-    talk.expect(BthOpcode::WriteOnly, 102);
-    assert_eq!(talk.requester.counters().implied_naks, 1);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), read(2, 10), write(3, 1)]);
+    assert_eq!(test.drain(), 3);
+    test.ack(102).expect_done(1, Ok(())).expect_nothing_done();
+    test.expect(BthOpcode::ReadRequest, 101);
+    test.expect(BthOpcode::WriteOnly, 102);
+    assert_eq!(test.requester.counters().implied_naks, 1);
 }
 
-/// Requirement: IBTA v1.4 §9.4.5: the answer to an atomic brings the value that was there before
+/// Requirement: IBTA v1.4 §9.4.5: the response to an atomic carries the old value.
 #[test]
 fn atomics() {
-    let mut talk = Talk::new();
+    let mut test = RequesterTest::new();
     let operation = fetch_add(BASE, 2);
-    talk.submit(&[Request { operation, ..write(9, 8) }]);
-    talk.expect(BthOpcode::FetchAdd, 100);
+    test.submit(&[Request { operation, ..write(9, 8) }]);
+    test.expect(BthOpcode::FetchAdd, 100);
     let aeth = Aeth { syndrome: Syndrome::ACK, msn: 1 };
-    let answer = header(BthOpcode::AtomicAcknowledge, 100, Extension::AtomicAck(aeth, 77));
-    assert_eq!(talk.send(answer, &[]), Placement::Atomic { token: 9, old: 77 });
-    assert_eq!(talk.send(answer, &[]), Placement::None);
-    talk.expect_done(9, Ok(()));
+    let response = header(BthOpcode::AtomicAcknowledge, 100, Extension::AtomicAck(aeth, 77));
+    assert_eq!(test.send(response, &[]), Placement::Atomic { token: 9, old: 77 });
+    assert_eq!(test.send(response, &[]), Placement::None);
+    test.expect_done(9, Ok(()));
 }
 
-/// Requirement: IBTA v1.4 §10.8.3.3: a fenced request waits for all READs and atomics before it
-/// Requirement: IBTA v1.4 §9.7.3.1: a requester has no more READs and atomics outstanding than were agreed
+/// Requirement: IBTA v1.4 §10.8.3.3: a fenced request waits for all earlier READs and atomics.
+/// Requirement: IBTA v1.4 §9.7.3.1: a requester has no more READs and atomics outstanding than was agreed.
 #[test]
 fn reads_are_limited_and_fences_wait() {
-    let mut talk = Talk::new();
+    let mut test = RequesterTest::new();
     let fenced = Request { fence: true, ..write(3, 1) };
-    talk.submit(&[read(0, 1), read(1, 1), read(2, 1), fenced]);
-    talk.expect(BthOpcode::ReadRequest, 100);
-    talk.expect(BthOpcode::ReadRequest, 101);
-    talk.expect_silence();
-    talk.send(data(BthOpcode::ReadResponseOnly, 100), &[1]);
-    talk.expect(BthOpcode::ReadRequest, 102);
-    talk.send(data(BthOpcode::ReadResponseOnly, 101), &[1]);
-    talk.expect_silence();
-    talk.send(data(BthOpcode::ReadResponseOnly, 102), &[1]);
-    assert!(talk.expect(BthOpcode::WriteOnly, 103).header.ack_request);
+    test.submit(&[read(0, 1), read(1, 1), read(2, 1), fenced]);
+    test.expect(BthOpcode::ReadRequest, 100);
+    test.expect(BthOpcode::ReadRequest, 101);
+    test.expect_silence();
+    test.send(data(BthOpcode::ReadResponseOnly, 100), &[1]);
+    test.expect(BthOpcode::ReadRequest, 102);
+    test.send(data(BthOpcode::ReadResponseOnly, 101), &[1]);
+    test.expect_silence();
+    test.send(data(BthOpcode::ReadResponseOnly, 102), &[1]);
+    assert!(test.expect(BthOpcode::WriteOnly, 103).header.ack_request);
 }
 
 #[test]
 fn what_waits_for_a_fence_does_not_hold_back_the_ack_request() {
-    let mut talk = Talk::new();
-    talk.submit(&[read(0, 1), write(1, 1), Request { fence: true, ..write(2, 1) }]);
-    talk.expect(BthOpcode::ReadRequest, 100);
-    assert!(talk.expect(BthOpcode::WriteOnly, 101).header.ack_request);
-    talk.expect_silence();
+    let mut test = RequesterTest::new();
+    test.submit(&[read(0, 1), write(1, 1), Request { fence: true, ..write(2, 1) }]);
+    test.expect(BthOpcode::ReadRequest, 100);
+    assert!(test.expect(BthOpcode::WriteOnly, 101).header.ack_request);
+    test.expect_silence();
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.4: a NAK for a PSN sequence error acknowledges what is before it, and the requester sends again from its PSN
+/// Requirement: IBTA v1.4 §9.7.5.2.4: a NAK for a PSN sequence error acknowledges earlier packets, and the requester
+/// retransmits from its PSN.
 #[test]
 fn sequence_nak_sends_again_from_there() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), write(2, 1), write(3, 1)]);
-    assert_eq!(talk.drain(), 3);
-    talk.send(nak(101, NakCode::SequenceError), &[]);
-    talk.send(nak(101, NakCode::SequenceError), &[]);
-    talk.expect_done(1, Ok(())).expect_nothing_done();
-    let again = talk.expect(BthOpcode::WriteOnly, 101);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), write(2, 1), write(3, 1)]);
+    assert_eq!(test.drain(), 3);
+    test.send(nak(101, NakCode::SequenceError), &[]);
+    test.send(nak(101, NakCode::SequenceError), &[]);
+    test.expect_done(1, Ok(())).expect_nothing_done();
+    let again = test.expect(BthOpcode::WriteOnly, 101);
     assert!(again.retransmission.is_some() && again.header.ack_request && again.token == 2);
-    talk.expect(BthOpcode::WriteOnly, 102);
-    talk.expect_silence().ack(102).expect_done(2, Ok(())).expect_done(3, Ok(()));
-    assert_eq!((talk.requester.counters().sequence_naks, talk.requester.counters().ghosts), (1, 1));
+    test.expect(BthOpcode::WriteOnly, 102);
+    test.expect_silence().ack(102).expect_done(2, Ok(())).expect_done(3, Ok(()));
+    assert_eq!((test.requester.counters().sequence_naks, test.requester.counters().ghosts), (1, 1));
 }
 
-/// Requirement: IBTA v1.4 §9.7.6.1: an acknowledgement counts for requests that are being sent again too
+/// Requirement: IBTA v1.4 §9.7.6.1: an acknowledgement also covers requests that are being retransmitted.
 #[test]
 fn an_ack_during_retransmission_skips_what_it_covers() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 600)]);
-    assert_eq!(talk.drain(), 3);
-    talk.wait().expect(BthOpcode::WriteFirst, 100);
-    talk.ack(101).expect(BthOpcode::WriteLast, 102);
-    talk.ack(102).expect_done(1, Ok(())).expect_silence();
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 600)]);
+    assert_eq!(test.drain(), 3);
+    test.wait().expect(BthOpcode::WriteFirst, 100);
+    test.ack(101).expect(BthOpcode::WriteLast, 102);
+    test.ack(102).expect_done(1, Ok(())).expect_silence();
 }
 
-/// Requirement: IBTA v1.4 §9.7.6.1.3: without an answer in time the requester sends again, as often as the retry count says, then fails with «transport retry counter exceeded»
-/// Requirement: IBTA v1.4 §9.9.2: after a fatal error the requests behind the failing one are flushed
+/// Requirement: IBTA v1.4 §9.7.6.1.3: without a timely response the requester retransmits as often as the retry count
+/// allows, then fails with "transport retry counter exceeded".
+/// Requirement: IBTA v1.4 §9.9.2: after a fatal error, the requests behind the failed one are flushed.
 #[test]
 fn timeouts_until_retries_are_used_up() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), write(2, 1)]);
-    assert_eq!(talk.drain(), 2);
-    assert_eq!(talk.requester.poll_timeout(), ack_timeout(4).map(|timeout| at(0) + timeout));
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), write(2, 1)]);
+    assert_eq!(test.drain(), 2);
+    assert_eq!(test.requester.poll_timeout(), ack_timeout(4).map(|timeout| at(0) + timeout));
     for _ in 0..3 {
-        talk.wait().expect_nothing_done();
-        assert_eq!(talk.drain(), 2);
+        test.wait().expect_nothing_done();
+        assert_eq!(test.drain(), 2);
     }
-    talk.wait().expect_silence();
-    talk.expect_done(1, Err(RequesterError::RetryExceeded)).expect_done(2, Err(RequesterError::Flushed));
-    assert_eq!((talk.requester.poll_timeout(), talk.requester.counters().timeouts), (None, 4));
-    talk.submit(&[write(3, 1)]).expect_silence().expect_done(3, Err(RequesterError::Flushed));
+    test.wait().expect_silence();
+    test.expect_done(1, Err(RequesterError::RetryExceeded)).expect_done(2, Err(RequesterError::Flushed));
+    assert_eq!((test.requester.poll_timeout(), test.requester.counters().timeouts), (None, 4));
+    test.submit(&[write(3, 1)]).expect_silence().expect_done(3, Err(RequesterError::Flushed));
 }
 
-/// Requirement: IBTA v1.4 §9.7.6.1.3: the local ACK timer may run up to four times as long as the timeout says, and no longer
+/// Requirement: IBTA v1.4 §9.7.6.1.3: the local ACK timer may run up to four times as long as the configured timeout, and
+/// no longer.
 #[test]
 fn a_patient_timer_runs_up_to_four_times() {
     for (factor, runs) in [(1, 1), (4, 4), (0, 1), (9, 4)] {
-        let mut talk = Talk::with(ConnectionParameters { ack_timeout_factor: factor, ..parameters() });
-        talk.submit(&[write(1, 1)]);
-        assert_eq!(talk.drain(), 1);
+        let mut test =
+            RequesterTest::with(ConnectionParameters { ack_timeout_factor: factor, ..parameters() });
+        test.submit(&[write(1, 1)]);
+        assert_eq!(test.drain(), 1);
         let due = ack_timeout(4).map(|timeout| at(0) + timeout.saturating_mul(runs));
-        assert_eq!(talk.requester.poll_timeout(), due, "{factor}");
+        assert_eq!(test.requester.poll_timeout(), due, "{factor}");
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.6.1.3: the retry counter is loaded again when an outstanding request is acknowledged
+/// Requirement: IBTA v1.4 §9.7.6.1.3: the retry counter restarts when an outstanding request is acknowledged.
 #[test]
 fn progress_gives_the_retries_back() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 2560)]);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 2560)]);
     for psn in 100..109 {
-        talk.drain();
-        talk.wait().ack(psn);
+        test.drain();
+        test.wait().ack(psn);
     }
-    talk.drain();
-    talk.ack(109).expect_done(1, Ok(()));
-    assert_eq!(talk.requester.counters().timeouts, 9);
+    test.drain();
+    test.ack(109).expect_done(1, Ok(()));
+    assert_eq!(test.requester.counters().timeouts, 9);
 }
 
-/// Requirement: IBTA v1.4 §9.7.6.1.3: the timer counts from the oldest request that is not acknowledged; later packets do not put it off
+/// Requirement: IBTA v1.4 §9.7.6.1.3: the timer runs from the oldest unacknowledged request; later packets do not extend
+/// it.
 #[test]
 fn packets_that_follow_do_not_put_the_timer_off() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 600)]);
-    talk.expect(BthOpcode::WriteFirst, 100);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 600)]);
+    test.expect(BthOpcode::WriteFirst, 100);
     let due = ack_timeout(4).map(|timeout| at(0) + timeout);
     for (psn, micros) in [(101, 1), (102, 2)] {
-        talk.now = at(micros);
+        test.now = at(micros);
         assert!(
-            talk.requester.poll_transmit(talk.now).is_some_and(|packet| packet.header.psn == Psn::new(psn))
+            test.requester.poll_transmit(test.now).is_some_and(|packet| packet.header.psn == Psn::new(psn))
         );
-        assert_eq!(talk.requester.poll_timeout(), due);
+        assert_eq!(test.requester.poll_timeout(), due);
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.4: what was sent again after a timeout may be complained of again
+/// Requirement: IBTA v1.4 §9.7.5.2.4: after a timeout, a sequence NAK may again ask for packets that were retransmitted.
 #[test]
 fn a_sequence_nak_counts_after_a_timeout() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), write(2, 1)]);
-    assert_eq!(talk.drain(), 2);
-    talk.wait();
-    assert_eq!(talk.drain(), 2, "both packets are retransmitted");
-    talk.send(nak(100, NakCode::SequenceError), &[]);
-    talk.expect(BthOpcode::WriteOnly, 100);
-    talk.expect(BthOpcode::WriteOnly, 101);
-    talk.expect_silence().ack(101).expect_done(1, Ok(())).expect_done(2, Ok(()));
-    assert_eq!((talk.requester.counters().sequence_naks, talk.requester.counters().ghosts), (1, 0));
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), write(2, 1)]);
+    assert_eq!(test.drain(), 2);
+    test.wait();
+    assert_eq!(test.drain(), 2, "both packets are retransmitted");
+    test.send(nak(100, NakCode::SequenceError), &[]);
+    test.expect(BthOpcode::WriteOnly, 100);
+    test.expect(BthOpcode::WriteOnly, 101);
+    test.expect_silence().ack(101).expect_done(1, Ok(())).expect_done(2, Ok(()));
+    assert_eq!((test.requester.counters().sequence_naks, test.requester.counters().ghosts), (1, 0));
 }
 
 /// A NAK that acknowledges everything before a message that failed locally leaves nothing to retransmit, so
@@ -361,77 +370,78 @@ fn a_sequence_nak_counts_after_a_timeout() {
 #[test]
 fn a_nak_that_leaves_nothing_in_flight_starts_no_timer() {
     for syndrome in [Syndrome::Nak(NakCode::SequenceError), Syndrome::RnrNak(1)] {
-        let mut talk = Talk::new();
-        talk.submit(&[write(1, 1), write(2, 300)]);
-        talk.expect(BthOpcode::WriteOnly, 100);
-        talk.expect(BthOpcode::WriteFirst, 101);
-        talk.expect(BthOpcode::WriteLast, 102);
-        talk.requester.fail(2, RequesterError::LocalProtection);
-        talk.send(acknowledge(101, syndrome), &[]);
-        assert_eq!(talk.requester.poll_timeout(), None, "{syndrome:?}");
-        talk.expect_silence().expect_done(1, Ok(()));
-        talk.expect_done(2, Err(RequesterError::LocalProtection));
+        let mut test = RequesterTest::new();
+        test.submit(&[write(1, 1), write(2, 300)]);
+        test.expect(BthOpcode::WriteOnly, 100);
+        test.expect(BthOpcode::WriteFirst, 101);
+        test.expect(BthOpcode::WriteLast, 102);
+        test.requester.fail(2, RequesterError::LocalProtection);
+        test.send(acknowledge(101, syndrome), &[]);
+        assert_eq!(test.requester.poll_timeout(), None, "{syndrome:?}");
+        test.expect_silence().expect_done(1, Ok(()));
+        test.expect_done(2, Err(RequesterError::LocalProtection));
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.6.1.3: a timeout of 0 is infinite
+/// Requirement: IBTA v1.4 §9.7.6.1.3: a timeout of 0 means no timeout.
 #[test]
 fn without_a_timeout_nothing_is_due() {
-    let mut talk = Talk::with(ConnectionParameters { ack_timeout: 0, ..parameters() });
-    talk.submit(&[write(1, 1)]);
-    assert_eq!((talk.drain(), talk.requester.poll_timeout()), (1, None));
+    let mut test = RequesterTest::with(ConnectionParameters { ack_timeout: 0, ..parameters() });
+    test.submit(&[write(1, 1)]);
+    assert_eq!((test.drain(), test.requester.poll_timeout()), (1, None));
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.8: after an RNR NAK the requester waits for its timer, then sends again from its PSN; the RNR retry counter bounds that
+/// Requirement: IBTA v1.4 §9.7.5.2.8: after an RNR NAK the requester waits for its timer, then retransmits from its PSN;
+/// the RNR retry count limits that.
 #[test]
 fn receiver_not_ready() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), write(2, 1)]);
-    assert_eq!(talk.drain(), 2);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), write(2, 1)]);
+    assert_eq!(test.drain(), 2);
     for round in 0..2 {
-        talk.send(acknowledge(101, Syndrome::RnrNak(1)), &[]);
-        talk.expect_silence();
-        assert_eq!(talk.requester.poll_timeout(), Some(talk.now + rnr_timer(1)), "{round}");
-        talk.wait().expect(BthOpcode::WriteOnly, 101);
+        test.send(acknowledge(101, Syndrome::RnrNak(1)), &[]);
+        test.expect_silence();
+        assert_eq!(test.requester.poll_timeout(), Some(test.now + rnr_timer(1)), "{round}");
+        test.wait().expect(BthOpcode::WriteOnly, 101);
     }
-    talk.expect_done(1, Ok(())).send(acknowledge(101, Syndrome::RnrNak(1)), &[]);
-    talk.expect_done(2, Err(RequesterError::RnrRetryExceeded));
-    assert_eq!(talk.requester.poll_timeout(), None);
+    test.expect_done(1, Ok(())).send(acknowledge(101, Syndrome::RnrNak(1)), &[]);
+    test.expect_done(2, Err(RequesterError::RnrRetryExceeded));
+    assert_eq!(test.requester.poll_timeout(), None);
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.8: the RNR retry counter is loaded again when an outstanding request is acknowledged
+/// Requirement: IBTA v1.4 §9.7.5.2.8: the RNR retry counter restarts when an outstanding request is acknowledged.
 #[test]
 fn progress_gives_the_rnr_retries_back() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), write(2, 1), write(3, 1), write(4, 1)]);
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), write(2, 1), write(3, 1), write(4, 1)]);
     for psn in 100..104 {
         // The limit is two retries per request, not two in total.
         for _ in 0..2 {
-            talk.drain();
-            talk.send(acknowledge(psn, Syndrome::RnrNak(1)), &[]);
-            talk.wait();
+            test.drain();
+            test.send(acknowledge(psn, Syndrome::RnrNak(1)), &[]);
+            test.wait();
         }
-        talk.drain();
-        talk.ack(psn).expect_done(u64::from(psn) - 99, Ok(()));
+        test.drain();
+        test.ack(psn).expect_done(u64::from(psn) - 99, Ok(()));
     }
-    assert_eq!(talk.requester.counters().rnr_naks, 8);
+    assert_eq!(test.requester.counters().rnr_naks, 8);
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.8: an RNR retry count of 7 is infinite
+/// Requirement: IBTA v1.4 §9.7.5.2.8: an RNR retry count of 7 means no limit.
 #[test]
 fn seven_rnr_retries_are_without_end() {
-    let mut talk = Talk::with(ConnectionParameters { rnr_retry: 7, ..parameters() });
-    talk.submit(&[write(1, 1)]);
+    let mut test = RequesterTest::with(ConnectionParameters { rnr_retry: 7, ..parameters() });
+    test.submit(&[write(1, 1)]);
     for _ in 0..50 {
-        talk.expect(BthOpcode::WriteOnly, 100);
-        talk.send(acknowledge(100, Syndrome::RnrNak(31)), &[]);
-        talk.wait();
+        test.expect(BthOpcode::WriteOnly, 100);
+        test.send(acknowledge(100, Syndrome::RnrNak(31)), &[]);
+        test.wait();
     }
-    talk.expect(BthOpcode::WriteOnly, 100);
-    talk.ack(100).expect_done(1, Ok(()));
+    test.expect(BthOpcode::WriteOnly, 100);
+    test.ack(100).expect_done(1, Ok(()));
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.8: the timer field codes 0.01 ms to 655.36 ms (table 45)
+/// Requirement: IBTA v1.4 §9.7.5.2.8: the timer field encodes 0.01 ms to 655.36 ms (table 45).
 #[test]
 fn rnr_timer_table() {
     assert_eq!(rnr_timer(0).as_nanos(), 655_360_000);
@@ -441,7 +451,8 @@ fn rnr_timer_table() {
     assert_eq!(rnr_timer(33), rnr_timer(1));
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.2.3: a NAK for invalid request, remote access or remote operational error ends its request with that error; what is before it completes
+/// Requirement: IBTA v1.4 §9.7.5.2.3: a NAK for an invalid request, remote access error or remote operational error
+/// completes its request with that error; earlier requests succeed.
 #[test]
 fn fatal_naks() {
     for (code, error) in [
@@ -450,33 +461,33 @@ fn fatal_naks() {
         (NakCode::RemoteOperational, RequesterError::RemoteOperational),
         (NakCode::InvalidRdRequest, RequesterError::BadResponse),
     ] {
-        let mut talk = Talk::new();
-        talk.submit(&[write(1, 1), write(2, 1), write(3, 1)]);
-        assert_eq!(talk.drain(), 3);
-        talk.send(nak(101, code), &[]);
-        talk.expect_done(1, Ok(())).expect_done(2, Err(error)).expect_done(3, Err(RequesterError::Flushed));
-        talk.expect_silence();
+        let mut test = RequesterTest::new();
+        test.submit(&[write(1, 1), write(2, 1), write(3, 1)]);
+        assert_eq!(test.drain(), 3);
+        test.send(nak(101, code), &[]);
+        test.expect_done(1, Ok(())).expect_done(2, Err(error)).expect_done(3, Err(RequesterError::Flushed));
+        test.expect_silence();
     }
 }
 
-/// Requirement: IBTA v1.4 §9.7.5.1.3: acknowledgements of what is not outstanding are ignored
+/// Requirement: IBTA v1.4 §9.7.5.1.3: acknowledgements of packets that are not outstanding are ignored.
 #[test]
 fn ghosts_change_nothing() {
-    let mut talk = Talk::new();
-    talk.ack(100).submit(&[write(1, 1)]);
-    talk.expect(BthOpcode::WriteOnly, 100);
-    talk.ack(99).ack(101).ack(100 + (1 << 22));
-    talk.send(data(BthOpcode::ReadResponseOnly, 101), &[1]);
-    talk.send(nak(102, NakCode::RemoteAccess), &[]);
-    talk.send(acknowledge(100, Syndrome::Unknown(0x45)), &[]);
-    talk.expect_nothing_done();
-    assert_eq!(talk.requester.counters().ghosts, 7);
-    talk.ack(100).expect_done(1, Ok(()));
+    let mut test = RequesterTest::new();
+    test.ack(100).submit(&[write(1, 1)]);
+    test.expect(BthOpcode::WriteOnly, 100);
+    test.ack(99).ack(101).ack(100 + (1 << 22));
+    test.send(data(BthOpcode::ReadResponseOnly, 101), &[1]);
+    test.send(nak(102, NakCode::RemoteAccess), &[]);
+    test.send(acknowledge(100, Syndrome::Unknown(0x45)), &[]);
+    test.expect_nothing_done();
+    assert_eq!(test.requester.counters().ghosts, 7);
+    test.ack(100).expect_done(1, Ok(()));
 }
 
-/// Requirement: IBTA v1.4 §9.9.2: a response of a wrong length or kind ends its request with «bad response»
+/// Requirement: IBTA v1.4 §9.9.2: a response of the wrong length or kind completes its request with "bad response".
 #[test]
-fn answers_that_make_no_sense() {
+fn malformed_responses() {
     let cases: [(Request, PacketHeader, &[u8]); 5] = [
         (read(1, 300), data(BthOpcode::ReadResponseFirst, 100), &[1]),
         (read(1, 300), data(BthOpcode::ReadResponseLast, 100), &FULL),
@@ -488,77 +499,77 @@ fn answers_that_make_no_sense() {
             &[],
         ),
     ];
-    for (request, answer, payload) in cases {
-        let mut talk = Talk::new();
-        talk.submit(&[request]).drain();
-        assert_eq!(talk.send(answer, payload), Placement::None);
-        talk.expect_done(1, Err(RequesterError::BadResponse));
+    for (request, response, payload) in cases {
+        let mut test = RequesterTest::new();
+        test.submit(&[request]).drain();
+        assert_eq!(test.send(response, payload), Placement::None);
+        test.expect_done(1, Err(RequesterError::BadResponse));
     }
 }
 
-/// Requirement: IBTA v1.4 §9.9.2: a local error of one request does not harm the requests before it
+/// Requirement: IBTA v1.4 §9.9.2: a local error of one request does not affect earlier requests.
 #[test]
 fn local_failure_lets_earlier_messages_end() {
-    let mut talk = Talk::new();
-    talk.submit(&[write(1, 1), write(2, 300), write(3, 1)]);
-    assert!(!talk.expect(BthOpcode::WriteOnly, 100).header.ack_request);
-    assert!(!talk.expect(BthOpcode::WriteFirst, 101).header.ack_request);
-    talk.requester.fail(2, RequesterError::LocalProtection);
-    talk.expect_nothing_done();
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1), write(2, 300), write(3, 1)]);
+    assert!(!test.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    assert!(!test.expect(BthOpcode::WriteFirst, 101).header.ack_request);
+    test.requester.fail(2, RequesterError::LocalProtection);
+    test.expect_nothing_done();
     // No earlier packet had requested an acknowledgement of the first message.
-    assert!(talk.expect(BthOpcode::WriteOnly, 100).header.ack_request);
-    talk.expect_silence().ack(101).expect_done(1, Ok(()));
-    talk.expect_done(2, Err(RequesterError::LocalProtection)).expect_done(3, Err(RequesterError::Flushed));
-    assert_eq!(talk.requester.poll_timeout(), None);
+    assert!(test.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    test.expect_silence().ack(101).expect_done(1, Ok(()));
+    test.expect_done(2, Err(RequesterError::LocalProtection)).expect_done(3, Err(RequesterError::Flushed));
+    assert_eq!(test.requester.poll_timeout(), None);
 }
 
 #[test]
 fn failed_placement() {
-    let mut talk = Talk::new();
-    talk.submit(&[read(1, 10), write(2, 1)]).drain();
-    talk.send(data(BthOpcode::ReadResponseOnly, 100), &[1; 10]);
-    talk.requester.fail(1, RequesterError::LocalProtection);
-    talk.expect_done(1, Err(RequesterError::LocalProtection)).expect_done(2, Err(RequesterError::Flushed));
+    let mut test = RequesterTest::new();
+    test.submit(&[read(1, 10), write(2, 1)]).drain();
+    test.send(data(BthOpcode::ReadResponseOnly, 100), &[1; 10]);
+    test.requester.fail(1, RequesterError::LocalProtection);
+    test.expect_done(1, Err(RequesterError::LocalProtection)).expect_done(2, Err(RequesterError::Flushed));
 }
 
-/// Requirement: IBTA v1.4 §9.7.4.1.6: no message is longer than 2^31 bytes, or what the device says: 2^30
+/// Requirement: IBTA v1.4 §9.7.4.1.6: a message has at most 2^31 bytes, or the device's maximum: 2^30.
 #[test]
 fn too_long_messages() {
     let params =
         Request { operation: Operation::RpcParams { rpc_opcode: 0, region: 0 }, ..write(1, MTU + 1) };
     for request in [params, write(1, (1 << 30) + 1)] {
-        let mut talk = Talk::new();
-        talk.submit(&[write(0, 1), request]).drain();
-        talk.ack(100).expect_done(0, Ok(())).expect_done(1, Err(RequesterError::LocalLength));
+        let mut test = RequesterTest::new();
+        test.submit(&[write(0, 1), request]).drain();
+        test.ack(100).expect_done(0, Ok(())).expect_done(1, Err(RequesterError::LocalLength));
     }
 }
 
 #[test]
 fn flush_and_capacity() {
-    let mut talk = Talk::new();
+    let mut test = RequesterTest::new();
     for token in 0..Requester::CAPACITY as u64 {
-        talk.submit(&[write(token, 1)]);
+        test.submit(&[write(token, 1)]);
     }
-    assert!(!talk.requester.has_room());
-    assert_eq!(talk.requester.submit(write(0, 1)), Err(QueueFull));
-    talk.expect(BthOpcode::WriteOnly, 100);
-    talk.requester.flush();
-    talk.expect_silence();
+    assert!(!test.requester.has_room());
+    assert_eq!(test.requester.submit(write(0, 1)), Err(QueueFull));
+    test.expect(BthOpcode::WriteOnly, 100);
+    test.requester.flush();
+    test.expect_silence();
     for token in 0..Requester::CAPACITY as u64 {
-        talk.expect_done(token, Err(RequesterError::Flushed));
+        test.expect_done(token, Err(RequesterError::Flushed));
     }
-    assert_eq!((talk.requester.poll_timeout(), talk.requester.outstanding()), (None, 0));
+    assert_eq!((test.requester.poll_timeout(), test.requester.outstanding()), (None, 0));
 }
 
 /// 2^30 bytes in packets of 256 take 2^22 PSNs, so two such messages fill the window of 2^23.
-/// Requirement: IBTA v1.4 §9.7.2: no more than 2^23 PSNs are outstanding
+/// Requirement: IBTA v1.4 §9.7.2: at most 2^23 PSNs are outstanding.
 #[test]
 fn the_window_of_sequence_numbers_is_kept() {
-    let mut talk = Talk::new();
-    talk.submit(&[read(1, 1 << 30), read(2, 1 << 30), write(3, 1)]);
-    talk.expect(BthOpcode::ReadRequest, 100);
-    talk.expect_silence();
-    talk.send(data(BthOpcode::ReadResponseFirst, 100), &FULL);
-    assert_eq!(talk.expect(BthOpcode::ReadRequest, 100 + (1 << 22)).header.extension, reth(0, 1 << 30));
-    talk.expect_silence();
+    let mut test = RequesterTest::new();
+    test.submit(&[read(1, 1 << 30), read(2, 1 << 30), write(3, 1)]);
+    test.expect(BthOpcode::ReadRequest, 100);
+    test.expect_silence();
+    test.send(data(BthOpcode::ReadResponseFirst, 100), &FULL);
+    assert_eq!(test.expect(BthOpcode::ReadRequest, 100 + (1 << 22)).header.extension, reth(0, 1 << 30));
+    test.expect_silence();
 }

@@ -8,12 +8,12 @@ use proptest::prelude::*;
 
 const FULL: [u8; MTU as usize] = [7; MTU as usize];
 
-struct Talk {
+struct UnreliableTest {
     responder: UnreliableResponder<Range>,
     host: Host,
 }
 
-impl Talk {
+impl UnreliableTest {
     fn new() -> Self {
         Self { responder: UnreliableResponder::new(&parameters()), host: Host::new(8192) }
     }
@@ -54,8 +54,8 @@ fn send(token: u64, length: u32) -> Request {
     request(token, Operation::Send { immediate: None, invalidate: None }, length)
 }
 
-/// Requirement: IBTA v1.4 §9.8.2.1: a requester numbers its packets one after the other, asks for no acknowledgement, and
-/// ends a message when its last packet was sent
+/// Requirement: IBTA v1.4 §9.8.2.1: a requester numbers its packets consecutively, requests no acknowledgement, and
+/// completes a message after it has sent the last packet.
 #[test]
 fn a_message_ends_with_its_last_packet() {
     let mut requester = UnreliableRequester::new(&parameters());
@@ -74,7 +74,7 @@ fn a_message_ends_with_its_last_packet() {
 }
 
 #[test]
-fn what_cannot_be_sent_fails_and_the_rest_is_flushed() {
+fn a_request_that_cannot_be_sent_fails_and_the_rest_is_flushed() {
     let mut requester = UnreliableRequester::new(&parameters());
     requester.submit(send(1, 1)).unwrap();
     requester.submit(request(2, Operation::Read { address: BASE, rkey: RKEY }, 8)).unwrap();
@@ -100,108 +100,111 @@ fn a_message_whose_memory_is_gone_fails_in_its_place() {
     assert_eq!(ends, [Ok(()), Err(RequesterError::LocalProtection), Err(RequesterError::Flushed)]);
 }
 
-/// Requirement: IBTA v1.4 §9.8.2.2.1: a gap in the packet sequence numbers drops the message that it falls into, and the
-/// next packet that begins a message is taken whatever its number
+/// Requirement: IBTA v1.4 §9.8.2.2.1: a gap in the packet sequence numbers drops the current message, and the next first
+/// packet is accepted whatever its number.
 #[test]
 fn a_gap_costs_one_message() {
-    let mut talk = Talk::new();
-    talk.host.post(1024);
-    talk.send(BthOpcode::SendFirst, 100, &FULL);
-    talk.send(BthOpcode::SendMiddle, 102, &FULL).send(BthOpcode::SendLast, 103, &[1]).expect(&[]);
-    talk.send(BthOpcode::SendOnly, 300, &[2, 3]).expect(&[(0, 2)]);
-    assert_eq!(talk.host.received[0][..3], [2, 3, 7], "the next message used the receive of the lost one");
-    assert_eq!(talk.responder.expected_psn(), Psn::new(301));
+    let mut test = UnreliableTest::new();
+    test.host.post(1024);
+    test.send(BthOpcode::SendFirst, 100, &FULL);
+    test.send(BthOpcode::SendMiddle, 102, &FULL).send(BthOpcode::SendLast, 103, &[1]).expect(&[]);
+    test.send(BthOpcode::SendOnly, 300, &[2, 3]).expect(&[(0, 2)]);
+    assert_eq!(test.host.received[0][..3], [2, 3, 7], "the next message used the receive of the lost one");
+    assert_eq!(test.responder.expected_psn(), Psn::new(301));
 }
 
-/// Requirement: IBTA v1.4 §9.8.2.2.2: a message that begins before another has ended takes its place
+/// Requirement: IBTA v1.4 §9.8.2.2.2: a message that begins before the previous one has ended replaces it.
 #[test]
 fn a_message_without_end_is_forgotten() {
-    let mut talk = Talk::new();
-    talk.host.post(1024);
-    talk.send(BthOpcode::SendFirst, 100, &FULL).send(BthOpcode::SendOnlyImmediate, 101, &[9]);
-    talk.expect(&[(0, 1)]);
-    assert_eq!(talk.host.completions[0].1.immediate, Some(5));
+    let mut test = UnreliableTest::new();
+    test.host.post(1024);
+    test.send(BthOpcode::SendFirst, 100, &FULL).send(BthOpcode::SendOnlyImmediate, 101, &[9]);
+    test.expect(&[(0, 1)]);
+    assert_eq!(test.host.completions[0].1.immediate, Some(5));
 }
 
-/// Requirement: IBTA v1.4 §9.8.2.2.2: a packet that goes on with no message, or with one of another kind, is dropped
+/// Requirement: IBTA v1.4 §9.8.2.2.2: a packet that continues no message, or one of another kind, is dropped.
 #[test]
 fn a_packet_of_no_message_is_dropped() {
-    let mut talk = Talk::new();
-    talk.host.post(1024);
-    talk.send(BthOpcode::SendLast, 100, &[1]).send(BthOpcode::WriteMiddle, 101, &FULL).expect(&[]);
-    talk.send(BthOpcode::SendFirst, 102, &FULL).send(BthOpcode::WriteLast, 103, &[1]);
-    talk.send(BthOpcode::SendLast, 104, &[1]).expect(&[]);
-    talk.send(BthOpcode::SendOnly, 105, &[]).expect(&[(0, 0)]);
+    let mut test = UnreliableTest::new();
+    test.host.post(1024);
+    test.send(BthOpcode::SendLast, 100, &[1]).send(BthOpcode::WriteMiddle, 101, &FULL).expect(&[]);
+    test.send(BthOpcode::SendFirst, 102, &FULL).send(BthOpcode::WriteLast, 103, &[1]);
+    test.send(BthOpcode::SendLast, 104, &[1]).expect(&[]);
+    test.send(BthOpcode::SendOnly, 105, &[]).expect(&[(0, 0)]);
 }
 
-/// Requirement: IBTA v1.4 §9.8.2.2.4: a message for which no receive is posted is dropped, and nobody is told
+/// Requirement: IBTA v1.4 §9.8.2.2.4: a message without a posted receive is silently dropped.
 #[test]
 fn no_receive_drops_the_message() {
-    let mut talk = Talk::new();
-    talk.send(BthOpcode::SendFirst, 100, &FULL);
-    talk.host.post(1024);
-    talk.send(BthOpcode::SendLast, 101, &[1]).expect(&[]);
-    talk.send(BthOpcode::SendOnly, 102, &[1]).expect(&[(0, 1)]);
+    let mut test = UnreliableTest::new();
+    test.send(BthOpcode::SendFirst, 100, &FULL);
+    test.host.post(1024);
+    test.send(BthOpcode::SendLast, 101, &[1]).expect(&[]);
+    test.send(BthOpcode::SendOnly, 102, &[1]).expect(&[(0, 1)]);
 }
 
-/// Requirement: IBTA v1.4 §9.9.3.1: a message that is too long for its receive is dropped, and the receive is used again
+/// Requirement: IBTA v1.4 §9.9.3.1: a message that is too long for its receive is dropped, and the receive is used for
+/// the next one.
 #[test]
 fn a_message_that_is_too_long_is_dropped() {
-    let mut talk = Talk::new();
-    talk.host.post(100);
-    talk.send(BthOpcode::SendOnly, 100, &FULL).expect(&[]);
-    talk.send(BthOpcode::SendOnly, 101, &[1; 100]).expect(&[(0, 100)]);
+    let mut test = UnreliableTest::new();
+    test.host.post(100);
+    test.send(BthOpcode::SendOnly, 100, &FULL).expect(&[]);
+    test.send(BthOpcode::SendOnly, 101, &[1; 100]).expect(&[(0, 100)]);
 }
 
-/// Requirement: IBTA v1.4 §9.9.3.1: of a shared receive queue, the receive of a dropped message ends as aborted
+/// Requirement: IBTA v1.4 §9.9.3.1: if the receive of a dropped message is of a shared receive queue, it completes as
+/// aborted.
 #[test]
 fn a_shared_receive_ends_as_aborted() {
-    let mut talk = Talk::new();
-    talk.host.shared_receives = true;
-    talk.host.post(1024);
-    talk.host.post(1024);
-    talk.send(BthOpcode::SendFirst, 100, &FULL).send(BthOpcode::SendOnly, 105, &[1]);
-    let ends: Vec<_> = talk.host.completions.iter().map(|(token, c)| (*token, c.status)).collect();
+    let mut test = UnreliableTest::new();
+    test.host.shared_receives = true;
+    test.host.post(1024);
+    test.host.post(1024);
+    test.send(BthOpcode::SendFirst, 100, &FULL).send(BthOpcode::SendOnly, 105, &[1]);
+    let ends: Vec<_> = test.host.completions.iter().map(|(token, c)| (*token, c.status)).collect();
     assert_eq!(ends, [(0, ReceiveStatus::Aborted), (1, ReceiveStatus::Success)]);
 }
 
-/// Requirement: IBTA v1.4 §9.8.2.2.5: an RDMA WRITE without the right, with a wrong key or range is dropped in silence
+/// Requirement: IBTA v1.4 §9.8.2.2.5: an RDMA WRITE without permission, with a wrong key or with a wrong range is
+/// silently dropped.
 #[test]
 fn a_write_without_right_is_dropped() {
-    let mut talk = Talk::new();
-    talk.host.forbidden = Some(RemoteAccess::Write);
-    talk.take(header(BthOpcode::WriteOnly, 100, reth(0, 2)), &[1, 2]);
-    talk.host.forbidden = None;
-    talk.take(header(BthOpcode::WriteOnly, 101, reth(8192, 2)), &[1, 2]);
-    assert!(talk.host.memory.iter().all(|byte| *byte == 0));
-    talk.take(header(BthOpcode::WriteFirst, 102, reth(4, MTU + 2)), &FULL);
-    talk.take(header(BthOpcode::WriteLast, 103, Extension::None), &[1, 2]).expect(&[]);
-    assert_eq!(talk.host.memory[4 + 254..4 + 258], [7, 7, 1, 2]);
+    let mut test = UnreliableTest::new();
+    test.host.forbidden = Some(RemoteAccess::Write);
+    test.take(header(BthOpcode::WriteOnly, 100, reth(0, 2)), &[1, 2]);
+    test.host.forbidden = None;
+    test.take(header(BthOpcode::WriteOnly, 101, reth(8192, 2)), &[1, 2]);
+    assert!(test.host.memory.iter().all(|byte| *byte == 0));
+    test.take(header(BthOpcode::WriteFirst, 102, reth(4, MTU + 2)), &FULL);
+    test.take(header(BthOpcode::WriteLast, 103, Extension::None), &[1, 2]).expect(&[]);
+    assert_eq!(test.host.memory[4 + 254..4 + 258], [7, 7, 1, 2]);
 }
 
 #[test]
 fn a_write_with_immediate_takes_a_receive_at_its_end() {
-    let mut talk = Talk::new();
-    talk.host.post(0);
-    talk.take(header(BthOpcode::WriteFirst, 100, reth(0, MTU + 1)), &FULL).expect(&[]);
-    talk.take(header(BthOpcode::WriteLastImmediate, 101, Extension::Immediate(3)), &[1]).expect(&[(0, 257)]);
+    let mut test = UnreliableTest::new();
+    test.host.post(0);
+    test.take(header(BthOpcode::WriteFirst, 100, reth(0, MTU + 1)), &FULL).expect(&[]);
+    test.take(header(BthOpcode::WriteLastImmediate, 101, Extension::Immediate(3)), &[1]).expect(&[(0, 257)]);
 }
 
 #[test]
 fn a_broken_receive_queue_breaks_the_connection() {
-    let mut talk = Talk::new();
-    talk.host.queue_fails = true;
-    talk.send(BthOpcode::SendOnly, 100, &[1]).send(BthOpcode::SendOnly, 101, &[1]);
-    assert_eq!(talk.host.errors, [ResponderError::Operational]);
+    let mut test = UnreliableTest::new();
+    test.host.queue_fails = true;
+    test.send(BthOpcode::SendOnly, 100, &[1]).send(BthOpcode::SendOnly, 101, &[1]);
+    assert_eq!(test.host.errors, [ResponderError::Operational]);
 }
 
 #[test]
 fn the_receive_that_is_kept_comes_back_when_the_queue_pair_dies() {
-    let mut talk = Talk::new();
-    talk.host.post(10);
-    talk.send(BthOpcode::SendOnly, 100, &FULL);
-    assert_eq!(talk.responder.flush().map(|buffer| buffer.token), Some(0));
-    assert_eq!(talk.responder.flush(), None);
+    let mut test = UnreliableTest::new();
+    test.host.post(10);
+    test.send(BthOpcode::SendOnly, 100, &FULL);
+    assert_eq!(test.responder.flush().map(|buffer| buffer.token), Some(0));
+    assert_eq!(test.responder.flush(), None);
 }
 
 proptest! {
@@ -224,8 +227,8 @@ proptest! {
         }
         let ended: Vec<_> = core::iter::from_fn(|| requester.poll_completion()).collect();
         prop_assert!(ended.len() == lengths.len() && ended.iter().all(|end| end.result.is_ok()));
-        let mut talk = Talk::new();
-        (0..100).for_each(|_| talk.host.post(4096));
+        let mut test = UnreliableTest::new();
+        (0..100).for_each(|_| test.host.post(4096));
         let mut at = 0usize;
         for fate in fates {
             match fate {
@@ -234,14 +237,14 @@ proptest! {
                 2 if at + 1 < wire.len() => wire.swap(at, at + 1),
                 _ => {
                     let Some((header, payload)) = wire.get(at) else { break };
-                    talk.take(*header, payload);
+                    test.take(*header, payload);
                     at += 1;
                 }
             }
         }
-        prop_assert!(talk.host.errors.is_empty());
-        for (token, completion) in &talk.host.completions {
-            let got = &talk.host.received[*token as usize][..completion.length as usize];
+        prop_assert!(test.host.errors.is_empty());
+        for (token, completion) in &test.host.completions {
+            let got = &test.host.received[*token as usize][..completion.length as usize];
             let sent = lengths.iter().enumerate().any(|(n, l)| pattern(*l as usize, n as u64) == got);
             prop_assert!(sent, "{completion:?}");
         }

@@ -44,7 +44,7 @@ fn divided(bytes: &[u8]) -> [u8; VCRC] {
 }
 
 /// Requirement: IBTA v1.4 §7.8.2: the variant CRC has the polynomial 0x100B and covers the packet from the first byte of
-/// the local route header to the last of the invariant CRC.
+/// the local route header to the last byte of the invariant CRC.
 #[test]
 fn the_variant_crc_is_that_of_its_polynomial_over_all_before_it() {
     assert_eq!(variant_crc(b"123456789"), divided(b"123456789"));
@@ -72,9 +72,9 @@ fn headers_are_where_the_specification_has_them() {
     assert_eq!((destination_lid(&frame), virtual_lane(&frame)), (Some(0x17), Some(0)));
 }
 
-/// Requirement: IBTA v1.4 §7.8.1: the invariant CRC takes virtual lane, traffic class, flow label and hop limit for ones.
+/// Requirement: IBTA v1.4 §7.8.1: the invariant CRC treats virtual lane, traffic class, flow label and hop limit as ones.
 #[test]
-fn what_may_change_on_the_way_does_not_break_the_invariant_crc() {
+fn variant_fields_do_not_change_the_invariant_crc() {
     let mut frame = frame(true, b"hello");
     frame[0] |= 0x30;
     frame[9..12].fill(0x5a);
@@ -93,7 +93,7 @@ fn what_may_change_on_the_way_does_not_break_the_invariant_crc() {
 
 proptest! {
     #[test]
-    fn what_is_written_is_parsed(global: bool, payload in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn written_text_is_parsed(global: bool, payload in proptest::collection::vec(any::<u8>(), 0..200)) {
         let frame = frame(global, &payload);
         let packet = parse(&frame).expect("our own packet");
         prop_assert_eq!(packet.payload, &payload[..]);

@@ -312,7 +312,7 @@ pub struct AdministrationPacket {
     pub rmpp: RmppHeader,
     /// Class header.
     pub sa: SaHeader,
-    /// The record of a request, or a segment of an answer's records.
+    /// The record of a request, or a segment of a response's records.
     pub data: [u8; DATA],
 }
 

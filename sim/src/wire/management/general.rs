@@ -90,8 +90,8 @@ impl GeneralPacket {
         bytes
     }
 
-    /// The frame that carries `answer` back to the sender, and its ICRC. `None` if the network is not InfiniBand.
-    pub fn answer_frame(&self, answer: &[u8; SIZE]) -> Option<(FrameBuffer, u32)> {
+    /// The frame that carries `response` back to the sender, and its ICRC. `None` if the network is not InfiniBand.
+    pub fn response_frame(&self, response: &[u8; SIZE]) -> Option<(FrameBuffer, u32)> {
         let Network::InfiniBand(local) = self.route.network else { return None };
         let back = |way: GlobalRoute| GlobalRoute { source: way.destination, destination: way.source };
         let local = LocalRoute {
@@ -102,7 +102,7 @@ impl GeneralPacket {
         };
         let route = Route { network: Network::InfiniBand(local), ..self.route };
         let deth = Deth { q_key: GENERAL_SERVICES_QKEY, source: GENERAL_SERVICES };
-        Some(datagram_frame(&route, self.source, self.partition_key, deth, answer))
+        Some(datagram_frame(&route, self.source, self.partition_key, deth, response))
     }
 }
 

@@ -86,8 +86,8 @@ use class::{DIRECTED_ROUTE, LID_ROUTED};
 /// use bareverbs_sim::wire::management::Method;
 ///
 /// assert_eq!(Method::from_raw(0x02), Method::Set);
-/// assert_eq!(Method::Set.answered(), 0x81, "the answer is a GetResp");
-/// assert!(!Method::Trap.has_answer());
+/// assert_eq!(Method::Set.answered(), 0x81, "the response is a GetResp");
+/// assert!(!Method::Trap.has_response());
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
@@ -128,7 +128,7 @@ impl Method {
 
     /// Whether an agent that does not support the method responds with an error; other methods get no response (IBTA
     /// v1.4 §13.4.5).
-    pub const fn has_answer(self) -> bool {
+    pub const fn has_response(self) -> bool {
         matches!(self, Self::Get | Self::Set | Self::Other(0x06 | 0x12..=0x15))
     }
 
@@ -516,7 +516,8 @@ mod tests {
     use super::*;
     use crate::wire::infiniband::parse;
 
-    /// Requirement: IBTA v1.4 §14.2.2: a directed route counts its hops there and back, and notes the ports it came in by.
+    /// Requirement: IBTA v1.4 §14.2.2: a directed route counts its hops in both directions, and records the ingress
+    /// ports.
     #[test]
     fn a_directed_route_goes_there_and_back() {
         let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 77);
@@ -535,8 +536,8 @@ mod tests {
         assert_eq!(u16::from_be_bytes([back.0[4], back.0[5]]), DIRECTION);
     }
 
-    /// Requirement: IBTA v1.4 §14.2.2: a directed route of several hops leaves each switch by the next port of its path, and comes back by the
-    /// ports that were noted.
+    /// Requirement: IBTA v1.4 §14.2.2: a directed route of several hops leaves each switch by the next port of its path,
+    /// and returns by the recorded ports.
     #[test]
     fn a_directed_route_passes_switches() {
         let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1);
@@ -548,8 +549,8 @@ mod tests {
         assert!(asked.arrive(3));
     }
 
-    /// Requirement: IBTA v1.4 §14.2.2: a directed route that begins with LIDs leaves the switch where they lead to by its first port, and goes back
-    /// from there to the LID of who asked.
+    /// Requirement: IBTA v1.4 §14.2.2: a directed route with a LID-routed part leaves the switch at the end of that part
+    /// by its first port, and returns from there to the requester's LID.
     #[test]
     fn a_directed_route_begins_and_ends_with_lids() {
         let mut asked = SubnetPacket::request(Method::Get, attribute::NODE_INFO, 0, 1);

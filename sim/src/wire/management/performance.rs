@@ -37,7 +37,7 @@ pub struct Crossed {
 
 /// Totals of a port. Errors without a field here never occur at simulated ports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct PortTally {
+pub struct PortCounts {
     /// Packets sent.
     pub sent: Crossed,
     /// Packets received.
@@ -92,10 +92,10 @@ impl Crossed {
 impl PerformanceAgent {
     /// Answers a performance management datagram in place; false if there is no response. `ports` are the node's ports
     /// from port 1.
-    pub fn answer(&mut self, mad: &mut [u8; SIZE], ports: &[PortTally]) -> bool {
+    pub fn answer(&mut self, mad: &mut [u8; SIZE], ports: &[PortCounts]) -> bool {
         let mut header = MadHeader::of(mad);
         let method = Method::from_raw(header.method());
-        if !method.has_answer() {
+        if !method.has_response() {
             return false;
         }
         let done = match (header.class_version(), method) {
@@ -111,7 +111,7 @@ impl PerformanceAgent {
         true
     }
 
-    fn show(&self, number: u16, data: &mut [u8], ports: &[PortTally]) -> Result<(), u16> {
+    fn show(&self, number: u16, data: &mut [u8], ports: &[PortCounts]) -> Result<(), u16> {
         match number {
             attribute::CLASS_PORT_INFO => {
                 let mut info = ClassPortInfo::new();
@@ -120,12 +120,12 @@ impl PerformanceAgent {
             }
             attribute::PORT_COUNTERS => {
                 let select = read::<PortCounters>(data)?.port_select();
-                let shown = self.sum(&chosen(select, ports)?, PortTally::classic, |ahead| &ahead.classic);
+                let shown = self.sum(&chosen(select, ports)?, PortCounts::classic, |ahead| &ahead.classic);
                 put(data, &port_counters(select, &shown));
             }
             attribute::PORT_COUNTERS_EXTENDED => {
                 let select = read::<PortCountersExtended>(data)?.port_select();
-                let shown = self.sum(&chosen(select, ports)?, PortTally::extended, |ahead| &ahead.extended);
+                let shown = self.sum(&chosen(select, ports)?, PortCounts::extended, |ahead| &ahead.extended);
                 put(data, &extended_counters(select, &shown));
             }
             _ => return Err(status::UNSUPPORTED),
@@ -136,14 +136,14 @@ impl PerformanceAgent {
     /// Counters summed over the selected ports.
     fn sum<const N: usize>(
         &self,
-        ports: &[(u8, &PortTally)],
-        counted: fn(&PortTally) -> [u64; N],
+        ports: &[(u8, &PortCounts)],
+        counted: fn(&PortCounts) -> [u64; N],
         ahead: fn(&Ahead) -> &[u64; N],
     ) -> [u64; N] {
         let mut sum = [0_u64; N];
-        for (number, tally) in ports {
+        for (number, counts) in ports {
             let before = self.ahead.get(number).map_or([0; N], |known| *ahead(known));
-            for ((sum, counted), before) in sum.iter_mut().zip(counted(tally)).zip(before) {
+            for ((sum, counted), before) in sum.iter_mut().zip(counted(counts)).zip(before) {
                 *sum = sum.wrapping_add(counted.wrapping_sub(before));
             }
         }
@@ -151,21 +151,27 @@ impl PerformanceAgent {
     }
 
     /// Sets the selected counters to the values in the attribute.
-    fn set(&mut self, number: u16, data: &[u8], ports: &[PortTally]) -> Result<(), u16> {
+    fn set(&mut self, number: u16, data: &[u8], ports: &[PortCounts]) -> Result<(), u16> {
         match number {
             attribute::PORT_COUNTERS => {
-                let wish = read::<PortCounters>(data)?;
-                let select = u32::from(wish.counter_select()) | u32::from(wish.counter_select2()) << 16;
-                for (number, tally) in chosen(wish.port_select(), ports)? {
+                let requested = read::<PortCounters>(data)?;
+                let select =
+                    u32::from(requested.counter_select()) | u32::from(requested.counter_select2()) << 16;
+                for (number, counts) in chosen(requested.port_select(), ports)? {
                     let ahead = &mut self.ahead.entry(number).or_default().classic;
-                    set(ahead, select, &tally.classic(), &classic_values(&wish));
+                    set(ahead, select, &counts.classic(), &classic_values(&requested));
                 }
             }
             attribute::PORT_COUNTERS_EXTENDED => {
-                let wish = read::<PortCountersExtended>(data)?;
-                for (number, tally) in chosen(wish.port_select(), ports)? {
+                let requested = read::<PortCountersExtended>(data)?;
+                for (number, counts) in chosen(requested.port_select(), ports)? {
                     let ahead = &mut self.ahead.entry(number).or_default().extended;
-                    set(ahead, wish.counter_select().into(), &tally.extended(), &extended_values(&wish));
+                    set(
+                        ahead,
+                        requested.counter_select().into(),
+                        &counts.extended(),
+                        &extended_values(&requested),
+                    );
                 }
             }
             _ => return Err(status::UNSUPPORTED),
@@ -174,7 +180,7 @@ impl PerformanceAgent {
     }
 }
 
-impl PortTally {
+impl PortCounts {
     /// All counters of PortCounters, ordered like [`WIDTHS`].
     fn classic(&self) -> [u64; CLASSIC] {
         let mut all = [0; CLASSIC];
@@ -208,7 +214,7 @@ impl Crossed {
 }
 
 /// The ports that `PortSelect` selects, with their numbers.
-fn chosen(select: u8, ports: &[PortTally]) -> Result<Vec<(u8, &PortTally)>, u16> {
+fn chosen(select: u8, ports: &[PortCounts]) -> Result<Vec<(u8, &PortCounts)>, u16> {
     let mut all = (1..ALL_PORTS).zip(ports);
     match select {
         ALL_PORTS => Ok(all.collect()),
@@ -247,38 +253,38 @@ fn extended_counters(select: u8, shown: &[u64; EXTENDED]) -> PortCountersExtende
 }
 
 /// Counter values of a Set, ordered like [`WIDTHS`].
-fn classic_values(wish: &PortCounters) -> [u64; CLASSIC] {
+fn classic_values(requested: &PortCounters) -> [u64; CLASSIC] {
     [
-        wish.symbol_error_counter().into(),
-        wish.link_error_recovery_counter().into(),
-        wish.link_downed_counter().into(),
-        wish.port_rcv_errors().into(),
-        wish.port_rcv_remote_physical_errors().into(),
-        wish.port_rcv_switch_relay_errors().into(),
-        wish.port_xmit_discards().into(),
-        wish.port_xmit_constraint_errors().into(),
-        wish.port_rcv_constraint_errors().into(),
-        wish.local_link_integrity_errors().into(),
-        wish.excessive_buffer_overrun_errors().into(),
-        wish.vl15_dropped().into(),
-        wish.port_xmit_data().into(),
-        wish.port_rcv_data().into(),
-        wish.port_xmit_pkts().into(),
-        wish.port_rcv_pkts().into(),
-        wish.port_xmit_wait().into(),
+        requested.symbol_error_counter().into(),
+        requested.link_error_recovery_counter().into(),
+        requested.link_downed_counter().into(),
+        requested.port_rcv_errors().into(),
+        requested.port_rcv_remote_physical_errors().into(),
+        requested.port_rcv_switch_relay_errors().into(),
+        requested.port_xmit_discards().into(),
+        requested.port_xmit_constraint_errors().into(),
+        requested.port_rcv_constraint_errors().into(),
+        requested.local_link_integrity_errors().into(),
+        requested.excessive_buffer_overrun_errors().into(),
+        requested.vl15_dropped().into(),
+        requested.port_xmit_data().into(),
+        requested.port_rcv_data().into(),
+        requested.port_xmit_pkts().into(),
+        requested.port_rcv_pkts().into(),
+        requested.port_xmit_wait().into(),
     ]
 }
 
-fn extended_values(wish: &PortCountersExtended) -> [u64; EXTENDED] {
+fn extended_values(requested: &PortCountersExtended) -> [u64; EXTENDED] {
     [
-        wish.port_xmit_data(),
-        wish.port_rcv_data(),
-        wish.port_xmit_pkts(),
-        wish.port_rcv_pkts(),
-        wish.port_unicast_xmit_pkts(),
-        wish.port_unicast_rcv_pkts(),
-        wish.port_multicast_xmit_pkts(),
-        wish.port_multicast_rcv_pkts(),
+        requested.port_xmit_data(),
+        requested.port_rcv_data(),
+        requested.port_xmit_pkts(),
+        requested.port_rcv_pkts(),
+        requested.port_unicast_xmit_pkts(),
+        requested.port_unicast_rcv_pkts(),
+        requested.port_multicast_xmit_pkts(),
+        requested.port_multicast_rcv_pkts(),
     ]
 }
 
@@ -315,53 +321,53 @@ mod tests {
         mad
     }
 
-    fn ports() -> [PortTally; 2] {
+    fn ports() -> [PortCounts; 2] {
         let crossed = |packets, multicast, bytes| Crossed { packets, multicast, bytes };
-        let one = PortTally { sent: crossed(3, 1, 300), relay_errors: 5, ..PortTally::default() };
-        [one, PortTally { sent: crossed(70, 0, 1 << 40), receive_constraint_errors: 300, ..one }]
+        let one = PortCounts { sent: crossed(3, 1, 300), relay_errors: 5, ..PortCounts::default() };
+        [one, PortCounts { sent: crossed(70, 0, 1 << 40), receive_constraint_errors: 300, ..one }]
     }
 
-    fn classic(agent: &mut PerformanceAgent, method: u8, wish: &PortCounters) -> PortCounters {
-        let mut mad = mad(method, attribute::PORT_COUNTERS, wish);
+    fn classic(agent: &mut PerformanceAgent, method: u8, requested: &PortCounters) -> PortCounters {
+        let mut mad = mad(method, attribute::PORT_COUNTERS, requested);
         assert!(agent.answer(&mut mad, &ports()));
         assert_eq!((MadHeader::of(&mad).method(), MadHeader::of(&mad).status()), (0x81, status::OK));
         read(&mad[DATA..]).expect("an attribute")
     }
 
-    /// Requirement: IBTA v1.4 §16.1.3.5: a counter stops at its largest value, and data is counted in words of 4 bytes.
+    /// Requirement: IBTA v1.4 §16.1.3.5: a counter stops at its maximum, and data is counted in words of 4 bytes.
     #[test]
     fn counters_of_a_port_are_shown_and_stop_at_their_largest_value() {
         let mut agent = PerformanceAgent::default();
-        let mut wish = PortCounters::new();
-        let first = classic(&mut agent, 1, wish.set_port_select(1));
+        let mut requested = PortCounters::new();
+        let first = classic(&mut agent, 1, requested.set_port_select(1));
         assert_eq!((first.port_xmit_pkts(), first.port_xmit_data()), (3, 75));
-        let second = classic(&mut agent, 1, wish.set_port_select(2));
+        let second = classic(&mut agent, 1, requested.set_port_select(2));
         assert_eq!((second.port_xmit_data(), second.port_rcv_constraint_errors()), (u32::MAX, 255));
     }
 
-    /// Requirement: IBTA v1.4 §16.1.3.5: Set gives the counters that are selected a value, `PortSelect` 0xff those of all ports.
+    /// Requirement: IBTA v1.4 §16.1.3.5: a Set writes the selected counters, with `PortSelect` 0xff those of all ports.
     #[test]
     fn counters_that_are_selected_are_set_and_others_are_not() {
         let mut agent = PerformanceAgent::default();
-        let mut wish = PortCounters::new();
-        wish.set_port_select(1).set_counter_select(1 << 5).set_port_rcv_switch_relay_errors(2);
-        let one = classic(&mut agent, 2, &wish);
+        let mut requested = PortCounters::new();
+        requested.set_port_select(1).set_counter_select(1 << 5).set_port_rcv_switch_relay_errors(2);
+        let one = classic(&mut agent, 2, &requested);
         assert_eq!((one.port_rcv_switch_relay_errors(), one.port_xmit_pkts()), (2, 3));
         let mut all = PortCounters::new();
         let all = classic(&mut agent, 1, all.set_port_select(ALL_PORTS));
         assert_eq!((all.port_rcv_switch_relay_errors(), all.port_xmit_pkts()), (2 + 5, 3 + 70));
-        wish.set_port_select(ALL_PORTS).set_port_rcv_switch_relay_errors(0);
-        assert_eq!(classic(&mut agent, 2, &wish).port_rcv_switch_relay_errors(), 0);
+        requested.set_port_select(ALL_PORTS).set_port_rcv_switch_relay_errors(0);
+        assert_eq!(classic(&mut agent, 2, &requested).port_rcv_switch_relay_errors(), 0);
     }
 
-    /// Requirement: IBTA v1.4 §13.4.7: a port that the node has not, an attribute, a method and a version that the agent does not
-    /// know are refused, and what is no question has no answer.
+    /// Requirement: IBTA v1.4 §13.4.7: a port that the node does not have, and an attribute, method or version that the
+    /// agent does not know, are refused; packets that are no requests get no response.
     #[test]
-    fn what_the_agent_does_not_know_is_refused() {
+    fn unknown_attributes_methods_and_ports_are_refused() {
         let mut agent = PerformanceAgent::default();
         let mut refused = |method, number, select: u8, version| {
-            let mut wish = PortCounters::new();
-            let mut mad = mad(method, number, wish.set_port_select(select));
+            let mut requested = PortCounters::new();
+            let mut mad = mad(method, number, requested.set_port_select(select));
             let mut header = MadHeader::of(&mad);
             header.set_class_version(version).write_to(&mut mad);
             agent.answer(&mut mad, &ports()).then(|| MadHeader::of(&mad).status())

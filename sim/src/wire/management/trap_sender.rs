@@ -116,7 +116,7 @@ mod tests {
         Time::ZERO + Duration::from_secs(seconds)
     }
 
-    /// Requirement: IBTA v1.4 §13.4.9: a trap is sent again until it is repressed, and no faster than its interval.
+    /// Requirement: IBTA v1.4 §13.4.9: a trap is repeated until it is repressed, no faster than its interval.
     #[test]
     fn a_trap_is_repeated_until_it_is_repressed() {
         let mut traps = TrapSender::default();
@@ -134,7 +134,7 @@ mod tests {
         assert!(traps.poll(at(2), 7, INTERVAL).is_some_and(|next| next.transaction() != first.transaction()));
     }
 
-    /// Requirement: IBTA v1.4 §13.4.9: many bad packets cause few traps, also after the SM has repressed one.
+    /// Requirement: IBTA v1.4 §13.4.9: many bad packets cause few traps, even after the SM has repressed one.
     #[test]
     fn many_bad_packets_cause_one_trap_per_interval() {
         let mut traps = TrapSender::default();

@@ -52,12 +52,12 @@ fn run<P: Process>(
     output: u16,
 ) -> Result<Vec<u8>, Errno> {
     let room = request.length(output).unwrap_or(0);
-    let answer = call.device.commands.run_bytes(call.process, input, room).ok_or(Errno::Io)?;
-    let header: CommandHeaderOut = read_extended(&answer);
+    let response = call.device.commands.run_bytes(call.process, input, room).ok_or(Errno::Io)?;
+    let header: CommandHeaderOut = read_extended(&response);
     if header.status() == CommandStatus::Ok {
-        return Ok(answer);
+        return Ok(response);
     }
-    request.output(call.process, output, &answer)?;
+    request.output(call.process, output, &response)?;
     Err(Errno::RemoteIo)
 }
 
@@ -67,8 +67,8 @@ pub(crate) fn other<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_
     if !is_general(opcode) {
         return Err(Errno::Invalid);
     }
-    let answer = run(call, request, &input, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)?;
-    request.output(call.process, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &answer)
+    let response = run(call, request, &input, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT)?;
+    request.output(call.process, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT, &response)
 }
 
 /// DEVX_QUERY_EQN: the event queue of a completion vector.
@@ -90,12 +90,12 @@ pub(crate) fn create<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
     }
     queues::use_user_memory(opcode, &mut input);
     queues::prepare(call, opcode, &input)?;
-    let answer = run(call, request, &input, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT)?;
-    let object = DevxObject::created(&input, &answer);
+    let response = run(call, request, &input, MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT)?;
+    let object = DevxObject::created(&input, &response);
     queues::watch(call, object, &input);
     let handle = keep(call, Object::Devx(object), &[])?;
     request.put_new(MLX5_IB_ATTR_DEVX_OBJ_CREATE_HANDLE, handle.into());
-    answer_or_undo(call, request, handle, &[(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, &answer)])
+    answer_or_undo(call, request, handle, &[(MLX5_IB_ATTR_DEVX_OBJ_CREATE_CMD_OUT, &response)])
 }
 
 /// DEVX_OBJ_MODIFY.
@@ -106,9 +106,9 @@ pub(crate) fn modify<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'
         return Err(Errno::Invalid);
     }
     queues::use_user_memory(opcode, &mut input);
-    let answer = run(call, request, &input, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT)?;
+    let response = run(call, request, &input, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT)?;
     queues::follow(call, object, opcode);
-    request.output(call.process, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &answer)
+    request.output(call.process, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_OUT, &response)
 }
 
 /// DEVX_OBJ_QUERY.
@@ -118,8 +118,8 @@ pub(crate) fn query<P: Process>(call: &mut Call<'_, P>, request: &mut Request<'_
     if !object.is_object_of(&input, Action::Query) {
         return Err(Errno::Invalid);
     }
-    let answer = run(call, request, &input, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT)?;
-    request.output(call.process, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, &answer)
+    let response = run(call, request, &input, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT)?;
+    request.output(call.process, MLX5_IB_ATTR_DEVX_OBJ_QUERY_CMD_OUT, &response)
 }
 
 /// DEVX_OBJ_DESTROY.

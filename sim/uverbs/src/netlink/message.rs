@@ -75,13 +75,13 @@ impl<'a> RequestMessage<'a> {
         self.attribute(attribute)?.split(|&byte| byte == 0).next()
     }
 
-    /// Begins an answer with the request's type, for the socket with this port number.
+    /// Begins a response with the request's type, for the socket with this port number.
     pub(super) fn reply(&self, port: u32) -> Reply {
         let flags = if self.has(flag::DUMP) { flag::MULTI } else { 0 };
         Reply::new(self.kind, flags, self.sequence, port)
     }
 
-    /// Ends an answer of several messages, with an error if there is one.
+    /// Ends a response of several messages, with an error if there is one.
     pub(super) fn done(&self, port: u32, error: Option<Errno>) -> Vec<u8> {
         let mut reply = Reply::new(DONE, flag::MULTI, self.sequence, port);
         reply.body.0.extend_from_slice(&code(error));

@@ -1,7 +1,7 @@
 //! Answers on NETLINK_RDMA sockets: devices, their ports, device files and objects. libibverbs, librdmacm and the
 //! `rdma` tool use them.
 //!
-//! **What this is.** Turns a datagram of requests into datagrams of answers, like `ib_core` (`linux/rdma_netlink.h`).
+//! **What this is.** Turns a datagram of requests into datagrams of responses, like `ib_core` (`linux/rdma_netlink.h`).
 //!
 //! **What it may not do.** It is read-only: requests that would change something are refused, as are unknown ones
 //! (`EOPNOTSUPP`). It only knows our devices.

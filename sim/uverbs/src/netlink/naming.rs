@@ -1,4 +1,4 @@
-//! How answers identify a device and its port.
+//! How responses identify a device and its port.
 
 use super::message::Reply;
 use crate::device_index::DeviceIndex;

@@ -1,6 +1,6 @@
 //! Individual objects, as `rdma resource show` requests them: a dump of a kind, or one by number.
 //!
-//! Each process of a host lists its own objects (`fill_res_*_entry` in Linux's `nldev.c`) as attributes of the answer;
+//! Each process of a host lists its own objects (`fill_res_*_entry` in Linux's `nldev.c`) as attributes of the response;
 //! they are combined here. Memory keys are left out: the kernel only reveals them to network administrators.
 
 use super::message::{Attributes, Reply, RequestMessage, flag};
@@ -40,7 +40,7 @@ pub enum ObjectKind {
 /// The netlink numbers of a kind.
 struct Numbering {
     command: u16,
-    /// The attributes for all objects of an answer, for one of them, and for its number.
+    /// The attributes for all objects of a response, for one of them, and for its number.
     table: u16,
     entry: u16,
     number: u16,

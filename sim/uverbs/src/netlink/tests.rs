@@ -29,7 +29,7 @@ fn request(command: u16, flags: u16, attributes: &[(u16, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// The answers to a request, checked to be complete and addressed to the sender.
+/// The responses to a request, checked to be complete and addressed to the sender.
 fn ask(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
     let attributes = attributes();
     let objects = ObjectCounts { queue_pairs: 3, ..ObjectCounts::default() };
@@ -46,13 +46,13 @@ fn ask(request: &[u8]) -> Vec<(u16, Vec<u8>)> {
 
 /// The same for these devices.
 fn ask_of(devices: &[InventoryDevice<'_>], request: &[u8]) -> Vec<(u16, Vec<u8>)> {
-    let answers = answer(request, SOCKET, &Inventory(devices));
+    let responses = answer(request, SOCKET, &Inventory(devices));
     let whole = |bytes: &Vec<u8>| {
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         assert_eq!((word(0) as usize, word(8), word(12)), (bytes.len(), SEQUENCE, SOCKET));
         (u16::from_ne_bytes([bytes[4], bytes[5]]), bytes[16..].to_vec())
     };
-    answers.iter().map(whole).collect()
+    responses.iter().map(whole).collect()
 }
 
 fn error(number: i32) -> Vec<u8> {
@@ -61,12 +61,12 @@ fn error(number: i32) -> Vec<u8> {
 
 #[test]
 fn a_dump_of_devices_has_ours_and_an_end() {
-    let answers = ask(&request(RDMA_NLDEV_CMD_GET, flag::DUMP, &[]));
-    assert_eq!(answers.len(), 2);
-    assert_eq!(answers[0].0, 0x1401);
-    let name = answers[0].1.windows(7).any(|window| window == b"mlx5_0\0");
-    assert!(name && answers[0].1.windows(8).any(|window| window == attributes().node_guid.to_ne_bytes()));
-    assert_eq!(answers[1], (3, error(0)), "NLMSG_DONE");
+    let responses = ask(&request(RDMA_NLDEV_CMD_GET, flag::DUMP, &[]));
+    assert_eq!(responses.len(), 2);
+    assert_eq!(responses[0].0, 0x1401);
+    let name = responses[0].1.windows(7).any(|window| window == b"mlx5_0\0");
+    assert!(name && responses[0].1.windows(8).any(|window| window == attributes().node_guid.to_ne_bytes()));
+    assert_eq!(responses[1], (3, error(0)), "NLMSG_DONE");
 }
 
 #[test]
@@ -78,12 +78,12 @@ fn of_two_devices_a_dump_tells_of_both_and_a_request_of_the_one_that_it_names() 
     };
     let devices = [with(3), with(4)];
     let has =
-        |answer: &(u16, Vec<u8>), name: &[u8]| answer.1.windows(name.len()).any(|window| window == name);
+        |response: &(u16, Vec<u8>), name: &[u8]| response.1.windows(name.len()).any(|window| window == name);
     for command in [RDMA_NLDEV_CMD_GET, RDMA_NLDEV_CMD_RES_GET] {
-        let answers = ask_of(&devices, &request(command, flag::DUMP, &[]));
-        assert_eq!(answers.len(), 3);
-        assert!(has(&answers[0], b"mlx5_0\0") && has(&answers[1], b"mlx5_1\0"), "{answers:?}");
-        assert_eq!(answers[2], (3, error(0)));
+        let responses = ask_of(&devices, &request(command, flag::DUMP, &[]));
+        assert_eq!(responses.len(), 3);
+        assert!(has(&responses[0], b"mlx5_0\0") && has(&responses[1], b"mlx5_1\0"), "{responses:?}");
+        assert_eq!(responses[2], (3, error(0)));
     }
     let named = [(RDMA_NLDEV_ATTR_DEV_INDEX, &[1, 0, 0, 0][..]), (RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0")];
     let file = ask_of(&devices, &request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, &named));
@@ -110,21 +110,21 @@ fn a_port_is_down_while_its_cable_is_out() {
     let (attributes, listed) = (attributes(), ListedObjects::new());
     let named = [(RDMA_NLDEV_ATTR_DEV_INDEX, &[0; 4][..]), (RDMA_NLDEV_ATTR_PORT_INDEX, &[1, 0, 0, 0])];
     let asked = request(RDMA_NLDEV_CMD_PORT_GET, 0, &named);
-    let has = |answer: &[u8], kind: u16, state: u8| {
+    let has = |response: &[u8], kind: u16, state: u8| {
         let [low, high] = kind.to_ne_bytes();
-        answer.windows(5).any(|window| window == [5, 0, low, high, state])
+        response.windows(5).any(|window| window == [5, 0, low, high, state])
     };
     for (has_cable, logical, physical) in [(true, 4, 5), (false, 1, 3)] {
         let objects = ObjectCounts::default();
         let device = InventoryDevice { attributes: &attributes, has_cable, objects, listed: &listed };
-        let (_, answer) = ask_of(&[device], &asked).remove(0);
-        assert!(has(&answer, RDMA_NLDEV_ATTR_PORT_STATE, logical), "{answer:?}");
-        assert!(has(&answer, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, physical), "{answer:?}");
+        let (_, response) = ask_of(&[device], &asked).remove(0);
+        assert!(has(&response, RDMA_NLDEV_ATTR_PORT_STATE, logical), "{response:?}");
+        assert!(has(&response, RDMA_NLDEV_ATTR_PORT_PHYS_STATE, physical), "{response:?}");
     }
 }
 
 #[test]
-fn what_is_not_there_is_refused_with_the_request() {
+fn requests_for_missing_objects_are_refused() {
     let wrong = request(RDMA_NLDEV_CMD_GET, 0, &[(RDMA_NLDEV_ATTR_DEV_INDEX, &[9, 0, 0, 0])]);
     let (kind, says) = ask(&wrong).remove(0);
     assert_eq!((kind, &says[..4]), (2, &error(19)[..]));
@@ -148,7 +148,7 @@ fn objects_are_counted_over_processes() {
 }
 
 #[test]
-fn what_no_library_sends_does_no_harm() {
+fn requests_that_no_library_sends_do_no_harm() {
     let whole = request(RDMA_NLDEV_CMD_GET_CHARDEV, 0, &[(RDMA_NLDEV_ATTR_CHARDEV_TYPE, b"uverbs\0")]);
     for end in 0..whole.len() {
         ask_anything(&whole[..end]);

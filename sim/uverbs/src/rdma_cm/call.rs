@@ -1,4 +1,4 @@
-//! The context of a command: parses its body, writes its answer, finds the objects that it names.
+//! The context of a command: parses its body, writes its response, finds the objects that it names.
 
 use super::events::WaitingEvent;
 use super::identifier::Identifier;
@@ -20,14 +20,14 @@ pub(super) struct CmCall<'a, P> {
     pub(super) now: Time,
 }
 
-/// Where an answer goes.
+/// The program's buffer for a response.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct AnswerPlace {
+pub(super) struct ResponseBuffer {
     pub(super) address: u64,
     pub(super) room: usize,
 }
 
-impl AnswerPlace {
+impl ResponseBuffer {
     /// Checks that there is room for `length` bytes.
     pub(super) const fn needs(self, length: usize) -> Result<Self, Errno> {
         if self.room < length { Err(Errno::NoSpace) } else { Ok(self) }
@@ -98,13 +98,13 @@ impl<P: Process> CmCall<'_, P> {
         if is_outside { own.min(PathMtu::Mtu1024.raw()) } else { own }
     }
 
-    /// Writes an answer to the program.
+    /// Writes a response to the program.
     pub(super) fn put<T: IntoBytes + Immutable>(
         &mut self,
-        place: AnswerPlace,
-        answer: &T,
+        place: ResponseBuffer,
+        response: &T,
     ) -> Result<(), Errno> {
-        let bytes = answer.as_bytes();
+        let bytes = response.as_bytes();
         Ok(self.process.write(place.address, &bytes[..bytes.len().min(place.room)])?)
     }
 
@@ -127,10 +127,10 @@ impl<P: Process> CmCall<'_, P> {
     }
 
     /// GET_EVENT: the next event, or EAGAIN.
-    fn get_event(&mut self, file: ConnectionFileId, wish: &CmGetEvent, room: usize) -> Result<(), Errno> {
+    fn get_event(&mut self, file: ConnectionFileId, command: &CmGetEvent, room: usize) -> Result<(), Errno> {
         // Programs from before enhanced connection establishment have no room for the last field.
         let least = core::mem::offset_of!(CmEventResp, reserved);
-        let place = AnswerPlace { address: wish.response, room }.needs(least)?;
+        let place = ResponseBuffer { address: command.response, room }.needs(least)?;
         let waiting = self.cm.files.get(&file).and_then(|waiting| waiting.front());
         let response = waiting.ok_or(Errno::Again)?.response;
         self.put(place, &response)?;

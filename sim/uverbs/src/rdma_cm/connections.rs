@@ -10,7 +10,7 @@ use crate::uapi::*;
 use alloc::vec::Vec;
 use bareverbs_cm::{
     Acceptance, CommunicationId, ConnectionState, Extension, IP_ENDS, Offer, Refusal, Role, Service,
-    ServiceAnswer, ServiceOffer, reason, reject, reply, request, service_reply, service_request,
+    ServiceOffer, ServiceReply, reason, reject, reply, request, service_reply, service_request,
 };
 use bareverbs_prm::ids::Qpn;
 
@@ -60,23 +60,23 @@ fn wanted(known: &Identifier) -> Result<u64, Errno> {
 }
 
 impl<P: Process> CmCall<'_, P> {
-    pub(super) fn connect(&mut self, file: ConnectionFileId, wish: &CmConnect) -> Result<(), Errno> {
-        let mtu = self.path_mtu(wish.id);
-        let known = self.identifier(file, wish.id)?;
-        if wish.conn_param.valid == 0 || known.stage != Stage::RouteResolved {
+    pub(super) fn connect(&mut self, file: ConnectionFileId, command: &CmConnect) -> Result<(), Errno> {
+        let mtu = self.path_mtu(command.id);
+        let known = self.identifier(file, command.id)?;
+        if command.conn_param.valid == 0 || known.stage != Stage::RouteResolved {
             return Err(Errno::Invalid);
         }
-        known.extension = extension(wish.ece);
+        known.extension = extension(command.ece);
         let communication = if known.is_datagram() {
-            let offer = service_offer(known, &wish.conn_param)?;
+            let offer = service_offer(known, &command.conn_param)?;
             self.cm.manager.resolve_service(self.now, &offer)
         } else {
-            let offer = offer(known, &wish.conn_param, mtu)?;
+            let offer = offer(known, &command.conn_param, mtu)?;
             self.cm.manager.connect(self.now, &offer)
         };
         let communication = communication.ok_or(Errno::NoMemory)?;
-        self.cm.owners.insert(communication, wish.id);
-        let known = self.identifier(file, wish.id)?;
+        self.cm.owners.insert(communication, command.id);
+        let known = self.identifier(file, command.id)?;
         (known.stage, known.communication) = (Stage::Connecting, Some(communication));
         Ok(())
     }
@@ -88,24 +88,24 @@ impl<P: Process> CmCall<'_, P> {
 
     /// ACCEPT: sends a REP on the passive side, and an RTU on the active side, whose library has finished with the
     /// queue pair.
-    pub(super) fn accept(&mut self, file: ConnectionFileId, wish: &CmAccept) -> Result<(), Errno> {
-        let communication = self.communication(file, wish.id)?;
-        let is_datagram = self.identifier(file, wish.id)?.is_datagram();
+    pub(super) fn accept(&mut self, file: ConnectionFileId, command: &CmAccept) -> Result<(), Errno> {
+        let communication = self.communication(file, command.id)?;
+        let is_datagram = self.identifier(file, command.id)?.is_datagram();
         if is_datagram {
-            self.accept_datagrams(file, wish, communication)?;
+            self.accept_datagrams(file, command, communication)?;
         } else {
             let role = self.cm.manager.get(communication).ok_or(Errno::Invalid)?.role;
             let done = match role {
                 Role::Active => self.cm.manager.ready(communication),
                 Role::Passive => {
-                    let answer = acceptance(wish)?;
-                    self.cm.manager.accept(self.now, communication, &answer)
+                    let response = acceptance(command)?;
+                    self.cm.manager.accept(self.now, communication, &response)
                 }
             };
             done.map_err(|_| Errno::Invalid)?;
         }
-        if wish.conn_param.valid != 0 {
-            self.identifier(file, wish.id)?.uid = wish.uid;
+        if command.conn_param.valid != 0 {
+            self.identifier(file, command.id)?.uid = command.uid;
         }
         Ok(())
     }
@@ -113,33 +113,33 @@ impl<P: Process> CmCall<'_, P> {
     fn accept_datagrams(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmAccept,
+        command: &CmAccept,
         communication: CommunicationId,
     ) -> Result<(), Errno> {
-        let given = &wish.conn_param;
-        let known = self.identifier(file, wish.id)?;
+        let given = &command.conn_param;
+        let known = self.identifier(file, command.id)?;
         let q_key = if given.qkey == 0 { DATAGRAM_Q_KEY } else { given.qkey };
         known.q_key = q_key;
         let private = private(&given.private_data, given.private_data_len, service_reply::PRIVATE.len())?;
         let qpn = Qpn::from_low_bits(given.qp_num & 0xff_ffff);
-        let answer = ServiceAnswer { status: 0, qpn, q_key, private };
-        self.cm.manager.answer_service(communication, &answer).map_err(|_| Errno::Invalid)
+        let response = ServiceReply { status: 0, qpn, q_key, private };
+        self.cm.manager.answer_service(communication, &response).map_err(|_| Errno::Invalid)
     }
 
-    pub(super) fn reject(&mut self, file: ConnectionFileId, wish: &CmReject) -> Result<(), Errno> {
-        let communication = self.communication(file, wish.id)?;
-        let reason = match wish.reason {
+    pub(super) fn reject(&mut self, file: ConnectionFileId, command: &CmReject) -> Result<(), Errno> {
+        let communication = self.communication(file, command.id)?;
+        let reason = match command.reason {
             0 => reason::CONSUMER,
             known if u16::from(known) == reason::CONSUMER || known == VENDOR_OPTION => known.into(),
             _ => return Err(Errno::Invalid),
         };
-        let is_datagram = self.identifier(file, wish.id)?.is_datagram();
+        let is_datagram = self.identifier(file, command.id)?.is_datagram();
         let room = if is_datagram { service_reply::PRIVATE.len() } else { reject::PRIVATE.len() };
-        let private = private(&wish.private_data, wish.private_data_len, room)?;
+        let private = private(&command.private_data, command.private_data_len, room)?;
         let done = if is_datagram {
             let qpn = Qpn::from_low_bits(0);
-            let answer = ServiceAnswer { status: SERVICE_REJECTED, qpn, q_key: 0, private };
-            self.cm.manager.answer_service(communication, &answer)
+            let response = ServiceReply { status: SERVICE_REJECTED, qpn, q_key: 0, private };
+            self.cm.manager.answer_service(communication, &response)
         } else {
             self.cm.manager.reject(communication, &Refusal { reason, private })
         };
@@ -147,17 +147,17 @@ impl<P: Process> CmCall<'_, P> {
     }
 
     /// DISCONNECT. It succeeds if the connection has already ended.
-    pub(super) fn disconnect(&mut self, file: ConnectionFileId, wish: &CmDisconnect) -> Result<(), Errno> {
-        let known = self.identifier(file, wish.id)?;
+    pub(super) fn disconnect(&mut self, file: ConnectionFileId, command: &CmDisconnect) -> Result<(), Errno> {
+        let known = self.identifier(file, command.id)?;
         let communication = known.communication.ok_or(Errno::Invalid)?;
         let _ = self.cm.manager.disconnect(self.now, communication);
         Ok(())
     }
 
     /// NOTIFY: the program has seen data on a connection whose RTU has not arrived.
-    pub(super) fn notify(&mut self, file: ConnectionFileId, wish: &CmNotify) -> Result<(), Errno> {
-        let communication = self.identifier(file, wish.id)?.communication.ok_or(Errno::Invalid)?;
-        if wish.event != COMMUNICATION_ESTABLISHED {
+    pub(super) fn notify(&mut self, file: ConnectionFileId, command: &CmNotify) -> Result<(), Errno> {
+        let communication = self.identifier(file, command.id)?.communication.ok_or(Errno::Invalid)?;
+        if command.event != COMMUNICATION_ESTABLISHED {
             return Err(Errno::Invalid);
         }
         let state = self.cm.manager.get(communication).map(|connection| connection.state);
@@ -202,8 +202,8 @@ fn service_offer(known: &Identifier, given: &CmConnParam) -> Result<ServiceOffer
     Ok(ServiceOffer { service_id: wanted(known)?, path, private: with_ends(known, &given)? })
 }
 
-fn acceptance(wish: &CmAccept) -> Result<Acceptance, Errno> {
-    let given = &wish.conn_param;
+fn acceptance(command: &CmAccept) -> Result<Acceptance, Errno> {
+    let given = &command.conn_param;
     if given.valid == 0 {
         return Err(Errno::Invalid);
     }
@@ -215,7 +215,7 @@ fn acceptance(wish: &CmAccept) -> Result<Acceptance, Errno> {
         initiator_depth: given.initiator_depth,
         flow_control: given.flow_control != 0,
         rnr_retry: given.rnr_retry_count.min(LONGEST_RETRY),
-        extension: extension(wish.ece),
+        extension: extension(command.ece),
         private: private(&given.private_data, given.private_data_len, reply::PRIVATE.len())?,
     })
 }

@@ -1,7 +1,7 @@
 //! Identifiers and their own addresses: create, bind, listen, destroy.
 
 use super::address::{Place, SocketAddress};
-use super::call::{AnswerPlace, CmCall};
+use super::call::{CmCall, ResponseBuffer};
 use super::identifier::{Identifier, Stage, qp_type};
 use super::state::MOST_IDENTIFIERS;
 use crate::Errno;
@@ -15,11 +15,11 @@ use bareverbs_prm::ids::Gid;
 const MOST_BACKLOG: u32 = 1024;
 
 /// The kind of queue pair of a port space, if the program does not choose one.
-fn kind_of(wish: &CmCreateId) -> Result<u8, Errno> {
-    match wish.ps {
+fn kind_of(command: &CmCreateId) -> Result<u8, Errno> {
+    match command.ps {
         RDMA_PS_TCP => Ok(qp_type::RELIABLE),
         RDMA_PS_UDP | RDMA_PS_IPOIB => Ok(qp_type::DATAGRAM),
-        RDMA_PS_IB => Ok(wish.qp_type),
+        RDMA_PS_IB => Ok(command.qp_type),
         _ => Err(Errno::Invalid),
     }
 }
@@ -42,26 +42,26 @@ impl<P: Process> CmCall<'_, P> {
     pub(super) fn create_id(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmCreateId,
+        command: &CmCreateId,
         room: usize,
     ) -> Result<(), Errno> {
-        let place = AnswerPlace { address: wish.response, room }.needs(size_of::<CmCreateIdResp>())?;
-        let qp_type = kind_of(wish)?;
+        let place = ResponseBuffer { address: command.response, room }.needs(size_of::<CmCreateIdResp>())?;
+        let qp_type = kind_of(command)?;
         let id = self.new_number()?;
         self.put(place, &CmCreateIdResp { id })?;
-        self.cm.identifiers.insert(id, Identifier::new(file, wish.uid, wish.ps, qp_type));
+        self.cm.identifiers.insert(id, Identifier::new(file, command.uid, command.ps, qp_type));
         Ok(())
     }
 
     pub(super) fn destroy_id(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmDestroyId,
+        command: &CmDestroyId,
         room: usize,
     ) -> Result<(), Errno> {
-        let place = AnswerPlace { address: wish.response, room }.needs(size_of::<CmDestroyIdResp>())?;
-        self.identifier(file, wish.id)?;
-        let events_reported = self.destroy(wish.id);
+        let place = ResponseBuffer { address: command.response, room }.needs(size_of::<CmDestroyIdResp>())?;
+        self.identifier(file, command.id)?;
+        let events_reported = self.destroy(command.id);
         self.put(place, &CmDestroyIdResp { events_reported })
     }
 
@@ -83,19 +83,19 @@ impl<P: Process> CmCall<'_, P> {
         known.events_reported
     }
 
-    pub(super) fn bind_ip(&mut self, file: ConnectionFileId, wish: &CmBindIp) -> Result<(), Errno> {
-        let address = SocketAddress::parse(&wish.addr).ok_or(Errno::AddressFamily)?;
-        self.identifier(file, wish.id)?;
-        self.bind_to(wish.id, address)
+    pub(super) fn bind_ip(&mut self, file: ConnectionFileId, command: &CmBindIp) -> Result<(), Errno> {
+        let address = SocketAddress::parse(&command.addr).ok_or(Errno::AddressFamily)?;
+        self.identifier(file, command.id)?;
+        self.bind_to(command.id, address)
     }
 
-    pub(super) fn bind(&mut self, file: ConnectionFileId, wish: &CmBind) -> Result<(), Errno> {
-        let address = sized(&wish.addr, wish.addr_size)?;
-        if wish.reserved != 0 {
+    pub(super) fn bind(&mut self, file: ConnectionFileId, command: &CmBind) -> Result<(), Errno> {
+        let address = sized(&command.addr, command.addr_size)?;
+        if command.reserved != 0 {
             return Err(Errno::Invalid);
         }
-        self.identifier(file, wish.id)?;
-        self.bind_to(wish.id, address)
+        self.identifier(file, command.id)?;
+        self.bind_to(command.id, address)
     }
 
     pub(super) fn bind_to(&mut self, id: u32, address: SocketAddress) -> Result<(), Errno> {
@@ -124,22 +124,23 @@ impl<P: Process> CmCall<'_, P> {
         self.cm.facts.with_address(address).map(|port| port.gid_of(address))
     }
 
-    pub(super) fn listen(&mut self, file: ConnectionFileId, wish: &CmListen) -> Result<(), Errno> {
-        if self.identifier(file, wish.id)?.stage == Stage::Idle {
-            self.bind_to(wish.id, SocketAddress::ANY)?;
+    pub(super) fn listen(&mut self, file: ConnectionFileId, command: &CmListen) -> Result<(), Errno> {
+        if self.identifier(file, command.id)?.stage == Stage::Idle {
+            self.bind_to(command.id, SocketAddress::ANY)?;
         }
-        let known = self.identifier(file, wish.id)?;
+        let known = self.identifier(file, command.id)?;
         if known.stage != Stage::Bound {
             return Err(Errno::Invalid);
         }
         let port = known.port;
-        let others = self.cm.identifiers.iter().filter(|(id, _)| **id != wish.id);
+        let others = self.cm.identifiers.iter().filter(|(id, _)| **id != command.id);
         // Identifiers that share a port cannot share its requests.
         if others.into_iter().any(|(_, other)| other.port == port) {
             return Err(Errno::AddressInUse);
         }
-        let known = self.identifier(file, wish.id)?;
-        let backlog = if (1..MOST_BACKLOG).contains(&wish.backlog) { wish.backlog } else { MOST_BACKLOG };
+        let known = self.identifier(file, command.id)?;
+        let backlog =
+            if (1..MOST_BACKLOG).contains(&command.backlog) { command.backlog } else { MOST_BACKLOG };
         (known.stage, known.backlog) = (Stage::Listening, backlog as usize);
         self.look_at_requests(self.now);
         Ok(())
@@ -149,17 +150,17 @@ impl<P: Process> CmCall<'_, P> {
     pub(super) fn migrate_id(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmMigrateId,
+        command: &CmMigrateId,
         room: usize,
     ) -> Result<(), Errno> {
-        let place = AnswerPlace { address: wish.response, room }.needs(size_of::<CmMigrateResp>())?;
-        let from = i32::try_from(wish.fd).ok().and_then(|fd| self.process.connection_file(fd));
+        let place = ResponseBuffer { address: command.response, room }.needs(size_of::<CmMigrateResp>())?;
+        let from = i32::try_from(command.fd).ok().and_then(|fd| self.process.connection_file(fd));
         let from = from.filter(|from| self.cm.files.contains_key(from)).ok_or(Errno::BadDescriptor)?;
-        let known = self.identifier(from, wish.id)?;
+        let known = self.identifier(from, command.id)?;
         known.file = file;
         let events_reported = known.events_reported;
         if from != file {
-            let moving = self.take_events(|event| event.counted == wish.id);
+            let moving = self.take_events(|event| event.counted == command.id);
             for mut event in moving {
                 event.file = file;
                 if let Some(new) = event.new.and_then(|new| self.cm.identifiers.get_mut(&new)) {

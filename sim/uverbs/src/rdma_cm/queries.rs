@@ -1,7 +1,7 @@
 //! Queries of an identifier: addresses, GIDs and the path.
 
 use super::address::{SocketAddress, Storage};
-use super::call::{AnswerPlace, CmCall};
+use super::call::{CmCall, ResponseBuffer};
 use crate::Errno;
 use crate::connection_names::ConnectionFileId;
 use crate::process::Process;
@@ -17,7 +17,7 @@ const PARTITION: u16 = 0xffff;
 const PATH_FLAGS: u32 = 1 | 2 | 8 | 32;
 /// LIDs on RoCE, which has none.
 const NO_LIDS: Lids = Lids { local: 0, remote: 0, partition_key: 0, service_level: 0 };
-/// The selector «exactly».
+/// The selector "exactly".
 const EXACTLY: u8 = 2;
 /// Code of the packet lifetime that Linux assumes for RoCE, and of the rate, 100 Gb/s.
 const PACKET_LIFE: u8 = 16;
@@ -41,45 +41,50 @@ impl<P: Process> CmCall<'_, P> {
     pub(super) fn query_route(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmQuery,
+        command: &CmQuery,
         room: usize,
     ) -> Result<(), Errno> {
         let least = core::mem::offset_of!(CmQueryRouteResp, ibdev_index);
-        let place = AnswerPlace { address: wish.response, room }.needs(least)?;
-        let (mtu, guid) = (self.path_mtu(wish.id), self.port_of(wish.id).guid);
-        let known = self.identifier(file, wish.id)?;
-        let mut answer = CmQueryRouteResp::new_zeroed();
-        (answer.src_addr, answer.dst_addr) = (in6(known.source), in6(known.destination));
+        let place = ResponseBuffer { address: command.response, room }.needs(least)?;
+        let (mtu, guid) = (self.path_mtu(command.id), self.port_of(command.id).guid);
+        let known = self.identifier(file, command.id)?;
+        let mut response = CmQueryRouteResp::new_zeroed();
+        (response.src_addr, response.dst_addr) = (in6(known.source), in6(known.destination));
         if let Some(path) = known.path {
-            (answer.node_guid, answer.port_num, answer.ibdev_index) = (guid.to_be(), PORT, NO_INDEX);
+            (response.node_guid, response.port_num, response.ibdev_index) = (guid.to_be(), PORT, NO_INDEX);
             if known.destination.is_some() {
-                answer.num_paths = 1;
-                answer.ib_route[0] = user_record(path, mtu, known.traffic_class);
+                response.num_paths = 1;
+                response.ib_route[0] = user_record(path, mtu, known.traffic_class);
             }
         }
-        self.put(place, &answer)
+        self.put(place, &response)
     }
 
-    pub(super) fn query(&mut self, file: ConnectionFileId, wish: &CmQuery, room: usize) -> Result<(), Errno> {
-        let place = AnswerPlace { address: wish.response, room };
-        match wish.option {
-            RDMA_USER_CM_QUERY_ADDR => self.query_address(file, wish.id, place),
-            RDMA_USER_CM_QUERY_PATH => self.query_path(file, wish.id, place),
-            RDMA_USER_CM_QUERY_GID => self.query_gid(file, wish.id, place),
+    pub(super) fn query(
+        &mut self,
+        file: ConnectionFileId,
+        command: &CmQuery,
+        room: usize,
+    ) -> Result<(), Errno> {
+        let place = ResponseBuffer { address: command.response, room };
+        match command.option {
+            RDMA_USER_CM_QUERY_ADDR => self.query_address(file, command.id, place),
+            RDMA_USER_CM_QUERY_PATH => self.query_path(file, command.id, place),
+            RDMA_USER_CM_QUERY_GID => self.query_gid(file, command.id, place),
             _ => Err(Errno::NoCommand),
         }
     }
 
-    fn query_address(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
+    fn query_address(&mut self, file: ConnectionFileId, id: u32, place: ResponseBuffer) -> Result<(), Errno> {
         let place = place.needs(core::mem::offset_of!(CmQueryAddrResp, ibdev_index))?;
         let known = self.identifier(file, id)?;
         let (source, destination) = (storage(known.source), storage(known.destination));
-        let answer = self.addresses(file, id, source, destination)?;
-        self.put(place, &answer)
+        let response = self.addresses(file, id, source, destination)?;
+        self.put(place, &response)
     }
 
     /// The same with GIDs in place of addresses.
-    fn query_gid(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
+    fn query_gid(&mut self, file: ConnectionFileId, id: u32, place: ResponseBuffer) -> Result<(), Errno> {
         let place = place.needs(core::mem::offset_of!(CmQueryAddrResp, ibdev_index))?;
         let known = self.identifier(file, id)?;
         let path = known.path;
@@ -90,8 +95,8 @@ impl<P: Process> CmCall<'_, P> {
         let source = path.map(|path| native(path.local.0, space, ports.0));
         let destination = path.filter(|_| has_peer).map(|path| native(path.remote.0, space, ports.1));
         let none = Storage::NONE;
-        let answer = self.addresses(file, id, source.unwrap_or(none), destination.unwrap_or(none))?;
-        self.put(place, &answer)
+        let response = self.addresses(file, id, source.unwrap_or(none), destination.unwrap_or(none))?;
+        self.put(place, &response)
     }
 
     fn addresses(
@@ -102,17 +107,17 @@ impl<P: Process> CmCall<'_, P> {
         destination: Storage,
     ) -> Result<CmQueryAddrResp, Errno> {
         let guid = self.port_of(id).guid;
-        let mut answer = CmQueryAddrResp::new_zeroed();
-        (answer.src_addr, answer.src_size) = (source.bytes, source.size);
-        (answer.dst_addr, answer.dst_size) = (destination.bytes, destination.size);
+        let mut response = CmQueryAddrResp::new_zeroed();
+        (response.src_addr, response.src_size) = (source.bytes, source.size);
+        (response.dst_addr, response.dst_size) = (destination.bytes, destination.size);
         if self.identifier(file, id)?.path.is_some() {
-            (answer.node_guid, answer.port_num, answer.pkey) = (guid.to_be(), PORT, PARTITION);
-            answer.ibdev_index = NO_INDEX;
+            (response.node_guid, response.port_num, response.pkey) = (guid.to_be(), PORT, PARTITION);
+            response.ibdev_index = NO_INDEX;
         }
-        Ok(answer)
+        Ok(response)
     }
 
-    fn query_path(&mut self, file: ConnectionFileId, id: u32, place: AnswerPlace) -> Result<(), Errno> {
+    fn query_path(&mut self, file: ConnectionFileId, id: u32, place: ResponseBuffer) -> Result<(), Errno> {
         let head = size_of::<CmQueryPathResp>();
         let place = place.needs(head)?;
         let mtu = self.path_mtu(id);
@@ -127,7 +132,7 @@ impl<P: Process> CmCall<'_, P> {
         });
         match record {
             Some(record) if place.room >= head + size_of::<PathRecordData>() => {
-                let rest = AnswerPlace { address: place.address + head as u64, room: place.room - head };
+                let rest = ResponseBuffer { address: place.address + head as u64, room: place.room - head };
                 self.put(rest, &record)
             }
             _ => Ok(()),
@@ -176,7 +181,7 @@ fn subnet_record(path: Path, mtu: u8, traffic_class: u8) -> [u8; 64] {
     let Lids { local, remote, .. } = path.lids.unwrap_or(NO_LIDS);
     record[40..42].copy_from_slice(&remote.to_be_bytes());
     record[42..44].copy_from_slice(&local.to_be_bytes());
-    // Flow label 20 bits and hop limit; then class, and «reversible» before the number of paths.
+    // Flow label 20 bits and hop limit; then class, and "reversible" before the number of paths.
     record[47] = path.hop_limit();
     record[48] = traffic_class;
     record[49] = 1 << 7 | 1;

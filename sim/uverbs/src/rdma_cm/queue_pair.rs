@@ -1,7 +1,7 @@
 //! INIT_QP_ATTR: the attributes that librdmacm has to set on a queue pair in each state on the way to the
 //! connection (`ib_cm_init_qp_attr`, `cma_ib_init_qp_attr`).
 
-use super::call::{AnswerPlace, CmCall};
+use super::call::{CmCall, ResponseBuffer};
 use super::connections::DATAGRAM_Q_KEY;
 use super::events::route;
 use super::identifier::{Identifier, qp_type};
@@ -43,52 +43,52 @@ impl<P: Process> CmCall<'_, P> {
     pub(super) fn init_qp_attr(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmInitQpAttr,
+        command: &CmInitQpAttr,
         room: usize,
     ) -> Result<(), Errno> {
-        let place = AnswerPlace { address: wish.response, room }.needs(size_of::<UverbsQpAttr>())?;
-        self.identifier(file, wish.id)?;
-        let known = self.cm.identifiers.get(&wish.id).ok_or(Errno::NoEntry)?;
+        let place = ResponseBuffer { address: command.response, room }.needs(size_of::<UverbsQpAttr>())?;
+        self.identifier(file, command.id)?;
+        let known = self.cm.identifiers.get(&command.id).ok_or(Errno::NoEntry)?;
         // The device has to be known.
         let path = known.path.ok_or(Errno::Invalid)?;
         let connection = known.communication.and_then(|id| self.cm.manager.get(id));
         let connection = connection.filter(|_| !known.is_datagram());
-        let mut answer = match (connection, wish.qp_state) {
+        let mut response = match (connection, command.qp_state) {
             (connection, INIT) => init(known, connection),
             (Some(connection), READY_TO_RECEIVE) => {
-                let way = route(path, &self.port_of(wish.id).gids, connection.terms.traffic_class);
+                let way = route(path, &self.port_of(command.id).gids, connection.terms.traffic_class);
                 ready_to_receive(known, connection, way)
             }
             (Some(connection), READY_TO_SEND) => ready_to_send(known, connection),
             _ => return Err(Errno::Invalid),
         };
-        (answer.qp_state, answer.qp_attr_mask) = (wish.qp_state, answer.qp_attr_mask | mask::STATE);
-        self.put(place, &answer)
+        (response.qp_state, response.qp_attr_mask) = (command.qp_state, response.qp_attr_mask | mask::STATE);
+        self.put(place, &response)
     }
 }
 
 /// Available as soon as the device is known.
 fn init(known: &Identifier, connection: Option<&Connection>) -> UverbsQpAttr {
-    let mut answer = UverbsQpAttr { port_num: PORT, ..UverbsQpAttr::new_zeroed() };
-    answer.qp_attr_mask = mask::PKEY_INDEX | mask::PORT;
+    let mut response = UverbsQpAttr { port_num: PORT, ..UverbsQpAttr::new_zeroed() };
+    response.qp_attr_mask = mask::PKEY_INDEX | mask::PORT;
     if known.is_datagram() {
-        answer.qp_attr_mask |= mask::Q_KEY;
-        answer.qkey = if known.q_key == 0 { DATAGRAM_Q_KEY } else { known.q_key };
-        return answer;
+        response.qp_attr_mask |= mask::Q_KEY;
+        response.qkey = if known.q_key == 0 { DATAGRAM_Q_KEY } else { known.q_key };
+        return response;
     }
-    answer.qp_attr_mask |= mask::ACCESS;
+    response.qp_attr_mask |= mask::ACCESS;
     if let Some(connection) = connection {
-        answer.qp_access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE;
+        response.qp_access_flags = IB_UVERBS_ACCESS_REMOTE_WRITE;
         if connection.terms.responder_resources != 0 {
-            answer.qp_access_flags |= IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
+            response.qp_access_flags |= IB_UVERBS_ACCESS_REMOTE_READ | IB_UVERBS_ACCESS_REMOTE_ATOMIC;
         }
     }
-    answer
+    response
 }
 
 fn ready_to_receive(known: &Identifier, connection: &Connection, way: AhAttr) -> UverbsQpAttr {
     let terms = &connection.terms;
-    let mut answer = UverbsQpAttr {
+    let mut response = UverbsQpAttr {
         qp_attr_mask: mask::PATH | mask::PATH_MTU | mask::REMOTE_QPN | mask::RECEIVE_PSN,
         ah_attr: way,
         path_mtu: terms.path_mtu.into(),
@@ -97,27 +97,27 @@ fn ready_to_receive(known: &Identifier, connection: &Connection, way: AhAttr) ->
         ..UverbsQpAttr::new_zeroed()
     };
     if let qp_type::RELIABLE | qp_type::XRC_RECEIVE = known.qp_type {
-        answer.qp_attr_mask |= mask::RESPONDER_RESOURCES | mask::RNR_TIMER;
-        answer.max_dest_rd_atomic = terms.responder_resources;
+        response.qp_attr_mask |= mask::RESPONDER_RESOURCES | mask::RNR_TIMER;
+        response.max_dest_rd_atomic = terms.responder_resources;
     }
-    answer
+    response
 }
 
 fn ready_to_send(known: &Identifier, connection: &Connection) -> UverbsQpAttr {
     let terms = &connection.terms;
-    let mut answer = UverbsQpAttr {
+    let mut response = UverbsQpAttr {
         qp_attr_mask: mask::SEND_PSN,
         sq_psn: terms.send_psn.value(),
         ..UverbsQpAttr::new_zeroed()
     };
     if let qp_type::RELIABLE | qp_type::XRC_SEND = known.qp_type {
-        answer.qp_attr_mask |= mask::RETRY_COUNT | mask::RNR_RETRY | mask::INITIATOR_DEPTH;
-        (answer.retry_cnt, answer.rnr_retry) = (terms.retry_count, terms.rnr_retry);
-        answer.max_rd_atomic = terms.initiator_depth;
+        response.qp_attr_mask |= mask::RETRY_COUNT | mask::RNR_RETRY | mask::INITIATOR_DEPTH;
+        (response.retry_cnt, response.rnr_retry) = (terms.retry_count, terms.rnr_retry);
+        response.max_rd_atomic = terms.initiator_depth;
     }
     if known.qp_type != qp_type::UNRELIABLE {
-        answer.qp_attr_mask |= mask::TIMEOUT;
-        answer.timeout = terms.ack_timeout;
+        response.qp_attr_mask |= mask::TIMEOUT;
+        response.timeout = terms.ack_timeout;
     }
-    answer
+    response
 }

@@ -9,7 +9,7 @@ use crate::connection_names::Port;
 use crate::process::Process;
 use alloc::vec::Vec;
 use bareverbs_cm::{
-    CommunicationId, Extension, IP_ENDS, Kind, Message, Refusal, Service, ServiceAnswer, reason, request,
+    CommunicationId, Extension, IP_ENDS, Kind, Message, Refusal, Service, ServiceReply, reason, request,
     service_request,
 };
 use bareverbs_prm::ids::Qpn;
@@ -131,8 +131,8 @@ impl<P: Process> CmCall<'_, P> {
         // The peer expects nothing else.
         let _ = if message.kind() == Kind::ServiceRequest {
             let qpn = Qpn::from_low_bits(0);
-            let answer = ServiceAnswer { status: UNKNOWN_SERVICE, qpn, q_key: 0, private: Vec::new() };
-            self.cm.manager.answer_service(id, &answer)
+            let response = ServiceReply { status: UNKNOWN_SERVICE, qpn, q_key: 0, private: Vec::new() };
+            self.cm.manager.answer_service(id, &response)
         } else {
             let refusal = Refusal { reason: reason::INVALID_SERVICE_ID, private: Vec::new() };
             self.cm.manager.reject(id, &refusal)

@@ -39,25 +39,26 @@ impl<P: Process> CmCall<'_, P> {
         gids.iter().find(same).or(gids.first()).copied().unwrap_or_default()
     }
 
-    pub(super) fn resolve_ip(&mut self, file: ConnectionFileId, wish: &CmResolveIp) -> Result<(), Errno> {
-        self.identifier(file, wish.id)?;
-        let source = SocketAddress::parse(&wish.src_addr);
-        let destination = SocketAddress::parse(&wish.dst_addr).ok_or(Errno::AddressFamily)?;
-        self.resolve(wish.id, source, destination, wish.timeout_ms)
+    pub(super) fn resolve_ip(&mut self, file: ConnectionFileId, command: &CmResolveIp) -> Result<(), Errno> {
+        self.identifier(file, command.id)?;
+        let source = SocketAddress::parse(&command.src_addr);
+        let destination = SocketAddress::parse(&command.dst_addr).ok_or(Errno::AddressFamily)?;
+        self.resolve(command.id, source, destination, command.timeout_ms)
     }
 
     pub(super) fn resolve_address(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmResolveAddr,
+        command: &CmResolveAddr,
     ) -> Result<(), Errno> {
-        if wish.reserved != 0 {
+        if command.reserved != 0 {
             return Err(Errno::Invalid);
         }
-        self.identifier(file, wish.id)?;
-        let source = if wish.src_size == 0 { None } else { Some(sized(&wish.src_addr, wish.src_size)?) };
-        let destination = sized(&wish.dst_addr, wish.dst_size)?;
-        self.resolve(wish.id, source, destination, wish.timeout_ms)
+        self.identifier(file, command.id)?;
+        let source =
+            if command.src_size == 0 { None } else { Some(sized(&command.src_addr, command.src_size)?) };
+        let destination = sized(&command.dst_addr, command.dst_size)?;
+        self.resolve(command.id, source, destination, command.timeout_ms)
     }
 
     fn resolve(
@@ -161,11 +162,11 @@ impl<P: Process> CmCall<'_, P> {
     pub(super) fn resolve_route(
         &mut self,
         file: ConnectionFileId,
-        wish: &CmResolveRoute,
+        command: &CmResolveRoute,
     ) -> Result<(), Errno> {
-        self.identifier(file, wish.id)?;
+        self.identifier(file, command.id)?;
         let now = self.now;
-        let known = self.identifier(file, wish.id)?;
+        let known = self.identifier(file, command.id)?;
         if known.stage != Stage::AddressResolved {
             return Err(Errno::Invalid);
         }

@@ -82,8 +82,8 @@ fn attributes_are_compared_with_the_schema() {
         (vec![IoctlAttribute { attr_data: [1, 0], ..number }, room], Err(Errno::Invalid)),
     ];
     for (attributes, expected) in cases {
-        let answer = uverbs.ioctl(&mut program, file, &mut port(&attributes));
-        assert_eq!(answer, expected, "{attributes:?}");
+        let response = uverbs.ioctl(&mut program, file, &mut port(&attributes));
+        assert_eq!(response, expected, "{attributes:?}");
     }
 }
 

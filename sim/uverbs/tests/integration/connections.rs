@@ -16,7 +16,7 @@ const PORT: u16 = 7174;
 /// Milliseconds that resolving an address takes, and then resolving a route.
 const RESOLUTION: u64 = 2;
 /// Milliseconds that a request waits for a listener.
-const PATIENCE: u64 = 500;
+const TIMEOUT: u64 = 500;
 /// Events, as `rdma_cma.h` numbers them.
 const ADDRESS_RESOLVED: u32 = 0;
 const ADDRESS_ERROR: u32 = 1;
@@ -82,34 +82,34 @@ impl Host {
     }
 
     fn answer<T: FromBytes + FromZeros + IntoBytes>(&mut self) -> T {
-        let mut answer = T::new_zeroed();
-        self.program.read(BASE, answer.as_mut_bytes()).unwrap();
-        answer
+        let mut response = T::new_zeroed();
+        self.program.read(BASE, response.as_mut_bytes()).unwrap();
+        response
     }
 
     fn create(&mut self, uid: u64, ps: u16) -> u32 {
-        let wish = CmCreateId { uid, response: BASE, ps, qp_type: 0, reserved: [0; 5] };
-        self.write(RDMA_USER_CM_CMD_CREATE_ID, &wish, size_of::<CmCreateIdResp>()).unwrap();
+        let command = CmCreateId { uid, response: BASE, ps, qp_type: 0, reserved: [0; 5] };
+        self.write(RDMA_USER_CM_CMD_CREATE_ID, &command, size_of::<CmCreateIdResp>()).unwrap();
         self.answer::<CmCreateIdResp>().id
     }
 
     fn listen(&mut self, port: u16) -> u32 {
         let id = self.create(0x11, RDMA_PS_TCP);
-        let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address([0; 4], port) };
-        self.write(RDMA_USER_CM_CMD_BIND, &wish, 0).unwrap();
+        let command = CmBind { id, addr_size: 16, reserved: 0, addr: address([0; 4], port) };
+        self.write(RDMA_USER_CM_CMD_BIND, &command, 0).unwrap();
         self.write(RDMA_USER_CM_CMD_LISTEN, &CmListen { id, backlog: 2 }, 0).unwrap();
         id
     }
 
     fn resolve(&mut self, id: u32, to: [u8; 4], port: u16) {
-        let wish = CmResolveAddr {
+        let command = CmResolveAddr {
             id,
             timeout_ms: 100,
             dst_size: 16,
             dst_addr: address(to, port),
             ..CmResolveAddr::new_zeroed()
         };
-        self.write(RDMA_USER_CM_CMD_RESOLVE_ADDR, &wish, 0).unwrap();
+        self.write(RDMA_USER_CM_CMD_RESOLVE_ADDR, &command, 0).unwrap();
     }
 
     /// Lets time pass and runs what is due.
@@ -201,8 +201,8 @@ fn connect_queue_pair(host: &mut Host, port: u16, qpn: u32) -> u32 {
     host.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
     host.pass(RESOLUTION);
     host.expect(ROUTE_RESOLVED);
-    let wish = CmConnect { conn_param: parameters(qpn, b"hello"), id, ..CmConnect::new_zeroed() };
-    host.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
+    let command = CmConnect { conn_param: parameters(qpn, b"hello"), id, ..CmConnect::new_zeroed() };
+    host.write(RDMA_USER_CM_CMD_CONNECT, &command, 0).unwrap();
     id
 }
 
@@ -218,9 +218,9 @@ fn two_programs_connect_and_part() {
     let given = CmConnParam::read_from_prefix(&asked.param).unwrap().0;
     assert_eq!((given.qp_num, given.private_data_len), (0x41, 56));
     assert_eq!(given.private_data[..6], *b"hello\0");
-    let wish =
+    let command =
         CmAccept { uid: 0x33, conn_param: parameters(0x42, b"you"), id: asked.id, ..CmAccept::new_zeroed() };
-    a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    a.write(RDMA_USER_CM_CMD_ACCEPT, &command, 0).unwrap();
     exchange(&mut a, &mut b);
     b.expect(CONNECT_RESPONSE);
     let ready = CmInitQpAttr { response: BASE, id: active, qp_state: 2 };
@@ -228,8 +228,8 @@ fn two_programs_connect_and_part() {
     let attributes: UverbsQpAttr = b.answer();
     assert_eq!((attributes.dest_qp_num, attributes.ah_attr.is_global), (0x42, 1));
     assert_eq!(attributes.ah_attr.grh.dgid[12..], ip("a"));
-    let wish = CmAccept { id: active, ..CmAccept::new_zeroed() };
-    b.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    let command = CmAccept { id: active, ..CmAccept::new_zeroed() };
+    b.write(RDMA_USER_CM_CMD_ACCEPT, &command, 0).unwrap();
     exchange(&mut a, &mut b);
     assert_eq!(a.expect(ESTABLISHED).uid, 0x33);
     b.write(RDMA_USER_CM_CMD_DISCONNECT, &CmDisconnect { id: active }, 0).unwrap();
@@ -281,8 +281,8 @@ fn a_request_names_the_device_whose_address_it_was_for() {
     b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
     b.pass(RESOLUTION);
     b.expect(ROUTE_RESOLVED);
-    let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
-    b.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
+    let command = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
+    b.write(RDMA_USER_CM_CMD_CONNECT, &command, 0).unwrap();
     exchange(&mut a, &mut b);
     let asked = a.expect(CONNECT_REQUEST);
     let query = CmQuery { response: BASE, id: asked.id, option: RDMA_USER_CM_QUERY_ADDR };
@@ -291,8 +291,9 @@ fn a_request_names_the_device_whose_address_it_was_for() {
     let guids = [0, 1].map(|number: usize| a.devices[number].attributes().node_guid);
     assert_ne!(guids[0], guids[1]);
     assert_eq!((u64::from_be(told.node_guid), &told.src_addr[4..8]), (guids[1], &second[..]));
-    let wish = CmAccept { uid: 1, conn_param: parameters(0x42, b""), id: asked.id, ..CmAccept::new_zeroed() };
-    a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    let command =
+        CmAccept { uid: 1, conn_param: parameters(0x42, b""), id: asked.id, ..CmAccept::new_zeroed() };
+    a.write(RDMA_USER_CM_CMD_ACCEPT, &command, 0).unwrap();
     exchange(&mut a, &mut b);
     b.expect(CONNECT_RESPONSE);
     let ready = CmInitQpAttr { response: BASE, id: asked.id, qp_state: 2 };
@@ -301,7 +302,8 @@ fn a_request_names_the_device_whose_address_it_was_for() {
     assert_eq!((attributes.ah_attr.grh.sgid_index, attributes.dest_qp_num), (0, 0x41));
 }
 
-/// Requirement: IBTA v1.4 §12.6.5: LocalCAGUID and LocalQPN together name the queue pair. Two devices of a process count theirs alike.
+/// Requirement: IBTA v1.4 §12.6.5: LocalCAGUID and LocalQPN together identify the queue pair. Two devices of a process
+/// use the same numbers.
 #[test]
 fn equal_numbers_of_two_devices_are_two_queue_pairs_to_a_peer() {
     let (mut a, mut b) = (Host::new("a"), Host::with_two_ports("b"));
@@ -309,39 +311,39 @@ fn equal_numbers_of_two_devices_are_two_queue_pairs_to_a_peer() {
     for number in [0, 1] {
         let own = VirtualHost::of_port(&format!("b-mlx5_{number}")).unwrap().ipv4();
         let id = b.create(0x22, RDMA_PS_TCP);
-        let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address(own, 0) };
-        b.write(RDMA_USER_CM_CMD_BIND, &wish, 0).unwrap();
+        let command = CmBind { id, addr_size: 16, reserved: 0, addr: address(own, 0) };
+        b.write(RDMA_USER_CM_CMD_BIND, &command, 0).unwrap();
         b.resolve(id, ip("a"), PORT);
         b.pass(RESOLUTION);
         b.expect(ADDRESS_RESOLVED);
         b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &CmResolveRoute { id, timeout_ms: 100 }, 0).unwrap();
         b.pass(RESOLUTION);
         b.expect(ROUTE_RESOLVED);
-        let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
-        b.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0).unwrap();
+        let command = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
+        b.write(RDMA_USER_CM_CMD_CONNECT, &command, 0).unwrap();
         exchange(&mut a, &mut b);
         let asked = a.expect(CONNECT_REQUEST);
-        let wish = CmAccept {
+        let command = CmAccept {
             uid: 1,
             conn_param: parameters(0x42 + number, b""),
             id: asked.id,
             ..CmAccept::new_zeroed()
         };
-        a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+        a.write(RDMA_USER_CM_CMD_ACCEPT, &command, 0).unwrap();
         exchange(&mut a, &mut b);
         b.expect(CONNECT_RESPONSE);
     }
 }
 
-/// A host outside the network is resolved by ARP, which takes time: the answer to a request waits for it, and
+/// A host outside the network is resolved by ARP, which takes time: the response to a request waits for it, and
 /// nothing else does.
 #[test]
-fn an_answer_waits_for_the_address_of_its_receiver() {
+fn a_reply_waits_for_the_address_of_its_receiver() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
     a.program.is_slow_to_find = true;
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);
-    a.pass(PATIENCE);
+    a.pass(TIMEOUT);
     exchange(&mut a, &mut b);
     assert_eq!(b.event().err(), Some(Errno::Again), "a cannot resolve the address of b yet");
     let due = a.connections.next_wakeup().unwrap();
@@ -357,7 +359,7 @@ fn a_port_where_nobody_listens_refuses() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);
-    a.pass(PATIENCE - 1);
+    a.pass(TIMEOUT - 1);
     exchange(&mut a, &mut b);
     assert_eq!(b.event().err(), Some(Errno::Again), "a program may still start to listen");
     a.pass(1);
@@ -372,10 +374,10 @@ fn who_listens_a_moment_after_the_request_hears_it() {
     exchange(&mut a, &mut b);
     a.listen(PORT + 1);
     assert_eq!(a.event().err(), Some(Errno::Again), "a listens on another port");
-    a.pass(PATIENCE - 1);
+    a.pass(TIMEOUT - 1);
     a.listen(PORT);
     assert_eq!(a.expect(CONNECT_REQUEST).uid, 0x11);
-    a.pass(PATIENCE);
+    a.pass(TIMEOUT);
     exchange(&mut a, &mut b);
     assert_eq!(b.event().err(), Some(Errno::Again), "an accepted request is not refused later");
 }
@@ -399,7 +401,7 @@ fn only_so_many_requests_wait() {
         exchange(&mut a, &mut b);
     }
     assert_eq!(b.expect(REJECTED).status, 8, "only the last request is refused");
-    a.pass(PATIENCE);
+    a.pass(TIMEOUT);
     exchange(&mut a, &mut b);
     for _ in 0..MOST {
         assert_eq!(b.event().unwrap().event, REJECTED);
@@ -436,14 +438,14 @@ fn a_resolution_leaves_its_peer_time_to_listen() {
     b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &route, 0).unwrap();
     assert_eq!(b.event().err(), Some(Errno::Again), "and neither are routes");
     assert_eq!(b.write(RDMA_USER_CM_CMD_RESOLVE_ROUTE, &route, 0), Err(Errno::Invalid), "already resolving");
-    let wish = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
-    assert_eq!(b.write(RDMA_USER_CM_CMD_CONNECT, &wish, 0), Err(Errno::Invalid), "there is no route yet");
+    let command = CmConnect { conn_param: parameters(0x41, b""), id, ..CmConnect::new_zeroed() };
+    assert_eq!(b.write(RDMA_USER_CM_CMD_CONNECT, &command, 0), Err(Errno::Invalid), "there is no route yet");
     b.pass(RESOLUTION);
     b.expect(ROUTE_RESOLVED);
 }
 
 #[test]
-fn who_is_not_there_is_not_resolved() {
+fn an_absent_host_is_not_resolved() {
     let mut b = Host::new("b");
     let id = b.create(1, RDMA_PS_TCP);
     b.resolve(id, [198, 18, 255, 255], PORT);
@@ -459,22 +461,22 @@ fn a_port_belongs_to_one_listener() {
     let mut a = Host::new("a");
     a.listen(PORT);
     let id = a.create(1, RDMA_PS_TCP);
-    let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address([0; 4], PORT) };
-    assert_eq!(a.write(RDMA_USER_CM_CMD_BIND, &wish, 0), Err(Errno::AddressInUse));
-    let elsewhere = CmBind { addr: address([10, 0, 0, 1], 1), ..wish };
+    let command = CmBind { id, addr_size: 16, reserved: 0, addr: address([0; 4], PORT) };
+    assert_eq!(a.write(RDMA_USER_CM_CMD_BIND, &command, 0), Err(Errno::AddressInUse));
+    let elsewhere = CmBind { addr: address([10, 0, 0, 1], 1), ..command };
     assert_eq!(a.write(RDMA_USER_CM_CMD_BIND, &elsewhere, 0), Err(Errno::AddressNotAvailable));
 }
 
 #[test]
-fn what_does_not_exist_is_refused_as_the_kernel_refuses_it() {
+fn missing_objects_are_refused_as_by_the_kernel() {
     let mut a = Host::new("a");
     let long = [0_u8; 300];
     assert_eq!(a.write(99, &long, 64), Err(Errno::Invalid), "no such command");
     assert_eq!(a.write(RDMA_USER_CM_CMD_GET_OPTION, &long, 64), Err(Errno::NoCommand));
     assert_eq!(a.write(RDMA_USER_CM_CMD_LISTEN, &CmListen { id: 7, backlog: 0 }, 0), Err(Errno::NoEntry));
-    let wish = CmCreateId { uid: 1, response: BASE, ps: RDMA_PS_TCP, qp_type: 0, reserved: [0; 5] };
-    assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &wish, 3), Err(Errno::NoSpace));
-    assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &CmCreateId { ps: 9, ..wish }, 4), Err(Errno::Invalid));
+    let command = CmCreateId { uid: 1, response: BASE, ps: RDMA_PS_TCP, qp_type: 0, reserved: [0; 5] };
+    assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &command, 3), Err(Errno::NoSpace));
+    assert_eq!(a.write(RDMA_USER_CM_CMD_CREATE_ID, &CmCreateId { ps: 9, ..command }, 4), Err(Errno::Invalid));
     let Host { devices, connections, program, file } = &mut a;
     assert_eq!(connections.write(devices, program, *file, &[0; 7]), Err(Errno::Invalid), "half a header");
 }
@@ -510,8 +512,9 @@ fn two_programs_connect_by_lid() {
     assert_eq!(record[63], 0, "no hop leaves the subnet");
     exchange(&mut a, &mut b);
     let asked = a.expect(CONNECT_REQUEST);
-    let wish = CmAccept { uid: 1, conn_param: parameters(0x42, b""), id: asked.id, ..CmAccept::new_zeroed() };
-    a.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    let command =
+        CmAccept { uid: 1, conn_param: parameters(0x42, b""), id: asked.id, ..CmAccept::new_zeroed() };
+    a.write(RDMA_USER_CM_CMD_ACCEPT, &command, 0).unwrap();
     exchange(&mut a, &mut b);
     b.expect(CONNECT_RESPONSE);
     for (host, id, remote_lid, remote_qpn) in [(&mut a, asked.id, 9, 0x41), (&mut b, active, 7, 0x42)] {
@@ -535,8 +538,8 @@ fn two_processes_of_an_infiniband_host_connect() {
     let active = connect(&mut client, PORT);
     exchange(&mut server, &mut client);
     let id = server.expect(CONNECT_REQUEST).id;
-    let wish = CmAccept { uid: 1, conn_param: parameters(0x42, b""), id, ..CmAccept::new_zeroed() };
-    server.write(RDMA_USER_CM_CMD_ACCEPT, &wish, 0).unwrap();
+    let command = CmAccept { uid: 1, conn_param: parameters(0x42, b""), id, ..CmAccept::new_zeroed() };
+    server.write(RDMA_USER_CM_CMD_ACCEPT, &command, 0).unwrap();
     exchange(&mut server, &mut client);
     client.expect(CONNECT_RESPONSE);
     client.write(RDMA_USER_CM_CMD_ACCEPT, &CmAccept { id: active, ..CmAccept::new_zeroed() }, 0).unwrap();
@@ -561,9 +564,9 @@ fn a_group_of_infiniband_has_one_lid_for_everybody() {
     for name in ["a", "b"] {
         let mut host = Host::on_infiniband(name);
         let id = host.create(1, RDMA_PS_UDP);
-        let wish = CmBind { id, addr_size: 16, reserved: 0, addr: address(ip(name), 0) };
-        host.write(RDMA_USER_CM_CMD_BIND, &wish, 0).unwrap();
-        let wish = CmJoinMulticast {
+        let command = CmBind { id, addr_size: 16, reserved: 0, addr: address(ip(name), 0) };
+        host.write(RDMA_USER_CM_CMD_BIND, &command, 0).unwrap();
+        let command = CmJoinMulticast {
             response: BASE,
             uid: 2,
             id,
@@ -571,7 +574,7 @@ fn a_group_of_infiniband_has_one_lid_for_everybody() {
             join_flags: 0,
             addr: address([239, 1, 2, 3], 0),
         };
-        host.write(RDMA_USER_CM_CMD_JOIN_MCAST, &wish, size_of::<CmCreateIdResp>()).unwrap();
+        host.write(RDMA_USER_CM_CMD_JOIN_MCAST, &command, size_of::<CmCreateIdResp>()).unwrap();
         let joined = host.expect(JOINED);
         let given = CmUdParam::read_from_prefix(&joined.param).unwrap().0;
         assert_eq!((given.qp_num, given.ah_attr.is_global), (0xff_ffff, 1));

@@ -34,13 +34,13 @@ fn device_with_contexts(program: &mut Program) -> Uverbs {
 }
 
 fn get_context(uverbs: &mut Uverbs, program: &mut Program, file: FileId, flags: u32) -> Result<(), Errno> {
-    let wish = AllocUcontextReq {
+    let requested = AllocUcontextReq {
         flags,
         max_cqe_version: 1,
         lib_caps: MLX5_LIB_CAP_DYN_UAR,
         ..AllocUcontextReq::new_zeroed()
     };
-    program.put(INPUT, wish.as_bytes());
+    program.put(INPUT, requested.as_bytes());
     let attributes = [attribute(UVERBS_ATTR_UHW_IN, 32, INPUT), attribute(UVERBS_ATTR_UHW_OUT, 72, OUTPUT)];
     let mut bytes = request(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, &attributes);
     uverbs.ioctl(program, file, &mut bytes)

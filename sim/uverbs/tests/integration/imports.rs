@@ -1,5 +1,5 @@
 //! Queries of a process that received an open device file and the handles of its objects
-//! (`ibv_import_device`, `ibv_import_pd`, `ibv_import_mr`), and the answer for a port without an embedded
+//! (`ibv_import_device`, `ibv_import_pd`, `ibv_import_mr`), and the response for a port without an embedded
 //! switch (`mlx5dv_query_port`).
 
 use crate::support;

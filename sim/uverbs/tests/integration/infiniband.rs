@@ -31,9 +31,13 @@ impl End {
     fn new(host: VirtualHost, number: u8) -> Self {
         let mut peer = Peer::on(host, number);
         let cq = peer.create_cq(0xc0, None);
-        let wish =
-            QpWish { kind: IB_UVERBS_QPT_RC, send: cq.handle, receive: cq.handle, ..QpWish::default() };
-        let qp = peer.create_qp(wish).unwrap();
+        let requested = QpInitAttributes {
+            kind: IB_UVERBS_QPT_RC,
+            send: cq.handle,
+            receive: cq.handle,
+            ..QpInitAttributes::default()
+        };
+        let qp = peer.create_qp(requested).unwrap();
         let data = peer.allocate(2 * u64::from(LENGTH));
         let region = peer.reg_mr(data, 2 * u64::from(LENGTH), REMOTE).unwrap();
         Self { peer, cq, qp, data, region }
@@ -49,7 +53,7 @@ fn way(lid: u16, gid: Option<[u8; 16]>) -> QpDest {
     QpDest { dlid: lid, sl: 3, dgid: gid.unwrap_or_default(), is_global, port_num: 1, ..QpDest::new_zeroed() }
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.6: the port has the LID that the subnet's manager gives it, and is active.
+/// Requirement: IBTA v1.4 §14.2.5.6: the port has the LID that the subnet manager assigned, and is active.
 #[test]
 fn a_port_of_infiniband_has_the_lid_of_its_host() {
     let mut peer = Peer::on(host("a", 7), 2);

@@ -1,4 +1,4 @@
-//! The methods that libibverbs and libmlx5 call, one by one, and their answers.
+//! The methods that libibverbs and libmlx5 call, one by one, and their responses.
 
 use crate::support;
 
@@ -9,8 +9,8 @@ use bareverbs_uverbs::{Errno, FileId, Mapping, Uverbs, VirtualHost};
 use support::{BASE, FIRST_EVENT_FILE, Program, attribute, device, get_context, open, request};
 use zerocopy::{FromBytes, IntoBytes};
 
-/// Address of answers.
-const ANSWER: u64 = BASE + 0x1000;
+/// Address of responses.
+const RESPONSE: u64 = BASE + 0x1000;
 
 /// A device with an open file that has a context.
 struct Opened {
@@ -40,7 +40,7 @@ impl Opened {
     }
 
     fn answer<T: FromBytes>(&self) -> T {
-        let at = (ANSWER - BASE) as usize;
+        let at = (RESPONSE - BASE) as usize;
         T::read_from_bytes(&self.program.bytes[at..at + size_of::<T>()]).unwrap()
     }
 
@@ -49,7 +49,7 @@ impl Opened {
         let attributes = [
             attribute(UVERBS_ATTR_WRITE_CMD, 4, number.into()),
             attribute(UVERBS_ATTR_CORE_IN, request.len(), inline(request, BASE)),
-            attribute(UVERBS_ATTR_CORE_OUT, room, ANSWER),
+            attribute(UVERBS_ATTR_CORE_OUT, room, RESPONSE),
         ];
         self.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, &attributes).map(drop)
     }
@@ -80,19 +80,19 @@ fn a_context_needs_dynamic_doorbell_pages_and_exists_once() {
     assert_eq!(get_context(&mut uverbs, &mut program, file, 0), Err(Errno::NotSupported));
     assert_eq!(get_context(&mut uverbs, &mut program, file, MLX5_LIB_CAP_DYN_UAR), Ok(()));
     assert_eq!(get_context(&mut uverbs, &mut program, file, MLX5_LIB_CAP_DYN_UAR), Err(Errno::Invalid));
-    let answer = AllocUcontextResp::read_from_bytes(&program.bytes[0x100..0x148]).unwrap();
+    let response = AllocUcontextResp::read_from_bytes(&program.bytes[0x100..0x148]).unwrap();
     let limits = config().limits;
-    assert_eq!(answer.qp_tab_size, 1 << limits.log_max_qp);
-    assert_eq!(answer.max_sq_desc_sz, limits.max_send_wqe);
-    assert_eq!((answer.cqe_version, answer.tot_bfregs, answer.num_ports), (1, 0, 1));
+    assert_eq!(response.qp_tab_size, 1 << limits.log_max_qp);
+    assert_eq!(response.max_sq_desc_sz, limits.max_send_wqe);
+    assert_eq!((response.cqe_version, response.tot_bfregs, response.num_ports), (1, 0, 1));
 }
 
 #[test]
 fn the_device_is_the_one_that_was_configured() {
     let mut opened = Opened::new();
     opened.write_command(IB_USER_VERBS_CMD_QUERY_DEVICE | 1 << 31, &[0; 8], 304).unwrap();
-    let answer: ExQueryDeviceResp = opened.answer();
-    let (base, config) = (answer.base, config());
+    let response: ExQueryDeviceResp = opened.answer();
+    let (base, config) = (response.base, config());
     let [major, minor, subminor] = config.firmware_revision.map(u64::from);
     assert_eq!(base.fw_ver, major << 32 | minor << 16 | subminor);
     assert_eq!(base.vendor_part_id, u32::from(config.device_id));
@@ -102,26 +102,26 @@ fn the_device_is_the_one_that_was_configured() {
     assert_eq!(base.max_mr, 1 << config.limits.log_max_mkey);
     assert_eq!((base.max_sge, base.max_sge_rd), (30, 30));
     assert_eq!(base.atomic_cap, 1, "IB_ATOMIC_HCA: atomic with respect to this device");
-    assert_eq!((answer.response_length, answer.hca_core_clock), (304, 1_000_000));
+    assert_eq!((response.response_length, response.hca_core_clock), (304, 1_000_000));
     assert_eq!(base.max_mw, 1 << config.limits.log_max_mkey);
     assert_eq!(base.max_raw_ethy_qp, 0, "raw packet queue pairs are not supported");
 }
 
 #[test]
-fn an_answer_is_as_long_as_the_caller_can_take() {
+fn a_response_is_as_long_as_the_callers_buffer() {
     let mut opened = Opened::new();
     let number = IB_USER_VERBS_CMD_QUERY_DEVICE | 1 << 31;
     assert_eq!(opened.write_command(number, &[0; 8], 183), Err(Errno::NoSpace));
-    opened.program.put(ANSWER, &[0xee; 304]);
+    opened.program.put(RESPONSE, &[0xee; 304]);
     opened.write_command(number, &[0; 8], 184).unwrap();
-    let answer: ExQueryDeviceResp = opened.answer();
-    assert_eq!((answer.response_length, answer.hca_core_clock), (184, 0xeeee_eeee_eeee_eeee));
+    let response: ExQueryDeviceResp = opened.answer();
+    assert_eq!((response.response_length, response.hca_core_clock), (184, 0xeeee_eeee_eeee_eeee));
 }
 
 #[test]
 fn the_port_is_active_and_as_fast_as_configured() {
     let mut opened = Opened::new();
-    let attributes = [attribute(0, 1, 1), attribute(1, 48, ANSWER)];
+    let attributes = [attribute(0, 1, 1), attribute(1, 48, RESPONSE)];
     opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &attributes).unwrap();
     let port = opened.answer::<QueryPortRespEx>().legacy_resp;
     assert_eq!((port.state, port.phys_state, port.link_layer), (4, 5, 2));
@@ -133,9 +133,9 @@ fn the_port_is_active_and_as_fast_as_configured() {
     assert_eq!(port.gid_tbl_len, u32::from(config().limits.roce_addresses));
     assert_eq!(port.max_msg_sz, 1 << config().limits.log_max_message);
     for other in [0, 2] {
-        let attributes = [attribute(0, 1, other), attribute(1, 48, ANSWER)];
-        let answer = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &attributes);
-        assert_eq!(answer.err(), Some(Errno::Invalid), "port {other}");
+        let attributes = [attribute(0, 1, other), attribute(1, 48, RESPONSE)];
+        let response = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_PORT, &attributes);
+        assert_eq!(response.err(), Some(Errno::Invalid), "port {other}");
     }
 }
 
@@ -144,23 +144,23 @@ fn gids_are_those_of_the_host() {
     let mut opened = Opened::new();
     let gids = VirtualHost::new("a").unwrap().gids();
     let entry =
-        |index| [attribute(0, 4, 1), attribute(1, 4, index), attribute(2, 4, 0), attribute(3, 32, ANSWER)];
+        |index| [attribute(0, 4, 1), attribute(1, 4, index), attribute(2, 4, 0), attribute(3, 32, RESPONSE)];
     for (index, gid) in gids.iter().enumerate() {
         opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, &entry(index as u64)).unwrap();
-        let answer: GidEntry = opened.answer();
-        assert_eq!((answer.gid, answer.gid_type), (gid.0, IB_UVERBS_GID_TYPE_ROCE_V2));
+        let response: GidEntry = opened.answer();
+        assert_eq!((response.gid, response.gid_type), (gid.0, IB_UVERBS_GID_TYPE_ROCE_V2));
     }
     for (index, error) in [(2, Errno::NoData), (127, Errno::NoData), (128, Errno::Invalid)] {
-        let answer = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, &entry(index));
-        assert_eq!(answer.err(), Some(error), "index {index}");
+        let response = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, &entry(index));
+        assert_eq!(response.err(), Some(error), "index {index}");
     }
     let table = |room| {
-        [attribute(0, 8, 32), attribute(1, 4, 0), attribute(2, room, ANSWER + 8), attribute(3, 8, ANSWER)]
+        [attribute(0, 8, 32), attribute(1, 4, 0), attribute(2, room, RESPONSE + 8), attribute(3, 8, RESPONSE)]
     };
     opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, &table(4096)).unwrap();
     assert_eq!(opened.answer::<u64>(), gids.len() as u64);
-    let answer = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, &table(32));
-    assert_eq!(answer.err(), Some(Errno::Invalid), "no room for both");
+    let response = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, &table(32));
+    assert_eq!(response.err(), Some(Errno::Invalid), "no room for both");
 }
 
 #[test]
@@ -169,9 +169,9 @@ fn a_doorbell_page_can_be_mapped_until_it_is_destroyed() {
     let allocate = [
         attribute(0x1000, 0, 0),
         attribute(0x1001, 8, MLX5_IB_UAPI_UAR_ALLOC_TYPE_NC),
-        attribute(0x1002, 8, ANSWER),
-        attribute(0x1003, 4, ANSWER + 8),
-        attribute(0x1004, 4, ANSWER + 12),
+        attribute(0x1002, 8, RESPONSE),
+        attribute(0x1003, 4, RESPONSE + 8),
+        attribute(0x1004, 4, RESPONSE + 12),
     ];
     let handle = opened.call(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, &allocate).unwrap()[0].data;
     let offset: u64 = opened.answer();
@@ -223,7 +223,7 @@ fn what_a_file_leaves_behind_dies_with_it() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_leaves_no_object() {
+fn a_response_that_cannot_be_written_leaves_no_object() {
     let mut opened = Opened::new();
     let before = opened.uverbs.nic().live_objects();
     let attributes = [
@@ -231,17 +231,18 @@ fn an_answer_that_cannot_be_written_leaves_no_object() {
         attribute(UVERBS_ATTR_CORE_IN, 8, 0),
         attribute(UVERBS_ATTR_CORE_OUT, 4, 0xdead_0000),
     ];
-    let answer = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, &attributes);
-    assert_eq!((answer.err(), opened.uverbs.nic().live_objects()), (Some(Errno::Fault), before));
+    let response = opened.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, &attributes);
+    assert_eq!((response.err(), opened.uverbs.nic().live_objects()), (Some(Errno::Fault), before));
 }
 
 #[test]
 fn asynchronous_events_come_through_a_file_of_their_own() {
     let mut opened = Opened::new();
     let allocate = [attribute(UVERBS_ATTR_ASYNC_EVENT_ALLOC_FD_HANDLE, 0, 0)];
-    let answer = opened.call(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, &allocate).unwrap();
-    assert_eq!(answer[0].data, FIRST_EVENT_FILE as u64);
-    assert_ne!(answer[0].flags & UVERBS_ATTR_F_VALID_OUTPUT, 0);
+    let response =
+        opened.call(UVERBS_OBJECT_ASYNC_EVENT, UVERBS_METHOD_ASYNC_EVENT_ALLOC, &allocate).unwrap();
+    assert_eq!(response[0].data, FIRST_EVENT_FILE as u64);
+    assert_ne!(response[0].flags & UVERBS_ATTR_F_VALID_OUTPUT, 0);
     for (up, event_type) in [(false, 10_u32), (true, 9)] {
         opened.uverbs.set_link_up(Time::ZERO, &mut opened.program, up);
         opened.program.take_events(&mut opened.uverbs);

@@ -19,10 +19,10 @@ fn ah_attr(gid: [u8; 16]) -> AhAttr {
 }
 
 fn create_ah(peer: &mut Peer, attr: AhAttr) -> Result<(u32, MacAddress), Errno> {
-    let wish = CreateAh { pd_handle: peer.pd, attr, ..CreateAh::new_zeroed() };
-    let answer =
-        peer.command::<_, CreateAhResp, Mlx5CreateAhResp>(IB_USER_VERBS_CMD_CREATE_AH, &wish, &[])?;
-    Ok((answer.0.ah_handle, MacAddress(answer.1.dmac)))
+    let requested = CreateAh { pd_handle: peer.pd, attr, ..CreateAh::new_zeroed() };
+    let response =
+        peer.command::<_, CreateAhResp, Mlx5CreateAhResp>(IB_USER_VERBS_CMD_CREATE_AH, &requested, &[])?;
+    Ok((response.0.ah_handle, MacAddress(response.1.dmac)))
 }
 
 #[test]
@@ -30,8 +30,13 @@ fn while_a_neighbour_is_asked_for_nothing_has_changed_and_the_same_request_succe
     let mut peer = Peer::new("a");
     let gid = Gid::from_ipv4(VirtualHost::new("b").unwrap().ipv4()).0;
     let cq = peer.create_cq(1, None);
-    let wish = QpWish { kind: IB_UVERBS_QPT_RC, send: cq.handle, receive: cq.handle, ..QpWish::default() };
-    let qp = peer.create_qp(wish).unwrap();
+    let requested = QpInitAttributes {
+        kind: IB_UVERBS_QPT_RC,
+        send: cq.handle,
+        receive: cq.handle,
+        ..QpInitAttributes::default()
+    };
+    let qp = peer.create_qp(requested).unwrap();
     peer.program.is_slow_to_find = true;
     assert_eq!(create_ah(&mut peer, ah_attr(gid)), Err(Errno::Again));
     assert_eq!(peer.connect(&qp, IB_UVERBS_QPT_RC, gid, 9), Err(Errno::Again));
@@ -58,8 +63,14 @@ impl Station {
         let mut peer = Peer::new(name);
         let cq = peer.create_cq(1, None);
         let (kind, queue) = (IB_UVERBS_QPT_UD, cq.handle);
-        let wish = QpWish { kind, send: queue, receive: queue, user_handle: 2, ..QpWish::default() };
-        let qp = peer.create_qp(wish).unwrap();
+        let requested = QpInitAttributes {
+            kind,
+            send: queue,
+            receive: queue,
+            user_handle: 2,
+            ..QpInitAttributes::default()
+        };
+        let qp = peer.create_qp(requested).unwrap();
         peer.connect(&qp, kind, [0; 16], 0).unwrap();
         let data = peer.allocate(4096);
         let key = peer.reg_mr(data, 4096, LOCAL_WRITE).unwrap().lkey;
@@ -181,9 +192,9 @@ impl Shared {
             attributes.push(attribute(UVERBS_ATTR_CREATE_SRQ_XRCD_HANDLE, 0, domain));
             attributes.push(attribute(UVERBS_ATTR_CREATE_SRQ_CQ_HANDLE, 0, completions));
         }
-        let answer = peer.call(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, &attributes).unwrap();
+        let response = peer.call(UVERBS_OBJECT_SRQ, UVERBS_METHOD_SRQ_CREATE, &attributes).unwrap();
         assert_eq!((peer.read::<u32>(scratch + 0x100), peer.read::<u32>(scratch + 0x108)), (15, 1));
-        Self { handle: answer[0].data, number: peer.read(scratch + 0x110), buffer, record, posted: 0 }
+        Self { handle: response[0].data, number: peer.read(scratch + 0x110), buffer, record, posted: 0 }
     }
 
     fn post(&mut self, peer: &mut Peer, key: u32, address: u64) {
@@ -194,9 +205,9 @@ impl Shared {
     }
 
     fn limit(&self, peer: &mut Peer) -> u32 {
-        let wish = QuerySrq { srq_handle: self.handle as u32, ..QuerySrq::new_zeroed() };
-        let answer = peer.command::<_, QuerySrqResp, ()>(IB_USER_VERBS_CMD_QUERY_SRQ, &wish, &[]);
-        answer.unwrap().0.srq_limit
+        let requested = QuerySrq { srq_handle: self.handle as u32, ..QuerySrq::new_zeroed() };
+        let response = peer.command::<_, QuerySrqResp, ()>(IB_USER_VERBS_CMD_QUERY_SRQ, &requested, &[]);
+        response.unwrap().0.srq_limit
     }
 }
 
@@ -204,8 +215,14 @@ impl Shared {
 fn sender(kind: u64) -> (Peer, Cq, Qp, [u8; 16]) {
     let mut peer = Peer::new("a");
     let cq = peer.create_cq(1, None);
-    let qp =
-        peer.create_qp(QpWish { kind, send: cq.handle, receive: cq.handle, ..QpWish::default() }).unwrap();
+    let qp = peer
+        .create_qp(QpInitAttributes {
+            kind,
+            send: cq.handle,
+            receive: cq.handle,
+            ..QpInitAttributes::default()
+        })
+        .unwrap();
     let data = peer.allocate(4096);
     let region = peer.reg_mr(data, 4096, LOCAL_WRITE).unwrap();
     (peer, cq, qp, data_segment(region.lkey, data, 8))
@@ -219,14 +236,14 @@ fn a_shared_queue_tells_when_few_receives_are_left() {
     let (cq, data) = (b.create_cq(2, None), b.allocate(4096));
     let key = b.reg_mr(data, 4096, LOCAL_WRITE).unwrap().lkey;
     let mut shared = Shared::new(&mut b, IB_UVERBS_SRQT_BASIC, None);
-    let wish = QpWish {
+    let requested = QpInitAttributes {
         kind,
         send: cq.handle,
         receive: cq.handle,
         shared: Some(shared.handle),
-        ..QpWish::default()
+        ..QpInitAttributes::default()
     };
-    let other = b.create_qp(wish).unwrap();
+    let other = b.create_qp(requested).unwrap();
     let (gid_a, gid_b) = (a.gid(), b.gid());
     a.connect(&qp, kind, gid_b, other.number).unwrap();
     b.connect(&other, kind, gid_a, qp.number).unwrap();
@@ -267,7 +284,9 @@ fn xrc_delivers_into_the_queue_that_the_message_names() {
     let key = b.reg_mr(data, 4096, LOCAL_WRITE).unwrap().lkey;
     let mut shared = Shared::new(&mut b, IB_UVERBS_SRQT_XRC, Some((domain, cq.handle)));
     let kind = IB_UVERBS_QPT_XRC_TGT;
-    let target = b.create_qp(QpWish { kind, xrc_domain: Some(domain), ..QpWish::default() }).unwrap();
+    let target = b
+        .create_qp(QpInitAttributes { kind, xrc_domain: Some(domain), ..QpInitAttributes::default() })
+        .unwrap();
     let (gid_a, gid_b) = (a.gid(), b.gid());
     a.connect(&qp, IB_UVERBS_QPT_XRC_INI, gid_b, target.number).unwrap();
     b.connect(&target, kind, gid_a, qp.number).unwrap();
@@ -288,8 +307,8 @@ fn an_xrc_domain_is_shared_by_the_file_that_names_it() {
     let mut peer = Peer::new("a");
     let fd = 3;
     let mut open = |oflags| {
-        let wish = OpenXrcd { response: 0, fd, oflags };
-        peer.command::<_, u32, ()>(IB_USER_VERBS_CMD_OPEN_XRCD, &wish, &[]).map(|(handle, ())| handle)
+        let requested = OpenXrcd { response: 0, fd, oflags };
+        peer.command::<_, u32, ()>(IB_USER_VERBS_CMD_OPEN_XRCD, &requested, &[]).map(|(handle, ())| handle)
     };
     assert_eq!(open(0).err(), Some(Errno::Again), "no such domain, and no O_CREAT");
     let first = open(0o100).unwrap();
@@ -304,17 +323,22 @@ fn an_xrc_domain_is_shared_by_the_file_that_names_it() {
 fn a_completion_queue_goes_on_in_another_buffer() {
     let (mut a, mut cq, mut qp, local) = sender(IB_UVERBS_QPT_RC);
     let gid = a.gid();
-    let wish = QpWish { kind: IB_UVERBS_QPT_RC, send: cq.handle, receive: cq.handle, ..QpWish::default() };
-    let mut other = a.create_qp(wish).unwrap();
+    let requested = QpInitAttributes {
+        kind: IB_UVERBS_QPT_RC,
+        send: cq.handle,
+        receive: cq.handle,
+        ..QpInitAttributes::default()
+    };
+    let mut other = a.create_qp(requested).unwrap();
     a.connect(&qp, IB_UVERBS_QPT_RC, gid, other.number).unwrap();
     a.connect(&other, IB_UVERBS_QPT_RC, gid, qp.number).unwrap();
     let buffer = a.allocate(64 * 64);
     (0..64).for_each(|entry| a.program.put(buffer + entry * 64 + 63, &[0xf0]));
-    let wish = ResizeCq { response: 0, cq_handle: cq.handle as u32, cqe: 63 };
+    let requested = ResizeCq { response: 0, cq_handle: cq.handle as u32, cqe: 63 };
     let provider = Mlx5ResizeCq { buf_addr: buffer, cqe_size: 64, reserved0: 0, reserved1: 0 };
     let number = IB_USER_VERBS_CMD_RESIZE_CQ;
-    let answer = a.command::<_, ResizeCqResp, ()>(number, &wish, provider.as_bytes()).unwrap().0;
-    assert_eq!(answer.cqe, 63);
+    let response = a.command::<_, ResizeCqResp, ()>(number, &requested, provider.as_bytes()).unwrap().0;
+    assert_eq!(response.cqe, 63);
     assert_eq!(a.poll(&mut cq).map(|end| end.opcode), Some(5), "the entry that ends the old buffer");
     cq = Cq { buffer, entries: 64, ..cq };
     let data = u64::from_be_bytes(local[8..].try_into().unwrap());
@@ -335,9 +359,9 @@ fn windows_are_made_of_both_types() {
     let keys = peer.uverbs.nic().live_objects()[1];
     let pd_handle = peer.pd;
     let mut alloc = |mw_type| {
-        let wish = AllocMw { response: 0, pd_handle, mw_type, reserved: [0; 3] };
-        let answer = peer.command::<_, AllocMwResp, ()>(IB_USER_VERBS_CMD_ALLOC_MW, &wish, &[0; 8]);
-        answer.map(|(answer, ())| answer)
+        let requested = AllocMw { response: 0, pd_handle, mw_type, reserved: [0; 3] };
+        let response = peer.command::<_, AllocMwResp, ()>(IB_USER_VERBS_CMD_ALLOC_MW, &requested, &[0; 8]);
+        response.map(|(response, ())| response)
     };
     let (first, second) = (alloc(1).unwrap(), alloc(2).unwrap());
     assert_ne!(first.rkey, second.rkey);
@@ -354,10 +378,10 @@ fn what_was_rung_before_a_queue_shrinks_has_completed_before() {
     let (gid, mac) = (b.peer.gid(), VirtualHost::new("b").unwrap().mac());
     (0..3).for_each(|_| a.send(gid, mac, b.qp.number));
     let buffer = a.peer.allocate(128);
-    let wish = ResizeCq { response: 0, cq_handle: a.cq.handle as u32, cqe: 1 };
+    let requested = ResizeCq { response: 0, cq_handle: a.cq.handle as u32, cqe: 1 };
     let provider = Mlx5ResizeCq { buf_addr: buffer, cqe_size: 64, reserved0: 0, reserved1: 0 };
     let small =
-        a.peer.command::<_, ResizeCqResp, ()>(IB_USER_VERBS_CMD_RESIZE_CQ, &wish, provider.as_bytes());
+        a.peer.command::<_, ResizeCqResp, ()>(IB_USER_VERBS_CMD_RESIZE_CQ, &requested, provider.as_bytes());
     assert_eq!(small.err(), Some(Errno::Invalid), "it holds three completions");
     assert_eq!(a.peer.turn().len(), 3, "the datagrams go out all the same");
 }

@@ -63,9 +63,9 @@ fn ask(
         objects: Default::default(),
         listed,
     };
-    let answers = netlink::answer(&request, 9, &Inventory(&[device]));
+    let responses = netlink::answer(&request, 9, &Inventory(&[device]));
     let part = |bytes: Vec<u8>| (u16::from_ne_bytes([bytes[4], bytes[5]]), bytes[16..].to_vec());
-    answers.into_iter().map(part).collect()
+    responses.into_iter().map(part).collect()
 }
 
 fn listed(peer: &mut Peer, kind: ObjectKind) -> ListedObjects {
@@ -79,9 +79,9 @@ fn listed(peer: &mut Peer, kind: ObjectKind) -> ListedObjects {
 /// Objects of a dump.
 fn dumped(peer: &mut Peer, kind: ObjectKind, command: u16, tables: [u16; 2]) -> Vec<Found> {
     let listed = listed(peer, kind);
-    let answers = ask(peer, &listed, command, DUMP, &[]);
-    assert_eq!(answers.last().map(|(kind, _)| *kind), Some(DONE));
-    let messages = &answers[..answers.len() - 1];
+    let responses = ask(peer, &listed, command, DUMP, &[]);
+    assert_eq!(responses.last().map(|(kind, _)| *kind), Some(DONE));
+    let messages = &responses[..responses.len() - 1];
     let tables_of = |(_, bytes): &(u16, Vec<u8>)| {
         let message: Found = parse(bytes).into_iter().collect();
         assert_eq!(message[&RDMA_NLDEV_ATTR_DEV_NAME], b"mlx5_0\0");
@@ -106,8 +106,13 @@ fn queue_pairs(peer: &mut Peer) -> Vec<Found> {
 fn program() -> (Peer, [Qp; 2]) {
     let mut peer = Peer::new("a");
     let cq = peer.create_cq(0, None);
-    let wish = || QpWish { kind: IB_UVERBS_QPT_RC, send: cq.handle, receive: cq.handle, ..QpWish::default() };
-    let pairs = [peer.create_qp(wish()).unwrap(), peer.create_qp(wish()).unwrap()];
+    let requested = || QpInitAttributes {
+        kind: IB_UVERBS_QPT_RC,
+        send: cq.handle,
+        receive: cq.handle,
+        ..QpInitAttributes::default()
+    };
+    let pairs = [peer.create_qp(requested()).unwrap(), peer.create_qp(requested()).unwrap()];
     let gid = peer.gid();
     peer.connect(&pairs[0], IB_UVERBS_QPT_RC, gid, pairs[1].number).unwrap();
     let data = peer.allocate(5000);
@@ -196,9 +201,13 @@ fn what_a_process_tells_comes_in_parts_and_what_makes_no_sense_ends_it() {
     let mut peer = Peer::new("a");
     let cq = peer.create_cq(0, None);
     for _ in 0..60 {
-        let wish =
-            QpWish { kind: IB_UVERBS_QPT_UD, send: cq.handle, receive: cq.handle, ..QpWish::default() };
-        peer.create_qp(wish).unwrap();
+        let requested = QpInitAttributes {
+            kind: IB_UVERBS_QPT_UD,
+            send: cq.handle,
+            receive: cq.handle,
+            ..QpInitAttributes::default()
+        };
+        peer.create_qp(requested).unwrap();
     }
     assert_eq!(queue_pairs(&mut peer).len(), 60, "several messages");
     let all = peer.uverbs.list(&mut peer.program, ObjectKind::QueuePair, OWNER);
@@ -239,8 +248,8 @@ fn an_identifier_that_listens_on_any_address_is_at_every_device() {
     assert_eq!(connections.count(device), 1);
     let kind = ObjectKind::ConnectionIdentifier;
     let listed: ListedObjects = [(kind, connections.list(device, OWNER))].into();
-    let answers = ask(&peer, &listed, RDMA_NLDEV_CMD_RES_CM_ID_GET, DUMP, &[]);
-    let message: Found = parse(&answers[0].1).into_iter().collect();
+    let responses = ask(&peer, &listed, RDMA_NLDEV_CMD_RES_CM_ID_GET, DUMP, &[]);
+    let message: Found = parse(&responses[0].1).into_iter().collect();
     let entry = parse(&message[&RDMA_NLDEV_ATTR_RES_CM_ID]).remove(0);
     let found: Found = parse(&entry.1).into_iter().collect();
     assert_eq!(number(&found, RDMA_NLDEV_ATTR_RES_CM_IDN), PROCESS.into());

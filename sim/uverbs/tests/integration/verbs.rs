@@ -28,15 +28,15 @@ impl End {
         let mut peer = Peer::new(name);
         let cq = peer.create_cq(0xc0, None);
         let user_index = 7;
-        let wish = QpWish {
+        let requested = QpInitAttributes {
             kind,
             send: cq.handle,
             receive: cq.handle,
             user_handle: 0x9b,
             user_index,
-            ..QpWish::default()
+            ..QpInitAttributes::default()
         };
-        let qp = peer.create_qp(wish).unwrap();
+        let qp = peer.create_qp(requested).unwrap();
         let data = peer.allocate(2 * u64::from(LENGTH));
         let region = peer.reg_mr(data, 2 * u64::from(LENGTH), REMOTE).unwrap();
         Self { peer, cq, qp, data, region }
@@ -83,9 +83,13 @@ fn data_go_from_one_program_to_another() {
 #[test]
 fn a_program_talks_to_itself_without_a_frame() {
     let mut end = End::new("a", IB_UVERBS_QPT_RC);
-    let wish =
-        QpWish { kind: IB_UVERBS_QPT_RC, send: end.cq.handle, receive: end.cq.handle, ..QpWish::default() };
-    let other = end.peer.create_qp(wish).unwrap();
+    let requested = QpInitAttributes {
+        kind: IB_UVERBS_QPT_RC,
+        send: end.cq.handle,
+        receive: end.cq.handle,
+        ..QpInitAttributes::default()
+    };
+    let other = end.peer.create_qp(requested).unwrap();
     let gid = end.peer.gid();
     end.peer.connect(&end.qp, IB_UVERBS_QPT_RC, gid, other.number).unwrap();
     end.peer.connect(&other, IB_UVERBS_QPT_RC, gid, end.qp.number).unwrap();
@@ -134,7 +138,7 @@ fn regions_are_checked_before_they_are_made() {
     let domain = peer.pd.into();
     let busy = peer.destroy(UVERBS_OBJECT_PD, UVERBS_METHOD_PD_DESTROY, domain, 0);
     assert_eq!(busy.err(), Some(Errno::Busy), "a region uses it");
-    let wish = ReregMr {
+    let requested = ReregMr {
         response: 0,
         mr_handle: region.mr_handle,
         flags: 4,
@@ -144,9 +148,10 @@ fn regions_are_checked_before_they_are_made() {
         pd_handle: 0,
         access_flags: 7,
     };
-    let (again, ()) = peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &wish, &[]).unwrap();
+    let (again, ()) =
+        peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &requested, &[]).unwrap();
     assert_eq!(again.lkey, region.lkey, "a change of access rights keeps the key");
-    let moved = ReregMr { flags: 1 | 4, start: data, length: 64, hca_va: data, ..wish };
+    let moved = ReregMr { flags: 1 | 4, start: data, length: 64, hca_va: data, ..requested };
     let (again, ()) = peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &moved, &[]).unwrap();
     assert_ne!(again.lkey, region.lkey, "a change of memory changes the key");
     peer.destroy(UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, region.mr_handle.into(), 0).unwrap();
@@ -165,13 +170,14 @@ fn a_region_loses_a_right_and_keeps_its_key() {
         WRITE,
         &remote(a.data, a.region.rkey, data_segment(b.region.lkey, b.data, 16)),
     );
-    let wish = ReregMr {
+    let requested = ReregMr {
         mr_handle: b.region.mr_handle,
         flags: 4,
         access_flags: 1,
         ..zerocopy::FromZeros::new_zeroed()
     };
-    let (again, ()) = b.peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &wish, &[]).unwrap();
+    let (again, ()) =
+        b.peer.command::<_, ReregMrResp, ()>(IB_USER_VERBS_CMD_REREG_MR, &requested, &[]).unwrap();
     assert_eq!((again.lkey, again.rkey), (b.region.lkey, b.region.rkey));
     settle(&mut a.peer, &mut b.peer);
     assert_eq!(b.peer.poll(&mut b.cq).map(|done| done.opcode), Some(REQUESTER_DONE), "its own WRITE");
@@ -183,7 +189,7 @@ fn a_region_loses_a_right_and_keeps_its_key() {
 
 /// libmlx5 zeroes the record after the command has returned. The device polls the record before that, too.
 #[test]
-fn what_a_record_counted_before_a_reset_counts_no_more() {
+fn a_reset_invalidates_the_doorbell_record() {
     let (mut a, mut b) = pair(IB_UVERBS_QPT_RC);
     let write = remote(b.data, b.region.rkey, data_segment(a.region.lkey, a.data, 16));
     for _ in 0..=ENTRIES {
@@ -207,11 +213,13 @@ fn a_channel_tells_once_of_each_arming_and_counts_what_was_read() {
     let channel = b.peer.create_channel();
     let mut cq = b.peer.create_cq(0xfeed, Some(channel));
     let kind = IB_UVERBS_QPT_RC;
-    let wish = QpWish { kind, send: cq.handle, receive: cq.handle, ..QpWish::default() };
-    let mut qp = b.peer.create_qp(wish).unwrap();
+    let requested =
+        QpInitAttributes { kind, send: cq.handle, receive: cq.handle, ..QpInitAttributes::default() };
+    let mut qp = b.peer.create_qp(requested).unwrap();
     let (gid_a, gid_b) = (a.peer.gid(), b.peer.gid());
-    let wish = QpWish { kind, send: a.cq.handle, receive: a.cq.handle, ..QpWish::default() };
-    let mut sender = a.peer.create_qp(wish).unwrap();
+    let requested =
+        QpInitAttributes { kind, send: a.cq.handle, receive: a.cq.handle, ..QpInitAttributes::default() };
+    let mut sender = a.peer.create_qp(requested).unwrap();
     a.peer.connect(&sender, kind, gid_b, qp.number).unwrap();
     b.peer.connect(&qp, kind, gid_a, sender.number).unwrap();
     let local = data_segment(a.region.lkey, a.data, 8);
@@ -244,8 +252,9 @@ fn an_arming_before_the_last_completion_was_taken_waits_for_the_next_one() {
     let channel = end.peer.create_channel();
     let mut cq = end.peer.create_cq(0xfeed, Some(channel));
     let kind = IB_UVERBS_QPT_RC;
-    let wish = QpWish { kind, send: cq.handle, receive: cq.handle, ..QpWish::default() };
-    let (mut qp, gid) = (end.peer.create_qp(wish).unwrap(), end.peer.gid());
+    let requested =
+        QpInitAttributes { kind, send: cq.handle, receive: cq.handle, ..QpInitAttributes::default() };
+    let (mut qp, gid) = (end.peer.create_qp(requested).unwrap(), end.peer.gid());
     end.peer.connect(&qp, kind, gid, end.qp.number).unwrap();
     end.peer.connect(&end.qp.clone(), kind, gid, qp.number).unwrap();
     let local = data_segment(end.region.lkey, end.data, 8);
@@ -290,8 +299,8 @@ fn transitions_that_do_not_exist_are_refused() {
         (ModifyQp { qp_handle: 77, ..init }, Errno::NoEntry),
         (ModifyQp { qp_handle: a.peer.pd, ..init }, Errno::Invalid),
     ];
-    for (wish, error) in cases {
-        assert_eq!(a.peer.modify(&wish), Err(error), "{wish:?}");
+    for (requested, error) in cases {
+        assert_eq!(a.peer.modify(&requested), Err(error), "{requested:?}");
     }
     assert_eq!(a.peer.modify(&ModifyQp { attr_mask: 1, ..base }), Ok(()), "from RESET to RESET");
     assert_eq!(

@@ -101,7 +101,7 @@ impl Seen {
         match self.last(beginning) {
             Some(line) if complete(line) => Verdict::Pass(line.to_owned()),
             Some(line) => Verdict::Fail(format!("not all rows: {line}")),
-            None => Verdict::Fail(format!("no «{beginning}» on the console; {missing}")),
+            None => Verdict::Fail(format!("no '{beginning}' on the console; {missing}")),
         }
     }
 }
@@ -120,7 +120,7 @@ fn converse(root: &Root, image: &Image, console: &std::path::Path, seen: &mut Se
         let ended = emulator.ended()?;
         while let Some(line) = emulator.line()? {
             if line.starts_with("bareverbs offer") {
-                let offer = Offer::parse(&line).with_context(|| format!("the image said «{line}»"))?;
+                let offer = Offer::parse(&line).with_context(|| format!("the image said '{line}'"))?;
                 let answer = peer.answer(&offer)?;
                 emulator.say(&answer.to_string())?;
             }

@@ -147,7 +147,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_encoded_is_parsed(qpn in 0u32..1 << 24, psn in 0u32..1 << 24, gid: [u8; 16], lid: u16) {
+        fn encoded_values_are_parsed(qpn in 0u32..1 << 24, psn in 0u32..1 << 24, gid: [u8; 16], lid: u16) {
             let qpn = Qpn::new(qpn).expect("24 bits");
             let destination = PingpongDestination { qpn, psn: Psn::new(psn), gid: Gid(gid), lid };
             prop_assert_eq!(PingpongDestination::parse(&destination.encode()), Some(destination));

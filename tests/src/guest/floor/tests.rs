@@ -41,7 +41,7 @@ fn the_run_that_was_recorded_is_as_expected() {
 }
 
 #[test]
-fn what_falls_below_the_list_is_a_failure() {
+fn results_below_the_list_are_failures() {
     let odp = ("odp read", skip("ODP is not supported"));
     for (what, rows) in [
         ("a pass that became a skip", vec![("ping", skip("Operation not supported (95)")), odp.clone()]),
@@ -60,7 +60,7 @@ fn what_falls_below_the_list_is_a_failure() {
 }
 
 #[test]
-fn what_is_beyond_the_list_is_reported_and_no_failure() {
+fn results_beyond_the_list_are_reported_without_failing() {
     let comparison = compare(&[("ping", pass()), ("odp read", pass()), ("atomics", pass())]);
     assert_eq!(comparison.better, ["odp read", "atomics"]);
     assert!(comparison.is_success());

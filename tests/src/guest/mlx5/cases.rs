@@ -31,7 +31,7 @@ impl Mlx5Case {
     pub fn seen(&self, output: &str) -> Result<String, String> {
         let line = output.lines().rfind(|line| line.contains(self.wanted));
         line.map(|line| line.trim().to_owned())
-            .ok_or_else(|| format!("«{}» is not in: {}", self.wanted, output.trim()))
+            .ok_or_else(|| format!("'{}' is not in: {}", self.wanted, output.trim()))
     }
 }
 

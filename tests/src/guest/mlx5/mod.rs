@@ -11,14 +11,14 @@ pub mod cases;
 mod device_info;
 mod ethernet;
 pub(super) mod nic;
+pub(super) mod options;
 pub mod our_process;
 pub(super) mod our_tools;
-pub(super) mod question;
 pub mod suite;
 pub(super) mod this_machine;
 mod two_guests;
 
-pub use question::Mlx5Options;
+pub use options::Mlx5Options;
 
 use super::command;
 use super::machine::{Configuration, Machine};
@@ -32,9 +32,9 @@ use bareverbs_serve::real_time::UnixDatagramIo;
 use bareverbs_sim::nic::LinkLayer;
 use cases::Mlx5Case;
 use nic::ServedNics;
+use options::ask;
 use our_process::Sides;
 use our_tools::{GuestPort, ToolSides};
-use question::ask;
 use std::time::{Duration, Instant};
 use two_guests::Guests;
 
@@ -237,7 +237,7 @@ fn reboot(machine: &mut Machine) -> Result<Entry> {
 }
 
 /// What is to be run of rdma-core's suite. `--only` chooses modules whose name contains it; a longer name, as in
-/// «test_mr.MRTest.test_dereg_mr», chooses a class or a test. `--long` looks among all modules.
+/// "test_mr.MRTest.test_dereg_mr", chooses a class or a test. `--long` looks among all modules.
 fn suite_names(options: &Mlx5Options) -> Option<Vec<&str>> {
     let every_run = match options.link {
         LinkLayer::InfiniBand => suite::ON_INFINIBAND,

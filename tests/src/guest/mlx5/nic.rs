@@ -204,7 +204,7 @@ fn is_refusal(line: &str) -> bool {
     line.contains("syndrome") && !REFUSALS_EXPECTED.iter().any(|known| line.contains(known))
 }
 
-/// The command and why it was refused, without the parts that vary: «WARN DestroyCq 0x401/0x0 0x…».
+/// The command and why it was refused, without the parts that vary: "WARN DestroyCq 0x401/0x0 0x…".
 fn name_of_refusal(line: &str) -> String {
     let command = line.split_whitespace().skip_while(|word| *word != "WARN").nth(1).unwrap_or("a command");
     let syndrome = line.rsplit("0x").next().and_then(|digits| u32::from_str_radix(digits.trim(), 16).ok());

@@ -2,7 +2,7 @@
 //! the guest's `ibping`, and on both link layers `perf` against the guest's perftest. Neither end knows that
 //! the other is a different program.
 
-use super::super::control::{CommandOutcome, Job};
+use super::super::control::{CommandOutcome, GuestJob};
 use super::super::interrupt;
 use super::super::machine::{HOST_FROM_GUEST, Machine};
 use super::super::process::{KillOnDrop, TICK};
@@ -179,7 +179,7 @@ impl ToolSides<'_> {
         self.machine.control.cancel(&server)?;
         let said = said?;
         let wanted = format!("{PROBES} packets transmitted, {PROBES} received, 0% packet loss");
-        ensure!(said.contains(&wanted), "not «{wanted}», but:\n{said}");
+        ensure!(said.contains(&wanted), "not '{wanted}', but:\n{said}");
         Ok(said.lines().find(|line| line.starts_with("---")).unwrap_or_default().to_owned())
     }
 
@@ -190,7 +190,7 @@ impl ToolSides<'_> {
         let command = format!("modprobe ib_umad && ibping -C mlx5_0 -P 1 -f -c {PROBES} {lid}");
         let said = self.machine.control.require(&command, LIMIT)?;
         let wanted = format!("{PROBES} packets transmitted, {PROBES} received, 0% packet loss");
-        ensure!(said.contains(&wanted), "not «{wanted}», but:\n{said}");
+        ensure!(said.contains(&wanted), "not '{wanted}', but:\n{said}");
         Ok(wanted)
     }
 
@@ -266,7 +266,7 @@ impl ToolSides<'_> {
     }
 
     /// Waits for the end of the guest's program. If its counterpart failed, it is ended instead.
-    fn end(&mut self, job: &Job, played: bool) -> Result<String> {
+    fn end(&mut self, job: &GuestJob, played: bool) -> Result<String> {
         let control = &mut self.machine.control;
         let CommandOutcome { status, output } =
             if played { control.wait(job)? } else { control.cancel(job)? };
@@ -316,7 +316,7 @@ impl ToolRun {
                 return Ok(rest.to_owned());
             }
             interrupt::check()?;
-            ensure!(Instant::now() < deadline, "bareverbs does not say «{beginning}», but:\n{said}");
+            ensure!(Instant::now() < deadline, "bareverbs does not say '{beginning}', but:\n{said}");
             std::thread::sleep(TICK);
         }
     }

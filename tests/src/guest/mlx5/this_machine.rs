@@ -6,7 +6,7 @@ use super::super::process::{self, TICK};
 use super::super::table::{Entry, Report, Verdict};
 use super::cases::Mlx5Case;
 use super::nic::ServedNics;
-use super::question::{Mlx5Options, ask};
+use super::options::{Mlx5Options, ask};
 use anyhow::{Context, Result, ensure};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};

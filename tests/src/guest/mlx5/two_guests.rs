@@ -11,7 +11,7 @@ use super::super::table::{Entry, Report, Verdict};
 use super::cases::{self, Mlx5Case};
 use super::ethernet;
 use super::nic::ServedNics;
-use super::question::{Mlx5Options, ask};
+use super::options::{Mlx5Options, ask};
 use anyhow::{Context, Result};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use std::net::Ipv4Addr;

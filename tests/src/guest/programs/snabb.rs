@@ -6,7 +6,7 @@ use super::{FAR, FUNCTIONS, MEMORY, NEAR, case};
 use crate::guest::machine::{Configuration, Machine};
 use crate::guest::mlx5::cases::Mlx5Case;
 use crate::guest::mlx5::nic::ServedNics;
-use crate::guest::mlx5::question::ask;
+use crate::guest::mlx5::options::ask;
 use crate::guest::ports::PORTS;
 use crate::guest::root::Root;
 use crate::guest::table::Report;

@@ -1,6 +1,6 @@
 //! One program in the guest against its counterpart here, whatever device of the guest it runs on.
 
-use super::super::control::{CommandOutcome, Job};
+use super::super::control::{CommandOutcome, GuestJob};
 use super::super::interrupt;
 use super::super::machine::{HOST_FROM_GUEST, Machine};
 use super::super::table::{Entry, Verdict};
@@ -9,7 +9,7 @@ use super::counterpart::{self, Meeting, Played};
 use super::guest_side::GuestDevice;
 use super::our_side::{Connection, Nic};
 use super::pattern;
-use super::stall::Witness;
+use super::stall::StallDetector;
 use anyhow::{Context, Result};
 use bareverbs_perftest::Role;
 use bareverbs_perftest::line::Listener;
@@ -65,7 +65,7 @@ impl Bout<'_> {
 
     fn try_on_wire(mut self, case: &Case, name: &str, capture: &Path) -> Result<Verdict> {
         let nic = self.nic;
-        let witness = Witness::call(self.machine, nic, self.guest, case)?;
+        let detector = StallDetector::call(self.machine, nic, self.guest, case)?;
         nic.begin_capture(capture)?;
         nic.set_wire(case.wire, name);
         let before = nic.faults();
@@ -73,8 +73,8 @@ impl Bout<'_> {
         let faults = nic.faults() - before;
         nic.set_wire(Wire::Clean, name);
         nic.end_capture()?;
-        let seen = match (seen, witness) {
-            (Err(error), Some(witness)) => match witness.testify(self.machine, nic, &error)? {
+        let seen = match (seen, detector) {
+            (Err(error), Some(detector)) => match detector.explain(self.machine, nic, &error)? {
                 Some(reason) => return Ok(Verdict::Skip(reason)),
                 None => return Err(error),
             },
@@ -105,7 +105,7 @@ impl Bout<'_> {
 
     /// Waits for the end of a program. Our queue pair answers until then. A program whose counterpart failed
     /// is ended instead.
-    fn end(&mut self, job: &Job, connection: &mut Connection, played: bool) -> Result<CommandOutcome> {
+    fn end(&mut self, job: &GuestJob, connection: &mut Connection, played: bool) -> Result<CommandOutcome> {
         if !played {
             return self.machine.control.cancel(job);
         }

@@ -2,6 +2,7 @@
 //! notices a packet in the wrong place.
 
 use anyhow::{Result, bail};
+use bareverbs_perftest::payload::mix;
 
 /// Words of perftest's payload file: a prime number.
 const WORDS: u32 = 251;
@@ -40,15 +41,6 @@ pub fn message(number: u32, length: usize) -> Vec<u8> {
 
 const fn word(index: u32) -> u32 {
     mix(index.wrapping_add(0x51ed_270b))
-}
-
-/// A well-mixing permutation of 32 bits (the finaliser of MurmurHash3).
-const fn mix(mut x: u32) -> u32 {
-    x ^= x >> 16;
-    x = x.wrapping_mul(0x85eb_ca6b);
-    x ^= x >> 13;
-    x = x.wrapping_mul(0xc2b2_ae35);
-    x ^ x >> 16
 }
 
 /// Fails at the first offset where the bytes differ.

@@ -29,13 +29,13 @@ struct Packets {
 
 /// The counts before a case.
 #[derive(Debug)]
-pub struct Witness {
+pub struct StallDetector {
     before: Packets,
     /// Packets per message.
     of_message: u64,
 }
 
-impl Witness {
+impl StallDetector {
     /// Takes the counts before a case that can stall; `None` for all others.
     pub fn call(machine: &mut Machine, nic: &Nic, guest: &GuestDevice, case: &Case) -> Result<Option<Self>> {
         let of_message = u64::from(case.size.div_ceil(case.mtu));
@@ -51,7 +51,7 @@ impl Witness {
 
     /// After a failed case: why it could not be judged, if that is so. Only a case that failed by waiting can
     /// be excused; any other failure is a verdict.
-    pub fn testify(&self, machine: &mut Machine, nic: &Nic, error: &Error) -> Result<Option<String>> {
+    pub fn explain(&self, machine: &mut Machine, nic: &Nic, error: &Error) -> Result<Option<String>> {
         if !waited_in_vain(error) {
             return Ok(None);
         }

@@ -9,7 +9,7 @@
 mod health;
 
 use super::command;
-use super::control::{CommandOutcome, Job};
+use super::control::{CommandOutcome, GuestJob};
 use super::interrupt;
 use super::machine::{Configuration, Machine};
 use super::ports::PORTS;
@@ -180,7 +180,7 @@ impl<'a> Soak<'a> {
     }
 
     /// Starts both ends of `rping`.
-    fn rping(&mut self, client: usize, network: &str, size: u64, count: u64) -> Result<(Job, Job)> {
+    fn rping(&mut self, client: usize, network: &str, size: u64, count: u64) -> Result<(GuestJob, GuestJob)> {
         let address = format!("{network}.{}", (client ^ 1) + 1);
         self.run(client, &format!("meet {address}"))?;
         let options = format!("-a {address} -S {size} -C {count} -V");
@@ -244,12 +244,12 @@ impl<'a> Soak<'a> {
         self.guests[guest].control.require(&with_functions(command), LIMIT).map(drop)
     }
 
-    fn command(&mut self, guest: usize, command: &str) -> Result<Job> {
+    fn command(&mut self, guest: usize, command: &str) -> Result<GuestJob> {
         self.guests[guest].control.start(command, LIMIT)
     }
 
     /// Waits for the end of a server. If its client failed, the server is ended instead.
-    fn end(&mut self, guest: usize, server: &Job, good: bool) -> Result<CommandOutcome> {
+    fn end(&mut self, guest: usize, server: &GuestJob, good: bool) -> Result<CommandOutcome> {
         let control = &mut self.guests[guest].control;
         if good { control.wait(server) } else { control.cancel(server) }
     }

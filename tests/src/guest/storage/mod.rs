@@ -10,7 +10,7 @@ use super::kernel::Kernel;
 use super::machine::{Configuration, Machine};
 use super::mlx5::cases::Mlx5Case;
 use super::mlx5::nic::ServedNics;
-use super::mlx5::question::ask;
+use super::mlx5::options::ask;
 use super::ports::{self, PORTS};
 use super::root::Root;
 use super::table::Report;

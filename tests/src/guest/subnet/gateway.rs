@@ -86,10 +86,10 @@ pub(super) fn play(
         format!("ip -n near addr replace {ipv4} dev near0 && ip -n near addr replace {ipv6} dev near0 nodad");
     machine.control.require(&command, JOINED_WITHIN)?;
     let listeners = addresses.here.map(|here| TcpListener::bind((here, 0)));
-    for (question, name) in NAMES.into_iter().enumerate().filter(|(_, name)| names.contains(name)) {
-        let family = question % 2;
+    for (row, name) in NAMES.into_iter().enumerate().filter(|(_, name)| names.contains(name)) {
+        let family = row % 2;
         let here = addresses.here[family];
-        if question < 2 {
+        if row < 2 {
             let ping = said(name, &format!("ping_far {here} -c 20 -i 0.05"), PING);
             report.add(ping.ask(machine, functions, None)?);
             continue;

@@ -77,7 +77,7 @@ impl DiagnosticRow {
         match (&self.wanted, built) {
             (Wanted::Texts(texts), _) => {
                 if let Some(missing) = texts.iter().find(|text| find(output, text).is_none()) {
-                    return Err(format!("«{missing}» is not in: {}", output.trim()));
+                    return Err(format!("'{missing}' is not in: {}", output.trim()));
                 }
                 Ok(texts.first().and_then(|text| find(output, text)).unwrap_or_default())
             }
@@ -143,6 +143,6 @@ mod tests {
     fn all_texts_have_to_be_there() {
         let row = DiagnosticRow::new("x", "", ["lid 1".to_owned(), "port 2".to_owned()]);
         assert_eq!(row.see("lid....1\nport....2", None), Ok("lid 1".to_owned()));
-        assert!(row.see("lid....1\nport....3", None).is_err_and(|wrong| wrong.starts_with("«port 2»")));
+        assert!(row.see("lid....1\nport....3", None).is_err_and(|wrong| wrong.starts_with("'port 2'")));
     }
 }

@@ -40,7 +40,7 @@ impl VfioCase {
     pub fn seen(&self, output: &str) -> Result<String, String> {
         for wanted in self.wanted {
             if !output.contains(wanted) {
-                return Err(format!("«{wanted}» is not in: {}", output.trim()));
+                return Err(format!("'{wanted}' is not in: {}", output.trim()));
             }
         }
         let first = self.wanted.first().copied().unwrap_or_default();

@@ -1,7 +1,7 @@
 //! What runs inside the guest: this same program, on real VFIO. Each part prints its results, one per line.
 
 use super::super::interrupt;
-use crate::places::{Ends, OverVfio, PlaceEnd, Plan, run as run_list};
+use crate::places::{Ends, OverVfio, PlaceEnd, Workload, run as run_list};
 use anyhow::{Result, bail};
 use bareverbs_core::device::{Device, DeviceConfig};
 use bareverbs_core::hal::Hal;
@@ -84,8 +84,8 @@ fn place(ends: &[Address], memory: ArenaConfig) -> Result<OverVfio> {
 }
 
 fn conversations(ends: &[Address], memory: ArenaConfig, operations: u64, rounds: u32) -> Result<ExitCode> {
-    let plan = Plan { operations, rounds, seed: 1 };
-    let good = run_list(&mut place(ends, memory)?, &plan, |line| println!("{line}"));
+    let workload = Workload { operations, rounds, seed: 1 };
+    let good = run_list(&mut place(ends, memory)?, &workload, |line| println!("{line}"));
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -4,7 +4,7 @@
 //! The parts: a [`lane`] is a queue pair at either host, and each [`end`] of it has memory, [`remote_key`]s and
 //! three oracles: [`sends`] for what it posted, [`receives`] for the receives that it or a shared queue of
 //! its [`host`] holds, [`inbox`] for the messages that must fill them. A [`request`] knows its effect on
-//! memory; [`talk`] posts it and [`settle`] checks the result. [`run`] decides what comes next; [`watch`]
+//! memory; [`lane_ends`] posts it and [`settle`] checks the result. [`run`] decides what comes next; [`watch`]
 //! takes completions and events; [`moves`] has the changes of state.
 
 pub mod atomic;
@@ -13,6 +13,7 @@ pub mod end;
 pub mod host;
 pub mod inbox;
 pub mod lane;
+pub mod lane_ends;
 pub mod moves;
 pub mod outcome;
 pub mod queue;
@@ -22,7 +23,6 @@ pub mod request;
 pub mod run;
 pub mod sends;
 pub mod settle;
-pub mod talk;
 pub mod watch;
 pub mod work;
 

@@ -129,7 +129,7 @@ impl VerbsWalk {
     fn make_a_mistake(&mut self, lane: usize, side: usize) -> bool {
         let mut dice = self.dice.split();
         let item = PlannedRequest { pieces: vec![MISTAKE], ..PlannedRequest::bare(Verb::Mistake) };
-        self.talk(lane, side).post_one(&mut dice, item)
+        self.lane_ends(lane, side).post_one(&mut dice, item)
     }
 
     /// Makes a lane fail: one side by command or by an erroneous request, the other by command or because
@@ -176,7 +176,7 @@ impl VerbsWalk {
         let plan = self.lanes[lane].plan;
         let mut dice = self.dice.split();
         if plan.service.sends(side) {
-            self.talk(lane, side).post(&mut dice, 2);
+            self.lane_ends(lane, side).post(&mut dice, 2);
         }
         if plan.has_receive_queue(side) {
             self.lanes[lane].ends[side].post_receives(&mut dice, 2);
@@ -191,7 +191,7 @@ impl VerbsWalk {
         if service.is_reliable() && service.sends(side) && running && dice.percent(30) {
             self.lanes[lane].ends[side].sends.deserted = true;
             if self
-                .talk(lane, side)
+                .lane_ends(lane, side)
                 .post_one(&mut dice, PlannedRequest::bare(Verb::Write { immediate: None }))
             {
                 return self.run_on(|walk| walk.lanes[lane].ends[side].sends.failed);
@@ -261,7 +261,7 @@ impl VerbsWalk {
 
     /// Forgets what a side had posted and was to receive.
     fn forget(&mut self, lane: usize, side: usize, at_once: bool) {
-        self.talk(lane, side).forget_sends();
+        self.lane_ends(lane, side).forget_sends();
         let end = &mut self.lanes[lane].ends[side];
         end.receives.forget();
         end.took_last = false;

@@ -115,8 +115,8 @@ impl RemoteKey {
                 let pages: Vec<u32> = (0..layout.bytes(1).div_ceil(1 << LOG_PAGE) as u32).collect();
                 let length = layout.bytes(1) as u64;
                 let (address, access) = (FAST_ADDRESS, all_access());
-                let wish = FastRegistration { pages: &pages, address, length, access };
-                (region.register(&wish).expect("pages of the region"), FAST_ADDRESS)
+                let registration = FastRegistration { pages: &pages, address, length, access };
+                (region.register(&registration).expect("pages of the region"), FAST_ADDRESS)
             }
         };
         self.state = RemoteKeyState::Opening(update.key(), base);

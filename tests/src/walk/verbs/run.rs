@@ -4,9 +4,9 @@ use super::build::LaneBuilder;
 use super::end::{End, EndState, SLOTS};
 use super::host::Host;
 use super::lane::Lane;
+use super::lane_ends::LaneEnds;
 use super::outcome::WalkCounts;
 use super::request::{PlannedRequest, Verb};
-use super::talk::Talk;
 use crate::node::{Node, NodeOptions};
 use crate::walk::plan::{Conditions, Dice};
 use bareverbs_hal_sim::SimWorld;
@@ -103,13 +103,13 @@ impl VerbsWalk {
     }
 
     /// A lane as seen by `side`, for posting its requests.
-    pub fn talk(&mut self, lane: usize, side: usize) -> Talk<'_> {
+    pub fn lane_ends(&mut self, lane: usize, side: usize) -> LaneEnds<'_> {
         let (now, mtu) = (self.world.now(), self.conditions.mtu_bytes());
         let shared = &self.hosts[1 - side].shared;
         let extended = [shared[1].number(), shared[2].number()];
         let [first, second] = &mut self.lanes[lane].ends;
         let (me, peer) = if side == 0 { (first, second) } else { (second, first) };
-        Talk { me, peer, extended, now, mtu }
+        LaneEnds { me, peer, extended, now, mtu }
     }
 
     fn post(&mut self, side: usize, most: usize) -> usize {
@@ -119,7 +119,7 @@ impl VerbsWalk {
         if !self.lanes[lane].plan.service.sends(side) || count == 0 {
             return 0;
         }
-        self.talk(lane, side).post(&mut dice, count)
+        self.lane_ends(lane, side).post(&mut dice, count)
     }
 
     /// How many requests a side may post. Over a cable without faults, an unreliable service loses nothing
@@ -161,7 +161,7 @@ impl VerbsWalk {
     fn turn_key(&mut self, side: usize) {
         let lane = self.dice.below(self.lanes.len());
         let mut dice = self.dice.split();
-        self.talk(lane, side).turn_key(&mut dice);
+        self.lane_ends(lane, side).turn_key(&mut dice);
     }
 
     /// Lets time pass.
@@ -220,7 +220,7 @@ impl VerbsWalk {
             let silent = sends.outstanding() > 0 && sends.silent() == sends.outstanding();
             if silent && *state == EndState::Running {
                 let mut dice = self.dice.split();
-                self.talk(lane, side).post_one(&mut dice, PlannedRequest::bare(Verb::Nop));
+                self.lane_ends(lane, side).post_one(&mut dice, PlannedRequest::bare(Verb::Nop));
             }
         }
     }
@@ -242,7 +242,7 @@ impl VerbsWalk {
         });
         self.settle();
         for (lane, side) in self.all_ends() {
-            self.talk(lane, side).reclaim();
+            self.lane_ends(lane, side).reclaim();
             let Both { plan, ends } = &self.lanes[lane];
             if self.keeps_to_credits(plan, side) {
                 assert_eq!(

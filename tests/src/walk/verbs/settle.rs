@@ -2,10 +2,10 @@
 
 use super::end::LAYOUT;
 use super::lane::LaneService;
+use super::lane_ends::{LaneEnds, own_slot};
 use super::remote_key::bytes;
 use super::request::Verb;
 use super::sends::{Ended, PostedSend};
-use super::talk::{Talk, own_slot};
 use crate::walk::slots::Rest;
 use bareverbs_core::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::time::Duration;
@@ -13,7 +13,7 @@ use bareverbs_prm::time::Duration;
 /// How long packets of a message may be in flight after its request has ended without an answer.
 const ECHOES: Duration = Duration::from_millis(1);
 
-impl Talk<'_> {
+impl LaneEnds<'_> {
     /// Takes the completion of a send.
     #[track_caller]
     pub fn end_send(&mut self, completion: &WorkCompletion) {

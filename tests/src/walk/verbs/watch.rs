@@ -54,10 +54,10 @@ impl VerbsWalk {
         end.check_name(completion);
         assert_ne!(end.state, EndState::Drained, "{completion:?} of a send queue that is drained");
         let reliable = end.service.is_reliable();
-        let mut talk = self.talk(lane, side);
-        talk.end_send(completion);
-        if talk.me.sends.failed && talk.me.state != EndState::Dead {
-            talk.me.state = if reliable { EndState::Dead } else { EndState::SendError };
+        let mut lane_ends = self.lane_ends(lane, side);
+        lane_ends.end_send(completion);
+        if lane_ends.me.sends.failed && lane_ends.me.state != EndState::Dead {
+            lane_ends.me.state = if reliable { EndState::Dead } else { EndState::SendError };
         }
     }
 

@@ -114,7 +114,8 @@ mod tests {
     use bareverbs_prm::field::Layout;
     use zerocopy::IntoBytes;
 
-    /// Requirement: IBTA v1.4 §15.2.1.1: a bit of the component mask stands for the field at its place in the record's table.
+    /// Requirement: IBTA v1.4 §15.2.1.1: a bit of the component mask stands for the field at that position in the
+    /// record's table.
     #[test]
     fn every_component_is_a_field_and_those_in_a_record_follow_each_other() {
         for (layout, names) in [(NodeRecord::INFO, NODE), (PortInfoRecord::INFO, PORT_INFO)] {

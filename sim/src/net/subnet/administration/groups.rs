@@ -7,7 +7,7 @@ use super::rate;
 use super::selector::{EXACTLY, Selector};
 use crate::net::subnet::directory::Directory;
 use crate::net::subnet::end_port::{EndPort, full_member};
-use crate::net::subnet::plan::GroupPort;
+use crate::net::subnet::forwarding_plan::GroupPort;
 use crate::wire::infiniband::{FIRST_MULTICAST_LID, PERMISSIVE_LID};
 use crate::wire::is_same_partition;
 use crate::wire::management::administration::{McMemberRecord, status};
@@ -176,13 +176,13 @@ impl MulticastGroups {
             return Err(status::REQUEST_INVALID);
         }
         membership.state &= !leaves;
-        let answer = membership.record(&group.record);
+        let response = membership.record(&group.record);
         if membership.state == 0 {
             group.members.remove(&guid);
         }
-        self.changed.insert(answer.mlid());
+        self.changed.insert(response.mlid());
         self.end_empty();
-        Ok(answer)
+        Ok(response)
     }
 
     /// Removes a port that has left the subnet.
@@ -256,24 +256,24 @@ impl MulticastGroups {
         port: &EndPort<'_>,
         is_free: impl Fn(u16) -> bool,
     ) -> Result<McMemberRecord, u16> {
-        let (wish, mask) = (request.record, request.mask);
-        if wish.join_state() & KEEPS == 0 {
+        let (requested, mask) = (request.record, request.mask);
+        if requested.join_state() & KEEPS == 0 {
             return Err(status::REQUEST_INVALID);
         }
         if mask & CREATE != CREATE {
             return Err(status::INSUFFICIENT_COMPONENTS);
         }
-        let mut record = *wish;
-        record.set_mgid(self.group_gid(wish, mask, &request.requester.gid())?);
+        let mut record = *requested;
+        record.set_mgid(self.group_gid(requested, mask, &request.requester.gid())?);
         record
             .set_scope(record.mgid()[1] & 0xf)
             .set_port_gid([0; 16])
             .set_join_state(0)
             .set_proxy_join(false);
-        let mtu = planned_mtu(wish, mask, port).ok_or(status::REQUEST_INVALID)?;
-        let rate = planned_rate(wish, mask, port).ok_or(status::REQUEST_INVALID)?;
+        let mtu = planned_mtu(requested, mask, port).ok_or(status::REQUEST_INVALID)?;
+        let rate = planned_rate(requested, mask, port).ok_or(status::REQUEST_INVALID)?;
         record.set_mtu_selector(EXACTLY).set_mtu(mtu).set_rate_selector(EXACTLY).set_rate(rate);
-        let life_time = planned_life_time(wish, mask).ok_or(status::REQUEST_INVALID)?;
+        let life_time = planned_life_time(requested, mask).ok_or(status::REQUEST_INVALID)?;
         record.set_life_time_selector(EXACTLY).set_life_time(life_time);
         if mask & component::HOP_LIMIT == 0 {
             record.set_hop_limit(0);
@@ -283,12 +283,21 @@ impl MulticastGroups {
     }
 
     /// The requested MGID, or a generated one if the request has none.
-    fn group_gid(&mut self, wish: &McMemberRecord, mask: u64, requester: &[u8; 16]) -> Result<[u8; 16], u16> {
-        let wished = wish.mgid();
-        if wished != [0; 16] {
-            return if is_group_gid(&wished) { Ok(wished) } else { Err(status::REQUEST_INVALID) };
+    fn group_gid(
+        &mut self,
+        requested: &McMemberRecord,
+        mask: u64,
+        requester: &[u8; 16],
+    ) -> Result<[u8; 16], u16> {
+        let requested_mgid = requested.mgid();
+        if requested_mgid != [0; 16] {
+            return if is_group_gid(&requested_mgid) {
+                Ok(requested_mgid)
+            } else {
+                Err(status::REQUEST_INVALID)
+            };
         }
-        let scope = if mask & component::SCOPE != 0 { wish.scope() } else { LINK_LOCAL_SCOPE };
+        let scope = if mask & component::SCOPE != 0 { requested.scope() } else { LINK_LOCAL_SCOPE };
         // There are more numbers than groups, so the loop terminates.
         loop {
             self.made = self.made.wrapping_add(1);
@@ -383,60 +392,61 @@ fn is_reached(group: &McMemberRecord, port: &EndPort<'_>) -> bool {
 }
 
 /// Whether a group matches a join request. Scope and MLID are not the sender's choice.
-fn agrees(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
+fn agrees(group: &McMemberRecord, requested: &McMemberRecord, mask: u64) -> bool {
     let asks = |component: u64| mask & component != 0;
-    (!asks(component::Q_KEY) || wish.q_key() == group.q_key())
-        && (!asks(component::PARTITION_KEY) || is_same_partition(wish.partition_key(), group.partition_key()))
-        && (!asks(component::TRAFFIC_CLASS) || wish.traffic_class() == group.traffic_class())
-        && (!asks(component::SERVICE_LEVEL) || wish.service_level() == group.service_level())
-        && (!asks(component::FLOW_LABEL) || wish.flow_label() == group.flow_label())
-        && (!asks(component::HOP_LIMIT) || wish.hop_limit() == group.hop_limit())
-        && quantities_suit(group, wish, mask)
+    (!asks(component::Q_KEY) || requested.q_key() == group.q_key())
+        && (!asks(component::PARTITION_KEY)
+            || is_same_partition(requested.partition_key(), group.partition_key()))
+        && (!asks(component::TRAFFIC_CLASS) || requested.traffic_class() == group.traffic_class())
+        && (!asks(component::SERVICE_LEVEL) || requested.service_level() == group.service_level())
+        && (!asks(component::FLOW_LABEL) || requested.flow_label() == group.flow_label())
+        && (!asks(component::HOP_LIMIT) || requested.hop_limit() == group.hop_limit())
+        && quantities_suit(group, requested, mask)
 }
 
-fn quantities_suit(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
+fn quantities_suit(group: &McMemberRecord, requested: &McMemberRecord, mask: u64) -> bool {
     let asks = |component: u64| mask & component == component;
     let suits = |selector: u8, order: Ordering| Selector::from_raw(selector).suits(order);
-    let rates = rate::rank(group.rate()).cmp(&rate::rank(wish.rate()));
+    let rates = rate::rank(group.rate()).cmp(&rate::rank(requested.rate()));
     (!asks(component::MTU_SELECTOR | component::MTU)
-        || suits(wish.mtu_selector(), group.mtu().cmp(&wish.mtu())))
-        && (!asks(component::RATE_SELECTOR | component::RATE) || suits(wish.rate_selector(), rates))
+        || suits(requested.mtu_selector(), group.mtu().cmp(&requested.mtu())))
+        && (!asks(component::RATE_SELECTOR | component::RATE) || suits(requested.rate_selector(), rates))
         && (!asks(component::LIFE_TIME_SELECTOR | component::LIFE_TIME)
-            || suits(wish.life_time_selector(), group.life_time().cmp(&wish.life_time())))
+            || suits(requested.life_time_selector(), group.life_time().cmp(&requested.life_time())))
 }
 
 /// Whether a query selects a group.
-fn is_chosen(group: &McMemberRecord, wish: &McMemberRecord, mask: u64) -> bool {
+fn is_chosen(group: &McMemberRecord, requested: &McMemberRecord, mask: u64) -> bool {
     let asks = |component: u64| mask & component != 0;
-    (!asks(component::MGID) || wish.mgid() == group.mgid())
-        && (!asks(component::MLID) || wish.mlid() == group.mlid())
-        && (!asks(component::SCOPE) || wish.scope() == group.scope())
-        && agrees(group, wish, mask)
+    (!asks(component::MGID) || requested.mgid() == group.mgid())
+        && (!asks(component::MLID) || requested.mlid() == group.mlid())
+        && (!asks(component::SCOPE) || requested.scope() == group.scope())
+        && agrees(group, requested, mask)
 }
 
 /// MTU of a new group; `None` if the port does not support it.
-fn planned_mtu(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
+fn planned_mtu(requested: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
     let asks = mask & component::MTU_SELECTOR != 0 && mask & component::MTU != 0;
-    let selector = if asks { Selector::from_raw(wish.mtu_selector()) } else { Selector::Largest };
-    selector.choose(wish.mtu(), port.attributes.port.neighbor_mtu()).filter(|mtu| *mtu > 0)
+    let selector = if asks { Selector::from_raw(requested.mtu_selector()) } else { Selector::Largest };
+    selector.choose(requested.mtu(), port.attributes.port.neighbor_mtu()).filter(|mtu| *mtu > 0)
 }
 
 /// Rate of a new group; `None` if the port does not support it.
-fn planned_rate(wish: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
+fn planned_rate(requested: &McMemberRecord, mask: u64, port: &EndPort<'_>) -> Option<u8> {
     let most = rate::of_port(&port.attributes.port);
     if mask & component::RATE_SELECTOR == 0 || mask & component::RATE == 0 {
         return Some(most);
     }
-    let selector = Selector::from_raw(wish.rate_selector());
-    selector.choose(rate::rank(wish.rate())?, rate::rank(most)?).and_then(rate::of_rank)
+    let selector = Selector::from_raw(requested.rate_selector());
+    selector.choose(rate::rank(requested.rate())?, rate::rank(most)?).and_then(rate::of_rank)
 }
 
 /// Packet lifetime of a new group; `None` if no lifetime suits the request's selector.
-fn planned_life_time(wish: &McMemberRecord, mask: u64) -> Option<u8> {
+fn planned_life_time(requested: &McMemberRecord, mask: u64) -> Option<u8> {
     if mask & component::LIFE_TIME_SELECTOR == 0 || mask & component::LIFE_TIME == 0 {
         return Some(SUBNET_TIMEOUT);
     }
-    Selector::from_raw(wish.life_time_selector()).choose(wish.life_time(), SUBNET_TIMEOUT)
+    Selector::from_raw(requested.life_time_selector()).choose(requested.life_time(), SUBNET_TIMEOUT)
 }
 
 /// Whether a port may choose this MGID: it must be multicast, without reserved flags, and not have the signature of

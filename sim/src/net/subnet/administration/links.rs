@@ -54,10 +54,10 @@ impl LinkRequest<'_> {
     }
 
     fn chooses(&self, from: &LinkEnd<'_>, to: &LinkEnd<'_>) -> bool {
-        let (wish, asks) = (self.record, |component: u64| self.mask & component != 0);
-        (!asks(component::FROM_LID) || from.node.owns_lid(wish.from_lid()))
-            && (!asks(component::FROM_PORT) || from.port == wish.from_port())
-            && (!asks(component::TO_PORT) || to.port == wish.to_port())
-            && (!asks(component::TO_LID) || to.node.owns_lid(wish.to_lid()))
+        let (query, asks) = (self.record, |component: u64| self.mask & component != 0);
+        (!asks(component::FROM_LID) || from.node.owns_lid(query.from_lid()))
+            && (!asks(component::FROM_PORT) || from.port == query.from_port())
+            && (!asks(component::TO_PORT) || to.port == query.to_port())
+            && (!asks(component::TO_LID) || to.node.owns_lid(query.to_lid()))
     }
 }

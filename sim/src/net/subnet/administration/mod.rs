@@ -2,7 +2,7 @@
 //! links and paths, and handles multicast groups and services.
 //!
 //! **Where to read first.** [`Administration::handle_packet`]; `groups` and `paths` for records that go beyond the
-//! ports' own attributes, `transfer` for answers longer than a datagram, `subscriptions` for event reports.
+//! ports' own attributes, `transfer` for responses longer than a datagram, `subscriptions` for event reports.
 //!
 //! **What it may not do.** It serves the standard's records except traces and random forwarding tables. A request with
 //! a wrong SM_Key gets no response.
@@ -24,7 +24,7 @@ mod transfer;
 use super::directory::Directory;
 use super::end_port::EndPort;
 use super::events::SubnetEvent;
-use super::plan::GroupPort;
+use super::forwarding_plan::GroupPort;
 use crate::wire::FrameBuffer;
 use crate::wire::management::administration::{
     AdministrationPacket, CLASS_VERSION, LinkRecord, McMemberRecord, NodeRecord, PathRecord, PortInfoRecord,
@@ -75,12 +75,12 @@ pub(super) struct Administration {
     services: Services,
     subscriptions: Subscriptions,
     transfers: Transfers,
-    answers: VecDeque<(FrameBuffer, u32)>,
+    responses: VecDeque<(FrameBuffer, u32)>,
 }
 
 /// A request whose sender is known.
 struct AdministrationRequest<'a> {
-    question: &'a GeneralPacket,
+    datagram: &'a GeneralPacket,
     packet: &'a AdministrationPacket,
     requester: EndPort<'a>,
     is_trusted: bool,
@@ -96,7 +96,7 @@ impl Administration {
             services: Services::default(),
             subscriptions: Subscriptions::default(),
             transfers: Transfers::default(),
-            answers: VecDeque::new(),
+            responses: VecDeque::new(),
         }
     }
 
@@ -104,19 +104,19 @@ impl Administration {
     pub(super) fn handle_packet(
         &mut self,
         now: Time,
-        question: GeneralPacket,
+        datagram: GeneralPacket,
         directory: &Directory<'_>,
         is_free: impl Fn(u16) -> bool,
     ) {
-        let mut packet = AdministrationPacket::of(question.bytes());
+        let mut packet = AdministrationPacket::of(datagram.bytes());
         let is_ours =
             packet.mad.class() == class::ADMINISTRATION && packet.mad.class_version() == CLASS_VERSION;
         if is_ours && packet.rmpp.flags() & ACTIVE != 0 {
             let request = whole_request(&packet);
             let is_request = request.is_some();
-            let said = request.or_else(|| self.transfers.handle_packet(now, &question, &packet));
+            let said = request.or_else(|| self.transfers.handle_packet(now, &datagram, &packet));
             if let Some(said) = said {
-                self.send(&question, &said.to_bytes());
+                self.send(&datagram, &said.to_bytes());
             }
             if !is_request {
                 return;
@@ -124,23 +124,23 @@ impl Administration {
             packet.rmpp = RmppHeader::new();
         }
         if is_ours && packet.mad.method() == method::REPORT_RESPONSE {
-            return self.subscriptions.handle_response(&question, packet.mad.transaction());
+            return self.subscriptions.handle_response(&datagram, packet.mad.transaction());
         }
-        let requester = question.source_lid().and_then(|lid| directory.by_lid(lid));
-        let (Some(requester), true) = (requester, packet.method().has_answer()) else { return };
+        let requester = datagram.source_lid().and_then(|lid| directory.by_lid(lid));
+        let (Some(requester), true) = (requester, packet.method().has_response()) else { return };
         if !is_ours {
             // There is no agent of the class here, or not of this version of it.
-            return self.send(&question, &question.refused(status::BAD_VERSION));
+            return self.send(&datagram, &datagram.refused(status::BAD_VERSION));
         }
         let key = packet.sa.sm_key();
         if key != 0 && key != self.sm_key {
             return;
         }
         let request =
-            AdministrationRequest { question: &question, packet: &packet, requester, is_trusted: key != 0 };
+            AdministrationRequest { datagram: &datagram, packet: &packet, requester, is_trusted: key != 0 };
         match self.perform(now, &request, directory, is_free) {
-            Ok(records) => self.answer(now, question, packet, records),
-            Err(status) => self.refuse(&question, packet, status),
+            Ok(records) => self.answer(now, datagram, packet, records),
+            Err(status) => self.refuse(&datagram, packet, status),
         }
     }
 
@@ -183,7 +183,7 @@ impl Administration {
 
     /// The next packet for an end port.
     pub(super) fn poll_packet(&mut self) -> Option<(FrameBuffer, u32)> {
-        self.answers.pop_front().or_else(|| self.transfers.poll()).or_else(|| self.subscriptions.poll())
+        self.responses.pop_front().or_else(|| self.transfers.poll()).or_else(|| self.subscriptions.poll())
     }
 
     /// The next group whose member ports have changed.
@@ -209,20 +209,20 @@ impl Administration {
             (record::NODE, Method::Get | GET_TABLE) => request.nodes(directory),
             (record::PORT_INFO, Method::Get | GET_TABLE) => request.ports(directory),
             (record::SWITCH_INFO, Method::Get | GET_TABLE) => {
-                let (wish, mask) = (request.record()?, request.mask());
-                switches::find_switches(&wish, mask, directory, request.visible(directory))
+                let (query, mask) = (request.record()?, request.mask());
+                switches::find_switches(&query, mask, directory, request.visible(directory))
             }
             (record::LINEAR_FORWARDING, Method::Get | GET_TABLE) => {
-                let (wish, mask) = (request.record()?, request.mask());
-                switches::find_tables(&wish, mask, directory, request.visible(directory))
+                let (query, mask) = (request.record()?, request.mask());
+                switches::find_tables(&query, mask, directory, request.visible(directory))
             }
             (record::INFORM_INFO, Method::Set) => {
                 let info = request.record()?;
-                RecordList::of([self.subscriptions.change(request.question, info, &request.requester)?])
+                RecordList::of([self.subscriptions.change(request.datagram, info, &request.requester)?])
             }
             (record::INFORM_INFO_RECORD, Method::Get | GET_TABLE) => {
-                let (wish, mask) = (request.record()?, request.mask());
-                RecordList::of(self.subscriptions.find(&wish, mask, &request.requester, directory))
+                let (query, mask) = (request.record()?, request.mask());
+                RecordList::of(self.subscriptions.find(&query, mask, &request.requester, directory))
             }
             (record::SERVICE, _) => self.perform_service(now, request, directory),
             (record::LINK, Method::Get | GET_TABLE) => request.links(directory),
@@ -255,11 +255,11 @@ impl Administration {
         directory: &Directory<'_>,
     ) -> Result<RecordList, u16> {
         let record = request.record::<ServiceRecord>()?;
-        let wish = ServiceRequest { record: &record, mask: request.mask(), requester: request.requester };
+        let query = ServiceRequest { record: &record, mask: request.mask(), requester: request.requester };
         match request.packet.method() {
-            Method::Get | GET_TABLE => RecordList::of(self.services.find(now, &wish, request.is_trusted)),
-            Method::Set => RecordList::of([self.services.register(now, &wish, directory)?]),
-            DELETE => RecordList::of([self.services.remove(now, &wish, directory)?]),
+            Method::Get | GET_TABLE => RecordList::of(self.services.find(now, &query, request.is_trusted)),
+            Method::Set => RecordList::of([self.services.register(now, &query, directory)?]),
+            DELETE => RecordList::of([self.services.remove(now, &query, directory)?]),
             _ => Err(status::UNSUPPORTED),
         }
     }
@@ -269,14 +269,14 @@ impl Administration {
     fn answer(
         &mut self,
         now: Time,
-        question: GeneralPacket,
+        datagram: GeneralPacket,
         mut packet: AdministrationPacket,
         records: RecordList,
     ) {
         let is_table = matches!(packet.method(), GET_TABLE | GET_MULTI);
         match records.count() {
-            0 if !is_table => return self.refuse(&question, packet, sa_status::NO_RECORDS),
-            2.. if !is_table => return self.refuse(&question, packet, sa_status::TOO_MANY_RECORDS),
+            0 if !is_table => return self.refuse(&datagram, packet, sa_status::NO_RECORDS),
+            2.. if !is_table => return self.refuse(&datagram, packet, sa_status::TOO_MANY_RECORDS),
             _ => {}
         }
         let mask = packet.sa.component_mask();
@@ -286,31 +286,31 @@ impl Administration {
         if !is_table {
             packet.data.fill(0);
             packet.data[..records.bytes.len()].copy_from_slice(&records.bytes);
-            return self.send(&question, &packet.to_bytes());
+            return self.send(&datagram, &packet.to_bytes());
         }
-        if !self.transfers.begin(now, question.clone(), packet.clone(), records.bytes) {
-            self.refuse(&question, AdministrationPacket::of(question.bytes()), status::BUSY);
+        if !self.transfers.begin(now, datagram.clone(), packet.clone(), records.bytes) {
+            self.refuse(&datagram, AdministrationPacket::of(datagram.bytes()), status::BUSY);
         }
     }
 
     /// Sends a response that only has an error status.
-    fn refuse(&mut self, question: &GeneralPacket, mut packet: AdministrationPacket, status: u16) {
+    fn refuse(&mut self, datagram: &GeneralPacket, mut packet: AdministrationPacket, status: u16) {
         packet.mad.set_method(packet.method().answered()).set_status(status);
         // No response contains the SM_Key (C15-0.1.5).
         packet.sa.set_sm_key(0);
-        self.send(question, &packet.to_bytes());
+        self.send(datagram, &packet.to_bytes());
     }
 
-    fn send(&mut self, question: &GeneralPacket, bytes: &[u8; SIZE]) {
-        if let Some((frame, icrc)) = question.answer_frame(bytes) {
+    fn send(&mut self, datagram: &GeneralPacket, bytes: &[u8; SIZE]) {
+        if let Some((frame, icrc)) = datagram.response_frame(bytes) {
             self.push(frame, icrc);
         }
     }
 
     /// Queues a datagram; drops it if the queue is full. The client will ask again.
     fn push(&mut self, frame: FrameBuffer, icrc: u32) {
-        if self.answers.len() < WAITING {
-            self.answers.push_back((frame, icrc));
+        if self.responses.len() < WAITING {
+            self.responses.push_back((frame, icrc));
         }
     }
 }
@@ -335,14 +335,14 @@ impl AdministrationRequest<'_> {
 
     /// NodeRecords, one per end port.
     fn nodes(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
-        let (wish, mask) = (self.record::<NodeRecord>()?, self.mask());
+        let (query, mask) = (self.record::<NodeRecord>()?, self.mask());
         let places = components::chosen(&NodeRecord::INFO, components::NODE, mask & !LID);
         let mut found = RecordList::new(NodeRecord::SIZE);
-        for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(wish.lid())) {
+        for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(query.lid())) {
             let mut record = NodeRecord::new();
             record.set_lid(end.lid).set_node_description(end.attributes.description);
             *record.node_info_mut() = end.attributes.node;
-            if components::agree(&places, wish.as_bytes(), record.as_bytes()) {
+            if components::agree(&places, query.as_bytes(), record.as_bytes()) {
                 found.push(&record)?;
             }
         }
@@ -351,14 +351,14 @@ impl AdministrationRequest<'_> {
 
     /// PortInfoRecords. Requesters without the SM_Key do not see the M_Key (IBTA v1.4 §15.4.1.2).
     fn ports(&self, directory: &Directory<'_>) -> Result<RecordList, u16> {
-        let (wish, mask) = (self.record::<PortInfoRecord>()?, self.mask());
+        let (query, mask) = (self.record::<PortInfoRecord>()?, self.mask());
         let by_bits = self.packet.mad.modifier() & MATCH_BITS != 0 && mask & CAPABILITY_MASK != 0;
-        let options = if mask & OPTIONS != 0 { wish.options() } else { 0 };
+        let options = if mask & OPTIONS != 0 { query.options() } else { 0 };
         let special = if by_bits { LID | CAPABILITY_MASK } else { LID };
         let places = components::chosen(&PortInfoRecord::INFO, components::PORT_INFO, mask & !special);
-        let wanted = if by_bits { wish.port_info().capability_mask() } else { 0 };
+        let wanted = if by_bits { query.port_info().capability_mask() } else { 0 };
         let mut found = RecordList::new(PortInfoRecord::SIZE);
-        for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(wish.end_port_lid()))
+        for end in self.visible(directory).filter(|end| mask & LID == 0 || end.owns_lid(query.end_port_lid()))
         {
             let mut record = PortInfoRecord::new();
             *record.port_info_mut() = end.attributes.port;
@@ -367,7 +367,7 @@ impl AdministrationRequest<'_> {
             }
             record.set_end_port_lid(end.lid).set_port_num(end.number()).set_options(options);
             let has_bits = record.port_info().capability_mask() & wanted == wanted;
-            if has_bits && components::agree(&places, wish.as_bytes(), record.as_bytes()) {
+            if has_bits && components::agree(&places, query.as_bytes(), record.as_bytes()) {
                 found.push(&record)?;
             }
         }

@@ -46,10 +46,10 @@ impl MultiPathRequest<'_> {
             if self.mask & NUMBER_OF_PATHS != 0 { record.number_of_paths().into() } else { usize::MAX };
         for source in &gids[..sources] {
             for destination in &gids[sources..sources + destinations] {
-                let mut wish = common(&record);
-                wish.set_sgid(*source).set_dgid(*destination);
+                let mut query = common(&record);
+                query.set_sgid(*source).set_dgid(*destination);
                 let mask = (self.mask & COMMON) << COMMON_SHIFT | SOURCE_GID | DESTINATION_GID;
-                let request = PathRequest { record: &wish, mask, requester: self.requester, is_get: false };
+                let request = PathRequest { record: &query, mask, requester: self.requester, is_get: false };
                 request.find(directory, &mut found)?;
             }
         }

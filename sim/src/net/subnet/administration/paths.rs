@@ -48,14 +48,14 @@ impl PathRequest<'_> {
 
     /// Adds all matching paths.
     pub(super) fn find(&self, directory: &Directory<'_>, found: &mut RecordList) -> Result<(), u16> {
-        let wish = self.record;
-        if self.asks(component::RAW_TRAFFIC) && wish.raw_traffic() {
+        let query = self.record;
+        if self.asks(component::RAW_TRAFFIC) && query.raw_traffic() {
             return Ok(());
         }
-        let sgid = self.asks(component::SGID).then(|| wish.sgid());
-        let slid = self.asks(component::SLID).then(|| wish.slid());
-        let dgid = self.asks(component::DGID).then(|| wish.dgid());
-        let dlid = self.asks(component::DLID).then(|| wish.dlid());
+        let sgid = self.asks(component::SGID).then(|| query.sgid());
+        let slid = self.asks(component::SLID).then(|| query.slid());
+        let dgid = self.asks(component::DGID).then(|| query.dgid());
+        let dlid = self.asks(component::DLID).then(|| query.dlid());
         let sources = self.ends(directory, sgid, slid)?;
         let destinations = self.ends(directory, dgid, dlid)?;
         for source in &sources {
@@ -80,15 +80,15 @@ impl PathRequest<'_> {
         directory: &Directory<'_>,
         found: &mut RecordList,
     ) -> Result<(), u16> {
-        let (wish, asks) = (self.record, |component| self.asks(component));
-        let agrees = (!asks(component::DLID) || wish.dlid() == group.mlid())
-            && (!asks(component::PARTITION_KEY) || wish.partition_key() == group.partition_key())
-            && (!asks(component::SERVICE_LEVEL) || wish.service_level() == group.service_level())
-            && (!asks(component::FLOW_LABEL) || wish.flow_label() == group.flow_label())
-            && (!asks(component::HOP_LIMIT) || wish.hop_limit() == group.hop_limit())
-            && (!asks(component::TRAFFIC_CLASS) || wish.traffic_class() == group.traffic_class());
-        let sgid = self.asks(component::SGID).then(|| wish.sgid());
-        let slid = self.asks(component::SLID).then(|| wish.slid());
+        let (query, asks) = (self.record, |component| self.asks(component));
+        let agrees = (!asks(component::DLID) || query.dlid() == group.mlid())
+            && (!asks(component::PARTITION_KEY) || query.partition_key() == group.partition_key())
+            && (!asks(component::SERVICE_LEVEL) || query.service_level() == group.service_level())
+            && (!asks(component::FLOW_LABEL) || query.flow_label() == group.flow_label())
+            && (!asks(component::HOP_LIMIT) || query.hop_limit() == group.hop_limit())
+            && (!asks(component::TRAFFIC_CLASS) || query.traffic_class() == group.traffic_class());
+        let sgid = self.asks(component::SGID).then(|| query.sgid());
+        let slid = self.asks(component::SLID).then(|| query.slid());
         let accepts_key = |end: &EndPort<'_>| end.accepts_key(full_member(group.partition_key()));
         for source in self.ends(directory, sgid, slid)?.iter().filter(|end| agrees && accepts_key(end)) {
             let mut path = PathRecord::new();
@@ -130,20 +130,20 @@ impl PathRequest<'_> {
         source: &EndPort<'_>,
         destination: &EndPort<'_>,
     ) -> Option<PathRecord> {
-        let (wish, mut path) = (self.record, PathRecord::new());
+        let (query, mut path) = (self.record, PathRecord::new());
         path.set_sgid(source.gid()).set_dgid(destination.gid()).set_reversible(true).set_number_of_paths(1);
         path.set_partition_key(self.partition_key(source, destination)?);
         if self.asks(component::SERVICE_LEVEL) {
-            path.set_service_level(wish.service_level());
+            path.set_service_level(query.service_level());
         }
         if self.asks(component::TRAFFIC_CLASS) {
-            path.set_traffic_class(wish.traffic_class());
+            path.set_traffic_class(query.traffic_class());
         }
         if self.asks(component::FLOW_LABEL) {
-            path.set_flow_label(wish.flow_label());
+            path.set_flow_label(query.flow_label());
         }
         if self.asks(component::HOP_LIMIT) {
-            path.set_hop_limit(wish.hop_limit());
+            path.set_hop_limit(query.hop_limit());
         }
         let mut links = directory.hops(source, destination.lid)?;
         links.extend([&source.attributes.port, &destination.attributes.port]);
@@ -160,10 +160,10 @@ impl PathRequest<'_> {
         if !self.asks(component::PARTITION_KEY) {
             return source.common_key(destination);
         }
-        let wished = self.record.partition_key();
+        let requested = self.record.partition_key();
         let mut own = source.partition_keys.iter().copied();
         // Compare without the full-membership bit.
-        own.find(|key| key << 1 == wished << 1 && destination.accepts_key(*key))
+        own.find(|key| key << 1 == requested << 1 && destination.accepts_key(*key))
     }
 
     /// Chooses the MTU of a path that supports up to `most`, if the query can be satisfied.
@@ -195,15 +195,15 @@ impl PathRequest<'_> {
         [source, destination]: [&EndPort<'_>; 2],
         found: &mut RecordList,
     ) -> Result<(), u16> {
-        let wish = self.record;
+        let query = self.record;
         let all = 1_u16 << source.lmc.max(destination.lmc);
-        let wished = self.asks(component::NUMBER_OF_PATHS).then(|| u16::from(wish.number_of_paths()));
+        let limit = self.asks(component::NUMBER_OF_PATHS).then(|| u16::from(query.number_of_paths()));
         let is_one = self.is_get || self.asks(component::SLID | component::DLID);
-        let paths = if is_one { 1 } else { wished.unwrap_or(all).min(all) };
+        let paths = if is_one { 1 } else { limit.unwrap_or(all).min(all) };
         for index in 0..paths {
             let lid = |end: &EndPort<'_>| end.lid + (index & ((1 << end.lmc) - 1));
-            let slid = if self.asks(component::SLID) { wish.slid() } else { lid(source) };
-            let dlid = if self.asks(component::DLID) { wish.dlid() } else { lid(destination) };
+            let slid = if self.asks(component::SLID) { query.slid() } else { lid(source) };
+            let dlid = if self.asks(component::DLID) { query.dlid() } else { lid(destination) };
             found.push(path.set_slid(slid).set_dlid(dlid))?;
         }
         Ok(())

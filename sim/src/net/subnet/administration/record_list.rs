@@ -1,10 +1,10 @@
-//! The records of one answer. Each starts at a multiple of 8 bytes (IBTA v1.4 §15.2.1.1).
+//! The records of one response. Each starts at a multiple of 8 bytes (IBTA v1.4 §15.2.1.1).
 
 use crate::wire::management::administration::status;
 use bareverbs_prm::field::Layout;
 use zerocopy::{Immutable, IntoBytes};
 
-/// Maximum number of bytes of records in one answer.
+/// Maximum number of bytes of records in one response.
 const MOST_BYTES: usize = 4 << 20;
 
 /// The list; see the module.

@@ -36,11 +36,11 @@ impl Selector {
     }
 
     /// The largest acceptable quantity if everything up to `most` is possible.
-    pub(super) fn choose(self, wished: u8, most: u8) -> Option<u8> {
+    pub(super) fn choose(self, requested: u8, most: u8) -> Option<u8> {
         match self {
-            Self::Greater => (most > wished).then_some(most),
-            Self::Less => Some(most.min(wished.checked_sub(1)?)),
-            Self::Exactly => (wished <= most).then_some(wished),
+            Self::Greater => (most > requested).then_some(most),
+            Self::Less => Some(most.min(requested.checked_sub(1)?)),
+            Self::Exactly => (requested <= most).then_some(requested),
             Self::Largest => Some(most),
         }
     }
@@ -50,15 +50,16 @@ impl Selector {
 mod tests {
     use super::*;
 
-    /// Requirement: IBTA v1.4 §15.2.5.16: a selector asks for more than the value, less, exactly that, or the largest there is.
+    /// Requirement: IBTA v1.4 §15.2.5.16: a selector asks for more than the value, less than it, exactly it, or the
+    /// largest available.
     #[test]
-    fn what_is_chosen_suits() {
-        for (raw, wished, most) in
+    fn chosen_values_satisfy_their_selectors() {
+        for (raw, requested, most) in
             (0..4).flat_map(|raw| (0..6).flat_map(move |w| (0..6).map(move |m| (raw, w, m))))
         {
             let selector = Selector::from_raw(raw);
-            let best = (0..=most).rev().find(|value| selector.suits(value.cmp(&wished)));
-            assert_eq!(selector.choose(wished, most), best, "{selector:?} {wished} of {most}");
+            let best = (0..=most).rev().find(|value| selector.suits(value.cmp(&requested)));
+            assert_eq!(selector.choose(requested, most), best, "{selector:?} {requested} of {most}");
         }
     }
 }

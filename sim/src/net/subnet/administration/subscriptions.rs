@@ -35,7 +35,7 @@ const SUBSCRIBER_ENUM: u64 = 1 << 1;
 #[derive(Debug)]
 struct Subscription {
     /// The subscription request, which has the way back to the subscriber.
-    question: GeneralPacket,
+    datagram: GeneralPacket,
     guid: u64,
     gid: [u8; 16],
     /// Distinguishes subscriptions of one port.
@@ -46,7 +46,7 @@ struct Subscription {
 /// A Report without a response.
 #[derive(Debug)]
 struct Report {
-    question: GeneralPacket,
+    datagram: GeneralPacket,
     bytes: [u8; SIZE],
     attempts: u8,
     due: Time,
@@ -66,7 +66,7 @@ impl Subscriptions {
     /// SubnAdmSet(InformInfo). The response names the subscribed queue pair.
     pub(super) fn change(
         &mut self,
-        question: &GeneralPacket,
+        datagram: &GeneralPacket,
         mut info: InformInfo,
         requester: &EndPort<'_>,
     ) -> Result<InformInfo, u16> {
@@ -76,7 +76,7 @@ impl Subscriptions {
         }
         // An unsubscribe may name another queue pair of the same port.
         if info.subscribe() == 1 || info.qpn() == 0 {
-            info.set_qpn(question.source().value());
+            info.set_qpn(datagram.source().value());
         }
         let guid = requester.guid();
         let known = self.all.iter().position(|one| one.guid == guid && is_same(&one.info, &info));
@@ -85,15 +85,15 @@ impl Subscriptions {
             (0, Some(index)) => {
                 self.all.remove(index);
             }
-            (_, Some(index)) => self.all[index].question = question.clone(),
-            (_, None) => self.add(question, info, requester)?,
+            (_, Some(index)) => self.all[index].datagram = datagram.clone(),
+            (_, None) => self.add(datagram, info, requester)?,
         }
         Ok(info)
     }
 
     fn add(
         &mut self,
-        question: &GeneralPacket,
+        datagram: &GeneralPacket,
         info: InformInfo,
         requester: &EndPort<'_>,
     ) -> Result<(), u16> {
@@ -104,14 +104,14 @@ impl Subscriptions {
             return Err(status::NO_RESOURCES);
         }
         let number = (0..).find(|number| !taken.contains(number)).unwrap_or(0);
-        self.all.push(Subscription { question: question.clone(), guid, gid, number, info });
+        self.all.push(Subscription { datagram: datagram.clone(), guid, gid, number, info });
         Ok(())
     }
 
     /// InformInfoRecords of ports that the requester may know about.
     pub(super) fn find(
         &self,
-        wish: &InformInfoRecord,
+        query: &InformInfoRecord,
         mask: u64,
         requester: &EndPort<'_>,
         directory: &Directory<'_>,
@@ -119,8 +119,8 @@ impl Subscriptions {
         let is_visible =
             |guid| directory.by_guid(guid).is_some_and(|subscriber| subscriber.is_visible_to(requester));
         let chosen = self.all.iter().filter(|one| {
-            (mask & SUBSCRIBER_GID == 0 || wish.subscriber_gid() == one.gid)
-                && (mask & SUBSCRIBER_ENUM == 0 || wish.subscriber_enum() == one.number)
+            (mask & SUBSCRIBER_GID == 0 || query.subscriber_gid() == one.gid)
+                && (mask & SUBSCRIBER_ENUM == 0 || query.subscriber_enum() == one.number)
                 && is_visible(one.guid)
         });
         let record = |one: &Subscription| {
@@ -155,7 +155,7 @@ impl Subscriptions {
             self.transactions += 1;
             let bytes = report_bytes(event, self.transactions);
             let due = now + RESPONSE_TIMEOUT;
-            let report = Report { question: one.question.clone(), bytes, attempts: 1, due };
+            let report = Report { datagram: one.datagram.clone(), bytes, attempts: 1, due };
             self.open.insert(self.transactions, report);
             self.ready.insert(self.transactions);
         }
@@ -163,7 +163,7 @@ impl Subscriptions {
 
     /// Handles a ReportResp from the port that got the Report.
     pub(super) fn handle_response(&mut self, from: &GeneralPacket, transaction: u64) {
-        let is_theirs = |report: &Report| report.question.source_lid() == from.source_lid();
+        let is_theirs = |report: &Report| report.datagram.source_lid() == from.source_lid();
         if self.open.get(&transaction).is_some_and(is_theirs) {
             self.open.remove(&transaction);
             self.ready.remove(&transaction);
@@ -188,7 +188,7 @@ impl Subscriptions {
     /// The next Report to send.
     pub(super) fn poll(&mut self) -> Option<(FrameBuffer, u32)> {
         let report = self.open.get(&self.ready.pop_first()?)?;
-        report.question.answer_frame(&report.bytes)
+        report.datagram.response_frame(&report.bytes)
     }
 
     /// Whether no Report waits for a response.

@@ -13,13 +13,13 @@ mod component {
 
 /// Adds a record for each matching switch.
 pub(super) fn find_switches<'a>(
-    wish: &SwitchInfoRecord,
+    query: &SwitchInfoRecord,
     mask: u64,
     directory: &Directory<'_>,
     visible: impl Iterator<Item = &'a EndPort<'a>>,
 ) -> Result<RecordList, u16> {
     let mut found = RecordList::new(SwitchInfoRecord::SIZE);
-    for end in visible.filter(|end| mask & component::LID == 0 || end.owns_lid(wish.lid())) {
+    for end in visible.filter(|end| mask & component::LID == 0 || end.owns_lid(query.lid())) {
         if let Some(info) = directory.switch_info(end.at.switch).filter(|_| end.at.port == 0) {
             let mut record = SwitchInfoRecord::new();
             *record.switch_info_mut() = *info;
@@ -31,16 +31,16 @@ pub(super) fn find_switches<'a>(
 
 /// Adds the matching non-empty blocks of linear tables.
 pub(super) fn find_tables<'a>(
-    wish: &LinearForwardingTableRecord,
+    query: &LinearForwardingTableRecord,
     mask: u64,
     directory: &Directory<'_>,
     visible: impl Iterator<Item = &'a EndPort<'a>>,
 ) -> Result<RecordList, u16> {
     let mut found = RecordList::new(LinearForwardingTableRecord::SIZE);
-    let named = visible.filter(|end| mask & component::LID == 0 || end.owns_lid(wish.lid()));
+    let named = visible.filter(|end| mask & component::LID == 0 || end.owns_lid(query.lid()));
     for end in named.filter(|end| end.at.port == 0) {
         for (block, ports) in directory.linear_table(end.at.switch) {
-            if mask & component::BLOCK == 0 || wish.block() == block {
+            if mask & component::BLOCK == 0 || query.block() == block {
                 let mut record = LinearForwardingTableRecord::new();
                 found.push(record.set_lid(end.lid).set_block(block).set_ports(ports))?;
             }

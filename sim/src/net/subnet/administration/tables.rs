@@ -42,15 +42,15 @@ impl TableRequest<'_> {
     }
 
     /// P_KeyTableRecords. Requesters without the SM_Key get none.
-    pub(super) fn partition_keys(&self, wish: &PartitionKeyTableRecord) -> Result<RecordList, u16> {
+    pub(super) fn partition_keys(&self, query: &PartitionKeyTableRecord) -> Result<RecordList, u16> {
         if !self.is_trusted {
             return Err(status::REQUEST_INVALID);
         }
         let mut found = RecordList::new(PartitionKeyTableRecord::SIZE);
-        for end in self.named(wish.lid()) {
+        for end in self.named(query.lid()) {
             let port = end.number();
             for (block, keys) in (0..).zip(end.partition_keys.chunks(KEYS)) {
-                if self.asks(SECOND) && wish.block() != block || self.asks(THIRD) && wish.port() != port {
+                if self.asks(SECOND) && query.block() != block || self.asks(THIRD) && query.port() != port {
                     continue;
                 }
                 let mut record = PartitionKeyTableRecord::new();
@@ -66,9 +66,9 @@ impl TableRequest<'_> {
     }
 
     /// GUIDInfoRecords: the first block of each end port.
-    pub(super) fn guids(&self, wish: &GuidInfoRecord) -> Result<RecordList, u16> {
+    pub(super) fn guids(&self, query: &GuidInfoRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(GuidInfoRecord::SIZE);
-        for end in self.named(wish.lid()).filter(|_| !self.asks(SECOND) || wish.block() == 0) {
+        for end in self.named(query.lid()).filter(|_| !self.asks(SECOND) || query.block() == 0) {
             let mut guids = end.attributes.table(attribute::GUID_INFO, 0).unwrap_or([0; 64]);
             // A port may not have reported any GUIDs; the first is always the port GUID (IBTA v1.4 §14.2.5.5).
             guids[..8].copy_from_slice(&end.guid().to_be_bytes());
@@ -79,12 +79,13 @@ impl TableRequest<'_> {
     }
 
     /// SLtoVLMappingTableRecords of adapters. Their ports have one table, for input port 0.
-    pub(super) fn lanes(&self, wish: &SlToVlRecord) -> Result<RecordList, u16> {
+    pub(super) fn lanes(&self, query: &SlToVlRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(SlToVlRecord::SIZE);
-        for end in self.named(wish.lid()) {
+        for end in self.named(query.lid()) {
             let Some(table) = end.attributes.table(attribute::SL_TO_VL, 0) else { continue };
             let port = end.number();
-            if self.asks(SECOND) && wish.input_port() != 0 || self.asks(THIRD) && wish.output_port() != port {
+            if self.asks(SECOND) && query.input_port() != 0 || self.asks(THIRD) && query.output_port() != port
+            {
                 continue;
             }
             let mut record = SlToVlRecord::new();
@@ -96,14 +97,14 @@ impl TableRequest<'_> {
     }
 
     /// VLArbitrationTableRecords: two blocks for each priority.
-    pub(super) fn arbitration(&self, wish: &VlArbitrationRecord) -> Result<RecordList, u16> {
+    pub(super) fn arbitration(&self, query: &VlArbitrationRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(VlArbitrationRecord::SIZE);
-        for end in self.named(wish.lid()) {
+        for end in self.named(query.lid()) {
             let port = end.number();
             for block in 1..=4_u8 {
                 let table = end.attributes.table(attribute::VL_ARBITRATION, u32::from(block) << 16);
                 let Some(table) = table else { continue };
-                if self.asks(SECOND) && wish.port() != port || self.asks(THIRD) && wish.block() != block {
+                if self.asks(SECOND) && query.port() != port || self.asks(THIRD) && query.block() != block {
                     continue;
                 }
                 let mut record = VlArbitrationRecord::new();
@@ -115,12 +116,12 @@ impl TableRequest<'_> {
     }
 
     /// MulticastForwardingTableRecords of the non-empty blocks.
-    pub(super) fn multicast(&self, wish: &MulticastForwardingTableRecord) -> Result<RecordList, u16> {
+    pub(super) fn multicast(&self, query: &MulticastForwardingTableRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(MulticastForwardingTableRecord::SIZE);
-        for end in self.named(wish.lid()).filter(|end| end.at.port == 0) {
+        for end in self.named(query.lid()).filter(|end| end.at.port == 0) {
             for (block, position, masks) in self.directory.multicast_table(end.at.switch) {
-                if self.asks(SECOND) && wish.position() != position
-                    || self.asks(FOURTH) && wish.block() != block
+                if self.asks(SECOND) && query.position() != position
+                    || self.asks(FOURTH) && query.block() != block
                 {
                     continue;
                 }
@@ -133,17 +134,17 @@ impl TableRequest<'_> {
     }
 
     /// SMInfoRecords of the known SMs. Only a requester who knows an SM_Key sees it.
-    pub(super) fn managers(&self, wish: &SmInfoRecord) -> Result<RecordList, u16> {
+    pub(super) fn managers(&self, query: &SmInfoRecord) -> Result<RecordList, u16> {
         let mut found = RecordList::new(SmInfoRecord::SIZE);
-        for end in self.named(wish.lid()) {
+        for end in self.named(query.lid()) {
             let is_own = end.at.switch == self.directory.own_guid() && end.at.port == 0;
             let heard = end.attributes.manager.filter(|_| end.attributes.port.capability_mask() & IS_SM != 0);
             let info = if is_own { self.directory.own_manager } else { heard };
             let Some(mut info) = info else { continue };
-            let (wished, asks) = (wish.sm_info(), |bit: u32| self.asks(1 << bit));
-            if asks(2) && wished.guid() != info.guid()
-                || asks(5) && wished.priority() != info.priority()
-                || asks(6) && wished.sm_state() != info.sm_state()
+            let (queried, asks) = (query.sm_info(), |bit: u32| self.asks(1 << bit));
+            if asks(2) && queried.guid() != info.guid()
+                || asks(5) && queried.priority() != info.priority()
+                || asks(6) && queried.sm_state() != info.sm_state()
             {
                 continue;
             }

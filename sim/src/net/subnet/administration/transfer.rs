@@ -1,4 +1,4 @@
-//! Sender side of the reliable multi-packet transfer protocol (RMPP; IBTA v1.4 §13.6), for answers longer than a
+//! Sender side of the reliable multi-packet transfer protocol (RMPP; IBTA v1.4 §13.6), for responses longer than a
 //! datagram.
 //!
 //! The first segment is sent alone. Each ACK names the segments received and the last segment that the receiver has
@@ -21,7 +21,7 @@ const ACKNOWLEDGE_TIMEOUT: Duration = Duration::from_millis(200);
 const ATTEMPTS: u8 = 5;
 /// Maximum number of segments in flight, regardless of the receiver's window.
 const WINDOW: u32 = 64;
-/// Maximum number of bytes of all answers in flight.
+/// Maximum number of bytes of all responses in flight.
 const ROOM: usize = 8 << 20;
 /// Maximum number of concurrent transfers.
 const TRANSFERS: usize = 1024;
@@ -57,7 +57,7 @@ struct Key {
 #[derive(Debug)]
 struct Transfer {
     /// The request, which has the way back.
-    question: GeneralPacket,
+    datagram: GeneralPacket,
     /// Headers common to all segments.
     head: AdministrationPacket,
     records: Vec<u8>,
@@ -83,11 +83,11 @@ impl Transfers {
     pub(super) fn begin(
         &mut self,
         now: Time,
-        question: GeneralPacket,
+        datagram: GeneralPacket,
         head: AdministrationPacket,
         records: Vec<u8>,
     ) -> bool {
-        let Some(key) = Key::of(&question, &head) else { return false };
+        let Some(key) = Key::of(&datagram, &head) else { return false };
         self.end(key);
         if self.held + records.len() > ROOM || self.open.len() >= TRANSFERS {
             return false;
@@ -95,7 +95,7 @@ impl Transfers {
         self.held += records.len();
         let due = now + ACKNOWLEDGE_TIMEOUT;
         let transfer =
-            Transfer { question, head, records, acknowledged: 0, sent: 0, window: 1, attempts: 0, due };
+            Transfer { datagram, head, records, acknowledged: 0, sent: 0, window: 1, attempts: 0, due };
         self.open.insert(key, transfer);
         true
     }
@@ -104,10 +104,10 @@ impl Transfers {
     pub(super) fn handle_packet(
         &mut self,
         now: Time,
-        question: &GeneralPacket,
+        datagram: &GeneralPacket,
         packet: &AdministrationPacket,
     ) -> Option<AdministrationPacket> {
-        let key = Key::of(question, packet)?;
+        let key = Key::of(datagram, packet)?;
         let refused = match (packet.rmpp.version(), packet.rmpp.kind()) {
             // STOP and ABORT are never answered.
             (_, STOP | ABORT) => {
@@ -135,7 +135,7 @@ impl Transfers {
             transfer.sent = transfer.acknowledged;
             if transfer.attempts > ATTEMPTS {
                 let abort = ending(&transfer.head, ABORT, TOO_MANY_RETRIES);
-                ended.extend(transfer.question.answer_frame(&abort.to_bytes()));
+                ended.extend(transfer.datagram.response_frame(&abort.to_bytes()));
                 self.end(key);
             }
         }
@@ -147,7 +147,7 @@ impl Transfers {
         let transfer = self.open.values_mut().find(|transfer| transfer.may_send())?;
         transfer.sent += 1;
         let segment = transfer.segment(transfer.sent);
-        transfer.question.answer_frame(&segment.to_bytes())
+        transfer.datagram.response_frame(&segment.to_bytes())
     }
 
     /// When to resend.
@@ -192,14 +192,14 @@ impl Transfers {
 }
 
 impl Key {
-    fn of(question: &GeneralPacket, packet: &AdministrationPacket) -> Option<Self> {
-        let (lid, source) = (question.source_lid()?, question.source().value());
+    fn of(datagram: &GeneralPacket, packet: &AdministrationPacket) -> Option<Self> {
+        let (lid, source) = (datagram.source_lid()?, datagram.source().value());
         Some(Self { lid, source, transaction: packet.mad.transaction() })
     }
 }
 
 impl Transfer {
-    /// Number of segments. An answer without records still has one.
+    /// Number of segments. A response without records still has one.
     fn segments(&self) -> u32 {
         self.records.len().div_ceil(DATA).max(1) as u32
     }

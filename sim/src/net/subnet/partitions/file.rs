@@ -56,7 +56,7 @@ struct Heading {
 /// Parses all partitions, the default partition first.
 fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
     if text.len() > LIMIT {
-        return Err(at(1, format!("a file of {} bytes is too long: at most {LIMIT}", text.len())));
+        return Err(at(1, format!("the partition file has {} bytes; the limit is {LIMIT}", text.len())));
     }
     let mut partitions = vec![default_partition()];
     for definition in definitions(text)? {
@@ -64,7 +64,9 @@ fn read(text: &str) -> Result<Vec<Partition>, PartitionFileError> {
         add(&mut partitions, &heading, members).map_err(|problem| at(definition.line, problem))?;
         let keys: usize = partitions.iter().map(entries).sum();
         if keys > PARTITION_KEYS {
-            let problem = format!("more P_Keys than the {PARTITION_KEYS} that a port has room for here");
+            let problem = format!(
+                "a port's P_Key table has {PARTITION_KEYS} entries; with this partition it would need {keys}"
+            );
             return Err(at(definition.line, problem));
         }
     }
@@ -105,7 +107,7 @@ fn definitions(text: &str) -> Result<Vec<Definition>, PartitionFileError> {
     all.retain(|definition| !definition.text.trim().is_empty());
     match open.text.trim() {
         "" => Ok(all),
-        _ => Err(at(open.line, "the definition does not end: a semicolon is missing".to_owned())),
+        _ => Err(at(open.line, "a semicolon is missing at the end of the definition".to_owned())),
     }
 }
 
@@ -139,7 +141,7 @@ fn read_heading(text: &str) -> Result<Heading, String> {
     let is_default = name == "Default";
     let number = number.map(read_partition_number).transpose()?;
     if is_default && number.is_some_and(|number| number != DEFAULT_PARTITION) {
-        return Err("the partition Default has the number 0x7fff and no other".to_owned());
+        return Err("the number of the partition Default is always 0x7fff; leave the number out".to_owned());
     }
     let mut heading = Heading { number, is_default, has_ip: false, usual: PartitionMembership::Limited };
     for word in words.filter(|word| !word.is_empty()) {
@@ -151,11 +153,13 @@ fn read_heading(text: &str) -> Result<Heading, String> {
             ("mtu" | "rate" | "sl" | "scope" | "Q_Key" | "TClass" | "FlowLabel", Some(_))
             | ("indx0", None) => {}
             ("mgid", _) => {
-                return Err("groups are made by who joins them, and not in advance (mgid)".to_owned());
+                return Err(
+                    "mgid= is not supported: a multicast group is created when a port joins it".to_owned()
+                );
             }
             (other, _) => {
                 return Err(format!(
-                    "«{other}» is no flag of a partition: ipoib, defmember=full|limited|both, indx0, mtu=, rate=, sl=, scope=, Q_Key=, TClass=, FlowLabel="
+                    "'{other}' is not a partition flag; the flags are ipoib, defmember=full|limited|both, indx0, mtu=, rate=, sl=, scope=, Q_Key=, TClass=, FlowLabel="
                 ));
             }
         }
@@ -175,7 +179,7 @@ fn read_member(word: &str, usual: PartitionMembership) -> Result<(Members, Parti
         "SELF" => Members::Manager,
         guid => Members::Guid(read_number(guid).filter(|guid| *guid != 0).ok_or_else(|| {
             format!(
-                "«{guid}» is no member: a port's GUID (0x…), ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF"
+                "'{guid}' is not a member; use a port's GUID (0x…), ALL, ALL_CAS, ALL_SWITCHES, ALL_ROUTERS or SELF"
             )
         })?),
     };
@@ -189,7 +193,7 @@ fn read_membership(word: &str) -> Result<PartitionMembership, String> {
         () if begins("full") => Ok(PartitionMembership::Full),
         () if begins("limited") => Ok(PartitionMembership::Limited),
         () if begins("both") => Ok(PartitionMembership::Both),
-        () => Err(format!("«{word}» is no membership: full, limited or both")),
+        () => Err(format!("'{word}' is not a membership; use full, limited or both")),
     }
 }
 
@@ -198,7 +202,9 @@ fn read_partition_number(word: &str) -> Result<u16, String> {
         .and_then(|number| u16::try_from(number).ok())
         .map(|number| number & !MEMBERSHIP_BIT);
     number.filter(|number| *number != 0).ok_or_else(|| {
-        format!("«{word}» is no number of a partition: 0x1 to 0x7fff, with or without the highest of 16 bits")
+        format!(
+            "'{word}' is not a partition number; use 0x1 to 0x7fff, with or without the membership bit 0x8000"
+        )
     })
 }
 
@@ -226,7 +232,7 @@ fn add(
     let number = match (heading.is_default, heading.number) {
         (true, _) => DEFAULT_PARTITION,
         (false, Some(number)) => number,
-        (false, None) => free_number(partitions).ok_or("no number of a partition is left")?,
+        (false, None) => free_number(partitions).ok_or("all partition numbers are in use")?,
     };
     match partitions.iter_mut().find(|partition| partition.number == number) {
         Some(known) => {
@@ -272,18 +278,18 @@ storage=0x10 : ALL_CAS;";
     }
 
     #[test]
-    fn what_is_wrong_is_said_with_its_line() {
+    fn errors_have_line_and_cause() {
         let wrong = [
             ("\nA=0x1 ALL;", 2, "colon"),
             ("A=0x1 : ALL", 1, "semicolon"),
-            ("A=0x8000 : ALL;", 1, "no number"),
-            ("A=0x10000 : ALL;", 1, "no number"),
+            ("A=0x8000 : ALL;", 1, "not a partition number"),
+            ("A=0x10000 : ALL;", 1, "not a partition number"),
             ("Default=5 : ALL;", 1, "0x7fff"),
-            ("\n\nA=1,colour=red : ALL;", 3, "«colour» is no flag"),
-            ("A=1 : ALL=most;", 1, "«most» is no membership"),
-            ("A=1 : EVERYBODY;", 1, "«EVERYBODY» is no member"),
-            ("A=1 : 0;", 1, "no member"),
-            ("A=1, mgid=ff12:401b::1 : ALL;", 1, "in advance"),
+            ("\n\nA=1,colour=red : ALL;", 3, "'colour' is not a partition flag"),
+            ("A=1 : ALL=most;", 1, "'most' is not a membership"),
+            ("A=1 : EVERYBODY;", 1, "'EVERYBODY' is not a member"),
+            ("A=1 : 0;", 1, "not a member"),
+            ("A=1, mgid=ff12:401b::1 : ALL;", 1, "mgid= is not supported"),
         ];
         for (text, line, problem) in wrong {
             let error = read(text).expect_err(text);

@@ -200,7 +200,7 @@ mod tests {
     /// Like OpenSM: a port that no rule names is a limited member of the default partition, and the SM's port a full
     /// one.
     #[test]
-    fn who_is_not_named_is_a_limited_member_of_the_default_partition() {
+    fn unnamed_ports_are_limited_members_of_the_default_partition() {
         let partitions = Partitions::parse("P=0x8002, ipoib : 0x21=full;").expect("a file");
         assert_eq!(partitions.keys(ADAPTER), [0x7fff, 0x8002]);
         assert_eq!(partitions.keys(MANAGER), [0xffff]);

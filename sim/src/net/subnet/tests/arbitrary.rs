@@ -46,38 +46,39 @@ fn may_be_answered(bytes: &[u8; SIZE]) -> bool {
 }
 
 proptest! {
-    /// Requirement: IBTA v1.4 §13.4.5: whatever comes to queue pair 1 of the manager, only what has an answer is answered, as an answer, to who
-    /// asked, and with its transaction.
+    /// Requirement: IBTA v1.4 §13.4.5: queue pair 1 of the manager responds only to requests, to their sender and with
+    /// their transaction ID.
     #[test]
-    fn only_what_has_an_answer_is_answered(datagrams in prop::collection::vec(datagram(), 1..12)) {
+    fn only_requests_get_responses(datagrams in prop::collection::vec(datagram(), 1..12)) {
         let (mut switch, agents) = subnet(0);
         for bytes in &datagrams {
-            let answers = send(&mut switch, &agents, 0, bytes);
-            prop_assert!(answers.is_empty() || may_be_answered(bytes), "{answers:?}");
-            for answer in answers {
-                prop_assert_eq!(answer.mad.method() & 0x80, 0x80);
-                prop_assert_eq!(answer.mad.transaction(), MadHeader::of(bytes).transaction());
+            let responses = send(&mut switch, &agents, 0, bytes);
+            prop_assert!(responses.is_empty() || may_be_answered(bytes), "{responses:?}");
+            for response in responses {
+                prop_assert_eq!(response.mad.method() & 0x80, 0x80);
+                prop_assert_eq!(response.mad.transaction(), MadHeader::of(bytes).transaction());
             }
         }
     }
 
-    /// Requirement: IBTA v1.4 §14.2.2: whatever comes on the management lane, only questions whose route ends at the switch are answered.
+    /// Requirement: IBTA v1.4 §14.2.2: on the management lane, the switch responds only to requests whose route ends
+    /// there.
     #[test]
-    fn only_questions_on_the_management_lane_are_answered(bytes in datagram(), lid in any::<u16>()) {
+    fn only_requests_on_the_management_lane_are_answered(bytes in datagram(), lid in any::<u16>()) {
         let (mut switch, agents) = subnet(0);
         let Some(packet) = SubnetPacket::from_payload(&bytes) else { return Ok(()) };
         for destination in [MANAGER_LID, lid] {
             let (frame, _) = packet.to_frame(agents[0].lid, destination);
             switch.handle_frame(Time::ZERO, 0, &frame);
-            let answers = core::iter::from_fn(|| switch.poll()).filter(|egress| matches!(egress, Egress::Own { .. }));
+            let responses = core::iter::from_fn(|| switch.poll()).filter(|egress| matches!(egress, Egress::Own { .. }));
             let passes = packet.clone().pass(1).is_some() || packet.clone().return_by_lid().is_some();
-            let may = passes || packet.method().has_answer() && !packet.is_returning();
-            prop_assert!(answers.count() <= usize::from(may));
+            let may = passes || packet.method().has_response() && !packet.is_returning();
+            prop_assert!(responses.count() <= usize::from(may));
         }
     }
 
-    /// Requirement: IBTA v1.4 §14.2.2: whatever comes on the management lane to a switch without a manager, only questions whose route ends there
-    /// are answered, and only directed routes that go on are passed on, by a port with a link.
+    /// Requirement: IBTA v1.4 §14.2.2: on the management lane, a switch without a manager responds only to requests whose
+    /// route ends there, and forwards only directed routes that continue, by a port with a link.
     #[test]
     fn a_further_switch_survives_arbitrary_packets(datagrams in prop::collection::vec((datagram(), any::<(u8, u8)>()), 1..20)) {
         let mut switch = further_switch();
@@ -89,7 +90,7 @@ proptest! {
             let sent: Vec<Egress> = core::iter::from_fn(|| switch.poll()).collect();
             prop_assert!(sent.len() <= 1, "{sent:?}");
             let passes = packet.clone().pass(2).is_some();
-            prop_assert!(sent.is_empty() || passes || packet.method().has_answer() && !packet.is_returning());
+            prop_assert!(sent.is_empty() || passes || packet.method().has_response() && !packet.is_returning());
             for egress in sent {
                 let Egress::Own { port, .. } = egress else { return Err(TestCaseError::fail("no LID is known")) };
                 prop_assert!(port < 3);
@@ -97,9 +98,10 @@ proptest! {
         }
     }
 
-    /// Requirement: IBTA v1.4 §13.4.5: whatever comes to queue pair 1 of a switch without a manager has one answer if it is a question, and none if not.
+    /// Requirement: IBTA v1.4 §13.4.5: a switch without a manager sends one response to each request for queue pair 1,
+    /// and none to other packets.
     #[test]
-    fn queue_pair_1_of_a_further_switch_answers_questions(datagrams in prop::collection::vec(datagram(), 1..12)) {
+    fn queue_pair_1_of_a_further_switch_answers_requests(datagrams in prop::collection::vec(datagram(), 1..12)) {
         let mut switch = further_switch();
         configure(&mut switch);
         for bytes in &datagrams {
@@ -107,14 +109,14 @@ proptest! {
             switch.handle_frame(Time::ZERO, 0, &frame);
             let sent: Vec<Egress> = core::iter::from_fn(|| switch.poll()).collect();
             let header = MadHeader::of(bytes);
-            let is_asked = header.base_version() == 1 && Method::from_raw(header.method()).has_answer();
+            let is_asked = header.base_version() == 1 && Method::from_raw(header.method()).has_response();
             prop_assert_eq!(sent.len(), usize::from(is_asked), "{:?}", sent);
             for egress in sent {
                 let Egress::Own { port: 2, frame, .. } = egress else { return Err(TestCaseError::fail("another port")) };
                 let packet = parse(&frame).expect("a packet");
-                let answer = MadHeader::of(packet.payload.try_into().expect("a datagram"));
-                prop_assert_eq!((answer.method() & 0x80, answer.transaction()), (0x80, header.transaction()));
-                prop_assert!(header.class() == class::PERFORMANCE || answer.status() == status::BAD_VERSION);
+                let response = MadHeader::of(packet.payload.try_into().expect("a datagram"));
+                prop_assert_eq!((response.method() & 0x80, response.transaction()), (0x80, header.transaction()));
+                prop_assert!(header.class() == class::PERFORMANCE || response.status() == status::BAD_VERSION);
             }
         }
     }

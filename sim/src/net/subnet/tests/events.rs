@@ -12,20 +12,25 @@ const ANY: u16 = 0xffff;
 const GROUP: [u8; 16] = [0xff, 0x12, 0x60, 0x1b, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
 /// A subscription to one trap or to all.
-fn wish(trap: u16) -> InformInfo {
+fn subscription(trap: u16) -> InformInfo {
     let mut info = InformInfo::new();
     info.set_lid_range_begin(ANY).set_is_generic(1).set_subscribe(1).set_kind(ANY).set_trap(trap);
     *info.set_producer(0xff_ffff)
 }
 
-fn subscribe(switch: &mut Switch, agents: &[Agent], from: usize, wish: &InformInfo) -> (u16, InformInfo) {
-    let answer = ask(switch, agents, from, &request(SET, record::INFORM_INFO, 0, wish));
-    (answer.mad.status(), answer.record().expect("an attribute"))
+fn subscribe(
+    switch: &mut Switch,
+    agents: &[Agent],
+    from: usize,
+    subscription: &InformInfo,
+) -> (u16, InformInfo) {
+    let response = ask(switch, agents, from, &request(SET, record::INFORM_INFO, 0, subscription));
+    (response.mad.status(), response.record().expect("an attribute"))
 }
 
 /// Trap, issuer and details of the Reports that a port receives.
 fn reports(switch: &mut Switch, to: usize) -> Vec<(u64, IssuedNotice)> {
-    let heard = answers(switch, to);
+    let heard = responses(switch, to);
     let reports = heard.iter().filter(|packet| packet.mad.method() == method::REPORT);
     reports.map(|packet| (packet.mad.transaction(), packet.record().expect("a notice"))).collect()
 }
@@ -40,13 +45,14 @@ fn gid_of(report: &IssuedNotice) -> [u8; 16] {
     GidDetails::read_from_bytes(&report.notice().details()).expect("details").gid()
 }
 
-/// Requirement: IBTA v1.4 §13.4.11: who has subscribed is told by a Report of ports that come and go, again until its ReportResp has come.
+/// Requirement: IBTA v1.4 §13.4.11: a Report tells subscribers of ports that come and go, and is repeated until its
+/// ReportResp arrives.
 #[test]
 fn ports_that_come_and_go_are_reported() {
     let (mut switch, mut agents) = subnet(0);
-    let (status, info) = subscribe(&mut switch, &agents, 0, &wish(64));
+    let (status, info) = subscribe(&mut switch, &agents, 0, &subscription(64));
     assert_eq!((status, info.qpn()), (0, ASKER));
-    assert_eq!(subscribe(&mut switch, &agents, 0, &wish(65)).0, 0);
+    assert_eq!(subscribe(&mut switch, &agents, 0, &subscription(65)).0, 0);
     switch.handle_link(Time::ZERO, 1, false);
     let [(transaction, gone)] = reports(&mut switch, 0)[..] else { panic!("one Report") };
     assert_eq!((gone.notice().trap(), gone.notice().kind(), gid_of(&gone)), (65, 3, gid(0xb)));
@@ -60,8 +66,8 @@ fn ports_that_come_and_go_are_reported() {
     let mut heard = Vec::new();
     while let Some(Egress::Own { port, frame, .. }) = switch.poll() {
         if SubnetPacket::of(&parse(&frame).unwrap()).is_some() {
-            let answer = agents[port].answer(&frame);
-            switch.handle_frame(Time::ZERO, port, &answer);
+            let response = agents[port].answer(&frame);
+            switch.handle_frame(Time::ZERO, port, &response);
         } else {
             heard.push(AdministrationPacket::of(parse(&frame).unwrap().payload.try_into().unwrap()));
         }
@@ -72,11 +78,11 @@ fn ports_that_come_and_go_are_reported() {
     assert!(!switch.is_settled_since(Time::ZERO), "a Report waits for its response");
 }
 
-/// Requirement: IBTA v1.4 §13.4.11: a Report without answer is sent again, and given up after a few times.
+/// Requirement: IBTA v1.4 §13.4.11: a Report without a response is repeated a few times, then given up.
 #[test]
 fn reports_are_sent_again_and_given_up() {
     let (mut switch, agents) = subnet(0);
-    subscribe(&mut switch, &agents, 0, &wish(ANY));
+    subscribe(&mut switch, &agents, 0, &subscription(ANY));
     switch.handle_link(Time::ZERO, 1, false);
     let first = reports(&mut switch, 0);
     assert_eq!(first.iter().map(|(_, report)| report.notice().trap()).collect::<Vec<_>>(), [128, 65]);
@@ -94,26 +100,27 @@ fn reports_are_sent_again_and_given_up() {
     assert_eq!(again, [first[1].0; 3]);
 }
 
-/// Requirement: IBTA v1.4 §13.4.8.3: a subscription is to one trap or all, of one issuer or a range of LIDs, and ends when it is said so.
+/// Requirement: IBTA v1.4 §13.4.8.3: a subscription covers one trap or all, of one issuer or a range of LIDs, until it is
+/// cancelled.
 #[test]
 fn only_what_was_subscribed_to_is_reported() {
     let (mut switch, agents) = subnet(0);
-    let mut other_issuer = wish(ANY);
+    let mut other_issuer = subscription(ANY);
     other_issuer.set_lid_range_begin(1).set_lid_range_end(5);
-    let mut other_gid = wish(ANY);
+    let mut other_gid = subscription(ANY);
     other_gid.set_gid(gid(0xb));
-    let mut other_kind = wish(ANY);
+    let mut other_kind = subscription(ANY);
     other_kind.set_kind(2);
-    let mut other_producer = wish(ANY);
+    let mut other_producer = subscription(ANY);
     other_producer.set_producer(1);
-    let mut vendor = wish(ANY);
+    let mut vendor = subscription(ANY);
     vendor.set_is_generic(0);
-    for info in [wish(66), other_issuer, other_gid, other_kind, other_producer, vendor] {
+    for info in [subscription(66), other_issuer, other_gid, other_kind, other_producer, vendor] {
         assert_eq!(subscribe(&mut switch, &agents, 0, &info).0, 0);
     }
     switch.handle_link(Time::ZERO, 1, false);
     assert_eq!(reports(&mut switch, 0), []);
-    let mut end = wish(128);
+    let mut end = subscription(128);
     assert_eq!(subscribe(&mut switch, &agents, 0, &end).0, 0);
     assert_eq!(subscribe(&mut switch, &agents, 0, end.set_subscribe(0)).0, 0);
     switch.handle_link(Time::ZERO, 1, true);
@@ -132,14 +139,14 @@ fn reports_of_trap(switch: &mut Switch, trap: u16) -> Vec<AdministrationPacket> 
     packets.filter(|packet| packet.record::<Notice>().unwrap().trap() == trap).collect()
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.1: traps 66 and 67 tell of groups that are made and end, in partitions of the subscriber.
+/// Requirement: IBTA v1.4 §14.2.5.1: traps 66 and 67 announce created and deleted groups in the subscriber's partitions.
 #[test]
 fn groups_that_are_made_and_end_are_reported() {
     let config =
         SubnetConfig { partitions: Partitions::of_all(&[0xffff, 0x0001]), ..SubnetConfig::default() };
     let (mut switch, agents) = subnet_of(config, vec![Agent::new(0xa), Agent::new(0xb)]);
-    subscribe(&mut switch, &agents, 0, &wish(66));
-    subscribe(&mut switch, &agents, 0, &wish(67));
+    subscribe(&mut switch, &agents, 0, &subscription(66));
+    subscribe(&mut switch, &agents, 0, &subscription(67));
     let mut member = McMemberRecord::new();
     member.set_mgid(GROUP).set_port_gid(gid(0xb)).set_join_state(1).set_partition_key(0xffff).set_q_key(1);
     let mask = 1 | 2 | 4 | 1 << 6 | 1 << 7 | 1 << 12 | 1 << 13 | 1 << 16;
@@ -152,11 +159,11 @@ fn groups_that_are_made_and_end_are_reported() {
     }
 }
 
-/// Requirement: IBTA v1.4 §13.4.9: a trap of a port of the subnet is repressed by the manager, and reported with its issuer.
+/// Requirement: IBTA v1.4 §13.4.9: the manager represses a trap of a port of the subnet, and reports it with its issuer.
 #[test]
 fn traps_are_repressed_and_reported() {
     let (mut switch, agents) = subnet(0);
-    subscribe(&mut switch, &agents, 0, &wish(257));
+    subscribe(&mut switch, &agents, 0, &subscription(257));
     let mut trap = SubnetPacket::lid_routed(Method::Trap, attribute::NOTICE, 9);
     let mut notice = Notice::new();
     notice.set_generic(true).set_kind(2).set_producer(1).set_trap(257).set_issuer_lid(agents[1].lid);
@@ -176,12 +183,12 @@ fn traps_are_repressed_and_reported() {
     assert_eq!(switch.poll(), None, "not a port of the subnet");
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.12: there is an InformInfoRecord of each subscription.
+/// Requirement: IBTA v1.4 §15.2.5.12: each subscription has an InformInfoRecord.
 #[test]
 fn subscriptions_are_shown() {
     let (mut switch, agents) = subnet(0);
     for (port, trap) in [(0, 64), (0, 65), (1, 66), (0, 64)] {
-        assert_eq!(subscribe(&mut switch, &agents, port, &wish(trap)).0, 0);
+        assert_eq!(subscribe(&mut switch, &agents, port, &subscription(trap)).0, 0);
     }
     let mut asked = InformInfoRecord::new();
     asked.set_subscriber_gid(gid(0xa)).set_subscriber_enum(1);
@@ -201,9 +208,9 @@ fn subscriptions_are_shown() {
 }
 
 #[test]
-fn there_is_an_end_to_subscriptions() {
+fn subscriptions_are_limited() {
     let (mut switch, agents) = subnet(0);
-    let mut status = |trap| subscribe(&mut switch, &agents, 0, &wish(trap)).0;
+    let mut status = |trap| subscribe(&mut switch, &agents, 0, &subscription(trap)).0;
     assert!((0..64).all(|trap| status(trap) == 0));
     assert_eq!(status(64), sa_status::NO_RESOURCES);
     assert_eq!(status(63), 0, "it exists already");
@@ -217,7 +224,7 @@ proptest! {
         (begin, end) in (prop_oneof![Just(ANY), Just(1_u16), Just(MANAGER_LID)], prop_oneof![Just(5_u16), Just(MANAGER_LID)]),
     ) {
         let (mut switch, agents) = subnet(0);
-        let mut info = wish(trap);
+        let mut info = subscription(trap);
         info.set_kind(kind).set_producer(producer).set_lid_range_begin(begin).set_lid_range_end(end);
         let is_range = begin == ANY || begin <= end;
         prop_assert_eq!(subscribe(&mut switch, &agents, 0, &info).0 == 0, is_range);

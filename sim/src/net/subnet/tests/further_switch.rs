@@ -18,9 +18,9 @@ pub(super) fn further_switch() -> Switch {
 }
 
 /// The response to a directed route of one hop that arrives at port 2, counted from 1.
-fn ask(switch: &mut Switch, mut question: SubnetPacket) -> SubnetPacket {
-    question.leave_by(1);
-    switch.handle_frame(Time::ZERO, 1, &question.to_frame(0, 0).0);
+fn ask(switch: &mut Switch, mut request: SubnetPacket) -> SubnetPacket {
+    request.leave_by(1);
+    switch.handle_frame(Time::ZERO, 1, &request.to_frame(0, 0).0);
     let Some(Egress::Own { port: 1, frame, .. }) = switch.poll() else { panic!("no response") };
     SubnetPacket::of(&parse(&frame).expect("a packet")).expect("a subnet management packet")
 }
@@ -33,10 +33,10 @@ pub(super) fn set(
     switch: &mut Switch,
     number: u16,
     modifier: u32,
-    wish: &(impl IntoBytes + Immutable),
+    attribute: &(impl IntoBytes + Immutable),
 ) -> u16 {
     let mut packet = SubnetPacket::request(Method::Set, number, modifier, 4);
-    packet.write(wish);
+    packet.write(attribute);
     ask(switch, packet).status()
 }
 
@@ -49,7 +49,8 @@ pub(super) fn configure(switch: &mut Switch) {
     assert_eq!(set(switch, attribute::LINEAR_FORWARDING, 0, &block), status::OK);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.4: SwitchInfo says what tables a switch has and that a port has changed, until 1 is written there.
+/// Requirement: IBTA v1.4 §14.2.5.4: SwitchInfo describes the switch's tables and says that a port has changed, until 1
+/// is written there.
 #[test]
 fn a_switch_says_that_a_port_has_changed() {
     let mut switch = further_switch();
@@ -66,7 +67,8 @@ fn a_switch_says_that_a_port_has_changed() {
     assert_eq!(set(&mut switch, attribute::SWITCH_INFO, 0, info.set_linear_top(0xc000)), status::INVALID);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.6: a port of a switch becomes active by way of armed, and a port without a link has no next state.
+/// Requirement: IBTA v1.4 §14.2.5.6: a switch port becomes Active through Armed, and a port without a link has no next
+/// state.
 #[test]
 fn ports_have_states() {
     let mut switch = further_switch();
@@ -84,7 +86,8 @@ fn ports_have_states() {
     assert_eq!(get(&mut switch, attribute::PORT_INFO, 5).status(), status::INVALID);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.6: LocalPortNum of every port is that by which the question came in. `ibnetdiscover` follows all others.
+/// Requirement: IBTA v1.4 §14.2.5.6: LocalPortNum of every port is the ingress port of the request. `ibnetdiscover`
+/// follows all others.
 #[test]
 fn every_port_says_by_which_one_it_was_asked() {
     let mut switch = further_switch();
@@ -110,7 +113,8 @@ fn a_switch_shows_its_name_guid_and_keys() {
     assert_eq!(get(&mut switch, attribute::SM_INFO, 0).status(), status::UNSUPPORTED, "no SM here");
 }
 
-/// Requirement: IBTA v1.4 §18.2.4.3: a switch forwards a packet by the port that its tables have for the LID, or the group.
+/// Requirement: IBTA v1.4 §18.2.4.3: a switch forwards a packet by the port that its tables have for the LID or the
+/// group.
 #[test]
 fn packets_go_where_the_tables_say() {
     let mut switch = further_switch();
@@ -132,8 +136,8 @@ fn packets_go_where_the_tables_say() {
     }
 }
 
-/// Requirement: IBTA v1.4 §7.6.6: a packet whose service level has no lane for data is dropped and counted at the port that it would have left by;
-/// packets of subnet management have their own lane, whatever the table says.
+/// Requirement: IBTA v1.4 §7.6.6: a port drops and counts a packet whose service level has no data lane at the egress
+/// port; subnet management packets have their own lane, whatever the table says.
 #[test]
 fn a_service_level_without_a_lane_is_dropped() {
     let mut switch = further_switch();
@@ -184,9 +188,9 @@ fn a_switch_is_cleared_of_what_a_former_master_wrote() {
         let mut remote = RemoteSwitch::new(Time::ZERO, node, vec![DEFAULT_PARTITION_KEY], is_inherited);
         remote.lid = 7;
         let mut turn = |remote: &mut RemoteSwitch| {
-            let answer = ask(&mut switch, remote.request(1));
-            assert_eq!(answer.status(), status::OK);
-            remote.accept(Time::ZERO, &answer);
+            let response = ask(&mut switch, remote.request(1));
+            assert_eq!(response.status(), status::OK);
+            remote.accept(Time::ZERO, &response);
         };
         while !remote.is_configured() {
             turn(&mut remote);
@@ -211,7 +215,8 @@ const fn linear_place(block: u32) -> BlockPlace {
     BlockPlace { attribute: attribute::LINEAR_FORWARDING, modifier: block }
 }
 
-/// Requirement: IBTA v1.4 §14.2.2: a directed route that begins with LIDs goes by them to the switch where its ports begin, and back from there.
+/// Requirement: IBTA v1.4 §14.2.2: a directed route with a LID-routed part is first forwarded by LID to the switch where
+/// its directed part begins, and back from there.
 #[test]
 fn a_directed_route_begins_where_lids_lead_to() {
     let mut switch = further_switch();
@@ -242,7 +247,7 @@ fn a_directed_route_begins_where_lids_lead_to() {
     assert_eq!((exit, &frame[2..4], &frame[6..8]), (2, &[0, 9][..], &[0, 7][..]));
 }
 
-/// Requirement: IBTA v1.4 §13.4.9: a trap is sent again until it is repressed, or a few times.
+/// Requirement: IBTA v1.4 §13.4.9: a trap is repeated until it is repressed, but only a few times.
 #[test]
 fn a_trap_is_sent_until_it_is_heard() {
     let mut switch = further_switch();

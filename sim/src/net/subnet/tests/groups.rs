@@ -46,12 +46,12 @@ impl Subnet {
         from: usize,
         method: u8,
         mask: u64,
-        wish: &McMemberRecord,
+        requested: &McMemberRecord,
     ) -> Result<McMemberRecord, u16> {
-        let wanted = request(method, record::MC_MEMBER, mask, wish);
-        let answer = ask(&mut self.switch, &self.agents, from, &wanted);
-        let status = answer.mad.status();
-        if status == 0 { Ok(answer.record().expect("a record")) } else { Err(status) }
+        let wanted = request(method, record::MC_MEMBER, mask, requested);
+        let response = ask(&mut self.switch, &self.agents, from, &wanted);
+        let status = response.mad.status();
+        if status == 0 { Ok(response.record().expect("a record")) } else { Err(status) }
     }
 
     fn join(&mut self, from: usize, mgid: [u8; 16], state: u8) -> Result<McMemberRecord, u16> {
@@ -60,9 +60,9 @@ impl Subnet {
     }
 
     fn create(&mut self, from: usize, mgid: [u8; 16]) -> Result<McMemberRecord, u16> {
-        let mut wish = member(mgid, self.agents[from].guid, FULL);
-        wish.set_q_key(0x1234).set_partition_key(0xffff);
-        self.ask(from, SET, CREATE, &wish)
+        let mut requested = member(mgid, self.agents[from].guid, FULL);
+        requested.set_q_key(0x1234).set_partition_key(0xffff);
+        self.ask(from, SET, CREATE, &requested)
     }
 
     fn leave(&mut self, from: usize, mgid: [u8; 16], state: u8) -> Result<McMemberRecord, u16> {
@@ -83,12 +83,13 @@ impl Subnet {
 }
 
 pub(super) fn member(mgid: [u8; 16], guid: u64, state: u8) -> McMemberRecord {
-    let mut wish = McMemberRecord::new();
-    wish.set_mgid(mgid).set_port_gid(gid(guid)).set_join_state(state);
-    wish
+    let mut requested = McMemberRecord::new();
+    requested.set_mgid(mgid).set_port_gid(gid(guid)).set_join_state(state);
+    requested
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a port that joins is told all of the group, and hears it from then on until it leaves.
+/// Requirement: IBTA v1.4 §15.2.5.17: a port that joins learns all properties of the group, and receives its packets
+/// until it leaves.
 #[test]
 fn a_port_joins_the_broadcast_group_and_leaves() {
     let mut subnet = Subnet::new();
@@ -105,9 +106,9 @@ fn a_port_joins_the_broadcast_group_and_leaves() {
     assert_eq!(subnet.join(0, BROADCAST, FULL).unwrap().mlid(), 0xc000);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: who only sends to a group does not hear it.
+/// Requirement: IBTA v1.4 §15.2.5.17: a send-only member does not receive the group's packets.
 #[test]
-fn who_only_sends_does_not_hear() {
+fn a_send_only_member_does_not_receive() {
     let mut subnet = Subnet::new();
     subnet.join(0, BROADCAST, SEND_ONLY).unwrap();
     assert!(subnet.exits(0xc000, 1).is_empty());
@@ -117,14 +118,17 @@ fn who_only_sends_does_not_hear() {
     assert!(subnet.exits(0xc000, 1).is_empty());
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a join of a group that there is none of makes it, if the port is a full member and says what the group
-/// is; with its last full member the group ends.
+/// Requirement: IBTA v1.4 §15.2.5.17: joining a group that does not exist creates it if the port is a full member and
+/// describes the group; the group ends with its last full member.
 #[test]
 fn a_full_member_makes_a_group_that_ends_with_it() {
     let mut subnet = Subnet::new();
     assert_eq!(subnet.join(0, GROUP, FULL), Err(sa_status::INSUFFICIENT_COMPONENTS));
-    let mut wish = member(GROUP, 0xa, NON);
-    assert_eq!(subnet.ask(0, SET, CREATE, wish.set_partition_key(0xffff)), Err(sa_status::REQUEST_INVALID));
+    let mut requested = member(GROUP, 0xa, NON);
+    assert_eq!(
+        subnet.ask(0, SET, CREATE, requested.set_partition_key(0xffff)),
+        Err(sa_status::REQUEST_INVALID)
+    );
     let made = subnet.create(0, GROUP).unwrap();
     assert_eq!((made.mlid(), made.q_key(), made.mtu(), made.rate()), (0xc002, 0x1234, 5, 16));
     assert_eq!(subnet.join(1, GROUP, NON).unwrap().mlid(), 0xc002);
@@ -134,22 +138,23 @@ fn a_full_member_makes_a_group_that_ends_with_it() {
     assert_eq!(subnet.join(1, GROUP, NON), Err(sa_status::REQUEST_INVALID));
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: for a group without a GID the administration makes one, in the scope that is wished.
+/// Requirement: IBTA v1.4 §15.2.5.17: the administration generates the GID of a group that has none, in the requested
+/// scope.
 #[test]
 fn a_group_without_a_gid_is_given_one() {
     let mut subnet = Subnet::new();
-    let mut wish = member([0; 16], 0xb, FULL);
-    wish.set_partition_key(0xffff).set_scope(5);
-    let made = subnet.ask(1, SET, CREATE | SCOPE, &wish).unwrap();
+    let mut requested = member([0; 16], 0xb, FULL);
+    requested.set_partition_key(0xffff).set_scope(5);
+    let made = subnet.ask(1, SET, CREATE | SCOPE, &requested).unwrap();
     assert_eq!((&made.mgid()[..4], made.scope()), (&[0xff, 0x15, 0xa0, 0x1b][..], 5));
-    let other = subnet.ask(1, SET, CREATE, &wish).unwrap();
+    let other = subnet.ask(1, SET, CREATE, &requested).unwrap();
     assert!(other.mgid() != made.mgid() && other.mgid()[1] == 0x12 && other.mlid() != made.mlid());
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a GID of a group begins with 0xff, has no reserved flags, and is none of those that only the
-/// administration makes.
+/// Requirement: IBTA v1.4 §15.2.5.17: a multicast GID begins with 0xff, has no reserved flags, and is none of those that
+/// only the administration assigns.
 #[test]
-fn not_every_gid_is_that_of_a_group() {
+fn invalid_group_gids_are_refused() {
     let mut subnet = Subnet::new();
     let mut with = |at: usize, byte: u8| {
         let mut mgid = GROUP;
@@ -166,10 +171,10 @@ fn not_every_gid_is_that_of_a_group() {
 fn a_join_names_group_port_and_state() {
     let mut subnet = Subnet::new();
     for missing in [MGID, PORT_GID, JOIN_STATE] {
-        let wish = member(BROADCAST, 0xa, FULL);
+        let requested = member(BROADCAST, 0xa, FULL);
         for method in [SET, method::DELETE] {
-            let answer = subnet.ask(0, method, JOIN & !missing, &wish);
-            assert_eq!(answer, Err(sa_status::INSUFFICIENT_COMPONENTS));
+            let response = subnet.ask(0, method, JOIN & !missing, &requested);
+            assert_eq!(response, Err(sa_status::INSUFFICIENT_COMPONENTS));
         }
     }
     assert_eq!(subnet.join(0, BROADCAST, 0), Err(sa_status::REQUEST_INVALID));
@@ -179,62 +184,63 @@ fn a_join_names_group_port_and_state() {
     assert_eq!(subnet.ask(0, SET, JOIN, &foreign), Err(sa_status::INVALID_GID));
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a join that says of the group what it is not is refused.
+/// Requirement: IBTA v1.4 §15.2.5.17: a join that contradicts the group's properties is refused.
 #[test]
 fn a_join_agrees_with_the_group() {
     let mut subnet = Subnet::new();
     let mut joins = |mask: u64, edit: &dyn Fn(&mut McMemberRecord)| {
-        let mut wish = member(BROADCAST, 0xa, FULL);
-        edit(&mut wish);
-        subnet.ask(0, SET, JOIN | mask, &wish).map(|_| ())
+        let mut requested = member(BROADCAST, 0xa, FULL);
+        edit(&mut requested);
+        subnet.ask(0, SET, JOIN | mask, &requested).map(|_| ())
     };
     let wrong = Err(sa_status::REQUEST_INVALID);
     assert_eq!(
-        joins(Q_KEY, &|wish| {
-            wish.set_q_key(1);
+        joins(Q_KEY, &|requested| {
+            requested.set_q_key(1);
         }),
         wrong
     );
     assert_eq!(
-        joins(P_KEY, &|wish| {
-            wish.set_partition_key(0x8001);
+        joins(P_KEY, &|requested| {
+            requested.set_partition_key(0x8001);
         }),
         wrong
     );
     assert_eq!(joins(P_KEY, &|_| ()), wrong, "the key of no partition");
     assert_eq!(
-        joins(1 << 12, &|wish| {
-            wish.set_service_level(3);
+        joins(1 << 12, &|requested| {
+            requested.set_service_level(3);
         }),
         wrong
     );
     assert_eq!(
-        joins(MTU, &|wish| {
-            wish.set_mtu_selector(2).set_mtu(5);
+        joins(MTU, &|requested| {
+            requested.set_mtu_selector(2).set_mtu(5);
         }),
         wrong
     );
     assert_eq!(
-        joins(MTU, &|wish| {
-            wish.set_mtu_selector(0).set_mtu(3);
+        joins(MTU, &|requested| {
+            requested.set_mtu_selector(0).set_mtu(3);
         }),
         Ok(())
     );
     assert_eq!(
-        joins(RATE, &|wish| {
-            wish.set_rate_selector(1).set_rate(5);
+        joins(RATE, &|requested| {
+            requested.set_rate_selector(1).set_rate(5);
         }),
         wrong
     );
     assert_eq!(
-        joins(RATE | Q_KEY, &|wish| {
-            wish.set_rate_selector(2).set_rate(3).set_q_key(0xb1b);
+        joins(RATE | Q_KEY, &|requested| {
+            requested.set_rate_selector(2).set_rate(3).set_q_key(0xb1b);
         }),
         Ok(())
     );
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a port whose MTU or rate is less than the group's does not join, and none of another partition.
+/// Requirement: IBTA v1.4 §15.2.5.17: a port with a smaller MTU or a slower rate than the group, or of another partition,
+/// cannot join.
 #[test]
 fn a_port_that_cannot_hear_a_group_does_not_join() {
     let short = Agent { mtu: 3, ..Agent::new(0xb) };
@@ -244,11 +250,15 @@ fn a_port_that_cannot_hear_a_group_does_not_join() {
     assert!(subnet.join(2, BROADCAST, FULL).is_ok(), "25 Gb/s suffice for 10");
     subnet.create(0, GROUP).unwrap();
     assert_eq!(subnet.join(2, GROUP, FULL), Err(sa_status::REQUEST_INVALID), "100 Gb/s are not available");
-    let mut wish = member([0; 16], 0xa, FULL);
-    assert_eq!(subnet.ask(0, SET, CREATE, wish.set_partition_key(0x8077)), Err(sa_status::REQUEST_INVALID));
+    let mut requested = member([0; 16], 0xa, FULL);
+    assert_eq!(
+        subnet.ask(0, SET, CREATE, requested.set_partition_key(0x8077)),
+        Err(sa_status::REQUEST_INVALID)
+    );
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a membership that the port made itself is changed by nobody else; one that another port made for it is.
+/// Requirement: IBTA v1.4 §15.2.5.17: only the port itself changes a membership that it made; one made by another port
+/// may be changed by others.
 #[test]
 fn a_membership_belongs_to_its_port() {
     let mut subnet = Subnet::new();
@@ -262,7 +272,7 @@ fn a_membership_belongs_to_its_port() {
     assert_eq!(subnet.exits(0xc000, 1), [0]);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: a port leaves what it has joined, and nothing else (o15-0.1.14).
+/// Requirement: IBTA v1.4 §15.2.5.17: a port leaves only groups that it has joined (o15-0.1.14).
 #[test]
 fn a_port_leaves_what_it_has_joined() {
     let mut subnet = Subnet::new();
@@ -286,14 +296,14 @@ fn a_port_whose_cable_is_pulled_is_in_no_group() {
     assert_eq!(subnet.join(1, GROUP, NON), Err(sa_status::REQUEST_INVALID), "the group no longer exists");
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: who does not know the SM_Key is told of groups, and not who is in them.
+/// Requirement: IBTA v1.4 §15.2.5.17: a requester without the SM_Key sees groups but not their members.
 #[test]
 fn groups_are_shown_and_members_to_who_is_trusted() {
     let mut subnet = Subnet::new();
     subnet.join(0, BROADCAST, FULL).unwrap();
     subnet.join(1, BROADCAST, NON).unwrap();
-    let mut find = |mask, wish: &McMemberRecord, key| {
-        let mut wanted = request(method::GET_TABLE, record::MC_MEMBER, mask, wish);
+    let mut find = |mask, requested: &McMemberRecord, key| {
+        let mut wanted = request(method::GET_TABLE, record::MC_MEMBER, mask, requested);
         wanted.sa.set_sm_key(key);
         let (found, _) = table::<McMemberRecord>(&mut subnet.switch, &subnet.agents, 2, &wanted);
         found.iter().map(|member| (member.mlid(), member.port_gid(), member.join_state())).collect::<Vec<_>>()
@@ -311,17 +321,18 @@ fn groups_are_shown_and_members_to_who_is_trusted() {
     assert_eq!(find(MGID, &member(GROUP, 0, 0), SM_KEY), []);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.17: the packet lifetime of a new group suits the request's selector, as its MTU and rate do.
+/// Requirement: IBTA v1.4 §15.2.5.17: the packet lifetime of a new group satisfies the request's selector, as its MTU and
+/// rate do.
 #[test]
 fn a_new_group_has_a_life_time_that_suits() {
     let mut subnet = Subnet::new();
     let mut made = |number: u8, selector: u8, life_time: u8| {
         let mut mgid = GROUP;
         mgid[15] = number;
-        let mut wish = member(mgid, 0xa, FULL);
-        wish.set_q_key(0x1234).set_partition_key(0xffff);
-        wish.set_life_time_selector(selector).set_life_time(life_time);
-        let made = subnet.ask(0, SET, CREATE | LIFE_TIME, &wish);
+        let mut requested = member(mgid, 0xa, FULL);
+        requested.set_q_key(0x1234).set_partition_key(0xffff);
+        requested.set_life_time_selector(selector).set_life_time(life_time);
+        let made = subnet.ask(0, SET, CREATE | LIFE_TIME, &requested);
         made.map(|record| (record.life_time_selector(), record.life_time()))
     };
     assert_eq!((made(2, 0, 0), made(3, 1, 10), made(4, 2, 7)), (Ok((2, 18)), Ok((2, 9)), Ok((2, 7))));
@@ -331,7 +342,7 @@ fn a_new_group_has_a_life_time_that_suits() {
 
 /// The number of groups is limited. LIDs set from outside are not assigned to groups.
 #[test]
-fn there_is_an_end_to_groups() {
+fn groups_are_limited() {
     let mut subnet = Subnet::new();
     assert!(subnet.switch.set_multicast_ports(0xc002, PortSet::default().with(1)));
     let mut lids = Vec::new();

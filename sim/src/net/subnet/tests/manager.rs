@@ -21,8 +21,8 @@ fn packet_to(lid: u16) -> Vec<u8> {
     vec![0, 2, high, low, 0, 0, 0, 0]
 }
 
-/// Requirement: IBTA v1.4 §14.4.3: the subnet's manager gives every port a LID of its own and brings it to active by way
-/// of armed.
+/// Requirement: IBTA v1.4 §14.4.3: the subnet manager assigns every port its own LID and takes it through Armed to
+/// Active.
 #[test]
 fn every_port_becomes_active_with_a_lid_of_its_own() {
     let (mut switch, agents) = subnet(0);
@@ -38,7 +38,7 @@ fn every_port_becomes_active_with_a_lid_of_its_own() {
     assert_eq!((switch.counters().forwarded, switch.counters().filtered), (2, 5));
 }
 
-/// Requirement: IBTA v1.4 §4.1.3: with LID mask control a port has 2 to its power LIDs, the first a multiple of that.
+/// Requirement: IBTA v1.4 §4.1.3: with LID mask control n, a port has 2^n LIDs, and its base LID is a multiple of 2^n.
 #[test]
 fn a_mask_gives_a_port_several_lids() {
     let (mut switch, agents) = subnet(2);
@@ -114,13 +114,13 @@ fn a_port_that_does_not_obey_keeps_nobody_busy() {
     let mut switch = Switch::infiniband(SubnetConfig::default());
     switch.handle_link(Time::ZERO, 0, true);
     let mut agent = Agent::new(7);
-    let mut answers = 0;
+    let mut responses = 0;
     while let Some(Egress::Own { frame, .. }) = switch.poll() {
-        let mut answer = SubnetPacket::of(&parse(&agent.answer(&frame)).unwrap()).unwrap();
-        answer.data_mut()[32] = PortState::Initialize as u8;
-        switch.handle_frame(Time::ZERO, 0, &answer.to_frame(0, 0).0);
-        answers += 1;
-        assert!(answers < 10, "requested again at once");
+        let mut response = SubnetPacket::of(&parse(&agent.answer(&frame)).unwrap()).unwrap();
+        response.data_mut()[32] = PortState::Initialize as u8;
+        switch.handle_frame(Time::ZERO, 0, &response.to_frame(0, 0).0);
+        responses += 1;
+        assert!(responses < 10, "requested again at once");
     }
     assert!(switch.poll_timeout().is_some_and(|due| due > Time::ZERO));
 }

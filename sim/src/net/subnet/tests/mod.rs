@@ -85,10 +85,11 @@ impl Agent {
             (Method::Get, attribute::NODE_DESCRIPTION) => packet.data_mut()[..4].copy_from_slice(b"node"),
             (Method::Set, attribute::PARTITION_KEYS) => self.keys.copy_from_slice(packet.data()),
             (Method::Set, attribute::PORT_INFO) => {
-                let wish: PortInfo = packet.read().expect("the attribute fits into a packet");
-                (self.lid, self.lmc, self.manager_lid) = (wish.lid(), wish.lmc(), wish.master_sm_lid());
-                self.state = self.next_state(wish.port_state());
-                self.reregisters |= wish.client_reregister();
+                let requested: PortInfo = packet.read().expect("the attribute fits into a packet");
+                (self.lid, self.lmc, self.manager_lid) =
+                    (requested.lid(), requested.lmc(), requested.master_sm_lid());
+                self.state = self.next_state(requested.port_state());
+                self.reregisters |= requested.client_reregister();
                 packet.write(&self.port_info());
             }
             (Method::Get, attribute::PORT_INFO) => packet.write(&self.port_info()),
@@ -113,8 +114,8 @@ impl Agent {
     }
 
     /// The port state that an SM requests; 0 means no change.
-    fn next_state(&self, wish: u8) -> PortState {
-        if wish == 0 { self.state } else { PortState::from_raw(wish).expect("a state") }
+    fn next_state(&self, requested: u8) -> PortState {
+        if requested == 0 { self.state } else { PortState::from_raw(requested).expect("a state") }
     }
 
     fn node_info(&self) -> NodeInfo {
@@ -137,8 +138,8 @@ impl Agent {
 
 fn converse(switch: &mut Switch, agents: &mut [Agent], now: Time) {
     while let Some(Egress::Own { port, frame, .. }) = switch.poll() {
-        let answer = agents[port].answer(&frame);
-        switch.handle_frame(now, port, &answer);
+        let response = agents[port].answer(&frame);
+        switch.handle_frame(now, port, &response);
         assert_eq!(switch.poll_exit(), None);
     }
 }
@@ -212,20 +213,20 @@ fn general_frame_between(
 fn send(switch: &mut Switch, agents: &[Agent], from: usize, bytes: &[u8; SIZE]) -> Vec<AdministrationPacket> {
     let frame = general_frame(agents[from].lid, bytes, GENERAL_SERVICES_QKEY, 0xffff);
     switch.handle_frame(Time::ZERO, from, &frame);
-    answers(switch, from)
+    responses(switch, from)
 }
 
 /// The SA's packets for one port.
-fn answers(switch: &mut Switch, to: usize) -> Vec<AdministrationPacket> {
-    let mut answers = Vec::new();
+fn responses(switch: &mut Switch, to: usize) -> Vec<AdministrationPacket> {
+    let mut responses = Vec::new();
     while let Some(egress) = switch.poll() {
         let Egress::Own { port, frame, .. } = egress else { panic!("{egress:?}") };
         let packet = parse(&frame).expect("an InfiniBand packet");
         assert_eq!((port, packet.bth.destination.value()), (to, ASKER));
         assert_eq!(packet.service_header.deth().map(|deth| deth.q_key), Some(GENERAL_SERVICES_QKEY));
-        answers.push(AdministrationPacket::of(packet.payload.try_into().expect("a datagram")));
+        responses.push(AdministrationPacket::of(packet.payload.try_into().expect("a datagram")));
     }
-    answers
+    responses
 }
 
 /// The single response to a request.
@@ -235,11 +236,11 @@ fn ask(
     from: usize,
     request: &AdministrationPacket,
 ) -> AdministrationPacket {
-    let mut answers = send(switch, agents, from, &request.to_bytes());
-    assert_eq!(answers.len(), 1, "{answers:?}");
-    let answer = answers.remove(0);
-    assert_eq!(answer.mad.transaction(), request.mad.transaction());
-    answer
+    let mut responses = send(switch, agents, from, &request.to_bytes());
+    assert_eq!(responses.len(), 1, "{responses:?}");
+    let response = responses.remove(0);
+    assert_eq!(response.mad.transaction(), request.mad.transaction());
+    response
 }
 
 /// All records of a table and the segments they came in. Acknowledges each segment as it arrives.

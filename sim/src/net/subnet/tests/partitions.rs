@@ -37,7 +37,7 @@ fn passes(switch: &mut Switch, agents: &[Agent], from: usize, key: u16) -> bool 
     }
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.7: ports have the P_Keys that the manager gives them.
+/// Requirement: IBTA v1.4 §14.2.5.7: ports have the P_Keys that the manager assigned.
 #[test]
 fn ports_have_the_keys_that_the_file_gives_them() {
     let (_, agents) = partitioned();
@@ -45,8 +45,8 @@ fn ports_have_the_keys_that_the_file_gives_them() {
     assert_eq!(keys(&agents[1].keys), [0x7fff, 0x0005, 0x8006]);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.6: with `PartitionEnforcementInbound` and `-Outbound` a port of a switch drops and counts packets of partitions that the port
-/// behind it is not of.
+/// Requirement: IBTA v1.4 §14.2.5.6: with `PartitionEnforcementInbound` and `-Outbound`, a switch port drops and counts
+/// packets of partitions to which the port behind it does not belong.
 #[test]
 fn a_switch_lets_members_pass_and_nobody_else() {
     let (mut switch, agents) = partitioned();
@@ -65,18 +65,18 @@ fn a_switch_lets_members_pass_and_nobody_else() {
 fn paths_lead_to_ports_of_common_partitions() {
     use crate::wire::management::administration::{PathRecord, record};
     let (mut switch, agents) = partitioned();
-    let mut wish = PathRecord::new();
-    wish.set_sgid(gid(0xa)).set_dgid(gid(0xb));
+    let mut query = PathRecord::new();
+    query.set_sgid(gid(0xa)).set_dgid(gid(0xb));
     let (dgid, sgid) = (1 << 2, 1 << 3);
     let mask = dgid | sgid;
     let frame = general_frame(
         agents[0].lid,
-        &request(GET, record::PATH, mask, &wish).to_bytes(),
+        &request(GET, record::PATH, mask, &query).to_bytes(),
         GENERAL_SERVICES_QKEY,
         0x7fff,
     );
     switch.handle_frame(Time::ZERO, 0, &frame);
-    let told = answers(&mut switch, 0);
+    let told = responses(&mut switch, 0);
     let path: PathRecord = told[0].record().expect("a record");
     assert_eq!((told[0].mad.status(), path.partition_key()), (0, 0x8005));
 }
@@ -95,7 +95,8 @@ fn enforcing_switch() -> Switch {
     switch
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.7: each external port of a switch has a P_Key table of `PartitionEnforcementCap` entries, and a port that is not there has none.
+/// Requirement: IBTA v1.4 §14.2.5.7: each external port of a switch has a P_Key table of `PartitionEnforcementCap`
+/// entries; ports that do not exist have none.
 #[test]
 fn tables_of_ports_are_as_they_were_written() {
     let mut switch = enforcing_switch();
@@ -115,8 +116,8 @@ fn tables_of_ports_are_as_they_were_written() {
     assert_eq!(keys(get(&mut switch, attribute::PARTITION_KEYS, 0).data()), [0x8009]);
 }
 
-/// Requirement: IBTA v1.4 §14.2.5.1: by trap 259 a switch tells the manager of a packet that it did not let pass, with the packet's addresses and
-/// its own LID and port, until the manager has heard.
+/// Requirement: IBTA v1.4 §14.2.5.1: trap 259 tells the manager of a packet that a switch blocked, with the packet's
+/// addresses and the switch's LID and port, until it is repressed.
 #[test]
 fn a_switch_tells_the_manager_of_a_foreign_packet() {
     let mut switch = enforcing_switch();
@@ -163,9 +164,9 @@ fn the_manager_has_further_switches_look_at_keys() {
     }
     assert_eq!(keys(&agent.keys), [0x7fff, 0x0005, 0x8006]);
     let shown = |leaf: &mut Switch, port: u32| {
-        let mut question = SubnetPacket::request(Method::Get, attribute::PARTITION_KEYS, port << 16, 3);
-        question.leave_by(1);
-        leaf.handle_frame(Time::ZERO, 2, &question.to_frame(0, 0).0);
+        let mut request = SubnetPacket::request(Method::Get, attribute::PARTITION_KEYS, port << 16, 3);
+        request.leave_by(1);
+        leaf.handle_frame(Time::ZERO, 2, &request.to_frame(0, 0).0);
         let Some(Egress::Own { frame, .. }) = leaf.poll() else { panic!("no response") };
         keys(SubnetPacket::of(&parse(&frame).expect("a packet")).expect("a subnet management packet").data())
     };

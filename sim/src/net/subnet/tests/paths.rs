@@ -14,25 +14,25 @@ const MTU: u64 = 3 << 16;
 const RATE: u64 = 3 << 18;
 
 fn between(source: u64, destination: u64) -> PathRecord {
-    let mut wish = PathRecord::new();
-    wish.set_sgid(gid(source)).set_dgid(gid(destination)).set_number_of_paths(1).set_partition_key(0xffff);
-    wish
+    let mut query = PathRecord::new();
+    query.set_sgid(gid(source)).set_dgid(gid(destination)).set_number_of_paths(1).set_partition_key(0xffff);
+    query
 }
 
-fn get(switch: &mut Switch, agents: &[Agent], mask: u64, wish: &PathRecord) -> Result<PathRecord, u16> {
-    let answer = ask(switch, agents, 0, &request(GET, record::PATH, mask, wish));
-    if answer.mad.status() == 0 { Ok(answer.record().unwrap()) } else { Err(answer.mad.status()) }
+fn get(switch: &mut Switch, agents: &[Agent], mask: u64, query: &PathRecord) -> Result<PathRecord, u16> {
+    let response = ask(switch, agents, 0, &request(GET, record::PATH, mask, query));
+    if response.mad.status() == 0 { Ok(response.record().unwrap()) } else { Err(response.mad.status()) }
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.16: the path between two GIDs has their LIDs, a P_Key that both have, the smaller MTU and the slower rate,
-/// and is reversible.
+/// Requirement: IBTA v1.4 §15.2.5.16: the path between two GIDs has their LIDs, a common P_Key, the smaller MTU and the
+/// slower rate, and is reversible.
 #[test]
 fn the_path_between_two_ports() {
     let slow = Agent { mtu: 4, width: 1, ..Agent::new(0xb) };
     let (mut switch, agents) = subnet_of(SubnetConfig::default(), vec![Agent::new(0xa), slow]);
-    let mut wish = between(0xa, 0xb);
-    wish.set_traffic_class(9);
-    let path = get(&mut switch, &agents, DGID | SGID | NUMB_PATH | P_KEY | TCLASS, &wish).unwrap();
+    let mut query = between(0xa, 0xb);
+    query.set_traffic_class(9);
+    let path = get(&mut switch, &agents, DGID | SGID | NUMB_PATH | P_KEY | TCLASS, &query).unwrap();
     assert_eq!((path.slid(), path.dlid(), path.sgid(), path.dgid()), (1, 2, gid(0xa), gid(0xb)));
     assert_eq!((path.reversible(), path.number_of_paths(), path.partition_key()), (true, 1, 0xffff));
     assert_eq!((path.mtu_selector(), path.mtu()), (2, 4), "exactly 2048");
@@ -46,30 +46,30 @@ fn the_path_between_two_ports() {
 #[test]
 fn ports_are_named_by_lid_too() {
     let (mut switch, agents) = subnet(1);
-    let mut wish = PathRecord::new();
-    wish.set_slid(3).set_dlid(MANAGER_LID);
-    let path = get(&mut switch, &agents, SLID | DLID, &wish).unwrap();
+    let mut query = PathRecord::new();
+    query.set_slid(3).set_dlid(MANAGER_LID);
+    let path = get(&mut switch, &agents, SLID | DLID, &query).unwrap();
     assert_eq!((path.slid(), path.dlid(), path.sgid()), (3, MANAGER_LID, gid(0xa)));
-    assert_eq!(get(&mut switch, &agents, SLID | DLID, wish.set_dlid(99)), Err(sa_status::NO_RECORDS));
-    assert_eq!(get(&mut switch, &agents, SLID, &wish), Err(sa_status::TOO_MANY_RECORDS));
+    assert_eq!(get(&mut switch, &agents, SLID | DLID, query.set_dlid(99)), Err(sa_status::NO_RECORDS));
+    assert_eq!(get(&mut switch, &agents, SLID, &query), Err(sa_status::TOO_MANY_RECORDS));
     assert_eq!(get(&mut switch, &agents, SGID | DGID, &between(0xa, 0xc)), Err(sa_status::INVALID_GID));
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.16: MTU and rate of a path are as the selectors want them, or there is none.
+/// Requirement: IBTA v1.4 §15.2.5.16: MTU and rate of a path satisfy the selectors, or there is no path.
 #[test]
-fn a_path_is_as_it_is_wished() {
+fn a_path_satisfies_its_selectors() {
     let (mut switch, agents) = subnet(0);
     let mut mtu = |selector, value| {
-        let mut wish = between(0xa, 0xb);
-        wish.set_mtu_selector(selector).set_mtu(value);
-        get(&mut switch, &agents, SGID | DGID | MTU, &wish).map(|path| path.mtu())
+        let mut query = between(0xa, 0xb);
+        query.set_mtu_selector(selector).set_mtu(value);
+        get(&mut switch, &agents, SGID | DGID | MTU, &query).map(|path| path.mtu())
     };
     assert_eq!([mtu(0, 3), mtu(1, 3), mtu(2, 3), mtu(3, 3)], [Ok(5), Ok(2), Ok(3), Ok(5)]);
     assert_eq!([mtu(0, 5), mtu(1, 1), mtu(1, 0)], [Err(sa_status::NO_RECORDS); 3]);
     let mut rate = |selector, value| {
-        let mut wish = between(0xa, 0xb);
-        wish.set_rate_selector(selector).set_rate(value);
-        get(&mut switch, &agents, SGID | DGID | RATE, &wish).map(|path| path.rate())
+        let mut query = between(0xa, 0xb);
+        query.set_rate_selector(selector).set_rate(value);
+        get(&mut switch, &agents, SGID | DGID | RATE, &query).map(|path| path.rate())
     };
     assert_eq!([rate(0, 12), rate(1, 3), rate(2, 7), rate(3, 2)], [Ok(16), Ok(5), Ok(7), Ok(16)]);
     assert_eq!([rate(2, 17), rate(2, 60)], [Err(sa_status::NO_RECORDS); 2]);
@@ -79,21 +79,21 @@ fn a_path_is_as_it_is_wished() {
 fn a_path_is_in_a_partition_of_both_ends() {
     let (mut switch, agents) = subnet(0);
     let mut key = |key| {
-        let mut wish = between(0xa, 0xb);
-        get(&mut switch, &agents, SGID | DGID | P_KEY, wish.set_partition_key(key))
+        let mut query = between(0xa, 0xb);
+        get(&mut switch, &agents, SGID | DGID | P_KEY, query.set_partition_key(key))
             .map(|path| path.partition_key())
     };
     assert_eq!([key(0x8001), key(0x0001), key(0xffff)], [Ok(0x8001), Ok(0x8001), Ok(0xffff)]);
     assert_eq!([key(0x8002), key(0), key(0x8000)], [Err(sa_status::NO_RECORDS); 3]);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.16: SubnAdmGetTable gives the paths of all pairs that match, each pair of LIDs once, no more of a pair
-/// than NumbPath.
+/// Requirement: IBTA v1.4 §15.2.5.16: SubnAdmGetTable returns the paths of all matching pairs, each pair of LIDs once,
+/// and per pair at most NumbPath.
 #[test]
-fn a_table_has_the_paths_of_all_pairs() {
+fn a_table_query_returns_the_paths_of_all_pairs() {
     let (mut switch, agents) = subnet(1);
-    let mut paths = |mask, wish: &PathRecord| {
-        let wanted = request(method::GET_TABLE, record::PATH, mask, wish);
+    let mut paths = |mask, query: &PathRecord| {
+        let wanted = request(method::GET_TABLE, record::PATH, mask, query);
         let (paths, _) = table::<PathRecord>(&mut switch, &agents, 0, &wanted);
         paths.iter().map(|path| (path.slid(), path.dlid())).collect::<Vec<_>>()
     };

@@ -7,7 +7,7 @@ use crate::wire::management::attributes::{PortCounters, PortCountersExtended};
 /// Offset of the class's attribute.
 const DATA: usize = 64;
 
-fn question(method: u8, number: u16, attribute: &(impl IntoBytes + Immutable)) -> [u8; SIZE] {
+fn request(method: u8, number: u16, attribute: &(impl IntoBytes + Immutable)) -> [u8; SIZE] {
     let (mut mad, mut header) = ([0; SIZE], MadHeader::new());
     header.set_base_version(1).set_class(class::PERFORMANCE).set_class_version(1);
     header.set_method(method).set_attribute(number).write_to(&mut mad);
@@ -27,7 +27,7 @@ fn answer<T: FromBytes>(switch: &mut Switch, from: usize, frame: &[u8]) -> (u16,
 
 fn counters(switch: &mut Switch, agents: &[Agent], port: u8) -> PortCounters {
     let mut select = PortCounters::new();
-    let asked = question(GET, attribute::PORT_COUNTERS, select.set_port_select(port));
+    let asked = request(GET, attribute::PORT_COUNTERS, select.set_port_select(port));
     let frame = general_frame(agents[0].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
     let (refused, counters) = answer(switch, 0, &frame);
     assert_eq!(refused, status::OK);
@@ -42,8 +42,8 @@ fn packet_to(lid: u16) -> Vec<u8> {
     bytes
 }
 
-/// Requirement: IBTA v1.4 §16.1.3.5: a switch counts packets and words at the port that they come in by, and at each that they leave by; one that
-/// no other port leads to is a relay error of the port that it came in by.
+/// Requirement: IBTA v1.4 §16.1.3.5: a switch counts packets and words at the ingress port and at each egress port; a
+/// packet without another egress port is a relay error of its ingress port.
 #[test]
 fn a_switch_counts_what_crosses_its_ports() {
     let (mut switch, agents) = subnet(0);
@@ -62,7 +62,7 @@ fn a_switch_counts_what_crosses_its_ports() {
     assert_eq!(first.port_rcv_pkts() - before[0].port_rcv_pkts(), 6);
 }
 
-/// Requirement: IBTA v1.4 §16.1.4.11: packets to groups are counted apart, at each port by which they leave.
+/// Requirement: IBTA v1.4 §16.1.4.11: multicast packets are counted separately, at each egress port.
 #[test]
 fn packets_to_groups_are_counted_at_each_port() {
     let (mut switch, agents) = subnet(0);
@@ -70,7 +70,7 @@ fn packets_to_groups_are_counted_at_each_port() {
     switch.handle_frame(Time::ZERO, 0, &packet_to(0xc123));
     assert_eq!(switch.poll(), Some(Egress::Copy { port: 1 }));
     let mut select = PortCountersExtended::new();
-    let asked = question(GET, attribute::PORT_COUNTERS_EXTENDED, select.set_port_select(2));
+    let asked = request(GET, attribute::PORT_COUNTERS_EXTENDED, select.set_port_select(2));
     let frame = general_frame(agents[0].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
     let (_, told): (u16, PortCountersExtended) = answer(&mut switch, 0, &frame);
     assert_eq!((told.port_multicast_xmit_pkts(), told.port_multicast_rcv_pkts()), (1, 0));
@@ -94,7 +94,8 @@ fn a_packet_without_room_is_discarded_and_not_sent() {
     assert_eq!(after.port_xmit_discards(), 1);
 }
 
-/// Requirement: IBTA v1.4 §16.1.3.5: counters of a link that has gone; a port that is not there, and a foreign partition.
+/// Requirement: IBTA v1.4 §16.1.3.5: a switch counts lost links, and refuses ports that do not exist and foreign
+/// partitions.
 #[test]
 fn links_that_go_are_counted_and_ports_that_are_not_there_refused() {
     let (mut switch, agents) = subnet(0);
@@ -102,7 +103,7 @@ fn links_that_go_are_counted_and_ports_that_are_not_there_refused() {
     while switch.poll().is_some() {}
     assert_eq!(counters(&mut switch, &agents, 2).link_downed_counter(), 1);
     let mut select = PortCounters::new();
-    let asked = question(GET, attribute::PORT_COUNTERS, select.set_port_select(3));
+    let asked = request(GET, attribute::PORT_COUNTERS, select.set_port_select(3));
     let frame = general_frame(agents[0].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
     assert_eq!(answer::<PortCounters>(&mut switch, 0, &frame).0, status::INVALID);
     for (q_key, partition_key) in [(1, 0xffff), (GENERAL_SERVICES_QKEY, 0x0123)] {
@@ -118,8 +119,7 @@ fn a_switch_without_a_manager_has_a_performance_agent() {
     let mut switch = further_switch::further_switch();
     further_switch::configure(&mut switch);
     let mut select = PortCounters::new();
-    let asked =
-        question(SET, attribute::PORT_COUNTERS, select.set_port_select(3).set_counter_select(1 << 15));
+    let asked = request(SET, attribute::PORT_COUNTERS, select.set_port_select(3).set_counter_select(1 << 15));
     let frame = general_frame_between([9, 7], &asked, GENERAL_SERVICES_QKEY, 0xffff);
     let (refused, told): (u16, PortCounters) = answer(&mut switch, 2, &frame);
     assert_eq!((refused, told.port_rcv_pkts()), (status::OK, 0), "it was set to 0");
@@ -134,14 +134,14 @@ fn a_packet_without_a_lane_is_discarded() {
     switch.handle_frame(Time::ZERO, 0, &packet_to(9));
     assert_eq!(switch.poll(), None);
     let mut select = PortCounters::new();
-    let asked = question(GET, attribute::PORT_COUNTERS, select.set_port_select(3));
+    let asked = request(GET, attribute::PORT_COUNTERS, select.set_port_select(3));
     let frame = general_frame_between([9, 7], &asked, GENERAL_SERVICES_QKEY, 0xffff);
     let (_, told): (u16, PortCounters) = answer(&mut switch, 2, &frame);
     assert_eq!((told.port_xmit_discards(), told.port_xmit_pkts()), (1, 0));
 }
 
-/// Requirement: IBTA v1.4 §13.4.7: who has no agent of a class refuses what is asked of it: baseboard management, communication management, and
-/// administration where no manager is. What is no question has no answer.
+/// Requirement: IBTA v1.4 §13.4.7: a node without an agent of a class refuses its requests: baseboard management,
+/// communication management, and administration without a manager. Packets that are no requests get no response.
 #[test]
 fn classes_without_an_agent_are_refused() {
     let mut switch = further_switch::further_switch();
@@ -149,7 +149,7 @@ fn classes_without_an_agent_are_refused() {
     let (mut managed, agents) = subnet(0);
     for class in [class::BASEBOARD, class::COMMUNICATION, class::ADMINISTRATION, 0x21, 0x32] {
         for (method, is_asked) in [(GET, true), (SET, true), (3, false), (7, false), (0x81, false)] {
-            let mut mad = question(method, 1, &[0_u8; 64]);
+            let mut mad = request(method, 1, &[0_u8; 64]);
             mad[1] = class;
             let frame = general_frame_between([9, 7], &mad, GENERAL_SERVICES_QKEY, 0xffff);
             if is_asked {

@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_secs(4);
 type At = (usize, usize);
 
 /// Randomly connected switches, with a host at the first port of each. Packets take no time.
-struct Web {
+struct RandomSubnet {
     switches: Vec<Switch>,
     hosts: Vec<Agent>,
     cables: Vec<[At; 2]>,
@@ -27,9 +27,9 @@ struct Web {
     now: Time,
 }
 
-impl Web {
+impl RandomSubnet {
     fn new(switches: usize, pairs: impl IntoIterator<Item = (usize, usize)>) -> Self {
-        let mut web = Self {
+        let mut subnet = Self {
             switches: vec![Switch::infiniband(SubnetConfig { guid: 0x1000, ..SubnetConfig::default() })],
             hosts: (0..switches).map(|number| Agent::new(1 + number as u64)).collect(),
             cables: Vec::new(),
@@ -42,19 +42,19 @@ impl Web {
                 ports: PORTS,
                 description: format!("switch {number}"),
             };
-            web.switches.push(Switch::infiniband_without_manager(&config));
+            subnet.switches.push(Switch::infiniband_without_manager(&config));
         }
         let mut next = vec![1; switches];
         for (one, other) in pairs {
             if one != other && next[one].max(next[other]) < usize::from(PORTS) {
-                web.cables.push([(one, next[one]), (other, next[other])]);
+                subnet.cables.push([(one, next[one]), (other, next[other])]);
                 next[one] += 1;
                 next[other] += 1;
             }
         }
-        (0..switches).for_each(|switch| web.switches[switch].handle_link(Time::ZERO, 0, true));
-        (0..web.cables.len()).for_each(|cable| web.tell(cable, true));
-        web
+        (0..switches).for_each(|switch| subnet.switches[switch].handle_link(Time::ZERO, 0, true));
+        (0..subnet.cables.len()).for_each(|cable| subnet.tell(cable, true));
+        subnet
     }
 
     fn tell(&mut self, cable: usize, up: bool) {
@@ -165,8 +165,8 @@ impl Web {
         let members: Vec<usize> = self.reached().into_iter().step_by(2).collect();
         let peers = self.peers();
         for host in &members {
-            let wish = member(BROADCAST, self.hosts[*host].guid, FULL);
-            let asked = request(SET, record::MC_MEMBER, JOIN, &wish).to_bytes();
+            let requested = member(BROADCAST, self.hosts[*host].guid, FULL);
+            let asked = request(SET, record::MC_MEMBER, JOIN, &requested).to_bytes();
             let frame = general_frame(self.hosts[*host].lid, &asked, GENERAL_SERVICES_QKEY, 0xffff);
             self.deliver(*host, frame.to_vec(), &peers);
         }
@@ -239,8 +239,9 @@ impl Web {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
 
-    /// Requirement: IBTA v1.4 §14.4.3: the manager of a subnet with any topology fills the tables so that each end port reaches every other, and
-    /// does so again after links have failed and come back; LIDs stay. What a member of a group sends comes to each other member, once.
+    /// Requirement: IBTA v1.4 §14.4.3: in any topology the manager fills the tables so that each end port reaches every
+    /// other, and does so again after links have failed and recovered; LIDs stay. A packet to a group reaches each other
+    /// member once.
     #[test]
     fn any_topology_is_swept_and_each_port_reaches_every_other(
         parents in prop::collection::vec(any::<prop::sample::Index>(), 0..MOST_SWITCHES),
@@ -250,25 +251,25 @@ proptest! {
         let switches = parents.len() + 1;
         let tree = parents.iter().zip(1..).map(|(parent, switch)| (parent.index(switch), switch));
         let circles = extra.iter().map(|(one, other)| (one.index(switches), other.index(switches)));
-        let mut web = Web::new(switches, tree.chain(circles).collect::<Vec<_>>());
-        web.pass(LONG);
-        prop_assert_eq!(web.unreached(), []);
-        let members = web.join();
-        web.pass(LONG);
-        prop_assert_eq!(web.unheard(&members), []);
-        let lids: Vec<u16> = web.hosts.iter().map(|host| host.lid).collect();
-        let cables = web.cables.len();
-        failing.iter().filter(|_| cables > 0).for_each(|cable| web.set_out(cable.index(cables), true));
-        web.pass(LONG);
-        prop_assert_eq!(web.unreached(), []);
-        prop_assert_eq!(web.unheard(&members), []);
-        (0..cables).for_each(|cable| web.set_out(cable, false));
-        web.pass(LONG);
-        prop_assert_eq!(web.unreached(), []);
+        let mut subnet = RandomSubnet::new(switches, tree.chain(circles).collect::<Vec<_>>());
+        subnet.pass(LONG);
+        prop_assert_eq!(subnet.unreached(), []);
+        let members = subnet.join();
+        subnet.pass(LONG);
+        prop_assert_eq!(subnet.unheard(&members), []);
+        let lids: Vec<u16> = subnet.hosts.iter().map(|host| host.lid).collect();
+        let cables = subnet.cables.len();
+        failing.iter().filter(|_| cables > 0).for_each(|cable| subnet.set_out(cable.index(cables), true));
+        subnet.pass(LONG);
+        prop_assert_eq!(subnet.unreached(), []);
+        prop_assert_eq!(subnet.unheard(&members), []);
+        (0..cables).for_each(|cable| subnet.set_out(cable, false));
+        subnet.pass(LONG);
+        prop_assert_eq!(subnet.unreached(), []);
         // Hosts that were cut off have left their groups.
-        let members = web.join();
-        web.pass(LONG);
-        prop_assert_eq!(web.unheard(&members), []);
-        prop_assert_eq!(web.hosts.iter().map(|host| host.lid).collect::<Vec<_>>(), lids);
+        let members = subnet.join();
+        subnet.pass(LONG);
+        prop_assert_eq!(subnet.unheard(&members), []);
+        prop_assert_eq!(subnet.hosts.iter().map(|host| host.lid).collect::<Vec<_>>(), lids);
     }
 }

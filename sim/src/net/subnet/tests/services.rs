@@ -10,15 +10,15 @@ const KEY: u64 = 1 << 5;
 const NAME: u64 = 1 << 6;
 
 fn service(id: u64, guid: u64) -> ServiceRecord {
-    let (mut wish, mut name) = (ServiceRecord::new(), [0; 64]);
+    let (mut requested, mut name) = (ServiceRecord::new(), [0; 64]);
     name[..4].copy_from_slice(b"name");
-    wish.set_service_id(id).set_gid(gid(guid)).set_partition_key(0xffff).set_name(name);
-    wish.set_key([7; 16]);
-    wish
+    requested.set_service_id(id).set_gid(gid(guid)).set_partition_key(0xffff).set_name(name);
+    requested.set_key([7; 16]);
+    requested
 }
 
-fn change(switch: &mut Switch, agents: &[Agent], method: u8, mask: u64, wish: &ServiceRecord) -> u16 {
-    ask(switch, agents, 0, &request(method, record::SERVICE, mask, wish)).mad.status()
+fn change(switch: &mut Switch, agents: &[Agent], method: u8, mask: u64, requested: &ServiceRecord) -> u16 {
+    ask(switch, agents, 0, &request(method, record::SERVICE, mask, requested)).mad.status()
 }
 
 /// Service IDs, keys and leases found with a component mask at a given time.
@@ -26,16 +26,17 @@ fn find(
     switch: &mut Switch,
     agents: &[Agent],
     mask: u64,
-    wish: &ServiceRecord,
+    requested: &ServiceRecord,
     sm_key: u64,
 ) -> Vec<(u64, u8, u32)> {
-    let mut wanted = request(method::GET_TABLE, record::SERVICE, mask, wish);
+    let mut wanted = request(method::GET_TABLE, record::SERVICE, mask, requested);
     wanted.sa.set_sm_key(sm_key);
     let (found, _) = table::<ServiceRecord>(switch, agents, 1, &wanted);
     found.iter().map(|found| (found.service_id(), found.key()[0], found.lease())).collect()
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.14: a service is offered by a SubnAdmSet, found by its components, and removed by who has its key.
+/// Requirement: IBTA v1.4 §15.2.5.14: a SubnAdmSet registers a service, its components find it, and whoever has its key
+/// removes it.
 #[test]
 fn services_are_offered_found_and_removed() {
     let (mut switch, agents) = subnet(0);
@@ -55,36 +56,37 @@ fn services_are_offered_found_and_removed() {
     assert_eq!(find(switch, agents, 0, &service(0, 0), 0).len(), 1);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.14: a service is named by identifier, GID and P_Key, of a port and a partition of the subnet.
+/// Requirement: IBTA v1.4 §15.2.5.14: identifier, GID and P_Key identify a service; port and partition must be of the
+/// subnet.
 #[test]
 fn a_service_has_a_port_and_a_partition() {
     let (mut switch, agents) = subnet(0);
-    let mut register = |mask, wish: &ServiceRecord| change(&mut switch, &agents, SET, mask, wish);
+    let mut register = |mask, requested: &ServiceRecord| change(&mut switch, &agents, SET, mask, requested);
     assert_eq!(register(NAMED & !2, &service(1, 0xa)), sa_status::INSUFFICIENT_COMPONENTS);
     assert_eq!(register(NAMED, &service(1, 0x99)), sa_status::INVALID_GID);
     assert_eq!(register(NAMED, service(1, 0xa).set_partition_key(0x8077)), sa_status::REQUEST_INVALID);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.14: a service is there for the seconds of its lease, unless it is renewed.
+/// Requirement: IBTA v1.4 §15.2.5.14: a service exists for the seconds of its lease, unless it is renewed.
 #[test]
 fn a_service_ends_with_its_lease() {
     let (mut switch, agents) = subnet(0);
-    let mut wish = service(1, 0xa);
-    assert_eq!(change(&mut switch, &agents, SET, NAMED | LEASE, wish.set_lease(3)), 0);
+    let mut requested = service(1, 0xa);
+    assert_eq!(change(&mut switch, &agents, SET, NAMED | LEASE, requested.set_lease(3)), 0);
     let mut found_at = |milliseconds| {
         let all = request(method::GET_TABLE, record::SERVICE, 0, &ServiceRecord::new()).to_bytes();
         let frame = general_frame(agents[0].lid, &all, GENERAL_SERVICES_QKEY, 0xffff);
         switch.handle_frame(Time::ZERO + Duration::from_millis(milliseconds), 0, &frame);
-        let answer = answers(&mut switch, 0).remove(0);
-        let record: ServiceRecord = answer.record().unwrap();
-        (answer.rmpp.flags(), answer.rmpp.length(), record.lease())
+        let response = responses(&mut switch, 0).remove(0);
+        let record: ServiceRecord = response.record().unwrap();
+        (response.rmpp.flags(), response.rmpp.length(), record.lease())
     };
     assert_eq!(found_at(1_500), (7, 20 + 176, 2));
     assert_eq!(found_at(3_000), (7, 20, 0));
 }
 
 #[test]
-fn there_is_an_end_to_services() {
+fn services_are_limited() {
     let (mut switch, agents) = subnet(0);
     let mut register = |id| change(&mut switch, &agents, SET, NAMED, &service(id, 0xa));
     assert!((0..1_024).all(|id| register(id) == 0));

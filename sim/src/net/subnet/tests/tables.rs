@@ -31,14 +31,14 @@ fn all<T: FromBytes>(
     agents: &[Agent],
     number: u16,
     mask: u64,
-    wish: &(impl IntoBytes + Immutable),
+    query: &(impl IntoBytes + Immutable),
 ) -> Vec<T> {
-    let mut asked = request(method::GET_TABLE, number, mask, wish);
+    let mut asked = request(method::GET_TABLE, number, mask, query);
     asked.sa.set_sm_key(SM_KEY);
     table(switch, agents, 0, &asked).0
 }
 
-/// Requirement: IBTA v1.4 §15.2.5: tables of lanes, GUIDs and P_Keys are told as the ports have them.
+/// Requirement: IBTA v1.4 §15.2.5: records of lane, GUID and P_Key tables match the ports' tables.
 #[test]
 fn tables_of_ports_have_records() {
     let (mut switch, agents) = two();
@@ -46,12 +46,12 @@ fn tables_of_ports_have_records() {
     let lanes: Vec<SlToVlRecord> = all(switch, agents, record::SL_TO_VL, 0, &NOTHING);
     let seen: Vec<_> = lanes.iter().map(|one| (one.lid(), one.output_port(), one.table())).collect();
     assert_eq!(seen, [(1, 1, [0x12; 8]), (2, 1, [0x12; 8])]);
-    let mut wish = VlArbitrationRecord::new();
-    wish.set_lid(2).set_block(3);
-    let blocks: Vec<VlArbitrationRecord> = all(switch, agents, record::VL_ARBITRATION, 1, &wish);
+    let mut query = VlArbitrationRecord::new();
+    query.set_lid(2).set_block(3);
+    let blocks: Vec<VlArbitrationRecord> = all(switch, agents, record::VL_ARBITRATION, 1, &query);
     let seen: Vec<_> = blocks.iter().map(|one| (one.block(), one.table()[5])).collect();
     assert_eq!(seen, [(1, 1), (2, 2), (3, 3), (4, 4)]);
-    assert_eq!(all::<VlArbitrationRecord>(switch, agents, record::VL_ARBITRATION, 5, &wish).len(), 1);
+    assert_eq!(all::<VlArbitrationRecord>(switch, agents, record::VL_ARBITRATION, 5, &query).len(), 1);
     let guids: Vec<GuidInfoRecord> = all(switch, agents, record::GUID_INFO, 0, &NOTHING);
     let seen: Vec<_> = guids.iter().map(|one| (one.lid(), one.guids()[7], one.guids()[8])).collect();
     assert_eq!(seen, [(1, 0xa, 0x77), (2, 0xb, 0x77), (MANAGER_LID, 1, 0)]);
@@ -78,7 +78,7 @@ fn a_port_without_tables_has_no_records_of_them() {
     assert_eq!(lanes.iter().map(SlToVlRecord::lid).collect::<Vec<_>>(), [1]);
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.8: the multicast table of a switch has a record of each block with entries.
+/// Requirement: IBTA v1.4 §15.2.5.8: each block of a switch's multicast table that has entries has a record.
 #[test]
 fn groups_are_in_the_tables_of_switches() {
     let (mut switch, agents) = two();
@@ -97,7 +97,8 @@ fn groups_are_in_the_tables_of_switches() {
     assert_eq!(block.masks()[..4], [0, 0b100, 0, 0], "port 2");
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.10: there is an SMInfoRecord of each manager; the SM_Key is shown to who knows it.
+/// Requirement: IBTA v1.4 §15.2.5.10: each manager has an SMInfoRecord; the SM_Key is shown only to requesters that know
+/// it.
 #[test]
 fn managers_have_records() {
     let mut rival = Agent::new(0xb);
@@ -108,31 +109,31 @@ fn managers_have_records() {
     let seen: Vec<_> =
         found.iter().map(|one| (one.lid(), one.sm_info().sm_state(), one.sm_info().sm_key())).collect();
     assert_eq!(seen, [(2, 2, 5), (MANAGER_LID, 3, SM_KEY)]);
-    let mut wish = SmInfoRecord::new();
-    wish.sm_info_mut().set_sm_state(3);
-    let master = ask(&mut switch, &agents, 0, &request(GET, record::SM_INFO, 1 << 6, &wish));
+    let mut query = SmInfoRecord::new();
+    query.sm_info_mut().set_sm_state(3);
+    let master = ask(&mut switch, &agents, 0, &request(GET, record::SM_INFO, 1 << 6, &query));
     let master: SmInfoRecord = master.record().unwrap();
     assert_eq!((master.lid(), master.sm_info().sm_key()), (MANAGER_LID, 0));
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.16: the path to a multicast GID is that of its group.
+/// Requirement: IBTA v1.4 §15.2.5.16: the path to a multicast GID is that of the group.
 #[test]
 fn a_path_leads_to_a_group() {
     let (mut switch, agents) = two();
-    let mut wish = PathRecord::new();
-    wish.set_dgid(BROADCAST).set_sgid(gid(0xa)).set_service_level(3);
-    let answer = ask(&mut switch, &agents, 0, &request(GET, record::PATH, 1 << 2 | 1 << 3, &wish));
-    let path: PathRecord = answer.record().unwrap();
-    assert_eq!((answer.mad.status(), path.dlid(), path.slid(), path.sgid()), (0, 0xc000, 1, gid(0xa)));
+    let mut query = PathRecord::new();
+    query.set_dgid(BROADCAST).set_sgid(gid(0xa)).set_service_level(3);
+    let response = ask(&mut switch, &agents, 0, &request(GET, record::PATH, 1 << 2 | 1 << 3, &query));
+    let path: PathRecord = response.record().unwrap();
+    assert_eq!((response.mad.status(), path.dlid(), path.slid(), path.sgid()), (0, 0xc000, 1, gid(0xa)));
     assert_eq!((path.mtu(), path.rate(), path.partition_key(), path.reversible()), (4, 3, 0xffff, false));
-    let status = |switch: &mut Switch, mask, wish: &PathRecord| {
-        ask(switch, &agents, 0, &request(GET, record::PATH, mask, wish)).mad.status()
+    let status = |switch: &mut Switch, mask, query: &PathRecord| {
+        ask(switch, &agents, 0, &request(GET, record::PATH, mask, query)).mad.status()
     };
     let ends = 1 << 2 | 1 << 3;
-    assert_eq!(status(&mut switch, ends | 1 << 15, &wish), sa_status::NO_RECORDS, "another level");
+    assert_eq!(status(&mut switch, ends | 1 << 15, &query), sa_status::NO_RECORDS, "another level");
     let mut nobody = BROADCAST;
     nobody[15] = 7;
-    assert_eq!(status(&mut switch, ends, wish.set_dgid(nobody)), sa_status::NO_RECORDS);
+    assert_eq!(status(&mut switch, ends, query.set_dgid(nobody)), sa_status::NO_RECORDS);
 }
 
 /// LIDs of the paths from some ports to others, queried at once.
@@ -147,35 +148,36 @@ fn paths(
     for (to, gid) in asked.data[MultiPathRecord::SIZE..].chunks_exact_mut(16).zip(gids) {
         to.copy_from_slice(gid);
     }
-    let mut answers = send(switch, agents, 0, &asked.to_bytes());
-    let answer = answers.remove(0);
-    if answer.mad.status() != 0 {
-        return Err(answer.mad.status());
+    let mut responses = send(switch, agents, 0, &asked.to_bytes());
+    let response = responses.remove(0);
+    if response.mad.status() != 0 {
+        return Err(response.mad.status());
     }
-    assert_eq!((answer.mad.method(), answer.rmpp.flags() & 1), (0x94, 1));
-    let count = (answer.rmpp.length() as usize - SaHeader::SIZE) / 64;
-    let acknowledgement = acknowledge(&answer, 1, 9);
+    assert_eq!((response.mad.method(), response.rmpp.flags() & 1), (0x94, 1));
+    let count = (response.rmpp.length() as usize - SaHeader::SIZE) / 64;
+    let acknowledgement = acknowledge(&response, 1, 9);
     assert!(send(switch, agents, 0, &acknowledgement.to_bytes()).is_empty());
-    let paths = answer.data.chunks(64).take(count);
+    let paths = response.data.chunks(64).take(count);
     let paths = paths.map(|path| PathRecord::read_from_prefix(path).expect("a path").0);
     Ok(paths.map(|path| (path.slid(), path.dlid())).collect())
 }
 
-/// Requirement: IBTA v1.4 §15.2.5.20: MultiPathRecord finds the paths from each of some ports to each of some others.
+/// Requirement: IBTA v1.4 §15.2.5.20: MultiPathRecord finds the paths from each of several ports to each of several
+/// others.
 #[test]
 fn paths_between_many_ports_are_found_at_once() {
     let (mut switch, agents) = swept([0xa, 0xb, 0xc].map(Agent::new).into());
     let mut find =
-        |mask, wish: &MultiPathRecord, gids: &[[u8; 16]]| paths(&mut switch, &agents, mask, wish, gids);
+        |mask, query: &MultiPathRecord, gids: &[[u8; 16]]| paths(&mut switch, &agents, mask, query, gids);
     let counts = 1 << 19 | 1 << 20;
     let gids = [gid(0xa), gid(0xb), gid(0xc)];
-    let mut wish = MultiPathRecord::new();
-    wish.set_sgid_count(1).set_dgid_count(2).set_number_of_paths(1);
-    assert_eq!(find(counts, &wish, &gids), Ok(vec![(1, 2), (1, 3)]));
-    assert_eq!(find(counts | 1 << 6, &wish, &gids), Ok(vec![(1, 2)]));
-    assert_eq!(find(counts | 1 << 7, wish.set_partition_key(0x8001), &gids), Ok(vec![(1, 2), (1, 3)]));
-    assert_eq!(find(counts | 1 << 7, wish.set_partition_key(0x8002), &gids), Ok(vec![]));
-    assert_eq!(find(1 << 19, &wish, &gids), Err(sa_status::INSUFFICIENT_COMPONENTS));
-    assert_eq!(find(counts, &wish, &[gid(0xa), gid(9)]), Err(sa_status::INVALID_GID));
-    assert_eq!(find(counts, wish.set_dgid_count(11), &gids), Err(sa_status::REQUEST_INVALID));
+    let mut query = MultiPathRecord::new();
+    query.set_sgid_count(1).set_dgid_count(2).set_number_of_paths(1);
+    assert_eq!(find(counts, &query, &gids), Ok(vec![(1, 2), (1, 3)]));
+    assert_eq!(find(counts | 1 << 6, &query, &gids), Ok(vec![(1, 2)]));
+    assert_eq!(find(counts | 1 << 7, query.set_partition_key(0x8001), &gids), Ok(vec![(1, 2), (1, 3)]));
+    assert_eq!(find(counts | 1 << 7, query.set_partition_key(0x8002), &gids), Ok(vec![]));
+    assert_eq!(find(1 << 19, &query, &gids), Err(sa_status::INSUFFICIENT_COMPONENTS));
+    assert_eq!(find(counts, &query, &[gid(0xa), gid(9)]), Err(sa_status::INVALID_GID));
+    assert_eq!(find(counts, query.set_dgid_count(11), &gids), Err(sa_status::REQUEST_INVALID));
 }

@@ -21,8 +21,8 @@ fn numbers(segments: &[AdministrationPacket]) -> Vec<u32> {
     segments.iter().map(|segment| segment.rmpp.segment()).collect()
 }
 
-/// Requirement: IBTA v1.4 §13.6.2.1: segments are numbered from 1; the first has the length of all, the last its own, and both count the header
-/// of the class in each segment.
+/// Requirement: IBTA v1.4 §13.6.2.1: segments are numbered from 1; the first has the total length, the last its own, and
+/// both count the class header of each segment.
 #[test]
 fn a_table_arrives_in_segments() {
     let (mut switch, agents, all) = crowd();
@@ -40,24 +40,25 @@ fn a_table_arrives_in_segments() {
     assert_eq!((nodes.len(), segments), (41, 23));
 }
 
-/// Requirement: IBTA v1.4 §13.6.5: a request that comes by reliable transfer is acknowledged, and its answer is a transfer the other way.
+/// Requirement: IBTA v1.4 §13.6.5: a request by reliable transfer is acknowledged, and its response is a transfer in the
+/// other direction.
 #[test]
 fn a_request_by_reliable_transfer_is_acknowledged_and_answered() {
     let (mut switch, agents) = subnet(0);
-    let mut wish = MultiPathRecord::new();
-    wish.set_sgid_count(1).set_dgid_count(1);
-    let mut asked = request(method::GET_MULTI, record::MULTI_PATH, 1 << 19 | 1 << 20, &wish);
+    let mut query = MultiPathRecord::new();
+    query.set_sgid_count(1).set_dgid_count(1);
+    let mut asked = request(method::GET_MULTI, record::MULTI_PATH, 1 << 19 | 1 << 20, &query);
     asked.data[24..40].copy_from_slice(&gid(0xa));
     asked.data[40..56].copy_from_slice(&gid(0xb));
     asked.rmpp.set_version(1).set_kind(1).set_flags(7).set_segment(1).set_length(20 + 56);
     let said = send(&mut switch, &agents, 0, &asked.to_bytes());
-    let [acknowledged, answer] = &said[..] else { panic!("{said:?}") };
+    let [acknowledged, response] = &said[..] else { panic!("{said:?}") };
     assert_eq!((acknowledged.mad.method(), acknowledged.rmpp.kind()), (method::GET_MULTI | 0x80, 2));
     assert_eq!((acknowledged.rmpp.segment(), acknowledged.rmpp.length() > 0), (1, true));
-    assert_eq!((answer.mad.status(), answer.rmpp.kind(), answer.rmpp.flags()), (0, 1, 7));
-    let path: PathRecord = answer.record().expect("a record");
+    assert_eq!((response.mad.status(), response.rmpp.kind(), response.rmpp.flags()), (0, 1, 7));
+    let path: PathRecord = response.record().expect("a record");
     assert_eq!((path.slid(), path.dlid()), (1, 2));
-    // It has room for the answer, and then has it.
+    // It has room for the response, and then has it.
     let turn = |number| {
         let mut packet = asked.clone();
         packet.rmpp.set_kind(2).set_flags(1).set_segment(number).set_length(number + 1);
@@ -77,7 +78,8 @@ fn a_request_by_reliable_transfer_is_acknowledged_and_answered() {
     );
 }
 
-/// Requirement: IBTA v1.4 §13.6.6: the sender begins with one segment, and sends no more than the receiver has room for.
+/// Requirement: IBTA v1.4 §13.6.6: the sender begins with one segment, and sends no more than the receiver's window
+/// allows.
 #[test]
 fn the_window_of_the_receiver_is_kept() {
     let (mut switch, agents, all) = crowd();
@@ -93,7 +95,8 @@ fn the_window_of_the_receiver_is_kept() {
     assert_eq!(acknowledge_with(2, 9), [], "an old ACK");
 }
 
-/// Requirement: IBTA v1.4 §13.6.6: what is not acknowledged in time is sent again; after a few times the sender ends the transfer.
+/// Requirement: IBTA v1.4 §13.6.6: unacknowledged segments are retransmitted a few times, then the sender ends the
+/// transfer.
 #[test]
 fn segments_are_sent_again_and_given_up() {
     let (mut switch, agents, all) = crowd();
@@ -120,9 +123,10 @@ fn segments_are_sent_again_and_given_up() {
     );
 }
 
-/// Requirement: IBTA v1.4 §13.6.2.2: what contradicts the protocol ends the transfer with its reason; STOP and ABORT have no answer.
+/// Requirement: IBTA v1.4 §13.6.2.2: a protocol violation ends the transfer with its reason; STOP and ABORT have no
+/// response.
 #[test]
-fn what_contradicts_the_protocol_ends_the_transfer() {
+fn protocol_violations_end_the_transfer() {
     let (mut switch, agents, all) = crowd();
     let edits: [(Edit<'_>, Option<(u8, u8)>); 7] = [
         (
@@ -178,29 +182,29 @@ fn what_contradicts_the_protocol_ends_the_transfer() {
     }
 }
 
-/// Requirement: IBTA v1.4 §15.4.1: a table without a record is an answer of no records.
+/// Requirement: IBTA v1.4 §15.4.1: the response for an empty table has no records.
 #[test]
-fn an_empty_table_is_an_answer() {
+fn the_response_for_an_empty_table_has_no_records() {
     let (mut switch, agents, _) = crowd();
-    let mut wish = NodeRecord::new();
-    wish.set_lid(0x777);
-    let none = request(method::GET_TABLE, record::NODE, 1, &wish);
-    let answer = ask(&mut switch, &agents, 0, &none);
-    assert_eq!((answer.mad.status(), answer.rmpp.flags(), answer.rmpp.length()), (0, 7, 20));
-    assert!(send(&mut switch, &agents, 0, &acknowledge(&answer, 1, 1).to_bytes()).is_empty());
+    let mut query = NodeRecord::new();
+    query.set_lid(0x777);
+    let none = request(method::GET_TABLE, record::NODE, 1, &query);
+    let response = ask(&mut switch, &agents, 0, &none);
+    assert_eq!((response.mad.status(), response.rmpp.flags(), response.rmpp.length()), (0, 7, 20));
+    assert!(send(&mut switch, &agents, 0, &acknowledge(&response, 1, 1).to_bytes()).is_empty());
     assert_eq!(switch.poll_timeout().map(|due| due > Time::ZERO + Duration::from_millis(200)), Some(true));
 }
 
-/// Room for answers in flight is limited. A requester that finds none is told to retry later.
+/// Room for responses in flight is limited. A requester that finds none is told to retry later.
 #[test]
-fn there_is_an_end_to_answers_under_way() {
+fn responses_in_flight_are_limited() {
     let (mut switch, agents, mut all) = crowd();
     let mut refused = None;
     for transaction in 0..2_000 {
         all.mad.set_transaction(transaction);
-        let answer = ask(&mut switch, &agents, 0, &all);
-        if answer.mad.status() != 0 {
-            refused = Some((transaction, answer.mad.status()));
+        let response = ask(&mut switch, &agents, 0, &all);
+        if response.mad.status() != 0 {
+            refused = Some((transaction, response.mad.status()));
             break;
         }
     }

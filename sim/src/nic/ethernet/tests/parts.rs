@@ -62,7 +62,7 @@ fn a_packet_that_is_cut_short_has_headers_but_no_good_checksum() {
     }
 }
 
-/// Requirement: RoCEv2 A17.3.2.2: UDP packets to the well-known port 4791 are RoCE's.
+/// Requirement: RoCEv2 A17.3.2.2: UDP packets to the well-known port 4791 are RoCE packets.
 #[test]
 fn roce_is_told_by_its_port() {
     for (port, roce) in [(4791, true), (4790, false)] {
@@ -139,7 +139,7 @@ fn a_train_has_the_whole_payload_in_order() {
 }
 
 #[test]
-fn what_is_no_tcp_is_not_cut() {
+fn only_tcp_packets_are_segmented() {
     let header = ethernet(PEER, 0x0800, &ipv4(UDP, &udp(9, b"")));
     assert_eq!(SegmentedSend::new(header, vec![0; 10], 4).err(), Some(NotSegmentable));
     let header = ethernet(PEER, 0x0800, &ipv4(TCP, &tcp(1, 0, &[])));

@@ -47,10 +47,10 @@ fn layout(mac: MacAddress) -> MacAddressLayout {
 pub(in crate::nic::firmware) fn replace<M: HostMemory>(
     nic: &mut Nic,
     call: &Call<'_, M>,
-    wish: &NicVportContext,
+    requested: &NicVportContext,
 ) -> Result<(), Refusal> {
-    let count = usize::from(wish.allowed_list_size());
-    let (size, most) = match wish.allowed_list_type() {
+    let count = usize::from(requested.allowed_list_size());
+    let (size, most) = match requested.allowed_list_type() {
         UNICAST => (ADDRESS, 1 << LOG_UNICAST),
         MULTICAST => (ADDRESS, 1 << LOG_MULTICAST),
         VLANS => (VLAN, 1 << LOG_VLANS),
@@ -60,7 +60,7 @@ pub(in crate::nic::firmware) fn replace<M: HostMemory>(
         return Err(syndrome::VPORT_LIST_SIZE);
     }
     let bytes = call.input.get(LIST..LIST + count * size).ok_or(syndrome::INPUT_TOO_SHORT)?;
-    match wish.allowed_list_type() {
+    match requested.allowed_list_type() {
         UNICAST => set_unicast(nic, &read_addresses(bytes)),
         MULTICAST => {
             nic.ethernet.lists.multicast = read_addresses(bytes);

@@ -88,15 +88,18 @@ pub(super) fn modify_table<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
-    let wish = *input.flow_table_context();
-    if input.modify_field_select() & !SELECT_MISS != 0 || wish.table_miss_action() > MISS_TO_TABLE {
+    let requested = *input.flow_table_context();
+    if input.modify_field_select() & !SELECT_MISS != 0 || requested.table_miss_action() > MISS_TO_TABLE {
         return Err(syndrome::FLOW_TABLE_FEATURE);
     }
     let level = table(nic, input.table_type(), input.table_id())?.context.level();
-    check_miss(nic, level, &wish)?;
+    check_miss(nic, level, &requested)?;
     let table = table(nic, input.table_type(), input.table_id())?;
     if input.modify_field_select() & SELECT_MISS != 0 {
-        table.context.set_table_miss_action(wish.table_miss_action()).set_table_miss_id(wish.table_miss_id());
+        table
+            .context
+            .set_table_miss_action(requested.table_miss_action())
+            .set_table_miss_id(requested.table_miss_id());
     }
     Ok(())
 }

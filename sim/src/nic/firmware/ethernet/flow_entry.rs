@@ -115,14 +115,14 @@ fn read_lists(
 
 fn read_destination(
     nic: &mut Nic,
-    wish: &FlowDestination,
+    requested: &FlowDestination,
     level: Option<u8>,
 ) -> Result<Destination, Refusal> {
-    let number = wish.destination_id();
-    if wish.packet_reformat() || wish.destination_eswitch_owner_vhca_id_valid() {
+    let number = requested.destination_id();
+    if requested.packet_reformat() || requested.destination_eswitch_owner_vhca_id_valid() {
         return Err(syndrome::FLOW_ENTRY_DESTINATION);
     }
-    match wish.destination_type() {
+    match requested.destination_type() {
         TO_TABLE => {
             let next = table(nic, NIC_RECEIVE, FlowTableId::from_low_bits(number))?.context.level();
             check_level(level, next)?;

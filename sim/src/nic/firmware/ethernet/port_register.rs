@@ -18,13 +18,13 @@ pub(in crate::nic::firmware) fn flow_control(
     data: &[u8],
     write: bool,
 ) -> Result<Vec<u8>, Refusal> {
-    let wish: PfccRegister = read_grown(data, OLD_FLOW_CONTROL)?;
-    check_port(wish.local_port())?;
+    let requested: PfccRegister = read_grown(data, OLD_FLOW_CONTROL)?;
+    check_port(requested.local_port())?;
     if write {
-        if wish.pfctx() != 0 || wish.pfcrx() != 0 {
+        if requested.pfctx() != 0 || requested.pfcrx() != 0 {
             return Err(syndrome::REGISTER_VALUE);
         }
-        (flow.sends, flow.obeys) = (wish.pptx(), wish.pprx());
+        (flow.sends, flow.obeys) = (requested.pptx(), requested.pprx());
     }
     let mut register = PfccRegister::new();
     register.set_local_port(1).set_pptx(flow.sends).set_pprx(flow.obeys);
@@ -38,8 +38,8 @@ pub(in crate::nic::firmware) fn error_correction(
     data: &[u8],
     write: bool,
 ) -> Result<Vec<u8>, Refusal> {
-    let wish: PplmRegister = read(data)?;
-    check_port(wish.local_port())?;
+    let requested: PplmRegister = read(data)?;
+    check_port(requested.local_port())?;
     if write {
         return Err(syndrome::REGISTER_READ_ONLY);
     }
@@ -70,8 +70,8 @@ const fn mode(speed: PortSpeed) -> u8 {
 
 /// All lanes of module 0.
 pub(in crate::nic::firmware) fn module_lanes(data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
-    let wish: PmlpRegister = read(data)?;
-    check_port(wish.local_port())?;
+    let requested: PmlpRegister = read(data)?;
+    check_port(requested.local_port())?;
     if write {
         return Err(syndrome::REGISTER_READ_ONLY);
     }

@@ -158,26 +158,28 @@ pub(super) fn modify<M: HostMemory>(
     _: &mut ModifyTirOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let wish = input.ctx();
+    let requested = input.ctx();
     let known = nic.ethernet.receive_interfaces.get_mut(input.tirn().value());
     let context = known.ok_or(syndrome::TIR_UNKNOWN)?;
-    if input.bitmask_packet_merge() && wish.packet_merge_mask() != 0 {
+    if input.bitmask_packet_merge() && requested.packet_merge_mask() != 0 {
         return Err(syndrome::TIR_FEATURE);
     }
     if input.bitmask_hash() {
-        check_hash(wish)?;
-        context.set_rx_hash_fn(wish.rx_hash_fn()).set_rx_hash_symmetric(wish.rx_hash_symmetric());
-        context.set_rx_hash_toeplitz_key(wish.rx_hash_toeplitz_key());
+        check_hash(requested)?;
+        context.set_rx_hash_fn(requested.rx_hash_fn()).set_rx_hash_symmetric(requested.rx_hash_symmetric());
+        context.set_rx_hash_toeplitz_key(requested.rx_hash_toeplitz_key());
         context.set_rx_hash_field_selector_outer_selected_fields(
-            wish.rx_hash_field_selector_outer_selected_fields(),
+            requested.rx_hash_field_selector_outer_selected_fields(),
         );
-        context
-            .set_rx_hash_field_selector_outer_l3_prot_type(wish.rx_hash_field_selector_outer_l3_prot_type());
-        context
-            .set_rx_hash_field_selector_outer_l4_prot_type(wish.rx_hash_field_selector_outer_l4_prot_type());
+        context.set_rx_hash_field_selector_outer_l3_prot_type(
+            requested.rx_hash_field_selector_outer_l3_prot_type(),
+        );
+        context.set_rx_hash_field_selector_outer_l4_prot_type(
+            requested.rx_hash_field_selector_outer_l4_prot_type(),
+        );
     }
     if input.bitmask_self_lb_en() {
-        context.set_self_lb_block(wish.self_lb_block());
+        context.set_self_lb_block(requested.self_lb_block());
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use super::super::call::Call;
 use super::super::umem::{BufferPlace, queue_buffer, work_queue_record};
 use super::work_queue::{count_user, is_plain};
-use crate::nic::device::Parts;
+use crate::nic::device::DeviceParts;
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::receive::{DIRECT, PacketReceiveQueue};
 use crate::nic::receive_queue::{ReceiveGeometry, ReceiveQueue};
@@ -79,32 +79,32 @@ pub(super) fn modify<M: HostMemory>(
     _: &mut ModifyRqOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let (select, wish) = (input.modify_bitmask(), input.ctx());
+    let (select, requested) = (input.modify_bitmask(), input.ctx());
     if select & !(SELECT_TAGS | SELECT_COUNTERS) != 0 {
         return Err(syndrome::RQ_FEATURE);
     }
     if select & SELECT_COUNTERS != 0 {
-        check_counters(nic, wish.counter_set_id())?;
+        check_counters(nic, requested.counter_set_id())?;
     }
     let queue = nic.ethernet.receive_queues.get_mut(input.rqn().value()).ok_or(syndrome::RQ_UNKNOWN)?;
     if input.rq_state() != queue.context.state() {
         return Err(syndrome::RQ_STATE);
     }
-    match (queue.context.state(), wish.state()) {
+    match (queue.context.state(), requested.state()) {
         (from, to) if from == to => {}
         (queue_state::RESET, queue_state::READY) | (_, queue_state::ERROR) => {}
         (queue_state::ERROR | queue_state::READY, queue_state::RESET) => queue.reset(),
         _ => return Err(syndrome::RQ_STATE),
     }
-    queue.context.set_state(wish.state());
+    queue.context.set_state(requested.state());
     if select & SELECT_TAGS != 0 {
-        queue.context.set_vsd(wish.vsd());
+        queue.context.set_vsd(requested.vsd());
     }
     if select & SELECT_COUNTERS != 0 {
-        queue.context.set_counter_set_id(wish.counter_set_id());
+        queue.context.set_counter_set_id(requested.counter_set_id());
     }
-    if wish.state() == queue_state::ERROR {
-        let Parts { ethernet, mut bus, .. } = nic.parts(call.now, call.memory);
+    if requested.state() == queue_state::ERROR {
+        let DeviceParts { ethernet, mut bus, .. } = nic.parts(call.now, call.memory);
         ethernet.receive_queues.get_mut(input.rqn().value()).ok_or(syndrome::RQ_UNKNOWN)?.flush(&mut bus);
     }
     Ok(())

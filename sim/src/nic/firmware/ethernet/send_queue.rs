@@ -3,7 +3,7 @@
 use super::super::call::Call;
 use super::super::umem::{BufferPlace, queue_buffer, work_queue_record};
 use super::work_queue::{count_user, is_plain};
-use crate::nic::device::Parts;
+use crate::nic::device::DeviceParts;
 use crate::nic::ethernet::queue_state;
 use crate::nic::ethernet::send::PacketSendQueue;
 use crate::nic::syndrome::{self, Refusal};
@@ -91,16 +91,16 @@ pub(super) fn modify<M: HostMemory>(
     if input.sq_state() != queue.context.state() {
         return Err(syndrome::SQ_STATE);
     }
-    let wish = input.ctx().state();
-    match (queue.context.state(), wish) {
+    let requested = input.ctx().state();
+    match (queue.context.state(), requested) {
         (from, to) if from == to => {}
         (queue_state::RESET, queue_state::READY) | (_, queue_state::ERROR) => {}
         (queue_state::ERROR | queue_state::READY, queue_state::RESET) => queue.reset(),
         _ => return Err(syndrome::SQ_STATE),
     }
-    queue.context.set_state(wish);
-    if wish == queue_state::ERROR {
-        let Parts { ethernet, mut bus, .. } = nic.parts(call.now, call.memory);
+    queue.context.set_state(requested);
+    if requested == queue_state::ERROR {
+        let DeviceParts { ethernet, mut bus, .. } = nic.parts(call.now, call.memory);
         ethernet.send_queues.get_mut(number).ok_or(syndrome::SQ_UNKNOWN)?.flush(&mut bus);
     }
     Ok(())

@@ -44,10 +44,10 @@ fn change(
     nic: &mut Nic,
     qpn: Qpn,
     transition: &Transition,
-    wish: &QueuePairContext,
+    requested: &QueuePairContext,
     mask: u32,
 ) -> Result<(), Refusal> {
-    let context = begin(nic, qpn, transition, wish, mask)?;
+    let context = begin(nic, qpn, transition, requested, mask)?;
     store(nic, qpn, context)
 }
 
@@ -68,14 +68,18 @@ pub(super) fn reset_to_init<M: HostMemory>(
     _: &mut ResetToInitQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let wish = input.qpc();
-    let mut context = begin(nic, input.qpn(), &RESET_TO_INIT, wish, input.opt_param_mask())?;
-    take_pkey_index(&mut context, wish.primary_address_path())?;
-    take_port(&mut context, wish.primary_address_path())?;
-    context.set_rre(wish.rre()).set_rwe(wish.rwe()).set_rae(wish.rae()).set_atomic_mode(wish.atomic_mode());
-    context.set_pm_state(wish.pm_state()).set_q_key(wish.q_key());
-    take_counter_set(nic, &mut context, wish)?;
-    context.set_log_ack_req_freq(wish.log_ack_req_freq());
+    let requested = input.qpc();
+    let mut context = begin(nic, input.qpn(), &RESET_TO_INIT, requested, input.opt_param_mask())?;
+    take_pkey_index(&mut context, requested.primary_address_path())?;
+    take_port(&mut context, requested.primary_address_path())?;
+    context
+        .set_rre(requested.rre())
+        .set_rwe(requested.rwe())
+        .set_rae(requested.rae())
+        .set_atomic_mode(requested.atomic_mode());
+    context.set_pm_state(requested.pm_state()).set_q_key(requested.q_key());
+    take_counter_set(nic, &mut context, requested)?;
+    context.set_log_ack_req_freq(requested.log_ack_req_freq());
     store(nic, input.qpn(), context)
 }
 
@@ -105,7 +109,7 @@ fn check_extension(nic: &Nic, input: &InitToInitQpIn) -> Result<Option<bool>, Re
         return Ok(None);
     }
     let qp = nic.queue_pairs.get(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
-    if nic.attached.card.is_none() || qp.context.st() != ServiceType::Rc {
+    if nic.optional.card.is_none() || qp.context.st() != ServiceType::Rc {
         return Err(syndrome::QP_MMO);
     }
     Ok(Some(input.qpc_data_ext().mmo()))
@@ -118,15 +122,18 @@ pub(super) fn init_to_rtr<M: HostMemory>(
     _: &mut InitToRtrQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let wish = input.qpc();
-    let mut context = begin(nic, input.qpn(), &INIT_TO_RTR, wish, input.opt_param_mask())?;
+    let requested = input.qpc();
+    let mut context = begin(nic, input.qpn(), &INIT_TO_RTR, requested, input.opt_param_mask())?;
     if connects(context.st()) {
-        check_connection(nic, wish)?;
+        check_connection(nic, requested)?;
     }
-    context.set_mtu(wish.mtu()).set_log_msg_max(wish.log_msg_max()).set_remote_qpn(wish.remote_qpn());
-    context.set_next_rcv_psn(wish.next_rcv_psn()).set_min_rnr_nak(wish.min_rnr_nak());
-    context.set_log_rra_max(wish.log_rra_max()).set_log_ack_req_freq(wish.log_ack_req_freq());
-    take_path(&mut context, wish.primary_address_path());
+    context
+        .set_mtu(requested.mtu())
+        .set_log_msg_max(requested.log_msg_max())
+        .set_remote_qpn(requested.remote_qpn());
+    context.set_next_rcv_psn(requested.next_rcv_psn()).set_min_rnr_nak(requested.min_rnr_nak());
+    context.set_log_rra_max(requested.log_rra_max()).set_log_ack_req_freq(requested.log_ack_req_freq());
+    take_path(&mut context, requested.primary_address_path());
     store(nic, input.qpn(), context)?;
     if connects(context.st()) {
         return act(nic, call, input.qpn(), QueuePair::connect);
@@ -139,17 +146,17 @@ const fn connects(service: ServiceType) -> bool {
     matches!(service, ServiceType::Rc | ServiceType::Uc | ServiceType::Xrc)
 }
 
-fn check_connection(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {
+fn check_connection(nic: &Nic, requested: &QueuePairContext) -> Result<(), Refusal> {
     let limits = &nic.firmware.capabilities.general;
-    let mtu = path_mtu(wish.mtu()).ok_or(syndrome::QP_PATH_MTU)?;
+    let mtu = path_mtu(requested.mtu()).ok_or(syndrome::QP_PATH_MTU)?;
     if mtu > u32::from(nic.port.mtu()) {
         return Err(syndrome::QP_PATH_MTU);
     }
-    if wish.log_msg_max() > limits.log_max_msg() {
+    if requested.log_msg_max() > limits.log_max_msg() {
         return Err(syndrome::QP_MESSAGE_SIZE);
     }
-    check_responder_reads(nic, wish)?;
-    check_path(nic, wish.primary_address_path())
+    check_responder_reads(nic, requested)?;
+    check_path(nic, requested.primary_address_path())
 }
 
 pub(super) fn rtr_to_rts<M: HostMemory>(
@@ -159,13 +166,13 @@ pub(super) fn rtr_to_rts<M: HostMemory>(
     _: &mut RtrToRtsQpOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let wish = input.qpc();
-    let mut context = begin(nic, input.qpn(), &RTR_TO_RTS, wish, input.opt_param_mask())?;
-    check_requester_reads(nic, wish)?;
-    context.set_next_send_psn(wish.next_send_psn()).set_log_sra_max(wish.log_sra_max());
-    context.set_retry_count(wish.retry_count()).set_rnr_retry(wish.rnr_retry());
-    context.set_log_ack_req_freq(wish.log_ack_req_freq());
-    context.primary_address_path_mut().set_ack_timeout(wish.primary_address_path().ack_timeout());
+    let requested = input.qpc();
+    let mut context = begin(nic, input.qpn(), &RTR_TO_RTS, requested, input.opt_param_mask())?;
+    check_requester_reads(nic, requested)?;
+    context.set_next_send_psn(requested.next_send_psn()).set_log_sra_max(requested.log_sra_max());
+    context.set_retry_count(requested.retry_count()).set_rnr_retry(requested.rnr_retry());
+    context.set_log_ack_req_freq(requested.log_ack_req_freq());
+    context.primary_address_path_mut().set_ack_timeout(requested.primary_address_path().ack_timeout());
     store(nic, input.qpn(), context)?;
     act(nic, call, input.qpn(), |qp, bus| qp.start_sending(bus.config))
 }

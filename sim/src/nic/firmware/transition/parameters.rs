@@ -15,7 +15,7 @@ pub(super) fn begin(
     nic: &Nic,
     qpn: Qpn,
     row: &Transition,
-    wish: &QueuePairContext,
+    requested: &QueuePairContext,
     mask: u32,
 ) -> Result<QueuePairContext, Refusal> {
     let mut context = nic.queue_pairs.get(qpn.value()).ok_or(syndrome::QP_UNKNOWN)?.context;
@@ -24,24 +24,24 @@ pub(super) fn begin(
         return Err(syndrome::QP_OPTIONAL_PARAMETER);
     }
     let selected = |bit| mask & bit != 0;
-    check_migration(wish, selected(optional::ALTERNATE_PATH), selected(optional::PATH_MIGRATION))?;
-    take_rights(&mut context, wish, mask);
+    check_migration(requested, selected(optional::ALTERNATE_PATH), selected(optional::PATH_MIGRATION))?;
+    take_rights(&mut context, requested, mask);
     if selected(optional::Q_KEY) {
-        context.set_q_key(wish.q_key());
+        context.set_q_key(requested.q_key());
     }
     if selected(optional::PKEY_INDEX) {
-        take_pkey_index(&mut context, wish.primary_address_path())?;
+        take_pkey_index(&mut context, requested.primary_address_path())?;
     }
     if selected(optional::PORT) {
-        take_port(&mut context, wish.primary_address_path())?;
+        take_port(&mut context, requested.primary_address_path())?;
     }
-    take_retries_and_reads(nic, &mut context, wish, mask)?;
+    take_retries_and_reads(nic, &mut context, requested, mask)?;
     if selected(optional::PRIMARY_PATH) {
-        check_path(nic, wish.primary_address_path())?;
-        take_path(&mut context, wish.primary_address_path());
+        check_path(nic, requested.primary_address_path())?;
+        take_path(&mut context, requested.primary_address_path());
     }
     if selected(optional::COUNTER_SET) {
-        take_counter_set(nic, &mut context, wish)?;
+        take_counter_set(nic, &mut context, requested)?;
     }
     context.set_state(row.to);
     Ok(context)
@@ -51,9 +51,9 @@ pub(super) fn begin(
 pub(super) fn take_counter_set(
     nic: &Nic,
     context: &mut QueuePairContext,
-    wish: &QueuePairContext,
+    requested: &QueuePairContext,
 ) -> Result<(), Refusal> {
-    let set = wish.counter_set_id();
+    let set = requested.counter_set_id();
     if set != 0 {
         nic.counter_sets.get(set.into()).ok_or(syndrome::COUNTER_UNKNOWN)?;
     }
@@ -72,20 +72,20 @@ fn check_state(state: QpState, row: &Transition) -> Result<(), Refusal> {
 }
 
 /// Automatic path migration is not supported: its state is always "migrated".
-fn check_migration(wish: &QueuePairContext, alternate: bool, state: bool) -> Result<(), Refusal> {
-    let moves = state && wish.pm_state() != PathMigration::Migrated;
+fn check_migration(requested: &QueuePairContext, alternate: bool, state: bool) -> Result<(), Refusal> {
+    let moves = state && requested.pm_state() != PathMigration::Migrated;
     if alternate || moves { Err(syndrome::QP_ALTERNATE_PATH) } else { Ok(()) }
 }
 
-fn take_rights(context: &mut QueuePairContext, wish: &QueuePairContext, mask: u32) {
+fn take_rights(context: &mut QueuePairContext, requested: &QueuePairContext, mask: u32) {
     if mask & optional::RRE != 0 {
-        context.set_rre(wish.rre());
+        context.set_rre(requested.rre());
     }
     if mask & optional::RAE != 0 {
-        context.set_rae(wish.rae()).set_atomic_mode(wish.atomic_mode());
+        context.set_rae(requested.rae()).set_atomic_mode(requested.atomic_mode());
     }
     if mask & optional::RWE != 0 {
-        context.set_rwe(wish.rwe());
+        context.set_rwe(requested.rwe());
     }
 }
 
@@ -93,42 +93,42 @@ fn take_rights(context: &mut QueuePairContext, wish: &QueuePairContext, mask: u3
 fn take_retries_and_reads(
     nic: &Nic,
     context: &mut QueuePairContext,
-    wish: &QueuePairContext,
+    requested: &QueuePairContext,
     mask: u32,
 ) -> Result<(), Refusal> {
     let selected = |bit| mask & bit != 0;
     if selected(optional::RNR_TIMER) {
-        context.set_min_rnr_nak(wish.min_rnr_nak());
+        context.set_min_rnr_nak(requested.min_rnr_nak());
     }
     if selected(optional::RETRY_COUNT) {
-        context.set_retry_count(wish.retry_count());
+        context.set_retry_count(requested.retry_count());
     }
     if selected(optional::RNR_RETRY) {
-        context.set_rnr_retry(wish.rnr_retry());
+        context.set_rnr_retry(requested.rnr_retry());
     }
     if selected(optional::ACK_TIMEOUT) {
-        let timeout = wish.primary_address_path().ack_timeout();
+        let timeout = requested.primary_address_path().ack_timeout();
         context.primary_address_path_mut().set_ack_timeout(timeout);
     }
     if selected(optional::REQUESTER_READS) {
-        check_requester_reads(nic, wish)?;
-        context.set_log_sra_max(wish.log_sra_max());
+        check_requester_reads(nic, requested)?;
+        context.set_log_sra_max(requested.log_sra_max());
     }
     if selected(optional::RESPONDER_READS) {
-        check_responder_reads(nic, wish)?;
-        context.set_log_rra_max(wish.log_rra_max());
+        check_responder_reads(nic, requested)?;
+        context.set_log_rra_max(requested.log_rra_max());
     }
     Ok(())
 }
 
-pub(super) fn check_requester_reads(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {
+pub(super) fn check_requester_reads(nic: &Nic, requested: &QueuePairContext) -> Result<(), Refusal> {
     let limit = nic.firmware.capabilities.general.log_max_ra_req_qp();
-    if wish.log_sra_max() > limit { Err(syndrome::QP_INITIATOR_DEPTH) } else { Ok(()) }
+    if requested.log_sra_max() > limit { Err(syndrome::QP_INITIATOR_DEPTH) } else { Ok(()) }
 }
 
-pub(super) fn check_responder_reads(nic: &Nic, wish: &QueuePairContext) -> Result<(), Refusal> {
+pub(super) fn check_responder_reads(nic: &Nic, requested: &QueuePairContext) -> Result<(), Refusal> {
     let limit = nic.firmware.capabilities.general.log_max_ra_res_qp();
-    if wish.log_rra_max() > limit { Err(syndrome::QP_RESPONDER_RESOURCES) } else { Ok(()) }
+    if requested.log_rra_max() > limit { Err(syndrome::QP_RESPONDER_RESOURCES) } else { Ok(()) }
 }
 
 pub(super) fn take_pkey_index(context: &mut QueuePairContext, path: &AddressPath) -> Result<(), Refusal> {
@@ -149,10 +149,10 @@ pub(super) fn take_port(context: &mut QueuePairContext, path: &AddressPath) -> R
 }
 
 /// The path to the peer. P_Key index, port and timeout have their own bits in the mask.
-pub(super) fn take_path(context: &mut QueuePairContext, wish: &AddressPath) {
+pub(super) fn take_path(context: &mut QueuePairContext, requested: &AddressPath) {
     let path = context.primary_address_path_mut();
     let (pkey_index, port, timeout) = (path.pkey_index(), path.vhca_port_num(), path.ack_timeout());
-    path.clone_from(wish);
+    path.clone_from(requested);
     path.set_pkey_index(pkey_index).set_vhca_port_num(port).set_ack_timeout(timeout);
 }
 

@@ -8,11 +8,11 @@ use bareverbs_uverbs::uapi::*;
 use bareverbs_uverbs::{Errno, FileId, Uverbs, VirtualHost};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-/// Address of requests and answers.
+/// Address of requests and responses.
 const REQUEST: u64 = BASE + 0x1000;
-const ANSWER: u64 = BASE + 0x2000;
+const RESPONSE: u64 = BASE + 0x2000;
 const PROVIDER: u64 = BASE + 0x3000;
-const PROVIDER_ANSWER: u64 = BASE + 0x4000;
+const PROVIDER_RESPONSE: u64 = BASE + 0x4000;
 /// Address of queues and data.
 const HEAP: u64 = BASE + 0x8000;
 /// Access rights that the tests use.
@@ -72,7 +72,7 @@ pub struct Completion {
 
 /// What a queue pair is created from.
 #[derive(Clone, Copy, Default)]
-pub struct QpWish {
+pub struct QpInitAttributes {
     pub kind: u64,
     pub send: u64,
     pub receive: u64,
@@ -99,12 +99,12 @@ impl Peer {
         let uar = [
             attribute(0x1000, 0, 0),
             attribute(0x1001, 8, 0),
-            attribute(0x1002, 8, ANSWER),
-            attribute(0x1003, 4, ANSWER + 8),
-            attribute(0x1004, 4, ANSWER + 12),
+            attribute(0x1002, 8, RESPONSE),
+            attribute(0x1003, 4, RESPONSE + 8),
+            attribute(0x1004, 4, RESPONSE + 12),
         ];
         peer.call(MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, &uar).unwrap();
-        peer.page = peer.read(ANSWER + 12);
+        peer.page = peer.read(RESPONSE + 12);
         peer
     }
 
@@ -124,7 +124,7 @@ impl Peer {
         Ok(attributes.unwrap().to_vec())
     }
 
-    /// A write command, with `O` as its answer and `U` as the provider's.
+    /// A write command, with `O` as its response and `U` as the provider's.
     pub fn command<I: IntoBytes + zerocopy::Immutable, O: FromBytes, U: FromBytes>(
         &mut self,
         number: u32,
@@ -136,16 +136,16 @@ impl Peer {
         let mut attributes = vec![attribute(UVERBS_ATTR_WRITE_CMD, 4, number.into())];
         attributes.push(self.input(UVERBS_ATTR_CORE_IN, REQUEST, size_of::<I>()));
         if size_of::<O>() > 0 {
-            attributes.push(attribute(UVERBS_ATTR_CORE_OUT, size_of::<O>(), ANSWER));
+            attributes.push(attribute(UVERBS_ATTR_CORE_OUT, size_of::<O>(), RESPONSE));
         }
         if !provider.is_empty() {
             attributes.push(self.input(UVERBS_ATTR_UHW_IN, PROVIDER, provider.len()));
         }
         if size_of::<U>() > 0 {
-            attributes.push(attribute(UVERBS_ATTR_UHW_OUT, size_of::<U>(), PROVIDER_ANSWER));
+            attributes.push(attribute(UVERBS_ATTR_UHW_OUT, size_of::<U>(), PROVIDER_RESPONSE));
         }
         self.call(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, &attributes)?;
-        Ok((self.read(ANSWER), self.read(PROVIDER_ANSWER)))
+        Ok((self.read(RESPONSE), self.read(PROVIDER_RESPONSE)))
     }
 
     fn input(&self, id: u16, address: u64, length: usize) -> IoctlAttribute {
@@ -175,14 +175,15 @@ impl Peer {
     }
 
     pub fn reg_mr(&mut self, start: u64, length: u64, access_flags: u32) -> Result<RegMrResp, Errno> {
-        let wish = RegMr { response: 0, start, length, hca_va: start, pd_handle: self.pd, access_flags };
-        self.command::<_, RegMrResp, ()>(IB_USER_VERBS_CMD_REG_MR, &wish, &[]).map(|(answer, ())| answer)
+        let requested = RegMr { response: 0, start, length, hca_va: start, pd_handle: self.pd, access_flags };
+        self.command::<_, RegMrResp, ()>(IB_USER_VERBS_CMD_REG_MR, &requested, &[])
+            .map(|(response, ())| response)
     }
 
     pub fn create_channel(&mut self) -> u64 {
-        let wish = QueryDevice { response: 0 };
+        let requested = QueryDevice { response: 0 };
         let number = IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL;
-        self.command::<_, u32, ()>(number, &wish, &[]).unwrap().0.into()
+        self.command::<_, u32, ()>(number, &requested, &[]).unwrap().0.into()
     }
 
     pub fn create_cq(&mut self, user_handle: u64, channel: Option<u64>) -> Cq {
@@ -190,7 +191,7 @@ impl Peer {
         for entry in 0..u64::from(2 * ENTRIES) {
             self.program.put(buffer + entry * 64 + 63, &[0xf0]);
         }
-        let wish = Mlx5CreateCq {
+        let requested = Mlx5CreateCq {
             buf_addr: buffer,
             db_addr: record,
             cqe_size: 64,
@@ -198,35 +199,35 @@ impl Peer {
             uar_page_index: self.page as u16,
             ..Mlx5CreateCq::new_zeroed()
         };
-        self.program.put(PROVIDER, wish.as_bytes());
+        self.program.put(PROVIDER, requested.as_bytes());
         let mut attributes = vec![
             attribute(UVERBS_ATTR_CREATE_CQ_HANDLE, 0, 0),
             attribute(UVERBS_ATTR_CREATE_CQ_CQE, 4, u64::from(2 * ENTRIES - 1)),
             attribute(UVERBS_ATTR_CREATE_CQ_USER_HANDLE, 8, user_handle),
             attribute(UVERBS_ATTR_CREATE_CQ_COMP_VECTOR, 4, 0),
-            attribute(UVERBS_ATTR_CREATE_CQ_RESP_CQE, 4, ANSWER),
+            attribute(UVERBS_ATTR_CREATE_CQ_RESP_CQE, 4, RESPONSE),
             attribute(UVERBS_ATTR_UHW_IN, 32, PROVIDER),
-            attribute(UVERBS_ATTR_UHW_OUT, 8, PROVIDER_ANSWER),
+            attribute(UVERBS_ATTR_UHW_OUT, 8, PROVIDER_RESPONSE),
         ];
         attributes.extend(channel.map(|fd| attribute(UVERBS_ATTR_CREATE_CQ_COMP_CHANNEL, 0, fd)));
-        let answer = self.call(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, &attributes).unwrap();
-        assert_eq!(self.read::<u32>(ANSWER), 2 * ENTRIES - 1);
-        let number = self.read(PROVIDER_ANSWER);
-        Cq { handle: answer[0].data, number, buffer, record, consumer: 0, entries: 2 * ENTRIES }
+        let response = self.call(UVERBS_OBJECT_CQ, UVERBS_METHOD_CQ_CREATE, &attributes).unwrap();
+        assert_eq!(self.read::<u32>(RESPONSE), 2 * ENTRIES - 1);
+        let number = self.read(PROVIDER_RESPONSE);
+        Cq { handle: response[0].data, number, buffer, record, consumer: 0, entries: 2 * ENTRIES }
     }
 
     pub fn destroy(&mut self, object: u16, method: u16, handle: u64, room: usize) -> Result<[u32; 2], Errno> {
         let mut attributes = vec![attribute(0, 0, handle)];
         if room > 0 {
-            attributes.push(attribute(1, room, ANSWER));
+            attributes.push(attribute(1, room, RESPONSE));
         }
         self.call(object, method, &attributes)?;
-        Ok(self.read(ANSWER))
+        Ok(self.read(RESPONSE))
     }
 
-    pub fn create_qp(&mut self, wish: QpWish) -> Result<Qp, Errno> {
+    pub fn create_qp(&mut self, requested: QpInitAttributes) -> Result<Qp, Errno> {
         let (buffer, record) = (self.allocate(u64::from(2 * ENTRIES * STRIDE)), self.allocate(64));
-        let receives = if wish.shared.is_some() || wish.receive == u64::MAX { 0 } else { ENTRIES };
+        let receives = if requested.shared.is_some() || requested.receive == u64::MAX { 0 } else { ENTRIES };
         let provider = Mlx5CreateQp {
             buf_addr: buffer,
             db_addr: record,
@@ -234,7 +235,7 @@ impl Peer {
             rq_wqe_count: receives,
             rq_wqe_shift: STRIDE.trailing_zeros(),
             flags: MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_UAR_PAGE_INDEX,
-            uidx: wish.user_index,
+            uidx: requested.user_index,
             bfreg_index: self.page,
             ..Mlx5CreateQp::new_zeroed()
         };
@@ -249,39 +250,39 @@ impl Peer {
         self.program.put(REQUEST, capacity.as_bytes());
         let mut attributes = vec![
             attribute(UVERBS_ATTR_CREATE_QP_HANDLE, 0, 0),
-            attribute(UVERBS_ATTR_CREATE_QP_USER_HANDLE, 8, wish.user_handle),
+            attribute(UVERBS_ATTR_CREATE_QP_USER_HANDLE, 8, requested.user_handle),
             attribute(UVERBS_ATTR_CREATE_QP_CAP, 20, REQUEST),
-            attribute(UVERBS_ATTR_CREATE_QP_TYPE, 8, wish.kind),
-            attribute(UVERBS_ATTR_CREATE_QP_RESP_CAP, 20, ANSWER + 0x100),
-            attribute(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, 4, ANSWER),
+            attribute(UVERBS_ATTR_CREATE_QP_TYPE, 8, requested.kind),
+            attribute(UVERBS_ATTR_CREATE_QP_RESP_CAP, 20, RESPONSE + 0x100),
+            attribute(UVERBS_ATTR_CREATE_QP_RESP_QP_NUM, 4, RESPONSE),
             attribute(UVERBS_ATTR_UHW_IN, 56, PROVIDER),
-            attribute(UVERBS_ATTR_UHW_OUT, 40, PROVIDER_ANSWER),
+            attribute(UVERBS_ATTR_UHW_OUT, 40, PROVIDER_RESPONSE),
         ];
-        let target = wish.kind == IB_UVERBS_QPT_XRC_TGT;
+        let target = requested.kind == IB_UVERBS_QPT_XRC_TGT;
         if !target {
             attributes.push(attribute(UVERBS_ATTR_CREATE_QP_PD_HANDLE, 0, self.pd.into()));
-            attributes.push(attribute(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, 0, wish.send));
+            attributes.push(attribute(UVERBS_ATTR_CREATE_QP_SEND_CQ_HANDLE, 0, requested.send));
         }
-        if wish.receive != u64::MAX && !target {
-            attributes.push(attribute(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, 0, wish.receive));
+        if requested.receive != u64::MAX && !target {
+            attributes.push(attribute(UVERBS_ATTR_CREATE_QP_RECV_CQ_HANDLE, 0, requested.receive));
         }
         let optional = [
-            (UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, wish.shared),
-            (UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, wish.xrc_domain),
+            (UVERBS_ATTR_CREATE_QP_SRQ_HANDLE, requested.shared),
+            (UVERBS_ATTR_CREATE_QP_XRCD_HANDLE, requested.xrc_domain),
         ];
         attributes.extend(optional.iter().filter_map(|&(id, value)| Some(attribute(id, 0, value?))));
-        let answer = self.call(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, &attributes)?;
-        let number = self.read(ANSWER);
-        Ok(Qp { handle: answer[0].data as u32, number, buffer, record, sent: 0, received: 0 })
+        let response = self.call(UVERBS_OBJECT_QP, UVERBS_METHOD_QP_CREATE, &attributes)?;
+        let number = self.read(RESPONSE);
+        Ok(Qp { handle: response[0].data as u32, number, buffer, record, sent: 0, received: 0 })
     }
 
-    pub fn modify(&mut self, wish: &ModifyQp) -> Result<(), Errno> {
-        self.command::<_, (), ()>(IB_USER_VERBS_CMD_MODIFY_QP, wish, &[]).map(drop)
+    pub fn modify(&mut self, requested: &ModifyQp) -> Result<(), Errno> {
+        self.command::<_, (), ()>(IB_USER_VERBS_CMD_MODIFY_QP, requested, &[]).map(drop)
     }
 
     pub fn query_qp(&mut self, qp: &Qp) -> QueryQpResp {
-        let wish = QueryQp { response: 0, qp_handle: qp.handle, attr_mask: u32::MAX };
-        self.command::<_, QueryQpResp, ()>(IB_USER_VERBS_CMD_QUERY_QP, &wish, &[]).unwrap().0
+        let requested = QueryQp { response: 0, qp_handle: qp.handle, attr_mask: u32::MAX };
+        self.command::<_, QueryQpResp, ()>(IB_USER_VERBS_CMD_QUERY_QP, &requested, &[]).unwrap().0
     }
 
     /// Any state to RESET. The device polls the record once before the program has zeroed it.

@@ -208,7 +208,7 @@ pub fn device_of(name: &str, program: &mut Program) -> Uverbs {
     Uverbs::boot(host.nic_config(0), &host.port_addresses(), program).unwrap()
 }
 
-/// Opens the device file and creates its context as libmlx5 does. The answer is at [`BASE`] + 0x100.
+/// Opens the device file and creates its context as libmlx5 does. The response is at [`BASE`] + 0x100.
 pub fn open(uverbs: &mut Uverbs, program: &mut Program) -> FileId {
     let file = uverbs.open();
     get_context(uverbs, program, file, MLX5_LIB_CAP_DYN_UAR).unwrap();
@@ -221,10 +221,10 @@ pub fn get_context(
     file: FileId,
     lib_caps: u64,
 ) -> Result<(), Errno> {
-    let mut wish = [0; 32];
-    wish[16] = 1;
-    wish[24..].copy_from_slice(&lib_caps.to_ne_bytes());
-    program.put(BASE, &wish);
+    let mut requested = [0; 32];
+    requested[16] = 1;
+    requested[24..].copy_from_slice(&lib_caps.to_ne_bytes());
+    program.put(BASE, &requested);
     let attributes =
         [attribute(UVERBS_ATTR_UHW_IN, 32, BASE), attribute(UVERBS_ATTR_UHW_OUT, 72, BASE + 0x100)];
     let mut bytes = request(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT, &attributes);

@@ -25,16 +25,16 @@ pub(super) fn room(case: &Case) -> usize {
 impl Part<'_> {
     pub(super) fn faulty_datagrams(&mut self, meeting: Meeting<'_>) -> Result<String> {
         let before = self.connection.wire_faults();
-        let mut talk = self.open(meeting, 1)?;
-        self.synchronise(&mut talk)?;
-        self.synchronise(&mut talk)?;
+        let mut perftest = self.open(meeting, 1)?;
+        self.synchronise(&mut perftest)?;
+        self.synchronise(&mut perftest)?;
         let taking = matches!(meeting, Meeting::Accept(_));
         if taking {
             (0..WINDOW).try_for_each(|index| self.post_datagram(index))?;
         }
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         let seen = if taking { self.take_datagrams(&before)? } else { self.give_datagrams(&before)? };
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         Ok(seen)
     }
 

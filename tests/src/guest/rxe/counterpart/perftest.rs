@@ -19,13 +19,13 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 const IMMEDIATE: u32 = 0x1bad_cafe;
 
 /// A conversation in which both ends know each other.
-pub(super) struct PerftestTalk {
+pub(super) struct PerftestSession {
     session: Session<'static>,
     own: Destination,
     peer: Destination,
 }
 
-impl PerftestTalk {
+impl PerftestSession {
     fn remote(&self) -> Remote {
         Remote { address: self.peer.address, rkey: self.peer.rkey }
     }
@@ -54,17 +54,17 @@ impl Part<'_> {
     }
 
     fn one_sided(&mut self, meeting: Meeting<'_>, work: impl Fn(Remote) -> Work) -> Result<()> {
-        let mut talk = self.open(meeting, 1)?;
-        self.synchronise(&mut talk)?;
-        self.synchronise(&mut talk)?;
+        let mut perftest = self.open(meeting, 1)?;
+        self.synchronise(&mut perftest)?;
+        self.synchronise(&mut perftest)?;
         if matches!(meeting, Meeting::Connect(_)) {
-            self.send_all(work(talk.remote()))?;
+            self.send_all(work(perftest.remote()))?;
         }
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         let connection = &mut self.connection;
         // We measure nothing and report zero.
-        talk.session.exchange_reports(&BandwidthReport::default(), &mut || connection.step())?;
-        self.synchronise(&mut talk)
+        perftest.session.exchange_reports(&BandwidthReport::default(), &mut || connection.step())?;
+        self.synchronise(&mut perftest)
     }
 
     /// Data written over an unreliable connection may still be in flight, because nobody has acknowledged it.
@@ -82,11 +82,11 @@ impl Part<'_> {
     /// `ib_send_lat`: the client sends, the server answers with a message of its own.
     pub(super) fn send_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.fill_untouched()?;
-        let mut talk = self.open(meeting, 1)?;
-        self.synchronise(&mut talk)?;
-        self.synchronise(&mut talk)?;
+        let mut perftest = self.open(meeting, 1)?;
+        self.synchronise(&mut perftest)?;
+        self.synchronise(&mut perftest)?;
         self.post_receives()?;
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         let client = matches!(meeting, Meeting::Connect(_));
         self.connection.fill(self.half, &pattern::message(0, self.size()))?;
         for round in 0..u64::from(self.case.iterations) {
@@ -104,7 +104,7 @@ impl Part<'_> {
         if !client {
             self.wait_for(&[u64::from(self.case.iterations) - 1])?;
         }
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         self.compare_first_slots()
     }
 
@@ -113,16 +113,16 @@ impl Part<'_> {
     /// program's buffer is zero, whatever the payload file says. The program ends without a handshake.
     pub(super) fn write_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.fill_untouched()?;
-        let mut talk = self.open(meeting, 2)?;
-        self.synchronise(&mut talk)?;
-        self.synchronise(&mut talk)?;
+        let mut perftest = self.open(meeting, 2)?;
+        self.synchronise(&mut perftest)?;
+        self.synchronise(&mut perftest)?;
         for number in 1..=self.case.iterations {
             if matches!(meeting, Meeting::Accept(_)) {
-                self.write_number(number, talk.remote())?;
+                self.write_number(number, perftest.remote())?;
                 self.expect_number(number)?;
             } else {
                 self.expect_number(number)?;
-                self.write_number(number, talk.remote())?;
+                self.write_number(number, perftest.remote())?;
             }
         }
         Ok(format!("{} bytes compared", self.size() * self.case.iterations as usize))
@@ -171,35 +171,35 @@ impl Part<'_> {
 
     fn two_sided(&mut self, meeting: Meeting<'_>, work: impl Fn(Remote) -> Work) -> Result<String> {
         self.fill_untouched()?;
-        let mut talk = self.open(meeting, 1)?;
-        self.synchronise(&mut talk)?;
-        self.synchronise(&mut talk)?;
+        let mut perftest = self.open(meeting, 1)?;
+        self.synchronise(&mut perftest)?;
+        self.synchronise(&mut perftest)?;
         let client = matches!(meeting, Meeting::Connect(_));
         if !client {
             self.post_receives()?;
         }
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         if client {
-            self.send_all(work(talk.remote()))?;
+            self.send_all(work(perftest.remote()))?;
         } else {
             self.receive_all()?;
         }
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         if client { Ok(self.unseen("sent")) } else { self.compare_written() }
     }
 
     /// `ib_read_lat`: one more handshake at the beginning; then the client reads.
     pub(super) fn read_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         self.connection.fill(0, &pattern::message(0, self.half))?;
-        let mut talk = self.open(meeting, 2)?;
-        self.synchronise(&mut talk)?;
-        self.synchronise(&mut talk)?;
+        let mut perftest = self.open(meeting, 2)?;
+        self.synchronise(&mut perftest)?;
+        self.synchronise(&mut perftest)?;
         let mut seen = self.unseen("given to read");
         if matches!(meeting, Meeting::Connect(_)) {
-            self.each(Work::Read(talk.remote()))?;
+            self.each(Work::Read(perftest.remote()))?;
             seen = self.compare_read()?;
         }
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         Ok(seen)
     }
 
@@ -208,13 +208,13 @@ impl Part<'_> {
     pub(super) fn atomic_latency(&mut self, meeting: Meeting<'_>) -> Result<String> {
         let start = 0x0123_4567_89ab_cdef_u64;
         self.connection.fill(0, &start.to_le_bytes())?;
-        let mut talk = self.open(meeting, 2)?;
-        self.synchronise(&mut talk)?;
-        self.synchronise(&mut talk)?;
+        let mut perftest = self.open(meeting, 2)?;
+        self.synchronise(&mut perftest)?;
+        self.synchronise(&mut perftest)?;
         if matches!(meeting, Meeting::Connect(_)) {
-            self.do_atomics(talk.remote())?;
+            self.do_atomics(perftest.remote())?;
         }
-        self.synchronise(&mut talk)?;
+        self.synchronise(&mut perftest)?;
         match meeting {
             Meeting::Connect(_) => Ok(format!("{} old values compared", self.case.iterations)),
             Meeting::Accept(_) => self.compare_word(start),
@@ -222,7 +222,7 @@ impl Part<'_> {
     }
 
     /// Agrees on the parameters and exchanges the queue pairs `shakes` times, as the program does, then connects.
-    pub(super) fn open(&mut self, meeting: Meeting<'_>, shakes: u32) -> Result<PerftestTalk> {
+    pub(super) fn open(&mut self, meeting: Meeting<'_>, shakes: u32) -> Result<PerftestSession> {
         let identity = self.connection.identity();
         let own = Destination {
             outstanding_reads: OUTSTANDING_READS,
@@ -249,12 +249,12 @@ impl Part<'_> {
         }
         let Destination { qpn, psn, gid, lid, outstanding_reads, .. } = peer;
         self.connection.connect(&PeerEnd { qpn, psn, gid, lid, outstanding_reads }, mtu)?;
-        Ok(PerftestTalk { session, own, peer })
+        Ok(PerftestSession { session, own, peer })
     }
 
-    pub(super) fn synchronise(&mut self, talk: &mut PerftestTalk) -> Result<()> {
+    pub(super) fn synchronise(&mut self, perftest: &mut PerftestSession) -> Result<()> {
         let connection = &mut self.connection;
-        talk.session.hand_shake(&talk.own, &mut || connection.step()).map(drop)
+        perftest.session.hand_shake(&perftest.own, &mut || connection.step()).map(drop)
     }
 
     fn fill_untouched(&mut self) -> Result<()> {

@@ -111,7 +111,7 @@ impl ToolEnd {
 
     /// Whether standard error contains these words.
     pub(super) fn complains(&self, wanted: &str) -> Result<()> {
-        ensure!(self.complained.contains(wanted), "«{wanted}» is not in: {}{}", self.complained, self.said);
+        ensure!(self.complained.contains(wanted), "'{wanted}' is not in: {}{}", self.complained, self.said);
         Ok(())
     }
 }

@@ -257,6 +257,6 @@ pub(super) fn monitor(bench: &mut ToolBench<'_>) -> Result<String> {
     ensure!(!counted.is_empty(), "nothing has counted: the row before this one sends packets");
     ensure!(shown == counted, "text shows {shown:?}, and JSON {counted:?}");
     let quiet = format!("{} counters are zero", zero.len());
-    ensure!(text.contains(&quiet), "«{quiet}» is not in: {text}");
+    ensure!(text.contains(&quiet), "'{quiet}' is not in: {text}");
     Ok(format!("{} counters that have counted, {quiet}", counted.len()))
 }

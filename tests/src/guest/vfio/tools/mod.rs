@@ -17,17 +17,17 @@ use bench::ToolBench;
 use std::time::Instant;
 
 /// A row: its name, and its function, which returns the sentence for the table.
-struct ToolQuestion {
+struct ToolCase {
     name: &'static str,
     judge: fn(&mut ToolBench<'_>) -> Result<String>,
 }
 
-const fn row(name: &'static str, judge: fn(&mut ToolBench<'_>) -> Result<String>) -> ToolQuestion {
-    ToolQuestion { name, judge }
+const fn row(name: &'static str, judge: fn(&mut ToolBench<'_>) -> Result<String>) -> ToolCase {
+    ToolCase { name, judge }
 }
 
 /// All rows, in their order.
-const ROWS: &[ToolQuestion] = &[
+const ROWS: &[ToolCase] = &[
     row("tools: devinfo shows what the function was made like", looks::devinfo),
     row("tools: devinfo of an InfiniBand function that is switched off", looks::devinfo_infiniband),
     row("tools: devinfo --diff of two functions", looks::difference),
@@ -56,7 +56,7 @@ pub(super) fn play(
     wants: &dyn Fn(&str) -> bool,
     report: &mut Report,
 ) -> Result<()> {
-    for ToolQuestion { name, judge } in ROWS.iter().filter(|row| wants(row.name)) {
+    for ToolCase { name, judge } in ROWS.iter().filter(|row| wants(row.name)) {
         let start = Instant::now();
         let verdict = match judge(&mut ToolBench { machine, fleet }) {
             Ok(seen) => Verdict::Pass(seen),

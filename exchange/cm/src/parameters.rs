@@ -96,7 +96,7 @@ pub struct ServiceOffer {
 
 /// Parameters of a SIDR_REP (IBTA v1.4 §12.11.2.1). Status 0 resolves the service; any other rejects it.
 #[derive(Debug, Clone)]
-pub struct ServiceAnswer {
+pub struct ServiceReply {
     /// Status of a SIDR_REP.
     pub status: u8,
     /// Our queue pair number.

@@ -18,7 +18,7 @@ const FRAMES: u32 = 16;
 
 /// Counts the pieces processed.
 #[derive(Debug, Default)]
-pub(crate) struct Effort {
+pub(crate) struct WorkBudget {
     /// Since the device was created.
     total: Cell<u64>,
     /// In this turn. A looped-back frame counts so much that [`FRAMES`] of them end a turn.
@@ -28,7 +28,7 @@ pub(crate) struct Effort {
     access: Cell<u32>,
 }
 
-impl Effort {
+impl WorkBudget {
     pub(crate) const fn total(&self) -> u64 {
         self.total.get()
     }
@@ -77,28 +77,28 @@ mod tests {
 
     #[test]
     fn a_turn_ends_after_so_many_pieces_or_frames() {
-        let effort = Effort::default();
-        effort.add(65_535);
-        assert!(!effort.is_spent());
-        effort.add(1);
-        assert!(effort.is_spent());
-        effort.begin_turn();
+        let budget = WorkBudget::default();
+        budget.add(65_535);
+        assert!(!budget.is_spent());
+        budget.add(1);
+        assert!(budget.is_spent());
+        budget.begin_turn();
         for frame in 0..16 {
-            assert!(!effort.is_spent(), "frame {frame}");
-            effort.add_frame();
+            assert!(!budget.is_spent(), "frame {frame}");
+            budget.add_frame();
         }
-        assert!(effort.is_spent());
-        assert_eq!(effort.total(), 65_536, "pieces only");
+        assert!(budget.is_spent());
+        assert_eq!(budget.total(), 65_536, "pieces only");
     }
 
     #[test]
     fn an_access_has_so_many_pieces_and_no_more() {
-        let effort = Effort::default();
-        assert!(effort.take(262_145));
-        assert!(!effort.take(1), "another piece of the same access");
-        effort.begin_access();
-        assert!(effort.take(1));
-        assert!(!effort.take(u64::MAX));
-        assert_eq!(effort.total(), 2 * 262_145 + 2, "excess pieces are not processed");
+        let budget = WorkBudget::default();
+        assert!(budget.take(262_145));
+        assert!(!budget.take(1), "another piece of the same access");
+        budget.begin_access();
+        assert!(budget.take(1));
+        assert!(!budget.take(u64::MAX));
+        assert_eq!(budget.total(), 2 * 262_145 + 2, "excess pieces are not processed");
     }
 }

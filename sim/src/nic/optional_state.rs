@@ -5,7 +5,7 @@ use super::observer::Observer;
 
 /// The optional parts of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Attached {
+pub(crate) struct OptionalState {
     /// Its state in the card, if the device is one of several functions.
     pub(crate) card: Option<Box<CardState>>,
     /// The observer of its events.

@@ -2,80 +2,80 @@
 
 use crate::wire::infiniband::{VCRC, destination_lid, is_multicast_lid};
 use crate::wire::management::SIZE;
-use crate::wire::management::performance::{PerformanceAgent, PortTally};
+use crate::wire::management::performance::{PerformanceAgent, PortCounts};
 
 /// Counters of all ports; see the module. Ports are counted from 0, as in the switch.
 #[derive(Debug, Default)]
-pub(in crate::net) struct PortTallies {
-    tallies: Vec<PortTally>,
+pub(in crate::net) struct SwitchPortCounters {
+    counters: Vec<PortCounts>,
     agent: PerformanceAgent,
 }
 
-impl PortTallies {
+impl SwitchPortCounters {
     /// Extends the counters to `ports` ports.
     pub(super) fn grow(&mut self, ports: usize) {
-        self.tallies.resize(ports.max(self.tallies.len()), PortTally::default());
+        self.counters.resize(ports.max(self.counters.len()), PortCounts::default());
     }
 
     #[inline]
     pub(in crate::net) fn received(&mut self, port: usize, frame: &[u8]) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.received.count(counted_bytes(frame), is_to_group(frame));
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.received.count(counted_bytes(frame), is_to_group(frame));
         }
     }
 
     #[inline]
     pub(in crate::net) fn sent(&mut self, port: usize, frame: &[u8]) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.sent.count(counted_bytes(frame), is_to_group(frame));
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.sent.count(counted_bytes(frame), is_to_group(frame));
         }
     }
 
     /// Counts a packet that was dropped because the egress buffer was full.
     pub(in crate::net) fn discarded(&mut self, port: usize, frame: &[u8]) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.sent.take_back(counted_bytes(frame), is_to_group(frame));
-            tally.discards += 1;
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.sent.take_back(counted_bytes(frame), is_to_group(frame));
+            counts.discards += 1;
         }
     }
 
     /// Counts a packet whose SL has no lane at this port (IBTA v1.4 §16.1.3.5, under `PortXmitDiscards`).
     pub(super) fn has_no_lane(&mut self, port: usize) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.discards += 1;
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.discards += 1;
         }
     }
 
     /// Counts a packet that no other port leads to.
     pub(in crate::net) fn not_relayed(&mut self, port: usize) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.relay_errors += 1;
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.relay_errors += 1;
         }
     }
 
     /// Counts an inbound P_Key violation.
     pub(super) fn not_let_in(&mut self, port: usize) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.receive_constraint_errors += 1;
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.receive_constraint_errors += 1;
         }
     }
 
     /// Counts an outbound P_Key violation.
     pub(super) fn not_let_out(&mut self, port: usize) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.transmit_constraint_errors += 1;
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.transmit_constraint_errors += 1;
         }
     }
 
     pub(super) fn link_downed(&mut self, port: usize) {
-        if let Some(tally) = self.tallies.get_mut(port) {
-            tally.link_downed += 1;
+        if let Some(counts) = self.counters.get_mut(port) {
+            counts.link_downed += 1;
         }
     }
 
     /// Answers a performance management datagram in place; false if there is no response.
     pub(super) fn answer(&mut self, mad: &mut [u8; SIZE]) -> bool {
-        self.agent.answer(mad, &self.tallies)
+        self.agent.answer(mad, &self.counters)
     }
 }
 

@@ -14,7 +14,7 @@ use bareverbs_prm::ids::Srqn;
 use bareverbs_prm::time::Time;
 
 /// Both sides of a lane at one moment, for requests of the first.
-pub struct Talk<'a> {
+pub struct LaneEnds<'a> {
     /// The requester.
     pub me: &'a mut End,
     /// The responder.
@@ -32,7 +32,7 @@ pub fn own_slot(sent: &PostedSend) -> Slot {
     LAYOUT.slot(Area::Own, sent.slot, &sent.item.pieces)
 }
 
-impl Talk<'_> {
+impl LaneEnds<'_> {
     /// Draws and posts up to `count` requests with one doorbell. Returns how many fitted.
     pub fn post(&mut self, dice: &mut Dice, count: usize) -> usize {
         self.reclaim();

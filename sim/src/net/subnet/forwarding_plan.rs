@@ -28,7 +28,7 @@ pub(super) struct PortLids {
 
 /// The plan; see the module.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct ForwardingPlan {
     indices: BTreeMap<u64, usize>,
     guids: Vec<u64>,
     cables: Cables,
@@ -39,7 +39,7 @@ pub(super) struct Plan {
     linear: Vec<Blocks>,
 }
 
-impl Plan {
+impl ForwardingPlan {
     /// `cables` connect ports of these switches; cables to other switches are ignored.
     pub(super) fn new(
         switches: impl IntoIterator<Item = u64>,
