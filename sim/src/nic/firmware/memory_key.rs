@@ -79,7 +79,7 @@ fn create_in_umem(nic: &mut Nic, input: &CreateMkeyIn, output: &mut CreateMkeyOu
         let first = lead / SMALL_PAGE;
         let count = (lead % SMALL_PAGE + context.length()).div_ceil(SMALL_PAGE);
         let small = |page: u64| {
-            let (index, within) = (page * SMALL_PAGE >> log_page, page * SMALL_PAGE % (1 << log_page));
+            let (index, within) = ((page * SMALL_PAGE) >> log_page, page * SMALL_PAGE % (1 << log_page));
             pages.get(index as usize).map(|address| address + within)
         };
         (SMALL_PAGE.ilog2() as u8, (first..first + count).filter_map(small).collect())
