@@ -3,6 +3,7 @@
 
 mod support;
 
+use bareverbs_core::completion_queue::PollError;
 use bareverbs_core::{QueuePair, ReceiveRequest, WorkCompletion, WorkRequest};
 use bareverbs_prm::cqe::{CompletionEntry, MiniEntry};
 use bareverbs_prm::ids::Cqn;
@@ -248,4 +249,28 @@ fn runs_of_receives_are_not_written_out() {
             assert_eq!(contents(&rig, cqn) == before, round > 0, "round {round}, shared {is_shared}");
         }
     }
+}
+
+/// A mini entry that lies ends the fast path in the middle of an array. The rest of the run is written out from there on.
+#[test]
+fn a_run_that_lies_is_written_out_from_there_on() {
+    let mut rig = rig();
+    for id in 0..2 {
+        rig.pair.post_send(&WorkRequest::nop(id)).unwrap();
+        rig.complete_send(rig.entry(CqeOpcode::Requester, id as u16));
+    }
+    assert_eq!(singles(&mut rig, false, 2).len(), 2, "the queue pair is cached");
+    (2..19).for_each(|id| rig.pair.post_send(&WorkRequest::nop(id)).unwrap());
+    let minis: Vec<_> = (2..19)
+        .map(|counter| *MiniEntry::new().set_wqe_counter(if counter == 12 { 70 } else { counter }))
+        .collect();
+    let title = rig.entry(CqeOpcode::Requester, 2);
+    rig.hal.firmware().complete_run(&rig.hal.world.memory, rig.send.number().value(), title, &minis);
+    let mut found = [WorkCompletion::EMPTY; 32];
+    assert_eq!(rig.send.poll(&mut found), Ok(10));
+    assert!(found[..10].iter().map(|done| done.wr_id).eq(2..12));
+    let lie = PollError::NotOutstanding { qpn: rig.pair.qpn(), counter: 70 };
+    assert_eq!(rig.send.poll(&mut found), Err(lie));
+    assert_eq!(rig.send.poll(&mut found), Ok(6));
+    assert!(found[..6].iter().map(|done| done.wr_id).eq(13..19));
 }
