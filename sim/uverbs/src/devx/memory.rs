@@ -44,7 +44,7 @@ pub(crate) fn register<P: Process>(call: &mut Call<'_, P>, request: &mut Request
     let first = start / PAGE;
     let pages = end.div_ceil(PAGE) - first;
     let list: Vec<u8> =
-        (first..first + pages).flat_map(|page| (page * PAGE | rights).to_be_bytes()).collect();
+        (first..first + pages).flat_map(|page| ((page * PAGE) | rights).to_be_bytes()).collect();
     let mut input = CreateUmemIn::new();
     input.set_uid(uid).set_page_offset((start % PAGE) as u32).set_num_of_mtt(pages);
     let command = Command::new(CommandOpcode::CreateUmem, 0, &input).list(&list);

@@ -78,7 +78,7 @@ pub(crate) fn query_eqn<P: Process>(call: &mut Call<'_, P>, request: &mut Reques
     if vector >= call.device.completion_vectors().into() {
         return Err(Errno::Invalid);
     }
-    let number = u32::from(call.device.completion_event_queue().value());
+    let number = call.device.completion_event_queue().value();
     request.output(call.process, MLX5_IB_ATTR_DEVX_QUERY_EQN_DEV_EQN, number.as_bytes())
 }
 
