@@ -4,7 +4,7 @@ use super::process;
 use std::process::Command;
 
 /// Raise this when the lists below change: a root built from another version is completed again.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Debian release of the guest.
 pub const SUITE: &str = "trixie";
 /// Suite that holds a QEMU with `vfio-user-pci`.
@@ -65,8 +65,18 @@ pub const PROGRAMS: &[&str] = &[
 pub const BACKPORTED_PACKAGES: &[&str] = &["qemu-system-x86", "qemu-system-arm"];
 /// Modules that the kernel needs to mount its root.
 pub const BOOT_MODULES: &[&str] = &["9p", "9pnet_virtio", "virtio_pci", "virtio_net", "virtio_console"];
+/// Drivers of the simulated device, which the initial RAM disk loads if the guest has one.
+const DEVICE_MODULES: &[&str] = &["mlx5_core", "mlx5_ib", "ib_uverbs"];
 /// Names a mirror if the machine's own package manager knows none.
 pub const MIRROR_VARIABLE: &str = "BAREVERBS_DEBIAN_MIRROR";
+
+/// A hook of initramfs-tools that adds the drivers of the simulated device, to be loaded when udev finds it.
+pub fn initramfs_hook() -> String {
+    format!(
+        "#!/bin/sh\n[ \"$1\" != prereqs ] || exit 0\n. /usr/share/initramfs-tools/hook-functions\nmanual_add_modules {}\n",
+        DEVICE_MODULES.join(" ")
+    )
+}
 
 /// The Debian mirror: from the environment, else from apt's own configuration, else `None` (debootstrap's default).
 pub fn mirror() -> Option<String> {
