@@ -14,13 +14,13 @@ use std::thread;
 const MOST_WORKERS: usize = 4;
 
 /// Judges rows at a place and reports each.
-type Judging<'a, P> = dyn FnOnce(&P, &mut dyn FnMut(Entry)) -> Result<()> + Send + 'a;
+type JobWork<'a, P> = dyn FnOnce(&P, &mut dyn FnMut(Entry)) -> Result<()> + Send + 'a;
 
 /// Rows that a worker judges one after the other at its place. `G` says what they belong to.
 pub struct Job<'a, G, P = Installation> {
     group: G,
     name: String,
-    judge: Box<Judging<'a, P>>,
+    judge: Box<JobWork<'a, P>>,
 }
 
 impl<'a, G: Copy, P> Job<'a, G, P> {
