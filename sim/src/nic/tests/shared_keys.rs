@@ -83,6 +83,10 @@ fn an_alias_has_a_domain_and_no_memory() {
         Err(KeyFault::Unknown)
     );
     assert!(!user.get(alias.index().value()).unwrap().is_indirect());
+    let mut indirect = MkeyContext::new();
+    indirect.set_access_mode_1_0(2); // keys and lengths (KLM)
+    let index = user.create(indirect, Vec::new(), 10).unwrap();
+    assert!(user.get(index).unwrap().is_indirect());
 }
 
 /// A key of the function itself is checked whole before the copy begins.
