@@ -1,6 +1,7 @@
 //! The checks of every command before its handler runs: state of the device, lengths, reserved bits.
 
 use super::call::Call;
+use super::user_context::SHARED_RESOURCE_UID;
 use crate::nic::firmware_state::SystemState;
 use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic, strict};
@@ -99,16 +100,23 @@ where
     if nic.config.strict && !strict::is_clear(&I::INFO, input.as_bytes(), call.open_part()) {
         return Err(syndrome::RESERVED_NOT_CLEAR);
     }
-    if call.uid() != 0
-        && nic.user_contexts.get(call.uid().into()).is_none()
-        && I::INFO.fields.iter().any(|field| field.path == "uid")
-    {
+    if !has_user_context(nic, call.uid()) && I::INFO.fields.iter().any(|field| field.path == "uid") {
         return Err(syndrome::UID_UNKNOWN);
     }
     let mut output = O::new_zeroed();
     handler(nic, call, &input, &mut output)?;
     call.answer(output.as_bytes());
     Ok(())
+}
+
+/// Whether a command may name this user context. Number 0 is the kernel's own; a kernel gives the number of
+/// shared resources to event queues and counters that programs may use.
+fn has_user_context(nic: &Nic, uid: u16) -> bool {
+    match uid {
+        0 => true,
+        SHARED_RESOURCE_UID => nic.config.user_contexts,
+        uid => nic.user_contexts.get(uid.into()).is_some(),
+    }
 }
 
 /// The minimum output room that a driver must provide. Query outputs have grown over the years; 272 bytes

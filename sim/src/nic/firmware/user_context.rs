@@ -10,6 +10,10 @@ use crate::nic::syndrome::{self, Refusal};
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::command::uctx::{CreateUctxIn, CreateUctxOut, DestroyUctxIn, DestroyUctxOut};
 
+/// The number that a kernel gives to its objects that the programs of all user contexts may name, such as event
+/// queues for completions and queue counters (`MLX5_SHARED_RESOURCE_UID` of Linux). No CREATE_UCTX makes it.
+pub(super) const SHARED_RESOURCE_UID: u16 = 0xffff;
+
 pub(super) fn create<M: HostMemory>(
     nic: &mut Nic,
     call: &mut Call<'_, M>,

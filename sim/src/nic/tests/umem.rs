@@ -360,6 +360,18 @@ fn a_command_of_a_user_context_needs_that_context() {
     refused(domain_of(&mut host, context.uid()), syndrome::UID_UNKNOWN);
 }
 
+/// Linux gives this number to its event queues for completions and its queue counters as soon as a device has user
+/// contexts.
+#[test]
+fn shared_resources_need_no_context_of_their_own() {
+    let mut input = AllocPdIn::new();
+    input.set_uid(0xffff); // MLX5_SHARED_RESOURCE_UID
+    let mut host = Host::booted(NicConfig { user_contexts: true, ..NicConfig::default() });
+    host.run::<_, AllocPdOut>(Op::AllocPd, 0, input).unwrap();
+    let mut without = Host::booted(NicConfig::default());
+    refused(without.run::<_, AllocPdOut>(Op::AllocPd, 0, input), syndrome::UID_UNKNOWN);
+}
+
 #[test]
 fn a_device_need_not_have_user_contexts() {
     let mut host = Host::booted(NicConfig::default());
