@@ -9,7 +9,8 @@ use bareverbs_tests::guest::machine::{Configuration, Machine};
 use bareverbs_tests::guest::root::Root;
 use bareverbs_tests::guest::table::Report;
 use bareverbs_tests::guest::{
-    Skipped, bare_metal, interrupt, mlx5, programs, recipe, rxe, soak, storage, subnet, vfio, without_guest,
+    Skipped, bare_metal, devx, interrupt, mlx5, programs, recipe, rxe, soak, storage, subnet, vfio,
+    without_guest,
 };
 use clap::{Parser, Subcommand, ValueEnum};
 use std::path::{Path, PathBuf};
@@ -75,6 +76,18 @@ enum Judge {
     },
     /// Storage of Linux's kernel, NVMe, NFS and iSER, judges fast registration.
     Storage(KernelJudge),
+    /// Linux's mlx5_ib judges the driver in a device that the kernel owns (DEVX).
+    Devx {
+        /// Only rows whose name contains this text.
+        #[arg(long)]
+        only: Option<String>,
+        /// The guest's kernel, installed if it is not there.
+        #[arg(long, value_enum, default_value_t)]
+        kernel: Kernel,
+        /// Write the list of what each row says, `tests/judges`, instead of comparing with it.
+        #[arg(long)]
+        record: bool,
+    },
     /// UCX, OpenMPI, libfabric, qperf and DPDK judge the device model.
     Programs {
         #[command(flatten)]
@@ -201,6 +214,7 @@ fn run(arguments: &GuestArguments) -> Result<ExitCode> {
         }
         Judge::Vfio { only, operations, record } => judge_vfio(&Asked { only, record: *record }, *operations),
         Judge::Storage(judge) => judge_storage(&judge.asked(), judge.extent()),
+        Judge::Devx { only, kernel, record } => judge_devx(&Asked { only, record: *record }, *kernel),
         Judge::Programs { judge, snabb: Some(program) } => judge_snabb(&judge.asked(), program),
         Judge::Programs { judge, .. } => judge_programs(&judge.asked(), judge.extent()),
         Judge::Subnet { only, quick, kernel, record } => {
@@ -317,6 +331,13 @@ fn judge_storage(asked: &Asked<'_>, extent: Extent) -> Result<ExitCode> {
     let Extent { long, kernel, .. } = extent;
     let output = output_directory().join(&name);
     let report = storage::run(&storage::StorageOptions { only, long, kernel, output })?;
+    asked.conclude(&name, &report, &[])
+}
+
+fn judge_devx(asked: &Asked<'_>, kernel: Kernel) -> Result<ExitCode> {
+    let (only, name) = (asked.only()?, kernel.list_name("devx"));
+    let output = output_directory().join(&name);
+    let report = devx::run(&devx::DevxOptions { only, kernel, output })?;
     asked.conclude(&name, &report, &[])
 }
 

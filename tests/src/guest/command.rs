@@ -25,7 +25,8 @@ pub fn build_library() -> Result<PathBuf> {
 
 /// Like [`build`], for an example of the backends.
 pub fn build_example(name: &str) -> Result<PathBuf> {
-    build_program(&["bareverbs-hal"], &["--example", name], &format!("examples/{name}"))
+    let target = ["--features", "uverbs", "--example", name];
+    build_program(&["bareverbs-hal"], &target, &format!("examples/{name}"))
 }
 
 /// Builds `target` of these packages; cargo puts the result into `file`, beside this program.

@@ -8,6 +8,7 @@
 pub mod bare_metal;
 pub mod command;
 pub mod control;
+pub mod devx;
 pub mod exchange;
 pub mod floor;
 pub mod interrupt;

@@ -67,7 +67,7 @@ pub fn all(long: bool) -> Vec<Mlx5Case> {
     cases
 }
 
-pub(super) fn probe() -> Mlx5Case {
+pub(in super::super) fn probe() -> Mlx5Case {
     let command = format!(
         "modprobe mlx5_core && modprobe mlx5_ib && modprobe ib_uverbs && {{ {WAIT_ACTIVE}; }}
          dmesg | grep 'firmware version'"

@@ -38,18 +38,30 @@ pub struct ServedNics {
     capture: Recorder,
     read: usize,
     processes: Vec<KillOnDrop>,
+    /// Whether the NICs have user contexts, so that mlx5_ib offers DEVX.
+    user_contexts: bool,
 }
 
 impl ServedNics {
     /// Powers on the NICs with these numbers. Every command of their drivers is logged in `mlx5-commands.log`
     /// in `output`, and every frame at the switch in `mlx5.pcapng`.
     pub fn start(link: LinkLayer, numbers: &[usize], output: &Path) -> Result<Self> {
+        Self::start_as(link, numbers, output, false)
+    }
+
+    /// The same with user contexts: mlx5_ib offers DEVX.
+    pub fn start_with_user_contexts(link: LinkLayer, numbers: &[usize], output: &Path) -> Result<Self> {
+        Self::start_as(link, numbers, output, true)
+    }
+
+    fn start_as(link: LinkLayer, numbers: &[usize], output: &Path, user_contexts: bool) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         let log = output.join("mlx5-commands.log");
         log_to(&log)?;
         let fabric = Fabric::new(SubnetConfig::default())?;
         let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
-        let nics = Self { directory, link, log, fabric, capture, read: 0, processes: Vec::new() };
+        let nics =
+            Self { directory, link, log, fabric, capture, read: 0, processes: Vec::new(), user_contexts };
         for &index in numbers {
             nics.serve_at(index, &nics.fabric)?;
         }
@@ -90,6 +102,7 @@ impl ServedNics {
             ),
             LinkLayer::Ethernet => (NicConfig::new(mac), LinkType::Ethernet),
         };
+        let nic = NicConfig { user_contexts: self.user_contexts, ..nic };
         let nic = nic.with_longest_ack_timeout().without_write_combining();
         let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic) };
         if self.link == LinkLayer::Ethernet && index < WIRED {
