@@ -71,7 +71,7 @@ fn sent(exposition: &str) -> Option<u64> {
 
 /// A listening exporter, and its address.
 fn exporter() -> (Running, String) {
-    let mut command = monitor(&["--openmetrics", "127.0.1:0", "--interval", "10"]);
+    let mut command = monitor(&["--openmetrics", "127.0.0.1:0", "--interval", "10"]);
     let child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the program");
     let mut running = Running(KillOnDrop(child));
     let mut line = String::new();

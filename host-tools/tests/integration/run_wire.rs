@@ -68,7 +68,7 @@ fn meet(mut server: Command, client: impl FnOnce() -> Command) -> u64 {
 fn between(left: &Hosts, right: &Hosts, test: &[&str]) -> u64 {
     let port = free_port();
     let words = [test, &["-p", &port, "--json"], &TIMEOUT].concat();
-    let client = [&words[..], &["127.0.1"]].concat();
+    let client = [&words[..], &["127.0.0.1"]].concat();
     meet(left.on("a", &words), || {
         std::thread::sleep(Duration::from_millis(300));
         right.on("far", &client)
@@ -78,7 +78,7 @@ fn between(left: &Hosts, right: &Hosts, test: &[&str]) -> u64 {
 #[test]
 fn hosts_of_two_networks_find_each_other_by_arp_over_a_wire_of_udp() {
     let (left, right) = (Hosts::new(), Hosts::new());
-    let [one, other] = [(); 2].map(|()| format!("udp:127.0.1:{}", free_port()));
+    let [one, other] = [(); 2].map(|()| format!("udp:127.0.0.1:{}", free_port()));
     let _left = bridge(left.home(), &["--wire", &one, "--wire-to", &other]);
     let _right = bridge(right.home(), &["--wire", &other, "--wire-to", &one]);
     for test in [
@@ -104,7 +104,7 @@ fn hosts_of_two_infiniband_networks_meet_by_lid_over_a_wire() {
         network.add_host(host).expect("a host");
         network.set_settings(host, settings).expect("its settings");
     }
-    let [one, other] = [(); 2].map(|()| format!("udp:127.0.1:{}", free_port()));
+    let [one, other] = [(); 2].map(|()| format!("udp:127.0.0.1:{}", free_port()));
     let end = |home: &Path, own: &str, peer: &str| {
         bridge_of(home, BRIDGE_INFINIBAND, &["--link", "ib", "--wire", own, "--wire-to", peer])
     };
@@ -140,7 +140,7 @@ fn a_host_and_the_device_of_a_virtual_machine_are_on_one_wire() {
     let server = bareverbs(directory.path(), &[&test[..], &own].concat());
     let bytes = meet(server, || {
         std::thread::sleep(Duration::from_millis(500));
-        hosts.on("b", &[&test[..], &["127.0.1"]].concat())
+        hosts.on("b", &[&test[..], &["127.0.0.1"]].concat())
     });
     assert!(bytes >= 20000, "{bytes}");
 }
@@ -168,7 +168,7 @@ fn a_killed_bridge_stops_nobody_and_another_takes_its_place() {
 #[test]
 fn a_peer_that_nobody_knows_is_not_there_after_the_bridge_has_asked() {
     let (left, right) = (Hosts::new(), Hosts::new());
-    let [one, other] = [(); 2].map(|()| format!("udp:127.0.1:{}", free_port()));
+    let [one, other] = [(); 2].map(|()| format!("udp:127.0.0.1:{}", free_port()));
     // Nobody is at the other end of the wire.
     let _left = bridge(left.home(), &["--wire", &one, "--wire-to", &other]);
     let port = free_port();
@@ -177,7 +177,7 @@ fn a_peer_that_nobody_knows_is_not_there_after_the_bridge_has_asked() {
     let mut server = right.on("b", &words);
     let server = server.spawn().expect("the program");
     std::thread::sleep(Duration::from_millis(300));
-    let client = left.on("a", &[&words[..], &["127.0.1"]].concat()).output().expect("the program");
+    let client = left.on("a", &[&words[..], &["127.0.0.1"]].concat()).output().expect("the program");
     Running(KillOnDrop(server)).kill();
     let said = String::from_utf8_lossy(&client.stderr);
     assert!(!client.status.success() && said.contains("MAC address"), "{said}");
@@ -187,7 +187,7 @@ fn a_peer_that_nobody_knows_is_not_there_after_the_bridge_has_asked() {
 #[test]
 fn a_second_wire_and_words_that_do_not_fit_are_refused() {
     let hosts = Hosts::new();
-    let [one, other] = [(); 2].map(|()| format!("udp:127.0.1:{}", free_port()));
+    let [one, other] = [(); 2].map(|()| format!("udp:127.0.0.1:{}", free_port()));
     let _first = bridge(hosts.home(), &["--wire", &one, "--wire-to", &other]);
     let refusal = |arguments: &[&str]| {
         let mut command = bareverbs(hosts.home(), &["run"]);
@@ -196,16 +196,16 @@ fn a_second_wire_and_words_that_do_not_fit_are_refused() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
-    let third = format!("udp:127.0.1:{}", free_port());
+    let third = format!("udp:127.0.0.1:{}", free_port());
     assert!(refusal(&["--wire", &third, "--wire-to", &other]).contains("has a wire already"));
     assert!(refusal(&["--wire", &one, "--wire-to", &other]).contains(&one[4..]), "the address is taken");
     assert!(refusal(&["--wire", "tap:bv0", "--", "true"]).contains("--wire"));
     assert!(refusal(&["--wire", "/a"]).contains("--wire-to"));
     assert!(refusal(&["--link", "ib", "--wire", "tap:bv0"]).contains("InfiniBand"));
     let neighbour =
-        ["--link", "ib", "--wire", &third, "--wire-to", &other, "--neighbor", "10.0.1=02:00:00:00:00:01"];
+        ["--link", "ib", "--wire", &third, "--wire-to", &other, "--neighbor", "10.0.0.1=02:00:00:00:00:01"];
     assert!(refusal(&neighbour).contains("LID"));
-    assert!(refusal(&["--neighbor", "10.0.1=02:00:00:00:00:01", "--", "true"]).contains("--neighbor"));
+    assert!(refusal(&["--neighbor", "10.0.0.1=02:00:00:00:00:01", "--", "true"]).contains("--neighbor"));
 }
 
 fn path(directory: &Path, name: &str) -> String {
