@@ -79,6 +79,8 @@ pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize
     counters: DpuCounters,
     /// When that connection was last polled.
     polled: Time,
+    /// The request that is being taken.
+    message: [u8; RECEIVE_SIZE],
 }
 
 /// Work request ids: the kind in the two highest bits.
@@ -100,6 +102,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             first: 0,
             counters: DpuCounters::default(),
             polled: Time::ZERO,
+            message: [0; RECEIVE_SIZE],
         }
     }
 
@@ -271,9 +274,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
 
     fn admit(&mut self, now: Time, endpoint: &mut impl Endpoint, arrived: Arrived) {
         let Arrived { connection, buffer, length } = arrived;
-        let mut message = [0; RECEIVE_SIZE];
         let at = receive_offset::<RECEIVES>(connection, buffer);
-        let request = copied(endpoint, at, message.get_mut(..length));
+        let request = copied(endpoint, at, self.message.get_mut(..length));
         // A connection's requests leave with it.
         let Some(id) = self.ids[connection] else { return };
         let admission = request.map(|bytes| self.runtime.handle_message(now, id, bytes));

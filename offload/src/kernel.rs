@@ -171,20 +171,31 @@ pub struct Caller {
     pub may_deploy: bool,
 }
 
+/// A request, and what its sender may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KernelCall<'a> {
+    /// Who sent it.
+    pub caller: Caller,
+    /// Its parameters, unchecked.
+    pub parameters: &'a [u8],
+    /// The region that it may access.
+    pub grant: &'a Grant,
+}
+
 /// What a runtime runs: compiled-in kernels, deployed programs, or both.
 pub trait Deployment {
     /// One request in progress.
     type Invocation;
     /// Whether requests of this op-code need a region; the others may name any.
     fn needs_region(&self, opcode: Opcode) -> bool;
-    /// Begins what answers to `opcode`; [`Status::NoKernel`] if nothing does.
+    /// Begins what answers to `opcode`, in `place`, which is empty and stays so if this fails; [`Status::NoKernel`]
+    /// if nothing answers.
     fn start(
         &mut self,
-        caller: Caller,
+        place: &mut Option<Self::Invocation>,
         opcode: Opcode,
-        parameters: &[u8],
-        grant: &Grant,
-    ) -> Result<(Self::Invocation, Step), Status>;
+        call: &KernelCall<'_>,
+    ) -> Result<Step, Status>;
     /// See [`Kernel::dma_done`].
     fn dma_done(&self, invocation: &mut Self::Invocation, bytes: &[u8], grant: &Grant) -> Step;
     /// See [`Kernel::payload`]; messages carry their payload whole.
@@ -199,7 +210,7 @@ pub trait Deployment {
         0
     }
     /// Reports that an invocation has ended. Called once for each that was started.
-    fn ended(&mut self, invocation: Self::Invocation);
+    fn ended(&mut self, invocation: &Self::Invocation);
 }
 
 /// A deployment that never changes: the compiled-in kernels of a set.
@@ -217,14 +228,16 @@ impl<S: KernelSet> Deployment for CompiledIn<S> {
     fn needs_region(&self, _opcode: Opcode) -> bool {
         true
     }
+    #[inline]
     fn start(
         &mut self,
-        _caller: Caller,
+        place: &mut Option<S>,
         opcode: Opcode,
-        parameters: &[u8],
-        grant: &Grant,
-    ) -> Result<(S, Step), Status> {
-        S::start(opcode, parameters, grant)
+        call: &KernelCall<'_>,
+    ) -> Result<Step, Status> {
+        let (kernel, step) = S::start(opcode, call.parameters, call.grant)?;
+        *place = Some(kernel);
+        Ok(step)
     }
     fn dma_done(&self, invocation: &mut S, bytes: &[u8], grant: &Grant) -> Step {
         invocation.dma_done(bytes, grant)
@@ -238,7 +251,7 @@ impl<S: KernelSet> Deployment for CompiledIn<S> {
     fn computed<'a>(&'a self, invocation: &'a S) -> &'a [u8] {
         invocation.computed()
     }
-    fn ended(&mut self, _invocation: S) {}
+    fn ended(&mut self, _invocation: &S) {}
 }
 
 /// A set of compiled-in kernels: an enum over them, selected by op-code.

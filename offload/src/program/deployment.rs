@@ -5,7 +5,7 @@ use super::control::{ControlCall, ControlResponse, Upload, is_control, obey};
 use super::limits::Fuel;
 use super::store::{ProgramRun, ProgramStore, StoreError};
 use crate::grant::Grant;
-use crate::kernel::{Caller, CompiledIn, Deployment, Emission, Event, KernelSet, Opcode, Status, Step};
+use crate::kernel::{CompiledIn, Deployment, Emission, Event, KernelCall, KernelSet, Opcode, Status, Step};
 
 /// The kernels of `S` and up to `PLACES` program versions. A program cannot take the op-code of a kernel.
 ///
@@ -70,24 +70,26 @@ impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
 
     fn start(
         &mut self,
-        caller: Caller,
+        place: &mut Option<Self::Invocation>,
         opcode: Opcode,
-        parameters: &[u8],
-        grant: &Grant,
-    ) -> Result<(Self::Invocation, Step), Status> {
+        call: &KernelCall<'_>,
+    ) -> Result<Step, Status> {
+        let KernelCall { caller, parameters, grant } = *call;
         if is_control(opcode) {
             let call = ControlCall { caller, opcode, parameters };
             let response = obey(&mut self.store, &mut self.upload, &call, S::has)?;
             let length = response.bytes().len() as u32;
-            let step = Step::Reply(Emission { offset: 0, length, version: 0 });
-            return Ok((HostedInvocation::Control(response), step));
+            *place = Some(HostedInvocation::Control(response));
+            return Ok(Step::Reply(Emission { offset: 0, length, version: 0 }));
         }
         if S::has(opcode) {
-            let (kernel, step) = self.compiled_in.start(caller, opcode, parameters, grant)?;
-            return Ok((HostedInvocation::CompiledIn(kernel), step));
+            let (kernel, step) = S::start(opcode, parameters, grant)?;
+            *place = Some(HostedInvocation::CompiledIn(kernel));
+            return Ok(step);
         }
         let (run, step) = self.store.start(opcode, parameters, grant)?;
-        Ok((HostedInvocation::Program(run), step))
+        *place = Some(HostedInvocation::Program(run));
+        Ok(step)
     }
 
     fn dma_done(&self, invocation: &mut Self::Invocation, bytes: &[u8], grant: &Grant) -> Step {
@@ -129,9 +131,9 @@ impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
         }
     }
 
-    fn ended(&mut self, invocation: Self::Invocation) {
+    fn ended(&mut self, invocation: &Self::Invocation) {
         if let HostedInvocation::Program(run) = invocation {
-            self.store.ended(&run);
+            self.store.ended(run);
         }
     }
 }

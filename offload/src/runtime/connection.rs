@@ -18,6 +18,9 @@ const REGIONS: usize = 4;
 pub struct ConnectionId(u16);
 
 impl ConnectionId {
+    /// The first one. Stands where there is none.
+    pub(super) const FIRST: Self = Self(0);
+
     /// The connection's index, from zero.
     pub const fn index(self) -> usize {
         self.0 as usize

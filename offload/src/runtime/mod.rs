@@ -30,15 +30,14 @@ pub use traffic::{Body, DmaAction, DmaRequest, Reply, STAGING, Source, Tag};
 use crate::budget::{Budget, Limits};
 use crate::cost::KernelCost;
 use crate::grant::{Grant, GrantFault};
-use crate::kernel::{Deployment, Opcode, Step};
+use crate::kernel::{Deployment, KernelCall, Opcode};
 use crate::status::Status;
 use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, Trailer, WITHDRAW};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
 use shared_core::SharedCore;
-use slot::{DmaCompletion, Invocation, Phase, Slot, Window};
-use transfers::Transfers;
+use slot::{DmaCompletion, Invocation, Origin, Phase, Slot, first_step};
 
 /// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +164,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Removes a connection: its grants are void, its invocations end without a reply.
     pub fn disconnect(&mut self, connection: ConnectionId) {
         self.connections.close(connection);
-        self.abandon(|invocation| invocation.connection == connection);
+        self.abandon(|invocation| invocation.origin.connection == connection);
     }
 
     /// Ends invocations without a reply. Their slots wait for a reply or DMA in flight.
@@ -232,7 +231,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Progress of the invocations, for [`TableWriter::announce`](crate::table::TableWriter::announce). An abandoned
     /// invocation counts until nothing of it is in flight.
     pub fn progress(&self) -> ReaderProgress {
-        let numbers = self.slots.iter().filter_map(Slot::invocation).map(|invocation| invocation.number);
+        let numbers =
+            self.slots.iter().filter_map(Slot::invocation).map(|invocation| invocation.origin.number);
         ReaderProgress { begun: self.begun, oldest: numbers.min().unwrap_or(self.begun) }
     }
 
@@ -369,7 +369,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Ends the request with this id without a reply. A request whose reply is in flight is left alone.
     fn withdraw(&mut self, connection: ConnectionId, id: u64) {
         self.counters.withdrawn += 1;
-        self.abandon(|i| i.connection == connection && i.request_id == id);
+        self.abandon(|i| i.origin.connection == connection && i.origin.request_id == id);
     }
 
     /// A reply without a body that states the reason.
@@ -401,39 +401,24 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         if usize::from(invocations) >= self.connections.share(connection) || free >= SLOTS {
             return Err(Status::Busy);
         }
-        let caller = self.connections.caller(connection);
-        let deployment = &mut self.deployment;
-        let (mut kernel, step) = deployment.start(caller, request.opcode, request.parameters, &grant)?;
-        let step = match step {
-            Step::AwaitPayload => deployment.payload(&mut kernel, request.payload, &grant),
-            _ if !request.payload.is_empty() => {
-                deployment.ended(kernel);
-                return Err(Status::BadParameters);
-            }
-            other => other,
+        let call = KernelCall {
+            caller: self.connections.caller(connection),
+            parameters: request.parameters,
+            grant: &grant,
         };
-        let mut invocation = Invocation {
-            kernel,
-            number: self.begun,
-            connection,
-            region: request.region,
-            grant,
-            reply: request.reply,
-            request_id: request.request_id,
-            accepted: now,
-            budget: Budget::new(self.limits.tightened(request.hop_limit, request.deadline), now),
-            window: Window::default(),
-            transfers: Transfers::default(),
-            phase: Phase::Answered,
-        };
-        let at = self.core.start(now, self.deployment.fuel_used(&invocation.kernel));
-        invocation.take_step(&self.deployment, step, now, at);
+        let invocation = self.slots[free].place();
+        let step = first_step(&mut self.deployment, &mut invocation.kernel, request, &call)?;
+        let Request { region, reply, request_id, .. } = *request;
+        let origin =
+            Origin { number: self.begun, connection, region, grant, reply, request_id, accepted: now };
+        let limits = self.limits.tightened(request.hop_limit, request.deadline);
+        invocation.begin(origin, Budget::new(limits, now));
+        invocation.take_first_step(&self.deployment, step, &mut self.core);
         self.begun += 1;
         self.occupied |= 1 << free;
         if let Some(invocations) = self.invocations.get_mut(connection.index()) {
             *invocations += 1;
         }
-        self.slots[free].occupy(invocation);
         Ok(())
     }
 
@@ -456,15 +441,16 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         let slot = &mut self.slots[index];
         let tag = slot.tag(index);
         let invocation = slot.invocation_mut()?;
-        let dma_at = self.connections.dma_at(invocation.connection);
+        let Origin { connection, region, .. } = invocation.origin;
+        let dma_at = self.connections.dma_at(connection);
         let (number, transfer) = invocation.due_transfer(now).filter(|_| dma_at <= now)?;
-        if self.connections.region(invocation.connection, invocation.region).is_err() {
+        if self.connections.region(connection, region).is_err() {
             invocation.end(Status::Revoked, now);
             return None;
         }
         invocation.transfers.started(number);
         let (action, range, offset) = (transfer.action, transfer.range, transfer.place);
-        self.connections.take_dma(invocation.connection, now, range.length());
+        self.connections.take_dma(connection, now, range.length());
         let (region, address, length) = (range.region(), range.address(), range.length());
         Some(DmaRequest { tag: tag.of_transfer(number), action, offset, region, address, length })
     }
@@ -484,7 +470,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     pub fn to_be_written(&self, request: &DmaRequest) -> Option<&[u8]> {
         let DmaAction::Write { from } = request.action else { return None };
         let invocation = self.invocation(request.tag)?;
-        self.deployment.computed(&invocation.kernel).get(from as usize..)?.get(..request.length as usize)
+        invocation.all_computed(&self.deployment).get(from as usize..)?.get(..request.length as usize)
     }
 
     /// Handles the completion of a DMA request. `result` holds the bytes of a read, nothing for a write, or the
@@ -501,7 +487,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             self.counters.stale_completions += 1;
             return;
         };
-        let granted = self.connections.region(invocation.connection, invocation.region).is_ok();
+        let Origin { connection, region, .. } = invocation.origin;
+        let granted = self.connections.region(connection, region).is_ok();
         if wanted && !granted && !mutated("revoked_bytes") {
             invocation.transfers.dma_completed(index);
             invocation.end(Status::Revoked, now + self.core.cost.per_dma);
@@ -534,11 +521,14 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     pub fn poll_reply_to(&mut self, now: Time, takes: impl Fn(ConnectionId) -> bool) -> Option<Reply> {
         for turn in 0..SLOTS {
             let index = after::<SLOTS>(self.answered, turn);
+            if self.occupied & 1 << index == 0 {
+                continue;
+            }
             let slot = &mut self.slots[index];
             let tag = slot.tag(index);
             let Some(invocation) = slot.invocation_mut() else { continue };
             if invocation.is_to_answer(now)
-                && takes(invocation.connection)
+                && takes(invocation.origin.connection)
                 && let Some(reply) = invocation.due_reply(now, tag)
             {
                 self.answered = after::<SLOTS>(index, 1);
@@ -573,7 +563,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     fn dues(&self, due: impl Fn(&Invocation<D::Invocation>, Time) -> Option<Time>) -> Option<Time> {
         let invocations = self.slots.iter().filter_map(Slot::invocation);
-        invocations.filter_map(|i| due(i, self.connections.dma_at(i.connection))).min()
+        invocations.filter_map(|i| due(i, self.connections.dma_at(i.origin.connection))).min()
     }
 
     /// The same for an owner that has done all possible work at `now`: work that was due but not done is left out.

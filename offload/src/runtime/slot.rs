@@ -4,12 +4,12 @@ use super::connection::ConnectionId;
 use super::shared_core::SharedCore;
 use super::traffic::{Body, DmaAction, Reply, STAGING, Source, Tag};
 use super::transfers::{Asked, Transfer, Transfers};
-use crate::budget::{Budget, Next};
+use crate::budget::{Budget, Limits, Next};
 use crate::grant::Grant;
 use crate::host_dma::DmaFault;
-use crate::kernel::{Deployment, Emission, Event, Step};
+use crate::kernel::{Deployment, Emission, Event, KernelCall, Step};
 use crate::status::Status;
-use crate::wire::{RegionHandle, ReplyTo, TRAILER_SIZE, Trailer};
+use crate::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 
@@ -50,8 +50,19 @@ pub(super) struct Window {
     length: u32,
 }
 
+/// A request that runs, in its slot. Without a kernel, the slot is free.
 pub(super) struct Invocation<I> {
-    pub(super) kernel: I,
+    pub(super) kernel: Option<I>,
+    pub(super) origin: Origin,
+    pub(super) budget: Budget,
+    pub(super) window: Window,
+    pub(super) transfers: Transfers,
+    pub(super) phase: Phase,
+}
+
+/// Where a request came from, and where its reply goes.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Origin {
     /// How many invocations had begun before it.
     pub(super) number: u64,
     pub(super) connection: ConnectionId,
@@ -60,10 +71,6 @@ pub(super) struct Invocation<I> {
     pub(super) reply: ReplyTo,
     pub(super) request_id: u64,
     pub(super) accepted: Time,
-    pub(super) budget: Budget,
-    pub(super) window: Window,
-    pub(super) transfers: Transfers,
-    pub(super) phase: Phase,
 }
 
 /// The result of a DMA, and when it ended.
@@ -75,14 +82,43 @@ pub(super) struct DmaCompletion<'a> {
 }
 
 impl<I> Invocation<I> {
-    /// Charges a step; what it asks for becomes due at `at`.
-    pub(super) fn take_step(
+    /// A free slot's.
+    fn vacant() -> Self {
+        let origin = Origin {
+            number: 0,
+            connection: ConnectionId::FIRST,
+            region: RegionHandle::default(),
+            grant: Grant::NONE,
+            reply: ReplyTo { address: 0, rkey: 0, max_response: 0, slot: 0 },
+            request_id: 0,
+            accepted: Time::ZERO,
+        };
+        let (window, transfers) = (Window::default(), Transfers::default());
+        let budget = Budget::new(Limits::default(), Time::ZERO);
+        Self { kernel: None, origin, budget, window, transfers, phase: Phase::Answered }
+    }
+
+    /// Begins with the first step of the kernel.
+    pub(super) fn begin(&mut self, origin: Origin, budget: Budget) {
+        (self.origin, self.budget) = (origin, budget);
+        self.window = Window::default();
+        self.transfers.clear();
+    }
+
+    /// Takes the first step, which the start of the kernel has led to.
+    pub(super) fn take_first_step(
         &mut self,
         deployment: &impl Deployment<Invocation = I>,
         step: Step,
-        now: Time,
-        at: Time,
+        core: &mut SharedCore,
     ) {
+        let now = self.origin.accepted;
+        let at = core.start(now, self.fuel_used(deployment));
+        self.take_step(deployment, step, now, at);
+    }
+
+    /// Charges a step; what it asks for becomes due at `at`.
+    fn take_step(&mut self, deployment: &impl Deployment<Invocation = I>, step: Step, now: Time, at: Time) {
         let next = self.budget.charge(step, now);
         if next == Next::AwaitPart && self.transfers.is_waited_for() {
             return;
@@ -92,9 +128,7 @@ impl<I> Invocation<I> {
         match next {
             Next::Read(range) => self.phase = one(DmaAction::Read, range),
             Next::ReadEach(ranges) => self.phase = Phase::Ask { asked: Asked::Each(ranges), at },
-            Next::Write { to, from }
-                if is_part(from, to.range().length(), deployment.computed(&self.kernel)) =>
-            {
+            Next::Write { to, from } if is_part(from, to.range().length(), self.all_computed(deployment)) => {
                 self.phase = one(DmaAction::Write { from }, to.range());
             }
             Next::Write { .. } => self.end(Status::OutOfBounds, at),
@@ -106,7 +140,7 @@ impl<I> Invocation<I> {
                 self.answer(Source::Fetched, available, emission, at);
             }
             Next::Reply(emission) => {
-                let available = deployment.computed(&self.kernel).len();
+                let available = self.all_computed(deployment).len();
                 self.answer(Source::Computed, available, emission, at);
             }
             Next::End(status) => self.end(status, at),
@@ -121,7 +155,7 @@ impl<I> Invocation<I> {
         let inside = offset.checked_add(length).is_some_and(|end| end as usize <= available);
         let status = match () {
             () if !inside => return self.end(Status::OutOfBounds, at),
-            () if length > self.reply.max_response => Status::Truncated,
+            () if length > self.origin.reply.max_response => Status::Truncated,
             () => Status::Ok,
         };
         self.phase = Phase::Respond { ending: Ending { status, source, offset, length, version }, at };
@@ -134,7 +168,17 @@ impl<I> Invocation<I> {
         body: &Body,
     ) -> Option<&'a [u8]> {
         let begin = body.offset as usize;
-        deployment.computed(&self.kernel).get(begin..)?.get(..body.length as usize)
+        self.all_computed(deployment).get(begin..)?.get(..body.length as usize)
+    }
+
+    /// All that the kernel has computed.
+    pub(super) fn all_computed<'a>(&'a self, deployment: &'a impl Deployment<Invocation = I>) -> &'a [u8] {
+        self.kernel.as_ref().map_or(&[], |kernel| deployment.computed(kernel))
+    }
+
+    /// Fuel that was used so far.
+    fn fuel_used(&self, deployment: &impl Deployment<Invocation = I>) -> u32 {
+        self.kernel.as_ref().map_or(0, |kernel| deployment.fuel_used(kernel))
     }
 
     pub(super) fn end(&mut self, status: Status, at: Time) {
@@ -159,9 +203,9 @@ impl<I> Invocation<I> {
     /// The next read or write that is due, and its number.
     pub(super) fn due_transfer(&mut self, now: Time) -> Option<(usize, Transfer)> {
         self.expire(now);
-        if let Phase::Ask { asked, at } = self.phase
-            && at <= now
-            && self.transfers.begin(&asked)
+        if let Phase::Ask { asked, at } = &self.phase
+            && *at <= now
+            && self.transfers.begin(asked)
         {
             self.phase = Phase::Transfer;
         }
@@ -192,9 +236,9 @@ impl<I> Invocation<I> {
             // Its bytes overwrote the staging buffer, so the kernel has no window now.
             DmaAction::Write { .. } | DmaAction::CompareAndSwap { .. } => Window::default(),
         };
-        let before = deployment.fuel_used(&self.kernel);
+        let before = self.fuel_used(deployment);
         let step = self.hand_over(deployment, &transfer, bytes);
-        let fuel = deployment.fuel_used(&self.kernel).saturating_sub(before);
+        let fuel = self.fuel_used(deployment).saturating_sub(before);
         self.take_step(deployment, step, now, core.step(now, fuel));
     }
 
@@ -204,8 +248,10 @@ impl<I> Invocation<I> {
         transfer: &Transfer,
         bytes: &[u8],
     ) -> Step {
+        let grant = &self.origin.grant;
+        let Some(kernel) = &mut self.kernel else { return Step::Done(Status::NoKernel) };
         let event = match (transfer.action, transfer.part, bytes.first_chunk()) {
-            (DmaAction::Read, None, _) => return deployment.dma_done(&mut self.kernel, bytes, &self.grant),
+            (DmaAction::Read, None, _) => return deployment.dma_done(kernel, bytes, grant),
             (DmaAction::Read, Some(part), _) => Event::Part { part: part.into(), bytes },
             (DmaAction::Write { .. }, ..) => Event::Written,
             (DmaAction::CompareAndSwap { .. }, _, Some(word)) => {
@@ -213,7 +259,7 @@ impl<I> Invocation<I> {
             }
             (DmaAction::CompareAndSwap { .. }, _, None) => return Step::Done(Status::DmaFault),
         };
-        deployment.resumed(&mut self.kernel, event, &self.grant)
+        deployment.resumed(kernel, event, grant)
     }
 
     /// Whether a reply is due, possibly because the time of the request is over.
@@ -232,13 +278,13 @@ impl<I> Invocation<I> {
         self.phase = Phase::Answering;
         // The window was checked to cover the slot when the request was admitted, and the length when it was
         // answered.
-        let address = self.reply.write_address(body.map_or(0, |body| body.length))?;
+        let address = self.origin.reply.write_address(body.map_or(0, |body| body.length))?;
         Some(Reply {
             ticket: Some(tag),
-            connection: self.connection,
+            connection: self.origin.connection,
             address,
-            rkey: self.reply.rkey,
-            slot: self.reply.slot,
+            rkey: self.origin.reply.rkey,
+            slot: self.origin.reply.slot,
             body,
             trailer: self.trailer(&ending, now),
         })
@@ -262,8 +308,8 @@ impl<I> Invocation<I> {
             retries: self.budget.retries(),
             length: ending.length,
             version: ending.version,
-            server_nanos: u32::try_from(now.since(self.accepted).as_nanos()).unwrap_or(u32::MAX),
-            ..empty_trailer(ending.status, self.request_id)
+            server_nanos: u32::try_from(now.since(self.origin.accepted).as_nanos()).unwrap_or(u32::MAX),
+            ..empty_trailer(ending.status, self.origin.request_id)
         }
     }
 
@@ -295,15 +341,36 @@ pub(super) const fn empty_trailer(status: Status, request_id: u64) -> Trailer {
     Trailer { status, hops: 0, length: 0, retries: 0, credits: 0, server_nanos: 0, version: 0, request_id }
 }
 
-/// A place for one invocation.
+/// Starts a kernel in its place and hands the payload to it. If it refuses, the place stays empty.
+pub(super) fn first_step<D: Deployment>(
+    deployment: &mut D,
+    place: &mut Option<D::Invocation>,
+    request: &Request<'_>,
+    call: &KernelCall<'_>,
+) -> Result<Step, Status> {
+    let step = deployment.start(place, request.opcode, call)?;
+    match (step, place.as_mut()) {
+        (Step::AwaitPayload, Some(kernel)) => Ok(deployment.payload(kernel, request.payload, call.grant)),
+        (_, Some(kernel)) if !request.payload.is_empty() => {
+            deployment.ended(kernel);
+            *place = None;
+            Err(Status::BadParameters)
+        }
+        (other, Some(_)) => Ok(other),
+        // Cannot happen: a start that succeeds has a kernel.
+        (_, None) => Err(Status::NoKernel),
+    }
+}
+
+/// A place for one invocation. It begins in place, since it is too large to be moved for each request.
 pub(super) struct Slot<I> {
     generation: u32,
-    invocation: Option<Invocation<I>>,
+    invocation: Invocation<I>,
 }
 
 impl<I> Default for Slot<I> {
     fn default() -> Self {
-        Self { generation: 0, invocation: None }
+        Self { generation: 0, invocation: Invocation::vacant() }
     }
 }
 
@@ -313,19 +380,20 @@ impl<I> Slot<I> {
     }
 
     pub(super) fn matches(&self, tag: Tag) -> bool {
-        (self.generation == tag.generation() || mutated("old_tag")) && self.invocation.is_some()
+        (self.generation == tag.generation() || mutated("old_tag")) && self.invocation.kernel.is_some()
     }
 
     pub(super) const fn invocation(&self) -> Option<&Invocation<I>> {
-        self.invocation.as_ref()
+        if self.invocation.kernel.is_some() { Some(&self.invocation) } else { None }
     }
 
     pub(super) const fn invocation_mut(&mut self) -> Option<&mut Invocation<I>> {
-        self.invocation.as_mut()
+        if self.invocation.kernel.is_some() { Some(&mut self.invocation) } else { None }
     }
 
-    pub(super) fn occupy(&mut self, invocation: Invocation<I>) {
-        self.invocation = Some(invocation);
+    /// The place of the next invocation. Whoever puts a kernel there has to begin it.
+    pub(super) const fn place(&mut self) -> &mut Invocation<I> {
+        &mut self.invocation
     }
 
     /// Frees the slot if nothing is left to do, and reports to the deployment. Returns the connection that
@@ -334,10 +402,14 @@ impl<I> Slot<I> {
         &mut self,
         deployment: &mut impl Deployment<Invocation = I>,
     ) -> Option<ConnectionId> {
-        let done = |i: &mut Invocation<I>| matches!(i.phase, Phase::Answered) && !i.transfers.is_flying();
-        let invocation = self.invocation.take_if(done)?;
+        let Invocation { kernel, phase, transfers, origin, .. } = &mut self.invocation;
+        let ended = kernel.as_ref()?;
+        if !matches!(phase, Phase::Answered) || transfers.is_flying() {
+            return None;
+        }
+        deployment.ended(ended);
+        *kernel = None;
         self.generation = self.generation.wrapping_add(1);
-        deployment.ended(invocation.kernel);
-        Some(invocation.connection)
+        Some(origin.connection)
     }
 }

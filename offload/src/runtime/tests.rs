@@ -1,7 +1,7 @@
 //! The runtime as its owner sees it, with plain memory for the host and staging buffers for the DMA.
 
 use super::*;
-use crate::kernel::{CompiledIn, Emission, Kernel, KernelSet, Opcode};
+use crate::kernel::{CompiledIn, Emission, Kernel, KernelSet, Opcode, Step};
 use crate::kernels::kv_layout::{Line, chain_of};
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS};
 use crate::table::{TableConfig, TableDescriptor, TablePolicy, TableWriter};

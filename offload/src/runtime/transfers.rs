@@ -79,6 +79,11 @@ impl Transfers {
         self.due != 0
     }
 
+    /// Forgets all transfers. None may be in flight.
+    pub(super) const fn clear(&mut self) {
+        (self.due, self.in_flight, self.wanted) = (0, 0, 0);
+    }
+
     /// Discards all transfers: none is awaited any more.
     pub(super) const fn throw_away(&mut self) {
         (self.due, self.wanted) = (0, 0);
@@ -117,6 +122,9 @@ impl Transfers {
     /// The first byte of the staging buffer after everything that may be read or written there.
     pub(super) fn unused_from(&self) -> u32 {
         let used = self.due | self.in_flight;
+        if used == 0 {
+            return 0;
+        }
         let ends = self.entries.iter().enumerate().filter(|(index, _)| used & 1 << index != 0);
         ends.filter_map(|(_, entry)| entry.as_ref()).map(Transfer::end).max().unwrap_or(0)
     }

@@ -8,6 +8,11 @@ pub trait TableMemory {
     fn length(&self) -> u64;
     /// Copies bytes out.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), MemoryFault>;
+    /// The bytes themselves, if the memory can lend them; [`TableMemory::read`] copies them in any case.
+    fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let _ = (offset, length);
+        None
+    }
     /// Copies bytes in. Aligned words of 8 bytes must reach readers whole.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault>;
     /// Orders writes: readers see what was written before this call before what is written after it.
@@ -24,6 +29,9 @@ impl TableMemory for &mut [u8] {
         let range = slice_range(offset, buffer.len())?;
         buffer.copy_from_slice(self.get(range).ok_or(MemoryFault { offset, length: buffer.len() })?);
         Ok(())
+    }
+    fn lend(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        self.get(slice_range(offset, length).ok()?)
     }
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), MemoryFault> {
         let range = slice_range(offset, bytes.len())?;
