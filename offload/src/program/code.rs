@@ -1,5 +1,6 @@
 //! A verified program: only these are run.
 
+use super::decoded::{DecodedProgram, decode};
 use super::instruction::Instruction;
 use super::limits::MAX_INSTRUCTIONS;
 use super::verify::{DeployError, verify};
@@ -23,6 +24,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Program {
     code: [Instruction; MAX_INSTRUCTIONS],
     length: usize,
+    operations: DecodedProgram,
 }
 
 impl Program {
@@ -34,12 +36,17 @@ impl Program {
         let mut code = [Instruction::default(); MAX_INSTRUCTIONS];
         let too_long = DeployError::TooLong { instructions: found.len() };
         code.get_mut(..found.len()).ok_or(too_long)?.copy_from_slice(found);
-        Ok(Self { code, length: found.len() })
+        Ok(Self { code, length: found.len(), operations: decode(found) })
     }
 
     /// The instructions.
     pub fn instructions(&self) -> &[Instruction] {
         self.code.get(..self.length).unwrap_or(&[])
+    }
+
+    /// The instructions, decoded.
+    pub(super) const fn operations(&self) -> &DecodedProgram {
+        &self.operations
     }
 
     /// SHA-256 of the bytes of the instructions. It identifies a version of a program.

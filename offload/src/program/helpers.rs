@@ -1,5 +1,7 @@
 //! Functions that a program may call. They read its memory, bounded and charged, and have no state.
 
+use super::fault::Fault;
+use super::memory::Memory;
 use crate::kernels::checksum::{crc32c, crc64};
 use core::fmt;
 
@@ -35,7 +37,8 @@ impl Helper {
 
     /// The helper with this number.
     pub fn from_number(number: i32) -> Option<Self> {
-        Self::ALL.into_iter().find(|helper| helper.number() == number)
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        Self::ALL.get(index).copied()
     }
 
     const fn name(self) -> &'static str {
@@ -54,6 +57,32 @@ impl Helper {
             Self::KeyEqual => (one == other).into(),
         }
     }
+}
+
+/// Calls a helper at instruction `at` and returns the fuel that it used. Afterwards r1 to r5 are zero, so that no
+/// program can rely on their values.
+#[inline(never)]
+pub(super) fn call(
+    at: usize,
+    number: i32,
+    registers: &mut [u64; 16],
+    memory: &Memory<'_>,
+    fuel: u32,
+) -> Result<u32, Fault> {
+    let helper = Helper::from_number(number).ok_or(Fault::Unverified { instruction: at })?;
+    let [_, first, second, third, ..] = *registers;
+    let length = if helper == Helper::KeyEqual { third } else { second };
+    let outside = Fault::Outside { instruction: at, address: first, bytes: u32::MAX, write: false };
+    let bytes = u32::try_from(length).map_err(|_| outside)?;
+    let one = memory.range(at, first, bytes)?;
+    let other = if helper == Helper::KeyEqual { memory.range(at, second, bytes)? } else { &[] };
+    let used = bytes.div_ceil(BYTES_PER_FUEL);
+    if used > fuel {
+        return Err(Fault::OutOfFuel { instruction: at });
+    }
+    registers[0] = helper.apply(one, other);
+    registers[1..6].fill(0);
+    Ok(used)
 }
 
 impl fmt::Display for Helper {

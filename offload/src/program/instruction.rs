@@ -53,7 +53,6 @@ pub(super) mod numbers {
     pub(crate) const STX: u8 = 0x03;
     pub(crate) const ALU: u8 = 0x04;
     pub(crate) const JMP: u8 = 0x05;
-    #[cfg(test)]
     pub(crate) const JMP32: u8 = 0x06;
     pub(crate) const ALU64: u8 = 0x07;
     pub(crate) const REGISTER: u8 = 0x08;

@@ -192,43 +192,47 @@ impl ProgramInvocation {
         self.steps = self.steps.wrapping_add(1);
         let mut memory = Memory::new(&entry, &mut self.state);
         let allowed = self.limits.step.min(self.fuel);
-        let outcome = run(program.instructions(), &mut memory, allowed);
-        let context = memory.context();
-        let exit = outcome.inspect_err(|_| self.fuel -= allowed)?;
+        let exit = match run(program, &mut memory, allowed) {
+            Ok(exit) => exit,
+            Err(fault) => {
+                self.fuel -= allowed;
+                return Err(fault);
+            }
+        };
         self.fuel -= allowed - exit.fuel;
-        self.obey(exit.value, &context, grant)
+        obey(exit.value, memory.context(), grant, &mut self.asked)
     }
+}
 
-    fn obey(&mut self, value: u64, context: &Context, grant: &Grant) -> Result<Step, Fault> {
-        let verb = usize::try_from(value).ok().and_then(|value| VERBS.get(value)).copied();
-        let (offset, length) = (context.offset.get(), context.length.get());
-        let or_end =
-            |checked: Result<Step, GrantFault>| checked.unwrap_or_else(|fault| Step::Done(fault.into()));
-        Ok(match verb.ok_or(Fault::Verb { value })? {
-            Verb::Done => Step::Done(status(context)?),
-            Verb::AwaitPayload => Step::AwaitPayload,
-            Verb::Emit => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Emit),
-            Verb::Reply => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Reply),
-            Verb::Fetch => {
-                self.asked = offset;
-                or_end(grant.check(offset, length).map(Step::Fetch))
-            }
-            Verb::Refetch => {
-                self.asked = offset;
-                let otherwise = status(context)?;
-                or_end(grant.check(offset, length).map(|range| Step::Refetch { range, otherwise }))
-            }
-            Verb::Write => {
-                let from = context.from.get();
-                or_end(grant.check_write(offset, length).map(|to| Step::Write { to, from }))
-            }
-            Verb::CompareAndSwap => {
-                let (expected, desired) = (context.expected.get(), context.desired.get());
-                let swap = |word| Step::CompareAndSwap { word, expected, desired };
-                or_end(grant.check_word(offset).map(swap))
-            }
-        })
-    }
+/// What a verb asks for. `asked` becomes the offset of the bytes that are to be read, if there are any.
+fn obey(value: u64, context: &Context, grant: &Grant, asked: &mut u64) -> Result<Step, Fault> {
+    let verb = usize::try_from(value).ok().and_then(|value| VERBS.get(value)).copied();
+    let (offset, length) = (context.offset.get(), context.length.get());
+    let or_end = |checked: Result<Step, GrantFault>| checked.unwrap_or_else(|fault| Step::Done(fault.into()));
+    Ok(match verb.ok_or(Fault::Verb { value })? {
+        Verb::Done => Step::Done(status(context)?),
+        Verb::AwaitPayload => Step::AwaitPayload,
+        Verb::Emit => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Emit),
+        Verb::Reply => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Reply),
+        Verb::Fetch => {
+            *asked = offset;
+            or_end(grant.check(offset, length).map(Step::Fetch))
+        }
+        Verb::Refetch => {
+            *asked = offset;
+            let otherwise = status(context)?;
+            or_end(grant.check(offset, length).map(|range| Step::Refetch { range, otherwise }))
+        }
+        Verb::Write => {
+            let from = context.from.get();
+            or_end(grant.check_write(offset, length).map(|to| Step::Write { to, from }))
+        }
+        Verb::CompareAndSwap => {
+            let (expected, desired) = (context.expected.get(), context.desired.get());
+            let swap = |word| Step::CompareAndSwap { word, expected, desired };
+            or_end(grant.check_word(offset).map(swap))
+        }
+    })
 }
 
 fn status(context: &Context) -> Result<Status, Fault> {

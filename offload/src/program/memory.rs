@@ -14,11 +14,34 @@ use super::limits::{STACK, STATE};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-const CONTEXT_SEGMENT: u64 = 1;
-const PARAMETERS_SEGMENT: u64 = 2;
-const WINDOW_SEGMENT: u64 = 3;
-const STATE_SEGMENT: u64 = 4;
-const STACK_SEGMENT: u64 = 5;
+/// A segment, by its number in an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub(super) enum Segment {
+    Context = 1,
+    Parameters = 2,
+    Window = 3,
+    State = 4,
+    Stack = 5,
+}
+
+impl Segment {
+    /// The address of its first byte.
+    const fn address(self) -> u64 {
+        (self as u64) << 32
+    }
+
+    const fn of(address: u64) -> Option<Self> {
+        match address >> 32 {
+            1 => Some(Self::Context),
+            2 => Some(Self::Parameters),
+            3 => Some(Self::Window),
+            4 => Some(Self::State),
+            5 => Some(Self::Stack),
+            _ => None,
+        }
+    }
+}
 
 /// `struct bareverbs_context` of a program in C: what register r1 points to.
 #[derive(Debug, Clone, Copy, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -44,7 +67,12 @@ pub(super) struct Context {
 }
 
 /// Bytes of the context.
+#[cfg(test)]
 pub(super) const CONTEXT: usize = size_of::<Context>();
+/// Where the context has its pointers.
+pub(super) const PARAMETERS_POINTER: usize = core::mem::offset_of!(Context, parameters);
+pub(super) const STATE_POINTER: usize = core::mem::offset_of!(Context, state);
+pub(super) const WINDOW_POINTER: usize = core::mem::offset_of!(Context, window);
 
 /// The inputs of a step.
 pub(super) struct Entry<'a> {
@@ -59,7 +87,7 @@ pub(super) struct Entry<'a> {
 }
 
 pub(super) struct Memory<'a> {
-    context: [u8; CONTEXT],
+    context: Context,
     parameters: &'a [u8],
     window: &'a [u8],
     state: &'a mut [u8; STATE],
@@ -67,14 +95,15 @@ pub(super) struct Memory<'a> {
 }
 
 impl<'a> Memory<'a> {
-    pub(super) const CONTEXT_ADDRESS: u64 = CONTEXT_SEGMENT << 32;
-    pub(super) const STACK_END: u64 = (STACK_SEGMENT << 32) + STACK as u64;
+    pub(super) const CONTEXT_ADDRESS: u64 = Segment::Context.address();
+    pub(super) const STACK_END: u64 = Segment::Stack.address() + STACK as u64;
 
+    #[inline]
     pub(super) fn new(entry: &Entry<'a>, state: &'a mut [u8; STATE]) -> Self {
         let context = Context {
-            parameters: (PARAMETERS_SEGMENT << 32).into(),
-            state: (STATE_SEGMENT << 32).into(),
-            window: (WINDOW_SEGMENT << 32).into(),
+            parameters: Segment::Parameters.address().into(),
+            state: Segment::State.address().into(),
+            window: Segment::Window.address().into(),
             parameters_length: (entry.parameters.len() as u32).into(),
             window_length: (entry.window.len() as u32).into(),
             window_offset: entry.window_offset.into(),
@@ -90,65 +119,110 @@ impl<'a> Memory<'a> {
             from: U32::ZERO,
             reserved: U32::ZERO,
         };
-        Self {
-            context: zerocopy::transmute!(context),
-            parameters: entry.parameters,
-            window: entry.window,
-            state,
-            stack: [0; STACK],
-        }
+        Self { context, parameters: entry.parameters, window: entry.window, state, stack: [0; STACK] }
     }
 
-    pub(super) const fn context(&self) -> Context {
-        zerocopy::transmute!(self.context)
+    pub(super) const fn context(&self) -> &Context {
+        &self.context
     }
 
     #[inline]
-    fn segment(&self, address: u64) -> Option<&[u8]> {
-        match address >> 32 {
-            CONTEXT_SEGMENT => Some(&self.context),
-            PARAMETERS_SEGMENT => Some(self.parameters),
-            WINDOW_SEGMENT => Some(self.window),
-            STATE_SEGMENT => Some(self.state.as_slice()),
-            STACK_SEGMENT => Some(&self.stack),
-            _ => None,
+    fn segment(&self, segment: Segment) -> &[u8] {
+        match segment {
+            Segment::Context => self.context.as_bytes(),
+            Segment::Parameters => self.parameters,
+            Segment::Window => self.window,
+            Segment::State => self.state.as_slice(),
+            Segment::Stack => &self.stack,
         }
     }
 
+    /// The bytes of a segment that programs may write.
     #[inline]
+    fn writable(&mut self, segment: Segment) -> &mut [u8] {
+        match segment {
+            Segment::Context => self.context.as_mut_bytes(),
+            Segment::State => self.state,
+            Segment::Stack => &mut self.stack,
+            Segment::Parameters | Segment::Window => &mut [],
+        }
+    }
+
+    /// Loads from a segment; `None` if the bytes at the address are not all in it.
+    #[inline(always)]
+    pub(super) fn load_from<const BYTES: usize>(
+        &self,
+        segment: Segment,
+        address: u64,
+    ) -> Option<[u8; BYTES]> {
+        let bytes = self.segment(segment);
+        let from = place_of::<BYTES>(bytes, segment, address)?;
+        bytes.get(from..)?.first_chunk().copied()
+    }
+
+    /// Stores to a segment; `false` if the bytes at the address are not all in it, or may not be written.
+    #[inline(always)]
+    pub(super) fn store_to<const BYTES: usize>(
+        &mut self,
+        segment: Segment,
+        address: u64,
+        value: [u8; BYTES],
+    ) -> bool {
+        let bytes = self.writable(segment);
+        let Some(from) = place_of::<BYTES>(bytes, segment, address) else { return false };
+        let Some(place) = bytes.get_mut(from..).and_then(|rest| rest.first_chunk_mut()) else { return false };
+        *place = value;
+        true
+    }
+
+    /// Loads from the segment that the address names; `None` as for [`Memory::load_from`].
+    #[inline(never)]
+    pub(super) fn load_anywhere<const BYTES: usize>(&self, address: u64) -> Option<[u8; BYTES]> {
+        self.load_from(Segment::of(address)?, address)
+    }
+
+    /// Stores to the segment that the address names; `false` as for [`Memory::store_to`].
+    #[inline(never)]
+    pub(super) fn store_anywhere<const BYTES: usize>(&mut self, address: u64, value: [u8; BYTES]) -> bool {
+        Segment::of(address).is_some_and(|segment| self.store_to(segment, address, value))
+    }
+
+    /// Loads on behalf of an instruction.
     pub(super) fn load<const BYTES: usize>(&self, at: usize, address: u64) -> Result<[u8; BYTES], Fault> {
-        let from = address as u32 as usize;
-        let found = self.segment(address).and_then(|segment| segment.get(from..)?.first_chunk());
-        found.copied().ok_or(Fault::Outside { instruction: at, address, bytes: BYTES as u32, write: false })
+        self.load_anywhere(address).ok_or_else(|| outside(BYTES, at, address, false))
     }
 
-    #[inline]
+    /// Stores on behalf of an instruction.
     pub(super) fn store<const BYTES: usize>(
         &mut self,
         at: usize,
         address: u64,
         value: [u8; BYTES],
     ) -> Result<(), Fault> {
-        let segment: &mut [u8] = match address >> 32 {
-            CONTEXT_SEGMENT => &mut self.context,
-            STATE_SEGMENT => self.state,
-            STACK_SEGMENT => &mut self.stack,
-            _ => &mut [],
-        };
-        let from = address as u32 as usize;
-        match segment.get_mut(from..).and_then(|rest| rest.first_chunk_mut()) {
-            Some(place) => {
-                *place = value;
-                Ok(())
-            }
-            None => Err(Fault::Outside { instruction: at, address, bytes: BYTES as u32, write: true }),
-        }
+        if self.store_anywhere(address, value) { Ok(()) } else { Err(outside(BYTES, at, address, true)) }
     }
 
     /// A range for a helper.
     pub(super) fn range(&self, at: usize, address: u64, bytes: u32) -> Result<&[u8], Fault> {
         let from = address as u32 as usize;
-        let found = self.segment(address).and_then(|segment| segment.get(from..)?.get(..bytes as usize));
+        let segment = Segment::of(address).map(|segment| self.segment(segment));
+        let found = segment.and_then(|segment| segment.get(from..)?.get(..bytes as usize));
         found.ok_or(Fault::Outside { instruction: at, address, bytes, write: false })
     }
+}
+
+/// Where an address is in the bytes of a segment, if the segment has so many bytes from there on.
+#[inline(always)]
+const fn place_of<const BYTES: usize>(bytes: &[u8], segment: Segment, address: u64) -> Option<usize> {
+    let from = address.wrapping_sub(segment.address());
+    match bytes.len().checked_sub(BYTES) {
+        Some(last) if from <= last as u64 => Some(from as usize),
+        _ => None,
+    }
+}
+
+/// The fault of an instruction that accesses memory which the program does not have.
+#[cold]
+pub(super) const fn outside(bytes: usize, instruction: usize, address: u64, write: bool) -> Fault {
+    Fault::Outside { instruction, address, bytes: bytes as u32, write }
 }

@@ -15,6 +15,7 @@
 
 mod code;
 pub mod control;
+mod decoded;
 mod deployment;
 mod fault;
 mod helpers;
@@ -22,7 +23,9 @@ mod instruction;
 mod interpret;
 mod invocation;
 mod limits;
+mod machine;
 mod memory;
+mod plain;
 mod refusal;
 mod store;
 mod verify;

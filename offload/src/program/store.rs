@@ -48,7 +48,7 @@ struct Version {
     current: bool,
 }
 
-/// At most `PLACES` versions of programs, 4 KiB each.
+/// At most `PLACES` versions of programs, 8 KiB each.
 ///
 /// ```
 /// use bareverbs_offload::kernel::Opcode;

@@ -1,7 +1,11 @@
-//! Runs the same program here and in rbpf: registers, stack and memory must agree.
+//! Runs the same program here and in rbpf: registers, stack and memory must agree. Runs any program with little fuel
+//! here and one instruction at a time: it must end at the same instruction.
 
+use super::super::instruction::FRAME_POINTER;
 use super::super::interpret::run;
+use super::super::machine::{Exit, beginning};
 use super::super::memory::{CONTEXT, Entry, Memory};
+use super::super::plain;
 use super::*;
 use proptest::prelude::*;
 
@@ -122,6 +126,12 @@ fn program() -> impl Strategy<Value = Vec<Instruction>> {
     })
 }
 
+/// Runs a program one instruction at a time.
+fn run_plainly(program: &Program, memory: &mut Memory<'_>, fuel: u32) -> Result<Exit, Fault> {
+    let (registers, position) = beginning(fuel);
+    plain::run(program.instructions(), memory, registers, position)
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
     #[test]
@@ -133,7 +143,10 @@ proptest! {
         let mut theirs: Vec<u8> = (0..CONTEXT as u64)
             .map(|at| memory.load::<1>(0, Memory::CONTEXT_ADDRESS + at).expect("inside")[0])
             .collect();
-        let exit = run(program.instructions(), &mut memory, 1000).expect("forward jumps only");
+        let exit = run(&program, &mut memory, 1000).expect("forward jumps only");
+        let mut plain_state = [0; STATE];
+        let plain_end = run_plainly(&program, &mut Memory::new(&entry, &mut plain_state), 1000);
+        prop_assert_eq!(plain_end, Ok(exit));
         let text = bytes(&code);
         let engine = rbpf::EbpfVmRaw::new(Some(&text)).expect("rbpf takes it, too");
         let value = engine.execute_program(&mut theirs).expect("rbpf runs it");
@@ -141,6 +154,78 @@ proptest! {
         for (at, theirs) in theirs.iter().enumerate() {
             let [ours] = memory.load(0, Memory::CONTEXT_ADDRESS + at as u64).expect("inside");
             prop_assert_eq!(ours, *theirs, "byte {} of the context", at);
+        }
+    }
+}
+
+/// Instructions that make, keep and follow pointers, whether or not they are any.
+fn pointing() -> impl Strategy<Value = Instruction> {
+    let size = || prop_oneof![Just(n::B), Just(n::H), Just(n::W), Just(n::DW)];
+    let pointer = (0..GENERAL, 0_i16..3).prop_map(|(to, which)| load(n::DW, to, POINTER, which * 8));
+    let copied = (0..GENERAL, 0..=FRAME_POINTER).prop_map(|(to, from)| copy(to, from));
+    let added = (0..GENERAL, 0..=FRAME_POINTER)
+        .prop_map(|(to, from)| Instruction::new(n::ALU64 | n::ADD | n::REGISTER, to, from, 0, 0));
+    let spilled = (0..GENERAL, 1_i16..5).prop_map(|(from, word)| store(n::DW, 10, -8 * word, from));
+    let filled = (0..GENERAL, 1_i16..5).prop_map(|(to, word)| load(n::DW, to, 10, -8 * word));
+    let read = (size(), 0..GENERAL, 0..FRAME_POINTER, -20_i16..20)
+        .prop_map(|(size, to, base, offset)| load(size, to, base, offset));
+    let write = (size(), 0..FRAME_POINTER, 0..GENERAL, -20_i16..20)
+        .prop_map(|(size, base, from, offset)| store(size, base, offset, from));
+    let number = (size(), 0..FRAME_POINTER, any::<i32>(), -20_i16..20)
+        .prop_map(|(size, base, value, offset)| put(size, base, offset, value));
+    prop_oneof![3 => pointer, 2 => copied, 1 => added, 2 => spilled, 2 => filled, 4 => read, 2 => write, 1 => number]
+}
+
+/// The same jump, by another offset.
+fn moved(mut raw: Instruction, offset: i16) -> Instruction {
+    raw.offset = offset.into();
+    raw
+}
+
+/// Programs that jump back and forth, call helpers, and follow whatever is in a register.
+fn wild() -> impl Strategy<Value = Vec<Instruction>> {
+    let helper = proptest::sample::select(Helper::ALL.to_vec()).prop_map(call);
+    let conditional = (forward(), any::<i16>()).prop_map(|(raw, offset)| moved(raw, offset));
+    let always = any::<i16>().prop_map(jump);
+    let instruction =
+        prop_oneof![4 => straight(), 8 => pointing(), 3 => conditional, 1 => always, 1 => helper];
+    let segment = (0_u64..7, 0_u64..300).prop_map(|(segment, offset)| segment << 32 | offset);
+    let value = prop_oneof![segment, 0_u64..64, any::<u64>()];
+    (proptest::collection::vec(value, 9), proptest::collection::vec(instruction, 1..60)).prop_map(
+        |(values, body)| {
+            let mut code = vec![copy(POINTER, 1)];
+            for (register, value) in values.into_iter().enumerate().filter(|(at, _)| at % 3 != 0) {
+                code.push(Instruction::new(n::LDDW, register as u8, 0, 0, value as i32));
+                code.push(Instruction::new(0, 0, 0, 0, (value >> 32) as i32));
+            }
+            let length = body.len() as i16;
+            for (at, raw) in (0_i16..).zip(body) {
+                let jumps =
+                    matches!(raw.opcode & n::CLASS, n::JMP | n::JMP32) && raw.opcode != n::JMP | n::CALL;
+                // Somewhere in the body, or to the exit behind it.
+                let offset = raw.offset.get().rem_euclid(length + 1) - at - 1;
+                code.push(if jumps { moved(raw, offset) } else { raw });
+            }
+            code.push(exit());
+            code
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #[test]
+    fn a_decoded_program_ends_where_the_plain_one_does(code in wild(), fuel in 0_u32..200) {
+        let program = verified(&code);
+        let (mut here, mut there) = ([7; STATE], [7; STATE]);
+        let window = [3; 40];
+        let entry = Entry { event: 1, step: 2, parameters: &[5; 20], window: &window, window_offset: 9, found: 4 };
+        let (mut ours, mut theirs) = (Memory::new(&entry, &mut here), Memory::new(&entry, &mut there));
+        let end = run(&program, &mut ours, fuel);
+        prop_assert_eq!(end, run_plainly(&program, &mut theirs, fuel));
+        for (segment, length) in [(1, CONTEXT as u32), (4, STATE as u32), (5, STACK as u32)] {
+            let bytes = ours.range(0, segment << 32, length);
+            prop_assert_eq!(bytes, theirs.range(0, segment << 32, length), "segment {}", segment);
         }
     }
 }
