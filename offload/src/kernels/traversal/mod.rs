@@ -73,71 +73,90 @@ impl Kernel for Traversal {
     }
 
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
-        match self.expecting {
-            Expecting::Element => self.take_element(bytes, grant).unwrap_or_else(Step::Done),
-            Expecting::Value => Step::Emit(Emission { offset: 0, length: bytes.len() as u32, version: 0 }),
+        if self.expecting == Expecting::Value {
+            return Step::Emit(Emission { offset: 0, length: bytes.len() as u32, version: 0 });
+        }
+        let (offset, length) = match self.take_element(bytes) {
+            Ok(Wanted::Element { offset }) => (offset, self.table.element.into()),
+            Ok(Wanted::Value { offset, length }) => {
+                self.expecting = Expecting::Value;
+                (offset, length)
+            }
+            Ok(Wanted::Answer { offset, length }) => {
+                return Step::Emit(Emission { offset, length, version: 0 });
+            }
+            Err(status) => return Step::Done(status),
+        };
+        match grant.check(offset, length) {
+            Ok(range) => Step::Fetch(range),
+            Err(fault) => Step::Done(fault.into()),
         }
     }
 }
 
+/// What an element leads to. Smaller than a [`Step`], which is made once.
+enum Wanted {
+    /// The next element, at an offset in the region.
+    Element { offset: u64 },
+    /// A value that lies elsewhere.
+    Value { offset: u64, length: u32 },
+    /// A part of the element. The runtime refuses one that leaves it.
+    Answer { offset: u32, length: u32 },
+}
+
 impl Traversal {
-    fn take_element(&mut self, element: &[u8], grant: &Grant) -> Result<Step, Status> {
-        if self.key >= self.table.key_count {
-            return self.emit(element, 0, grant);
+    fn take_element(&mut self, element: &[u8]) -> Result<Wanted, Status> {
+        let Self { table, key, .. } = self;
+        if *key >= table.key_count {
+            return table.value_of(element, 0);
         }
-        let key = self.table.keys.get(usize::from(self.key)).copied().ok_or(Status::BadParameters)?;
-        let order = self.table.order;
-        let applies = |row: &Row| row.applies(element, key, order).map(|base| (*row, base));
-        let (row, base) = self.table.rows.iter().find_map(applies).ok_or(Status::NotFound)?;
-        match row.action {
-            Action::End => Err(Status::NotFound),
-            Action::Emit => self.emit(element, base, grant),
-            Action::Follow => self.follow(row.pointer, element, base, grant),
-            Action::FollowNextKey => {
-                self.key += 1;
-                self.follow(row.pointer, element, base, grant)
+        let wanted = *table.keys.get(usize::from(*key)).ok_or(Status::BadParameters)?;
+        for row in &table.rows {
+            let Some(base) = row.applies(element, wanted, table.order) else { continue };
+            match row.action {
+                Action::End => return Err(Status::NotFound),
+                Action::Emit => return table.value_of(element, base),
+                Action::Follow => {}
+                Action::FollowNextKey => *key += 1,
             }
+            return Ok(Wanted::Element { offset: table.target(row.pointer, element, base)? });
         }
+        Err(Status::NotFound)
     }
+}
 
-    fn follow(&self, pointer: Field, element: &[u8], base: u8, grant: &Grant) -> Result<Step, Status> {
-        let next = self.target(pointer, element, base)?;
-        Ok(Step::Fetch(grant.check(next, self.table.element.into())?))
-    }
-
+impl TraversalTable {
     /// The offset in the region that a pointer refers to.
     fn target(&self, pointer: Field, element: &[u8], base: u8) -> Result<u64, Status> {
         match self.load(pointer, element, base)? {
             0 => Err(Status::NotFound),
-            address => address.checked_sub(self.table.pointer_base).ok_or(Status::OutOfBounds),
+            address => address.checked_sub(self.pointer_base).ok_or(Status::OutOfBounds),
         }
     }
 
     /// The table was checked against its element size; bytes of another size are no element of it.
     fn load(&self, field: Field, element: &[u8], base: u8) -> Result<u64, Status> {
-        field.load(element, base, self.table.order).ok_or(Status::BadParameters)
+        field.load(element, base, self.order).ok_or(Status::BadParameters)
     }
 
-    fn emit(&mut self, element: &[u8], base: u8, grant: &Grant) -> Result<Step, Status> {
-        let length = match self.table.length {
+    /// The value of an element whose matching key is at word `base`.
+    fn value_of(&self, element: &[u8], base: u8) -> Result<Wanted, Status> {
+        let length = match self.length {
             Length::Fixed(length) => length,
             Length::Field(field) => {
                 u32::try_from(self.load(field, element, base)?).map_err(|_| Status::OutOfBounds)?
             }
         };
-        match self.table.value {
+        match self.value {
             Value::Inline(field) => {
                 let word = u32::from(field.position) + if field.relative { u32::from(base) } else { 0 };
-                // The runtime refuses an answer that leaves the element.
-                Ok(Step::Emit(Emission { offset: word * 4, length, version: 0 }))
+                Ok(Wanted::Answer { offset: word * 4, length })
             }
             Value::Pointer(field) => {
                 let offset = self.target(field, element, base)?;
-                if length == 0 {
-                    return Ok(Step::Emit(Emission { offset: 0, length, version: 0 }));
-                }
-                self.expecting = Expecting::Value;
-                Ok(Step::Fetch(grant.check(offset, length)?))
+                // An empty value needs no read.
+                let answer = Wanted::Answer { offset: 0, length };
+                Ok(if length == 0 { answer } else { Wanted::Value { offset, length } })
             }
         }
     }
