@@ -3,7 +3,7 @@
 use super::step::TranslationStep;
 use super::{Access, HostRange, KeyFault, MAX_INDIRECTION, MemoryKey, MkeyTable, RESERVED_LKEY, Translation};
 use super::{DmaFault, HostMemory, right};
-use bareverbs_prm::ids::Mkey;
+use bareverbs_prm::ids::{Mkey, Pdn};
 use bareverbs_prm::mutation::mutated;
 
 impl MkeyTable {
@@ -150,7 +150,7 @@ impl MkeyTable {
         write: bool,
     ) -> Result<(&MemoryKey, u64), KeyFault> {
         let inner = self.find(name)?;
-        inner.check_inner(outer, write)?;
+        inner.check_inner(KeyOwner { pd: outer.pd, qpn: outer.qpn }, write)?;
         Ok((inner, inner.translation.position(inner.offset_of(address, length)?)))
     }
 }
@@ -168,11 +168,18 @@ fn piece_without_key(
     if reserved { Ok((at, length)) } else { Err(DmaFault { iova: at, length, write }) }
 }
 
+/// Who may use a key: a protection domain, and in it a queue pair or all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct KeyOwner {
+    pub(super) pd: Pdn,
+    pub(super) qpn: u32,
+}
+
 impl MemoryKey {
     /// Checks a key behind another one: it must grant local access and be in the same protection domain (IBTA
     /// v1.4 §10.6.7.2.4: a memory window has its own rights, and the region behind it only needs to permit
     /// them locally).
-    pub(super) fn check_inner(&self, outer: &Self, write: bool) -> Result<(), KeyFault> {
+    pub(super) fn check_inner(&self, outer: KeyOwner, write: bool) -> Result<(), KeyFault> {
         let access = if write { Access::LocalWrite } else { Access::LocalRead };
         if self.free {
             return Err(KeyFault::Free);

@@ -1,6 +1,7 @@
 //! Memory-key updates by work requests (UMR): state, variant, rights, domain, range and translation (PRM, UMR
 //! WQE).
 
+use super::access::KeyOwner;
 use super::list::KeyList;
 use super::translation::length_of;
 use super::{ANY_QP, Accessor, KeyFault, MemoryKey, MkeyTable, access_mode, room};
@@ -93,8 +94,9 @@ impl MkeyTable {
         // Lists are padded with arbitrary bytes: only the length says how many entries count.
         let before = KeyList::of_lengths(key.entries_before(update.offset), u64::MAX).length();
         let rest = length_of(&context).saturating_sub(before);
+        let owner = KeyOwner { pd: context.pd(), qpn: context.qpn().value() };
         for name in KeyList::of_lengths(entries, rest).keys() {
-            self.find(name)?.check_inner(key, write)?;
+            self.find(name)?.check_inner(owner, write)?;
         }
         Ok(())
     }

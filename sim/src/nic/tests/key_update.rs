@@ -395,6 +395,26 @@ fn a_binding_needs_the_local_rights_behind_it() {
     }
 }
 
+/// A binding may give the window to a queue pair and bind it to a region of that queue pair at once.
+#[test]
+fn a_binding_compares_the_region_with_the_queue_pair_that_the_window_is_for_afterwards() {
+    for (region_of, window_for, expected) in [
+        (QP, QP, Ok(())),
+        (OTHER_QP, QP, Err(KeyFault::QueuePair)),
+        (QP, ANY, Err(KeyFault::QueuePair)),
+        (ANY, QP, Ok(())),
+    ] {
+        let (mut keys, region) = over_region(|context| {
+            context.set_qpn(region_of);
+        });
+        let mut fields = context(MkeyAccessMode::Klms);
+        fields.set_qpn(window_for);
+        let bind =
+            RequestedUpdate { mask: mask::QPN, context: fields, ..entries(None, &range(0x2000, region)) };
+        assert_eq!(keys.update(&bind), expected, "a region of {region_of:?}, a window for {window_for:?}");
+    }
+}
+
 /// The driver may name keys before they exist, and page lists name no keys at all.
 #[test]
 fn an_application_binds_only_keys_that_exist() {
