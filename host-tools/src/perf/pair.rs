@@ -3,6 +3,8 @@
 use super::bench::{Bench, check_partition, device_config};
 use super::conversation::{bytes_of, path_mtu};
 use super::data;
+#[cfg(test)]
+use super::figures::Bandwidth;
 use super::plan::{Measure, TestPlan, Transport};
 use super::run::{PerfOutcome, Side, SizeRow, drive_both};
 use super::stream::Stream;
@@ -21,6 +23,15 @@ use bareverbs_sim::nic::LinkLayer;
 
 /// Runs the test.
 pub(crate) fn run(plan: &TestPlan) -> Result<PerfOutcome, Failure> {
+    let [client, server] = devices(plan)?;
+    plan.gid_index(&seat(&client)?).map_err(Failure::Input)?;
+    check_partition(&client, plan).map_err(Failure::Input)?;
+    let mtu = path_mtu(&client, plan)?;
+    Ok(measure(plan, mtu, &client, &server)?)
+}
+
+/// The client's device and the server's.
+fn devices(plan: &TestPlan) -> Result<[Device<SimHal>; 2], Failure> {
     let device = DeviceSelector::Simulated(LinkLayer::Ethernet);
     let hals = simulated_pair(LinkLayer::Ethernet).map_err(|failure| failure.into_failure(&device))?;
     let open = |hal: SimHal| {
@@ -29,11 +40,28 @@ pub(crate) fn run(plan: &TestPlan) -> Result<PerfOutcome, Failure> {
             .context("a simulated device")
     };
     let [client, server] = hals.map(open);
-    let (client, server) = (client?, server?);
-    plan.gid_index(&seat(&client)?).map_err(Failure::Input)?;
-    check_partition(&client, plan).map_err(Failure::Input)?;
+    Ok([client?, server?])
+}
+
+/// The figures of a server that looks for the first time when all messages of the client have come.
+#[cfg(test)]
+pub(crate) fn late_server(plan: &TestPlan) -> Result<Bandwidth, Failure> {
+    let [client, server] = devices(plan)?;
     let mtu = path_mtu(&client, plan)?;
-    Ok(measure(plan, mtu, &client, &server)?)
+    let seats = [seat(&client)?, seat(&server)?];
+    let (mut left, mut right) = connected(plan, mtu, &seats, [&client, &server])?;
+    let size = plan.sizes[0];
+    let mut server = Stream::prepare(plan, size, false, &mut right)?;
+    let mut client = Stream::prepare(plan, size, true, &mut left)?;
+    let hal = left.device.hal();
+    while !client.is_done(hal.now()) {
+        client.step(&mut left)?;
+        hal.relax(hal.now() + bareverbs_prm::time::Duration::from_micros(1));
+    }
+    while !server.is_done(hal.now()) {
+        server.step(&mut right)?;
+    }
+    Ok(server.finish())
 }
 
 /// Runs the test between two InfiniBand ports with this table of P_Keys.
@@ -77,11 +105,7 @@ fn measure<H: Hal>(
 ) -> Result<PerfOutcome> {
     let plan = &plan.for_mtu(bytes_of(mtu))?;
     let seats = [seat(client)?, seat(server)?];
-    let mut left = Bench::set_up(client, &seats[0], plan, true)?;
-    let mut right = Bench::set_up(server, &seats[1], plan, false)?;
-    (left.peers, right.peers) = (right.own.clone(), left.own.clone());
-    left.connect(&seats[0], plan, mtu)?;
-    right.connect(&seats[1], plan, mtu)?;
+    let (mut left, mut right) = connected(plan, mtu, &seats, [client, server])?;
     data::fill(plan, true, &left)?;
     data::fill(plan, false, &right)?;
     let mut rows = Vec::new();
@@ -107,6 +131,21 @@ fn measure<H: Hal>(
         busy_percent: None,
         data: Some(found),
     })
+}
+
+/// The two ends, the client's first.
+fn connected<'d, H: Hal>(
+    plan: &TestPlan,
+    mtu: PathMtu,
+    seats: &[Seat; 2],
+    [client, server]: [&'d Device<H>; 2],
+) -> Result<(Bench<'d, H>, Bench<'d, H>)> {
+    let mut left = Bench::set_up(client, &seats[0], plan, true)?;
+    let mut right = Bench::set_up(server, &seats[1], plan, false)?;
+    (left.peers, right.peers) = (right.own.clone(), left.own.clone());
+    left.connect(&seats[0], plan, mtu)?;
+    right.connect(&seats[1], plan, mtu)?;
+    Ok((left, right))
 }
 
 /// The sum of both ends' counters.

@@ -56,7 +56,11 @@ impl<'p> Stream<'p> {
             }
         }
         let waits_for_first = sends && receives && !is_client;
-        let log = BandwidthLog::new(plan.peak && sends);
+        let mut log = BandwidthLog::new(plan.peak && sends);
+        if receives && !sends {
+            // Messages may all be there when this end polls for the first time.
+            log.wait(bench.device.hal().now());
+        }
         let pacer = plan.rate_limit.map(|limit| Pacer::new(&limit, size));
         Ok(Self {
             plan,

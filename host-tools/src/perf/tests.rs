@@ -149,6 +149,14 @@ fn the_bytes_of_a_file_are_what_is_sent_and_compared() {
 
 /// The ports are limited members of the partition at index 0, and full members of the one at index 1.
 #[test]
+fn a_server_that_looks_late_and_finds_all_messages_has_a_rate() {
+    let words = ["send", "bw", "-n", "5", "-s", "64"];
+    let plan = parse(&words).expect("arguments").plan().expect("a plan");
+    let figures = pair::late_server(&plan).expect("a test");
+    assert!(figures.iterations == 5 && figures.messages > 0.0 && figures.average > 0.0, "{figures:?}");
+}
+
+#[test]
 fn the_p_key_of_an_index_reaches_who_is_in_its_partition() {
     let reached = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
