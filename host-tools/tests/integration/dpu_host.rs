@@ -10,7 +10,7 @@ use std::process::ChildStderr;
 use support::dpu_service::{DpuService, said, write_key};
 use support::{KillOnDrop, bareverbs_on_card, wait_for};
 
-const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:bf.arm\"\n[table]\nshared_by = \"host\"\n\
+const CONFIG: &str = "listen = \"127.0.0.1:0\"\ndevice = \"vfio-user:bf.arm\"\n[table]\nshared_by = \"host\"\n[limits]\ntime_us = 10_000_000\n\
                       [[tenant]]\nname = \"host\"\nkey_file = \"wrong.key\"\n\
                       [[tenant]]\nname = \"owner\"\nkey_file = \"owner.key\"\ndeploy = true\nwrite = true\nread = true\n";
 
@@ -62,7 +62,14 @@ fn value(service: &DpuService, key: &str) -> Option<String> {
     let output = service.run("owner", &words);
     let object: serde_json::Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", said(&output)));
-    object["dpu-get"]["keys"][0]["value_text"].as_str().map(str::to_owned)
+    let looked_up = &object["dpu-get"]["keys"][0];
+    let way = &looked_up["ways"][0];
+    let absent = "not found";
+    assert!(
+        way["status"].is_null() || way["status"] == absent,
+        "the lookup of {key:?} ended otherwise: {object}"
+    );
+    looked_up["value_text"].as_str().map(str::to_owned)
 }
 
 #[test]
