@@ -9,7 +9,6 @@ use std::fs::{self, File};
 use std::io::{Read, Seek};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::{FileExt, PermissionsExt, chown};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -152,13 +151,33 @@ impl Installation {
 
     fn spawn(&self, mut command: Command, name: String) -> Result<StartedProgram> {
         command.env("XDG_RUNTIME_DIR", self.path("runtime")).current_dir(self.directory.path());
+        let mut command = self.unprivileged(&command);
         let said = tempfile::tempfile_in(self.directory.path())?;
         command.stdin(Stdio::null()).stdout(said.try_clone()?).stderr(said.try_clone()?);
-        if self.as_nobody {
-            command.uid(NOBODY).gid(NOBODY);
-        }
-        let child = KillOnDrop(command.spawn().context("cannot start bareverbs run")?);
+        let child = KillOnDrop(command.spawn().context("cannot start setpriv (of util-linux)")?);
         Ok(StartedProgram { child, said, name, start: Instant::now(), limit: LIMIT })
+    }
+
+    /// The same command as `nobody`, if this runs as root. The kernel kills the program when this process ends in whatever way: a server
+    /// of perftest whose judge was killed would spin for ever.
+    fn unprivileged(&self, command: &Command) -> Command {
+        let mut by_setpriv = Command::new("setpriv");
+        by_setpriv.args(["--pdeathsig", "SIGKILL"]);
+        if self.as_nobody {
+            let nobody = NOBODY.to_string();
+            by_setpriv.args(["--reuid", &nobody, "--regid", &nobody, "--clear-groups"]);
+        }
+        by_setpriv.arg("--").arg(command.get_program()).args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => by_setpriv.env(name, value),
+                None => by_setpriv.env_remove(name),
+            };
+        }
+        if let Some(directory) = command.get_current_dir() {
+            by_setpriv.current_dir(directory);
+        }
+        by_setpriv
     }
 
     /// Waits until a process of a host has sent `wanted` frames.
