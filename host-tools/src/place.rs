@@ -2,18 +2,19 @@
 //! device served by another process, or one simulated in this process.
 
 use crate::Failure;
-use anyhow::{Context as _, anyhow};
+use anyhow::{Context as _, anyhow, bail};
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::OpenError;
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{Device, DeviceConfig};
 use bareverbs_hal::pci::Address;
 #[cfg(feature = "uverbs")]
-use bareverbs_hal::uverbs::{UverbsConfig, UverbsHal};
+use bareverbs_hal::uverbs::{UverbsConfig, UverbsHal, resolve_neighbour};
 use bareverbs_hal::vfio::{VfioConfig, VfioHal};
 use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
 use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
-use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::ids::{Gid, MacAddress};
+use bareverbs_prm::numbering::CommandStatus;
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 use bareverbs_sim::run::preset::Preset;
 use std::fmt;
@@ -22,6 +23,10 @@ use std::str::FromStr;
 
 /// MAC addresses of the simulated device and of its neighbour at the other end of the cable.
 const SIMULATED: [MacAddress; 2] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
+
+/// What to do instead of a command that the kernel lets no program send.
+const KEPT_BY_KERNEL: &str = "; the kernel keeps this command for itself: `ibv_devinfo -v`, `rdma link` and `ethtool` show its port, and `ip address` \
+                              gives it addresses";
 
 /// How to name a device on the command line.
 #[cfg(not(feature = "uverbs"))]
@@ -112,6 +117,20 @@ impl DeviceSelector {
         false
     }
 
+    /// Asks the kernel of its own device where packets from an entry of the RoCE address table to a GID go.
+    ///
+    /// # Errors
+    /// The kernel does not own the device, or does not know.
+    pub(crate) fn ask_kernel(&self, gid_index: u8, gid: Gid) -> anyhow::Result<MacAddress> {
+        #[cfg(feature = "uverbs")]
+        if let Self::Kernel(name) = self {
+            return Ok(resolve_neighbour(name, gid_index, gid)?);
+        }
+        bail!(
+            "{self} is no device of the kernel, which cannot say where packets from GID index {gid_index} to {gid} go"
+        )
+    }
+
     /// Opens the device, runs `task` and closes the device.
     ///
     /// # Errors
@@ -184,7 +203,14 @@ impl DeviceFailure {
         match self {
             Self::Place(error) => unopened(error),
             Self::Open(error) => unopened(anyhow!("{error}")),
-            Self::Task(error) => Failure::Run(anyhow!("{error}").context(device.to_string())),
+            Self::Task(error) => {
+                let hint = if device.is_of_kernel() && error.status() == Some(CommandStatus::BadOpcode) {
+                    KEPT_BY_KERNEL
+                } else {
+                    ""
+                };
+                Failure::Run(anyhow!("{error}{hint}").context(device.to_string()))
+            }
             Self::Close(error) => Failure::Run(anyhow!("{error}").context(format!("closing {device}"))),
         }
     }

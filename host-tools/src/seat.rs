@@ -113,6 +113,22 @@ pub(crate) struct Seat {
     /// The host that the device belongs to, and the number of this process within it.
     process: Option<(VirtualHost, u8)>,
     peer_mac: Option<MacAddress>,
+    /// The device, if it and the addresses of its port are the kernel's.
+    of_kernel: Option<DeviceSelector>,
+}
+
+/// The routes and neighbours of a device that the kernel owns, for one of its addresses. Asking may take a second.
+#[derive(Debug, Clone)]
+pub(crate) struct KernelRoutes {
+    device: DeviceSelector,
+    gid_index: u8,
+}
+
+impl KernelRoutes {
+    /// The MAC address of the peer with a GID, or of the router to it.
+    pub(crate) fn mac_of(&self, gid: Gid) -> anyhow::Result<MacAddress> {
+        self.device.ask_kernel(self.gid_index, gid)
+    }
 }
 
 /// A task for an open device in its seat.
@@ -163,9 +179,9 @@ impl SeatArguments {
             DeviceSelector::Kernel(_) => SHARED_REST,
             DeviceSelector::VfioUser(_) | DeviceSelector::Simulated(_) => SHARED_REST,
         };
-        let seat = Seat { rest, peer_mac: self.peer_mac, ..Seat::in_world(Vec::new()) };
-        let of_kernel = self.device.is_of_kernel();
-        let mut seated = Seated { seat, addresses: &self.addresses, of_kernel, task };
+        let of_kernel = self.device.is_of_kernel().then(|| self.device.clone());
+        let seat = Seat { rest, peer_mac: self.peer_mac, of_kernel, ..Seat::in_world(Vec::new()) };
+        let mut seated = Seated { seat, addresses: &self.addresses, task };
         let Some(settled) = settled else {
             return self.device.with_configured_device(config, seated)?;
         };
@@ -314,11 +330,22 @@ impl Seat {
     /// A seat at a cable within one world in virtual time.
     pub(crate) fn in_world(gids: Vec<GidEntry>) -> Self {
         let subnet_addresses = Vec::new();
-        Self { gids, subnet_addresses, rest: SHARED_REST, network: None, process: None, peer_mac: None }
+        Self {
+            gids,
+            subnet_addresses,
+            rest: SHARED_REST,
+            network: None,
+            process: None,
+            peer_mac: None,
+            of_kernel: None,
+        }
     }
 
-    /// The MAC address of the peer with a GID, or of the router to it.
-    pub(crate) fn mac_of(&self, gid: Gid) -> anyhow::Result<MacAddress> {
+    /// The MAC address of the peer with a GID, or of the router to it, for packets from entry `gid_index` of the RoCE address table.
+    pub(crate) fn mac_of(&self, gid_index: u8, gid: Gid) -> anyhow::Result<MacAddress> {
+        if let (None, Some(routes)) = (self.peer_mac, self.kernel_routes(gid_index)) {
+            return routes.mac_of(gid);
+        }
         let in_network = || Neighbours::new(self.network.clone()?).resolve(Time::ZERO, gid);
         let outside = || {
             let (host, _) = self.process.as_ref()?;
@@ -331,6 +358,11 @@ impl Seat {
                  that the kernel does not have. Give --peer-mac, or let both ends use their link-local GIDs (-x)"
             )
         })
+    }
+
+    /// Whom to ask for the MAC addresses of peers if the kernel knows them.
+    pub(crate) fn kernel_routes(&self, gid_index: u8) -> Option<KernelRoutes> {
+        Some(KernelRoutes { device: self.of_kernel.clone()?, gid_index })
     }
 
     /// The GID of a peer, named as for RDMA CM: a host of the network or an IP address, in the family of
@@ -447,8 +479,6 @@ impl Seat {
 struct Seated<'a, T> {
     seat: Seat,
     addresses: &'a [PortAddress],
-    /// Whether the addresses of the port are the kernel's.
-    of_kernel: bool,
     task: T,
 }
 
@@ -456,9 +486,9 @@ impl<T: SeatedTask> DeviceTask for Seated<'_, T> {
     type Output = Result<T::Output, Failure>;
 
     fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, bareverbs_core::command::CommandError> {
-        let Self { mut seat, addresses, of_kernel, task } = self;
+        let Self { mut seat, addresses, task } = self;
         let gids = match (device.capabilities().port_type, &seat.process) {
-            (PortType::Ethernet, None) if of_kernel => Ok(table_of_kernel(device)?),
+            (PortType::Ethernet, None) if seat.of_kernel.is_some() => Ok(table_of_kernel(device)?),
             (PortType::Ethernet, Some((host, _))) => fill_as_host(device, host),
             (PortType::Ethernet, None) => {
                 fill_table(device, addresses)?.map(|rows| rows.into_iter().map(|(entry, _)| entry).collect())

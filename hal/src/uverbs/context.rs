@@ -1,9 +1,12 @@
 //! A context of the kernel's device file with a user context of the device: what it can be asked for (mlx5's DEVX methods).
 
+use super::UverbsError;
 use super::request::Request;
 use bareverbs_uapi::*;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
 use zerocopy::{FromZeros, IntoBytes};
 
 /// Doorbell registers that libraries ask for. The kernel checks them, and makes none for contexts that allocate their own pages.
@@ -52,8 +55,22 @@ pub(super) enum Access {
 }
 
 impl KernelContext {
+    /// Opens a device file and creates its context.
+    pub(super) fn open(path: &Path) -> Result<Self, UverbsError> {
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let file = file.map_err(|error| UverbsError::Open { file: path.to_owned(), error })?;
+        Self::new(file).map_err(|errno| UverbsError::Context {
+            file: path.to_owned(),
+            error: io::Error::from_raw_os_error(errno),
+        })
+    }
+
+    pub(super) const fn file(&self) -> &File {
+        &self.file
+    }
+
     /// Creates the context of a device file. The error is an errno: EINVAL if the device or the kernel has no user contexts.
-    pub(super) fn new(file: File) -> Result<Self, i32> {
+    fn new(file: File) -> Result<Self, i32> {
         let wish = AllocUcontextReq {
             total_num_bfregs: DOORBELL_REGISTERS,
             num_low_latency_bfregs: LOW_LATENCY_REGISTERS,

@@ -1,11 +1,12 @@
 //! Why a kernel's device cannot be used.
 
 use bareverbs_core::hal::HalError;
+use bareverbs_prm::ids::Gid;
 use core::fmt;
 use std::io;
 use std::path::PathBuf;
 
-/// Why [`UverbsHal::open`](super::UverbsHal::open) failed.
+/// Why a kernel's device cannot be opened, or its kernel be asked.
 #[derive(Debug)]
 pub enum UverbsError {
     /// The kernel has no RDMA device of this name.
@@ -31,6 +32,15 @@ pub enum UverbsError {
     },
     /// DMA memory.
     Memory(HalError),
+    /// The kernel does not know where packets for a peer go.
+    Neighbour {
+        /// The peer.
+        gid: Gid,
+        /// Entry of the RoCE address table from which the packets are to come.
+        gid_index: u8,
+        /// The reason.
+        error: io::Error,
+    },
 }
 
 impl fmt::Display for UverbsError {
@@ -60,6 +70,11 @@ impl fmt::Display for UverbsError {
                 write!(f, "creating a context with DEVX at {} failed: {error}", file.display())
             }
             Self::Memory(error) => write!(f, "{error}"),
+            Self::Neighbour { gid, gid_index, error } => write!(
+                f,
+                "the kernel does not say where packets from GID index {gid_index} to {gid} go: {error}; try `ip route get` and `ping` with \
+                 the peer's address"
+            ),
         }
     }
 }

@@ -20,6 +20,7 @@ mod find;
 mod firmware;
 #[allow(unsafe_code, reason = "memory that driver and device share")]
 mod memory;
+mod neighbour;
 mod objects;
 mod queue;
 #[allow(unsafe_code, reason = "the system call of the kernel's device files")]
@@ -29,6 +30,7 @@ mod window;
 
 pub use error::UverbsError;
 pub use memory::KernelMemory;
+pub use neighbour::resolve_neighbour;
 pub use window::KernelWindow;
 
 use crate::clock::Clock;
@@ -38,7 +40,6 @@ use bareverbs_prm::pci::PciIdentity;
 use bareverbs_prm::time::{Duration, Time};
 use context::KernelContext;
 use core::ptr::NonNull;
-use std::fs::OpenOptions;
 use std::sync::Arc;
 
 /// Longest sleep of a wait. Nothing wakes a waiter, so it has to look again soon.
@@ -81,13 +82,7 @@ impl UverbsHal {
     /// There is no such device, its file cannot be opened, or it has no user contexts.
     pub fn open(name: &str, config: UverbsConfig) -> Result<Self, UverbsError> {
         let found = find::find(name)?;
-        let file = OpenOptions::new().read(true).write(true).open(&found.file);
-        let file = file.map_err(|error| UverbsError::Open { file: found.file.clone(), error })?;
-        let context = KernelContext::new(file).map_err(|errno| UverbsError::Context {
-            file: found.file.clone(),
-            error: std::io::Error::from_raw_os_error(errno),
-        })?;
-        let context = Arc::new(context);
+        let context = Arc::new(KernelContext::open(&found.file)?);
         let memory = KernelMemory::new(context.clone());
         let arena = Arc::new(Arena::new(memory, config.memory).map_err(UverbsError::Memory)?);
         let window = KernelWindow::new(context, arena.clone(), found.revision);

@@ -147,7 +147,7 @@ impl<'d, H: Hal> ServiceConnector<'d, H> {
         let table = peer.slices.first().copied();
         let mut far = peer.endpoint;
         // Behind a router, this is the router's address.
-        if let Ok(mac) = self.seat.mac_of(far.gid) {
+        if let Ok(mac) = self.seat.mac_of(self.gid_index, far.gid) {
             far.mac = mac;
         }
         let (gid_index, path_mtu) = (self.gid_index, session.path_mtu());

@@ -6,6 +6,7 @@
 
 use super::offer::{CallerAim, PURPOSE};
 use super::tenant::{CONNECTIONS, Tenant, Tenants};
+use crate::seat::KernelRoutes;
 use anyhow::{Context as _, Result, bail};
 use bareverbs_exchange::{
     CallEnd, ExchangeCause, IncomingCall, Introduction, Listener, ProvenCall, Session, SessionSecret,
@@ -72,12 +73,25 @@ pub(super) struct ListenerState {
     known: AtomicUsize,
     /// Callers that have not, oldest first.
     strangers: Mutex<VecDeque<(u64, CallEnd)>>,
+    /// Who knows the peers' MAC addresses, if that is the kernel.
+    routes: Option<KernelRoutes>,
 }
 
 impl ListenerState {
-    pub(super) const fn new(tenants: Tenants) -> Self {
+    pub(super) const fn new(tenants: Tenants, routes: Option<KernelRoutes>) -> Self {
         let (closing, known) = (AtomicBool::new(false), AtomicUsize::new(0));
-        Self { tenants, closing, known, strangers: Mutex::new(VecDeque::new()) }
+        Self { tenants, closing, known, strangers: Mutex::new(VecDeque::new()), routes }
+    }
+
+    /// What a caller says of itself, with the MAC address to which packets for it have to go. A caller whom the kernel does not find keeps
+    /// the address that it gave.
+    fn routed(&self, mut peer: Introduction) -> Introduction {
+        let Some(routes) = &self.routes else { return peer };
+        match routes.mac_of(peer.endpoint.gid) {
+            Ok(mac) => peer.endpoint.mac = mac,
+            Err(error) => tracing::debug!("{error:#}"),
+        }
+        peer
     }
 
     /// Callers that have not hung up.
@@ -172,7 +186,7 @@ fn attend(number: u64, call: IncomingCall, state: &ListenerState, requests: &Sen
             let known = state.known.fetch_add(1, Ordering::Relaxed);
             state.leave(number);
             if known < KNOWN {
-                connect(call, tenant, requests);
+                connect(call, tenant, state, requests);
             } else {
                 tracing::warn!(tenant = tenant.name, from, "refused: {KNOWN} callers are the most");
                 call.refuse("the service has too many callers: call again later");
@@ -187,9 +201,9 @@ fn attend(number: u64, call: IncomingCall, state: &ListenerState, requests: &Sen
 /// The message to callers when the service ends.
 pub(super) const SHUTTING_DOWN: &str = "the service is being shut down: call again when it is back";
 
-fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
+fn connect(call: ProvenCall, known: Tenant, state: &ListenerState, requests: &Sender<CallerRequest>) {
     let (tenant, from) = (call.name().to_owned(), call.address().to_owned());
-    match join(&call, known, requests) {
+    match join(&call, known, state, requests) {
         Ok(joined) => {
             let number = joined.number;
             if let Err(error) = keep(call, &joined, requests) {
@@ -206,10 +220,15 @@ fn connect(call: ProvenCall, known: Tenant, requests: &Sender<CallerRequest>) {
 }
 
 /// Asks the service for a connection; the error says why there is none.
-fn join(call: &ProvenCall, tenant: Tenant, requests: &Sender<CallerRequest>) -> Result<Joined, String> {
+fn join(
+    call: &ProvenCall,
+    tenant: Tenant,
+    state: &ListenerState,
+    requests: &Sender<CallerRequest>,
+) -> Result<Joined, String> {
     let aim = CallerAim::from_data(&call.peer().data).map_err(|error| format!("{error:#}"))?;
     let (answer, answered) = sync_channel(1);
-    let (from, peer) = (call.address().to_owned(), call.peer().clone());
+    let (from, peer) = (call.address().to_owned(), state.routed(call.peer().clone()));
     let asked = requests.send(CallerRequest::Join(Box::new(JoinRequest { tenant, aim, from, peer, answer })));
     asked.map_err(|_| SHUTTING_DOWN.to_owned())?;
     await_answer(&answered)

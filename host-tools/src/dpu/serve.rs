@@ -93,7 +93,8 @@ impl SeatedTask for ServeTask {
     fn run<H: Hal>(mut self, device: &Device<H>, seat: &Seat) -> Result<(), Failure> {
         let service =
             Service::new(device, seat, &self.config, self.served.as_ref()).map_err(Failure::Input)?;
-        let state = Arc::new(ListenerState::new(Tenants::new(std::mem::take(&mut self.tenants))));
+        let routes = seat.kernel_routes(service.gid_index());
+        let state = Arc::new(ListenerState::new(Tenants::new(std::mem::take(&mut self.tenants)), routes));
         let (address, requests) = listen(&self.config.listen, &state).map_err(Failure::Input)?;
         match &self.served {
             Some(served) => tracing::info!(rows = served.rows.len(), "serving tenants at {address}"),

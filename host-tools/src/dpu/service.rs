@@ -165,6 +165,11 @@ impl<'d, H: Hal> Service<'d, H> {
         self.server.poll_timeout(&self.lookup.dma)
     }
 
+    /// Entry of the RoCE address table from which packets to tenants come.
+    pub(super) const fn gid_index(&self) -> u8 {
+        self.gid_index
+    }
+
     /// Handles a request of a caller's thread.
     pub(super) fn handle_request(&mut self, now: Time, request: CallerRequest, tenants: &Tenants) {
         match request {

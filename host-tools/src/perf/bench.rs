@@ -374,7 +374,8 @@ impl<'d, H: Hal> Bench<'d, H> {
                 );
             }
             let on_ethernet = !seat.gids.is_empty();
-            let mac = if on_ethernet { seat.mac_of(peer.gid)? } else { MacAddress::default() };
+            let mac =
+                if on_ethernet { seat.mac_of(self.gid_index, peer.gid)? } else { MacAddress::default() };
             let gid = if own.gid.is_zero() { Gid::default() } else { peer.gid };
             let version = on_ethernet.then_some(RoceVersion::Version2);
             let lid = plan.peer_lid.unwrap_or(peer.lid);

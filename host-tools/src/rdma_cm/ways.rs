@@ -101,7 +101,11 @@ impl<H: Hal> ConnectionManager<'_, H> {
     fn route(&self, path: Path) -> Result<QueueRoute> {
         Ok(match path.lids {
             Some(lids) => QueueRoute { gid: Gid::default(), mac: MacAddress::default(), lid: lids.remote },
-            None => QueueRoute { gid: path.remote, mac: self.seat.mac_of(path.remote)?, lid: 0 },
+            None => QueueRoute {
+                gid: path.remote,
+                mac: self.seat.mac_of(self.index_of(path)?, path.remote)?,
+                lid: 0,
+            },
         })
     }
 

@@ -17,8 +17,8 @@ use bareverbs_tests::hosted::payload::{self, PayloadCase};
 use bareverbs_tests::hosted::suite::{self, Suite};
 use bareverbs_tests::hosted::workers::{self, Job};
 use bareverbs_tests::hosted::{
-    cables, captures, devices, driven, fields, matrix, mpi, neighbours, objects, own_test, tap, trouble,
-    wires,
+    cables, captures, devices, driven, fields, kernel_devices, matrix, mpi, neighbours, objects, own_test,
+    tap, trouble, wires,
 };
 use bareverbs_tests::installation::{Installation, is_installed};
 use clap::Parser;
@@ -54,7 +54,7 @@ type Comparing = fn(&Installation) -> Result<()>;
 type Judging = fn(&Installation) -> Result<Verdict>;
 
 /// Rows with a function of their own.
-const ROWS: [(&str, Judging); 10] = [
+const ROWS: [(&str, Judging); 11] = [
     ("a: mpirun -n 4, all to all", mpi::judge),
     ("a / b: captures under faults, to tshark and Python", captures::judge),
     ("a / b: a recording, to bareverbs report", captures::judge_recording),
@@ -62,6 +62,7 @@ const ROWS: [(&str, Judging); 10] = [
     ("a / b: a list, and --link-down of one of two devices while they run", cables::judge),
     ("a / b: programs that poll drive their devices", driven::judge),
     ("a: rdma resource show, each kind and by number", objects::judge),
+    ("a / b: dpu serve, dpu get and kernel deploy at devices of the kernel", kernel_devices::judge),
     ("a: a neighbour whom nobody knows, and another thread", neighbours::judge),
     ("a / b: the test of the documentation, word by word", own_test::judge),
     ("b: the kernel at the other end of --wire tap:", tap::judge),

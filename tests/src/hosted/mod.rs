@@ -15,6 +15,7 @@
 //!   objects
 //! * [`payload`]: whether perftest's bytes arrive; [`at_once`]: a hundred pairs at once
 //! * [`own_programs`]: a program as users write it; [`own_test`]: the one in the documentation
+//! * [`kernel_devices`]: our own programs at devices of the kernel, by DEVX
 //! * [`neighbours`]: who waits for a neighbour's address
 //! * [`wires`]: programs of two networks that a wire joins; [`tap`]: a network and this machine's kernel
 //!
@@ -27,6 +28,7 @@ pub mod devices;
 pub mod driven;
 pub mod fields;
 pub mod full_disk;
+pub mod kernel_devices;
 pub mod listed;
 pub mod matrix;
 pub mod mpi;
