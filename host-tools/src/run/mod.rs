@@ -33,10 +33,13 @@ pub use export::EnvironmentFormat;
 /// How UCX learns of the program's mappings. By default it overwrites the library's `mmap` with its own, and
 /// device files can no longer be mapped.
 const UCX_HOOKS: &str = "UCX_MEM_MMAP_HOOK_MODE";
-/// Options of AddressSanitizer. A program that gcc built with it exits at once if anything is loaded before
-/// the sanitizer's runtime, unless that check is disabled; everything works in either order.
-const ASAN_OPTIONS: &str = "ASAN_OPTIONS";
-const ANY_LINK_ORDER: &str = "verify_asan_link_order=0";
+/// Variables with a sanitizer's options, and the option that each needs.
+///
+/// * A program that gcc built with AddressSanitizer exits at once if anything is loaded before the sanitizer's runtime, unless that check is
+///   disabled; everything works in either order.
+/// * ThreadSanitizer sees what the library copies, but not its locks, since it has not instrumented them, and would report races that are none.
+const SANITIZERS: [(&str, &str); 2] =
+    [("ASAN_OPTIONS", "verify_asan_link_order=0"), ("TSAN_OPTIONS", "ignore_noninstrumented_modules=1")];
 /// The library to load into the program.
 const LIBRARY: &str = "libbareverbs_preload.so";
 
@@ -219,22 +222,24 @@ fn set_environment(command: &mut Command, arguments: &RunArguments) -> anyhow::R
     if std::env::var_os(UCX_HOOKS).is_none() {
         command.env(UCX_HOOKS, "none");
     }
-    command.env(ASAN_OPTIONS, asan_options(std::env::var_os(ASAN_OPTIONS).as_deref()));
+    for (variable, option) in SANITIZERS {
+        command.env(variable, with_option(std::env::var_os(variable).as_deref(), option));
+    }
     command.env("LD_PRELOAD", preload(&library, std::env::var_os("LD_PRELOAD").as_deref()));
     Ok(())
 }
 
 /// The previous options with ours appended, unless they already set that one.
-fn asan_options(before: Option<&OsStr>) -> OsString {
+fn with_option(before: Option<&OsStr>, option: &str) -> OsString {
     let mut options = before.unwrap_or_default().to_owned();
-    let name = ANY_LINK_ORDER.split('=').next().unwrap_or_default();
+    let name = option.split('=').next().unwrap_or_default();
     if options.to_string_lossy().contains(name) {
         return options;
     }
     if !options.is_empty() {
         options.push(":");
     }
-    options.push(ANY_LINK_ORDER);
+    options.push(option);
     options
 }
 
@@ -328,12 +333,15 @@ mod tests {
     }
 
     #[test]
-    fn options_of_address_sanitizer_stay_and_the_order_of_libraries_is_not_looked_at() {
-        let options = |before: &str| asan_options(Some(OsStr::new(before)));
-        assert_eq!(asan_options(None), "verify_asan_link_order=0");
-        assert_eq!(options("detect_leaks=0"), "detect_leaks=0:verify_asan_link_order=0");
-        for said in ["verify_asan_link_order=1", "detect_leaks=0:verify_asan_link_order=0"] {
-            assert_eq!(options(said), said);
+    fn options_of_a_sanitizer_stay_and_get_ours() {
+        for (_, ours) in SANITIZERS {
+            let options = |before: &str| with_option(Some(OsStr::new(before)), ours).into_string().unwrap();
+            assert_eq!(with_option(None, ours), ours);
+            assert_eq!(options("history_size=2"), format!("history_size=2:{ours}"));
+            let otherwise = ours.replace('0', "yes").replace('1', "no");
+            for said in [otherwise, format!("history_size=2:{ours}")] {
+                assert_eq!(options(&said), said);
+            }
         }
     }
 

@@ -1,5 +1,5 @@
 //! A program as a user writes it (`tests/peers/own_program.c`), in the ways in which users run theirs: in threads, beside children of `fork` and
-//! `vfork`, as a daemon, with a sanitizer, below valgrind, and as the first process of a container.
+//! `vfork`, as a daemon, with sanitizers, below valgrind, and as the first process of a container.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, is_installed};
@@ -30,7 +30,7 @@ const fn plain(arguments: &'static str) -> OwnCase {
 }
 
 /// The ways.
-pub const CASES: [OwnCase; 9] = [
+pub const CASES: [OwnCase; 10] = [
     plain("threads 1"),
     plain("threads 8"),
     plain("vfork"),
@@ -38,6 +38,7 @@ pub const CASES: [OwnCase; 9] = [
     plain("daemon"),
     plain("closefrom"),
     OwnCase { flags: &["-fsanitize=address"], below: &[], arguments: "threads 2" },
+    OwnCase { flags: &["-fsanitize=thread"], below: &[], arguments: "threads 8" },
     OwnCase {
         flags: &[],
         below: &[
