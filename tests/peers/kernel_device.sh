@@ -17,7 +17,8 @@ deploy = true
 CONFIG
 
 # Everything that was started ends with the script.
-trap 'kill -KILL $(jobs -p) 2>/dev/null || true' EXIT
+service='' server=''
+trap 'kill -KILL $service $server 2>/dev/null || true' EXIT
 
 serve() {
     bareverbs run --devx --host a -- bareverbs dpu serve --config dpu.toml >log 2>&1 &
@@ -49,7 +50,7 @@ echo '--- our own performance test, beside the service'
 measure() {
     bareverbs run --devx --host "$1" -- bareverbs perf $2 --device uverbs:mlx5_0 -p $measured $3
 }
-for test in 'write bw -a -n 5' 'send lat -n 100' 'atomic lat -n 100' 'send bw -c UD -s 1024 -n 100'; do
+for test in 'write bw -s 1000000 -n 50' 'send lat -n 100' 'atomic lat -n 100' 'send bw -c UD -s 1024 -n 100'; do
     measure a "$test" >server 2>&1 &
     server=$!
     until grep -q 'waiting for the client' server; do sleep 0.1; done

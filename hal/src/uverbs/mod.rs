@@ -46,10 +46,17 @@ use std::sync::Arc;
 const NAP: Duration = Duration::from_micros(50);
 
 /// Configuration for opening a kernel's device.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 pub struct UverbsConfig {
     /// DMA memory.
     pub memory: ArenaConfig,
+}
+
+impl Default for UverbsConfig {
+    /// Takes memory in pieces of 2 MiB, since a user may lock 8 MiB in many systems (`ulimit -l`).
+    fn default() -> Self {
+        Self { memory: ArenaConfig { segment: 2 << 20, ..ArenaConfig::default() } }
+    }
 }
 
 /// The HAL of a device that the kernel owns.

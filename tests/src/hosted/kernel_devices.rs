@@ -15,7 +15,7 @@ const SAID: [&str; 5] = [
     "value of key-7",
     "value of key-8",
     "value of key-9",
-    " 8388608 bytes compared, all equal",
+    " 1000000 bytes compared, all equal",
     " 8 bytes compared, all equal",
 ];
 
