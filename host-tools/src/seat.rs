@@ -344,7 +344,8 @@ impl Seat {
     /// The MAC address of the peer with a GID, or of the router to it, for packets from entry `gid_index` of the RoCE address table.
     pub(crate) fn mac_of(&self, gid_index: u8, gid: Gid) -> anyhow::Result<MacAddress> {
         if let (None, Some(routes)) = (self.peer_mac, self.kernel_routes(gid_index)) {
-            return routes.mac_of(gid);
+            // A neighbour by its link-local address needs no route.
+            return routes.mac_of(gid).or_else(|error| mac_of_link_local(gid).ok_or(error));
         }
         let in_network = || Neighbours::new(self.network.clone()?).resolve(Time::ZERO, gid);
         let outside = || {

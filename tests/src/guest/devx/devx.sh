@@ -47,8 +47,26 @@ look_up() {
     cd /tmp/service && bareverbs dpu get "$@" --device uverbs:$second --server 127.0.0.1:7471 --tenant owner --key-file owner.key
 }
 
+# Both ends of our performance test, the server at the first device.
+measure() {
+    bareverbs perf "$@" --device uverbs:$first -p 7480 >/tmp/server 2>&1 & server=$!
+    for i in $(seq 100); do grep -q 'waiting for the client' /tmp/server && break; sleep 0.1; done
+    bareverbs perf "$@" --device uverbs:$second -p 7480 127.0.0.1 && wait $server
+    status=$?
+    cat /tmp/server
+    return $status
+}
+
+# Whether a process has ended. Nobody may have asked for its status: its parent, a shell, is gone.
+has_ended() {
+    state=$(sed 's/.*) //; s/ .*//' /proc/$1/stat 2>/dev/null)
+    [ -z "$state" ] || [ "$state" = Z ]
+}
+
 # Ends the service with a signal, and waits until it is gone.
 end_service() {
-    kill -$1 $(cat /tmp/service/pid) && for i in $(seq 100); do kill -0 $(cat /tmp/service/pid) 2>/dev/null || return 0; sleep 0.1; done
+    pid=$(cat /tmp/service/pid)
+    kill -$1 $pid && for i in $(seq 100); do has_ended $pid && return 0; sleep 0.1; done
+    cat /tmp/service/log
     return 1
 }

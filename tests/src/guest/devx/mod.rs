@@ -87,6 +87,11 @@ fn all() -> Vec<Mlx5Case> {
         ),
         needed(case("a service at the first device", "", "serve; status=$?; echo; exit $status")),
         case("lookups from the second device", "value of key-7", "look_up key-7 -n 10"),
+        case(
+            "our performance test between the two",
+            "100000 bytes compared, all equal",
+            "measure write bw -s 100000 -n 50",
+        ),
         case("a service that is killed", "", "end_service KILL; status=$?; echo; exit $status"),
         needed(case("another one takes its place", "", "serve; status=$?; echo; exit $status")),
         case("lookups from the second device, again", "value of key-9", "look_up key-9"),
