@@ -80,8 +80,8 @@ fn all() -> Vec<Mlx5Case> {
         case(
             "beside a program of libibverbs, which uses DEVX, too",
             "iters in",
-            "ibv_rc_pingpong -d $first -g 1 -n 200000 -c >/tmp/server 2>&1 & sleep 1
-             ibv_rc_pingpong -d $first -g 1 -n 200000 -c localhost >/tmp/client 2>&1 & client=$!
+            "ibv_rc_pingpong -d $first -g 1 -n 50000 -c >/tmp/server 2>&1 & sleep 1
+             ibv_rc_pingpong -d $first -g 1 -n 50000 -c localhost >/tmp/client 2>&1 & client=$!
              uverbs_loopback $first | grep 'SEND: 20 bytes' || exit 1
              wait $client; status=$?; cat /tmp/client; exit $status",
         ),
