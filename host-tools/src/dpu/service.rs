@@ -64,7 +64,6 @@ struct HostTenancy {
 
 /// A service on a device.
 pub(super) struct Service<'d, H: Hal> {
-    domain: ProtectionDomain<Owned<'d, H>>,
     gid_index: u8,
     limits: Limits,
     lookup: LookupTable<'d, H, SLOTS>,
@@ -77,6 +76,8 @@ pub(super) struct Service<'d, H: Hal> {
     host: Option<HostTenancy>,
     /// The number of the next connection.
     next: u64,
+    /// Dropped last, because a protection domain that is in use cannot be destroyed.
+    domain: ProtectionDomain<Owned<'d, H>>,
 }
 
 /// Counters and state for monitoring.
