@@ -25,6 +25,7 @@ mod invocation;
 mod limits;
 mod machine;
 mod memory;
+mod operators;
 mod plain;
 mod refusal;
 mod store;
