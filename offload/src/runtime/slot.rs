@@ -98,11 +98,11 @@ impl<I> Invocation<I> {
         Self { kernel: None, origin, budget, window, transfers, phase: Phase::Answered }
     }
 
-    /// Begins with the first step of the kernel.
+    /// Begins with the first step of the kernel. The earlier invocation in this place has left no transfers, because it
+    /// kept its slot until the last one had ended.
     pub(super) fn begin(&mut self, origin: Origin, budget: Budget) {
         (self.origin, self.budget) = (origin, budget);
         self.window = Window::default();
-        self.transfers.clear();
     }
 
     /// Takes the first step, which the start of the kernel has led to.

@@ -9,6 +9,7 @@ use crate::wire::{Trailer, slot_size};
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
 
+mod answers;
 mod owner;
 mod transfers;
 
@@ -231,7 +232,7 @@ fn every_refusal_has_its_status() {
     let miss = lookup(&descriptor, b"nobody");
     let good = world.request(1, &hit);
     let region = RegionHandle(good.region.0 ^ 0x0100);
-    let small = ReplyTo { max_response: 99, ..good.reply };
+    let [small, just_enough] = [99, 100].map(|max_response| ReplyTo { max_response, ..good.reply });
     let cases = [
         (Request { parameters: &miss, ..good }, Status::NotFound),
         (Request { opcode: Opcode(1), ..good }, Status::NoKernel),
@@ -240,6 +241,7 @@ fn every_refusal_has_its_status() {
         (Request { region, ..good }, Status::OutOfBounds),
         (Request { hop_limit: 3, ..good }, Status::HopLimit),
         (Request { reply: small, ..good }, Status::Truncated),
+        (Request { reply: just_enough, ..good }, Status::Ok),
         (good, Status::Ok),
     ];
     for (request, expected) in cases {
@@ -509,12 +511,12 @@ fn payload_reaches_kernels_that_ask_and_emissions_stay_within_what_was_read() {
         let request = Request { opcode: Opcode(2), payload, ..world.request(1, &[]) };
         assert_eq!(world.send(&request), Admission::Accepted);
         let (reply, body) = world.run().remove(0);
-        (reply.trailer.status, body)
+        (reply.trailer.status, body, reply.body.map(|body| (body.offset, body.place)))
     };
-    assert_eq!(ask(&[3, 2]), (Status::Ok, vec![3, 4]));
-    assert_eq!(ask(&[16, 0]), (Status::Ok, vec![]));
-    assert_eq!(ask(&[16, 1]), (Status::OutOfBounds, vec![]));
-    assert_eq!(ask(&[]), (Status::BadParameters, vec![]), "no more payload follows");
+    assert_eq!(ask(&[3, 2]), (Status::Ok, vec![3, 4], Some((3, 3))), "they lie where they were read");
+    assert_eq!(ask(&[16, 0]), (Status::Ok, vec![], None));
+    assert_eq!(ask(&[16, 1]), (Status::OutOfBounds, vec![], None));
+    assert_eq!(ask(&[]), (Status::BadParameters, vec![], None), "no more payload follows");
 }
 
 proptest! {

@@ -133,3 +133,16 @@ pub struct Reply {
     /// The trailer.
     pub trailer: Trailer,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_has_a_byte_for_the_buffer_then_the_generation_then_the_transfer() {
+        let tag = Tag::new(5, 0x0102_0304).of_transfer(7);
+        assert_eq!(tag.to_bits(), 0x0701_0203_0405);
+        let read = Tag::from_bits(0xffff_0701_0203_0405);
+        assert_eq!((read, read.buffer(), read.generation(), read.transfer()), (tag, 5, 0x0102_0304, 7));
+    }
+}

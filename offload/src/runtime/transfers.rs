@@ -79,11 +79,6 @@ impl Transfers {
         self.due != 0
     }
 
-    /// Forgets all transfers. None may be in flight.
-    pub(super) const fn clear(&mut self) {
-        (self.due, self.in_flight, self.wanted) = (0, 0, 0);
-    }
-
     /// Discards all transfers: none is awaited any more.
     pub(super) const fn throw_away(&mut self) {
         (self.due, self.wanted) = (0, 0);
@@ -205,6 +200,21 @@ mod tests {
         assert_eq!(transfers.in_flight(0).map(|(_, wanted)| wanted), Some(false));
         transfers.dma_completed(0);
         assert!(transfers.begin(&one(MAX_READ)));
+    }
+
+    #[test]
+    fn as_many_as_a_step_may_ask_for_fit_beside_as_many_that_were_thrown_away() {
+        let mut transfers = Transfers::default();
+        let four = Asked::Each(Ranges::of(&[range(64); MAX_PARTS]).expect("four"));
+        for numbers in [[0, 1, 2, 3], [4, 5, 6, 7]] {
+            assert!(transfers.begin(&four));
+            assert_eq!(
+                start_all(&mut transfers).iter().map(|(number, _)| *number).collect::<Vec<_>>(),
+                numbers
+            );
+            transfers.throw_away();
+        }
+        assert!(!transfers.begin(&one(64)));
     }
 
     #[test]

@@ -71,6 +71,30 @@ fn a_reply_in_flight_is_not_withdrawn() {
     assert_eq!(world.runtime.running(), 1, "once");
 }
 
+/// Its slot has another request by then, which is not disturbed.
+#[test]
+fn a_flush_that_comes_too_late_is_counted() {
+    let (mut world, descriptor) = kv_world();
+    let hit = lookup(&descriptor, &[6; 8]);
+    let mut reads = vec![];
+    for id in [1, 2] {
+        assert_eq!(world.send(&world.request(id, &hit)), Admission::Accepted);
+        world.now = world.runtime.poll_timeout().expect("due");
+        reads.push(world.runtime.poll_dma(world.now).expect("due"));
+        if id == 1 {
+            world.carry_out(&reads[0]);
+            assert_eq!(answered(&mut world), [1]);
+        }
+    }
+    assert_eq!(reads[0].tag.buffer(), reads[1].tag.buffer());
+    world.runtime.handle_dma_flushed(reads[0].tag);
+    assert_eq!(world.runtime.counters().stale_completions, 1);
+    assert_eq!(world.runtime.poll_dma(world.now), None, "nothing is read again");
+    world.runtime.handle_dma_flushed(reads[1].tag);
+    assert_eq!(world.runtime.poll_dma(world.now), Some(reads[1]));
+    assert_eq!(world.runtime.counters().stale_completions, 1);
+}
+
 #[test]
 fn a_draining_runtime_answers_what_runs_and_refuses_the_rest() {
     let (mut world, hit) = with_two_lookups();
