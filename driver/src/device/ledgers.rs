@@ -298,8 +298,10 @@ impl<M> Ledgers<M> {
 
     fn give_back_slots(&self, (base, count): (usize, usize)) {
         let row = self.row();
-        if count > 0 {
-            self.slots.give_back(&row, base - row.1, count);
+        if count > 0
+            && let Some(base) = base.checked_sub(row.1)
+        {
+            self.slots.give_back(&row, base, count);
         }
     }
 

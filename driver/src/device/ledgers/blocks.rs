@@ -57,10 +57,15 @@ impl Blocks {
         Some(block * (SMALLEST << order))
     }
 
-    /// Frees what [`Self::take`] returned for the same count.
+    /// Frees what [`Self::take`] returned for the same count. Does nothing if the row has no such block, because both numbers
+    /// were kept in memory that others may have written to.
     pub(super) fn give_back(&self, words: &impl Words, base: usize, count: usize) {
         let mut order = order_of(count);
-        let mut block = base / (SMALLEST << order);
+        let size = SMALLEST << order;
+        let mut block = base / size;
+        if !base.is_multiple_of(size) || block >= self.length / size {
+            return;
+        }
         while self.take_this(words, order, block ^ 1) {
             (order, block) = (order + 1, block / 2);
         }
@@ -81,11 +86,9 @@ impl Blocks {
         Some(word * 64 + bits.trailing_zeros() as usize)
     }
 
-    /// Takes this block if it is free, and returns whether it was.
+    /// Takes this block, the other half of one in the row, if it is free, and returns whether it was. Even if it lies beyond
+    /// the end, the bitmap of its length has a bit for it, which is never set.
     fn take_this(&self, words: &impl Words, order: usize, block: usize) -> bool {
-        if order >= ORDERS || block / 64 >= bits_of(self.length, order) {
-            return false;
-        }
         let at = self.bits_at(order) + block / 64;
         let (bits, bit) = (words.load(at, Ordering::Relaxed), 1 << (block % 64));
         words.store(at, bits & !bit, Ordering::Relaxed);
@@ -155,6 +158,19 @@ mod tests {
     fn an_empty_row_has_nothing() {
         let (row, blocks) = row(1);
         assert_eq!(blocks.take(&row, 1), None);
+    }
+
+    #[test]
+    fn what_is_no_block_of_the_row_is_not_given_back() {
+        let (row, blocks) = row(64);
+        assert_eq!(blocks.take(&row, 64), Some(0));
+        let nowhere = [(64, 2), (64, 1), (0, 65), (usize::MAX - 1, 2), (0, u32::MAX as usize)];
+        for (base, count) in nowhere.into_iter().chain([(62, 4), (2, 64), (1, 1)]) {
+            blocks.give_back(&row, base, count);
+            assert_eq!(blocks.take(&row, 1), None, "{count} words from {base}");
+        }
+        blocks.give_back(&row, 62, 2);
+        assert_eq!(blocks.take(&row, 1), Some(62));
     }
 
     #[test]

@@ -46,6 +46,15 @@ fn a_share_without_slots_has_its_record_alone() {
 }
 
 #[test]
+fn a_share_without_slots_gives_none_back() {
+    let ledgers = ledgers(4, 8);
+    let owner = ledgers.take(1, 0).unwrap();
+    ledgers.give_back(ledgers.take(0, 0).unwrap());
+    let others: Vec<Range> = (0..3).map_while(|_| ledgers.take(1, 0).ok()).map(|share| share.send).collect();
+    assert!(others.len() == 3 && !others.contains(&owner.send), "{others:?}, and {:?} is taken", owner.send);
+}
+
+#[test]
 fn a_record_has_another_name_each_time() {
     let ledgers = ledgers(1 << 10, 8);
     let names: BTreeSet<u32> = (0..1 << 14)
@@ -70,6 +79,27 @@ fn a_list_of_free_records_that_somebody_bent_ends() {
         ledgers.store(first.record * RECORD_WORDS + NEXT, next, Ordering::Relaxed);
         assert!((0..8).any(|_| ledgers.take(0, 0).is_ok()), "next is {next:#x}");
     }
+}
+
+/// The same for the ranges of slots: none that is outside the row, or no block of it, may be allocated again.
+#[test]
+fn slots_that_somebody_bent_stay_inside_the_row() {
+    let first = 4 * RECORD_WORDS as u64;
+    for (base, count) in [(0, 2), (first - 2, 2), (first + 64, 2), (first + 62, 8), (u64::from(u32::MAX), 64)]
+    {
+        let ledgers = ledgers(4, 64);
+        let whole = ledgers.take(32, 0).unwrap();
+        ledgers.give_back(whole);
+        ledgers.store(whole.record * RECORD_WORDS + EXTENTS[0], base << 32 | count, Ordering::Relaxed);
+        let next = ledgers.take(1, 0);
+        assert_eq!(next, Err(Full::Words { needed: 2 }), "{count} words from {base}");
+    }
+}
+
+/// The names of records have 24 bits, of which at least seven change from one allocation to the next.
+#[test]
+fn the_most_records_leave_seven_bits_of_a_name() {
+    assert_eq!(MAX_RECORDS << 7, NOBODY as usize + 1);
 }
 
 #[test]
