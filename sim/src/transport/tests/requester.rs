@@ -217,6 +217,18 @@ fn ack_behind_a_read_is_an_implied_nak() {
     assert_eq!(test.requester.counters().implied_naks, 1);
 }
 
+/// Only this ACK proves that responses are lost; one for an earlier packet may have overtaken them (IBTA v1.4 §9.7.5.2.6).
+#[test]
+fn an_ack_for_the_last_packet_of_a_read_is_an_implied_nak() {
+    let mut test = RequesterTest::new();
+    test.submit(&[read(1, 300)]);
+    test.expect(BthOpcode::ReadRequest, 100);
+    test.ack(100).expect_silence();
+    assert_eq!(test.requester.counters().implied_naks, 0);
+    test.ack(101).expect(BthOpcode::ReadRequest, 100);
+    assert_eq!(test.requester.counters().implied_naks, 1);
+}
+
 /// Requirement: IBTA v1.4 §9.4.5: the response to an atomic carries the old value.
 #[test]
 fn atomics() {
@@ -488,7 +500,14 @@ fn ghosts_change_nothing() {
 /// Requirement: IBTA v1.4 §9.9.2: a response of the wrong length or kind completes its request with "bad response".
 #[test]
 fn malformed_responses() {
-    let cases: [(Request, PacketHeader, &[u8]); 5] = [
+    let not_ready = Aeth { syndrome: Syndrome::RnrNak(1), msn: 0 };
+    let cases: [(Request, PacketHeader, &[u8]); 7] = [
+        (read(1, 1), header(BthOpcode::ReadResponseOnly, 100, Extension::Aeth(not_ready)), &[1]),
+        (
+            Request { operation: fetch_add(BASE, 2), ..write(1, 8) },
+            header(BthOpcode::AtomicAcknowledge, 100, Extension::AtomicAck(not_ready, 1)),
+            &[],
+        ),
         (read(1, 300), data(BthOpcode::ReadResponseFirst, 100), &[1]),
         (read(1, 300), data(BthOpcode::ReadResponseLast, 100), &FULL),
         (read(1, 10), data(BthOpcode::ReadResponseOnly, 100), &[1; 11]),
@@ -521,6 +540,32 @@ fn local_failure_lets_earlier_messages_end() {
     test.expect_silence().ack(101).expect_done(1, Ok(()));
     test.expect_done(2, Err(RequesterError::LocalProtection)).expect_done(3, Err(RequesterError::Flushed));
     assert_eq!(test.requester.poll_timeout(), None);
+}
+
+/// The ACK that was requested comes, so nothing is sent again for it.
+#[test]
+fn a_failure_or_a_drain_behind_a_requested_ack_sends_nothing_again() {
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1)]);
+    assert!(test.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    test.submit(&[write(2, (1 << 30) + 1)]).expect_silence();
+    test.ack(100).expect_done(1, Ok(())).expect_done(2, Err(RequesterError::LocalLength));
+
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1)]);
+    assert!(test.expect(BthOpcode::WriteOnly, 100).header.ack_request);
+    test.requester.drain();
+    test.expect_silence().ack(100).expect_done(1, Ok(()));
+    assert!(test.requester.is_drained());
+}
+
+#[test]
+fn a_message_that_fails_twice_ends_with_its_first_error() {
+    let mut test = RequesterTest::new();
+    test.submit(&[write(1, 1)]);
+    test.requester.fail(1, RequesterError::LocalProtection);
+    test.requester.fail(1, RequesterError::LocalLength);
+    test.expect_done(1, Err(RequesterError::LocalProtection));
 }
 
 #[test]

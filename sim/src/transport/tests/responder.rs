@@ -3,6 +3,7 @@
 use super::model::*;
 use crate::transport::*;
 use crate::wire::*;
+use bareverbs_prm::ids::Srqn;
 use bareverbs_prm::psn::Psn;
 
 struct ResponderTest {
@@ -466,4 +467,24 @@ fn a_storm_of_duplicates_is_bounded() {
     }
     assert!((1..=12).contains(&answers), "{answers}");
     assert_eq!(test.host.memory[7], 1);
+}
+
+/// A request of an XRC connection names its shared receive queue (IBTA v1.4 annex A14). One that names a queue which does
+/// not exist is an invalid request, and its duplicates are dropped.
+#[test]
+fn requests_of_an_extended_connection_name_a_queue_that_exists() {
+    let named = |number, psn| PacketHeader {
+        service_header: ServiceHeader::Xrceth(Srqn::from_low_bits(number)),
+        ..header(BthOpcode::SendOnly, psn, Extension::None)
+    };
+    let mut test = ResponderTest::new();
+    test.host.known_queue = Some(Srqn::from_low_bits(7));
+    test.host.post(8);
+    test.send(named(7, 100), &[5]).expect(100, Syndrome::ACK, 1);
+    test.send(named(7, 100), &[5]).expect(100, Syndrome::ACK, 1);
+    test.send(named(8, 100), &[5]).expect_silence();
+    assert_eq!((test.responder.counters().duplicates, test.responder.counters().dropped), (1, 1));
+    test.host.post(8);
+    test.send(named(8, 101), &[5]).expect_invalid(101);
+    assert_eq!(test.host.receives.len(), 1, "it has taken no receive");
 }
