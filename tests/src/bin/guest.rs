@@ -34,7 +34,7 @@ enum Judge {
         /// Cases that have not begun after so many minutes have failed.
         #[arg(long, default_value_t = 20)]
         minutes: u64,
-        /// One path MTU for each program, size, role and family, not several.
+        /// One path MTU for each program and size, not several.
         #[arg(long)]
         quick: bool,
         /// Write the list of what each row says, `tests/judges`, instead of comparing with it.

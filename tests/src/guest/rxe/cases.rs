@@ -243,10 +243,19 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// The same with one path MTU for each program, size, role and family: a third fewer cases.
+/// A reliable program gets one path MTU for each size, and each role the other family; the rest is as in [`all`].
 pub fn quick() -> Vec<Case> {
     let mut cases = all();
-    cases.dedup_by_key(|case| (case.program, case.size, case.role, case.family, case.wire));
+    cases.retain(|case| case.wire == Wire::Faulty || !SIZED.contains(&case.program));
+    for program in SIZED {
+        for (row, (size, mtu)) in SIZES.into_iter().zip(MTUS.into_iter().cycle()).enumerate() {
+            for (column, role) in ROLES.into_iter().enumerate() {
+                let family = FAMILIES[(row + column) % FAMILIES.len()];
+                let iterations = iterations(program, size);
+                cases.push(Case { program, role, size, mtu, family, wire: Wire::Clean, iterations });
+            }
+        }
+    }
     cases
 }
 
