@@ -41,6 +41,8 @@ pub(crate) struct Side {
     receives: VecDeque<(u64, Part)>,
     calls: Vec<(u64, u32, Vec<u8>)>,
     room: Option<usize>,
+    /// Length of the receive queue, if it has an end.
+    receive_depth: Option<usize>,
     /// Number of requests that will be refused.
     refuses: usize,
     /// Number of copies that will fail.
@@ -134,7 +136,11 @@ impl Endpoint for Fake {
         self.own.borrow().room != Some(0)
     }
     fn post_receive(&mut self, _connection: usize, id: u64, into: Part) -> Result<(), PostError> {
-        self.own.borrow_mut().receives.push_back((id, into));
+        let mut own = self.own.borrow_mut();
+        if own.receive_depth.is_some_and(|depth| own.receives.len() >= depth) {
+            return Err(PostError::Full);
+        }
+        own.receives.push_back((id, into));
         Ok(())
     }
     fn poll(&mut self) -> Option<Completion> {
@@ -379,6 +385,19 @@ fn every_key_comes_back_on_every_way() {
         let (miss, _) = scene.lookup(b"nobody");
         assert_eq!(miss.ended, Ended::Status(Status::NotFound), "{kind:?}");
     }
+}
+
+#[test]
+fn a_receive_queue_without_room_for_the_answers_is_named_until_it_has_room() {
+    let mut scene = Scene::new(Kind::Dpu);
+    scene.near.own.borrow_mut().receive_depth = Some(2 * SLOTS - 1);
+    for _ in 0..2 {
+        let error = scene.start(&[1, 1, 2]).expect_err("one receive is missing");
+        assert_eq!(error, StartError::ReceiveQueueFull { posted: 7, needed: 8 });
+        assert!(error.to_string().contains("took 7 of 8 receives"), "{error}");
+    }
+    scene.near.own.borrow_mut().receive_depth = Some(2 * SLOTS);
+    assert_eq!(scene.lookup(&[1, 1, 2]).0.ended, Ended::Found);
 }
 
 #[test]

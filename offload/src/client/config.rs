@@ -68,6 +68,14 @@ pub enum StartError {
     NoSlot(NoSlot),
     /// The request could not be posted.
     Post(PostError),
+    /// The receive queue of connection 0 is too short for the answers of all slots. Build the queue pair with `needed` receives, or
+    /// the client with fewer slots.
+    ReceiveQueueFull {
+        /// Receives that the queue took from this client.
+        posted: usize,
+        /// Receives of this client: two for each slot, because both a request and its withdrawal may be answered.
+        needed: usize,
+    },
     /// The key is empty or too long, the table is misplaced, or parameters and payload are too long.
     Refused(Status),
 }
@@ -77,6 +85,11 @@ impl fmt::Display for StartError {
         match self {
             Self::NoSlot(error) => error.fmt(f),
             Self::Post(error) => error.fmt(f),
+            Self::ReceiveQueueFull { posted, needed } => write!(
+                f,
+                "the receive queue took {posted} of {needed} receives: build the queue pair with {needed}, two for each slot, or \
+                 the client with fewer slots"
+            ),
             Self::Refused(status) => write!(f, "the request cannot be begun: {status}"),
         }
     }

@@ -81,7 +81,8 @@ impl CallResult {
     }
 }
 
-/// A client with at most `N` calls at a time, over connection 0 of its endpoint. It never blocks.
+/// A client with at most `N` calls at a time, over connection 0 of its endpoint. It never blocks. On cores it posts `2 * N`
+/// receives with its first call.
 ///
 /// ```
 /// use bareverbs_offload::budget::Limits;
@@ -116,15 +117,19 @@ pub struct KernelClient<const N: usize> {
     slots: Slots<N>,
     /// The region of the call in each slot; a withdrawal names it again.
     regions: [RegionHandle; N],
-    receives_posted: bool,
+    /// Receives that are posted, of [`Self::RECEIVES`].
+    receives: usize,
     broken: bool,
 }
 
 impl<const N: usize> KernelClient<N> {
+    /// Each answer is a WRITE with immediate and consumes a receive. Both a request and its withdrawal may be answered.
+    const RECEIVES: usize = 2 * N;
+
     /// A client that has started nothing.
     pub const fn new(config: KernelClientConfig) -> Self {
         let slots = Slots::new(config.layout, config.credits);
-        Self { config, slots, regions: [RegionHandle(0); N], receives_posted: false, broken: false }
+        Self { config, slots, regions: [RegionHandle(0); N], receives: 0, broken: false }
     }
 
     /// Bytes that the buffer given to [`KernelClient::poll`] must have.
@@ -135,7 +140,8 @@ impl<const N: usize> KernelClient<N> {
     /// Starts a call and returns the id of the request.
     ///
     /// # Errors
-    /// There is no slot or no credit, the connection is broken, or parameters and payload are too long.
+    /// There is no slot or no credit, the connection is broken, its receive queue is shorter than two receives a slot, or
+    /// parameters and payload are too long.
     pub fn start(
         &mut self,
         now: Time,
@@ -145,7 +151,7 @@ impl<const N: usize> KernelClient<N> {
         if self.broken {
             return Err(StartError::Post(PostError::Broken));
         }
-        self.post_receives(endpoint).map_err(StartError::Post)?;
+        self.post_receives(endpoint)?;
         let loan = self.slots.lend(now + self.config.timeout).map_err(StartError::NoSlot)?;
         self.regions[usize::from(loan.reply.slot)] = call.region;
         match self.post(endpoint, &loan, call) {
@@ -157,16 +163,17 @@ impl<const N: usize> KernelClient<N> {
         }
     }
 
-    /// Each WRITE with immediate consumes a receive.
-    fn post_receives(&mut self, endpoint: &mut impl Endpoint) -> Result<(), PostError> {
-        if self.receives_posted || self.config.place == KernelPlace::Nic {
-            return Ok(());
+    /// Posts what is missing of the receives.
+    fn post_receives(&mut self, endpoint: &mut impl Endpoint) -> Result<(), StartError> {
+        while self.config.place == KernelPlace::Cores && self.receives < Self::RECEIVES {
+            post_receive(endpoint).map_err(|error| match error {
+                PostError::Full => {
+                    StartError::ReceiveQueueFull { posted: self.receives, needed: Self::RECEIVES }
+                }
+                other => StartError::Post(other),
+            })?;
+            self.receives += 1;
         }
-        // Both a request and its withdrawal may be answered.
-        for _ in 0..2 * N {
-            post_receive(endpoint)?;
-        }
-        self.receives_posted = true;
         Ok(())
     }
 

@@ -33,7 +33,8 @@ use crate::wire::RegionHandle;
 use bareverbs_prm::time::Time;
 use read_client::ReadClient;
 
-/// A client with at most `N` lookups at a time, over connection 0 of its endpoint.
+/// A client with at most `N` lookups at a time, over connection 0 of its endpoint. If cores answer, it posts `2 * N` receives with
+/// its first lookup.
 ///
 /// ```
 /// use bareverbs_offload::budget::Limits;
