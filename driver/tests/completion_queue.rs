@@ -173,7 +173,7 @@ fn the_context_of_a_completion_queue() {
 
 /// Nothing of it reaches the device, which would answer with a bare syndrome.
 #[test]
-fn what_a_device_does_not_offer_is_refused_before_a_command() {
+fn options_that_a_device_lacks_are_refused_before_a_command() {
     let (hal, plain) = open(|page| {
         page.set_log_max_cq_sz(6);
     });
@@ -248,7 +248,7 @@ fn memory_that_the_device_may_have_stays() {
 
 /// Whatever was not polled moves behind the place of the entry that ends the old ring, and the device goes on behind that.
 #[test]
-fn what_was_not_polled_moves_into_the_new_ring() {
+fn unpolled_completions_move_into_the_new_ring() {
     for wide in [false, true] {
         let (hal, device) = open(everything);
         let builder = CompletionQueue::builder(device).entries(8);

@@ -81,7 +81,7 @@ fn a_window_is_bound_as_the_device_wants_it() {
 }
 
 #[test]
-fn what_follows_a_change_waits_for_it_and_what_comes_after_does_not() {
+fn the_request_after_a_key_change_waits_for_it_and_later_ones_do_not() {
     let mut rig = rig();
     let (_window, update) = bind(&rig);
     let fence = |rig: &Rig, block| read::<ControlSegment>(&rig.send_bytes(block, 16)).fence_mode();

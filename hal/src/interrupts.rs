@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fires_ends_the_wait_and_is_counted() {
+    fn an_interrupt_ends_the_wait_and_is_counted() {
         let interrupts = Interrupts::new(3).unwrap();
         assert!(!interrupts.wait(interrupts.noticed(), Duration::from_micros(50)));
         fire(&interrupts, 1);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_thread_took_before_the_wait_is_not_slept_over() {
+    fn an_interrupt_that_another_thread_took_before_the_wait_ends_it() {
         let interrupts = Interrupts::new(2).unwrap();
         let before = interrupts.noticed();
         fire(&interrupts, 0);
@@ -268,7 +268,7 @@ mod tests {
 
     /// All waiters are notified, no matter which one sits in `poll` and who takes the interrupt.
     #[test]
-    fn what_another_thread_takes_during_the_wait_wakes_everybody() {
+    fn an_interrupt_that_another_thread_takes_during_the_wait_wakes_every_waiter() {
         let interrupts = Interrupts::new(1).unwrap();
         for round in 1..200 {
             let before = interrupts.noticed();
@@ -308,7 +308,7 @@ mod tests {
 
     /// An event taken by another thread stays readable for its watcher until the watcher drains it.
     #[test]
-    fn who_watches_a_vector_misses_nothing_that_another_takes() {
+    fn a_watcher_sees_interrupts_that_another_thread_takes() {
         let interrupts = Interrupts::new(2).unwrap();
         let readable = || {
             let mut sources = [PollFd::from_borrowed_fd(interrupts.watch(1).unwrap(), PollFlags::IN)];

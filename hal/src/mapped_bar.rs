@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_or_misaligned_is_not_touched() {
+    fn accesses_outside_the_bar_or_misaligned_are_refused() {
         let (_file, bar) = window();
         for offset in [4096, 4094, 2, usize::MAX, usize::MAX - 3] {
             assert_eq!(bar.read32(offset), u32::MAX);

@@ -69,7 +69,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_taken_is_aligned_and_comes_back() {
+    fn ranges_are_aligned_and_can_be_returned() {
         let mut free = FreeRanges::new([(10, 100), (4096, 8192)]);
         let whole = free.clone();
         assert_eq!(free.take(64, 32), Some(32));
@@ -91,7 +91,7 @@ mod tests {
     proptest! {
         /// Compares with a map of single addresses: nothing is allocated twice, nothing is lost.
         #[test]
-        fn nothing_is_given_twice(steps in proptest::collection::vec((1u64..40, 0u32..5, any::<bool>()), 1..60)) {
+        fn no_address_is_given_twice(steps in proptest::collection::vec((1u64..40, 0u32..5, any::<bool>()), 1..60)) {
             let mut free = FreeRanges::new([(7, 200), (256, 300)]);
             let total = free.total();
             let mut taken: Vec<(u64, u64)> = Vec::new();

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_since_nobody_runs_is_named_and_what_is_asked_otherwise_is_not() {
+    fn settings_of_an_ended_host_are_named_unless_others_are_asked_for() {
         let set = |text: &str| text.parse::<HostSettings>().expect("settings");
         let (before, now) = (set("devices 2\nlid 5\naddress 10.0.0.1"), HostSettings::default());
         let nothing = HostRequest::default();

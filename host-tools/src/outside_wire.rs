@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told_what_does() {
+    fn options_that_contradict_each_other_are_refused_with_what_fits() {
         for (wire, wire_to, words) in [
             ("/a", None, "--wire-to PATH"),
             ("tap:bv0", Some("/b"), "needs no --wire-to"),

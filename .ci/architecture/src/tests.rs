@@ -100,7 +100,7 @@ fn an_arrow_that_runs_up_is_caught_however_it_is_written() {
 }
 
 #[test]
-fn what_is_no_arrow_passes() {
+fn code_without_an_arrow_passes() {
     for code in [
         "// use crate::high::Tower;",
         "/// [`crate::high::Tower`] is above.\nfn f() { let text = \"crate::high::Tower\"; }",
@@ -188,7 +188,7 @@ fn a_crate_may_name_only_those_that_it_knows() {
 }
 
 #[test]
-fn what_the_table_does_not_know_is_caught() {
+fn rooms_crates_and_files_that_the_table_lacks_are_caught() {
     let lib = ("leaf/src/lib.rs", "pub mod low; pub mod middle; pub mod high; mod attic;");
     caught(&[lib, ("leaf/src/attic.rs", "")], "the_leaf::attic: a room that");
     caught(&[("new/Cargo.toml", "[package]\nname = \"new\"")], "new/Cargo.toml: a crate that");

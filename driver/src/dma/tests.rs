@@ -98,7 +98,7 @@ fn ranges_beyond_the_region_are_refused() {
 }
 
 #[test]
-fn nothing_is_reached_where_the_memory_was_taken() {
+fn memory_that_was_taken_out_cannot_be_accessed() {
     let mut dma = Dma::new(Boxed::new(128));
     let taken = dma.take();
     assert!(taken.copy_in(0, &[1; 128]).is_ok());

@@ -246,7 +246,7 @@ fn a_wrong_secret_a_wrong_function_and_a_wrong_key_give_no_alias() {
 
 /// A ConnectX-7 reports the capability but refuses the command (UCX pull request 10980). The error must say so.
 #[test]
-fn what_the_device_refuses_to_share_is_told_as_such() {
+fn a_region_that_the_device_refuses_to_share_is_a_typed_error() {
     let function = CardFunction { shares_indirect_keys: false, ..config(HOST).card.unwrap() };
     let (world, [host, _]) =
         world(DmaCost::FREE, MemoryConfig::default(), NicConfig { card: Some(function), ..config(HOST) });

@@ -142,7 +142,7 @@ fn refused(fake: &FakeTree, address: Address) -> String {
 }
 
 #[test]
-fn what_the_system_needs_is_not_taken_away() {
+fn functions_that_the_system_needs_are_not_taken_from_it() {
     let fake = FakeTree::new();
     let address = fake.function(NIC, CONNECTX5, Some("mlx5_core"), Some(7));
     fake.directory("sys/bus/pci/devices/0000:3b:00.0/net/eth2");

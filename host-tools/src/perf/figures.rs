@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn who_receives_measures_from_its_first_message_or_from_when_nothing_was_there() {
+    fn a_receiver_measures_from_its_first_message_or_from_when_it_was_ready() {
         let received = |times: &[f64]| {
             let mut log = BandwidthLog::new(false);
             log.wait(at(1.0));

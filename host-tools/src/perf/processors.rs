@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_idle_is_busy() {
+    fn time_that_is_not_idle_is_busy() {
         let at = |text: &str| ProcessorTime::of(text).unwrap();
         let then = at("cpu  100 0 50 800 50 0 0 0 9 9\ncpu0 1 2 3 4 5\n");
         let now = at("cpu  130 0 70 830 70 0 0 0 99 99\n");

@@ -294,7 +294,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn what_was_preloaded_before_stays() {
+    fn libraries_that_were_preloaded_before_stay() {
         let library = Path::new("/x/lib.so");
         assert_eq!(preload(library, None), "/x/lib.so");
         assert_eq!(preload(library, Some(OsStr::new(""))), "/x/lib.so");

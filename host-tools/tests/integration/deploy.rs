@@ -16,7 +16,7 @@ fn exec_start(unit: &str) -> Vec<String> {
 
 /// The command only fails at a file that is missing on this machine, so it has understood all words before.
 #[test]
-fn what_units_start_is_understood() {
+fn commands_of_systemd_units_parse() {
     for (unit, complaint) in [
         ("bareverbs-dpu.service", "/etc/bareverbs/dpu.toml"),
         ("bareverbs-dpu-host.service", "/var/lib/bareverbs/rows.csv"),

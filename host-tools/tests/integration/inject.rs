@@ -64,7 +64,7 @@ fn a_host_crashes_and_what_a_killed_command_has_left_is_ended() {
 
 /// A stopped process does not answer when asked for its process ID.
 #[test]
-fn what_a_killed_command_has_stopped_goes_on() {
+fn a_pause_of_a_killed_command_can_be_ended() {
     let hosts = Hosts::new();
     let (port, home) = (free_port(), hosts.home());
     let mut server =

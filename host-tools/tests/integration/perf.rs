@@ -238,7 +238,7 @@ fn a_test_without_an_end_shows_a_row_for_each_period_until_it_is_interrupted() {
 }
 
 #[test]
-fn who_receives_without_an_end_has_rows_of_its_own() {
+fn a_receiver_without_an_end_has_rows_of_its_own() {
     let [client, server] = interrupted(&["send", "bw", "--use-srq"], true);
     assert!(rates(&client).iter().all(|rate| *rate > 0.0), "{client}");
     let own = rates(&server);

@@ -77,7 +77,7 @@ fn cards_have_the_places_of_hosts_and_reach_each_other() {
 }
 
 #[test]
-fn what_is_no_site_or_has_too_few_places_is_refused() {
+fn a_file_that_is_no_site_or_has_too_few_places_is_refused() {
     let directory = tempfile::tempdir().expect("a directory");
     let here = directory.path();
     site(here);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_only_be_read_is_not_written_and_words_are_aligned() {
+    fn a_region_that_may_only_be_read_is_not_written_and_words_are_aligned() {
         let parameters = |value: u64, word: u64| {
             let fixed = PublishParameters {
                 value: value.into(),

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_forbidden_at_first() {
+    fn a_new_connection_has_full_buckets() {
         let mut tokens = Tokens::new(Allowance::default());
         for _ in 0..1_000 {
             tokens.take_request(at(5));

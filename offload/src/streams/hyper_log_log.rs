@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_seen_is_zero_and_a_full_sketch_is_finite() {
+    fn an_empty_sketch_estimates_zero_and_a_full_one_is_finite() {
         assert_eq!(Sketch::<16>::new().estimate(), 0.0);
         let top = [61; 16];
         let full = Sketch::<16>::from_registers(&top).expect("as far as they rise");

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_replaced_is_free_when_all_that_had_begun_has_ended() {
+    fn a_replaced_object_is_freed_once_every_earlier_reader_has_ended() {
         let mut readers = Readers::new();
         let id = readers.attach().expect("room");
         readers.announce(id, progress(5, 3));

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_is_never_asked_for_and_tables_have_a_limit() {
+    fn given_neighbours_are_never_asked_for_and_tables_have_a_limit() {
         let mut discovery = Discovery::new([PEER]);
         discovery.ask(at(0), request(PEER.gid));
         assert_eq!(discovery.lookup(at(100_000), PEER.gid), LookupState::Known(PEER.mac));

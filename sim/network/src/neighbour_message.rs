@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_damaged_or_from_a_group_counts_for_nothing() {
+    fn messages_that_are_cut_damaged_or_from_a_group_are_ignored() {
         for asker in [v4(1), v6(1)] {
             let target = if asker == v4(1) { v4(2).gid } else { v6(2).gid };
             let whole = NeighbourMessage::Solicitation { sender: asker, target }.compose();

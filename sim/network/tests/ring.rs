@@ -68,7 +68,7 @@ fn two_threads_pass_frames() {
 }
 
 #[test]
-fn what_the_other_process_spoils_is_an_error() {
+fn a_ring_that_the_other_process_spoils_is_an_error() {
     for (offset, value) in [(0, u64::MAX), (0, 3 << 20), (4096, u64::MAX), (4096, 1 << 16)] {
         let (mut producer, file) = Producer::create().unwrap();
         let mut consumer = Consumer::open(&file).unwrap();

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_no_ip_is_left_alone() {
+    fn frames_that_are_cut_off_or_no_ip_are_left_alone() {
         let whole = frame(FOUR, 2, TAGGED);
         for length in 0..30 {
             let mut cut = FrameBuffer::from(whole[..length].to_vec());

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_holds_its_object() {
+    fn parts_of_an_object_keep_it_alive() {
         let object = object();
         let buffer = PagedBuffer::cut(&object, 0, 64, Need::Read).unwrap();
         let second = buffer.clone();

@@ -316,7 +316,7 @@ mod tests {
     /// Counters have 16 bits. After 65,536 blocks are flushed unread, the next WQE has the same counter as
     /// one that was read long ago.
     #[test]
-    fn what_was_read_ahead_is_read_again_after_a_flush() {
+    fn entries_read_ahead_are_read_again_after_a_flush() {
         let (mut host, mut queue) = queue();
         (0..2).for_each(|_| host.post(WqeOpcode::Nop));
         queue.read_record(&mut host, false).unwrap();

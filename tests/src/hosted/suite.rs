@@ -127,7 +127,7 @@ mod tests {
     const NEED_NOT: [&str; 2] = ["Must be run by root", "There are no huge pages"];
 
     #[test]
-    fn what_passes_in_a_guest_passes_here() {
+    fn tests_that_pass_in_a_guest_pass_without_one() {
         let floors = Floors::of_this_tree();
         let read = |name: String| floors.read(&name).unwrap().expect("it is recorded");
         for link in ["eth", "ib"] {

@@ -163,7 +163,7 @@ fn the_general_capabilities_of_a_connectx4() {
 }
 
 #[test]
-fn what_linux_set_is_what_the_device_then_has() {
+fn the_device_has_the_values_that_linux_set() {
     let trace = boot_trace::load();
     let set = trace.iter().find(|e| opcode_of(e) == CommandOpcode::SetHcaCap).unwrap();
     let asked = caps::GeneralCapabilities::read_from_prefix(&set.inbox()[16..]).unwrap().0;

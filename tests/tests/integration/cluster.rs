@@ -202,7 +202,7 @@ fn a_nic_that_is_reset_ends_what_waits() {
 }
 
 #[test]
-fn what_never_ends_and_what_does_not_hold_are_reports() {
+fn endless_programs_and_broken_invariants_are_reports() {
     let cluster = SimCluster::new(9, 1);
     cluster.boot(0, |host| async move {
         host.lookup("what nobody writes").await;

@@ -178,7 +178,7 @@ fn waiters_on_a_channel_are_woken() {
 }
 
 #[test]
-fn what_came_before_the_arming_is_said_at_once() {
+fn completions_before_the_arming_are_announced_at_once() {
     let mut pair = Pair::new(&PairOptions { channels: true, ..options(37) });
     let mut channel = pair.b.channel.take().unwrap();
     send(&mut pair, 1);

@@ -31,7 +31,7 @@ fn of_the_model(pair: &Pair) -> [u64; 4] {
 
 /// PPCNT counts what passes the port; with `clr` counting begins again, and nothing is lost in between
 #[test]
-fn what_passes_the_port_is_counted_until_it_is_cleared() {
+fn packets_are_counted_until_the_counters_are_cleared() {
     let mut pair = Pair::new(&PairOptions::default());
     let device = pair.a.node.device.clone();
     let read = |clear| {

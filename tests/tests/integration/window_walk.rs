@@ -225,7 +225,7 @@ impl Walk {
 }
 
 #[test]
-fn what_is_open_is_open_and_what_is_closed_is_closed() {
+fn open_windows_admit_and_closed_ones_refuse() {
     for seed in 0..SEEDS {
         let mut walk = Walk::new(seed);
         (0..STEPS).for_each(|_| walk.step());

@@ -41,7 +41,7 @@ fn driver_and_device_share_bytes() {
 }
 
 #[test]
-fn what_is_not_mapped_faults() {
+fn accesses_to_unmapped_memory_fault() {
     let memory = memory(MemoryConfig::default());
     let dma = memory.allocate(100, 64).unwrap();
     let end = dma.iova() + 100;

@@ -63,7 +63,7 @@ fn a_server_that_says_everything_but_the_answer_is_given_up() {
 }
 
 #[test]
-fn what_is_too_long_too_short_or_too_late_is_an_error() {
+fn replies_that_are_too_long_too_short_or_too_late_are_errors() {
     for size in [0, 15, u32::MAX as usize, HEADER + LONGEST + 1] {
         let error = after_version(&encode(2, 9, size, REPLY, 0)).unwrap_err();
         assert!(matches!(error, ClientError::Garbage { .. }), "{error}");

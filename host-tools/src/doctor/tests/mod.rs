@@ -21,7 +21,7 @@ fn fired(judged: &[Judged]) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_broken_is_found_and_nothing_else() {
+fn each_planted_fault_gives_its_finding_and_no_other() {
     let mut faults = Vec::new();
     for Case { id, broken, with, facts, .. } in CASES {
         let judged = rules::judge(&facts());

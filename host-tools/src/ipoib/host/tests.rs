@@ -191,7 +191,7 @@ fn a_host_joins_first_and_leaves_at_the_end() {
 
 /// An unsolicited answer teaches nothing, and a claim to our own address changes nothing.
 #[test]
-fn what_was_not_asked_for_is_not_learned() {
+fn unsolicited_answers_are_not_learned() {
     let mut subnet = Subnet::new(1);
     let arrival = Arrival { lid: 99, qpn: qpn(9), group: None };
     let address = HardwareAddress { qpn: qpn(9), gid: Gid([9; 16]) };

@@ -315,7 +315,7 @@ fn an_event_that_no_verb_asks_for_ends_the_request() {
 
 /// RFC 9669, sections 4.1 and 4.3: the cases in which the oracle departs from it.
 #[test]
-fn what_the_oracle_has_otherwise() {
+fn remainders_negations_and_comparisons_follow_the_standard_where_the_oracle_does_not() {
     let constant = |register, value: u64| {
         let low = Instruction::new(n::LDDW, register, 0, 0, value as i32);
         [low, Instruction::new(0, 0, 0, 0, (value >> 32) as i32)]

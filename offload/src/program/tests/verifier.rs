@@ -69,7 +69,7 @@ fn the_stack_has_256_bytes_below_the_frame_pointer() {
 }
 
 #[test]
-fn what_is_no_instruction_of_the_subset_says_why() {
+fn instructions_outside_the_subset_are_refused_with_the_reason() {
     let one = |opcode, registers: (u8, u8), offset, immediate| {
         illegal(&[Instruction::new(opcode, registers.0, registers.1, offset, immediate), exit()]).1
     };

@@ -247,7 +247,7 @@ fn a_site_has_its_switches_and_cables_and_hosts_have_places() {
 }
 
 #[test]
-fn what_is_no_site_is_refused() {
+fn a_file_that_is_no_site_is_refused() {
     let refused = |text: &str| {
         let topology = SubnetTopology::parse(text).expect("a topology");
         Fabric::of_topology(&topology, &SubnetConfig::default()).expect_err("no site").to_string()

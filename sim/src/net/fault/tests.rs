@@ -46,7 +46,7 @@ fn script_counts_frames_and_opcodes() {
 }
 
 #[test]
-fn what_never_fired_is_told() {
+fn faults_that_never_fired_are_reported() {
     let mut faults = faults();
     let fault = ScriptedFault { when: Trigger::Frame(3), action: Action::Drop };
     faults.arm(FaultId(4), fault);

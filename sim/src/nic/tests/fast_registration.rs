@@ -82,7 +82,7 @@ fn a_key_has_room_for_whole_units_of_a_list() {
 }
 
 #[test]
-fn what_stands_behind_a_page_list_is_not_looked_at() {
+fn entries_behind_the_end_of_a_page_list_are_not_read() {
     let mut pair = Pair::new();
     let (key, iova) = (pooled(&mut pair.b, 4), pair.b.mr.iova);
     register_before_stale(key, &[iova, iova + 0x1000, iova + 0x2000], 0x2800).succeed(&mut pair);
@@ -110,7 +110,7 @@ fn a_page_list_is_read_from_memory() {
 
 /// A list of ranges with gaps (SG_GAPS), followed by entries with nonexistent keys.
 #[test]
-fn what_stands_behind_a_key_list_is_not_looked_at() {
+fn entries_behind_the_end_of_a_key_list_are_not_read() {
     let mut pair = Pair::new();
     let (lkey, iova) = (local_dma_key(&mut pair.b), pair.b.mr.iova);
     let key = free_key(&mut pair.b, MkeyAccessMode::Klms, |context| {

@@ -429,7 +429,7 @@ fn an_application_binds_only_keys_that_exist() {
 
 /// Lists in a work queue end with arbitrary bytes. Only entries within the length of the key are names.
 #[test]
-fn what_stands_behind_the_length_of_a_list_names_no_key() {
+fn entries_behind_the_length_of_a_list_name_no_key() {
     let nothing = Mkey::new(0x77 << 8);
     let (mut keys, region) = over_region(|_| ());
     let list = [range(0x1800, region), range(0x800, region), range(0x1000, nothing)].concat();

@@ -86,7 +86,7 @@ fn pages_in_a_row_are_one_range() {
 }
 
 #[test]
-fn nothing_is_behind_the_end_of_a_list() {
+fn accesses_behind_the_end_of_a_list_are_refused() {
     let region = context(MkeyAccessMode::Mtt, 0, 0x2000);
     assert_eq!(hosts(&region, &[0x8000], [0xfff, 0x1000]), [Some(0x8fff), None]);
 }

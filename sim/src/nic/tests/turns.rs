@@ -92,7 +92,7 @@ fn messages_in_many_pieces_end_a_turn() {
 /// A peer can request as much work: a message is checked as a whole at its first packet, and each packet is
 /// then written.
 #[test]
-fn what_a_remote_key_costs_counts() {
+fn the_pieces_of_a_remote_key_count() {
     const LENGTH: u32 = 2048;
     let mut node = alone();
     let key = repeat(&mut node, 0, 1, LENGTH.into());

@@ -199,7 +199,7 @@ mod tests {
         WorkCompletion { opcode: WorkCompletionOpcode::Receive, ..WorkCompletion::EMPTY };
 
     #[test]
-    fn what_is_lost_is_lost_whole() {
+    fn a_lost_message_is_lost_whole() {
         let mut inbox = inbox(Promise::Whole { copies: 1 });
         assert_eq!(inbox.take(&RECEIVED, None, &[2]).id, 2);
         inbox.forget();
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "acknowledged and not delivered")]
-    fn what_was_acknowledged_and_lost_is_found() {
+    fn an_acknowledged_message_that_was_lost_is_found() {
         let mut inbox = inbox(Promise::Reliable);
         inbox.acknowledge(1);
         inbox.forget();

@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_commands_say_is_kept_apart() {
+    fn outputs_of_two_commands_are_kept_apart() {
         let commands = ["echo one; echo two >&2; exit 3", "echo three"].map(str::to_owned);
         let shell = std::process::Command::new("sh").arg("-c").arg(script(&commands)).output().unwrap();
         let ends = parse(&String::from_utf8_lossy(&shell.stdout)).unwrap();
