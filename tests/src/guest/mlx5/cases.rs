@@ -125,12 +125,12 @@ fn across(program: &str, wanted: &'static str) -> Mlx5Case {
 }
 
 /// The third NIC loses, duplicates and delays frames in both directions. Reliable connections must hide that.
+///
+/// rdma-core's pingpongs cannot be asked: each leaves with the last message that it awaits, and if the ACK of that message is lost,
+/// nobody repeats it and the SEND of the other end fails. perftest's programs agree over TCP before they leave.
 pub fn over_faults(long: bool) -> Vec<Mlx5Case> {
-    let quick = ["ibv_rc_pingpong -n 200 -c"];
+    let quick = ["ib_send_bw -s 4096 -F -n 100 -p 18515"];
     let more = [
-        "ibv_rc_pingpong -s 262144 -n 20 -c",
-        "ibv_srq_pingpong -n 100 -c",
-        "ib_send_bw -s 4096 -F -n 100 -p 18515",
         "ib_write_bw -s 65536 -F -n 100 -p 18515",
         "ib_read_bw -s 65536 -F -n 100 -p 18515",
         "ib_atomic_bw -A FETCH_AND_ADD -F -n 100 -p 18515",
@@ -141,8 +141,7 @@ pub fn over_faults(long: bool) -> Vec<Mlx5Case> {
     pairs
         .map(|(program, (server, client))| {
             let command = both(&format!("{program} -d {server}"), &format!("{program} -d {client}"));
-            let wanted = if program.starts_with("ibv_") { "iters in" } else { " 100 " };
-            Mlx5Case::new(format!("over faults, server {server}: {program}"), wanted, command)
+            Mlx5Case::new(format!("over faults, server {server}: {program}"), " 100 ", command)
         })
         .collect()
 }
