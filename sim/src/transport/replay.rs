@@ -49,8 +49,8 @@ impl Replay {
     /// The old value of the atomic with a sequence number.
     pub fn atomic(&self, sequence: u64) -> Option<u64> {
         match self.find(sequence)? {
-            ExecutedOperation { what: Remembered::Atomic(old), start, .. } if start == sequence => Some(old),
-            _ => None,
+            ExecutedOperation { what: Remembered::Atomic(old), .. } => Some(old),
+            ExecutedOperation { what: Remembered::Read(_), .. } => None,
         }
     }
 

@@ -118,7 +118,7 @@ impl<R: Clone> ResponseQueue<R> {
             let end = read.numbers.sequence + u64::from(mtu.packets(read.length));
             if (read.numbers.sequence..end).contains(&sequence) {
                 let offset = mtu.offset((sequence - read.numbers.sequence) as u32);
-                if offset < read.offset {
+                if offset <= read.offset {
                     read.offset = offset;
                     read.begins = true;
                 }

@@ -4,7 +4,7 @@ mod arbitrary;
 mod conformance;
 mod connection;
 mod counters;
-mod model;
+pub(super) mod model;
 mod requester;
 mod responder;
 mod unreliable;

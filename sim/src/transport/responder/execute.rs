@@ -42,7 +42,6 @@ impl<R: Clone> Responder<R> {
     fn check_operation_sequence(&self, opcode: BthOpcode) -> Result<(), Rejection> {
         let begins = opcode.position().begins();
         match (&self.current, opcode.kind()) {
-            (_, OperationKind::Unknown) => Err(INVALID),
             (PartialMessage::None, _) if begins => Ok(()),
             (PartialMessage::Send { .. }, OperationKind::Send) if !begins => Ok(()),
             (PartialMessage::Write { .. }, OperationKind::Write) if !begins => Ok(()),
@@ -282,5 +281,29 @@ pub(in crate::transport) fn finished_write(
         immediate: Some(immediate),
         solicited: packet.bth.solicited,
         status: ReceiveStatus::Success,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tests::model::{Host, header, packet, parameters};
+    use crate::wire::{NakCode, Syndrome};
+
+    /// A receive may be longer than a message may be. The byte that would be the last is refused by the memory, the next
+    /// one by the length.
+    #[test]
+    fn a_send_ends_at_the_length_of_the_longest_message() {
+        for (payload, refusal) in [(&[1][..], NakCode::RemoteOperational), (&[1, 1], NakCode::InvalidRequest)]
+        {
+            let (mut responder, mut host) = (Responder::new(&parameters()), Host::new(0));
+            host.scatter_fails = true;
+            let buffer = ReceiveBuffer { token: 0, capacity: u64::MAX };
+            responder.current = PartialMessage::Send { buffer, offset: MAX_MESSAGE - 1 };
+            let last = header(BthOpcode::SendLast, 100, Extension::None);
+            responder.handle_request(&packet(last, payload), &mut host);
+            let syndrome = responder.poll_transmit().and_then(|answer| answer.header.extension.aeth());
+            assert_eq!(syndrome.map(|aeth| aeth.syndrome), Some(Syndrome::Nak(refusal)));
+        }
     }
 }

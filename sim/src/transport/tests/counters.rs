@@ -205,6 +205,7 @@ fn the_latest_operations_are_remembered() {
     responder.set_max_remembered_reads(3);
     assert_eq!([103, 104].map(|psn| ask(&mut responder, psn)), [Some(3), Some(4)]);
     assert_eq!([102, 103, 104].map(|psn| ask(&mut responder, psn)), [Some(2), Some(3), Some(4)]);
+    assert_eq!((responder.counters().atomics, responder.counters().dropped), (5, 2));
 }
 
 /// Path MTUs are those of the specification; another one counts as the next smaller, at least 256.

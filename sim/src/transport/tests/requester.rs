@@ -618,3 +618,11 @@ fn the_window_of_sequence_numbers_is_kept() {
     assert_eq!(test.expect(BthOpcode::ReadRequest, 100 + (1 << 22)).header.extension, reth(0, 1 << 30));
     test.expect_silence();
 }
+
+#[test]
+fn each_cause_of_a_retransmission_has_its_name() {
+    let names = RetransmissionCause::ALL.map(RetransmissionCause::name);
+    assert_eq!(names, ["timer", "NAK", "implied NAK", "RNR NAK", "local failure", "drain"]);
+    assert_eq!(names.map(RetransmissionCause::from_name), RetransmissionCause::ALL.map(Some));
+    assert_eq!(RetransmissionCause::from_name("NA"), None);
+}

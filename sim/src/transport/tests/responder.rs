@@ -488,3 +488,43 @@ fn requests_of_an_extended_connection_name_a_queue_that_exists() {
     test.send(named(8, 101), &[5]).expect_invalid(101);
     assert_eq!(test.host.receives.len(), 1, "it has taken no receive");
 }
+
+/// Each would be the whole rest of the message that has begun.
+#[test]
+fn a_message_does_not_begin_within_another_of_its_kind() {
+    use BthOpcode::*;
+    let rpc = |length| Extension::Reth(Reth { address: 5, rkey: 7, length });
+    for (first, extension, second, again) in [
+        (SendFirst, Extension::None, SendOnly, Extension::None),
+        (WriteFirst, reth(0, MTU + 1), WriteOnly, reth(0, 1)),
+        (RpcWriteFirst, rpc(MTU + 1), RpcWriteOnly, rpc(1)),
+    ] {
+        let mut test = ResponderTest::new();
+        test.host.post(1024);
+        test.send(silent(header(first, 100, extension)), &FULL);
+        test.send(header(second, 101, again), &[1]).expect_invalid(101);
+    }
+}
+
+/// What is older than the first packet was never sent, and a reserved op-code is never acknowledged.
+#[test]
+fn duplicates_of_nothing_are_dropped() {
+    let mut test = ResponderTest::new();
+    test.send(header(BthOpcode::WriteOnly, 99, reth(0, 1)), &[1]).expect_silence();
+    assert_eq!((test.responder.counters().duplicates, test.responder.counters().dropped), (0, 1));
+    test.send(header(BthOpcode::WriteOnly, 100, reth(0, 1)), &[1]).expect(100, Syndrome::ACK, 1);
+    test.send(header(BthOpcode::Unknown(0x15), 100, Extension::None), &[]).expect_silence();
+    assert_eq!((test.responder.counters().duplicates, test.responder.counters().dropped), (1, 2));
+}
+
+/// The responses to a READ that is repeated from the next packet on begin like those of any other.
+#[test]
+fn a_repeated_read_begins_with_a_first_response_where_the_other_stands() {
+    let mut test = ResponderTest::new();
+    test.send(header(BthOpcode::ReadRequest, 100, reth(0, 1024)), &[]);
+    test.expect_data(BthOpcode::ReadResponseFirst, 100, 0, 256);
+    test.send(header(BthOpcode::ReadRequest, 101, reth(256, 768)), &[]);
+    test.expect_data(BthOpcode::ReadResponseFirst, 101, 256, 256);
+    test.expect_data(BthOpcode::ReadResponseMiddle, 102, 512, 256);
+    test.expect_data(BthOpcode::ReadResponseLast, 103, 768, 256).expect_silence();
+}

@@ -182,6 +182,99 @@ fn a_write_without_right_is_dropped() {
     assert_eq!(test.host.memory[4 + 254..4 + 258], [7, 7, 1, 2]);
 }
 
+/// A packet that does not fit its message drops it (IBTA v1.4 §9.8.2.2.6).
+#[test]
+fn packets_of_a_wrong_length_drop_their_message() {
+    let long = [7; MTU as usize + 1];
+    let none = Extension::None;
+    let cases: [(BthOpcode, Extension, &[u8]); 10] = [
+        (BthOpcode::SendFirst, none, &[1]),
+        (BthOpcode::SendFirst, none, &long),
+        (BthOpcode::SendOnly, none, &long),
+        (BthOpcode::WriteOnly, reth(0, 2), &[1]),
+        (BthOpcode::WriteOnly, reth(0, 2), &[1, 1, 1]),
+        (BthOpcode::WriteFirst, reth(0, MTU), &FULL),
+        (BthOpcode::WriteFirst, reth(0, MTU - 1), &FULL),
+        (BthOpcode::WriteFirst, reth(0, 600), &[1]),
+        (BthOpcode::WriteOnly, reth(0, (1 << 30) + 1), &[1]),
+        (BthOpcode::ReadRequest, reth(0, 1), &[]),
+    ];
+    for (opcode, extension, payload) in cases {
+        let mut test = UnreliableTest::new();
+        test.host.post(1024);
+        test.take(header(opcode, 100, extension), payload).expect(&[]);
+        assert_eq!(
+            (test.responder.counters().dropped, test.responder.counters().packets),
+            (1, 0),
+            "{opcode}"
+        );
+        assert_eq!(test.host.memory, vec![0; 8192], "{opcode}");
+    }
+    let lasts: [(BthOpcode, &[u8]); 4] = [
+        (BthOpcode::SendLast, &[]),
+        (BthOpcode::SendLast, &long),
+        (BthOpcode::WriteLast, &[1, 1]),
+        (BthOpcode::WriteMiddle, &FULL),
+    ];
+    for (last, payload) in lasts {
+        let mut test = UnreliableTest::new();
+        test.host.post(1024);
+        let (first, extension) = match last {
+            BthOpcode::SendLast => (BthOpcode::SendFirst, none),
+            _ => (BthOpcode::WriteFirst, reth(0, MTU + 1)),
+        };
+        test.take(header(first, 100, extension), &FULL).take(header(last, 101, none), payload).expect(&[]);
+        assert_eq!((test.responder.counters().dropped, test.responder.counters().packets), (1, 1), "{last}");
+    }
+}
+
+/// A WRITE may be as long as a message may be at all; its range is then checked like any other.
+#[test]
+fn a_longer_write_than_a_message_is_not_even_checked() {
+    for (length, checks) in [(1 << 30, 1), ((1 << 30) + 1, 0)] {
+        let mut test = UnreliableTest::new();
+        test.take(header(BthOpcode::WriteFirst, 100, reth(0, length)), &FULL);
+        assert_eq!((test.host.checks, test.responder.counters().dropped), (checks, 1), "{length}");
+    }
+}
+
+#[test]
+fn each_packet_is_counted_once() {
+    let mut test = UnreliableTest::new();
+    test.host.post(1024);
+    test.send(BthOpcode::SendOnly, 100, &[1]).send(BthOpcode::SendOnly, 101, &[1]);
+    test.take(header(BthOpcode::WriteOnly, 110, reth(0, 1)), &[1]);
+    test.send(BthOpcode::WriteLast, 120, &[1]).take(header(BthOpcode::WriteOnly, 121, reth(0, 1)), &[1]);
+    let counted = test.responder.counters();
+    assert_eq!((counted.packets, counted.dropped, counted.out_of_sequence), (3, 2, 2));
+    test.responder.flush();
+    test.send(BthOpcode::SendOnly, 122, &[1]);
+    assert_eq!(test.responder.counters(), ResponderCounters { dropped: 3, ..counted });
+}
+
+/// The local fault of a receive breaks the connection; that of a WRITE only loses the message, and its receive is kept.
+#[test]
+fn local_faults_end_as_the_memory_demands() {
+    let mut test = UnreliableTest::new();
+    test.host.post(8);
+    test.host.scatter_fails = true;
+    test.send(BthOpcode::SendOnly, 100, &[]);
+    assert_eq!(test.host.completions[0].1.status, ReceiveStatus::Success, "no byte needs no memory");
+    test.host.post(8);
+    test.send(BthOpcode::SendOnly, 101, &[1]).send(BthOpcode::SendOnly, 102, &[1]);
+    assert_eq!(test.host.errors, [ResponderError::Operational]);
+    let ends: Vec<_> = test.host.completions.iter().map(|(token, end)| (*token, end.status)).collect();
+    assert_eq!(ends[1..], [(1, ReceiveStatus::Protection)]);
+
+    let mut test = UnreliableTest::new();
+    test.host.post(8);
+    test.host.memory_fails = true;
+    let reth = |length| Extension::RethImmediate(Reth { address: BASE, rkey: RKEY, length }, 3);
+    test.take(header(BthOpcode::WriteOnlyImmediate, 100, reth(1)), &[1]).expect(&[]);
+    assert_eq!(test.responder.counters().dropped, 1);
+    test.take(header(BthOpcode::WriteOnlyImmediate, 101, reth(0)), &[]).expect(&[(0, 0)]);
+}
+
 #[test]
 fn a_write_with_immediate_takes_a_receive_at_its_end() {
     let mut test = UnreliableTest::new();
