@@ -431,13 +431,18 @@ fn a_completion_of_an_earlier_invocation_is_not_one_of_this() {
 fn faults_and_short_reads_are_typed() {
     let (mut world, descriptor) = kv_world();
     let hit = lookup(&descriptor, &[6; 8]);
-    for bytes in [Err(DmaFault::Memory), Ok(&[0_u8; 63][..])] {
+    for (bytes, status) in [
+        (Err(DmaFault::Memory), Status::DmaFault),
+        (Ok(&[0_u8; 63][..]), Status::DmaFault),
+        (Err(DmaFault::TakenBack), Status::TakenBack),
+        (Err(DmaFault::NoCompareAndSwap), Status::NoAtomics),
+    ] {
         let request = world.request(1, &hit);
         assert_eq!(world.send(&request), Admission::Accepted);
         world.now += Duration::from_micros(1);
         let dma = world.runtime.poll_dma(world.now).expect("due");
         world.runtime.handle_dma_done(world.now, dma.tag, bytes);
-        assert_eq!(world.run()[0].0.trailer.status, Status::DmaFault);
+        assert_eq!(world.run()[0].0.trailer.status, status);
     }
 }
 

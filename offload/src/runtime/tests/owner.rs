@@ -54,15 +54,13 @@ fn a_withdrawn_request_has_no_other_reply() {
 #[test]
 fn a_reply_in_flight_is_not_withdrawn() {
     let (mut world, _) = with_two_lookups();
-    let reply = loop {
+    for _ in 0..30 {
         while let Some(dma) = world.runtime.poll_dma(world.now) {
             world.carry_out(&dma);
         }
-        if let Some(reply) = world.runtime.poll_reply(world.now) {
-            break reply;
-        }
-        world.now = world.runtime.poll_timeout().expect("work");
-    };
+        world.now += Duration::from_nanos(100);
+    }
+    let reply = world.runtime.poll_reply(world.now).expect("both are answered");
     let withdraw = Request { opcode: WITHDRAW, ..world.request(reply.trailer.request_id, &[]) };
     assert_eq!(refused(world.send(&withdraw)), Status::Withdrawn);
     assert_eq!(world.runtime.running(), 2);
@@ -171,6 +169,17 @@ fn who_has_done_everything_comes_back_for_what_is_not_due_yet() {
     world.now = deadline;
     let statuses: Vec<Status> = world.run().iter().map(|(reply, _)| reply.trailer.status).collect();
     assert_eq!(statuses, [Status::Deadline; 2]);
+}
+
+/// The owner may look for replies without looking for reads first.
+#[test]
+fn a_request_whose_time_is_over_is_answered_without_a_read() {
+    let (mut world, _) = with_two_lookups();
+    let due = world.runtime.poll_timeout().expect("due");
+    let deadline = world.runtime.poll_timeout_after(due).expect("the time of the requests ends");
+    assert_eq!(world.runtime.poll_reply(Time::from_picos(deadline.as_picos() - 1)), None);
+    let reply = world.runtime.poll_reply(deadline).expect("its time is over");
+    assert_eq!((reply.trailer.status, reply.trailer.request_id), (Status::Deadline, 1));
 }
 
 /// A connection that takes no reply now stops no other.
