@@ -274,3 +274,13 @@ proptest! {
         prop_assert_eq!(segment::span(&write(1, (1 << 30) + 1), mtu_bytes), None);
     }
 }
+
+/// Requirement: IBTA v1.4 §9.7.5.2.8: the timer field encodes 0.01 ms to 655.36 ms (table 45).
+#[test]
+fn rnr_timer_table() {
+    assert_eq!(rnr_timer(0).as_nanos(), 655_360_000);
+    assert_eq!(rnr_timer(1).as_nanos(), 10_000);
+    assert_eq!(rnr_timer(14).as_nanos(), 1_280_000);
+    assert_eq!(rnr_timer(31).as_nanos(), 491_520_000);
+    assert_eq!(rnr_timer(33), rnr_timer(1));
+}

@@ -109,6 +109,16 @@ fn messages_fail_flush_and_fill_the_queue_in_either() {
     }
 }
 
+#[test]
+fn a_message_that_fails_twice_ends_with_its_first_error() {
+    for reliable in [true, false] {
+        let mut requester = with(reliable, &[write(1, 1)]);
+        requester.fail(1, RequesterError::LocalProtection);
+        requester.fail(1, RequesterError::LocalLength);
+        assert_eq!(ends(&mut requester), [(1, Err(RequesterError::LocalProtection))]);
+    }
+}
+
 /// What has begun ends, and what has not waits until the queue resumes (IBTA v1.4 §10.3.1.5).
 #[test]
 fn either_drains_and_resumes() {

@@ -226,3 +226,11 @@ fn a_path_mtu_is_one_of_five() {
     let write = Operation::Write { address: BASE, rkey: RKEY, immediate: None };
     assert_eq!([1 << 30, (1 << 30) + 1].map(|length| of(write, length)), [Some(1 << 20), None]);
 }
+
+#[test]
+fn each_cause_of_a_retransmission_has_its_name() {
+    let names = RetransmissionCause::ALL.map(RetransmissionCause::name);
+    assert_eq!(names, ["timer", "NAK", "implied NAK", "RNR NAK", "local failure", "drain"]);
+    assert_eq!(names.map(RetransmissionCause::from_name), RetransmissionCause::ALL.map(Some));
+    assert_eq!(RetransmissionCause::from_name("NA"), None);
+}
