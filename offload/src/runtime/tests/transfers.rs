@@ -117,6 +117,30 @@ fn flushed_parts_are_read_again_and_a_fault_of_one_ends_all() {
     assert_eq!((world.runtime.running(), world.run().len()), (0, 0), "the flushed one is not read again");
 }
 
+#[test]
+fn a_part_that_completes_twice_is_handed_over_once() {
+    let mut world = speculating();
+    let reads = begin(&mut world, 3);
+    world.carry_out(&reads[1]);
+    world.carry_out(&reads[1]);
+    assert_eq!(world.runtime.counters().stale_completions, 1);
+    for other in [0, 2, 3] {
+        world.carry_out(&reads[other]);
+    }
+    assert_eq!((world.run()[0].1[..2].to_vec(), world.runtime.running()), (vec![3, 30], 0));
+}
+
+#[test]
+fn a_kernel_that_awaits_a_part_when_all_have_come_ends_at_once() {
+    let mut world = speculating();
+    for read in begin(&mut world, 9) {
+        world.carry_out(&read);
+    }
+    let now = world.now;
+    assert_eq!(world.run()[0].0.trailer.status, Status::BadParameters);
+    assert!(world.now < now + Duration::from_micros(1), "not at the deadline");
+}
+
 /// Writes its parameter at offset 8, swaps the word at 0 from 5 to 6, and answers with the previous word.
 struct Store {
     value: [u8; 8],
