@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow, bail};
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::OpenError;
 use bareverbs_core::hal::Hal;
-use bareverbs_core::{Device, DeviceConfig};
+use bareverbs_core::{Device, DeviceConfig, GidEntry};
 use bareverbs_hal::pci::Address;
 #[cfg(feature = "uverbs")]
 use bareverbs_hal::uverbs::{UverbsConfig, UverbsHal, resolve_neighbour};
@@ -50,6 +50,44 @@ pub enum DeviceSelector {
     VfioUser(PathBuf),
     /// A device simulated in this process, with a cable to another one.
     Simulated(LinkLayer),
+}
+
+/// The routes and neighbours of a device that the kernel owns, for one of its addresses. Asking may take a second.
+#[derive(Debug, Clone)]
+pub(crate) struct KernelRoutes {
+    device: DeviceSelector,
+    gid_index: u8,
+    /// The MAC address of the port, with that entry.
+    source: MacAddress,
+    /// The addresses of the port.
+    own: Vec<Gid>,
+}
+
+impl KernelRoutes {
+    /// The routes from an entry of the RoCE address table of a device, whose table has these entries.
+    pub(crate) fn new(device: DeviceSelector, gid_index: u8, source: &GidEntry, table: &[GidEntry]) -> Self {
+        let own = table.iter().map(|entry| entry.gid).collect();
+        Self { device, gid_index, source: source.mac, own }
+    }
+
+    /// The MAC address of the peer with a GID, or of the router to it.
+    pub(crate) fn mac_of(&self, gid: Gid) -> anyhow::Result<MacAddress> {
+        let mac = self.device.ask_kernel(self.gid_index, gid)?;
+        if self.is_other_port_here(gid, mac) {
+            bail!(
+                "the address of {gid} belongs to this machine, so Linux tells the MAC address of {} itself, {mac}, and packets would never \
+                 leave it. Move the interface of the other port into a network namespace of its own (`ip link set IF netns NAME`)",
+                self.device
+            );
+        }
+        Ok(mac)
+    }
+
+    /// Whether the peer is another port of this machine. Linux routes an IPv6 address of its own over its loopback interface, and then tells
+    /// the MAC address of the sender.
+    fn is_other_port_here(&self, gid: Gid, mac: MacAddress) -> bool {
+        mac == self.source && !self.own.contains(&gid)
+    }
 }
 
 /// Work on an open device, whatever its HAL.
@@ -276,5 +314,18 @@ mod tests {
         assert!(refusal("mlx5_0").contains("take 0000:3b:00.0"));
         assert!(refusal("sim:token-ring").contains("sim:infiniband"));
         assert!(refusal("vfio-user:").contains("path of a socket"));
+    }
+
+    #[test]
+    fn linux_gives_the_senders_mac_for_another_port_of_its_machine() {
+        let entry =
+            |last, mac| GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, last]), MacAddress([2, 0, 0, 0, 0, mac]));
+        let table = [entry(1, 1), entry(3, 1)];
+        let routes = KernelRoutes::new(DeviceSelector::SIMULATED, 0, &table[0], &table);
+        let [own, peer] = [MacAddress([2, 0, 0, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 2])];
+        let gid = |last| Gid::from_ipv4([10, 0, 0, last]);
+        assert!(routes.is_other_port_here(gid(2), own));
+        assert!(!routes.is_other_port_here(gid(2), peer), "the peer's own");
+        assert!(!routes.is_other_port_here(gid(3), own), "the port sends to itself");
     }
 }

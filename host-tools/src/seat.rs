@@ -5,7 +5,7 @@
 //! device without it only has its cable and the addresses given with `--address`.
 
 use crate::network::{HostLink, HostRequest};
-use crate::place::{DeviceFailure, DeviceSelector, DeviceTask, SELECTOR_HELP, on};
+use crate::place::{DeviceFailure, DeviceSelector, DeviceTask, KernelRoutes, SELECTOR_HELP, on};
 use crate::port_address::{PortAddress, fill_table, gid_of, mac_of_link_local};
 use crate::{Failure, network as networks};
 use anyhow::{Context as _, anyhow, bail};
@@ -115,20 +115,6 @@ pub(crate) struct Seat {
     peer_mac: Option<MacAddress>,
     /// The device, if it and the addresses of its port are the kernel's.
     of_kernel: Option<DeviceSelector>,
-}
-
-/// The routes and neighbours of a device that the kernel owns, for one of its addresses. Asking may take a second.
-#[derive(Debug, Clone)]
-pub(crate) struct KernelRoutes {
-    device: DeviceSelector,
-    gid_index: u8,
-}
-
-impl KernelRoutes {
-    /// The MAC address of the peer with a GID, or of the router to it.
-    pub(crate) fn mac_of(&self, gid: Gid) -> anyhow::Result<MacAddress> {
-        self.device.ask_kernel(self.gid_index, gid)
-    }
 }
 
 /// A task for an open device in its seat.
@@ -363,7 +349,8 @@ impl Seat {
 
     /// Whom to ask for the MAC addresses of peers if the kernel knows them.
     pub(crate) fn kernel_routes(&self, gid_index: u8) -> Option<KernelRoutes> {
-        Some(KernelRoutes { device: self.of_kernel.clone()?, gid_index })
+        let source = self.gids.get(usize::from(gid_index))?;
+        Some(KernelRoutes::new(self.of_kernel.clone()?, gid_index, source, &self.gids))
     }
 
     /// The GID of a peer, named as for RDMA CM: a host of the network or an IP address, in the family of

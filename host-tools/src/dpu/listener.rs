@@ -6,7 +6,7 @@
 
 use super::offer::{CallerAim, PURPOSE};
 use super::tenant::{CONNECTIONS, Tenant, Tenants};
-use crate::seat::KernelRoutes;
+use crate::place::KernelRoutes;
 use anyhow::{Context as _, Result, bail};
 use bareverbs_exchange::{
     CallEnd, ExchangeCause, IncomingCall, Introduction, Listener, ProvenCall, Session, SessionSecret,

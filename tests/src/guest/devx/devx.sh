@@ -47,14 +47,38 @@ look_up() {
     cd /tmp/service && bareverbs dpu get "$@" --device uverbs:$second --server 127.0.0.1:7471 --tenant owner --key-file owner.key
 }
 
-# Both ends of our performance test, the server at the first device.
+# Both ends of our performance test, the server at the first device. The client runs where `at` says.
+at= to=127.0.0.1
 measure() {
     bareverbs perf "$@" --device uverbs:$first -p 7480 >/tmp/server 2>&1 & server=$!
     for i in $(seq 100); do grep -q 'waiting for the client' /tmp/server && break; sleep 0.1; done
-    bareverbs perf "$@" --device uverbs:$second -p 7480 127.0.0.1 && wait $server
+    $at bareverbs perf "$@" --device uverbs:$second -p 7480 $to && wait $server
     status=$?
     cat /tmp/server
     return $status
+}
+
+# Gives both interfaces an address of IPv4, the second one in a network namespace of its own. In one namespace nobody would answer ARP: Linux
+# drops requests from an address of its own.
+near_address=10.9.0.1 far_address=10.9.0.2
+separate() {
+    far=$(netdev_of $second)
+    ip netns add far && ip link set $far netns far && ip netns exec far ip addr add $far_address/24 dev $far &&
+        ip netns exec far ip link set $far up && ip addr add $near_address/24 dev $(netdev_of $first) || return 1
+    for i in $(seq 150); do
+        [ -n "$(gid_index $first $near_address)" ] && [ -n "$(gid_index $second $far_address)" ] && return 0
+        sleep 0.2
+    done
+    return 1
+}
+
+# Index of the RoCEv2 entry with an address of IPv4.
+gid_index() {
+    port=/sys/class/infiniband/$1/ports/1
+    wanted=$(printf 'ffff:%02x%02x:%02x%02x' $(echo $2 | tr . ' '))
+    for i in $(seq 0 15); do
+        grep -q "$wanted" $port/gids/$i && grep -q 'RoCE v2' $port/gid_attrs/types/$i 2>/dev/null && echo $i && return 0
+    done
 }
 
 # Whether a process has ended. Nobody may have asked for its status: its parent, a shell, is gone.

@@ -97,6 +97,18 @@ fn all() -> Vec<Mlx5Case> {
         case("lookups from the second device, again", "value of key-9", "look_up key-9"),
         case("a service that is told to end", "", "end_service TERM; status=$?; echo; exit $status"),
         case("WRITE, READ and SEND after all that", "SEND: 20 bytes", "uverbs_loopback $second"),
+        needed(case("the second port in a network namespace", "", "separate; status=$?; echo; exit $status")),
+        case(
+            "READs between addresses of IPv4",
+            "100000 bytes compared, all equal",
+            "at='ip netns exec far' to=$near_address
+             measure read bw -s 100000 -n 50 >/tmp/both; status=$?; cat /tmp/both
+             for address in $near_address $far_address; do
+                 gid=$(printf '255:255:%02d:%02d:%02d:%02d' $(echo $address | tr . ' '))
+                 grep -q $gid /tmp/both || { echo no GID of $address; exit 1; }
+             done
+             exit $status",
+        ),
         cases::clean("in the end"),
     ]
 }
