@@ -6,15 +6,18 @@ use anyhow::{Context as _, anyhow, bail};
 use bareverbs_core::command::CommandError;
 use bareverbs_core::device::OpenError;
 use bareverbs_core::hal::Hal;
+use bareverbs_core::port::{PortAttributes, PortState};
+use bareverbs_core::port_link::PortLink;
 use bareverbs_core::{Device, DeviceConfig, GidEntry};
 use bareverbs_hal::pci::Address;
 #[cfg(feature = "uverbs")]
-use bareverbs_hal::uverbs::{UverbsConfig, UverbsHal, resolve_neighbour};
+use bareverbs_hal::uverbs::{UverbsConfig, UverbsHal, query_capabilities, query_port, resolve_neighbour};
 use bareverbs_hal::vfio::{VfioConfig, VfioHal};
 use bareverbs_hal::vfio_user::{VfioUserConfig, VfioUserHal};
 use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_prm::command::caps::GeneralCapabilities;
 use bareverbs_prm::ids::{Gid, MacAddress};
-use bareverbs_prm::numbering::CommandStatus;
+use bareverbs_prm::numbering::{CommandStatus, PathMtu};
 use bareverbs_sim::nic::{LinkLayer, Nic, NicConfig};
 use bareverbs_sim::run::preset::Preset;
 use std::fmt;
@@ -50,6 +53,28 @@ pub enum DeviceSelector {
     VfioUser(PathBuf),
     /// A device simulated in this process, with a cable to another one.
     Simulated(LinkLayer),
+}
+
+/// What the kernel says of a device that it owns. It passes on no register of the port, and this place hides capabilities that programs lack.
+#[derive(Debug, Clone)]
+pub(crate) struct KernelView {
+    pub(crate) general: GeneralCapabilities,
+    pub(crate) state: PortState,
+    pub(crate) link: PortLink,
+    pub(crate) max_mtu: PathMtu,
+    pub(crate) active_mtu: PathMtu,
+    /// `None` on Ethernet.
+    pub(crate) virtual_lanes: Option<u8>,
+    /// Entry 0 of the GID table.
+    pub(crate) gid: Gid,
+    pub(crate) partition_keys: Vec<u16>,
+}
+
+impl KernelView {
+    /// The port as the kernel describes it, with what the device told of it, and its link.
+    pub(crate) fn describe(&self, told: PortAttributes) -> (PortAttributes, PortLink) {
+        (PortAttributes { state: self.state, active_mtu: self.active_mtu, ..told }, self.link)
+    }
 }
 
 /// The routes and neighbours of a device that the kernel owns, for one of its addresses. Asking may take a second.
@@ -148,11 +173,30 @@ impl DeviceSelector {
     pub(crate) const SIMULATED: Self = Self::Simulated(LinkLayer::Ethernet);
 
     /// Whether the kernel owns the device, and so its addresses.
-    pub(crate) const fn is_of_kernel(&self) -> bool {
+    pub(crate) fn is_of_kernel(&self) -> bool {
+        self.kernel_name().is_some()
+    }
+
+    /// The kernel's name of a device that it owns.
+    pub(crate) fn kernel_name(&self) -> Option<&str> {
         #[cfg(feature = "uverbs")]
-        return matches!(self, Self::Kernel(_));
-        #[cfg(not(feature = "uverbs"))]
-        false
+        if let Self::Kernel(name) = self {
+            return Some(name);
+        }
+        None
+    }
+
+    /// Asks the kernel what a device of its own is. `None` if the kernel does not own the device.
+    ///
+    /// # Errors
+    /// [`Failure::Input`] if there is no such device, or the kernel refuses.
+    pub(crate) fn kernel_view(&self) -> Result<Option<KernelView>, Failure> {
+        #[cfg(feature = "uverbs")]
+        if let Self::Kernel(name) = self {
+            let view = kernel_view(name).with_context(|| format!("opening {self}"));
+            return view.map(Some).map_err(Failure::Input);
+        }
+        Ok(None)
     }
 
     /// Asks the kernel of its own device where packets from an entry of the RoCE address table to a GID go.
@@ -218,6 +262,38 @@ impl DeviceSelector {
                 on(hal, config, task)
             }
         }
+    }
+}
+
+#[cfg(feature = "uverbs")]
+fn kernel_view(name: &str) -> anyhow::Result<KernelView> {
+    let (general, port) = (query_capabilities(name)?, query_port(name)?);
+    Ok(KernelView {
+        general,
+        state: port.state,
+        link: port.link,
+        max_mtu: port.max_mtu,
+        active_mtu: port.active_mtu,
+        virtual_lanes: port.virtual_lanes,
+        gid: port.gid,
+        partition_keys: port.partition_keys,
+    })
+}
+
+/// What a kernel would say of a port that is up with 25 Gbit/s.
+#[cfg(test)]
+pub(crate) fn view_of_test() -> KernelView {
+    use bareverbs_core::port_link::{LinkSpeed, PhysicalState};
+    let speed = Some(LinkSpeed { megabits: 25_000, lanes: 1, rate: None });
+    KernelView {
+        general: *GeneralCapabilities::new().set_xrc(true),
+        state: PortState::Active,
+        link: PortLink { physical: PhysicalState::LinkUp, speed, fastest: None },
+        max_mtu: PathMtu::Mtu4096,
+        active_mtu: PathMtu::Mtu1024,
+        virtual_lanes: Some(4),
+        gid: Gid([7; 16]),
+        partition_keys: vec![0xffff],
     }
 }
 
@@ -309,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_no_device_are_refused_with_the_forms_that_exist() {
+    fn what_names_no_device_is_told_what_does() {
         let refusal = |text: &str| text.parse::<DeviceSelector>().expect_err("names no device");
         assert!(refusal("mlx5_0").contains("take 0000:3b:00.0"));
         assert!(refusal("sim:token-ring").contains("sim:infiniband"));

@@ -8,6 +8,7 @@ pub mod attack;
 pub mod boot_trace;
 pub mod conformance;
 pub mod datagrams;
+pub mod device_fields;
 pub mod guest;
 pub mod hosted;
 pub mod installation;

@@ -498,7 +498,15 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs_perftest",
         ],
         layers: &[
-            &["conformance", "judges", "kill_on_drop", "node", "perftest_rows", "prm_tables"],
+            &[
+                "conformance",
+                "device_fields",
+                "judges",
+                "kill_on_drop",
+                "node",
+                "perftest_rows",
+                "prm_tables",
+            ],
             &["attack", "boot_trace", "datagrams", "installation", "pair", "places", "shared"],
             &["guest", "replay", "tap", "trace_memory", "walk"],
             &["hosted"],

@@ -30,6 +30,15 @@ pub enum UverbsError {
         /// The reason.
         error: io::Error,
     },
+    /// The kernel refused a query.
+    Query {
+        /// The device.
+        name: String,
+        /// What was asked for.
+        what: &'static str,
+        /// The reason.
+        error: io::Error,
+    },
     /// DMA memory.
     Memory(HalError),
     /// The kernel does not know where packets for a peer go.
@@ -68,6 +77,9 @@ impl fmt::Display for UverbsError {
             ),
             Self::Context { file, error } => {
                 write!(f, "creating a context with DEVX at {} failed: {error}", file.display())
+            }
+            Self::Query { name, what, error } => {
+                write!(f, "asking the kernel's device {name} for {what} failed: {error}")
             }
             Self::Memory(error) => write!(f, "{error}"),
             Self::Neighbour { gid, gid_index, error } => write!(

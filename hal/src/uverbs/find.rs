@@ -46,6 +46,11 @@ fn find_in(class: &Path, name: &str) -> Result<Found, UverbsError> {
     Err(UverbsError::NotFound { name: name.to_owned(), others })
 }
 
+/// A file of the port of a device, without the end of its line.
+pub(super) fn port_text(name: &str, file: &str) -> Option<String> {
+    text(&Path::new(CLASS).with_file_name("infiniband").join(name).join("ports/1").join(file))
+}
+
 fn text(path: &Path) -> Option<String> {
     Some(fs::read_to_string(path).ok()?.trim_end().to_owned())
 }

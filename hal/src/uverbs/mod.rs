@@ -22,6 +22,7 @@ mod firmware;
 mod memory;
 mod neighbour;
 mod objects;
+mod port;
 mod queue;
 #[allow(unsafe_code, reason = "the system call of the kernel's device files")]
 mod request;
@@ -31,6 +32,7 @@ mod window;
 pub use error::UverbsError;
 pub use memory::KernelMemory;
 pub use neighbour::resolve_neighbour;
+pub use port::{KernelPort, query_capabilities, query_port};
 pub use window::KernelWindow;
 
 use crate::clock::Clock;
@@ -42,6 +44,8 @@ use context::KernelContext;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
+/// The only port that a device has here.
+const PORT: u8 = 1;
 /// Longest sleep of a wait. Nothing wakes a waiter, so it has to look again soon.
 const NAP: Duration = Duration::from_micros(50);
 

@@ -1,14 +1,12 @@
 //! Where packets for a peer go: the kernel of a device knows by its routes and its neighbour table.
 
-use super::UverbsError;
 use super::context::KernelContext;
 use super::request::Request;
+use super::{PORT, UverbsError};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_uapi::*;
 use zerocopy::{FromZeros, IntoBytes};
 
-/// The only port that a device has here.
-const PORT: u8 = 1;
 /// What Linux gives user programs' datagrams unless they say otherwise.
 const HOP_LIMIT: u8 = 64;
 /// Length of the provider's answer up to the end of the MAC address. An older kernel does not give one.

@@ -12,6 +12,8 @@ pub(super) struct Fact {
     pub(super) text: String,
     /// Two devices of the same make differ in it.
     pub(super) own: bool,
+    /// Why the value is not known. It is null then.
+    pub(super) unknown: Option<String>,
 }
 
 impl Fact {
@@ -22,7 +24,13 @@ impl Fact {
             Value::Null => "-".to_owned(),
             other => other.to_string(),
         };
-        Self { name: name.to_owned(), value, text, own: false }
+        Self { name: name.to_owned(), value, text, own: false, unknown: None }
+    }
+
+    pub(super) fn unknown(name: &str, reason: impl Into<String>) -> Self {
+        let reason = reason.into();
+        let text = format!("unknown: {reason}");
+        Self { text, unknown: Some(reason), ..Self::new(name, Value::Null) }
     }
 
     pub(super) fn shown(self, text: String) -> Self {

@@ -4,7 +4,7 @@ use super::fact::{Fact, Section};
 use super::flags;
 use super::limits::limits;
 use super::pages::Pages;
-use crate::place::DeviceTask;
+use crate::place::{DeviceTask, KernelView};
 use bareverbs_core::capabilities::Capabilities;
 use bareverbs_core::command::CommandError;
 use bareverbs_core::congestion_control::CongestionControl;
@@ -19,22 +19,25 @@ use bareverbs_prm::pci::PciIdentity;
 use serde_json::Value;
 
 /// Asks a device for everything.
-pub(super) struct Gather;
+pub(super) struct Gather {
+    /// What the kernel says, if it owns the device.
+    pub(super) kernel: Option<KernelView>,
+}
 
 impl DeviceTask for Gather {
     type Output = Vec<Section>;
 
     fn run<H: Hal>(self, device: &Device<H>) -> Result<Vec<Section>, CommandError> {
-        gather(device)
+        gather(device, self.kernel.as_ref())
     }
 }
 
-fn gather<H: Hal>(device: &Device<H>) -> Result<Vec<Section>, CommandError> {
-    let pages = Pages::query(device)?;
+fn gather<H: Hal>(device: &Device<H>, kernel: Option<&KernelView>) -> Result<Vec<Section>, CommandError> {
+    let pages = Pages::query(device, kernel.map(|view| view.general))?;
     let capabilities = device.capabilities();
     let mut sections = vec![
-        Section { name: "device", facts: identity(device, &device.identity()?) },
-        Section { name: "port", facts: port(device)? },
+        Section { name: "device", facts: identity(device, &device.identity()?, kernel.is_some()) },
+        Section { name: "port", facts: port(device, kernel)? },
         Section { name: "limits", facts: limits(&pages, capabilities) },
         Section { name: "used by the driver", facts: used(capabilities) },
     ];
@@ -42,14 +45,19 @@ fn gather<H: Hal>(device: &Device<H>) -> Result<Vec<Section>, CommandError> {
     Ok(sections)
 }
 
-fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity) -> Vec<Fact> {
-    let health = device.health();
+/// Why a device of the kernel does not tell what stands in its initialization segment.
+const SEGMENT: &str = "the initialization segment is the kernel's";
+
+fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity, of_kernel: bool) -> Vec<Fact> {
     let DeviceIdentity { guids, board, .. } = identity;
     let pci = device.hal().pci_identity();
     let of_pci = |number: fn(PciIdentity) -> u16| pci.map_or(Value::Null, |pci| number(pci).into());
     vec![
         Fact::new("fw_ver", identity.firmware.to_string()),
-        Fact::new("cmd_interface_rev", identity.command_interface),
+        match of_kernel {
+            true => Fact::unknown("cmd_interface_rev", SEGMENT),
+            false => Fact::new("cmd_interface_rev", identity.command_interface),
+        },
         Fact::new("vendor_id", format!("{:#06x}", identity.vendor)),
         Fact::new("vendor_part_id", of_pci(|pci| pci.device)),
         Fact::new("hw_ver", of_pci(|pci| pci.revision.into()))
@@ -58,7 +66,13 @@ fn identity<H: Hal>(device: &Device<H>, identity: &DeviceIdentity) -> Vec<Fact> 
         Fact::new("node_guid", guid(guids.node)).own(),
         Fact::new("sys_image_guid", guid(guids.system_image)).own(),
         Fact::new("phys_port_cnt", device.capabilities().ports),
-        Fact::new("health", health.to_string()),
+        match of_kernel {
+            true => Fact::unknown(
+                "health",
+                format!("{SEGMENT}, which watches it; `devlink health` shows its reports"),
+            ),
+            false => Fact::new("health", device.health().to_string()),
+        },
     ]
 }
 
@@ -68,37 +82,72 @@ fn guid(guid: u64) -> String {
     groups.join(":")
 }
 
-fn port<H: Hal>(device: &Device<H>) -> Result<Vec<Fact>, CommandError> {
-    let (port, link) = (device.port()?, device.port_link()?);
+/// The port and its link. The kernel passes no register on, and answers itself.
+fn port_and_link<H: Hal>(
+    device: &Device<H>,
+    kernel: Option<&KernelView>,
+) -> Result<(PortAttributes, PortLink), CommandError> {
+    let port = device.port()?;
+    Ok(match kernel {
+        None => (port, device.port_link()?),
+        Some(view) => view.describe(port),
+    })
+}
+
+/// Why a value of a register is not known, and what else shows it.
+fn kept(name: &str, register: &str, instead: &str) -> Fact {
+    Fact::unknown(name, kept_reason(register, instead))
+}
+
+fn kept_reason(register: &str, instead: &str) -> String {
+    format!("the kernel passes no register on, and this is in {register}; {instead}")
+}
+
+fn port<H: Hal>(device: &Device<H>, kernel: Option<&KernelView>) -> Result<Vec<Fact>, CommandError> {
+    let (port, link) = port_and_link(device, kernel)?;
     let ethernet = port.link_layer == PortType::Ethernet;
     let mut facts = vec![
         Fact::new("state", state_number(port.state)).shown(state(port.state)),
         Fact::new("phys_state", link.physical.to_string()),
         Fact::new("link_layer", if ethernet { "Ethernet" } else { "InfiniBand" }),
     ];
-    facts.extend(speeds(&link));
-    facts.extend(sizes(&port));
+    facts.extend(speeds(&link, kernel));
+    facts.extend(sizes(&port, kernel));
     facts.push(Fact::new("port_guid", guid(device.identity()?.guids.port)).own());
     facts.push(if ethernet {
         Fact::new("mac", port.mac.to_string()).own()
     } else {
-        Fact::new("gid", device.infiniband_gid(0)?.to_string()).own()
+        let gid = kernel.map_or_else(|| device.infiniband_gid(0), |view| Ok(view.gid))?;
+        Fact::new("gid", gid.to_string()).own()
     });
     facts.push(Fact::new("sm_lid", port.subnet_manager_lid).own());
     facts.push(Fact::new("port_lid", port.lid).own());
     facts.push(Fact::new("port_lmc", port.lmc));
-    facts.push(Fact::new("max_vl_num", if ethernet { Value::Null } else { device.virtual_lanes()?.into() }));
+    let lanes = match (ethernet, kernel) {
+        (true, _) => None,
+        (false, Some(view)) => view.virtual_lanes,
+        (false, None) => Some(device.virtual_lanes()?),
+    };
+    facts.push(Fact::new("max_vl_num", lanes));
     let management = device.port_management()?;
     facts.extend(flags::port(&management, port.link_layer, device.capabilities().roce));
     facts.extend(managed(&management));
-    facts.extend(match device.error_correction() {
-        Ok(correction) => error_correction(&correction),
-        Err(ErrorCorrectionError::Command(error)) => return Err(error),
-        Err(reason) => no_error_correction(&reason.to_string()),
+    facts.extend(match (kernel, device.error_correction()) {
+        (Some(_), Err(ErrorCorrectionError::Command(_))) => {
+            no_error_correction(&kept_reason("PPLM", "`ethtool --show-fec` shows it"))
+        }
+        (_, Ok(correction)) => error_correction(&correction),
+        (None, Err(ErrorCorrectionError::Command(error))) => return Err(error),
+        (_, Err(reason)) => no_error_correction(&reason.to_string()),
     });
-    if ethernet {
-        facts.extend(pauses(&device.flow_control()?));
-    }
+    facts.extend(match (ethernet, kernel) {
+        (false, _) => Vec::new(),
+        (true, None) => pauses(&device.flow_control()?).into(),
+        (true, Some(_)) => Vec::from(
+            UNKNOWN_PAUSES
+                .map(|name| kept(name, "PFCC", "`ethtool --show-pause` and `dcb pfc show` show it")),
+        ),
+    });
     if ethernet && device.capabilities().congestion_query {
         facts.extend(marks(&device.congestion_control()?));
     }
@@ -144,6 +193,9 @@ fn no_error_correction(reason: &str) -> [Fact; 4] {
     ]
 }
 
+/// The facts of [`pauses`].
+const UNKNOWN_PAUSES: [&str; 4] = ["pause_sent", "pause_obeyed", "pfc_sent", "pfc_obeyed"];
+
 /// What holds senders back (register PFCC).
 fn pauses(control: &FlowControl) -> [Fact; 4] {
     [
@@ -170,7 +222,7 @@ fn priorities(name: &str, mask: u8) -> Fact {
     Fact::new(name, of_mask).shown(text)
 }
 
-fn speeds(link: &PortLink) -> [Fact; 4] {
+fn speeds(link: &PortLink, kernel: Option<&KernelView>) -> [Fact; 4] {
     let megabits = |speed: Option<LinkSpeed>| speed.map_or(Value::Null, |speed| speed.megabits.into());
     let words =
         |speed: Option<LinkSpeed>, none: &str| speed.map_or(none.to_owned(), |speed| speed.to_string());
@@ -181,21 +233,27 @@ fn speeds(link: &PortLink) -> [Fact; 4] {
             .shown(link.speed.map_or("-".to_owned(), |speed| format!("{}X", speed.lanes))),
         Fact::new("active_speed_mbps", link.speed.map_or(Value::Null, |speed| lane(speed).into()))
             .shown(link.speed.map_or("-".to_owned(), |speed| format!("{} Mbit/s a lane", lane(speed)))),
-        Fact::new("fastest_mbps", megabits(link.fastest)).shown(words(link.fastest, "unknown")),
+        match kernel {
+            Some(_) => kept("fastest_mbps", "PTYS", "`ethtool` shows it"),
+            None => Fact::new("fastest_mbps", megabits(link.fastest)).shown(words(link.fastest, "unknown")),
+        },
     ]
 }
 
-fn sizes(port: &PortAttributes) -> [Fact; 4] {
+fn sizes(port: &PortAttributes, kernel: Option<&KernelView>) -> [Fact; 4] {
     let path = |name: &str, mtu: PathMtu| {
         // The number n stands for 128 × 2^n bytes.
         let bytes = 128_u32 << mtu.raw();
         Fact::new(name, bytes).shown(format!("{bytes} ({})", mtu.raw()))
     };
     [
-        path("max_mtu", port.max_path_mtu()),
+        path("max_mtu", kernel.map_or_else(|| port.max_path_mtu(), |view| view.max_mtu)),
         path("active_mtu", port.active_mtu),
         Fact::new("port_mtu", port.operational_mtu).shown(format!("{} bytes", port.operational_mtu)),
-        Fact::new("port_max_mtu", port.max_mtu).shown(format!("{} bytes", port.max_mtu)),
+        match kernel {
+            Some(_) => kept("port_max_mtu", "PMTU", "`ip -details link` shows that of the interface"),
+            None => Fact::new("port_max_mtu", port.max_mtu).shown(format!("{} bytes", port.max_mtu)),
+        },
     ]
 }
 

@@ -55,20 +55,30 @@ fn execute(arguments: &DevinfoArguments) -> Result<(String, bool), Failure> {
         return difference::run([a, b], arguments.json);
     }
     let name = arguments.place.name_of(&arguments.device);
-    let sections = arguments.place.with_device(&arguments.device, |_| Gather)?;
+    let kernel = arguments.device.kernel_view()?;
+    let sections = arguments.place.with_device(&arguments.device, |_| Gather { kernel })?;
     if arguments.json {
         return Ok((json_object("devinfo", as_json(&name, &sections))?, true));
     }
     Ok((text::show(&name, &sections, arguments.verbose), true))
 }
 
-/// An object of sections, each an object of values.
+/// An object of sections, each an object of values; and why some values are not known.
 fn as_json(device: &str, sections: &[Section]) -> Value {
     let mut object = Map::new();
     object.insert("selector".to_owned(), device.into());
     for section in sections {
         let facts = section.facts.iter().map(|fact| (fact.name.clone(), fact.value.clone()));
         object.insert(section.name.replace(' ', "_"), Value::Object(facts.collect()));
+    }
+    let facts = sections.iter().flat_map(|section| section.facts.iter().map(move |fact| (section, fact)));
+    let unknown: Map<String, Value> = facts
+        .filter_map(|(section, fact)| {
+            Some((format!("{}.{}", section.name, fact.name), fact.unknown.clone()?.into()))
+        })
+        .collect();
+    if !unknown.is_empty() {
+        object.insert("unknown".to_owned(), Value::Object(unknown));
     }
     Value::Object(object)
 }

@@ -28,8 +28,15 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub(super) fn query<H: Hal>(device: &Device<H>) -> Result<Self, CommandError> {
-        let general: GeneralCapabilities = device.capability_page(CapabilityValues::Current)?;
+    /// `general` is the general page of a device of the kernel, without which some of its capabilities would be hidden.
+    pub(super) fn query<H: Hal>(
+        device: &Device<H>,
+        general: Option<GeneralCapabilities>,
+    ) -> Result<Self, CommandError> {
+        let general = match general {
+            Some(page) => page,
+            None => device.capability_page(CapabilityValues::Current)?,
+        };
         let ipoib = general.ipoib_enhanced_offloads();
         Ok(Self {
             atomic: page_if(device, general.atomic())?,

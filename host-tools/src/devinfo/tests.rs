@@ -1,4 +1,6 @@
 use super::*;
+use crate::place::view_of_test;
+use bareverbs_sim::nic::LinkLayer;
 use serde_json::{Value, json};
 
 fn parse(words: &[&str]) -> Result<DevinfoArguments, clap::Error> {
@@ -171,4 +173,44 @@ fn errors_of_open_name_what_was_tried() {
     assert!(format!("{error:#}").starts_with("opening vfio-user:/nowhere/nic.sock: "), "{error:#}");
     assert!(parse(&["--device", "mlx5_0"]).is_err());
     assert!(parse(&["--diff", "sim"]).is_err());
+}
+
+/// The device answers what a kernel passes on; the rest is the kernel's, or has a reason.
+#[test]
+fn what_the_kernel_does_not_tell_has_a_reason() {
+    let gather = |selector: DeviceSelector| {
+        let sections = selector.with_device(Gather { kernel: Some(view_of_test()) });
+        sections.unwrap_or_else(|failure| panic!("{failure:?}"))
+    };
+    let sections = gather(DeviceSelector::SIMULATED);
+    let object = as_json("uverbs:mlx5_0", &sections);
+    let port = &object["port"];
+    assert_eq!((&port["rate_mbps"], &port["active_width"]), (&json!(25_000), &json!(1)));
+    assert_eq!((&port["active_mtu"], &port["max_mtu"]), (&json!(1024), &json!(4096)));
+    assert_eq!(object["limits"]["device_cap_flags"].as_u64().map(|flags| flags >> 20 & 1), Some(1), "XRC");
+    let unknown = object["unknown"].as_object().expect("reasons");
+    for name in ["device.health", "port.fastest_mbps", "port.port_max_mtu", "port.pfc_sent"] {
+        let (section, field) = name.split_once('.').expect("a section");
+        assert_eq!(object[section][field], Value::Null, "{name}");
+        assert!(unknown[name].as_str().is_some_and(|reason| reason.contains("kernel")), "{unknown:?}");
+    }
+    assert!(text::show("it", &sections, false).contains("unknown: the kernel passes no register on"));
+    let own = DeviceSelector::SIMULATED.with_device(Gather { kernel: None }).expect("facts");
+    let differences = difference::compare(&sections, &own);
+    let fastest = differences.iter().find(|row| format!("{row:?}").contains("fastest_mbps"));
+    assert!(fastest.is_some_and(difference::Difference::is_expected), "it is not known whether they differ");
+    let infiniband = as_json("it", &gather(DeviceSelector::Simulated(LinkLayer::InfiniBand)));
+    assert_eq!(infiniband["port"]["max_vl_num"], 4);
+    assert_eq!(infiniband["port"]["gid"], "0707:0707:0707:0707:0707:0707:0707:0707");
+    for object in [object, infiniband] {
+        assert_eq!(faults(&json!({"schema": "bareverbs.devinfo.v1", "devinfo": object})), [""; 0]);
+    }
+}
+
+/// What the schema has against an object.
+fn faults(object: &Value) -> Vec<String> {
+    let schema = include_str!("../../../docs/schemas/bareverbs.devinfo.v1.json");
+    let schema = serde_json::from_str(schema).expect("a schema is JSON");
+    let validator = jsonschema::validator_for(&schema).expect("a good schema");
+    validator.iter_errors(object).map(|error| format!("{}: {error}", error.instance_path())).collect()
 }

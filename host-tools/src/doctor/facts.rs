@@ -11,6 +11,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 pub(super) struct Facts {
     /// The device as the user named it.
     pub(super) selector: Option<String>,
+    /// Whether the kernel owns the device.
+    pub(super) of_kernel: bool,
     /// The checks of `bareverbs vfio check`, for a PCI function.
     pub(super) preflight: Option<Vec<Finding>>,
     /// The slot of a PCI function.
@@ -25,6 +27,8 @@ pub(super) struct Facts {
     pub(super) peer: Option<EndFacts>,
     /// Whether a router forwards to networks that the port is not in.
     pub(super) routed: bool,
+    /// Addresses of the peer to which the kernel of its own device finds no way, and why.
+    pub(super) no_way: Vec<(Ipv6Addr, String)>,
     /// Counters of the port and of queue pairs.
     pub(super) counters: Option<Readings>,
 }
@@ -108,7 +112,8 @@ pub(super) struct PortFacts {
     pub(super) active_mtu: u32,
     /// Current and largest possible payload of a frame in bytes.
     pub(super) port_mtu: u32,
-    pub(super) port_max_mtu: u32,
+    /// `None` if the kernel keeps it to itself.
+    pub(super) port_max_mtu: Option<u32>,
     pub(super) rate_mbps: Option<u32>,
     pub(super) fastest_mbps: Option<u32>,
     pub(super) lid: u16,
@@ -154,8 +159,8 @@ pub(super) struct GidFact {
     /// RoCE version: 1 or 2.
     pub(super) version: u8,
     pub(super) vlan: Option<u16>,
-    /// Prefix length of the address's network.
-    pub(super) prefix: u8,
+    /// Prefix length of the address's network; `None` if the address is the kernel's.
+    pub(super) prefix: Option<u8>,
 }
 
 impl GidFact {

@@ -4,10 +4,12 @@ use super::facts::{
     DeviceFacts, EndFacts, Facts, GidFact, KernelPort, LinkLayer, Opening, Physical, PortFacts, SlotFacts,
     State,
 };
+use super::rules::suits;
 use crate::Failure;
 use crate::counters::{Readings, port_counters};
-use crate::gids::table::Fill;
-use crate::place::{DeviceFailure, DeviceSelector, DeviceTask};
+use crate::gids::table::{Fill, GidRow};
+use crate::gids::{addresses_are_the_kernels, no_way};
+use crate::place::{DeviceFailure, DeviceSelector, DeviceTask, KernelView};
 use crate::port_address::PortAddress;
 use crate::seat::HostArguments;
 use anyhow::anyhow;
@@ -18,6 +20,7 @@ use bareverbs_core::hal::Hal;
 use bareverbs_core::port::{PortAttributes, PortState};
 use bareverbs_core::port_link::{PhysicalState, PortLink};
 use bareverbs_hal::pci::{Address, Need, Tree};
+use bareverbs_prm::ids::Gid;
 use bareverbs_prm::numbering::{PortType, RoceVersion};
 use bareverbs_uverbs::VirtualHost;
 use std::fs;
@@ -28,6 +31,8 @@ use std::path::Path;
 pub(super) const MEMORY: usize = 32 << 20;
 /// Entries of the P_Key table that are read: as many as the driver asks the device for.
 const PARTITION_KEYS: u16 = 128;
+/// Addresses of a peer whose way the kernel is asked for.
+const MOST_WAYS: usize = 8;
 
 /// What the machine says without any device being opened.
 ///
@@ -36,6 +41,11 @@ const PARTITION_KEYS: u16 = 128;
 pub(super) fn machine(tree: &Tree, device: Option<&DeviceSelector>, need: &Need) -> Result<Facts, Failure> {
     let mut facts = Facts { selector: device.map(ToString::to_string), ..Facts::default() };
     facts.kernel = kernel_ports(tree.root());
+    facts.of_kernel = device.is_some_and(DeviceSelector::is_of_kernel);
+    // Another device of the kernel may be as it likes.
+    if let Some(name) = device.and_then(DeviceSelector::kernel_name) {
+        facts.kernel.retain(|port| port.device == name);
+    }
     facts.own_addresses = own_addresses(tree.root());
     if let Some(DeviceSelector::Pci(address)) = device {
         let checks = tree.preflight(*address, need).map_err(|error| Failure::Input(error.into()))?;
@@ -129,16 +139,25 @@ fn names(directory: &Path) -> Vec<String> {
 /// accept such addresses, or if the host is impossible.
 pub(super) fn device(
     facts: &mut Facts,
+    root: &Path,
     selector: &DeviceSelector,
     place: &HostArguments,
     addresses: &[PortAddress],
 ) -> Result<(), Failure> {
-    let mut kept = None;
-    let opened = place.try_with(selector, |host| Ask { addresses, host, kept: &mut kept })?;
+    let kernel = selector.kernel_view()?;
+    if kernel.is_some() && !addresses.is_empty() {
+        return Err(Failure::Input(addresses_are_the_kernels(selector)));
+    }
+    let (mut kept, kernel) = (None, kernel.as_ref());
+    let opened = place.try_with(selector, |host| Ask { addresses, host, kernel, kept: &mut kept })?;
     facts.opening = match opened {
         Ok(Ok(asked)) => {
+            facts.no_way = ways_of_kernel(facts, selector, &asked);
             let (opening, counters) = asked.into_opening();
-            facts.counters = counters;
+            facts.counters = match selector.kernel_name() {
+                Some(name) => kernel_counters(root, name),
+                None => counters,
+            };
             opening
         }
         Ok(Err(error)) => return Err(Failure::Input(anyhow!("{selector}: {error}"))),
@@ -160,11 +179,43 @@ pub(super) fn device(
     Ok(())
 }
 
+/// Counters of a port of the kernel, which passes no register with counters on: `/sys/class/infiniband`.
+fn kernel_counters(root: &Path, device: &str) -> Option<Readings> {
+    let port = root.join("sys/class/infiniband").join(device).join("ports/1");
+    let of_infiniband =
+        fs::read_to_string(port.join("link_layer")).is_ok_and(|layer| layer.trim() == "InfiniBand");
+    let mut readings = Readings::new();
+    // `counters` are those that a subnet's performance manager reads.
+    let leaves = ["hw_counters", "counters"].into_iter().take(1 + usize::from(of_infiniband));
+    for directory in leaves.map(|leaf| port.join(leaf)) {
+        for name in names(&directory) {
+            let value =
+                fs::read_to_string(directory.join(&name)).ok().and_then(|text| text.trim().parse().ok());
+            readings.extend(value.map(|value| (name, value)));
+        }
+    }
+    (!readings.is_empty()).then_some(readings)
+}
+
+/// Addresses of the peer to which the kernel finds no way, and why. It asks the network, so not for more addresses than a peer may have
+/// in earnest.
+fn ways_of_kernel(facts: &Facts, selector: &DeviceSelector, asked: &Asked) -> Vec<(Ipv6Addr, String)> {
+    let (Some(peer), Ok((own, _))) = (&facts.peer, &asked.end) else { return Vec::new() };
+    let ways = peer.gids.iter().take(MOST_WAYS).filter_map(|far| {
+        let near = own.gids.iter().find(|near| near.prefix.is_none() && suits(near, far))?;
+        let row = asked.rows.iter().find(|row| row.index == near.index)?;
+        Some((far.gid, no_way(selector, &asked.rows, row, Gid(far.gid.octets()))?))
+    });
+    ways.collect()
+}
+
 /// Queries an open device for everything that rules judge.
 pub(super) struct Ask<'a> {
     pub(super) addresses: &'a [PortAddress],
     /// The host whose addresses the port has instead.
     pub(super) host: Option<VirtualHost>,
+    /// What the kernel says if it owns the device.
+    pub(super) kernel: Option<&'a KernelView>,
     /// What the health buffer reported, in case the device does not close.
     pub(super) kept: &'a mut Option<String>,
 }
@@ -175,6 +226,16 @@ pub(super) struct Asked {
     /// command has failed.
     pub(super) fault: Option<String>,
     pub(super) end: Result<(EndFacts, Readings), CommandError>,
+    /// The GID table.
+    rows: Vec<GidRow>,
+}
+
+/// What the port of a device that works answers.
+struct PortAnswers {
+    end: EndFacts,
+    counters: Readings,
+    /// The GID table.
+    rows: Vec<GidRow>,
 }
 
 impl Asked {
@@ -193,25 +254,23 @@ impl DeviceTask for Ask<'_> {
     type Output = Result<Asked, GidError>;
 
     fn run<H: Hal>(self, device: &Device<H>) -> Result<Self::Output, CommandError> {
-        let end = match self.end(device) {
+        let (end, rows) = match self.end(device) {
             Ok(Err(error)) => return Ok(Err(error)),
-            Ok(Ok(end)) => Ok(end),
-            Err(error) => Err(error),
+            Ok(Ok(PortAnswers { end, counters, rows })) => (Ok((end, counters)), rows),
+            Err(error) => (Err(error), Vec::new()),
         };
         let health = device.health();
         let faulty = health.device_gone || health.syndrome.raw() != 0;
         let fault = faulty.then(|| health.to_string());
         self.kept.clone_from(&fault);
-        Ok(Ok(Asked { fault, end }))
+        Ok(Ok(Asked { fault, end, rows }))
     }
 }
 
 impl Ask<'_> {
-    fn end<H: Hal>(
-        &self,
-        device: &Device<H>,
-    ) -> Result<Result<(EndFacts, Readings), GidError>, CommandError> {
-        let rows = match (Fill { addresses: self.addresses, host: self.host.clone() }).run(device)? {
+    fn end<H: Hal>(&self, device: &Device<H>) -> Result<Result<PortAnswers, GidError>, CommandError> {
+        let fill = Fill { addresses: self.addresses, host: self.host.clone(), kernel: self.kernel };
+        let rows = match fill.run(device)? {
             Ok(rows) => rows,
             Err(error) => return Ok(Err(error)),
         };
@@ -223,32 +282,44 @@ impl Ask<'_> {
                 gid: row.gid.0.into(),
                 version,
                 vlan: roce.entry.vlan,
-                prefix: roce.address.prefix,
+                prefix: roce.address.map(|address| address.prefix),
             })
         });
         let end = EndFacts {
-            port: Some(port(device)?),
+            port: Some(port(device, self.kernel)?),
             gids: gids.collect(),
-            partition_keys: partition_keys(device)?,
+            partition_keys: partition_keys(device, self.kernel)?,
         };
-        Ok(Ok((end, port_counters(device)?)))
+        let counters = if self.kernel.is_some() { Readings::new() } else { port_counters(device)? };
+        Ok(Ok(PortAnswers { end, counters, rows }))
     }
 }
 
-fn partition_keys<H: Hal>(device: &Device<H>) -> Result<Vec<u16>, CommandError> {
+fn partition_keys<H: Hal>(device: &Device<H>, kernel: Option<&KernelView>) -> Result<Vec<u16>, CommandError> {
     if device.capabilities().port_type == PortType::Ethernet {
         return Ok(Vec::new());
+    }
+    if let Some(view) = kernel {
+        return Ok(view.partition_keys.clone());
     }
     let keys = (0..PARTITION_KEYS).map(|index| device.partition_key(index));
     keys.filter(|key| !matches!(key, Ok(0))).collect()
 }
 
-fn port<H: Hal>(device: &Device<H>) -> Result<PortFacts, CommandError> {
-    let (port, link) = (device.port()?, device.port_link()?);
+fn port<H: Hal>(device: &Device<H>, kernel: Option<&KernelView>) -> Result<PortFacts, CommandError> {
+    let port = device.port()?;
+    let (port, link) = match kernel {
+        Some(view) => view.describe(port),
+        None => (port, device.port_link()?),
+    };
     let ethernet = port.link_layer == PortType::Ethernet;
     let tells = ethernet && device.capabilities().congestion_query;
     Ok(PortFacts {
-        flow_control: if ethernet { Some(!device.flow_control()?.is_off()) } else { None },
+        flow_control: match kernel {
+            None if ethernet => Some(!device.flow_control()?.is_off()),
+            _ => None,
+        },
+        port_max_mtu: kernel.is_none().then_some(port.max_mtu.into()),
         congestion_control: if tells { Some(!device.congestion_control()?.is_off()) } else { None },
         ..port_facts(&port, &link)
     })
@@ -274,7 +345,7 @@ fn port_facts(port: &PortAttributes, link: &PortLink) -> PortFacts {
         },
         active_mtu: 128 << port.active_mtu.raw(),
         port_mtu: port.operational_mtu.into(),
-        port_max_mtu: port.max_mtu.into(),
+        port_max_mtu: None,
         rate_mbps: link.speed.map(|speed| speed.megabits),
         fastest_mbps: link.fastest.map(|speed| speed.megabits),
         lid: port.lid,

@@ -31,9 +31,9 @@ pub use rules::{RULES, Rule, Severity};
 /// Arguments of `bareverbs doctor`.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArguments {
-    /// Which device; it is opened, and so reset. Without it only the machine is looked at.
+    /// Which device; it is opened, and so reset unless the kernel owns it. Without it only the machine is looked at.
     #[arg(long, value_name = "DEVICE", long_help = format!(
-        "Which device; it is opened, and so reset. Without it only the machine is looked at. {SELECTOR_HELP}"
+        "Which device; it is opened, and so reset unless the kernel owns it. Without it only the machine is looked at. {SELECTOR_HELP}"
     ))]
     device: Option<DeviceSelector>,
     #[command(flatten)]
@@ -102,7 +102,7 @@ fn gather(arguments: &DoctorArguments) -> Result<Facts, Failure> {
     }
     if let Some(device) = &device {
         facts.selector = Some(arguments.place.name_of(device));
-        gather::device(&mut facts, device, &arguments.place, &arguments.addresses)?;
+        gather::device(&mut facts, tree.root(), device, &arguments.place, &arguments.addresses)?;
     }
     if let Some(path) = &arguments.counters {
         facts.counters = Some(counter_file::read(path)?);

@@ -37,7 +37,7 @@ impl PeerArgument {
         match self {
             Self::Address(ip) => Ok(EndFacts {
                 port: None,
-                gids: vec![GidFact { index: 0, gid: gid_of(*ip), version, vlan, prefix: 128 }],
+                gids: vec![GidFact { index: 0, gid: gid_of(*ip), version, vlan, prefix: Some(128) }],
                 partition_keys: Vec::new(),
             }),
             Self::Report(path) => {

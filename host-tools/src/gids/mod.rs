@@ -1,15 +1,18 @@
 //! `bareverbs gids`: the GID table of a port like `show_gids`; which index reaches a peer, and why the others do not.
 //!
-//! A port without a kernel driver only has the addresses that its program sets: pass them with `--address`.
+//! A port without a kernel driver only has the addresses that its program sets: pass them with `--address`. A port of the kernel has those of
+//! its interface, and the kernel is asked whether they lead to the peer.
 
 pub(crate) mod table;
 
 use crate::Failure;
 use crate::output::{json_object, print};
-use crate::place::{DeviceSelector, SELECTOR_HELP};
-use crate::port_address::{PortAddress, vlan_number};
+use crate::place::{DeviceSelector, KernelRoutes, SELECTOR_HELP};
+use crate::port_address::{PortAddress, mac_of_link_local, vlan_number};
 use crate::seat::HostArguments;
 use anyhow::anyhow;
+use bareverbs_core::GidEntry;
+use bareverbs_prm::ids::Gid;
 use bareverbs_prm::numbering::RoceVersion;
 use clap::{Args, ValueEnum};
 use comfy_table::Table;
@@ -62,11 +65,17 @@ pub fn run(arguments: &GidsArguments) -> Result<bool, Failure> {
 }
 
 fn execute(arguments: &GidsArguments) -> Result<(String, bool), Failure> {
+    let kernel = arguments.device.kernel_view()?;
+    if kernel.is_some() && !arguments.addresses.is_empty() {
+        return Err(Failure::Input(addresses_are_the_kernels(&arguments.device)));
+    }
+    let kernel = kernel.as_ref();
     let rows = arguments
         .place
-        .with_device(&arguments.device, |host| Fill { addresses: &arguments.addresses, host })?
+        .with_device(&arguments.device, |host| Fill { addresses: &arguments.addresses, host, kernel })?
         .map_err(|error| Failure::Input(anyhow!("{}: {error}", arguments.device)))?;
-    let verdicts = arguments.target().map(|target| judge(&rows, &target));
+    let ask = |row: &GidRow, gid: Gid| no_way(&arguments.device, &rows, row, gid);
+    let verdicts = arguments.target().map(|target| judge(&rows, &target, &ask));
     let reached = verdicts.as_ref().is_none_or(|verdicts| verdicts.contains(&Verdict::Used));
     let text = if arguments.json {
         json_object("gids", object(arguments, &rows, verdicts.as_deref()))?
@@ -74,6 +83,23 @@ fn execute(arguments: &GidsArguments) -> Result<(String, bool), Failure> {
         text(&arguments.place.name_of(&arguments.device), &rows, verdicts.as_deref())
     };
     Ok((text, reached))
+}
+
+/// Why `--address` is refused.
+pub(crate) fn addresses_are_the_kernels(device: &DeviceSelector) -> anyhow::Error {
+    anyhow!("--address is not for {device}: give the address to the interface of the port (`ip address add`)")
+}
+
+/// Why the kernel of its own device sends no packet from an entry to a GID. It asks the network, which takes a second if nobody answers.
+pub(crate) fn no_way(device: &DeviceSelector, rows: &[GidRow], row: &GidRow, gid: Gid) -> Option<String> {
+    // Such an address names the MAC address.
+    if mac_of_link_local(gid).is_some() {
+        return None;
+    }
+    let table: Vec<GidEntry> = rows.iter().filter_map(|row| Some(row.roce?.entry)).collect();
+    let index = u8::try_from(row.index).ok()?;
+    let routes = KernelRoutes::new(device.clone(), index, &row.roce?.entry, &table);
+    routes.mac_of(gid).err().map(|error| format!("{error:#}"))
 }
 
 impl GidsArguments {

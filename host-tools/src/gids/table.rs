@@ -1,6 +1,6 @@
 //! The GID table of a port, and which entry reaches a peer.
 
-use crate::place::DeviceTask;
+use crate::place::{DeviceTask, KernelView};
 use crate::port_address::{self, PortAddress, gid_of};
 use crate::seat::fill_as_host;
 use bareverbs_core::command::CommandError;
@@ -39,7 +39,8 @@ pub(crate) struct GidRow {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct RoceRow {
     pub(crate) entry: GidEntry,
-    pub(crate) address: PortAddress,
+    /// `None` if it is the kernel's, whose routes alone say what it reaches.
+    pub(crate) address: Option<PortAddress>,
 }
 
 /// Whether an entry is used for the peer, or why not.
@@ -58,6 +59,8 @@ pub(crate) struct Fill<'a> {
     pub(crate) addresses: &'a [PortAddress],
     /// The host whose addresses it has instead, with the indices that programs of the host see.
     pub(crate) host: Option<VirtualHost>,
+    /// What the kernel says if it owns the device, and so the addresses.
+    pub(crate) kernel: Option<&'a KernelView>,
 }
 
 impl DeviceTask for Fill<'_> {
@@ -67,13 +70,22 @@ impl DeviceTask for Fill<'_> {
         if device.capabilities().port_type == PortType::Ethernet {
             Ok(self.ethernet(device)?)
         } else {
-            infiniband(device).map(Ok)
+            // The first entry of an InfiniBand port: the subnet prefix and the port's GUID.
+            let gid = self.kernel.map_or_else(|| device.infiniband_gid(0), |view| Ok(view.gid))?;
+            Ok(Ok(vec![GidRow { index: 0, gid, roce: None }]))
         }
     }
 }
 
 impl Fill<'_> {
     fn ethernet<H: Hal>(self, device: &Device<H>) -> Result<<Self as DeviceTask>::Output, CommandError> {
+        if self.kernel.is_some() {
+            let row = |(index, entry): (u16, GidEntry)| {
+                let roce = Some(RoceRow { entry, address: None });
+                GidRow { index, gid: entry.gid, roce }
+            };
+            return Ok(Ok(device.adopt_gids()?.map(row).collect()));
+        }
         let filled = match &self.host {
             Some(host) => {
                 fill_as_host(device, host).map(|entries| entries.into_iter().map(of_host).collect())
@@ -83,7 +95,7 @@ impl Fill<'_> {
         let row = |(index, (entry, address)): (usize, (GidEntry, PortAddress))| GidRow {
             index: index as u16,
             gid: entry.gid,
-            roce: Some(RoceRow { entry, address }),
+            roce: Some(RoceRow { entry, address: Some(address) }),
         };
         Ok(filled.map(|rows: Vec<_>| rows.into_iter().enumerate().map(row).collect()))
     }
@@ -98,15 +110,14 @@ fn of_host(entry: GidEntry) -> (GidEntry, PortAddress) {
     (entry, PortAddress { ip, prefix, vlan: entry.vlan })
 }
 
-/// The first entry of an InfiniBand port: the subnet prefix and the port's GUID.
-fn infiniband<H: Hal>(device: &Device<H>) -> Result<Vec<GidRow>, CommandError> {
-    Ok(vec![GidRow { index: 0, gid: device.infiniband_gid(0)?, roce: None }])
-}
-
-/// A verdict for each row.
-pub(crate) fn judge(rows: &[GidRow], target: &TargetPeer) -> Vec<Verdict> {
+/// A verdict for each row. `ask` knows why the kernel's routes do not lead from a row to a GID.
+pub(crate) fn judge(
+    rows: &[GidRow],
+    target: &TargetPeer,
+    ask: &dyn Fn(&GidRow, Gid) -> Option<String>,
+) -> Vec<Verdict> {
     let asked = GidCriteria { peer: gid_of(target.peer), version: target.version, vlan: target.vlan };
-    let faults: Vec<Option<String>> = rows.iter().map(|row| fault(row, target, &asked)).collect();
+    let faults: Vec<Option<String>> = rows.iter().map(|row| fault(row, target, &asked, ask)).collect();
     let able = rows.iter().zip(&faults).filter(|(_, fault)| fault.is_none());
     let roce = able.clone().filter_map(|(row, _)| Some((row.index, row.roce?.entry)));
     let used = choose(roce, &asked).or_else(|| able.clone().map(|(row, _)| row.index).next());
@@ -119,11 +130,17 @@ pub(crate) fn judge(rows: &[GidRow], target: &TargetPeer) -> Vec<Verdict> {
 }
 
 /// Why the row does not reach the peer.
-fn fault(row: &GidRow, target: &TargetPeer, asked: &GidCriteria) -> Option<String> {
+fn fault(
+    row: &GidRow,
+    target: &TargetPeer,
+    asked: &GidCriteria,
+    ask: &dyn Fn(&GidRow, Gid) -> Option<String>,
+) -> Option<String> {
     let roce = row.roce?;
     if let Err(mismatch) = suits(&roce.entry, asked) {
         return Some(mismatch.to_string());
     }
-    let outside = !target.routed && !roce.address.reaches(target.peer);
-    outside.then(|| format!("no route: the peer is outside {}; --routed if a router forwards", roce.address))
+    let Some(address) = roce.address else { return ask(row, asked.peer) };
+    let outside = !target.routed && !address.reaches(target.peer);
+    outside.then(|| format!("no route: the peer is outside {address}; --routed if a router forwards"))
 }

@@ -1,4 +1,7 @@
 use super::*;
+use crate::place::view_of_test;
+use bareverbs_prm::ids::MacAddress;
+use table::RoceRow;
 
 fn parse(words: &[&str]) -> Result<GidsArguments, clap::Error> {
     #[derive(clap::Parser)]
@@ -101,4 +104,30 @@ fn malformed_addresses_are_refused() {
     let arguments = parse(&words).expect("addresses");
     let Err(Failure::Input(error)) = execute(&arguments) else { panic!("all fit") };
     assert!(format!("{error:#}").contains("the RoCE address table has"), "{error:#}");
+}
+
+/// The kernel's table is read and not filled, and its routes decide.
+#[test]
+fn a_kernels_routes_decide() {
+    let view = view_of_test();
+    let fill = Fill { addresses: &[], host: None, kernel: Some(&view) };
+    let rows = DeviceSelector::SIMULATED.with_device(fill).expect("a device").expect("a table");
+    // A simulated device has one entry from the start, and filling the table would make two of it.
+    assert!(rows.len() == 1 && rows[0].roce.is_some_and(|roce| roce.address.is_none()), "{rows:?}");
+    let entry = GidEntry::roce_v2(Gid::from_ipv4([10, 0, 0, 1]), MacAddress([2, 0, 0, 0, 0, 1]));
+    let row = GidRow { index: 3, gid: entry.gid, roce: Some(RoceRow { entry, address: None }) };
+    let target = TargetPeer {
+        peer: IpAddr::from([10, 9, 9, 2]),
+        version: RoceVersion::Version2,
+        vlan: None,
+        routed: false,
+    };
+    let verdict = |why: Option<&str>| {
+        judge(&[row], &target, &|asked: &GidRow, gid: Gid| {
+            assert_eq!((asked.index, gid), (3, Gid::from_ipv4([10, 9, 9, 2])));
+            why.map(str::to_owned)
+        })
+    };
+    assert_eq!(verdict(None), [Verdict::Used]);
+    assert_eq!(verdict(Some("no answer")), [Verdict::Not("no answer".into())]);
 }

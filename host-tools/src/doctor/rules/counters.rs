@@ -8,7 +8,7 @@ use crate::doctor::facts::Facts;
 const STORM: u64 = 10;
 /// In a storm, there are at most this many packets for each event.
 const PACKETS_PER_EVENT: u64 = 1000;
-const NO_COUNTERS: &str = "the device was not opened, and --counters names no file";
+const NO_COUNTERS: &str = "neither the device nor --counters gives any";
 
 /// Counters of a category that are not zero.
 fn raised(readings: &Readings, kind: Trouble) -> Vec<(&str, u64)> {

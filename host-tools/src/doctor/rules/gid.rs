@@ -16,8 +16,16 @@ enum Step {
     Reached,
 }
 
+/// The steps that depend on both addresses alone, in order.
+const OF_ADDRESSES: [Step; 5] = [Step::Empty, Step::LinkLocal, Step::Family, Step::Version, Step::Vlan];
+
+/// Whether packets between two addresses are possible, if a route leads from one to the other.
+pub(in crate::doctor) fn suits(own: &GidFact, peer: &GidFact) -> bool {
+    OF_ADDRESSES.iter().all(|step| passes(*step, own, peer))
+}
+
 /// Whether an address passes a step on its way to the peer's.
-fn passes(step: Step, own: &GidFact, peer: &GidFact, routed: bool) -> bool {
+fn passes(step: Step, own: &GidFact, peer: &GidFact) -> bool {
     let is_ipv4 = |gid: &GidFact| gid.gid.to_ipv4_mapped().is_some();
     match step {
         Step::Empty => !own.gid.is_unspecified(),
@@ -25,26 +33,38 @@ fn passes(step: Step, own: &GidFact, peer: &GidFact, routed: bool) -> bool {
         Step::Family => is_ipv4(own) == is_ipv4(peer),
         Step::Version => own.version == peer.version,
         Step::Vlan => own.vlan == peer.vlan,
-        Step::Route => routed || shares_network(own, peer),
-        Step::Reached => true,
+        Step::Route | Step::Reached => true,
     }
 }
 
-fn shares_network(own: &GidFact, peer: &GidFact) -> bool {
+/// Whether a route leads from an address to the peer's.
+fn has_route(own: &GidFact, peer: &GidFact, facts: &Facts) -> bool {
+    match own.prefix {
+        Some(prefix) => facts.routed || shares_network(own, prefix, peer),
+        None => no_way(facts, peer).is_none(),
+    }
+}
+
+/// Why the kernel finds no way to an address of the peer.
+fn no_way<'a>(facts: &'a Facts, peer: &GidFact) -> Option<&'a str> {
+    facts.no_way.iter().find(|(gid, _)| *gid == peer.gid).map(|(_, why)| why.as_str())
+}
+
+fn shares_network(own: &GidFact, prefix: u8, peer: &GidFact) -> bool {
     let skipped = if own.gid.to_ipv4_mapped().is_some() { 96 } else { 0 };
-    (own.gid.to_bits() ^ peer.gid.to_bits()).leading_zeros() >= skipped + u32::from(own.prefix)
+    (own.gid.to_bits() ^ peer.gid.to_bits()).leading_zeros() >= skipped + u32::from(prefix)
 }
 
 /// How far our addresses get towards one of the peer's.
-fn towards(own: &[GidFact], peer: &GidFact, routed: bool) -> Step {
+fn towards(own: &[GidFact], peer: &GidFact, facts: &Facts) -> Step {
     let mut left: Vec<&GidFact> = own.iter().collect();
-    for step in [Step::Empty, Step::LinkLocal, Step::Family, Step::Version, Step::Vlan, Step::Route] {
-        left.retain(|gid| passes(step, gid, peer, routed));
+    for step in OF_ADDRESSES {
+        left.retain(|gid| passes(step, gid, peer));
         if left.is_empty() {
             return step;
         }
     }
-    Step::Reached
+    if left.iter().any(|gid| has_route(gid, peer, facts)) { Step::Reached } else { Step::Route }
 }
 
 /// Both ends of a RoCE connection, how far it gets, and the peer's address that gets furthest.
@@ -64,14 +84,14 @@ fn way(facts: &Facts) -> Result<Way<'_>, &'static str> {
     }
     let beyond = peer.gids.iter().any(|gid| !is_link_local(gid.gid));
     let peers = peer.gids.iter().filter(|gid| !beyond || !is_link_local(gid.gid));
-    let ways = peers.map(|gid| (towards(&own.gids, gid, facts.routed), gid));
+    let ways = peers.map(|gid| (towards(&own.gids, gid, facts), gid));
     // The first among equals.
     let furthest = ways.reduce(|best, next| if next.0 > best.0 { next } else { best });
     let (step, peer) = furthest.ok_or("no GID of the peer is known")?;
     Ok(Way { own: &own.gids, peer, step })
 }
 
-fn at(step: Step, facts: &Facts, found: fn(&Way<'_>) -> Found) -> Outcome {
+fn at(step: Step, facts: &Facts, found: impl FnOnce(&Way<'_>) -> Found) -> Outcome {
     match way(facts) {
         Err(why) => Outcome::NotAsked(why),
         Ok(way) => Outcome::of((way.step == step).then(|| found(&way))),
@@ -163,9 +183,16 @@ pub(super) fn vlan(facts: &Facts) -> Outcome {
 
 pub(super) fn no_route(facts: &Facts) -> Outcome {
     at(Step::Route, facts, |way| {
-        let bits =
-            |gid: &GidFact| if gid.gid.to_ipv4_mapped().is_some() { gid.prefix.min(32) } else { gid.prefix };
-        let own = addresses(way.own, |gid| format!("{}/{}", gid.ip(), bits(gid)));
+        if let Some(why) = no_way(facts, way.peer) {
+            return bad(
+                format!("the kernel finds no way to the peer {}: {why}", way.peer.ip()),
+                "a route to the peer at both ends, and an answer to `ping` from the interface of the port",
+            );
+        }
+        let most = |gid: &GidFact| if gid.gid.to_ipv4_mapped().is_some() { 32 } else { 128 };
+        let network =
+            |gid: &GidFact| gid.prefix.map_or(String::new(), |bits| format!("/{}", bits.min(most(gid))));
+        let own = addresses(way.own, |gid| format!("{}{}", gid.ip(), network(gid)));
         bad(
             format!("the peer {} is in no network of this port: {own}", way.peer.ip()),
             "--routed if a router forwards between them (RoCEv2); otherwise give both an address of one network",

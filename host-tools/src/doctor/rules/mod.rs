@@ -11,6 +11,7 @@ use super::facts::Facts;
 
 pub(super) use finding::Outcome;
 pub use finding::Severity;
+pub(super) use gid::suits;
 
 /// A rule with its outcome.
 pub(super) type Judged = (&'static Rule, Outcome);

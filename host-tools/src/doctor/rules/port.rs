@@ -48,6 +48,9 @@ pub(super) fn open_failed(facts: &Facts) -> Outcome {
 
 pub(super) fn health(facts: &Facts) -> Outcome {
     match &facts.opening {
+        Opening::Open(device) if facts.of_kernel && device.fault.is_none() => {
+            Outcome::NotAsked("the kernel watches the health of its device (`devlink health`)")
+        }
         Opening::Open(device) => Outcome::of(device.fault.as_ref().map(|fault| {
             bad(
                 fault,
@@ -167,7 +170,7 @@ pub(super) fn no_subnet_manager(facts: &Facts) -> Outcome {
 pub(super) fn slow(facts: &Facts) -> Outcome {
     let Some(port) = port(facts) else { return Outcome::NotAsked(NOT_OPEN) };
     let (Some(rate), Some(fastest)) = (port.rate_mbps, port.fastest_mbps) else {
-        return Outcome::NotAsked("the port has no link, or tells no speed");
+        return Outcome::NotAsked("the port has no link, or does not tell both speeds");
     };
     Outcome::of((rate < fastest).then(|| {
         warning(
@@ -229,12 +232,17 @@ pub(super) fn mtu_of_both_ends(facts: &Facts) -> Outcome {
 
 pub(super) fn small_mtu(facts: &Facts) -> Outcome {
     let Some(port) = port(facts) else { return Outcome::NotAsked(NOT_OPEN) };
-    let small = port.active_mtu < LARGEST_PACKET && port.port_max_mtu > port.port_mtu;
+    let Some(largest) = port.port_max_mtu else {
+        return Outcome::NotAsked(
+            "the kernel does not tell the largest MTU of its port (`ip -details link` does)",
+        );
+    };
+    let small = port.active_mtu < LARGEST_PACKET && largest > port.port_mtu;
     Outcome::of(small.then(|| {
         note(
             format!(
-                "packets carry {} bytes: the MTU is {} bytes and could be {}",
-                port.active_mtu, port.port_mtu, port.port_max_mtu
+                "packets carry {} bytes: the MTU is {} bytes and could be {largest}",
+                port.active_mtu, port.port_mtu
             ),
             "ip link set IF mtu 9000 at both ends, and the same at the switch: packets of 4096 bytes",
         )
@@ -261,7 +269,9 @@ pub(super) fn marks_off(facts: &Facts) -> Outcome {
 pub(super) fn pause_off(facts: &Facts) -> Outcome {
     let Some(port) = port(facts) else { return Outcome::NotAsked(NOT_OPEN) };
     match port.flow_control {
-        None => Outcome::NotAsked("InfiniBand has credits, or the port does not tell"),
+        None => Outcome::NotAsked(
+            "InfiniBand has credits, or the kernel keeps register PFCC to itself (`ethtool --show-pause`, `dcb pfc show`)",
+        ),
         Some(true) => Outcome::Silent,
         Some(false) => Outcome::Fires(note(
             "neither pause frames nor priority flow control are on at this port (register PFCC)",

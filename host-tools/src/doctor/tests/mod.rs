@@ -6,6 +6,7 @@ mod cases;
 mod scenes;
 
 use super::*;
+use crate::place::view_of_test;
 use cases::{BASELINES, CASES, Case};
 use rules::{Judged, Outcome};
 use std::collections::BTreeSet;
@@ -21,7 +22,7 @@ fn fired(judged: &[Judged]) -> Vec<&'static str> {
 }
 
 #[test]
-fn each_planted_fault_gives_its_finding_and_no_other() {
+fn what_is_broken_is_found_and_nothing_else() {
     let mut faults = Vec::new();
     for Case { id, broken, with, facts, .. } in CASES {
         let judged = rules::judge(&facts());
@@ -208,4 +209,26 @@ fn impossible_options_are_refused() {
         panic!("a peer was compared without local devices")
     };
     assert!(error.to_string().contains("name one with --device or --host"), "{error}");
+}
+
+/// A device of the kernel: what only a register or the health buffer has is not asked, and the kernel's routes decide.
+#[test]
+fn a_kernel_knows_its_routes_and_keeps_its_registers() {
+    let scene = scenes::Scene::new([scenes::ethernet(1), scenes::ethernet(2)]);
+    let mut facts = scene.of_kernel(&view_of_test(), ["10.0.0.1/24", "10.9.9.2/24"]);
+    let judged = rules::judge(&facts);
+    assert_eq!(fired(&judged), [""; 0], "{judged:#?}");
+    for id in ["firmware.health", "port.slow", "mtu.small", "flow.pause-off", "counters.loss-unmarked"] {
+        let (_, outcome) = judged.iter().find(|(rule, _)| rule.id == id).expect("the rule");
+        assert!(matches!(outcome, Outcome::NotAsked(_)), "{id}: {outcome:?}");
+    }
+    let peer = facts.peer.as_ref().expect("a peer").gids.last().expect("an address").gid;
+    facts.no_way = vec![(peer, "nobody answers".to_owned())];
+    let judged = rules::judge(&facts);
+    let (_, outcome) = judged.iter().find(|(rule, _)| rule.id == "gid.no-route").expect("the rule");
+    let Outcome::Fires(found) = outcome else { panic!("{judged:#?}") };
+    assert!(
+        found.evidence.contains("the kernel finds no way to the peer 10.9.9.2: nobody answers"),
+        "{found:?}"
+    );
 }

@@ -3,8 +3,8 @@
 use super::super::facts::{Facts, Opening};
 use super::super::gather::{Ask, kernel_ports, machine, own_addresses};
 use crate::counters::{port_counters, queue_counters};
-use crate::place::{DeviceSelector, DeviceTask as _};
-use crate::port_address::PortAddress;
+use crate::place::{DeviceSelector, DeviceTask as _, KernelView};
+use crate::port_address::{PortAddress, fill_table};
 use crate::traffic::{Traffic, TrafficConfig};
 use bareverbs_core::device::OpenCause;
 use bareverbs_core::{Device, DeviceConfig};
@@ -17,6 +17,7 @@ use bareverbs_sim::nic::{Nic, NicConfig, SubnetMembership};
 use bareverbs_sim::run::{Latency, LinkId, NodeId};
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use tempfile::TempDir;
 
 /// The PCI function in the trees of files, in a domain that no machine has.
@@ -82,7 +83,8 @@ impl Scene {
                 self.world.run_until(self.world.now() + Duration::from_secs(2));
                 then(self, &device);
                 let addresses: Vec<PortAddress> = address.split_whitespace().map(parsed).collect();
-                let asked = Ask { addresses: &addresses, host: None, kept: &mut None }.run(&device);
+                let ask = Ask { addresses: &addresses, host: None, kernel: None, kept: &mut None };
+                let asked = ask.run(&device);
                 let asked = asked.expect("an answer").expect("addresses that fit");
                 (facts.opening, facts.counters) = asked.into_opening();
             }
@@ -91,6 +93,18 @@ impl Scene {
             }
             Err(error) => facts.opening = Opening::Failed(error.to_string()),
         }
+        facts
+    }
+
+    /// Facts of the first end if its kernel owned the device and had given it this address, with the second end as its peer.
+    pub(super) fn of_kernel(&self, view: &KernelView, addresses: [&str; 2]) -> Facts {
+        let peer = self.facts(1, addresses[1]).port().cloned();
+        let mut facts = Facts { of_kernel: true, peer, ..Facts::default() };
+        let device = Device::open(self.world.hal(self.nodes[0]), DeviceConfig::default()).expect("it opens");
+        let given = fill_table(&device, &[parsed(addresses[0])]).expect("a table");
+        given.expect("addresses that fit");
+        let asked = Ask { addresses: &[], host: None, kernel: Some(view), kept: &mut None }.run(&device);
+        (facts.opening, _) = asked.expect("an answer").expect("a table").into_opening();
         facts
     }
 
@@ -109,7 +123,7 @@ impl Scene {
 pub(super) fn open(facts: &mut Facts, selector: &str) {
     let arguments = super::parse(&["--device", selector]).expect("a device");
     let device = arguments.device().expect("a device");
-    super::super::gather::device(facts, &device, &arguments.place, &[])
+    super::super::gather::device(facts, Path::new("/"), &device, &arguments.place, &[])
         .unwrap_or_else(|failure| panic!("{failure:?}"));
 }
 

@@ -12,16 +12,22 @@ use super::mlx5::cases::{self, Mlx5Case};
 use super::mlx5::nic::ServedNics;
 use super::mlx5::options::ask;
 use super::root::Root;
-use super::table::Report;
-use anyhow::Result;
+use super::table::{Entry, Report, Verdict};
+use crate::device_fields::{LINUX, compare_fields, compare_gids};
+use anyhow::{Context, Result};
 use bareverbs_sim::nic::LinkLayer;
+use serde_json::Value;
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Numbers of the NICs at the switch; a wire would join NICs with lower numbers.
 const NICS: [usize; 2] = [2, 3];
 /// The shell functions, and the name of their file in the guest.
 const FUNCTIONS: (&str, &str) = ("devx.sh", include_str!("devx.sh"));
+/// The row that compares our tools with `ibv_devinfo -v`, and how long one of them may take.
+const DESCRIBED: &str = "devinfo and gids, against ibv_devinfo -v";
+const TOOL_LIMIT: Duration = Duration::from_secs(60);
 /// Our programs, by their names in the guest.
 const COMMAND: &str = "bareverbs";
 const LOOPBACK: &str = "uverbs_loopback";
@@ -52,15 +58,45 @@ pub fn run(options: &DevxOptions) -> Result<Report> {
     let configuration = Configuration { vfio_user, files, ..Configuration::default() };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("devx-console.log"))?;
     let mut report = Report::new(&["case"]);
+    let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
     for case in all() {
-        if case.set_up || options.only.as_ref().is_none_or(|only| case.name.contains(only.as_str())) {
+        if case.set_up || wanted(&case.name) {
             report.add(ask(&mut machine, &case)?);
         }
+    }
+    if wanted(DESCRIBED) {
+        let start = Instant::now();
+        let verdict = describe(&mut machine).unwrap_or_else(|error| Verdict::Fail(format!("{error:#}")));
+        report.add(Entry { columns: vec![DESCRIBED.into()], verdict, elapsed: start.elapsed() });
+    }
+    let clean = cases::clean("in the end");
+    if wanted(&clean.name) {
+        report.add(ask(&mut machine, &clean)?);
     }
     drop(machine);
     report.add(nics.losses());
     report.add(nics.entry("commands of the drivers"));
     Ok(report)
+}
+
+/// What our tools say of the first device has to be what libibverbs says.
+fn describe(machine: &mut Machine) -> Result<Verdict> {
+    let in_guest = |command: &str| {
+        let functions = Machine::path_inside(FUNCTIONS.0);
+        format!(". {functions}\n{command}")
+    };
+    let mut said = |command: &str| machine.control.require(&in_guest(command), TOOL_LIMIT);
+    let printed = said("ibv_devinfo -v -d $first")?;
+    let mut object = |tool: &str| -> Result<Value> {
+        let text = said(&format!("bareverbs {tool} --device uverbs:$first --json"))?;
+        Ok(serde_json::from_str::<Value>(&text).with_context(|| text.clone())?[tool].take())
+    };
+    let (device, table) = (object("devinfo")?, object("gids")?);
+    compare_fields(&printed, &device, LINUX).context("devinfo")?;
+    compare_gids(&printed, &table).context("gids")?;
+    let unknown = device["unknown"].as_object().context("devinfo says of no value why it is not known")?;
+    let entries = table["entries"].as_array().map_or(0, Vec::len);
+    Ok(Verdict::Pass(format!("all fields and {entries} GIDs are the same; not known: {}", unknown.len())))
 }
 
 fn case(name: &str, wanted: &'static str, command: &str) -> Mlx5Case {
@@ -97,6 +133,23 @@ fn all() -> Vec<Mlx5Case> {
         case("lookups from the second device, again", "value of key-9", "look_up key-9"),
         case("a service that is told to end", "", "end_service TERM; status=$?; echo; exit $status"),
         case("WRITE, READ and SEND after all that", "SEND: 20 bytes", "uverbs_loopback $second"),
+        case(
+            "doctor: a healthy port, and one that is switched off",
+            "only port.disabled",
+            "bareverbs doctor --device uverbs:$first --json >/tmp/good || { cat /tmp/good; exit 1; }
+             ip link set $(netdev_of $first) down && sleep 1
+             bareverbs doctor --device uverbs:$first >/tmp/bad; status=$?; cat /tmp/good /tmp/bad; ready
+             [ $status = 1 ] && [ \"$(grep -c '^bad' /tmp/bad)\" = 1 ] && grep -q 'bad *port.disabled' /tmp/bad && echo only port.disabled",
+        ),
+        case(
+            "gids: the address of the other port of this machine",
+            "belongs to this machine",
+            "near=$(netdev_of $first) far=$(netdev_of $second)
+             ip addr add fd07::1/64 dev $near nodad && ip addr add fd07::2/64 dev $far nodad || exit 1
+             for i in $(seq 50); do grep -q fd07 /sys/class/infiniband/$first/ports/1/gids/3 && break; sleep 0.1; done
+             bareverbs gids --device uverbs:$first --peer fd07::2; status=$?
+             ip addr del fd07::1/64 dev $near; ip addr del fd07::2/64 dev $far; [ $status = 1 ]",
+        ),
         needed(case("the second port in a network namespace", "", "separate; status=$?; echo; exit $status")),
         case(
             "READs between addresses of IPv4",
@@ -109,6 +162,13 @@ fn all() -> Vec<Mlx5Case> {
              done
              exit $status",
         ),
-        cases::clean("in the end"),
+        case(
+            "gids: which addresses the kernel's routes lead from",
+            "nobody at 10.9.0.77",
+            "bareverbs gids --device uverbs:$first --peer $far_address >/tmp/gids; status=$?; cat /tmp/gids
+             [ $status = 0 ] && grep 'use this' /tmp/gids | grep -q '10.9.0.1 *v2' || exit 1
+             bareverbs gids --device uverbs:$first --peer 10.9.0.77 >/tmp/gids; status=$?; cat /tmp/gids
+             [ $status = 1 ] && grep -q 'the kernel does not say where packets' /tmp/gids && echo nobody at 10.9.0.77",
+        ),
     ]
 }

@@ -27,7 +27,7 @@ const DIFFERENT: &[Difference] = &[
     // A process has its share of the queue pair numbers of its host, and 16 READs for each of them.
     ("max_qp", "262144", "32768"),
     ("max_res_rd_atom", "4194304", "524288"),
-    // The served card has shorter queues.
+    // Linux reports how many work requests of four blocks fit (`mlx5_ib_calc_max_qp_wr`).
     ("max_qp_wr", "8192", "32768"),
     // Linux creates one completion vector for each of the guest's processors.
     ("num_comp_vectors", "2", "64"),
