@@ -42,6 +42,49 @@ CONFIG
     return 1
 }
 
+# Waits until a service or its companion has logged something.
+logged() {
+    for i in $(seq 100); do grep -q "$2" $1 && return 0; sleep 0.1; done
+    cat $1
+    return 1
+}
+
+# A service on the Arm cores of the card, which the second device is of. Its table is what the host shares.
+serve_on_arm() {
+    mkdir -p /tmp/arm && cd /tmp/arm && umask 077 || return 1
+    printf '%064d' 7 >owner.key
+    printf '%064d' 8 >host.key
+    cat >dpu.toml <<CONFIG
+listen = "127.0.0.1:7472"
+device = "uverbs:$second"
+[limits]
+time_us = 10_000_000
+[table]
+shared_by = "host"
+[[tenant]]
+name = "host"
+key_file = "host.key"
+[[tenant]]
+name = "owner"
+key_file = "owner.key"
+CONFIG
+    bareverbs dpu serve --config dpu.toml >log 2>&1 & echo $! >pid
+    logged log 'serving tenants at'
+}
+
+# The companion at the host's device, the first one, shares rows of its memory.
+share() {
+    cd /tmp/arm && : >host.log && printf "$1" >rows.csv || return 1
+    bareverbs dpu host --device uverbs:$first --server 127.0.0.1:7472 --tenant host --key-file host.key --data rows.csv >host.log 2>&1 &
+    echo $! >host.pid
+    logged host.log 'the table is shared'
+}
+
+# A tenant at the host's device looks a key up in what the host shares.
+look_up_shared() {
+    cd /tmp/arm && bareverbs dpu get "$@" --way kernel --device uverbs:$first --server 127.0.0.1:7472 --tenant owner --key-file owner.key
+}
+
 # A tenant at the second device looks a key up, by kernel and by READ.
 look_up() {
     cd /tmp/service && bareverbs dpu get "$@" --device uverbs:$second --server 127.0.0.1:7471 --tenant owner --key-file owner.key
@@ -87,10 +130,10 @@ has_ended() {
     [ -z "$state" ] || [ "$state" = Z ]
 }
 
-# Ends the service with a signal, and waits until it is gone.
+# Ends a service, or with another file a companion, with a signal, and waits until it is gone.
 end_service() {
-    pid=$(cat /tmp/service/pid)
+    pid=$(cat ${2:-/tmp/service/pid})
     kill -$1 $pid && for i in $(seq 100); do has_ended $pid && return 0; sleep 0.1; done
-    cat /tmp/service/log
+    cat $(dirname ${2:-/tmp/service/pid})/log
     return 1
 }

@@ -1,7 +1,7 @@
 //! The judge of a device that the kernel owns: Linux's mlx5_ib passes the commands of `bareverbs` on to the simulated NIC (DEVX), beside
 //! its own objects.
 //!
-//! Two ports are at one switch, and their NICs have user contexts. The programs are ours, and what they meet is not: mlx5_core has booted
+//! Two functions of a DPU are at one switch, that of the host and that of the Arm cores, and both have user contexts. The programs are ours, and what they meet is not: mlx5_core has booted
 //! the NICs, and mlx5_ib decides which commands a program may send. A warning in the kernel's log is a failure. Start reading at `all`, then
 //! `devx.sh`.
 
@@ -53,7 +53,7 @@ pub fn run(options: &DevxOptions) -> Result<Report> {
         files.push((name.to_owned(), fs::read(path)?));
     }
     // Dropped in this order: the guest before what serves it.
-    let mut nics = ServedNics::start_with_user_contexts(LinkLayer::Ethernet, &NICS, &options.output)?;
+    let mut nics = ServedNics::start_card_with_user_contexts(LinkLayer::Ethernet, &NICS, &options.output)?;
     let vfio_user = NICS.map(|index| nics.socket(index)).to_vec();
     let configuration = Configuration { vfio_user, files, ..Configuration::default() };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("devx-console.log"))?;
@@ -133,6 +133,25 @@ fn all() -> Vec<Mlx5Case> {
         case("lookups from the second device, again", "value of key-9", "look_up key-9"),
         case("a service that is told to end", "", "end_service TERM; status=$?; echo; exit $status"),
         case("WRITE, READ and SEND after all that", "SEND: 20 bytes", "uverbs_loopback $second"),
+        needed(case("a service on the Arm cores without a table", "", "serve_on_arm; status=$?; echo; exit $status")),
+        case(
+            "a table in the host's memory, under an alias",
+            "b: \"two\"",
+            "! look_up_shared a || exit 1
+             share 'a,one\nb,two\n' && look_up_shared a b",
+        ),
+        case(
+            "the host changes its table",
+            "c: \"three\"",
+            "cd /tmp/arm && printf 'a,uno\nc,three\n' >rows.csv && kill -HUP $(cat host.pid) && logged host.log 'changes=3' || exit 1
+             look_up_shared a | grep uno && ! look_up_shared b && look_up_shared c",
+        ),
+        case(
+            "the host is killed, and shares again",
+            "a: \"due\"",
+            "end_service KILL /tmp/arm/host.pid && logged /tmp/arm/log 'the table is gone' && ! look_up_shared a || exit 1
+             share 'a,due\n' && look_up_shared a && end_service TERM /tmp/arm/host.pid && end_service TERM /tmp/arm/pid",
+        ),
         case(
             "doctor: a healthy port, and one that is switched off",
             "only port.disabled",

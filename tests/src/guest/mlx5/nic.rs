@@ -6,13 +6,13 @@ use super::super::command;
 use super::super::process::KillOnDrop;
 use super::super::table::{Entry, Verdict};
 use anyhow::{Context, Result};
-use bareverbs_prm::ids::MacAddress;
+use bareverbs_prm::ids::{MacAddress, VhcaId};
 use bareverbs_serve::fabric::Fabric;
-use bareverbs_serve::real_time::{Outside, Recorder};
+use bareverbs_serve::real_time::{Card, Outside, Recorder};
 use bareverbs_serve::vfio_user::{Attachment, Server, ServerConfig};
 use bareverbs_sim::net::topology::SubnetTopology;
 use bareverbs_sim::net::{LinkType, SubnetConfig};
-use bareverbs_sim::nic::{LinkLayer, NicConfig, Refusal, SubnetMembership};
+use bareverbs_sim::nic::{CardFunction, LinkLayer, NicConfig, Refusal, SubnetMembership};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -38,30 +38,29 @@ pub struct ServedNics {
     capture: Recorder,
     read: usize,
     processes: Vec<KillOnDrop>,
-    /// Whether the NICs have user contexts, so that mlx5_ib offers DEVX.
-    user_contexts: bool,
+    /// The card that the NICs are functions of. Such functions have user contexts, so that mlx5_ib offers DEVX.
+    card: Option<Card>,
 }
 
 impl ServedNics {
     /// Powers on the NICs with these numbers. Every command of their drivers is logged in `mlx5-commands.log`
     /// in `output`, and every frame at the switch in `mlx5.pcapng`.
     pub fn start(link: LinkLayer, numbers: &[usize], output: &Path) -> Result<Self> {
-        Self::start_as(link, numbers, output, false)
+        Self::start_as(link, numbers, output, None)
     }
 
-    /// The same with user contexts: mlx5_ib offers DEVX.
-    pub fn start_with_user_contexts(link: LinkLayer, numbers: &[usize], output: &Path) -> Result<Self> {
-        Self::start_as(link, numbers, output, true)
+    /// The same as functions of one card with user contexts: mlx5_ib offers DEVX.
+    pub fn start_card_with_user_contexts(link: LinkLayer, numbers: &[usize], output: &Path) -> Result<Self> {
+        Self::start_as(link, numbers, output, Some(Card::default()))
     }
 
-    fn start_as(link: LinkLayer, numbers: &[usize], output: &Path, user_contexts: bool) -> Result<Self> {
+    fn start_as(link: LinkLayer, numbers: &[usize], output: &Path, card: Option<Card>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("bareverbs-nic-").tempdir()?;
         let log = output.join("mlx5-commands.log");
         log_to(&log)?;
         let fabric = Fabric::new(SubnetConfig::default())?;
         let capture = Recorder::create(&output.join("mlx5.pcapng"))?;
-        let nics =
-            Self { directory, link, log, fabric, capture, read: 0, processes: Vec::new(), user_contexts };
+        let nics = Self { directory, link, log, fabric, capture, read: 0, processes: Vec::new(), card };
         for &index in numbers {
             nics.serve_at(index, &nics.fabric)?;
         }
@@ -102,9 +101,12 @@ impl ServedNics {
             ),
             LinkLayer::Ethernet => (NicConfig::new(mac), LinkType::Ethernet),
         };
-        let nic = NicConfig { user_contexts: self.user_contexts, ..nic };
+        let function = CardFunction::bluefield3(VhcaId::from_low_bits(index as u32 + 1));
+        let (user_contexts, card) = (self.card.is_some(), self.card.as_ref().map(|_| function));
+        let nic = NicConfig { user_contexts, card, ..nic };
         let nic = nic.with_longest_ack_timeout().without_write_combining();
-        let config = ServerConfig { trace_commands: true, ..ServerConfig::new(nic) };
+        let card = self.card.clone();
+        let config = ServerConfig { trace_commands: true, card, ..ServerConfig::new(nic) };
         if self.link == LinkLayer::Ethernet && index < WIRED {
             return ServerConfig {
                 attachment: Attachment::Wire(Outside::datagram(self.end(index), self.end(index ^ 1))),
