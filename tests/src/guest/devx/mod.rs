@@ -105,10 +105,14 @@ fn case(name: &str, wanted: &'static str, command: &str) -> Mlx5Case {
     Mlx5Case::new(name, wanted, format!("programs={programs}; . {functions}\n{command}"))
 }
 
+/// A case that others depend on.
+fn needed(case: Mlx5Case) -> Mlx5Case {
+    Mlx5Case { set_up: true, ..case }
+}
+
 /// All cases, in order.
 fn all() -> Vec<Mlx5Case> {
-    let needed = |case| Mlx5Case { set_up: true, ..case };
-    vec![
+    let mut cases = vec![
         cases::probe(),
         needed(case("our programs are there", "2 ports", "install_programs && ready")),
         case("WRITE, READ and SEND to itself", "SEND: 20 bytes", "uverbs_loopback $first"),
@@ -133,6 +137,15 @@ fn all() -> Vec<Mlx5Case> {
         case("lookups from the second device, again", "value of key-9", "look_up key-9"),
         case("a service that is told to end", "", "end_service TERM; status=$?; echo; exit $status"),
         case("WRITE, READ and SEND after all that", "SEND: 20 bytes", "uverbs_loopback $second"),
+    ];
+    cases.extend(memory_of_the_host());
+    cases.extend(addresses());
+    cases
+}
+
+/// A service on the Arm cores reads what the host shares.
+fn memory_of_the_host() -> Vec<Mlx5Case> {
+    vec![
         needed(case("a service on the Arm cores without a table", "", "serve_on_arm; status=$?; echo; exit $status")),
         case(
             "a table in the host's memory, under an alias",
@@ -152,6 +165,12 @@ fn all() -> Vec<Mlx5Case> {
             "end_service KILL /tmp/arm/host.pid && logged /tmp/arm/log 'the table is gone' && ! look_up_shared a || exit 1
              share 'a,due\n' && look_up_shared a && end_service TERM /tmp/arm/host.pid && end_service TERM /tmp/arm/pid",
         ),
+    ]
+}
+
+/// What becomes of the interfaces and their addresses, and what our tools say of it.
+fn addresses() -> Vec<Mlx5Case> {
+    vec![
         case(
             "doctor: a healthy port, and one that is switched off",
             "only port.disabled",
