@@ -25,10 +25,10 @@ pub const GUEST_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
 const TCP_MAC: MacAddress = MacAddress([0x52, 0x54, 0, 0, 0, 1]);
 /// Where the root has the directory with the sockets and the init script.
 pub(super) const MOUNT_POINT: &str = "/mnt";
-/// How long a boot may take.
-/// An x86-64-v2 processor, which is what DPDK needs. Linux boots on it in two thirds of the processor time that QEMU's `max`
-/// takes, whose vector registers are saved at each switch of tasks.
+/// An x86-64-v2 processor, which is what DPDK needs. A boot with a few rows takes about three quarters of the processor time
+/// that it takes on QEMU's `max`.
 const PROCESSOR: &str = "Westmere-v1";
+/// How long a boot may take.
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 const INIT: &str = include_str!("init.sh");
 

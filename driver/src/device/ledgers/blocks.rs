@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_block_of_the_row_is_not_given_back() {
+    fn a_block_that_the_row_lacks_is_not_given_back() {
         let (row, blocks) = row(64);
         assert_eq!(blocks.take(&row, 64), Some(0));
         let nowhere = [(64, 2), (64, 1), (0, 65), (usize::MAX - 1, 2), (0, u32::MAX as usize)];

@@ -83,7 +83,7 @@ fn a_list_of_free_records_that_somebody_bent_ends() {
 
 /// The same for the ranges of slots: none that is outside the row, or no block of it, may be allocated again.
 #[test]
-fn slots_that_somebody_bent_stay_inside_the_row() {
+fn an_overwritten_record_gives_no_slots_beyond_the_row() {
     let first = 4 * RECORD_WORDS as u64;
     for (base, count) in [(0, 2), (first - 2, 2), (first + 64, 2), (first + 62, 8), (u64::from(u32::MAX), 64)]
     {

@@ -37,9 +37,7 @@ read = true
 deploy = true
 CONFIG
     bareverbs dpu serve --config dpu.toml >log 2>&1 & echo $! >pid
-    for i in $(seq 100); do grep -q 'serving tenants at' log && return 0; sleep 0.1; done
-    cat log
-    return 1
+    logged log 'serving tenants at'
 }
 
 # Waits until a service or its companion has logged something.

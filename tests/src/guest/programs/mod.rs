@@ -98,8 +98,8 @@ fn packets_and_logs() -> Vec<Mlx5Case> {
     [after_verbs].into_iter().chain(packets()).chain([at_end]).collect()
 }
 
-/// UCX's own benchmarks over its mlx5 transports. They compare no bytes; OpenMPI's exchange does, over the same transports.
-/// `run-judge` runs each transport without Linux's driver, so the short form asks one reliable transport and one of datagrams.
+/// UCX's own benchmarks over its mlx5 transports. They compare no bytes; OpenMPI's exchange does. `run-judge` runs each
+/// transport without Linux's driver, so the short form asks one reliable transport and one of datagrams.
 fn ucx(long: bool) -> Vec<Mlx5Case> {
     let tests: &[&str] = if long {
         &["tag_lat", "ucp_put_bw", "ucp_get", "ucp_add", "ucp_cswap", "stream_bw"]
