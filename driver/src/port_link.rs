@@ -47,6 +47,22 @@ pub enum LaneRate {
     Xdr,
 }
 
+impl LaneRate {
+    /// Mbit/s of a lane, as `ibstat` counts them.
+    pub const fn megabits(self) -> u32 {
+        match self {
+            Self::Sdr => 2_500,
+            Self::Ddr => 5_000,
+            Self::Qdr | Self::Fdr10 => 10_000,
+            Self::Fdr => 14_000,
+            Self::Edr => 25_000,
+            Self::Hdr => 50_000,
+            Self::Ndr => 100_000,
+            Self::Xdr => 200_000,
+        }
+    }
+}
+
 /// Physical state of a port (IBTA v1.4 §14.2.5.6, `PortPhysicalState`). Ethernet ports are only polling or up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "phys_state")]
@@ -129,17 +145,17 @@ const fn fill(speeds: &mut [Protocol; 32], bits: &[usize], speed: Protocol) {
     }
 }
 
-/// Lane rates by bit of `ib_proto_oper`, and Mbit/s per lane as `ibstat` counts them.
-const INFINIBAND: [(LaneRate, u32); 9] = [
-    (LaneRate::Sdr, 2_500),
-    (LaneRate::Ddr, 5_000),
-    (LaneRate::Qdr, 10_000),
-    (LaneRate::Fdr10, 10_000),
-    (LaneRate::Fdr, 14_000),
-    (LaneRate::Edr, 25_000),
-    (LaneRate::Hdr, 50_000),
-    (LaneRate::Ndr, 100_000),
-    (LaneRate::Xdr, 200_000),
+/// Lane rates by bit of `ib_proto_oper`.
+const INFINIBAND: [LaneRate; 9] = [
+    LaneRate::Sdr,
+    LaneRate::Ddr,
+    LaneRate::Qdr,
+    LaneRate::Fdr10,
+    LaneRate::Fdr,
+    LaneRate::Edr,
+    LaneRate::Hdr,
+    LaneRate::Ndr,
+    LaneRate::Xdr,
 ];
 
 /// Number of lanes by bit of `ib_link_width_oper`.
@@ -202,8 +218,8 @@ fn infiniband_speeds(register: &PtysRegister) -> (Option<LinkSpeed>, Option<Link
 /// The fastest rate and the largest number of lanes among the set bits.
 fn infiniband_speed(width: u16, protocol: u16) -> Option<LinkSpeed> {
     let lanes = LANES.iter().enumerate().rev().find(|(bit, _)| width >> bit & 1 != 0)?.1;
-    let (rate, megabits) = INFINIBAND.iter().enumerate().rev().find(|(bit, _)| protocol >> bit & 1 != 0)?.1;
-    Some(LinkSpeed { megabits: megabits * u32::from(*lanes), lanes: *lanes, rate: Some(*rate) })
+    let rate = INFINIBAND.iter().enumerate().rev().find(|(bit, _)| protocol >> bit & 1 != 0)?.1;
+    Some(LinkSpeed { megabits: rate.megabits() * u32::from(*lanes), lanes: *lanes, rate: Some(*rate) })
 }
 
 impl PhysicalState {

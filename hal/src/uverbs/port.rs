@@ -26,16 +26,16 @@ const INFINIBAND: u8 = 1;
 
 /// `enum ib_port_width`, and the number of lanes.
 const WIDTHS: [(u8, u8); 5] = [(1, 1), (2, 4), (4, 8), (8, 12), (16, 2)];
-/// `enum ib_port_speed`: the rate of a lane, and its Mbit/s as `ibstat` counts them.
-const SPEEDS: [(u8, LaneRate, u32); 8] = [
-    (1, LaneRate::Sdr, 2_500),
-    (2, LaneRate::Ddr, 5_000),
-    (4, LaneRate::Qdr, 10_000),
-    (8, LaneRate::Fdr10, 10_000),
-    (16, LaneRate::Fdr, 14_000),
-    (32, LaneRate::Edr, 25_000),
-    (64, LaneRate::Hdr, 50_000),
-    (128, LaneRate::Ndr, 100_000),
+/// `enum ib_port_speed`, and the rate of a lane.
+const SPEEDS: [(u8, LaneRate); 8] = [
+    (1, LaneRate::Sdr),
+    (2, LaneRate::Ddr),
+    (4, LaneRate::Qdr),
+    (8, LaneRate::Fdr10),
+    (16, LaneRate::Fdr),
+    (32, LaneRate::Edr),
+    (64, LaneRate::Hdr),
+    (128, LaneRate::Ndr),
 ];
 /// `max_vl_num`, and the number of data virtual lanes.
 const VIRTUAL_LANES: [(u8, u8); 5] = [(1, 1), (2, 2), (3, 4), (4, 8), (5, 15)];
@@ -115,7 +115,7 @@ impl KernelContext {
     }
 }
 
-fn looked_up(table: &[(u8, u8)], code: u8) -> Option<u8> {
+fn looked_up<T: Copy>(table: &[(u8, T)], code: u8) -> Option<T> {
     table.iter().find(|(known, _)| *known == code).map(|(_, value)| *value)
 }
 
@@ -147,13 +147,12 @@ const fn physical(raw: u8) -> PhysicalState {
 /// Physical state and speed. Without a link the kernel tells some speed, too (mlx5_ib: that of QDR), which means nothing.
 fn link(told: &QueryPortResp) -> PortLink {
     let physical = physical(told.phys_state);
-    let rate = SPEEDS.iter().find(|(code, ..)| *code == told.active_speed);
-    let speed =
-        looked_up(&WIDTHS, told.active_width).zip(rate).map(|(lanes, (_, rate, megabits))| LinkSpeed {
-            megabits: megabits * u32::from(lanes),
-            lanes,
-            rate: (told.link_layer == INFINIBAND).then_some(*rate),
-        });
+    let speed = looked_up(&WIDTHS, told.active_width).zip(looked_up(&SPEEDS, told.active_speed));
+    let speed = speed.map(|(lanes, rate)| LinkSpeed {
+        megabits: rate.megabits() * u32::from(lanes),
+        lanes,
+        rate: (told.link_layer == INFINIBAND).then_some(rate),
+    });
     PortLink { physical, speed: speed.filter(|_| physical == PhysicalState::LinkUp), fastest: None }
 }
 
