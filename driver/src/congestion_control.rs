@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_halves_of_one_priority_make_it_work() {
+    fn congestion_control_needs_both_halves_of_one_priority() {
         let with = |reacts, notifies| CongestionControl { reacts, notifies }.is_off();
         assert!(with(0, 0) && with(0xff, 0) && with(0, 0xff) && with(0b0010, 0b1101));
         assert!(!with(0b1000, 0b1100));

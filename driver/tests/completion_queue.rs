@@ -439,7 +439,7 @@ fn a_wait_sleeps_until_its_event() {
 
 /// A completion that arrives between the last poll and the arming raises no event.
 #[test]
-fn nobody_sleeps_over_what_came_before_the_arming() {
+fn a_completion_before_the_arming_ends_the_wait_at_once() {
     let (mut side, mut channel) = with_channel();
     let (entry, cqn, start) = (side.post(), side.queue.number(), side.now());
     let came = once(&side.hal, is_armed, move |hal| write_completion(hal, cqn, entry));

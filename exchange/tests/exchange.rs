@@ -54,7 +54,7 @@ fn answered_by(behave: impl FnOnce(TcpStream) + Send, limit: Duration) -> Exchan
 }
 
 #[test]
-fn both_learn_what_the_other_is() {
+fn both_ends_receive_each_others_introduction() {
     let slice = RemoteSlice::from_raw(0x1000, 64, Mkey::new(0x99));
     let caller = Introduction { path_mtu: PathMtu::Mtu4096, ..introduction(1).offering(slice) };
     let called = Introduction { data: vec![7; 64 * 1024], ..introduction(2) };

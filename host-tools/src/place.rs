@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_device_is_told_what_does() {
+    fn a_selector_without_a_device_is_refused_with_an_example() {
         let refusal = |text: &str| text.parse::<DeviceSelector>().expect_err("names no device");
         assert!(refusal("mlx5_0").contains("take 0000:3b:00.0"));
         assert!(refusal("sim:token-ring").contains("sim:infiniband"));

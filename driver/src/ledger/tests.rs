@@ -307,7 +307,7 @@ fn an_identity_is_the_same_of_a_queue_and_of_its_parts() {
 
 /// A closed record belongs to nobody, not even to a poller that has not found a queue pair yet.
 #[test]
-fn nobody_is_not_the_owner_of_a_closed_record() {
+fn a_closed_record_has_no_owner() {
     let words = Plain::new();
     let poster = Poster::open(&words, Side::Send, 0, Range { base: 32, slots: 4 });
     poster.close(&words);

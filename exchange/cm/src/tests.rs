@@ -204,7 +204,7 @@ fn private_data_of_programs_arrives() {
 
 /// Requirement: IBTA v1.4 §12.9.8.4: after a disconnection both sides wait until no packet can be in flight.
 #[test]
-fn both_sides_hear_of_the_end_and_wait_it_out() {
+fn both_sides_see_the_disconnect_and_pass_through_time_wait() {
     let mut world = World::perfect();
     let (active, passive) = world.connect();
     let now = world.now;

@@ -218,7 +218,7 @@ fn a_completion_wakes_its_future_and_the_line_moves_on() {
 
 /// A lost device holds no buffer. A device that wrote an invalid completion may, so its buffers stay in the table.
 #[test]
-fn when_nothing_completes_any_more_every_future_ends() {
+fn every_future_ends_when_completions_stop() {
     let nonsense = Broken::Completion(bareverbs_core::PollError::BadRun { entries: 9 });
     for (broken, is_back) in [(Broken::DeviceLost(DeviceLoss::Reset), true), (nonsense, false)] {
         let mut model = Model::new();

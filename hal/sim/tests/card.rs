@@ -182,7 +182,7 @@ fn the_arm_side_reads_and_writes_the_host_without_its_processor() {
 
 /// Unforgiving memory exposes missing barriers, and strict devices check reserved bits.
 #[test]
-fn it_works_in_unforgiving_memory() {
+fn copies_work_in_unforgiving_memory() {
     let mut card = Card::with_memory(DmaCost::BLUEFIELD, MemoryConfig::unforgiving());
     card.region.copy_in(0, &pattern(4096)).unwrap();
     // A work request on the host would publish its stores; here the passage of time does.

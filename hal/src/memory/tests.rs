@@ -72,7 +72,7 @@ fn pieces_are_zeroed_aligned_and_given_back() {
 }
 
 #[test]
-fn it_grows_to_its_limit_and_no_further() {
+fn an_arena_grows_to_its_limit_and_no_further() {
     let arena = Arc::new(Arena::new(Arc::new(Shift::default()), small(1 << 16, 1 << 18)).unwrap());
     let pieces: Vec<_> = (0..3).map(|_| arena.allocate(1 << 16, 64).unwrap()).collect();
     assert_eq!(arena.report().segments.len(), 3);

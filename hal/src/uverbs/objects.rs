@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_owns_is_not_passed_on() {
+    fn commands_that_the_kernel_executes_are_not_passed_on() {
         let route_of = |opcode: Op| route(CommandHeaderIn::new().set_opcode(opcode).as_bytes());
         for opcode in
             [Op::InitHca, Op::CreateEq, Op::AllocUar, Op::SetRoceAddress, Op::AccessReg, Op::ManagePages]

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_device_file_refuses() {
+    fn a_file_of_another_kind_refuses_requests() {
         let file = tempfile::tempfile().unwrap();
         let request = Request::new(MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER);
         assert_eq!(request.run(&file).unwrap_err(), libc::ENOTTY);

@@ -177,7 +177,7 @@ fn errors_of_open_name_what_was_tried() {
 
 /// The device answers what a kernel passes on; the rest is the kernel's, or has a reason.
 #[test]
-fn what_the_kernel_does_not_tell_has_a_reason() {
+fn fields_that_the_kernel_hides_have_a_reason() {
     let gather = |selector: DeviceSelector| {
         let sections = selector.with_device(Gather { kernel: Some(view_of_test()) });
         sections.unwrap_or_else(|failure| panic!("{failure:?}"))

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_can_be_said_is_understood() {
+    fn every_setting_is_parsed() {
         let text = format!(
             "listen = \"[::]:7471\"\ndevice = \"vfio-user:/run/nic\"\naddresses = [\"10.0.0.1/24@7\"]\ngid_index = 3\n\
              drain_seconds = 2\n[table]\ndata = \"rows.csv\"\n[limits]\nhops = 5\nbytes = 4096\nretries = 0\ntime_us = 7\n\
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused_by_name() {
+    fn invalid_settings_are_refused_by_name() {
         let with = |more: &str| format!("listen = \"127.0.0.1:0\"\n{more}\n{TENANT}");
         for (text, reason) in [
             ("listen = 3".into(), "invalid type"),

@@ -162,7 +162,7 @@ mod tests {
     use bareverbs::offload::table::{TableConfig, TablePolicy, TableWriter};
 
     #[test]
-    fn what_is_told_is_understood_and_other_bytes_are_not() {
+    fn offers_and_aims_survive_their_json_and_other_bytes_are_refused() {
         let config =
             TableConfig { buckets: 1, overflow_lines: 1, seed: [1; 16], policy: TablePolicy::default() };
         let mut memory = [0; 4096];

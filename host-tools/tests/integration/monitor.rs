@@ -111,7 +111,7 @@ fn signals_end_it_in_order() {
 
 /// `bareverbs monitor | head`: the next sample is far in the future.
 #[test]
-fn it_ends_with_who_reads_it() {
+fn monitor_ends_when_its_reader_does() {
     for more in [&["--json"][..], &[]] {
         let mut command = monitor(&[&["--interval", "3600000"][..], more].concat());
         let child = command.stdout(Stdio::piped()).spawn().expect("the program");

@@ -153,7 +153,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_adds_up_what_an_iterator_adds_up(
+        fn aggregates_agree_with_an_iterator(
             records in proptest::collection::vec((any::<u32>(), any::<u64>()), 0..1200),
             operand in 0_u64..256,
         ) {

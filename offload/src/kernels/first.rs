@@ -135,7 +135,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_an_iterator_finds_in_whatever_order_the_pieces_come(
+        fn the_first_match_agrees_with_an_iterator_for_any_order_of_pieces(
             keys in proptest::collection::vec(0_u32..3000, 0..3000),
             wanted in 0_u64..3000,
             order in any::<u64>(),

@@ -145,7 +145,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_finds_what_sorting_finds(
+        fn the_top_values_agree_with_sorting(
             records in proptest::collection::vec((any::<bool>(), 0_u64..200), 0..1200),
             wanted in 1..=MOST as u32,
         ) {

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_of_all_fits_when_nothing_is_under_way() {
+    fn the_largest_transfer_fits_when_none_is_in_flight() {
         let mut transfers = Transfers::default();
         assert!(transfers.begin(&one(MAX_READ)));
         let ranges = [MAX_READ - 3, 1, 1, 1].map(range);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_beside_what_was_thrown_away_waits_until_it_has_landed() {
+    fn a_transfer_waits_until_discarded_ones_free_enough_staging_space() {
         let mut transfers = Transfers::default();
         assert!(transfers.begin(&one(MAX_READ)));
         start_all(&mut transfers);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn as_many_as_a_step_may_ask_for_fit_beside_as_many_that_were_thrown_away() {
+    fn the_transfers_of_a_step_fit_beside_as_many_discarded_ones() {
         let mut transfers = Transfers::default();
         let four = Asked::Each(Ranges::of(&[range(64); MAX_PARTS]).expect("four"));
         for numbers in [[0, 1, 2, 3], [4, 5, 6, 7]] {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flushed_one_is_due_again_only_if_it_is_waited_for() {
+    fn a_flushed_transfer_is_due_again_only_if_it_is_awaited() {
         let mut transfers = Transfers::default();
         assert!(transfers.begin(&one(64)));
         start_all(&mut transfers);
@@ -232,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_under_way_shares_a_byte_with_another_nor_with_its_trailer(
+        fn transfers_in_flight_never_overlap_each_other_or_a_trailer(
             acts in proptest::collection::vec((0_u8..4, 0_usize..8, 1_u32..30_000), 1..60),
         ) {
             let mut transfers = Transfers::default();

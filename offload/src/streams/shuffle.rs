@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn it_takes_no_more_while_no_write_ends() {
+    fn a_shuffle_takes_no_more_bytes_until_a_write_ends() {
         let values = vec![8_u64; 1000];
         let (mut shuffle, mut region) = new(&values);
         let stream: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();

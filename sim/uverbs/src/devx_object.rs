@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_configures_the_device_is_not_for_programs() {
+    fn programs_may_not_configure_the_device() {
         for opcode in [Op::QueryHcaCap, Op::QueryRoceAddress, Op::AllowOtherVhcaAccess, Op::Nop] {
             assert!(is_general(opcode), "{opcode}");
         }

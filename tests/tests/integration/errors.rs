@@ -300,7 +300,7 @@ fn the_device_has_no_other_status_than_those_with_a_cause_here() {
         (LocalLength, "a_message_longer_than_the_receive"),
         (LocalQpOperation, "an_operation_that_the_device_does_not_have"),
         (LocalProtection, "a_local_key_that_does_not_exist"),
-        (WorkRequestFlushed, "everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error"),
+        (WorkRequestFlushed, "a_queue_pair_moved_to_error_flushes_its_requests_in_order"),
         (MemoryWindowBind, "a_binding_that_the_device_refuses_says_so"),
         (BadResponse, "a_peer_that_answers_in_packets_of_another_size"),
         (LocalAccess, "memory_goes_away_before_the_immediate_data_come"),
@@ -359,7 +359,7 @@ fn a_cable_that_loses_everything() {
 
 /// Requirement: IBTA v1.4 §11.6.2: the cause of "work request flushed"; flushes come in posting order.
 #[test]
-fn everything_posted_flushes_in_order_when_the_queue_pair_is_moved_to_error() {
+fn a_queue_pair_moved_to_error_flushes_its_requests_in_order() {
     let mut pair = pair();
     let slice = [pair.b.memory.slice(0, LENGTH).unwrap()];
     for id in 0..10 {

@@ -103,7 +103,7 @@ fn the_most_records_leave_seven_bits_of_a_name() {
 }
 
 #[test]
-fn nobody_has_the_name_of_entries_that_are_nobodys() {
+fn the_reserved_name_is_never_given_to_a_record() {
     let ledgers = ledgers(1, 8);
     ledgers.store(TAKEN, u64::from(NOBODY) - 1, Ordering::Relaxed);
     assert_eq!(ledgers.take(0, 0).unwrap().user_index, 0);

@@ -22,7 +22,7 @@ fn fired(judged: &[Judged]) -> Vec<&'static str> {
 }
 
 #[test]
-fn what_is_broken_is_found_and_nothing_else() {
+fn each_fault_raises_exactly_its_findings() {
     let mut faults = Vec::new();
     for Case { id, broken, with, facts, .. } in CASES {
         let judged = rules::judge(&facts());

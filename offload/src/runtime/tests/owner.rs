@@ -160,7 +160,7 @@ fn dmas_wait_for_the_allowance_of_their_tenant() {
 }
 
 #[test]
-fn who_has_done_everything_comes_back_for_what_is_not_due_yet() {
+fn the_timeout_after_a_time_ignores_steps_due_by_then() {
     let (mut world, _) = with_two_lookups();
     let due = world.runtime.poll_timeout().expect("due");
     assert_eq!(world.runtime.poll_timeout_after(Time::from_picos(due.as_picos() - 1)), Some(due));

@@ -79,7 +79,7 @@ fn a_response_does_not_wait_for_read_ahead_but_its_slot_does() {
 }
 
 #[test]
-fn what_is_asked_for_after_a_change_of_mind_gets_a_place_of_its_own() {
+fn a_read_after_discarded_ones_has_its_own_staging_space() {
     let mut world = speculating();
     let reads = begin(&mut world, 0xee);
     world.carry_out(&reads[1]);
@@ -200,7 +200,7 @@ fn a_kernel_writes_and_swaps_where_its_grant_allows_it() {
 }
 
 #[test]
-fn nothing_is_written_without_the_right_or_beyond_what_was_computed() {
+fn writes_without_the_right_or_beyond_the_computed_bytes_are_refused() {
     let untouched = [5_u64.to_be_bytes(), [0; 8], [0; 8]].concat();
     assert_eq!(stored(5, b"new data", false), (Status::ReadOnly, vec![], untouched.clone()));
     assert_eq!(stored(5, b"new data!", true), (Status::OutOfBounds, vec![], untouched.clone()));

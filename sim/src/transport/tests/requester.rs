@@ -262,7 +262,7 @@ fn reads_are_limited_and_fences_wait() {
 }
 
 #[test]
-fn what_waits_for_a_fence_does_not_hold_back_the_ack_request() {
+fn a_fenced_request_does_not_hold_back_the_ack_request() {
     let mut test = RequesterTest::new();
     test.submit(&[read(0, 1), write(1, 1), Request { fence: true, ..write(2, 1) }]);
     test.expect(BthOpcode::ReadRequest, 100);

@@ -368,7 +368,7 @@ fn a_port_where_nobody_listens_refuses() {
 }
 
 #[test]
-fn who_listens_a_moment_after_the_request_hears_it() {
+fn a_late_listener_receives_a_waiting_request() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);

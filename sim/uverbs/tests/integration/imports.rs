@@ -65,7 +65,7 @@ fn a_region_and_its_domain_are_told_by_their_handles() {
 }
 
 #[test]
-fn nothing_is_to_be_told_of_the_port_and_there_is_one() {
+fn query_port_returns_zeros_for_the_only_port() {
     let mut peer = Peer::new("a");
     let at = peer.allocate(64);
     peer.program.put(at, &[0xff; 40]);

@@ -209,7 +209,7 @@ fn the_clock_says_what_time_stamps_mean() {
 }
 
 #[test]
-fn what_a_file_leaves_behind_dies_with_it() {
+fn closing_a_file_destroys_its_remaining_objects() {
     let mut opened = Opened::new();
     let before = opened.uverbs.nic().live_objects();
     opened.write_command(IB_USER_VERBS_CMD_ALLOC_PD, &[0; 8], 4).unwrap();

@@ -373,7 +373,7 @@ fn windows_are_made_of_both_types() {
 }
 
 #[test]
-fn what_was_rung_before_a_queue_shrinks_has_completed_before() {
+fn requests_rung_before_a_resize_complete_before_it() {
     let (mut a, b) = (Station::new("a"), Station::new("b"));
     let (gid, mac) = (b.peer.gid(), VirtualHost::new("b").unwrap().mac());
     (0..3).for_each(|_| a.send(gid, mac, b.qp.number));

@@ -197,7 +197,7 @@ fn objects_name_the_ones_that_they_use() {
 }
 
 #[test]
-fn what_a_process_tells_comes_in_parts_and_what_makes_no_sense_ends_it() {
+fn a_list_of_objects_is_read_in_parts_and_ends_at_a_malformed_attribute() {
     let mut peer = Peer::new("a");
     let cq = peer.create_cq(0, None);
     for _ in 0..60 {

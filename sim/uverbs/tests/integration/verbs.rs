@@ -311,7 +311,7 @@ fn transitions_that_do_not_exist_are_refused() {
 }
 
 #[test]
-fn everything_dies_with_its_file() {
+fn closing_a_file_destroys_objects_of_every_kind() {
     let mut peer = Peer::new("a");
     let file = peer.uverbs.open();
     let before = peer.uverbs.nic().live_objects();
