@@ -289,7 +289,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_line_makes_it_panic(line in "\\PC{0,300}", pick in any::<prop::sample::Index>(), byte in any::<char>()) {
+        fn no_line_makes_the_parser_panic(line in "\\PC{0,300}", pick in any::<prop::sample::Index>(), byte in any::<char>()) {
             let _ = (Offer::parse(&line), Answer::parse(&line));
             let mut chars: heapless::Vec<char, 600> = text(&offer()).chars().collect();
             let at = pick.index(chars.len());

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn losses_are_told() {
+    fn lost_events_are_counted_in_an_event() {
         let mut inbox = Inbox::default();
         (0..70).for_each(|i| inbox.push(AsyncEvent::Completion { cqn: Cqn::from_low_bits(i) }));
         assert_eq!(inbox.pop(), Some(AsyncEvent::Lost { count: 6 }));

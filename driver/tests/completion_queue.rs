@@ -354,7 +354,7 @@ fn armings_are_numbered_modulo_four() {
 
 /// Without an interrupt, a wait looks every five microseconds, and never beyond its deadline.
 #[test]
-fn a_wait_for_one_looks_often_enough_and_ends() {
+fn wait_one_polls_every_five_microseconds_until_its_deadline() {
     let mut side = Side::small(everything, 4);
     side.hal.world.now.set(Time::ZERO + Duration::from_millis(3));
     let start = side.now();

@@ -379,7 +379,7 @@ fn an_error_between_successes_is_one_and_what_follows_goes_on() {
 }
 
 #[test]
-fn lies_about_receives_are_told_on_every_way() {
+fn invalid_receive_completions_are_reported_on_every_path() {
     let mut rig = Rig::new(Shape::default());
     post_receives(&mut rig, 0..4);
     // The first makes the queue pair known; then one of the past, one of the future, and a stranger.
@@ -499,7 +499,7 @@ fn one_completion_retires_what_was_not_signalled() {
 }
 
 #[test]
-fn lies_are_told_once_and_the_queue_goes_on() {
+fn invalid_completions_are_reported_once_and_the_queue_continues() {
     let mut rig = Rig::new(Shape::default());
     (0..3).for_each(|id| rig.pair.post_send(&WorkRequest::nop(id)).unwrap());
     rig.complete_send(rig.entry(CqeOpcode::Requester, 0));

@@ -253,7 +253,7 @@ fn runs_of_receives_are_not_written_out() {
 
 /// A mini entry that lies ends the fast path in the middle of an array. The rest of the run is written out from there on.
 #[test]
-fn a_run_that_lies_is_written_out_from_there_on() {
+fn a_compressed_run_is_written_out_from_its_invalid_entry_on() {
     let mut rig = rig();
     for id in 0..2 {
         rig.pair.post_send(&WorkRequest::nop(id)).unwrap();

@@ -261,7 +261,7 @@ fn poller_and_poster_of_receives_agree_on_every_slot() {
 }
 
 #[test]
-fn a_poller_that_is_kept_agrees_with_the_poster() {
+fn a_cached_send_poller_agrees_with_the_poster() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {
@@ -290,7 +290,7 @@ fn a_poller_that_is_kept_agrees_with_the_poster() {
 }
 
 #[test]
-fn a_poller_of_receives_that_is_kept_agrees_with_the_poster() {
+fn a_cached_receive_poller_agrees_with_the_poster() {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(|| {

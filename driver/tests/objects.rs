@@ -149,7 +149,7 @@ fn connecting_checks_its_options() {
 }
 
 #[test]
-fn wrong_ways_are_refused_before_anything_is_sent() {
+fn invalid_transitions_are_refused_without_a_command() {
     let mut rig = Rig::new(Shape::default());
     let commands = rig.hal.firmware().log.len();
     let attributes = QueuePairAttributes { path_mtu: Some(PathMtu::Mtu256), ..Default::default() };

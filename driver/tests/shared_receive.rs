@@ -141,7 +141,7 @@ fn post_own(rig: &mut Rig) {
 }
 
 #[test]
-fn lies_in_the_middle_of_many_are_told_and_the_others_come_back() {
+fn invalid_completions_among_many_are_reported_and_the_others_retire() {
     let mut rig = Rig::new(Shape { entries: 64, ..Shape::default() });
     let (mut queue, pair) = rig.share(7);
     (0..7).for_each(|id| queue.post_receive(&ReceiveRequest::new(id, &slice(0x1000))).unwrap());
@@ -168,7 +168,7 @@ fn lies_in_the_middle_of_many_are_told_and_the_others_come_back() {
 }
 
 #[test]
-fn completions_of_a_pair_that_is_gone_are_thrown_away_among_others() {
+fn completions_of_a_closed_queue_pair_are_discarded_among_others() {
     let mut rig = Rig::new(Shape { entries: 64, ..Shape::default() });
     let (mut queue, first) = rig.share(7);
     let second = attached(&rig, &queue);

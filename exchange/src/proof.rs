@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_holds_for_what_was_said_and_for_nothing_else() {
+    fn a_proof_holds_for_its_own_transcript_and_key_only() {
         let (key, other) = (SharedKey::new([7; 32]), SharedKey::new([8; 32]));
         let said = transcript("shop", b"introduction");
         let proof = said.of_caller(&key);

@@ -70,7 +70,7 @@ fn both_ends_receive_each_others_introduction() {
 
 /// Nobody listens yet: the caller retries until somebody does.
 #[test]
-fn either_may_start_first() {
+fn either_end_may_start_first() {
     let (listener, address) = listen();
     drop(listener);
     thread::scope(|scope| {
@@ -94,7 +94,7 @@ fn an_absent_peer_is_reported_with_the_number_of_tries() {
 }
 
 #[test]
-fn a_taken_address_and_no_call_are_told() {
+fn a_taken_address_and_a_missing_call_are_reported() {
     let (listener, address) = listen();
     assert!(matches!(Listener::bind(&address).unwrap_err().cause, ExchangeCause::Listen(_)));
     let text = listener.accept(&introduction(2), SHORT).unwrap_err().to_string();

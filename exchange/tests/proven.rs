@@ -74,7 +74,7 @@ fn a_wrong_key_and_an_unknown_name_look_the_same_to_the_caller() {
 }
 
 #[test]
-fn purposes_are_told_only_to_who_knows_the_key() {
+fn only_a_peer_with_the_key_learns_the_purpose() {
     let own = Introduction { purpose: "test 2".into(), ..introduction(1) };
     let [caller, called] = call(&own, &shop(1));
     assert!(matches!(called.unwrap_err().cause, ExchangeCause::OtherPurpose { .. }));
@@ -85,7 +85,7 @@ fn purposes_are_told_only_to_who_knows_the_key() {
 
 /// One end expects a key and the other has none.
 #[test]
-fn ends_of_different_kinds_say_what_they_waited_for() {
+fn a_call_between_ends_with_and_without_a_key_names_the_missing_message() {
     let (listener, address) = listen();
     thread::scope(|scope| {
         let caller = scope.spawn(|| Session::connect(&address, &introduction(1), LIMIT).unwrap_err());

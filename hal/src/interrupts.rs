@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn another_takes_the_place_of_who_gets_up() {
+    fn a_waiter_that_times_out_leaves_the_watch_to_another() {
         let interrupts = Interrupts::new(1).unwrap();
         let before = interrupts.noticed();
         let (woken, news) = std::sync::mpsc::channel();

@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_of_the_kernel_is_for_those_who_built_it() {
+    fn a_kernel_device_needs_the_feature_uverbs() {
         let read = "uverbs:mlx5_0".parse::<DeviceSelector>().map(|selector| selector.to_string());
         if cfg!(feature = "uverbs") {
             assert_eq!(read, Ok("uverbs:mlx5_0".into()));

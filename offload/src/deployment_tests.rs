@@ -198,7 +198,7 @@ fn compiled_in_kernels_stay_where_they_are() {
 }
 
 #[test]
-fn only_who_may_deploy_deploys() {
+fn deployment_needs_the_right_to_deploy() {
     let mut scene = Scene::new();
     scene.deploy(MINE, &program(1));
     let tenant = scene.tenant;

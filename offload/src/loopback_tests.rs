@@ -546,7 +546,7 @@ fn scripted() -> (Scene, impl FnMut(&mut Scene, &mut Scripted)) {
 }
 
 #[test]
-fn reads_that_nobody_waits_for_change_nothing() {
+fn completions_of_unknown_dma_tags_change_nothing() {
     let (mut scene, mut turn) = scripted();
     let mut dma = Scripted::new();
     turn(&mut scene, &mut dma);

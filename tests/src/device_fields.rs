@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn each_field_stands_in_one_list_and_known_differences_in_the_list_of_the_compared() {
+    fn each_field_is_in_exactly_one_list_and_known_differences_are_compared() {
         let compared: Vec<String> =
             rows(LIST).unwrap().iter().map(|row| SharedField::parse(row).unwrap().field).collect();
         let unique: BTreeSet<String> = compared.iter().cloned().collect();

@@ -56,7 +56,7 @@ proptest! {
     }
 
     #[test]
-    fn entries_change_hands(bytes in bytes(), phase in 0u8..2) {
+    fn storing_an_entry_sets_its_owner_bit(bytes in bytes(), phase in 0u8..2) {
         let memory = Dma::new(Boxed::new(2 * BLOCK));
         memory.copy_in(0, &bytes).unwrap();
         let [from, to] = [0, 1].map(|block| CqeView(memory.block(block).unwrap()));

@@ -73,7 +73,7 @@ mod tests {
     use std::rc::Rc;
 
     #[test]
-    fn holds_a_value_and_drops_it_once() {
+    fn a_private_box_drops_its_value_once() {
         let shared = Rc::new(());
         let memory = Dma::new(Boxed::new(384));
         let mut held = PrivateBox::move_into(memory, ([7u64; 40], shared.clone())).expect("it has room");

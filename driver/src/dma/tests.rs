@@ -135,7 +135,7 @@ fn rings_follow_each_other_and_lead_nowhere_at_the_end() {
 }
 
 #[test]
-fn a_ring_that_takes_the_place_of_another_fits_its_memory() {
+fn a_replacement_ring_has_to_fit_its_memory() {
     assert!(BlockRing::new(Dma::new(Boxed::new(256)), 8).is_none());
     assert!(BlockRing::new(Dma::new(Boxed::new(256)), 0).is_none());
     let mut rings = Rings::new(Dma::new(Boxed::new(256)), 0, 2).unwrap();

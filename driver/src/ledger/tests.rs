@@ -161,7 +161,7 @@ fn in_order_retirement_agrees_with_the_general_one() {
 }
 
 #[test]
-fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
+fn a_cached_receive_poller_retires_only_the_oldest() {
     let words = Plain::new();
     let mut poster = Poster::open(&words, Side::Receive, 1, Range { base: 64, slots: 4 });
     poster.identify(&words, identity(0x40));
@@ -187,7 +187,7 @@ fn a_poller_of_receives_that_is_kept_retires_only_the_oldest() {
 
 /// Another poller of the same queue advances; the kept one learns from the ledger how far.
 #[test]
-fn a_poller_that_is_kept_learns_how_far_both_sides_are() {
+fn a_cached_poller_learns_the_progress_of_both_sides() {
     let words = Plain::new();
     let mut poster = sender(&words, 8);
     (0..2).for_each(|id| poster.post(&words, id, 1, 0));
@@ -328,7 +328,7 @@ fn the_tail_is_not_looked_at_while_there_is_room() {
 
 /// A copy posts on the fast path, and the original then continues after it.
 #[test]
-fn a_poster_that_is_kept_follows_its_copy() {
+fn the_original_poster_continues_after_its_copy() {
     let words = Plain::new();
     let mut kept = sender(&words, 8);
     let mut copy = kept.clone();

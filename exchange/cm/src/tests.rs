@@ -220,7 +220,7 @@ fn both_sides_see_the_disconnect_and_pass_through_time_wait() {
 }
 
 #[test]
-fn a_peer_that_was_killed_parts_from_everybody_as_its_kernel_would_for_it() {
+fn a_killed_peer_is_disconnected_from_all_its_connections() {
     let mut world = World::perfect();
     let (active, passive) = world.connect();
     let now = world.now;

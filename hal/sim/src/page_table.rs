@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_outside_belong_to_nobody() {
+    fn addresses_outside_the_table_have_no_owner() {
         let mut table = PageTable::new(BASE);
         table.insert(BASE, 1, 7);
         assert_eq!(

@@ -98,7 +98,7 @@ fn relax_runs_what_is_due_and_never_past_the_deadline() {
 }
 
 #[test]
-fn a_wait_for_nothing_is_a_report() {
+fn waiting_in_an_idle_world_reports_a_stall() {
     let (world, _) = pair(MemoryConfig::default());
     let stalled = world.run_while(|| true, Time::MAX).unwrap_err();
     assert_eq!(stalled.reason, StallReason::Idle);
@@ -132,7 +132,7 @@ fn a_missing_barrier_shows_in_unforgiving_memory_only() {
 }
 
 #[test]
-fn hal_refuses_what_the_arena_refuses() {
+fn the_hal_refuses_more_memory_than_the_arena_has() {
     let (_, [hal, _]) = pair(MemoryConfig { capacity: 4096, ..MemoryConfig::default() });
     assert!(matches!(hal.allocate_dma(4097, 8), Err(HalError::OutOfDmaMemory { .. })));
 }

@@ -87,7 +87,7 @@ fn an_arena_grows_to_its_limit_and_no_further() {
 }
 
 #[test]
-fn a_piece_never_crosses_what_is_not_contiguous() {
+fn an_allocation_never_crosses_a_gap_in_the_addresses() {
     let mapper = Shift { split: Some(8192), ..Shift::default() };
     let arena = Arc::new(Arena::new(Arc::new(mapper), small(1 << 16, 1 << 16)).unwrap());
     let pieces: Vec<_> = (0..8).map(|_| arena.allocate(5000, 64).unwrap()).collect();

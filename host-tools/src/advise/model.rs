@@ -105,7 +105,7 @@ mod tests {
 
     /// The published figures of a preset are R, B and D for 64 bytes.
     #[test]
-    fn without_load_it_is_what_was_published() {
+    fn without_load_the_model_gives_the_published_latency() {
         for (preset, read, dpu, nic) in [
             (Preset::STROM_10G, 6.08, (4.97, 1.11), (4.97, 1.11)),
             (Preset::STROM_100G, 4.14, (4.14 - 1.0, 1.0), (4.14 - 1.0, 1.0)),
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_waits_for_what_is_being_done() {
+    fn the_wait_for_a_shared_core_follows_the_queueing_model() {
         let even = CoreWork { start: 100.0, access: 100.0 };
         // M/D/1 at half load: half a service.
         assert!((even.wait(0.5) - 50.0).abs() < 1e-9);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn more_of_anything_takes_longer_on_each_way() {
+    fn more_hops_bytes_or_retries_take_longer_on_each_way() {
         let costs = Costs::of(Preset::BF3_ARM);
         for way in AdvisedWay::ALL {
             let at = |case: Case| time(&costs, way, &case);

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn delimiters_by_name_or_by_sight() {
+    fn delimiters_are_found_by_file_name_or_content() {
         assert_eq!(delimiter(Path::new("x.TSV"), b"a,b"), b'\t');
         assert_eq!(delimiter(Path::new("x.csv"), b"a\tb"), b',');
         assert_eq!(delimiter(Path::new("x"), b"a\tb,c\td\n,,,,"), b'\t');

@@ -147,7 +147,7 @@ fn an_infiniband_port_says_what_its_manager_set() {
 }
 
 #[test]
-fn a_device_differs_from_itself_in_nothing() {
+fn a_device_compared_with_itself_shows_no_difference() {
     let (text, same) = shown(&["--diff", "sim", "sim"]);
     assert!(same && text.ends_with("differ in nothing but their addresses"), "{text}");
 }

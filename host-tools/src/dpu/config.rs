@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn little_is_needed_and_the_rest_has_defaults() {
+    fn a_minimal_configuration_gets_defaults() {
         let config = parse(&format!("listen = \"127.0.0.1:0\"\n{TENANT}")).expect("enough");
         assert_eq!((config.device, config.table, config.gid_index), (None, None, None));
         assert_eq!(config.limits.time, Duration::from_millis(100));

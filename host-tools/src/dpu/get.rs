@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn ways_agree_only_if_all_say_the_same() {
+    fn results_agree_only_if_all_ways_find_the_same_value() {
         let same = KeyResult::of("k", vec![way("kernel", Some(b"v")), way("read", Some(b"v"))]);
         assert_eq!(
             (same.agree, same.value_hex.as_deref(), same.value_text.as_deref()),

@@ -157,7 +157,7 @@ fn output_of_the_library_is_parsed() {
 }
 
 #[test]
-fn a_near_miss_is_offered_what_was_meant() {
+fn a_misspelt_name_gets_the_nearest_known_names() {
     assert_eq!(near("IBV_WC_RETRY_EXEC_ERR")[0], "IBV_WC_RETRY_EXC_ERR");
     assert_eq!(near("out_of_sequnce")[0], "out_of_sequence");
     assert_eq!(near("gid.vlna")[0], "gid.vlan");
@@ -194,7 +194,7 @@ fn a_syndrome_of_the_simulated_firmware_is_known() {
 }
 
 #[test]
-fn every_row_says_something() {
+fn every_explanation_has_all_its_texts() {
     for row in everything() {
         for text in [row.name, row.cause, row.compare, row.attempt] {
             assert!(!text.is_empty(), "{row:?}");

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn acts_that_began_are_ended_once() {
+    fn each_fault_that_began_is_ended_once() {
         let (_home, mut stage) = stage();
         let [host, other] = ["a", "b"].map(str::to_owned);
         let part = |begins| Act::Part { host: host.clone(), other: other.clone(), begins };

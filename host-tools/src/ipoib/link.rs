@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_survive_their_bytes_and_flags_are_nobodys() {
+    fn hardware_addresses_survive_their_bytes_and_ignore_flags() {
         let address = HardwareAddress { qpn: Qpn::from_low_bits(0x42), gid: gid("fe80::202:c9ff:fe04:1") };
         let mut bytes = address.bytes();
         assert_eq!(bytes[..6], [0, 0, 0, 0x42, 0xfe, 0x80]);

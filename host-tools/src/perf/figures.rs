@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn without_samples_nothing_is_said_to_have_been_fast() {
+    fn a_log_without_samples_reports_zeros() {
         let found = LatencyLog::new(2, false).unwrap().finish(2);
         assert_eq!((found.iterations, found.minimum, found.maximum, found.rate), (0, 0.0, 0.0, 0.0));
     }

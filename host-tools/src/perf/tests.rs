@@ -127,7 +127,7 @@ fn all_sizes_are_those_of_perftest() {
 
 /// Simulated time does not depend on how long the ends sleep.
 #[test]
-fn a_rest_is_no_part_of_a_latency_and_of_a_read_nothing_is_left() {
+fn a_latency_gap_is_not_part_of_the_measured_latency() {
     let mean = |words: &str| json(words).0["results"][0]["latency_us"]["mean"].as_f64().expect("a time");
     let (brisk, rested) = (mean("read lat -n 20"), mean("read lat -n 20 --latency_gap 100"));
     assert!((brisk - rested).abs() < 0.1 * brisk, "{brisk} {rested}");
@@ -157,7 +157,7 @@ fn a_server_that_looks_late_and_finds_all_messages_has_a_rate() {
 }
 
 #[test]
-fn the_p_key_of_an_index_reaches_who_is_in_its_partition() {
+fn traffic_with_a_p_key_index_stays_in_its_partition() {
     let reached = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
         let plan = parse(&words).expect("arguments").plan().expect("a plan");

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn words_move_the_cable_and_are_repeated() {
+    fn a_cable_command_may_be_repeated() {
         let (_directory, path, server) = served();
         for is_plugged in [false, false, true] {
             set(&path, is_plugged).expect("an answer");

@@ -94,7 +94,7 @@ fn a_capture_does_not_overwrite_the_data() {
 }
 
 #[test]
-fn strange_files_and_seeds_are_told_for_what_they_are() {
+fn unreadable_files_and_invalid_seeds_are_refused_with_the_reason() {
     let files = Files::new("strange");
     refused(
         &["--data", &files.write("utf16", b"\xff\xfea\0,\0b\0\n\0")],
@@ -117,7 +117,7 @@ fn data_comes_from_the_standard_input() {
 }
 
 #[test]
-fn a_file_of_ones_own() {
+fn the_demo_serves_a_given_data_file() {
     let files = Files::new("own");
     let lines: String = (0..50).map(|n| format!("key {n}\t{}\n", "v".repeat(n * 700))).collect();
     let path = files.write("data.tsv", format!("Key\tValue\n{lines}"));

@@ -67,7 +67,7 @@ fn programs_are_deployed_called_replaced_and_removed_from_afar() {
 
 /// These programs write to the memory of the table, in which nobody looks up keys here.
 #[test]
-fn programs_write_for_who_may() {
+fn programs_write_for_tenants_with_the_right() {
     let service = DpuService::start(&[]);
     for (file, opcode) in [("sequencer.o", "NUMBERS"), ("put.o", "PUT")] {
         service.object("kernel-deploy", "owner", &["kernel", "deploy", &program(file), "--opcode", opcode]);
@@ -210,7 +210,7 @@ fn a_service_that_cannot_be_says_why() {
 
 /// Silent strangers keep no tenant out.
 #[test]
-fn callers_who_say_nothing_make_room() {
+fn silent_callers_keep_no_tenant_out() {
     let service = DpuService::start(&[]);
     let silent: Vec<_> =
         (0..40).map(|_| std::net::TcpStream::connect(service.address()).expect("taken")).collect();

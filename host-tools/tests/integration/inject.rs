@@ -43,7 +43,7 @@ fn a_partition_keeps_hosts_apart_until_somebody_interrupts() {
 }
 
 #[test]
-fn a_host_crashes_and_what_a_killed_command_has_left_is_ended() {
+fn a_host_crashes_and_faults_of_a_killed_command_are_ended() {
     let hosts = Hosts::new();
     let port = free_port();
     let waiting = ["perf", "write", "bw", "-p", &port, "--timeout", "60"];

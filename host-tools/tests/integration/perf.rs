@@ -229,7 +229,7 @@ fn rates(said: &str) -> Vec<f64> {
 }
 
 #[test]
-fn a_test_without_an_end_shows_a_row_for_each_period_until_it_is_interrupted() {
+fn an_endless_test_prints_a_row_for_each_period_until_interrupted() {
     let [client, server] = interrupted(&["write", "bw"], false);
     assert!(client.matches("#bytes").count() == 1 && client.contains(" Data "), "{client}");
     let (own, told) = (rates(&client), rates(&server));
@@ -238,7 +238,7 @@ fn a_test_without_an_end_shows_a_row_for_each_period_until_it_is_interrupted() {
 }
 
 #[test]
-fn a_receiver_without_an_end_has_rows_of_its_own() {
+fn the_receiver_of_an_endless_test_prints_rows_of_its_own() {
     let [client, server] = interrupted(&["send", "bw", "--use-srq"], true);
     assert!(rates(&client).iter().all(|rate| *rate > 0.0), "{client}");
     let own = rates(&server);
@@ -247,7 +247,7 @@ fn a_receiver_without_an_end_has_rows_of_its_own() {
 }
 
 #[test]
-fn a_test_without_an_end_ends_with_who_reads_it() {
+fn an_endless_test_ends_when_its_output_is_closed() {
     let (hosts, port) = (Hosts::new(), free_port());
     let server = ["perf", "write", "bw", "-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"];
     let client = [&server[..], &["a"]].concat();
@@ -266,7 +266,7 @@ fn a_test_without_an_end_ends_with_who_reads_it() {
 
 /// JSON is only printed at the end, so no write fails before.
 #[test]
-fn a_test_without_an_end_ends_with_who_would_have_read_its_json() {
+fn an_endless_test_with_json_ends_when_its_output_is_closed() {
     let (hosts, port) = (Hosts::new(), free_port());
     let server = ["perf", "write", "bw", "-p", &port, "-D", "1", "--run_infinitely", "--timeout", "30"];
     let client = [&server[..], &["--json", "a"]].concat();

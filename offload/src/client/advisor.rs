@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_becomes_faster_is_noticed_and_one_that_is_not_there_is_never_chosen() {
+    fn the_advisor_notices_a_faster_way_and_never_chooses_a_missing_one() {
         let prior = |micros| Some(Prior { fixed: Duration::from_micros(micros), ..Prior::default() });
         let lookup = LookupSize { elements: 4, bytes: 64 };
         let mut advisor = Advisor::new([prior(10), prior(14), None]);

@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sum_alone_is_no_object() {
+    fn a_checksum_over_no_bytes_is_not_a_whole_object() {
         let mut sum = [0; SUM as usize];
         seal(&mut sum);
         assert_eq!(sum, [0; SUM as usize]);

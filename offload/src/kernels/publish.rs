@@ -152,7 +152,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_value_is_written_and_current_only_if_nobody_came_before(
+        fn a_value_becomes_current_only_if_the_word_is_unchanged(
             value in proptest::collection::vec(any::<u8>(), 1..=MAX_VALUE),
             at in 8_u64..300,
             current in 0_u64..2,

@@ -119,7 +119,7 @@ fn a_lost_response_is_not_requested_elsewhere() {
 }
 
 #[test]
-fn a_place_that_is_gone_is_replaced_by_the_other() {
+fn lookups_fall_back_when_a_place_is_unreachable() {
     let mut pair = TwoPlaces::new(SLOTS as u16);
     let lost = pair.start(KvLookup::OPCODE, &[1, 1, 2]);
     pair.dpu.near.done(0, Outcome::Failed);

@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn only_who_is_allowed_deploys() {
+    fn only_an_allowed_connection_may_deploy() {
         let mut connections: Connections<2> = Connections::default();
         let id = [0, 1].map(|_| connections.open(WINDOW, 3).expect("room"))[1];
         assert_eq!(connections.caller(id), Caller { connection: 1, may_deploy: false });

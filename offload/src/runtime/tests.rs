@@ -296,7 +296,7 @@ fn malformed_messages_are_answered_if_they_say_where() {
 }
 
 #[test]
-fn full_is_busy_at_once_and_empty_again_later() {
+fn a_full_runtime_answers_busy_until_a_slot_is_free() {
     let (mut world, descriptor) = kv_world();
     let hit = lookup(&descriptor, &[6; 8]);
     for id in 0..4 {
@@ -343,7 +343,7 @@ fn steps_are_taken_in_turn() {
 }
 
 #[test]
-fn a_revoked_grant_ends_what_runs_on_it() {
+fn revoking_a_grant_ends_the_requests_on_it() {
     let (mut world, descriptor) = kv_world();
     let hit = lookup(&descriptor, &[6; 8]);
     let request = world.request(1, &hit);
@@ -510,7 +510,7 @@ impl Kernel for Slice {
 }
 
 #[test]
-fn payload_reaches_kernels_that_ask_and_emissions_stay_within_what_was_read() {
+fn kernels_receive_payload_and_emit_only_bytes_that_they_read() {
     let mut world = World::<Slice, 2>::new((0..16).collect());
     let mut ask = |payload: &[u8]| {
         let request = Request { opcode: Opcode(2), payload, ..world.request(1, &[]) };

@@ -323,7 +323,7 @@ mod tests {
         }
 
         #[test]
-        fn a_tap_writes_what_came_and_sees_each_value_once(
+        fn a_tap_copies_the_stream_and_counts_each_value_once(
             stream in proptest::collection::vec(any::<u64>(), 0..100),
             pieces in proptest::collection::vec(1_usize..50, 1..20),
         ) {

@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_have_to_lie_in_what_may_be_written() {
+    fn partitions_have_to_lie_in_the_writable_grant() {
         let ranges = |offset, length| [PartitionRange { offset, length }; 2];
         let read = Grant::new(0x1000, 64).expect("no wrap");
         assert!(matches!(Shuffle::<2, 1>::new(read, ranges(0, 8)), Err(GrantFault::ReadOnly { .. })));

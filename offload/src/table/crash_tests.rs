@@ -182,7 +182,7 @@ fn the_next_writer_may_die_while_it_opens() {
 }
 
 #[test]
-fn a_table_that_is_being_made_is_none_yet_whatever_was_there_before() {
+fn a_half_created_table_cannot_be_opened() {
     let old = pair(9).writer.into_memory().bytes;
     let journal = Journal::new(old.clone());
     let mut writer = TableWriter::create(journal, &growing(3, 2, 0)).expect("fits");

@@ -77,7 +77,7 @@ fn lengths_at_their_limits() {
 }
 
 #[test]
-fn collisions_of_the_whole_hash_are_told_apart_by_the_key() {
+fn keys_with_equal_hashes_are_distinguished() {
     let mut memory = vec![0; 64 * 1024];
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config(4, 8)).expect("fits");
     for n in 0..10_u8 {
@@ -169,7 +169,7 @@ fn kernels_are_waited_for_and_none_that_began_later() {
 }
 
 #[test]
-fn a_swap_needs_the_version_that_is_there() {
+fn a_swap_needs_the_current_version() {
     let mut memory = vec![0; 4096];
     let mut writer = TableWriter::create(memory.as_mut_slice(), &config(1, 0)).expect("fits");
     let swap = |writer: &mut TableWriter<_>, expected, value: &[u8]| {

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_bridge_nobody_is_there_and_nothing_waits() {
+    fn without_a_bridge_outside_addresses_do_not_resolve() {
         let directory = tempfile::tempdir().unwrap();
         let network = NetworkDirectory::create(directory.path()).unwrap();
         let mut outside = OutsideNeighbours::new(network, &VirtualHost::new("a").unwrap());

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_masks_name_is_compared_and_swapped() {
+    fn only_masked_bits_are_compared_and_swapped() {
         let operands =
             MaskedCompareSwap { compare: 0xff12, compare_mask: 0xff, swap: 0xabcd, swap_mask: 0xff00 };
         let apply = |old| AtomicOperation::MaskedCompareSwap(operands).apply(old);

@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_does_not_exist_is_refused_and_two_lead_from_everywhere() {
+    fn unknown_transitions_are_refused_and_reset_and_error_are_always_allowed() {
         for from in (0..7).map(|number| State::from_number(number).unwrap()) {
             assert!(find(Datagram, from, State::Reset, a::STATE).is_ok());
             assert!(find(Datagram, from, State::Error, a::STATE).is_ok());

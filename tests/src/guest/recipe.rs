@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn gives_none_where_apt_knows_no_debian() {
+    fn sources_without_debian_give_no_archive() {
         assert_eq!(first_debian_archive("http://mirror.example/ubuntu/\n"), None);
         assert_eq!(first_debian_archive(""), None);
     }

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn one_fail_is_no_success_and_nothing_is_none_either() {
+    fn a_report_succeeds_only_with_a_pass_and_without_a_failure() {
         let (pass, fail) = (Verdict::Pass(String::new()), Verdict::Fail("late".into()));
         let skip = Verdict::Skip("no root".into());
         assert!(report(&[pass.clone(), skip.clone()]).is_success());

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_near_program_is_told_whom_to_meet() {
+    fn the_near_program_gets_the_address_of_the_far_one() {
         let words = |pair: &WirePair, host| pair.program(host, 7).command.join(" ");
         assert_eq!(words(&PAIRS[0], FAR), "ib_write_bw -F -n 500 -p 7");
         assert_eq!(words(&PAIRS[0], NEAR), "ib_write_bw -F -n 500 -p 7 127.0.0.1");

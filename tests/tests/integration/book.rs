@@ -154,7 +154,7 @@ fn links_lead_to_what_is_there() {
 
 /// The book shows every output file.
 #[test]
-fn no_output_is_left_over() {
+fn every_output_file_is_in_a_chapter() {
     let text: String = chapters().into_iter().map(|(_, text)| text).collect();
     for entry in fs::read_dir(source().join("output")).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();

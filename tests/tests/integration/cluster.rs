@@ -189,7 +189,7 @@ fn a_host_that_crashes_starts_anew_with_its_disk() {
 
 /// A NIC is reset under its driver: every operation of its host ends at once.
 #[test]
-fn a_nic_that_is_reset_ends_what_waits() {
+fn a_nic_reset_ends_every_operation_of_its_host() {
     let cluster = SimCluster::new(8, 2);
     ask(&cluster, 10_000);
     cluster.schedule(Duration::from_micros(500), |cluster| cluster.reset_nic(0, 0));
@@ -256,7 +256,7 @@ fn the_replicated_log_loses_nothing() {
 /// The bug of the first version: it counts reports, not followers. A restarted follower reports again
 /// although too few disks have the entry.
 #[test]
-fn the_seeds_find_what_the_first_log_did_wrong() {
+fn the_seeds_find_the_bug_of_the_first_log() {
     let version = replicated_log::Version::First;
     let found = find_failure("log", &replicated_log::LIMITS, |drawn| replicated_log::trial(drawn, version));
     let message = found.expect_err("the fault was not found");
@@ -279,7 +279,7 @@ fn the_lock_loses_no_increment() {
 /// The bug of the first version: it trusts its lease. A holder whose processes are paused writes after
 /// somebody else has the lock.
 #[test]
-fn the_seeds_find_what_the_first_lock_did_wrong() {
+fn the_seeds_find_the_bug_of_the_first_lock() {
     let version = lock_service::Version::First;
     let found = find_failure("lock", &lock_service::LIMITS, |drawn| lock_service::trial(drawn, version));
     let message = found.expect_err("the fault was not found");
@@ -296,7 +296,7 @@ fn the_ring_sums_rightly() {
 
 /// The bug of the first version: it overwrites a number that its paused neighbour has not taken yet.
 #[test]
-fn the_seeds_find_what_the_first_ring_did_wrong() {
+fn the_seeds_find_the_bug_of_the_first_ring() {
     let version = ring_all_reduce::Version::First;
     let found =
         find_failure("ring", &ring_all_reduce::LIMITS, |drawn| ring_all_reduce::trial(drawn, version));

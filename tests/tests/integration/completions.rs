@@ -83,7 +83,7 @@ fn completions_that_were_not_polled_survive_a_change_of_size() {
 }
 
 #[test]
-fn a_size_that_does_not_hold_what_is_there_is_refused() {
+fn a_resize_below_the_outstanding_completions_is_refused() {
     let mut pair = Pair::new(&options(32));
     write(&mut pair, 0..9);
     rest(&pair, Duration::from_micros(100));

@@ -320,7 +320,7 @@ fn a_host_that_resets_is_told_to_all_and_the_door_works_on() {
 }
 
 #[test]
-fn a_door_checks_what_it_is_asked_and_writes_as_it_reads() {
+fn the_dma_door_checks_ranges_and_writes_as_well_as_reads() {
     let mut scene = Scene::new(NodeOptions::default());
     let table = scene.tenants[0].table.clone().expect("still there");
     let (address, length) = (table.address(), table.len() as u64);

@@ -160,7 +160,7 @@ fn every_operation_moves_its_bytes() {
 /// Four requests fit into the send queue. The others wait in line, and arrive in the order in which they were
 /// first polled.
 #[test]
-fn more_than_the_queue_holds_wait_their_turn() {
+fn requests_beyond_the_queue_wait_in_order() {
     let ends = Ends::new(2);
     let slots = ends.b.pool.try_take().unwrap();
     let futures = (0..12u64).map(|number| {

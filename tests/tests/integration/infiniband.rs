@@ -155,7 +155,7 @@ fn reliable_connections_work_with_and_without_route_header() {
 }
 
 #[test]
-fn an_end_that_means_another_lid_is_told_by_a_look_at_both() {
+fn comparing_two_diagnoses_finds_a_wrong_lid() {
     let port = Port::new();
     let build = || port.builder().build().unwrap();
     let (mut a, mut b) = connect((build(), build()), local);

@@ -265,7 +265,7 @@ fn a_wrong_secret_a_wrong_function_and_a_wrong_key_give_no_alias() {
 /// A memory key belongs to its function: a key of the host is not valid on the Arm side, even while the host
 /// shares it.
 #[test]
-fn a_key_of_the_host_is_none_on_the_arm_side() {
+fn a_host_key_is_invalid_on_the_arm_side() {
     let mut card = ServedCard::new();
     card.host().region.copy_in(0, &[7; 64]).unwrap();
     // Both functions number their keys alike, so take one that the Arm side has not created itself.

@@ -235,7 +235,7 @@ fn connect_apart(
 }
 
 #[test]
-fn ends_of_different_path_mtus_are_told_by_a_look_at_both() {
+fn comparing_two_diagnoses_finds_different_path_mtus() {
     let mut pair = pair();
     let [mut a, mut b] = connect_apart(&pair, |_, options| options[0].path_mtu = PathMtu::Mtu2048);
     let from = [pair.a.memory.slice(0, 1500).unwrap()];
@@ -251,7 +251,7 @@ fn ends_of_different_path_mtus_are_told_by_a_look_at_both() {
 }
 
 #[test]
-fn ends_that_mean_others_are_told_by_a_look_at_both() {
+fn comparing_two_diagnoses_finds_wrong_peers() {
     let pair = pair();
     let other = pair.b.queue_pair.qpn();
     let [mut a, mut b] = connect_apart(&pair, |ends, _| {

@@ -114,7 +114,7 @@ fn a_receive_at_the_last_moment_needs_its_barrier() {
 }
 
 #[test]
-fn memory_without_barriers_shows_nothing_new() {
+fn memory_without_barriers_shows_old_bytes() {
     let mut pair = unforgiving(13);
     let remote = pair.b.memory.remote(0);
     pair.a.queue_pair.post_send(&WorkRequest::write_inline(1, b"unforgiving", remote)).unwrap();

@@ -60,7 +60,7 @@ fn retire_as(words: &Plain, identity: Identity, entry: u32) -> Result<Claimed, R
 }
 
 #[test]
-fn one_entry_is_always_at_hand() {
+fn a_shared_queue_always_keeps_one_free_entry() {
     let words = Plain::new();
     let mut poster = open(&words);
     assert_eq!(poster.capacity(), 3);
@@ -208,7 +208,7 @@ fn an_empty_chain_changes_nothing() {
 }
 
 #[test]
-fn a_poller_that_is_kept_knows_when_somebody_is_gone() {
+fn a_cached_poller_notices_a_departed_queue_pair() {
     let words = Plain::new();
     let poster = open(&words);
     let poller = || SharedPoller::resolve(&words, RECORDS, identity(7));

@@ -41,7 +41,7 @@ fn replies_refusals_and_strays_are_told_apart() {
 }
 
 #[test]
-fn a_server_that_says_everything_but_the_answer_is_given_up() {
+fn the_client_gives_up_a_server_that_never_answers() {
     let stray = encode(1, 10, HEADER, REPLY | ERROR, 0);
     let error = after_version(&[stray, stray].concat()).unwrap_err();
     assert!(error.to_string().contains("refuses a write that was not made"), "{error}");

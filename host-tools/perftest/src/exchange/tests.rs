@@ -165,7 +165,7 @@ fn strangers_are_counted_when_nobody_else_comes() {
 }
 
 #[test]
-fn a_failure_of_this_end_is_no_strangers() {
+fn a_local_failure_while_accepting_is_reported_as_it_is() {
     let listener = Listener::bind().expect("a port");
     let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, listener.port().expect("a port")));
     let silent = std::net::TcpStream::connect(address).expect("the listener");

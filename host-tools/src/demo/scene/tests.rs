@@ -395,7 +395,7 @@ fn replies_that_would_go_astray_are_not_sent() {
 }
 
 #[test]
-fn noise_is_counted_and_hurts_nobody() {
+fn malformed_messages_are_counted_and_disturb_no_lookup() {
     let rows = &rows()[..3];
     let mut scene = Scene::build(&config(1, 0.0), rows, None).expect("boots");
     for length in 0..100_usize {

@@ -47,7 +47,7 @@ fn healthy_facts_raise_no_finding() {
 
 /// In a virtual machine the slot reports no speed, and Linux writes "Unknown".
 #[test]
-fn a_slot_that_tells_no_speed_is_no_slow_one() {
+fn a_slot_of_unknown_speed_raises_no_finding() {
     let files = scenes::ready_machine();
     files.write(&format!("sys/bus/pci/devices/{}/max_link_speed", scenes::FUNCTION), "Unknown\n");
     let judged = rules::judge(&files.facts(None));

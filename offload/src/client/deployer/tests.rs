@@ -216,7 +216,7 @@ fn a_deployer_that_another_one_disturbs_begins_again_and_gives_up_in_the_end() {
 }
 
 #[test]
-fn one_thing_at_a_time_and_none_for_ever() {
+fn a_deployer_runs_one_request_at_a_time_each_with_a_deadline() {
     let mut scene = Scene::new();
     scene.deployer.deploy(scene.now, &mut scene.near, MINE, &program(3)).expect("begins");
     let under_way = Err(DeployFailure::UnderWay);

@@ -183,7 +183,7 @@ fn admit(runtime: &mut MeteredRuntime, connection: ConnectionId, request: &Reque
 }
 
 #[test]
-fn only_what_needs_no_region_runs_without_one() {
+fn only_kernels_that_need_no_region_run_without_one() {
     let nowhere = RegionHandle(0xff);
     let (mut runtime, connection, request) = metered(Opcode(20));
     let refused = admit(&mut runtime, connection, &Request { region: nowhere, ..request });

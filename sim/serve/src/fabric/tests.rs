@@ -22,7 +22,7 @@ fn receive(port: &mut FabricPort) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn frames_reach_whom_they_are_for_and_ring() {
+fn frames_reach_their_destination_and_wake_it() {
     let fabric = Fabric::new(SubnetConfig::default()).expect("a thread");
     let rung = Arc::new(AtomicUsize::new(0));
     let calls = Arc::clone(&rung);

@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lock_that_goes_round_is_waited_for_and_one_that_stays_with_a_process_is_not() {
+    fn a_lock_that_changes_hands_is_waited_for_longer_than_a_stuck_one() {
         let start = Instant::now();
         let after = |seconds| start + Duration::from_secs(seconds);
         let mut wait = LockWait::new(start);

@@ -63,7 +63,7 @@ fn a_greeting_brings_a_file_and_a_hang_up_is_seen() {
 }
 
 #[test]
-fn a_stranger_is_not_understood() {
+fn a_greeting_from_a_stranger_is_invalid() {
     let (_directory, network) = network();
     let member = network.join("a").unwrap();
     let caller = network.connect("a", 0).unwrap();
@@ -172,7 +172,7 @@ fn an_object_request_is_answered_with_all_bytes_or_none() {
 }
 
 #[test]
-fn trouble_is_made_and_ended() {
+fn partitions_between_hosts_begin_and_end() {
     let (_directory, network) = network();
     network.set_apart("b", "a", true).unwrap();
     network.set_apart("c-1", "a", true).unwrap();

@@ -383,7 +383,7 @@ fn random_messages_are_all_answered() {
 
 /// A client that does not start properly does not reach the device, so the next one need not wait for a reset.
 #[test]
-fn the_device_hears_nothing_of_who_does_not_begin_as_it_should() {
+fn a_client_without_a_proper_start_does_not_reach_the_device() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nic");
     let mut server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
@@ -401,7 +401,7 @@ fn the_device_hears_nothing_of_who_does_not_begin_as_it_should() {
 
 /// A new client waits behind at most this many conversations, however fast others come and go.
 #[test]
-fn only_so_many_clients_wait_to_be_accepted() {
+fn the_number_of_clients_that_wait_is_limited() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nic");
     let _server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();

@@ -77,7 +77,7 @@ fn a_cut_cable_loses_everything_for_a_while() {
 }
 
 #[test]
-fn chances_come_true_about_as_often_as_they_should() {
+fn random_faults_occur_at_their_configured_rates() {
     let mut faults = faults();
     faults.set_random(RandomFaults {
         loss: Chance::from_ratio(0.05),

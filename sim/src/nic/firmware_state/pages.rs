@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_pages_are_taken_and_no_more() {
+    fn the_page_supply_is_limited() {
         let pages: Vec<u64> = (0..BEYOND as u64 + 4).map(|page| page << 12).collect();
         let mut supply = PageSupply::new(1, 2);
         assert_eq!(supply.give(&pages), Err(syndrome::TOO_MANY_PAGES));

@@ -261,7 +261,7 @@ fn a_copy_may_have_both_ends_on_one_side() {
 }
 
 #[test]
-fn only_who_knows_key_and_number_makes_an_alias() {
+fn an_alias_needs_the_right_access_key_and_number() {
     let (mut card, _) = Card::sharing();
     let refused = |refusal: syndrome::Refusal| Err((refusal.status, refusal.syndrome));
     let mut wrong = ACCESS;

@@ -413,7 +413,7 @@ fn a_memory_key_shows_its_context() {
 }
 
 #[test]
-fn the_reserved_key_is_told_also_to_who_has_room_for_no_other() {
+fn a_short_output_still_returns_the_reserved_key() {
     let mut host = Host::booted(NicConfig::default());
     let ask = QuerySpecialContextsIn::new;
     let (out, _): (QuerySpecialContextsOut, _) = host.run(Op::QuerySpecialContexts, 0, ask()).unwrap();

@@ -386,7 +386,7 @@ fn is_on(node: &mut Node, protocol: u8, priority: u8) -> Result<bool, Refusal> {
 
 /// With congestion control disabled, packets are not marked ECN-capable, but marked ones are still reported.
 #[test]
-fn whether_congestion_control_is_on_can_be_asked() {
+fn queries_tell_whether_congestion_control_is_on() {
     for congestion_control in [false, true] {
         let mut pair = Pair::with(NicConfig { congestion_control, ..NicConfig::default() }, |_| {});
         for priority in 0..8 {

@@ -326,7 +326,7 @@ fn no_receive_is_waited_for_and_then_ends_in_rnr_retry_exceeded() {
 
 /// Requirement: IBTA v1.4 §10.3.1: in the error state all outstanding and later work is flushed in order.
 #[test]
-fn to_error_flushes_in_order_and_later_posts_too() {
+fn a_move_to_error_flushes_outstanding_and_later_work_in_order() {
     let mut pair = Pair::new();
     let write = good_write(&pair);
     for _ in 0..3 {

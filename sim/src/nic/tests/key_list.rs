@@ -214,7 +214,7 @@ fn keys_of_one_size_are_found_as_pages_are() {
 }
 
 #[test]
-fn a_key_that_names_itself_is_no_endless_way() {
+fn a_key_list_that_names_its_own_key_ends_at_the_depth_limit() {
     let mut model = Model::new();
     let first = super::super::FIRST_MKEY << 8 | u32::from(VARIANT);
     model.add(context(MkeyAccessMode::Klms, 0, 0x1000), vec![0x1000 << 32 | u64::from(first), 0], Vec::new());

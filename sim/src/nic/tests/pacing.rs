@@ -148,7 +148,7 @@ fn without_a_controller_nothing_waits_even_beside_a_paced_queue_pair() {
 }
 
 #[test]
-fn a_controller_that_is_taken_away_lets_go_what_waited() {
+fn removing_a_controller_releases_paced_frames_at_once() {
     let mut pair = Pair::new();
     let qpn = pair.a.qp.qpn;
     limit(&mut pair.a, qpn, 1);

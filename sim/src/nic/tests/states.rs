@@ -56,7 +56,7 @@ fn write(pair: &Pair, offset: u64, byte: u8) -> Vec<u8> {
 /// Requirement: IBTA v1.4 §11.6.3: the event "send queue drained" is raised when the last message in progress has
 /// completed.
 #[test]
-fn a_draining_queue_ends_what_has_begun_and_nothing_else() {
+fn a_draining_queue_finishes_messages_in_progress_only() {
     let mut pair = Pair::new();
     let long = [remote(pair.b.mr.va, pair.b.mr.key), data(pair.a.mr.sge(0, 3000))].concat();
     pair.a.post(WqeOpcode::RdmaWrite, &long);

@@ -225,7 +225,7 @@ fn a_long_message_arrives_whole() {
 /// Requirement: IBTA v1.4 §10.3.1.5: draining finishes messages in progress, even after losses, and holds back everything
 /// else.
 #[test]
-fn draining_waits_for_what_has_begun() {
+fn draining_waits_for_messages_in_progress() {
     let mut requester = requester(|_| ());
     assert!(!requester.is_drained());
     for token in 1..=3 {

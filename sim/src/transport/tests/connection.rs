@@ -121,7 +121,7 @@ fn a_message_that_fails_twice_ends_with_its_first_error() {
 
 /// What has begun ends, and what has not waits until the queue resumes (IBTA v1.4 §10.3.1.5).
 #[test]
-fn either_drains_and_resumes() {
+fn reliable_and_unreliable_requesters_drain_and_resume() {
     for reliable in [true, false] {
         let mut requester = with(reliable, &[write(1, 1), write(2, MTU + 1), write(3, 1)]);
         // The first message has ended and is gone, the second has begun.

@@ -103,7 +103,7 @@ fn psn_wraps() {
 /// Requirement: IBTA v1.4 §9.7.5.1.1: the responder answers a gap with one NAK that has the expected PSN, and drops the
 /// packets after the gap.
 #[test]
-fn gap_is_complained_of_once() {
+fn a_gap_is_answered_with_one_nak() {
     let mut test = ResponderTest::new();
     test.send(header(BthOpcode::WriteOnly, 101, reth(1, 1)), &[2]);
     test.expect(100, Syndrome::Nak(NakCode::SequenceError), 0);
@@ -399,7 +399,7 @@ fn local_faults_of_a_receive() {
 }
 
 #[test]
-fn a_write_that_cannot_reach_memory_ends_its_receive() {
+fn a_write_to_failing_memory_completes_its_receive_in_error() {
     let mut test = ResponderTest::new();
     test.host.post(0);
     test.host.memory_fails = true;
@@ -411,7 +411,7 @@ fn a_write_that_cannot_reach_memory_ends_its_receive() {
 
 /// Requirement: IBTA v1.4 §9.7.4.1.7: a responder that cannot continue answers with a NAK for a remote operational error.
 #[test]
-fn a_read_that_cannot_reach_memory_is_refused_after_all() {
+fn a_read_whose_memory_fails_midway_gets_an_operational_nak() {
     let mut test = ResponderTest::new();
     test.send(header(BthOpcode::ReadRequest, 100, reth(0, 600)), &[]);
     test.send(header(BthOpcode::WriteOnly, 103, reth(0, 1)), &[1]);
@@ -508,7 +508,7 @@ fn a_message_does_not_begin_within_another_of_its_kind() {
 
 /// What is older than the first packet was never sent, and a reserved op-code is never acknowledged.
 #[test]
-fn duplicates_of_nothing_are_dropped() {
+fn packets_older_than_the_first_are_dropped() {
     let mut test = ResponderTest::new();
     test.send(header(BthOpcode::WriteOnly, 99, reth(0, 1)), &[1]).expect_silence();
     assert_eq!((test.responder.counters().duplicates, test.responder.counters().dropped), (0, 1));

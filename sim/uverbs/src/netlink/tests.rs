@@ -70,7 +70,7 @@ fn a_dump_of_devices_has_ours_and_an_end() {
 }
 
 #[test]
-fn of_two_devices_a_dump_tells_of_both_and_a_request_of_the_one_that_it_names() {
+fn a_dump_lists_all_devices_and_a_request_only_the_named_one() {
     let (attributes, listed) = (attributes(), ListedObjects::new());
     let with = |queue_pairs| {
         let objects = ObjectCounts { queue_pairs, ..ObjectCounts::default() };

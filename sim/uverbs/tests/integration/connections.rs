@@ -383,7 +383,7 @@ fn a_late_listener_receives_a_waiting_request() {
 }
 
 #[test]
-fn a_program_that_ends_refuses_what_waits() {
+fn a_program_that_ends_rejects_its_waiting_requests() {
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
     connect(&mut b, PORT);
     exchange(&mut a, &mut b);
@@ -393,7 +393,7 @@ fn a_program_that_ends_refuses_what_waits() {
 }
 
 #[test]
-fn only_so_many_requests_wait() {
+fn the_number_of_waiting_requests_is_limited() {
     const MOST: u32 = 256;
     let (mut a, mut b) = (Host::new("a"), Host::new("b"));
     for qpn in 0x1000..=0x1000 + MOST {

@@ -193,7 +193,7 @@ fn only_a_file_that_asked_for_devx_has_it() {
 }
 
 #[test]
-fn queries_pass_and_what_configures_the_device_does_not() {
+fn devx_passes_queries_and_refuses_configuration() {
     let mut client = Client::new();
     client.other(&capabilities(), size_of::<QueryHcaCapOut>()).unwrap();
     assert_eq!(client.answer::<QueryHcaCapOut>().status(), CommandStatus::Ok);

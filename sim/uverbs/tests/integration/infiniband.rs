@@ -110,7 +110,7 @@ fn a_packet_for_another_process_of_the_host_leaves_by_the_port() {
 }
 
 #[test]
-fn a_way_needs_a_lid() {
+fn a_path_needs_a_lid() {
     let mut end = End::new(host("a", 1), 0);
     let gid = end.peer.gid();
     assert_eq!(end.connect(way(0, Some(gid)), 0x41), Err(Errno::Invalid));

@@ -26,7 +26,7 @@ fn create_ah(peer: &mut Peer, attr: AhAttr) -> Result<(u32, MacAddress), Errno> 
 }
 
 #[test]
-fn while_a_neighbour_is_asked_for_nothing_has_changed_and_the_same_request_succeeds_later() {
+fn a_request_that_waits_for_a_neighbour_changes_nothing_and_succeeds_later() {
     let mut peer = Peer::new("a");
     let gid = Gid::from_ipv4(VirtualHost::new("b").unwrap().ipv4()).0;
     let cq = peer.create_cq(1, None);

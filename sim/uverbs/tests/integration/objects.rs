@@ -145,7 +145,7 @@ fn queue_pairs_are_told_of_as_the_kernel_does() {
 }
 
 #[test]
-fn one_object_is_told_of_by_its_number_and_nothing_else_by_it() {
+fn a_request_by_number_returns_exactly_that_object() {
     let (mut peer, pairs) = program();
     let listed = listed(&mut peer, ObjectKind::QueuePair);
     let ask = |named: &[(u16, u32)]| {

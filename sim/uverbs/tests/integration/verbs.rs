@@ -105,7 +105,7 @@ fn a_program_talks_to_itself_without_a_frame() {
 }
 
 #[test]
-fn only_what_is_registered_is_reached() {
+fn only_registered_memory_can_be_accessed() {
     let (mut a, mut b) = pair(IB_UVERBS_QPT_RC);
     let local = data_segment(a.region.lkey, a.data, 16);
     let outside = b.data + 2 * u64::from(LENGTH) - 8;
@@ -274,7 +274,7 @@ fn an_arming_before_the_last_completion_was_taken_waits_for_the_next_one() {
 }
 
 #[test]
-fn a_queue_pair_shows_what_it_was_told() {
+fn query_qp_returns_the_attributes_that_were_set() {
     let (mut a, b) = pair(IB_UVERBS_QPT_RC);
     let shown = a.peer.query_qp(&a.qp);
     assert_eq!((shown.qp_state, shown.path_mtu, shown.dest_qp_num), (3, 3, b.qp.number));

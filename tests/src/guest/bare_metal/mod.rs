@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_said_is_passed() {
+    fn only_verified_rows_pass() {
         let all = format!("{} values, {} absent, 1.00 round trips each", rows::ROWS, rows::ABSENT);
         let (dpu, read) =
             (format!("bareverbs verified kernel-dpu: {all}"), format!("bareverbs verified read: {all}"));

@@ -116,7 +116,7 @@ fn a_list_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn a_list_that_says_nonsense_is_refused() {
+fn malformed_lists_of_results_are_refused() {
     for text in [
         "",
         "row,verdict\nping,pass\n",

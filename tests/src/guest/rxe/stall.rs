@@ -89,14 +89,14 @@ mod tests {
     use anyhow::anyhow;
 
     #[test]
-    fn bytes_that_differ_are_a_verdict_wherever_the_guest_was_stopped() {
+    fn only_a_missing_completion_excuses_a_stalled_guest() {
         let waited = anyhow!(NoCompletion(vec![1])).context("counters").context("what the program said");
         assert!(waited_in_vain(&waited));
         assert!(!waited_in_vain(&anyhow!("other bytes").context("counters")));
     }
 
     #[test]
-    fn only_a_message_that_was_not_sent_to_its_end_is_no_verdict() {
+    fn only_an_unfinished_message_counts_as_stalled() {
         let seen = |sent, arrived| is_stalled(Packets { sent, arrived }, 4096);
         assert!(seen(65, 65) && seen(3 * 4096 + 1000, 3 * 4096 + 1000));
         assert!(!seen(65, 64), "one packet was lost on the wire");

@@ -103,7 +103,7 @@ fn reports_are_sent_again_and_given_up() {
 /// Requirement: IBTA v1.4 §13.4.8.3: a subscription covers one trap or all, of one issuer or a range of LIDs, until it is
 /// cancelled.
 #[test]
-fn only_what_was_subscribed_to_is_reported() {
+fn only_subscribed_events_are_reported() {
     let (mut switch, agents) = subnet(0);
     let mut other_issuer = subscription(ANY);
     other_issuer.set_lid_range_begin(1).set_lid_range_end(5);

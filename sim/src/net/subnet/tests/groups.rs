@@ -298,7 +298,7 @@ fn a_port_whose_cable_is_pulled_is_in_no_group() {
 
 /// Requirement: IBTA v1.4 §15.2.5.17: a requester without the SM_Key sees groups but not their members.
 #[test]
-fn groups_are_shown_and_members_to_who_is_trusted() {
+fn members_of_a_group_are_shown_only_with_the_sm_key() {
     let mut subnet = Subnet::new();
     subnet.join(0, BROADCAST, FULL).unwrap();
     subnet.join(1, BROADCAST, NON).unwrap();
