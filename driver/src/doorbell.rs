@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_the_contract() {
+    fn a_barrier_precedes_the_record_and_the_register() {
         let log = Log::default();
         publish(&log);
         assert_eq!(log.0.borrow().as_slice(), ["barrier", "record", "barrier", "register"]);

@@ -28,7 +28,7 @@ fn commands_to_open() -> usize {
 type Change = fn(&FakeHal);
 
 #[test]
-fn the_way_up_and_down() {
+fn open_and_close_send_their_commands_in_order() {
     let hal = FakeHal::new();
     let device = open(&hal);
     assert!(hal.firmware().initialised && hal.firmware().roce_enabled);

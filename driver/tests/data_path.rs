@@ -246,7 +246,7 @@ fn atomics_are_one_block_and_only_of_a_word() {
 }
 
 #[test]
-fn refusals_leave_no_trace() {
+fn refused_requests_change_nothing() {
     let mut rig = Rig::new(Shape { sends: 2, ..Shape::default() });
     let before = rig.send_bytes(0, 128);
     let slice = rig.region.slice(0, 8).unwrap();

@@ -130,7 +130,7 @@ fn a_poll_throws_away_no_more_than_a_ring_of_strangers() {
 }
 
 #[test]
-fn looking_for_events_ends_although_more_come() {
+fn polling_for_events_ends_although_more_arrive() {
     let hal = FakeHal::new();
     let device = device(&hal);
     let chances = flood_events(&hal, 1, EventType::PortChange, [0; 28]);

@@ -108,7 +108,7 @@ fn a_taken_address_and_a_missing_call_are_reported() {
 
 /// A head of version 2 is refused, and both ends learn both version numbers.
 #[test]
-fn another_version_is_told_to_both() {
+fn different_versions_are_reported_at_both_ends() {
     let (refused, heard) = called_with(b"BVEX\0\x02\0\x01\0\0\0\0");
     assert!(matches!(refused.cause, ExchangeCause::OtherVersion { theirs: 2 }));
     assert!(refused.to_string().contains("version 2 of the exchange, this end has 1; update this program"));
@@ -140,7 +140,7 @@ fn a_message_beyond_the_limit_is_refused_at_its_head() {
 }
 
 #[test]
-fn a_step_out_of_turn_is_refused() {
+fn a_message_out_of_turn_is_refused() {
     let (refused, _) = called_with(b"BVEX\0\x01\0\x02\0\0\0\0");
     assert!(matches!(refused.cause, ExchangeCause::OutOfTurn { awaited: Awaited::Introduction, kind: 2 }));
 }
@@ -195,7 +195,7 @@ fn a_peer_that_hangs_up_is_told_with_what_had_come() {
 }
 
 #[test]
-fn another_purpose_is_told_to_both() {
+fn different_purposes_are_reported_at_both_ends() {
     let [call, answer] =
         both(&introduction(1), &Introduction { purpose: "test 2".to_owned(), ..introduction(2) });
     let says = "it is there for \"test 1\", this end for \"test 2\"; do both run the same program in the same version?";

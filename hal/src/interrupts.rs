@@ -285,7 +285,7 @@ mod tests {
 
     /// Two threads that both wait for both descriptors pass a ball, like two completion channels of one device.
     #[test]
-    fn a_ball_is_never_dropped() {
+    fn two_threads_never_miss_each_others_interrupts() {
         let (interrupts, turn) = (Interrupts::new(2).unwrap(), AtomicU64::new(0));
         let play = |own: u64| {
             for round in 0..2000 {

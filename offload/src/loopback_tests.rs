@@ -422,7 +422,7 @@ fn broken_structures_get_the_same_status_on_every_way() {
 }
 
 #[test]
-fn keys_that_cannot_be_are_refused_and_cost_no_slot() {
+fn keys_of_invalid_length_are_refused_and_take_no_slot() {
     for kind in KINDS {
         let mut scene = Scene::new(kind);
         for key in [&[][..], &[0; 65]] {

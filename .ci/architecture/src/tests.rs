@@ -159,7 +159,7 @@ fn rooms_below_different_parents_are_a_cycle_of_the_parents() {
 }
 
 #[test]
-fn bans_hold_and_have_exceptions() {
+fn banned_names_are_refused_except_where_allowed() {
     let high = |blind| [("leaf/src/high.rs", "mod blind;"), ("leaf/src/high/blind.rs", blind)];
     caught(&high("use crate::middle::x;"), "the_leaf::middle::x (blind)");
     passes(&high("use crate::low::x;"));

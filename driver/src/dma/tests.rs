@@ -47,7 +47,7 @@ fn copies_at_every_alignment() {
 }
 
 #[test]
-fn copies_end_where_memory_ends_that_is_not_aligned() {
+fn copies_stay_within_unaligned_memory() {
     let dma = Dma::new(Part { whole: Boxed::new(64), start: 3, length: 30 });
     for offset in 0..30 {
         for length in (0..=30 - offset).step_by(STEP) {
@@ -118,7 +118,7 @@ fn every_number_leads_into_a_run() {
 }
 
 #[test]
-fn rings_follow_each_other_and_lead_nowhere_at_the_end() {
+fn rings_follow_each_other_until_their_memory_is_taken() {
     assert!(Rings::new(Dma::new(Boxed::new(256)), 4, 3).is_none());
     assert!(Rings::new(Dma::new(Boxed::new(256)), u32::MAX, u32::MAX).is_none());
     let mut rings = Rings::new(Dma::new(Boxed::new(256)), 4, 2).unwrap();

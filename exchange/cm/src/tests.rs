@@ -282,7 +282,7 @@ fn a_side_without_replies_gives_up() {
 
 /// Requirement: IBTA v1.4 §12.6.6: an MRA is not a reply; it makes the other side wait longer.
 #[test]
-fn a_receipt_makes_the_other_side_patient() {
+fn an_mra_makes_the_other_side_wait_longer() {
     let mut world = World::perfect();
     let (active, Event { id: passive, .. }) = world.ask();
     let before = world.sides[0].next_deadline().unwrap();

@@ -246,7 +246,7 @@ fn every_future_ends_when_completions_stop() {
 
 /// After long use, a table's identifiers still differ from its earlier ones.
 #[test]
-fn an_old_identifier_finds_nothing() {
+fn an_old_identifier_matches_no_operation() {
     let mut model = Model::new();
     model.begin(Direction::Send);
     let (old, _) = model.device[0];

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_what_there_is() {
+    fn the_error_for_an_unknown_device_lists_the_known_ones() {
         let class = tempfile::tempdir().unwrap();
         put(class.path(), "uverbs0/ibdev", "mlx5_0\n");
         let error = find_in(class.path(), "mlx5_9").unwrap_err().to_string();

@@ -53,7 +53,7 @@ fn verdict(measured: [f64; 4], advised: AdvisedWay) -> PointVerdict {
 }
 
 #[test]
-fn bad_advice_is_not_good() {
+fn the_verdict_rejects_bad_advice() {
     let times = [100.0, 108.0, 150.0, 200.0];
     let checked = |ways: &[AdvisedWay]| {
         let verdicts = ways.iter().map(|way| verdict(times, *way)).collect();

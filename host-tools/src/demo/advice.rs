@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn the_prior_is_the_model() {
+    fn the_advisors_prior_is_the_cost_model() {
         for preset in Preset::ALL {
             let costs = Costs::of(preset);
             for (way, choice) in [

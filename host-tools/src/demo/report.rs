@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn people_are_told_that_time_is_simulated() {
+    fn the_report_says_that_time_is_simulated() {
         let context = Context { data: "x.csv".into(), shortened: 3, absent: 1, capture: None };
         let text = report().text(&context);
         assert!(text.contains("sim p99 µs") && text.contains("not a measurement"));

@@ -166,7 +166,7 @@ fn a_misspelt_name_gets_the_nearest_known_names() {
 }
 
 #[test]
-fn ids_are_stable_and_stand_once() {
+fn ids_are_stable_and_unique() {
     let mut ids: Vec<String> = everything().map(|row| row.id).collect();
     for id in
         ["completion/IBV_WC_RETRY_EXC_ERR", "command/BAD_PARAM_ERR", "counter/out_of_sequence", "port.no-sm"]

@@ -71,7 +71,7 @@ fn output_of_a_program_is_shown_and_kept() {
 }
 
 #[test]
-fn a_run_is_told_step_by_step() {
+fn a_run_prints_each_step() {
     let mut memory = vec![0; 128];
     memory[64] = 5;
     memory[72] = 96;

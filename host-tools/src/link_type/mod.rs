@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn on_silicon_the_commands_are_named() {
+    fn for_a_real_card_the_mstflint_commands_are_printed() {
         let text = shown(&["eth", "--device", "3b:00.0"]);
         assert!(text.contains("mstconfig -d 0000:3b:00.0 set LINK_TYPE_P1=2"), "{text}");
         assert!(text.contains("mstfwreset -d 0000:3b:00.0 reset"), "{text}");

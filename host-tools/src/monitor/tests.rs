@@ -338,7 +338,7 @@ fn a_scrape_takes_less_than_a_millisecond_of_processor_time() {
 }
 
 #[test]
-fn the_view_shows_what_rises_and_what_it_says() {
+fn the_view_explains_counters_that_rise() {
     let sample = second(
         &[("out_of_sequence", 5), ("rx_bytes_phy", 0), ("cq_overflow", 0)],
         &[("out_of_sequence", 45), ("rx_bytes_phy", 2000), ("cq_overflow", 0)],

@@ -78,7 +78,7 @@ fn steps(count: usize) -> impl FnOnce(&mut Traffic) {
 }
 
 #[test]
-fn a_run_in_which_nothing_failed() {
+fn a_report_of_a_run_without_failures() {
     let captured = Captured::new(TrafficConfig::default(), steps(20));
     let (text, good, html, trace) = captured.report(true);
     assert!(good);

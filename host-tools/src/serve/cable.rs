@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_changes_nothing_and_the_next_word_counts() {
+    fn malformed_cable_commands_change_nothing_and_the_next_one_works() {
         let (_directory, path, server) = served();
         for nonsense in ["", "u", "downdown", "\u{fe}"] {
             let mut client = UnixStream::connect(socket_of(&path)).expect("a connection");

@@ -59,7 +59,7 @@ fn text(root: &Path, words: &[&str]) -> String {
 }
 
 #[test]
-fn the_list_shows_what_is_known() {
+fn the_list_shows_driver_group_and_huge_pages() {
     let root = tree();
     let shown = text(root.path(), &["list"]);
     for word in [NIC, "15b3:1017", "ConnectX-5", "mlx5_core", "eth2", "supported", "2 MiB pages: 0 of 0 free"]

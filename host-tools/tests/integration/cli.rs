@@ -189,7 +189,7 @@ fn a_capture_is_a_pcapng_file() {
 }
 
 #[test]
-fn people_are_shown_that_time_is_simulated() {
+fn the_printed_report_says_that_time_is_simulated() {
     let files = Files::new("people");
     let data = files.write("data.csv", "a,1\n");
     let output = demo(&["--data", &data, "--preset", "bf3-arm"]);

@@ -133,7 +133,7 @@ mod tests {
         }
 
         #[test]
-        fn numbers_of_a_stranger_are_an_error_that_exists_or_none(reason in 0_u32..14, instruction: u16, value: u64) {
+        fn a_refusal_from_a_peer_decodes_to_a_known_error_or_none(reason in 0_u32..14, instruction: u16, value: u64) {
             if let Some(error) = (Refusal { reason, instruction, value }).error() {
                 prop_assert_eq!(Refusal::from(error).reason, reason);
             }

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sleeps_grow_with_the_silence() {
+    fn sleeps_grow_with_the_idle_time() {
         let micros = |n| Duration::from_micros(n);
         assert_eq!(sleep_after(micros(1)), micros(20));
         assert_eq!(sleep_after(micros(1600)), micros(100));

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_lies_where_its_offset_says() {
+    fn a_cut_begins_at_its_offset_in_the_pages() {
         let at = |offset| PagedBuffer::cut(&object(), offset, 8, Need::Read).map(|buffer| buffer.base());
         assert_eq!(at(0), Ok(0x4040));
         assert_eq!(at(0xfc0), Ok(0x9000), "the first byte of the second page");

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn no_quanta_end_a_pause_and_who_does_not_obey_only_counts() {
+    fn zero_quanta_end_a_pause_and_a_port_that_ignores_pauses_only_counts_them() {
         let mut pause = slow_host();
         pause.due_quanta = Some(100);
         let stop = pause.poll_frame(MacAddress::default()).expect("a frame");

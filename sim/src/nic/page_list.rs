@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_goes_gives_back_what_it_took() {
+    fn a_dropped_page_list_returns_its_budget() {
         let budget = PageBudget::default();
         let half = || budget.hold(vec![0; ENTRY_BUDGET / 2]);
         let (first, _second) = (half().unwrap(), half().unwrap());

@@ -39,7 +39,7 @@ mod tests {
     use zerocopy::IntoBytes;
 
     #[test]
-    fn only_undeclared_bits_count() {
+    fn strict_mode_checks_undeclared_bits_only() {
         let mut input = CreateEqIn::new();
         input.set_op_mod(0xffff).set_event_bitmask([0xff; 32]);
         input.eq_context_entry_mut().set_log_eq_size(31).set_intr(0xfff);

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_all_asked_where_there_are_any() {
+    fn all_sizes_are_tested_except_for_atomics() {
         for name in cases().iter().map(name_of) {
             assert_eq!(name.contains(" -a "), !name.contains("atomic"), "{name}");
         }

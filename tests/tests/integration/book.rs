@@ -134,7 +134,7 @@ fn code_and_output_are_included_from_what_is_tested() {
 
 /// Links within the book, and links to files of the repository.
 #[test]
-fn links_lead_to_what_is_there() {
+fn links_lead_to_existing_files() {
     let mut links = 0;
     for (name, text) in chapters() {
         for link in between(&text, "](", ")") {

@@ -59,7 +59,7 @@ fn ask(cluster: &SimCluster, rounds: u32) -> Rc<RefCell<Vec<Duration>>> {
 /// A failed round is repeated, so its error does not fail the run. A run that fails because of it reports the
 /// error.
 #[test]
-fn a_mistake_in_a_round_is_told_when_the_run_fails() {
+fn the_error_of_a_round_is_reported_when_the_run_fails() {
     let cluster = SimCluster::new(1, 2);
     cluster.boot(0, |host| async move {
         let station = Station::open(&host, 32, 64)?;

@@ -299,7 +299,7 @@ fn a_table_that_the_host_takes_back_is_told_and_stops_nobody_else() {
 }
 
 #[test]
-fn a_host_that_resets_is_told_to_all_and_the_door_works_on() {
+fn a_host_reset_ends_all_reads_and_the_dma_door_continues() {
     let mut scene = Scene::new(NodeOptions::default());
     let into = Part { offset: 0, length: 64 };
     let addresses: Vec<u64> =

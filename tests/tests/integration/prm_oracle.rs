@@ -123,7 +123,7 @@ fn the_comparison_can_fail() {
 }
 
 #[test]
-fn a_right_structure_at_a_wrong_place_is_found() {
+fn a_structure_at_a_wrong_offset_is_found() {
     const CONTEXT: LayoutInfo = LayoutInfo {
         name: "CqContext",
         prm_name: "cqc",

@@ -242,7 +242,7 @@ fn clearing_a_record_touches_no_other() {
 
 /// A record that names no shared queue leads to none, although its name word equals the one in record 0.
 #[test]
-fn no_name_is_not_the_name_of_the_first_record() {
+fn a_record_without_a_shared_queue_resolves_to_none() {
     let words = Plain::new();
     attach(&words, 1, identity(7), SharedName(0));
     assert!(SharedPoller::resolve(&words, RECORDS, identity(7)).is_none());

@@ -146,7 +146,7 @@ fn a_simulated_device_is_in_order_and_its_wire_has_neither_pause_frames_nor_mark
 }
 
 #[test]
-fn a_peer_that_is_not_reached_is_bad() {
+fn an_unreachable_peer_is_a_bad_finding() {
     let (text, good) =
         shown(&[&ONE[..], &["--peer", "10.0.0.2", "--vlan", "7", "--root", "/nowhere"]].concat());
     assert!(!good);

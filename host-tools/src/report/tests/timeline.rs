@@ -182,7 +182,7 @@ fn every_work_request_of_a_lossless_run_goes_from_doorbell_over_frames_to_comple
 }
 
 #[test]
-fn a_frame_that_is_sent_again_hangs_on_its_work_request() {
+fn a_retransmitted_frame_is_linked_to_its_work_request() {
     let config = TrafficConfig { loss: 0.1, ..TrafficConfig::default() };
     let captured = Captured::recorded(config, steps(40));
     let (json, _, html, trace) = captured.report(true);
@@ -216,7 +216,7 @@ fn a_frame_that_is_sent_again_hangs_on_its_work_request() {
 
 /// A datagram completes when its frame has left, and is then still in flight.
 #[test]
-fn a_frame_that_comes_after_the_completion_hangs_on_its_work_request_too() {
+fn a_frame_after_the_completion_is_linked_to_its_work_request() {
     let captured = Captured::new(TrafficConfig::default(), steps(1));
     let (qpn, work) = (Qpn::from_low_bits(0x41), WorkName { index: 7, opcode: WqeOpcode::Send });
     let mut timeline = trace::Timeline::begin(Vec::new()).expect("begun");

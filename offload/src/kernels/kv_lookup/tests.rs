@@ -106,7 +106,7 @@ fn a_line_of_another_chain_is_not_believed() {
 }
 
 #[test]
-fn a_table_cannot_double_beyond_all_numbers() {
+fn a_table_cannot_double_beyond_32_bit_chain_numbers() {
     let mut memory = vec![0; 1024];
     memory[64..128].copy_from_slice(&Line::default().with_move(64).encode(chain_of(0, 1 << 31)));
     assert_eq!(run(&memory, &parameters(1 << 31)), Err(Status::OutOfBounds));

@@ -63,7 +63,7 @@ fn parameters(hash: u64, key: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_hit_a_miss_and_another_key_with_the_same_hash() {
+fn the_lookup_program_compares_whole_keys() {
     let memory = memory([b"other", b"wanted"], [9, 9], b"the value");
     let step = compare(&memory, &parameters(9, b"wanted")).expect("equal");
     assert!(matches!(step, Step::Emit(emission) if emission.length == 9 && emission.version == 17));

@@ -88,7 +88,7 @@ fn every_segment_has_its_bounds_and_its_rights() {
 }
 
 #[test]
-fn verbs_and_statuses_that_do_not_exist_are_faults() {
+fn unknown_verbs_and_statuses_are_faults() {
     for value in [8, -1, 255] {
         let (invocation, step) = start(&[mov(0, value), exit()]);
         assert_eq!(step, Step::Done(Status::ProgramFault));

@@ -183,7 +183,7 @@ fn frames_that_cost_a_turn_are_taken_one_a_step() {
 }
 
 #[test]
-fn a_peer_that_takes_nothing_loses_nothing() {
+fn frames_for_a_slow_peer_are_not_lost() {
     let (mut runner, mut far) = wire("full");
     let count = 200usize;
     let mut sent = 0;

@@ -85,7 +85,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     #[test]
-    fn a_change_is_told_once_and_wakes_the_device() {
+    fn a_cable_change_is_reported_once_and_wakes_the_device() {
         let woken = Arc::new(AtomicUsize::new(0));
         let waker: Waker = Box::new({
             let woken = woken.clone();

@@ -305,7 +305,7 @@ mod tests {
     /// Requirement: IBTA v1.4 §14.4.1: each state accepts the Sets of SMInfo for which it has a transition, and refuses
     /// the others.
     #[test]
-    fn states_follow_the_sets_that_they_know() {
+    fn each_manager_state_accepts_only_its_sets() {
         let greater = || other(7, 4, ManagerRole::Master);
         let mut own = standby();
         assert_eq!(own.handle_set(at(0), HANDOVER, greater()), Ok(Succession::TakeOver));

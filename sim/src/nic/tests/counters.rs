@@ -337,7 +337,7 @@ fn congestion(node: &mut Node, clear: bool) -> [u32; 4] {
 /// Requirement: RoCEv2 A17.9.3: a receiver answers an ECN-marked packet with a congestion notification packet, op-code
 /// 0x81 with 16 bytes of zeros and the BECN bit.
 #[test]
-fn marked_packets_are_told_of_once_in_a_while() {
+fn marked_packets_cause_congestion_notifications_at_intervals() {
     let (mut pair, ..) = counting();
     let mut notifications = Vec::new();
     for _ in 0..3 {

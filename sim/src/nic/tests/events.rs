@@ -141,7 +141,7 @@ fn link_and_page_events_reach_their_queue() {
 }
 
 #[test]
-fn a_port_that_software_brings_up_is_told_of() {
+fn a_port_that_software_brings_up_raises_an_event() {
     let mut node = Node::new(1, NicConfig { starts_down: true, ..NicConfig::default() });
     let mut write = |status| {
         let mut register = PaosRegister::new();

@@ -136,7 +136,7 @@ fn list() -> impl Strategy<Value = (u64, Vec<Piece>, Vec<Piece>, u64)> {
 
 proptest! {
     #[test]
-    fn lists_reach_what_the_flat_model_says(
+    fn key_lists_agree_with_a_flat_model(
         lists in proptest::collection::vec(list(), 1..5),
         accesses in proptest::collection::vec((any::<usize>(), any::<u64>(), 1u64..4000), 1..8),
     ) {

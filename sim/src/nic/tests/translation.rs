@@ -169,7 +169,7 @@ fn a_change_of_a_long_list_reads_nothing() {
 
 /// A list of up to 2^20 pages is looked through when its key is created.
 #[test]
-fn a_very_long_list_stays_a_list() {
+fn a_translation_of_more_than_2_20_pages_stays_a_list() {
     let list: Vec<u64> = (0..=1 << 20).map(|page| page << 12).collect();
     for (pages, direct) in [(1 << 20, true), ((1 << 20) + 1, false)] {
         let region = context(MkeyAccessMode::Mtt, 0, pages << 12);

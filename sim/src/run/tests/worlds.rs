@@ -142,7 +142,7 @@ fn waiting_in_an_idle_world_is_a_report() {
 }
 
 #[test]
-fn waiting_too_long_is_a_report_and_not_the_end() {
+fn a_wait_beyond_its_deadline_is_reported_and_the_world_continues() {
     let (mut world, a, b) = pair(1);
     send(&mut world, a, 2, 2);
     let soon = Time::from_picos(20_000);

@@ -320,7 +320,7 @@ fn timeouts_until_retries_are_used_up() {
 /// Requirement: IBTA v1.4 §9.7.6.1.3: the local ACK timer may run up to four times as long as the configured timeout, and
 /// no longer.
 #[test]
-fn a_patient_timer_runs_up_to_four_times() {
+fn the_ack_timer_runs_at_most_four_times_its_timeout() {
     for (factor, runs) in [(1, 1), (4, 4), (0, 1), (9, 4)] {
         let mut test =
             RequesterTest::with(ConnectionParameters { ack_timeout_factor: factor, ..parameters() });

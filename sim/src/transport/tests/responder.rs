@@ -80,7 +80,7 @@ fn write_of_three_packets() {
 
 /// Requirement: IBTA v1.4 §9.7.5.1.2: a responder may coalesce acknowledgements.
 #[test]
-fn acks_that_wait_become_one() {
+fn waiting_acks_are_coalesced() {
     let mut test = ResponderTest::new();
     for psn in 100..110 {
         test.send(header(BthOpcode::WriteOnly, psn, reth(0, 1)), &[1]);

@@ -93,7 +93,7 @@ fn a_dump_lists_all_devices_and_a_request_only_the_named_one() {
 }
 
 #[test]
-fn a_device_file_is_told_of_by_kind() {
+fn get_chardev_finds_a_device_file_by_its_kind() {
     let index = 0_u32.to_ne_bytes();
     let file = |kind: &[u8]| {
         let named = [(RDMA_NLDEV_ATTR_DEV_INDEX, &index[..]), (RDMA_NLDEV_ATTR_CHARDEV_TYPE, kind)];

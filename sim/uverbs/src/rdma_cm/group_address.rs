@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn lids_of_groups_are_those_of_groups() {
+    fn group_addresses_have_multicast_lids() {
         for last in 0..=255 {
             let address = SocketAddress::V4 { address: [239, 1, 2, last], port: 0 };
             let lid = GroupAddress::of(&address, RDMA_PS_UDP, true).unwrap().lid;

@@ -305,7 +305,7 @@ fn a_request_names_the_device_whose_address_it_was_for() {
 /// Requirement: IBTA v1.4 §12.6.5: LocalCAGUID and LocalQPN together identify the queue pair. Two devices of a process
 /// use the same numbers.
 #[test]
-fn equal_numbers_of_two_devices_are_two_queue_pairs_to_a_peer() {
+fn queue_pairs_of_two_devices_with_equal_numbers_both_connect() {
     let (mut a, mut b) = (Host::new("a"), Host::with_two_ports("b"));
     a.listen(PORT);
     for number in [0, 1] {

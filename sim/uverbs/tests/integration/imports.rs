@@ -10,7 +10,7 @@ use support::attribute;
 use support::libmlx5::*;
 
 #[test]
-fn a_context_is_told_again_as_it_was_made() {
+fn query_context_returns_what_the_context_was_created_with() {
     let mut peer = Peer::new("a");
     let at = peer.allocate(256);
     let attributes = [
@@ -29,7 +29,7 @@ fn a_context_is_told_again_as_it_was_made() {
 }
 
 #[test]
-fn a_region_and_its_domain_are_told_by_their_handles() {
+fn queries_by_handle_return_a_region_and_its_domain() {
     let mut peer = Peer::new("a");
     let (data, at) = (peer.allocate(4096), peer.allocate(64));
     let region = peer.reg_mr(data, 4096, 0).unwrap();

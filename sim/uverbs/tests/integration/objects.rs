@@ -121,7 +121,7 @@ fn program() -> (Peer, [Qp; 2]) {
 }
 
 #[test]
-fn queue_pairs_are_told_of_as_the_kernel_does() {
+fn queue_pairs_are_listed_as_the_kernel_lists_them() {
     let (mut peer, pairs) = program();
     let found = queue_pairs(&mut peer);
     assert_eq!(found.len(), 2);

@@ -131,7 +131,7 @@ fn malformed_lists_of_results_are_refused() {
 }
 
 #[test]
-fn a_list_that_is_gone_is_an_error_and_one_that_never_was_is_not() {
+fn a_lost_list_of_results_is_an_error_and_an_unrecorded_one_is_not() {
     let directory = tempfile::tempdir().unwrap();
     let floors = Floors::in_directory(directory.path());
     assert_eq!(floors.read("mlx5-ib").unwrap(), None);

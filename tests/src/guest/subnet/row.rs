@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dots_and_tabs_are_gaps() {
+    fn rows_of_dots_and_tabs_count_as_one_space() {
         assert_eq!(plain("Lid:.............................12"), "Lid: 12");
         assert_eq!(plain("\t\tlid.....................1"), "lid 1");
         assert_eq!(plain("Switch\t: 0x2  ports 8 \"a.b\" lid 1-1"), "Switch : 0x2 ports 8 \"a.b\" lid 1-1");
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn all_texts_have_to_be_there() {
+    fn a_row_passes_only_with_all_its_texts() {
         let row = DiagnosticRow::new("x", "", ["lid 1".to_owned(), "port 2".to_owned()]);
         assert_eq!(row.see("lid....1\nport....2", None), Ok("lid 1".to_owned()));
         assert!(row.see("lid....1\nport....3", None).is_err_and(|wrong| wrong.starts_with("'port 2'")));

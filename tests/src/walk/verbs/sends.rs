@@ -136,7 +136,7 @@ mod tests {
     const FLUSHED: Option<CqeSyndrome> = Some(CqeSyndrome::WorkRequestFlushed);
 
     #[test]
-    fn silent_requests_end_with_the_next_and_flushed_ones_are_all_told() {
+    fn unsignalled_requests_end_with_the_next_completion_and_each_flush_is_reported() {
         let mut sends = sends(&[false, true, false, false, true]);
         sends.dead = true;
         assert_eq!(sends.complete(&of(1, None)).done.len(), 2);
@@ -165,13 +165,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "had no reason to")]
-    fn a_failure_without_a_cause_is_found() {
+    fn the_walk_notices_a_failure_without_a_cause() {
         sends(&[true]).complete(&of(0, FLUSHED));
     }
 
     #[test]
     #[should_panic(expected = "succeeded behind one that failed")]
-    fn a_success_behind_a_failure_is_found() {
+    fn the_walk_notices_a_success_behind_a_failure() {
         let mut sends = sends(&[true, true]);
         sends.dead = true;
         sends.complete(&of(0, FLUSHED));

@@ -122,7 +122,7 @@ proptest! {
     }
 
     #[test]
-    fn scraps_are_not_answered(frame in prop::collection::vec(any::<u8>(), 0..400), to_manager in any::<bool>()) {
+    fn malformed_packets_are_not_answered(frame in prop::collection::vec(any::<u8>(), 0..400), to_manager in any::<bool>()) {
         let (mut switch, _) = subnet(0);
         let mut frame = frame;
         if to_manager && frame.len() > 4 {
