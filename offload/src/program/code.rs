@@ -1,8 +1,9 @@
 //! A verified program: only these are run.
 
-use super::decoded::{DecodedProgram, decode};
+use super::decoded::{DecodedProgram, decode, guess};
 use super::instruction::Instruction;
 use super::limits::MAX_INSTRUCTIONS;
+use super::memory::Segment;
 use super::verify::{DeployError, verify};
 use core::fmt;
 use sha2::{Digest, Sha256};
@@ -42,6 +43,12 @@ impl Program {
     /// The instructions.
     pub fn instructions(&self) -> &[Instruction] {
         self.code.get(..self.length).unwrap_or(&[])
+    }
+
+    /// The segment that the access of an instruction probably goes to. An engine may look there first, and
+    /// compares the address all the same.
+    pub fn guess(&self, slot: usize) -> Option<Segment> {
+        self.operations.get(slot).and_then(guess)
     }
 
     /// The instructions, decoded.

@@ -15,6 +15,7 @@
 //! 8 bytes with the reason's value.
 
 use super::code::Program;
+use super::engine::Engine;
 use super::limits::MAX_INSTRUCTIONS;
 use super::refusal::Refusal;
 use super::store::{Deployed, ProgramStore, StoreError};
@@ -366,8 +367,8 @@ pub(super) struct ControlCall<'a> {
 }
 
 /// Executes a deployment request. `taken` says which op-codes no program may have.
-pub(super) fn obey<const PLACES: usize>(
-    store: &mut ProgramStore<PLACES>,
+pub(super) fn obey<const PLACES: usize, E: Engine>(
+    store: &mut ProgramStore<PLACES, E>,
     upload: &mut Upload,
     call: &ControlCall<'_>,
     taken: impl Fn(Opcode) -> bool,
@@ -397,7 +398,7 @@ pub(super) fn obey<const PLACES: usize>(
 }
 
 /// Versions from `first` on, in their order.
-fn list<const PLACES: usize>(store: &ProgramStore<PLACES>, first: u64) -> ControlResponse {
+fn list<const PLACES: usize, E: Engine>(store: &ProgramStore<PLACES, E>, first: u64) -> ControlResponse {
     let mut response = ControlResponse::new(ControlOutcome::Done);
     let mut least = first;
     for _ in 0..LISTED {

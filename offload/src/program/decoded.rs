@@ -92,6 +92,14 @@ pub(super) fn decode(code: &[Instruction]) -> DecodedProgram {
     operations
 }
 
+/// The segment that an access probably goes to; `None` if there is no guess, or no access.
+pub(super) const fn guess(operation: &Decoded) -> Option<Segment> {
+    match operation.opcode & n::CLASS {
+        n::LDX | n::ST | n::STX => Guess::in_mode(operation.opcode).0,
+        _ => None,
+    }
+}
+
 fn one(raw: Instruction, guesses: &Guesses) -> Decoded {
     let (to, source) = (raw.destination(), raw.source());
     let destination = Register::numbered(to);
@@ -144,6 +152,18 @@ impl Guess {
 
     const fn opcode(self, opcode: u8) -> u8 {
         opcode & 0x1f | self.mode(opcode & n::CLASS != n::LDX)
+    }
+
+    /// The guess that stands in the op-code of a decoded access.
+    const fn in_mode(opcode: u8) -> Self {
+        Self(match opcode & 0xe0 {
+            0x20 => Some(Segment::Context),
+            0x40 => Some(Segment::Parameters),
+            0x00 => Some(Segment::Window),
+            0x80 => Some(Segment::State),
+            0xa0 => Some(Segment::Stack),
+            _ => None,
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::code::Program;
 use super::control::{ControlCall, ControlResponse, Upload, is_control, obey};
+use super::engine::{Engine, Interpreter};
 use super::limits::Fuel;
 use super::store::{ProgramRun, ProgramStore, StoreError};
 use crate::grant::Grant;
@@ -23,9 +24,9 @@ use crate::kernel::{CompiledIn, Deployment, Emission, Event, KernelCall, KernelS
 /// let taken = deployment.deploy(KvLookup::OPCODE, program);
 /// assert_eq!(taken, Err(StoreError::Taken(KvLookup::OPCODE)));
 /// ```
-pub struct WithPrograms<S, const PLACES: usize> {
+pub struct WithPrograms<S, const PLACES: usize, E: Engine = Interpreter> {
     compiled_in: CompiledIn<S>,
-    store: ProgramStore<PLACES>,
+    store: ProgramStore<PLACES, E>,
     upload: Upload,
 }
 
@@ -42,9 +43,17 @@ pub enum HostedInvocation<S> {
 }
 
 impl<S: KernelSet, const PLACES: usize> WithPrograms<S, PLACES> {
-    /// A deployment without programs.
+    /// A deployment without programs, which will be interpreted.
     pub fn new(fuel: Fuel) -> Self {
-        Self { compiled_in: CompiledIn::default(), store: ProgramStore::new(fuel), upload: Upload::NONE }
+        Self::with_engine(fuel, Interpreter)
+    }
+}
+
+impl<S: KernelSet, const PLACES: usize, E: Engine> WithPrograms<S, PLACES, E> {
+    /// A deployment without programs, which this engine will run.
+    pub fn with_engine(fuel: Fuel, engine: E) -> Self {
+        let store = ProgramStore::with_engine(fuel, engine);
+        Self { compiled_in: CompiledIn::default(), store, upload: Upload::NONE }
     }
 
     /// Deploys a program on behalf of the DPU's owner; clients use [`super::control`].
@@ -56,12 +65,12 @@ impl<S: KernelSet, const PLACES: usize> WithPrograms<S, PLACES> {
     }
 
     /// The program store.
-    pub const fn store(&mut self) -> &mut ProgramStore<PLACES> {
+    pub const fn store(&mut self) -> &mut ProgramStore<PLACES, E> {
         &mut self.store
     }
 }
 
-impl<S: KernelSet, const PLACES: usize> Deployment for WithPrograms<S, PLACES> {
+impl<S: KernelSet, const PLACES: usize, E: Engine> Deployment for WithPrograms<S, PLACES, E> {
     type Invocation = HostedInvocation<S>;
 
     fn needs_region(&self, opcode: Opcode) -> bool {

@@ -1,8 +1,7 @@
 //! One request that a program answers: its parameters, its state, its fuel, and the meaning of its verbs.
 
-use super::code::Program;
+use super::engine::{Executable, run};
 use super::fault::Fault;
-use super::interpret::run;
 use super::limits::{Fuel, STATE};
 use super::memory::{Context, Entry, Memory};
 use crate::grant::{Grant, GrantFault};
@@ -110,8 +109,8 @@ pub struct ProgramInvocation {
 
 impl ProgramInvocation {
     /// Begins. Parameters that are too long are refused.
-    pub fn start(
-        program: &Program,
+    pub fn start<E: Executable>(
+        program: &E,
         fuel: Fuel,
         parameters: &[u8],
         grant: &Grant,
@@ -133,19 +132,19 @@ impl ProgramInvocation {
     }
 
     /// Continues with the bytes that were requested.
-    pub fn dma_done(&mut self, program: &Program, bytes: &[u8], grant: &Grant) -> Step {
+    pub fn dma_done<E: Executable>(&mut self, program: &E, bytes: &[u8], grant: &Grant) -> Step {
         self.step(program, StepCause::Fetched(bytes), grant)
     }
 
     /// Continues with the payload.
-    pub fn payload(&mut self, program: &Program, chunk: &[u8], grant: &Grant) -> Step {
+    pub fn payload<E: Executable>(&mut self, program: &E, chunk: &[u8], grant: &Grant) -> Step {
         self.asked = 0;
         self.step(program, StepCause::Payload(chunk), grant)
     }
 
     /// Continues after [`Step::Write`] or [`Step::CompareAndSwap`]. A program has no verb for several ranges
     /// at once.
-    pub fn resumed(&mut self, program: &Program, event: Event<'_>, grant: &Grant) -> Step {
+    pub fn resumed<E: Executable>(&mut self, program: &E, event: Event<'_>, grant: &Grant) -> Step {
         let cause = match event {
             Event::Written => StepCause::Written,
             Event::Compared { found } => StepCause::Compared { found },
@@ -170,7 +169,7 @@ impl ProgramInvocation {
     }
 
     /// Runs a step; a fault ends the invocation.
-    fn step(&mut self, program: &Program, cause: StepCause<'_>, grant: &Grant) -> Step {
+    fn step<E: Executable>(&mut self, program: &E, cause: StepCause<'_>, grant: &Grant) -> Step {
         match self.try_step(program, cause, grant) {
             Ok(step) => step,
             Err(fault) => {
@@ -180,7 +179,12 @@ impl ProgramInvocation {
         }
     }
 
-    fn try_step(&mut self, program: &Program, cause: StepCause<'_>, grant: &Grant) -> Result<Step, Fault> {
+    fn try_step<E: Executable>(
+        &mut self,
+        program: &E,
+        cause: StepCause<'_>,
+        grant: &Grant,
+    ) -> Result<Step, Fault> {
         let entry = Entry {
             event: cause.number(),
             step: self.steps,

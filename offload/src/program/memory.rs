@@ -14,20 +14,31 @@ use super::limits::{STACK, STATE};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// A segment, by its number in an address.
+/// A segment of a program's memory, by its number in an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub(super) enum Segment {
+pub enum Segment {
+    /// What happened, and what the program asks for.
     Context = 1,
+    /// The parameters of the request.
     Parameters = 2,
+    /// What was read last, or the payload.
     Window = 3,
+    /// What is kept from step to step.
     State = 4,
+    /// Zero at the start of each step.
     Stack = 5,
 }
 
 impl Segment {
     /// The address of its first byte.
-    const fn address(self) -> u64 {
+    ///
+    /// ```
+    /// use bareverbs_offload::program::Segment;
+    ///
+    /// assert_eq!(Segment::State.address(), 4 << 32);
+    /// ```
+    pub const fn address(self) -> u64 {
         (self as u64) << 32
     }
 
@@ -67,8 +78,7 @@ pub(super) struct Context {
 }
 
 /// Bytes of the context.
-#[cfg(test)]
-pub(super) const CONTEXT: usize = size_of::<Context>();
+pub const CONTEXT: usize = size_of::<Context>();
 /// Where the context has its pointers.
 pub(super) const PARAMETERS_POINTER: usize = core::mem::offset_of!(Context, parameters);
 pub(super) const STATE_POINTER: usize = core::mem::offset_of!(Context, state);
@@ -84,6 +94,21 @@ pub(super) struct Entry<'a> {
     pub(super) window_offset: u64,
     /// The word that a compare-and-swap found.
     pub(super) found: u64,
+}
+
+/// The bytes of the segments. Programs may write those that are lent for writing.
+#[derive(Debug)]
+pub struct Segments<'s> {
+    /// [`Segment::Context`].
+    pub context: &'s mut [u8; CONTEXT],
+    /// [`Segment::Parameters`].
+    pub parameters: &'s [u8],
+    /// [`Segment::Window`].
+    pub window: &'s [u8],
+    /// [`Segment::State`].
+    pub state: &'s mut [u8; STATE],
+    /// [`Segment::Stack`].
+    pub stack: &'s mut [u8; STACK],
 }
 
 pub(super) struct Memory<'a> {
@@ -124,6 +149,13 @@ impl<'a> Memory<'a> {
 
     pub(super) const fn context(&self) -> &Context {
         &self.context
+    }
+
+    /// The segments, for an engine.
+    #[inline]
+    pub(super) fn segments(&mut self) -> Segments<'_> {
+        let Self { context, parameters, window, state, stack } = self;
+        Segments { context: zerocopy::transmute_mut!(context), parameters, window, state, stack }
     }
 
     #[inline]

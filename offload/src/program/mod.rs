@@ -17,6 +17,7 @@ mod code;
 pub mod control;
 mod decoded;
 mod deployment;
+mod engine;
 mod fault;
 mod helpers;
 mod instruction;
@@ -33,11 +34,13 @@ mod verify;
 
 pub use code::Program;
 pub use deployment::{HostedInvocation, WithPrograms};
+pub use engine::{Engine, Executable, Interpreter, RunningStep};
 pub use fault::Fault;
 pub use helpers::{BYTES_PER_FUEL, Helper};
 pub use instruction::{Condition, Feature, Illegal, Instruction, Operand, Operation};
 pub use invocation::{MAX_PARAMETERS, ProgramInvocation, Verb};
 pub use limits::{Fuel, MAX_INSTRUCTIONS, STACK, STATE};
+pub use memory::{CONTEXT, Segment, Segments};
 pub use store::{Deployed, ProgramRun, ProgramStore, StoreError};
 pub use verify::DeployError;
 

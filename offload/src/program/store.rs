@@ -2,6 +2,7 @@
 //! meanwhile. A replaced or removed version frees its place when its last request has ended.
 
 use super::code::Program;
+use super::engine::{Engine, Executable, Interpreter};
 use super::invocation::ProgramInvocation;
 use super::limits::Fuel;
 use crate::grant::Grant;
@@ -39,9 +40,9 @@ pub struct Deployed {
     pub current: bool,
 }
 
-struct Version {
+struct Version<E> {
     opcode: Opcode,
-    program: Program,
+    program: E,
     digest: [u8; 32],
     number: u64,
     running: u32,
@@ -63,10 +64,11 @@ struct Version {
 /// assert_eq!(store.deploy(Opcode(0x11), program), Ok(2), "the next version");
 /// assert_eq!(store.list().map(|deployed| deployed.version).collect::<Vec<_>>(), [2]);
 /// ```
-pub struct ProgramStore<const PLACES: usize> {
-    places: [Option<Version>; PLACES],
+pub struct ProgramStore<const PLACES: usize, E: Engine = Interpreter> {
+    places: [Option<Version<E::Executable>>; PLACES],
     last: u64,
     fuel: Fuel,
+    engine: E,
 }
 
 /// A request that a program of a store is answering.
@@ -79,13 +81,20 @@ pub struct ProgramRun {
 impl<const PLACES: usize> ProgramStore<PLACES> {
     /// An empty store whose programs get this fuel.
     pub const fn new(fuel: Fuel) -> Self {
-        Self { places: [const { None }; PLACES], last: 0, fuel }
+        Self::with_engine(fuel, Interpreter)
+    }
+}
+
+impl<const PLACES: usize, E: Engine> ProgramStore<PLACES, E> {
+    /// An empty store whose programs get this fuel, and are run by this engine.
+    pub const fn with_engine(fuel: Fuel, engine: E) -> Self {
+        Self { places: [const { None }; PLACES], last: 0, fuel, engine }
     }
 
     /// Deploys a program, replacing the current one with this op-code. Returns its version.
     pub fn deploy(&mut self, opcode: Opcode, program: Program) -> Result<u64, StoreError> {
         // A version without requests can be overwritten, so even a full store can replace a program.
-        let idle = |place: &Option<Version>| {
+        let idle = |place: &Option<Version<E::Executable>>| {
             place.as_ref().is_some_and(|version| version.opcode == opcode && version.running == 0)
         };
         let free = self.places.iter().position(Option::is_none).or_else(|| self.places.iter().position(idle));
@@ -93,6 +102,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         self.retire(opcode);
         self.last += 1;
         let digest = program.digest();
+        let program = self.engine.prepare(program);
         let version = Version { opcode, program, digest, number: self.last, running: 0, current: true };
         self.places[place] = Some(version);
         Ok(self.last)
@@ -114,7 +124,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
     }
 
     fn current(&self, opcode: Opcode) -> Option<usize> {
-        let is_current = |version: &Version| version.opcode == opcode && version.current;
+        let is_current = |version: &Version<E::Executable>| version.opcode == opcode && version.current;
         self.places.iter().position(|place| place.as_ref().is_some_and(is_current))
     }
 
@@ -132,7 +142,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
             opcode: version.opcode,
             version: version.number,
             digest: version.digest,
-            instructions: version.program.instructions().len(),
+            instructions: version.program.program().instructions().len(),
             running: version.running,
             current: version.current,
         })
@@ -152,7 +162,7 @@ impl<const PLACES: usize> ProgramStore<PLACES> {
         Ok((ProgramRun { place, invocation }, step))
     }
 
-    fn program(&self, run: &ProgramRun) -> Option<&Program> {
+    fn program(&self, run: &ProgramRun) -> Option<&E::Executable> {
         Some(&self.places.get(run.place)?.as_ref()?.program)
     }
 
