@@ -83,7 +83,7 @@ impl<'a> Words<'a> {
             .host
             .timeout(TIMEOUT, work)
             .await
-            .ok_or("the server is silent")??
+            .ok_or("the server does not answer")??
             .buffer
             .load_u64(0)?)
     }
@@ -92,7 +92,7 @@ impl<'a> Words<'a> {
         let mut buffer = self.station.pool.take().await;
         buffer.fill_from(&value.to_ne_bytes())?;
         let work = self.peer.write(buffer, self.memory.part(at, 8)?);
-        self.station.host.timeout(TIMEOUT, work).await.ok_or("the server is silent")??;
+        self.station.host.timeout(TIMEOUT, work).await.ok_or("the server does not answer")??;
         Ok(())
     }
 

@@ -50,7 +50,7 @@ async fn reduce(host: Host, rounds: u32, version: Version) -> TaskResult {
 
             // ANCHOR: step
             let arrived =
-                host.timeout(TIMEOUT, left.receive()).await.ok_or("the left neighbour is silent")??;
+                host.timeout(TIMEOUT, left.receive()).await.ok_or("the left neighbour does not answer")??;
             let place = arrived.completion.immediate.ok_or("a message instead of a number")? as usize;
             let number = inbox.load_u64(0)?;
             left.post_receive(arrived.buffer)?;

@@ -175,7 +175,7 @@ impl Station {
     /// Nothing arrives within `timeout`, or the connection is broken.
     pub async fn hear(&self, peer: &QueuePair<Handle>, timeout: Duration) -> Result<Vec<u8>, Box<dyn Error>> {
         let message = self.host.timeout(timeout, peer.receive()).await;
-        let buffer = message.ok_or_else(|| format!("the peer says nothing for {timeout}"))??.buffer;
+        let buffer = message.ok_or_else(|| format!("the peer sent nothing for {timeout}"))??.buffer;
         let bytes = buffer.to_vec();
         peer.post_receive(buffer)?;
         Ok(bytes)

@@ -204,14 +204,14 @@ impl ExchangeCause {
     fn fmt_key(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::UnknownName { name } => {
-                write!(f, "it says to be {name:?}, and nobody of that name is known here")
+                write!(f, "it claims to be {name:?}, and that name is not known here")
             }
             Self::WrongKey { name } => {
                 write!(f, "it says to be {name:?}, and does not know the key of that name")
             }
             Self::Impostor { name } => write!(
                 f,
-                "it did not prove that it knows the key of {name:?}, and nothing it said was used; is that the address that was meant?"
+                "it did not prove that it knows the key of {name:?}, so nothing that it sent was used; is the address right?"
             ),
             _ => Ok(()),
         }
@@ -257,7 +257,7 @@ impl ExchangeCause {
         use ExchangeCause as C;
         match self {
             C::UnknownName { name } | C::WrongKey { name } => Some(format!(
-                "nobody called {name:?} who has this key is known here; do name and key come from the owner of this end?"
+                "no {name:?} with this key is known here; do name and key come from the owner of this end?"
             )),
             C::OtherVersion { .. }
             | C::OutOfTurn { .. }

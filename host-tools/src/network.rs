@@ -89,7 +89,7 @@ pub(crate) fn add(
     let fallen = fallen_away(&before, settled.settings(), request);
     if !fallen.is_empty() {
         eprintln!(
-            "host {}: nobody runs on it, so that what was set before ends: {}; give the options again to keep it",
+            "host {}: no program runs on it any more, so earlier settings expire: {}; give the options again to keep them",
             host.name(),
             fallen.join(", ")
         );

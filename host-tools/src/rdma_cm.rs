@@ -454,7 +454,7 @@ impl<'d, H: Hal> ConnectionManager<'d, H> {
                 }
             }
             if self.hal().now() > deadline {
-                bail!("nobody asked for a connection of RDMA CM within {}", self.timeout);
+                bail!("no connection request of RDMA CM arrived within {}", self.timeout);
             }
             self.rest();
         }

@@ -269,7 +269,7 @@ fn locked_memory(need: &Need) -> Finding {
 }
 
 fn numa(function: &Function) -> Finding {
-    good(Check::Numa, function.numa_node.map_or("not told".to_owned(), |node| node.to_string()))
+    good(Check::Numa, function.numa_node.map_or("not reported".to_owned(), |node| node.to_string()))
 }
 
 fn may_use(path: &Path) -> bool {

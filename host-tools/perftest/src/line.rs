@@ -197,10 +197,7 @@ impl Line {
     pub fn send(&mut self, message: &[u8]) -> Result<()> {
         let sent = match self.stream.write(message) {
             Err(error) if is_gone(error.kind()) => {
-                bail!(
-                    "the peer hung up before a message of {} bytes; what it says itself tells why",
-                    message.len()
-                )
+                bail!("the peer hung up before a message of {} bytes; its own output says why", message.len())
             }
             sent => sent.context("cannot send to the peer over TCP")?,
         };
@@ -242,7 +239,7 @@ const fn is_gone(kind: ErrorKind) -> bool {
 }
 
 fn hung_up(filled: usize, length: usize) -> anyhow::Error {
-    anyhow!("the peer hung up after {filled} of {length} bytes of a message; what it says itself tells why")
+    anyhow!("the peer hung up after {filled} of {length} bytes of a message; its own output says why")
 }
 
 /// What a wait that timed out was for, and what to try.

@@ -97,10 +97,10 @@ counters! {
     "tx_mac_control_phy", "Control frames sent";
     "rx_mac_control_phy", "Control frames received";
     "rx_pause_ctrl_phy", "Pause frames received": Paused,
-        "the other end tells this port to stop: it, or somebody behind it, takes data more slowly than it comes",
+        "the other end stops this port: it, or a host behind it, accepts data more slowly than it arrives",
         "find the slow receiver; prefer priority flow control to global pause";
     "tx_pause_ctrl_phy", "Pause frames sent": Paused,
-        "this host takes data more slowly than it comes and stops the whole link",
+        "this host accepts data more slowly than it arrives, and stops the whole link",
         "look at the PCIe width and the NUMA node of the card; prefer priority flow control";
     // Port, by priority.
     "rx_prioN_bytes", "Bytes received with the priority";
@@ -108,11 +108,11 @@ counters! {
     "tx_prioN_bytes", "Bytes sent with the priority";
     "tx_prioN_packets", "Frames sent with the priority";
     "rx_prioN_pause", "Pause frames received for the priority": Paused,
-        "the other end stops this priority: somebody behind it takes data more slowly than it comes",
+        "the other end stops this priority: a host behind it accepts data more slowly than it arrives",
         "find the slow receiver; see whether ECN marks before pause frames are needed";
     "rx_prioN_pause_duration", "Microseconds during which received pause frames stopped the priority";
     "tx_prioN_pause", "Pause frames sent for the priority": Paused,
-        "this host takes data of this priority more slowly than it comes",
+        "this host accepts data of this priority more slowly than it arrives",
         "look at the PCIe width and the NUMA node of the card";
     "tx_prioN_pause_duration", "Microseconds during which sent pause frames stopped the peer";
     "rx_prioN_pause_transition", "Changes from sending to paused";

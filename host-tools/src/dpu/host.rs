@@ -74,7 +74,7 @@ impl ServiceTask for Sharing<'_> {
         tracing::info!(rows = table.rows(), "the table is shared");
         loop {
             if signals.end() {
-                tracing::info!("told to end: the table is taken back");
+                tracing::info!("ending: the table is taken back");
                 return Ok(());
             }
             if signals.take_reload() {

@@ -193,7 +193,7 @@ fn attend(number: u64, call: IncomingCall, state: &ListenerState, requests: &Sen
             }
             state.known.fetch_sub(1, Ordering::Relaxed);
         }
-        (Ok(call), None) => call.refuse("nobody of this name is known here"),
+        (Ok(call), None) => call.refuse("this name is not known here"),
         (Err(error), _) => tracing::warn!(from, "refused: {}", error.cause),
     }
 }

@@ -159,7 +159,7 @@ impl<H: Hal> Serving<'_, H> {
                     && tenants.iter().any(|tenant| tenant.read)
                 {
                     tracing::error!(
-                        "nobody could READ the table when the service began: `read` takes effect when it is started again"
+                        "no tenant could READ the table when the service started: `read` takes effect after a restart"
                     );
                 }
                 let changed = self.state.tenants.replace(tenants);
@@ -173,7 +173,7 @@ impl<H: Hal> Serving<'_, H> {
         self.state.closing.store(true, Ordering::Relaxed);
         self.service.drain();
         let running = self.service.figures().running;
-        tracing::info!(running, "told to end: what runs is answered, nothing else begins");
+        tracing::info!(running, "ending: running requests are answered, new ones are refused");
         now + self.task.config.drain
     }
 

@@ -231,7 +231,7 @@ impl<'d, H: Hal> Service<'d, H> {
             );
         }
         if wish == Aim::Read && self.lookup.view().is_none_or(|view| view.readable.is_none()) {
-            return Err("the table cannot be READ: it is in the memory of the host, or nobody could READ it when the service began".into());
+            return Err("the table cannot be READ: it is in the memory of the host, or no tenant could READ it when the service started".into());
         }
         let held = self.tenancies.iter().flatten().filter(|tenancy| tenancy.tenant == name).count();
         tenant.may(wish, held)?;

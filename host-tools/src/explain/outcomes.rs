@@ -75,7 +75,7 @@ lookups! {
     DmaFault, "LOOKUP_DMA_FAULT":
         "the memory of the host did not answer", "whether the memory is still registered; IOMMU faults in dmesg", "register it again and grant it anew";
     Truncated, "LOOKUP_TRUNCATED":
-        "the answer is larger than the space for it", "size in the reply against that of the slot", "offer a slot of the size that the reply tells";
+        "the answer is larger than the space for it", "size in the reply against that of the slot", "offer a slot of the size that the reply states";
     Fallback, "LOOKUP_FALLBACK": "the request was handed to the processor of the host", "nothing is wrong", "nothing";
     ProgramFault, "LOOKUP_PROGRAM_FAULT":
         "a deployed program left its memory, or returned what is no verb", "its accesses, step by step",

@@ -283,7 +283,7 @@ impl PerfArguments {
         let immediate = load.write_immediate || load.send_immediate;
         ensure!(
             !(load.events && operation == Operation::Write && measure == Measure::Latency && !immediate),
-            "-e: the receiver of an RDMA WRITE gets no completion, so no event tells of it; it looks at its memory"
+            "-e: the receiver of an RDMA WRITE gets no completion, so no event reports it; it polls its memory"
         );
         let amount = self.amount(operation, measure)?;
         let count = match amount {
@@ -479,7 +479,7 @@ impl PerfArguments {
         if let Some(asked) = load.cq_moderation {
             ensure!(
                 load.post_list == 1 || load.post_list.is_multiple_of(asked),
-                "-l {} is no multiple of -Q {asked}: no completion would tell of the end of a list",
+                "-l {} is no multiple of -Q {asked}: no completion would report the end of a list",
                 load.post_list
             );
             return Ok(asked);

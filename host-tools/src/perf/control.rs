@@ -270,16 +270,14 @@ impl<'m, 'd, H: Hal> ControlLine<'m, 'd, H> {
             // The peer may have lost an answer of communication management.
             self.manager.borrow_mut().step()?;
             if hal.now() > deadline {
-                bail!(
-                    "the peer says nothing over the connection of the exchange, and the time for it is over"
-                );
+                bail!("the peer sent nothing over the connection of the exchange before the timeout");
             }
             meanwhile()?;
         }
         let [completion] = completion;
         if !completion.is_success() {
             bail!(
-                "the connection of the exchange broke with {}; what the peer says itself tells why",
+                "the connection of the exchange broke with {}; the output of the peer says why",
                 completion.status
             );
         }

@@ -54,7 +54,7 @@ const fn short(letter: char, option: ForeignOption) -> ForeignOption {
 const OPTIONS: &[ForeignOption] = &[
     short('F', flag("CPU-freq", Ignored("nothing here warns of it"))),
     short('i', value("ib-port", OnlyOne(PORT_BY_DEVICE))),
-    flag("dont_xchg_versions", Ignored("versions are exchanged with whoever exchanges them")),
+    flag("dont_xchg_versions", Ignored("versions are exchanged with every peer that exchanges them")),
     flag("use_old_post_send", Ignored(OUR_POLLING)),
     flag("no_lock", Ignored("one thread has the device")),
     flag("no_enhanced_reorder", Ignored(THE_DEVICE)),
@@ -72,7 +72,7 @@ const OPTIONS: &[ForeignOption] = &[
     flag("data_validation", Ignored(ALWAYS_COMPARED)),
     flag("data_validation_debug", Ignored(ALWAYS_COMPARED)),
     flag("use_hugepages", Ignored("DMA memory is in huge pages wherever the machine has free ones")),
-    flag("disable_numa", Ignored("nothing places itself that was not told to")),
+    flag("disable_numa", Ignored("memory and threads are placed only on request")),
     short('z', flag("comm_rdma_cm", Ignored("-R lets both ends meet by RDMA CM"))),
     short('g', flag("mcg", Refused(MULTICAST))),
     short('M', value("MGID", Refused(MULTICAST))),

@@ -5,7 +5,7 @@ use anyhow::{Context as _, Result};
 /// Reads the processors' cycles per microsecond, if Linux reports them.
 pub(super) fn cycles_per_microsecond() -> Result<f64> {
     let text = std::fs::read_to_string("/proc/cpuinfo").context("-C: reading /proc/cpuinfo")?;
-    fastest(&text).context("-C: /proc/cpuinfo of this machine tells no 'cpu MHz', so that a time cannot be given in cycles; leave -C out")
+    fastest(&text).context("-C: /proc/cpuinfo of this machine has no 'cpu MHz', so times cannot be shown in cycles; leave -C out")
 }
 
 /// The highest rate in the text of `/proc/cpuinfo`.

@@ -178,7 +178,7 @@ impl SeatedTask for LidResponder {
             hal.relax(hal.now() + seat.rest);
         }
         match answered {
-            0 => Err(Failure::Input(anyhow!("nobody asked for {} (--peer-timeout)", self.timeout))),
+            0 => Err(Failure::Input(anyhow!("no request arrived within {} (--peer-timeout)", self.timeout))),
             _ => Ok(answered),
         }
     }

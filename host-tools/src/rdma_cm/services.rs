@@ -101,7 +101,7 @@ impl<H: Hal> ConnectionManager<'_, H> {
                 }
             }
             if self.hal().now() > deadline {
-                bail!("nobody asked for datagrams by RDMA CM within {}", self.timeout);
+                bail!("no service request of RDMA CM arrived within {}", self.timeout);
             }
             self.rest();
         }

@@ -188,7 +188,7 @@ impl Page<'_> {
         if more > 0 || self.tally.further > 0 {
             let _ = writeln!(
                 html,
-                "<p>{more} flows more, and {} frames of flows that were not told apart.</p>",
+                "<p>{more} more flows, and {} frames of flows that were counted together.</p>",
                 self.tally.further
             );
         }

@@ -258,7 +258,7 @@ fn preload(library: &Path, before: Option<&OsStr>) -> OsString {
 
 /// The path of the library, which lies beside this program.
 fn library() -> anyhow::Result<PathBuf> {
-    let program = std::env::current_exe().context("cannot tell where this program is")?;
+    let program = std::env::current_exe().context("cannot find the path of this program")?;
     let library = program.with_file_name(LIBRARY);
     if !library.is_file() {
         bail!(

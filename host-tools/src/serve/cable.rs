@@ -75,7 +75,7 @@ fn obey(mut client: UnixStream, cable: &Cable) -> Result<()> {
 fn hear(end: &mut UnixStream) -> Result<String> {
     end.set_read_timeout(Some(DEADLINE)).and_then(|()| end.set_write_timeout(Some(DEADLINE)))?;
     let mut said = String::new();
-    end.take(LONGEST).read_to_string(&mut said).context("the other end says nothing")?;
+    end.take(LONGEST).read_to_string(&mut said).context("the other end sent nothing")?;
     Ok(said)
 }
 

@@ -116,18 +116,8 @@ fn a_refused_tenant_learns_the_reason() {
     let service = DpuService::start(&[]);
     let get = ["dpu", "get", "key-1"];
     let by_kernel = ["dpu", "get", "key-1", "--way", "kernel"];
-    service.refused(
-        ("guest", "wrong.key"),
-        &by_kernel,
-        2,
-        "nobody called \\\"guest\\\" who has this key is known here",
-    );
-    service.refused(
-        ("nobody", "guest.key"),
-        &by_kernel,
-        2,
-        "nobody called \\\"nobody\\\" who has this key is known here",
-    );
+    service.refused(("guest", "wrong.key"), &by_kernel, 2, "no \\\"guest\\\" with this key is known here");
+    service.refused(("nobody", "guest.key"), &by_kernel, 2, "no \\\"nobody\\\" with this key is known here");
     service.refused(("guest", "none.key"), &by_kernel, 2, "key file none.key: No such file");
     service.refused(("guest", "guest.key"), &get, 2, "may not READ the table by itself");
     service.refused(
@@ -169,13 +159,13 @@ fn signals_change_the_tenants_and_end_the_service() {
     fs::write(&config, format!("{CONFIG}{OWNER}")).expect("written");
     service.signal("-HUP");
     while !service.logged("the tenants were read again").contains("guest") {}
-    service.refused(("guest", "guest.key"), &get, 2, "nobody called \\\"guest\\\"");
+    service.refused(("guest", "guest.key"), &get, 2, "no \\\"guest\\\" with this key");
     fs::write(&config, "tenants = \"none\"").expect("written");
     service.signal("-HUP");
     service.logged("the tenants stay as they are");
     service.succeeds("owner", &get);
     service.signal("-TERM");
-    service.logged("told to end");
+    service.logged("ending: ");
     service.logged("ended");
     service.ends_well();
 }

@@ -123,7 +123,7 @@ fn only_the_host_that_the_configuration_names_may_share() {
     assert!(other.contains("may not share a table"), "{other}");
     write_key(service.directory.path(), "other.key", "77");
     let stranger = complaint(&["--tenant", "host", "--key-file", "other.key"]);
-    assert!(stranger.contains("nobody called"), "{stranger}");
+    assert!(stranger.contains("with this key is known here"), "{stranger}");
     // A function of another card knows its session's secret, but owns no key of this card.
     let elsewhere =
         ["dpu", "host", "--device", "vfio-user:nic", "--server", service.address(), "--demo-table", "3"];

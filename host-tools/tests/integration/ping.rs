@@ -182,7 +182,7 @@ fn management_datagrams_are_answered_from_lid_to_lid() {
     for (words, reason) in [
         ("--device vfio-user:nic 0xc000", "is no LID of a port"),
         ("--device vfio-user:nic other", "is no LID of a port"),
-        ("--device vfio-user:nic --server --peer-timeout 1", "nobody asked for"),
+        ("--device vfio-user:nic --server --peer-timeout 1", "no request arrived within"),
     ] {
         let output = ping(words);
         assert!(output.status.code() == Some(2) && said(&output).contains(reason), "{words}: {output:?}");

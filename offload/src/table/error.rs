@@ -144,7 +144,7 @@ impl fmt::Display for TableError {
                 write!(f, "opening the table takes {needed} words for marks, only {given} were given")
             }
             Self::Corrupt { line } => {
-                write!(f, "the line at offset {line:#x} was changed by somebody else than its writer")
+                write!(f, "the line at offset {line:#x} was changed by someone other than its writer")
             }
             Self::Memory(fault) => fault.fmt(f),
         }

@@ -50,7 +50,7 @@ pub(super) fn hugepages(facts: &Facts) -> Outcome {
 }
 
 pub(super) fn pcie_link(facts: &Facts) -> Outcome {
-    let Some(slot) = &facts.slot else { return Outcome::NotAsked("sysfs does not tell the slot's speed") };
+    let Some(slot) = &facts.slot else { return Outcome::NotAsked("sysfs does not report the slot's speed") };
     let SlotFacts { speed, fastest, width, widest } = slot;
     let slow = speed != fastest || width < widest;
     Outcome::of(slow.then(|| {

@@ -151,7 +151,7 @@ rules! {
     "counters.discard", counters::discard;
         "buffers were full and frames were dropped", "rx_prioN_discards, port_xmit_discards", "flow control for the priority of RoCE";
     "counters.paused", counters::paused;
-        "somebody was told to wait", "pause counters of both ends", "find the slow receiver";
+        "a sender was told to wait", "pause counters of both ends", "find the slow receiver";
     "counters.congestion", counters::congestion;
         "queues of the fabric grow", "np_ecn_marked_roce_packets, rp_cnp_handled", "spread the load";
 }

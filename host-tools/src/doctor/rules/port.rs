@@ -170,7 +170,7 @@ pub(super) fn no_subnet_manager(facts: &Facts) -> Outcome {
 pub(super) fn slow(facts: &Facts) -> Outcome {
     let Some(port) = port(facts) else { return Outcome::NotAsked(NOT_OPEN) };
     let (Some(rate), Some(fastest)) = (port.rate_mbps, port.fastest_mbps) else {
-        return Outcome::NotAsked("the port has no link, or does not tell both speeds");
+        return Outcome::NotAsked("the port has no link, or does not report both speeds");
     };
     Outcome::of((rate < fastest).then(|| {
         warning(
@@ -234,7 +234,7 @@ pub(super) fn small_mtu(facts: &Facts) -> Outcome {
     let Some(port) = port(facts) else { return Outcome::NotAsked(NOT_OPEN) };
     let Some(largest) = port.port_max_mtu else {
         return Outcome::NotAsked(
-            "the kernel does not tell the largest MTU of its port (`ip -details link` does)",
+            "the kernel does not report the largest MTU of its port (`ip -details link` does)",
         );
     };
     let small = port.active_mtu < LARGEST_PACKET && largest > port.port_mtu;
@@ -253,7 +253,7 @@ pub(super) fn marks_off(facts: &Facts) -> Outcome {
     let Some(port) = port(facts) else { return Outcome::NotAsked(NOT_OPEN) };
     let device = card(facts);
     match port.congestion_control {
-        None => Outcome::NotAsked("InfiniBand has marks of its own, or the device does not tell"),
+        None => Outcome::NotAsked("InfiniBand has marks of its own, or the device does not report this"),
         Some(true) => Outcome::Silent,
         Some(false) => Outcome::Fires(note(
             "congestion control by marks (ECN) is off for every priority (QUERY_CONG_STATUS): a switch may not mark packets of this port, \

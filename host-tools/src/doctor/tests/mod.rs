@@ -52,7 +52,7 @@ fn a_slot_of_unknown_speed_raises_no_finding() {
     files.write(&format!("sys/bus/pci/devices/{}/max_link_speed", scenes::FUNCTION), "Unknown\n");
     let judged = rules::judge(&files.facts(None));
     let (_, slot) = judged.iter().find(|(rule, _)| rule.id == "host.pcie-link").expect("the rule");
-    assert_eq!(*slot, Outcome::NotAsked("sysfs does not tell the slot's speed"));
+    assert_eq!(*slot, Outcome::NotAsked("sysfs does not report the slot's speed"));
 }
 
 /// A rule that never runs would be silent too.

@@ -62,7 +62,7 @@ impl<H: Hal> Bench<'_, H> {
             meanwhile()?;
             ensure!(
                 hal.now() < deadline,
-                "the peer has asked for our queue pair and did not name its own; what it says itself tells why"
+                "the peer has asked for our queue pair and did not name its own; the output of the peer says why"
             );
             hal.relax(hal.now() + REST);
         }

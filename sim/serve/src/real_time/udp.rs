@@ -112,7 +112,7 @@ impl FrameIo for UdpIo {
             Err(error) if is_nobody(&error) => {
                 if let Some(lost) = self.lost.add() {
                     tracing::warn!(
-                        "nobody is at the other end of the wire, UDP {}: {error}; frames lost so far: {lost}",
+                        "no process listens at the other end of the wire, UDP {}: {error}; frames lost so far: {lost}",
                         self.peer
                     );
                 }

@@ -82,7 +82,7 @@ impl fmt::Display for TopologyFileError {
             }
             TopologyProblem::NoSuchNode(node) => write!(f, "a cable to {node}, which is nowhere in the text"),
             TopologyProblem::EndsDisagree { node, port } => {
-                write!(f, "port {port} of {node} has another cable, as is said of it elsewhere")
+                write!(f, "port {port} of {node} has another cable elsewhere in the file")
             }
             TopologyProblem::NoGuid(node) => write!(
                 f,
