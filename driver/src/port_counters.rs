@@ -129,7 +129,7 @@ counters! {
         port_rcv_constraint_errors;
         /// Excessive buffer overruns. 8 bits.
         link_overrun_errors;
-        /// Subnet management packets (VL 15) dropped for want of buffers. 16 bits.
+        /// Subnet management packets (VL 15) dropped because no buffer was free. 16 bits.
         vl_15_dropped;
         /// Ticks during which the port had data to send and could not. 32 bits.
         port_xmit_wait;

@@ -324,7 +324,7 @@ impl Dice {
     }
 }
 
-/// An application that does not look at what it is told, but keeps count of what it posted.
+/// An application that ignores errors, but keeps count of what it posted.
 struct Careless {
     rig: Rig,
     spare: Vec<CompletionQueue<Handle>>,

@@ -155,7 +155,7 @@ fn a_completion_is_read_whole_or_not_at_all_over_two_passes() {
                 }
             })
         };
-        // What is wrong is told at the end: a thread that stops in the middle would leave the other one waiting.
+        // Faults are reported at the end: a thread that stops in the middle would leave the other one waiting.
         let mut seen = [0; 2];
         let mut consumer = Consumer::new(0);
         for pass in 0..2 {

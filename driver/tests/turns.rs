@@ -29,7 +29,7 @@ fn no_request_completes_twice_where_queue_pairs_take_turns() {
     [own(0), own(1), turn(0), own(2), turn(1), own(3), turn(2)]
         .into_iter()
         .for_each(|entry| rig.complete_send(entry));
-    // Two requests were retired while another queue pair was cached: a device that completes them again is told so.
+    // Two requests were retired while another queue pair was cached: completing them again is reported.
     [own(2), turn(2), own(3), own(4)].into_iter().for_each(|entry| rig.complete_send(entry));
     let mut found = vec![];
     let mut refused = vec![];

@@ -26,7 +26,7 @@ pub struct IncomingCall {
     address: String,
 }
 
-/// Ends an incoming call from another thread: whoever waits for the caller is told that it hung up.
+/// Ends an incoming call from another thread: a thread that waits for the caller gets an error that it hung up.
 #[derive(Debug)]
 pub struct CallEnd(TcpStream);
 

@@ -39,7 +39,7 @@ pub(crate) const MAX_BODY: usize = FIXED + MAX_PURPOSE + MAX_SLICES * RemoteSlic
 /// use bareverbs_prm::numbering::PathMtu;
 /// use std::error::Error;
 ///
-/// /// What a server tells whoever calls: its queue pair, and the memory that may be read.
+/// /// What a server sends to its callers: its queue pair, and the memory that may be read.
 /// fn introduce<D: DeviceRef>(
 ///     prepared: &PreparedQueuePair<D>,
 ///     log: &MemoryRegion<D>,

@@ -72,7 +72,7 @@ impl Event {
         }
         self.count.fetch_add(u64::from_ne_bytes(bytes), Ordering::Relaxed);
         if let Some(watcher) = self.watcher.get() {
-            // The counter cannot overflow: whoever waits for it drains it.
+            // The counter cannot overflow: the waiter drains it.
             let _ = write(&watcher.taken, &1u64.to_ne_bytes());
         }
         true

@@ -55,7 +55,7 @@ pub enum DeviceSelector {
     Simulated(LinkLayer),
 }
 
-/// What the kernel says of a device that it owns. It passes on no register of the port, and this place hides capabilities that programs lack.
+/// What the kernel reports of a device that it owns. It passes on no register of the port, and this place hides capabilities that programs lack.
 #[derive(Debug, Clone)]
 pub(crate) struct KernelView {
     pub(crate) general: GeneralCapabilities,
@@ -280,7 +280,7 @@ fn kernel_view(name: &str) -> anyhow::Result<KernelView> {
     })
 }
 
-/// What a kernel would say of a port that is up with 25 Gbit/s.
+/// What a kernel would report of a port that is up with 25 Gbit/s.
 #[cfg(test)]
 pub(crate) fn view_of_test() -> KernelView {
     use bareverbs_core::port_link::{LinkSpeed, PhysicalState};

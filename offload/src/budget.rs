@@ -1,4 +1,4 @@
-//! The budget of one invocation, charged by whoever runs the kernel and never by the kernel.
+//! The budget of one invocation, charged by the runner of the kernel and never by the kernel.
 
 use crate::grant::{Checked, Writable};
 use crate::kernel::{Emission, Ranges, Step};

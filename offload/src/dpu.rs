@@ -151,7 +151,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         self.runtime.running() == 0 && self.arrived.iter().all(Deque::is_empty)
     }
 
-    /// Drops requests and credits of whoever had connection `index` before.
+    /// Drops requests and credits of the previous owner of connection `index`.
     fn forget(&mut self, index: usize) {
         if let (Some(queue), Some(credits)) = (self.arrived.get_mut(index), self.credits.get_mut(index)) {
             queue.clear();

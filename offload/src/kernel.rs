@@ -1,4 +1,4 @@
-//! The contract between a kernel and whoever runs it.
+//! The contract between a kernel and its runner.
 //!
 //! A kernel is a value of bounded size that is handed bytes and answers with one [`Step`]. It owns no memory, reads no
 //! clock and never loops over remote data: each element that it wants to see is a step, so its runner can count,
@@ -132,7 +132,7 @@ pub enum Event<'a> {
 pub trait Kernel: Sized {
     /// The op-code it answers to.
     const OPCODE: Opcode;
-    /// Fails to compile if the state is too large; whoever runs kernels must name it.
+    /// Fails to compile if the state is too large; a runner of kernels must name it.
     const STATE_FITS: () =
         assert!(size_of::<Self>() <= MAX_STATE, "the state of a kernel is at most 256 bytes");
 

@@ -63,7 +63,7 @@ impl fmt::Display for Failure {
 
 #[panic_handler]
 fn panic(info: &PanicInfo<'_>) -> ! {
-    // Another console on the same registers: whoever held the first one never comes back.
+    // Another console on the same registers: the owner of the first one never returns.
     let _ = writeln!(machine::emergency_console(), "bareverbs panicked: {info}");
     machine::power_off()
 }

@@ -1,6 +1,6 @@
 //! Instants and durations in picoseconds since an unnamed epoch.
 //!
-//! Pure code never reads a clock; it is told the time. The same types count virtual time in the simulator and real
+//! Pure code never reads a clock; time is an argument. The same types count virtual time in the simulator and real
 //! time in a driver on silicon. A `u64` of picoseconds lasts 213 days.
 
 use core::fmt;

@@ -1,4 +1,4 @@
-//! What the kernel says of the port of its device, and the capabilities of the device before this place hides some of them.
+//! What the kernel reports of the port of its device, and the capabilities of the device before this place hides some of them.
 
 use super::context::KernelContext;
 use super::find::{find, port_text};

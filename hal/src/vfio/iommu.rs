@@ -193,7 +193,7 @@ impl Iommu {
 impl Iommu {
     /// [`Mapper::map`] for tests, whose fake kernel lets no device access memory.
     pub(super) fn map_test_memory(&self, piece: &Piece<'_>) -> Result<Vec<Stretch>, i32> {
-        // SAFETY: no device is told of the bytes.
+        // SAFETY: no device gets the address of the bytes.
         unsafe { self.map(piece) }
     }
 }

@@ -205,7 +205,7 @@ fn operations(transport: &OdpTransportCapabilities) -> u64 {
     ])
 }
 
-/// On InfiniBand the masks of the port (`mlx5_query_hca_port`); on Ethernet what Linux always says of RoCE
+/// On InfiniBand the masks of the port (`mlx5_query_hca_port`); on Ethernet what Linux always reports for RoCE
 /// (`mlx5_query_port_roce`). Bit 26 says whether GIDs are IP addresses, whatever IBTA makes of it (`make_port_cap_flags`).
 pub(super) fn port(management: &PortManagement, link_layer: PortType, roce: bool) -> [Fact; 2] {
     let mask = management.capability_mask;

@@ -83,7 +83,7 @@ impl ListenerState {
         Self { tenants, closing, known, strangers: Mutex::new(VecDeque::new()), routes }
     }
 
-    /// What a caller says of itself, with the MAC address to which packets for it have to go. A caller whom the kernel does not find keeps
+    /// The introduction of a caller, with the MAC address to which packets for it have to go. A caller whom the kernel does not find keeps
     /// the address that it gave.
     fn routed(&self, mut peer: Introduction) -> Introduction {
         let Some(routes) = &self.routes else { return peer };

@@ -88,7 +88,7 @@ impl Stage {
     }
 }
 
-/// Resumes all stopped processes of a network, whoever stopped them. Returns the ones that were stopped.
+/// Resumes all stopped processes of a network, also those that others stopped. Returns the ones that were stopped.
 pub(super) fn wake_all(network: &NetworkDirectory) -> Result<Vec<String>> {
     let mut woken = Vec::new();
     for host in network.hosts() {

@@ -176,7 +176,7 @@ impl StallWatch {
 }
 
 /// When to poll again: after a sleep, or at the first earlier moment at which somebody has something to do.
-/// Ignores moments in the past: whoever named one is waiting for something else.
+/// Ignores moments in the past: a caller that names one is waiting for something else.
 fn next_look<const N: usize>(now: Time, seat: &Seat, wakeups: [Option<Time>; N]) -> Time {
     wakeups.into_iter().flatten().filter(|wakeup| *wakeup > now).fold(now + seat.rest, Time::min)
 }

@@ -17,7 +17,7 @@ use bareverbs_prm::mutation::mutated;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// What a lookup is told: the hash of the key, where the table lies in the region, and the key itself.
+/// The parameters of a lookup: the hash of the key, where the table lies in the region, and the key itself.
 ///
 /// ```
 /// use bareverbs_offload::kernels::kv_layout::hash_key;

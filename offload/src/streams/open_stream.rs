@@ -160,7 +160,7 @@ impl OpenStream {
         self.left == 0
     }
 
-    /// What the client is told at the end.
+    /// The answer that the client gets at the end.
     pub fn answer<'b>(&self, buffer: &'b mut [u8; MAX_RESPONSE]) -> &'b [u8] {
         match &self.kind {
             StreamKind::Shuffle(shuffle) => {

@@ -28,7 +28,7 @@ const LONGEST_FRAME: usize = ROOM / 8;
 #[derive(Debug)]
 struct Shared(NonNull<u8>);
 
-// SAFETY: the mapping belongs to this value alone, and whoever has it may be any thread.
+// SAFETY: the mapping belongs to this value alone, and its owner may be any thread.
 unsafe impl Send for Shared {}
 
 impl Shared {

@@ -394,7 +394,7 @@ impl Wire {
         false
     }
 
-    /// Reads what the network says of this host: its cable, its partitions and its faults.
+    /// Reads the settings of the network for this host: its cable, its partitions and its faults.
     fn read_faults(&mut self) {
         if let Some(host) = &self.host {
             self.has_cable = self.network.has_cable(host);

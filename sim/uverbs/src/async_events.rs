@@ -28,7 +28,7 @@ mod event {
     pub(super) const GID_CHANGE: u32 = 18;
 }
 
-/// Reports an entry to the programs concerned. Its object may be gone by now; then nobody is told.
+/// Reports an entry to the programs concerned. Its object may be gone by now; then no program gets it.
 pub(crate) fn handle(files: &mut EventFiles, queues: &Queues, entry: &EventEntry) {
     let told = match entry.kind() {
         EventType::Comp => return completion(files, queues, entry),

@@ -75,7 +75,7 @@ fn create_user_context<P: Process>(call: &mut Call<'_, P>) -> Result<u16, Errno>
     Ok(call.device.commands.run::<_, CreateUctxOut>(call.process, &command)?.uid())
 }
 
-/// Destroys the user context of a file whose objects are gone. Nobody is left to be told of a failure.
+/// Destroys the user context of a file whose objects are gone. A failure cannot be reported to anyone any more.
 pub(crate) fn destroy_user_context<P: Process>(device: &mut Device, process: &mut P, uid: u16) {
     if uid != 0 {
         let mut input = DestroyUctxIn::new();

@@ -93,7 +93,7 @@ impl Uverbs {
     pub fn close<P: Process>(&mut self, process: &mut P, file: FileId) {
         let Some(mut objects) = self.files.remove(&file) else { return };
         // Users precede what they use, except for those that were later given another object. So retry what firmware
-        // refuses as long as that makes progress. Nobody is left to be told of a failure.
+        // refuses as long as that makes progress. A failure cannot be reported to anyone any more.
         let mut left = objects.take_all();
         let mut before = usize::MAX;
         while left.len() < before {

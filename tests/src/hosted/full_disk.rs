@@ -1,4 +1,4 @@
-//! A capture runs out of disk space: the program is told so and goes on.
+//! A capture runs out of disk space: the program gets a message and continues.
 
 use crate::guest::table::Verdict;
 use crate::installation::{HostedProgram, Installation, free_port, is_installed};

@@ -1,4 +1,4 @@
-//! README.md must say of kernels and READs what the presets say.
+//! The table of kernels and READs in README.md must follow from the presets.
 
 use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::link::Rate;

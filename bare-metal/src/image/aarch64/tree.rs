@@ -1,4 +1,4 @@
-//! What the device tree says of the console and of the PCI host bridge.
+//! The console and the PCI host bridge, as the device tree describes them.
 
 use super::mapping::map_device;
 use super::pl011::Pl011;

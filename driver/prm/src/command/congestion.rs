@@ -51,5 +51,5 @@ layout! {
 
 /// `cong_protocol` of the end that slows down: the reaction point of RoCE. Linux's driver for Ethernet has these numbers in a list of its own.
 pub const REACTION_POINT: u8 = 1;
-/// `cong_protocol` of the end that tells of marked packets: the notification point of RoCE.
+/// `cong_protocol` of the end that reports marked packets: the notification point of RoCE.
 pub const NOTIFICATION_POINT: u8 = 2;

@@ -1,6 +1,6 @@
-//! What structures and fields say of themselves, under the names of the reference tables.
+//! Descriptions of structures and fields, under the names of the reference tables.
 
-/// What a structure says of itself.
+/// The description of a structure.
 #[derive(Debug, Clone, Copy)]
 pub struct LayoutInfo {
     /// Name in this crate.
@@ -13,7 +13,7 @@ pub struct LayoutInfo {
     pub fields: &'static [FieldInfo],
 }
 
-/// What a field says of itself.
+/// The description of a field.
 #[derive(Debug, Clone, Copy)]
 pub struct FieldInfo {
     /// Path in the reference tables, below the structure.

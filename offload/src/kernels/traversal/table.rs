@@ -89,7 +89,7 @@ pub enum Length {
     Field(Field),
 }
 
-/// What a traversal is told.
+/// The parameters of a traversal.
 ///
 /// ```
 /// use bareverbs_offload::kernels::field::{ByteOrder, Field, Predicate};

@@ -1,11 +1,11 @@
 //! The functions of one card in real time: devices that have threads of their own, and the DMA engine that copies between their memories.
 //!
-//! **What this is.** [`Card::join`] gives a device's runner its [`CardPort`]. Functions know each other by messages (ADR 0028): what one shares
-//! is told to the others; a copy is asked of the owner of its source, which checks and reads, and then of the owner of its destination, which
-//! checks and writes. So no thread ever reaches the memory of another function.
+//! **What this is.** [`Card::join`] gives a device's runner its [`CardPort`]. Functions exchange messages (ADR 0028): a function announces
+//! to the others what it shares; a copy is requested from the owner of its source, which checks and reads, and then from the owner of its
+//! destination, which checks and writes. So no thread ever reaches the memory of another function.
 //!
-//! **What it may not do.** It has no delay of its own. A function takes at most [`COPIES`] copies under way and [`ROOM`] messages; whoever has
-//! more for it waits. One that has gone owns no memory: copies that name it fail.
+//! **What it may not do.** It has no delay of its own. A function takes at most [`COPIES`] copies under way and [`ROOM`] messages; a function
+//! with more for it waits. One that has gone owns no memory: copies that name it fail.
 
 use bareverbs_prm::ids::VhcaId;
 use bareverbs_sim::nic::{CardNotice, DmaEnd, DmaRefused, DmaRequest, HostMemory};

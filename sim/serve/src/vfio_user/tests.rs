@@ -387,7 +387,7 @@ fn a_client_without_a_proper_start_does_not_reach_the_device() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("nic");
     let mut server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
-    // A link that nobody serves: any request to the device would show here, and wait in vain.
+    // A link that nobody serves: any request to the device would show here, and never be answered.
     let (_wire, waker) = Wire::new(|_| Ok(Frames::Nowhere)).unwrap();
     let ((requests, asked), (_, responses)) = (sync_channel(super::QUEUE), channel());
     let nobody = Link { requests, responses, waker, is_leaving: Arc::default() };

@@ -226,7 +226,7 @@ fn datagrams_without_a_controller_leave_at_once() {
     assert!(departures(&mut pair.a, 10).iter().all(|frame| frame.at == start && frame.qpn == pair.a.qp.qpn));
 }
 
-/// Records what it is told.
+/// Records every call.
 #[derive(Debug, Default)]
 struct Listener(Rc<RefCell<(usize, u32)>>);
 

@@ -291,7 +291,7 @@ fn put_port(reply: &mut Reply, index: DeviceIndex, device: &InventoryDevice<'_>)
     let state = PortState::of(attributes, device.has_cable);
     reply.put_u8(RDMA_NLDEV_ATTR_PORT_STATE, state.logical);
     reply.put_u8(RDMA_NLDEV_ATTR_PORT_PHYS_STATE, state.physical);
-    // No network interface is named: whoever reads one here looks up its addresses, and the machine has none of this host's.
+    // No network interface is named: a reader would look up its addresses, and the machine has none of this host's.
 }
 
 /// Only verbs have a device file.

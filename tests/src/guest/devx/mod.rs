@@ -79,7 +79,7 @@ pub fn run(options: &DevxOptions) -> Result<Report> {
     Ok(report)
 }
 
-/// What our tools say of the first device has to be what libibverbs says.
+/// What our tools report of the first device has to be what libibverbs reports.
 fn describe(machine: &mut Machine) -> Result<Verdict> {
     let in_guest = |command: &str| {
         let functions = Machine::path_inside(FUNCTIONS.0);
@@ -168,7 +168,7 @@ fn memory_of_the_host() -> Vec<Mlx5Case> {
     ]
 }
 
-/// What becomes of the interfaces and their addresses, and what our tools say of it.
+/// What becomes of the interfaces and their addresses, and what our tools report.
 fn addresses() -> Vec<Mlx5Case> {
     vec![
         case(

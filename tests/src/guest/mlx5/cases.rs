@@ -79,7 +79,7 @@ pub(in super::super) fn clean(when: &str) -> Mlx5Case {
     Mlx5Case::new(format!("kernel log {when}"), "", format!("{CLEAN_LOG}; echo"))
 }
 
-/// What programs say of the devices: both NICs, active, with LIDs.
+/// What programs report of the devices: both NICs, active, with LIDs.
 fn lists() -> Vec<Mlx5Case> {
     vec![
         Mlx5Case::new("ibv_devices", "mlx5_1", "ibv_devices"),
