@@ -255,6 +255,18 @@ fn words_are_counted() {
 }
 
 #[test]
+fn functions_named_by_a_pronoun_are_counted() {
+    let count = |text: &str| {
+        let sources = Sources::of(&[("leaf/src/low.rs", text)]);
+        let (modules, _) = leaf(&[("leaf/src/low.rs", "")]);
+        words::count(&modules, &sources)
+            [&("the-leaf".to_owned(), "function names that begin with a pronoun".to_owned())]
+    };
+    assert_eq!(count(concat!("    fn ", "what_is_meant() {}\n    pub const fn ", "nobody_knows() {}\n")), 2);
+    assert_eq!(count("fn a_reader_knows_what_is_meant() {}\n// fn\nfn whatever() {}\n"), 0);
+}
+
+#[test]
 fn a_type_that_an_application_makes_wants_an_example() {
     let missing = |text: &str| {
         let parts = [("leaf/src/low.rs", text), ("leaf/src/lib.rs", ROOMS), MANIFEST];

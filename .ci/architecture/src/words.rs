@@ -1,5 +1,5 @@
-//! Words: type names with two meanings in one crate, tuples as parameters, dangling citations, types without
-//! an example.
+//! Words: type names with two meanings in one crate, tuples as parameters, functions without a subject in their
+//! names, dangling citations, types without an example.
 
 use crate::examples;
 use crate::house::CrateRules;
@@ -11,11 +11,28 @@ use std::fmt::Write;
 
 const REPEATED_TYPES: &str = "repeated type names";
 const TUPLE_PARAMETERS: &str = "functions that take a tuple";
+const PRONOUNS: &str = "function names that begin with a pronoun";
 const LOST_CITATIONS: &str = "citations that lead nowhere";
 const MISSING_EXAMPLES: &str = "types that an application makes and that have no example";
 
 /// The beginning of citations of a document that is not in this repository.
 const LOST: &str = concat!("contract", " §");
+
+/// The beginnings of names that say neither what is tested nor what a function is about.
+const PRONOUN_PREFIXES: [&str; 12] = [
+    "everybody_",
+    "everything_",
+    "it_",
+    "nobody_",
+    "nothing_",
+    "somebody_",
+    "something_",
+    "those_",
+    "what_",
+    "who_",
+    "whoever_",
+    "whose_",
+];
 
 /// Findings in one crate: the kind, and the places.
 type Found = BTreeMap<&'static str, Vec<String>>;
@@ -52,7 +69,8 @@ fn find(modules: &Modules, sources: &Sources) -> BTreeMap<String, Found> {
             let found = [
                 (REPEATED_TYPES, repeated_types(modules, package)),
                 (TUPLE_PARAMETERS, tuple_parameters(modules, package)),
-                (LOST_CITATIONS, lost_citations(rules, sources)),
+                (PRONOUNS, lines_of(rules, sources, begins_with_pronoun)),
+                (LOST_CITATIONS, lines_of(rules, sources, |line| line.contains(LOST))),
                 (MISSING_EXAMPLES, missing_examples(modules, sources, package)),
             ];
             (rules.package.to_owned(), Found::from(found))
@@ -89,12 +107,19 @@ fn missing_examples(modules: &Modules, sources: &Sources, package: usize) -> Vec
     examples::missing(modules, sources, package)
 }
 
-fn lost_citations(rules: &CrateRules, sources: &Sources) -> Vec<String> {
+/// The lines of a crate's sources that `is_fault` finds, with their numbers.
+fn lines_of(rules: &CrateRules, sources: &Sources, is_fault: fn(&str) -> bool) -> Vec<String> {
     let own = sources.rust().filter(|(path, _)| crate_of(path) == Some(rules.directory));
     let lines =
         own.flat_map(|(path, text)| text.lines().enumerate().map(move |(line, text)| (path, line, text)));
-    let lost = lines.filter(|(_, _, text)| text.contains(LOST));
-    lost.map(|(path, line, _)| format!("{path}:{}", line + 1)).collect()
+    let faults = lines.filter(|(_, _, text)| is_fault(text));
+    faults.map(|(path, line, _)| format!("{path}:{}", line + 1)).collect()
+}
+
+/// Whether a line declares a function whose name begins with a pronoun.
+fn begins_with_pronoun(line: &str) -> bool {
+    let words = line.split_whitespace().skip_while(|word| *word != "fn").nth(1);
+    words.is_some_and(|name| PRONOUN_PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
 }
 
 /// The directory of the crate that contains a file: the part before `src`, `tests`, `benches` or `examples`.
