@@ -10,8 +10,8 @@ use bareverbs_core::remote_vhca_region::AliasError;
 use bareverbs_core::shared_region::ShareError;
 use bareverbs_core::{
     AccessFlags, AccessKey, CompletionQueue, CompletionQueueConfig, Device, DeviceConfig, DmaCopy, DmaQueue,
-    DmaQueueConfig, MemoryRegion, RemoteVhcaRegion, SharedRegion, WorkCompletion, WorkCompletionOpcode,
-    WorkCompletionStatus,
+    DmaQueueConfig, IndirectRegion, MemoryRegion, RemoteVhcaRegion, SharedRegion, WorkCompletion,
+    WorkCompletionOpcode, WorkCompletionStatus,
 };
 use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
 use bareverbs_prm::ids::{Gid, MacAddress, MkeyIndex, VhcaId};
@@ -244,16 +244,39 @@ fn a_wrong_secret_a_wrong_function_and_a_wrong_key_give_no_alias() {
     assert!(card.alias.is_usable().unwrap());
 }
 
-/// A ConnectX-7 reports the capability but refuses the command (UCX pull request 10980). The error must say so.
+/// A ConnectX-7 reports the capability but refuses the command for keys of keys, with syndrome 0x172DF6 (UCX pull request
+/// 10980). The error must say so. A BlueField-3 shares them.
 #[test]
 fn a_region_that_the_device_refuses_to_share_is_a_typed_error() {
-    let function = CardFunction { shares_indirect_keys: false, ..config(HOST).card.unwrap() };
-    let (world, [host, _]) =
-        world(DmaCost::FREE, MemoryConfig::default(), NicConfig { card: Some(function), ..config(HOST) });
-    let host = Node::open(&world, host, HOST);
-    let region = host.memory(4096);
-    SharedRegion::share(&region, secret()).unwrap();
+    for follows in [false, true] {
+        let function = CardFunction { shares_indirect_keys: follows, ..config(HOST).card.unwrap() };
+        let (world, [host, arm]) =
+            world(DmaCost::FREE, MemoryConfig::default(), NicConfig { card: Some(function), ..config(HOST) });
+        let host = Node::open(&world, host, HOST);
+        let region = host.memory(4096);
+        let joined = [region.slice(2048, 1024).unwrap(), region.slice(0, 512).unwrap()];
+        let access = AccessFlags::LOCAL_WRITE;
+        let joined = IndirectRegion::create(&host.domain, &joined, access).unwrap();
+        match SharedRegion::share_indirect(&joined, secret()) {
+            Ok(shared) if follows => {
+                let arm = Node::open(&world, arm, ARM);
+                let alias = RemoteVhcaRegion::open(&arm.domain, &shared).unwrap();
+                assert_eq!((alias.is_usable(), shared.length), (Ok(true), 1536));
+            }
+            Err(ShareError::NotShareable(error)) if !follows => {
+                let is_that = matches!(error.failure, CommandFailure::Refused { syndrome: 0x17_2df6, .. });
+                let text = ShareError::NotShareable(error).to_string();
+                assert!(is_that && text.contains("0x00172df6"), "{text}");
+            }
+            other => panic!("{other:?}, and keys of keys are shared: {follows}"),
+        }
+        // A region of pages is shared by both.
+        SharedRegion::share(&region, secret()).unwrap();
+    }
+}
 
+#[test]
+fn a_device_that_shares_nothing_is_a_typed_error() {
     let alone = SimWorld::new(1);
     let id = add(&alone, NicConfig::new(mac(3)), MemoryConfig::default());
     let node = Node::open(&alone, id, 3);
