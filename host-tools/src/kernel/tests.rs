@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::Command;
 
 const LOOKUP: &[u8] = include_bytes!("../../../offload/programs/kv_lookup.o");
+const LOOKUP_OF_RUST: &[u8] = include_bytes!("../../../offload/programs/kv_lookup_rs.o");
 const SUM: &[u8] = include_bytes!("../../../offload/programs/sum_list.o");
 const SEQUENCER: &[u8] = include_bytes!("../../../offload/programs/sequencer.o");
 const PUT: &[u8] = include_bytes!("../../../offload/programs/put.o");
@@ -31,12 +32,13 @@ fn the_compiled_lookup_finds_values_in_a_table() {
         writer.insert(Time::ZERO, &[n + 1; 8], &[n; 100]).expect("room");
     }
     let table = *writer.descriptor();
-    let program = program(LOOKUP);
+    let (of_c, of_rust) = (program(LOOKUP), program(LOOKUP_OF_RUST));
     for n in 0..22_u8 {
         let mut buffer = [0; MAX_PARAMETERS];
         let key = [n + 1; 8];
         let parameters = table.lookup(&key).encode(&mut buffer).expect("fits");
-        let ended = run(&program, &memory, parameters).ended;
+        let ended = run(&of_c, &memory, parameters).ended;
+        assert_eq!(run(&of_rust, &memory, parameters).ended, ended);
         if n < 20 {
             assert!(matches!(ended, Ended::Response { bytes, .. } if bytes == [n; 100]));
         } else {
@@ -168,8 +170,59 @@ fn clang_builds_what_is_deployed() {
     }
 }
 
+/// Runs the build line of `docs/offload.md` for programs in Rust. The rustc version that made the object here produces
+/// the same bytes.
+#[test]
+fn rustc_builds_what_is_deployed() {
+    let sources = version_of("rustc", &["+nightly", "--print", "sysroot"]);
+    let sources = sources.map(|root| Path::new(root.trim()).join("lib/rustlib/src/rust/library/core"));
+    let (Some(version), Some(_), true) = (
+        version_of("rustc", &["+nightly", "--version"]),
+        clang_version(),
+        sources.is_some_and(|sources| sources.exists()),
+    ) else {
+        println!(
+            "SKIPPED: it takes clang, and a nightly rustc with the sources of core (component rust-src)"
+        );
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offload/programs");
+    let (assembly, object) = (directory.path().join("out.s"), directory.path().join("out.o"));
+    let compiled = Command::new("cargo")
+        .args(["+nightly", "rustc", "--release", "--quiet", "--locked", "-Z", "build-std=core"])
+        .args(["--target", "bpfel-unknown-none", "--manifest-path"])
+        .arg(programs.join("Cargo.toml"))
+        .args(["--", "-C", "target-cpu=v3", "--emit"])
+        .arg(format!("asm={}", assembly.display()))
+        .env("CARGO_TARGET_DIR", directory.path())
+        .env_remove("RUSTFLAGS")
+        .output()
+        .expect("cargo runs");
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let mut assembler = Command::new("clang");
+    assembler.args(["-target", "bpf", "-mcpu=v3", "-c"]);
+    let assembled = assembler.arg(&assembly).arg("-o").arg(&object).status().expect("clang runs");
+    assert!(assembled.success(), "clang refuses the assembly of {version}");
+    let code = load(&std::fs::read(object).expect("the object"), None).expect("one function");
+    Program::verify(&code).expect("it can be deployed");
+    if version.contains("1.101.0-nightly (92b5b8c87 2026-10-29)") {
+        assert_eq!(
+            code,
+            load(LOOKUP_OF_RUST, None).expect("one function"),
+            "kv_lookup_rs.o is of other sources"
+        );
+    }
+}
+
 /// The version text of clang, if it is installed.
 fn clang_version() -> Option<String> {
-    let output = Command::new("clang").arg("--version").output().ok()?;
+    version_of("clang", &["--version"])
+}
+
+/// What a program writes, if it is installed.
+fn version_of(program: &str, arguments: &[&str]) -> Option<String> {
+    let output = Command::new(program).args(arguments).output().ok()?;
+    output.status.success().then_some(())?;
     String::from_utf8(output.stdout).ok()
 }

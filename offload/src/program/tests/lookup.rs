@@ -1,5 +1,5 @@
-//! The hash table lookup, compiled by clang from C, against the native kernel: both must take the same steps
-//! for the same bytes.
+//! The hash table lookup, compiled by clang from C and by rustc from Rust, against the native kernel: all must take the
+//! same steps for the same bytes.
 
 use super::*;
 use crate::grant::Grant;
@@ -9,14 +9,21 @@ use crate::kernels::kv_layout::{Line, LineSlot, ObjectFrame, ObjectRef, chain_of
 use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS, Parameters};
 use proptest::prelude::*;
 
-const LOOKUP: &[u8] = include_bytes!("../../../programs/kv_lookup.o");
+const LOOKUPS: [&[u8]; 2] =
+    [include_bytes!("../../../programs/kv_lookup.o"), include_bytes!("../../../programs/kv_lookup_rs.o")];
 /// Enough for the checksum of the largest object.
 const FUEL: Fuel = Fuel { step: 8192, invocation: u32::MAX };
 
-/// Runs both over `memory` for up to 64 steps.
+/// Runs all over `memory` for up to 64 steps, and returns the last one.
 fn compare(memory: &[u8], parameters: &[u8]) -> Result<Step, TestCaseError> {
+    let [last, of_rust] = LOOKUPS.map(|object| compare_with(object, memory, parameters));
+    prop_assert_eq!(last.as_ref().ok(), of_rust.as_ref().ok());
+    of_rust.and(last)
+}
+
+fn compare_with(object: &[u8], memory: &[u8], parameters: &[u8]) -> Result<Step, TestCaseError> {
     let grant = Grant::new(0x10_0000, memory.len() as u64).expect("no wrap");
-    let program = compiled(LOOKUP);
+    let program = compiled(object);
     let ours = ProgramInvocation::start(&program, FUEL, parameters, &grant);
     let (mut ours, mut step) = ours.expect("the parameters fit");
     let mut native = match KvLookup::start(parameters, &grant) {

@@ -8,7 +8,7 @@ mod verifier;
 
 use super::instruction::numbers as n;
 use super::*;
-use object::{Object, ObjectSection};
+use object::{Object, ObjectSection, SectionKind};
 use zerocopy::IntoBytes;
 
 /// The bytes of instructions.
@@ -52,9 +52,11 @@ const fn call(helper: Helper) -> Instruction {
     Instruction::new(n::JMP | n::CALL, 0, 0, 0, helper.number())
 }
 
-/// The code of an object file that clang compiled; `offload/programs` has the sources.
+/// The code of an object file that clang or rustc compiled; `offload/programs` has the sources.
 fn compiled(object: &[u8]) -> Program {
     let file = object::File::parse(object).expect("an ELF file");
-    let text = file.section_by_name(".text").expect("code");
+    let is_code =
+        |section: &object::Section<'_, '_>| section.kind() == SectionKind::Text && section.size() > 0;
+    let text = file.sections().find(is_code).expect("code");
     Program::verify(text.data().expect("bytes")).expect("the verifier lets it pass")
 }
