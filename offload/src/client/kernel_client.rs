@@ -34,7 +34,10 @@ pub struct KernelClientConfig {
     pub place: KernelPlace,
     /// Location of the response slots; slot `i` is at offset `i * stride` of the endpoint's memory.
     pub layout: SlotLayout,
-    /// Requests that the server accepts before its first reply.
+    /// Requests that the server has receives for before its first reply. It may run fewer at a time, because the share of
+    /// the connection is smaller or others have all its slots, and answers [`Status::Busy`] then. So does a NIC if a request
+    /// comes before the allowance of the connection has one. A refused request has done nothing: try it again later, or use
+    /// a [`FallbackClient`](super::fallback::FallbackClient).
     pub credits: u32,
     /// How long to wait for an answer.
     pub timeout: Duration,
