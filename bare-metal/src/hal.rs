@@ -42,7 +42,7 @@ impl Arena {
     fn allocate(&'static self, length: usize, alignment: usize) -> Option<Dma> {
         let (base, count) = (self.start.as_ptr() as usize, length.div_ceil(PAGE));
         let first = (base.checked_next_multiple_of(alignment.max(PAGE))? - base) / PAGE;
-        let page = self.pages.lock().take(count, (first, alignment.max(PAGE) / PAGE))?;
+        let page = self.pages.lock().take(count, first, alignment.max(PAGE) / PAGE)?;
         // SAFETY: `page` and the `count` pages from it are inside the arena, as `PageMap::take` says; `new` was promised that
         // the arena is valid.
         let start = unsafe { self.start.add(page * PAGE) };

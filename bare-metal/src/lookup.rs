@@ -7,7 +7,7 @@ use bareverbs_core::device::{Device, DeviceConfig, DeviceRef};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::{
     AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, GidEntry, MemoryRegion,
-    PreparedQueuePair, ProtectionDomain, QueuePairBuilder,
+    ProtectionDomain, QueuePairBuilder,
 };
 use bareverbs_offload::budget::Limits;
 use bareverbs_offload::client::slots::SlotLayout;
@@ -41,12 +41,12 @@ const OBJECT: usize = object_size(MAX_KEY, MAX_VALUE as usize) as usize;
 pub struct Failed;
 
 /// Errors are said where they happen: there is nobody above who could do better, and no memory to carry them in.
-trait OrSay<T> {
-    fn or_say(self, console: &mut impl Console, doing: &str) -> Result<T, Failed>;
+trait ReportError<T> {
+    fn or_report(self, console: &mut impl Console, doing: &str) -> Result<T, Failed>;
 }
 
-impl<T, E: fmt::Display> OrSay<T> for Result<T, E> {
-    fn or_say(self, console: &mut impl Console, doing: &str) -> Result<T, Failed> {
+impl<T, E: fmt::Display> ReportError<T> for Result<T, E> {
+    fn or_report(self, console: &mut impl Console, doing: &str) -> Result<T, Failed> {
         self.map_err(|error| {
             say(console, format_args!("bareverbs failed: {doing}: {error}"));
             Failed
@@ -59,15 +59,15 @@ impl<T, E: fmt::Display> OrSay<T> for Result<T, E> {
 pub fn run<H: Hal>(hal: H, console: &mut impl Console) -> Result<(), Failed> {
     let config =
         DeviceConfig { queue_pairs: 4, ledger_words: 1024, mailbox_blocks: 32, ..DeviceConfig::default() };
-    let device = Device::open(hal, config).or_say(console, "opening the device")?;
-    let port = device.port().or_say(console, "asking for the port")?;
+    let device = Device::open(hal, config).or_report(console, "opening the device")?;
+    let port = device.port().or_report(console, "asking for the port")?;
     say(console, format_args!("bareverbs up: port {:?} {}, MTU {}", port.state, port.mac, port.max_mtu));
-    device.set_gid(0, GidEntry::roce_v2(OUR_GID, port.mac)).or_say(console, "setting our address")?;
+    device.set_gid(0, GidEntry::roce_v2(OUR_GID, port.mac)).or_report(console, "setting our address")?;
     for way in WayName::ALL {
         let tally = ask(&device, console, way)?;
         say(console, format_args!("bareverbs verified {way}: {tally}"));
     }
-    device.close().or_say(console, "closing the device").map(drop)
+    device.close().or_report(console, "closing the device").map(drop)
 }
 // ANCHOR_END: run
 
@@ -94,39 +94,35 @@ impl fmt::Display for Tally {
 
 fn ask<D: DeviceRef>(device: D, console: &mut impl Console, way: WayName) -> Result<Tally, Failed> {
     let domain =
-        ProtectionDomain::allocate(device.clone()).or_say(console, "allocating a protection domain")?;
+        ProtectionDomain::allocate(device.clone()).or_report(console, "allocating a protection domain")?;
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     let length = ClientConfig::stride(MAX_VALUE) as usize * WINDOW;
     let slots =
-        MemoryRegion::allocate(&domain, length, access).or_say(console, "allocating response slots")?;
+        MemoryRegion::allocate(&domain, length, access).or_report(console, "allocating response slots")?;
     let entries = CompletionQueueConfig { entries: 4 * DEPTH };
     let completions =
-        CompletionQueue::create(device.clone(), entries).or_say(console, "creating a completion queue")?;
+        CompletionQueue::create(device.clone(), entries).or_report(console, "creating a completion queue")?;
     let prepared = QueuePairBuilder::new(&domain, &completions, &completions)
         .send_queue(DEPTH)
         .receive_queue(DEPTH)
         .max_inline(INLINE)
         .build()
-        .or_say(console, "creating a queue pair")?;
-    let answer = introduce(device.device().hal(), console, (way, &prepared, &slots))?;
+        .or_report(console, "creating a queue pair")?;
+    let endpoint = prepared.endpoint(0).or_report(console, "describing our queue pair")?;
+    let window = Window { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() };
+    let answer = introduce(device.device().hal(), console, &Offer { way, endpoint, slots: window })?;
     let options = ConnectOptions { ack_timeout: ACK_TIMEOUT, ..ConnectOptions::default() };
-    let queue_pair = prepared.connect(&answer.endpoint, options).or_say(console, "connecting")?;
+    let queue_pair = prepared.connect(&answer.endpoint, options).or_report(console, "connecting")?;
     let client = KvClient::<WINDOW>::new(configuration(console, way, &answer, &slots)?);
     let endpoint = VerbsEndpoint::new([queue_pair], completions, slots, DEPTH);
     LookupClient { client, endpoint, device }.all(console)
 }
 
-/// Tells the peer about our queue pair and waits for what it says of its own.
-fn introduce<D: DeviceRef>(
-    hal: &D::Hal,
-    console: &mut impl Console,
-    (way, prepared, slots): (WayName, &PreparedQueuePair<D>, &MemoryRegion<D>),
-) -> Result<Answer, Failed> {
-    let endpoint = prepared.endpoint(0).or_say(console, "describing our queue pair")?;
-    let window = Window { address: slots.address(), length: slots.len() as u64, rkey: slots.rkey().value() };
-    say(console, format_args!("{}", Offer { way, endpoint, slots: window }));
-    let line = read_line(console, hal, PEER_TIMEOUT).or_say(console, "waiting for the peer's answer")?;
-    Answer::parse(&line).or_say(console, "reading the peer's answer")
+/// Sends the peer our offer and waits for its answer.
+fn introduce(hal: &impl Hal, console: &mut impl Console, offer: &Offer) -> Result<Answer, Failed> {
+    say(console, format_args!("{offer}"));
+    let line = read_line(console, hal, PEER_TIMEOUT).or_report(console, "waiting for the peer's answer")?;
+    Answer::parse(&line).or_report(console, "reading the peer's answer")
 }
 
 fn configuration<D: DeviceRef>(
@@ -139,7 +135,8 @@ fn configuration<D: DeviceRef>(
     let way = match way {
         WayName::KernelDpu => Way::KernelDpu(RegionHandle(answer.region)),
         WayName::Read => {
-            let region = Grant::new(memory.address, memory.length).or_say(console, "granting the table")?;
+            let region =
+                Grant::new(memory.address, memory.length).or_report(console, "granting the table")?;
             Way::Read { rkey: memory.rkey, region }
         }
     };
@@ -165,7 +162,7 @@ impl<D: DeviceRef> LookupClient<D> {
         let (mut tally, mut buffer) = (Tally::default(), [0; OBJECT]);
         for row in 0..ROWS {
             let result = self.lookup(console, &rows::key(row), &mut buffer)?;
-            verify(row, &result, &buffer).or_say(console, "verifying an answer")?;
+            verify(row, &result, &buffer).or_report(console, "verifying an answer")?;
             tally.found += 1;
             tally.round_trips += u32::from(result.round_trips);
         }
@@ -173,7 +170,7 @@ impl<D: DeviceRef> LookupClient<D> {
             let result = self.lookup(console, &rows::key(row), &mut buffer)?;
             if result.ended != Ended::Status(Status::NotFound) {
                 let wrong: Result<(), _> = Err(Wrong { row, ended: result.ended });
-                wrong.or_say(console, "asking for what is not there")?;
+                wrong.or_report(console, "asking for what is not there")?;
             }
             tally.absent += 1;
         }
@@ -189,7 +186,7 @@ impl<D: DeviceRef> LookupClient<D> {
         let hal = self.device.device().hal();
         self.client
             .start(hal.now(), &mut self.endpoint, key.as_bytes())
-            .or_say(console, "beginning a lookup")?;
+            .or_report(console, "beginning a lookup")?;
         loop {
             let now = hal.now();
             // The client gives up by itself after its timeout.

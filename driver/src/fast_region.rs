@@ -229,9 +229,9 @@ impl<D: DeviceRef> FastRegion<D> {
         let (first, log_page) = (self.memory.iova(), self.log_page);
         let entries = template.pages.iter().map(|&page| (first + ((page as u64) << log_page)) | PRESENT);
         self.registered = true;
-        let keys = (self.key, next_variant(self.key));
-        self.key = keys.1;
-        Ok(KeyUpdate::new(keys, WorkCompletionOpcode::FastRegister, change, entries))
+        let old = self.key;
+        self.key = next_variant(old);
+        Ok(KeyUpdate::new(old, self.key, WorkCompletionOpcode::FastRegister, change, entries))
     }
 
     /// Creates the work request that invalidates the key.
@@ -242,8 +242,8 @@ impl<D: DeviceRef> FastRegion<D> {
         }
         let mut change = Change::new(mask::FREE, 0);
         change.context.set_free(true);
-        let keys = (self.key, self.key);
-        Ok(KeyUpdate::new(keys, WorkCompletionOpcode::LocalInvalidate, change, core::iter::empty()))
+        let entries = core::iter::empty();
+        Ok(KeyUpdate::new(self.key, self.key, WorkCompletionOpcode::LocalInvalidate, change, entries))
     }
 
     /// Notes that a peer invalidated `key`

@@ -70,10 +70,11 @@ impl Change {
 }
 
 impl KeyUpdate {
-    /// An update with translation entries as words. The words must fit ([`MAX_OCTWORDS`]); any excess is
-    /// dropped.
+    /// An update of the key `old`, which is `new` from then on, with translation entries as words. The words must
+    /// fit ([`MAX_OCTWORDS`]); any excess is dropped.
     pub(crate) fn new(
-        (old, new): (Mkey, Mkey),
+        old: Mkey,
+        new: Mkey,
         kind: WorkCompletionOpcode,
         mut change: Change,
         entries: impl Iterator<Item = u64>,
@@ -130,9 +131,9 @@ mod tests {
         let mut change = Change::new(mask::FREE, flag::FAIL_IF_NOT_FREE);
         change.rights(AccessFlags::REMOTE_READ, false);
         change.queue_pair(Qpn::from_low_bits(0x77));
-        let keys = (Mkey::new(0x1234_5601), Mkey::new(0x1234_5602));
+        let (old, new) = (Mkey::new(0x1234_5601), Mkey::new(0x1234_5602));
         let kind = WorkCompletionOpcode::BindWindow;
-        let update = KeyUpdate::new(keys, kind, change, [0x1122, 0x3344].into_iter());
+        let update = KeyUpdate::new(old, new, kind, change, [0x1122, 0x3344].into_iter());
         let request = update.request(1);
         let words = request.entry.data.segments();
         let (control, rest) = KeyUpdateSegment::read_from_prefix(words.as_bytes()).unwrap();
@@ -157,9 +158,9 @@ mod tests {
     fn the_longest_list_fits_an_entry() {
         let segments = (HEAD + MAX_OCTWORDS * 2) / 2;
         assert!(segments < crate::wqe::MAX_SEGMENTS as usize, "with the control segment");
-        let keys = (Mkey::new(1), Mkey::new(1));
+        let key = Mkey::new(1);
         let change = Change::new(0, 0);
-        let update = KeyUpdate::new(keys, WorkCompletionOpcode::FastRegister, change, 0..1000);
+        let update = KeyUpdate::new(key, key, WorkCompletionOpcode::FastRegister, change, 0..1000);
         assert_eq!(update.request(0).entry.segments() as usize, 1 + 7 + MAX_OCTWORDS);
     }
 }

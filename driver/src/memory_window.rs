@@ -276,10 +276,10 @@ impl<D: DeviceRef> MemoryWindow<D> {
     }
 
     fn update(&mut self, kind: WorkCompletionOpcode, change: Change, slices: &[MemorySlice]) -> KeyUpdate {
-        let keys = (self.key, next_variant(self.key));
-        self.key = keys.1;
+        let old = self.key;
+        self.key = next_variant(old);
         let list = Slices(slices);
-        KeyUpdate::new(keys, kind, change, (0..list.count()).map(|index| list.word(index)))
+        KeyUpdate::new(old, self.key, kind, change, (0..list.count()).map(|index| list.word(index)))
     }
 }
 

@@ -290,13 +290,13 @@ impl<M> Ledgers<M> {
         };
         let sends = take(send).ok_or(Full::Words { needed })?;
         let Some(receives) = take(receive) else {
-            self.give_back_slots((sends, send));
+            self.give_back_slots(sends, send);
             return Err(Full::Words { needed });
         };
         Ok([(sends, send), (receives, receive)])
     }
 
-    fn give_back_slots(&self, (base, count): (usize, usize)) {
+    fn give_back_slots(&self, base: usize, count: usize) {
         let row = self.row();
         if count > 0
             && let Some(base) = base.checked_sub(row.1)
@@ -322,7 +322,7 @@ impl<M> Ledgers<M> {
             let word = |word| self.load(record as usize * RECORD_WORDS + word, Ordering::Relaxed);
             let (next, extents) = (word(NEXT) as u32, EXTENTS.map(word));
             for extent in extents {
-                self.give_back_slots(((extent >> 32) as usize, extent as u32 as usize));
+                self.give_back_slots((extent >> 32) as usize, extent as u32 as usize);
             }
             self.append(record);
             record = next;

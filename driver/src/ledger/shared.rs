@@ -163,7 +163,7 @@ pub fn detach(words: &impl Words, record: usize) {
 
 /// An entry to write, and its successor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct LinkedEntry {
     /// The entry.
     pub entry: u32,
     /// The entry that the device takes after it.
@@ -253,8 +253,8 @@ impl SharedPoster {
     /// Records a receive under `id` in `entries`, the queue's own slots, and returns its place. The caller
     /// has checked [`Self::has_room`], and writes the entry before it notifies the device.
     #[inline(always)]
-    pub fn post(&mut self, entries: &impl Entries, id: u64) -> Place {
-        let place = Place { entry: self.next, next: self.at_hand as u32 };
+    pub fn post(&mut self, entries: &impl Entries, id: u64) -> LinkedEntry {
+        let place = LinkedEntry { entry: self.next, next: self.at_hand as u32 };
         self.at_hand = entries.link(place.next);
         entries.set_id(place.entry, id);
         entries.set_link(place.entry, POSTED, post_order());

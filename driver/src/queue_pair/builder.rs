@@ -102,7 +102,7 @@ struct Wanted {
 
 /// How the memory of a queue pair is laid out: receive ring, send ring, doorbell record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Geometry {
+struct QueuePairGeometry {
     /// Entries of the receive ring; zero or a power of two.
     receives: u32,
     /// Segments of a receive entry; a power of two.
@@ -354,7 +354,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
                 return Err(BuildError::Command(error));
             }
         };
-        let parts = self.parts(rings, &geometry, (share, qpn), &capabilities);
+        let parts = self.parts(rings, &geometry, share, qpn, &capabilities);
         let mut core = Core::new(device, parts);
         let initial = self.initial(&capabilities).with_partition_key(self.pkey_index);
         core.initialise(&initial).map_err(BuildError::Command)?;
@@ -392,7 +392,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         QueuePairAttributes::initial_access(self.access.unwrap_or(all))
     }
 
-    fn take_share(&self, geometry: &Geometry) -> Result<Share, BuildError> {
+    fn take_share(&self, geometry: &QueuePairGeometry) -> Result<Share, BuildError> {
         let device = self.domain.device().device();
         let taken = device.control(|_, _| device.ledgers().take(geometry.blocks, geometry.receives));
         taken.map_err(BuildError::InterfaceBusy)?.map_err(|full| match full {
@@ -404,7 +404,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     fn create(
         &self,
         memory: &Dma<DmaOf<D>>,
-        geometry: &Geometry,
+        geometry: &QueuePairGeometry,
         share: &Share,
     ) -> Result<Qpn, CommandError> {
         let device = self.domain.device().device();
@@ -442,8 +442,9 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
     fn parts(
         &self,
         rings: Rings<DmaOf<D>>,
-        geometry: &Geometry,
-        (share, qpn): (Share, Qpn),
+        geometry: &QueuePairGeometry,
+        share: Share,
+        qpn: Qpn,
         capabilities: &Capabilities,
     ) -> QueuePairParts<D> {
         let device = self.domain.device().device();
@@ -528,7 +529,7 @@ fn default_psn(qpn: Qpn) -> Psn {
 }
 
 impl Wanted {
-    fn geometry<S: Service>(&self, capabilities: &Capabilities) -> Result<Geometry, BuildError> {
+    fn geometry<S: Service>(&self, capabilities: &Capabilities) -> Result<QueuePairGeometry, BuildError> {
         let limit = |name, asked: u32, limit: u32| match asked {
             asked if asked <= limit => Ok(()),
             asked => Err(BuildError::Limit { name, asked, limit }),
@@ -557,11 +558,11 @@ impl Wanted {
             // The send ring must start at a block, so a receive ring has at least one block.
             receives => receives.next_power_of_two().max(4 >> log_receive_segments.min(2)),
         };
-        Ok(Geometry { receives, log_receive_segments, blocks })
+        Ok(QueuePairGeometry { receives, log_receive_segments, blocks })
     }
 }
 
-impl Geometry {
+impl QueuePairGeometry {
     const fn receive_blocks(&self) -> u32 {
         (self.receives << self.log_receive_segments) / 4
     }

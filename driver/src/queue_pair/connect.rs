@@ -249,16 +249,16 @@ impl<D: DeviceRef, S: Connected> PreparedQueuePair<D, S> {
     }
 
     fn path(&self, remote: &RemoteEndpoint, options: &ConnectOptions) -> AddressVector {
-        let ports = self.core.device.device().capabilities().roce_source_ports;
-        let derived = source_port(ports, self.core.parts.qpn, remote.qpn);
+        let (first, last) = self.core.device.device().capabilities().roce_source_ports;
+        let derived = source_port(first, last, self.core.parts.qpn, remote.qpn);
         let udp_source_port = options.udp_source_port.unwrap_or(derived);
         AddressVector { udp_source_port, ..options.address_vector(remote) }
     }
 }
 
-/// The UDP source port for the flow between two queue pairs, the same at both ends. RoCEv2 A17.3.2.1 requires
+/// The UDP source port from `first` to `last` for the flow between two queue pairs, the same at both ends. RoCEv2 A17.3.2.1 requires
 /// one port per flow, so that switches can spread flows and keep each in order.
-fn source_port((first, last): (u16, u16), a: Qpn, b: Qpn) -> u16 {
+fn source_port(first: u16, last: u16, a: Qpn, b: Qpn) -> u16 {
     let mixed = (a.value() ^ b.value()).wrapping_mul(0x9e37_79b1) >> 16;
     let (first, last) = (first.min(last), first.max(last));
     let span = u32::from(last - first) + 1;
@@ -273,9 +273,9 @@ mod tests {
     fn source_ports_stay_in_their_range() {
         for n in (0..0xff_ffff).step_by(977) {
             let (a, b) = (Qpn::from_low_bits(n), Qpn::from_low_bits(n / 3));
-            let port = source_port((0xc000, 0xc0ff), a, b);
+            let port = source_port(0xc000, 0xc0ff, a, b);
             assert!((0xc000..=0xc0ff).contains(&port));
-            assert_eq!(port, source_port((0xc000, 0xc0ff), b, a));
+            assert_eq!(port, source_port(0xc000, 0xc0ff, b, a));
         }
     }
 }

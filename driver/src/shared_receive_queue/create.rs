@@ -23,7 +23,7 @@ use bareverbs_prm::wqe::SEGMENT;
 
 /// The memory layout: the entries, an unused block, the doorbell record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Geometry {
+struct SharedQueueGeometry {
     /// log2 of the number of entries.
     log_entries: u32,
     /// log2 of the segments per entry.
@@ -78,7 +78,7 @@ fn make<D: DeviceRef>(
     let share = take_share(&device, geometry)?;
     let created = match xrc {
         None => create_pool(domain, rings.memory(), geometry),
-        Some(xrc) => create_xrc(domain, rings.memory(), geometry, (xrc, share.user_index)),
+        Some(xrc) => create_xrc(domain, rings.memory(), geometry, xrc, share.user_index),
     };
     let number = match created {
         Ok(number) => number,
@@ -90,7 +90,9 @@ fn make<D: DeviceRef>(
             return Err(SharedReceiveQueueError::Command(error));
         }
     };
-    let ring = ring(&device, rings, &share, (geometry, xrc, config.slices));
+    let poster = poster(&device, &share, xrc);
+    let (log_segments, path) = (geometry.log_segments, ReceivePath::of_queue(config.slices));
+    let ring = SharedRing { rings, poster, log_segments, max_slices: config.slices, path };
     let kind = if xrc.is_some() { SharedReceiveQueueKind::Xrc } else { SharedReceiveQueueKind::Basic };
     Ok(SharedReceiveQueue { device, ring, share, number, domain: domain.number(), kind })
 }
@@ -98,7 +100,7 @@ fn make<D: DeviceRef>(
 fn geometry<D: DeviceRef>(
     device: &D,
     config: SharedReceiveQueueConfig,
-) -> Result<Geometry, SharedReceiveQueueError> {
+) -> Result<SharedQueueGeometry, SharedReceiveQueueError> {
     let capabilities = device.device().capabilities();
     let check = |name, asked: u32, limit: u32| match asked {
         asked if asked > 0 && asked <= limit => Ok(()),
@@ -109,13 +111,13 @@ fn geometry<D: DeviceRef>(
     // One segment of each entry names the next entry.
     let slices = (capabilities.max_receive_entry / SEGMENT as u32).saturating_sub(1);
     check("slices", config.slices, slices)?;
-    Ok(Geometry {
+    Ok(SharedQueueGeometry {
         log_entries: (config.receives + 1).next_power_of_two().trailing_zeros(),
         log_segments: (config.slices + 1).next_power_of_two().trailing_zeros(),
     })
 }
 
-impl Geometry {
+impl SharedQueueGeometry {
     const fn segments(self) -> u32 {
         1 << (self.log_entries + self.log_segments)
     }
@@ -128,7 +130,10 @@ impl Geometry {
     }
 }
 
-fn take_share<D: DeviceRef>(device: &D, geometry: Geometry) -> Result<Share, SharedReceiveQueueError> {
+fn take_share<D: DeviceRef>(
+    device: &D,
+    geometry: SharedQueueGeometry,
+) -> Result<Share, SharedReceiveQueueError> {
     let device = device.device();
     let taken = device.control(|_, _| device.ledgers().take(1 << geometry.log_entries, 0));
     taken.map_err(SharedReceiveQueueError::InterfaceBusy)?.map_err(|full| match full {
@@ -142,7 +147,7 @@ fn take_share<D: DeviceRef>(device: &D, geometry: Geometry) -> Result<Share, Sha
 fn create_pool<D: DeviceRef>(
     domain: &ProtectionDomain<D>,
     memory: &Dma<DmaOf<D>>,
-    geometry: Geometry,
+    geometry: SharedQueueGeometry,
 ) -> Result<Srqn, CommandError> {
     let device = domain.device().device();
     let run = PageRun::of_buffer(memory.iova(), geometry.bytes(), device.config().log_max_page);
@@ -165,8 +170,9 @@ fn create_pool<D: DeviceRef>(
 fn create_xrc<D: DeviceRef>(
     domain: &ProtectionDomain<D>,
     memory: &Dma<DmaOf<D>>,
-    geometry: Geometry,
-    (xrc, user_index): (Xrc, u32),
+    geometry: SharedQueueGeometry,
+    xrc: Xrc,
+    user_index: u32,
 ) -> Result<Srqn, CommandError> {
     let device = domain.device().device();
     let run = PageRun::of_buffer(memory.iova(), geometry.bytes(), device.config().log_max_page);
@@ -188,21 +194,15 @@ fn create_xrc<D: DeviceRef>(
     Ok(output.xrc_srqn())
 }
 
-const fn record_offset(geometry: Geometry) -> u64 {
+const fn record_offset(geometry: SharedQueueGeometry) -> u64 {
     (geometry.bytes() + BLOCK) as u64
 }
 
-fn ring<D: DeviceRef>(
-    device: &D,
-    rings: Rings<DmaOf<D>>,
-    share: &Share,
-    (geometry, xrc, max_slices): (Geometry, Option<Xrc>, u32),
-) -> SharedRing<DmaOf<D>> {
+fn poster<D: DeviceRef>(device: &D, share: &Share, xrc: Option<Xrc>) -> SharedPoster {
     let ledgers = device.device().ledgers();
     let poster = SharedPoster::open(ledgers, share.record, share.send, SharedName::new(share.user_index));
     if let Some(xrc) = xrc {
         poster.identify(ledgers, Identity::new(xrc.completions, share.user_index, Qpn::from_low_bits(0)));
     }
-    let path = ReceivePath::of_queue(max_slices);
-    SharedRing { rings, poster, log_segments: geometry.log_segments, max_slices, path }
+    poster
 }

@@ -3,7 +3,7 @@
 use crate::dma::{Rings, Run};
 use crate::doorbell::Publication;
 use crate::hal::{Barrier, Hal};
-use crate::ledger::shared::{Entries, Place, SharedPoster, SharedWords};
+use crate::ledger::shared::{Entries, LinkedEntry, SharedPoster, SharedWords};
 use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
 use crate::wqe::receive::{ReceivePath, store_next_entry, store_segment};
@@ -54,7 +54,7 @@ impl<M> SharedRing<M> {
     }
 
     #[inline(always)]
-    fn take(&mut self, words: &impl SharedWords, id: u64) -> Result<Place, PostError> {
+    fn take(&mut self, words: &impl SharedWords, id: u64) -> Result<LinkedEntry, PostError> {
         match self.poster.entries(words) {
             Some(entries) if self.poster.has_room(words) => Ok(self.poster.post(&entries, id)),
             _ => Err(PostError::QueueFull { needed: 1, size: self.poster.capacity() }),
@@ -81,7 +81,7 @@ pub(super) fn write_one_slice(
 
 /// Writes an entry of one slice.
 #[inline(always)]
-fn write_slice(segments: Run<'_, SEGMENT>, place: Place, request: &ReceiveRequest<'_>) {
+fn write_slice(segments: Run<'_, SEGMENT>, place: LinkedEntry, request: &ReceiveRequest<'_>) {
     let first = place.entry << 1;
     store_next_entry(segments, first, place.next);
     store_segment(segments, first + 1, request.list.first);

@@ -54,6 +54,14 @@ enum Backing {
     },
 }
 
+/// Whole pages, and the file behind them if they are shared.
+#[derive(Debug)]
+struct Allocated {
+    backing: Backing,
+    length: usize,
+    file: Option<File>,
+}
+
 /// Memory with one page size.
 #[derive(Debug)]
 pub struct Segment {
@@ -81,24 +89,21 @@ impl Segment {
             } else if length < pages.bytes() {
                 RefusalReason::TooSmall
             } else {
-                match backing(length, pages, config.shared) {
-                    Ok(taken) => return Ok(Self::new(taken, pages, refused).near(config.numa_node)),
+                match allocate(length, pages, config.shared) {
+                    Ok(allocated) => return Ok(Self::new(allocated, pages, refused).near(config.numa_node)),
                     Err(error) => RefusalReason::System(error.raw_os_error().unwrap_or(libc::ENOMEM)),
                 }
             };
             refused.push(Refusal { pages, reason });
         }
-        let taken = backing(length, PageKind::Small, config.shared)?;
-        let segment = Self::new(taken, PageKind::Small, refused).near(config.numa_node);
+        let allocated = allocate(length, PageKind::Small, config.shared)?;
+        let segment = Self::new(allocated, PageKind::Small, refused).near(config.numa_node);
         segment.lock()?;
         Ok(segment)
     }
 
-    fn new(
-        (backing, length, file): (Backing, usize, Option<File>),
-        pages: PageKind,
-        refused: Vec<Refusal>,
-    ) -> Self {
+    fn new(allocated: Allocated, pages: PageKind, refused: Vec<Refusal>) -> Self {
+        let Allocated { backing, length, file } = allocated;
         let start = match &backing {
             Backing::Map(map) => NonNull::new(map.as_mut_ptr()).unwrap_or(NonNull::dangling()),
             Backing::HugePage { start, .. } => *start,
@@ -181,12 +186,12 @@ impl Drop for Segment {
 }
 
 /// Allocates memory with one page size: the backing, its length in whole pages, and the file if it is shared.
-fn backing(length: usize, pages: PageKind, shared: bool) -> io::Result<(Backing, usize, Option<File>)> {
+fn allocate(length: usize, pages: PageKind, shared: bool) -> io::Result<Allocated> {
     let length = length.checked_next_multiple_of(pages.bytes()).ok_or(io::ErrorKind::OutOfMemory)?;
     if shared {
         let file = memory_file(length, pages)?;
         let map = MmapOptions::new().len(length).map_raw(&file)?;
-        return Ok((Backing::Map(map), length, Some(file)));
+        return Ok(Allocated { backing: Backing::Map(map), length, file: Some(file) });
     }
     let backing = match pages {
         PageKind::Small => Backing::Map(MmapOptions::new().len(length).map_anon()?.into()),
@@ -198,7 +203,7 @@ fn backing(length: usize, pages: PageKind, shared: bool) -> io::Result<(Backing,
         // A child process must not take over the pages through copy-on-write.
         map.advise(memmap2::Advice::DontFork)?;
     }
-    Ok((backing, length, None))
+    Ok(Allocated { backing, length, file: None })
 }
 
 fn by_crate(length: usize, pages: PageKind) -> io::Result<Backing> {

@@ -68,7 +68,7 @@ fn a_shared_queue_always_keeps_one_free_entry() {
         assert!(poster.has_room(&words));
         assert_eq!(
             poster.post(&poster.entries(&words).unwrap(), id),
-            Place { entry: id as u32, next: id as u32 + 1 }
+            LinkedEntry { entry: id as u32, next: id as u32 + 1 }
         );
     }
     assert!(!poster.has_room(&words));
@@ -77,7 +77,7 @@ fn a_shared_queue_always_keeps_one_free_entry() {
     assert!(poster.has_room(&words));
     assert_eq!(
         poster.post(&poster.entries(&words).unwrap(), 9),
-        Place { entry: 3, next: 1 },
+        LinkedEntry { entry: 3, next: 1 },
         "the last posted entry already names it"
     );
     assert!(!poster.has_room(&words));
