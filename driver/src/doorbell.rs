@@ -124,12 +124,12 @@ mod tests {
 
     #[test]
     fn blue_flame_alternates_between_two_halves() {
-        let mut bell = SendDoorbell::blue_flame(UarIndex::from_low_bits(0x10), 1, 9);
-        assert_eq!((bell.offset, bell.end()), (0x10a00, 0x10c00));
-        bell.alternate();
-        assert_eq!(bell.offset, 0x10b00);
-        bell.alternate();
-        assert_eq!(bell.offset, 0x10a00);
+        let mut doorbell = SendDoorbell::blue_flame(UarIndex::from_low_bits(0x10), 1, 9);
+        assert_eq!((doorbell.offset, doorbell.end()), (0x10a00, 0x10c00));
+        doorbell.alternate();
+        assert_eq!(doorbell.offset, 0x10b00);
+        doorbell.alternate();
+        assert_eq!(doorbell.offset, 0x10a00);
         assert_eq!(SendDoorbell::shared(UarIndex::from_low_bits(2)).offset, 0x2800);
     }
 }

@@ -72,8 +72,8 @@ fn pages_go_through_the_reserved_slot() {
     let device = open(&hal);
     let firmware = hal.firmware();
     let pages = firmware.log.iter().filter(|(op, ..)| *op == Op::ManagePages).count();
-    assert_eq!(firmware.doorbells.iter().filter(|&&bell| bell == 1 << 31).count(), pages);
-    assert!(firmware.doorbells.iter().all(|&bell| bell == 1 || bell == 1 << 31));
+    assert_eq!(firmware.doorbells.iter().filter(|&&value| value == 1 << 31).count(), pages);
+    assert!(firmware.doorbells.iter().all(|&value| value == 1 || value == 1 << 31));
     drop(firmware);
     drop(device);
     assert!(hal.firmware().is_down(), "dropping closes");

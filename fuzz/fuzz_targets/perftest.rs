@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use bareverbs_fuzz::Bytes;
 use bareverbs_perftest::Role;
 use bareverbs_perftest::exchange::{BandwidthReport, Destination, Session};
-use bareverbs_perftest::line::{Carrier, DestinationForm, Meanwhile};
+use bareverbs_perftest::line::{Carrier, DestinationForm, WaitHook};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
 use libfuzzer_sys::fuzz_target;
@@ -19,11 +19,11 @@ struct Peer<'a> {
 }
 
 impl Carrier for Peer<'_> {
-    fn send(&mut self, _: &[u8], _: &mut Meanwhile<'_>) -> Result<()> {
+    fn send(&mut self, _: &[u8], _: &mut WaitHook<'_>) -> Result<()> {
         Ok(())
     }
 
-    fn receive(&mut self, message: &mut [u8], _: &mut Meanwhile<'_>) -> Result<()> {
+    fn receive(&mut self, message: &mut [u8], _: &mut WaitHook<'_>) -> Result<()> {
         let said = self.input.take(message.len());
         ensure!(said.len() == message.len(), "the peer hung up");
         message.copy_from_slice(said);

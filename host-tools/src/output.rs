@@ -26,17 +26,17 @@ pub fn print(text: &str) -> Result<(), Failure> {
 
 /// Whether anybody still reads the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Audience {
-    Listens,
+pub(crate) enum OutputReader {
+    Present,
     Gone,
 }
 
 /// Like [`print`], for commands that print repeatedly and should end when nobody reads any more.
-pub(crate) fn print_to_reader(text: &str) -> Result<Audience, Failure> {
+pub(crate) fn print_to_reader(text: &str) -> Result<OutputReader, Failure> {
     let mut out = std::io::stdout().lock();
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        Ok(()) => Ok(Audience::Listens),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Audience::Gone),
+        Ok(()) => Ok(OutputReader::Present),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(OutputReader::Gone),
         Err(error) => Err(Failure::Run(anyhow::Error::new(error).context("cannot write to standard output"))),
     }
 }
@@ -46,19 +46,19 @@ pub(crate) fn print_to_reader(text: &str) -> Result<Audience, Failure> {
 ///
 /// # Errors
 /// [`Failure::Run`] if the system does not say.
-pub(crate) fn audience() -> Result<Audience, Failure> {
+pub(crate) fn output_reader() -> Result<OutputReader, Failure> {
     let out = std::io::stdout();
     let mut watched = [PollFd::new(&out, PollFlags::empty())];
     match poll(&mut watched, Some(&Timespec::default())) {
         Ok(_) => {}
-        Err(Errno::INTR) => return Ok(Audience::Listens),
+        Err(Errno::INTR) => return Ok(OutputReader::Present),
         Err(error) => {
             let error = anyhow::Error::new(error).context("asking whether anybody reads standard output");
             return Err(Failure::Run(error));
         }
     }
     let is_gone = watched[0].revents().intersects(PollFlags::ERR | PollFlags::HUP);
-    Ok(if is_gone { Audience::Gone } else { Audience::Listens })
+    Ok(if is_gone { OutputReader::Gone } else { OutputReader::Present })
 }
 
 /// Logs what `directives` select to standard error, unless `RUST_LOG` says otherwise. Colours are only used

@@ -110,7 +110,7 @@ impl Traffic {
         });
         config.join(&world, nodes).context("joining the hosts")?;
         world.with(|world| world.set_random_faults_everywhere(RandomFaults::loss(config.loss)));
-        let [sender, receiver] = [0, 1].map(|at| loose(world.hal(nodes[at]), at as u8 + 1));
+        let [sender, receiver] = [0, 1].map(|at| unconnected(world.hal(nodes[at]), at as u8 + 1));
         let (sender, receiver) = (sender?, receiver?);
         let options = ConnectOptions { ack_timeout: 8, ..ConnectOptions::default() };
         let [of_sender, of_receiver] = [&sender, &receiver].map(|end| end.queue_pair.endpoint(0));
@@ -241,7 +241,7 @@ const fn mac(number: u8) -> MacAddress {
     MacAddress([2, 0, 0, 0, 0, number])
 }
 
-fn loose(hal: SimHal<Nic>, number: u8) -> anyhow::Result<Unconnected> {
+fn unconnected(hal: SimHal<Nic>, number: u8) -> anyhow::Result<Unconnected> {
     let device = Rc::new(Device::open(hal, DeviceConfig::default()).map_err(|error| anyhow!("{error}"))?);
     let gid = Gid::from_ipv4([10, 0, 0, number]);
     device.set_gid(0, GidEntry::roce_v2(gid, mac(number))).context("setting an address")?;

@@ -217,7 +217,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["process"],
             &["attributes", "request", "events", "page_list"],
             &["port_state"],
-            &["commands", "sysfs", "queues", "nobody"],
+            &["commands", "sysfs", "queues", "null_process"],
             &["subnet"],
             &[
                 "boot",

@@ -1,7 +1,7 @@
 //! Binds a function to `vfio-pci`, and back to the kernel's own driver.
 
 use super::ids::Support;
-use super::{Address, Duty, Function, FunctionError, Tree, VFIO_PCI};
+use super::{Address, Function, FunctionError, SystemUse, Tree, VFIO_PCI};
 use core::fmt;
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ pub enum BindError {
         /// The function.
         address: Address,
         /// What for.
-        duties: Vec<Duty>,
+        system_uses: Vec<SystemUse>,
     },
     /// The module `vfio-pci` is not loaded.
     NoModule,
@@ -53,9 +53,9 @@ impl fmt::Display for BindError {
             Self::Unsupported { address, why } => {
                 write!(f, "{address} is refused: {why}; --force takes it nevertheless")
             }
-            Self::InUse { address, duties } => {
+            Self::InUse { address, system_uses } => {
                 write!(f, "{address} is in use")?;
-                duties.iter().try_for_each(|duty| write!(f, ": {duty}"))?;
+                system_uses.iter().try_for_each(|system_use| write!(f, ": {system_use}"))?;
                 f.write_str("; --force takes it nevertheless")
             }
             Self::NoModule => f.write_str("the kernel has no vfio-pci driver: sudo modprobe vfio-pci"),
@@ -131,9 +131,9 @@ impl Tree {
         if let Support::Refused(why) = function.support() {
             return Err(BindError::Unsupported { address, why });
         }
-        match self.duties(function) {
-            duties if duties.is_empty() => Ok(()),
-            duties => Err(BindError::InUse { address, duties }),
+        match self.system_uses(function) {
+            system_uses if system_uses.is_empty() => Ok(()),
+            system_uses => Err(BindError::InUse { address, system_uses }),
         }
     }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 /// Why the system needs a function.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Duty {
+pub enum SystemUse {
     /// The default route uses this interface.
     DefaultRoute {
         /// The interface.
@@ -28,7 +28,7 @@ pub enum Duty {
     },
 }
 
-impl fmt::Display for Duty {
+impl fmt::Display for SystemUse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DefaultRoute { interface } => {
@@ -50,31 +50,31 @@ const NETWORK_FILE_SYSTEMS: &[&str] = &["nfs", "nfs4", "cifs", "ceph", "smb3", "
 
 impl Tree {
     /// What the running system needs this function for.
-    pub fn duties(&self, function: &Function) -> Vec<Duty> {
-        let mut duties = Vec::new();
+    pub fn system_uses(&self, function: &Function) -> Vec<SystemUse> {
+        let mut system_uses = Vec::new();
         let routes = self.default_route_interfaces();
         let (device, kind) = self.root_mount().unwrap_or_default();
         let network_root = NETWORK_FILE_SYSTEMS.contains(&kind.as_str());
         for interface in &function.interfaces {
             if self.with_uppers(interface).iter().any(|name| routes.contains(name)) {
-                duties.push(Duty::DefaultRoute { interface: interface.clone() });
+                system_uses.push(SystemUse::DefaultRoute { interface: interface.clone() });
             }
             if network_root
                 && self.read(format!("sys/class/net/{interface}/operstate")).as_deref() == Some("up")
             {
-                duties.push(Duty::NetworkRoot { interface: interface.clone(), kind: kind.clone() });
+                system_uses.push(SystemUse::NetworkRoot { interface: interface.clone(), kind: kind.clone() });
             }
         }
-        duties.extend(self.root_disk(function, &device));
-        duties
+        system_uses.extend(self.root_disk(function, &device));
+        system_uses
     }
 
-    fn root_disk(&self, function: &Function, device: &str) -> Option<Duty> {
+    fn root_disk(&self, function: &Function, device: &str) -> Option<SystemUse> {
         let name = device.strip_prefix("/dev/")?;
         let path = std::fs::canonicalize(self.path(format!("sys/class/block/{name}"))).ok()?;
         let address = function.address.to_string();
         let under = path.components().any(|part| part.as_os_str().to_str() == Some(&address));
-        under.then(|| Duty::RootDisk { device: device.to_owned() })
+        under.then(|| SystemUse::RootDisk { device: device.to_owned() })
     }
 
     /// An interface and those stacked on it: bonds, bridges, VLANs.

@@ -15,7 +15,7 @@ pub use bareverbs_prm::pci as ids;
 mod preflight;
 
 pub use bind::BindError;
-pub use carries::Duty;
+pub use carries::SystemUse;
 pub use function::{Address, AddressError, Function, FunctionError, GroupMember};
 pub use preflight::{Check, Finding, Need, State};
 

@@ -158,7 +158,7 @@ fn functions_that_the_system_needs_are_not_taken_from_it() {
     fake.directory("sys/class/net/eth2/upper_bond0");
     assert!(refused(&fake, address).contains("default route"), "through a bond");
     route("eth0");
-    assert!(fake.tree().duties(&fake.tree().function(address).unwrap()).is_empty());
+    assert!(fake.tree().system_uses(&fake.tree().function(address).unwrap()).is_empty());
     fake.file(
         "proc/net/ipv6_route",
         &format!("{} 00 {} 00 {} 00000400 1 0 3 eth2\n", "0".repeat(32), "0".repeat(32), "f".repeat(32)),

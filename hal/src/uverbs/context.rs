@@ -71,7 +71,7 @@ impl KernelContext {
 
     /// Creates the context of a device file. The error is an errno: EINVAL if the device or the kernel has no user contexts.
     fn new(file: File) -> Result<Self, i32> {
-        let wish = AllocUcontextReq {
+        let request = AllocUcontextReq {
             total_num_bfregs: DOORBELL_REGISTERS,
             num_low_latency_bfregs: LOW_LATENCY_REGISTERS,
             flags: MLX5_IB_ALLOC_UCTX_DEVX,
@@ -81,7 +81,7 @@ impl KernelContext {
         };
         let mut answer = AllocUcontextResp::new_zeroed();
         Request::new(UVERBS_OBJECT_DEVICE, UVERBS_METHOD_GET_CONTEXT)
-            .input(UVERBS_ATTR_UHW_IN, wish.as_bytes())
+            .input(UVERBS_ATTR_UHW_IN, request.as_bytes())
             .output(UVERBS_ATTR_UHW_OUT, answer.as_mut_bytes())
             .run(&file)?;
         Ok(Self { file })

@@ -95,10 +95,12 @@ impl Firmware {
 
     fn create(&mut self, mut input: Vec<u8>, room: usize) -> Result<Vec<u8>, RefusedCommand> {
         let memory = match key_memory(&input)? {
-            Some(wish) if !self.arena.mapper().contains(wish.address, wish.length) => {
+            Some(memory) if !self.arena.mapper().contains(memory.address, memory.length) => {
                 return Err(Obstacle::Memory(libc::EFAULT).into());
             }
-            Some(wish) => Some(self.context.register(wish.address, wish.length).map_err(Obstacle::Memory)?),
+            Some(memory) => {
+                Some(self.context.register(memory.address, memory.length).map_err(Obstacle::Memory)?)
+            }
             None => None,
         };
         if let Some(memory) = memory {
@@ -187,7 +189,7 @@ impl Firmware {
         match header_of(input).opcode() {
             // There are no pages to give: an output of zeros.
             Op::EnableHca | Op::DisableHca | Op::SetIssi | Op::QueryPages | Op::InitHca => Ok(success(room)),
-            // What the driver wishes is what the kernel has set, or it will read that it is not.
+            // The kernel has already set what the driver asks for. If it has not, the driver sees that when it queries.
             Op::SetHcaCap | Op::SetDriverVersion | Op::DestroyEq => Ok(success(room)),
             Op::TeardownHca => match self.destroy_all() {
                 0 => Ok(success(room)),

@@ -10,7 +10,7 @@
 //! With `-R` the same messages are SENDs over an RDMA CM connection, and a handshake is a record of 56 bytes.
 
 use crate::Role;
-use crate::line::{Carrier, DestinationForm, Line, Listener, Meanwhile, Stranger};
+use crate::line::{Carrier, DestinationForm, Line, Listener, Stranger, WaitHook};
 use anyhow::{Context, Result, bail};
 use bareverbs_prm::ids::{Gid, Qpn, Srqn};
 use bareverbs_prm::psn::Psn;
@@ -209,7 +209,7 @@ impl Session<'static> {
         address: SocketAddr,
         mtu: u32,
         limit: Duration,
-        meanwhile: &mut Meanwhile<'_>,
+        meanwhile: &mut WaitHook<'_>,
     ) -> Result<Self> {
         let mut line = Line::connect(address, &VERSION, limit, meanwhile)?;
         let version = line.receive(meanwhile)?;
@@ -222,7 +222,7 @@ impl Session<'static> {
         listener: &Listener,
         mtu: u32,
         limit: Duration,
-        meanwhile: &mut Meanwhile<'_>,
+        meanwhile: &mut WaitHook<'_>,
     ) -> Result<Self> {
         let deadline = Instant::now() + limit;
         let mut refused = 0;
@@ -249,7 +249,7 @@ impl Session<'static> {
 }
 
 /// The first message of a program, its version. The inner error says what a stranger did instead.
-fn first_word(line: &mut Line, meanwhile: &mut Meanwhile<'_>) -> Result<Result<[u8; 16], String>> {
+fn first_word(line: &mut Line, meanwhile: &mut WaitHook<'_>) -> Result<Result<[u8; 16], String>> {
     let mut own_failure = false;
     let said = line.receive::<16>(&mut || {
         let done = meanwhile();
@@ -282,7 +282,7 @@ impl<'a> Session<'a> {
         carrier: Box<dyn Carrier + 'a>,
         role: Role,
         mtu: u32,
-        meanwhile: &mut Meanwhile<'_>,
+        meanwhile: &mut WaitHook<'_>,
     ) -> Result<Self> {
         let mut session = Self { carrier, role, mtu: 0, version: [0; 16] };
         session.version = session.swap(&VERSION, meanwhile)?;
@@ -312,7 +312,7 @@ impl<'a> Session<'a> {
 
     /// Exchanges the line about the queue pairs, or just synchronises: the programs use it for both. The line
     /// is shorter if the program got no GID index, which is the case when we have no GID.
-    pub fn hand_shake(&mut self, own: &Destination, meanwhile: &mut Meanwhile<'_>) -> Result<Destination> {
+    pub fn hand_shake(&mut self, own: &Destination, meanwhile: &mut WaitHook<'_>) -> Result<Destination> {
         let (said, parsed) = match (self.carrier.form(), own.gid.is_zero()) {
             (DestinationForm::Record, _) => {
                 let record = self.swap(&own.encode_record(), meanwhile)?;
@@ -337,7 +337,7 @@ impl<'a> Session<'a> {
     pub fn exchange_reports(
         &mut self,
         own: &BandwidthReport,
-        meanwhile: &mut Meanwhile<'_>,
+        meanwhile: &mut WaitHook<'_>,
     ) -> Result<BandwidthReport> {
         let size = self.swap(&own.size.to_be_bytes(), meanwhile)?;
         let iterations = self.swap(&own.iterations.to_be_bytes(), meanwhile)?;
@@ -350,7 +350,7 @@ impl<'a> Session<'a> {
         Ok(BandwidthReport { size, iterations, peak, average, message_rate })
     }
 
-    fn agree(mut self, mtu: u32, meanwhile: &mut Meanwhile<'_>) -> Result<Self> {
+    fn agree(mut self, mtu: u32, meanwhile: &mut WaitHook<'_>) -> Result<Self> {
         let text = self.peer_version();
         let number = leading_number(&text).with_context(|| {
             format!("version {text:?} of the peer is none of perftest's: something else has that TCP port; name another one with -p")
@@ -374,7 +374,7 @@ impl<'a> Session<'a> {
         Ok(self)
     }
 
-    fn swap<const N: usize>(&mut self, own: &[u8; N], meanwhile: &mut Meanwhile<'_>) -> Result<[u8; N]> {
+    fn swap<const N: usize>(&mut self, own: &[u8; N], meanwhile: &mut WaitHook<'_>) -> Result<[u8; N]> {
         let mut peer = [0; N];
         match self.role {
             Role::Client => {

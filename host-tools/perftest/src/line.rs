@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 /// What to do while waiting: step the NIC, then sleep for a moment. Its error ends the wait.
-pub type Meanwhile<'a> = dyn FnMut() -> Result<()> + 'a;
+pub type WaitHook<'a> = dyn FnMut() -> Result<()> + 'a;
 
 /// How a handshake encodes queue pairs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub trait Carrier {
     ///
     /// # Errors
     /// The connection is broken.
-    fn send(&mut self, message: &[u8], meanwhile: &mut Meanwhile<'_>) -> Result<()>;
+    fn send(&mut self, message: &[u8], meanwhile: &mut WaitHook<'_>) -> Result<()>;
 
     /// Receives a message of exactly this length.
     ///
     /// # Errors
     /// The connection is broken, the peer is silent for too long, or a message has another length.
-    fn receive(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()>;
+    fn receive(&mut self, message: &mut [u8], meanwhile: &mut WaitHook<'_>) -> Result<()>;
 
     /// How handshakes encode queue pairs.
     fn form(&self) -> DestinationForm;
@@ -41,11 +41,11 @@ pub trait Carrier {
 }
 
 impl Carrier for Line {
-    fn send(&mut self, message: &[u8], _: &mut Meanwhile<'_>) -> Result<()> {
+    fn send(&mut self, message: &[u8], _: &mut WaitHook<'_>) -> Result<()> {
         Self::send(self, message)
     }
 
-    fn receive(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+    fn receive(&mut self, message: &mut [u8], meanwhile: &mut WaitHook<'_>) -> Result<()> {
         self.fill(message, meanwhile)
     }
 
@@ -122,7 +122,7 @@ impl Listener {
     }
 
     /// Waits for the peer to connect. `limit` is for this wait and for each later one.
-    pub fn accept(&self, limit: Duration, meanwhile: &mut Meanwhile<'_>) -> Result<Line> {
+    pub fn accept(&self, limit: Duration, meanwhile: &mut WaitHook<'_>) -> Result<Line> {
         let deadline = Instant::now() + limit;
         loop {
             match self.socket.accept() {
@@ -155,7 +155,7 @@ impl Line {
         address: SocketAddr,
         first: &[u8],
         limit: Duration,
-        meanwhile: &mut Meanwhile<'_>,
+        meanwhile: &mut WaitHook<'_>,
     ) -> Result<Self> {
         let deadline = Instant::now() + limit;
         let nobody_listens = format!("nobody listens at {address} (TCP)");
@@ -177,7 +177,7 @@ impl Line {
         mut self,
         first: &[u8],
         deadline: Instant,
-        meanwhile: &mut Meanwhile<'_>,
+        meanwhile: &mut WaitHook<'_>,
     ) -> Result<Option<Self>> {
         if self.stream.write(first).ok() != Some(first.len()) {
             return Ok(None);
@@ -208,13 +208,13 @@ impl Line {
     }
 
     /// Receives a message of exactly `N` bytes.
-    pub fn receive<const N: usize>(&mut self, meanwhile: &mut Meanwhile<'_>) -> Result<[u8; N]> {
+    pub fn receive<const N: usize>(&mut self, meanwhile: &mut WaitHook<'_>) -> Result<[u8; N]> {
         let mut message = [0; N];
         self.fill(&mut message, meanwhile)?;
         Ok(message)
     }
 
-    fn fill(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+    fn fill(&mut self, message: &mut [u8], meanwhile: &mut WaitHook<'_>) -> Result<()> {
         let deadline = Instant::now() + self.limit;
         let length = message.len();
         let mut filled = 0;
@@ -259,7 +259,7 @@ const NO_ANSWER: Silence<'_> = Silence {
 };
 const NOTHING_SAID: Silence<'_> = Silence { what: "the peer says nothing over TCP", advice: "" };
 
-fn wait(deadline: Instant, silence: Silence<'_>, meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+fn wait(deadline: Instant, silence: Silence<'_>, meanwhile: &mut WaitHook<'_>) -> Result<()> {
     if Instant::now() > deadline {
         bail!("{}, and the time for it is over{}", silence.what, silence.advice);
     }

@@ -54,7 +54,7 @@ pub struct CheckScene {
     memory: RegionTable<Memory, Handle>,
     /// How long a store of the writer takes.
     store: Duration,
-    coming: Coming,
+    next: NextEvents,
     random: Box<dyn RngCore>,
     buffer: Vec<u8>,
     /// Bytes of the value that is measured.
@@ -66,7 +66,7 @@ pub struct CheckScene {
 
 /// What happens next.
 #[derive(Default)]
-struct Coming {
+struct NextEvents {
     other: Option<Time>,
     /// Lookups of others that have no slot yet.
     backlog: u32,
@@ -119,7 +119,7 @@ impl CheckScene {
             chain,
             memory: RegionTable::new(memory, server.device.clone()),
             store: preset.cpu_kernel.per_dma,
-            coming: Coming::default(),
+            next: NextEvents::default(),
             random: Box::new(world.with(|world| world.seed().stream("traffic of the check"))),
             buffer,
             bytes,
@@ -137,13 +137,13 @@ impl CheckScene {
     /// Begins the traffic of a point.
     pub fn begin(&mut self, traffic: &PointTraffic) {
         let now = self.now();
-        self.coming.other = traffic.others.map(|mean| now + self.drawn(mean));
-        self.coming.update = traffic.updates.map(|mean| now + self.drawn(mean));
+        self.next.other = traffic.others.map(|mean| now + self.drawn(mean));
+        self.next.update = traffic.updates.map(|mean| now + self.drawn(mean));
     }
 
     /// Ends it, and waits until nothing is under way.
     pub fn end(&mut self, way: AdvisedWay, traffic: &PointTraffic) -> anyhow::Result<()> {
-        (self.coming.other, self.coming.update, self.coming.backlog) = (None, None, 0);
+        (self.next.other, self.next.update, self.next.backlog) = (None, None, 0);
         self.run(way, traffic, self.now() + REST)
     }
 
@@ -209,25 +209,25 @@ impl CheckScene {
 
     /// Carries out the writer's next store, or begins the next update.
     fn write(&mut self, now: Time, traffic: &PointTraffic) -> anyhow::Result<()> {
-        if let Some((_, store)) = self.coming.store.take_if(|(at, _)| *at <= now) {
+        if let Some((_, store)) = self.next.store.take_if(|(at, _)| *at <= now) {
             self.memory.write(store.offset, &store.bytes).context("writing the table")?;
-            self.coming.store = self.chain.next_store().map(|store| (now + self.store, store));
+            self.next.store = self.chain.next_store().map(|store| (now + self.store, store));
         }
-        if let (Some(mean), None) = (traffic.updates, &self.coming.store)
-            && self.coming.update.is_some_and(|at| at <= now)
+        if let (Some(mean), None) = (traffic.updates, &self.next.store)
+            && self.next.update.is_some_and(|at| at <= now)
         {
             self.chain.update(now, traffic.hops)?;
-            self.coming.store = self.chain.next_store().map(|store| (now + self.store, store));
-            self.coming.update = Some(now + self.drawn(mean));
+            self.next.store = self.chain.next_store().map(|store| (now + self.store, store));
+            self.next.update = Some(now + self.drawn(mean));
         }
         Ok(())
     }
 
     /// Starts the lookups of others that are due, and takes their answers.
     fn ask(&mut self, now: Time, way: AdvisedWay, traffic: &PointTraffic) -> anyhow::Result<()> {
-        if let (Some(mean), Some(at)) = (traffic.others, self.coming.other.filter(|at| *at <= now)) {
-            self.coming.backlog += 1;
-            self.coming.other = Some(at + self.drawn(mean));
+        if let (Some(mean), Some(at)) = (traffic.others, self.next.other.filter(|at| *at <= now)) {
+            self.next.backlog += 1;
+            self.next.other = Some(at + self.drawn(mean));
         }
         let Some(crowd) = &mut self.crowds[way as usize] else { return Ok(()) };
         while let Some(result) = crowd.client.poll(now, &mut crowd.endpoint, &mut self.buffer) {
@@ -235,9 +235,9 @@ impl CheckScene {
                 bail!("a lookup of others by {} ended with {:?}", way.name(), result.ended);
             }
         }
-        while self.coming.backlog > 0 {
+        while self.next.backlog > 0 {
             match crowd.client.start(now, &mut crowd.endpoint, self.chain.others()) {
-                Ok(_) => self.coming.backlog -= 1,
+                Ok(_) => self.next.backlog -= 1,
                 Err(StartError::NoSlot(_)) => break,
                 Err(error) => bail!("a lookup of others by {}: {error}", way.name()),
             }
@@ -248,12 +248,12 @@ impl CheckScene {
     /// Advances to the next moment at which anything can happen.
     fn wait(&self, way: AdvisedWay, until: Option<Time>) -> anyhow::Result<()> {
         let due = self.world.with(|world| world.next_event());
-        let store = self.coming.store.as_ref().map(|(at, _)| *at);
-        let update = self.coming.update.filter(|_| store.is_none());
+        let store = self.next.store.as_ref().map(|(at, _)| *at);
+        let update = self.next.update.filter(|_| store.is_none());
         let probe = self.probes[way as usize].client.poll_timeout();
         let crowd = self.crowds[way as usize].as_ref().and_then(|crowd| crowd.client.poll_timeout());
         let served = [self.dpu.poll_timeout(), self.core.poll_timeout()];
-        let all = [due, store, update, self.coming.other, probe, crowd, until].into_iter().chain(served);
+        let all = [due, store, update, self.next.other, probe, crowd, until].into_iter().chain(served);
         match all.flatten().min() {
             Some(due) => {
                 self.world.run_until(due);

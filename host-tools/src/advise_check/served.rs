@@ -3,8 +3,8 @@
 use super::table::SHORT;
 use crate::demo::hosts::{Handle, Host};
 use crate::demo::wiring::{
-    Connected, DEPTH, TIMEOUT, completions, connect, join, kernel_cost, loose, prepared, response_slots,
-    window,
+    Connected, DEPTH, TIMEOUT, completions, connect, join, kernel_cost, prepared, response_slots,
+    unconnected_pair, window,
 };
 use anyhow::{Context as _, anyhow};
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
@@ -89,7 +89,7 @@ impl LookupTarget {
         admit: impl FnOnce(&Connected, ResponseWindow) -> anyhow::Result<Way>,
     ) -> anyhow::Result<(WayClient<N>, Connected)> {
         let slots = self.slots::<N>(client)?;
-        let (near, far) = join(loose(client)?, loose(server)?)?;
+        let (near, far) = join(unconnected_pair(client)?, unconnected_pair(server)?)?;
         let way = admit(&far, window(&slots))?;
         Ok((self.asker(way, near, slots), far))
     }
@@ -153,7 +153,7 @@ impl CoreSetup<'_> {
         let mut runtime = Runtime::new(limits(), kernel_cost(self.cost));
         let (mut far, mut ids) = (Vec::new(), Vec::new());
         let mut joined = |client: &Host, slots: &MemoryRegion<Handle>, share: usize| {
-            let near = loose(client)?;
+            let near = unconnected_pair(client)?;
             let (queue_pair, end) = connect(near.queue_pair, prepared(self.server, &far_completions)?)?;
             let id = runtime.connect(window(slots), share as u16).context("admitting a client")?;
             let region: RegionHandle = runtime.grant(id, grant).context("granting the table")?;

@@ -13,7 +13,7 @@ use bareverbs_core::port_counters::PortCounterError;
 use bareverbs_prm::numbering::PortType;
 use std::collections::BTreeMap;
 
-pub use table::{Abnormal, KNOWN, Known, Trouble, known};
+pub use table::{Abnormal, AbnormalKind, KNOWN, Known, known};
 
 /// Counter values by name.
 pub type Readings = BTreeMap<String, u64>;

@@ -2,7 +2,7 @@
 
 /// Category of an abnormal counter. `doctor` reports one finding per category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
+pub enum AbnormalKind {
     /// Packets were lost or reordered, and retransmitted.
     Retransmission,
     /// A receiver had no receive posted.
@@ -23,7 +23,7 @@ pub enum Trouble {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Abnormal {
     /// Its category.
-    pub kind: Trouble,
+    pub kind: AbnormalKind,
     /// What has happened.
     pub says: &'static str,
     /// What to do.
@@ -64,7 +64,7 @@ macro_rules! counters {
         ];
     };
     (@) => { None };
-    (@ $kind:ident, $says:literal, $fix:literal) => { Some(Abnormal { kind: Trouble::$kind, says: $says, fix: $fix }) };
+    (@ $kind:ident, $says:literal, $fix:literal) => { Some(Abnormal { kind: AbnormalKind::$kind, says: $says, fix: $fix }) };
 }
 
 counters! {

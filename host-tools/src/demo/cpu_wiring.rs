@@ -1,7 +1,9 @@
 //! The way through a core of the server: it takes requests as the DPU does, and reads the table in place.
 
 use super::hosts::{CoreServer, Handle, Host, LookupClient, OwnTable, RECEIVES, SceneConfig, WINDOW};
-use super::wiring::{DEPTH, Wiring, completions, connect, kernel_cost, limits, loose, prepared, window};
+use super::wiring::{
+    DEPTH, Wiring, completions, connect, kernel_cost, limits, prepared, unconnected_pair, window,
+};
 use anyhow::Context as _;
 use bareverbs::memory_region::{AccessFlags, MemoryRegion};
 use bareverbs::offload::client::Way;
@@ -60,7 +62,7 @@ impl Wiring {
         )
         .context("allocating memory of the server's core")?;
         let slots = self.slots(client)?;
-        let near = loose(client)?;
+        let near = unconnected_pair(client)?;
         let far_completions = completions(server, 2 * DEPTH)?;
         let (queue_pair, far) = connect(near.queue_pair, prepared(server, &far_completions)?)?;
         let mut runtime = Runtime::new(limits(), kernel_cost(config.preset.cpu_kernel));

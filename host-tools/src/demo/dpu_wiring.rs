@@ -6,8 +6,8 @@ use super::hosts::{
     SceneConfig, Server, TableDma, WINDOW,
 };
 use super::wiring::{
-    DEPTH, Loose, TIMEOUT, Wiring, completions, connect, kernel_cost, limits, loose, prepared,
-    response_slots, window,
+    DEPTH, TIMEOUT, UnconnectedPair, Wiring, completions, connect, kernel_cost, limits, prepared,
+    response_slots, unconnected_pair, window,
 };
 use anyhow::{Context as _, anyhow};
 use bareverbs::CompletionQueue;
@@ -82,7 +82,7 @@ impl Connecting<'_> {
     /// Connects `near`, whose answers go to `slots`. It may run `share` invocations at a time.
     fn join(
         &mut self,
-        near: Loose,
+        near: UnconnectedPair,
         slots: &MemoryRegion<Handle>,
         share: usize,
     ) -> anyhow::Result<(QueuePair<Handle>, CompletionQueue<Handle>, ConnectionId)> {
@@ -99,14 +99,14 @@ impl Connecting<'_> {
         way: impl FnOnce(RegionHandle) -> Way,
     ) -> anyhow::Result<LookupClient> {
         let slots = wiring.slots(self.client)?;
-        let (queue_pair, completions, id) = self.join(loose(self.client)?, &slots, WINDOW)?;
+        let (queue_pair, completions, id) = self.join(unconnected_pair(self.client)?, &slots, WINDOW)?;
         let region = self.runtime.grant(id, table).context("granting the table")?;
         Ok(wiring.lookup_client(way(region), queue_pair, completions, slots))
     }
 
     fn operator(&mut self) -> anyhow::Result<Operator> {
         let slots = response_slots(self.client, DeployerConfig::MEMORY)?;
-        let (queue_pair, completions, id) = self.join(loose(self.client)?, &slots, 1)?;
+        let (queue_pair, completions, id) = self.join(unconnected_pair(self.client)?, &slots, 1)?;
         self.runtime.allow_deployment(id, true).context("allowing the operator to deploy")?;
         let config = DeployerConfig {
             address: slots.address(),

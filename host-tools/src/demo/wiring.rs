@@ -154,7 +154,7 @@ pub(super) struct Wiring {
 }
 
 /// A queue pair that is not connected, with the objects it uses.
-pub(crate) struct Loose {
+pub(crate) struct UnconnectedPair {
     pub(crate) queue_pair: PreparedQueuePair<Handle>,
     pub(crate) completions: CompletionQueue<Handle>,
 }
@@ -182,7 +182,7 @@ impl Wiring {
         kernels: &NicKernels<BuiltInKernels>,
     ) -> anyhow::Result<LookupClient> {
         let slots = self.slots(client)?;
-        let ((queue_pair, completions), far) = join(loose(client)?, loose(server)?)?;
+        let ((queue_pair, completions), far) = join(unconnected_pair(client)?, unconnected_pair(server)?)?;
         let region =
             kernels.admit(far.0.qpn(), window(&slots), self.grant()?).context("admitting the client")?;
         self.served.push(far);
@@ -191,7 +191,7 @@ impl Wiring {
 
     pub(super) fn ask_by_read(&mut self, client: &Host, server: &Host) -> anyhow::Result<LookupClient> {
         let slots = self.slots(client)?;
-        let ((queue_pair, completions), far) = join(loose(client)?, loose(server)?)?;
+        let ((queue_pair, completions), far) = join(unconnected_pair(client)?, unconnected_pair(server)?)?;
         self.served.push(far);
         let way = Way::Read { rkey: self.table.rkey, region: self.grant()? };
         Ok(self.lookup_client(way, queue_pair, completions, slots))
@@ -264,15 +264,15 @@ pub(crate) fn prepared(
         .context("creating a queue pair")
 }
 
-pub(crate) fn loose(host: &Host) -> anyhow::Result<Loose> {
+pub(crate) fn unconnected_pair(host: &Host) -> anyhow::Result<UnconnectedPair> {
     let completions = completions(host, 2 * DEPTH)?;
-    Ok(Loose { queue_pair: prepared(host, &completions)?, completions })
+    Ok(UnconnectedPair { queue_pair: prepared(host, &completions)?, completions })
 }
 
 /// A connected queue pair, with its completion queue.
 pub(crate) type Connected = (QueuePair<Handle>, CompletionQueue<Handle>);
 
-pub(crate) fn join(a: Loose, b: Loose) -> anyhow::Result<(Connected, Connected)> {
+pub(crate) fn join(a: UnconnectedPair, b: UnconnectedPair) -> anyhow::Result<(Connected, Connected)> {
     let (near, far) = connect(a.queue_pair, b.queue_pair)?;
     Ok(((near, a.completions), (far, b.completions)))
 }

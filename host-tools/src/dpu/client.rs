@@ -1,7 +1,7 @@
 //! Connects to a service as a tenant: proves the key over TCP, and connects a queue pair.
 
 use super::key_file::read_key;
-use super::offer::{Aim, CallerAim, Offer, PURPOSE};
+use super::offer::{ConnectionKind, ConnectionRequest, Offer, PURPOSE};
 use crate::Failure;
 use crate::seat::{Seat, SeatArguments, SeatedTask};
 use anyhow::{Context as _, Result, bail};
@@ -125,7 +125,7 @@ impl<'d, H: Hal> ServiceConnector<'d, H> {
     ///
     /// # Errors
     /// The service cannot be reached or refuses the tenant, or the device refuses.
-    pub(crate) fn connect(&self, wish: Aim, length: usize) -> Result<ServiceConnection<'d, H>> {
+    pub(crate) fn connect(&self, kind: ConnectionKind, length: usize) -> Result<ServiceConnection<'d, H>> {
         let (device, domain) = (self.device, &self.domain);
         let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
         let memory =
@@ -140,7 +140,7 @@ impl<'d, H: Hal> ServiceConnector<'d, H> {
             .context("creating a queue pair")?;
         let mut own =
             Introduction::new(PURPOSE, prepared.endpoint(self.gid_index)?).offering(memory.remote(0));
-        own.data = CallerAim::new(wish).to_data()?;
+        own.data = ConnectionRequest::new(kind).to_data()?;
         let mut session = Session::connect_as(&self.address, &own, &self.credentials, self.timeout)?;
         let peer = session.peer();
         let offer = Offer::from_data(&peer.data)?;

@@ -1,7 +1,7 @@
 //! Looks up keys in every requested way and compares the results.
 
 use super::client::{ServiceArguments, ServiceConnection, ServiceConnector, ServiceTask};
-use super::offer::Aim;
+use super::offer::ConnectionKind;
 use super::opcode::parse_opcode;
 use crate::Failure;
 use crate::output::{json_object, print};
@@ -61,10 +61,10 @@ impl GetWay {
         }
     }
 
-    const fn wish(self) -> Aim {
+    const fn kind(self) -> ConnectionKind {
         match self {
-            Self::Read => Aim::Read,
-            Self::Kernel | Self::Program => Aim::Lookup,
+            Self::Read => ConnectionKind::Read,
+            Self::Kernel | Self::Program => ConnectionKind::Lookup,
         }
     }
 }
@@ -172,7 +172,7 @@ impl<'d, H: Hal> WayAsker<'d, H> {
     fn connect(connector: &ServiceConnector<'d, H>, name: GetWay, program: Option<Opcode>) -> Result<Self> {
         let length = ClientConfig::stride(MAX_VALUE as u32) as usize;
         let connection =
-            connector.connect(name.wish(), length).with_context(|| format!("way {}", name.name()))?;
+            connector.connect(name.kind(), length).with_context(|| format!("way {}", name.name()))?;
         let (offer, region) = (&connection.offer, connection.endpoint.region());
         let max_response = offer.max_value.min(MAX_VALUE as u32);
         let layout = SlotLayout {

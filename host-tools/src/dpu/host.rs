@@ -7,7 +7,7 @@
 
 use super::client::ServiceTask;
 use super::client::{ServiceArguments, ServiceConnector};
-use super::offer::{Aim, CallerAim, HostTable, PURPOSE};
+use super::offer::{ConnectionKind, ConnectionRequest, HostTable, PURPOSE};
 use super::served_table::{HostRows, demo_rows, rows_of};
 use super::signals::Signals;
 use crate::Failure;
@@ -99,9 +99,9 @@ fn share<H: Hal>(
     table: &HostRows<&bareverbs::Device<H>>,
 ) -> Result<Session> {
     let shares = HostTable::new(&table.region, table.descriptor(), table.rows(), table.max_value());
-    let aim = CallerAim { wish: Aim::Share, shares: Some(shares) };
+    let requested = ConnectionRequest { kind: ConnectionKind::Share, shares: Some(shares) };
     let mut own = Introduction::new(PURPOSE, connector.unused_endpoint()?);
-    own.data = aim.to_data()?;
+    own.data = requested.to_data()?;
     let mut session =
         Session::connect_as(&connector.address, &own, &connector.credentials, connector.timeout)?;
     let secret = *session.secret().context("the session has no secret")?.as_bytes();

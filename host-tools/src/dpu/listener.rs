@@ -4,7 +4,7 @@
 //! A connection lives as long as the caller keeps its TCP connection open. Whichever end finishes first, the
 //! caller's thread and the service's thread tell each other.
 
-use super::offer::{CallerAim, PURPOSE};
+use super::offer::{ConnectionRequest, PURPOSE};
 use super::tenant::{CONNECTIONS, Tenant, Tenants};
 use crate::place::KernelRoutes;
 use anyhow::{Context as _, Result, bail};
@@ -46,7 +46,7 @@ pub(super) enum CallerRequest {
 pub(super) struct JoinRequest {
     /// The tenant's settings when the caller proved its key.
     pub(super) tenant: Tenant,
-    pub(super) aim: CallerAim,
+    pub(super) requested: ConnectionRequest,
     pub(super) from: String,
     pub(super) peer: Introduction,
     pub(super) answer: SyncSender<Result<Joined, String>>,
@@ -226,10 +226,11 @@ fn join(
     state: &ListenerState,
     requests: &Sender<CallerRequest>,
 ) -> Result<Joined, String> {
-    let aim = CallerAim::from_data(&call.peer().data).map_err(|error| format!("{error:#}"))?;
+    let requested = ConnectionRequest::from_data(&call.peer().data).map_err(|error| format!("{error:#}"))?;
     let (answer, answered) = sync_channel(1);
     let (from, peer) = (call.address().to_owned(), state.routed(call.peer().clone()));
-    let asked = requests.send(CallerRequest::Join(Box::new(JoinRequest { tenant, aim, from, peer, answer })));
+    let asked =
+        requests.send(CallerRequest::Join(Box::new(JoinRequest { tenant, requested, from, peer, answer })));
     asked.map_err(|_| SHUTTING_DOWN.to_owned())?;
     await_answer(&answered)
 }

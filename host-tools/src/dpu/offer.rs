@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 /// The purpose that both ends must name.
 pub(crate) const PURPOSE: &str = "bareverbs dpu 1";
 
-/// The purpose of a connection.
+/// What a connection is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Aim {
+pub(crate) enum ConnectionKind {
     /// Requests to kernels and programs.
     Lookup,
     /// READs of the table.
@@ -31,8 +31,10 @@ pub(crate) enum Aim {
 
 /// The caller's message.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct CallerAim {
-    pub(super) wish: Aim,
+pub(super) struct ConnectionRequest {
+    /// Callers of earlier versions name the field so.
+    #[serde(rename = "wish")]
+    pub(super) kind: ConnectionKind,
     /// The table that it shares, if it is the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) shares: Option<HostTable>,
@@ -109,9 +111,9 @@ pub(crate) struct Offer {
     table: Vec<u8>,
 }
 
-impl CallerAim {
-    pub(super) const fn new(wish: Aim) -> Self {
-        Self { wish, shares: None }
+impl ConnectionRequest {
+    pub(super) const fn new(kind: ConnectionKind) -> Self {
+        Self { kind, shares: None }
     }
 
     pub(super) fn to_data(&self) -> Result<Vec<u8>> {
@@ -120,7 +122,7 @@ impl CallerAim {
 
     pub(super) fn from_data(data: &[u8]) -> Result<Self> {
         serde_json::from_slice(data)
-            .context("what the caller wishes is not understood: is it of another version?")
+            .context("the request of the caller is malformed: is the caller of another version?")
     }
 }
 
@@ -143,7 +145,7 @@ impl Offer {
 
     pub(super) fn from_data(data: &[u8]) -> Result<Self> {
         serde_json::from_slice(data)
-            .context("what the service offers is not understood: is it of another version?")
+            .context("the offer of the service is malformed: is the service of another version?")
     }
 
     pub(crate) const fn limits(&self) -> Limits {
@@ -162,7 +164,7 @@ mod tests {
     use bareverbs::offload::table::{TableConfig, TablePolicy, TableWriter};
 
     #[test]
-    fn offers_and_aims_survive_their_json_and_other_bytes_are_refused() {
+    fn offers_and_requests_survive_their_json_and_other_bytes_are_refused() {
         let config =
             TableConfig { buckets: 1, overflow_lines: 1, seed: [1; 16], policy: TablePolicy::default() };
         let mut memory = [0; 4096];
@@ -174,10 +176,15 @@ mod tests {
         let damaged = Offer::from_data(&damaged.to_data().expect("JSON")).expect("JSON");
         assert!(damaged.table().is_err() && Offer::new(8, Limits::default()).table().is_err());
         assert!(Offer::from_data(b"{}").is_err());
-        for wish in [Aim::Lookup, Aim::Read, Aim::Deploy, Aim::Share] {
-            let said = CallerAim::new(wish);
-            assert_eq!(CallerAim::from_data(&said.to_data().expect("JSON")).expect("understood"), said);
+        for kind in
+            [ConnectionKind::Lookup, ConnectionKind::Read, ConnectionKind::Deploy, ConnectionKind::Share]
+        {
+            let request = ConnectionRequest::new(kind);
+            assert_eq!(
+                ConnectionRequest::from_data(&request.to_data().expect("JSON")).expect("parsed"),
+                request
+            );
         }
-        assert!(CallerAim::from_data(b"{\"wish\":\"all\"}").is_err());
+        assert!(ConnectionRequest::from_data(b"{\"wish\":\"all\"}").is_err());
     }
 }

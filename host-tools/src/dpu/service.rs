@@ -7,7 +7,7 @@
 use super::config::{ServiceConfig, TableSource};
 use super::listener::{CallerRequest, JoinRequest, Joined};
 use super::lookup_table::LookupTable;
-use super::offer::{Aim, CallerAim, HostTable, Offer, PURPOSE};
+use super::offer::{ConnectionKind, ConnectionRequest, HostTable, Offer, PURPOSE};
 use super::served_table::ServedRows;
 use super::tenant::{CONNECTIONS, SHARE, Tenant, Tenants};
 use crate::seat::Seat;
@@ -48,7 +48,7 @@ type Owned<'d, H> = &'d Device<H>;
 struct Tenancy {
     number: u64,
     tenant: String,
-    wish: Aim,
+    kind: ConnectionKind,
     farewell: Sender<String>,
     /// When flushing began.
     leaving: Option<Time>,
@@ -96,7 +96,7 @@ pub(super) struct ServiceFigures {
 /// A caller that wants a connection.
 struct Caller<'a> {
     tenant: &'a Tenant,
-    wish: Aim,
+    kind: ConnectionKind,
     peer: &'a Introduction,
 }
 
@@ -193,13 +193,13 @@ impl<'d, H: Hal> Service<'d, H> {
     }
 
     fn answer(&mut self, now: Time, request: JoinRequest, tenants: &Tenants) {
-        let JoinRequest { tenant, aim, from, peer, answer } = request;
-        let wish = aim.wish;
-        let joined = self.join(&tenant, aim, &peer, tenants);
+        let JoinRequest { tenant, requested, from, peer, answer } = request;
+        let kind = requested.kind;
+        let joined = self.join(&tenant, requested, &peer, tenants);
         let tenant = tenant.name;
         let number = joined.as_ref().map(|joined| joined.number).ok();
         if let Some(number) = number {
-            tracing::info!(number, tenant, ?wish, from, "connected");
+            tracing::info!(number, tenant, ?kind, from, "connected");
         }
         if let (Err(_), Some(number)) = (answer.send(joined), number) {
             if self.host.as_ref().is_some_and(|host| host.number == number) {
@@ -212,39 +212,39 @@ impl<'d, H: Hal> Service<'d, H> {
     fn join(
         &mut self,
         tenant: &Tenant,
-        aim: CallerAim,
+        requested: ConnectionRequest,
         peer: &Introduction,
         tenants: &Tenants,
     ) -> Result<Joined, String> {
-        let wish = aim.wish;
+        let kind = requested.kind;
         // A tenant that was removed or got another key since it proved its key is refused.
         let name = tenant.name.as_str();
         if tenants.find(name).as_ref() != Some(tenant) {
             return Err(format!("tenant {name:?} was changed just now: call again"));
         }
-        if wish == Aim::Share {
-            return self.receive_host(tenant, aim.shares, peer);
+        if kind == ConnectionKind::Share {
+            return self.receive_host(tenant, requested.shares, peer);
         }
-        if wish == Aim::Lookup && self.lookup.view().is_none() {
+        if kind == ConnectionKind::Lookup && self.lookup.view().is_none() {
             return Err(
                 "the host has not shared its table yet (`bareverbs dpu host`): call again later".into()
             );
         }
-        if wish == Aim::Read && self.lookup.view().is_none_or(|view| view.readable.is_none()) {
+        if kind == ConnectionKind::Read && self.lookup.view().is_none_or(|view| view.readable.is_none()) {
             return Err("the table cannot be READ: it is in the memory of the host, or no tenant could READ it when the service started".into());
         }
         let held = self.tenancies.iter().flatten().filter(|tenancy| tenancy.tenant == name).count();
-        tenant.may(wish, held)?;
+        tenant.may(kind, held)?;
         let full = || format!("all {CONNECTIONS} connections of the service are taken: call again later");
         let index = self.endpoint.vacancy().ok_or_else(full)?;
-        let caller = Caller { tenant, wish, peer };
+        let caller = Caller { tenant, kind, peer };
         let introduction = self
             .connect(index, &caller)
             .map_err(|error| format!("the connection cannot be made: {error:#}"))?;
         let (number, (farewell, farewell_of_call)) = (self.next, channel());
         self.next += 1;
         self.tenancies[index] =
-            Some(Tenancy { number, tenant: name.to_owned(), wish, farewell, leaving: None });
+            Some(Tenancy { number, tenant: name.to_owned(), kind, farewell, leaving: None });
         Ok(Joined { number, introduction, farewell: farewell_of_call, shares: false })
     }
 
@@ -295,7 +295,7 @@ impl<'d, H: Hal> Service<'d, H> {
         self.lookup.withdraw();
         self.leave(
             now,
-            |tenancy| tenancy.wish == Aim::Lookup,
+            |tenancy| tenancy.kind == ConnectionKind::Lookup,
             "the host has taken its table back: call again when it shares one",
         );
     }
@@ -303,7 +303,11 @@ impl<'d, H: Hal> Service<'d, H> {
     /// Creates the queue pair, admits the caller, and takes its requests from now on.
     fn connect(&mut self, index: usize, caller: &Caller<'_>) -> Result<Introduction> {
         let peer = caller.peer;
-        let may = if caller.wish == Aim::Read { AccessFlags::REMOTE_READ } else { AccessFlags::default() };
+        let may = if caller.kind == ConnectionKind::Read {
+            AccessFlags::REMOTE_READ
+        } else {
+            AccessFlags::default()
+        };
         let prepared =
             QueuePairBuilder::new(&self.domain, self.endpoint.completions(), self.endpoint.completions())
                 .send_queue(DEPTH)
@@ -339,7 +343,7 @@ impl<'d, H: Hal> Service<'d, H> {
         let runtime = self.server.runtime();
         let id = runtime.connect(window, caller.tenant.share)?;
         runtime.limit(id, caller.tenant.allowance)?;
-        runtime.allow_deployment(id, caller.wish == Aim::Deploy)?;
+        runtime.allow_deployment(id, caller.kind == ConnectionKind::Deploy)?;
         Ok(id)
     }
 
@@ -352,13 +356,13 @@ impl<'d, H: Hal> Service<'d, H> {
     /// Grants what the caller's purpose needs, and describes it in the introduction.
     fn offer(&mut self, caller: &Caller<'_>, id: ConnectionId, own: &mut Introduction) -> Result<()> {
         let offer = Offer::new(SHARE as u32, self.limits);
-        let offer = match (self.lookup.view(), caller.wish) {
-            (Some(view), Aim::Lookup) => {
+        let offer = match (self.lookup.view(), caller.kind) {
+            (Some(view), ConnectionKind::Lookup) => {
                 let table = if caller.tenant.write { view.grant.writable() } else { view.grant };
                 let region = self.server.runtime().grant(id, table)?.0;
                 offer.of_table(region, view.max_value, &view.descriptor)
             }
-            (Some(view), Aim::Read) => {
+            (Some(view), ConnectionKind::Read) => {
                 own.slices.extend(view.readable);
                 offer.of_table(0, view.max_value, &view.descriptor)
             }
@@ -398,7 +402,7 @@ impl<'d, H: Hal> Service<'d, H> {
     fn begin_to_leave(&mut self, now: Time, index: usize, why: &str) {
         let Some(tenancy) = &mut self.tenancies[index] else { return };
         let (number, tenant) = (tenancy.number, tenancy.tenant.as_str());
-        tracing::info!(number, tenant, wish = ?tenancy.wish, "disconnected: {why}");
+        tracing::info!(number, tenant, kind = ?tenancy.kind, "disconnected: {why}");
         // The caller may have hung up already.
         let _ = tenancy.farewell.send(why.to_owned());
         tenancy.leaving = Some(now);

@@ -1,7 +1,7 @@
 //! Tenants and their rights. The listener's threads look up keys, the service's thread looks up rights; both
 //! see the list that was read last.
 
-use super::offer::Aim;
+use super::offer::ConnectionKind;
 use bareverbs::offload::runtime::Allowance;
 use bareverbs_exchange::SharedKey;
 use std::sync::{PoisonError, RwLock};
@@ -33,13 +33,13 @@ pub(super) struct Tenant {
 impl Tenant {
     /// Checks whether it may have another connection for this purpose, given that it has `connections`; the
     /// error says why not.
-    pub(super) fn may(&self, wish: Aim, connections: usize) -> Result<(), String> {
+    pub(super) fn may(&self, kind: ConnectionKind, connections: usize) -> Result<(), String> {
         let name = &self.name;
-        match wish {
-            Aim::Deploy if !self.deploy => Err(format!(
+        match kind {
+            ConnectionKind::Deploy if !self.deploy => Err(format!(
                 "tenant {name:?} may not deploy programs: `deploy = true` in the service's configuration lets it"
             )),
-            Aim::Read if !self.read => Err(format!(
+            ConnectionKind::Read if !self.read => Err(format!(
                 "tenant {name:?} may not READ the table by itself: `read = true` in the service's configuration lets it"
             )),
             _ if connections >= self.connections => Err(format!(
@@ -94,12 +94,15 @@ mod tests {
     #[test]
     fn rights_and_numbers_are_kept() {
         let plain = tenant("shop", 1);
-        assert_eq!(plain.may(Aim::Lookup, 1), Ok(()));
-        assert!(plain.may(Aim::Lookup, 2).unwrap_err().contains("all its 2 connections"));
-        assert!(plain.may(Aim::Deploy, 0).unwrap_err().contains("may not deploy"));
-        assert!(plain.may(Aim::Read, 0).unwrap_err().contains("may not READ"));
+        assert_eq!(plain.may(ConnectionKind::Lookup, 1), Ok(()));
+        assert!(plain.may(ConnectionKind::Lookup, 2).unwrap_err().contains("all its 2 connections"));
+        assert!(plain.may(ConnectionKind::Deploy, 0).unwrap_err().contains("may not deploy"));
+        assert!(plain.may(ConnectionKind::Read, 0).unwrap_err().contains("may not READ"));
         let trusted = Tenant { deploy: true, read: true, ..plain };
-        assert_eq!((trusted.may(Aim::Deploy, 0), trusted.may(Aim::Read, 0)), (Ok(()), Ok(())));
+        assert_eq!(
+            (trusted.may(ConnectionKind::Deploy, 0), trusted.may(ConnectionKind::Read, 0)),
+            (Ok(()), Ok(()))
+        );
     }
 
     #[test]

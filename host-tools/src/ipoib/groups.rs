@@ -17,7 +17,7 @@ const REFUSED: Duration = Duration::from_secs(2);
 
 /// The state of a group.
 #[derive(Debug)]
-enum Standing {
+enum GroupState {
     Unasked,
     Asked,
     Joined(Box<McMemberRecord>),
@@ -27,7 +27,7 @@ enum Standing {
 #[derive(Debug)]
 struct Group {
     role: Role,
-    standing: Standing,
+    state: GroupState,
     used: Time,
     waiting: VecDeque<Vec<u8>>,
 }
@@ -51,8 +51,8 @@ pub(super) struct Groups {
 impl Groups {
     /// The record of a joined group.
     pub(super) fn record(&self, gid: Gid) -> Option<&McMemberRecord> {
-        match &self.groups.get(&gid)?.standing {
-            Standing::Joined(record) => Some(record),
+        match &self.groups.get(&gid)?.state {
+            GroupState::Joined(record) => Some(record),
             _ => None,
         }
     }
@@ -66,13 +66,13 @@ impl Groups {
         let is_member = group.role == Role::Member;
         group.role = Role::Member;
         group.used = now;
-        let stands = match group.standing {
-            Standing::Unasked => false,
-            Standing::Asked | Standing::Joined(_) => is_member,
-            Standing::Refused(since) => now.since(since) < REFUSED,
+        let stands = match group.state {
+            GroupState::Unasked => false,
+            GroupState::Asked | GroupState::Joined(_) => is_member,
+            GroupState::Refused(since) => now.since(since) < REFUSED,
         };
-        if !stands && !matches!(group.standing, Standing::Joined(_)) {
-            group.standing = Standing::Asked;
+        if !stands && !matches!(group.state, GroupState::Joined(_)) {
+            group.state = GroupState::Asked;
         }
         !stands
     }
@@ -85,24 +85,24 @@ impl Groups {
         }
         let group = self.groups.entry(gid).or_insert_with(|| Group::new(now, Role::Sender));
         group.used = now;
-        match &group.standing {
-            Standing::Joined(record) => return GroupSending::Now(record.clone(), packet),
-            Standing::Refused(since) if now.since(*since) < REFUSED => return GroupSending::Lost,
+        match &group.state {
+            GroupState::Joined(record) => return GroupSending::Now(record.clone(), packet),
+            GroupState::Refused(since) if now.since(*since) < REFUSED => return GroupSending::Lost,
             _ => {}
         }
         if group.waiting.len() >= MOST_WAITING {
             return GroupSending::Lost;
         }
         group.waiting.push_back(packet);
-        let is_asked = matches!(group.standing, Standing::Asked);
-        group.standing = Standing::Asked;
+        let is_asked = matches!(group.state, GroupState::Asked);
+        group.state = GroupState::Asked;
         if is_asked { GroupSending::Waits } else { GroupSending::Join }
     }
 
     /// Records that the administration has admitted us. Returns the packets that have waited.
     pub(super) fn joined(&mut self, gid: Gid, record: McMemberRecord) -> VecDeque<Vec<u8>> {
         let Some(group) = self.groups.get_mut(&gid) else { return VecDeque::new() };
-        group.standing = Standing::Joined(Box::new(record));
+        group.state = GroupState::Joined(Box::new(record));
         std::mem::take(&mut group.waiting)
     }
 
@@ -112,7 +112,7 @@ impl Groups {
         let Some(group) = self.groups.get_mut(&gid) else { return 0 };
         // A send-only group disappears with its last member.
         if !group.is_member() {
-            group.standing = Standing::Refused(now);
+            group.state = GroupState::Refused(now);
         }
         std::mem::take(&mut group.waiting).len()
     }
@@ -143,17 +143,17 @@ impl Groups {
 
     /// Joined groups, and the role in each.
     pub(super) fn all_joined(&self) -> Vec<(Gid, Role)> {
-        let joined = self.groups.iter().filter(|(_, group)| matches!(group.standing, Standing::Joined(_)));
+        let joined = self.groups.iter().filter(|(_, group)| matches!(group.state, GroupState::Joined(_)));
         joined.map(|(gid, group)| (*gid, group.role)).collect()
     }
 }
 
 impl Group {
     const fn new(now: Time, role: Role) -> Self {
-        Self { role, standing: Standing::Unasked, used: now, waiting: VecDeque::new() }
+        Self { role, state: GroupState::Unasked, used: now, waiting: VecDeque::new() }
     }
 
     const fn is_member(&self) -> bool {
-        matches!((self.role, &self.standing), (Role::Member, Standing::Joined(_)))
+        matches!((self.role, &self.state), (Role::Member, GroupState::Joined(_)))
     }
 }

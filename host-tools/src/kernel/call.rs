@@ -3,7 +3,7 @@
 use super::digits::{bytes_of, hex};
 use crate::Failure;
 use crate::dpu::client::{ServiceArguments, ServiceConnector, ServiceTask};
-use crate::dpu::offer::Aim;
+use crate::dpu::offer::ConnectionKind;
 use crate::dpu::opcode::{opcode_text, parse_opcode};
 use crate::output::json_object;
 use anyhow::{Result, anyhow};
@@ -68,7 +68,8 @@ impl ServiceTask for OneCall<'_> {
     fn run<H: Hal>(self, connector: &ServiceConnector<'_, H>) -> Result<CallOutcome, Failure> {
         let max_response = self.arguments.max_answer;
         let stride = SlotLayout::min_stride(max_response).next_multiple_of(64);
-        let mut connection = connector.connect(Aim::Lookup, stride as usize).map_err(Failure::Input)?;
+        let mut connection =
+            connector.connect(ConnectionKind::Lookup, stride as usize).map_err(Failure::Input)?;
         let region = connection.endpoint.region();
         let layout =
             SlotLayout { address: region.address(), rkey: region.rkey().value(), stride, max_response };

@@ -4,7 +4,7 @@ use super::digits::hex;
 use super::program_file::ProgramFile;
 use crate::Failure;
 use crate::dpu::client::{ServiceArguments, ServiceConnection, ServiceConnector, ServiceTask};
-use crate::dpu::offer::Aim;
+use crate::dpu::offer::ConnectionKind;
 use crate::dpu::opcode::{opcode_text, parse_opcode};
 use crate::output::json_object;
 use anyhow::{Context as _, Result, anyhow};
@@ -130,7 +130,8 @@ impl ServiceTask for ProgramTask {
 
     fn run<H: Hal>(self, connector: &ServiceConnector<'_, H>) -> Result<TaskOutcome, Failure> {
         let words = self.words();
-        let connected = connector.connect(Aim::Deploy, DeployerConfig::MEMORY).context(words.clone());
+        let connected =
+            connector.connect(ConnectionKind::Deploy, DeployerConfig::MEMORY).context(words.clone());
         let mut connection = connected.map_err(Failure::Input)?;
         self.carry_out(connector, &mut connection).context(words).map_err(Failure::Run)
     }

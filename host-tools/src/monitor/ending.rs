@@ -1,7 +1,7 @@
 //! What ends a monitor before its limit: a signal, or a reader of its output that has gone away.
 
 use crate::Failure;
-use crate::output::{Audience, audience};
+use crate::output::{OutputReader, output_reader};
 use anyhow::{Context as _, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::sync::Arc;
@@ -42,6 +42,6 @@ impl Ending {
     /// The system does not say whether anybody reads standard output.
     pub(super) fn has_come(&self) -> Result<bool, Failure> {
         let signalled = self.signalled.load(Ordering::Relaxed);
-        Ok(signalled || self.prints && audience()? == Audience::Gone)
+        Ok(signalled || self.prints && output_reader()? == OutputReader::Gone)
     }
 }

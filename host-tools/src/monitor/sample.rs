@@ -1,6 +1,6 @@
 //! Computes rates from readings.
 
-use crate::counters::{Abnormal, Readings, Trouble, known};
+use crate::counters::{Abnormal, AbnormalKind, Readings, known};
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use serde_json::{Map, Value, json};
@@ -72,10 +72,14 @@ impl Sampler {
 }
 
 /// Whether a category gets its own colour.
-pub(super) const fn is_serious(kind: Trouble) -> bool {
+pub(super) const fn is_serious(kind: AbnormalKind) -> bool {
     matches!(
         kind,
-        Trouble::Fault | Trouble::Link | Trouble::Discard | Trouble::Retransmission | Trouble::NotReady
+        AbnormalKind::Fault
+            | AbnormalKind::Link
+            | AbnormalKind::Discard
+            | AbnormalKind::Retransmission
+            | AbnormalKind::NotReady
     )
 }
 

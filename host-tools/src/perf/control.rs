@@ -19,7 +19,7 @@ use bareverbs_core::work_completion::WorkCompletion;
 use bareverbs_core::work_request::{ReceiveRequest, WorkRequest};
 use bareverbs_perftest::Role;
 use bareverbs_perftest::exchange::Session;
-use bareverbs_perftest::line::{Carrier, DestinationForm, Meanwhile};
+use bareverbs_perftest::line::{Carrier, DestinationForm, WaitHook};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::{Duration, Time};
 use std::cell::RefCell;
@@ -94,7 +94,7 @@ impl<'d, H: Hal> CmSide<'d, H> {
         device: &'d Device<H>,
         mtu: u32,
         timeout: std::time::Duration,
-        meanwhile: &mut Meanwhile<'_>,
+        meanwhile: &mut WaitHook<'_>,
     ) -> Result<Session<'m>> {
         let mut control = ControlLine::prepare(device, &self.manager, timeout)?;
         let parameters = ConnectionParameters { reads: 0, ..self.parameters };
@@ -258,7 +258,7 @@ impl<'m, 'd, H: Hal> ControlLine<'m, 'd, H> {
     }
 
     /// Waits for the next completion of receives, or of sends.
-    fn wait(&mut self, of_receives: bool, meanwhile: &mut Meanwhile<'_>) -> Result<WorkCompletion> {
+    fn wait(&mut self, of_receives: bool, meanwhile: &mut WaitHook<'_>) -> Result<WorkCompletion> {
         let hal = self.device.hal();
         let deadline: Time = hal.now() + self.limit;
         let mut completion = [WorkCompletion::EMPTY];
@@ -286,7 +286,7 @@ impl<'m, 'd, H: Hal> ControlLine<'m, 'd, H> {
 }
 
 impl<H: Hal> Carrier for ControlLine<'_, '_, H> {
-    fn send(&mut self, message: &[u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+    fn send(&mut self, message: &[u8], meanwhile: &mut WaitHook<'_>) -> Result<()> {
         let at = RECEIVES as usize * SLOT;
         self.memory.copy_in(at, message)?;
         let slices = [self.memory.slice(at, message.len())?];
@@ -294,7 +294,7 @@ impl<H: Hal> Carrier for ControlLine<'_, '_, H> {
         self.wait(false, meanwhile).map(drop)
     }
 
-    fn receive(&mut self, message: &mut [u8], meanwhile: &mut Meanwhile<'_>) -> Result<()> {
+    fn receive(&mut self, message: &mut [u8], meanwhile: &mut WaitHook<'_>) -> Result<()> {
         let completion = self.wait(true, meanwhile)?;
         let (slot, length) = (completion.wr_id as usize, completion.byte_count as usize);
         if length != message.len() {

@@ -16,7 +16,7 @@ use super::run::{PerfOutcome, SizeRow, drive};
 use super::stream::Stream;
 use super::turns::Turns;
 use crate::Failure;
-use crate::output::Audience;
+use crate::output::OutputReader;
 use crate::seat::{Seat, SeatedTask};
 use anyhow::{Context as _, Result, anyhow, bail};
 use bareverbs_core::Device;
@@ -319,7 +319,7 @@ impl<H: Hal> TestEnd<'_, '_, H> {
         if meet {
             self.synchronise()?;
         }
-        if self.live.begin(&self.outcome(Vec::new(), None)?)? == Audience::Gone {
+        if self.live.begin(&self.outcome(Vec::new(), None)?)? == OutputReader::Gone {
             return Ok(Vec::new());
         }
         let mut rows = Vec::new();
@@ -332,7 +332,7 @@ impl<H: Hal> TestEnd<'_, '_, H> {
             let is_read = self.live.row(&row, self.plan)?;
             rows.push(row);
             // Nobody reads the output any more: ends as if interrupted.
-            if is_read == Audience::Gone {
+            if is_read == OutputReader::Gone {
                 return Ok(rows);
             }
         }

@@ -12,12 +12,12 @@ struct ForeignOption {
     long: &'static str,
     short: Option<char>,
     takes_value: bool,
-    fate: OptionFate,
+    handling: OptionHandling,
 }
 
 /// What happens to an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OptionFate {
+enum OptionHandling {
     /// It is ignored, for this reason.
     Ignored(&'static str),
     /// It is refused, for this reason.
@@ -26,7 +26,7 @@ enum OptionFate {
     OnlyOne(&'static str),
 }
 
-use OptionFate::{Ignored, OnlyOne, Refused};
+use OptionHandling::{Ignored, OnlyOne, Refused};
 
 const OUR_POLLING: &str = "this driver polls as it always does";
 const ALWAYS_COMPARED: &str = "two ends of `bareverbs perf` always compare their bytes";
@@ -39,12 +39,12 @@ const SOFTWARE_LIMITS: &str = "software limits the rate here";
 const ONE_PORT: &str = "a device has one port here";
 const PORT_BY_DEVICE: &str = "a device has one port here, since each port of a card is a PCI function of its own: name that of the second port with --device";
 
-const fn flag(long: &'static str, fate: OptionFate) -> ForeignOption {
-    ForeignOption { long, short: None, takes_value: false, fate }
+const fn flag(long: &'static str, handling: OptionHandling) -> ForeignOption {
+    ForeignOption { long, short: None, takes_value: false, handling }
 }
 
-const fn value(long: &'static str, fate: OptionFate) -> ForeignOption {
-    ForeignOption { takes_value: true, ..flag(long, fate) }
+const fn value(long: &'static str, handling: OptionHandling) -> ForeignOption {
+    ForeignOption { takes_value: true, ..flag(long, handling) }
 }
 
 const fn short(letter: char, option: ForeignOption) -> ForeignOption {
@@ -130,8 +130,8 @@ struct GivenOption {
 impl ForeignArguments {
     /// Refuses unsupported options, and reports ignored ones.
     pub(super) fn check(&self) -> Result<()> {
-        for GivenOption { option: ForeignOption { long, fate, .. }, value } in &self.given {
-            match fate {
+        for GivenOption { option: ForeignOption { long, handling, .. }, value } in &self.given {
+            match handling {
                 OnlyOne(_) if value.as_deref() == Some("1") => {}
                 OnlyOne(reason) => {
                     bail!("--{long} {} of perftest: {reason}", value.as_deref().unwrap_or_default())

@@ -42,7 +42,7 @@ use conversation::{Conversation, Meeting};
 use live::LiveRows;
 use output_arguments::OutputArguments;
 use plan::TestPlan;
-use report::Occasion;
+use report::TestContext;
 use run::{PerfOutcome, SizeRow};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
@@ -67,18 +67,18 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         && arguments.peer.is_none()
         && seat.host().is_none()
         && matches!(seat.device, DeviceSelector::Simulated(_));
-    let occasion = Occasion {
+    let context = TestContext {
         device: seat.name(),
         peer: arguments.peer.clone(),
         simulated: !matches!(seat.device, DeviceSelector::Pci(_)),
     };
-    let live = LiveRows { occasion: &occasion, output: &arguments.report };
+    let live = LiveRows { context: &context, output: &arguments.report };
     let outcome = if is_pair { alone(arguments, &plan)? } else { with_peer(arguments, &plan, live)? };
     if let Some(path) = &arguments.report.plot {
-        plot::draw(&outcome, &occasion, path).map_err(Failure::Run)?;
+        plot::draw(&outcome, &context, path).map_err(Failure::Run)?;
     }
     let good = judge(&outcome, &arguments.report);
-    let json = || json_object("perf", report::object(&outcome, &occasion));
+    let json = || json_object("perf", report::object(&outcome, &context));
     if let Some(path) = arguments.report.json_path() {
         let written = std::fs::write(path, json()? + "\n");
         written.with_context(|| format!("writing JSON to {}", path.display())).map_err(Failure::Run)?;
@@ -87,12 +87,12 @@ fn execute(arguments: &PerfArguments) -> Result<(String, bool), Failure> {
         true => json()?,
         false => match (arguments.report.number, outcome.has_shown_rows()) {
             (Some(_), true) => String::new(),
-            (None, true) => report::ending(&outcome, &occasion, &arguments.report),
+            (None, true) => report::ending(&outcome, &context, &arguments.report),
             (Some(_), false) => report::only(&outcome, &arguments.report),
-            (None, false) => report::text(&outcome, &occasion, &arguments.report),
+            (None, false) => report::text(&outcome, &context, &arguments.report),
         },
     };
-    if occasion.simulated && arguments.report.number.is_some() {
+    if context.simulated && arguments.report.number.is_some() {
         eprintln!("the device is simulated, and this is no figure of a NIC");
     }
     Ok((text, good))

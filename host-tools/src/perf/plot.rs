@@ -1,7 +1,7 @@
 //! Drawings: latency by percentile, bandwidth by size, as SVG.
 
 use super::plan::TestPlan;
-use super::report::{Occasion, title, unit};
+use super::report::{TestContext, title, unit};
 use super::run::{PerfOutcome, SizeRow};
 use anyhow::{Context as _, Result, anyhow};
 use hdrhistogram::Histogram;
@@ -32,9 +32,9 @@ struct Line {
 }
 
 /// Draws the outcome to a file.
-pub(crate) fn draw(outcome: &PerfOutcome, occasion: &Occasion, path: &Path) -> Result<()> {
-    let clock = if occasion.simulated { " (sim)" } else { "" };
-    let title = format!("{}, {}{clock}", title(&outcome.plan), occasion.device);
+pub(crate) fn draw(outcome: &PerfOutcome, context: &TestContext, path: &Path) -> Result<()> {
+    let clock = if context.simulated { " (sim)" } else { "" };
+    let title = format!("{}, {}{clock}", title(&outcome.plan), context.device);
     let svg = svg(outcome, &title)?;
     std::fs::write(path, svg).with_context(|| format!("cannot write the drawing {}", path.display()))
 }

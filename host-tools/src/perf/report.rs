@@ -14,7 +14,7 @@ const LINE: &str = "------------------------------------------------------------
 
 /// The circumstances of the test.
 #[derive(Debug)]
-pub(crate) struct Occasion {
+pub(crate) struct TestContext {
     pub(crate) device: String,
     pub(crate) peer: Option<String>,
     /// Whether the time is that of a simulator.
@@ -38,14 +38,14 @@ fn number_of(row: &SizeRow, number: OnlyNumber, plan: &TestPlan) -> String {
 }
 
 /// The text.
-pub(crate) fn text(outcome: &PerfOutcome, occasion: &Occasion, output: &OutputArguments) -> String {
+pub(crate) fn text(outcome: &PerfOutcome, context: &TestContext, output: &OutputArguments) -> String {
     let busy = outcome.busy_percent.map(|busy| format!("\t    {busy:<3.2}")).unwrap_or_default();
     let rows = outcome.rows.iter().map(|row| lines_of(row, &outcome.plan, output) + &busy + "\n");
     let mut rows: String = rows.collect();
     if output.both {
         rows.push_str(&each_direction(outcome));
     }
-    format!("{}\n{rows}{}", beginning(outcome, occasion), ending(outcome, occasion, output))
+    format!("{}\n{rows}{}", beginning(outcome, context), ending(outcome, context, output))
 }
 
 /// The figures of each direction.
@@ -64,8 +64,8 @@ fn each_direction(outcome: &PerfOutcome) -> String {
 }
 
 /// The lines before the rows.
-pub(crate) fn beginning(outcome: &PerfOutcome, occasion: &Occasion) -> String {
-    let mut text = head(outcome, occasion);
+pub(crate) fn beginning(outcome: &PerfOutcome, context: &TestContext) -> String {
+    let mut text = head(outcome, context);
     for (whose, ends) in [("local", &outcome.own), ("remote", &outcome.peers)] {
         for end in ends {
             let _ = writeln!(text, "{}", address(whose, end, &outcome.plan));
@@ -92,7 +92,7 @@ pub(crate) fn lines_of(row: &SizeRow, plan: &TestPlan, output: &OutputArguments)
 }
 
 /// The lines after the rows.
-pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion, output: &OutputArguments) -> String {
+pub(crate) fn ending(outcome: &PerfOutcome, context: &TestContext, output: &OutputArguments) -> String {
     let mut text = format!("{LINE}\n{}", data_line(outcome));
     text.push_str(&counters_line(outcome));
     for name in &output.counters {
@@ -100,13 +100,13 @@ pub(crate) fn ending(outcome: &PerfOutcome, occasion: &Occasion, output: &Output
         let value = value.map_or_else(|| "not counted".to_owned(), u64::to_string);
         let _ = write!(text, "\n {name:<16}: {value}");
     }
-    if occasion.simulated {
+    if context.simulated {
         text.push_str("\n sim: the device is simulated, and these are no figures of a NIC");
     }
     text
 }
 
-fn head(outcome: &PerfOutcome, occasion: &Occasion) -> String {
+fn head(outcome: &PerfOutcome, context: &TestContext) -> String {
     let plan = &outcome.plan;
     let shares = plan.shared_receives || plan.transport == Transport::Xrc;
     let mut lines = vec![
@@ -114,8 +114,8 @@ fn head(outcome: &PerfOutcome, occasion: &Occasion) -> String {
         format!("                    {}", title(plan)),
         format!(
             " Device          : {}\t\tPeer           : {}",
-            occasion.device,
-            occasion.peer.as_deref().unwrap_or("-")
+            context.device,
+            context.peer.as_deref().unwrap_or("-")
         ),
         format!(" Number of qps   : {}\t\tTransport type : IB", plan.queue_pairs),
         format!(
@@ -293,7 +293,7 @@ fn counters_line(outcome: &PerfOutcome) -> String {
 }
 
 /// The object `perf` of the JSON output.
-pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
+pub(crate) fn object(outcome: &PerfOutcome, context: &TestContext) -> Value {
     let plan = &outcome.plan;
     let iterations = match plan.amount {
         Amount::Iterations(count) => Some(count),
@@ -309,11 +309,11 @@ pub(crate) fn object(outcome: &PerfOutcome, occasion: &Occasion) -> Value {
         "operation": plan.operation,
         "measure": plan.measure,
         "connection": plan.transport,
-        "selector": occasion.device,
-        "peer": occasion.peer,
+        "selector": context.device,
+        "peer": context.peer,
         "role": outcome.role.map(|role| role.to_string()),
         "peer_version": outcome.peer_version,
-        "clock": if occasion.simulated { "sim" } else { "real" },
+        "clock": if context.simulated { "sim" } else { "real" },
         "options": {
             "queue_pairs": plan.queue_pairs,
             "iterations": iterations,

@@ -3,7 +3,7 @@
 
 use super::datagram::PingDatagram;
 use super::outcome::PingOutcome;
-use super::prober::{Probe, Prober, Rhythm};
+use super::prober::{Probe, ProbeSchedule, Prober};
 use crate::Failure;
 use crate::general_services::{Arrived, DEPTH, GeneralServices};
 use crate::seat::{Seat, SeatedTask};
@@ -107,7 +107,7 @@ fn lid_of(seat: &Seat, peer: &str) -> Result<u16> {
 /// Probes a LID.
 pub(super) struct LidPinger<'a> {
     pub(super) peer: &'a str,
-    pub(super) rhythm: Rhythm,
+    pub(super) schedule: ProbeSchedule,
     pub(super) quiet: bool,
 }
 
@@ -134,7 +134,7 @@ impl SeatedTask for LidPinger<'_> {
         let address = format!("LID {lid}");
         let prober = Prober {
             hal: device.hal(),
-            rhythm: self.rhythm,
+            schedule: self.schedule,
             rest: seat.rest,
             peer: &address,
             quiet: self.quiet,

@@ -2,7 +2,7 @@
 //! pairs, and connect.
 
 use super::outcome::PingOutcome;
-use super::prober::{DEPTH, Probe, Prober, Rhythm, SIZE};
+use super::prober::{DEPTH, Probe, ProbeSchedule, Prober, SIZE};
 use crate::Failure;
 use crate::perf::bench::Bench;
 use crate::perf::conversation::bytes_of;
@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use bareverbs_core::Device;
 use bareverbs_core::hal::Hal;
 use bareverbs_perftest::exchange::{Destination, Session};
-use bareverbs_perftest::line::{Listener, Meanwhile};
+use bareverbs_perftest::line::{Listener, WaitHook};
 use bareverbs_prm::numbering::PathMtu;
 use bareverbs_prm::time::Duration;
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ fn begin<'a, 'd, H: Hal>(
         bail!("the port is down ({}); `bareverbs doctor` says what keeps it so", port.state);
     }
     plan.gid_index(seat)?;
-    let meanwhile: &mut Meanwhile<'_> = &mut resting(device.hal());
+    let meanwhile: &mut WaitHook<'_> = &mut resting(device.hal());
     let mtu = bytes_of(port.active_mtu);
     let mut session = match rendezvous {
         Rendezvous::Connect(address) => Session::connect(*address, mtu, plan.timeout, meanwhile)?,
@@ -198,7 +198,7 @@ impl SeatedTask for PeerResponder<'_> {
 pub(super) struct PeerPinger<'a> {
     pub(super) plan: &'a TestPlan,
     pub(super) address: SocketAddr,
-    pub(super) rhythm: Rhythm,
+    pub(super) schedule: ProbeSchedule,
     pub(super) quiet: bool,
 }
 
@@ -211,7 +211,7 @@ impl SeatedTask for PeerPinger<'_> {
         let address = link.peer();
         let prober = Prober {
             hal: device.hal(),
-            rhythm: self.rhythm,
+            schedule: self.schedule,
             rest: seat.rest,
             peer: &address,
             quiet: self.quiet,

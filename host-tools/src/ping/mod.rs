@@ -26,8 +26,8 @@ use bareverbs_prm::time::Duration;
 use clap::{Args, ValueEnum};
 use general::{LidPinger, LidResponder};
 use meeting::{PeerPinger, PeerResponder};
-use outcome::{PingOccasion, PingOutcome};
-use prober::{DEPTH, Rhythm, SIZE};
+use outcome::{PingContext, PingOutcome};
+use prober::{DEPTH, ProbeSchedule, SIZE};
 use std::net::Ipv4Addr;
 
 /// How probes travel.
@@ -114,7 +114,7 @@ fn answer_lids(arguments: &PingArguments) -> Result<bool, Failure> {
 }
 
 fn ask_lid(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
-    let pinger = LidPinger { peer, rhythm: arguments.rhythm(), quiet: arguments.json };
+    let pinger = LidPinger { peer, schedule: arguments.schedule(), quiet: arguments.json };
     let outcome = arguments.seat.with_device(DeviceConfig::default(), pinger)?;
     arguments.show(peer, &outcome)
 }
@@ -134,7 +134,7 @@ fn answer(arguments: &PingArguments) -> Result<bool, Failure> {
 fn ask(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
     let plan = arguments.plan();
     let address = arguments.seat.resolve(peer, arguments.port).map_err(Failure::Input)?;
-    let pinger = PeerPinger { plan: &plan, address, rhythm: arguments.rhythm(), quiet: arguments.json };
+    let pinger = PeerPinger { plan: &plan, address, schedule: arguments.schedule(), quiet: arguments.json };
     let outcome = arguments.seat.with_device(device_config(&plan), pinger)?;
     arguments.show(peer, &outcome)
 }
@@ -142,20 +142,20 @@ fn ask(arguments: &PingArguments, peer: &str) -> Result<bool, Failure> {
 impl PingArguments {
     /// Shows the outcome. Returns whether it is good.
     fn show(&self, peer: &str, outcome: &PingOutcome) -> Result<bool, Failure> {
-        let occasion = PingOccasion {
+        let context = PingContext {
             peer,
             connection: self.connection.name(),
             simulated: !matches!(self.seat.device, DeviceSelector::Pci(_)),
         };
         print(&match self.json {
-            true => json_object("ping", outcome.object(&occasion))?,
-            false => outcome.trailer(&occasion),
+            true => json_object("ping", outcome.object(&context))?,
+            false => outcome.trailer(&context),
         })?;
         Ok(outcome.is_good())
     }
 
-    fn rhythm(&self) -> Rhythm {
-        Rhythm {
+    fn schedule(&self) -> ProbeSchedule {
+        ProbeSchedule {
             count: self.count,
             interval: Duration::from_millis(self.interval),
             timeout: Duration::from_millis(self.timeout),

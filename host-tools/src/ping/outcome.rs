@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 const PERCENTILES: [f64; 3] = [50.0, 99.0, 99.9];
 
 /// The peer, and the circumstances of the test.
-pub(super) struct PingOccasion<'a> {
+pub(super) struct PingContext<'a> {
     /// The peer as the user named it.
     pub(super) peer: &'a str,
     pub(super) connection: &'static str,
@@ -46,14 +46,14 @@ impl PingOutcome {
         .collect()
     }
 
-    pub(super) fn trailer(&self, occasion: &PingOccasion<'_>) -> String {
+    pub(super) fn trailer(&self, context: &PingContext<'_>) -> String {
         let Probed { tally, elapsed, failure } = &self.probed;
         let ProbeTally { received, duplicates, reordered, .. } = tally;
         let loss = 100.0 * tally.lost() as f64 / (tally.sent() as f64).max(1.0);
         let mut text = format!(
             "\n--- {} ({}) bareverbs ping statistics ---\n{} packets transmitted, {received} received, {loss:.0}% packet loss, \
              {duplicates} duplicates, {reordered} out of order, time {:.0} ms",
-            occasion.peer,
+            context.peer,
             self.address,
             tally.sent(),
             elapsed.as_picos() as f64 / 1e9
@@ -62,7 +62,7 @@ impl PingOutcome {
             let (trips, millis) = (&tally.round_trips, |picos: f64| picos / 1e9);
             let [p50, p99, p999] =
                 PERCENTILES.map(|percentile| millis(trips.value_at_percentile(percentile) as f64));
-            let clock = if occasion.simulated { " (sim)" } else { "" };
+            let clock = if context.simulated { " (sim)" } else { "" };
             let _ = write!(
                 text,
                 "\nrtt min/avg/max = {:.3}/{:.3}/{:.3} ms, p50/p99/p99.9 = {p50:.3}/{p99:.3}/{p999:.3} ms{clock}",
@@ -80,7 +80,7 @@ impl PingOutcome {
         text
     }
 
-    pub(super) fn object(&self, occasion: &PingOccasion<'_>) -> Value {
+    pub(super) fn object(&self, context: &PingContext<'_>) -> Value {
         let Probed { tally, elapsed, failure } = &self.probed;
         let ProbeTally { received, late, duplicates, reordered, strays, round_trips, .. } = tally;
         let micros = |picos: f64| picos / 1e6;
@@ -97,10 +97,10 @@ impl PingOutcome {
             })
         });
         json!({
-            "peer": occasion.peer,
+            "peer": context.peer,
             "address": self.address,
-            "connection": occasion.connection,
-            "clock": if occasion.simulated { "sim" } else { "real" },
+            "connection": context.connection,
+            "clock": if context.simulated { "sim" } else { "real" },
             "sent": tally.sent(),
             "received": received,
             "lost": tally.lost(),

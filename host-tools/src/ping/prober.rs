@@ -13,7 +13,7 @@ pub(super) const DEPTH: u32 = 64;
 
 /// Number and times of probes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rhythm {
+pub(super) struct ProbeSchedule {
     pub(super) count: u64,
     /// Time between two probes.
     pub(super) interval: Duration,
@@ -34,7 +34,7 @@ pub(super) trait Probe {
 /// Sends probes and counts answers.
 pub(super) struct Prober<'a, H> {
     pub(super) hal: &'a H,
-    pub(super) rhythm: Rhythm,
+    pub(super) schedule: ProbeSchedule,
     /// Longest sleep between two polls.
     pub(super) rest: Duration,
     /// The peer's address in the fabric.
@@ -55,14 +55,14 @@ impl<H: Hal> Prober<'_, H> {
     /// Sends all probes and takes the answers, until all are answered or the time of the last is over. A
     /// broken path ends the test, and unanswered probes are lost.
     pub(super) fn probe(&self, way: &mut dyn Probe) -> Result<Probed> {
-        let mut tally = ProbeTally::new(self.rhythm.timeout)?;
+        let mut tally = ProbeTally::new(self.schedule.timeout)?;
         let begin = self.hal.now();
         let failure = self.probe_all(way, &mut tally).err();
         Ok(Probed { tally, elapsed: self.hal.now().since(begin), failure })
     }
 
     fn probe_all(&self, way: &mut dyn Probe, tally: &mut ProbeTally) -> Result<()> {
-        let Rhythm { count, interval, timeout } = self.rhythm;
+        let ProbeSchedule { count, interval, timeout } = self.schedule;
         let mut next = self.hal.now();
         let mut deadline = next + timeout;
         loop {

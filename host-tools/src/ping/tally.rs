@@ -9,9 +9,9 @@ const LONGEST: u64 = 3600 * 1_000_000_000_000;
 /// Significant digits of a histogram.
 const DIGITS: u8 = 3;
 
-/// The fate of a probe so far.
+/// The state of a probe so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
+enum ProbeState {
     UnderWay(Time),
     Answered,
 }
@@ -35,7 +35,7 @@ pub(super) enum Reply {
 /// The counts.
 #[derive(Debug)]
 pub(super) struct ProbeTally {
-    probes: Vec<Fate>,
+    probes: Vec<ProbeState>,
     /// Time limit for an answer.
     timeout: Duration,
     /// Probes that were answered in time.
@@ -70,7 +70,7 @@ impl ProbeTally {
 
     /// Records that the next probe leaves; returns its number.
     pub(super) fn send(&mut self, now: Time) -> u64 {
-        self.probes.push(Fate::UnderWay(now));
+        self.probes.push(ProbeState::UnderWay(now));
         self.probes.len() as u64 - 1
     }
 
@@ -96,10 +96,10 @@ impl ProbeTally {
 
     fn judge(&mut self, now: Time, number: u64) -> Reply {
         let place = usize::try_from(number).ok().and_then(|number| self.probes.get_mut(number));
-        let Some(fate) = place else { return Reply::Stray };
-        match core::mem::replace(fate, Fate::Answered) {
-            Fate::Answered => Reply::Duplicate,
-            Fate::UnderWay(sent) => {
+        let Some(state) = place else { return Reply::Stray };
+        match core::mem::replace(state, ProbeState::Answered) {
+            ProbeState::Answered => Reply::Duplicate,
+            ProbeState::UnderWay(sent) => {
                 let trip = now.since(sent);
                 let picos = trip.as_picos();
                 if trip > self.timeout { Reply::Late { picos } } else { Reply::First { picos } }

@@ -19,7 +19,7 @@ use bareverbs_serve::real_time::FaultScript;
 use bareverbs_sim::nic::{LinkLayer, NicConfig, PortSpeed};
 use bareverbs_sim::wire::infiniband::FIRST_MULTICAST_LID;
 use bareverbs_uverbs::sysfs::DescribedDevice;
-use bareverbs_uverbs::{HostSettings, MOST_DEVICES, Nobody, Uverbs, VirtualHost, sysfs};
+use bareverbs_uverbs::{HostSettings, MOST_DEVICES, NullProcess, Uverbs, VirtualHost, sysfs};
 use clap::Args;
 use std::ffi::{OsStr, OsString};
 use std::net::IpAddr;
@@ -279,7 +279,7 @@ fn describe(home: &Path, ports: &[VirtualHost], rate: u32) -> anyhow::Result<Pat
     let speed = PortSpeed::from_gbps(rate).context("a port has no such rate")?;
     let boot = |port: &VirtualHost| {
         let config = NicConfig { speed, ..port.nic_config(0) };
-        let device = Uverbs::boot(config, &port.port_addresses(), &mut Nobody);
+        let device = Uverbs::boot(config, &port.port_addresses(), &mut NullProcess);
         Ok((device.context("the simulated device does not come up")?, config))
     };
     let devices = ports.iter().map(boot).collect::<anyhow::Result<Vec<_>>>()?;

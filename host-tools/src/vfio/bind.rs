@@ -1,6 +1,6 @@
 //! `bareverbs vfio bind BDF` and `bareverbs vfio unbind BDF`.
 
-use super::common::Which;
+use super::common::FunctionArgument;
 use super::list;
 use crate::Failure;
 use crate::output::json_object;
@@ -10,7 +10,7 @@ use clap::Args;
 #[derive(Debug, Args)]
 pub(super) struct BindArguments {
     #[command(flatten)]
-    which: Which,
+    which: FunctionArgument,
     /// Even for a function that the running system needs or that is not supported.
     #[arg(long)]
     force: bool,
@@ -19,7 +19,7 @@ pub(super) struct BindArguments {
 #[derive(Debug, Args)]
 pub(super) struct UnbindArguments {
     #[command(flatten)]
-    which: Which,
+    which: FunctionArgument,
 }
 
 pub(super) fn bind(tree: &Tree, arguments: &BindArguments, as_json: bool) -> Result<String, Failure> {

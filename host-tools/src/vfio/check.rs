@@ -1,6 +1,6 @@
 //! `bareverbs vfio check BDF`: shows each obstacle with the command that removes it.
 
-use super::common::Which;
+use super::common::FunctionArgument;
 use crate::Failure;
 use crate::output::json_object;
 use bareverbs_hal::pci::{Check, Finding, Need, State, Tree};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Args)]
 pub(super) struct CheckArguments {
     #[command(flatten)]
-    which: Which,
+    which: FunctionArgument,
     /// DMA memory needed from the start, in MiB.
     #[arg(long, default_value_t = 32)]
     memory: usize,

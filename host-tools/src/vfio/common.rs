@@ -5,7 +5,7 @@ use clap::Args;
 
 /// Where a function is.
 #[derive(Debug, Args)]
-pub(super) struct Which {
+pub(super) struct FunctionArgument {
     /// PCI address, as 0000:3b:00.0 or 3b:00.0.
     #[arg(value_name = "BDF")]
     pub(super) address: Address,

@@ -74,7 +74,7 @@ pub(super) fn describe(tree: &Tree, function: &Function) -> Value {
             })
         })
         .collect();
-    let duties: Vec<String> = tree.duties(function).iter().map(ToString::to_string).collect();
+    let system_uses: Vec<String> = tree.system_uses(function).iter().map(ToString::to_string).collect();
     json!({
         "address": function.address.to_string(),
         "vendor": format!("{:04x}", function.vendor),
@@ -88,6 +88,6 @@ pub(super) fn describe(tree: &Tree, function: &Function) -> Value {
         "numa_node": function.numa_node,
         "interfaces": function.interfaces,
         "physical_function": function.physical_function.map(|address| address.to_string()),
-        "needed_by_the_system": duties,
+        "needed_by_the_system": system_uses,
     })
 }

@@ -38,7 +38,7 @@ pub struct FallbackCounters {
 
 /// What answers instead of a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Instead {
+pub struct FallbackTarget {
     /// The equivalent kernel there.
     pub opcode: Opcode,
     /// The same memory, as granted there.
@@ -78,7 +78,7 @@ enum CallStage {
     /// Not yet sent to the fallback.
     Waiting(FallbackCause),
     /// With the fallback, under this id.
-    Instead(u64, FallbackCause),
+    FallenBack(u64, FallbackCause),
 }
 
 /// A request, kept until it is answered.
@@ -88,7 +88,7 @@ struct KeptCall {
     stage: CallStage,
     until: Time,
     opcode: Opcode,
-    instead: Instead,
+    instead: FallbackTarget,
     bytes: [u8; MAX_CALL],
     parameters: u16,
     payload: u16,
@@ -97,7 +97,7 @@ struct KeptCall {
 impl KeptCall {
     fn call(&self) -> Call<'_> {
         let (parameters, rest) = self.bytes.split_at(self.parameters.into());
-        let Instead { opcode, region } = self.instead;
+        let FallbackTarget { opcode, region } = self.instead;
         Call { opcode, region, parameters, payload: &rest[..self.payload.into()] }
     }
 }
@@ -108,7 +108,7 @@ impl KeptCall {
 /// its parameters, and a [`FallbackResult`] converts to a [`LookupResult`].
 ///
 /// ```
-/// use bareverbs_offload::client::fallback::{FallbackClient, Instead, Places};
+/// use bareverbs_offload::client::fallback::{FallbackClient, FallbackTarget, Places};
 /// use bareverbs_offload::client::{Call, KernelClient, StartError};
 /// use bareverbs_offload::endpoint::Endpoint;
 /// use bareverbs_prm::time::{Duration, Time};
@@ -118,7 +118,7 @@ impl KeptCall {
 ///     [dpu, core]: [KernelClient<4>; 2],
 ///     places: Places<'_, impl Endpoint, impl Endpoint>,
 ///     call: &Call<'_>,
-///     instead: Instead,
+///     instead: FallbackTarget,
 /// ) -> Result<FallbackClient<4>, StartError> {
 ///     let (timeout, rest) = (Duration::from_millis(20), Duration::from_millis(100));
 ///     let mut client = FallbackClient::new(dpu, core, timeout, rest);
@@ -179,7 +179,7 @@ impl<const N: usize> FallbackClient<N> {
         now: Time,
         places: Places<'_, impl Endpoint, impl Endpoint>,
         call: &Call<'_>,
-        instead: Instead,
+        instead: FallbackTarget,
     ) -> Result<u64, StartError> {
         let full = StartError::NoSlot(NoSlot::AllLent { slots: N, kept_back: 0 });
         let index = self.pending.iter().position(Option::is_none).ok_or(full)?;
@@ -252,7 +252,7 @@ impl<const N: usize> FallbackClient<N> {
         }
         while let Some(result) = self.instead.poll(now, places.instead, buffer) {
             let asked = |pending: &KeptCall| match pending.stage {
-                CallStage::Instead(id, cause) if id == result.request_id => Some(cause),
+                CallStage::FallenBack(id, cause) if id == result.request_id => Some(cause),
                 _ => None,
             };
             let found = self
@@ -320,7 +320,7 @@ impl<const N: usize> FallbackClient<N> {
         let CallStage::Waiting(cause) = pending.stage else { return None };
         match self.instead.start(now, endpoint, &pending.call()) {
             Ok(id) => {
-                pending.stage = CallStage::Instead(id, cause);
+                pending.stage = CallStage::FallenBack(id, cause);
                 None
             }
             // A slot, a credit or room in the queue will come back.

@@ -1,7 +1,7 @@
 //! A kernel that is missing or busy, and a core that answers in its place.
 
 use super::*;
-use crate::client::fallback::{FallbackCause, FallbackClient, FallbackResult, Instead, Places};
+use crate::client::fallback::{FallbackCause, FallbackClient, FallbackResult, FallbackTarget, Places};
 use crate::client::{Call, KernelClient, KernelClientConfig, KernelPlace};
 use crate::kernel::Kernel;
 use crate::kernels::kv_lookup::MAX_PARAMETERS;
@@ -41,7 +41,7 @@ impl TwoPlaces {
         let parameters = self.dpu.table.lookup(key).encode(&mut parameters).expect("fits");
         let region = RegionHandle(0);
         let call = Call { opcode, region, parameters, payload: &[] };
-        let instead = Instead { opcode: KvLookup::OPCODE, region };
+        let instead = FallbackTarget { opcode: KvLookup::OPCODE, region };
         let places = Places { kernels: &mut self.dpu.near, instead: &mut self.core.near };
         self.client.start(self.dpu.now, places, &call, instead).expect("a slot")
     }

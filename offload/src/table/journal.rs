@@ -1,6 +1,6 @@
 //! Memory that records each store of its writer, for tests that stop the writer after any of them.
 
-use super::writer::{Hashed, Want};
+use super::writer::{Hashed, Precondition};
 use super::{MemoryFault, TableMemory, TableWriter};
 use bareverbs_prm::time::Time;
 use std::cell::RefCell;
@@ -67,7 +67,7 @@ impl<M: TableMemory> TableWriter<M> {
         key: &[u8],
         value: &[u8],
     ) -> Result<u64, super::TableError> {
-        self.put(now, &Hashed { hash, key, value }, Want::Absent)
+        self.put(now, &Hashed { hash, key, value }, Precondition::Absent)
     }
 
     pub(super) fn update_hashed(
@@ -77,7 +77,7 @@ impl<M: TableMemory> TableWriter<M> {
         key: &[u8],
         value: &[u8],
     ) -> Result<u64, super::TableError> {
-        self.put(now, &Hashed { hash, key, value }, Want::Present)
+        self.put(now, &Hashed { hash, key, value }, Precondition::Present)
     }
 
     pub(super) fn remove_hashed(

@@ -63,14 +63,14 @@ enum Found {
 
 /// What must be in the table for a put to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
+pub(super) enum Precondition {
     Absent,
     Present,
     Either,
     Version(Option<u64>),
 }
 
-impl Want {
+impl Precondition {
     fn check(self, version: Option<u64>) -> Result<(), TableError> {
         match (self, version) {
             (Self::Absent, Some(_)) => Err(TableError::KeyExists),
@@ -232,17 +232,17 @@ impl<M: TableMemory> TableWriter<M> {
 
     /// Adds a key that is not in the table; returns its version.
     pub fn insert(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
-        self.put(now, &self.hashed(key, value), Want::Absent)
+        self.put(now, &self.hashed(key, value), Precondition::Absent)
     }
 
     /// Replaces the value of a key that is in the table; returns its version.
     pub fn update(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
-        self.put(now, &self.hashed(key, value), Want::Present)
+        self.put(now, &self.hashed(key, value), Precondition::Present)
     }
 
     /// Sets the value of a key, whether or not it is in the table; returns its version.
     pub fn upsert(&mut self, now: Time, key: &[u8], value: &[u8]) -> Result<u64, TableError> {
-        self.put(now, &self.hashed(key, value), Want::Either)
+        self.put(now, &self.hashed(key, value), Precondition::Either)
     }
 
     /// Sets the value of a key if it has the expected version (`None`: it is not in the table); returns the new
@@ -257,7 +257,7 @@ impl<M: TableMemory> TableWriter<M> {
         expected: Option<u64>,
         value: &[u8],
     ) -> Result<u64, TableError> {
-        self.put(now, &self.hashed(key, value), Want::Version(expected))
+        self.put(now, &self.hashed(key, value), Precondition::Version(expected))
     }
 
     /// Upserts rows one after the other; returns their number.
@@ -346,23 +346,28 @@ impl<M: TableMemory> TableWriter<M> {
         Hashed { hash: self.descriptor.hash(key), key, value }
     }
 
-    pub(super) fn put(&mut self, now: Time, row: &Hashed<'_>, want: Want) -> Result<u64, TableError> {
+    pub(super) fn put(
+        &mut self,
+        now: Time,
+        row: &Hashed<'_>,
+        precondition: Precondition,
+    ) -> Result<u64, TableError> {
         check_lengths(row)?;
         self.tidy(now)?;
         loop {
             match self.find(row.hash, row.key)? {
                 Found::Here(place, version) => {
-                    want.check(Some(version))?;
+                    precondition.check(Some(version))?;
                     return self.replace(now, row, &place);
                 }
                 Found::FreeSlot(place) => {
-                    want.check(None)?;
+                    precondition.check(None)?;
                     let object = self.store(row)?;
                     self.point(&place, LineSlot { fingerprint: row.hash, object })?;
                     return self.added();
                 }
                 Found::Full(head) => {
-                    want.check(None)?;
+                    precondition.check(None)?;
                     if self.extend(&head, row)? {
                         return self.added();
                     }

@@ -4,7 +4,7 @@
 use crate::descriptors;
 use crate::errno::keeping_errno;
 use crate::link::Link;
-use crate::nic_thread::{self, Duties, Round, Turn};
+use crate::nic_thread::{self, Round, ThreadCallbacks, Turn};
 use crate::own_work::{self, OwnWork};
 use crate::program::Program;
 use crate::settings::Settings;
@@ -192,7 +192,7 @@ fn make() -> Result<(), Errno> {
         Errno::Io
     })?;
     DEVICE.store(Box::into_raw(Box::new(Mutex::new(made))), Ordering::Release);
-    nic_thread::start(Duties { take_turn, give_up }).map_err(|error| {
+    nic_thread::start(ThreadCallbacks { take_turn, give_up }).map_err(|error| {
         eprintln!("bareverbs run: no device: its thread cannot be started: {error}");
         give_up();
         Errno::Io

@@ -148,7 +148,7 @@ resolving! {
 
 /// The program's address, or this machine's in place of a virtual host's.
 #[derive(Clone, Copy)]
-enum Instead {
+enum Replacement {
     V4(sockaddr_in),
     V6(sockaddr_in6),
 }
@@ -157,7 +157,7 @@ enum Instead {
 ///
 /// # Safety
 /// `address` is null or has `length` bytes.
-unsafe fn instead_of(address: *const sockaddr, length: socklen_t) -> Option<Instead> {
+unsafe fn instead_of(address: *const sockaddr, length: socklen_t) -> Option<Replacement> {
     let length = length as usize;
     if address.is_null() || length < size_of::<sockaddr_in>() {
         return None;
@@ -169,14 +169,14 @@ unsafe fn instead_of(address: *const sockaddr, length: socklen_t) -> Option<Inst
             let host = Ipv4Addr::from(u32::from_be(v4.sin_addr.s_addr));
             let mut v4 = v4;
             v4.sin_addr.s_addr = u32::from(Ipv4Addr::LOCALHOST).to_be();
-            is_virtual_address(host.into()).then_some(Instead::V4(v4))
+            is_virtual_address(host.into()).then_some(Replacement::V4(v4))
         }
         libc::AF_INET6 if length >= size_of::<sockaddr_in6>() => {
             // SAFETY: there are as many bytes as a `sockaddr_in6` has, and any bytes are one.
             let mut v6 = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let host = Ipv6Addr::from(v6.sin6_addr.s6_addr).to_canonical();
             v6.sin6_addr.s6_addr = Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets();
-            is_virtual_address(host).then_some(Instead::V6(v6))
+            is_virtual_address(host).then_some(Replacement::V6(v6))
         }
         _ => None,
     }
@@ -195,8 +195,8 @@ macro_rules! addressing {
             let instead = unsafe { instead_of(address, length) };
             let address: *const c_void = match &instead {
                 None => address.cast(),
-                Some(Instead::V4(v4)) => (&raw const *v4).cast(),
-                Some(Instead::V6(v6)) => (&raw const *v6).cast(),
+                Some(Replacement::V4(v4)) => (&raw const *v4).cast(),
+                Some(Replacement::V6(v6)) => (&raw const *v6).cast(),
             };
             call_next!(
                 $c_name,

@@ -14,7 +14,7 @@ use bareverbs_serve::network::{NetworkDirectory, ObjectRequest};
 use bareverbs_uverbs::netlink::{
     self, Inventory, InventoryDevice, ListedObject, ListedObjects, ObjectCounts, ObjectKind,
 };
-use bareverbs_uverbs::{DeviceAttributes, Nobody, Uverbs, VirtualHost};
+use bareverbs_uverbs::{DeviceAttributes, NullProcess, Uverbs, VirtualHost};
 use core::ffi::{c_int, c_void};
 use core::time::Duration;
 use libc::{msghdr, size_t, sockaddr, socklen_t, ssize_t};
@@ -53,7 +53,7 @@ fn found() -> Option<&'static [Found]> {
 
 fn boot(settings: &Settings, port: &VirtualHost) -> Option<Found> {
     let config = settings.nic_config(port, 0);
-    let device = Uverbs::boot(config, &port.port_addresses(), &mut Nobody).ok()?;
+    let device = Uverbs::boot(config, &port.port_addresses(), &mut NullProcess).ok()?;
     let network = settings.network.clone();
     Some(Found { attributes: device.attributes().clone(), port: port.name().to_owned(), network })
 }

@@ -33,17 +33,17 @@ pub(crate) struct Round {
 
 /// Callbacks of the thread.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Duties {
+pub(crate) struct ThreadCallbacks {
     pub(crate) take_turn: fn() -> Turn,
     /// What to do after a round has panicked.
     pub(crate) give_up: fn(),
 }
 
 /// Starts the thread. Signals go to the program's own threads.
-pub(crate) fn start(duties: Duties) -> std::io::Result<()> {
+pub(crate) fn start(callbacks: ThreadCallbacks) -> std::io::Result<()> {
     let before = block_signals();
     let thread = std::thread::Builder::new().name("bareverbs-nic".into()).stack_size(STACK);
-    let started = thread.spawn(move || run(duties));
+    let started = thread.spawn(move || run(callbacks));
     // SAFETY: `before` is what `block_signals` was given by the kernel.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut()) };
     started.map(drop)
@@ -62,12 +62,12 @@ fn block_signals() -> libc::sigset_t {
     }
 }
 
-fn run(duties: Duties) {
+fn run(callbacks: ThreadCallbacks) {
     let _own_work = OwnWork::begin();
     // Best effort: without it sleeps are longer, but everything works.
     let _ = rustix::thread::set_current_timer_slack(Some(TIMER_SLACK));
-    if catch_unwind(|| work(duties.take_turn)).is_err() {
-        fail(duties.give_up);
+    if catch_unwind(|| work(callbacks.take_turn)).is_err() {
+        fail(callbacks.give_up);
     }
 }
 

@@ -58,8 +58,8 @@ impl Device {
         let event_queues = EventQueues::create(&mut commands, process)?;
         let events = event_queues.completion_queue_number();
         let general_services = GeneralServices::create(&mut commands, process, events)?;
-        let belongings = general_services.belongings(events);
-        let key_changes = KeyChanges::create(&mut commands, process, belongings)?;
+        let kernel_objects = general_services.kernel_objects(events);
+        let key_changes = KeyChanges::create(&mut commands, process, kernel_objects)?;
         Ok(Self {
             commands,
             subnet,

@@ -112,8 +112,8 @@ impl Doorbells {
         for (cqn, watched) in &mut self.completion {
             if let Some(word) = watched.change(process) {
                 rang = true;
-                let bell = u64::from(u32::from_be_bytes(word)) << 32 | u64::from(cqn.value());
-                commands.write_register(now, process, watched.register(uar::CQ_ARM), &bell.to_be_bytes());
+                let doorbell = u64::from(u32::from_be_bytes(word)) << 32 | u64::from(cqn.value());
+                commands.write_register(now, process, watched.register(uar::CQ_ARM), &doorbell.to_be_bytes());
             }
         }
         rang

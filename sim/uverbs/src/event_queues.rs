@@ -134,8 +134,8 @@ impl EventQueue {
 
     fn arm<P: Process>(&self, commands: &mut CommandQueue, now: Time, process: &mut P) {
         let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::EQ_ARM as u64;
-        let bell = eq_doorbell(self.number, self.consumer);
-        commands.write_register(now, process, register, &bell.to_be_bytes());
+        let doorbell = eq_doorbell(self.number, self.consumer);
+        commands.write_register(now, process, register, &doorbell.to_be_bytes());
     }
 }
 

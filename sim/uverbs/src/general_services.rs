@@ -4,7 +4,7 @@
 use crate::commands::{Command, CommandFailure, CommandQueue};
 use crate::kernel_completions::KernelCompletions;
 use crate::kernel_memory::{PAGE, page_list};
-use crate::key_changes::Belongings;
+use crate::key_changes::KernelObjects;
 use crate::process::Process;
 use alloc::vec::Vec;
 use bareverbs_cm::Sender;
@@ -159,8 +159,8 @@ impl GeneralServices {
     }
 
     /// The objects that the kernel's other queue pairs use as well.
-    pub(crate) const fn belongings(&self, events: Eqn) -> Belongings {
-        Belongings { pd: self.pd, page: self.page, events }
+    pub(crate) const fn kernel_objects(&self, events: Eqn) -> KernelObjects {
+        KernelObjects { pd: self.pd, page: self.page, events }
     }
 
     /// The completion queue, which events name.
@@ -217,8 +217,8 @@ impl GeneralServices {
         self.posted = self.posted.wrapping_add(BLOCKS);
         commands.kernel.put(self.places.record + 4, &u32::from(self.posted).to_be_bytes());
         let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::SEND as u64;
-        let bell = u64::from(self.qpn.value()) << 8;
-        commands.write_register(now, process, register, &bell.to_be_bytes());
+        let doorbell = u64::from(self.qpn.value()) << 8;
+        commands.write_register(now, process, register, &doorbell.to_be_bytes());
     }
 
     /// Builds a send WQE.

@@ -237,7 +237,7 @@ fn hash(name: &str) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Nobody, Uverbs};
+    use crate::{NullProcess, Uverbs};
 
     #[test]
     fn a_name_decides_the_addresses() {
@@ -275,7 +275,7 @@ mod tests {
         let host = VirtualHost::new("a").unwrap().with("devices 2".parse().unwrap());
         let devices: Vec<Uverbs> = host
             .ports()
-            .map(|port| Uverbs::boot(port.nic_config(0), &port.port_addresses(), &mut Nobody).unwrap())
+            .map(|port| Uverbs::boot(port.nic_config(0), &port.port_addresses(), &mut NullProcess).unwrap())
             .collect();
         let [first, second] = [0, 1].map(|at: usize| devices[at].attributes());
         assert_eq!(first.system_image_guid, second.system_image_guid);

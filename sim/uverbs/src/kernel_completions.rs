@@ -76,8 +76,8 @@ impl KernelCompletions {
         let word = self.index();
         commands.kernel.put(self.record + 4, &word.to_be_bytes());
         let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::CQ_ARM as u64;
-        let bell = u64::from(word) << 32 | u64::from(self.cqn.value());
-        commands.write_register(now, process, register, &bell.to_be_bytes());
+        let doorbell = u64::from(word) << 32 | u64::from(self.cqn.value());
+        commands.write_register(now, process, register, &doorbell.to_be_bytes());
     }
 
     const fn index(&self) -> u32 {

@@ -37,7 +37,7 @@ pub(crate) struct KeyChange {
 
 /// The kernel's objects that the queue pair uses.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Belongings {
+pub(crate) struct KernelObjects {
     pub(crate) pd: Pdn,
     pub(crate) page: UarIndex,
     pub(crate) events: Eqn,
@@ -59,9 +59,9 @@ impl KeyChanges {
     pub(crate) fn create<P: Process>(
         commands: &mut CommandQueue,
         process: &mut P,
-        belongings: Belongings,
+        kernel_objects: KernelObjects,
     ) -> Result<Self, CommandFailure> {
-        let Belongings { pd, page, events } = belongings;
+        let KernelObjects { pd, page, events } = kernel_objects;
         let completions = KernelCompletions::create(commands, process, page, events)?;
         let (queue, record) = (commands.kernel.allocate(1), commands.kernel.allocate(1));
         let mut input = CreateQpIn::new();
@@ -117,8 +117,8 @@ impl KeyChanges {
         self.posted = self.posted.wrapping_add(ENTRY_BLOCKS);
         commands.kernel.put(self.record + 4, &u32::from(self.posted).to_be_bytes());
         let register = u64::from(self.page.value()) * UAR_PAGE_SIZE as u64 + uar::SEND as u64;
-        let bell = u64::from(self.qpn.value()) << 8;
+        let doorbell = u64::from(self.qpn.value()) << 8;
         let now = process.now();
-        commands.write_register(now, process, register, &bell.to_be_bytes());
+        commands.write_register(now, process, register, &doorbell.to_be_bytes());
     }
 }

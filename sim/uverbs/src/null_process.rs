@@ -10,9 +10,9 @@ use bareverbs_sim::nic::{DmaFault, HostMemory};
 
 /// A process without memory, descriptors or neighbours. For a device that is only queried.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Nobody;
+pub struct NullProcess;
 
-impl HostMemory for Nobody {
+impl HostMemory for NullProcess {
     fn read(&mut self, iova: u64, buffer: &mut [u8]) -> Result<(), DmaFault> {
         Err(DmaFault { iova, length: buffer.len(), write: false })
     }
@@ -22,7 +22,7 @@ impl HostMemory for Nobody {
     }
 }
 
-impl Process for Nobody {
+impl Process for NullProcess {
     fn now(&mut self) -> Time {
         Time::ZERO
     }

@@ -298,14 +298,14 @@ fn groups(Gid(bytes): Gid) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Nobody, Uverbs, VirtualHost};
+    use crate::{NullProcess, Uverbs, VirtualHost};
 
     #[test]
     fn each_device_has_files_of_its_own_and_their_links_lead_to_them() {
         let hosts = ["a", "b"].map(|name| VirtualHost::new(name).unwrap());
         let configs = hosts.each_ref().map(|host| host.nic_config(0));
-        let booted =
-            [0, 1].map(|at| Uverbs::boot(configs[at], &hosts[at].port_addresses(), &mut Nobody).unwrap());
+        let booted = [0, 1]
+            .map(|at| Uverbs::boot(configs[at], &hosts[at].port_addresses(), &mut NullProcess).unwrap());
         let devices =
             [0, 1].map(|at| DescribedDevice { attributes: booted[at].attributes(), config: &configs[at] });
         let entries = tree(&devices);

@@ -260,8 +260,8 @@ fn counters_tell_what_happened() {
     let counted = prepared.connect(&of_a, Default::default()).unwrap();
     let remote = pair.b.memory.remote(0);
     (0..3).for_each(|id| partner.post_send(&WorkRequest::write_inline(id, &[1; 8], remote)).unwrap());
-    let landing = [pair.a.memory.slice(0, 8).unwrap()];
-    partner.post_send(&WorkRequest::read(3, &landing, remote)).unwrap();
+    let destination = [pair.a.memory.slice(0, 8).unwrap()];
+    partner.post_send(&WorkRequest::read(3, &destination, remote)).unwrap();
     (0..4).for_each(|id| assert_eq!(pair.sent().wr_id, id));
     let counters = set.read_and_clear().unwrap();
     let nonzero: Vec<_> = counters.by_name().filter(|&(_, value)| value != 0).collect();

@@ -48,7 +48,7 @@ fn round(pair: &mut Pair, number: u64) {
     pair.b.memory.copy_in(4096, &pattern).unwrap();
     pair.b.queue_pair.post_receive(&ReceiveRequest::new(number, &buffer)).unwrap();
     let data = [pair.a.memory.slice(0, LENGTH).unwrap()];
-    let landing = [pair.a.memory.slice(1024, LENGTH).unwrap()];
+    let destination = [pair.a.memory.slice(1024, LENGTH).unwrap()];
     let (written, inline, read) =
         (pair.b.memory.remote(1024), pair.b.memory.remote(2048), pair.b.memory.remote(4096));
     let mut batch = pair.a.queue_pair.send_batch();
@@ -56,7 +56,7 @@ fn round(pair: &mut Pair, number: u64) {
     batch.post(&WorkRequest::write(4 * number + 1, &data, written)).unwrap();
     batch.ring();
     pair.a.queue_pair.post_send(&WorkRequest::write_inline(4 * number + 2, &pattern[..90], inline)).unwrap();
-    pair.a.queue_pair.post_send(&WorkRequest::read(4 * number + 3, &landing, read)).unwrap();
+    pair.a.queue_pair.post_send(&WorkRequest::read(4 * number + 3, &destination, read)).unwrap();
     (0..4).for_each(|index| expect(pair.sent(), 4 * number + index));
     expect(pair.received(), number);
     expect_bytes(&pair.b, 0, &pattern);

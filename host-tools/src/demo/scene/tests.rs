@@ -3,7 +3,7 @@
 use super::super::hosts::WINDOW;
 use super::*;
 use bareverbs::offload::budget::Limits;
-use bareverbs::offload::client::fallback::{FallbackCause, FallbackClient, Instead, Places};
+use bareverbs::offload::client::fallback::{FallbackCause, FallbackClient, FallbackTarget, Places};
 use bareverbs::offload::client::slots::SlotLayout;
 use bareverbs::offload::client::{Call, Ended, KernelClient, KernelClientConfig, KernelPlace, StartError};
 use bareverbs::offload::endpoint::{Endpoint, Work};
@@ -237,7 +237,7 @@ fn a_core_of_the_server_serves_lookups_without_a_dpu_kernel() {
         let mut client = FallbackClient::new(dpu, core, Duration::from_secs(60), Duration::ZERO);
         let table = *scene.table.descriptor();
         let region = RegionHandle(0);
-        let instead = Instead { opcode: KvLookup::OPCODE, region };
+        let instead = FallbackTarget { opcode: KvLookup::OPCODE, region };
         let (mut asked, mut next) = (BTreeMap::new(), 0);
         while next < rows.len() || !asked.is_empty() {
             let now = scene.world.now();

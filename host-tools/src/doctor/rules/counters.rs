@@ -1,7 +1,7 @@
 //! Rules about counters. Where single events are normal, constants here say how many make a finding.
 
 use super::finding::{Found, Outcome, Severity, note};
-use crate::counters::{Readings, Trouble, known};
+use crate::counters::{AbnormalKind, Readings, known};
 use crate::doctor::facts::Facts;
 
 /// Number of events from which on they are a storm.
@@ -11,7 +11,7 @@ const PACKETS_PER_EVENT: u64 = 1000;
 const NO_COUNTERS: &str = "neither the device nor --counters gives any";
 
 /// Counters of a category that are not zero.
-fn raised(readings: &Readings, kind: Trouble) -> Vec<(&str, u64)> {
+fn raised(readings: &Readings, kind: AbnormalKind) -> Vec<(&str, u64)> {
     let abnormal = |name: &str| known(name).and_then(|known| known.abnormal);
     let rows = readings.iter().filter(|(_, value)| **value > 0);
     rows.filter(|(name, _)| abnormal(name).is_some_and(|abnormal| abnormal.kind == kind))
@@ -47,7 +47,7 @@ fn of_packets(readings: &Readings) -> String {
     packets(readings).map_or(String::new(), |packets| format!(" of {packets} packets"))
 }
 
-fn storm(facts: &Facts, kind: Trouble) -> Outcome {
+fn storm(facts: &Facts, kind: AbnormalKind) -> Outcome {
     let Some(readings) = &facts.counters else { return Outcome::NotAsked(NO_COUNTERS) };
     let rows = raised(readings, kind);
     if !is_storm(readings, total(&rows)) {
@@ -56,17 +56,17 @@ fn storm(facts: &Facts, kind: Trouble) -> Outcome {
     Outcome::of(found(Severity::Warning, &rows, &of_packets(readings)))
 }
 
-fn any(facts: &Facts, kind: Trouble, severity: Severity) -> Outcome {
+fn any(facts: &Facts, kind: AbnormalKind, severity: Severity) -> Outcome {
     let Some(readings) = &facts.counters else { return Outcome::NotAsked(NO_COUNTERS) };
     Outcome::of(found(severity, &raised(readings, kind), ""))
 }
 
 pub(super) fn retransmission(facts: &Facts) -> Outcome {
-    storm(facts, Trouble::Retransmission)
+    storm(facts, AbnormalKind::Retransmission)
 }
 
 pub(super) fn not_ready(facts: &Facts) -> Outcome {
-    storm(facts, Trouble::NotReady)
+    storm(facts, AbnormalKind::NotReady)
 }
 
 /// Loss that no congestion mark announced.
@@ -78,8 +78,8 @@ pub(super) fn unmarked_loss(facts: &Facts) -> Outcome {
     let lost = ["out_of_sequence", "packet_seq_err", "implied_nak_seq_err"];
     let lost: Vec<(&str, u64)> =
         lost.iter().filter_map(|name| Some((*name, *readings.get(*name)?))).filter(|row| row.1 > 0).collect();
-    let announced =
-        !raised(readings, Trouble::Congestion).is_empty() || !raised(readings, Trouble::Paused).is_empty();
+    let announced = !raised(readings, AbnormalKind::Congestion).is_empty()
+        || !raised(readings, AbnormalKind::Paused).is_empty();
     if announced || !is_storm(readings, total(&lost)) {
         return Outcome::Silent;
     }
@@ -92,21 +92,21 @@ pub(super) fn unmarked_loss(facts: &Facts) -> Outcome {
 }
 
 pub(super) fn fault(facts: &Facts) -> Outcome {
-    any(facts, Trouble::Fault, Severity::Warning)
+    any(facts, AbnormalKind::Fault, Severity::Warning)
 }
 
 pub(super) fn link(facts: &Facts) -> Outcome {
-    any(facts, Trouble::Link, Severity::Warning)
+    any(facts, AbnormalKind::Link, Severity::Warning)
 }
 
 pub(super) fn discard(facts: &Facts) -> Outcome {
-    any(facts, Trouble::Discard, Severity::Warning)
+    any(facts, AbnormalKind::Discard, Severity::Warning)
 }
 
 pub(super) fn paused(facts: &Facts) -> Outcome {
-    any(facts, Trouble::Paused, Severity::Note)
+    any(facts, AbnormalKind::Paused, Severity::Note)
 }
 
 pub(super) fn congestion(facts: &Facts) -> Outcome {
-    any(facts, Trouble::Congestion, Severity::Note)
+    any(facts, AbnormalKind::Congestion, Severity::Note)
 }

@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{self, Write};
 use std::net::Ipv6Addr;
-use tracks::{Begun, Spot, TrackKind, Tracks};
+use tracks::{OpenSlice, SlicePlace, TrackKind, Tracks};
 use work::{EndedWork, FetchedWork, Key, Works};
 
 /// Open spans of hosts, and open calls of kernels, at a time; further ones are only counted.
@@ -38,8 +38,8 @@ pub(super) struct Timeline<W: Write> {
     out: EventWriter<W>,
     tracks: Tracks,
     works: Works,
-    spans: BTreeMap<(usize, u64), Begun>,
-    calls: BTreeMap<(usize, Qpn), VecDeque<Begun>>,
+    spans: BTreeMap<(usize, u64), OpenSlice>,
+    calls: BTreeMap<(usize, Qpn), VecDeque<OpenSlice>>,
     calls_open: usize,
     first: Option<u64>,
     last: u64,
@@ -87,16 +87,16 @@ impl<W: Write> Timeline<W> {
         let end = self.since(frame.nanos);
         let device = frame.interface;
         let Ok(packet) = &frame.packet else {
-            let spot = Spot { device, kind: TrackKind::OtherFrames, nanos: end };
+            let at = SlicePlace { device, kind: TrackKind::OtherFrames, nanos: end };
             let arguments = json!({"bytes": frame.bytes});
-            self.tracks.slice(&mut self.out, spot, end + SHOWN, "not RoCE", &arguments)?;
+            self.tracks.slice(&mut self.out, at, end + SHOWN, "not RoCE", &arguments)?;
             return Ok(());
         };
         let key = frame.origin.as_ref().and_then(|origin| key_of(device, origin));
-        let spot = self.spot_of(frame, packet, end, key);
-        let end = if spot.kind == TrackKind::Wire { end } else { end + SHOWN };
+        let at = self.slice_place(frame, packet, end, key);
+        let end = if at.kind == TrackKind::Wire { end } else { end + SHOWN };
         let arguments = arguments_of(frame, packet);
-        let place = self.tracks.slice(&mut self.out, spot, end, &name_of(frame, packet), &arguments)?;
+        let place = self.tracks.slice(&mut self.out, at, end, &name_of(frame, packet), &arguments)?;
         if let Some(key) = key {
             self.works.frame(&mut self.out, key, place)?;
         }
@@ -104,14 +104,14 @@ impl<W: Write> Timeline<W> {
     }
 
     /// Where to show a frame that arrived at `end`: from when its device wrote it, if that is known.
-    fn spot_of(&self, frame: &Frame<'_>, packet: &Packet<'_>, end: u64, key: Option<Key>) -> Spot {
+    fn slice_place(&self, frame: &Frame<'_>, packet: &Packet<'_>, end: u64, key: Option<Key>) -> SlicePlace {
         let device = frame.interface;
         let Some(built) = frame.origin.and_then(|origin| origin.built) else {
-            return Spot { device, kind: TrackKind::WireTo(packet.bth.destination), nanos: end };
+            return SlicePlace { device, kind: TrackKind::WireTo(packet.bth.destination), nanos: end };
         };
         let built = built.as_nanos().saturating_sub(self.first.unwrap_or(0)).min(end);
         let nanos = key.map_or(built, |key| built.max(self.works.not_before(key)));
-        Spot { device, kind: TrackKind::Wire, nanos }
+        SlicePlace { device, kind: TrackKind::Wire, nanos }
     }
 
     fn answer(&mut self, packet: &Packet<'_>, place: Place) -> io::Result<()> {
@@ -127,9 +127,9 @@ impl<W: Write> Timeline<W> {
         match &record.what {
             Ok(RecordText::Device(event)) => self.device(device, nanos, event),
             Ok(RecordText::Program { pid, name }) => {
-                let spot = Spot { device, kind: TrackKind::Program(*pid), nanos };
+                let at = SlicePlace { device, kind: TrackKind::Program(*pid), nanos };
                 // Nobody records its end, so the program has the device until the end of its recording.
-                self.tracks.begin(&mut self.out, spot, name, &json!({"pid": pid})).map(drop)
+                self.tracks.begin(&mut self.out, at, name, &json!({"pid": pid})).map(drop)
             }
             Ok(RecordText::SpanBegan { id, name }) => self.span(device, nanos, *id, name),
             Ok(RecordText::SpanEnded { id }) => match self.spans.remove(&(device, *id)) {
@@ -153,7 +153,7 @@ impl<W: Write> Timeline<W> {
         name: &str,
         arguments: &Value,
     ) -> io::Result<Place> {
-        self.tracks.moment(&mut self.out, Spot { device, kind, nanos }, name, arguments)
+        self.tracks.moment(&mut self.out, SlicePlace { device, kind, nanos }, name, arguments)
     }
 
     fn device(&mut self, device: usize, nanos: u64, event: &DeviceEvent) -> io::Result<()> {
@@ -196,8 +196,8 @@ impl<W: Write> Timeline<W> {
     fn loopback(&mut self, device: usize, nanos: u64, text: &str, origin: &FrameOrigin) -> io::Result<()> {
         let key = key_of(device, origin);
         let nanos = key.map_or(nanos, |key| nanos.max(self.works.not_before(key)));
-        let spot = Spot { device, kind: TrackKind::Wire, nanos };
-        let place = self.tracks.slice(&mut self.out, spot, nanos + 1, text, &Value::Null)?;
+        let at = SlicePlace { device, kind: TrackKind::Wire, nanos };
+        let place = self.tracks.slice(&mut self.out, at, nanos + 1, text, &Value::Null)?;
         key.map_or(Ok(()), |key| self.works.frame(&mut self.out, key, place))
     }
 
@@ -227,9 +227,9 @@ impl<W: Write> Timeline<W> {
     }
 
     fn span(&mut self, device: usize, nanos: u64, id: u64, name: &str) -> io::Result<()> {
-        let spot = Spot { device, kind: TrackKind::Host, nanos };
+        let at = SlicePlace { device, kind: TrackKind::Host, nanos };
         let begun = match self.spans.len() < OPEN && !self.spans.contains_key(&(device, id)) {
-            true => self.tracks.begin(&mut self.out, spot, name, &Value::Null)?,
+            true => self.tracks.begin(&mut self.out, at, name, &Value::Null)?,
             false => None,
         };
         match begun {
@@ -240,10 +240,10 @@ impl<W: Write> Timeline<W> {
     }
 
     fn call(&mut self, device: usize, nanos: u64, qpn: Qpn, kernel: u64) -> io::Result<()> {
-        let spot = Spot { device, kind: TrackKind::Kernel, nanos };
+        let at = SlicePlace { device, kind: TrackKind::Kernel, nanos };
         let (name, arguments) = (format!("kernel {kernel:#x}"), json!({"qp": qpn.value()}));
         let begun = match self.calls_open < OPEN {
-            true => self.tracks.begin(&mut self.out, spot, &name, &arguments)?,
+            true => self.tracks.begin(&mut self.out, at, &name, &arguments)?,
             false => None,
         };
         match begun {

@@ -55,7 +55,7 @@ impl TrackKind {
 
 /// Where and when to show something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spot {
+pub(super) struct SlicePlace {
     pub(super) device: usize,
     pub(super) kind: TrackKind,
     /// Time since the beginning of the capture.
@@ -83,7 +83,7 @@ pub(super) struct Tracks {
 
 /// A slice that has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Begun {
+pub(super) struct OpenSlice {
     pub(super) place: Place,
     kind: TrackKind,
     lane: usize,
@@ -94,11 +94,11 @@ impl Tracks {
     pub(super) fn moment<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
-        spot: Spot,
+        at: SlicePlace,
         name: &str,
         arguments: &Value,
     ) -> io::Result<Place> {
-        let Spot { device, kind, nanos } = spot;
+        let SlicePlace { device, kind, nanos } = at;
         let track = self.lane(device, kind, 0);
         let start = track.free_from.max(nanos);
         let tid = track.tid;
@@ -116,28 +116,28 @@ impl Tracks {
     pub(super) fn begin<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
-        spot: Spot,
+        at: SlicePlace,
         name: &str,
         arguments: &Value,
-    ) -> io::Result<Option<Begun>> {
-        let Spot { device, kind, nanos } = spot;
+    ) -> io::Result<Option<OpenSlice>> {
+        let SlicePlace { device, kind, nanos } = at;
         let Some(lane) = self.free_lane(device, kind, nanos) else { return Ok(None) };
         let track = self.lane(device, kind, lane);
         track.open = true;
         let place = Place { device, tid: track.tid, nanos };
         out.begin(place, name, arguments)?;
-        Ok(Some(Begun { place, kind, lane }))
+        Ok(Some(OpenSlice { place, kind, lane }))
     }
 
     /// Ends it.
     pub(super) fn end<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
-        begun: Begun,
+        begun: OpenSlice,
         nanos: u64,
         arguments: &Value,
     ) -> io::Result<()> {
-        let Begun { place, kind, lane } = begun;
+        let OpenSlice { place, kind, lane } = begun;
         let nanos = nanos.max(place.nanos + 1);
         let track = self.lane(place.device, kind, lane);
         (track.open, track.free_from) = (false, nanos);
@@ -148,12 +148,12 @@ impl Tracks {
     pub(super) fn slice<W: Write>(
         &mut self,
         out: &mut EventWriter<W>,
-        spot: Spot,
+        at: SlicePlace,
         end: u64,
         name: &str,
         arguments: &Value,
     ) -> io::Result<Place> {
-        let Spot { device, kind, nanos } = spot;
+        let SlicePlace { device, kind, nanos } = at;
         let lane = self.free_lane(device, kind, nanos).unwrap_or(0);
         let track = self.lane(device, kind, lane);
         let start = nanos.max(track.free_from);

@@ -2,7 +2,7 @@
 //! belongs to it.
 
 use super::events::{EventWriter, FlowStep, Place};
-use super::tracks::{Begun, Spot, TrackKind, Tracks};
+use super::tracks::{OpenSlice, SlicePlace, TrackKind, Tracks};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_sim::nic::WorkName;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub(super) struct Key {
 /// A tracked work request.
 #[derive(Debug)]
 struct UnderWay {
-    slice: Begun,
+    slice: OpenSlice,
     /// Number of its arrow.
     flow: u64,
     /// Time of the latest slice on its arrow; later ones must not be shown before it.
@@ -99,10 +99,10 @@ impl Works {
         if let Some(old) = self.remove(key) {
             tracks.end(out, old.slice, nanos, &json!({"ended": "by a reset"}))?;
         }
-        let spot = Spot { device: key.device, kind: TrackKind::Work(key.qpn), nanos };
+        let at = SlicePlace { device: key.device, kind: TrackKind::Work(key.qpn), nanos };
         let begun = match self.under_way.len() < UNDER_WAY {
             true => {
-                tracks.begin(out, spot, &work.to_string(), &json!({"bytes": bytes, "qp": key.qpn.value()}))?
+                tracks.begin(out, at, &work.to_string(), &json!({"bytes": bytes, "qp": key.qpn.value()}))?
             }
             false => None,
         };

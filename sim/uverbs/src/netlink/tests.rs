@@ -1,6 +1,6 @@
 use super::*;
 use crate::uapi::RDMA_NLDEV_ATTR_DEV_INDEX;
-use crate::{Nobody, Uverbs, VirtualHost};
+use crate::{NullProcess, Uverbs, VirtualHost};
 use alloc::string::ToString;
 
 const SEQUENCE: u32 = 77;
@@ -8,7 +8,7 @@ const SOCKET: u32 = 4711;
 
 fn attributes() -> DeviceAttributes {
     let host = VirtualHost::new("a").unwrap();
-    Uverbs::boot(host.nic_config(0), &host.port_addresses(), &mut Nobody).unwrap().attributes().clone()
+    Uverbs::boot(host.nic_config(0), &host.port_addresses(), &mut NullProcess).unwrap().attributes().clone()
 }
 
 /// A request with attributes (type, payload).

@@ -4,7 +4,7 @@
 //! and answers in the same form; the client says `done`, moves its own queue pair and begins.
 
 use anyhow::{Context, Result};
-use bareverbs_perftest::line::{Line, Listener, Meanwhile};
+use bareverbs_perftest::line::{Line, Listener, WaitHook};
 use bareverbs_prm::ids::{Gid, Qpn};
 use bareverbs_prm::psn::Psn;
 use std::net::SocketAddr;
@@ -65,7 +65,7 @@ pub fn as_client(
     address: SocketAddr,
     own: PingpongDestination,
     limit: Duration,
-    meanwhile: &mut Meanwhile<'_>,
+    meanwhile: &mut WaitHook<'_>,
 ) -> Result<PingpongDestination> {
     let mut line = Line::connect(address, &own.encode(), limit, meanwhile)?;
     let peer = parse(&line.receive::<LENGTH>(meanwhile)?)?;
@@ -80,7 +80,7 @@ pub fn as_server(
     own: PingpongDestination,
     limit: Duration,
     connect: &mut dyn FnMut(PingpongDestination) -> Result<()>,
-    meanwhile: &mut Meanwhile<'_>,
+    meanwhile: &mut WaitHook<'_>,
 ) -> Result<()> {
     let mut line = listener.accept(limit, meanwhile)?;
     connect(parse(&line.receive::<LENGTH>(meanwhile)?)?)?;
