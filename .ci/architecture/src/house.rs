@@ -334,6 +334,19 @@ pub const HOUSE: &[CrateRules] = &[
         }],
     },
     CrateRules {
+        package: "bareverbs-offload-native",
+        directory: "offload/native",
+        knows: &["bareverbs_offload"],
+        layers: &[
+            &["buffer", "frame", "operators"],
+            &["translate"],
+            &["aarch64", "memory", "x86_64"],
+            &["program"],
+        ],
+        pure: &["buffer", "frame", "operators", "translate", "aarch64", "x86_64"],
+        bans: &[],
+    },
+    CrateRules {
         package: "bareverbs-exchange",
         directory: "exchange",
         knows: &["bareverbs_prm", "bareverbs_core"],

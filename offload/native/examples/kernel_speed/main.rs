@@ -1,8 +1,8 @@
 //! What a lookup, a program and a step of a kernel cost one core, without a device and without the memory's distance.
 //!
 //! ```text
-//! cargo run --release -p bareverbs-offload --example kernel_speed             nanoseconds, the fastest of 3,000 rounds
-//! cargo run --profile bench -q -p bareverbs-offload --example kernel_speed -- --count     instructions, by callgrind
+//! cargo run --release -p bareverbs-offload-native --example kernel_speed             nanoseconds, the fastest of 3,000 rounds
+//! cargo run --profile bench -q -p bareverbs-offload-native --example kernel_speed -- --count     instructions, by callgrind
 //! ```
 //! `--count` starts the example itself under callgrind, twice per row with different numbers of units, and
 //! divides the difference, so that everything outside the loop cancels out. callgrind runs

@@ -1,0 +1,22 @@
+//! Where no machine code runs.
+
+use crate::frame::Frame;
+use crate::translate::Translation;
+use std::io;
+
+/// No translation runs here.
+pub enum CodeMemory {}
+
+impl CodeMemory {
+    pub fn new(_translation: Translation) -> io::Result<Self> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub const fn translation(&self) -> &Translation {
+        match *self {}
+    }
+
+    pub const fn run(&self, _frame: &mut Frame<'_>, _slot: usize) -> bool {
+        match *self {}
+    }
+}
