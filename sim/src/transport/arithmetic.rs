@@ -120,6 +120,7 @@ impl AtomicOperation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::transport::tests::model::{header, packet};
     use proptest::prelude::*;
 
     /// The bit-by-bit definition that the vendor gives.
@@ -149,6 +150,21 @@ mod tests {
             let operands = MaskedCompareSwap { compare, compare_mask: u64::MAX, swap, swap_mask: u64::MAX };
             let whole = AtomicOperation::CompareSwap { compare, swap }.apply(old);
             prop_assert_eq!(AtomicOperation::MaskedCompareSwap(operands).apply(old), whole);
+        }
+    }
+
+    #[test]
+    fn a_packet_carries_every_atomic_and_its_target() {
+        let masked = MaskedCompareSwap { compare: 3, compare_mask: 4, swap: 5, swap_mask: 6 };
+        for operation in [
+            AtomicOperation::CompareSwap { compare: 1, swap: 2 },
+            AtomicOperation::FetchAdd { add: 7 },
+            AtomicOperation::MaskedCompareSwap(masked),
+            AtomicOperation::MaskedFetchAdd { add: 8, boundaries: 9 },
+        ] {
+            let request = header(operation.opcode(), 100, operation.extension(0x1000, 0x55));
+            let (target, arrived) = AtomicOperation::of_packet(&packet(request, &[])).unwrap();
+            assert_eq!((target.address, target.rkey, arrived), (0x1000, 0x55, operation));
         }
     }
 

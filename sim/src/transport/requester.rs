@@ -192,10 +192,11 @@ impl Requester {
         let end = if message.expects_data() { message.end } else { sequence + 1 };
         let (unacknowledged, _) = self.outstanding.unacknowledged();
         let in_window = end.saturating_sub(unacknowledged) <= WINDOW;
-        (in_window && (sequence > message.start || self.may_begin(message))).then_some(message)
+        (in_window && self.may_begin(message)).then_some(message)
     }
 
-    /// Checks the fence and the limit of outstanding READs and atomics. IBTA v1.4 §9.7.3.1, §10.8.3.3.
+    /// Checks the fence and the limit of outstanding READs and atomics. IBTA v1.4 §9.7.3.1, §10.8.3.3. What could begin
+    /// may go on, because the earlier READs only become fewer.
     fn may_begin(&self, message: &Message) -> bool {
         if !message.request.fence && !message.expects_data() {
             return true;
@@ -280,14 +281,8 @@ impl Requester {
     }
 
     fn fail_message(&mut self, number: u64, error: RequesterError) {
-        if !self.failure.record(number, error) {
-            return;
-        }
-        if !self.is_in_flight() {
+        if self.failure.record(number, error) && !self.is_in_flight() {
             self.timers.stop();
-        } else if self.unrequested > 0 {
-            // The packet that would have requested an acknowledgement will not be sent.
-            self.rewind(RetransmissionCause::LocalFailure);
         }
     }
 

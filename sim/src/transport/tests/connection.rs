@@ -119,6 +119,23 @@ fn a_message_that_fails_twice_ends_with_its_first_error() {
     }
 }
 
+/// What stands before it goes out once and, reliable, requests its ACK.
+#[test]
+fn a_message_that_is_too_long_has_nothing_sent_again() {
+    for reliable in [true, false] {
+        let mut requester = with(reliable, &[write(1, 1), write(2, 1)]);
+        assert!(requester.poll_transmit(at(0)).is_some_and(|first| !first.header.ack_request));
+        requester.submit(write(3, (1 << 30) + 1)).unwrap();
+        let rest: Vec<_> = core::iter::from_fn(|| requester.poll_transmit(at(0)))
+            .map(|packet| (packet.header.psn, packet.header.ack_request))
+            .collect();
+        assert_eq!(rest, [(Psn::new(101), reliable)]);
+        answer(&mut requester, acknowledge(101, Syndrome::ACK), &[]);
+        let ended = [(1, Ok(())), (2, Ok(())), (3, Err(RequesterError::LocalLength))];
+        assert_eq!(ends(&mut requester), ended);
+    }
+}
+
 /// What has begun ends, and what has not waits until the queue resumes (IBTA v1.4 §10.3.1.5).
 #[test]
 fn reliable_and_unreliable_requesters_drain_and_resume() {
@@ -139,6 +156,43 @@ fn reliable_and_unreliable_requesters_drain_and_resume() {
         requester.resume();
         assert!(!requester.is_drained());
         assert_eq!(send(&mut requester, at(0)), 1);
+    }
+}
+
+/// A message of which nothing was sent has not begun (IBTA v1.4 §10.3.1.5), so its packet cannot request the ACK of the
+/// message before it. That one goes out again to do so.
+#[test]
+fn a_message_that_has_not_begun_waits_for_the_end_of_a_drain() {
+    for reliable in [true, false] {
+        let mut requester = with(reliable, &[write(1, 1), write(2, 1)]);
+        assert!(requester.poll_transmit(at(0)).is_some_and(|first| !first.header.ack_request));
+        requester.drain();
+        let sent: Vec<_> = core::iter::from_fn(|| requester.poll_transmit(at(0)))
+            .map(|packet| (packet.token, packet.header.ack_request, packet.retransmission))
+            .collect();
+        let again = [(1, true, Some(RetransmissionCause::Drain))];
+        assert_eq!(sent, if reliable { &again[..] } else { &[] });
+        answer(&mut requester, acknowledge(100, Syndrome::ACK), &[]);
+        assert_eq!(ends(&mut requester), [(1, Ok(()))]);
+        assert!(requester.is_drained() && requester.outstanding() == 1);
+    }
+}
+
+#[test]
+fn no_message_begins_while_the_queue_drains() {
+    for reliable in [true, false] {
+        let mut requester = with(reliable, &[write(1, 1), write(2, 1)]);
+        requester.drain();
+        requester.submit(write(3, 1)).unwrap();
+        assert_eq!(send(&mut requester, at(0)), 0);
+        assert!(requester.is_drained() && !requester.has_work());
+        requester.resume();
+        assert_eq!(send(&mut requester, at(0)), 3);
+        answer(&mut requester, acknowledge(102, Syndrome::ACK), &[]);
+        assert_eq!(ends(&mut requester), [(1, Ok(())), (2, Ok(())), (3, Ok(()))]);
+        requester.drain();
+        requester.submit(write(4, 1)).unwrap();
+        assert_eq!(send(&mut requester, at(0)), 0, "everything before it has gone");
     }
 }
 

@@ -4,6 +4,7 @@ use super::model::*;
 use crate::transport::*;
 use crate::wire::*;
 use bareverbs_prm::time::Time;
+use std::collections::BTreeSet;
 
 fn request(token: u64, operation: Operation) -> Request {
     let service_header = ServiceHeader::None;
@@ -227,10 +228,32 @@ fn a_path_mtu_is_one_of_five() {
     assert_eq!([1 << 30, (1 << 30) + 1].map(|length| of(write, length)), [Some(1 << 20), None]);
 }
 
+/// Whoever reads an error learns which one it is.
+#[test]
+fn errors_are_told_apart_by_their_words() {
+    use RequesterError::*;
+    let errors = [
+        RetryExceeded,
+        RnrRetryExceeded,
+        RemoteInvalidRequest,
+        RemoteAccess,
+        RemoteOperational,
+        BadResponse,
+        LocalProtection,
+        LocalLength,
+        NotOffered,
+        Flushed,
+    ];
+    let words: BTreeSet<String> = errors.iter().map(ToString::to_string).collect();
+    assert!(words.len() == errors.len() && !words.contains(""), "{words:?}");
+    assert!(QueueFull.to_string().contains("queue is full"));
+}
+
 #[test]
 fn each_cause_of_a_retransmission_has_its_name() {
     let names = RetransmissionCause::ALL.map(RetransmissionCause::name);
     assert_eq!(names, ["timer", "NAK", "implied NAK", "RNR NAK", "local failure", "drain"]);
     assert_eq!(names.map(RetransmissionCause::from_name), RetransmissionCause::ALL.map(Some));
+    assert_eq!(RetransmissionCause::ALL.map(|cause| cause.to_string()), names);
     assert_eq!(RetransmissionCause::from_name("NA"), None);
 }

@@ -528,3 +528,16 @@ fn a_repeated_read_begins_with_a_first_response_where_the_other_stands() {
     test.expect_data(BthOpcode::ReadResponseMiddle, 102, 512, 256);
     test.expect_data(BthOpcode::ReadResponseLast, 103, 768, 256).expect_silence();
 }
+
+/// Behind other messages too, its responses stand where the first packet that is asked for again has its bytes.
+#[test]
+fn a_read_behind_a_write_begins_again_where_it_is_repeated() {
+    let mut test = ResponderTest::new();
+    test.send(header(BthOpcode::WriteOnly, 100, reth(0, 1)), &[1]).expect(100, Syndrome::ACK, 1);
+    test.send(header(BthOpcode::ReadRequest, 101, reth(0, 768)), &[]);
+    test.expect_data(BthOpcode::ReadResponseFirst, 101, 0, 256);
+    test.expect_data(BthOpcode::ReadResponseMiddle, 102, 256, 256);
+    test.send(header(BthOpcode::ReadRequest, 102, reth(256, 512)), &[]);
+    test.expect_data(BthOpcode::ReadResponseFirst, 102, 256, 256);
+    test.expect_data(BthOpcode::ReadResponseLast, 103, 512, 256).expect_silence();
+}

@@ -131,8 +131,8 @@ impl UnreliableRequester {
 
     /// Starts no further message. IBTA v1.4 §10.3.1.5.
     pub fn drain(&mut self) {
-        let begun = self.messages.iter().find(|message| message.start < self.sent && self.sent < message.end);
-        self.hold = Some(begun.map_or(self.sent, |message| message.end));
+        let begun = self.messages.partition_point(|message| message.start < self.sent);
+        self.hold = Some(self.messages.get(begun).map_or(self.next_sequence, |message| message.start));
     }
 
     /// Whether it drains, and every message that had begun was returned.

@@ -265,3 +265,27 @@ impl<R: Clone> UnreliableResponder<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::tests::model::{Host, header, packet, parameters};
+    use crate::wire::{BthOpcode, Extension};
+
+    /// A receive may be longer than a message may be. The byte that would be the last is refused by the memory, the next
+    /// one by the length.
+    #[test]
+    fn a_send_ends_at_the_length_of_the_longest_message() {
+        for (payload, errors, dropped) in
+            [(&[1][..], &[ResponderError::Operational][..], 0), (&[1, 1], &[], 1)]
+        {
+            let (mut responder, mut host) = (UnreliableResponder::new(&parameters()), Host::new(0));
+            host.scatter_fails = true;
+            let buffer = ReceiveBuffer { token: 0, capacity: u64::MAX };
+            responder.current = UnreliableMessage::Send { buffer, offset: MAX_MESSAGE - 1 };
+            let last = header(BthOpcode::SendLast, 100, Extension::None);
+            responder.handle_request(&packet(last, payload), &mut host);
+            assert_eq!((&host.errors[..], responder.counters().dropped), (errors, dropped));
+        }
+    }
+}
