@@ -89,7 +89,7 @@ fn a_device_opens_again_after_it_was_closed() {
 }
 
 #[test]
-fn a_refusal_at_any_command_undoes_what_was_done() {
+fn a_refusal_of_any_command_undoes_the_earlier_ones() {
     let commands = commands_to_open();
     for at in 0..commands {
         let hal = FakeHal::new();
@@ -130,7 +130,7 @@ fn silence_at_any_command_is_a_time_out_and_frees_nothing_that_the_device_may_us
 }
 
 #[test]
-fn missing_memory_at_any_allocation_undoes_what_was_done() {
+fn a_failure_of_any_allocation_undoes_the_earlier_commands() {
     let mut failures = 0;
     for allowance in 0.. {
         let hal = FakeHal::new();
@@ -180,7 +180,7 @@ fn a_slow_command_is_waited_for() {
 }
 
 #[test]
-fn firmware_that_starts_slowly_is_waited_for_and_one_that_never_does_is_told() {
+fn slow_firmware_is_waited_for_and_a_hang_is_reported() {
     let hal = FakeHal::new();
     hal.firmware().initializing_until = Time::ZERO + Duration::from_millis(500);
     open(&hal).close().expect("the device closes");
@@ -232,7 +232,7 @@ fn page_requests_are_served_while_a_command_waits_for_them() {
 }
 
 #[test]
-fn a_page_request_that_cannot_be_served_is_refused_and_told() {
+fn a_page_request_that_cannot_be_served_is_refused_and_reported() {
     let hal = FakeHal::new();
     let device = open(&hal);
     hal.world.memory.allowance.set(Some(0));
@@ -269,7 +269,7 @@ fn pages_that_are_not_ours_are_not_believed() {
 }
 
 #[test]
-fn a_close_that_fails_goes_on_and_says_what_failed() {
+fn a_failing_close_continues_and_reports_the_failure() {
     let hal = FakeHal::new();
     let device = open(&hal);
     hal.firmware().misbehave(Op::DeallocUar, Misbehaviour::Status(0x5, 1));

@@ -375,7 +375,7 @@ proptest! {
     /// Nothing panics, no call takes longer than the few commands that it consists of, no call gives the device chances without end, and
     /// nothing completes that was not posted: what the driver remembers lies where the device cannot write.
     #[test]
-    fn a_device_that_scribbles_over_its_memory_hangs_and_fools_nobody(
+    fn a_device_that_overwrites_its_memory_neither_hangs_nor_fools_the_driver(
         seed in 1u64.., calls in prop::collection::vec(any::<u8>(), 1..40),
     ) {
         let mut careless = Careless::new();

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_of_a_session_depends_on_all_that_was_said_and_is_no_proof() {
+    fn the_session_secret_depends_on_the_whole_transcript_and_is_not_a_proof() {
         let (key, other) = (SharedKey::new([7; 32]), SharedKey::new([8; 32]));
         let said = transcript("shop", b"introduction");
         let secret = said.secret(&key, b"own");

@@ -177,7 +177,7 @@ fn a_dripping_peer_costs_no_more_than_the_limit() {
 }
 
 #[test]
-fn a_peer_that_hangs_up_is_told_with_what_had_come() {
+fn a_hang_up_is_reported_with_the_received_length() {
     let gone = answered_by(
         |mut stream| {
             stream.read_exact(&mut [0; 12]).unwrap();
@@ -205,7 +205,7 @@ fn different_purposes_are_reported_at_both_ends() {
 }
 
 #[test]
-fn a_program_that_calls_itself_is_told() {
+fn a_program_that_calls_itself_gets_an_explanation() {
     let [_, answer] = both(&introduction(1), &introduction(1));
     assert!(
         answer.unwrap_err().to_string().contains("our own queue pair 0x41; did this program call itself?")

@@ -102,7 +102,7 @@ fn a_call_between_ends_with_and_without_a_key_names_the_missing_message() {
 
 /// A byte that somebody in between changes in the listener's answer is detected, wherever it is.
 #[test]
-fn a_changed_reply_is_no_proof() {
+fn a_changed_reply_proves_nothing() {
     // After the challenge (44 bytes): the last byte of the introduction's purpose, and a byte of the proof.
     let introduction_length = 12 + 52 + "test 1".len();
     for at in [44 + introduction_length - 1, 44 + introduction_length + 12 + 3] {

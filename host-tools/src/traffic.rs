@@ -288,7 +288,7 @@ mod tests {
 
     /// The switch marks packets, the receiver counts the marks, and the sender is notified (RoCEv2 A17.9.3).
     #[test]
-    fn a_switch_with_a_slow_way_out_marks_and_the_sender_is_told() {
+    fn a_congested_switch_marks_packets_and_the_sender_is_notified() {
         let config = TrafficConfig { marked_from: Some(2048), ..TrafficConfig::default() };
         let mut traffic = Traffic::start(config).expect("two hosts");
         (0..20).for_each(|_| traffic.step().expect("a message"));

@@ -278,7 +278,7 @@ fn a_request_keeps_the_version_with_which_it_began() {
 }
 
 #[test]
-fn a_full_store_replaces_what_answers_nothing_and_says_so_otherwise() {
+fn a_full_store_replaces_only_idle_programs() {
     let mut scene = Scene::new();
     let tenant = scene.tenant;
     for opcode in [MINE, OTHER, Opcode(0x33)] {

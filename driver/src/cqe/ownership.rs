@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn successes_without_data_are_told_from_everything_else() {
+    fn successes_without_data_are_recognised() {
         for (byte, phase) in (0..=255u8).flat_map(|byte| [(byte, 0), (byte, 1)]) {
             let owner = OwnerByte::read(&Byte(byte, Cell::new(false)), phase);
             let is_ours = byte & 1 == phase && byte < 0xf0;

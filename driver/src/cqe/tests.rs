@@ -32,7 +32,7 @@ proptest! {
     }
 
     #[test]
-    fn completions_say_what_the_layout_says(bytes in bytes(), wr_id: u64) {
+    fn decoded_completions_agree_with_the_layout(bytes in bytes(), wr_id: u64) {
         let memory = Dma::new(Boxed::new(BLOCK));
         memory.copy_in(0, &bytes).unwrap();
         let cqe = CqeView(memory.block(0).unwrap());

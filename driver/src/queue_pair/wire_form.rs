@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn each_mistake_is_told_with_its_value() {
+    fn each_mistake_is_reported_with_its_value() {
         let good = *b"BVS1\0\0\x10\0\x01\x02\x03\x04\x05\x06\x07\x08\xaa\xbb\xcc\xdd\0\0\0\0";
         let text = |bytes: &[u8]| RemoteSlice::from_bytes(bytes).unwrap_err().to_string();
         assert!(text(&good[..20]).contains("20 bytes instead of 24"));

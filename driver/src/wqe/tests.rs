@@ -311,7 +311,7 @@ fn encoder() -> SendEncoder {
 
 proptest! {
     #[test]
-    fn sends_are_what_the_layouts_say(sample in sample(), counter: u32) {
+    fn encoded_sends_agree_with_the_layouts(sample in sample(), counter: u32) {
         with_request(&sample, |request, reference| {
             let expected = reference.finish(counter);
             let memory = Dma::new(Boxed::new(BLOCKS as usize * BLOCK));
@@ -362,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn receives_are_what_the_layouts_say(slices in slices(), index in 0u32..64, next: u16) {
+    fn encoded_receives_agree_with_the_layouts(slices in slices(), index in 0u32..64, next: u16) {
         let memory = Dma::new(Boxed::new(BLOCKS as usize * BLOCK));
         let (segments, room) = (memory.run(0, 4 * BLOCKS - 1).unwrap(), 8);
         let request = ReceiveRequest::new(1, &slices);

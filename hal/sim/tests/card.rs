@@ -364,7 +364,7 @@ fn a_fence_orders_copies() {
 }
 
 #[test]
-fn functions_of_a_card_are_told_apart() {
+fn a_card_refuses_equal_functions_and_nodes_without_one() {
     let world = SimWorld::new(3);
     let first = add(&world, config(HOST), MemoryConfig::default());
     let twin = NicConfig { card: config(HOST).card, ..NicConfig::new(mac(9)) };

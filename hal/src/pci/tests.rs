@@ -98,7 +98,7 @@ fn a_group_is_viable_when_nobody_else_in_it_has_a_driver_of_the_kernel() {
 }
 
 #[test]
-fn a_missing_group_file_is_told_from_a_forbidden_one() {
+fn missing_and_forbidden_group_files_are_distinguished() {
     let fake = FakeTree::new();
     let address = fake.function(NIC, CONNECTX5, Some(VFIO_PCI), Some(7));
     let found = finding(&fake, address, &need(1, None), Check::Permission);

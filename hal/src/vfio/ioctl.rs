@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_device_gives_the_kernels_error() {
+    fn requests_to_a_file_of_another_kind_return_the_kernels_error() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let file = std::os::fd::AsFd::as_fd(&file);
         assert_eq!(device_info(file).unwrap_err().raw_os_error(), Some(libc::ENOTTY));

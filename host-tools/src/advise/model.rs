@@ -132,7 +132,7 @@ mod tests {
 
     /// SmartNS (EuroSys 2026) measured 4.7 µs for an echo by RPC, and the preset of that class of card has parts of its own.
     #[test]
-    fn a_call_of_a_core_takes_what_was_measured() {
+    fn a_call_of_a_core_takes_the_measured_time() {
         let call = microseconds(Preset::BF3_ARM, AdvisedWay::Cpu, Case { hops: 0, ..CASE });
         assert!((call / 4.7 - 1.0).abs() < 0.05, "{call}");
     }

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fault_in_the_file_is_told_with_its_line() {
+    fn a_configuration_error_names_its_line() {
         assert!(complaint("listen = \"a:1\"\ndrain_seconds = \"ten\"").contains("line 2"));
     }
 

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_that_nobody_reports_go() {
+    fn groups_without_reports_expire() {
         let (mut memberships, later) = (Memberships::default(), Time::ZERO + KEPT);
         let report = MembershipReport { group: group("239.1.1.1"), listens: true };
         assert!(memberships.take(Time::ZERO, report) && !memberships.take(Time::ZERO, report));

@@ -92,7 +92,7 @@ fn a_run_prints_each_step() {
 }
 
 #[test]
-fn a_fault_is_told_with_its_instruction() {
+fn a_fault_names_its_instruction() {
     let endless = Program::verify(&[0x05, 0, 0xff, 0xff, 0, 0, 0, 0]).expect("a loop is legal");
     let trial = run(&endless, &[0; 8], &[]);
     let told = text(&trial);

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn by_time_only_what_is_between_the_margins_counts() {
+    fn a_timed_test_counts_only_messages_between_its_margins() {
         let (total, margin) = (Duration::from_micros(10), Duration::from_micros(2));
         let mut clock = Clock::new(Amount::Time { total, margin });
         clock.begin(at(0.0));

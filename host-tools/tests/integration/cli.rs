@@ -133,7 +133,7 @@ fn the_demo_serves_a_given_data_file() {
 }
 
 #[test]
-fn a_program_that_is_replaced_while_it_answers_is_told_in_the_report() {
+fn the_report_shows_programs_replaced_while_they_answer() {
     let files = Files::new("swaps");
     let path = files.write("data.csv", "a,1\nb,2\nc,3\n");
     let found = json(&demo(&["--json", "--data", &path, "--swaps", "20", "--loss", "0.01"]));
@@ -145,7 +145,7 @@ fn a_program_that_is_replaced_while_it_answers_is_told_in_the_report() {
 }
 
 #[test]
-fn a_table_that_is_changed_while_it_is_read_is_told_in_the_report() {
+fn the_report_shows_changes_of_the_table_during_lookups() {
     let files = Files::new("changes");
     let lines: String = (0..40).map(|n| format!("key {n},{}\n", "v".repeat(n * 9))).collect();
     let path = files.write("data.csv", lines);

@@ -25,7 +25,7 @@ fn transfer(hosts: &Hosts) -> [Output; 2] {
 }
 
 #[test]
-fn a_partition_keeps_hosts_apart_until_somebody_interrupts() {
+fn a_partition_lasts_until_its_command_is_interrupted() {
     let hosts = Hosts::new();
     for end in transfer(&hosts) {
         assert_eq!(object_of("perf", &end)["data"]["wrong_bytes"], 0, "before");

@@ -123,7 +123,7 @@ fn a_frame_that_was_lost_is_seen_in_the_counters_of_both_ends() {
 }
 
 #[test]
-fn a_peer_that_is_not_there_is_named_with_where_it_was_looked_for() {
+fn a_missing_peer_is_reported_with_the_place_of_the_search() {
     let hosts = Hosts::new();
     let refusal = |arguments: &[&str]| {
         let arguments = [&["perf", "write", "bw", "-p", "9", "--timeout", "1"], arguments].concat();

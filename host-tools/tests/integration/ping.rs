@@ -69,7 +69,7 @@ fn loss_duplicates_and_reordering_are_counted_as_the_wire_made_them() {
 }
 
 #[test]
-fn a_connection_mends_what_the_wire_loses_and_doubles() {
+fn a_connection_recovers_from_loss_and_duplication() {
     let asker = "-c RC -n 30 -i 1 -W 20000 --json --faults loss=0.05,duplicate=0.2 --seed 7";
     let [asked, _] = ask(&Hosts::new(), asker, "-c RC");
     let found = object_of("ping", &asked);

@@ -146,7 +146,7 @@ fn a_host_and_the_device_of_a_virtual_machine_are_on_one_wire() {
 }
 
 #[test]
-fn a_killed_bridge_stops_nobody_and_another_takes_its_place() {
+fn a_killed_bridge_stops_no_host_and_can_be_replaced() {
     let (left, right) = (Hosts::new(), Hosts::new());
     let directory = tempfile::tempdir().expect("a directory");
     let [one, other] = ["one", "other"].map(|name| path(directory.path(), name));

@@ -16,7 +16,7 @@ fn a_request_that_cannot_be_copied_returns_its_receive() {
 }
 
 #[test]
-fn a_server_that_drains_answers_what_runs_and_refuses_the_rest() {
+fn a_draining_server_answers_running_requests_and_refuses_new_ones() {
     let mut scene = Scene::new(Kind::Dpu);
     scene.start(&[1, 1, 2]).expect("a slot");
     scene.serve();

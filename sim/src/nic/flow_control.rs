@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_has_room_again_when_the_host_has_taken_what_was_in_it() {
+    fn a_receive_buffer_drains_at_the_rate_of_the_host() {
         let mut flow = slow_host();
         flow.sends = false;
         assert!(flow.takes(at(0), &frame(600)));

@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hop_costs_what_was_published() {
+    fn a_hop_costs_the_published_time() {
         let hop = |preset: Preset| {
             (preset.nic_kernel.per_dma, preset.dpu_kernel.per_dma + preset.dpu_dma.alone(ELEMENT))
         };

@@ -121,7 +121,7 @@ fn a_slower_link_a_pause_and_a_lossy_link_take_their_time() {
 
 /// A partition separates two hosts; a third host reaches both. Captures say what was lost, and why.
 #[test]
-fn a_partition_parts_two_and_nobody_else() {
+fn a_partition_separates_exactly_two_hosts() {
     let cluster = SimCluster::new(6, 3);
     let capture = cluster.capture();
     let reached = Rc::new(Cell::new([None; 2]));

@@ -45,7 +45,7 @@ fn objects_of_two_devices_do_not_mix() {
 }
 
 #[test]
-fn a_device_that_is_opened_twice_says_so() {
+fn opening_a_device_twice_is_refused() {
     let pair = pair();
     let error = Device::open(pair.a.node.device.hal().clone(), DeviceConfig::default()).unwrap_err();
     assert!(matches!(error.cause, OpenCause::AlreadyOpen(_)), "{error}");

@@ -256,7 +256,7 @@ fn a_window_of_lookups_is_answered() {
 /// of the other one get its value, although the queue broke in between. No byte read from the revoked table
 /// reaches anybody.
 #[test]
-fn a_table_that_the_host_takes_back_is_told_and_stops_nobody_else() {
+fn a_revoked_table_ends_its_own_lookups_only() {
     let mut scene = Scene::new(NodeOptions::default());
     for tenant in 0..TENANTS {
         scene.check(tenant, 2);

@@ -301,7 +301,7 @@ fn the_device_has_no_other_status_than_those_with_a_cause_here() {
         (LocalQpOperation, "an_operation_that_the_device_does_not_have"),
         (LocalProtection, "a_local_key_that_does_not_exist"),
         (WorkRequestFlushed, "a_queue_pair_moved_to_error_flushes_its_requests_in_order"),
-        (MemoryWindowBind, "a_binding_that_the_device_refuses_says_so"),
+        (MemoryWindowBind, "a_binding_that_the_device_refuses_is_reported"),
         (BadResponse, "a_peer_that_answers_in_packets_of_another_size"),
         (LocalAccess, "memory_goes_away_before_the_immediate_data_come"),
         (RemoteInvalidRequest, "a_remote_queue_pair_without_the_right"),

@@ -16,7 +16,7 @@ fn one_queue_pair_answers_two_clients() {
 }
 
 #[test]
-fn connections_share_receives_and_the_server_is_told_when_few_are_left() {
+fn connections_share_receives_and_an_event_reports_the_last_few() {
     let (messages, refills) = shared_receives::serve().unwrap_or_else(|error| panic!("{error}"));
     let mut expected: Vec<String> = (0..10)
         .flat_map(|number| (0..3).map(move |index| format!("message {number} of connection {index}")))
@@ -29,7 +29,7 @@ fn connections_share_receives_and_the_server_is_told_when_few_are_left() {
 }
 
 #[test]
-fn a_kernel_of_ones_own_adds_up_a_list_and_follows_no_wild_pointer() {
+fn the_example_kernel_sums_a_list_and_stops_at_a_wild_pointer() {
     let said = own_kernel::sums().unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(
         said,

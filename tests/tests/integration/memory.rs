@@ -202,7 +202,7 @@ fn work_behind_a_binding_waits_for_it() {
 
 /// Requirement: IBTA v1.4 §10.6.7.2.5: a failed binding is a memory window bind error, and later requests are flushed.
 #[test]
-fn a_binding_that_the_device_refuses_says_so() {
+fn a_binding_that_the_device_refuses_is_reported() {
     let mut pair = pair();
     let mut window = window(&pair, WindowType::Type2);
     let qpn = pair.b.queue_pair.qpn();
@@ -399,7 +399,7 @@ fn cells_that_leave_their_region_are_refused() {
 }
 
 #[test]
-fn regions_have_addresses_of_ones_own() {
+fn regions_may_have_chosen_addresses() {
     for (choice, first) in [(RegionAddress::Zero, 0), (RegionAddress::At(0x7000_0000_0000), 0x7000_0000_0000)]
     {
         let mut pair = pair();

@@ -147,7 +147,7 @@ fn groups_of_the_other_link_layer_are_refused_before_a_command() {
 
 /// a full event queue takes no more events, and its context says so
 #[test]
-fn an_event_queue_that_overran_says_so_when_asked() {
+fn a_check_reports_an_overrun_event_queue() {
     let config = DeviceConfig { event_queue_entries: 4, ..DeviceConfig::default() };
     let (world, id, device) = alone(NicConfig::new(mac(1)), config);
     assert_eq!(device.check_events(), Ok(()));
@@ -169,7 +169,7 @@ fn an_event_queue_that_overran_says_so_when_asked() {
 }
 
 #[test]
-fn a_channel_that_overran_says_so_when_asked() {
+fn a_check_reports_an_overrun_channel() {
     let (_world, _, device) = alone(NicConfig::new(mac(1)), DeviceConfig::default());
     let device = std::rc::Rc::new(device);
     device.set_gid(0, GidEntry::roce_v2(gid(1, false), mac(1))).unwrap();

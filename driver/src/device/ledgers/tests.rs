@@ -70,7 +70,7 @@ fn a_record_has_another_name_each_time() {
 /// Where a device can write to the list: creation must neither hang under the lock nor read beyond the
 /// records.
 #[test]
-fn a_list_of_free_records_that_somebody_bent_ends() {
+fn a_corrupted_list_of_free_records_ends() {
     for next in [0, 1, 4, u64::from(NONE) - 1] {
         let ledgers = ledgers(4, 8);
         let (first, second) = (ledgers.take(0, 0).unwrap(), ledgers.take(0, 0).unwrap());

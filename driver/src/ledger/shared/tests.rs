@@ -138,7 +138,7 @@ fn a_queue_pair_that_is_gone_gives_entries_back() {
 }
 
 #[test]
-fn a_queue_that_is_gone_is_found_by_nobody() {
+fn a_closed_shared_queue_is_not_found() {
     let words = Plain::new();
     let mut poster = open(&words);
     assert!(poster.has_room(&words));

@@ -26,7 +26,7 @@ fn after_version(message: &[u8]) -> Result<(Client, Reply), ClientError> {
 }
 
 #[test]
-fn replies_refusals_and_strays_are_told_apart() {
+fn replies_refusals_and_strays_are_distinguished() {
     let answer = [&encode(2, 9, HEADER + 2, REPLY, 0)[..], b"ab"].concat();
     assert_eq!(after_version(&answer).unwrap().1.body, b"ab");
     let refused = encode(2, 9, HEADER, REPLY | ERROR, 22);

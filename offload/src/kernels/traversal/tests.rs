@@ -156,7 +156,7 @@ const TREE: [Row; 3] = [
 
 proptest! {
     #[test]
-    fn a_tree_finds_what_a_map_finds(
+    fn a_tree_agrees_with_a_map(
         entries in proptest::collection::btree_map(0_u64..200, any::<u64>(), 1..60),
         key in 0_u64..200,
     ) {
@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn a_skip_list_finds_what_a_map_finds(
+    fn a_skip_list_agrees_with_a_map(
         entries in proptest::collection::btree_map(1_u64..1000, (any::<u64>(), 0_usize..3), 1..60),
         key in 1_u64..1000,
     ) {
@@ -304,7 +304,7 @@ fn big_endian_elements_are_read_as_such() {
 }
 
 #[test]
-fn pointers_that_leave_the_region_and_chains_without_end_are_told_apart() {
+fn pointers_outside_the_region_and_endless_chains_have_different_statuses() {
     let mut heap = Heap::new();
     let element = heap.put(&[5, 0, 0]);
     let mut find = |next, key| {

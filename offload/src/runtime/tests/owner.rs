@@ -94,7 +94,7 @@ fn a_flush_that_comes_too_late_is_counted() {
 }
 
 #[test]
-fn a_draining_runtime_answers_what_runs_and_refuses_the_rest() {
+fn a_draining_runtime_answers_running_requests_and_refuses_new_ones() {
     let (mut world, hit) = with_two_lookups();
     world.runtime.drain();
     assert_eq!(refused(world.send(&world.request(3, &hit))), Status::ShuttingDown);

@@ -142,7 +142,7 @@ fn a_timer_ends_without_a_frame() {
 /// A client that is faster than the device's thread delivers a doorbell and a command at once. rdma-core's
 /// `test_resize_cq` posts six sends and then shrinks their completion queue below six entries, which must be refused.
 #[test]
-fn a_command_finds_done_what_queues_were_asked_before_it() {
+fn a_command_runs_after_earlier_doorbells() {
     let (mut runner, _far) = wire("command");
     let device = runner.device_mut();
     device.frames.extend((0..6).map(|number| vec![number]));

@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_that_cannot_be_true_is_no_length() {
+    fn impossible_message_lengths_are_refused() {
         for (size, length) in
             [(16, Some(0)), (15, None), (0, None), (u32::MAX, None), (LONGEST as u32, Some(LONGEST - 16))]
         {

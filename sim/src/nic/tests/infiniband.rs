@@ -372,7 +372,7 @@ fn entries_of_a_pool_are_taken_in_the_order_of_their_links() {
 
 /// Requirement: IBTA v1.4 §10.2.9: a shared receive queue raises its limit event once, until the limit is set again.
 #[test]
-fn a_pool_that_runs_low_says_so_once() {
+fn a_pool_below_its_limit_raises_one_event() {
     let (mut node, mut pool) = shared_node();
     for entry in 0..4 {
         let sge = node.mr.sge(0x1000, 16);

@@ -204,7 +204,7 @@ fn port_info_is_set_in_the_order_of_states() {
 ///
 /// IPoIB leaves off then, and joins its groups again when the port is active.
 #[test]
-fn the_host_hears_that_the_port_trains_anew() {
+fn a_port_that_retrains_raises_an_event() {
     let mut node = managed();
     let state = |node: &mut Node, state: u8| {
         let mut requested = PortInfo::new();

@@ -190,7 +190,7 @@ fn keys_have_room_until_their_entries_fill_the_budget() {
 /// SEND with Invalidate frees a key of the queue pair's domain, and a bound window only of that queue pair (IBTA v1.4
 /// §9.4.1.1.3).
 #[test]
-fn a_key_is_invalidated_once_and_by_those_who_may() {
+fn a_key_is_invalidated_once_and_only_with_the_right() {
     let attempt = |edit: fn(&mut MkeyContext), who| {
         let mut invalidable = context(0, 0x100);
         invalidable.set_en_rinval(true);

@@ -47,7 +47,7 @@ fn a_function_level_reset_forgets_everything() {
 
 /// rdma-core's VFIO driver writes the command queue address before it reads anything.
 #[test]
-fn firmware_initialises_although_nobody_looks() {
+fn firmware_initialises_without_register_reads() {
     let config = NicConfig::default();
     let mut host = Host::booted(config);
     host.now += Duration::from_secs(1);

@@ -193,7 +193,7 @@ fn attributes_that_a_transition_does_not_allow_are_refused() {
 
 /// Requirement: IBTA v1.4 §11.6.3: the first packet in RTR raises the event "communication established", once.
 #[test]
-fn the_first_packet_before_rts_is_told() {
+fn the_first_packet_before_rts_raises_communication_established() {
     let mut pair = Pair::new();
     let peer = (pair.a.qp.qpn, pair.a.gid, pair.a.mac);
     pair.b.short(Op::ToResetQp).unwrap();

@@ -342,7 +342,7 @@ fn a_port_that_joins_a_group_hears_it() {
 
 /// Requirement: IBTA v1.4 §10.5.1: multicast groups may share a LID; ports tell them apart by GID.
 #[test]
-fn a_member_of_another_group_with_the_same_lid_hears_nothing() {
+fn a_member_of_another_group_with_the_same_lid_receives_nothing() {
     let mut pair = Pair::of_group(|_| {});
     let Gid(mut other) = GROUP;
     other[15] += 1;
@@ -378,7 +378,7 @@ fn limited_members_of_a_partition_do_not_hear_each_other() {
 /// Requirement: IBTA v1.4 §14.2.5.1: a packet with a foreign P_Key is counted, and trap 257 tells the manager until it is
 /// repressed.
 #[test]
-fn the_manager_is_told_of_a_foreign_key() {
+fn a_foreign_p_key_is_counted_and_reported_to_the_manager() {
     let mut pair =
         Pair::new(SubnetConfig { partitions: Partitions::of_all(&[0x1234]), ..SubnetConfig::default() });
     pair.connect(false);

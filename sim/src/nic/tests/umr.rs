@@ -326,7 +326,7 @@ fn a_peer_closes_a_window() {
 
 /// Requirement: IBTA v1.4 §9.9.6.3: a key that cannot be invalidated breaks the connection.
 #[test]
-fn a_peer_cannot_close_what_it_may_not() {
+fn a_peer_cannot_invalidate_regions_unbound_windows_or_unknown_keys() {
     let region: fn(&mut Pair) -> Mkey = |pair| pair.b.mr.key;
     let unbound: fn(&mut Pair) -> Mkey = |pair| window(&mut pair.b);
     let nothing: fn(&mut Pair) -> Mkey = |_| Mkey::new(0x00ff_ff00);

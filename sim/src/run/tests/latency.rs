@@ -26,7 +26,7 @@ fn round_trip(preset: Preset, request: u64, response: ScriptedResponse) -> Durat
 }
 
 #[test]
-fn a_read_takes_what_was_published() {
+fn a_read_takes_the_published_time() {
     let response =
         ScriptedResponse { class: TransmitClass::ReadResponse, length: 126, after: Duration::ZERO };
     let read = |preset| round_trip(preset, 74, response);
@@ -36,7 +36,7 @@ fn a_read_takes_what_was_published() {
 }
 
 #[test]
-fn a_kernel_in_the_nic_takes_what_was_published() {
+fn a_kernel_in_the_nic_takes_the_published_time() {
     let kernel = |preset: Preset, elements: u64| {
         let cost = preset.nic_kernel;
         let after = cost.dispatch + cost.per_dma.saturating_mul(elements + 1);
@@ -51,7 +51,7 @@ fn a_kernel_in_the_nic_takes_what_was_published() {
 }
 
 #[test]
-fn a_kernel_on_a_dpu_takes_what_was_published() {
+fn a_kernel_on_a_dpu_takes_the_published_time() {
     for (preset, base, hop) in [(Preset::STROM_10G, 4_970, 1_110), (Preset::BF3_ARM, 6_800, 2_000)] {
         let work = preset.dpu_kernel.dispatch
             + (preset.dpu_kernel.per_dma + preset.dpu_dma.alone(64)).saturating_mul(3);

@@ -41,7 +41,7 @@ fn aliases() -> BTreeSet<(String, String)> {
 }
 
 #[test]
-fn names_of_c_lead_to_what_has_them_as_an_alias() {
+fn c_names_lead_to_the_items_with_that_alias() {
     let (aliases, chapter) = (aliases(), read(&source().join("from-libibverbs.md")));
     let rows = chapter.lines().filter_map(|line| line.strip_prefix("| `ibv_"));
     let mut count = 0;

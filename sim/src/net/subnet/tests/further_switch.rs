@@ -171,7 +171,7 @@ fn a_service_level_without_a_lane_is_dropped() {
 
 /// A takeover clears the entries of an earlier master, although the new master never knew them.
 #[test]
-fn a_switch_is_cleared_of_what_a_former_master_wrote() {
+fn a_new_master_clears_the_tables_of_the_former_one() {
     let mut switch = further_switch();
     configure(&mut switch);
     let mut info: SwitchInfo = get(&mut switch, attribute::SWITCH_INFO, 0).read().unwrap();

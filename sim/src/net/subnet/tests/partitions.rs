@@ -48,7 +48,7 @@ fn ports_have_the_keys_that_the_file_gives_them() {
 /// Requirement: IBTA v1.4 §14.2.5.6: with `PartitionEnforcementInbound` and `-Outbound`, a switch port drops and counts
 /// packets of partitions to which the port behind it does not belong.
 #[test]
-fn a_switch_lets_members_pass_and_nobody_else() {
+fn a_switch_passes_packets_of_members_only() {
     let (mut switch, agents) = partitioned();
     assert!(passes(&mut switch, &agents, 0, 0x8005), "from a full member to a limited one");
     assert!(passes(&mut switch, &agents, 1, 0x0005), "from a limited member to a full one");

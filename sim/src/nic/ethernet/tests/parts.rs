@@ -64,7 +64,7 @@ fn a_packet_that_is_cut_short_has_headers_but_no_good_checksum() {
 
 /// Requirement: RoCEv2 A17.3.2.2: UDP packets to the well-known port 4791 are RoCE packets.
 #[test]
-fn roce_is_told_by_its_port() {
+fn roce_is_recognised_by_its_udp_port() {
     for (port, roce) in [(4791, true), (4790, false)] {
         let frame = ethernet(PEER, 0x0800, &ipv4(UDP, &udp(port, b"x")));
         assert_eq!(Headers::parse(&frame).unwrap().is_roce(&frame), roce);
