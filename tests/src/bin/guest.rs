@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 #[derive(Parser)]
-#[command(about = "Judges in a Linux guest: programs that nobody here wrote against the simulated NIC")]
+#[command(about = "Judges in a Linux guest: programs of other projects against the simulated NIC")]
 struct GuestArguments {
     #[command(subcommand)]
     judge: Judge,
