@@ -121,6 +121,7 @@ impl Budget {
     }
 
     /// Charges a step and returns what may be done.
+    #[inline]
     pub fn charge(&mut self, step: Step, now: Time) -> Next {
         match step {
             Step::Done(status) => Next::End(status),
@@ -154,6 +155,8 @@ impl Budget {
         self.charge_bytes(all, count, Next::ReadEach(ranges))
     }
 
+    // Inlined, so that who asks for a read does not take a detour by `Next`, which is large.
+    #[inline(always)]
     fn charge_bytes(&mut self, length: u32, elements: u16, allowed: Next) -> Next {
         if self.limits.hops.saturating_sub(self.hops) < elements {
             return Next::End(Status::HopLimit);

@@ -10,7 +10,7 @@
 //! the next reply. Receiver-not-ready is a backstop, never the rule.
 
 use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
-use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
+use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone, HostRead};
 use crate::kernel::Deployment;
 use crate::runtime::{Admission, ConnectionId, DmaAction, DmaRequest, Reply, Runtime, STAGING, Tag};
 use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
@@ -82,6 +82,18 @@ pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize
     /// The request that is being taken.
     message: [u8; RECEIVE_SIZE],
 }
+
+/// What a poll works with.
+struct Outside<'a, E, H> {
+    now: Time,
+    endpoint: &'a mut E,
+    dma: &'a mut H,
+    scratch: &'a mut [u8],
+}
+
+/// Steps between two requests, if memory is read at once. A lookup has ended by then, and the next request finds its slot
+/// and its staging buffer in the cache. A long walk delays a request by no more than these.
+const STEPS_BETWEEN: usize = 4;
 
 /// Work request ids: the kind in the two highest bits.
 const RECEIVE: u64 = 1 << 62;
@@ -179,16 +191,38 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         dma: &mut impl HostDma,
         scratch: &mut [u8],
     ) -> bool {
-        let mut active = false;
         self.polled = now;
+        let mut active = self.take_all(endpoint);
+        let mut outside = Outside { now, endpoint, dma, scratch };
+        // No more rounds than a connection has receive buffers, because further requests may arrive meanwhile.
+        for _ in 0..RECEIVES {
+            if !self.admit_round(now, outside.endpoint) {
+                break;
+            }
+            active = true;
+            if outside.dma.reads_at_once() {
+                self.advance(&mut outside, STEPS_BETWEEN);
+                self.take_all(outside.endpoint);
+            }
+        }
+        active | self.advance(&mut outside, SLOTS)
+    }
+
+    /// Takes all completions. Returns whether there were any.
+    fn take_all(&mut self, endpoint: &mut impl Endpoint) -> bool {
+        let mut active = false;
         while let Some(completion) = endpoint.poll() {
             self.take(endpoint, &completion);
             active = true;
         }
-        active |= self.admit_all(now, endpoint);
-        active |= self.finish_all(now, endpoint, dma, scratch);
-        active |= self.submit_all(now, endpoint, dma);
-        active | self.send_replies(now, endpoint)
+        active
+    }
+
+    /// Does what is ready for the requests that were taken, but takes at most so many steps.
+    fn advance<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>, steps: usize) -> bool {
+        let mut active = self.finish_all(outside);
+        active |= self.submit_all(outside, steps);
+        active | self.send_replies(outside.now, outside.endpoint)
     }
 
     /// When to poll again if nothing arrives before. Work that the last poll could not do waits for a completion, not
@@ -238,14 +272,6 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
     }
 
-    fn admit_all(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
-        let mut active = false;
-        while self.admit_round(now, endpoint) {
-            active = true;
-        }
-        active
-    }
-
     /// When the next request of a waiting connection may be taken.
     fn request_at(&self, connection: usize) -> Option<Time> {
         let id = self.ids[connection].filter(|_| !self.arrived[connection].is_empty())?;
@@ -289,12 +315,17 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
     }
 
-    fn submit_all(&mut self, now: Time, endpoint: &mut impl Endpoint, dma: &mut impl HostDma) -> bool {
-        let mut active = false;
-        while dma.has_room() {
+    /// Submits what is due, at most so many reads and writes. A read that is done at once is a step of its kernel.
+    fn submit_all<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>, most: usize) -> bool {
+        let (now, mut left) = (outside.now, most);
+        while left > 0 && outside.dma.has_room() {
+            if outside.dma.reads_at_once() && self.read_now(outside) {
+                left -= 1;
+                continue;
+            }
             let Some(request) = self.runtime.poll_dma(now) else { break };
-            active = true;
-            let fault = match self.submit(&request, endpoint, dma) {
+            left -= 1;
+            let fault = match self.submit(&request, outside.endpoint, outside.dma) {
                 Ok(()) => continue,
                 Err(None) => {
                     self.runtime.handle_dma_flushed(request.tag);
@@ -304,10 +335,25 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             };
             self.runtime.handle_dma_done(now, request.tag, Err(fault));
         }
-        if active {
-            dma.flush();
+        if left < most {
+            outside.dma.flush();
         }
-        active
+        left < most
+    }
+
+    /// Takes the next step, if it is a read that can be done at once.
+    fn read_now<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>) -> bool {
+        let Outside { now, endpoint, dma, scratch } = outside;
+        let Some(read) = self.runtime.poll_read(*now) else { return false };
+        let range = read.range();
+        let offset = staging_offset::<CONNECTIONS, RECEIVES>(read.buffer());
+        let into = Part { offset, length: range.length() };
+        let host = HostRead { region: range.region(), address: range.address(), into };
+        match dma.read_at_once(&host, *endpoint, scratch) {
+            Some(result) => read.finish(*now, result),
+            None => return false,
+        }
+        true
     }
 
     /// Submits a read or write. `None` if it cannot be submitted now.
@@ -342,26 +388,21 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         })
     }
 
-    fn finish_all(
-        &mut self,
-        now: Time,
-        endpoint: &mut impl Endpoint,
-        dma: &mut impl HostDma,
-        scratch: &mut [u8],
-    ) -> bool {
+    fn finish_all<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>) -> bool {
+        let Outside { now, endpoint, dma, scratch } = outside;
         let mut active = false;
-        while let Some(HostDmaDone { tag, end }) = dma.poll(endpoint) {
+        while let Some(HostDmaDone { tag, end }) = dma.poll(*endpoint) {
             active = true;
             let tag = Tag::from_bits(tag);
             let result = match end {
-                DmaEnd::Done => self.staged(endpoint, tag, scratch),
+                DmaEnd::Done => self.staged(*endpoint, tag, scratch),
                 DmaEnd::Fault(fault) => Err(fault),
                 DmaEnd::Flushed => {
                     self.runtime.handle_dma_flushed(tag);
                     continue;
                 }
             };
-            self.runtime.handle_dma_done(now, tag, result);
+            self.runtime.handle_dma_done(*now, tag, result);
         }
         active
     }

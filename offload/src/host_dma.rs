@@ -41,6 +41,17 @@ pub struct HostDmaDone {
     pub end: DmaEnd,
 }
 
+/// A range of the host's memory, and the part of the endpoint's memory that its bytes go to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostRead {
+    /// The region.
+    pub region: HostRegion,
+    /// First address.
+    pub address: u64,
+    /// Destination, and how many bytes to read.
+    pub into: Part,
+}
+
 /// Reads and writes of a DPU in the memory of its host.
 pub trait HostDma {
     /// Whether another request can be submitted. A broken channel has no room.
@@ -92,6 +103,23 @@ pub trait HostDma {
     ) -> Result<(), PostError> {
         let _ = (tag, region, address, words, into);
         Err(PostError::BadRequest)
+    }
+
+    /// Whether [`HostDma::read_at_once`] can answer. Its user then has less in progress at a time.
+    fn reads_at_once(&self) -> bool {
+        false
+    }
+
+    /// Reads without a submission and a completion, which memory within reach of this processor allows: copies the bytes
+    /// into a part of the endpoint's memory and returns them, from the memory itself or from `scratch`. `None`: submit it.
+    fn read_at_once<'b>(
+        &'b mut self,
+        read: &HostRead,
+        memory: &mut impl Endpoint,
+        scratch: &'b mut [u8],
+    ) -> Option<Result<&'b [u8], DmaFault>> {
+        let _ = (read, memory, scratch);
+        None
     }
 
     /// Begins all that was submitted, with one doorbell.

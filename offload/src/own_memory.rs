@@ -1,13 +1,13 @@
 //! Access to the server's own memory, for a service whose processor reads the table in place, without a card or another
 //! host.
 //!
-//! No device is involved. A request is carried out by a copy when its completion is polled, so the runtime takes the
-//! same turns as with a queue of DMA work requests. A compare-and-swap is atomic among the users of this value, which
-//! must be the memory's only writer.
+//! No device is involved. [`HostDma::read_at_once`] copies what it reads; a request that is submitted is carried out by a
+//! copy when its completion is polled. A compare-and-swap is atomic among the users of this value, which must be the
+//! memory's only writer.
 
 use crate::endpoint::{Endpoint, Part, PostError};
 use crate::grant::HostRegion;
-use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone};
+use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone, HostRead};
 use crate::table::TableMemory;
 use heapless::Deque;
 
@@ -55,9 +55,14 @@ impl<M: TableMemory, const DEPTH: usize> OwnMemory<M, DEPTH> {
         Self { memory, asked: Deque::new() }
     }
 
+    /// Whether these bytes are in the memory.
+    fn has(&self, region: HostRegion, address: u64, length: u32) -> bool {
+        let end = address.checked_add(length.into());
+        region == HostRegion(0) && end.is_some_and(|end| end <= self.memory.length())
+    }
+
     fn submit(&mut self, region: HostRegion, request: Copying) -> Result<(), PostError> {
-        let end = request.address.checked_add(request.part.length.into());
-        if region != HostRegion(0) || end.is_none_or(|end| end > self.memory.length()) {
+        if !self.has(region, request.address, request.part.length) {
             return Err(PostError::BadRequest);
         }
         self.asked.push_back(request).map_err(|_| PostError::Full)
@@ -162,6 +167,37 @@ impl<M: TableMemory, const DEPTH: usize> HostDma for OwnMemory<M, DEPTH> {
         )
     }
 
+    fn reads_at_once(&self) -> bool {
+        true
+    }
+
+    /// Does not overtake what was submitted before.
+    #[inline]
+    fn read_at_once<'b>(
+        &'b mut self,
+        read: &HostRead,
+        memory: &mut impl Endpoint,
+        scratch: &'b mut [u8],
+    ) -> Option<Result<&'b [u8], DmaFault>> {
+        let HostRead { region, address, into } = *read;
+        if region != HostRegion(0) || !self.asked.is_empty() {
+            return None;
+        }
+        let length = into.length as usize;
+        let bytes = match self.memory.lend(address, length) {
+            Some(bytes) => bytes,
+            None if !self.has(region, address, into.length) => return None,
+            None => {
+                let place = scratch.get_mut(..length)?;
+                if self.memory.read(address, place).is_err() {
+                    return Some(Err(DmaFault::Memory));
+                }
+                place
+            }
+        };
+        Some(memory.copy_in(into.offset, bytes).map(|()| bytes).map_err(|_| DmaFault::Memory))
+    }
+
     fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
         let request = self.asked.pop_front()?;
         let end = self.carry_out(&request, memory).map_or_else(DmaEnd::Fault, |()| DmaEnd::Done);
@@ -221,6 +257,44 @@ mod tests {
         let mut found = [0; 10];
         endpoint.copy_out(0, &mut found).expect("inside");
         assert_eq!(found, expected[3100..3110]);
+    }
+
+    #[test]
+    fn a_read_at_once_gives_what_a_submitted_one_would() {
+        let memory: Vec<u8> = (0..5000_u32).map(|n| (n % 251) as u8).collect();
+        let (mut lent, mut kept) = (memory.clone(), memory.clone());
+        read_at_once(lent.as_mut_slice(), &memory);
+        read_at_once(Kept(&mut kept), &memory);
+    }
+
+    fn read_at_once(memory: impl TableMemory, expected: &[u8]) {
+        let (mut endpoint, _) = fabric(&Rc::new(RefCell::new(vec![])));
+        let mut dma = OwnMemory::<_, 4>::new(memory);
+        let mut scratch = [0; 1500];
+        let read = |address, length| HostRead { region: REGION, address, into: Part { offset: 64, length } };
+        for length in [1, 511, 512, 513, 1500] {
+            let bytes = dma.read_at_once(&read(3000, length), &mut endpoint, &mut scratch);
+            assert_eq!(bytes, Some(Ok(&expected[3000..][..length as usize])));
+            let mut staged = vec![0; length as usize];
+            endpoint.copy_out(64, &mut staged).expect("inside");
+            assert_eq!(staged, expected[3000..][..length as usize]);
+        }
+        // Whatever cannot be read is submitted, and refused there.
+        let other = HostRead { region: HostRegion(1), ..read(0, 1) };
+        for wrong in [read(4999, 2), read(u64::MAX, 1), other] {
+            assert_eq!(dma.read_at_once(&wrong, &mut endpoint, &mut scratch), None, "{wrong:?}");
+            let HostRead { region, address, into } = wrong;
+            assert_eq!(dma.submit_read(1, region, address, into), Err(PostError::BadRequest));
+        }
+        let beyond = HostRead { into: Part { offset: usize::MAX / 2, length: 1 }, ..read(0, 1) };
+        let fault = Some(Err(DmaFault::Memory));
+        assert_eq!(dma.read_at_once(&beyond, &mut endpoint, &mut scratch), fault);
+        // It does not overtake a write.
+        dma.submit_write(9, REGION, 0, Part { offset: 64, length: 1500 }).expect("room");
+        assert_eq!(dma.read_at_once(&read(0, 10), &mut endpoint, &mut scratch), None);
+        assert_eq!(dma.poll(&mut endpoint), Some(HostDmaDone { tag: 9, end: DmaEnd::Done }));
+        let written = dma.read_at_once(&read(0, 10), &mut endpoint, &mut scratch);
+        assert_eq!(written, Some(Ok(&expected[3000..3010])));
     }
 
     #[test]

@@ -5,13 +5,14 @@ use crate::cost::KernelCost;
 use crate::dpu::{DpuServer, memory_size};
 use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
 use crate::grant::{Grant, HostRegion};
-use crate::host_dma::{DmaEnd, HostDma, HostDmaDone};
+use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone, HostRead};
 use crate::kernel::{CompiledIn, Kernel, Opcode};
 use crate::kernels::BuiltInKernels;
 use crate::kernels::aggregate::{Aggregate, Totals};
 use crate::kernels::field::{ByteOrder, Field, Predicate};
 use crate::kernels::publish::{Publish, PublishParameters};
 use crate::kernels::scan::ScanQuery;
+use crate::kernels::traversal::{Action, KEYS, Length, ROWS, Row, Traversal, TraversalTable, Value};
 use crate::runtime::{ConnectionId, ResponseWindow, Runtime};
 use crate::status::Status;
 use crate::wire::{RegionHandle, ReplyTo, Request, TRAILER_SIZE, Trailer};
@@ -113,11 +114,12 @@ enum Asked {
     CompareAndSwap([u64; 2]),
 }
 
-/// The memory of the host; each request completes at the next poll.
+/// The memory of the host; each request completes at the next poll, or a read at once.
 struct Host {
     memory: Vec<u8>,
     asked: VecDeque<(u64, u64, Part, Asked)>,
     compares_and_swaps: bool,
+    at_once: bool,
 }
 
 impl HostDma for Host {
@@ -145,6 +147,19 @@ impl HostDma for Host {
     ) -> Result<(), PostError> {
         self.asked.push_back((tag, address, into, Asked::CompareAndSwap(words)));
         Ok(())
+    }
+    fn reads_at_once(&self) -> bool {
+        self.at_once
+    }
+    fn read_at_once<'b>(
+        &'b mut self,
+        read: &HostRead,
+        memory: &mut impl Endpoint,
+        _: &'b mut [u8],
+    ) -> Option<Result<&'b [u8], DmaFault>> {
+        let bytes = &self.memory[(read.address - HOST) as usize..][..read.into.length as usize];
+        self.at_once
+            .then(|| memory.copy_in(read.into.offset, bytes).map_or(Err(DmaFault::Memory), |()| Ok(bytes)))
     }
     fn poll(&mut self, memory: &mut impl Endpoint) -> Option<HostDmaDone> {
         let (tag, address, part, asked) = self.asked.pop_front()?;
@@ -185,7 +200,7 @@ impl Scene {
             id
         });
         let regions = ids.map(|id| dpu.runtime().grant(id, grant).expect("room"));
-        let host = Host { memory, asked: VecDeque::new(), compares_and_swaps: false };
+        let host = Host { memory, asked: VecDeque::new(), compares_and_swaps: false, at_once: false };
         Self { queues, host, dpu, ids, regions, scratch: vec![0; MAX_READ as usize] }
     }
 
@@ -330,4 +345,58 @@ fn requests_are_taken_of_all_tenants_in_turn() {
     };
     assert_eq!(accepted(1), 4, "eight slots, and the other tenant was first with its eight requests");
     assert_eq!(accepted(0), 4);
+}
+
+#[test]
+fn reads_at_once_lead_to_the_answers_of_polled_ones() {
+    let both = [false, true].map(|at_once| {
+        let mut scene = Scene::new(4);
+        (scene.host.at_once, scene.host.compares_and_swaps) = (at_once, true);
+        for (id, records) in [1000, 1, 999, 1001].into_iter().enumerate() {
+            assert!([0, 1].into_iter().all(|tenant| scene.ask(tenant, id as u64, records)));
+        }
+        scene.poll();
+        [0, 1].map(|tenant| {
+            let answers = scene.queues.written[tenant].iter().zip(scene.queues.trailers(tenant));
+            let body = |bytes: &Vec<u8>| bytes[..bytes.len() - TRAILER_SIZE].to_vec();
+            let mut answers: Vec<_> = answers
+                .map(|(bytes, trailer)| (trailer.request_id, Trailer { credits: 0, ..trailer }, body(bytes)))
+                .collect();
+            answers.sort_by_key(|(id, ..)| *id);
+            answers
+        })
+    });
+    assert!(both[0].iter().all(|answers| answers.len() == 4));
+    assert_eq!(both[0], both[1]);
+}
+
+/// An element that points to itself is followed until no hop is left.
+#[test]
+fn long_walks_that_are_read_at_once_do_not_delay_a_short_request() {
+    let mut scene = Scene::new(4);
+    scene.host.at_once = true;
+    scene.host.memory[8..16].copy_from_slice(&8_u64.to_le_bytes());
+    let mut rows = [Row::END; ROWS];
+    rows[0] = Row::otherwise(Action::Follow).pointer(Field::word(0));
+    let walk = TraversalTable {
+        start: 8,
+        pointer_base: 0,
+        element: 8,
+        order: ByteOrder::LittleEndian,
+        value: Value::Inline(Field::word(0)),
+        length: Length::Fixed(8),
+        rows,
+        keys: [0; KEYS],
+        key_count: 1,
+    };
+    for id in 0..3 {
+        assert!(scene.send(0, id, Traversal::OPCODE, &walk.encode()));
+    }
+    assert!(scene.ask(1, 9, 1));
+    assert!(scene.dpu.poll(Time::ZERO, &mut scene.queues, &mut scene.host, &mut scene.scratch));
+    assert_eq!((scene.queues.written[0].len(), scene.queues.written[1].len()), (0, 1));
+    scene.poll();
+    let ends: Vec<_> =
+        scene.queues.trailers(0).iter().map(|trailer| (trailer.status, trailer.hops)).collect();
+    assert_eq!(ends, [(Status::HopLimit, Limits::default().hops); 3]);
 }

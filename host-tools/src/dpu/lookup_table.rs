@@ -12,7 +12,7 @@ use bareverbs::memory_region::{MemoryRegion, RemoteSlice};
 use bareverbs::offload::card::CardDma;
 use bareverbs::offload::endpoint::{Endpoint, Part, PostError};
 use bareverbs::offload::grant::{Grant, HostRegion};
-use bareverbs::offload::host_dma::{HostDma, HostDmaDone};
+use bareverbs::offload::host_dma::{DmaFault, HostDma, HostDmaDone, HostRead};
 use bareverbs::offload::own_memory::OwnMemory;
 use bareverbs::offload::table::TableDescriptor;
 use bareverbs::offload::verbs::RegionTable;
@@ -193,6 +193,25 @@ impl<H: Hal, const SLOTS: usize> HostDma for LookupDma<'_, H, SLOTS> {
         match self {
             Self::Own(dma) => dma.submit_compare_and_swap(tag, region, address, words, into),
             Self::Host(dma) => dma.submit_compare_and_swap(tag, region, address, words, into),
+        }
+    }
+
+    fn reads_at_once(&self) -> bool {
+        match self {
+            Self::Own(dma) => dma.reads_at_once(),
+            Self::Host(dma) => dma.reads_at_once(),
+        }
+    }
+
+    fn read_at_once<'b>(
+        &'b mut self,
+        read: &HostRead,
+        memory: &mut impl Endpoint,
+        scratch: &'b mut [u8],
+    ) -> Option<Result<&'b [u8], DmaFault>> {
+        match self {
+            Self::Own(dma) => dma.read_at_once(read, memory, scratch),
+            Self::Host(dma) => dma.read_at_once(read, memory, scratch),
         }
     }
 

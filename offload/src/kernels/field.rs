@@ -67,18 +67,21 @@ impl Field {
         Self { shift, bits, ..self }
     }
 
-    /// Reads the field of an element whose matching key is at word `base`. `None` if the word is not inside
-    /// the element.
+    /// Reads a field that [fits](Self::fits) of an element whose matching key is at word `base`. `None` if the word is
+    /// not inside the element.
+    #[inline]
     pub(super) fn load(self, element: &[u8], base: u8, order: ByteOrder) -> Option<u64> {
         let position = usize::from(self.position) + if self.relative { usize::from(base) } else { 0 };
         let word = element.get(position * 4..)?;
-        let value = match (u16::from(self.shift) + u16::from(self.bits) <= 32, order) {
+        let (bits, end) = (u32::from(self.bits), u32::from(self.shift) + u32::from(self.bits));
+        let value = match (end <= 32, order) {
             (true, ByteOrder::LittleEndian) => u32::from_le_bytes(*word.first_chunk()?).into(),
             (true, ByteOrder::BigEndian) => u32::from_be_bytes(*word.first_chunk()?).into(),
             (false, ByteOrder::LittleEndian) => u64::from_le_bytes(*word.first_chunk()?),
             (false, ByteOrder::BigEndian) => u64::from_be_bytes(*word.first_chunk()?),
         };
-        Some(value.checked_shr(self.shift.into())? & u64::MAX.checked_shr(64 - u32::from(self.bits))?)
+        // Two shifts cut off what is above the field and what is below it. Both are less than 64.
+        Some(value.wrapping_shl(64_u32.wrapping_sub(end)).wrapping_shr(64_u32.wrapping_sub(bits)))
     }
 
     /// Whether the bits lie in a word, and the word lies in the element wherever the key may be.

@@ -83,6 +83,12 @@ impl fmt::Display for ConnectError {
 
 impl core::error::Error for ConnectError {}
 
+impl From<GrantFault> for ConnectError {
+    fn from(fault: GrantFault) -> Self {
+        Self::Grant(fault)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 struct Connection {
     window: ResponseWindow,

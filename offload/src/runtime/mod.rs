@@ -13,23 +13,28 @@
 //! Every invocation takes one step per turn, round-robin: a walk of ten thousand hops does not delay one of two hops.
 //! The runtime, never the kernel, decides what an invocation may read, how often, and for how long.
 
+mod admission;
 mod connection;
 mod progress;
+mod read_now;
 mod shared_core;
 mod slot;
+mod slot_set;
 mod tokens;
 mod traffic;
 mod transfers;
 
 pub use crate::host_dma::DmaFault;
+pub use admission::{Admission, Counters, DropReason};
 pub use connection::{ConnectError, ConnectionId, ResponseWindow};
 pub use progress::ReaderProgress;
+pub use read_now::ReadNow;
 pub use tokens::Allowance;
 pub use traffic::{Body, DmaAction, DmaRequest, Reply, STAGING, Source, Tag};
 
 use crate::budget::{Budget, Limits};
 use crate::cost::KernelCost;
-use crate::grant::{Grant, GrantFault};
+use crate::grant::Grant;
 use crate::kernel::{Deployment, KernelCall, Opcode};
 use crate::status::Status;
 use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, Trailer, WITHDRAW};
@@ -38,46 +43,7 @@ use bareverbs_prm::time::Time;
 use connection::Connections;
 use shared_core::SharedCore;
 use slot::{DmaCompletion, Invocation, Origin, Phase, Slot, first_step};
-
-/// What happens to a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[must_use = "a refusal may hold a reply that is to be sent"]
-pub enum Admission {
-    /// It runs; a reply will come.
-    Accepted,
-    /// It does not run; send this reply.
-    Refused(Reply),
-    /// It does not run and has no address for a reply; it was counted.
-    Dropped(DropReason),
-}
-
-/// Why a request got no reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DropReason {
-    /// It is too short or its format is unknown, so its reply address is unknown too.
-    Unintelligible,
-    /// Its response slot lies outside the window that the connection registered.
-    ReplyWindow,
-    /// There is no such connection.
-    NoConnection,
-}
-
-/// Counters of a runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counters {
-    /// Requests accepted.
-    pub accepted: u64,
-    /// Requests refused with a reply.
-    pub refused: u64,
-    /// Requests that could not be answered.
-    pub dropped: u64,
-    /// DMA completions that no invocation awaited any more.
-    pub stale_completions: u64,
-    /// DMA requests emitted.
-    pub dma_requests: u64,
-    /// Requests that their client withdrew, running or not.
-    pub withdrawn: u64,
-}
+use slot_set::{SlotSet, after};
 
 /// Runs at most `SLOTS` (1 to 64) invocations for at most `CONNECTIONS` connections.
 ///
@@ -104,8 +70,14 @@ pub struct Runtime<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> 
     deployment: D,
     slots: [Slot<D::Invocation>; SLOTS],
     connections: Connections<CONNECTIONS>,
-    /// A bit for each slot that has an invocation.
-    occupied: u64,
+    /// Slots that have an invocation.
+    occupied: SlotSet,
+    /// Those whose invocation wants to read or write, now or later.
+    asking: SlotSet,
+    /// Those whose invocation has a reply to be sent, now or later.
+    answering: SlotSet,
+    /// No invocation has an earlier deadline.
+    first_deadline: Time,
     /// Invocations of each connection.
     invocations: [u16; CONNECTIONS],
     /// The slot at which the next round of DMAs, and of replies, begins.
@@ -138,7 +110,10 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             deployment,
             slots: core::array::from_fn(|_| Slot::default()),
             connections: Connections::default(),
-            occupied: 0,
+            occupied: SlotSet::default(),
+            asking: SlotSet::default(),
+            answering: SlotSet::default(),
+            first_deadline: Time::MAX,
             invocations: [0; CONNECTIONS],
             cursor: 0,
             answered: 0,
@@ -169,18 +144,47 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     /// Ends invocations without a reply. Their slots wait for a reply or DMA in flight.
     fn abandon(&mut self, which: impl Fn(&Invocation<D::Invocation>) -> bool) {
-        for index in 0..SLOTS {
+        for index in self.occupied.from(0) {
             if let Some(invocation) = self.slots[index].invocation_mut().filter(|i| which(i)) {
                 invocation.abandon();
+                self.file(index);
                 self.free_if_done(index);
             }
+        }
+    }
+
+    /// Files a slot under what its invocation waits for.
+    #[inline]
+    fn file(&mut self, index: usize) {
+        let invocation = self.slots[index].place();
+        let (asks, answers) = (invocation.is_asking(), invocation.is_answering());
+        self.asking.set(index, asks);
+        self.answering.set(index, answers);
+    }
+
+    /// Ends the invocations whose time is over.
+    #[inline]
+    fn expire(&mut self, now: Time) {
+        if now >= self.first_deadline {
+            self.expire_all(now);
+        }
+    }
+
+    #[cold]
+    fn expire_all(&mut self, now: Time) {
+        self.first_deadline = Time::MAX;
+        for index in self.occupied.from(0) {
+            if let Some(deadline) = self.slots[index].place().expire(now) {
+                self.first_deadline = self.first_deadline.min(deadline);
+            }
+            self.file(index);
         }
     }
 
     /// Frees a slot if nothing is left to do in it.
     fn free_if_done(&mut self, index: usize) {
         if let Some(connection) = self.slots[index].free_if_done(&mut self.deployment) {
-            self.occupied &= !(1 << index);
+            self.occupied.set(index, false);
             if let Some(invocations) = self.invocations.get_mut(connection.index()) {
                 *invocations = invocations.saturating_sub(1);
             }
@@ -225,7 +229,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     /// Invocations that hold a slot.
     pub fn running(&self) -> usize {
-        self.occupied.count_ones() as usize
+        self.occupied.len()
     }
 
     /// Progress of the invocations, for [`TableWriter::announce`](crate::table::TableWriter::announce). An abandoned
@@ -239,7 +243,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// Handles a message received by SEND.
     pub fn handle_message(&mut self, now: Time, connection: ConnectionId, bytes: &[u8]) -> Admission {
         let parsed = Request::parse_message(bytes);
-        self.handle_parsed(now, connection, parsed)
+        self.handle_parsed(now, connection, &parsed)
     }
 
     /// Handles a StRoM RPC Params packet; `opcode` and `region_key` come from its RETH.
@@ -252,7 +256,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         bytes: &[u8],
     ) -> Admission {
         let parsed = Request::parse_strom(opcode, region_key, bytes);
-        self.handle_parsed(now, connection, parsed)
+        self.handle_parsed(now, connection, &parsed)
     }
 
     /// Decodes a parameter block that opens a stream into its request and the grant of its region. `Err`: it is refused
@@ -323,10 +327,10 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         &mut self,
         now: Time,
         connection: ConnectionId,
-        parsed: Result<Request<'_>, Malformed>,
+        parsed: &Result<Request<'_>, Malformed>,
     ) -> Admission {
         let in_time = self.connections.take_request(connection, now);
-        let (request_id, reply) = match &parsed {
+        let (request_id, reply) = match parsed {
             Ok(request) => (request.request_id, request.reply),
             Err(Malformed::Answerable { request_id, reply }) => (*request_id, *reply),
             Err(Malformed::Unanswerable) => return self.dropped(DropReason::Unintelligible),
@@ -344,7 +348,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
                 return Self::refusal(connection, request_id, &reply, Status::Withdrawn);
             }
             _ if !in_time => Err(Status::Busy),
-            Ok(request) => self.start(now, connection, &request),
+            Ok(request) => self.start(now, connection, request),
             Err(_) => Err(Status::BadParameters),
         };
         match started {
@@ -397,7 +401,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             Err(status) => return Err(status),
         };
         let invocations = self.invocations.get(connection.index()).copied().unwrap_or_default();
-        let free = self.occupied.trailing_ones() as usize;
+        let free = self.occupied.first_outside();
         if usize::from(invocations) >= self.connections.share(connection) || free >= SLOTS {
             return Err(Status::Busy);
         }
@@ -407,15 +411,19 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             grant: &grant,
         };
         let invocation = self.slots[free].place();
-        let step = first_step(&mut self.deployment, &mut invocation.kernel, request, &call)?;
+        let started = first_step(&mut self.deployment, &mut invocation.kernel, request, &call);
+        let step = started.as_ref().map_err(|status| *status)?;
         let Request { region, reply, request_id, .. } = *request;
         let origin =
             Origin { number: self.begun, connection, region, grant, reply, request_id, accepted: now };
         let limits = self.limits.tightened(request.hop_limit, request.deadline);
-        invocation.begin(origin, Budget::new(limits, now));
+        let budget = Budget::new(limits, now);
+        self.first_deadline = self.first_deadline.min(budget.deadline());
+        invocation.begin(origin, budget);
         invocation.take_first_step(&self.deployment, step, &mut self.core);
         self.begun += 1;
-        self.occupied |= 1 << free;
+        self.occupied.set(free, true);
+        self.file(free);
         if let Some(invocations) = self.invocations.get_mut(connection.index()) {
             *invocations += 1;
         }
@@ -424,14 +432,17 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     /// The next range to read or write, if one is due.
     pub fn poll_dma(&mut self, now: Time) -> Option<DmaRequest> {
-        for turn in 0..SLOTS {
-            let index = after::<SLOTS>(self.cursor, turn);
-            if self.occupied & 1 << index != 0
-                && let Some(request) = self.due_dma(index, now)
-            {
-                self.cursor = after::<SLOTS>(index, 1);
+        self.expire(now);
+        if self.asking.is_empty() {
+            return None;
+        }
+        for index in self.asking.from(self.cursor) {
+            let due = self.due_dma(index, now);
+            self.file(index);
+            if due.is_some() {
+                self.cursor = after::<SLOTS>(index);
                 self.counters.dma_requests += 1;
-                return Some(request);
+                return due;
             }
         }
         None
@@ -481,22 +492,23 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             self.counters.stale_completions += 1;
             return;
         };
-        let Some(invocation) = slot.invocation_mut() else { return };
-        let index = tag.transfer();
-        let Some((_, wanted)) = invocation.transfers.in_flight(index) else {
+        let invocation = slot.place();
+        let Some((transfer, wanted)) = invocation.transfers.in_flight(tag.transfer()) else {
             self.counters.stale_completions += 1;
             return;
         };
-        let Origin { connection, region, .. } = invocation.origin;
-        let granted = self.connections.region(connection, region).is_ok();
-        if wanted && !granted && !mutated("revoked_bytes") {
-            invocation.transfers.dma_completed(index);
-            invocation.end(Status::Revoked, now + self.core.cost.per_dma);
-        } else {
-            let completion = DmaCompletion { index, now, core: &mut self.core, result };
-            invocation.dma_completed(&self.deployment, completion);
+        invocation.transfers.dma_completed(tag.transfer());
+        if !wanted {
+            return self.free_if_done(tag.buffer());
         }
-        self.free_if_done(tag.buffer());
+        let Origin { connection, region, .. } = invocation.origin;
+        if self.connections.region(connection, region).is_ok() || mutated("revoked_bytes") {
+            let completion = DmaCompletion { now, core: &mut self.core, result };
+            invocation.dma_completed(&self.deployment, &transfer, completion);
+        } else {
+            invocation.end(Status::Revoked, now + self.core.cost.per_dma);
+        }
+        self.file(tag.buffer());
     }
 
     /// Takes back a request that was flushed before it was executed; it will be emitted again.
@@ -508,6 +520,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         if let Some(invocation) = slot.invocation_mut() {
             invocation.transfers.flushed(tag.transfer());
         }
+        self.file(tag.buffer());
         self.free_if_done(tag.buffer());
     }
 
@@ -519,20 +532,20 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// The next reply to send, if one is due, on a connection that can take it. Replies of other connections stay
     /// queued and block nothing.
     pub fn poll_reply_to(&mut self, now: Time, takes: impl Fn(ConnectionId) -> bool) -> Option<Reply> {
-        for turn in 0..SLOTS {
-            let index = after::<SLOTS>(self.answered, turn);
-            if self.occupied & 1 << index == 0 {
-                continue;
-            }
+        self.expire(now);
+        if self.answering.is_empty() {
+            return None;
+        }
+        for index in self.answering.from(self.answered) {
             let slot = &mut self.slots[index];
             let tag = slot.tag(index);
-            let Some(invocation) = slot.invocation_mut() else { continue };
-            if invocation.is_to_answer(now)
-                && takes(invocation.origin.connection)
-                && let Some(reply) = invocation.due_reply(now, tag)
+            let invocation = slot.place();
+            if takes(invocation.origin.connection)
+                && let Some(answer) = invocation.due_answer(now, tag)
             {
-                self.answered = after::<SLOTS>(index, 1);
-                return Some(reply);
+                self.answering.set(index, false);
+                self.answered = after::<SLOTS>(index);
+                return invocation.reply(now, tag, answer);
             }
         }
         None
@@ -569,18 +582,6 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     /// The same for an owner that has done all possible work at `now`: work that was due but not done is left out.
     pub fn poll_timeout_after(&self, now: Time) -> Option<Time> {
         self.dues(|invocation, dma_at| invocation.next_due_after(now, dma_at))
-    }
-}
-
-/// The slot that comes `turns` turns after this one; `turns` is at most the number of slots.
-const fn after<const SLOTS: usize>(index: usize, turns: usize) -> usize {
-    let next = index + turns;
-    if next >= SLOTS { next - SLOTS } else { next }
-}
-
-impl From<GrantFault> for ConnectError {
-    fn from(fault: GrantFault) -> Self {
-        Self::Grant(fault)
     }
 }
 

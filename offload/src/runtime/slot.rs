@@ -5,7 +5,7 @@ use super::shared_core::SharedCore;
 use super::traffic::{Body, DmaAction, Reply, STAGING, Source, Tag};
 use super::transfers::{Asked, Transfer, Transfers};
 use crate::budget::{Budget, Limits, Next};
-use crate::grant::Grant;
+use crate::grant::{Checked, Grant};
 use crate::host_dma::DmaFault;
 use crate::kernel::{Deployment, Emission, Event, KernelCall, Step};
 use crate::status::Status;
@@ -27,6 +27,12 @@ impl Ending {
     const fn without_response(status: Status) -> Self {
         Self { status, source: Source::Fetched, offset: 0, length: 0, version: 0 }
     }
+}
+
+/// An ending, and where the bytes of its answer are.
+pub(super) struct Answer {
+    ending: Ending,
+    body: Option<Body>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +81,27 @@ pub(super) struct Origin {
 
 /// The result of a DMA, and when it ended.
 pub(super) struct DmaCompletion<'a> {
-    pub(super) index: usize,
     pub(super) now: Time,
     pub(super) core: &'a mut SharedCore,
     pub(super) result: Result<&'a [u8], DmaFault>,
+}
+
+impl<'a> DmaCompletion<'a> {
+    /// The bytes that came back, if they are as many as expected; else the status that the invocation ends with.
+    #[inline]
+    fn bytes(&self, expected: u32) -> Result<&'a [u8], Status> {
+        match self.result {
+            Ok(bytes) if bytes.len() == expected as usize => Ok(bytes),
+            Err(DmaFault::TakenBack) => Err(Status::TakenBack),
+            Err(DmaFault::NoCompareAndSwap) => Err(Status::NoAtomics),
+            Ok(_) | Err(DmaFault::Memory) => Err(Status::DmaFault),
+        }
+    }
+
+    /// When the DMA itself is paid for.
+    fn charged(&self) -> Time {
+        self.now + self.core.cost.per_dma
+    }
 }
 
 impl<I> Invocation<I> {
@@ -109,7 +132,7 @@ impl<I> Invocation<I> {
     pub(super) fn take_first_step(
         &mut self,
         deployment: &impl Deployment<Invocation = I>,
-        step: Step,
+        step: &Step,
         core: &mut SharedCore,
     ) {
         let now = self.origin.accepted;
@@ -118,8 +141,8 @@ impl<I> Invocation<I> {
     }
 
     /// Charges a step; what it asks for becomes due at `at`.
-    fn take_step(&mut self, deployment: &impl Deployment<Invocation = I>, step: Step, now: Time, at: Time) {
-        let next = self.budget.charge(step, now);
+    fn take_step(&mut self, deployment: &impl Deployment<Invocation = I>, step: &Step, now: Time, at: Time) {
+        let next = self.budget.charge(*step, now);
         if next == Next::AwaitPart && self.transfers.is_waited_for() {
             return;
         }
@@ -194,15 +217,38 @@ impl<I> Invocation<I> {
         }
     }
 
-    fn expire(&mut self, now: Time) {
-        if now >= self.budget.deadline() && matches!(self.phase, Phase::Ask { .. } | Phase::Transfer) {
-            self.end(Status::Deadline, now);
+    /// Ends it if it reads or writes and its time is over. If its time comes later, returns when.
+    pub(super) fn expire(&mut self, now: Time) -> Option<Time> {
+        let deadline = self.budget.deadline();
+        if !matches!(self.phase, Phase::Ask { .. } | Phase::Transfer) {
+            return None;
+        }
+        if now < deadline {
+            return Some(deadline);
+        }
+        self.end(Status::Deadline, now);
+        None
+    }
+
+    /// Whether it wants to read or write, now or later.
+    #[inline]
+    pub(super) const fn is_asking(&self) -> bool {
+        match self.phase {
+            Phase::Ask { .. } => true,
+            Phase::Transfer => self.transfers.is_due(),
+            Phase::Respond { .. } | Phase::Answering | Phase::Answered => false,
         }
     }
 
+    /// Whether it has a reply to be sent, now or later.
+    #[inline]
+    pub(super) const fn is_answering(&self) -> bool {
+        matches!(self.phase, Phase::Respond { .. })
+    }
+
     /// The next read or write that is due, and its number.
+    #[inline]
     pub(super) fn due_transfer(&mut self, now: Time) -> Option<(usize, Transfer)> {
-        self.expire(now);
         if let Phase::Ask { asked, at } = &self.phase
             && *at <= now
             && self.transfers.begin(asked)
@@ -212,24 +258,29 @@ impl<I> Invocation<I> {
         if matches!(self.phase, Phase::Transfer) { self.transfers.next_due() } else { None }
     }
 
-    /// Hands the result of a finished DMA to the kernel, unless it was discarded.
+    /// The range that it wants to read, and from when on, if it wants nothing else and nothing of it is in flight.
+    #[inline]
+    pub(super) const fn lone_read(&self) -> Option<(Checked, Time)> {
+        match self.phase {
+            Phase::Ask { asked: Asked::One { action: DmaAction::Read, range }, at }
+                if !self.transfers.is_flying() =>
+            {
+                Some((range, at))
+            }
+            _ => None,
+        }
+    }
+
+    /// Hands the result of a finished DMA that was awaited to the kernel.
     pub(super) fn dma_completed(
         &mut self,
         deployment: &impl Deployment<Invocation = I>,
+        transfer: &Transfer,
         completion: DmaCompletion<'_>,
     ) {
-        let DmaCompletion { index, now, core, result } = completion;
-        let Some((transfer, wanted)) = self.transfers.in_flight(index) else { return };
-        self.transfers.dma_completed(index);
-        if !wanted {
-            return;
-        }
-        let at = now + core.cost.per_dma;
-        let bytes = match result {
-            Ok(bytes) if bytes.len() == transfer.returned() as usize => bytes,
-            Err(DmaFault::TakenBack) => return self.end(Status::TakenBack, at),
-            Err(DmaFault::NoCompareAndSwap) => return self.end(Status::NoAtomics, at),
-            _ => return self.end(Status::DmaFault, at),
+        let bytes = match completion.bytes(transfer.returned()) {
+            Ok(bytes) => bytes,
+            Err(status) => return self.end(status, completion.charged()),
         };
         self.window = match transfer.action {
             DmaAction::Read => Window { place: transfer.place, length: transfer.range.length() },
@@ -237,11 +288,44 @@ impl<I> Invocation<I> {
             DmaAction::Write { .. } | DmaAction::CompareAndSwap { .. } => Window::default(),
         };
         let before = self.fuel_used(deployment);
-        let step = self.hand_over(deployment, &transfer, bytes);
+        let step = self.hand_over(deployment, transfer, bytes);
+        self.take_next_step(deployment, &step, before, completion);
+    }
+
+    /// The same for a read of so many bytes that was alone, so that they lie at the beginning of the staging buffer.
+    #[inline]
+    pub(super) fn read_completed(
+        &mut self,
+        deployment: &impl Deployment<Invocation = I>,
+        length: u32,
+        completion: DmaCompletion<'_>,
+    ) {
+        let (bytes, kernel) = match (completion.bytes(length), &mut self.kernel) {
+            (Ok(bytes), Some(kernel)) => (bytes, kernel),
+            (Err(status), _) => return self.end(status, completion.charged()),
+            (Ok(_), None) => return,
+        };
+        self.window = Window { place: 0, length };
+        let before = deployment.fuel_used(kernel);
+        let step = deployment.dma_done(kernel, bytes, &self.origin.grant);
+        self.take_next_step(deployment, &step, before, completion);
+    }
+
+    /// Takes a step for which the kernel may have used fuel.
+    #[inline]
+    fn take_next_step(
+        &mut self,
+        deployment: &impl Deployment<Invocation = I>,
+        step: &Step,
+        before: u32,
+        completion: DmaCompletion<'_>,
+    ) {
         let fuel = self.fuel_used(deployment).saturating_sub(before);
+        let DmaCompletion { now, core, .. } = completion;
         self.take_step(deployment, step, now, core.step(now, fuel));
     }
 
+    #[inline]
     fn hand_over(
         &mut self,
         deployment: &impl Deployment<Invocation = I>,
@@ -262,19 +346,21 @@ impl<I> Invocation<I> {
         deployment.resumed(kernel, event, grant)
     }
 
-    /// Whether a reply is due, possibly because the time of the request is over.
-    pub(super) fn is_to_answer(&mut self, now: Time) -> bool {
-        self.expire(now);
-        matches!(self.phase, Phase::Respond { at, .. } if at <= now)
-    }
-
-    pub(super) fn due_reply(&mut self, now: Time, tag: Tag) -> Option<Reply> {
+    /// How it ended and where its answer is, if its reply is due and there is room for the answer.
+    #[inline]
+    pub(super) fn due_answer(&self, now: Time, tag: Tag) -> Option<Answer> {
         let Phase::Respond { ending, at } = self.phase else { return None };
         if at > now {
             return None;
         }
         let has_body = ending.status == Status::Ok && ending.length > 0;
-        let body = if has_body { Some(self.body(&ending, tag)?) } else { None };
+        Some(Answer { ending, body: if has_body { Some(self.body(&ending, tag)?) } else { None } })
+    }
+
+    /// The reply, which is in flight from now on.
+    #[inline]
+    pub(super) fn reply(&mut self, now: Time, tag: Tag, answer: Answer) -> Option<Reply> {
+        let Answer { ending, body } = answer;
         self.phase = Phase::Answering;
         // The window was checked to cover the slot when the request was admitted, and the length when it was
         // answered.
@@ -342,23 +428,27 @@ pub(super) const fn empty_trailer(status: Status, request_id: u64) -> Trailer {
 }
 
 /// Starts a kernel in its place and hands the payload to it. If it refuses, the place stays empty.
+#[inline]
 pub(super) fn first_step<D: Deployment>(
     deployment: &mut D,
     place: &mut Option<D::Invocation>,
     request: &Request<'_>,
     call: &KernelCall<'_>,
 ) -> Result<Step, Status> {
-    let step = deployment.start(place, request.opcode, call)?;
-    match (step, place.as_mut()) {
-        (Step::AwaitPayload, Some(kernel)) => Ok(deployment.payload(kernel, request.payload, call.grant)),
-        (_, Some(kernel)) if !request.payload.is_empty() => {
+    let started = deployment.start(place, request.opcode, call);
+    if request.payload.is_empty() && !matches!(started, Ok(Step::AwaitPayload)) {
+        return started;
+    }
+    let awaits = matches!(started?, Step::AwaitPayload);
+    match place {
+        Some(kernel) if awaits => Ok(deployment.payload(kernel, request.payload, call.grant)),
+        Some(kernel) => {
             deployment.ended(kernel);
             *place = None;
             Err(Status::BadParameters)
         }
-        (other, Some(_)) => Ok(other),
         // Cannot happen: a start that succeeds has a kernel.
-        (_, None) => Err(Status::NoKernel),
+        None => Err(Status::NoKernel),
     }
 }
 
@@ -391,7 +481,7 @@ impl<I> Slot<I> {
         if self.invocation.kernel.is_some() { Some(&mut self.invocation) } else { None }
     }
 
-    /// The place of the next invocation. Whoever puts a kernel there has to begin it.
+    /// The place of the invocation, running or not. Whoever puts a kernel there has to begin it.
     pub(super) const fn place(&mut self) -> &mut Invocation<I> {
         &mut self.invocation
     }

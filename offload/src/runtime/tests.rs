@@ -10,6 +10,7 @@ use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
 
 mod answers;
+mod at_once;
 mod owner;
 mod transfers;
 

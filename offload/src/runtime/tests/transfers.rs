@@ -5,7 +5,7 @@ use crate::kernel::{Event, Ranges};
 
 /// Reads four eight-byte words at once and answers with the one whose first byte its parameter names, as soon
 /// as it has arrived.
-struct Speculate(u8);
+pub(super) struct Speculate(u8);
 
 impl Kernel for Speculate {
     const OPCODE: Opcode = Opcode(7);
