@@ -460,6 +460,7 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs_hal",
             "bareverbs_hal_sim",
             "bareverbs_offload",
+            "bareverbs_offload_native",
             "bareverbs_cm",
             "bareverbs_uverbs",
             "bareverbs_network",

@@ -8,6 +8,7 @@ use bareverbs::offload::budget::Limits;
 use bareverbs::offload::program::Fuel;
 use bareverbs::offload::runtime::Allowance;
 use bareverbs::prm::time::Duration;
+use bareverbs_offload_native::MachineCode;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -26,6 +27,8 @@ pub(super) struct ServiceConfig {
     pub(super) table: Option<TableSource>,
     pub(super) limits: Limits,
     pub(super) fuel: Fuel,
+    /// What runs programs.
+    pub(super) engine: MachineCode,
     pub(super) tenants: Vec<TenantSettings>,
 }
 
@@ -130,11 +133,12 @@ impl Default for LimitSettings {
 struct ProgramSettings {
     step_fuel: u32,
     request_fuel: u32,
+    machine_code: bool,
 }
 
 impl Default for ProgramSettings {
     fn default() -> Self {
-        Self { step_fuel: 8 * 1024, request_fuel: 64 * 1024 }
+        Self { step_fuel: 8 * 1024, request_fuel: 64 * 1024, machine_code: false }
     }
 }
 
@@ -169,6 +173,7 @@ impl ServiceConfig {
             table,
             limits: limits(&file.limits)?,
             fuel: fuel(&file.programs)?,
+            engine: engine(&file.programs)?,
             tenants,
         })
     }
@@ -204,13 +209,20 @@ fn limits(settings: &LimitSettings) -> Result<Limits> {
 }
 
 fn fuel(settings: &ProgramSettings) -> Result<Fuel> {
-    let ProgramSettings { step_fuel: step, request_fuel: invocation } = *settings;
+    let ProgramSettings { step_fuel: step, request_fuel: invocation, .. } = *settings;
     if step == 0 || invocation < step {
         bail!(
             "programs: step_fuel = {step} must be 1 or more, and request_fuel = {invocation} at least as much"
         );
     }
     Ok(Fuel { step, invocation })
+}
+
+fn engine(settings: &ProgramSettings) -> Result<MachineCode> {
+    if !settings.machine_code {
+        return Ok(MachineCode::OFF);
+    }
+    MachineCode::new().context("programs: machine_code = true")
 }
 
 fn check_tenants(tenants: &[TenantSettings]) -> Result<()> {
@@ -292,6 +304,7 @@ mod tests {
         let config = parse(&format!("listen = \"127.0.0.1:0\"\n{TENANT}")).expect("enough");
         assert_eq!((config.device, config.table, config.gid_index), (None, None, None));
         assert_eq!(config.limits.time, Duration::from_millis(100));
+        assert_eq!(config.engine, MachineCode::OFF);
         let [tenant] = &config.tenants[..] else { panic!("one tenant") };
         assert_eq!(tenant.key_file, Path::new("/etc/dpu/shop.key"));
         assert!(!tenant.deploy && !tenant.read && !tenant.write);
@@ -318,10 +331,27 @@ mod tests {
             Limits { hops: 5, bytes: 4096, retries: 0, time: Duration::from_micros(7) }
         );
         assert_eq!(config.fuel, Fuel { step: 10, invocation: 20 });
+        assert_eq!(config.engine, MachineCode::OFF);
         assert_eq!(config.tenants[0].requests_per_second, Some(1000));
         assert!(config.tenants[0].write);
         assert_eq!(interval(Some(1000)), Duration::from_millis(1));
         assert_eq!(interval(None), Duration::ZERO);
+    }
+
+    #[test]
+    fn machine_code_is_on_where_there_is_any_or_an_error() {
+        let text = format!("listen = \"127.0.0.1:0\"\n[programs]\nmachine_code = true\n{TENANT}");
+        match MachineCode::new() {
+            Ok(engine) => {
+                assert_ne!(engine, MachineCode::OFF);
+                assert_eq!(parse(&text).expect("there is").engine, engine);
+            }
+            Err(error) => {
+                let complaint = complaint(&text);
+                assert!(complaint.contains("machine_code = true"), "{complaint}");
+                assert!(complaint.contains(&error.to_string()), "{complaint}");
+            }
+        }
     }
 
     #[test]

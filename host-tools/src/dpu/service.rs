@@ -30,6 +30,7 @@ use bareverbs::{CompletionQueue, CompletionQueueConfig, Device};
 use bareverbs_core::AccessKey;
 use bareverbs_core::hal::Hal;
 use bareverbs_exchange::{Introduction, SessionSecret};
+use bareverbs_offload_native::MachineCode;
 use std::sync::mpsc::{Sender, channel};
 
 /// Requests of all connections that run at a time.
@@ -41,7 +42,7 @@ const DEPTH: u32 = 64;
 /// How long the device may take to flush a queue pair.
 const FLUSH: Duration = Duration::from_secs(2);
 
-type TenantServer = DpuServer<WithPrograms<BuiltInKernels, PLACES>, SLOTS, CONNECTIONS, SHARE>;
+type TenantServer = DpuServer<WithPrograms<BuiltInKernels, PLACES, MachineCode>, SLOTS, CONNECTIONS, SHARE>;
 type Owned<'d, H> = &'d Device<H>;
 
 /// A connection of a tenant.
@@ -124,7 +125,7 @@ impl<'d, H: Hal> Service<'d, H> {
             Some(TableSource::Host(host)) => Some(host.clone()),
             _ => None,
         };
-        let programs = WithPrograms::new(config.fuel);
+        let programs = WithPrograms::with_engine(config.fuel, config.engine);
         let runtime = Runtime::with(programs, config.limits, KernelCost::FREE);
         Ok(Self {
             gid_index,

@@ -12,6 +12,7 @@ use crate::Failure;
 use crate::output::json_object;
 use anyhow::Context as _;
 use bareverbs_offload::program::{Fuel, Operation, Program};
+use bareverbs_offload_native::NativeProgram;
 use clap::{Args, Subcommand};
 use digits::{bytes_of, hex};
 use program_file::{ProgramFile, read};
@@ -69,6 +70,9 @@ struct TrialArguments {
     /// Fuel for the whole request.
     #[arg(long, value_name = "UNITS", default_value_t = Fuel::default().invocation)]
     fuel: u32,
+    /// Run the program as machine code of this processor instead of interpreting it.
+    #[arg(long)]
+    machine_code: bool,
 }
 
 /// Runs the subcommand. Returns false if the program cannot be deployed, or gave no answer.
@@ -140,7 +144,14 @@ fn try_out(arguments: &TrialArguments) -> Result<(String, bool), Failure> {
         payload: &payload,
         fuel: Fuel { step: arguments.step_fuel, invocation: arguments.fuel },
     };
-    let trial = Trial::run(&program, &request).map_err(Failure::Input)?;
+    let trial = if arguments.machine_code {
+        let program = NativeProgram::new(program);
+        program.translation().context("--machine-code").map_err(Failure::Input)?;
+        Trial::run(&program, &request)
+    } else {
+        Trial::run(&program, &request)
+    };
+    let trial = trial.map_err(Failure::Input)?;
     if let Some(path) = &arguments.memory_after {
         let written = std::fs::write(path, &trial.memory);
         written.with_context(|| format!("writing {}", path.display())).map_err(Failure::Run)?;

@@ -20,7 +20,10 @@ fn program(object: &[u8]) -> Program {
 
 fn run<'a>(program: &Program, memory: &'a [u8], parameters: &'a [u8]) -> Trial {
     let request = Request { memory, writable: true, parameters, payload: &[], fuel: Fuel::default() };
-    Trial::run(program, &request).expect("it begins")
+    let trial = Trial::run(program, &request).expect("it begins");
+    let machine_code = Trial::run(&NativeProgram::new(program.clone()), &request).expect("it begins");
+    assert_eq!(machine_code, trial, "as machine code, and interpreted");
+    trial
 }
 
 #[test]

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use bareverbs_offload::budget::{Budget, Limits, Next};
 use bareverbs_offload::grant::{Checked, Grant};
 use bareverbs_offload::kernel::{Emission, Event, Status, Step};
-use bareverbs_offload::program::{Fault, Fuel, Program, ProgramInvocation};
+use bareverbs_offload::program::{Executable, Fault, Fuel, ProgramInvocation};
 use bareverbs_prm::time::Time;
 
 /// A request to the program.
@@ -35,7 +35,7 @@ pub enum Ended {
 }
 
 /// A completed request.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct Trial {
     pub steps: Vec<StepTaken>,
     pub ended: Ended,
@@ -43,8 +43,8 @@ pub struct Trial {
     pub memory: Vec<u8>,
 }
 
-struct Walk<'a> {
-    program: &'a Program,
+struct Walk<'a, E> {
+    program: &'a E,
     request: &'a Request<'a>,
     grant: Grant,
     budget: Budget,
@@ -56,7 +56,7 @@ struct Walk<'a> {
 
 impl Trial {
     /// Runs the request to its end.
-    pub fn run(program: &Program, request: &Request<'_>) -> Result<Self> {
+    pub fn run<E: Executable>(program: &E, request: &Request<'_>) -> Result<Self> {
         let grant = Grant::new(0, request.memory.len() as u64)?;
         let grant = if request.writable { grant.writable() } else { grant };
         let started = ProgramInvocation::start(program, request.fuel, request.parameters, &grant);
@@ -81,7 +81,7 @@ impl Trial {
     }
 }
 
-impl<'a> Walk<'a> {
+impl<E: Executable> Walk<'_, E> {
     fn next(&mut self, step: Step) -> Result<Step, Ended> {
         match self.budget.charge(step, Time::ZERO) {
             Next::Read(range) => {
