@@ -164,7 +164,7 @@ impl Device for Nic {
     fn poll_interrupt(&mut self) -> Option<u16> {
         Self::poll_interrupt(self)
     }
-    #[inline]
+    #[inline(always)]
     fn poll_timeout(&self) -> Option<Time> {
         Self::poll_timeout(self)
     }

@@ -82,12 +82,20 @@ const TRAILER: usize = 8;
 /// Digests the headers and the trailer of a frame.
 #[inline]
 pub fn headers(frame: &[u8]) -> u64 {
-    let head = frame.get(..HEADERS).unwrap_or(frame);
+    let trailer = frame.last_chunk::<TRAILER>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    match frame.first_chunk::<HEADERS>() {
+        // The same steps for a known number of bytes, since this runs for every frame on every link.
+        Some(head) => fold_blocks(head, trailer),
+        None => fold_blocks(frame, trailer),
+    }
+}
+
+#[inline(always)]
+fn fold_blocks(head: &[u8], trailer: u64) -> u64 {
     let (mut folded, mut rest) = (MULTIPLIER, head);
     while let Some((block, next)) = rest.split_first_chunk() {
         (folded, rest) = (fold(folded, block), next);
     }
-    let trailer = frame.last_chunk::<TRAILER>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
     fold(folded ^ trailer, &last_block(head, rest))
 }
 

@@ -75,7 +75,7 @@ impl<E: Copy> Schedule<E> {
     }
 
     /// Adds an event that is most likely due after all others in this lane. Lanes are numbered from zero.
-    #[inline]
+    #[inline(always)] // Once for every frame on a wire.
     pub fn push_in_lane(&mut self, lane: usize, due: Time, event: E) {
         if lane >= self.lanes.len() {
             self.lanes.resize_with(lane + 1, VecDeque::new);
@@ -116,7 +116,7 @@ impl<E: Copy> Schedule<E> {
     }
 
     /// Removes the next event if it is due by `deadline`.
-    #[inline]
+    #[inline(always)] // Once for every event.
     pub fn pop_until(&mut self, deadline: Time) -> Option<(Time, E)> {
         let mut first = self.heap.peek_mut()?;
         if first.0.due > deadline {
@@ -130,8 +130,9 @@ impl<E: Copy> Schedule<E> {
                 Some((due, event))
             }
             What::Lane(lane) => {
-                let taken = self.lanes[lane].pop_front();
-                match self.lanes[lane].front() {
+                let waiting = &mut self.lanes[lane];
+                let taken = waiting.pop_front();
+                match waiting.front() {
                     Some(next) => (first.0.due, first.0.number) = next.key(),
                     None => drop(PeekMut::pop(first)),
                 }

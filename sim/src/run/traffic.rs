@@ -4,10 +4,11 @@ use super::device::{Device, Transmit};
 use super::digest::{WireEvent, headers};
 use super::node::Node;
 use super::records::Recording;
-use super::topology::{End, Held, NodeId};
+use super::topology::{End, Held, NodeId, Way};
 use super::world::{Event, World};
 use crate::net::capture::Direction;
 use crate::net::fault::{HOLD_LIMIT, Verdict};
+use crate::net::frame::Frame;
 use crate::net::{Fate, FrameId};
 use crate::nic::HostMemory;
 use bareverbs_prm::time::Time;
@@ -93,24 +94,23 @@ impl<M: HostMemory, D: Device> World<M, D> {
     /// Queues a frame. It leaves at `ready`, or once the frames before it have left.
     #[inline(always)] // Every frame passes here.
     pub(super) fn send(&mut self, way: usize, id: FrameId, ready: Time) {
-        let length = self.frames.get(id).bytes.len();
-        let gone_at = self.ways[way].queue.push(ready, length);
-        self.leave(way, id, gone_at);
+        let (entry, frame) = (&mut self.ways[way], self.frames.get_mut(id));
+        let gone_at = entry.queue.push(ready, frame.bytes.len());
+        let (arrival, verdict) = set_off(entry, frame, gone_at);
+        self.travel(way, id, arrival, verdict);
     }
 
     /// A frame is on its way, whose last bit leaves at `gone_at`.
-    #[inline(always)] // Every frame passes here.
     pub(super) fn leave(&mut self, way: usize, id: FrameId, gone_at: Time) {
-        let frame = self.frames.get_mut(id);
-        let entry = &mut self.ways[way];
-        let arrival = gone_at + entry.delay;
-        frame.fate = if entry.up { Fate::Delivered } else { Fate::LinkDown };
-        match &mut entry.faults {
+        let (arrival, verdict) = set_off(&mut self.ways[way], self.frames.get_mut(id), gone_at);
+        self.travel(way, id, arrival, verdict);
+    }
+
+    #[inline(always)] // Every frame passes here.
+    fn travel(&mut self, way: usize, id: FrameId, arrival: Time, verdict: Option<Verdict>) {
+        match verdict {
             None => self.schedule.push_in_lane(way, arrival, Event::Arrival { way: way as u32, frame: id }),
-            Some(faults) => {
-                let verdict = faults.judge(gone_at, &mut frame.bytes);
-                self.execute(way, id, arrival, verdict);
-            }
+            Some(verdict) => self.execute(way, id, arrival, verdict),
         }
     }
 
@@ -166,9 +166,18 @@ impl<M: HostMemory, D: Device> World<M, D> {
         if !self.partitions.is_empty() {
             self.part(way, id);
         }
-        self.record(way, id);
-        let entry = &mut self.ways[way];
-        let frame = self.frames.get(id);
+        if self.recording.is_some() {
+            self.record_bytes(way, id);
+        }
+        let (entry, frame) = (&mut self.ways[way], self.frames.get(id));
+        self.digest.add(WireEvent {
+            time: self.now,
+            direction: way as u32,
+            length: frame.bytes.len() as u32,
+            icrc: frame.icrc,
+            headers: headers(&frame.bytes),
+            fate: frame.fate,
+        });
         if !frame.fate.arrives() {
             entry.counters.lost += 1;
             return self.frames.give_back(id);
@@ -176,7 +185,16 @@ impl<M: HostMemory, D: Device> World<M, D> {
         entry.counters.frames += 1;
         entry.counters.bytes += frame.bytes.len() as u64;
         match entry.to {
-            End::Node(node) => self.deliver(node, id),
+            End::Node(node) => {
+                let Node { device, memory, .. } = &mut self.nodes[node.index()];
+                if self.parses_every_frame {
+                    device.handle_frame(self.now, memory, &frame.bytes);
+                } else {
+                    device.handle_buffer(self.now, memory, &frame.bytes);
+                }
+                self.frames.give_back(id);
+                self.look_after(node);
+            }
             End::Switch { switch, port } => self.switch_frame(switch, port, id),
         }
     }
@@ -187,22 +205,6 @@ impl<M: HostMemory, D: Device> World<M, D> {
         let (End::Node(to), Some(from)) = (self.ways[way].to, self.frames.get(id).sender) else { return };
         if self.partitions.contains(&(NodeId(from), to)) && self.frames.get(id).fate.arrives() {
             self.frames.get_mut(id).fate = Fate::Partitioned;
-        }
-    }
-
-    fn record(&mut self, way: usize, id: FrameId) {
-        let frame = self.frames.get(id);
-        let (time, length) = (self.now, frame.bytes.len() as u32);
-        self.digest.add(WireEvent {
-            time,
-            direction: way as u32,
-            length,
-            icrc: frame.icrc,
-            headers: headers(&frame.bytes),
-            fate: frame.fate,
-        });
-        if self.recording.is_some() {
-            self.record_bytes(way, id);
         }
     }
 
@@ -228,16 +230,12 @@ impl<M: HostMemory, D: Device> World<M, D> {
             comments.into_iter().flatten(),
         );
     }
+}
 
-    fn deliver(&mut self, node: NodeId, id: FrameId) {
-        let Node { device, memory, .. } = &mut self.nodes[node.index()];
-        let frame = &self.frames.get(id).bytes;
-        if self.parses_every_frame {
-            device.handle_frame(self.now, memory, frame);
-        } else {
-            device.handle_buffer(self.now, memory, frame);
-        }
-        self.frames.give_back(id);
-        self.look_after(node);
-    }
+/// A frame sets off on its way: its last bit leaves at `gone_at`. Returns when it arrives, and what faults do to it.
+#[inline(always)] // Every frame passes here.
+fn set_off(way: &mut Way, frame: &mut Frame, gone_at: Time) -> (Time, Option<Verdict>) {
+    frame.fate = if way.up { Fate::Delivered } else { Fate::LinkDown };
+    let verdict = way.faults.as_mut().map(|faults| faults.judge(gone_at, &mut frame.bytes));
+    (gone_at + way.delay, verdict)
 }
