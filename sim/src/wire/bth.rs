@@ -86,16 +86,27 @@ impl Bth {
         (header, flags & 0xf)
     }
 
+    /// Encodes what differs between the packets of a connection: opcode, solicited event, pad count, acknowledge request
+    /// and PSN. The other bytes stay.
+    #[inline]
+    pub(super) fn write_own(&self, bytes: &mut [u8; Self::SIZE]) {
+        bytes[0] = self.service.join(self.opcode);
+        bytes[1] = self.flags();
+        bytes[8..].copy_from_slice(&(u32::from(self.ack_request) << 31 | self.psn.value()).to_be_bytes());
+    }
+
+    fn flags(&self) -> u8 {
+        flag(self.solicited, 7) | flag(self.migration, 6) | (self.pad_count & 3) << 4 | Self::VERSION
+    }
+
     /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; Self::SIZE] {
         let [_, q0, q1, q2] = self.destination.value().to_be_bytes();
         let [_, p0, p1, p2] = self.psn.value().to_be_bytes();
         let [key0, key1] = self.partition_key.to_be_bytes();
-        let flags =
-            flag(self.solicited, 7) | flag(self.migration, 6) | (self.pad_count & 3) << 4 | Self::VERSION;
         let congestion = flag(self.fecn, 7) | flag(self.becn, 6);
         let ack = flag(self.ack_request, 7);
-        [self.service.join(self.opcode), flags, key0, key1, congestion, q0, q1, q2, ack, p0, p1, p2]
+        [self.service.join(self.opcode), self.flags(), key0, key1, congestion, q0, q1, q2, ack, p0, p1, p2]
     }
 }
 

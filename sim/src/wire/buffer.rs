@@ -154,12 +154,12 @@ impl FrameBuffer {
         &mut self.storage[at..]
     }
 
-    /// The packet of the frame under construction. It is written in place, because a copy would cost as much as the
-    /// header.
+    /// Starts a frame of `length` bytes. Returns the buffer, possibly longer than the frame, with unspecified contents,
+    /// and its packet, which is written in place because a copy would cost as much as the header.
     #[inline]
-    pub(super) fn contents_mut(&mut self) -> &mut Contents {
-        self.is_known = false;
-        &mut self.contents
+    pub(super) fn begin(&mut self, length: usize) -> (&mut [u8], &mut Contents) {
+        self.restart(length);
+        (&mut self.storage, &mut self.contents)
     }
 
     /// Marks the frame as finished, with this ICRC.

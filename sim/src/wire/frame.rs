@@ -99,6 +99,7 @@ impl HeaderTemplate {
             wire[udp_at..udp_at + udp::SIZE].copy_from_slice(&udp::header(route.udp_source_port));
         }
         let size = ip_at + carrier.size() + Bth::SIZE;
+        wire[size - Bth::SIZE..size].copy_from_slice(&bth.to_bytes());
         let mut masked = wire;
         masked[ip_at - icrc::PREFIX..ip_at].fill(0xff);
         icrc::mask(&mut masked[ip_at..size], carrier);
@@ -112,6 +113,7 @@ impl HeaderTemplate {
         let headers = infiniband::RouteHeaders::new(route, local);
         wire[..headers.as_bytes().len()].copy_from_slice(headers.as_bytes());
         let (ip_at, size) = (infiniband::LRH, headers.as_bytes().len() + Bth::SIZE);
+        wire[size - Bth::SIZE..size].copy_from_slice(&bth.to_bytes());
         let (mut masked, global) = (wire, headers.has_global);
         infiniband::mask(&mut masked[..size], global);
         let link = Link::InfiniBand { global };
@@ -178,11 +180,6 @@ impl HeaderTemplate {
     pub fn frame_size(&self, header: &PacketHeader, payload_length: usize) -> usize {
         let extensions = header.service_header.size() + header.extension.kind().size();
         self.size() + extensions + payload_length + pad(payload_length) + self.trailer()
-    }
-
-    fn bth(&self, header: &PacketHeader, pad_count: usize) -> Bth {
-        let PacketHeader { opcode, psn, solicited, ack_request, .. } = *header;
-        Bth { opcode, psn, solicited, ack_request, pad_count: pad_count as u8, ..self.bth }
     }
 }
 
@@ -294,16 +291,15 @@ impl<'a> FrameWriter<'a> {
         if payload_length > MAX_PAYLOAD {
             return Err(PayloadTooLong { length: payload_length });
         }
-        frame.restart(template.frame_size(header, payload_length));
-        let PacketHeader { service_header, extension, .. } = *header;
-        let bth = template.bth(header, pad(payload_length));
-        write_masked_header(frame, template, &bth);
-        let payload_at = write_extensions(frame, template.size(), header);
-        let contents = frame.contents_mut();
+        let length = template.frame_size(header, payload_length);
+        let (bytes, contents) = frame.begin(length);
         contents.route = template.route;
-        contents.bth = bth;
-        contents.service_header = service_header;
-        contents.extension = extension;
+        contents.bth = template.bth;
+        set_own_fields(&mut contents.bth, header, pad(payload_length));
+        contents.service_header = header.service_header;
+        contents.extension = header.extension;
+        write_masked_header(bytes, template, &contents.bth, length);
+        let payload_at = write_extensions(bytes, template.size(), header);
         (contents.payload_at, contents.payload_length) = (payload_at, payload_length);
         Ok(Self { frame, template, payload_at, payload_length })
     }
@@ -318,9 +314,8 @@ impl<'a> FrameWriter<'a> {
     pub fn finish(mut self) -> u32 {
         let Self { payload_at, payload_length, .. } = self;
         let end = self.frame.len() - self.template.trailer();
-        for byte in &mut self.frame.storage_from(payload_at + payload_length)[..pad(payload_length)] {
-            *byte = 0;
-        }
+        // Up to three bytes of padding. The checksum, which follows, overwrites the rest.
+        self.frame.storage_from(payload_at + payload_length)[..icrc::SIZE].fill(0);
         let mut crc = self.template.crc.clone();
         crc.update(&self.frame[self.template.ip_at() - icrc::PREFIX..end]);
         let crc = crc.finalize();
@@ -347,13 +342,22 @@ impl<'a> FrameWriter<'a> {
     }
 }
 
-/// Writes the headers up to and including the BTH as the ICRC sees them. May overwrite bytes after them.
-fn write_masked_header(frame: &mut FrameBuffer, template: &HeaderTemplate, bth: &Bth) {
-    let (bth_at, length) = (template.size() - Bth::SIZE, frame.len());
-    let header = &mut frame.storage_from(0)[..MAX_HEADER];
+/// Sets the fields in which the packets of a connection differ.
+fn set_own_fields(bth: &mut Bth, header: &PacketHeader, pad_count: usize) {
+    (bth.opcode, bth.psn) = (header.opcode, header.psn);
+    (bth.solicited, bth.ack_request) = (header.solicited, header.ack_request);
+    bth.pad_count = pad_count as u8;
+}
+
+/// Writes the headers of a frame of `length` bytes up to and including the BTH as the ICRC sees them. May overwrite
+/// bytes after them.
+fn write_masked_header(bytes: &mut [u8], template: &HeaderTemplate, bth: &Bth, length: usize) {
+    let bth_at = template.size() - Bth::SIZE;
+    let header = &mut bytes[..MAX_HEADER];
     header.copy_from_slice(&template.masked);
-    header[bth_at..bth_at + Bth::SIZE].copy_from_slice(&bth.to_bytes());
-    header[bth_at + Bth::CONGESTION] = 0xff;
+    if let Some(bytes) = header[bth_at..].first_chunk_mut() {
+        bth.write_own(bytes);
+    }
     match template.link {
         Link::Ethernet(carrier) => write_ip_lengths(header, template.ip_at(), carrier, length),
         Link::InfiniBand { global } => infiniband::write_lengths(header, length, global),
@@ -361,13 +365,13 @@ fn write_masked_header(frame: &mut FrameBuffer, template: &HeaderTemplate, bth: 
 }
 
 /// Writes the headers between BTH and payload; every buffer has room for them. Returns the offset of the payload.
-fn write_extensions(frame: &mut FrameBuffer, mut at: usize, header: &PacketHeader) -> usize {
+fn write_extensions(bytes: &mut [u8], mut at: usize, header: &PacketHeader) -> usize {
     if header.service_header != ServiceHeader::None {
-        frame.storage_from(at)[..MAX_SERVICE_HEADER].copy_from_slice(&header.service_header.to_bytes());
+        bytes[at..at + MAX_SERVICE_HEADER].copy_from_slice(&header.service_header.to_bytes());
         at += header.service_header.size();
     }
-    if let Some(bytes) = frame.storage_from(at).first_chunk_mut::<MAX_EXTENSION_SIZE>() {
-        header.extension.write(bytes);
+    if let Some(place) = bytes[at..].first_chunk_mut::<MAX_EXTENSION_SIZE>() {
+        header.extension.write(place);
     }
     at + header.extension.kind().size()
 }
