@@ -8,7 +8,6 @@ use super::config::NicConfig;
 use super::contexts::Slab;
 use super::counters::{CongestionTally, Counters};
 use super::event::EventQueues;
-use super::extension::RpcEngine;
 use super::features::Features;
 use super::memory::HostMemory;
 use super::mkey::MkeyTable;
@@ -34,8 +33,6 @@ pub(crate) struct Bus<'a, M> {
     pub(crate) completions: &'a mut CompletionQueues,
     pub(crate) events: &'a mut EventQueues,
     pub(crate) shared_receives: &'a mut Slab<SharedReceiveQueue>,
-    /// The engine for StRoM's op-codes, if the device accepts them.
-    pub(crate) engine: Option<&'a mut (dyn RpcEngine + 'static)>,
     pub(crate) port: &'a mut Port,
     pub(crate) congestion: &'a mut CongestionTally,
     pub(crate) counters: &'a mut Counters,

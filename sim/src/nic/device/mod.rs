@@ -88,7 +88,6 @@ pub struct Nic {
     pub(super) flow: FlowControl,
     pub(super) ethernet: ethernet::EthernetObjects,
     pub(super) schedule: TurnSchedule,
-    pub(super) engine: Option<Box<dyn RpcEngine>>,
     pub(super) counters: Counters,
     pub(super) optional: OptionalState,
     /// How often the link went down.
@@ -133,11 +132,11 @@ impl Nic {
             flow: FlowControl::new(&config),
             ethernet: ethernet::EthernetObjects::new(),
             schedule: TurnSchedule::default(),
-            engine: None,
             counters: Counters::default(),
             optional: OptionalState {
                 card: config.card.map(|function| Box::new(CardState::new(function))),
                 observer: None,
+                engine: None,
             },
             times_down: 0,
             cleared: ClearedCounters::default(),
@@ -214,7 +213,7 @@ impl Nic {
 
     /// Installs an engine for StRoM's opcodes. It is only used if [`NicConfig::strom`] is set.
     pub fn set_extension(&mut self, engine: Box<dyn RpcEngine>) {
-        self.engine = Some(engine);
+        self.optional.engine = Some(engine);
     }
 
     /// The next MSI-X vector to send.

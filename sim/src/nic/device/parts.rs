@@ -7,6 +7,7 @@ use crate::nic::bus::Bus;
 use crate::nic::contexts::Slab;
 use crate::nic::ethernet::EthernetObjects;
 use crate::nic::observer::DeviceEvent;
+use crate::nic::optional_state::OptionalState;
 use crate::nic::queue_counters::CounterSets;
 use crate::nic::queue_pair::{Effects, QueuePair};
 use crate::nic::schedule::TurnSchedule;
@@ -27,7 +28,6 @@ pub(in crate::nic) struct DeviceParts<'a, M> {
 impl Nic {
     #[inline]
     pub(in crate::nic) fn parts<'a, M>(&'a mut self, now: Time, memory: &'a mut M) -> DeviceParts<'a, M> {
-        let engine = if self.config.strom { self.engine.as_deref_mut() } else { None };
         DeviceParts {
             queue_pairs: &mut self.queue_pairs,
             schedule: &mut self.schedule,
@@ -43,7 +43,6 @@ impl Nic {
                 completions: &mut self.completions,
                 events: &mut self.events,
                 shared_receives: &mut self.shared_receives,
-                engine,
                 port: &mut self.port,
                 congestion: &mut self.congestion,
                 counters: &mut self.counters,
@@ -96,9 +95,9 @@ impl Nic {
 
     /// Takes replies of the RPC engine. A reply for a queue pair that cannot send is dropped.
     pub(in crate::nic) fn take_replies(&mut self, now: Time) {
-        let Some(engine) = &mut self.engine else { return };
+        let OptionalState { engine: Some(engine), observer, .. } = &mut self.optional else { return };
         while let Some(reply) = engine.poll_reply() {
-            if let Some(observer) = &mut self.optional.observer {
+            if let Some(observer) = observer {
                 let bytes = u32::try_from(reply.bytes.len()).unwrap_or(u32::MAX);
                 observer.push(now, DeviceEvent::KernelReplied { qpn: reply.qpn, bytes });
             }

@@ -4,6 +4,7 @@ use super::{Accessor, Bus, HostMemory};
 use crate::nic::cqe::CompletionOwner;
 use crate::nic::mkey::{Access, HostRange};
 use crate::nic::observer::{DeviceEvent, ObservedMemory};
+use crate::nic::optional_state::OptionalState;
 use crate::nic::receive_queue::{FetchedReceive, ReceiveAccess, ScatterList};
 use crate::nic::shared_receive::{ReceiveSource, destination, token};
 use crate::nic::wqe::{self, WorkFault};
@@ -162,7 +163,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
     }
 
     fn accepts_rpc(&self) -> bool {
-        self.bus.engine.is_some()
+        self.bus.config.strom && self.bus.optional.engine.is_some()
     }
 
     fn rpc(&mut self, packet: RpcPacket<'_>) {
@@ -170,8 +171,9 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
         if packet.parameters {
             self.bus.observe(|| DeviceEvent::KernelCalled { qpn, kernel: packet.rpc_opcode });
         }
-        if let Some(engine) = &mut self.bus.engine {
-            match &mut self.bus.optional.observer {
+        let OptionalState { engine, observer, .. } = &mut *self.bus.optional;
+        if let Some(engine) = engine {
+            match observer {
                 Some(observer) => {
                     let memory = &mut ObservedMemory { memory: self.bus.memory, observer, now };
                     engine.handle_rpc(now, memory, qpn, packet);

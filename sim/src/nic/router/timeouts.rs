@@ -2,6 +2,7 @@
 
 use crate::nic::firmware;
 use crate::nic::observer::ObservedMemory;
+use crate::nic::optional_state::OptionalState;
 use crate::nic::queue_pair::earlier;
 use crate::nic::schedule::Alarm;
 use crate::nic::{HostMemory, Nic};
@@ -9,8 +10,9 @@ use bareverbs_prm::time::Time;
 
 impl Nic {
     /// When to call [`Self::handle_timeout`] next; it may find nothing due.
+    #[inline(always)] // After every input.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let engine = self.engine.as_ref().and_then(|engine| engine.poll_timeout());
+        let engine = self.optional.engine.as_ref().and_then(|engine| engine.poll_timeout());
         let queues = earlier(self.schedule.next_alarm(), self.completions.poll_timeout());
         let all = earlier(queues, engine);
         // Traps are rare, and this runs for each frame.
@@ -44,9 +46,9 @@ impl Nic {
     }
 
     fn run_engine<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        let Some(engine) = &mut self.engine else { return };
+        let OptionalState { engine: Some(engine), observer, .. } = &mut self.optional else { return };
         if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
-            match &mut self.optional.observer {
+            match observer {
                 Some(observer) => engine.handle_timeout(now, &mut ObservedMemory { memory, observer, now }),
                 None => engine.handle_timeout(now, memory),
             }
