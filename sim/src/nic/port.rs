@@ -434,10 +434,13 @@ impl Port {
     }
 
     /// Whether a packet from the link is addressed to this port.
-    #[inline]
+    #[inline(always)] // For every packet that arrives.
     pub(crate) fn is_addressed(&mut self, network: &Network, vlan: Option<VlanTag>) -> bool {
-        self.last_addressed.as_ref().is_some_and(|last| last.0 == *network && last.1 == vlan)
-            || self.finds_address(network, vlan)
+        let is_as_last = match &self.last_addressed {
+            Some((last, tag)) => last == network && *tag == vlan,
+            None => false,
+        };
+        is_as_last || self.finds_address(network, vlan)
     }
 
     /// [`Self::is_addressed`] without the cached result of the last packet.

@@ -113,6 +113,7 @@ impl ConnectionRequester {
     }
 
     /// Takes a message.
+    #[inline]
     pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         both!(self, requester => requester.submit(request))
     }

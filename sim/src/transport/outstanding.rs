@@ -71,6 +71,7 @@ impl Outstanding {
     }
 
     /// Adds a message of `span` packets and returns its number.
+    #[inline]
     pub fn push(&mut self, request: Request, span: u32) -> u64 {
         let (start, reads_before) = (self.next_sequence, self.reads_submitted);
         let end = start + u64::from(span);
@@ -145,11 +146,12 @@ impl Outstanding {
     /// acknowledges.
     pub fn acknowledge_before(&mut self, limit: u64) -> Result<(), MissingResponse> {
         while self.unacknowledged < limit {
-            let Some(message) = self.get(self.unacknowledged_number).copied() else { return Ok(()) };
+            let Some(message) = self.get(self.unacknowledged_number) else { return Ok(()) };
+            let end = message.end;
             if message.expects_data() {
-                return Err(MissingResponse { end: message.end });
+                return Err(MissingResponse { end });
             }
-            self.advance_to(limit.min(message.end), message.end);
+            self.advance_to(limit.min(end), end);
         }
         Ok(())
     }

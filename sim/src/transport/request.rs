@@ -152,6 +152,8 @@ pub struct RequestPacket {
     pub payload_length: u32,
     /// Why it is sent again, if it was on the wire before.
     pub retransmission: Option<RetransmissionCause>,
+    /// Another packet can follow at once. An unreliable connection does not say so.
+    pub is_followed: bool,
 }
 
 /// Why packets are sent again.

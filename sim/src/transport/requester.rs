@@ -148,6 +148,7 @@ impl Requester {
     }
 
     /// Takes a message. A message that it cannot execute ends with an error completion.
+    #[inline]
     pub fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         if !self.has_room() {
             return Err(QueueFull);
@@ -166,16 +167,18 @@ impl Requester {
     }
 
     /// The next packet for the wire.
+    #[inline]
     pub fn poll_transmit(&mut self, now: Time) -> Option<RequestPacket> {
         if self.timers.is_waiting_for_receiver() {
             return None;
         }
-        let message = *self.sendable()?;
-        let sequence = self.cursor.sequence;
-        let mut packet = segment::packet(&message, sequence, self.psn(sequence), self.mtu);
+        let message = self.sendable()?;
+        let (sequence, end, is_data) = (self.cursor.sequence, message.end, message.expects_data());
+        let mut packet = segment::packet(message, sequence, self.psn(sequence), self.mtu);
         packet.retransmission = (sequence < self.sent).then_some(self.rewound_by);
-        self.advance_cursor(&message);
-        packet.header.ack_request = self.wants_acknowledge(&message);
+        self.advance_cursor(end, is_data);
+        packet.is_followed = self.sendable().is_some();
+        packet.header.ack_request = self.wants_acknowledge(is_data, packet.is_followed);
         self.timers.packet_sent(now);
         self.counters.packets += 1;
         self.counters.retransmissions += u64::from(packet.retransmission.is_some());
@@ -183,6 +186,7 @@ impl Requester {
     }
 
     /// The message at the cursor, if its next packet may go out.
+    #[inline]
     fn sendable(&self) -> Option<&Message> {
         let SendPosition { number, sequence } = self.cursor;
         if self.failure.stops(number) || self.hold.is_some_and(|hold| number >= hold) {
@@ -206,22 +210,23 @@ impl Requester {
         !fenced && (!message.expects_data() || pending < self.read_limit)
     }
 
-    fn advance_cursor(&mut self, message: &Message) {
-        let end = if message.expects_data() { message.end } else { self.cursor.sequence + 1 };
+    /// Moves the cursor behind a packet of a message that ends before `message_end`. A READ or an atomic takes one.
+    fn advance_cursor(&mut self, message_end: u64, is_data: bool) {
+        let end = if is_data { message_end } else { self.cursor.sequence + 1 };
         self.cursor.sequence = end;
-        self.cursor.number += u64::from(end == message.end);
+        self.cursor.number += u64::from(end == message_end);
         self.sent = self.sent.max(end);
     }
 
     /// Whether to request an acknowledgement: when no packet can follow at once, and every [`ACK_INTERVAL`]
     /// packets.
-    fn wants_acknowledge(&mut self, message: &Message) -> bool {
-        if message.expects_data() {
+    fn wants_acknowledge(&mut self, is_data: bool, is_followed: bool) -> bool {
+        if is_data {
             self.unrequested = 0;
             return false;
         }
         self.unrequested += 1;
-        let wanted = self.unrequested >= ACK_INTERVAL || self.sendable().is_none();
+        let wanted = self.unrequested >= ACK_INTERVAL || !is_followed;
         if wanted {
             self.unrequested = 0;
         }

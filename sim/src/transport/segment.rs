@@ -42,6 +42,7 @@ impl PathMtu {
 
 /// Packets of a message, which is also the number of PSNs that it occupies; `None` if it exceeds the maximum
 /// length.
+#[inline]
 pub fn span(request: &Request, mtu: PathMtu) -> Option<u32> {
     match request.operation {
         operation if operation.is_atomic() => Some(1),
@@ -51,7 +52,7 @@ pub fn span(request: &Request, mtu: PathMtu) -> Option<u32> {
 }
 
 /// Builds the packet of `message` with sequence number `sequence`. A READ asks for everything from there on.
-#[inline]
+#[inline(always)] // For every packet; a call would write it to memory first.
 pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> RequestPacket {
     let request = &message.request;
     let index = sequence.saturating_sub(message.start) as u32;
@@ -74,6 +75,7 @@ pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> Reque
         payload_offset: offset,
         payload_length,
         retransmission: None,
+        is_followed: false,
     }
 }
 

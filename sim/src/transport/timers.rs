@@ -54,6 +54,7 @@ impl RetryTimers {
     }
 
     /// A packet was sent: starts the timer unless it already runs.
+    #[inline]
     pub fn packet_sent(&mut self, now: Time) {
         if self.ack.is_none() || mutated("ack_timer_restarts") {
             self.ack = self.ack_timeout.map(|timeout| now + timeout);
@@ -113,6 +114,7 @@ impl RetryTimers {
     }
 
     /// When the next timer is due.
+    #[inline]
     pub fn deadline(&self) -> Option<Time> {
         self.rnr.or(self.ack)
     }

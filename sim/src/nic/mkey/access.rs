@@ -8,15 +8,29 @@ use bareverbs_prm::mutation::mutated;
 
 impl MkeyTable {
     /// Reads bytes from `offset` of a range on.
-    #[inline]
+    #[inline(always)] // For every frame with payload.
     pub(crate) fn read<M: HostMemory>(
         &self,
         memory: &mut M,
         range: &HostRange,
         offset: u64,
+        bytes: &mut [u8],
+    ) -> Result<(), DmaFault> {
+        let at = position(range, offset, bytes.len(), false)?;
+        if self.is_direct(range) && !bytes.is_empty() {
+            return memory.read(at, bytes);
+        }
+        self.read_pieces(memory, range, at, bytes)
+    }
+
+    #[inline(never)]
+    fn read_pieces<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        range: &HostRange,
+        mut at: u64,
         mut bytes: &mut [u8],
     ) -> Result<(), DmaFault> {
-        let mut at = position(range, offset, bytes.len(), false)?;
         while !bytes.is_empty() {
             let (iova, run) = self.piece(range, at, bytes.len(), false)?;
             let (now, rest) = bytes.split_at_mut(run);
@@ -28,15 +42,29 @@ impl MkeyTable {
     }
 
     /// Writes bytes from `offset` of a range on.
-    #[inline]
+    #[inline(always)] // For every frame with payload.
     pub(crate) fn write<M: HostMemory>(
         &self,
         memory: &mut M,
         range: &HostRange,
         offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), DmaFault> {
+        let at = position(range, offset, bytes.len(), true)?;
+        if self.is_direct(range) && !bytes.is_empty() {
+            return memory.write(at, bytes);
+        }
+        self.write_pieces(memory, range, at, bytes)
+    }
+
+    #[inline(never)]
+    fn write_pieces<M: HostMemory>(
+        &self,
+        memory: &mut M,
+        range: &HostRange,
+        mut at: u64,
         mut bytes: &[u8],
     ) -> Result<(), DmaFault> {
-        let mut at = position(range, offset, bytes.len(), true)?;
         while !bytes.is_empty() {
             let (iova, run) = self.piece(range, at, bytes.len(), true)?;
             let (now, rest) = bytes.split_at(run);
@@ -45,6 +73,19 @@ impl MkeyTable {
             at = at.wrapping_add(run as u64);
         }
         Ok(())
+    }
+
+    /// The key of a range, unless it was destroyed or freed after the check.
+    #[inline]
+    fn key_of(&self, range: &HostRange) -> Option<&MemoryKey> {
+        let unchanged = |key: &&MemoryKey| key.generation == range.generation || mutated("stale_range");
+        self.keys.get(range.index).filter(unchanged)
+    }
+
+    /// Whether the positions of a range are host addresses, so that all of it is one piece.
+    #[inline]
+    fn is_direct(&self, range: &HostRange) -> bool {
+        self.key_of(range).is_some_and(|key| matches!(key.translation, Translation::Direct { .. }))
     }
 
     /// Host address and run length at a position; a fault if the key was destroyed or freed after the check.
@@ -56,8 +97,7 @@ impl MkeyTable {
         length: usize,
         write: bool,
     ) -> Result<(u64, usize), DmaFault> {
-        let unchanged = |key: &&MemoryKey| key.generation == range.generation || mutated("stale_range");
-        let Some(key) = self.keys.get(range.index).filter(unchanged) else {
+        let Some(key) = self.key_of(range) else {
             return piece_without_key(range, at, length, write);
         };
         if matches!(key.translation, Translation::Direct { .. }) {
@@ -195,6 +235,7 @@ impl MemoryKey {
 }
 
 /// Position of `offset` in the translation, if `length` bytes from there on are within the range.
+#[inline]
 fn position(range: &HostRange, offset: u64, length: usize, write: bool) -> Result<u64, DmaFault> {
     match offset.checked_add(length as u64) {
         Some(end) if end <= range.length => Ok(range.start.wrapping_add(offset)),

@@ -238,7 +238,7 @@ impl QueuePair {
                     observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
                     self.end_wqe(bus, Ok(()));
                 }
-                Fetched::Nothing | Fetched::Request(_) | Fetched::Dma(_) => break,
+                Fetched::Nothing | Fetched::Request | Fetched::Dma(_) => break,
             }
         }
         None
@@ -265,7 +265,8 @@ impl QueuePair {
             mmo: false,
             names_queue: false,
         };
-        self.send.fetch(bus.memory, &context)
+        // This layout has no request of a connection.
+        self.send.fetch(bus.memory, &context, |_| {})
     }
 
     /// Sends a datagram. Its work request completes as soon as the datagram has left, whether or not it

@@ -20,6 +20,13 @@ enum Unwritten {
     Payload,
 }
 
+/// A frame that was written.
+struct Written {
+    transmit: Transmit,
+    /// It is a request, another one can follow at once, and no request has ended.
+    is_followed: bool,
+}
+
 /// Writes a packet of a connection and returns its invariant CRC. `fill` reads `length` bytes of payload or
 /// fails.
 fn write_frame(
@@ -41,33 +48,36 @@ impl QueuePair {
         bus: &mut Bus<'_, M>,
         frame: &mut FrameBuffer,
     ) -> (Option<PolledFrame>, Effects) {
-        let polled = self.path.as_ref().map(|path| path.loops_back).and_then(|loops_back| {
-            let transmit = self.next_frame(bus, frame)?;
-            Some(PolledFrame { transmit, loops_back })
-        });
-        (polled, self.settle(bus))
+        let loops_back = self.path.as_ref().map(|path| path.loops_back);
+        let written = if loops_back.is_some() { self.next_frame(bus, frame) } else { None };
+        let effects = match written {
+            Some(Written { is_followed: true, .. }) if !self.may_end_work() => self.keep_turn(bus.now),
+            _ => self.settle(bus),
+        };
+        let polled = written.zip(loops_back);
+        (polled.map(|(Written { transmit, .. }, loops_back)| PolledFrame { transmit, loops_back }), effects)
     }
 
     fn next_frame<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
         frame: &mut FrameBuffer,
-    ) -> Option<Transmit> {
+    ) -> Option<Written> {
         if self.notification.is_due()
             && let Some(transmit) = self.transmit_notification(bus, frame)
         {
-            return Some(transmit);
+            return Some(Written { transmit, is_followed: false });
         }
         if let Some(transmit) = self.transmit_response(bus, frame) {
-            return Some(transmit);
+            return Some(Written { transmit, is_followed: false });
         }
         if self.pacer.waits_until(bus.now).is_some() {
             return None;
         }
         self.fetch(bus);
-        let transmit = self.transmit_request(bus, frame)?;
+        let written = self.transmit_request(bus, frame)?;
         self.pacer.on_sent(bus.now, frame.len());
-        Some(transmit)
+        Some(written)
     }
 
     fn transmit_response<M: HostMemory>(
@@ -127,9 +137,10 @@ impl QueuePair {
         &mut self,
         bus: &mut Bus<'_, M>,
         frame: &mut FrameBuffer,
-    ) -> Option<Transmit> {
+    ) -> Option<Written> {
         let Self { requester, path, replies, send, .. } = self;
         let (requester, path) = (requester.as_mut()?, path.as_ref()?);
+        let mut has_failed = false;
         // A message whose payload cannot be read fails; the next packet may belong to another message.
         while let Some(packet) = requester.poll_transmit(bus.now) {
             let (token, offset) = (packet.token, packet.payload_offset);
@@ -146,18 +157,28 @@ impl QueuePair {
                     if bus.optional.observer.is_some() {
                         self.observe_request(bus, &packet);
                     }
-                    return Some(Transmit { class: TransmitClass::Request, qpn: self.number(), icrc });
+                    let transmit = Transmit { class: TransmitClass::Request, qpn: self.number(), icrc };
+                    return Some(Written { transmit, is_followed: packet.is_followed && !has_failed });
                 }
                 Err(Unwritten::Length) => requester.fail(token, RequesterError::BadResponse),
                 Err(Unwritten::Payload) => requester.fail(token, RequesterError::LocalProtection),
             }
+            has_failed = true;
         }
         None
     }
 
     /// Fetches WQEs from the ring and gives them to the requester while both have room and the turn is not
     /// over.
+    #[inline]
     pub(super) fn fetch<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
+        if self.send.wants_fetch() || self.replies.is_some() {
+            self.fetch_posted(bus);
+        }
+    }
+
+    #[inline(never)]
+    fn fetch_posted<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         if self.state() != QpState::Rts {
             return;
         }
@@ -187,14 +208,10 @@ impl QueuePair {
         };
         let requester = self.requester.as_mut()?;
         while requester.has_room() && !context.mkeys.budget().is_spent() {
-            match self.send.fetch(bus.memory, &context) {
-                Fetched::Request(request) => {
-                    bus.counters.wqes += 1;
-                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
-                    let refused = requester.submit(request).is_err();
-                    bus.counters.requests_refused += u64::from(refused);
-                }
-                Fetched::Nop => {
+            let requests_refused = &mut bus.counters.requests_refused;
+            let submit = |request| *requests_refused += u64::from(requester.submit(request).is_err());
+            match self.send.fetch(bus.memory, &context, submit) {
+                Fetched::Request | Fetched::Nop => {
                     bus.counters.wqes += 1;
                     observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
                 }

@@ -48,6 +48,31 @@ impl QueuePair {
         }
     }
 
+    /// Whether a work request may end although its peer has sent nothing: the device executes it, or it stopped the queue.
+    #[inline]
+    pub(super) fn may_end_work(&self) -> bool {
+        self.has_local_front() || self.send.stopped().is_some()
+    }
+
+    /// Whether the device itself executes the oldest work request.
+    #[inline]
+    fn has_local_front(&self) -> bool {
+        let is_local = |front: &OutstandingWqe| !matches!(front.carrier, WorkCarrier::Requester);
+        self.send.front().is_some_and(is_local)
+    }
+
+    /// What the queue pair needs after a packet that another one follows: nothing has ended, no state has changed.
+    #[inline]
+    pub(super) fn keep_turn(&self, now: Time) -> Effects {
+        let held_until = self.pacer.waits_until(now);
+        Effects {
+            frames_wanted: held_until.is_none() || self.has_responses(),
+            alarm: earlier(self.next_timeout(), held_until),
+            rpc_delivered: false,
+        }
+    }
+
+    #[inline]
     fn next_timeout(&self) -> Option<Time> {
         let retransmission = self.requester.as_ref().and_then(ConnectionRequester::poll_timeout);
         earlier(retransmission, self.pacer.poll_timeout())
@@ -109,8 +134,7 @@ impl QueuePair {
     /// behind it.
     #[inline]
     fn end_local<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
-        let is_local = |front: &OutstandingWqe| !matches!(front.carrier, WorkCarrier::Requester);
-        self.send.front().is_some_and(is_local) && self.end_local_wqes(bus)
+        self.has_local_front() && self.end_local_wqes(bus)
     }
 
     #[cold]
@@ -147,20 +171,36 @@ impl QueuePair {
     }
 
     /// Removes the oldest WQE and writes its completion if it asked for one or failed.
+    #[inline]
     pub(super) fn end_wqe<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
-        let (cqn, owner) = (self.context.cqn_snd(), self.owner());
+        if result.is_err() || !self.end_unsignalled(bus) {
+            self.complete_wqe(bus, result);
+        }
+    }
+
+    /// Removes the oldest WQE if it asked for no completion of a success. Returns whether that was so.
+    #[inline]
+    fn end_unsignalled<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
+        let Some(front) = self.send.front().filter(|front| !front.signalled) else { return false };
+        let (qpn, wqe) = (self.number(), front.name.index);
+        self.send.pop();
+        bus.observe(|| DeviceEvent::WqeEnded { qpn, wqe });
+        true
+    }
+
+    /// Removes the oldest WQE and writes its completion.
+    #[inline(never)]
+    fn complete_wqe<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
         let Some(wqe) = self.send.pop() else {
             bus.counters.completions_unmatched += 1;
             return;
         };
+        let owner = self.owner();
         let (mut entry, event) = match result {
-            Ok(()) if !wqe.signalled => {
-                return bus.observe(|| DeviceEvent::WqeEnded { qpn: owner.qpn, wqe: wqe.name.index });
-            }
             Ok(()) => (owner.requester(wqe.name, wqe.pieces.length() as u32, bus.now), wqe.event),
             Err(fault) => (owner.requester_error(wqe.name, fault), true),
         };
-        bus.complete(cqn, &mut entry, event);
+        bus.complete(self.context.cqn_snd(), &mut entry, event);
     }
 
     /// Fails the WQE at which the queue stopped, once everything before it has ended.

@@ -94,7 +94,8 @@ impl Nic {
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
         if self.ethernet.take_turn() {
-            let sent = self.transmit_packet(now, memory, frame);
+            let sent =
+                if self.ethernet.has_transmit() { self.transmit_packet(now, memory, frame) } else { None };
             return sent.or_else(|| self.transmit_rdma(now, memory, frame));
         }
         let sent = self.transmit_rdma(now, memory, frame);

@@ -152,7 +152,7 @@ pub(crate) fn check_control(
 }
 
 /// Parses the bytes of a WQE and adds its local buffer to `pieces`, which must be empty.
-#[inline]
+#[inline(always)]
 pub(crate) fn parse(
     bytes: &[u8],
     control: &ControlSegment,
@@ -187,6 +187,7 @@ fn parse_operation_of_memory(
     }
 }
 
+#[inline(always)]
 fn parse_work(
     control: &ControlSegment,
     cursor: &mut SegmentReader<'_>,
@@ -233,6 +234,7 @@ fn parse_work(
 }
 
 /// Parses the segment of extended reliable connections, which only sending requests have.
+#[inline(always)]
 fn parse_queue(
     control: &ControlSegment,
     cursor: &mut SegmentReader<'_>,
@@ -396,6 +398,7 @@ fn parse_rpc(
 /// the queue pair.
 const LONGEST_LIST: u64 = 1 << 20;
 
+#[inline(always)]
 fn parse_data(
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
