@@ -49,7 +49,7 @@ pub struct Dma<M> {
 // SAFETY: `base` points into `memory`, which the same value owns and which may be sent to another thread.
 unsafe impl<M: Send> Send for Dma<M> {}
 // SAFETY: methods that several threads may call at once (`copy_in`, `copy_out`, `fill`, `word`, `pair`,
-// `extent` and their stores) access each word in one size, atomically; a caller that accesses a smaller part
+// `atomic`, `Table::row` and their stores) access each word in one size, atomically; a caller that accesses a smaller part
 // of a word through a `Window` has the memory to itself (see the module).
 unsafe impl<M: Sync> Sync for Dma<M> {}
 
@@ -169,14 +169,20 @@ impl<M> Dma<M> {
         self.copy_in(offset, &value.to_ne_bytes())
     }
 
-    /// Loads the aligned 64-bit word number `index` with `order`; `None` beyond the end.
+    /// The aligned 64-bit word number `index`; `None` beyond the end.
     #[inline(always)]
-    pub fn word(&self, index: usize, order: Ordering) -> Option<u64> {
+    pub(crate) fn atomic(&self, index: usize) -> Option<&AtomicU64> {
         if index >= self.words {
             return None;
         }
         // SAFETY: `index` is within a whole block of the memory, which is aligned to a block (`Dma::new`).
-        Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.load(order))
+        Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) })
+    }
+
+    /// Loads the aligned 64-bit word number `index` with `order`; `None` beyond the end.
+    #[inline(always)]
+    pub fn word(&self, index: usize, order: Ordering) -> Option<u64> {
+        self.atomic(index).map(|word| word.load(order))
     }
 
     /// Loads two adjacent words, relaxed; `index` is that of the pair. `None` beyond the end.
@@ -199,11 +205,8 @@ impl<M> Dma<M> {
     /// `false`.
     #[inline(always)]
     pub fn set_word(&self, index: usize, value: u64, order: Ordering) -> bool {
-        if index >= self.words {
-            return false;
-        }
-        // SAFETY: as in `word`.
-        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) }.store(value, order);
+        let Some(word) = self.atomic(index) else { return false };
+        word.store(value, order);
         true
     }
 
@@ -216,18 +219,6 @@ impl<M> Dma<M> {
         // SAFETY: the block is within the memory, which is aligned to a block (`Dma::new`).
         let base = unsafe { self.base.add(index * BLOCK) };
         Some(Window { base, memory: PhantomData })
-    }
-
-    /// The `N` bytes from aligned word number `index` on, checked once; `None` if they exceed the memory.
-    /// They are aligned to a word.
-    #[inline(always)]
-    pub fn extent<const N: usize>(&self, index: u32) -> Option<Extent<'_, N>> {
-        if index as u64 + N as u64 / 8 > self.words as u64 {
-            return None;
-        }
-        // SAFETY: the words are within whole blocks of the memory, which is aligned to a block.
-        let base = unsafe { self.base.add(index as usize * 8) };
-        Some(Extent { base, memory: PhantomData })
     }
 
     /// 16-byte segment number `index`; `None` beyond the end.
@@ -334,6 +325,46 @@ impl<M> Dma<M> {
         debug_assert!(offset + 8 <= self.length);
         // SAFETY: every caller has checked the range and found the address aligned with `split`.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }.store(value, Ordering::Relaxed);
+    }
+}
+
+/// Memory that begins with rows of `N` bytes, which were checked once and which every number indexes safely.
+pub(crate) struct Table<M, const N: usize> {
+    /// Never taken out and never replaced, so that the rows stay where they are.
+    dma: Dma<M>,
+    /// The offset of the last row, which masks those of all others.
+    last: u32,
+}
+
+impl<M, const N: usize> Table<M, N> {
+    /// A table of `rows`, a power of two, at the start of `dma`. `None` if they do not fit.
+    pub(crate) fn new(dma: Dma<M>, rows: u32) -> Option<Self> {
+        const { assert!(N.is_power_of_two() && N >= BLOCK) };
+        let last = rows.checked_sub(1)?.checked_mul(N as u32)?;
+        let fits = rows.is_power_of_two() && rows as usize <= dma.blocks / (N / BLOCK);
+        fits.then_some(Self { dma, last })
+    }
+
+    /// The memory.
+    #[inline(always)]
+    pub(crate) fn memory(&self) -> &Dma<M> {
+        &self.dma
+    }
+
+    /// Number of rows.
+    #[inline(always)]
+    pub(crate) fn rows(&self) -> usize {
+        self.last as usize / N + 1
+    }
+
+    /// Row `number`, modulo the number of rows.
+    #[inline(always)]
+    pub(crate) fn row(&self, number: u32) -> Extent<'_, N> {
+        let offset = number.wrapping_mul(N as u32) & self.last;
+        // SAFETY: the number of rows and `N` are powers of two, so the masked offset is that of a row, all of which are
+        // within the blocks of the memory (`new`); it is aligned to a block.
+        let base = unsafe { self.dma.base.add(offset as usize) };
+        Extent { base, memory: PhantomData }
     }
 }
 

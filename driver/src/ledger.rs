@@ -16,7 +16,7 @@ mod receive;
 mod send;
 pub mod shared;
 
-pub use poller::{Half, Poller, Receives, Sends};
+pub use poller::{Found, Half, Poller, Receives, Sends};
 pub use receive::{ReceivePoller, retire_receive};
 pub use send::{Retired, SendPoller, retire_send};
 
@@ -40,10 +40,25 @@ pub trait Words {
     fn singles(&self, base: u32, mask: u32) -> impl Singles + '_ {
         Plain { words: self, base, mask }
     }
-    /// The record whose first word is `base`, if it is within the words.
+    /// A loader of slot `index` (masked) among `slots` of a send queue, if it is within the words.
     #[inline(always)]
-    fn record(&self, base: u32) -> Option<impl Record + '_> {
-        Some(PlainRecord(self, base as usize))
+    fn pair(&self, slots: Slots, index: u32) -> Option<impl Fn() -> [u64; 2]> {
+        Some(move || self.pairs(slots.base as u32, slots.mask).load(index))
+    }
+    /// A loader of slot `index` (masked) among `slots` of a receive queue, if it is within the words.
+    #[inline(always)]
+    fn single(&self, slots: Slots, index: u32) -> Option<impl Fn() -> u64> {
+        Some(move || self.singles(slots.base as u32, slots.mask).load(index))
+    }
+    /// Record number `number`, if there are records.
+    #[inline(always)]
+    fn record(&self, number: u32) -> Option<impl Record + '_> {
+        Some(PlainRecord(self, number as usize * RECORD_WORDS))
+    }
+    /// The record of `user_index` among `records` (a power of two), if there are records.
+    #[inline(always)]
+    fn record_of(&self, user_index: u32, records: usize) -> Option<impl Record + '_> {
+        self.record(user_index & (records as u32).wrapping_sub(1))
     }
 }
 
@@ -141,8 +156,13 @@ impl Side {
     const fn identity(self) -> usize {
         self as usize
     }
-    const fn range(self) -> usize {
+    /// The word with the first slot.
+    const fn base(self) -> usize {
         2 + self as usize
+    }
+    /// The word with the number of slots minus one.
+    const fn mask(self) -> usize {
+        4 + 6 * self as usize
     }
     const fn head(self) -> usize {
         8 + self as usize
@@ -199,21 +219,22 @@ impl Identity {
 pub struct Home(u64);
 
 impl Home {
-    /// The home of no queue pair.
-    pub const NOBODY: Self = Self(u64::MAX);
+    /// The home of no queue pair: with any `user_index` it is the one that no queue pair has, in another
+    /// completion queue than that of closed records.
+    pub const NOBODY: Self = Self(0xfffe_ffff_ff00_0000);
 
     /// The home of the queue pairs that complete in this queue. For the queue with the last number it is
     /// `NOBODY`, because closed records look as if they completed there.
     pub const fn of(cqn: Cqn) -> Self {
-        let queue = Identity::queue(cqn) >> 24;
-        if queue == Identity::CLOSED.0 >> 48 << 24 { Self::NOBODY } else { Self(queue) }
+        let queue = Identity::queue(cqn);
+        if queue == Identity::CLOSED.0 >> 48 << 48 { Self::NOBODY } else { Self(queue) }
     }
 
-    /// Whether a record with this identity belongs to the queue pair with this `user_index`, and completes
-    /// here.
+    /// The queue pair of a record with this identity, if it has this `user_index` (24 bits) and completes here.
     #[inline(always)]
-    const fn has(self, identity: Identity, user_index: u32) -> bool {
-        identity.0 >> 24 == self.0 | user_index as u64
+    const fn queue_pair(self, identity: Identity, user_index: u32) -> Option<Qpn> {
+        let rest = identity.0 ^ (self.0 | ((user_index << 8) as u64) << 16);
+        if rest < 1 << 24 { Some(Qpn::from_low_bits(rest as u32)) } else { None }
     }
 }
 
@@ -232,9 +253,17 @@ pub struct Range {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Slots {
     /// First slot, counted from the first word.
-    pub base: u32,
+    pub base: usize,
     /// Number of slots minus one.
     pub mask: u32,
+}
+
+impl Slots {
+    /// The slot of `index`, counted from the first word.
+    #[inline(always)]
+    pub(crate) const fn at(self, index: u32) -> usize {
+        self.base.wrapping_add((index & self.mask) as usize)
+    }
 }
 
 /// What was posted: the second word of a slot. Bits 31:0 hold the counter of the next work request, 47:32 the
@@ -306,7 +335,8 @@ impl Poster {
         words.store(record + side.head(), 0, Ordering::Relaxed);
         words.store(record + side.tail(), 0, Ordering::Relaxed);
         let mask = range.slots.wrapping_sub(1);
-        words.store(record + side.range(), (range.base as u64) << 32 | mask as u64, Ordering::Relaxed);
+        words.store(record + side.base(), range.base.into(), Ordering::Relaxed);
+        words.store(record + side.mask(), mask.into(), Ordering::Relaxed);
         let head_word = record + side.head();
         Self { side, record, head_word, base: range.base, mask, head: 0, full: range.slots }
     }
@@ -371,7 +401,7 @@ impl Poster {
     /// Its slots.
     #[inline(always)]
     pub const fn slots(&self) -> Slots {
-        Slots { base: self.base, mask: self.mask }
+        Slots { base: self.base as usize, mask: self.mask }
     }
 
     /// The slots of a send queue.
@@ -384,6 +414,13 @@ impl Poster {
     #[inline(always)]
     pub fn singles<'a, W: Words>(&self, words: &'a W) -> impl Singles + use<'a, W> {
         words.singles(self.base, self.mask)
+    }
+
+    /// The slots of a receive queue up to number `last`, which is that of the last one.
+    #[inline(always)]
+    pub fn singles_up_to<'a, W: Words>(&self, words: &'a W, last: u32) -> impl Singles + use<'a, W> {
+        debug_assert!(last == self.mask, "{last} of {} slots", self.size());
+        words.singles(self.base, last)
     }
 
     /// Records a work request of `slots` slots under `id`. The caller has checked [`Self::has_room`].

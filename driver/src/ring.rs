@@ -111,6 +111,12 @@ impl Consumer {
         Self { index: self.index.wrapping_add(count), ..self }
     }
 
+    /// Advances to the entry after `at`, an earlier copy of this one.
+    #[inline(always)]
+    pub const fn follow(&mut self, at: Self) {
+        self.index = at.index.wrapping_add(1);
+    }
+
     /// Advances to the next entry.
     #[inline(always)]
     pub const fn advance(&mut self) {

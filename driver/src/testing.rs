@@ -10,7 +10,7 @@ pub use crate::ring::{Consumer, OwnedEntry, take_ownership};
 /// Ownership of work request identifiers.
 pub mod ledger {
     pub use crate::ledger::{
-        Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words,
+        Found, Home, Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words,
         retire_receive, retire_send,
     };
 

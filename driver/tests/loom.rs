@@ -16,8 +16,8 @@
 #![cfg(loom)]
 
 use bareverbs_core::testing::ledger::{
-    Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words, retire_receive,
-    retire_send,
+    Home, Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words,
+    retire_receive, retire_send,
 };
 use bareverbs_core::testing::{Consumer, OwnedEntry, Publication, publish, publish_record, take_ownership};
 use bareverbs_prm::ids::{Cqn, Qpn};
@@ -317,4 +317,48 @@ fn a_cached_receive_poller_agrees_with_the_poster() {
         thread.join().unwrap();
         assert_eq!(seen, [10, 11, 12], "a slot is older than the head");
     });
+}
+
+/// Retires what is posted, each time from the record that an entry leads to, of which nothing is kept.
+fn retire_directly(side: Side) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(move || {
+        let words = Shared::new();
+        let poster = open(&words, side);
+        let thread = {
+            let words = words.clone();
+            thread::spawn(move || {
+                post_three(&words, poster, |p, w, id| match side {
+                    Side::Send => p.post(w, id, 1, 1),
+                    Side::Receive => p.post_receive(&p.singles(w), id),
+                });
+            })
+        };
+        let home = Home::of(Cqn::from_low_bits(3));
+        let retire = |counter| match side {
+            Side::Send => {
+                let found = SendPoller::find(&*words, 1, home, 0).ok_or(Refusal::Stranger)?;
+                let retired = found.retire_oldest(&*words, counter).ok_or(Refusal::NotOutstanding)?;
+                Ok(retired.id)
+            }
+            Side::Receive => {
+                let found = ReceivePoller::find(&*words, 1, home, 0).ok_or(Refusal::Stranger)?;
+                found.retire_oldest(&*words, counter).ok_or(Refusal::NotOutstanding)
+            }
+        };
+        let seen = [0, 1, 2].map(|counter| wait_for(|| retire(counter)));
+        thread.join().unwrap();
+        assert_eq!(seen, [10, 11, 12], "a slot is older than the head");
+    });
+}
+
+#[test]
+fn sends_that_are_retired_directly_agree_with_the_poster() {
+    retire_directly(Side::Send);
+}
+
+#[test]
+fn receives_that_are_retired_directly_agree_with_the_poster() {
+    retire_directly(Side::Receive);
 }

@@ -28,8 +28,8 @@ const LOG_ENTRIES: u8 = 2;
 /// Times that the poller looks while the others post.
 const POLLS: usize = 3;
 const FIRST_SLOT: usize = QUEUE_PAIRS * RECORD_WORDS;
-/// The words that the ledger uses of a record, for sends: identity, range, head, tail.
-const USED: [usize; 4] = [0, 2, 8, 16];
+/// The words that the ledger uses of a record, for sends: identity, slots (two), head, tail.
+const USED: [usize; 5] = [0, 2, 4, 8, 16];
 
 /// Words of a ledger. Only those that are used exist, since loom follows each of them.
 struct Ledger(Vec<Option<AtomicU64>>);

@@ -24,9 +24,9 @@ pub(super) struct QueuePairCache {
     pub(super) sends: CachedQueuePair<SendPoller>,
     pub(super) receives: CachedQueuePair<ReceivePoller>,
     pub(super) shared: CachedQueuePair<SharedPoller>,
-    /// The dword with the `user_index` of the last queue pair that completed a single entry without being
-    /// cached.
-    pub(super) last_single: u32,
+    /// Whether queue pairs took turns in the last poll of several entries, so that the next one does not try
+    /// the cached queue pair first.
+    pub(super) in_turns: bool,
 }
 
 /// The queue pair of an entry, as a candidate for the cache.
@@ -73,7 +73,7 @@ impl QueuePairCache {
         sends: CachedQueuePair::nobody(SendPoller::NOBODY),
         receives: CachedQueuePair::nobody(ReceivePoller::NOBODY),
         shared: CachedQueuePair::nobody(SharedPoller::NOBODY),
-        last_single: NOBODY,
+        in_turns: false,
     };
 
     /// Caches the queue pair that has just completed.

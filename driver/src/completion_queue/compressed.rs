@@ -60,32 +60,27 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// Retires requests of a run through the cached queue pair of one kind and returns their number.
     fn retire_run<P: CachedPoller>(&mut self, run: &CompressedRun, places: &mut [WorkCompletion]) -> usize {
-        let mut copy = *P::cached(&mut self.cache);
-        let taken = self.retire_through(&mut copy, run, places);
-        if taken > 0 {
-            P::follow(P::cached(&mut self.cache), &copy);
-        }
+        let cached = *P::cached(&mut self.cache);
+        let Some((taken, last)) = self.retire_through(cached, run, places) else { return 0 };
+        P::follow(P::cached(&mut self.cache), &last);
         taken
     }
 
+    /// [`Self::retire_run`] through a copy of the cached queue pair. Also returns the one that completed.
     #[inline(always)]
     fn retire_through<P: CachedPoller>(
         &self,
-        cached: &mut CachedQueuePair<P>,
+        cached: CachedQueuePair<P>,
         run: &CompressedRun,
         places: &mut [WorkCompletion],
-    ) -> usize {
+    ) -> Option<(usize, CachedQueuePair<P>)> {
         let cqe = self.entry(self.consumer.index());
-        let ledgers = self.device.device().ledgers();
-        let Some(mut session) = P::open(cached, ledgers, self.cqn) else { return 0 };
+        let mut session = P::open(cached, self.device.device().ledgers(), self.cqn)?;
         if !session.has(cqe) && !session.follow_sibling(cqe) {
-            return 0;
+            return None;
         }
         let taken = self.retire_minis(&mut session, run, places);
-        if taken > 0 {
-            session.close();
-        }
-        taken
+        (taken > 0).then(|| (taken, session.close()))
     }
 
     /// Retires the requests that the mini entries name, up to the first one that is not outstanding.

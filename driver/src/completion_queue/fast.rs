@@ -5,7 +5,7 @@
 //! contains the differences.
 
 use super::CompletionQueue;
-use super::cache::{CachedQueuePair, QueuePairCache};
+use super::cache::CachedQueuePair;
 use super::entries::hand_back;
 use super::session::{CachedPoller, Session, retire};
 use crate::cqe::CqeView;
@@ -48,23 +48,64 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let (hal, ledgers) = (device.device().hal(), device.device().ledgers());
         let polling = Polling { hal, ledgers, entries: rings.blocks(), cqn: *cqn, at: *consumer };
         let (cqe, owner) = polling.entry(0);
-        let (count, end) = if owner.is_requester_success() {
-            polling.take::<SendPoller>(cache, places)
+        if owner.is_requester_success() {
+            let count = polling.take_first(&mut cache.sends, places);
+            *consumer = consumer.ahead(count as u32);
+            if count < places.len() {
+                return self.take_rest::<SendPoller>(count, places);
+            }
+            hand_back(hal, rings, consumer.counter());
+            (count, PathEnd::Finished)
         } else if owner.is_of_other_pass() {
             // A queue of two-block entries caches no queue pair, and this looked at the wrong block.
-            return (0, if *wide { PathEnd::OtherPath } else { PathEnd::Finished });
+            (0, if *wide { PathEnd::OtherPath } else { PathEnd::Finished })
         } else if owner.responder_success().is_none() {
-            return (0, PathEnd::OtherPath);
+            (0, PathEnd::OtherPath)
         } else if cache.receives.has(cqe) {
-            polling.take_outlined::<ReceivePoller>(cache, places)
+            self.take_outlined::<ReceivePoller>(places)
         } else {
-            polling.take_outlined::<SharedPoller>(cache, places)
-        };
-        if count > 0 {
-            *consumer = consumer.ahead(count as u32);
+            self.take_outlined::<SharedPoller>(places)
+        }
+    }
+
+    /// Takes entries of one kind of queue, out of line: a run of receives is long enough to be worth a call.
+    #[inline(never)]
+    fn take_outlined<P: CachedPoller>(&mut self, places: &mut [WorkCompletion]) -> (usize, PathEnd) {
+        let Self { device, rings, cache, consumer, cqn, .. } = self;
+        let (hal, ledgers) = (device.device().hal(), device.device().ledgers());
+        let polling = Polling { hal, ledgers, entries: rings.blocks(), cqn: *cqn, at: *consumer };
+        let count = polling.take_first(P::cached(cache), places);
+        *consumer = consumer.ahead(count as u32);
+        if count < places.len() {
+            return self.take_rest::<P>(count, places);
+        }
+        hand_back(hal, rings, consumer.counter());
+        (count, PathEnd::Finished)
+    }
+
+    /// Continues after the first `before` entries, at the end of the ring or where another queue pair
+    /// completes, and hands all entries back. It opens a session of its own, so that in the most common case,
+    /// which needs no more than one stretch, everything stays in registers.
+    #[cold]
+    #[inline(never)]
+    fn take_rest<P: CachedPoller>(
+        &mut self,
+        before: usize,
+        places: &mut [WorkCompletion],
+    ) -> (usize, PathEnd) {
+        let Self { device, rings, cache, consumer, cqn, .. } = self;
+        let (hal, ledgers) = (device.device().hal(), device.device().ledgers());
+        let polling = Polling { hal, ledgers, entries: rings.blocks(), cqn: *cqn, at: *consumer };
+        let (more, end) = polling.take_stretches(
+            P::cached(cache),
+            before > 0,
+            places.get_mut(before..).unwrap_or_default(),
+        );
+        *consumer = consumer.ahead(more as u32);
+        if before + more > 0 {
             hand_back(hal, rings, consumer.counter());
         }
-        (count, end)
+        (before + more, end)
     }
 }
 
@@ -79,57 +120,50 @@ impl<'a, H: Hal, M> Polling<'a, H, M> {
         (entry.cqe, owner)
     }
 
-    /// Like [`Self::take`], out of line: a run of receives is long enough to be worth a call.
-    #[inline(never)]
-    fn take_outlined<P: CachedPoller>(
-        &self,
-        cache: &mut QueuePairCache,
-        places: &mut [WorkCompletion],
-    ) -> (usize, PathEnd) {
-        self.take::<P>(cache, places)
-    }
-
-    /// Takes entries of one kind of queue.
+    /// Takes entries before the end of the ring for as long as the cached queue pair completes, and returns
+    /// their number.
     #[inline(always)]
-    fn take<P: CachedPoller>(
-        &self,
-        cache: &mut QueuePairCache,
-        places: &mut [WorkCompletion],
-    ) -> (usize, PathEnd) {
-        let cached = P::cached(cache);
-        let mut copy = *cached;
-        let (count, end) = self.take_run(&mut copy, places);
-        if count > 0 {
-            P::follow(cached, &copy);
-        }
-        (count, end)
-    }
-
-    /// Fills `places` for as long as the cached queue pair completes.
-    #[inline(always)]
-    fn take_run<P: CachedPoller>(
+    fn take_first<P: CachedPoller>(
         &self,
         cached: &mut CachedQueuePair<P>,
         places: &mut [WorkCompletion],
+    ) -> usize {
+        let Some(mut session) = P::open(*cached, self.ledgers, self.cqn) else { return 0 };
+        let taken = self.take_stretch(&mut session, self.at, places);
+        if taken > 0 {
+            P::follow(cached, &session.close());
+        }
+        taken
+    }
+
+    /// Like [`Self::take_first`], over the end of the ring, and for all queue pairs that one session can
+    /// retire. Also returns why this ended. If it `continues` a stretch and begins where the ring does, that
+    /// stretch has ended for no other reason.
+    fn take_stretches<P: CachedPoller>(
+        &self,
+        cached: &mut CachedQueuePair<P>,
+        continues: bool,
+        places: &mut [WorkCompletion],
     ) -> (usize, PathEnd) {
-        let Some(mut session) = P::open(cached, self.ledgers, self.cqn) else {
+        let Some(mut session) = P::open(*cached, self.ledgers, self.cqn) else {
             return (0, PathEnd::OtherPath);
         };
         let mut count = 0;
-        while let Some(rest @ [_, ..]) = places.get_mut(count..) {
-            let at = self.at.ahead(count as u32);
-            let stretch = rest.len().min(at.left() as usize);
-            let taken = self.take_stretch(&mut session, at, rest);
-            count += taken;
-            if taken < stretch && !self.follow_sibling(&mut session, count as u32) {
-                break;
+        let mut is_wrapped = continues && self.at.left() == self.at.size();
+        let end = loop {
+            let Some(rest @ [_, ..]) = places.get_mut(count..) else { break PathEnd::Finished };
+            if !is_wrapped && !self.follow_sibling(&mut session, count as u32) {
+                break self.why_ended(count as u32);
             }
+            let at = self.at.ahead(count as u32);
+            let taken = self.take_stretch(&mut session, at, rest);
+            is_wrapped = taken == at.left() as usize;
+            count += taken;
+        };
+        if count > 0 {
+            P::follow(cached, &session.close());
         }
-        if count == 0 {
-            return (0, self.why_ended(0));
-        }
-        session.close();
-        (count, if count == places.len() { PathEnd::Finished } else { self.why_ended(count as u32) })
+        (count, end)
     }
 
     /// Fills `places` from entries before the end of the ring and returns their number.
@@ -155,9 +189,13 @@ impl<'a, H: Hal, M> Polling<'a, H, M> {
 
     /// Why the entry `number` slots ahead was not taken.
     fn why_ended(&self, number: u32) -> PathEnd {
-        match self.entry(number).1.is_empty() {
-            true => PathEnd::Finished,
-            false => PathEnd::OtherPath,
-        }
+        PathEnd::before(self.entry(number).1)
+    }
+}
+
+impl PathEnd {
+    /// Why a path ended before an entry with this last byte.
+    pub(super) const fn before(owner: OwnerByte) -> Self {
+        if owner.is_empty() { Self::Finished } else { Self::OtherPath }
     }
 }

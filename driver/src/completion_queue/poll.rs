@@ -41,7 +41,9 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 Single::OtherPath => self.take_others(completions, 0),
             };
         }
-        match self.take_fast(completions) {
+        let taken =
+            if self.cache.in_turns { self.take_turns(completions) } else { self.take_fast(completions) };
+        match taken {
             (count, PathEnd::Finished) => Ok(count),
             (count, PathEnd::OtherPath) => self.take_others(completions, count),
         }
@@ -68,8 +70,11 @@ impl<D: DeviceRef> CompletionQueue<D> {
         let mut discards = self.consumer.size();
         while let Some(places @ [_, ..]) = completions.get_mut(count..) {
             let taken = match self.take_turns(places) {
-                0 => self.take_compressed(places),
-                turns => turns,
+                (0, PathEnd::OtherPath) => {
+                    self.cache.in_turns = false;
+                    self.take_compressed(places)
+                }
+                (turns, _) => turns,
             };
             count += taken;
             // The fast path may apply to the queue pair that is cached now.

@@ -19,6 +19,9 @@ use bareverbs_prm::numbering::CqeOpcode;
 
 /// Retires completions of one kind of queue.
 pub(super) trait Session {
+    /// The kind.
+    type Poller;
+
     /// The opcode of an entry, if it is a success of this kind.
     fn opcode(owner: OwnerByte) -> Option<u8>;
 
@@ -36,8 +39,8 @@ pub(super) trait Session {
     fn retire(&mut self, opcode: u8, fields: impl CompletionFields, place: &mut WorkCompletion)
     -> Option<()>;
 
-    /// Returns the retired slots to the poster.
-    fn close(self);
+    /// Returns the retired slots to the poster, and the queue pair that completed last.
+    fn close(self) -> CachedQueuePair<Self::Poller>;
 }
 
 /// Retires an entry whose last byte is `owner`, after the barrier, if the session handles its kind.
@@ -56,15 +59,15 @@ pub(super) trait CachedPoller: Copy {
     /// Its place in the cache.
     fn cached(cache: &mut QueuePairCache) -> &mut CachedQueuePair<Self>;
 
-    /// Starts a session, if the queue pair still exists.
-    fn open<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
+    /// Starts a session, if the queue pair still exists. The session has a copy of the cached queue pair.
+    fn open<M>(
+        cached: CachedQueuePair<Self>,
+        ledgers: &Ledgers<M>,
         cqn: Cqn,
-    ) -> Option<impl Session>;
+    ) -> Option<impl Session<Poller = Self>>;
 
-    /// Continues with `other`, a copy of the cached queue pair that a session has changed. The location of a
-    /// queue pair does not change, and the ledger knows how far it is, so most kinds have nothing to do.
+    /// Continues with `other`, the queue pair that completed last in a session of the cached one. The location
+    /// of a queue pair does not change, and the ledger knows how far it is, so most kinds have nothing to do.
     #[inline(always)]
     fn follow(_: &mut CachedQueuePair<Self>, _: &CachedQueuePair<Self>) {}
 }
@@ -130,8 +133,8 @@ impl<S: Singles> OwnQueue<S> for Receives {
 }
 
 /// A session of a queue pair's own queue. It does not see what is posted while it lasts.
-struct OwnSession<'a, Q, R, S> {
-    cached: &'a mut CachedQueuePair<Poller<Q>>,
+struct OwnSession<Q, R, S> {
+    cached: CachedQueuePair<Poller<Q>>,
     record: R,
     slots: S,
 }
@@ -139,10 +142,10 @@ struct OwnSession<'a, Q, R, S> {
 /// Starts a session, if the queue pair still exists.
 #[inline(always)]
 fn open_own<'a, Q: OwnQueue<S>, S, M>(
-    cached: &'a mut CachedQueuePair<Poller<Q>>,
+    mut cached: CachedQueuePair<Poller<Q>>,
     ledgers: &'a Ledgers<M>,
     slots: S,
-) -> Option<OwnSession<'a, Q, impl Record + use<'a, Q, S, M>, S>> {
+) -> Option<OwnSession<Q, impl Record + use<'a, Q, S, M>, S>> {
     let record = cached.poller.record(ledgers)?;
     if !cached.poller.is_current(&record) {
         return None;
@@ -151,7 +154,9 @@ fn open_own<'a, Q: OwnQueue<S>, S, M>(
     Some(OwnSession { cached, record, slots })
 }
 
-impl<Q: OwnQueue<S>, R: Record, S> Session for OwnSession<'_, Q, R, S> {
+impl<Q: OwnQueue<S>, R: Record, S> Session for OwnSession<Q, R, S> {
+    type Poller = Poller<Q>;
+
     #[inline(always)]
     fn opcode(owner: OwnerByte) -> Option<u8> {
         Q::opcode(owner)
@@ -176,8 +181,9 @@ impl<Q: OwnQueue<S>, R: Record, S> Session for OwnSession<'_, Q, R, S> {
     }
 
     #[inline(always)]
-    fn close(self) {
+    fn close(self) -> CachedQueuePair<Self::Poller> {
         self.cached.poller.publish(&self.record);
+        self.cached
     }
 }
 
@@ -188,11 +194,11 @@ impl CachedPoller for SendPoller {
     }
 
     #[inline(always)]
-    fn open<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
+    fn open<M>(
+        cached: CachedQueuePair<Self>,
+        ledgers: &Ledgers<M>,
         _: Cqn,
-    ) -> Option<impl Session> {
+    ) -> Option<impl Session<Poller = Self>> {
         let slots = ledgers.send_slots(cached.poller.slots());
         open_own(cached, ledgers, slots)
     }
@@ -205,11 +211,11 @@ impl CachedPoller for ReceivePoller {
     }
 
     #[inline(always)]
-    fn open<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
+    fn open<M>(
+        cached: CachedQueuePair<Self>,
+        ledgers: &Ledgers<M>,
         _: Cqn,
-    ) -> Option<impl Session> {
+    ) -> Option<impl Session<Poller = Self>> {
         let slots = ledgers.receive_slots(cached.poller.slots());
         open_own(cached, ledgers, slots)
     }
@@ -217,7 +223,7 @@ impl CachedPoller for ReceivePoller {
 
 /// A session of a shared receive queue.
 struct SharedSession<'a, M, Q, E> {
-    cached: &'a mut CachedQueuePair<SharedPoller>,
+    cached: CachedQueuePair<SharedPoller>,
     ledgers: &'a Ledgers<M>,
     cqn: Cqn,
     /// Record and slots of the shared queue.
@@ -234,11 +240,11 @@ impl CachedPoller for SharedPoller {
     }
 
     #[inline(always)]
-    fn open<'a, M>(
-        cached: &'a mut CachedQueuePair<Self>,
-        ledgers: &'a Ledgers<M>,
+    fn open<M>(
+        cached: CachedQueuePair<Self>,
+        ledgers: &Ledgers<M>,
         cqn: Cqn,
-    ) -> Option<impl Session> {
+    ) -> Option<impl Session<Poller = Self>> {
         let record = cached.poller.record(ledgers)?;
         let (queue, entries) = cached.poller.queue(ledgers)?;
         if !cached.poller.is_current(&record, &queue) {
@@ -263,6 +269,27 @@ impl CachedQueuePair<SharedPoller> {
         *self = other;
     }
 
+    /// Retires the receive of one entry, whose opcode is `opcode`, if the queue pair still exists.
+    #[inline(always)]
+    pub(super) fn retire_one<M>(
+        &self,
+        ledgers: &Ledgers<M>,
+        cqe: CqeView<'_>,
+        opcode: u8,
+        place: &mut WorkCompletion,
+    ) -> Option<()> {
+        let record = self.poller.record(ledgers)?;
+        let (queue, entries) = self.poller.queue(ledgers)?;
+        if !self.poller.is_current(&record, &queue) {
+            return None;
+        }
+        let mut chain = Chain::new(&queue);
+        let id = self.poller.claim(&entries, &mut chain, cqe.counter())?;
+        chain.put_back(&queue, &entries);
+        received(place, cqe, opcode, id, self.qpn);
+        Some(())
+    }
+
     /// The queue pair of an entry, if it receives from the same shared queue: completions of a shared queue
     /// come from its queue pairs in any order. Takes `self` by value, so that the session stays in registers.
     #[inline(never)]
@@ -274,6 +301,8 @@ impl CachedQueuePair<SharedPoller> {
 }
 
 impl<M, Q: SharedRecord, E: Entries> Session for SharedSession<'_, M, Q, E> {
+    type Poller = SharedPoller;
+
     #[inline(always)]
     fn opcode(owner: OwnerByte) -> Option<u8> {
         owner.responder_success()
@@ -287,7 +316,7 @@ impl<M, Q: SharedRecord, E: Entries> Session for SharedSession<'_, M, Q, E> {
     #[inline(always)]
     fn follow_sibling(&mut self, cqe: CqeView<'_>) -> bool {
         let sibling = self.cached.sibling(self.ledgers, self.cqn, cqe);
-        *self.cached = sibling.unwrap_or(*self.cached);
+        self.cached = sibling.unwrap_or(self.cached);
         sibling.is_some()
     }
 
@@ -304,7 +333,8 @@ impl<M, Q: SharedRecord, E: Entries> Session for SharedSession<'_, M, Q, E> {
     }
 
     #[inline(always)]
-    fn close(self) {
+    fn close(self) -> CachedQueuePair<SharedPoller> {
         self.chain.put_back(&self.queue, &self.entries);
+        self.cached
     }
 }

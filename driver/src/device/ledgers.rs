@@ -6,7 +6,7 @@
 
 mod blocks;
 
-use crate::dma::{Dma, Extent, Run};
+use crate::dma::{Dma, Extent, Run, Table};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::ledger::shared::{self, Entries, SharedRecord, SharedWords};
 use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, Words, close};
@@ -30,9 +30,7 @@ const MAX_RECORDS: usize = 1 << 17;
 ///
 /// Allocation happens under the lock of the device; deallocation needs no lock.
 pub struct Ledgers<M> {
-    dma: Dma<M>,
-    /// Number of records minus one: the mask for record numbers.
-    last_record: usize,
+    table: Table<M, { RECORD_WORDS * 8 }>,
     slots: Blocks,
     /// The first and the last free record, in allocation order.
     free: [AtomicU32; 2],
@@ -44,43 +42,57 @@ pub struct Ledgers<M> {
 impl<M> Words for Ledgers<M> {
     #[inline(always)]
     fn load(&self, index: usize, order: Ordering) -> u64 {
-        self.dma.word(index, order).unwrap_or(0)
+        self.dma().word(index, order).unwrap_or(0)
     }
     #[inline(always)]
     fn store(&self, index: usize, value: u64, order: Ordering) {
-        self.dma.set_word(index, value, order);
+        self.dma().set_word(index, value, order);
     }
     #[inline(always)]
     fn pairs(&self, base: u32, mask: u32) -> impl Pairs + '_ {
-        Each { dma: &self.dma, base, mask }
+        Each { dma: self.dma(), base, mask }
     }
     #[inline(always)]
     fn singles(&self, base: u32, mask: u32) -> impl Singles + '_ {
-        Each { dma: &self.dma, base, mask }
+        Each { dma: self.dma(), base, mask }
     }
     #[inline(always)]
-    fn record(&self, base: u32) -> Option<impl Record + '_> {
-        self.dma.extent::<{ RECORD_WORDS * 8 }>(base)
+    fn pair(&self, slots: Slots, index: u32) -> Option<impl Fn() -> [u64; 2]> {
+        let window = self.dma().segment(slots.at(index))?;
+        Some(move || [window.load_word::<0>(), window.load_word::<8>()])
+    }
+    #[inline(always)]
+    fn single(&self, slots: Slots, index: u32) -> Option<impl Fn() -> u64> {
+        let word = self.dma().atomic(slots.at(index))?;
+        Some(move || word.load(Ordering::Relaxed))
+    }
+    #[inline(always)]
+    fn record(&self, number: u32) -> Option<impl Record + '_> {
+        Some(self.table.row(number))
+    }
+    #[inline(always)]
+    fn record_of(&self, user_index: u32, _: usize) -> Option<impl Record + '_> {
+        Some(self.table.row(user_index))
     }
 }
 
 impl<M> SharedWords for Ledgers<M> {
     #[inline(always)]
     fn swap(&self, index: usize, new: u64, order: Ordering) -> u64 {
-        self.shared_word(index).map_or(0, |word| word.word::<0>().swap(new, order))
+        self.dma().atomic(index).map_or(0, |word| word.swap(new, order))
     }
     #[inline(always)]
     fn compare_exchange(&self, index: usize, current: u64, new: u64, order: Ordering) -> Result<u64, u64> {
-        let word = self.shared_word(index).ok_or(0u64)?;
-        word.word::<0>().compare_exchange(current, new, order, Ordering::Relaxed)
+        let word = self.dma().atomic(index).ok_or(0u64)?;
+        word.compare_exchange(current, new, order, Ordering::Relaxed)
     }
     #[inline(always)]
     fn entries(&self, base: u32, mask: u32) -> Option<impl Entries + '_> {
-        self.dma.run::<16>(base, mask)
+        self.dma().run::<16>(base, mask)
     }
     #[inline(always)]
-    fn shared_record(&self, base: u32) -> Option<impl SharedRecord + '_> {
-        self.dma.extent::<{ RECORD_WORDS * 8 }>(base)
+    fn shared_record(&self, number: u32) -> Option<impl SharedRecord + '_> {
+        Some(self.table.row(number))
     }
 }
 
@@ -213,47 +225,50 @@ impl<M: DmaMemory> Ledgers<M> {
     pub(crate) fn allocate<H: Hal<Dma = M>>(hal: &H, records: u32, words: u32) -> Result<Self, HalError> {
         let records = (records as usize).clamp(1, MAX_RECORDS).next_power_of_two();
         let words = (words as usize).next_multiple_of(8);
-        Ok(Self::new(Dma::allocate_private(hal, bytes(records, words), 4096)?, records, words))
+        let length = bytes(records, words);
+        let short = HalError::OutOfDmaMemory { length, alignment: 4096 };
+        Self::new(Dma::allocate_private(hal, length, 4096)?, records, words).ok_or(short)
     }
 }
 
 impl<M> Ledgers<M> {
     #[inline(always)]
-    fn shared_word(&self, index: usize) -> Option<Extent<'_, 8>> {
-        self.dma.extent(u32::try_from(index).ok()?)
+    fn dma(&self) -> &Dma<M> {
+        self.table.memory()
     }
 
     /// Number of records; a power of two.
     #[inline(always)]
     pub(crate) fn records(&self) -> usize {
-        self.last_record + 1
+        self.table.rows()
     }
 
     /// Send slots; see [`Words::pairs`].
     #[inline(always)]
     pub(crate) fn send_slots(&self, slots: Slots) -> Run<'_, 16> {
-        self.dma.run(slots.base, slots.mask).unwrap_or_else(Run::nowhere)
+        self.dma().run(slots.base as u32, slots.mask).unwrap_or_else(Run::nowhere)
     }
 
     /// Receive slots; see [`Words::singles`].
     #[inline(always)]
     pub(crate) fn receive_slots(&self, slots: Slots) -> Run<'_, 8> {
-        self.dma.run(slots.base, slots.mask).unwrap_or_else(Run::nowhere)
+        self.dma().run(slots.base as u32, slots.mask).unwrap_or_else(Run::nowhere)
     }
 
-    fn new(dma: Dma<M>, records: usize, words: usize) -> Self {
+    /// `None` if the records do not fit.
+    fn new(dma: Dma<M>, records: usize, words: usize) -> Option<Self> {
         let row = First(&dma, records * RECORD_WORDS);
         let slots = Blocks::new(&row, words, words);
         let none = [const { AtomicU32::new(NONE) }; 2];
-        let ledgers =
-            Self { dma, last_record: records - 1, slots, free: none, returned: AtomicU32::new(NONE) };
+        let table = Table::new(dma, records as u32)?;
+        let ledgers = Self { table, slots, free: none, returned: AtomicU32::new(NONE) };
         for record in 0..records {
             close(&ledgers, record);
             shared::clear(&ledgers, record);
             ledgers.store(record * RECORD_WORDS + TAKEN, 0, Ordering::Relaxed);
             ledgers.append(record as u32);
         }
-        ledgers
+        Some(ledgers)
     }
 
     /// Allocates a record, and slots for `send` basic blocks (or entries of a shared receive queue) and `receive` receives,
@@ -307,7 +322,7 @@ impl<M> Ledgers<M> {
 
     /// The words after the records.
     fn row(&self) -> First<'_, M> {
-        First(&self.dma, self.records() * RECORD_WORDS)
+        First(self.dma(), self.records() * RECORD_WORDS)
     }
 
     /// Adds the returned records to the free list.

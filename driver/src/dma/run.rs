@@ -28,6 +28,12 @@ impl<'a, const N: usize> Run<'a, N> {
         Self { base: NonNull::from(&NOWHERE.0).cast(), mask: 0, memory: PhantomData }
     }
 
+    /// Number of slots minus one.
+    #[inline(always)]
+    pub(crate) fn last(&self) -> u32 {
+        self.mask
+    }
+
     /// Slot number `index`, masked.
     #[inline(always)]
     pub fn slot(&self, index: u32) -> Window<'a, N> {

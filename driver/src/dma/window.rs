@@ -172,7 +172,7 @@ impl<const N: usize> Extent<'_, N> {
     #[inline(always)]
     pub fn word<const W: usize>(&self) -> &AtomicU64 {
         const { assert!(W < N / 8) };
-        // SAFETY: word `W` is within the extent; all words are aligned (`Dma::extent`) and only ever accessed
+        // SAFETY: word `W` is within the extent; all words are aligned (`Table::row`) and only ever accessed
         // by atomics.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(W * 8).cast()) }
     }

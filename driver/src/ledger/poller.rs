@@ -1,6 +1,6 @@
 //! The poller's half of a queue: what [`send`](super::send) and [`receive`](super::receive) have in common.
 
-use super::{Home, Identity, RECORD_WORDS, Record, Side, Slots, Words, publish_order};
+use super::{Home, Identity, Record, Side, Slots, Words, publish_order};
 use bareverbs_prm::ids::Qpn;
 use core::fmt::Debug;
 use core::marker::PhantomData;
@@ -12,14 +12,14 @@ pub trait Half: Debug + Copy {
     const SIDE: Side;
     /// The identity that its completions must have.
     fn identity(record: &impl Record) -> u64;
-    /// The range of its slots: the first slot in the upper half, their number minus one in the lower half.
-    fn range(record: &impl Record) -> u64;
+    /// Its slots.
+    fn slots(record: &impl Record) -> Slots;
     /// The index up to which the poller has retired.
     fn tail(record: &impl Record) -> u32;
     /// The index up to which the poster has posted. What the poster wrote before is visible after this load.
     fn head(record: &impl Record) -> u32;
-    /// Publishes the index of the poller, after everything that it has read.
-    fn set_tail(record: &impl Record, tail: u32);
+    /// Publishes the index of the poller, after everything that it has read. Only the lower half counts.
+    fn set_tail(record: &impl Record, tail: u64);
 }
 
 /// The half of sends.
@@ -40,8 +40,9 @@ macro_rules! half {
                 record.load::<{ $side.identity() }>(Ordering::Relaxed)
             }
             #[inline(always)]
-            fn range(record: &impl Record) -> u64 {
-                record.load::<{ $side.range() }>(Ordering::Relaxed)
+            fn slots(record: &impl Record) -> Slots {
+                let base = record.load::<{ $side.base() }>(Ordering::Relaxed) as usize;
+                Slots { base, mask: record.load::<{ $side.mask() }>(Ordering::Relaxed) as u32 }
             }
             #[inline(always)]
             fn tail(record: &impl Record) -> u32 {
@@ -52,8 +53,8 @@ macro_rules! half {
                 record.load::<{ $side.head() }>(Ordering::Acquire) as u32
             }
             #[inline(always)]
-            fn set_tail(record: &impl Record, tail: u32) {
-                record.store::<{ $side.tail() }>(tail as u64, publish_order());
+            fn set_tail(record: &impl Record, tail: u64) {
+                record.store::<{ $side.tail() }>(tail, publish_order());
             }
         }
     };
@@ -62,13 +63,21 @@ macro_rules! half {
 half!(Sends, Side::Send);
 half!(Receives, Side::Receive);
 
+/// The record of a queue pair, to retire one request at once: nothing of it is kept.
+pub struct Found<Q, R> {
+    pub(super) record: R,
+    /// The queue pair.
+    pub qpn: Qpn,
+    queue: PhantomData<Q>,
+}
+
 /// The poller's half of one queue. It may be kept between completions while [`is_current`](Self::is_current).
 #[derive(Debug, Clone, Copy)]
 pub struct Poller<Q> {
     identity: Identity,
+    /// The number of the record.
     pub(super) record: u32,
-    base: u32,
-    mask: u32,
+    slots: Slots,
     pub(super) head: u32,
     pub(super) tail: u32,
     queue: PhantomData<Q>,
@@ -79,8 +88,7 @@ impl<Q: Half> Poller<Q> {
     pub const NOBODY: Self = Self {
         identity: Identity::NOBODY,
         record: 0,
-        base: 0,
-        mask: 0,
+        slots: Slots { base: 0, mask: 0 },
         head: 0,
         tail: 0,
         queue: PhantomData,
@@ -89,31 +97,28 @@ impl<Q: Half> Poller<Q> {
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        let first = ((identity.user_index() & (records - 1)) * RECORD_WORDS) as u32;
-        let record = words.record(first)?;
-        (Q::identity(&record) == identity.0).then(|| Self::of(identity, first, &record))
+        let number = (identity.user_index() & (records - 1)) as u32;
+        let record = words.record(number)?;
+        (Q::identity(&record) == identity.0).then(|| Self::of(identity, number, &record))
     }
 
-    /// Like [`Self::resolve`], from the `user_index` of an entry without the number of the queue pair. Also
-    /// returns the record.
+    /// Finds the record from the `user_index` of an entry, without the number of the queue pair.
     #[inline(always)]
     pub fn find<W: Words>(
         words: &W,
         records: usize,
         home: Home,
         user_index: u32,
-    ) -> Option<(Self, impl Record + use<'_, W, Q>)> {
-        let first = ((user_index as usize & (records - 1)) * RECORD_WORDS) as u32;
-        let record = words.record(first)?;
-        let identity = Identity(Q::identity(&record));
-        home.has(identity, user_index).then(|| (Self::of(identity, first, &record), record))
+    ) -> Option<Found<Q, impl Record + use<'_, W, Q>>> {
+        let record = words.record_of(user_index, records)?;
+        let qpn = home.queue_pair(Identity(Q::identity(&record)), user_index)?;
+        Some(Found { record, qpn, queue: PhantomData })
     }
 
     #[inline(always)]
-    fn of(identity: Identity, first: u32, record: &impl Record) -> Self {
-        let (range, head, tail) = (Q::range(record), Q::head(record), Q::tail(record));
-        let (base, mask) = ((range >> 32) as u32, range as u32);
-        Self { identity, record: first, base, mask, head, tail, queue: PhantomData }
+    fn of(identity: Identity, number: u32, record: &impl Record) -> Self {
+        let (slots, head, tail) = (Q::slots(record), Q::head(record), Q::tail(record));
+        Self { identity, record: number, slots, head, tail, queue: PhantomData }
     }
 
     /// The queue pair.
@@ -137,7 +142,7 @@ impl<Q: Half> Poller<Q> {
     /// Its slots.
     #[inline(always)]
     pub const fn slots(&self) -> Slots {
-        Slots { base: self.base, mask: self.mask }
+        self.slots
     }
 
     /// Whether the entry at `counter` completes the oldest outstanding request known so far; see
@@ -157,6 +162,6 @@ impl<Q: Half> Poller<Q> {
     /// Returns the retired slots to the poster.
     #[inline(always)]
     pub fn publish(&self, record: &impl Record) {
-        Q::set_tail(record, self.tail);
+        Q::set_tail(record, self.tail.into());
     }
 }

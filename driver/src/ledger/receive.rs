@@ -1,8 +1,8 @@
 //! The poller's half of a receive queue. Receives of a queue pair complete in order (IBTA v1.4 §10.8, work
 //! request processing), so only the oldest one can complete.
 
-use super::poller::{Poller, Receives};
-use super::{Identity, Refusal, Singles, Slots, Words};
+use super::poller::{Found, Half, Poller, Receives};
+use super::{Identity, Record, Refusal, Singles, Slots, Words};
 
 /// The poller's half of one receive queue.
 pub type ReceivePoller = Poller<Receives>;
@@ -12,7 +12,7 @@ impl ReceivePoller {
     #[inline(always)]
     pub fn singles<'a, W: Words>(&self, words: &'a W) -> impl Singles + use<'a, W> {
         let Slots { base, mask } = self.slots();
-        words.singles(base, mask)
+        words.singles(base as u32, mask)
     }
 
     /// Retires the oldest receive if it is the one at `counter`, and returns its identifier. `singles` are
@@ -24,6 +24,26 @@ impl ReceivePoller {
         }
         let id = singles.load(self.tail);
         self.tail = self.tail.wrapping_add(1);
+        Some(id)
+    }
+}
+
+impl<R: Record> Found<Receives, R> {
+    /// Retires the oldest receive if it is the one at `counter`, returns its slot to the poster, and returns its
+    /// identifier.
+    #[inline(always)]
+    pub fn retire_oldest(&self, words: &impl Words, counter: u16) -> Option<u64> {
+        let tail = Receives::tail(&self.record);
+        if counter != tail as u16 {
+            return None;
+        }
+        let slot = words.single(Receives::slots(&self.record), tail)?;
+        // What the poster wrote is visible only after this load.
+        if Receives::head(&self.record) == tail {
+            return None;
+        }
+        let id = slot();
+        Receives::set_tail(&self.record, tail.wrapping_add(1).into());
         Some(id)
     }
 }

@@ -1,7 +1,7 @@
 //! The poller's half of a send queue: a completion retires its request and all earlier unsignalled ones.
 
-use super::poller::{Half, Poller, Sends};
-use super::{Identity, Pairs, Posted, Refusal, Slots, Words};
+use super::poller::{Found, Half, Poller, Sends};
+use super::{Identity, Pairs, Posted, RECORD_WORDS, Record, Refusal, Slots, Words};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ impl SendPoller {
     #[inline(always)]
     pub fn pairs<'a, W: Words>(&self, words: &'a W) -> impl Pairs + use<'a, W> {
         let Slots { base, mask } = self.slots();
-        words.pairs(base, mask)
+        words.pairs(base as u32, mask)
     }
 
     /// Retires the oldest work request if it is the one at `counter`. This is the path for queues whose
@@ -42,7 +42,8 @@ impl SendPoller {
     /// next completion.
     #[inline]
     pub fn retire(&mut self, words: &impl Words, counter: u16) -> Result<Retired, Refusal> {
-        self.head = words.load(self.record as usize + Sends::SIDE.head(), Ordering::Acquire) as u32;
+        let head_word = self.record as usize * RECORD_WORDS + Sends::SIDE.head();
+        self.head = words.load(head_word, Ordering::Acquire) as u32;
         let ahead = counter.wrapping_sub(self.tail as u16) as u32;
         let [id, posted] = self.pairs(words).load(counter as u32);
         let posted = Posted(posted);
@@ -53,6 +54,26 @@ impl SendPoller {
         }
         self.tail = self.tail.wrapping_add(ahead).wrapping_add(posted.slots());
         Ok(Retired { id, posted })
+    }
+}
+
+impl<R: Record> Found<Sends, R> {
+    /// Retires the oldest work request if it is the one at `counter`, and returns its slots to the poster.
+    #[inline(always)]
+    pub fn retire_oldest(&self, words: &impl Words, counter: u16) -> Option<Retired> {
+        let tail = Sends::tail(&self.record);
+        if counter != tail as u16 {
+            return None;
+        }
+        let slot = words.pair(Sends::slots(&self.record), tail)?;
+        // What the poster wrote is visible only after this load.
+        if Sends::head(&self.record) == tail {
+            return None;
+        }
+        let [id, posted] = slot();
+        // Its lower half is the counter of the next request.
+        Sends::set_tail(&self.record, posted);
+        Some(Retired { id, posted: Posted(posted) })
     }
 }
 

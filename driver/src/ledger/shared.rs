@@ -33,13 +33,13 @@ pub trait SharedWords: Words {
     {
         Some(Plain { words: self, base, mask })
     }
-    /// The record whose first word is `base`, if it is within the words.
+    /// Record number `number`, if there are records.
     #[inline(always)]
-    fn shared_record(&self, base: u32) -> Option<impl SharedRecord + '_>
+    fn shared_record(&self, number: u32) -> Option<impl SharedRecord + '_>
     where
         Self: Sized,
     {
-        Some(PlainRecord(self, base as usize))
+        Some(PlainRecord(self, number as usize * RECORD_WORDS))
     }
 }
 
@@ -128,12 +128,12 @@ impl SharedName {
         Self(EXISTS | (user_index & 0xff_ffff) as u64)
     }
 
-    /// The first word of its record among `records` (a power of two), if the record still has this name.
+    /// The number of its record among `records` (a power of two), if the record still has this name.
     #[inline(always)]
     fn record(self, words: &impl Words, records: usize) -> Option<usize> {
-        let record = (self.0 as usize & (records - 1)) * RECORD_WORDS;
-        let known = self.0 & EXISTS != 0 && words.load(record + NAME, Ordering::Relaxed) == self.0;
-        known.then_some(record)
+        let number = self.0 as usize & (records - 1);
+        let name = words.load(number * RECORD_WORDS + NAME, Ordering::Relaxed);
+        (self.0 & EXISTS != 0 && name == self.0).then_some(number)
     }
 }
 
@@ -241,7 +241,7 @@ impl SharedPoster {
     /// The range of the slots.
     #[inline(always)]
     pub const fn slots(&self) -> Slots {
-        Slots { base: self.slots.base, mask: self.slots.slots.wrapping_sub(1) }
+        Slots { base: self.slots.base as usize, mask: self.slots.slots.wrapping_sub(1) }
     }
 
     /// The slots, if they are within `words`.
@@ -293,13 +293,14 @@ pub fn retire_shared(
     identity: Identity,
     entry: u16,
 ) -> Result<(Claimed, SharedPoller), Refusal> {
-    let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
+    let number = identity.user_index() & (records - 1);
+    let record = number * RECORD_WORDS;
     let known = words.load(record + IDENTITY, Ordering::Acquire);
     let late = known != identity.0 && known != identity.without_queue_pair().0;
     if late && words.load(record + LATE, Ordering::Acquire) != identity.0 {
         return Err(Refusal::Stranger);
     }
-    let poller = SharedPoller::of(words, records, record, known).ok_or(Refusal::Stranger)?;
+    let poller = SharedPoller::of(words, records, number, known).ok_or(Refusal::Stranger)?;
     let (queue, entries) = poller.queue(words).ok_or(Refusal::Stranger)?;
     let mut chain = Chain::new(&queue);
     let id = poller.claim(&entries, &mut chain, entry).ok_or(Refusal::NotOutstanding)?;
@@ -313,9 +314,10 @@ pub fn retire_shared(
 pub struct SharedPoller {
     /// The name in the record of the queue pair.
     known: u64,
+    /// The number of the queue pair's record.
     record: u32,
     name: SharedName,
-    /// The first word of the record of the shared queue.
+    /// The number of the shared queue's record.
     queue: u32,
     base: u32,
     mask: u32,
@@ -340,19 +342,19 @@ impl SharedPoller {
     /// Finds the record of `identity` among `records` (a power of two), and its shared queue.
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        let record = (identity.user_index() & (records - 1)) * RECORD_WORDS;
-        let known = words.load(record + IDENTITY, Ordering::Acquire);
+        let number = identity.user_index() & (records - 1);
+        let known = words.load(number * RECORD_WORDS + IDENTITY, Ordering::Acquire);
         let is_it = known == identity.0 || known == identity.without_queue_pair().0;
-        if is_it { Self::of(words, records, record, known) } else { None }
+        if is_it { Self::of(words, records, number, known) } else { None }
     }
 
     #[inline(always)]
-    fn of(words: &impl Words, records: usize, record: usize, known: u64) -> Option<Self> {
-        let name = SharedName(words.load(record + NAME, Ordering::Relaxed));
+    fn of(words: &impl Words, records: usize, number: usize, known: u64) -> Option<Self> {
+        let name = SharedName(words.load(number * RECORD_WORDS + NAME, Ordering::Relaxed));
         let queue = name.record(words, records)?;
-        let slots = words.load(queue + SLOTS, Ordering::Relaxed);
+        let slots = words.load(queue * RECORD_WORDS + SLOTS, Ordering::Relaxed);
         let (base, mask) = ((slots >> 32) as u32, slots as u32);
-        Some(Self { known, record: record as u32, name, queue: queue as u32, base, mask })
+        Some(Self { known, record: number as u32, name, queue: queue as u32, base, mask })
     }
 
     /// The record of the queue pair.

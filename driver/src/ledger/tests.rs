@@ -160,6 +160,42 @@ fn in_order_retirement_agrees_with_the_general_one() {
     assert!(!poller.is_current(&record));
 }
 
+/// Requests of one to three slots, and receives: each is retired from the record alone, once, and if it is the oldest.
+#[test]
+fn direct_retirement_takes_only_the_oldest() {
+    let (words, home) = (Plain::new(), Home::of(Cqn::from_low_bits(7)));
+    let mut sends = sender(&words, 8);
+    let mut receives = Poster::open(&words, Side::Receive, 1, Range { base: 64, slots: 4 });
+    receives.identify(&words, identity(0x40));
+    let send = |counter| {
+        let found = SendPoller::find(&words, RECORDS, home, 0x13).unwrap();
+        assert_eq!(found.qpn.value(), 0x40);
+        let retired = found.retire_oldest(&words, counter)?;
+        Some((retired.id, retired.posted.kind()))
+    };
+    let receive =
+        |counter| ReceivePoller::find(&words, RECORDS, home, 0x13).unwrap().retire_oldest(&words, counter);
+    assert_eq!((send(0), receive(0)), (None, None), "nothing was posted");
+    for round in 0..70_000u64 {
+        let (at, counter) = (sends.head() as u16, receives.head() as u16);
+        let slots = 1 + (round % 3) as u32;
+        assert!(sends.has_room(&words, slots) && receives.has_room(&words, 1));
+        sends.post(&words, round, slots, 2);
+        receives.post_receive(&receives.singles(&words), round);
+        assert_eq!((send(at), receive(counter)), (None, None), "posted, but not published");
+        sends.publish(&words);
+        receives.publish(&words);
+        assert_eq!(
+            (send(at.wrapping_add(1)), receive(counter.wrapping_sub(1))),
+            (None, None),
+            "not the oldest"
+        );
+        assert_eq!((send(at), receive(counter)), (Some((round, 2)), Some(round)));
+        assert_eq!((send(at), receive(counter)), (None, None), "twice");
+    }
+    assert_eq!((sends.outstanding(&words), receives.outstanding(&words)), (0, 0));
+}
+
 #[test]
 fn a_cached_receive_poller_retires_only_the_oldest() {
     let words = Plain::new();
@@ -213,16 +249,19 @@ fn entries_find_the_queue_pair_that_completes_in_their_queue() {
     let (words, cqn) = (Plain::new(), Cqn::from_low_bits(3));
     let poster = sender(&words, 8);
     let of = |cqn, qpn| Identity::new(cqn, 9, Qpn::from_low_bits(qpn));
-    let find = |home, user_index| {
-        SendPoller::find(&words, RECORDS, home, user_index).map(|(found, _)| found.qpn().value())
-    };
+    let find =
+        |home, user_index| SendPoller::find(&words, RECORDS, home, user_index).map(|found| found.qpn.value());
     for (queue, user_index, found) in
         [(3, 9, Some(0x1234)), (4, 9, None), (3, 9 + RECORDS as u32, None), (3, 8, None)]
     {
         poster.identify(&words, of(cqn, 0x1234));
         assert_eq!(find(Home::of(Cqn::from_low_bits(queue)), user_index), found);
     }
-    assert_eq!(find(Home::NOBODY, 9), None);
+    // Not even one whose completion queue has the number in `NOBODY`.
+    for cqn in [3, 0, 0xfffe, 0xffff].map(Cqn::from_low_bits) {
+        poster.identify(&words, of(cqn, 0x1234));
+        assert_eq!(find(Home::NOBODY, 9), None, "{cqn:?}");
+    }
 }
 
 /// The identity of a closed record has all bits set, as if it belonged to the queue with the last number and
@@ -258,14 +297,16 @@ fn stored(calls: impl FnOnce(&Plain)) -> Vec<(usize, u64)> {
 #[test]
 fn the_words_of_a_record_are_where_its_layout_has_them() {
     let range = Range { base: 96, slots: 8 };
-    for (side, [identifies, slots, head, tail]) in
-        [(Side::Send, [0, 2, 8, 16]), (Side::Receive, [1, 3, 9, 24])]
+    for (side, [identifies, base, mask, head, tail]) in
+        [(Side::Send, [0, 2, 4, 8, 16]), (Side::Receive, [1, 3, 10, 9, 24])]
     {
         let opened = stored(|words| {
             Poster::open(words, side, 1, range);
         });
         let at = |word: usize| RECORD_WORDS + word;
-        assert_eq!(opened, [(at(slots), 96 << 32 | 7), (at(head), 0), (at(tail), 0)]);
+        let mut written = [(at(base), 96), (at(mask), 7), (at(head), 0), (at(tail), 0)];
+        written.sort_unstable();
+        assert_eq!(opened, written);
         let named = stored(|words| Poster::open(words, side, 1, range).identify(words, identity(0x40)));
         assert_eq!(named[0], (at(identifies), 7 << 48 | 0x13 << 24 | 0x40));
         let closed = stored(|words| Poster::open(words, side, 1, range).close(words));
@@ -300,7 +341,8 @@ fn an_identity_is_the_same_of_a_queue_and_of_its_parts() {
     assert_eq!(Identity::queue(cqn), 0x3456 << 48);
     let whole = Identity::new(cqn, 0xff65_4321, Qpn::from_low_bits(0x0a_bcde));
     assert_eq!(whole.0, 0x3456_6543_210a_bcde);
-    assert!(Home::of(cqn).has(whole, 0x65_4321) && !Home::of(cqn).has(whole, 0x65_4320));
+    assert_eq!(Home::of(cqn).queue_pair(whole, 0x65_4321), Some(Qpn::from_low_bits(0x0a_bcde)));
+    assert_eq!(Home::of(cqn).queue_pair(whole, 0x65_4320), None);
     assert_eq!(whole.qpn(), Qpn::from_low_bits(0x0a_bcde));
     assert_eq!((whole.user_index(), whole.without_queue_pair().0), (0x65_4321, 0x3456_6543_2100_0000));
 }

@@ -109,9 +109,11 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let ledgers = self.place.ledgers;
         if request.list.path == self.path {
+            receive::check_room_for_one(&mut self.poster, ledgers)?;
             // Copy them, so that the batch itself stays in registers.
             let (segments, slots) = self.at;
-            return receive::write_one_slice(&mut self.poster, (segments, &slots), ledgers, request);
+            receive::write_one_slice(&mut self.poster, (segments, &slots), request);
+            return Ok(());
         }
         self.queue.poster.follow(&self.poster);
         let result = self.queue.write_any(self.rings, ledgers, request);

@@ -31,8 +31,12 @@ impl ReceiveQueue {
         if request.list.path != self.path {
             return self.write_any(rings, words, request);
         }
-        let slots = self.poster.singles(words);
-        write_one_slice(&mut self.poster, (rings.segments(), &slots), words, request)
+        check_room_for_one(&mut self.poster, words)?;
+        // The ring has as many segments as the ledger has slots, so that one masked number is that of both.
+        let segments = rings.segments();
+        let slots = self.poster.singles_up_to(words, segments.last());
+        write_one_slice(&mut self.poster, (segments, &slots), request);
+        Ok(())
     }
 
     /// [`Self::write`] for entries with several segments or none.
@@ -65,20 +69,24 @@ impl ReceiveQueue {
     }
 }
 
-/// [`ReceiveQueue::write`] on the one-slice path.
+/// Checks that another receive can be posted.
+#[inline(always)]
+pub(super) fn check_room_for_one(poster: &mut Poster, words: &impl Words) -> Result<(), PostError> {
+    match poster.has_room_for_one(words) {
+        true => Ok(()),
+        false => Err(PostError::QueueFull { needed: 1, size: poster.size() }),
+    }
+}
+
+/// [`ReceiveQueue::write`] on the one-slice path, after [`check_room_for_one`].
 #[inline(always)]
 pub(super) fn write_one_slice(
     poster: &mut Poster,
     (segments, slots): (Run<'_, SEGMENT>, &impl Singles),
-    words: &impl Words,
     request: &ReceiveRequest<'_>,
-) -> Result<(), PostError> {
-    if !poster.has_room_for_one(words) {
-        return Err(PostError::QueueFull { needed: 1, size: poster.size() });
-    }
+) {
     store_segment(segments, poster.head(), request.list.first);
     poster.post_receive(slots, request.id);
-    Ok(())
 }
 
 struct ReceivePublication<'a, H: Hal> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::vec::Vec;
 
 fn ledgers(records: usize, words: usize) -> Ledgers<Boxed> {
-    Ledgers::new(Dma::new(Boxed::new(bytes(records, words))), records, words)
+    Ledgers::new(Dma::new(Boxed::new(bytes(records, words))), records, words).unwrap()
 }
 
 #[test]
@@ -151,18 +151,14 @@ fn numbered() -> Ledgers<Boxed> {
 fn a_record_is_a_view_of_its_words() {
     let ledgers = numbered();
     let base = 2 * RECORD_WORDS;
-    let record = Words::record(&ledgers, base as u32).unwrap();
+    let record = Words::record(&ledgers, 2).unwrap();
     let ends = (record.load::<0>(ORDER), record.load::<{ RECORD_WORDS - 1 }>(ORDER));
     assert_eq!(ends, (base as u64, base as u64 + 31));
     record.store::<5>(1000, ORDER);
-    let shared = ledgers.shared_record(base as u32).unwrap();
+    let shared = ledgers.shared_record(2).unwrap();
     assert_eq!(shared.compare_exchange::<5>(1, 2, ORDER), Err(1000));
     assert_eq!(shared.compare_exchange::<5>(1000, 2000, ORDER), Ok(1000));
     assert_eq!([4, 5, 6].map(|word| ledgers.load(base + word, ORDER)), [68, 2000, 70]);
-    let end = bytes(4, 64) / 8;
-    assert!(Words::record(&ledgers, (end - RECORD_WORDS) as u32).is_some());
-    assert!(Words::record(&ledgers, (end - RECORD_WORDS + 1) as u32).is_none());
-    assert!(ledgers.shared_record((end - RECORD_WORDS + 1) as u32).is_none());
 }
 
 #[test]
@@ -183,26 +179,65 @@ fn words_are_exchanged_in_place_and_not_beyond_the_end() {
 fn slots_are_views_of_their_words() {
     let ledgers = numbered();
     let first = FIRST as u64;
-    let pairs = Slots { base: FIRST as u32 / 2 + 4, mask: 3 };
+    let pairs = Slots { base: FIRST / 2 + 4, mask: 3 };
     let run = ledgers.send_slots(pairs);
     assert_eq!(Pairs::load(&run, 5), [first + 10, first + 11]);
     Pairs::store(&run, 7, [1, 2]);
-    let each = Words::pairs(&ledgers, pairs.base, pairs.mask);
+    let each = Words::pairs(&ledgers, pairs.base as u32, pairs.mask);
     assert_eq!(each.load(3), [1, 2]);
     each.store(2, [3, 4]);
     let words = [12, 13, 14, 15].map(|word| ledgers.load(FIRST + word, ORDER));
     assert_eq!(words, [3, 4, 1, 2]);
-    let singles = Slots { base: FIRST as u32 + 8, mask: 7 };
+    let singles = Slots { base: FIRST + 8, mask: 7 };
     let run = ledgers.receive_slots(singles);
     assert_eq!(Singles::load(&run, 9), first + 9);
     Singles::store(&run, 8, 5);
-    let each = Words::singles(&ledgers, singles.base, singles.mask);
+    let each = Words::singles(&ledgers, singles.base as u32, singles.mask);
     assert_eq!(each.load(0), 5);
     each.store(15, 6);
     assert_eq!((ledgers.load(FIRST + 8, ORDER), ledgers.load(FIRST + 15, ORDER)), (5, 6));
     // Slots that are not all inside are nowhere: they read as zeros.
-    let beyond = Slots { base: FIRST as u32 / 2 + 30, mask: 1023 };
+    let beyond = Slots { base: FIRST / 2 + 30, mask: 1023 };
     assert_eq!(Pairs::load(&ledgers.send_slots(beyond), 0), [0; 2]);
+}
+
+/// What a record says of its slots is checked at each access, whatever it is.
+#[test]
+fn a_slot_of_a_record_is_inside_or_it_is_none() {
+    let ledgers = numbered();
+    let first = FIRST as u64;
+    let pair = |base, mask, index| Words::pair(&ledgers, Slots { base, mask }, index).map(|load| load());
+    let single = |base, mask, index| Words::single(&ledgers, Slots { base, mask }, index).map(|load| load());
+    assert_eq!(pair(FIRST / 2 + 4, 3, 6), Some([first + 12, first + 13]));
+    assert_eq!(single(FIRST + 8, 7, 9), Some(first + 9));
+    for base in [1 << 20, usize::MAX, usize::MAX / 16] {
+        assert_eq!((pair(base, 0, 0), single(base, 0, 0)), (None, None), "{base:#x}");
+    }
+    assert_eq!((pair(FIRST / 2, u32::MAX, 1 << 20), single(FIRST, u32::MAX, 1 << 20)), (None, None));
+}
+
+/// Every number leads to a record, modulo their number.
+#[test]
+fn records_are_found_by_any_number() {
+    let ledgers = numbered();
+    for (number, word) in [(0, 5), (3, 3 * RECORD_WORDS + 5), (4, 5), (u32::MAX, 3 * RECORD_WORDS + 5)] {
+        let loaded = |record: Option<_>| load_5(&record.unwrap());
+        assert_eq!(loaded(Words::record(&ledgers, number)), word as u64, "{number:#x}");
+    }
+    assert_eq!(load_5(&ledgers.record_of(0xff_ff01, 4).unwrap()), RECORD_WORDS as u64 + 5);
+    assert_eq!(load_5(&ledgers.shared_record(6).unwrap()), 2 * RECORD_WORDS as u64 + 5);
+}
+
+/// Word 5 of a record.
+fn load_5(record: &impl Record) -> u64 {
+    record.load::<5>(ORDER)
+}
+
+#[test]
+fn records_that_do_not_fit_are_refused() {
+    let memory = || Dma::new(Boxed::new(4 * RECORD_WORDS * 8));
+    let table = |rows| Table::<_, { RECORD_WORDS * 8 }>::new(memory(), rows).map(|table| table.rows());
+    assert_eq!([0, 3, 4, 8, 1 << 31].map(table), [None, None, Some(4), None, None]);
 }
 
 #[test]
