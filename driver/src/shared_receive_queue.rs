@@ -264,7 +264,7 @@ impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
         // Copy the slots, so that the batch itself stays in registers. The poster's progress is not copied:
         // entries that a leaked batch has taken off the list never return.
         let (slots, SharedRing { rings, poster, .. }) = (self.slots, &mut *self.ring);
-        write_one_slice(poster, rings.segments(), &slots, self.ledgers, request)
+        write_one_slice(poster, rings.segment_pairs(), &slots, self.ledgers, request)
     }
 
     /// Rings the doorbell.

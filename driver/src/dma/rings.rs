@@ -90,6 +90,13 @@ impl<M> Rings<M> {
         self.segments
     }
 
+    /// The ring of segments, two by two. It begins with a block, so that even the only segment of a ring
+    /// without segments has another one behind it.
+    #[inline(always)]
+    pub(crate) fn segment_pairs(&self) -> Run<'_, 32> {
+        Run { base: self.segments.base, mask: self.segments.mask >> 1, memory: PhantomData }
+    }
+
     /// The ring of blocks.
     #[inline(always)]
     pub(crate) fn blocks(&self) -> Run<'_, BLOCK> {

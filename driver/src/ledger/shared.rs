@@ -89,8 +89,8 @@ impl<W: SharedWords> Entries for Plain<'_, W> {
 
 /// The link of an entry that is posted.
 const POSTED: u64 = u64::MAX;
-/// The link of the last entry of a list.
-const LAST: u64 = 1 << 32;
+/// The link of the last entry of a list. No entry has this number, and an instruction can hold it.
+const LAST: u64 = u64::MAX - 1;
 
 /// Word of a record with the name of a shared receive queue: in the record of a queue pair the one it
 /// receives from, in that of a shared receive queue its own.

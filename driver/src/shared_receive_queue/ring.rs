@@ -6,7 +6,7 @@ use crate::hal::{Barrier, Hal};
 use crate::ledger::shared::{Entries, LinkedEntry, SharedPoster, SharedWords};
 use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
-use crate::wqe::receive::{ReceivePath, store_next_entry, store_segment};
+use crate::wqe::receive::{ReceivePath, store_next_entry, store_shared_slice};
 use bareverbs_prm::wqe::SEGMENT;
 
 /// The entries in memory, and who owns which of them.
@@ -32,7 +32,7 @@ impl<M> SharedRing<M> {
             return self.write_any(words, request);
         }
         let place = self.take(words, request.id)?;
-        write_slice(self.rings.segments(), place, request);
+        write_slice(self.rings.segment_pairs(), place, request);
         Ok(())
     }
 
@@ -67,7 +67,7 @@ impl<M> SharedRing<M> {
 #[inline(always)]
 pub(super) fn write_one_slice(
     poster: &mut SharedPoster,
-    segments: Run<'_, SEGMENT>,
+    pairs: Run<'_, { 2 * SEGMENT }>,
     entries: &impl Entries,
     words: &impl SharedWords,
     request: &ReceiveRequest<'_>,
@@ -75,16 +75,14 @@ pub(super) fn write_one_slice(
     if !poster.has_room(words) {
         return Err(PostError::QueueFull { needed: 1, size: poster.capacity() });
     }
-    write_slice(segments, poster.post(entries, request.id), request);
+    write_slice(pairs, poster.post(entries, request.id), request);
     Ok(())
 }
 
 /// Writes an entry of one slice.
 #[inline(always)]
-fn write_slice(segments: Run<'_, SEGMENT>, place: LinkedEntry, request: &ReceiveRequest<'_>) {
-    let first = place.entry << 1;
-    store_next_entry(segments, first, place.next);
-    store_segment(segments, first + 1, request.list.first);
+fn write_slice(pairs: Run<'_, { 2 * SEGMENT }>, place: LinkedEntry, request: &ReceiveRequest<'_>) {
+    store_shared_slice(pairs.slot(place.entry), place.next, request.list.first);
 }
 
 /// What notifying the device needs.

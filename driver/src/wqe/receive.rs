@@ -2,7 +2,7 @@
 
 use super::MAX_SLICE;
 use super::segment::{self, END_OF_LIST, Segment};
-use crate::dma::Run;
+use crate::dma::{Run, Window};
 use crate::memory_slice::MemorySlice;
 use crate::post_error::PostError;
 use bareverbs_prm::wqe::SEGMENT;
@@ -78,6 +78,15 @@ pub(crate) fn store_segment(segments: Run<'_, SEGMENT>, index: u32, [a, b]: Segm
     let window = segments.slot(index);
     window.store_word::<0>(a);
     window.store_word::<8>(b);
+}
+
+/// Writes an entry of a shared receive queue that has one slice: the entry that the device takes next, and the
+/// slice.
+#[inline(always)]
+pub(crate) fn store_shared_slice(entry: Window<'_, { 2 * SEGMENT }>, next: u32, [a, b]: Segment) {
+    entry.store_word::<0>(segment::next_entry(next));
+    entry.store_word::<SEGMENT>(a);
+    entry.store_word::<{ SEGMENT + 8 }>(b);
 }
 
 /// In an entry of a shared receive queue that begins at segment `first`, names the entry that the device
