@@ -340,7 +340,7 @@ pub const HOUSE: &[CrateRules] = &[
         layers: &[
             &["buffer", "frame", "operators"],
             &["translate"],
-            &["aarch64", "memory", "x86_64"],
+            &["aarch64", "memory", "no_memory", "x86_64"],
             &["program"],
         ],
         pure: &["buffer", "frame", "operators", "translate", "aarch64", "x86_64"],

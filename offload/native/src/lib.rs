@@ -30,8 +30,7 @@ mod memory;
     target_endian = "little",
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
-#[path = "no_memory.rs"]
-mod memory;
+mod no_memory;
 mod operators;
 mod program;
 mod translate;

@@ -5,9 +5,9 @@ use crate::translate::Translation;
 use std::io;
 
 /// No translation runs here.
-pub enum CodeMemory {}
+pub enum NoCodeMemory {}
 
-impl CodeMemory {
+impl NoCodeMemory {
     pub fn new(_translation: Translation) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }

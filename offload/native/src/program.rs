@@ -2,12 +2,26 @@
 
 use crate::aarch64::Arm;
 use crate::frame::Frame;
-use crate::memory::CodeMemory;
 use crate::translate::{Translation, translate};
 use crate::x86_64::X86;
 use bareverbs_offload::program::{Engine, Executable, Program, RunningStep};
 use core::fmt;
 use std::io;
+
+#[cfg(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    target_endian = "little",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+))]
+use crate::memory::CodeMemory;
+#[cfg(not(all(
+    target_os = "linux",
+    target_pointer_width = "64",
+    target_endian = "little",
+    any(target_arch = "x86_64", target_arch = "aarch64")
+)))]
+use crate::no_memory::NoCodeMemory as CodeMemory;
 
 /// A processor for which there is a translator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

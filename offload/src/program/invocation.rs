@@ -170,21 +170,6 @@ impl ProgramInvocation {
 
     /// Runs a step; a fault ends the invocation.
     fn step<E: Executable>(&mut self, program: &E, cause: StepCause<'_>, grant: &Grant) -> Step {
-        match self.try_step(program, cause, grant) {
-            Ok(step) => step,
-            Err(fault) => {
-                self.fault = Some(fault);
-                Step::Done(fault.into())
-            }
-        }
-    }
-
-    fn try_step<E: Executable>(
-        &mut self,
-        program: &E,
-        cause: StepCause<'_>,
-        grant: &Grant,
-    ) -> Result<Step, Fault> {
         let entry = Entry {
             event: cause.number(),
             step: self.steps,
@@ -200,43 +185,65 @@ impl ProgramInvocation {
             Ok(exit) => exit,
             Err(fault) => {
                 self.fuel -= allowed;
-                return Err(fault);
+                return fail(fault, &mut self.fault);
             }
         };
         self.fuel -= allowed - exit.fuel;
-        obey(exit.value, memory.context(), grant, &mut self.asked)
+        let (asked, fault) = (&mut self.asked, &mut self.fault);
+        obey(exit.value, memory.context(), grant, asked, fault)
     }
 }
 
-/// What a verb asks for. `asked` becomes the offset of the bytes that are to be read, if there are any.
-fn obey(value: u64, context: &Context, grant: &Grant, asked: &mut u64) -> Result<Step, Fault> {
+/// Keeps the fault, and ends the invocation.
+#[cold]
+fn fail(fault: Fault, kept: &mut Option<Fault>) -> Step {
+    *kept = Some(fault);
+    Step::Done(fault.into())
+}
+
+/// What a verb asks for. `asked` becomes the offset of the bytes that are to be read, if there are any. The answer is
+/// written where the caller wants it: it is larger than what a processor keeps in registers.
+#[inline]
+fn obey(value: u64, context: &Context, grant: &Grant, asked: &mut u64, fault: &mut Option<Fault>) -> Step {
     let verb = usize::try_from(value).ok().and_then(|value| VERBS.get(value)).copied();
     let (offset, length) = (context.offset.get(), context.length.get());
-    let or_end = |checked: Result<Step, GrantFault>| checked.unwrap_or_else(|fault| Step::Done(fault.into()));
-    Ok(match verb.ok_or(Fault::Verb { value })? {
-        Verb::Done => Step::Done(status(context)?),
+    let refused = |fault: GrantFault| Step::Done(fault.into());
+    let Some(verb) = verb else { return fail(Fault::Verb { value }, fault) };
+    match verb {
+        Verb::Done => match status(context) {
+            Ok(status) => Step::Done(status),
+            Err(unknown) => fail(unknown, fault),
+        },
         Verb::AwaitPayload => Step::AwaitPayload,
         Verb::Emit => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Emit),
         Verb::Reply => part(context).map_or(Step::Done(Status::OutOfBounds), Step::Reply),
         Verb::Fetch => {
             *asked = offset;
-            or_end(grant.check(offset, length).map(Step::Fetch))
+            match grant.check(offset, length) {
+                Ok(range) => Step::Fetch(range),
+                Err(fault) => refused(fault),
+            }
         }
         Verb::Refetch => {
             *asked = offset;
-            let otherwise = status(context)?;
-            or_end(grant.check(offset, length).map(|range| Step::Refetch { range, otherwise }))
+            match (status(context), grant.check(offset, length)) {
+                (Err(unknown), _) => fail(unknown, fault),
+                (_, Err(fault)) => refused(fault),
+                (Ok(otherwise), Ok(range)) => Step::Refetch { range, otherwise },
+            }
         }
-        Verb::Write => {
-            let from = context.from.get();
-            or_end(grant.check_write(offset, length).map(|to| Step::Write { to, from }))
-        }
-        Verb::CompareAndSwap => {
-            let (expected, desired) = (context.expected.get(), context.desired.get());
-            let swap = |word| Step::CompareAndSwap { word, expected, desired };
-            or_end(grant.check_word(offset).map(swap))
-        }
-    })
+        Verb::Write => match grant.check_write(offset, length) {
+            Ok(to) => Step::Write { to, from: context.from.get() },
+            Err(fault) => refused(fault),
+        },
+        Verb::CompareAndSwap => match grant.check_word(offset) {
+            Ok(word) => {
+                let (expected, desired) = (context.expected.get(), context.desired.get());
+                Step::CompareAndSwap { word, expected, desired }
+            }
+            Err(fault) => refused(fault),
+        },
+    }
 }
 
 fn status(context: &Context) -> Result<Status, Fault> {

@@ -4,17 +4,17 @@ use crate::buffer::{Buffer, Distance, Label};
 
 /// A general register, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Reg(pub u8);
+pub struct Register(pub u8);
 
 /// Zero, where an instruction does not read the stack pointer.
-pub const ZERO: Reg = Reg(31);
+pub const ZERO: Register = Register(31);
 /// Where a function returns to.
-pub const LINK: Reg = Reg(30);
+pub const LINK: Register = Register(30);
 
 /// Operations of three registers: the word without size and registers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Alu {
+pub enum DataProcessing {
     Add = 0x0b00_0000,
     Sub = 0x4b00_0000,
     /// Subtracts and sets the flags.
@@ -35,7 +35,7 @@ pub enum Alu {
 /// Operations with a constant of twelve bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum AluConstant {
+pub enum DataProcessingConstant {
     Add = 0x1100_0000,
     Sub = 0x5100_0000,
     Subs = 0x7100_0000,
@@ -43,7 +43,7 @@ pub enum AluConstant {
 
 /// Conditions of branches, by their numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum If {
+pub enum ConditionCode {
     Equal = 0,
     NotEqual = 1,
     AboveOrEqual = 2,
@@ -83,9 +83,9 @@ impl Distance for Branch {
     }
 }
 
-pub type Code = Buffer<Branch>;
+pub type Words = Buffer<Branch>;
 
-fn word(code: &mut Code, word: u32) {
+fn word(code: &mut Words, word: u32) {
     code.put(&word.to_le_bytes());
 }
 
@@ -93,40 +93,61 @@ const fn size(wide: bool) -> u32 {
     (wide as u32) << 31
 }
 
-const fn fields(to: Reg, left: Reg, right: Reg) -> u32 {
+const fn fields(to: Register, left: Register, right: Register) -> u32 {
     (right.0 as u32) << 16 | (left.0 as u32) << 5 | to.0 as u32
 }
 
-pub fn alu(code: &mut Code, operation: Alu, wide: bool, to: Reg, left: Reg, right: Reg) {
+pub fn alu(
+    code: &mut Words,
+    operation: DataProcessing,
+    wide: bool,
+    to: Register,
+    left: Register,
+    right: Register,
+) {
     word(code, size(wide) | operation as u32 | fields(to, left, right));
 }
 
 /// Adds a register shifted left.
-pub fn add_shifted(code: &mut Code, to: Reg, left: Reg, right: Reg, shift: u8) {
-    word(code, size(true) | Alu::Add as u32 | u32::from(shift) << 10 | fields(to, left, right));
+pub fn add_shifted(code: &mut Words, to: Register, left: Register, right: Register, shift: u8) {
+    word(code, size(true) | DataProcessing::Add as u32 | u32::from(shift) << 10 | fields(to, left, right));
 }
 
-/// Whether a constant fits an [`AluConstant`].
+/// Whether a constant fits an [`DataProcessingConstant`].
 pub const fn is_short(value: u64) -> bool {
     value < 1 << 12
 }
 
-pub fn alu_constant(code: &mut Code, operation: AluConstant, wide: bool, to: Reg, left: Reg, value: u16) {
+pub fn alu_constant(
+    code: &mut Words,
+    operation: DataProcessingConstant,
+    wide: bool,
+    to: Register,
+    left: Register,
+    value: u16,
+) {
     debug_assert!(is_short(value.into()));
-    word(code, size(wide) | operation as u32 | u32::from(value) << 10 | fields(to, left, Reg(0)));
+    word(code, size(wide) | operation as u32 | u32::from(value) << 10 | fields(to, left, Register(0)));
 }
 
 /// `minuend - left * right`
-pub fn multiply_subtract(code: &mut Code, wide: bool, to: Reg, left: Reg, right: Reg, minuend: Reg) {
+pub fn multiply_subtract(
+    code: &mut Words,
+    wide: bool,
+    to: Register,
+    left: Register,
+    right: Register,
+    minuend: Register,
+) {
     word(code, size(wide) | 0x1b00_8000 | u32::from(minuend.0) << 10 | fields(to, left, right));
 }
 
-pub fn copy(code: &mut Code, wide: bool, to: Reg, from: Reg) {
-    alu(code, Alu::Or, wide, to, ZERO, from);
+pub fn copy(code: &mut Words, wide: bool, to: Register, from: Register) {
+    alu(code, DataProcessing::Or, wide, to, ZERO, from);
 }
 
 /// Any constant, 16 bits at a time.
-pub fn constant(code: &mut Code, to: Reg, value: u64) {
+pub fn constant(code: &mut Words, to: Register, value: u64) {
     let halves = [0, 16, 32, 48].map(|shift| (value >> shift) as u16);
     let ones = halves.iter().filter(|half| **half == u16::MAX).count();
     let zeros = halves.iter().filter(|half| **half == 0).count();
@@ -148,49 +169,62 @@ pub fn constant(code: &mut Code, to: Reg, value: u64) {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shift {
+pub enum ShiftKind {
     Left,
     Right,
     Arithmetic,
 }
 
 /// Shifts by 0 to 63 bits, or 31 if not wide.
-pub fn shift_constant(code: &mut Code, operation: Shift, wide: bool, register: Reg, bits: u8) {
+pub fn shift_constant(code: &mut Words, operation: ShiftKind, wide: bool, register: Register, bits: u8) {
     let (width, bits) = (if wide { 64 } else { 32 }, u32::from(bits));
     let (opcode, rotated, last) = match operation {
-        Shift::Left => (0x5300_0000, (width - bits) % width, width - 1 - bits),
-        Shift::Right => (0x5300_0000, bits, width - 1),
-        Shift::Arithmetic => (0x1300_0000, bits, width - 1),
+        ShiftKind::Left => (0x5300_0000, (width - bits) % width, width - 1 - bits),
+        ShiftKind::Right => (0x5300_0000, bits, width - 1),
+        ShiftKind::Arithmetic => (0x1300_0000, bits, width - 1),
     };
     bit_field(code, opcode, wide, rotated, last, register, register);
 }
 
-fn bit_field(code: &mut Code, opcode: u32, wide: bool, rotated: u32, last: u32, to: Reg, from: Reg) {
+fn bit_field(
+    code: &mut Words,
+    opcode: u32,
+    wide: bool,
+    rotated: u32,
+    last: u32,
+    to: Register,
+    from: Register,
+) {
     word(
         code,
-        size(wide) | opcode | u32::from(wide) << 22 | rotated << 16 | last << 10 | fields(to, from, Reg(0)),
+        size(wide)
+            | opcode
+            | u32::from(wide) << 22
+            | rotated << 16
+            | last << 10
+            | fields(to, from, Register(0)),
     );
 }
 
 /// Moves the high half to the low one.
-pub fn high_half(code: &mut Code, to: Reg, from: Reg) {
+pub fn high_half(code: &mut Words, to: Register, from: Register) {
     bit_field(code, 0x5300_0000, true, 32, 63, to, from);
 }
 
 /// Keeps the low 16 bits.
-pub fn low_16(code: &mut Code, register: Reg) {
+pub fn low_16(code: &mut Words, register: Register) {
     bit_field(code, 0x5300_0000, false, 0, 15, register, register);
 }
 
 /// Swaps all bytes of 32 or 64 bits.
-pub fn swap_bytes(code: &mut Code, wide: bool, register: Reg) {
+pub fn swap_bytes(code: &mut Words, wide: bool, register: Register) {
     let opcode = if wide { 0x5ac0_0c00 } else { 0x5ac0_0800 };
-    word(code, size(wide) | opcode | fields(register, register, Reg(0)));
+    word(code, size(wide) | opcode | fields(register, register, Register(0)));
 }
 
 /// Swaps the bytes of each 16 bits of 32.
-pub fn swap_bytes_of_halves(code: &mut Code, register: Reg) {
-    word(code, 0x5ac0_0400 | fields(register, register, Reg(0)));
+pub fn swap_bytes_of_halves(code: &mut Words, register: Register) {
+    word(code, 0x5ac0_0400 | fields(register, register, Register(0)));
 }
 
 /// The size of an access: 1, 2, 4 or 8 bytes.
@@ -199,21 +233,21 @@ const fn bytes_field(bytes: u8) -> u32 {
 }
 
 /// Loads from the sum of two registers; the upper bytes become zero.
-pub fn load_sum(code: &mut Code, bytes: u8, to: Reg, base: Reg, index: Reg) {
+pub fn load_sum(code: &mut Words, bytes: u8, to: Register, base: Register, index: Register) {
     word(code, bytes_field(bytes) | 0x3860_6800 | fields(to, base, index));
 }
 
-pub fn store_sum(code: &mut Code, bytes: u8, from: Reg, base: Reg, index: Reg) {
+pub fn store_sum(code: &mut Words, bytes: u8, from: Register, base: Register, index: Register) {
     word(code, bytes_field(bytes) | 0x3820_6800 | fields(from, base, index));
 }
 
 /// Loads from a base and an offset of -256 to 255.
-pub fn load_near(code: &mut Code, bytes: u8, to: Reg, base: Reg, offset: i16) {
-    word(code, bytes_field(bytes) | 0x3840_0000 | near(offset) | fields(to, base, Reg(0)));
+pub fn load_near(code: &mut Words, bytes: u8, to: Register, base: Register, offset: i16) {
+    word(code, bytes_field(bytes) | 0x3840_0000 | near(offset) | fields(to, base, Register(0)));
 }
 
-pub fn store_near(code: &mut Code, bytes: u8, from: Reg, base: Reg, offset: i16) {
-    word(code, bytes_field(bytes) | 0x3800_0000 | near(offset) | fields(from, base, Reg(0)));
+pub fn store_near(code: &mut Words, bytes: u8, from: Register, base: Register, offset: i16) {
+    word(code, bytes_field(bytes) | 0x3800_0000 | near(offset) | fields(from, base, Register(0)));
 }
 
 fn near(offset: i16) -> u32 {
@@ -222,12 +256,12 @@ fn near(offset: i16) -> u32 {
 }
 
 /// Loads 8 bytes from a base and an offset that is a multiple of 8.
-pub fn load(code: &mut Code, to: Reg, base: Reg, offset: i32) {
-    word(code, 0xf940_0000 | scaled(offset) | fields(to, base, Reg(0)));
+pub fn load(code: &mut Words, to: Register, base: Register, offset: i32) {
+    word(code, 0xf940_0000 | scaled(offset) | fields(to, base, Register(0)));
 }
 
-pub fn store(code: &mut Code, from: Reg, base: Reg, offset: i32) {
-    word(code, 0xf900_0000 | scaled(offset) | fields(from, base, Reg(0)));
+pub fn store(code: &mut Words, from: Register, base: Register, offset: i32) {
+    word(code, 0xf900_0000 | scaled(offset) | fields(from, base, Register(0)));
 }
 
 fn scaled(offset: i32) -> u32 {
@@ -236,35 +270,35 @@ fn scaled(offset: i32) -> u32 {
 }
 
 /// Loads two registers of 8 bytes each from a base and an offset that is a multiple of 8, at most 504.
-pub fn load_pair(code: &mut Code, to: [Reg; 2], base: Reg, offset: i32) {
-    word(code, 0xa940_0000 | pair(to[1], offset) | fields(to[0], base, Reg(0)));
+pub fn load_pair(code: &mut Words, to: [Register; 2], base: Register, offset: i32) {
+    word(code, 0xa940_0000 | pair(to[1], offset) | fields(to[0], base, Register(0)));
 }
 
-pub fn store_pair(code: &mut Code, from: [Reg; 2], base: Reg, offset: i32) {
-    word(code, 0xa900_0000 | pair(from[1], offset) | fields(from[0], base, Reg(0)));
+pub fn store_pair(code: &mut Words, from: [Register; 2], base: Register, offset: i32) {
+    word(code, 0xa900_0000 | pair(from[1], offset) | fields(from[0], base, Register(0)));
 }
 
-fn pair(second: Reg, offset: i32) -> u32 {
+fn pair(second: Register, offset: i32) -> u32 {
     debug_assert!((0..=504).contains(&offset) && offset % 8 == 0);
     (offset as u32 / 8) << 15 | u32::from(second.0) << 10
 }
 
-pub fn jump(code: &mut Code, to: Label) {
+pub fn jump(code: &mut Words, to: Label) {
     code.jump(to, Branch::Always);
     word(code, 0x1400_0000);
 }
 
-pub fn jump_if(code: &mut Code, condition: If, to: Label) {
+pub fn jump_if(code: &mut Words, condition: ConditionCode, to: Label) {
     code.jump(to, Branch::Conditional);
     word(code, 0x5400_0000 | condition as u32);
 }
 
-pub fn jump_to(code: &mut Code, register: Reg) {
-    word(code, 0xd61f_0000 | fields(Reg(0), register, Reg(0)));
+pub fn jump_to(code: &mut Words, register: Register) {
+    word(code, 0xd61f_0000 | fields(Register(0), register, Register(0)));
 }
 
-pub fn ret(code: &mut Code) {
-    word(code, 0xd65f_0000 | fields(Reg(0), LINK, Reg(0)));
+pub fn ret(code: &mut Words) {
+    word(code, 0xd65f_0000 | fields(Register(0), LINK, Register(0)));
 }
 
 #[cfg(test)]

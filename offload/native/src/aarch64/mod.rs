@@ -12,24 +12,25 @@ use crate::operators as o;
 use crate::translate::{Access, Computation, Direction, FRAME_POINTER, Target};
 use bareverbs_offload::program::{Condition, Operand, Segment};
 use encode::{
-    Alu, AluConstant, Code, If, Reg, Shift, ZERO, add_shifted, alu, alu_constant, constant, copy, high_half,
-    is_short, jump, jump_if, jump_to, load, load_near, load_pair, load_sum, low_16, multiply_subtract, ret,
-    shift_constant, store, store_near, store_pair, store_sum, swap_bytes, swap_bytes_of_halves,
+    ConditionCode, DataProcessing, DataProcessingConstant, Register, ShiftKind, Words, ZERO, add_shifted,
+    alu, alu_constant, constant, copy, high_half, is_short, jump, jump_if, jump_to, load, load_near,
+    load_pair, load_sum, low_16, multiply_subtract, ret, shift_constant, store, store_near, store_pair,
+    store_sum, swap_bytes, swap_bytes_of_halves,
 };
 
-const STACK: Reg = Reg(10);
-const FRAME: Reg = Reg(11);
+const STACK: Register = Register(10);
+const FRAME: Register = Register(11);
 /// Free for one instruction of a program.
-const OFFSET: Reg = Reg(12);
-const PLACE: Reg = Reg(13);
-const VALUE: Reg = Reg(14);
-const OTHER: Reg = Reg(15);
-const FUEL_REGISTER: Reg = Reg(16);
+const OFFSET: Register = Register(12);
+const PLACE: Register = Register(13);
+const VALUE: Register = Register(14);
+const OTHER: Register = Register(15);
+const FUEL_REGISTER: Register = Register(16);
 /// The slot, where the code is left.
-const SLOT_REGISTER: Reg = Reg(17);
+const SLOT_REGISTER: Register = Register(17);
 
 pub struct Arm {
-    code: Code,
+    code: Words,
     /// Stores the registers and leaves.
     leave: Label,
     /// Leaves with the registers stored.
@@ -37,17 +38,17 @@ pub struct Arm {
 }
 
 /// The registers r0 to r9 in pairs, with the offsets at which they are kept.
-fn pairs() -> impl Iterator<Item = (i32, [Reg; 2])> {
-    (0..5).map(|pair| (i32::from(pair) * 16, [Reg(2 * pair), Reg(2 * pair + 1)]))
+fn pairs() -> impl Iterator<Item = (i32, [Register; 2])> {
+    (0..5).map(|pair| (i32::from(pair) * 16, [Register(2 * pair), Register(2 * pair + 1)]))
 }
 
 impl Target for Arm {
     /// The code begins with a function of two arguments: the frame, and the address of a line.
     fn begin() -> Self {
-        let mut code = Code::new();
+        let mut code = Words::new();
         let (leave, tail) = (code.label(), code.label());
-        copy(&mut code, true, FRAME, Reg(0));
-        copy(&mut code, true, SLOT_REGISTER, Reg(1));
+        copy(&mut code, true, FRAME, Register(0));
+        copy(&mut code, true, SLOT_REGISTER, Register(1));
         load(&mut code, FUEL_REGISTER, FRAME, FUEL);
         load(&mut code, STACK, FRAME, STACK_END);
         load(&mut code, PLACE, FRAME, REGISTERS);
@@ -77,36 +78,36 @@ impl Target for Arm {
 
     fn pay(&mut self, units: u32, short: Label) {
         let (fuel, units) = (FUEL_REGISTER, units as u16);
-        alu_constant(&mut self.code, AluConstant::Subs, false, fuel, fuel, units);
-        jump_if(&mut self.code, If::Below, short);
+        alu_constant(&mut self.code, DataProcessingConstant::Subs, false, fuel, fuel, units);
+        jump_if(&mut self.code, ConditionCode::Below, short);
     }
 
     fn compute(&mut self, Computation { code, wide, destination, source }: Computation) {
-        let to = Reg(destination);
+        let to = Register(destination);
         let operation = match code {
-            o::NEG => return alu(&mut self.code, Alu::Sub, wide, to, ZERO, to),
+            o::NEG => return alu(&mut self.code, DataProcessing::Sub, wide, to, ZERO, to),
             o::MOV => return self.copy(wide, to, source),
             o::LSH | o::RSH | o::ARSH if let Operand::Immediate(bits) = source => {
                 return shift_constant(&mut self.code, constant_shift(code), wide, to, bits as u8);
             }
             o::ADD | o::SUB => return self.add(code == o::SUB, wide, to, source),
             o::MOD => return self.remainder(wide, to, source),
-            o::MUL => Alu::Multiply,
+            o::MUL => DataProcessing::Multiply,
             // By zero it is zero, as RFC 9669 wants it.
-            o::DIV => Alu::Divide,
-            o::LSH => Alu::Left,
-            o::RSH => Alu::Right,
-            o::ARSH => Alu::Arithmetic,
-            o::OR => Alu::Or,
-            o::AND => Alu::And,
-            _ => Alu::Xor,
+            o::DIV => DataProcessing::Divide,
+            o::LSH => DataProcessing::Left,
+            o::RSH => DataProcessing::Right,
+            o::ARSH => DataProcessing::Arithmetic,
+            o::OR => DataProcessing::Or,
+            o::AND => DataProcessing::And,
+            _ => DataProcessing::Xor,
         };
         let right = self.operand(source, wide, VALUE);
         alu(&mut self.code, operation, wide, to, to, right);
     }
 
     fn swap(&mut self, big: bool, bits: u8, register: u8) {
-        let register = Reg(register);
+        let register = Register(register);
         match (big, bits) {
             (false, 16) => low_16(&mut self.code, register),
             (false, 32) => copy(&mut self.code, false, register, register),
@@ -120,7 +121,7 @@ impl Target for Arm {
     }
 
     fn constant(&mut self, destination: u8, value: u64) {
-        constant(&mut self.code, Reg(destination), value);
+        constant(&mut self.code, Register(destination), value);
     }
 
     fn jump(&mut self, to: Label) {
@@ -132,11 +133,11 @@ impl Target for Arm {
         let left = self.value(left, OTHER);
         match right {
             Operand::Immediate(value) if code != o::JSET && is_short(value as u64) => {
-                alu_constant(&mut self.code, AluConstant::Subs, wide, ZERO, left, value as u16);
+                alu_constant(&mut self.code, DataProcessingConstant::Subs, wide, ZERO, left, value as u16);
             }
             right => {
                 let right = self.operand(right, wide, VALUE);
-                let operation = if code == o::JSET { Alu::Ands } else { Alu::Subs };
+                let operation = if code == o::JSET { DataProcessing::Ands } else { DataProcessing::Subs };
                 alu(&mut self.code, operation, wide, ZERO, left, right);
             }
         }
@@ -147,7 +148,7 @@ impl Target for Arm {
         let Access { bytes, offset, .. } = access;
         match access.direction {
             Direction::Load { destination } => {
-                load_near(&mut self.code, bytes, Reg(destination), STACK, offset);
+                load_near(&mut self.code, bytes, Register(destination), STACK, offset);
             }
             Direction::Store { source } => {
                 let from = self.operand(source, true, VALUE);
@@ -161,20 +162,20 @@ impl Target for Arm {
         let code = &mut self.code;
         // The offset in the segment, if the address is in it, and else a larger number.
         constant(code, PLACE, segment.address());
-        alu(code, Alu::Sub, true, OFFSET, address, PLACE);
+        alu(code, DataProcessing::Sub, true, OFFSET, address, PLACE);
         match fixed_length(segment) {
             Some(length) => {
                 let last = length as u16 - u16::from(access.bytes);
-                alu_constant(code, AluConstant::Subs, true, ZERO, OFFSET, last);
+                alu_constant(code, DataProcessingConstant::Subs, true, ZERO, OFFSET, last);
             }
             None => {
                 load(code, PLACE, FRAME, entry(segment) + READABLE);
-                alu_constant(code, AluConstant::Subs, true, PLACE, PLACE, access.bytes.into());
-                jump_if(code, If::Below, miss);
-                alu(code, Alu::Subs, true, ZERO, OFFSET, PLACE);
+                alu_constant(code, DataProcessingConstant::Subs, true, PLACE, PLACE, access.bytes.into());
+                jump_if(code, ConditionCode::Below, miss);
+                alu(code, DataProcessing::Subs, true, ZERO, OFFSET, PLACE);
             }
         }
-        jump_if(code, If::Above, miss);
+        jump_if(code, ConditionCode::Above, miss);
         load(code, PLACE, FRAME, entry(segment) + BASE);
         self.transfer(access);
     }
@@ -183,16 +184,16 @@ impl Target for Arm {
         let address = self.address(access);
         let code = &mut self.code;
         high_half(code, PLACE, address);
-        alu_constant(code, AluConstant::Subs, true, ZERO, PLACE, 7);
-        jump_if(code, If::Above, stop);
+        alu_constant(code, DataProcessingConstant::Subs, true, ZERO, PLACE, 7);
+        jump_if(code, ConditionCode::Above, stop);
         copy(code, false, OFFSET, address);
         add_shifted(code, PLACE, FRAME, PLACE, ENTRY_SHIFT);
         // The offset has 32 bits, so its end cannot wrap.
-        alu_constant(code, AluConstant::Add, true, VALUE, OFFSET, access.bytes.into());
+        alu_constant(code, DataProcessingConstant::Add, true, VALUE, OFFSET, access.bytes.into());
         let length = if access.stores() { WRITABLE } else { READABLE };
         load(code, OTHER, PLACE, SEGMENTS + length);
-        alu(code, Alu::Subs, true, ZERO, VALUE, OTHER);
-        jump_if(code, If::Above, stop);
+        alu(code, DataProcessing::Subs, true, ZERO, VALUE, OTHER);
+        jump_if(code, ConditionCode::Above, stop);
         load(code, PLACE, PLACE, SEGMENTS + BASE);
         self.transfer(access);
     }
@@ -200,7 +201,7 @@ impl Target for Arm {
     fn stop(&mut self, slot: usize, fuel: u32) {
         if fuel > 0 {
             let register = FUEL_REGISTER;
-            alu_constant(&mut self.code, AluConstant::Add, false, register, register, fuel as u16);
+            alu_constant(&mut self.code, DataProcessingConstant::Add, false, register, register, fuel as u16);
         }
         constant(&mut self.code, SLOT_REGISTER, slot as u64);
         jump(&mut self.code, self.leave);
@@ -209,7 +210,7 @@ impl Target for Arm {
     fn end(&mut self, slot: usize) {
         constant(&mut self.code, SLOT_REGISTER, slot as u64);
         load(&mut self.code, PLACE, FRAME, REGISTERS);
-        store(&mut self.code, Reg(0), PLACE, 0);
+        store(&mut self.code, Register(0), PLACE, 0);
         jump(&mut self.code, self.tail);
     }
 
@@ -220,16 +221,16 @@ impl Target for Arm {
 
 impl Arm {
     /// The register that has the value of a program's register; for the frame pointer it is `free`.
-    fn value(&mut self, register: u8, free: Reg) -> Reg {
+    fn value(&mut self, register: u8, free: Register) -> Register {
         if register == FRAME_POINTER {
             constant(&mut self.code, free, STACK_ADDRESS);
             return free;
         }
-        Reg(register)
+        Register(register)
     }
 
     /// The register that has the value of an operand; for a constant it is `free`, or zero.
-    fn operand(&mut self, operand: Operand, wide: bool, free: Reg) -> Reg {
+    fn operand(&mut self, operand: Operand, wide: bool, free: Register) -> Register {
         match operand {
             Operand::Register(register) => self.value(register, free),
             Operand::Immediate(0) => ZERO,
@@ -241,7 +242,7 @@ impl Arm {
         }
     }
 
-    fn copy(&mut self, wide: bool, to: Reg, source: Operand) {
+    fn copy(&mut self, wide: bool, to: Register, source: Operand) {
         match source {
             Operand::Immediate(value) => {
                 let value = if wide { value as u64 } else { u64::from(value as u32) };
@@ -254,39 +255,40 @@ impl Arm {
         }
     }
 
-    fn add(&mut self, subtract: bool, wide: bool, to: Reg, source: Operand) {
+    fn add(&mut self, subtract: bool, wide: bool, to: Register, source: Operand) {
         if let Operand::Immediate(value) = source
             && is_short(value.unsigned_abs().into())
         {
             let down = subtract != (value < 0);
-            let operation = if down { AluConstant::Sub } else { AluConstant::Add };
+            let operation = if down { DataProcessingConstant::Sub } else { DataProcessingConstant::Add };
             return alu_constant(&mut self.code, operation, wide, to, to, value.unsigned_abs() as u16);
         }
         let right = self.operand(source, wide, VALUE);
-        let operation = if subtract { Alu::Sub } else { Alu::Add };
+        let operation = if subtract { DataProcessing::Sub } else { DataProcessing::Add };
         alu(&mut self.code, operation, wide, to, to, right);
     }
 
     /// A quotient by zero is zero, so that the dividend remains, as RFC 9669 wants it.
-    fn remainder(&mut self, wide: bool, to: Reg, source: Operand) {
+    fn remainder(&mut self, wide: bool, to: Register, source: Operand) {
         let right = self.operand(source, wide, VALUE);
-        alu(&mut self.code, Alu::Divide, wide, OTHER, to, right);
+        alu(&mut self.code, DataProcessing::Divide, wide, OTHER, to, right);
         multiply_subtract(&mut self.code, wide, to, OTHER, right, to);
     }
 
     /// The register that has the address of an access.
-    fn address(&mut self, access: Access) -> Reg {
-        let base = Reg(access.base);
+    fn address(&mut self, access: Access) -> Register {
+        let base = Register(access.base);
         let distance = access.offset.unsigned_abs();
         match access.offset {
             0 => return base,
             offset if is_short(distance.into()) => {
-                let operation = if offset < 0 { AluConstant::Sub } else { AluConstant::Add };
+                let operation =
+                    if offset < 0 { DataProcessingConstant::Sub } else { DataProcessingConstant::Add };
                 alu_constant(&mut self.code, operation, true, OFFSET, base, distance);
             }
             offset => {
                 constant(&mut self.code, OFFSET, i64::from(offset) as u64);
-                alu(&mut self.code, Alu::Add, true, OFFSET, base, OFFSET);
+                alu(&mut self.code, DataProcessing::Add, true, OFFSET, base, OFFSET);
             }
         }
         OFFSET
@@ -296,7 +298,7 @@ impl Arm {
     fn transfer(&mut self, access: Access) {
         match access.direction {
             Direction::Load { destination } => {
-                load_sum(&mut self.code, access.bytes, Reg(destination), PLACE, OFFSET);
+                load_sum(&mut self.code, access.bytes, Register(destination), PLACE, OFFSET);
             }
             Direction::Store { source } => {
                 let from = self.operand(source, true, VALUE);
@@ -306,27 +308,27 @@ impl Arm {
     }
 }
 
-const fn constant_shift(code: u8) -> Shift {
+const fn constant_shift(code: u8) -> ShiftKind {
     match code {
-        o::LSH => Shift::Left,
-        o::RSH => Shift::Right,
-        _ => Shift::Arithmetic,
+        o::LSH => ShiftKind::Left,
+        o::RSH => ShiftKind::Right,
+        _ => ShiftKind::Arithmetic,
     }
 }
 
 /// What a comparison means.
-const fn meaning(code: u8) -> If {
+const fn meaning(code: u8) -> ConditionCode {
     match code {
-        o::JEQ => If::Equal,
-        o::JGT => If::Above,
-        o::JGE => If::AboveOrEqual,
-        o::JLT => If::Below,
-        o::JLE => If::BelowOrEqual,
-        o::JSGT => If::Greater,
-        o::JSGE => If::GreaterOrEqual,
-        o::JSLT => If::Less,
-        o::JSLE => If::LessOrEqual,
+        o::JEQ => ConditionCode::Equal,
+        o::JGT => ConditionCode::Above,
+        o::JGE => ConditionCode::AboveOrEqual,
+        o::JLT => ConditionCode::Below,
+        o::JLE => ConditionCode::BelowOrEqual,
+        o::JSGT => ConditionCode::Greater,
+        o::JSGE => ConditionCode::GreaterOrEqual,
+        o::JSLT => ConditionCode::Less,
+        o::JSLE => ConditionCode::LessOrEqual,
         // Both differ from zero: the operands, or their common bits.
-        _ => If::NotEqual,
+        _ => ConditionCode::NotEqual,
     }
 }

@@ -40,21 +40,7 @@ fn every_segment_ends_where_it_does_for_the_interpreter() {
         for address in [guess, begin.to_vec(), misled(0), misled(8), misled(16)] {
             for (size, bytes) in SIZES {
                 let last = length - bytes as i64;
-                for offset in [
-                    -9,
-                    -8,
-                    -1,
-                    0,
-                    1,
-                    last - 1,
-                    last,
-                    last + 1,
-                    length - 1,
-                    length,
-                    length + 1,
-                    32767,
-                    -32768,
-                ] {
+                for offset in [-8, -1, 0, last, last + 1, length, 32767, -32768] {
                     let fits = (0..=last).contains(&offset);
                     let offset = offset as i16;
                     assert_eq!(

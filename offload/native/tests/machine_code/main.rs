@@ -96,9 +96,14 @@ impl Inputs {
     /// What the interpreter and the machine code do; they must agree.
     #[track_caller]
     fn compare(&self, program: &Program, steps: usize) -> Vec<Seen> {
-        let native = native(program);
-        let (expected, found) = (self.run(program, steps), self.run(&native, steps));
-        assert_eq!(found, expected, "machine code, then the interpreter, of {:?}", text(program));
+        self.compare_with(&native(program), steps)
+    }
+
+    /// The same, with machine code for several inputs.
+    #[track_caller]
+    fn compare_with(&self, native: &NativeProgram, steps: usize) -> Vec<Seen> {
+        let (expected, found) = (self.run(native.program(), steps), self.run(native, steps));
+        assert_eq!(found, expected, "machine code, then the interpreter, of {:?}", text(native.program()));
         expected
     }
 }
