@@ -118,6 +118,18 @@ fn flushed_parts_are_read_again_and_a_fault_of_one_ends_all() {
 }
 
 #[test]
+fn a_flushed_read_is_due_before_the_deadline() {
+    let mut world = speculating();
+    let reads = begin(&mut world, 3);
+    let deadline = world.runtime.poll_timeout().expect("it has one");
+    assert!(deadline > world.now, "all reads are in flight");
+    world.runtime.handle_dma_flushed(reads[1].tag);
+    assert!(world.runtime.poll_timeout().is_some_and(|due| due <= world.now));
+    assert_eq!(world.runtime.poll_dma(world.now), Some(reads[1]));
+    assert_eq!(world.runtime.poll_timeout(), Some(deadline));
+}
+
+#[test]
 fn a_part_that_completes_twice_is_handed_over_once() {
     let mut world = speculating();
     let reads = begin(&mut world, 3);
