@@ -64,6 +64,24 @@ fn lists_counters_and_records_too() {
     }
 }
 
+/// The mappings of this process that are executable and belong to no file.
+#[cfg(target_os = "linux")]
+fn own_executable_memory() -> Vec<String> {
+    let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux");
+    let executable = |line: &&str| line.split(' ').nth(1).is_some_and(|rights| rights.contains('x'));
+    let anonymous = |line: &&str| !line.contains('/') && !line.contains('[');
+    maps.lines().filter(executable).filter(anonymous).map(str::to_owned).collect()
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn code_is_executable_and_not_writable() {
+    let program = native(&verified(&[mov(0, 0), exit()]));
+    let found = own_executable_memory();
+    assert_eq!(found.is_empty(), program.translation().is_err(), "{found:?}");
+    assert!(found.iter().all(|line| line.contains(" r-xp ")), "{found:?}");
+}
+
 #[test]
 fn a_store_runs_what_its_engine_made() {
     let code = verified(&[mov(0, 0), exit()]);
