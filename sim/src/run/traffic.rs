@@ -15,7 +15,7 @@ use bareverbs_prm::time::Time;
 
 impl<M: HostMemory, D: Device> World<M, D> {
     /// Collects a device's output: frames while the wire has room, interrupts, the next deadline.
-    #[inline]
+    #[inline(always)] // After every input of a device.
     pub(super) fn look_after(&mut self, node: NodeId) {
         if self.nodes[node.index()].device.has_transmit() {
             self.transmit(node);

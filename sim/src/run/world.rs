@@ -358,7 +358,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    #[inline]
+    #[inline(always)] // Once for every event.
     fn dispatch(&mut self, event: Event) {
         match event {
             Event::Arrival { way, frame } => self.arrive(way as usize, frame),
