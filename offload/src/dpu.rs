@@ -5,9 +5,15 @@
 //! memory of the endpoint: [ receive buffers ][ staging buffers ]
 //! staging buffer:         [ what was read or is to be written ][ room for a trailer ], several times
 //! ```
+//! After the staging buffers of the requests come those of the streams, if the server takes streams.
+//!
 //! A reply is one contiguous WRITE from the staging buffer: the trailer follows the answer and overwrites read data
 //! that is no longer needed. A receive buffer is reposted as soon as its request was taken, and its credit travels with
 //! the next reply. Receiver-not-ready is a backstop, never the rule.
+
+mod streams;
+
+pub use streams::STREAM_STAGING;
 
 use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
 use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone, HostRead};
@@ -16,6 +22,7 @@ use crate::runtime::{Admission, ConnectionId, DmaAction, DmaRequest, Reply, Runt
 use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
 use bareverbs_prm::time::Time;
 use heapless::Deque;
+use streams::CoreStreams;
 
 /// Size of a receive buffer in bytes. The queue pair refuses longer requests.
 pub const RECEIVE_SIZE: usize = 512;
@@ -25,6 +32,11 @@ pub const STAGING_SIZE: usize = STAGING as usize;
 /// Bytes of endpoint memory that a server with `receives` receive buffers and `slots` staging buffers needs.
 pub const fn memory_size(receives: usize, slots: usize) -> usize {
     receives * RECEIVE_SIZE + slots * STAGING_SIZE
+}
+
+/// Bytes that a server needs for `streams` streams, in addition to [`memory_size`].
+pub const fn stream_memory_size(streams: usize) -> usize {
+    streams * STREAM_STAGING
 }
 
 /// Counters of the server, besides those of the runtime.
@@ -38,6 +50,8 @@ pub struct DpuCounters {
     pub broken: u64,
     /// Requests that could not be copied out of their receive buffers. They got no answer.
     pub unreadable: u64,
+    /// Streams that were opened.
+    pub streams: u64,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +61,8 @@ struct Arrived {
     length: usize,
 }
 
-/// A server with `RECEIVES` receive buffers for each of `CONNECTIONS` connections.
+/// A server with `RECEIVES` receive buffers for each of `CONNECTIONS` connections, and room for `STREAMS` streams, one for
+/// each connection that has one.
 ///
 /// ```
 /// use bareverbs_offload::budget::Limits;
@@ -69,7 +84,13 @@ struct Arrived {
 ///     Ok(server)
 /// }
 /// ```
-pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize> {
+pub struct DpuServer<
+    D: Deployment,
+    const SLOTS: usize,
+    const CONNECTIONS: usize,
+    const RECEIVES: usize,
+    const STREAMS: usize = 0,
+> {
     runtime: Runtime<D, SLOTS, CONNECTIONS>,
     ids: [Option<ConnectionId>; CONNECTIONS],
     credits: [u16; CONNECTIONS],
@@ -81,6 +102,7 @@ pub struct DpuServer<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize
     polled: Time,
     /// The request that is being taken.
     message: [u8; RECEIVE_SIZE],
+    streams: CoreStreams<STREAMS>,
 }
 
 /// What a poll works with.
@@ -101,11 +123,14 @@ const REPLY: u64 = 2 << 62;
 const REFUSAL: u64 = 3 << 62;
 const KIND: u64 = 3 << 62;
 
-impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize>
-    DpuServer<D, SLOTS, CONNECTIONS, RECEIVES>
+impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize, const STREAMS: usize>
+    DpuServer<D, SLOTS, CONNECTIONS, RECEIVES, STREAMS>
 {
+    const TAGS_FIT: () = assert!(SLOTS + STREAMS <= 256, "a tag has a byte for the staging buffer");
+
     /// A server around `runtime`, without connections.
     pub fn new(runtime: Runtime<D, SLOTS, CONNECTIONS>) -> Self {
+        let () = Self::TAGS_FIT;
         Self {
             runtime,
             ids: [None; CONNECTIONS],
@@ -115,6 +140,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             counters: DpuCounters::default(),
             polled: Time::ZERO,
             message: [0; RECEIVE_SIZE],
+            streams: CoreStreams::new(),
         }
     }
 
@@ -124,8 +150,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
     }
 
     /// The counters so far.
-    pub const fn counters(&self) -> DpuCounters {
-        self.counters
+    pub fn counters(&self) -> DpuCounters {
+        DpuCounters { streams: self.streams.opened(), ..self.counters }
     }
 
     /// Starts taking requests of the endpoint's connection `index` on behalf of `id`. Posts all its receive buffers.
@@ -154,13 +180,14 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
     pub fn dismiss(&mut self, index: usize) {
         if let Some(id) = self.ids.get_mut(index).and_then(Option::take) {
             self.runtime.disconnect(id);
+            self.streams.disconnect(id);
             self.forget(index);
         }
     }
 
     /// Whether no request is waiting for an answer.
     pub fn is_idle(&self) -> bool {
-        self.runtime.running() == 0 && self.arrived.iter().all(Deque::is_empty)
+        self.runtime.running() == 0 && self.streams.is_idle() && self.arrived.iter().all(Deque::is_empty)
     }
 
     /// Drops requests and credits of the previous owner of connection `index`.
@@ -230,7 +257,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
     pub fn poll_timeout(&self, dma: &impl HostDma) -> Option<Time> {
         let requests = (0..CONNECTIONS).filter_map(|connection| self.request_at(connection));
         let requests = requests.filter(|at| *at > self.polled).min();
-        [requests, self.runtime.poll_timeout_after(self.polled), dma.poll_timeout()]
+        let streams = self.streams.poll_timeout(&self.runtime, self.polled);
+        [requests, streams, self.runtime.poll_timeout_after(self.polled), dma.poll_timeout()]
             .into_iter()
             .flatten()
             .min()
@@ -243,8 +271,15 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
                 self.arrive(endpoint, connection, (id & !KIND) as usize, length as usize)
             }
             (_, Outcome::Failed) => self.broken(connection, id),
-            (REPLY, _) => self.runtime.reply_done(Tag::from_bits(id & !KIND)),
+            (REPLY, _) => self.reply_done(Tag::from_bits(id & !KIND)),
             _ => {}
+        }
+    }
+
+    fn reply_done(&mut self, tag: Tag) {
+        match tag.buffer().checked_sub(SLOTS) {
+            Some(stream) => self.streams.reply_done(stream, tag),
+            None => self.runtime.reply_done(tag),
         }
     }
 
@@ -264,7 +299,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
     /// A failed request breaks its connection, and all its replies are dropped.
     fn broken(&mut self, connection: usize, id: u64) {
         if id & KIND == REPLY {
-            self.runtime.reply_done(Tag::from_bits(id & !KIND));
+            self.reply_done(Tag::from_bits(id & !KIND));
         }
         if self.is_served(connection) {
             self.counters.broken += 1;
@@ -286,25 +321,40 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         let first = self.first;
         for turn in 0..CONNECTIONS {
             let connection = (first + turn) % CONNECTIONS;
-            if !endpoint.has_room(connection) || self.request_at(connection).is_some_and(|at| at > now) {
+            if !endpoint.has_room(connection)
+                || self.request_at(connection).is_some_and(|at| at > now)
+                || self.ids[connection].is_some_and(|id| self.streams.waits(id))
+            {
                 continue;
             }
             if let Some(arrived) = self.arrived[connection].pop_front() {
-                self.admit(now, endpoint, arrived);
+                active |= self.admit(now, endpoint, arrived);
                 self.first = (first + 1) % CONNECTIONS;
-                active = true;
             }
         }
         active
     }
 
-    fn admit(&mut self, now: Time, endpoint: &mut impl Endpoint, arrived: Arrived) {
+    /// Takes a request, and returns whether it did: a piece of a stream without room stays at the head of its
+    /// connection.
+    fn admit(&mut self, now: Time, endpoint: &mut impl Endpoint, arrived: Arrived) -> bool {
         let Arrived { connection, buffer, length } = arrived;
         let at = receive_offset::<RECEIVES>(connection, buffer);
         let request = copied(endpoint, at, self.message.get_mut(..length));
         // A connection's requests leave with it.
-        let Some(id) = self.ids[connection] else { return };
-        let admission = request.map(|bytes| self.runtime.handle_message(now, id, bytes));
+        let Some(id) = self.ids[connection] else { return true };
+        let admission = match request {
+            Some(bytes) if STREAMS > 0 => {
+                let Some(admission) = self.streams.handle_message(now, &mut self.runtime, id, bytes) else {
+                    // There was room for it a moment ago.
+                    let _ = self.arrived[connection].push_front(arrived);
+                    return false;
+                };
+                Some(admission)
+            }
+            Some(bytes) => Some(self.runtime.handle_message(now, id, bytes)),
+            None => None,
+        };
         if self.post_receive(endpoint, connection, buffer).is_ok() {
             self.credits[connection] = self.credits[connection].saturating_add(1);
         }
@@ -313,32 +363,63 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             Some(Admission::Accepted | Admission::Dropped(_)) => {}
             None => self.counters.unreadable += 1,
         }
+        true
     }
 
-    /// Submits what is due, at most so many reads and writes. A read that is done at once is a step of its kernel.
+    /// Submits what is due, at most so many reads and writes of requests. A read that is done at once is a step of its
+    /// kernel. Requests and streams take turns.
     fn submit_all<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>, most: usize) -> bool {
         let (now, mut left) = (outside.now, most);
+        let mut streams = self.submit_streams(outside);
+        let mut active = streams;
         while left > 0 && outside.dma.has_room() {
             if outside.dma.reads_at_once() && self.read_now(outside) {
                 left -= 1;
                 continue;
             }
-            let Some(request) = self.runtime.poll_dma(now) else { break };
-            left -= 1;
-            let fault = match self.submit(&request, outside.endpoint, outside.dma) {
-                Ok(()) => continue,
-                Err(None) => {
-                    self.runtime.handle_dma_flushed(request.tag);
-                    break;
+            match self.runtime.poll_dma(now) {
+                Some(request) => {
+                    left -= 1;
+                    if !self.submit_request(outside, &request) {
+                        break;
+                    }
                 }
-                Err(Some(fault)) => fault,
-            };
-            self.runtime.handle_dma_done(now, request.tag, Err(fault));
+                None if streams => {}
+                None => break,
+            }
+            streams = streams && self.submit_streams(outside);
+            active |= streams;
         }
-        if left < most {
+        active |= left < most;
+        if active {
             outside.dma.flush();
         }
-        left < most
+        active
+    }
+
+    /// Submits a write of each stream, and returns whether any was.
+    fn submit_streams<E: Endpoint, H: HostDma>(&mut self, outside: &mut Outside<'_, E, H>) -> bool {
+        let base = staging_offset::<CONNECTIONS, RECEIVES>(SLOTS);
+        self.streams.submit(outside.now, &mut self.runtime, outside.endpoint, outside.dma, base)
+    }
+
+    /// Submits a read or write of a request, and returns whether there is room for more.
+    fn submit_request<E: Endpoint, H: HostDma>(
+        &mut self,
+        outside: &mut Outside<'_, E, H>,
+        request: &DmaRequest,
+    ) -> bool {
+        match self.submit(request, outside.endpoint, outside.dma) {
+            Ok(()) => true,
+            Err(None) => {
+                self.runtime.handle_dma_flushed(request.tag);
+                false
+            }
+            Err(Some(fault)) => {
+                self.runtime.handle_dma_done(outside.now, request.tag, Err(fault));
+                true
+            }
+        }
     }
 
     /// Takes the next step, if it is a read that can be done at once.
@@ -394,6 +475,10 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         while let Some(HostDmaDone { tag, end }) = dma.poll(*endpoint) {
             active = true;
             let tag = Tag::from_bits(tag);
+            if let Some(stream) = tag.buffer().checked_sub(SLOTS) {
+                self.streams.write_ended(*now, stream, tag, end);
+                continue;
+            }
             let result = match end {
                 DmaEnd::Done => self.staged(*endpoint, tag, scratch),
                 DmaEnd::Fault(fault) => Err(fault),
@@ -431,6 +516,21 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             active = true;
             self.send(endpoint, &reply);
         }
+        active | self.send_stream_replies(now, endpoint)
+    }
+
+    fn send_stream_replies(&mut self, now: Time, endpoint: &mut impl Endpoint) -> bool {
+        let mut active = false;
+        let base = staging_offset::<CONNECTIONS, RECEIVES>(SLOTS);
+        while !self.streams.is_idle() {
+            let (ids, runtime) = (&self.ids, &mut self.runtime);
+            let room = core::array::from_fn::<_, CONNECTIONS, _>(|connection| endpoint.has_room(connection));
+            let takes = |id| connection_of(ids, id).is_none_or(|connection| room[connection]);
+            let stage = |place, bytes: &[u8]| endpoint.copy_in(base + place, bytes);
+            let Some(reply) = self.streams.poll_reply(now, runtime, takes, stage) else { break };
+            active = true;
+            self.send(endpoint, &reply);
+        }
         active
     }
 
@@ -441,7 +541,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
         self.counters.lost_replies += 1;
         if let Some(ticket) = reply.ticket {
-            self.runtime.reply_done(ticket);
+            self.reply_done(ticket);
         }
     }
 

@@ -28,6 +28,7 @@ pub mod grant;
 pub mod host_dma;
 pub mod kernel;
 pub mod kernels;
+pub mod local;
 pub mod own_memory;
 pub mod program;
 pub mod runtime;
@@ -41,6 +42,8 @@ pub mod wire;
 mod deployment_tests;
 #[cfg(test)]
 mod loopback_tests;
+#[cfg(test)]
+mod stream_tests;
 #[cfg(test)]
 mod tenant_tests;
 

@@ -76,6 +76,8 @@ statuses! {
     NoAtomics = 20, "this way to the memory cannot compare and swap: a queue of DMA work requests has no such request, a kernel in the NIC may";
     /// The client withdrew the request.
     Withdrawn = 21, "the client withdrew the request";
+    /// The bytes belong to no open stream: it has ended, or never began.
+    NoStream = 22, "no such stream is open: its call was answered, or the server has no streams";
 }
 
 impl fmt::Display for Status {

@@ -41,6 +41,8 @@ pub const MAGIC: u16 = 0x6276;
 pub const VERSION: u8 = 2;
 /// Bytes of a request before its parameters.
 pub const HEADER_SIZE: usize = 64;
+/// Where the op-code is in a message.
+pub const OPCODE: core::ops::Range<usize> = 8..16;
 /// Bytes of a StRoM parameter block before the parameters of the kernel.
 pub const STROM_HEADER_SIZE: usize = 32;
 /// Bytes of the trailer.

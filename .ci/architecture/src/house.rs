@@ -323,7 +323,7 @@ pub const HOUSE: &[CrateRules] = &[
             &["budget", "program"],
             &["runtime"],
             &["table"],
-            &["verbs", "card", "own_memory", "client", "dpu"],
+            &["verbs", "card", "own_memory", "client", "dpu", "local"],
         ],
         pure: ALL,
         bans: &[Ban {

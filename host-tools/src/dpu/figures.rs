@@ -19,6 +19,7 @@ pub(super) fn exposition(figures: &ServiceFigures) -> ScrapeTexts {
             server.unreadable,
         ),
         ("memory_reads", "Reads of the table that kernels and programs asked for.", runtime.dma_requests),
+        ("streams", "Streams that were opened.", server.streams),
         ("replies", "Answers that were sent.", server.replies),
         ("replies_lost", "Answers that could not be sent.", server.lost_replies),
         ("connections_broken", "Connections that broke.", server.broken),
@@ -54,7 +55,7 @@ mod tests {
     fn every_figure_has_its_line_and_tenants_are_counted() {
         let figures = ServiceFigures {
             runtime: Counters { accepted: 3, ..Counters::default() },
-            server: DpuCounters { replies: 2, ..DpuCounters::default() },
+            server: DpuCounters { replies: 2, streams: 7, ..DpuCounters::default() },
             running: 1,
             programs: 4,
             connections: vec!["b\"".into(), "a".into(), "b\"".into()],
@@ -65,6 +66,7 @@ mod tests {
         for line in [
             "bareverbs_dpu_requests_accepted_total 3",
             "bareverbs_dpu_replies_total 2",
+            "bareverbs_dpu_streams_total 7",
             "bareverbs_dpu_requests_running 1",
             "bareverbs_dpu_programs 4",
             "bareverbs_dpu_connections{tenant=\"a\"} 1",

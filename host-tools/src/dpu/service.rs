@@ -42,7 +42,9 @@ const DEPTH: u32 = 64;
 /// How long the device may take to flush a queue pair.
 const FLUSH: Duration = Duration::from_secs(2);
 
-type TenantServer = DpuServer<WithPrograms<BuiltInKernels, PLACES, MachineCode>, SLOTS, CONNECTIONS, SHARE>;
+/// Each connection may have a stream.
+type TenantServer =
+    DpuServer<WithPrograms<BuiltInKernels, PLACES, MachineCode>, SLOTS, CONNECTIONS, SHARE, CONNECTIONS>;
 type Owned<'d, H> = &'d Device<H>;
 
 /// A connection of a tenant.
@@ -111,7 +113,7 @@ impl<'d, H: Hal> Service<'d, H> {
     ) -> Result<Self> {
         let domain = ProtectionDomain::allocate(device).context("allocating a protection domain")?;
         let gid_index = seat.gid_index(&config.gid_index.into())?;
-        let memory = dpu::memory_size(CONNECTIONS * SHARE, SLOTS);
+        let memory = dpu::memory_size(CONNECTIONS * SHARE, SLOTS) + dpu::stream_memory_size(CONNECTIONS);
         let memory = MemoryRegion::allocate(&domain, memory, AccessFlags::LOCAL_WRITE)
             .context("allocating receive and staging buffers")?;
         let entries = (DEPTH + SHARE as u32).next_power_of_two() * CONNECTIONS as u32;

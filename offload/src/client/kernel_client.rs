@@ -6,6 +6,8 @@ use crate::budget::Limits;
 use crate::endpoint::{Completion, Endpoint, MAX_SEND, Outcome, Part, PostError, Work};
 use crate::kernel::Opcode;
 use crate::status::Status;
+use crate::streams::Tap;
+use crate::streams::piece::{MAX_PIECE, PIECE};
 use crate::wire::{HEADER_SIZE, Immediate, RegionHandle, Request, TRAILER_SIZE, Trailer, WITHDRAW};
 use bareverbs_prm::time::{Duration, Time};
 
@@ -84,6 +86,28 @@ impl CallResult {
     }
 }
 
+/// What a slot is lent for. It holds what a withdrawal or a piece has to name again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Call {
+        opcode: Opcode,
+        region: RegionHandle,
+    },
+    /// A piece of the stream that this call opened.
+    Piece {
+        call: u64,
+        region: RegionHandle,
+    },
+}
+
+impl Use {
+    const fn region(self) -> RegionHandle {
+        match self {
+            Self::Call { region, .. } | Self::Piece { region, .. } => region,
+        }
+    }
+}
+
 /// A client with at most `N` calls at a time, over connection 0 of its endpoint. It never blocks. On cores it posts `2 * N`
 /// receives with its first call.
 ///
@@ -118,8 +142,8 @@ impl CallResult {
 pub struct KernelClient<const N: usize> {
     config: KernelClientConfig,
     slots: Slots<N>,
-    /// The region of the call in each slot; a withdrawal names it again.
-    regions: [RegionHandle; N],
+    /// What each slot was lent for last.
+    uses: [Use; N],
     /// Receives that are posted, of [`Self::RECEIVES`].
     receives: usize,
     broken: bool,
@@ -132,7 +156,8 @@ impl<const N: usize> KernelClient<N> {
     /// A client that has started nothing.
     pub const fn new(config: KernelClientConfig) -> Self {
         let slots = Slots::new(config.layout, config.credits);
-        Self { config, slots, regions: [RegionHandle(0); N], receives: 0, broken: false }
+        let vacant = Use::Call { opcode: WITHDRAW, region: RegionHandle(0) };
+        Self { config, slots, uses: [vacant; N], receives: 0, broken: false }
     }
 
     /// Bytes that the buffer given to [`KernelClient::poll`] must have.
@@ -156,14 +181,19 @@ impl<const N: usize> KernelClient<N> {
         }
         self.post_receives(endpoint)?;
         let loan = self.slots.lend(now + self.config.timeout).map_err(StartError::NoSlot)?;
-        self.regions[usize::from(loan.reply.slot)] = call.region;
-        match self.post(endpoint, &loan, call) {
-            Ok(()) => Ok(loan.request_id),
-            Err(error) => {
-                self.slots.cancel(&loan);
-                Err(error)
-            }
-        }
+        self.post_loan(endpoint, &loan, call, Use::Call { opcode: call.opcode, region: call.region })?;
+        Ok(loan.request_id)
+    }
+
+    fn post_loan(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        loan: &Loan,
+        call: &Call<'_>,
+        lent_for: Use,
+    ) -> Result<(), StartError> {
+        self.uses[usize::from(loan.reply.slot)] = lent_for;
+        self.post(endpoint, loan, call).inspect_err(|_| self.slots.cancel(loan))
     }
 
     /// Posts what is missing of the receives.
@@ -203,37 +233,116 @@ impl<const N: usize> KernelClient<N> {
         endpoint.post(0, loan.request_id, work).map_err(StartError::Post)
     }
 
-    /// Sends a part of the endpoint's memory on the stream that a call of this op-code opened in a NIC. Parts arrive in
-    /// the order in which they are sent; the memory may change once the call has ended. See
+    /// Sends a part of the endpoint's memory on the stream that the call with this id has opened, and returns how many of
+    /// its bytes were sent: fewer than it has if there is no slot, no credit or no room for more now. Poll then, and go
+    /// on with the rest. The memory may change once the call has ended. See
     /// [`streams::open_stream`](crate::streams::open_stream).
     ///
+    /// To a NIC, the part is one RPC WRITE, which needs no slot. To cores, each piece of up to
+    /// [`MAX_PIECE`](crate::streams::piece::MAX_PIECE) bytes takes a slot and a credit until the kernel has taken it, so
+    /// `N` has to be 2 at least; the call itself times out if no piece is answered for the time of its timeout.
+    ///
     /// # Errors
-    /// The queue is full, the part is not in the memory, or the connection is broken.
+    /// [`Status::NoStream`]: the call has ended, and [`KernelClient::poll`] has said how. Otherwise the part is not in
+    /// the memory, or the connection is broken.
     pub fn send_stream(
         &mut self,
         endpoint: &mut impl Endpoint,
-        opcode: Opcode,
+        call: u64,
+        from: Part,
+    ) -> Result<u32, StartError> {
+        self.send_stream_through(endpoint, call, from, &mut |_: &[u8]| {})
+    }
+
+    /// The same, and `tap` sees the bytes before they leave: each once, in the order of the stream.
+    ///
+    /// ```
+    /// use bareverbs_offload::client::{KernelClient, StartError};
+    /// use bareverbs_offload::endpoint::{Endpoint, Part};
+    /// use bareverbs_offload::streams::hyper_log_log::ValueCounter;
+    ///
+    /// /// Sends on what is left of a part, and counts its distinct values.
+    /// fn go_on(
+    ///     client: &mut KernelClient<4>,
+    ///     endpoint: &mut impl Endpoint,
+    ///     call: u64,
+    ///     rest: &mut Part,
+    ///     counter: &mut ValueCounter<1024>,
+    /// ) -> Result<(), StartError> {
+    ///     let sent = client.send_stream_through(endpoint, call, *rest, counter)?;
+    ///     *rest = Part { offset: rest.offset + sent as usize, length: rest.length - sent };
+    ///     Ok(())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`KernelClient::send_stream`].
+    pub fn send_stream_through(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        call: u64,
+        from: Part,
+        tap: &mut impl Tap,
+    ) -> Result<u32, StartError> {
+        if self.broken {
+            return Err(StartError::Post(PostError::Broken));
+        }
+        let opened = (0..N).find(|index| self.slots.waits_for(*index, call)).map(|index| self.uses[index]);
+        let Some(Use::Call { opcode, region }) = opened else {
+            return Err(StartError::Refused(Status::NoStream));
+        };
+        match self.config.place {
+            KernelPlace::Cores => self.send_pieces(endpoint, call, region, from, tap),
+            KernelPlace::Nic => {
+                if !endpoint.has_room(0) {
+                    return Ok(0);
+                }
+                show(endpoint, from, tap)?;
+                let work = Work::RpcWrite { opcode: opcode.0, region: region.0, from };
+                endpoint.post(0, STREAM, work).map_err(StartError::Post)?;
+                Ok(from.length)
+            }
+        }
+    }
+
+    /// Sends pieces while there are slots, credits and room for them.
+    fn send_pieces(
+        &mut self,
+        endpoint: &mut impl Endpoint,
+        call: u64,
         region: RegionHandle,
         from: Part,
-    ) -> Result<(), PostError> {
-        if self.broken {
-            return Err(PostError::Broken);
+        tap: &mut impl Tap,
+    ) -> Result<u32, StartError> {
+        let parameters = call.to_be_bytes();
+        let mut buffer = [0; MAX_PIECE];
+        let mut sent = 0;
+        while sent < from.length && endpoint.has_room(0) {
+            let piece = (from.length - sent).min(MAX_PIECE as u32);
+            let bytes = buffer.get_mut(..piece as usize).unwrap_or_default();
+            endpoint.copy_out(from.offset + sent as usize, bytes).map_err(StartError::Post)?;
+            // A piece waits as long as its call does.
+            let Ok(loan) = self.slots.lend(Time::MAX) else { break };
+            tap.see(bytes);
+            let piece_call = Call { opcode: PIECE, region, parameters: &parameters, payload: bytes };
+            self.post_loan(endpoint, &loan, &piece_call, Use::Piece { call, region })?;
+            sent += piece;
         }
-        endpoint.post(0, STREAM, Work::RpcWrite { opcode: opcode.0, region: region.0, from })
+        Ok(sent)
     }
 
     /// The next call that has ended, if any. Its answer is copied to `buffer`, which has [`KernelClient::buffer_size`]
     /// bytes.
     pub fn poll(&mut self, now: Time, endpoint: &mut impl Endpoint, buffer: &mut [u8]) -> Option<CallResult> {
         while let Some(completion) = endpoint.poll() {
-            if let Some(result) = self.take(endpoint, &completion, buffer) {
+            if let Some(result) = self.take(now, endpoint, &completion, buffer) {
                 return Some(result);
             }
         }
         if self.broken {
             return self.give_up(Time::MAX, Ended::Disconnected);
         }
-        let result = self.poll_memory(endpoint, buffer).or_else(|| self.give_up(now, Ended::TimedOut));
+        let result = self.poll_memory(now, endpoint, buffer).or_else(|| self.give_up(now, Ended::TimedOut));
         self.withdraw(endpoint);
         result
     }
@@ -244,7 +353,7 @@ impl<const N: usize> KernelClient<N> {
         while endpoint.has_room(0)
             && let Some(loan) = self.slots.withdraw()
         {
-            let region = self.regions[usize::from(loan.reply.slot)];
+            let region = self.uses[usize::from(loan.reply.slot)].region();
             let call = Call { opcode: WITHDRAW, region, parameters: &[], payload: &[] };
             if self.post(endpoint, &loan, &call).is_err() {
                 self.slots.not_withdrawn(&loan);
@@ -264,11 +373,28 @@ impl<const N: usize> KernelClient<N> {
     }
 
     fn give_up(&mut self, now: Time, ended: Ended) -> Option<CallResult> {
-        self.slots.expire(now).map(|request_id| CallResult::without_response(request_id, ended))
+        while let Some((index, request_id)) = self.slots.expire(now) {
+            if let Use::Call { .. } = self.uses[index] {
+                self.limit_pieces(request_id, Time::ZERO);
+                return Some(CallResult::without_response(request_id, ended));
+            }
+        }
+        None
+    }
+
+    /// Nobody needs the pieces of a call that has ended. The server answers them all the same; those that it does not
+    /// answer in time are withdrawn.
+    fn limit_pieces(&mut self, ended: u64, until: Time) {
+        for index in 0..N {
+            if matches!(self.uses[index], Use::Piece { call, .. } if call == ended) {
+                self.slots.set_deadline(index, until);
+            }
+        }
     }
 
     fn take(
         &mut self,
+        now: Time,
         endpoint: &mut impl Endpoint,
         completion: &Completion,
         buffer: &mut [u8],
@@ -278,7 +404,7 @@ impl<const N: usize> KernelClient<N> {
                 self.broken = true;
                 None
             }
-            Outcome::Received { immediate, .. } => self.answered(endpoint, immediate?, buffer),
+            Outcome::Received { immediate, .. } => self.answered(now, endpoint, immediate?, buffer),
             Outcome::Done => None,
         }
     }
@@ -286,6 +412,7 @@ impl<const N: usize> KernelClient<N> {
     /// Takes the answer that a WRITE with immediate announced.
     fn answered(
         &mut self,
+        now: Time,
         endpoint: &mut impl Endpoint,
         immediate: u32,
         buffer: &mut [u8],
@@ -293,11 +420,16 @@ impl<const N: usize> KernelClient<N> {
         let immediate = Immediate::decode(immediate);
         self.slots.add_credits(immediate.credits.into());
         self.broken |= post_receive(endpoint).is_err();
-        self.settle(endpoint, immediate.slot.into(), buffer)
+        self.settle(now, endpoint, immediate.slot.into(), buffer)
     }
 
     /// Finds answers that no completion announces: by the request id at the end of each lent slot.
-    fn poll_memory(&mut self, endpoint: &mut impl Endpoint, buffer: &mut [u8]) -> Option<CallResult> {
+    fn poll_memory(
+        &mut self,
+        now: Time,
+        endpoint: &mut impl Endpoint,
+        buffer: &mut [u8],
+    ) -> Option<CallResult> {
         if self.config.place != KernelPlace::Nic {
             return None;
         }
@@ -313,7 +445,7 @@ impl<const N: usize> KernelClient<N> {
             endpoint.refresh();
             // Answers of the NIC carry no credits: each request returns its own, and so does a withdrawal.
             let credits = 1 + u32::from(self.slots.is_withdrawn(index));
-            let result = self.settle(endpoint, index, buffer);
+            let result = self.settle(now, endpoint, index, buffer);
             if self.slots.request_of(index).is_none() {
                 self.slots.add_credits(credits);
             }
@@ -332,6 +464,7 @@ impl<const N: usize> KernelClient<N> {
     /// Takes the answer in slot `index` if it is awaited.
     fn settle(
         &mut self,
+        now: Time,
         endpoint: &mut impl Endpoint,
         index: usize,
         buffer: &mut [u8],
@@ -343,6 +476,13 @@ impl<const N: usize> KernelClient<N> {
         if !self.slots.settle(index, &trailer) {
             return None;
         }
+        if let Use::Piece { call, .. } = self.uses[index] {
+            if let Some(opened) = (0..N).find(|index| self.slots.waits_for(*index, call)) {
+                self.slots.set_deadline(opened, now + self.config.timeout);
+            }
+            return None;
+        }
+        self.limit_pieces(trailer.request_id, now + self.config.timeout);
         let mut result = CallResult {
             request_id: trailer.request_id,
             ended: Ended::Status(trailer.status),
@@ -375,6 +515,18 @@ impl<const N: usize> KernelClient<N> {
             Err(_) => Ended::Status(Status::OutOfBounds),
         }
     }
+}
+
+/// Shows a part of the endpoint's memory to a tap.
+fn show(endpoint: &impl Endpoint, from: Part, tap: &mut impl Tap) -> Result<(), StartError> {
+    let mut buffer = [0; MAX_SEND];
+    let end = from.offset + from.length as usize;
+    for at in (from.offset..end).step_by(buffer.len()) {
+        let bytes = buffer.get_mut(..(end - at).min(MAX_SEND)).unwrap_or_default();
+        endpoint.copy_out(at, bytes).map_err(StartError::Post)?;
+        tap.see(bytes);
+    }
+    Ok(())
 }
 
 fn post_receive(endpoint: &mut impl Endpoint) -> Result<(), PostError> {

@@ -109,7 +109,7 @@ impl<const N: usize> ReadClient<N> {
     }
 
     fn give_up(&mut self, now: Time, ended: Ended) -> Option<LookupResult> {
-        self.slots.expire(now).map(|request_id| LookupResult {
+        self.slots.expire(now).map(|(_, request_id)| LookupResult {
             request_id,
             ended,
             length: 0,

@@ -185,15 +185,28 @@ impl<const N: usize> Slots<N> {
         self.credits = self.credits.saturating_add(credits - owed);
     }
 
-    /// The next request whose deadline has passed; its slot is withheld.
-    pub fn expire(&mut self, now: Time) -> Option<u64> {
-        self.states.iter_mut().find_map(|state| match *state {
+    /// The next request whose deadline has passed, and the slot that is withheld for it.
+    pub fn expire(&mut self, now: Time) -> Option<(usize, u64)> {
+        self.states.iter_mut().enumerate().find_map(|(index, state)| match *state {
             State::Waiting { request_id, deadline } if deadline <= now => {
                 *state = State::KeptBack { request_id, withdrawn: false };
-                Some(request_id)
+                Some((index, request_id))
             }
             _ => None,
         })
+    }
+
+    /// Whether slot `index` awaits the answer to this request.
+    pub fn waits_for(&self, index: usize, request: u64) -> bool {
+        let state = self.states.get(index);
+        matches!(state, Some(State::Waiting { request_id, .. }) if *request_id == request)
+    }
+
+    /// Gives the request of slot `index` another deadline, if its answer is awaited.
+    pub fn set_deadline(&mut self, index: usize, until: Time) {
+        if let Some(State::Waiting { deadline, .. }) = self.states.get_mut(index) {
+            *deadline = until;
+        }
     }
 
     /// The loan of a request that was given up but not yet withdrawn. It counts as withdrawn from now on.
@@ -231,7 +244,7 @@ impl<const N: usize> Slots<N> {
     /// The earliest deadline.
     pub fn poll_timeout(&self) -> Option<Time> {
         let deadlines = self.states.iter().filter_map(|state| match state {
-            State::Waiting { deadline, .. } => Some(*deadline),
+            State::Waiting { deadline, .. } => Some(*deadline).filter(|deadline| *deadline < Time::MAX),
             _ => None,
         });
         deadlines.min()
@@ -293,7 +306,7 @@ mod tests {
         let mut slots = Slots::<1>::new(LAYOUT, 9);
         let late = slots.lend(at(5)).expect("free");
         assert_eq!(slots.expire(at(4)), None);
-        assert_eq!(slots.expire(at(5)), Some(late.request_id));
+        assert_eq!(slots.expire(at(5)), Some((0, late.request_id)));
         assert_eq!(slots.lend(at(9)), Err(NoSlot::AllLent { slots: 1, kept_back: 1 }));
         assert!(!slots.settle(0, &trailer(late.request_id + 1)), "the answer to another request");
         assert!(!slots.settle(0, &trailer(late.request_id)), "its request has expired");
@@ -309,7 +322,7 @@ mod tests {
         let mut slots = Slots::<1>::new(LAYOUT, 2);
         let late = slots.lend(at(5)).expect("free");
         assert_eq!(slots.withdraw(), None, "the request has not expired yet");
-        assert_eq!(slots.expire(at(5)), Some(late.request_id));
+        assert_eq!(slots.expire(at(5)), Some((0, late.request_id)));
         assert_eq!(slots.withdraw(), Some(late));
         assert_eq!(slots.withdraw(), None, "once");
         slots.not_withdrawn(&late);
@@ -320,7 +333,7 @@ mod tests {
         assert_eq!((slots.stale(), slots.request_of(0)), (0, None));
         let next = slots.lend(at(9)).expect("the slot is free");
         assert!(!slots.settle(0, &trailer(late.request_id)), "a late answer is recognised");
-        assert_eq!(slots.expire(at(9)), Some(next.request_id));
+        assert_eq!(slots.expire(at(9)), Some((0, next.request_id)));
         assert_eq!(slots.withdraw(), Some(next), "on a credit that is still to come");
         let response = Trailer { status: Status::Withdrawn, ..trailer(next.request_id) };
         assert!(!slots.settle(0, &response));

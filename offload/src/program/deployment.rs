@@ -7,6 +7,7 @@ use super::limits::Fuel;
 use super::store::{ProgramRun, ProgramStore, StoreError};
 use crate::grant::Grant;
 use crate::kernel::{CompiledIn, Deployment, Emission, Event, KernelCall, KernelSet, Opcode, Status, Step};
+use crate::streams::piece;
 
 /// The kernels of `S` and up to `PLACES` program versions. A program cannot take the op-code of a kernel.
 ///
@@ -58,10 +59,15 @@ impl<S: KernelSet, const PLACES: usize, E: Engine> WithPrograms<S, PLACES, E> {
 
     /// Deploys a program on behalf of the DPU's owner; clients use [`super::control`].
     pub fn deploy(&mut self, opcode: Opcode, program: Program) -> Result<u64, StoreError> {
-        if S::has(opcode) || is_control(opcode) {
+        if Self::is_taken(opcode) {
             return Err(StoreError::Taken(opcode));
         }
         self.store.deploy(opcode, program)
+    }
+
+    /// Whether no program may have this op-code: a kernel has it, or deployment or streams use it.
+    fn is_taken(opcode: Opcode) -> bool {
+        S::has(opcode) || is_control(opcode) || piece::uses(opcode)
     }
 
     /// The program store.
@@ -86,7 +92,7 @@ impl<S: KernelSet, const PLACES: usize, E: Engine> Deployment for WithPrograms<S
         let KernelCall { caller, parameters, grant } = *call;
         if is_control(opcode) {
             let call = ControlCall { caller, opcode, parameters };
-            let response = obey(&mut self.store, &mut self.upload, &call, S::has)?;
+            let response = obey(&mut self.store, &mut self.upload, &call, Self::is_taken)?;
             let length = response.bytes().len() as u32;
             *place = Some(HostedInvocation::Control(response));
             return Ok(Step::Reply(Emission { offset: 0, length, version: 0 }));

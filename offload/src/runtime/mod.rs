@@ -20,6 +20,7 @@ mod read_now;
 mod shared_core;
 mod slot;
 mod slot_set;
+mod streams;
 mod tokens;
 mod traffic;
 mod transfers;
@@ -37,7 +38,7 @@ use crate::cost::KernelCost;
 use crate::grant::Grant;
 use crate::kernel::{Deployment, KernelCall, Opcode};
 use crate::status::Status;
-use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, Trailer, WITHDRAW};
+use crate::wire::{Malformed, RegionHandle, ReplyTo, Request, WITHDRAW};
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::time::Time;
 use connection::Connections;
@@ -185,9 +186,7 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     fn free_if_done(&mut self, index: usize) {
         if let Some(connection) = self.slots[index].free_if_done(&mut self.deployment) {
             self.occupied.set(index, false);
-            if let Some(invocations) = self.invocations.get_mut(connection.index()) {
-                *invocations = invocations.saturating_sub(1);
-            }
+            self.release_share(connection);
         }
     }
 
@@ -257,70 +256,6 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
     ) -> Admission {
         let parsed = Request::parse_strom(opcode, region_key, bytes);
         self.handle_parsed(now, connection, &parsed)
-    }
-
-    /// Decodes a parameter block that opens a stream into its request and the grant of its region. `Err`: it is refused
-    /// or dropped like any other request.
-    pub fn open_stream<'a>(
-        &mut self,
-        now: Time,
-        connection: ConnectionId,
-        opcode: Opcode,
-        region_key: u32,
-        bytes: &'a [u8],
-    ) -> Result<(Request<'a>, Grant), Admission> {
-        let in_time = self.connections.take_request(connection, now);
-        let parsed = Request::parse_strom(opcode, region_key, bytes);
-        let request = parsed.map_err(|_| self.dropped(DropReason::Unintelligible))?;
-        let window =
-            self.connections.window(connection).ok_or_else(|| self.dropped(DropReason::NoConnection))?;
-        if !window.covers(&request.reply) {
-            return Err(self.dropped(DropReason::ReplyWindow));
-        }
-        let grant = match self.connections.region(connection, request.region) {
-            _ if self.draining => Err(Status::ShuttingDown),
-            _ if !in_time => Err(Status::Busy),
-            Ok(grant) => Ok(*grant),
-            Err(status) => Err(status),
-        };
-        let grant =
-            grant.map_err(|status| self.refused(connection, request.request_id, &request.reply, status))?;
-        self.counters.accepted += 1;
-        Ok((request, grant))
-    }
-
-    /// Checks that the region of a stream is still granted.
-    ///
-    /// # Errors
-    /// The status that ends the stream: [`Status::Revoked`], or [`Status::OutOfBounds`] once the connection has ended.
-    pub fn check_stream(&self, connection: ConnectionId, region: RegionHandle) -> Result<(), Status> {
-        self.connections.region(connection, region).map(drop)
-    }
-
-    /// Charges bytes that a stream wrote to the allowance of its connection. The stream itself is not delayed, because
-    /// its bytes are on the wire already; later requests are.
-    pub fn charge_stream(&mut self, now: Time, connection: ConnectionId, bytes: u32) {
-        self.connections.take_dma(connection, now, bytes);
-    }
-
-    /// The reply that ends a stream. It has no body; if the status is [`Status::Ok`], an answer of `length` bytes is
-    /// written before it. `None` if nothing can be written there.
-    pub fn stream_reply(
-        &mut self,
-        connection: ConnectionId,
-        request_id: u64,
-        to: &ReplyTo,
-        outcome: Result<u32, Status>,
-    ) -> Option<Reply> {
-        let (status, length) = match outcome {
-            Ok(length) if length > to.max_response => (Status::Truncated, length),
-            Ok(length) => (Status::Ok, length),
-            Err(status) => (status, 0),
-        };
-        let written = if status == Status::Ok { length } else { 0 };
-        let address = to.write_address(written)?;
-        let trailer = Trailer { length, ..slot::empty_trailer(status, request_id) };
-        Some(Reply { ticket: None, connection, address, rkey: to.rkey, slot: to.slot, body: None, trailer })
     }
 
     fn handle_parsed(

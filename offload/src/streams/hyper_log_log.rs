@@ -5,7 +5,7 @@
 //! streams. The estimator is that of Ertl (2017, "New cardinality estimation algorithms for HyperLogLog sketches"),
 //! which has no thresholds between small and large counts.
 
-use super::{StreamFault, StreamKernel, StreamWrite};
+use super::{StreamFault, StreamKernel, StreamWrite, Tap};
 use crate::grant::{Grant, Writable};
 
 /// 1 / (2 ln 2).
@@ -147,8 +147,97 @@ fn square_root(number: f64) -> f64 {
     root
 }
 
-/// Passes a stream unchanged into a region while a sketch counts its values. Each piece is written before the next is
-/// taken.
+/// Counts the distinct values of eight bytes in bytes that come in pieces of any length.
+///
+/// ```
+/// use bareverbs_offload::streams::Tap;
+/// use bareverbs_offload::streams::hyper_log_log::ValueCounter;
+///
+/// let mut counter = ValueCounter::<64>::new();
+/// counter.see(&[7; 12]);
+/// counter.see(&[7; 4]);
+/// assert_eq!(counter.sketch().estimate().round(), 1.0); // the same value twice
+/// assert_eq!(counter.begun(), 0);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueCounter<const M: usize> {
+    sketch: Sketch<M>,
+    /// The beginning of a value whose rest has not arrived.
+    begun: [u8; 8],
+    begun_bytes: usize,
+}
+
+impl<const M: usize> Default for ValueCounter<M> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<const M: usize> ValueCounter<M> {
+    /// A counter that has seen nothing.
+    pub const fn new() -> Self {
+        Self { sketch: Sketch::new(), begun: [0; 8], begun_bytes: 0 }
+    }
+
+    /// The sketch so far.
+    pub const fn sketch(&self) -> &Sketch<M> {
+        &self.sketch
+    }
+
+    /// Bytes of a value that has not arrived whole.
+    pub const fn begun(&self) -> usize {
+        self.begun_bytes
+    }
+
+    /// Keeps a part of a value until the rest arrives.
+    fn begin(&mut self, part: &[u8]) {
+        self.begun[self.begun_bytes..][..part.len()].copy_from_slice(part);
+        self.begun_bytes += part.len();
+        if self.begun_bytes == 8 {
+            self.sketch.add(u64::from_le_bytes(self.begun));
+            self.begun_bytes = 0;
+        }
+    }
+}
+
+impl<const M: usize> Tap for ValueCounter<M> {
+    fn see(&mut self, bytes: &[u8]) {
+        let completing = if self.begun_bytes > 0 { (8 - self.begun_bytes).min(bytes.len()) } else { 0 };
+        let (first, rest) = bytes.split_at(completing);
+        self.begin(first);
+        let (values, rest) = rest.as_chunks::<8>();
+        values.iter().for_each(|value| self.sketch.add(u64::from_le_bytes(*value)));
+        self.begin(rest);
+    }
+}
+
+/// Writes of a [`CountingTap`] at a time.
+const WRITES: usize = 8;
+
+/// A piece of the stream that is being written or waits to be.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    to: Writable,
+    /// First byte in the buffer.
+    begin: usize,
+    state: PieceState,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PieceState {
+    Waiting,
+    HandedOut,
+    Written,
+}
+
+impl Piece {
+    const fn end(&self) -> usize {
+        self.begin + self.to.range().length() as usize
+    }
+}
+
+/// Passes a stream unchanged into a region while a sketch counts its values. Up to `BUFFER` bytes, in up to 8 writes,
+/// are being written at a time.
 ///
 /// ```
 /// use bareverbs_offload::grant::Grant;
@@ -163,89 +252,109 @@ fn square_root(number: f64) -> f64 {
 /// # Ok::<(), bareverbs_offload::grant::GrantFault>(())
 /// ```
 #[derive(Debug, Clone)]
-pub struct CountingTap<const M: usize, const PIECE: usize> {
-    sketch: Sketch<M>,
+pub struct CountingTap<const M: usize, const BUFFER: usize> {
+    counter: ValueCounter<M>,
     grant: Grant,
     /// Where the next piece is written, from the start of the region.
     next: u64,
-    piece: [u8; PIECE],
-    length: usize,
-    pending: Option<(Writable, bool)>,
-    begun: [u8; 8],
-    begun_bytes: usize,
+    /// A ring: pieces lie in it in the order of the stream.
+    buffer: [u8; BUFFER],
+    pieces: [Option<Piece>; WRITES],
+    /// The place of the oldest piece.
+    oldest: usize,
+    count: usize,
 }
 
-impl<const M: usize, const PIECE: usize> CountingTap<M, PIECE> {
+impl<const M: usize, const BUFFER: usize> CountingTap<M, BUFFER> {
     /// A stream that is written to the start of the region of `grant`.
     pub const fn new(grant: Grant) -> Self {
         Self {
-            sketch: Sketch::new(),
+            counter: ValueCounter::new(),
             grant,
             next: 0,
-            piece: [0; PIECE],
-            length: 0,
-            pending: None,
-            begun: [0; 8],
-            begun_bytes: 0,
+            buffer: [0; BUFFER],
+            pieces: [None; WRITES],
+            oldest: 0,
+            count: 0,
         }
     }
 
     /// The sketch so far.
     pub const fn sketch(&self) -> &Sketch<M> {
-        &self.sketch
+        self.counter.sketch()
     }
 
-    fn see(&mut self, bytes: &[u8]) {
-        let completing = if self.begun_bytes > 0 { (8 - self.begun_bytes).min(bytes.len()) } else { 0 };
-        let (first, rest) = bytes.split_at(completing);
-        self.begin(first);
-        let (values, rest) = rest.as_chunks::<8>();
-        values.iter().for_each(|value| self.sketch.add(u64::from_le_bytes(*value)));
-        self.begin(rest);
+    /// The piece that is the `nth` in the order of the stream, and its place.
+    fn nth(&self, nth: usize) -> (usize, Option<Piece>) {
+        let place = (self.oldest + nth) % WRITES;
+        (place, self.pieces[place].filter(|_| nth < self.count))
     }
 
-    /// Keeps a part of a value until the rest arrives.
-    fn begin(&mut self, part: &[u8]) {
-        self.begun[self.begun_bytes..][..part.len()].copy_from_slice(part);
-        self.begun_bytes += part.len();
-        if self.begun_bytes == 8 {
-            self.sketch.add(u64::from_le_bytes(self.begun));
-            self.begun_bytes = 0;
+    /// The part of the buffer for the next piece. It is empty if there is no room.
+    fn room(&self) -> core::ops::Range<usize> {
+        let Some(oldest) = self.nth(0).1 else { return 0..BUFFER };
+        let end = self.nth(self.count - 1).1.map_or(0, |newest| newest.end());
+        match () {
+            () if self.count == WRITES => 0..0,
+            // The pieces do not wrap around, so what lies after them is free, and what lies before.
+            () if end > oldest.begin && end < BUFFER => end..BUFFER,
+            () if end > oldest.begin => 0..oldest.begin,
+            () => end..oldest.begin,
         }
     }
 }
 
-impl<const M: usize, const PIECE: usize> StreamKernel for CountingTap<M, PIECE> {
+impl<const M: usize, const BUFFER: usize> StreamKernel for CountingTap<M, BUFFER> {
     fn take(&mut self, bytes: &[u8]) -> Result<usize, StreamFault> {
-        let length = bytes.len().min(PIECE);
-        if self.pending.is_some() || length == 0 {
+        let room = self.room();
+        let length = bytes.len().min(room.len());
+        if length == 0 {
             return Ok(0);
         }
         let offset = self.next;
         let to = self.grant.check_write(offset, length as u32).map_err(|_| StreamFault::Region { offset })?;
         let bytes = &bytes[..length];
-        self.piece[..length].copy_from_slice(bytes);
-        self.see(bytes);
-        (self.length, self.pending) = (length, Some((to, false)));
+        self.buffer[room.start..][..length].copy_from_slice(bytes);
+        self.counter.see(bytes);
+        let (place, _) = self.nth(self.count);
+        self.pieces[place] = Some(Piece { to, begin: room.start, state: PieceState::Waiting });
+        self.count += 1;
         self.next += length as u64;
         Ok(length)
     }
 
     fn finish(&mut self) -> Result<bool, StreamFault> {
-        match self.begun_bytes {
+        match self.counter.begun() {
             0 => Ok(true),
             bytes => Err(StreamFault::Incomplete { bytes }),
         }
     }
 
     fn poll_write(&mut self) -> Option<StreamWrite<'_>> {
-        let (to, handed_out) = self.pending.as_mut().filter(|(_, handed_out)| !handed_out)?;
-        *handed_out = true;
-        Some(StreamWrite { tag: 0, to: *to, bytes: self.piece.get(..self.length)? })
+        let waits = |piece: &Piece| piece.state == PieceState::Waiting;
+        let (tag, piece) = (0..self.count).find_map(|nth| {
+            let (place, piece) = self.nth(nth);
+            Some((place, piece.filter(waits)?))
+        })?;
+        self.pieces[tag] = Some(Piece { state: PieceState::HandedOut, ..piece });
+        Some(StreamWrite { tag, to: piece.to, bytes: self.buffer.get(piece.begin..piece.end())? })
     }
 
-    fn write_done(&mut self, _tag: usize) {
-        self.pending = self.pending.filter(|(_, handed_out)| !handed_out);
+    fn write_done(&mut self, tag: usize) {
+        let Some(Some(piece)) = self.pieces.get_mut(tag) else { return };
+        if piece.state != PieceState::HandedOut {
+            return;
+        }
+        piece.state = PieceState::Written;
+        // Room comes back in the order of the stream.
+        while self.nth(0).1.is_some_and(|piece| piece.state == PieceState::Written) {
+            self.pieces[self.oldest] = None;
+            self.oldest = (self.oldest + 1) % WRITES;
+            self.count -= 1;
+        }
+        if self.count == 0 {
+            self.oldest = 0;
+        }
     }
 }
 
@@ -322,30 +431,36 @@ mod tests {
             prop_assert_eq!(twice, merged, "merging a sketch again changes nothing");
         }
 
+        /// Writes end in any order.
         #[test]
         fn a_tap_copies_the_stream_and_counts_each_value_once(
             stream in proptest::collection::vec(any::<u64>(), 0..100),
-            pieces in proptest::collection::vec(1_usize..50, 1..20),
+            pieces in proptest::collection::vec((1_usize..50, any::<prop::sample::Index>()), 1..20),
         ) {
             let bytes: Vec<u8> = stream.iter().flat_map(|value| value.to_le_bytes()).collect();
             let mut tap = CountingTap::<64, 32>::new(Grant::new(0, bytes.len() as u64).expect("no wrap").writable());
-            let (mut region, mut at) = (vec![0; bytes.len()], 0);
-            for length in pieces.iter().cycle() {
-                let end = bytes.len().min(at + length);
-                at += tap.take(&bytes[at..end]).expect("room");
-                if end > 0 {
-                    prop_assert_eq!(tap.take(&[1]), Ok(0), "the piece before is not written");
-                }
-                while let Some(write) = tap.poll_write() {
-                    region[write.to.range().offset() as usize..][..write.bytes.len()].copy_from_slice(write.bytes);
-                    tap.write_done(0);
-                }
-                if at == bytes.len() {
+            let (mut region, mut at, mut refused) = (vec![0; bytes.len()], 0, 0);
+            let mut under_way: Vec<(usize, usize, Vec<u8>)> = vec![];
+            for (length, ends) in pieces.iter().cycle() {
+                if at == bytes.len() && under_way.is_empty() {
                     break;
+                }
+                let end = bytes.len().min(at + length);
+                let taken = tap.take(&bytes[at..end]).expect("in the region");
+                refused += usize::from(taken < end - at);
+                at += taken;
+                while let Some(write) = tap.poll_write() {
+                    under_way.push((write.tag, write.to.range().offset() as usize, write.bytes.to_vec()));
+                }
+                prop_assert!(under_way.iter().map(|(_, _, bytes)| bytes.len()).sum::<usize>() <= 32);
+                if !under_way.is_empty() {
+                    let (tag, to, bytes) = under_way.swap_remove(ends.index(under_way.len()));
+                    region[to..to + bytes.len()].copy_from_slice(&bytes);
+                    tap.write_done(tag);
                 }
             }
             prop_assert_eq!(tap.finish(), Ok(true));
-            prop_assert_eq!(&region, &bytes);
+            prop_assert_eq!(&region, &bytes, "refused {} times", refused);
             let mut expected = Sketch::new();
             stream.iter().for_each(|value| expected.add(*value));
             prop_assert_eq!(tap.sketch(), &expected);
@@ -353,8 +468,30 @@ mod tests {
     }
 
     #[test]
+    fn a_tap_takes_no_more_than_its_buffer_holds_while_no_write_ends() {
+        let mut tap = CountingTap::<16, 64>::new(Grant::new(0, 1 << 20).expect("no wrap").writable());
+        assert_eq!([40, 40, 40].map(|length| tap.take(&vec![1; length])), [Ok(40), Ok(24), Ok(0)]);
+        let tags = [(); 2].map(|()| tap.poll_write().expect("taken").tag);
+        tap.write_done(tags[1]);
+        assert_eq!(tap.take(&[1; 8]), Ok(0), "the older piece lies before it");
+        tap.write_done(tags[0]);
+        // The buffer is a ring: what is free lies before a piece that is being written.
+        let tag = {
+            assert_eq!([40, 1, 40].map(|length| tap.take(&vec![1; length])), [Ok(40), Ok(1), Ok(23)]);
+            tap.poll_write().expect("taken").tag
+        };
+        tap.write_done(tag);
+        assert_eq!([16, 40, 1].map(|length| tap.take(&vec![1; length])), [Ok(16), Ok(24), Ok(0)]);
+        while let Some(tag) = tap.poll_write().map(|write| write.tag) {
+            tap.write_done(tag);
+        }
+        let taken: usize = (0..20).map(|_| tap.take(&[1]).expect("in the region")).sum();
+        assert_eq!(taken, WRITES, "as many writes as it has places for");
+    }
+
+    #[test]
     fn a_tap_writes_nothing_outside() {
-        let mut tap = CountingTap::<16, 64>::new(Grant::new(0, 12).expect("no wrap").writable());
+        let mut tap = CountingTap::<16, 8>::new(Grant::new(0, 12).expect("no wrap").writable());
         assert_eq!(tap.take(&[1; 8]), Ok(8));
         assert_eq!(tap.take(&[1; 8]), Ok(0), "the first is not written");
         tap.write_done(0);

@@ -1,6 +1,13 @@
 //! Kernels that a stream passes through: StRoM's RPC WRITE. Bytes come in pieces of any length; writes to the host's
 //! memory go out.
 //!
+//! | where | how a stream gets to the kernel |
+//! |---|---|
+//! | in the NIC of the receiver | RPC WRITEs: [`open_stream`] |
+//! | on the cores of a DPU | messages, each answered when its bytes were taken: [`piece`] |
+//! | at the sender, before it leaves | a [`Tap`] sees the bytes: [`KernelClient::send_stream_through`](crate::client::KernelClient::send_stream_through) |
+//! | on this machine, without a network | [`OpenStream`](open_stream::OpenStream) and memory: [`local`](crate::local) |
+//!
 //! Sans-IO like the rest of the crate: [`StreamKernel::take`] takes arrived bytes, [`StreamKernel::poll_write`] emits
 //! writes, and [`StreamKernel::write_done`] reports that a write has ended. A kernel without room takes fewer bytes
 //! than it was given; its caller then carries out writes before it continues, and a client that depends on credits
@@ -8,6 +15,7 @@
 
 pub mod hyper_log_log;
 pub mod open_stream;
+pub mod piece;
 pub mod shuffle;
 
 use crate::grant::Writable;
@@ -62,6 +70,19 @@ impl fmt::Display for StreamFault {
 }
 
 impl core::error::Error for StreamFault {}
+
+/// What sees a stream pass and changes nothing, such as a
+/// [`ValueCounter`](hyper_log_log::ValueCounter) or a closure.
+pub trait Tap {
+    /// The next bytes, in pieces of any length.
+    fn see(&mut self, bytes: &[u8]);
+}
+
+impl<F: FnMut(&[u8])> Tap for F {
+    fn see(&mut self, bytes: &[u8]) {
+        self(bytes);
+    }
+}
 
 /// A kernel that a stream passes through.
 pub trait StreamKernel {

@@ -1,4 +1,4 @@
-//! Streams that clients open and fill, and that the NIC answers: StRoM's kernels on the receive path of a NIC.
+//! Streams that clients open and fill, and that the NIC or a core of a DPU answers: StRoM's kernels on the receive path.
 //!
 //! An RPC Params names the kernel by its op-code and states the length of the stream and its destination. RPC WRITEs of
 //! the same op-code carry the bytes, in any number of messages. One answer follows when all bytes have come and are
@@ -14,8 +14,8 @@
 //! | [`SHUFFLE`] | puts each value of 8 bytes into the partition that its low 4 bits name | how many values each partition got: 16 numbers of 8 bytes |
 //! | [`COUNT`] | writes the stream to the start of the region, and counts its different values | the registers of the sketch, 1,024 bytes: [`Sketch::from_registers`](super::hyper_log_log::Sketch::from_registers) |
 //!
-//! **What it may not do.** Wait for its writes: its caller carries each out at once, like a NIC that writes as fast as
-//! its wire delivers.
+//! A NIC writes as fast as its wire delivers, so [`OpenStream::take`] takes everything and has each write carried out at
+//! once. A core waits for its DMAs: [`OpenStream::offer`] takes as much as there is room for.
 
 use super::hyper_log_log::CountingTap;
 use super::shuffle::{PartitionRange, Shuffle};
@@ -36,9 +36,10 @@ pub const PARTITIONS: usize = 16;
 pub const REGISTERS: usize = 1024;
 /// Most bytes of an answer.
 pub const MAX_RESPONSE: usize = REGISTERS;
-/// Bytes that the tap writes at a time.
-const PIECE: usize = 4096;
-const WRITES: usize = 8;
+/// Writes of a stream at a time; their tags are less.
+pub const WRITES: usize = 8;
+/// Bytes that the tap has under way.
+const BUFFER: usize = 4096;
 
 /// Parameters of [`SHUFFLE`].
 ///
@@ -74,7 +75,7 @@ pub struct PartitionPlace {
 #[expect(clippy::large_enum_variant, reason = "there is no heap here; who has one boxes the stream")]
 enum StreamKind {
     Shuffle(Shuffle<PARTITIONS, WRITES>),
-    Count(CountingTap<REGISTERS, PIECE>),
+    Count(CountingTap<REGISTERS, BUFFER>),
 }
 
 /// A stream under way.
@@ -155,7 +156,47 @@ impl OpenStream {
         }
     }
 
-    /// Whether all has come, and was written.
+    /// Takes as many of the bytes as there is room for, and returns their number. Writes become due, of at most as many
+    /// bytes as were offered at a time.
+    ///
+    /// # Errors
+    /// As [`OpenStream::take`].
+    pub fn offer(&mut self, bytes: &[u8]) -> Result<usize, Status> {
+        if bytes.len() as u64 > self.left {
+            return Err(Status::BadParameters);
+        }
+        let taken = self.kernel().take(bytes)?;
+        self.left = self.left.saturating_sub(taken as u64);
+        Ok(taken)
+    }
+
+    /// Makes the writes due that were held back to be combined with later bytes. `false`: no room; call it again after a
+    /// write has ended. Call it when all bytes were taken.
+    ///
+    /// # Errors
+    /// A partition has no room for what came.
+    pub fn finish(&mut self) -> Result<bool, Status> {
+        Ok(self.kernel().finish()?)
+    }
+
+    /// The next write that is due. Its tag is less than [`WRITES`].
+    pub fn poll_write(&mut self) -> Option<StreamWrite<'_>> {
+        self.kernel().poll_write()
+    }
+
+    /// A write has ended.
+    pub fn write_done(&mut self, tag: usize) {
+        self.kernel().write_done(tag);
+    }
+
+    fn kernel(&mut self) -> &mut dyn StreamKernel {
+        match &mut self.kind {
+            StreamKind::Shuffle(kernel) => kernel,
+            StreamKind::Count(kernel) => kernel,
+        }
+    }
+
+    /// Whether all has come, and, if it was [taken](OpenStream::take), was written.
     pub const fn is_whole(&self) -> bool {
         self.left == 0
     }

@@ -32,15 +32,15 @@ use std::rc::Rc;
 
 const HOST: u8 = 1;
 const ARM: u8 = 2;
-const TENANTS: usize = 2;
-const DEPTH: u32 = 32;
+pub(super) const TENANTS: usize = 2;
+pub(super) const DEPTH: u32 = 32;
 const WINDOW: usize = 8;
 const SLOTS: usize = TENANTS * WINDOW;
 const MAX_VALUE: u32 = 20_000;
 
 type Server = DpuServer<CompiledIn<KvLookup>, SLOTS, TENANTS, WINDOW>;
 type TenantsDma = CardDma<Handle, TENANTS, SLOTS>;
-type Region = Rc<MemoryRegion<Handle>>;
+pub(super) type Region = Rc<MemoryRegion<Handle>>;
 
 /// The host's side of a tenant: its table, and a client that asks the DPU for its values.
 struct Tenant {
@@ -75,7 +75,7 @@ fn key(row: usize) -> Vec<u8> {
     format!("key {row}").into_bytes()
 }
 
-fn secret(tenant: usize) -> AccessKey {
+pub(super) fn secret(tenant: usize) -> AccessKey {
     AccessKey::new(core::array::from_fn(|i| (i * 37 + tenant * 11) as u8 ^ 0x5a)).expect("not constant")
 }
 
@@ -93,7 +93,7 @@ fn table(host: &Node, tenant: usize) -> (Region, TableDescriptor) {
 }
 
 /// A world with one card of two functions, on the switch inside it.
-fn card(options: NodeOptions, cost: DmaCost) -> (SimWorld<Nic>, [Node; 2]) {
+pub(super) fn card(options: NodeOptions, cost: DmaCost) -> (SimWorld<Nic>, [Node; 2]) {
     let world = SimWorld::new(14);
     let switch = world.with(|world| world.add_switch("inside the card", SwitchConfig::default()));
     let ids: [NodeId; 2] = [HOST, ARM].map(|number| {
@@ -110,7 +110,7 @@ fn card(options: NodeOptions, cost: DmaCost) -> (SimWorld<Nic>, [Node; 2]) {
     (world, nodes)
 }
 
-fn prepare(node: &Node, completions: &CompletionQueue<Handle>) -> PreparedQueuePair<Handle> {
+pub(super) fn prepare(node: &Node, completions: &CompletionQueue<Handle>) -> PreparedQueuePair<Handle> {
     QueuePairBuilder::new(&node.domain, completions, completions)
         .send_queue(DEPTH)
         .receive_queue(DEPTH)

@@ -13,6 +13,7 @@ mod conversation;
 mod crossing;
 mod datagrams;
 mod dpu_on_a_card;
+mod dpu_streams;
 mod errors;
 mod examples;
 mod futures;

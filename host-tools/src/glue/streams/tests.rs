@@ -128,7 +128,7 @@ impl Scene {
         piece: usize,
     ) -> (CallResult, Vec<u8>) {
         let call = Call { opcode, region: self.region, parameters, payload: &[] };
-        self.client.start(self.world.now(), &mut self.endpoint, &call).expect("begins");
+        let id = self.client.start(self.world.now(), &mut self.endpoint, &call).expect("begins");
         self.endpoint.copy_in(STRIDE as usize, bytes).expect("it has room");
         let mut answer = vec![0; self.client.buffer_size()];
         let mut sent = 0;
@@ -136,9 +136,8 @@ impl Scene {
             while sent < bytes.len() && self.endpoint.has_room(0) {
                 let length = piece.min(bytes.len() - sent);
                 let from = Part { offset: STRIDE as usize + sent, length: length as u32 };
-                self.client
-                    .send_stream(&mut self.endpoint, opcode, self.region, from)
-                    .expect("there is room");
+                let taken = self.client.send_stream(&mut self.endpoint, id, from).expect("it is open");
+                assert_eq!(taken as usize, length, "there is room");
                 sent += length;
             }
             if let Some(result) = self.client.poll(self.world.now(), &mut self.endpoint, &mut answer) {
@@ -240,11 +239,12 @@ fn a_stream_writes_nothing_after_its_grant_was_revoked() {
     let half = bytes.len() / 2;
     let call =
         Call { opcode: COUNT, region: scene.region, parameters: &(BYTES as u64).to_be_bytes(), payload: &[] };
-    scene.client.start(scene.world.now(), &mut scene.endpoint, &call).expect("begins");
+    let id = scene.client.start(scene.world.now(), &mut scene.endpoint, &call).expect("begins");
     scene.endpoint.copy_in(STRIDE as usize, &bytes).expect("it has room");
     let send = |scene: &mut Scene, at: usize| {
         let from = Part { offset: STRIDE as usize + at, length: half as u32 };
-        scene.client.send_stream(&mut scene.endpoint, COUNT, scene.region, from).expect("there is room");
+        let sent = scene.client.send_stream(&mut scene.endpoint, id, from).expect("it is open");
+        assert_eq!(sent as usize, half, "there is room");
     };
     send(&mut scene, 0);
     let arrived = (0..10_000).any(|_| {
