@@ -87,17 +87,12 @@ impl Target for Arm {
         let operation = match code {
             o::NEG => return alu(&mut self.code, DataProcessing::Sub, wide, to, ZERO, to),
             o::MOV => return self.copy(wide, to, source),
-            o::LSH | o::RSH | o::ARSH if let Operand::Immediate(bits) = source => {
-                return shift_constant(&mut self.code, constant_shift(code), wide, to, bits as u8);
-            }
+            o::LSH | o::RSH | o::ARSH => return self.shift(code, wide, to, source),
             o::ADD | o::SUB => return self.add(code == o::SUB, wide, to, source),
             o::MOD => return self.remainder(wide, to, source),
             o::MUL => DataProcessing::Multiply,
             // By zero it is zero, as RFC 9669 wants it.
             o::DIV => DataProcessing::Divide,
-            o::LSH => DataProcessing::Left,
-            o::RSH => DataProcessing::Right,
-            o::ARSH => DataProcessing::Arithmetic,
             o::OR => DataProcessing::Or,
             o::AND => DataProcessing::And,
             _ => DataProcessing::Xor,
@@ -255,6 +250,21 @@ impl Arm {
         }
     }
 
+    fn shift(&mut self, code: u8, wide: bool, to: Register, source: Operand) {
+        let (constant, register) = match code {
+            o::LSH => (ShiftKind::Left, DataProcessing::Left),
+            o::RSH => (ShiftKind::Right, DataProcessing::Right),
+            _ => (ShiftKind::Arithmetic, DataProcessing::Arithmetic),
+        };
+        match source {
+            Operand::Immediate(bits) => shift_constant(&mut self.code, constant, wide, to, bits as u8),
+            Operand::Register(from) => {
+                let from = self.value(from, VALUE);
+                alu(&mut self.code, register, wide, to, to, from);
+            }
+        }
+    }
+
     fn add(&mut self, subtract: bool, wide: bool, to: Register, source: Operand) {
         if let Operand::Immediate(value) = source
             && is_short(value.unsigned_abs().into())
@@ -305,14 +315,6 @@ impl Arm {
                 store_sum(&mut self.code, access.bytes, from, PLACE, OFFSET);
             }
         }
-    }
-}
-
-const fn constant_shift(code: u8) -> ShiftKind {
-    match code {
-        o::LSH => ShiftKind::Left,
-        o::RSH => ShiftKind::Right,
-        _ => ShiftKind::Arithmetic,
     }
 }
 
