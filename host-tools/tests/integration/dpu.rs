@@ -65,6 +65,30 @@ fn programs_are_deployed_called_replaced_and_removed_from_afar() {
     service.refused(("owner", "owner.key"), &["kernel", "remove", "KVLOOKPR"], 1, "no program is deployed");
 }
 
+/// A lookup as a program that the service translates. Other processors than x86-64 and aarch64 have no translator.
+#[test]
+fn a_service_with_machine_code_answers_as_its_kernel_does() {
+    if let Err(error) = bareverbs_offload_native::MachineCode::new() {
+        println!("SKIPPED: {error}");
+        return;
+    }
+    let config = format!("{CONFIG}[programs]\nmachine_code = true\n{OWNER}");
+    let service = DpuService::start_with(&["--link", "eth"], &config, &["--demo-table", "50"]);
+    let lookup = program("kv_lookup.o");
+    let deploy = ["kernel", "deploy", &lookup, "--opcode", "KVLOOKPR"];
+    service.object("kernel-deploy", "owner", &deploy);
+    let ways = ["--way", "program", "--program", "KVLOOKPR", "--way", "kernel"];
+    let found = service.object("dpu-get", "owner", &[&["dpu", "get", "key-7", "key-49"], &ways[..]].concat());
+    for (key, number) in found["keys"].as_array().expect("keys").iter().zip([7_usize, 49]) {
+        let value = format!("value of key-{number}").repeat(1 + number % 16);
+        assert_eq!(
+            (&key["agree"], key["value_text"].as_str()),
+            (&true.into(), Some(value.as_str())),
+            "{key}"
+        );
+    }
+}
+
 /// These programs write to the memory of the table, in which nobody looks up keys here.
 #[test]
 fn programs_write_for_tenants_with_the_right() {
