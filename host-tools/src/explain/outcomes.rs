@@ -94,6 +94,9 @@ lookups! {
     NoAtomics, "LOOKUP_NO_ATOMICS":
         "the way to the memory cannot compare and swap", "whether the kernel runs in the NIC or on the DPU", "run it where atomics are";
     Withdrawn, "LOOKUP_WITHDRAWN": "the client gave the request up and said so", "nothing is wrong", "nothing";
+    NoStream, "LOOKUP_NO_STREAM":
+        "bytes of a stream came that belong to none: its call was answered before, or the service keeps no streams",
+        "the answer to the call that opened the stream; how much of it was sent", "open the stream again, from its beginning";
 }
 
 /// The status that a line of a tool names. A text of one or two words must stand alone, because "ok" may be
