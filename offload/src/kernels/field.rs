@@ -67,23 +67,6 @@ impl Field {
         Self { shift, bits, ..self }
     }
 
-    /// Reads a field that [fits](Self::fits) of an element whose matching key is at word `base`. `None` if the word is
-    /// not inside the element.
-    #[inline]
-    pub(super) fn load(self, element: &[u8], base: u8, order: ByteOrder) -> Option<u64> {
-        let position = usize::from(self.position) + if self.relative { usize::from(base) } else { 0 };
-        let word = element.get(position * 4..)?;
-        let (bits, end) = (u32::from(self.bits), u32::from(self.shift) + u32::from(self.bits));
-        let value = match (end <= 32, order) {
-            (true, ByteOrder::LittleEndian) => u32::from_le_bytes(*word.first_chunk()?).into(),
-            (true, ByteOrder::BigEndian) => u32::from_be_bytes(*word.first_chunk()?).into(),
-            (false, ByteOrder::LittleEndian) => u64::from_le_bytes(*word.first_chunk()?),
-            (false, ByteOrder::BigEndian) => u64::from_be_bytes(*word.first_chunk()?),
-        };
-        // Two shifts cut off what is above the field and what is below it. Both are less than 64.
-        Some(value.wrapping_shl(64_u32.wrapping_sub(end)).wrapping_shr(64_u32.wrapping_sub(bits)))
-    }
-
     /// Whether the bits lie in a word, and the word lies in the element wherever the key may be.
     pub(super) fn fits(self, element: u16, base: u32) -> bool {
         let end = u16::from(self.shift) + u16::from(self.bits);
@@ -102,23 +85,123 @@ impl Field {
     }
 }
 
+/// How a field of elements with this order of bytes is read: what its description says, worked out once for all
+/// elements.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Load {
+    /// Where the word begins, in bytes.
+    at: u16,
+    /// The bits of the place of the key that matched that are added to it: all or none.
+    from_key: u16,
+    word: Word,
+    /// Cuts off what is above the field.
+    left: u8,
+    /// Cuts off what is below the field then.
+    right: u8,
+}
+
+/// The word that a field is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Word {
+    /// The field is all of its 8 bytes, in little-endian order.
+    Whole,
+    Little64,
+    Big64,
+    Little32,
+    Big32,
+}
+
+impl Load {
+    /// Of a field that does not [fit](Field::fits), it reads some bits or none.
+    pub(super) const fn new(field: Field, order: ByteOrder) -> Self {
+        let end = field.shift.wrapping_add(field.bits);
+        let word = match (end > 32, order) {
+            (true, ByteOrder::LittleEndian) if field.bits == 64 => Word::Whole,
+            (true, ByteOrder::LittleEndian) => Word::Little64,
+            (true, ByteOrder::BigEndian) => Word::Big64,
+            (false, ByteOrder::LittleEndian) => Word::Little32,
+            (false, ByteOrder::BigEndian) => Word::Big32,
+        };
+        Self {
+            at: field.position as u16 * 4,
+            from_key: if field.relative { u16::MAX } else { 0 },
+            word,
+            left: 64_u8.wrapping_sub(end),
+            right: 64_u8.wrapping_sub(field.bits),
+        }
+    }
+
+    /// The value of the field in an element whose matching key is at byte `key`; `None` if the word is not inside the
+    /// element.
+    #[inline(always)]
+    pub(super) fn value(&self, element: &[u8], key: u16) -> Option<u64> {
+        self.value_at(element, usize::from(self.at) + usize::from(key & self.from_key))
+    }
+
+    /// The same if its word is at this byte.
+    #[inline(always)]
+    pub(super) fn value_at(&self, element: &[u8], at: usize) -> Option<u64> {
+        if self.word == Word::Whole {
+            return Some(u64::from_le_bytes(*element.get(at..at + 8)?.first_chunk()?));
+        }
+        self.bits(element.get(at..)?)
+    }
+
+    /// The bits of the field in the word with which these bytes begin.
+    // Most fields are whole words; what these need is kept out of the way of the others.
+    #[inline(never)]
+    fn bits(&self, word: &[u8]) -> Option<u64> {
+        let value = match self.word {
+            Word::Whole | Word::Little64 => u64::from_le_bytes(*word.first_chunk()?),
+            Word::Big64 => u64::from_be_bytes(*word.first_chunk()?),
+            Word::Little32 => u32::from_le_bytes(*word.first_chunk()?).into(),
+            Word::Big32 => u32::from_be_bytes(*word.first_chunk()?).into(),
+        };
+        Some(value.wrapping_shl(self.left.into()).wrapping_shr(self.right.into()))
+    }
+}
+
+/// A predicate as it is asked of each key: the outcomes of a comparison for which it holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Outcomes(u8);
+
+impl Outcomes {
+    const LESS: u8 = 1;
+    const EQUAL: u8 = 2;
+    const GREATER: u8 = 4;
+    /// It holds for every element.
+    pub(super) const ALL: Self = Self(Self::LESS | Self::EQUAL | Self::GREATER);
+
+    pub(super) const fn of(predicate: Predicate) -> Self {
+        match predicate {
+            Predicate::Equal => Self(Self::EQUAL),
+            Predicate::LessThan => Self(Self::LESS),
+            Predicate::GreaterThan => Self(Self::GREATER),
+            Predicate::NotEqual => Self(Self::LESS | Self::GREATER),
+            Predicate::Always => Self::ALL,
+        }
+    }
+
+    /// Whether the predicate holds for an element's key and the wanted key.
+    #[inline(always)]
+    pub(super) const fn have(self, element: u64, key: u64) -> bool {
+        let outcome = if element == key {
+            Self::EQUAL
+        } else if element < key {
+            Self::LESS
+        } else {
+            Self::GREATER
+        };
+        self.0 & outcome != 0
+    }
+}
+
 impl Predicate {
     const ALL: [Self; 5] = [Self::Equal, Self::LessThan, Self::GreaterThan, Self::NotEqual, Self::Always];
 
     /// The predicate with this number in parameters; the first four numbers are StRoM's.
     pub(super) fn from_number(number: u8) -> Option<Self> {
         Self::ALL.get(usize::from(number)).copied()
-    }
-
-    /// Whether the predicate holds for an element's key and the wanted key.
-    pub(super) const fn holds(self, element: u64, key: u64) -> bool {
-        match self {
-            Self::Equal => element == key,
-            Self::LessThan => element < key,
-            Self::GreaterThan => element > key,
-            Self::NotEqual => element != key,
-            Self::Always => true,
-        }
     }
 }
 
@@ -136,5 +219,42 @@ impl From<Field> for FieldBytes {
     fn from(field: Field) -> Self {
         let Field { position, relative, shift, bits } = field;
         Self { position, relative: relative.into(), shift, bits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn order() -> impl Strategy<Value = ByteOrder> {
+        prop_oneof![Just(ByteOrder::LittleEndian), Just(ByteOrder::BigEndian)]
+    }
+
+    proptest! {
+        #[test]
+        fn a_field_is_read_as_it_is_described(
+            element in proptest::collection::vec(any::<u8>(), 1..64),
+            position in 0_u8..16,
+            relative: bool,
+            (shift, bits) in (0_u8..64).prop_flat_map(|shift| (Just(shift), 1..=64 - shift)),
+            key in 0_u8..8,
+            order in order(),
+        ) {
+            let field = Field { position, relative, shift, bits };
+            let at = 4 * usize::from(position + if relative { key } else { 0 });
+            let length = if shift + bits <= 32 { 4 } else { 8 };
+            let expected = element.get(at..at + length).map(|word| {
+                let number = |number: u128, byte: &u8| number << 8 | u128::from(*byte);
+                let word = match order {
+                    ByteOrder::LittleEndian => word.iter().rev().fold(0, number),
+                    ByteOrder::BigEndian => word.iter().fold(0, number),
+                };
+                (word >> shift & ((1 << bits) - 1)) as u64
+            });
+            let fits = field.fits(element.len() as u16, key.into());
+            prop_assert_eq!(fits, expected.is_some());
+            prop_assert_eq!(Load::new(field, order).value(&element, u16::from(key) * 4), expected);
+        }
     }
 }

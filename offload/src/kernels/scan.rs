@@ -8,7 +8,7 @@
 //! 16  records 4                                 28  column 4
 //! ```
 
-use super::field::{ByteOrder, Field, FieldBytes, Predicate};
+use super::field::{ByteOrder, Field, FieldBytes, Load, Outcomes, Predicate};
 use crate::grant::{Checked, Grant};
 use crate::kernel::{MAX_PARTS, Ranges, Status};
 use heapless::Vec;
@@ -191,10 +191,12 @@ impl Scan {
     ) -> impl Iterator<Item = (u64, u64)> + use<'a> {
         let ScanQuery { stride, order, compared, column, predicate, operand, .. } = self.query;
         let records = bytes.chunks_exact(stride.into());
+        let (compared, column) = (Load::new(compared, order), Load::new(column, order));
+        let wanted = Outcomes::of(predicate);
         // The query was checked: both fields lie in each record.
         (first..).zip(records).filter_map(move |(number, record)| {
-            let found = compared.load(record, 0, order)?;
-            predicate.holds(found, operand).then_some((number, column.load(record, 0, order)?))
+            let found = compared.value(record, 0)?;
+            wanted.have(found, operand).then_some((number, column.value(record, 0)?))
         })
     }
 

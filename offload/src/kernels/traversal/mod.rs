@@ -43,23 +43,45 @@ mod table;
 
 pub use table::{Action, KEYS, Length, MAX_ELEMENT, PARAMETERS, ROWS, Row, TraversalTable, Value};
 
-use super::field::{ByteOrder, Field, Predicate};
+use super::field::{ByteOrder, Field, Load, Outcomes};
 use crate::grant::Grant;
 use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expecting {
     Element,
+    /// The element that the last key of a path leads to.
+    Last,
     Value,
 }
 
 /// One traversal in progress.
 #[derive(Debug, Clone)]
 pub struct Traversal {
-    table: TraversalTable,
-    /// Index of the wanted key.
-    key: u8,
+    rules: [Rule; ROWS],
+    /// The wanted key.
+    key: u64,
+    pointer_base: u64,
+    element: u32,
     expecting: Expecting,
+    /// Keys that were found.
+    found: u8,
+    key_count: u8,
+    order: ByteOrder,
+    value: Value,
+    length: Length,
+    keys: [u64; KEYS],
+}
+
+/// A row as it is applied to each element: its fields are worked out when the walk begins.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    /// Where keys begin: bit n stands for the word at byte 4n.
+    positions: u64,
+    key: Load,
+    pointer: Load,
+    wanted: Outcomes,
+    action: Action,
 }
 
 impl Kernel for Traversal {
@@ -69,15 +91,19 @@ impl Kernel for Traversal {
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let table = TraversalTable::parse(parameters)?;
         let first = grant.check(table.start, table.element.into())?;
-        Ok((Self { table, key: 0, expecting: Expecting::Element }, Step::Fetch(first)))
+        Ok((Self::of(&table), Step::Fetch(first)))
     }
 
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
-        if self.expecting == Expecting::Value {
-            return Step::Emit(Emission { offset: 0, length: bytes.len() as u32, version: 0 });
-        }
-        let (offset, length) = match self.take_element(bytes) {
-            Ok(Wanted::Element { offset }) => (offset, self.table.element.into()),
+        let wanted = match self.expecting {
+            Expecting::Element => self.take_element(bytes),
+            Expecting::Last => self.value_of(bytes, 0),
+            Expecting::Value => {
+                return Step::Emit(Emission { offset: 0, length: bytes.len() as u32, version: 0 });
+            }
+        };
+        let (offset, length) = match wanted {
+            Ok(Wanted::Element { offset }) => (offset, self.element),
             Ok(Wanted::Value { offset, length }) => {
                 self.expecting = Expecting::Value;
                 (offset, length)
@@ -105,55 +131,73 @@ enum Wanted {
 }
 
 impl Traversal {
-    fn take_element(&mut self, element: &[u8]) -> Result<Wanted, Status> {
-        let Self { table, key, .. } = self;
-        if *key >= table.key_count {
-            return table.value_of(element, 0);
+    fn of(table: &TraversalTable) -> Self {
+        let TraversalTable { pointer_base, element, order, value, length, keys, key_count, .. } = *table;
+        Self {
+            rules: table.rows.map(|row| Rule::of(row, order)),
+            key: keys[0],
+            pointer_base,
+            element: element.into(),
+            expecting: Expecting::Element,
+            found: 0,
+            key_count,
+            order,
+            value,
+            length,
+            keys,
         }
-        let wanted = *table.keys.get(usize::from(*key)).ok_or(Status::BadParameters)?;
-        for row in &table.rows {
-            let Some(base) = row.applies(element, wanted, table.order) else { continue };
-            match row.action {
-                Action::End => return Err(Status::NotFound),
-                Action::Emit => return table.value_of(element, base),
-                Action::Follow => {}
-                Action::FollowNextKey => *key += 1,
+    }
+
+    fn take_element(&mut self, element: &[u8]) -> Result<Wanted, Status> {
+        for rule in &self.rules {
+            let Some(key) = rule.applies(element, self.key) else { continue };
+            let pointer = rule.pointer;
+            if rule.action != Action::Follow {
+                match rule.action {
+                    Action::End => return Err(Status::NotFound),
+                    Action::Emit => return self.value_of(element, key),
+                    Action::Follow | Action::FollowNextKey => self.take_next_key(),
+                }
             }
-            return Ok(Wanted::Element { offset: table.target(row.pointer, element, base)? });
+            return Ok(Wanted::Element { offset: self.target(pointer, element, key)? });
         }
         Err(Status::NotFound)
     }
-}
 
-impl TraversalTable {
+    /// The next key becomes the wanted one; after the last, the element that is read next has the value.
+    fn take_next_key(&mut self) {
+        self.found += 1;
+        match self.keys.get(usize::from(self.found)) {
+            Some(next) if self.found < self.key_count => self.key = *next,
+            _ => self.expecting = Expecting::Last,
+        }
+    }
+
     /// The offset in the region that a pointer refers to.
-    fn target(&self, pointer: Field, element: &[u8], base: u8) -> Result<u64, Status> {
-        match self.load(pointer, element, base)? {
+    fn target(&self, pointer: Load, element: &[u8], key: u16) -> Result<u64, Status> {
+        // The table was checked against its element size; bytes of another size are no element of it.
+        match pointer.value(element, key).ok_or(Status::BadParameters)? {
             0 => Err(Status::NotFound),
             address => address.checked_sub(self.pointer_base).ok_or(Status::OutOfBounds),
         }
     }
 
-    /// The table was checked against its element size; bytes of another size are no element of it.
-    fn load(&self, field: Field, element: &[u8], base: u8) -> Result<u64, Status> {
-        field.load(element, base, self.order).ok_or(Status::BadParameters)
-    }
-
-    /// The value of an element whose matching key is at word `base`.
-    fn value_of(&self, element: &[u8], base: u8) -> Result<Wanted, Status> {
+    /// The value of an element whose matching key is at byte `key`.
+    fn value_of(&self, element: &[u8], key: u16) -> Result<Wanted, Status> {
         let length = match self.length {
             Length::Fixed(length) => length,
             Length::Field(field) => {
-                u32::try_from(self.load(field, element, base)?).map_err(|_| Status::OutOfBounds)?
+                let length = Load::new(field, self.order).value(element, key).ok_or(Status::BadParameters)?;
+                u32::try_from(length).map_err(|_| Status::OutOfBounds)?
             }
         };
         match self.value {
-            Value::Inline(field) => {
-                let word = u32::from(field.position) + if field.relative { u32::from(base) } else { 0 };
-                Ok(Wanted::Answer { offset: word * 4, length })
+            Value::Inline(Field { position, relative, .. }) => {
+                let from_key = if relative { u32::from(key) } else { 0 };
+                Ok(Wanted::Answer { offset: u32::from(position) * 4 + from_key, length })
             }
             Value::Pointer(field) => {
-                let offset = self.target(field, element, base)?;
+                let offset = self.target(Load::new(field, self.order), element, key)?;
                 // An empty value needs no read.
                 let answer = Wanted::Answer { offset: 0, length };
                 Ok(if length == 0 { answer } else { Wanted::Value { offset, length } })
@@ -162,19 +206,25 @@ impl TraversalTable {
     }
 }
 
-impl Row {
-    /// The word of the first key that satisfies the predicate; `None` if the row does not apply.
-    fn applies(&self, element: &[u8], key: u64, order: ByteOrder) -> Option<u8> {
-        if self.predicate == Predicate::Always {
+impl Rule {
+    fn of(row: Row, order: ByteOrder) -> Self {
+        let Row { positions, action, .. } = row;
+        let (key, pointer) = (Load::new(row.key(), order), Load::new(row.pointer, order));
+        Self { positions, key, pointer, wanted: Outcomes::of(row.predicate), action }
+    }
+
+    /// The byte of the first key that satisfies the predicate; `None` if the row does not apply.
+    #[inline(always)]
+    fn applies(&self, element: &[u8], key: u64) -> Option<u16> {
+        if self.wanted == Outcomes::ALL {
             return Some(0);
         }
         let mut positions = self.positions;
         while positions != 0 {
-            let position = positions.trailing_zeros() as u8;
+            let at = positions.trailing_zeros() as u16 * 4;
             positions &= positions - 1;
-            let found = self.key(position).load(element, 0, order)?;
-            if self.predicate.holds(found, key) {
-                return Some(position);
+            if self.wanted.have(self.key.value_at(element, at.into())?, key) {
+                return Some(at);
             }
         }
         None

@@ -161,8 +161,9 @@ impl Row {
         Self { pointer, ..self }
     }
 
-    pub(super) const fn key(&self, position: u8) -> Field {
-        Field { position, relative: false, shift: self.key_shift, bits: self.key_bits }
+    /// The key, from the position on at which it is.
+    pub(super) const fn key(&self) -> Field {
+        Field { position: 0, relative: true, shift: self.key_shift, bits: self.key_bits }
     }
 
     /// The last word at which a key of this row may begin.
@@ -172,7 +173,7 @@ impl Row {
 
     fn fits(&self, table: &TraversalTable) -> bool {
         let last = self.last_position();
-        let key = self.predicate == Predicate::Always || self.key(last as u8).fits(table.element, 0);
+        let key = self.predicate == Predicate::Always || self.key().fits(table.element, last);
         let action = match self.action {
             Action::End => true,
             Action::Follow | Action::FollowNextKey => self.pointer.fits(table.element, last),
