@@ -339,11 +339,13 @@ pub const HOUSE: &[CrateRules] = &[
         knows: &["bareverbs_offload"],
         layers: &[
             &["buffer", "frame", "operators"],
+            &["access"],
+            &["known"],
             &["translate"],
             &["aarch64", "memory", "no_memory", "x86_64"],
             &["program"],
         ],
-        pure: &["buffer", "frame", "operators", "translate", "aarch64", "x86_64"],
+        pure: &["buffer", "frame", "operators", "access", "known", "translate", "aarch64", "x86_64"],
         bans: &[],
     },
     CrateRules {

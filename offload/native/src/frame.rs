@@ -1,4 +1,4 @@
-//! What the code works on: pointers to the registers and the segments of one step, its fuel, and where it stopped.
+//! What the code works on: pointers to the registers and the segments of one step.
 
 use bareverbs_offload::program::{CONTEXT, STACK, STATE, Segment, Segments};
 use core::marker::PhantomData;
@@ -8,50 +8,59 @@ use core::mem::offset_of;
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
 pub struct Entry {
-    base: *mut u8,
-    /// Bytes that may be read.
-    readable: u64,
-    /// Bytes that may be written.
-    writable: u64,
-    reserved: u64,
+    /// Where address zero of a program would be if all addresses were in this segment.
+    origin: *mut u8,
+    length: u64,
 }
 
-impl Entry {
-    const NONE: Self = Self { base: core::ptr::null_mut(), readable: 0, writable: 0, reserved: 0 };
-}
-
-/// Segments have the numbers 1 to 5; the other entries have no bytes.
-pub const ENTRIES: usize = 8;
+/// Segments have the numbers 1 to 5.
+pub const ENTRIES: usize = 5;
 
 /// Its pointers are valid as long as what it was made of is lent to it.
 #[repr(C)]
 pub struct Frame<'s> {
     registers: *mut u64,
-    fuel: u64,
-    slot: u64,
     /// The end of the stack.
     stack_end: *mut u8,
     segments: [Entry; ENTRIES],
     lent: PhantomData<&'s mut u8>,
 }
 
+/// Where code stopped.
+#[derive(Debug, Clone, Copy)]
+pub struct Stop {
+    /// The instruction before which it did.
+    pub slot: usize,
+    /// Fuel that is left.
+    pub fuel: u32,
+}
+
+impl Stop {
+    /// From what code returns: the slot in the low half, the fuel in the high half.
+    pub const fn returned(both: u64) -> Self {
+        Self { slot: both as u32 as usize, fuel: (both >> 32) as u32 }
+    }
+}
+
 /// Offsets that code uses.
 pub const REGISTERS: i32 = offset_of!(Frame<'_>, registers) as i32;
-pub const FUEL: i32 = offset_of!(Frame<'_>, fuel) as i32;
-pub const SLOT: i32 = offset_of!(Frame<'_>, slot) as i32;
 pub const STACK_END: i32 = offset_of!(Frame<'_>, stack_end) as i32;
 pub const SEGMENTS: i32 = offset_of!(Frame<'_>, segments) as i32;
-pub const BASE: i32 = offset_of!(Entry, base) as i32;
-pub const READABLE: i32 = offset_of!(Entry, readable) as i32;
-pub const WRITABLE: i32 = offset_of!(Entry, writable) as i32;
+pub const ORIGIN: i32 = offset_of!(Entry, origin) as i32;
+pub const LENGTH: i32 = offset_of!(Entry, length) as i32;
 /// An entry has two to the power of this many bytes.
-pub const ENTRY_SHIFT: u8 = 5;
+pub const ENTRY_SHIFT: u8 = 4;
 
-const _: () = assert!(size_of::<Entry>() == 1 << ENTRY_SHIFT);
+const _: () = assert!(size_of::<*mut u8>() != 8 || size_of::<Entry>() == 1 << ENTRY_SHIFT);
+
+/// The index of a segment's entry.
+pub const fn index(segment: Segment) -> u8 {
+    segment as u8 - 1
+}
 
 /// The offset of a segment's entry.
 pub const fn entry(segment: Segment) -> i32 {
-    SEGMENTS + ((segment as i32) << ENTRY_SHIFT)
+    SEGMENTS + ((index(segment) as i32) << ENTRY_SHIFT)
 }
 
 /// Bytes of a segment that always has the same number of them.
@@ -69,42 +78,22 @@ pub const STACK_ADDRESS: u64 = Segment::Stack.address() + STACK as u64;
 
 impl<'s> Frame<'s> {
     #[inline]
-    pub fn new(registers: &'s mut [u64; 16], segments: Segments<'s>, fuel: u32) -> Self {
+    pub fn new(registers: &'s mut [u64; 16], segments: Segments<'s>) -> Self {
         let Segments { context, parameters, window, state, stack } = segments;
-        let mut entries = [Entry::NONE; ENTRIES];
-        entries[Segment::Context as usize] = writable(context);
-        entries[Segment::Parameters as usize] = readable(parameters);
-        entries[Segment::Window as usize] = readable(window);
-        entries[Segment::State as usize] = writable(state);
         let stack_end = stack.as_mut_ptr_range().end;
-        entries[Segment::Stack as usize] = writable(stack);
-        Self {
-            registers: registers.as_mut_ptr(),
-            fuel: fuel.into(),
-            slot: 0,
-            stack_end,
-            segments: entries,
-            lent: PhantomData,
-        }
-    }
-
-    /// The instruction before which the code stopped.
-    pub const fn slot(&self) -> usize {
-        self.slot as usize
-    }
-
-    /// Fuel that is left.
-    pub const fn fuel(&self) -> u32 {
-        self.fuel as u32
+        // By the numbers of the segments. Code writes to none that is lent for reading.
+        let segments = [
+            entry_of(Segment::Context, context.as_mut_ptr(), context.len()),
+            entry_of(Segment::Parameters, parameters.as_ptr().cast_mut(), parameters.len()),
+            entry_of(Segment::Window, window.as_ptr().cast_mut(), window.len()),
+            entry_of(Segment::State, state.as_mut_ptr(), state.len()),
+            entry_of(Segment::Stack, stack.as_mut_ptr(), stack.len()),
+        ];
+        Self { registers: registers.as_mut_ptr(), stack_end, segments, lent: PhantomData }
     }
 }
 
-fn writable(bytes: &mut [u8]) -> Entry {
-    let length = bytes.len() as u64;
-    Entry { base: bytes.as_mut_ptr(), readable: length, writable: length, reserved: 0 }
-}
-
-/// Code never writes where nothing is writable.
-fn readable(bytes: &[u8]) -> Entry {
-    Entry { base: bytes.as_ptr().cast_mut(), readable: bytes.len() as u64, ..Entry::NONE }
+#[inline]
+const fn entry_of(segment: Segment, first: *mut u8, length: usize) -> Entry {
+    Entry { origin: first.wrapping_sub(segment.address() as usize), length: length as u64 }
 }

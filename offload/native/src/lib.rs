@@ -6,7 +6,8 @@
 //!
 //! **What it may not do.** Decide what a program means. Code stops before an instruction that would fail, or for which the
 //! fuel may not last; the interpreter of `bareverbs-offload` goes on there and finds the fault. Each access to memory
-//! is checked by the code, as the interpreter checks it; only the stack relative to the frame pointer was checked by the verifier.
+//! is checked by the code, alone or together with others that have the same base; only the stack relative to the frame
+//! pointer was checked by the verifier.
 //!
 //! **Where to read first.** `translate` walks over a program, `x86_64` and `aarch64` write what an instruction is on a
 //! processor, `frame` is what code works on, and `memory` is the only file with `unsafe`.
@@ -14,8 +15,10 @@
 #![deny(unsafe_code)]
 
 mod aarch64;
+mod access;
 mod buffer;
 mod frame;
+mod known;
 #[cfg(all(
     target_os = "linux",
     target_pointer_width = "64",

@@ -1,6 +1,6 @@
 //! Memory that is executed, and the call into it: the only unsafe code of this crate.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Stop};
 use crate::translate::Translation;
 use memmap2::{Mmap, MmapMut};
 use std::io;
@@ -12,8 +12,8 @@ pub struct CodeMemory {
     translation: Translation,
 }
 
-/// The function with which each translation begins.
-type Enter = extern "C" fn(frame: *mut Frame<'_>, line: *const u8);
+/// The function with which each translation begins. Returns where it stopped, see [`Stop::returned`].
+type Enter = extern "C" fn(frame: *mut Frame<'_>, line: *const u8, fuel: u32) -> u64;
 
 impl CodeMemory {
     /// Copies a translation that [`translate`](crate::translate::translate) made for this processor.
@@ -29,22 +29,20 @@ impl CodeMemory {
         &self.translation
     }
 
-    /// Runs from the line on that begins at a slot, until the code stops. Does nothing if no line begins there.
+    /// Runs from the block on that begins at a slot, until the code stops; `None` if no block begins there.
     #[inline]
-    pub fn run(&self, frame: &mut Frame<'_>, slot: usize) -> bool {
-        let Some(line) = self.translation.entry(slot).and_then(|at| self.code.get(at as usize..)) else {
-            return false;
-        };
+    pub fn run(&self, frame: &mut Frame<'_>, from: Stop) -> Option<Stop> {
+        let block = self.code.get(self.translation.entry(from.slot)? as usize..)?;
         // SAFETY: the memory begins with the function that `Target::begin` writes, which has this signature and
         // keeps what its ABI has it keep; `new` has made it executable and `synchronize` visible to this processor.
         let enter: Enter = unsafe { core::mem::transmute(self.code.as_ptr()) };
-        // The pointers in the frame are valid for reads and writes of the lengths that it has beside them: they are
-        // made of what is lent to it (`Frame::new`). The code accesses nothing else: each access is compared with
-        // these lengths in `access_in` and `access_anywhere`, or is relative to the frame pointer and was compared
-        // with the stack by `Program::verify` (`check_stack`). It writes only to segments whose writable length is
-        // not zero, and jumps only to lines (`Walk::operation`).
-        enter(frame, line.as_ptr());
-        true
+        // The pointers in the frame are valid for reads of the lengths that it has beside them, and for writes unless they
+        // are of the parameters or the window: they are made of what is lent to it (`Frame::new`). The code accesses nothing
+        // else: the bytes of each access are compared with these lengths by `compare`, in the same block and with the same
+        // value of the base, or by `access_anywhere`, or they are relative to the frame pointer and were compared with the
+        // stack by `Program::verify` (`check_stack`). Blocks are entered only where they begin, here and by jumps
+        // (`Walk::operation`). Code writes neither to parameters nor to the window (`Walk::guess`, `access_anywhere`).
+        Some(Stop::returned(enter(frame, block.as_ptr(), from.fuel)))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Where no machine code runs.
 
-use crate::frame::Frame;
+use crate::frame::{Frame, Stop};
 use crate::translate::Translation;
 use std::io;
 
@@ -16,7 +16,7 @@ impl NoCodeMemory {
         match *self {}
     }
 
-    pub const fn run(&self, _frame: &mut Frame<'_>, _slot: usize) -> bool {
+    pub const fn run(&self, _frame: &mut Frame<'_>, _from: Stop) -> Option<Stop> {
         match *self {}
     }
 }

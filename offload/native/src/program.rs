@@ -1,7 +1,7 @@
 //! Programs as machine code, and the engine that makes them.
 
 use crate::aarch64::Arm;
-use crate::frame::Frame;
+use crate::frame::{Frame, Stop};
 use crate::translate::{Translation, translate};
 use crate::x86_64::X86;
 use bareverbs_offload::program::{Engine, Executable, Program, RunningStep};
@@ -141,12 +141,10 @@ impl Executable for NativeProgram {
     #[inline]
     fn advance(&self, step: &mut RunningStep<'_, '_>) -> bool {
         let Ok(code) = &self.code else { return false };
-        let (slot, fuel) = (step.slot(), step.fuel());
+        let from = Stop { slot: step.slot(), fuel: step.fuel() };
         let (registers, segments) = step.parts();
-        let mut frame = Frame::new(registers, segments, fuel);
-        if code.run(&mut frame, slot) {
-            let (slot, fuel) = (frame.slot(), frame.fuel());
-            step.stop_before(slot, fuel);
+        if let Some(stop) = code.run(&mut Frame::new(registers, segments), from) {
+            step.stop_before(stop.slot, stop.fuel);
         }
         true
     }

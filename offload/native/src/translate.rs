@@ -1,38 +1,22 @@
-//! The walk over a program, the same for every processor: where lines begin, what they cost, and which code is rarely
-//! needed and so comes last.
+//! The walk over a program, the same for every processor: where lines begin, what they cost, which accesses are compared
+//! together, and which code is rarely needed and so comes last.
 //!
 //! A line begins at the start, behind a call or a conditional jump, and where a jump leads. It pays for all its instructions
 //! when it begins. If the fuel does not last, or an instruction in it would fail, the code gives back what was not used and
 //! stops before that instruction: the interpreter goes on there. A line ends before a call or an `exit` at the latest, and
 //! pays for neither.
+//!
+//! Lines that follow each other and are not entered in between are a block. An access is compared with the segment that it
+//! is guessed to go to, together with those that follow it in the block and have the same register as their base. If the
+//! comparison fails, the rest of the block runs in a second form, in which each access finds its segment by itself.
 
+use crate::access::{Access, FRAME_POINTER, Span};
 use crate::buffer::Label;
+use crate::frame::fixed_length;
+use crate::known::{Known, Used, written};
+use crate::operators as o;
 use bareverbs_offload::program::{Condition, Instruction, Operand, Operation, Program, Segment};
 use core::fmt;
-
-/// The register that points to the end of the stack. No program writes to it, so it is a constant.
-pub const FRAME_POINTER: u8 = 10;
-
-/// An access to memory.
-#[derive(Debug, Clone, Copy)]
-pub struct Access {
-    pub bytes: u8,
-    pub base: u8,
-    pub offset: i16,
-    pub direction: Direction,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub enum Direction {
-    Load { destination: u8 },
-    Store { source: Operand },
-}
-
-impl Access {
-    pub const fn stores(&self) -> bool {
-        matches!(self.direction, Direction::Store { .. })
-    }
-}
 
 /// A computation.
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +30,7 @@ pub struct Computation {
 /// What a processor's code for each piece of a program is. `Label`s are the processor's own buffer's.
 pub trait Target: Sized {
     /// Writes how the code is entered and left.
-    fn begin() -> Self;
+    fn begin(used: &Used) -> Self;
     fn here(&self) -> usize;
     fn label(&mut self) -> Label;
     fn bind(&mut self, label: Label);
@@ -60,8 +44,10 @@ pub trait Target: Sized {
     fn jump_if(&mut self, condition: Condition, to: Label);
     /// An access relative to the frame pointer; the verifier has checked that it is in the stack.
     fn access_stack(&mut self, access: Access);
-    /// An access in a segment; jumps to `miss` if the address is not in it.
-    fn access_in(&mut self, segment: Segment, access: Access, miss: Label);
+    /// Jumps to `miss` if not all bytes of a span are in its segment. Keeps the place of the last segment.
+    fn compare(&mut self, span: Span, miss: Label);
+    /// An access to bytes that were compared; `again` if the place of the segment is still that of the last access.
+    fn access_in(&mut self, segment: Segment, access: Access, again: bool);
     /// An access in the segment that the address names; jumps to `stop` if there is none, if the address is not in
     /// it, or if the segment is not for writing and this writes.
     fn access_anywhere(&mut self, access: Access, stop: Label);
@@ -85,7 +71,7 @@ impl Translation {
         &self.bytes
     }
 
-    /// Where the code of the line is that begins at a slot.
+    /// Where the code of the block is that begins at a slot: where it is entered after the start, a call or a jump.
     pub fn entry(&self, slot: usize) -> Option<u32> {
         self.entries.get(slot).copied().flatten()
     }
@@ -97,107 +83,147 @@ impl fmt::Debug for Translation {
     }
 }
 
-/// Code that comes behind all lines.
-enum Rare {
-    /// Stops before an instruction.
-    Stop { from: Label, slot: usize, fuel: u32 },
-    /// The address was not in the segment that it was guessed to be in.
-    Elsewhere { from: Label, access: Access, stop: Label, back: Label },
+/// How accesses find their segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Where they are guessed to be.
+    Guessed,
+    /// Each by itself.
+    Anywhere,
 }
 
 struct Walk<'p, T> {
     program: &'p Program,
     target: T,
+    lines: Lines,
+    known: Known,
     /// Of each slot.
     labels: Vec<Label>,
-    begins: Vec<bool>,
-    rare: Vec<Rare>,
+    /// Where the second form of a block is entered before an instruction.
+    misses: Vec<Option<Label>>,
+    /// Where code stops before an instruction, and the fuel that it gives back.
+    stops: Vec<Option<(Label, u32)>>,
 }
 
 /// Translates a program; `None` if the code would be too long for a jump of the processor.
 pub fn translate<T: Target>(program: &Program) -> Option<Translation> {
     let code = program.instructions();
-    let mut target = T::begin();
+    let operations = Operations { code, slot: 0 };
+    let mut target = T::begin(&Used::by(operations.clone().map(|(_, operation)| operation)));
     let labels = code.iter().map(|_| target.label()).collect();
-    let mut walk = Walk { program, target, labels, begins: line_beginnings(code), rare: Vec::new() };
+    let (lines, known) = (Lines::of(code), Known::NOTHING);
+    let (misses, stops) = (vec![None; code.len()], vec![None; code.len()]);
+    let mut walk = Walk { program, target, lines, known, labels, misses, stops };
     let mut entries = vec![None; code.len()];
-    let mut slot = 0;
-    while slot < code.len() {
-        entries[slot] = u32::try_from(walk.target.here()).ok();
-        slot = walk.line(slot)?;
+    for (slot, operation) in operations {
+        if walk.lines.enters[slot] {
+            entries[slot] = u32::try_from(walk.target.here()).ok();
+            walk.known = Known::NOTHING;
+        }
+        walk.target.bind(walk.labels[slot]);
+        walk.pay(slot);
+        walk.operation(slot, operation, Form::Guessed)?;
     }
-    walk.write_rare();
+    walk.write_second_forms()?;
+    walk.write_stops();
     Some(Translation { bytes: walk.target.finish()?, entries })
 }
 
-/// Marks the slots where lines begin.
-fn line_beginnings(code: &[Instruction]) -> Vec<bool> {
-    let mut begins = vec![false; code.len() + 1];
-    begins[0] = true;
-    let mut slot = 0;
-    while let Ok(operation) = Operation::decode(code, slot) {
-        let next = slot + operation.slots();
-        match operation {
-            Operation::Jump { offset, .. } => {
-                begins[next] = true;
-                if let Some(target) = begins.get_mut(next.wrapping_add_signed(offset.into())) {
-                    *target = true;
-                }
-            }
-            Operation::Call(_) | Operation::Exit => begins[next] = true,
-            _ => {}
-        }
-        slot = next;
+/// The instructions of a verified program from a slot on.
+#[derive(Clone)]
+struct Operations<'p> {
+    code: &'p [Instruction],
+    slot: usize,
+}
+
+impl Iterator for Operations<'_> {
+    type Item = (usize, Operation);
+
+    fn next(&mut self) -> Option<(usize, Operation)> {
+        let slot = self.slot;
+        let operation = Operation::decode(self.code, slot).ok()?;
+        self.slot += operation.slots();
+        Some((slot, operation))
     }
-    begins
+}
+
+/// Where lines and blocks begin, by slot.
+struct Lines {
+    /// Whether a line begins here.
+    begins: Vec<bool>,
+    /// Whether one does that is entered from elsewhere than the line before it: a block begins.
+    enters: Vec<bool>,
+    /// What the line has paid for the instruction and those behind it.
+    paid: Vec<u32>,
+}
+
+impl Lines {
+    fn of(code: &[Instruction]) -> Self {
+        let mut begins = vec![false; code.len() + 1];
+        let mut enters = begins.clone();
+        enters[0] = true;
+        for (slot, operation) in (Operations { code, slot: 0 }) {
+            let next = slot + operation.slots();
+            match operation {
+                Operation::Jump { offset, condition } => {
+                    begins[next] = true;
+                    enters[next] |= condition.is_none();
+                    if let Some(target) = enters.get_mut(next.wrapping_add_signed(offset.into())) {
+                        *target = true;
+                    }
+                }
+                Operation::Call(_) | Operation::Exit => enters[next] = true,
+                _ => {}
+            }
+        }
+        begins.iter_mut().zip(&enters).for_each(|(begins, enters)| *begins |= enters);
+        let paid = Self::paid(code, &begins);
+        Self { begins, enters, paid }
+    }
+
+    fn paid(code: &[Instruction], begins: &[bool]) -> Vec<u32> {
+        let mut paid = vec![0; code.len() + 1];
+        let operations: Vec<_> = Operations { code, slot: 0 }.collect();
+        for (slot, operation) in operations.into_iter().rev() {
+            let next = slot + operation.slots();
+            let behind = if begins[next] { 0 } else { paid[next] };
+            let free = matches!(operation, Operation::Call(_) | Operation::Exit);
+            paid[slot] = behind + u32::from(!free);
+        }
+        paid
+    }
 }
 
 impl<T: Target> Walk<'_, T> {
-    /// Translates the line that begins at a slot, and returns where the next one begins.
-    fn line(&mut self, first: usize) -> Option<usize> {
-        let code = self.program.instructions();
-        let mut operations = Vec::new();
-        let mut slot = first;
-        while slot < code.len() && (slot == first || !self.begins[slot]) {
-            let operation = Operation::decode(code, slot).ok()?;
-            operations.push((slot, operation));
-            slot += operation.slots();
-        }
-        let free = |operation: &Operation| matches!(operation, Operation::Call(_) | Operation::Exit);
-        let cost = operations.iter().filter(|(_, operation)| !free(operation)).count() as u32;
-        self.target.bind(self.labels[first]);
-        if cost > 0 {
-            let short = self.stops_before(first, cost);
+    /// Pays for the line, if one begins at a slot.
+    fn pay(&mut self, slot: usize) {
+        let cost = self.lines.paid[slot];
+        if self.lines.begins[slot] && cost > 0 {
+            let short = self.stops_before(slot);
             self.target.pay(cost, short);
         }
-        for (done, (at, operation)) in (0..).zip(operations) {
-            self.operation(at, operation, cost - done)?;
-        }
-        Some(slot)
     }
 
     /// Where code jumps to stop before an instruction, and to give back fuel.
-    fn stops_before(&mut self, slot: usize, fuel: u32) -> Label {
-        let from = self.target.label();
-        self.rare.push(Rare::Stop { from, slot, fuel });
-        from
+    fn stops_before(&mut self, slot: usize) -> Label {
+        let Self { target, stops, lines, .. } = self;
+        stops[slot].get_or_insert_with(|| (target.label(), lines.paid[slot])).0
     }
 
-    /// Translates one instruction; `left` is what its line has paid for it and those behind it.
-    fn operation(&mut self, at: usize, operation: Operation, left: u32) -> Option<()> {
+    /// Translates one instruction.
+    fn operation(&mut self, at: usize, operation: Operation, form: Form) -> Option<()> {
         match operation {
             Operation::Compute { code, wide, destination, source } => {
+                // A division uses the registers that accesses do.
+                if matches!(code, o::DIV | o::MOD) {
+                    self.known.forget_place();
+                }
                 self.target.compute(Computation { code, wide, destination, source });
             }
             Operation::Swap { big, bits, destination } => self.target.swap(big, bits, destination),
             Operation::Constant { destination, value } => self.target.constant(destination, value),
-            Operation::Load { destination, base, offset, bytes } => {
-                let direction = Direction::Load { destination };
-                self.access(at, Access { bytes, base, offset, direction }, left);
-            }
-            Operation::Store { base, offset, bytes, source } => {
-                let direction = Direction::Store { source };
-                self.access(at, Access { bytes, base, offset, direction }, left);
+            Operation::Load { .. } | Operation::Store { .. } => {
+                self.access(at, Access::of(&operation)?, form);
             }
             Operation::Jump { offset, condition } => {
                 let to = *self.labels.get((at + 1).wrapping_add_signed(offset.into()))?;
@@ -209,38 +235,88 @@ impl<T: Target> Walk<'_, T> {
             Operation::Call(_) => self.target.stop(at, 0),
             Operation::Exit => self.target.end(at),
         }
+        if let Some(register) = written(&operation) {
+            self.known.forget(register);
+        }
         Some(())
     }
 
-    fn access(&mut self, at: usize, access: Access, left: u32) {
+    fn access(&mut self, at: usize, access: Access, form: Form) {
         if access.base == FRAME_POINTER {
             return self.target.access_stack(access);
         }
-        let stop = self.stops_before(at, left);
-        let writable = |segment| !matches!(segment, Segment::Parameters | Segment::Window);
-        match self.program.guess(at).filter(|segment| writable(*segment) || !access.stores()) {
-            Some(segment) => {
-                let (miss, back) = (self.target.label(), self.target.label());
-                self.target.access_in(segment, access, miss);
-                self.target.bind(back);
-                self.rare.push(Rare::Elsewhere { from: miss, access, stop, back });
-            }
-            None => self.target.access_anywhere(access, stop),
+        let Some(segment) = self.guess(at, access).filter(|_| form == Form::Guessed) else {
+            let stop = self.stops_before(at);
+            self.known.forget_place();
+            return self.target.access_anywhere(access, stop);
+        };
+        if !self.known.covers(&Span::of(segment, access)) {
+            let span = self.span(at, Span::of(segment, access));
+            let Self { target, misses, .. } = self;
+            let miss = *misses[at].get_or_insert_with(|| target.label());
+            target.compare(span, miss);
+            self.known.learn(span);
         }
+        let again = self.known.is_at(segment);
+        self.target.access_in(segment, access, again);
     }
 
-    fn write_rare(&mut self) {
-        for rare in core::mem::take(&mut self.rare) {
-            match rare {
-                Rare::Stop { from, slot, fuel } => {
-                    self.target.bind(from);
-                    self.target.stop(slot, fuel);
-                }
-                Rare::Elsewhere { from, access, stop, back } => {
-                    self.target.bind(from);
-                    self.target.access_anywhere(access, stop);
-                    self.target.jump(back);
-                }
+    /// The segment that an access is guessed to go to, if it may.
+    fn guess(&self, at: usize, access: Access) -> Option<Segment> {
+        let writable = |segment| !matches!(segment, Segment::Parameters | Segment::Window);
+        self.program.guess(at).filter(|segment| writable(*segment) || !access.stores())
+    }
+
+    /// The bytes of an access and of those that follow it in its block with the same base. Which bytes other segments have
+    /// is known; how long parameters and the window are, a program may still be about to ask, so those are compared for
+    /// one line.
+    fn span(&self, at: usize, first: Span) -> Span {
+        let mut span = first;
+        for (slot, operation) in (Operations { code: self.program.instructions(), slot: at }) {
+            let ends =
+                if fixed_length(span.segment).is_some() { &self.lines.enters } else { &self.lines.begins };
+            if slot != at && ends[slot] {
+                break;
+            }
+            if let Some(access) = Access::of(&operation).filter(|access| access.base == span.base)
+                && self.guess(slot, access) == Some(span.segment)
+            {
+                span = span.with(Span::of(span.segment, access));
+            }
+            if written(&operation) == Some(span.base) {
+                break;
+            }
+        }
+        span
+    }
+
+    /// Writes the second forms of blocks, each from the first instruction on before which it is entered.
+    fn write_second_forms(&mut self) -> Option<()> {
+        let mut running = false;
+        for (slot, operation) in (Operations { code: self.program.instructions(), slot: 0 }) {
+            if running && self.lines.enters[slot] {
+                self.target.jump(self.labels[slot]);
+                running = false;
+            }
+            if running {
+                self.pay(slot);
+            }
+            if let Some(miss) = self.misses[slot] {
+                self.target.bind(miss);
+                running = true;
+            }
+            if running {
+                self.operation(slot, operation, Form::Anywhere)?;
+            }
+        }
+        Some(())
+    }
+
+    fn write_stops(&mut self) {
+        for slot in 0..self.stops.len() {
+            if let Some((stop, fuel)) = self.stops[slot] {
+                self.target.bind(stop);
+                self.target.stop(slot, fuel);
             }
         }
     }

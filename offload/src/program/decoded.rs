@@ -81,15 +81,30 @@ impl Register {
 pub(super) fn decode(code: &[Instruction]) -> DecodedProgram {
     let mut operations = [NONE; MAX_INSTRUCTIONS];
     let mut guesses = Guesses::new();
+    // Of each slot, the registers that point to the window where a jump to it comes from.
+    let mut windows = [0_u16; MAX_INSTRUCTIONS];
     let mut second_half = false;
-    for (operation, raw) in operations.iter_mut().zip(code) {
+    for (at, (operation, raw)) in operations.iter_mut().zip(code).enumerate() {
+        guesses.join(windows.get(at).copied().unwrap_or(0));
         *operation = one(*raw, &guesses);
         if !second_half {
+            if let Some(place) = forward(at, *raw).and_then(|target| windows.get_mut(target)) {
+                *place |= guesses.windows();
+            }
             guesses.follow(*raw);
         }
         second_half = raw.opcode == n::LDDW;
     }
     operations
+}
+
+/// Where an instruction jumps to, if that is behind it.
+fn forward(at: usize, raw: Instruction) -> Option<usize> {
+    let jumps = matches!(raw.opcode & n::CLASS, n::JMP | n::JMP32);
+    if !jumps || matches!(raw.opcode & 0xf0, n::CALL | n::EXIT) {
+        return None;
+    }
+    Some(at + 1 + usize::try_from(raw.offset.get()).ok()?)
 }
 
 /// The segment that an access probably goes to; `None` if there is no guess, or no access.
@@ -171,7 +186,8 @@ impl Guess {
 const WORDS: usize = STACK / 8;
 
 /// What registers and words of the stack probably point to. Follows the instructions in their order, whatever
-/// jumps there are: compilers keep a pointer where it is.
+/// jumps there are: compilers keep a pointer where it is. Where ways meet on which a register points to the parameters and to
+/// the window, the window is more probable: every step but the first has one.
 struct Guesses {
     registers: [Guess; 16],
     stack: [Guess; WORDS],
@@ -187,6 +203,21 @@ impl Guesses {
 
     fn of(&self, register: u8) -> Guess {
         self.registers[usize::from(register & 15)]
+    }
+
+    /// The registers that point to the window, as bits.
+    fn windows(&self) -> u16 {
+        let points = |guess: &Guess| u16::from(guess.0 == Some(Segment::Window));
+        self.registers.iter().rev().fold(0, |bits, guess| bits << 1 | points(guess))
+    }
+
+    /// A jump comes from where these registers point to the window.
+    fn join(&mut self, windows: u16) {
+        for (register, guess) in self.registers.iter_mut().enumerate() {
+            if windows >> register & 1 != 0 && guess.0 == Some(Segment::Parameters) {
+                *guess = Guess(Some(Segment::Window));
+            }
+        }
     }
 
     fn follow(&mut self, raw: Instruction) {

@@ -102,9 +102,13 @@ impl<S: KernelSet, const PLACES: usize, E: Engine> Deployment for WithPrograms<S
             *place = Some(HostedInvocation::CompiledIn(kernel));
             return Ok(step);
         }
-        let (run, step) = self.store.start(opcode, parameters, grant)?;
-        *place = Some(HostedInvocation::Program(run));
-        Ok(step)
+        *place = Some(HostedInvocation::Program(self.store.idle(opcode)?));
+        let Some(HostedInvocation::Program(run)) = place else { return Err(Status::NoKernel) };
+        let begun = self.store.begin(run, parameters, grant);
+        if begun.is_err() {
+            *place = None;
+        }
+        begun
     }
 
     fn dma_done(&self, invocation: &mut Self::Invocation, bytes: &[u8], grant: &Grant) -> Step {

@@ -108,26 +108,43 @@ pub struct ProgramInvocation {
 }
 
 impl ProgramInvocation {
-    /// Begins. Parameters that are too long are refused.
-    pub fn start<E: Executable>(
-        program: &E,
-        fuel: Fuel,
-        parameters: &[u8],
-        grant: &Grant,
-    ) -> Result<(Self, Step), Status> {
-        let mut invocation = Self {
+    /// One that has not begun. Made where it stays, it need not be moved.
+    #[inline(always)]
+    pub const fn idle(fuel: Fuel) -> Self {
+        Self {
             parameters: [0; MAX_PARAMETERS],
-            parameters_length: parameters.len(),
+            parameters_length: 0,
             state: [0; STATE],
             asked: 0,
             steps: 0,
             limits: fuel,
             fuel: fuel.invocation,
             fault: None,
-        };
-        let place = invocation.parameters.get_mut(..parameters.len()).ok_or(Status::BadParameters)?;
+        }
+    }
+
+    /// Begins one that is idle. Parameters that are too long are refused.
+    pub fn begin<E: Executable>(
+        &mut self,
+        program: &E,
+        parameters: &[u8],
+        grant: &Grant,
+    ) -> Result<Step, Status> {
+        let place = self.parameters.get_mut(..parameters.len()).ok_or(Status::BadParameters)?;
         place.copy_from_slice(parameters);
-        let step = invocation.step(program, StepCause::Start, grant);
+        self.parameters_length = parameters.len();
+        Ok(self.step(program, StepCause::Start, grant))
+    }
+
+    /// Makes one and begins. Parameters that are too long are refused.
+    pub fn start<E: Executable>(
+        program: &E,
+        fuel: Fuel,
+        parameters: &[u8],
+        grant: &Grant,
+    ) -> Result<(Self, Step), Status> {
+        let mut invocation = Self::idle(fuel);
+        let step = invocation.begin(program, parameters, grant)?;
         Ok((invocation, step))
     }
 

@@ -155,11 +155,30 @@ impl<const PLACES: usize, E: Engine> ProgramStore<PLACES, E> {
         parameters: &[u8],
         grant: &Grant,
     ) -> Result<(ProgramRun, Step), Status> {
+        let mut run = self.idle(opcode)?;
+        let step = self.begin(&mut run, parameters, grant)?;
+        Ok((run, step))
+    }
+
+    /// A request that the current version of its op-code will answer. It holds the version once it has begun.
+    #[inline(always)]
+    pub(super) fn idle(&self, opcode: Opcode) -> Result<ProgramRun, Status> {
         let place = self.current(opcode).ok_or(Status::NoKernel)?;
-        let version = self.places[place].as_mut().ok_or(Status::NoKernel)?;
-        let (invocation, step) = ProgramInvocation::start(&version.program, self.fuel, parameters, grant)?;
+        Ok(ProgramRun { place, invocation: ProgramInvocation::idle(self.fuel) })
+    }
+
+    /// Begins a request that is idle.
+    #[inline]
+    pub(super) fn begin(
+        &mut self,
+        run: &mut ProgramRun,
+        parameters: &[u8],
+        grant: &Grant,
+    ) -> Result<Step, Status> {
+        let version = self.places.get_mut(run.place).and_then(Option::as_mut).ok_or(Status::NoKernel)?;
+        let step = run.invocation.begin(&version.program, parameters, grant)?;
         version.running += 1;
-        Ok((ProgramRun { place, invocation }, step))
+        Ok(step)
     }
 
     fn program(&self, run: &ProgramRun) -> Option<&E::Executable> {

@@ -122,8 +122,8 @@ fn lookup<E: Executable + 'static>(program: E) -> Box<dyn FnMut()> {
     let asked: Vec<Vec<u8>> = (0..LOOKED_UP).map(|row| parameters(&descriptor, row)).collect();
     Box::new(move || {
         for parameters in &asked {
-            let begun = ProgramInvocation::start(&program, Fuel::default(), black_box(parameters), &grant);
-            let (mut invocation, step) = begun.expect("they fit");
+            let mut invocation = ProgramInvocation::idle(Fuel::default());
+            let step = invocation.begin(&program, black_box(parameters), &grant).expect("they fit");
             let end = walk(&memory, step, |bytes| invocation.dma_done(&program, bytes, &grant));
             assert!(matches!(end, Step::Emit(response) if response.length == 64), "{end:?}");
         }
@@ -145,8 +145,8 @@ fn sum<E: Executable + 'static>(program: E) -> Box<dyn FnMut()> {
     let grant = granted(&memory);
     Box::new(move || {
         let start = black_box(64_u64).to_le_bytes();
-        let begun = ProgramInvocation::start(&program, Fuel::default(), &start, &grant);
-        let (mut invocation, step) = begun.expect("they fit");
+        let mut invocation = ProgramInvocation::idle(Fuel::default());
+        let step = invocation.begin(&program, &start, &grant).expect("they fit");
         let end = walk(&memory, step, |bytes| invocation.dma_done(&program, bytes, &grant));
         assert!(matches!(end, Step::Reply(_)), "{end:?}");
     })
@@ -155,8 +155,8 @@ fn sum<E: Executable + 'static>(program: E) -> Box<dyn FnMut()> {
 fn count<E: Executable + 'static>(program: E) -> Box<dyn FnMut()> {
     let grant = granted(&[0; 64]);
     Box::new(move || {
-        let begun = ProgramInvocation::start(&program, Fuel::default(), black_box(&[]), &grant);
-        assert!(matches!(begun, Ok((_, Step::Done(Status::Ok)))));
+        let begun = ProgramInvocation::idle(Fuel::default()).begin(&program, black_box(&[]), &grant);
+        assert!(matches!(begun, Ok(Step::Done(Status::Ok))));
     })
 }
 

@@ -3,13 +3,15 @@
 
 pub mod encode;
 
+use crate::access::{Access, Direction, FRAME_POINTER, Span};
 use crate::buffer::Label;
 use crate::frame::{
-    BASE, ENTRY_SHIFT, FUEL, READABLE, REGISTERS, SEGMENTS, SLOT, STACK_ADDRESS, STACK_END, WRITABLE, entry,
-    fixed_length,
+    ENTRIES, ENTRY_SHIFT, LENGTH, ORIGIN, REGISTERS, SEGMENTS, STACK_ADDRESS, STACK_END, entry, fixed_length,
+    index,
 };
+use crate::known::Used;
 use crate::operators as o;
-use crate::translate::{Access, Computation, Direction, FRAME_POINTER, Target};
+use crate::translate::{Computation, Target};
 use bareverbs_offload::program::{Condition, Operand, Segment};
 use encode::{
     ConditionCode, DataProcessing, DataProcessingConstant, Register, ShiftKind, Words, ZERO, add_shifted,
@@ -22,6 +24,7 @@ const STACK: Register = Register(10);
 const FRAME: Register = Register(11);
 /// Free for one instruction of a program.
 const OFFSET: Register = Register(12);
+/// Has the origin of the segment that was accessed last, or the index of an entry.
 const PLACE: Register = Register(13);
 const VALUE: Register = Register(14);
 const OTHER: Register = Register(15);
@@ -37,29 +40,31 @@ pub struct Arm {
     tail: Label,
 }
 
-/// The registers r0 to r9 in pairs, with the offsets at which they are kept.
-fn pairs() -> impl Iterator<Item = (i32, [Register; 2])> {
-    (0..5).map(|pair| (i32::from(pair) * 16, [Register(2 * pair), Register(2 * pair + 1)]))
+/// The registers r0 to r9 in pairs of which at least one is used, with the offsets at which they are kept outside.
+fn pairs(used: [bool; 10]) -> impl Iterator<Item = (i32, [Register; 2])> {
+    let pairs = (0..5).map(|pair| (i32::from(pair) * 16, [Register(2 * pair), Register(2 * pair + 1)]));
+    pairs.filter(move |(_, pair)| pair.iter().any(|register| used[usize::from(register.0)]))
 }
 
 impl Target for Arm {
-    /// The code begins with a function of two arguments: the frame, and the address of a line.
-    fn begin() -> Self {
+    /// The code begins with a function of three arguments: the frame, the address of a block, and the fuel.
+    fn begin(used: &Used) -> Self {
         let mut code = Words::new();
         let (leave, tail) = (code.label(), code.label());
         copy(&mut code, true, FRAME, Register(0));
         copy(&mut code, true, SLOT_REGISTER, Register(1));
-        load(&mut code, FUEL_REGISTER, FRAME, FUEL);
+        copy(&mut code, false, FUEL_REGISTER, Register(2));
         load(&mut code, STACK, FRAME, STACK_END);
         load(&mut code, PLACE, FRAME, REGISTERS);
-        pairs().for_each(|(offset, pair)| load_pair(&mut code, pair, PLACE, offset));
+        pairs(used.loaded).for_each(|(offset, pair)| load_pair(&mut code, pair, PLACE, offset));
         jump_to(&mut code, SLOT_REGISTER);
         code.bind(leave);
         load(&mut code, PLACE, FRAME, REGISTERS);
-        pairs().for_each(|(offset, pair)| store_pair(&mut code, pair, PLACE, offset));
+        // Whoever writes to one register of a pair has loaded both.
+        pairs(used.stored).for_each(|(offset, pair)| store_pair(&mut code, pair, PLACE, offset));
         code.bind(tail);
-        store(&mut code, SLOT_REGISTER, FRAME, SLOT);
-        store(&mut code, FUEL_REGISTER, FRAME, FUEL);
+        // The slot in the low half, the fuel in the high half.
+        add_shifted(&mut code, Register(0), SLOT_REGISTER, FUEL_REGISTER, 32);
         ret(&mut code);
         Self { code, leave, tail }
     }
@@ -152,45 +157,57 @@ impl Target for Arm {
         }
     }
 
-    fn access_in(&mut self, segment: Segment, access: Access, miss: Label) {
-        let address = self.address(access);
+    fn compare(&mut self, span: Span, miss: Label) {
         let code = &mut self.code;
-        // The offset in the segment, if the address is in it, and else a larger number.
-        constant(code, PLACE, segment.address());
-        alu(code, DataProcessing::Sub, true, OFFSET, address, PLACE);
-        match fixed_length(segment) {
+        // The offset in the segment of the first byte, if it is there, and else a larger number.
+        constant(code, VALUE, span.segment.address().wrapping_sub(i64::from(span.first) as u64));
+        alu(code, DataProcessing::Sub, true, OFFSET, Register(span.base), VALUE);
+        let bytes = span.bytes() as u16;
+        match fixed_length(span.segment) {
             Some(length) => {
-                let last = length as u16 - u16::from(access.bytes);
-                alu_constant(code, DataProcessingConstant::Subs, true, ZERO, OFFSET, last);
+                alu_constant(code, DataProcessingConstant::Subs, true, ZERO, OFFSET, length as u16 - bytes);
             }
             None => {
-                load(code, PLACE, FRAME, entry(segment) + READABLE);
-                alu_constant(code, DataProcessingConstant::Subs, true, PLACE, PLACE, access.bytes.into());
+                load(code, OTHER, FRAME, entry(span.segment) + LENGTH);
+                alu_constant(code, DataProcessingConstant::Subs, true, OTHER, OTHER, bytes);
                 jump_if(code, ConditionCode::Below, miss);
-                alu(code, DataProcessing::Subs, true, ZERO, OFFSET, PLACE);
+                alu(code, DataProcessing::Subs, true, ZERO, OFFSET, OTHER);
             }
         }
         jump_if(code, ConditionCode::Above, miss);
-        load(code, PLACE, FRAME, entry(segment) + BASE);
-        self.transfer(access);
+    }
+
+    fn access_in(&mut self, segment: Segment, access: Access, again: bool) {
+        if !again {
+            load(&mut self.code, PLACE, FRAME, entry(segment) + ORIGIN);
+        }
+        let address = self.address(access);
+        self.transfer(access, address);
     }
 
     fn access_anywhere(&mut self, access: Access, stop: Label) {
         let address = self.address(access);
         let code = &mut self.code;
         high_half(code, PLACE, address);
-        alu_constant(code, DataProcessingConstant::Subs, true, ZERO, PLACE, 7);
+        // The index of the entry. Zero becomes a large number.
+        alu_constant(code, DataProcessingConstant::Sub, false, PLACE, PLACE, 1);
+        alu_constant(code, DataProcessingConstant::Subs, false, ZERO, PLACE, ENTRIES as u16 - 1);
         jump_if(code, ConditionCode::Above, stop);
-        copy(code, false, OFFSET, address);
+        if access.stores() {
+            let first = u16::from(index(Segment::Parameters));
+            alu_constant(code, DataProcessingConstant::Sub, false, VALUE, PLACE, first);
+            alu_constant(code, DataProcessingConstant::Subs, false, ZERO, VALUE, 1);
+            jump_if(code, ConditionCode::BelowOrEqual, stop);
+        }
         add_shifted(code, PLACE, FRAME, PLACE, ENTRY_SHIFT);
         // The offset has 32 bits, so its end cannot wrap.
-        alu_constant(code, DataProcessingConstant::Add, true, VALUE, OFFSET, access.bytes.into());
-        let length = if access.stores() { WRITABLE } else { READABLE };
-        load(code, OTHER, PLACE, SEGMENTS + length);
+        copy(code, false, VALUE, address);
+        alu_constant(code, DataProcessingConstant::Add, true, VALUE, VALUE, access.bytes.into());
+        load(code, OTHER, PLACE, SEGMENTS + LENGTH);
         alu(code, DataProcessing::Subs, true, ZERO, VALUE, OTHER);
         jump_if(code, ConditionCode::Above, stop);
-        load(code, PLACE, PLACE, SEGMENTS + BASE);
-        self.transfer(access);
+        load(code, PLACE, PLACE, SEGMENTS + ORIGIN);
+        self.transfer(access, address);
     }
 
     fn stop(&mut self, slot: usize, fuel: u32) {
@@ -304,15 +321,15 @@ impl Arm {
         OFFSET
     }
 
-    /// Loads or stores at the sum of `PLACE` and `OFFSET`.
-    fn transfer(&mut self, access: Access) {
+    /// Loads or stores at the sum of `PLACE` and the address.
+    fn transfer(&mut self, access: Access, address: Register) {
         match access.direction {
             Direction::Load { destination } => {
-                load_sum(&mut self.code, access.bytes, Register(destination), PLACE, OFFSET);
+                load_sum(&mut self.code, access.bytes, Register(destination), PLACE, address);
             }
             Direction::Store { source } => {
                 let from = self.operand(source, true, VALUE);
-                store_sum(&mut self.code, access.bytes, from, PLACE, OFFSET);
+                store_sum(&mut self.code, access.bytes, from, PLACE, address);
             }
         }
     }

@@ -2,13 +2,15 @@
 
 pub mod encode;
 
+use crate::access::{Access, Direction, FRAME_POINTER, Span};
 use crate::buffer::Label;
 use crate::frame::{
-    BASE, ENTRY_SHIFT, FUEL, READABLE, REGISTERS, SEGMENTS, SLOT, STACK_ADDRESS, STACK_END, WRITABLE, entry,
-    fixed_length,
+    ENTRIES, ENTRY_SHIFT, LENGTH, ORIGIN, REGISTERS, SEGMENTS, STACK_ADDRESS, STACK_END, entry, fixed_length,
+    index,
 };
+use crate::known::Used;
 use crate::operators as o;
-use crate::translate::{Access, Computation, Direction, FRAME_POINTER, Target};
+use crate::translate::{Computation, Target};
 use bareverbs_offload::program::{Condition, Operand, Segment};
 use encode::{
     Alu, Code, If, Place, RAX, RBP, RBX, RCX, RDI, RDX, RSI, Reg, Shift, address, alu, alu_constant, at,
@@ -21,8 +23,12 @@ use encode::{
 const HOMES: [Reg; 10] = [RDI, RSI, Reg(8), Reg(9), Reg(10), Reg(11), Reg(12), Reg(13), Reg(14), Reg(15)];
 const FUEL_REGISTER: Reg = RBX;
 const FRAME: Reg = RBP;
-/// Registers that a function gives back as it got them (System V ABI for x86-64, figure 3.4).
-const SAVED: [Reg; 6] = [RBX, RBP, Reg(12), Reg(13), Reg(14), Reg(15)];
+/// Has the origin of the segment that was accessed last.
+const ORIGIN_REGISTER: Reg = RDX;
+/// Registers that a function gives back as it got them (System V ABI for x86-64, figure 3.4), beside those that are homes.
+const SAVED: [Reg; 2] = [FUEL_REGISTER, FRAME];
+/// The first of the registers of a program whose homes are such registers.
+const FIRST_SAVED: usize = 6;
 
 pub struct X86 {
     code: Code,
@@ -32,29 +38,40 @@ pub struct X86 {
     tail: Label,
 }
 
+/// Homes of registers, with the offsets at which they are kept outside.
+fn homes(used: [bool; 10]) -> impl Iterator<Item = (i32, Reg)> {
+    let all = (0..).step_by(8).zip(HOMES).zip(used);
+    all.filter(|(_, used)| *used).map(|(home, _)| home)
+}
+
 impl Target for X86 {
-    /// The code begins with a function of two arguments: the frame, and the address of a line.
-    fn begin() -> Self {
+    /// The code begins with a function of three arguments: the frame, the address of a block, and the fuel.
+    fn begin(used: &Used) -> Self {
         let mut code = Code::new();
         let (leave, tail) = (code.label(), code.label());
-        SAVED.iter().for_each(|register| push(&mut code, *register));
+        let mut saved = SAVED.to_vec();
+        saved.extend(
+            HOMES.iter().zip(used.loaded).skip(FIRST_SAVED).filter(|(_, used)| *used).map(|(home, _)| home),
+        );
+        saved.iter().for_each(|register| push(&mut code, *register));
         copy(&mut code, true, FRAME, RDI);
         copy(&mut code, true, RAX, RSI);
-        load(&mut code, 8, FUEL_REGISTER, at(FRAME, FUEL));
+        copy(&mut code, false, FUEL_REGISTER, RDX);
         load(&mut code, 8, RCX, at(FRAME, REGISTERS));
-        for (offset, home) in (0..).step_by(8).zip(HOMES) {
+        for (offset, home) in homes(used.loaded) {
             load(&mut code, 8, home, at(RCX, offset));
         }
         jump_to(&mut code, RAX);
         code.bind(leave);
         load(&mut code, 8, RCX, at(FRAME, REGISTERS));
-        for (offset, home) in (0..).step_by(8).zip(HOMES) {
+        for (offset, home) in homes(used.stored) {
             store(&mut code, 8, at(RCX, offset), home);
         }
         code.bind(tail);
-        store(&mut code, 8, at(FRAME, SLOT), RAX);
-        store(&mut code, 8, at(FRAME, FUEL), FUEL_REGISTER);
-        SAVED.iter().rev().for_each(|register| pop(&mut code, *register));
+        // The slot in the low half, the fuel in the high half.
+        shift_constant(&mut code, Shift::Left, true, FUEL_REGISTER, 32);
+        alu(&mut code, Alu::Or, true, RAX, FUEL_REGISTER);
+        saved.iter().rev().for_each(|register| pop(&mut code, *register));
         ret(&mut code);
         Self { code, leave, tail }
     }
@@ -141,26 +158,28 @@ impl Target for X86 {
         self.transfer(access, at(RAX, access.offset.into()));
     }
 
-    fn access_in(&mut self, segment: Segment, access: Access, miss: Label) {
+    fn compare(&mut self, span: Span, miss: Label) {
         let code = &mut self.code;
-        // The offset in the segment, if the address is in it, and else a larger number.
-        wide_constant(code, RAX, (i64::from(access.offset) as u64).wrapping_sub(segment.address()));
-        alu(code, Alu::Add, true, RAX, home(access.base));
-        match fixed_length(segment) {
-            Some(length) => {
-                let last = length as i32 - i32::from(access.bytes);
-                alu_constant(code, Alu::Cmp, true, RAX, last);
-            }
+        // The offset in the segment of the first byte, if it is there, and else a larger number.
+        wide_constant(code, RAX, (i64::from(span.first) as u64).wrapping_sub(span.segment.address()));
+        alu(code, Alu::Add, true, RAX, home(span.base));
+        match fixed_length(span.segment) {
+            Some(length) => alu_constant(code, Alu::Cmp, true, RAX, length as i32 - span.bytes()),
             None => {
-                load(code, 8, RDX, at(FRAME, entry(segment) + READABLE));
-                alu_constant(code, Alu::Sub, true, RDX, access.bytes.into());
+                load(code, 8, RCX, at(FRAME, entry(span.segment) + LENGTH));
+                alu_constant(code, Alu::Sub, true, RCX, span.bytes());
                 jump_if(code, If::Below, miss);
-                alu(code, Alu::Cmp, true, RAX, RDX);
+                alu(code, Alu::Cmp, true, RAX, RCX);
             }
         }
         jump_if(code, If::Above, miss);
-        load(code, 8, RDX, at(FRAME, entry(segment) + BASE));
-        self.transfer(access, at_sum(RDX, RAX, 0));
+    }
+
+    fn access_in(&mut self, segment: Segment, access: Access, again: bool) {
+        if !again {
+            load(&mut self.code, 8, ORIGIN_REGISTER, at(FRAME, entry(segment) + ORIGIN));
+        }
+        self.transfer(access, at_sum(ORIGIN_REGISTER, home(access.base), access.offset.into()));
     }
 
     fn access_anywhere(&mut self, access: Access, stop: Label) {
@@ -168,16 +187,22 @@ impl Target for X86 {
         address(code, RAX, at(home(access.base), access.offset.into()));
         copy(code, true, RDX, RAX);
         shift_constant(code, Shift::Right, true, RDX, 32);
-        alu_constant(code, Alu::Cmp, false, RDX, 7);
+        // The index of the entry. Zero becomes a large number.
+        alu_constant(code, Alu::Sub, false, RDX, 1);
+        alu_constant(code, Alu::Cmp, false, RDX, ENTRIES as i32 - 1);
         jump_if(code, If::Above, stop);
-        copy(code, false, RAX, RAX);
-        shift_constant(code, Shift::Left, false, RDX, ENTRY_SHIFT);
+        if access.stores() {
+            address(code, RCX, at(RDX, -i32::from(index(Segment::Parameters))));
+            alu_constant(code, Alu::Cmp, false, RCX, 1);
+            jump_if(code, If::BelowOrEqual, stop);
+        }
         // The offset has 32 bits, so its end cannot wrap.
-        address(code, RCX, at(RAX, access.bytes.into()));
-        let length = if access.stores() { WRITABLE } else { READABLE };
-        compare_with_memory(code, RCX, at_sum(FRAME, RDX, SEGMENTS + length));
+        copy(code, false, RCX, RAX);
+        alu_constant(code, Alu::Add, true, RCX, access.bytes.into());
+        shift_constant(code, Shift::Left, false, RDX, ENTRY_SHIFT);
+        compare_with_memory(code, RCX, at_sum(FRAME, RDX, SEGMENTS + LENGTH));
         jump_if(code, If::Above, stop);
-        load(code, 8, RDX, at_sum(FRAME, RDX, SEGMENTS + BASE));
+        load(code, 8, RDX, at_sum(FRAME, RDX, SEGMENTS + ORIGIN));
         self.transfer(access, at_sum(RDX, RAX, 0));
     }
 

@@ -6,6 +6,7 @@ mod assemble;
 mod bounds;
 mod operators;
 mod random;
+mod together;
 mod whole;
 
 use assemble::verified;

@@ -334,3 +334,26 @@ fn remainders_negations_and_comparisons_follow_the_standard_where_the_oracle_doe
     assert_eq!(result(u64::MAX, &equal), u64::MAX, "the constant is all ones");
     assert_eq!(result(u32::MAX.into(), &equal), 7);
 }
+
+/// Both ways lead to the last access: with a pointer to the window, and with one to the parameters.
+#[test]
+fn a_pointer_to_the_window_or_the_parameters_is_guessed_to_be_one_to_the_window() {
+    let ways = [
+        load(n::DW, 2, 1, 16),
+        Instruction::new(n::JMP | n::JEQ, 3, 0, 1, 0),
+        load(n::DW, 2, 1, 0),
+        load(n::DW, 4, 2, 0),
+        mov(0, 0),
+        exit(),
+    ];
+    assert_eq!(verified(&ways).guess(3), Some(Segment::Window));
+    let [window, _, parameters, rest @ ..] = ways;
+    let straight = [window, mov(3, 0), parameters, rest[0], rest[1], rest[2]];
+    assert_eq!(verified(&straight).guess(3), Some(Segment::Parameters));
+    let list = compiled(include_bytes!("../../../programs/sum_list.o"));
+    assert_eq!(
+        list.guess(20),
+        Some(Segment::Window),
+        "the next element is in the window at each step but the first"
+    );
+}
