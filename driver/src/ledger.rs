@@ -416,6 +416,13 @@ impl Poster {
         words.singles(self.base, self.mask)
     }
 
+    /// The slots of a send queue up to number `last`, which is that of the last one.
+    #[inline(always)]
+    pub fn pairs_up_to<'a, W: Words>(&self, words: &'a W, last: u32) -> impl Pairs + use<'a, W> {
+        debug_assert!(last == self.mask, "{last} of {} slots", self.size());
+        words.pairs(self.base, last)
+    }
+
     /// The slots of a receive queue up to number `last`, which is that of the last one.
     #[inline(always)]
     pub fn singles_up_to<'a, W: Words>(&self, words: &'a W, last: u32) -> impl Singles + use<'a, W> {

@@ -125,7 +125,9 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
         let slots = place.ledgers.send_slots(parts.send.progress.poster.slots());
         let progress = parts.send.progress.clone();
         let (rings, queue) = (&parts.rings, &mut parts.send);
-        SendBatch { place, rings, queue, slots, progress, posted: 0, service: PhantomData }
+        debug_assert!(slots.last() == rings.blocks().last(), "the ledger has a slot for each block");
+        let (ring, slots) = (rings.blocks().up_to(slots), slots.up_to(rings.blocks()));
+        SendBatch { place, rings, queue, ring, slots, progress, posted: 0, service: PhantomData }
     }
 
     /// Posts a receive.

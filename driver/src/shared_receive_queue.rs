@@ -14,21 +14,23 @@ mod ring;
 
 pub use error::{ModifySharedReceiveQueueError, SharedReceiveQueueError};
 
-use self::ring::{SharedPublication, SharedRing, write_one_slice};
+use self::ring::{SharedPublication, SharedQueue, SharedRing, write_one_slice};
 use crate::command::{CommandError, Request};
 use crate::device::ledgers::{Ledgers, Share};
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};
-use crate::dma::Run;
+use crate::dma::{Rings, Run};
 use crate::doorbell::publish_record;
 use crate::ledger::shared::SharedName;
 use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
+use crate::wqe::receive::ReceivePath;
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::srq::{
     ArmXrcSrqIn, ModifyRmpIn, QueryRmpIn, QueryRmpOut, QueryXrcSrqIn, QueryXrcSrqOut,
 };
 use bareverbs_prm::ids::{Pdn, Srqn};
 use bareverbs_prm::numbering::CommandOpcode;
+use bareverbs_prm::wqe::SEGMENT;
 use core::fmt;
 
 /// `state` of a working receive memory pool.
@@ -140,12 +142,12 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
 
     /// Maximum number of outstanding receives.
     pub fn capacity(&self) -> u32 {
-        self.ring.poster.capacity()
+        self.ring.queue.poster.capacity()
     }
 
     /// Receives that have not completed, including those of messages that are still arriving. Scans every entry.
     pub fn outstanding(&self) -> u32 {
-        self.ring.poster.outstanding(self.device.device().ledgers())
+        self.ring.queue.poster.outstanding(self.device.device().ledgers())
     }
 
     /// The name under which queue pairs and completions find it.
@@ -159,8 +161,9 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
     pub fn post_receive(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
         let device = self.device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        self.ring.write(ledgers, request)?;
-        publish_record(&SharedPublication { hal, ring: &self.ring });
+        let SharedRing { rings, queue } = &mut self.ring;
+        queue.write(rings, ledgers, request)?;
+        publish_record(&SharedPublication { hal, rings, poster: &queue.poster });
         Ok(())
     }
 
@@ -169,8 +172,12 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
     pub fn receive_batch(&mut self) -> SharedReceiveBatch<'_, D> {
         let device = self.device.device();
         let (hal, ledgers) = (device.hal(), device.ledgers());
-        let slots = ledgers.send_slots(self.ring.poster.slots());
-        SharedReceiveBatch { hal, ledgers, slots, ring: &mut self.ring }
+        let SharedRing { rings, queue } = &mut self.ring;
+        let (slots, pairs) = (ledgers.send_slots(queue.poster.slots()), rings.segment_pairs());
+        // Entries of one slice are pairs, as many as there are slots. Other entries do not use these copies.
+        debug_assert!(queue.path != ReceivePath::OneSlice || slots.last() == pairs.last());
+        let (slots, pairs) = (slots.up_to(pairs), pairs.up_to(slots));
+        SharedReceiveBatch { hal, ledgers, slots, pairs, path: queue.path, rings, queue }
     }
 
     /// Arms one [`SharedReceiveQueueLimit`](crate::events::AsyncEvent::SharedReceiveQueueLimit) event for when fewer
@@ -251,20 +258,24 @@ pub struct SharedReceiveBatch<'a, D: DeviceRef> {
     hal: &'a D::Hal,
     ledgers: &'a Ledgers<DmaOf<D>>,
     slots: Run<'a, 16>,
-    ring: &'a mut SharedRing<DmaOf<D>>,
+    /// The ring, for entries of one slice.
+    pairs: Run<'a, { 2 * SEGMENT }>,
+    path: ReceivePath,
+    rings: &'a Rings<DmaOf<D>>,
+    queue: &'a mut SharedQueue,
 }
 
 impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
     /// Adds a receive. A refused request has no effect; earlier ones stay.
     #[inline(always)]
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        if request.list.path != self.ring.path {
-            return self.ring.write_any(self.ledgers, request);
+        if request.list.path != self.path {
+            return self.queue.write_any(self.rings, self.ledgers, request);
         }
         // Copy the slots, so that the batch itself stays in registers. The poster's progress is not copied:
         // entries that a leaked batch has taken off the list never return.
-        let (slots, SharedRing { rings, poster, .. }) = (self.slots, &mut *self.ring);
-        write_one_slice(poster, rings.segment_pairs(), &slots, self.ledgers, request)
+        let (slots, pairs) = (self.slots, self.pairs);
+        write_one_slice(&mut self.queue.poster, pairs, &slots, self.ledgers, request)
     }
 
     /// Rings the doorbell.
@@ -277,7 +288,7 @@ impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
 impl<D: DeviceRef> Drop for SharedReceiveBatch<'_, D> {
     #[inline(always)]
     fn drop(&mut self) {
-        publish_record(&SharedPublication { hal: self.hal, ring: self.ring });
+        publish_record(&SharedPublication { hal: self.hal, rings: self.rings, poster: &self.queue.poster });
     }
 }
 
@@ -295,7 +306,7 @@ impl<D: DeviceRef> Drop for SharedReceiveQueue<D> {
     #[doc(alias = "ibv_destroy_srq")]
     fn drop(&mut self) {
         let device = self.device.device();
-        self.ring.poster.close(device.ledgers());
+        self.ring.queue.poster.close(device.ledgers());
         device.ledgers().give_back(self.share);
         let opcode = match self.kind {
             SharedReceiveQueueKind::Basic => CommandOpcode::DestroyRmp,

@@ -1,21 +1,29 @@
 // Measures the rows of docs/performance.md through libibverbs and a device's provider: the cost of the same posts and polls there.
-// callgrind counts only inside the provider's function. It excludes the loop and the call around it, which the driver's figures
-// include, and the device, which a program under `bareverbs run` runs itself when it posts or polls.
+// callgrind counts the loop of a row as it counts the driver's: with the call into the provider. The device runs in a thread of its own,
+// which is not counted, because this program opens it past the function that makes posts and polls drive it.
 //
-//     gcc -O2 -o data_path tests/peers/data_path.c -libverbs
-//     export MLX5_SINGLE_THREADED=1
+//     gcc -O2 -DPROVIDER -I $RDMA_CORE/build/include -I $RDMA_CORE/providers/mlx5 -o data_path tests/peers/data_path.c \
+//         -L $RDMA_CORE/build/lib -libverbs
+//     export MLX5_SINGLE_THREADED=1 IBV_DRIVERS=mlx5 LD_LIBRARY_PATH=$RDMA_CORE/build/lib
 //     bareverbs run -- valgrind --tool=callgrind --callgrind-out-file=/dev/null --collect-atstart=no \
 //         --toggle-collect=FUNCTION ./data_path ROW CHUNKS
 //
-// FUNCTION is mlx5_post_send, mlx5_post_recv, mlx5_post_srq_recv or mlx5_poll_cq_v1; libmlx5 must have its symbols. To use another build
-// of rdma-core than the installed one, set LD_LIBRARY_PATH to it and IBV_DRIVERS=mlx5 to select the provider.
+// FUNCTION is post_sends, make_writes, make_sends, post_receives or poll_all. RDMA_CORE is a source tree of rdma-core and its build. PROVIDER gives each queue pair
+// a BlueFlame register, as every provider of a device with such registers does: the device here has none to offer, and reads only doorbell
+// records. So a single request is copied to the register, which is plain memory here as in the driver's rows. Without PROVIDER
+// (gcc -O2 -o data_path tests/peers/data_path.c -libverbs) a post ends with a doorbell of eight bytes, and the installed library is measured.
 // The cost of a row is the difference between two runs with different numbers of chunks, divided by 256 times the difference in
-// chunks. Every queue pair is connected to itself.
+// chunks; the published ones are of 4 and 12 chunks, those of shared receive queues of 12 and 20, because the first pass over such a queue
+// is cheaper. Every queue pair is connected to itself.
+#include <dlfcn.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#ifdef PROVIDER
+#include <mlx5.h>
+#endif
 
 enum { CHUNK = 256, BATCH = 32, PAIRS = 32, MEMORY = 1 << 20, REMOTE = 8192, SETTLE_US = 400000 };
 enum { ALL = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC };
@@ -51,6 +59,17 @@ static void connect_with_itself(struct ibv_qp *pair) {
         IBV_QP_MAX_QP_RD_ATOMIC), "RTS");
 }
 
+// Gives a queue pair a BlueFlame register of two halves, like that of the driver.
+static void give_blue_flame(struct ibv_qp *pair) {
+#ifdef PROVIDER
+    struct mlx5_bf *place = to_mqp(pair)->bf;
+    place->uuarn = 1;
+    place->buf_size = 256;
+#else
+    (void)pair;
+#endif
+}
+
 static struct ibv_qp *make_pair(struct ibv_srq *from, int most_sends, int most_receives) {
     struct ibv_qp_init_attr wanted = {.send_cq = send_queue, .recv_cq = receive_queue, .srq = from, .qp_type = IBV_QPT_RC,
         .cap = {.max_send_wr = most_sends, .max_recv_wr = from ? 0 : most_receives, .max_send_sge = 1, .max_recv_sge = 1,
@@ -58,14 +77,24 @@ static struct ibv_qp *make_pair(struct ibv_srq *from, int most_sends, int most_r
     struct ibv_qp *pair = ibv_create_qp(domain, &wanted);
     must(pair != NULL, "queue pair");
     connect_with_itself(pair);
+    give_blue_flame(pair);
     return pair;
+}
+
+// Opens a device by libibverbs's own function, so that its context has the provider's own posts and polls.
+static struct ibv_context *open_device(struct ibv_device *device) {
+    void *library = dlopen("libibverbs.so.1", RTLD_NOW);
+    must(library != NULL, "libibverbs");
+    struct ibv_context *(*open_it)(struct ibv_device *) = dlsym(library, "ibv_open_device");
+    must(open_it != NULL, "ibv_open_device");
+    return open_it(device);
 }
 
 static void open_all(void) {
     int count;
     struct ibv_device **list = ibv_get_device_list(&count);
     must(list && count > 0, "a device");
-    struct ibv_context *context = ibv_open_device(list[0]);
+    struct ibv_context *context = open_device(list[0]);
     must(context != NULL, "open");
     domain = ibv_alloc_pd(context);
     must(domain && !posix_memalign((void **)&memory, 4096, MEMORY), "memory");
@@ -110,19 +139,43 @@ static void prepare_receives(int step) {
     }
 }
 
-static void post_sends(struct ibv_qp *pair, int step) {
+__attribute__((noinline)) static void post_sends(struct ibv_qp *pair, int step) {
     struct ibv_send_wr *bad;
     for (int i = 0; i < CHUNK; i += step)
         if (ibv_post_send(pair, &sends[i], &bad)) abort();
 }
 
-static void post_receives(struct ibv_qp *pair, int step) {
+// Makes each request anew, as a program does that sends other bytes each time.
+static inline __attribute__((always_inline)) void make_and_post(struct ibv_qp *pair, enum ibv_wr_opcode opcode, void *bytes, unsigned length) {
+    struct ibv_send_wr *bad;
+    for (int i = 0; i < CHUNK; i++) {
+        struct ibv_sge slice = {(uintptr_t)bytes, length, 0};
+        struct ibv_send_wr send = {.wr_id = i, .sg_list = &slice, .num_sge = 1, .opcode = opcode,
+            .send_flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE};
+        if (opcode == IBV_WR_RDMA_WRITE) {
+            send.wr.rdma.remote_addr = (uintptr_t)memory + REMOTE;
+            send.wr.rdma.rkey = region->rkey;
+        }
+        if (ibv_post_send(pair, &send, &bad)) abort();
+    }
+}
+
+// The compiler must not know the bytes or their number.
+__attribute__((noipa)) static void make_writes(struct ibv_qp *pair, void *bytes, unsigned length) {
+    make_and_post(pair, IBV_WR_RDMA_WRITE, bytes, length);
+}
+
+__attribute__((noipa)) static void make_sends(struct ibv_qp *pair, void *bytes, unsigned length) {
+    make_and_post(pair, IBV_WR_SEND, bytes, length);
+}
+
+__attribute__((noinline)) static void post_receives(struct ibv_qp *pair, int step) {
     struct ibv_recv_wr *bad;
     for (int i = 0; i < CHUNK; i += step)
         if (pair->srq ? ibv_post_srq_recv(pair->srq, &receives[i], &bad) : ibv_post_recv(pair, &receives[i], &bad)) abort();
 }
 
-static void poll_all(struct ibv_cq *queue, int step) {
+__attribute__((noinline)) static void poll_all(struct ibv_cq *queue, int step) {
     static struct ibv_wc found[BATCH];
     for (int i = 0; i < CHUNK; i += step)
         must(ibv_poll_cq(queue, step, found) == step, "completions that are not there yet");
@@ -157,10 +210,25 @@ static void run_chunk(const char *row, int step) {
         prepare_sends(opcode, 0, add ? &word : &page, step);
         post_sends(pairs[0], step);
         drain(send_queue, 1);
+    } else if (ROW("send64")) {
+        struct ibv_sge bytes = {(uintptr_t)memory, 64, region->lkey};
+        prepare_receives(1);
+        post_receives(pairs[0], 1);
+        prepare_sends(IBV_WR_SEND, IBV_SEND_SIGNALED | IBV_SEND_INLINE, &bytes, step);
+        post_sends(pairs[0], step);
+        drain(send_queue, CHUNK);
+        drain(receive_queue, CHUNK);
     } else if (ROW("write8")) {
         prepare_sends(IBV_WR_RDMA_WRITE, IBV_SEND_SIGNALED | IBV_SEND_INLINE, &word, step);
         post_sends(pairs[0], step);
         drain(send_queue, CHUNK);
+    } else if (ROW("make-write8") || ROW("make-send64")) {
+        int send = row[5] == 's';
+        prepare_receives(1);
+        if (send) post_receives(pairs[0], 1);
+        (send ? make_sends : make_writes)(pairs[0], memory, send ? 64 : 8);
+        drain(send_queue, CHUNK);
+        if (send) drain(receive_queue, CHUNK);
     } else if (ROW("receive") || ROW("srq-receive")) {
         struct ibv_qp *pair = row[0] == 's' ? sharing : pairs[0];
         prepare_receives(step);
@@ -192,7 +260,7 @@ static void run_chunk(const char *row, int step) {
 
 int main(int count, char **arguments) {
     if (count != 3) {
-        fprintf(stderr, "usage: data_path {write8|write4k|read|add|receive|srq-receive|poll|poll-receive|srq-poll|poll-in-turn}_x{1|32} CHUNKS\n");
+        fprintf(stderr, "usage: data_path {write8|write4k|send64|make-write8|make-send64|read|add|receive|srq-receive|poll|poll-receive|srq-poll|poll-in-turn}_x{1|32} CHUNKS\n");
         return 2;
     }
     int step = strstr(arguments[1], "_x32") ? BATCH : 1;

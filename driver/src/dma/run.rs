@@ -34,6 +34,13 @@ impl<'a, const N: usize> Run<'a, N> {
         self.mask
     }
 
+    /// The same slots, but no more than `other` has. Two runs of equal length that are limited by each other have
+    /// one mask, with which a number is masked once for both.
+    #[inline(always)]
+    pub(crate) fn up_to<const M: usize>(self, other: Run<'_, M>) -> Self {
+        Self { mask: self.mask & other.mask, ..self }
+    }
+
     /// Slot number `index`, masked.
     #[inline(always)]
     pub fn slot(&self, index: u32) -> Window<'a, N> {

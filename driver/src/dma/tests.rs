@@ -118,6 +118,15 @@ fn every_number_leads_into_a_run() {
 }
 
 #[test]
+fn a_run_that_another_one_limits_has_no_more_slots_than_either() {
+    let dma = Dma::new(Boxed::new(256));
+    let (blocks, segments) = (dma.run::<BLOCK>(0, 1).unwrap(), dma.run::<16>(0, 7).unwrap());
+    assert_eq!((segments.up_to(blocks).last(), blocks.up_to(segments).last()), (1, 1));
+    segments.up_to(blocks).slot(3).store_word::<0>(7);
+    assert_eq!(dma.pair(1).unwrap()[0], 7);
+}
+
+#[test]
 fn rings_follow_each_other_until_their_memory_is_taken() {
     assert!(Rings::new(Dma::new(Boxed::new(256)), 4, 3).is_none());
     assert!(Rings::new(Dma::new(Boxed::new(256)), u32::MAX, u32::MAX).is_none());

@@ -250,6 +250,17 @@ impl SharedPoster {
         words.entries(self.slots.base, self.slots.slots.wrapping_sub(1))
     }
 
+    /// The slots up to number `last`, which is that of the last one, if they are within `words`.
+    #[inline(always)]
+    pub fn entries_up_to<'a, W: SharedWords>(
+        &self,
+        words: &'a W,
+        last: u32,
+    ) -> Option<impl Entries + use<'a, W>> {
+        debug_assert!(last == self.slots().mask, "{last} of {} slots", self.slots.slots);
+        words.entries(self.slots.base, last)
+    }
+
     /// Records a receive under `id` in `entries`, the queue's own slots, and returns its place. The caller
     /// has checked [`Self::has_room`], and writes the entry before it notifies the device.
     #[inline(always)]

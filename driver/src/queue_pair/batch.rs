@@ -6,7 +6,7 @@ use super::send::{Progress, SendMemory, SendQueue};
 use super::service::{Connected, Rc, Service};
 use crate::device::ledgers::Ledgers;
 use crate::device::{Device, DeviceRef, DmaOf};
-use crate::dma::{Rings, Run};
+use crate::dma::{BLOCK, Rings, Run};
 use crate::ledger::Poster;
 use crate::work_request::{ReceiveRequest, WorkRequest};
 use crate::wqe::receive::ReceivePath;
@@ -32,6 +32,8 @@ pub struct SendBatch<'a, D: DeviceRef, S: Service = Rc> {
     pub(super) place: Place<'a, D>,
     pub(super) rings: &'a Rings<DmaOf<D>>,
     pub(super) queue: &'a mut SendQueue,
+    /// The ring and its slots in the ledger, which are equally many.
+    pub(super) ring: Run<'a, BLOCK>,
     pub(super) slots: Run<'a, 16>,
     /// The batch's progress; the queue takes it over when the doorbell is rung.
     pub(super) progress: Progress,
@@ -46,10 +48,11 @@ impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
         if !S::offers(request.kind) {
             return Err(PostError::NotOffered { kind: request.kind, service: S::TYPE });
         }
-        // Copy the slots, so that the batch itself stays in registers.
-        let (ring, slots, words) = (self.rings.blocks(), self.slots, self.place.ledgers);
+        // Copy them, so that the batch itself stays in registers.
+        let (ring, slots, words) = (self.ring, self.slots, self.place.ledgers);
         let memory = SendMemory { ring, slots, words };
-        if !self.progress.write_fast(&self.queue.encoder, &memory, request, |_, _| ()) {
+        let keep = |progress: &mut Progress, control, _: Option<&_>| progress.last_control = control;
+        if !self.progress.write_fast::<false>(&self.queue.encoder, &memory, request, keep) {
             self.write(request, &[])?;
         }
         self.posted += 1;
@@ -61,7 +64,7 @@ impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
     /// Writes any request segment by segment; see [`SendQueue::write`].
     pub(super) fn write(&mut self, request: &WorkRequest<'_>, address: &[u64]) -> Result<(), PostError> {
         self.queue.progress.follow(&self.progress);
-        let written = self.queue.write(self.rings.blocks(), self.place.ledgers, request, address);
+        let written = self.queue.write(self.ring, self.place.ledgers, request, address);
         self.progress.follow(&self.queue.progress);
         written
     }

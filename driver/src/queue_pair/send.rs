@@ -53,16 +53,16 @@ impl Progress {
         self.last_control = other.last_control;
     }
 
-    /// Writes and records a request that has a fast path, and calls `then` with its block if that may be
-    /// written to the doorbell register. Does nothing and returns false if there is no room or if the request
-    /// needs closer checks.
+    /// Writes and records a request that has a fast path, and calls `then` with the first 8 bytes of its entry, and
+    /// with its block if that may be written to the doorbell register, because it is the `ONLY` request before the
+    /// doorbell. Does nothing and returns false if there is no room or if the request needs closer checks.
     #[inline(always)]
-    pub(crate) fn write_fast(
+    pub(crate) fn write_fast<const ONLY: bool>(
         &mut self,
         encoder: &SendEncoder,
         memory: &SendMemory<'_, impl Pairs, impl Words>,
         request: &WorkRequest<'_>,
-        then: impl FnOnce(&mut Self, Option<&[u64; BLOCK / 8]>),
+        then: impl FnOnce(&mut Self, u64, Option<&[u64; BLOCK / 8]>),
     ) -> bool {
         let entry = &request.entry;
         if !encoder.admits(entry) {
@@ -76,9 +76,8 @@ impl Progress {
                     return false;
                 }
                 self.poster.post_one(slots, request.id, request.posted);
-                encoder.write_short_inline(place, entry, |control, block| {
-                    self.last_control = control;
-                    then(self, Some(block));
+                encoder.write_short_inline::<ONLY>(place, entry, |control, block| {
+                    then(self, control, Some(block));
                 });
             }
             EncodePath::LongInline => {
@@ -86,8 +85,8 @@ impl Progress {
                     return false;
                 }
                 self.poster.post_some(slots, request.id, request.posted, request.blocks);
-                self.last_control = encoder.write_long_inline(place, entry);
-                then(self, None);
+                let control = encoder.write_long_inline(place, entry);
+                then(self, control, None);
             }
             // The encoder never admits entries of the general path.
             EncodePath::Block | EncodePath::General => {
@@ -95,9 +94,7 @@ impl Progress {
                     return false;
                 }
                 self.poster.post_one(slots, request.id, request.posted);
-                self.last_control = encoder.write_block(place, entry);
-                let block = entry.head.block(self.last_control);
-                then(self, Some(&block));
+                encoder.write_block::<ONLY>(place, entry, |control, block| then(self, control, Some(block)));
             }
         }
         true
@@ -113,12 +110,15 @@ impl SendQueue {
         words: &W,
         request: &WorkRequest<'_>,
     ) -> Result<(), PostError> {
-        let memory = SendMemory { ring: rings.blocks(), slots: self.progress.poster.pairs(words), words };
+        // The ring has as many blocks as the ledger has slots, so that one masked number is that of both.
+        let ring = rings.blocks();
+        let slots = self.progress.poster.pairs_up_to(words, ring.last());
+        let memory = SendMemory { ring, slots, words };
         let Self { progress, encoder, doorbell, .. } = self;
-        let ring = |progress: &mut Progress, block: Option<&[u64; BLOCK / 8]>| {
-            Bell { hal, rings, progress, doorbell }.ring(words, block)
+        let ring = |progress: &mut Progress, control: u64, block: Option<&[u64; BLOCK / 8]>| {
+            Bell { hal, rings, poster: &progress.poster, control, doorbell }.ring(words, block)
         };
-        if !progress.write_fast(encoder, &memory, request, ring) {
+        if !progress.write_fast::<true>(encoder, &memory, request, ring) {
             // Copy it, so that a request that is built and posted at once never has to be stored in memory.
             let request = *request;
             self.write(rings.blocks(), words, &request, &[])?;
@@ -200,7 +200,8 @@ impl SendQueue {
     #[inline(always)]
     pub(crate) fn ring<H: Hal>(&mut self, (hal, rings): (&H, &Rings<H::Dma>), words: &impl Words) {
         let Self { progress, doorbell, .. } = self;
-        Bell { hal, rings, progress, doorbell }.ring(words, None);
+        let Progress { poster, last_control } = progress;
+        Bell { hal, rings, poster, control: *last_control, doorbell }.ring(words, None);
     }
 }
 
@@ -226,7 +227,9 @@ fn check_atomic(slices: &[MemorySlice]) -> Result<(), PostError> {
 struct Bell<'a, H: Hal> {
     hal: &'a H,
     rings: &'a Rings<H::Dma>,
-    progress: &'a Progress,
+    poster: &'a Poster,
+    /// First 8 bytes of the last entry.
+    control: u64,
     doorbell: &'a mut SendDoorbell,
 }
 
@@ -234,7 +237,7 @@ impl<H: Hal> Bell<'_, H> {
     /// Makes everything written visible to the device. `block` holds the only request, if there is just one.
     #[inline(always)]
     fn ring(self, words: &impl Words, block: Option<&[u64; BLOCK / 8]>) {
-        self.progress.poster.publish(words);
+        self.poster.publish(words);
         let burst = if self.doorbell.is_blue_flame() { block } else { None };
         publish(&SendPublication { bell: &self, burst });
         if burst.is_some() {
@@ -255,13 +258,13 @@ impl<H: Hal> Publication for SendPublication<'_, '_, H> {
     }
     #[inline(always)]
     fn store_record(&self) {
-        self.bell.rings.record().store_be32::<4>(self.bell.progress.poster.head() & 0xffff);
+        self.bell.rings.record().store_be32::<4>(self.bell.poster.head() & 0xffff);
     }
     #[inline(always)]
     fn ring(&self) {
         match self.burst {
             Some(block) => self.bell.doorbell.burst(self.bell.hal, block),
-            None => self.bell.doorbell.ring(self.bell.hal, self.bell.progress.last_control),
+            None => self.bell.doorbell.ring(self.bell.hal, self.bell.control),
         }
     }
 }

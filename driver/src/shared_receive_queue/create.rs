@@ -1,6 +1,6 @@
 //! Creates shared receive queues: limits, memory, CREATE_RMP and CREATE_XRC_SRQ.
 
-use super::ring::SharedRing;
+use super::ring::{SharedQueue, SharedRing};
 use super::{
     POOL_READY, SharedReceiveQueue, SharedReceiveQueueConfig, SharedReceiveQueueError, SharedReceiveQueueKind,
 };
@@ -92,7 +92,8 @@ fn make<D: DeviceRef>(
     };
     let poster = poster(&device, &share, xrc);
     let (log_segments, path) = (geometry.log_segments, ReceivePath::of_queue(config.slices));
-    let ring = SharedRing { rings, poster, log_segments, max_slices: config.slices, path };
+    let queue = SharedQueue { poster, log_segments, max_slices: config.slices, path };
+    let ring = SharedRing { rings, queue };
     let kind = if xrc.is_some() { SharedReceiveQueueKind::Xrc } else { SharedReceiveQueueKind::Basic };
     Ok(SharedReceiveQueue { device, ring, share, number, domain: domain.number(), kind })
 }

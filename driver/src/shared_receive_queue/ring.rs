@@ -12,6 +12,11 @@ use bareverbs_prm::wqe::SEGMENT;
 /// The entries in memory, and who owns which of them.
 pub(super) struct SharedRing<M> {
     pub(super) rings: Rings<M>,
+    pub(super) queue: SharedQueue,
+}
+
+/// Who owns which entries, and how they are written.
+pub(super) struct SharedQueue {
     pub(super) poster: SharedPoster,
     /// log2 of the segments per entry: one names the next entry, the others hold the slices.
     pub(super) log_segments: u32,
@@ -20,50 +25,49 @@ pub(super) struct SharedRing<M> {
     pub(super) path: ReceivePath,
 }
 
-impl<M> SharedRing<M> {
+impl SharedQueue {
     /// Checks and writes one request. Nothing is written if it is refused.
     #[inline(always)]
-    pub(super) fn write(
+    pub(super) fn write<M>(
         &mut self,
+        rings: &Rings<M>,
         words: &impl SharedWords,
         request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
         if request.list.path != self.path {
-            return self.write_any(words, request);
+            return self.write_any(rings, words, request);
         }
-        let place = self.take(words, request.id)?;
-        write_slice(self.rings.segment_pairs(), place, request);
-        Ok(())
+        // The ring has as many pairs as the ledger has slots, so that one masked number is that of both.
+        let pairs = rings.segment_pairs();
+        match self.poster.entries_up_to(words, pairs.last()) {
+            Some(entries) => write_one_slice(&mut self.poster, pairs, &entries, words, request),
+            None => Err(full(&self.poster)),
+        }
     }
 
     /// [`Self::write`] for entries with several slices or none.
     #[cold]
     #[inline(never)]
-    pub(super) fn write_any(
+    pub(super) fn write_any<M>(
         &mut self,
+        rings: &Rings<M>,
         words: &impl SharedWords,
         request: &ReceiveRequest<'_>,
     ) -> Result<(), PostError> {
         request.list.check(self.max_slices)?;
-        let place = self.take(words, request.id)?;
-        let segments = self.rings.segments();
+        let place = match self.poster.entries(words) {
+            Some(entries) if self.poster.has_room(words) => self.poster.post(&entries, request.id),
+            _ => return Err(full(&self.poster)),
+        };
+        let segments = rings.segments();
         let first = place.entry << self.log_segments;
         store_next_entry(segments, first, place.next);
         request.list.write(segments, first + 1, (1 << self.log_segments) - 1);
         Ok(())
     }
-
-    #[inline(always)]
-    fn take(&mut self, words: &impl SharedWords, id: u64) -> Result<LinkedEntry, PostError> {
-        match self.poster.entries(words) {
-            Some(entries) if self.poster.has_room(words) => Ok(self.poster.post(&entries, id)),
-            _ => Err(PostError::QueueFull { needed: 1, size: self.poster.capacity() }),
-        }
-    }
 }
 
-/// [`SharedRing::write`] on the one-slice path, for a batch. `entries` are the slots of the ledger, checked
-/// once.
+/// [`SharedQueue::write`] on the one-slice path. `entries` are the slots of the ledger, checked once.
 #[inline(always)]
 pub(super) fn write_one_slice(
     poster: &mut SharedPoster,
@@ -73,22 +77,22 @@ pub(super) fn write_one_slice(
     request: &ReceiveRequest<'_>,
 ) -> Result<(), PostError> {
     if !poster.has_room(words) {
-        return Err(PostError::QueueFull { needed: 1, size: poster.capacity() });
+        return Err(full(poster));
     }
-    write_slice(pairs, poster.post(entries, request.id), request);
+    let LinkedEntry { entry, next } = poster.post(entries, request.id);
+    store_shared_slice(pairs.slot(entry), next, request.list.first);
     Ok(())
 }
 
-/// Writes an entry of one slice.
-#[inline(always)]
-fn write_slice(pairs: Run<'_, { 2 * SEGMENT }>, place: LinkedEntry, request: &ReceiveRequest<'_>) {
-    store_shared_slice(pairs.slot(place.entry), place.next, request.list.first);
+fn full(poster: &SharedPoster) -> PostError {
+    PostError::QueueFull { needed: 1, size: poster.capacity() }
 }
 
 /// What notifying the device needs.
 pub(super) struct SharedPublication<'a, H: Hal> {
     pub(super) hal: &'a H,
-    pub(super) ring: &'a SharedRing<H::Dma>,
+    pub(super) rings: &'a Rings<H::Dma>,
+    pub(super) poster: &'a SharedPoster,
 }
 
 impl<H: Hal> Publication for SharedPublication<'_, H> {
@@ -98,7 +102,7 @@ impl<H: Hal> Publication for SharedPublication<'_, H> {
     }
     #[inline(always)]
     fn store_record(&self) {
-        self.ring.rings.record().store_be32::<0>(self.ring.poster.posted().into());
+        self.rings.record().store_be32::<0>(self.poster.posted().into());
     }
     fn ring(&self) {}
 }

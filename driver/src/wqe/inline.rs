@@ -28,7 +28,7 @@ impl<'a> InlineData<'a> {
     #[inline(always)]
     pub(crate) const fn new(bytes: &'a [u8]) -> Self {
         let word = IS_INLINE.put(1) | BYTE_COUNT.put(bytes.len() as u64);
-        Self { bytes, header: u64::from_le(word.to_be()) }
+        Self { bytes, header: ((word >> 32) as u32).swap_bytes() as u64 }
     }
 
     #[inline(always)]
@@ -100,6 +100,13 @@ pub(super) fn write<const AT: usize, const FIRST: usize>(
     let &InlineData { bytes, header } = data;
     const { assert!((AT == 2 || AT == 4) && AT * 8 + BESIDE_HEADER + FIRST == BLOCK) };
     let block = ring.slot(head);
+    // One comparison for most: a block, and less than another one.
+    if bytes.len().wrapping_sub(FIRST) < BLOCK
+        && let Some((start, rest)) = bytes.split_first_chunk::<FIRST>()
+    {
+        write_start::<AT, FIRST>(block, start, header);
+        return write_rest::<0>(ring.slot(head.wrapping_add(1)), rest, bytes);
+    }
     let Some((start, mut rest)) = bytes.split_first_chunk::<FIRST>() else {
         let Some((beside, behind)) = bytes.split_first_chunk::<BESIDE_HEADER>() else { return };
         block.store_word_at(AT, first_word(header, beside));
@@ -109,10 +116,7 @@ pub(super) fn write<const AT: usize, const FIRST: usize>(
             write_rest::<5>(block, behind, bytes)
         };
     };
-    if let Some((beside, behind)) = start.split_first_chunk::<BESIDE_HEADER>() {
-        block.store_word_at(AT, first_word(header, beside));
-        words(behind).enumerate().for_each(|(index, word)| block.store_word_at(AT + 1 + index, word));
-    }
+    write_start::<AT, FIRST>(block, start, header);
     let mut number = head.wrapping_add(1);
     while let Some((whole, behind)) = rest.split_first_chunk::<BLOCK>() {
         let block = ring.slot(number);
@@ -120,6 +124,19 @@ pub(super) fn write<const AT: usize, const FIRST: usize>(
         (number, rest) = (number.wrapping_add(1), behind);
     }
     write_rest::<0>(ring.slot(number), rest, bytes);
+}
+
+/// Writes the header and the bytes that the first block takes.
+#[inline(always)]
+fn write_start<const AT: usize, const FIRST: usize>(
+    block: Window<'_, BLOCK>,
+    start: &[u8; FIRST],
+    header: u64,
+) {
+    if let Some((beside, behind)) = start.split_first_chunk::<BESIDE_HEADER>() {
+        block.store_word_at(AT, first_word(header, beside));
+        words(behind).enumerate().for_each(|(index, word)| block.store_word_at(AT + 1 + index, word));
+    }
 }
 
 /// The header, and the first bytes beside it.

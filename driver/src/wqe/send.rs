@@ -92,8 +92,9 @@ impl<'a> SendEntry<'a> {
     #[inline(always)]
     pub(crate) const fn new(head: Head, data: SendData<'a>) -> Self {
         let head_segments = head.segments();
-        let mut entry = Self { head, data, path: EncodePath::General, length: 0, head_segments };
         let length = data.inline.bytes().len();
+        // The general path does not use the length, but so the length of inline data is the same on each path.
+        let mut entry = Self { head, data, path: EncodePath::General, length: length as u32, head_segments };
         if let [slice] = data.slices
             && head_segments < BLOCK_SEGMENTS
         {
@@ -131,7 +132,8 @@ impl<'a> SendEntry<'a> {
     /// Basic blocks of an entry that has a fast path.
     #[inline(always)]
     pub(crate) const fn blocks(&self) -> u32 {
-        self.head.entry_segments().div_ceil(BLOCK_SEGMENTS)
+        // Rounded up by a shift: the number is small, which the compiler does not know.
+        (self.head.entry_segments() + BLOCK_SEGMENTS - 1) >> BLOCK_SEGMENTS.ilog2()
     }
 
     /// The path on which it is written.
@@ -188,23 +190,35 @@ impl SendEncoder {
         entry.length.wrapping_sub(1) < self.longest[entry.path as usize]
     }
 
-    /// Writes an entry whose block already contains its slice, and returns the first word as a number.
+    /// Writes an entry whose block already contains its slice, and passes the first word as a number and the block
+    /// to `then`, which needs the block if it is the `ONLY` one before the doorbell.
     #[inline(always)]
-    pub(crate) fn write_block(&self, place: SendPlace<'_>, entry: &SendEntry<'_>) -> u64 {
+    pub(crate) fn write_block<const ONLY: bool>(
+        &self,
+        place: SendPlace<'_>,
+        entry: &SendEntry<'_>,
+        then: impl FnOnce(u64, &[u64; BLOCK_WORDS]),
+    ) {
         let control = entry.head.control(place.counter, self.owner);
         let block = place.ring.slot(place.counter);
-        block.store_word_at(0, control.to_be());
-        // Word by word, so that each word stays in a register only briefly.
-        for (index, word) in entry.head.rest().iter().enumerate() {
-            block.store_word_at(index + 1, *word);
+        let words = entry.head.block(control);
+        if ONLY {
+            // All words at once: they stay in registers for the doorbell register.
+            block.store_first::<BLOCK_WORDS>(&words);
+        } else {
+            // Word by word, so that each word stays in a register only briefly.
+            block.store_word_at(0, control.to_be());
+            for (index, word) in entry.head.rest().iter().enumerate() {
+                block.store_word_at(index + 1, *word);
+            }
         }
-        control
+        then(control, &words);
     }
 
-    /// Writes an entry with a few inline bytes, returns the first word as a number, and passes the block to
-    /// `then`.
+    /// Writes an entry with a few inline bytes, and passes the first word as a number and the block to `then`, as
+    /// [`Self::write_block`].
     #[inline(always)]
-    pub(crate) fn write_short_inline(
+    pub(crate) fn write_short_inline<const ONLY: bool>(
         &self,
         place: SendPlace<'_>,
         entry: &SendEntry<'_>,
@@ -220,6 +234,8 @@ impl SendEncoder {
             None => (inline::short_words(data), 3),
         };
         let [x, y, z] = words;
+        // A word more is cheaper than another way to the doorbell register.
+        let count = if ONLY { 3 } else { count };
         if entry.head_segments == LARGEST_INLINE_HEAD {
             let words = [control.to_be(), a, b, c, x, y, z, 0];
             if count == 2 {

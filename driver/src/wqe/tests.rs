@@ -326,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn fast_paths_write_what_the_general_one_writes(sample in sample(), counter: u32) {
+    fn fast_paths_write_what_the_general_one_writes(sample in sample(), counter: u32, only: bool) {
         with_request(&sample, |request, reference| {
             if !encoder().admits(&request.entry) {
                 let needs_checks = sample.shared_queue.is_some()
@@ -344,12 +344,20 @@ proptest! {
                 EncodePath::ShortInline => {
                     let mut written = (0, None);
                     let then = |control, block: &[u64; 8]| written = (control, Some(*block));
-                    encoder().write_short_inline(place, entry, then);
+                    match only {
+                        true => encoder().write_short_inline::<true>(place, entry, then),
+                        false => encoder().write_short_inline::<false>(place, entry, then),
+                    }
                     written
                 }
                 _ => {
-                    let control = encoder().write_block(place, entry);
-                    (control, Some(entry.head.block(control)))
+                    let mut written = (0, None);
+                    let then = |control, block: &[u64; 8]| written = (control, Some(*block));
+                    match only {
+                        true => encoder().write_block::<true>(place, entry, then),
+                        false => encoder().write_block::<false>(place, entry, then),
+                    }
+                    written
                 }
             };
             prop_assert_eq!(&ring_bytes(&memory, counter, expected.len()), &expected);
