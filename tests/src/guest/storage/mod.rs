@@ -35,6 +35,9 @@ const NO_FAULTS: &str = "db_root: cannot open: /etc/target|NFSD: .*(state recove
 /// acknowledgement was lost repeats its command after the target has invalidated the key of its data. The
 /// device refuses to read the data, and iSER reconnects.
 const OF_LOSS: &str = "iser_err_comp: command failure: local protection error";
+/// MiB of each disk behind a target (`storage.sh`). Three of them, a shared file and two copies have to fit the guest's
+/// memory.
+const DISK: u32 = 64;
 /// What a row prints when all bytes came back and had left the machine.
 const SAME: &str = "same bytes";
 
@@ -131,7 +134,7 @@ fn all(long: bool) -> Vec<Mlx5Case> {
 impl Storage {
     fn cases(&self, long: bool) -> Vec<Mlx5Case> {
         let Self { name, target, join, leave, .. } = self;
-        let size = if long { 200 } else { 24 };
+        let size = if long { DISK } else { 24 };
         let mut cases = vec![
             step(format!("{name}: target"), target),
             step(format!("{name}: joined"), &format!("{join} $far_address")),
