@@ -22,12 +22,17 @@ pub use firmware::Misbehaviour;
 /// Bytes of the window.
 pub const BAR: usize = 0x2_0000;
 
+/// How often no loop that ends asks for the time without letting it pass.
+const ENDLESS: u32 = 100_000;
+
 /// Everything behind the bus.
 pub struct World {
     pub memory: Memory,
     pub firmware: RefCell<Firmware>,
     pub now: Cell<Time>,
     pub relaxed: Cell<u64>,
+    /// How often the driver has asked for the time since it last let time pass.
+    asked: Cell<u32>,
     /// Registers of 32 bits that were written in the UAR space. Each is an arming, whose interrupt another thread takes at once.
     pub noticed: Cell<u64>,
     /// Waits that began although everything that was noticed was known.
@@ -78,6 +83,7 @@ impl FakeHal {
             firmware: RefCell::new(Firmware::default()),
             now: Cell::new(Time::ZERO),
             relaxed: Cell::new(0),
+            asked: Cell::new(0),
             noticed: Cell::new(0),
             slept: Cell::new(0),
             tick: Duration::from_micros(1),
@@ -170,7 +176,11 @@ impl Hal for FakeHal {
     unsafe fn map_user(&self, start: NonNull<u8>, length: usize) -> Result<FakeDma, HalError> {
         Ok(self.world.memory.map(start, length))
     }
+    /// Panics if time stands still while the driver waits for it to pass: a wait without an end is a fault, and no test
+    /// should have to be killed to show it.
     fn now(&self) -> Time {
+        let asked = self.world.asked.replace(self.world.asked.get() + 1);
+        assert!(asked < ENDLESS, "the driver has asked for the time {asked} times and let none pass");
         self.world.now.get()
     }
     #[inline(always)]
@@ -183,6 +193,7 @@ impl Hal for FakeHal {
     }
     fn relax(&self, deadline: Time) {
         self.world.relaxed.set(self.world.relaxed.get() + 1);
+        self.world.asked.set(0);
         let next = self.world.firmware.borrow().next_due().unwrap_or(Time::MAX);
         let now = self.world.now.get();
         self.world.now.set((now + self.world.tick).max(next.min(deadline)).min(deadline).max(now));
