@@ -378,6 +378,28 @@ fn an_error_between_successes_does_not_stop_later_completions() {
     }
 }
 
+/// A batch of a cached queue pair goes on until the first error, and no further.
+#[test]
+fn errors_behind_successes_of_a_batch_are_reported() {
+    let mut rig = Rig::new(Shape { sends: 16, entries: 16, ..Shape::default() });
+    (0..10).for_each(|id| rig.pair.post_send(&WorkRequest::nop(id)).unwrap());
+    let mut found = [WorkCompletion::EMPTY; 16];
+    (0..4).for_each(|counter| rig.complete_send(rig.entry(CqeOpcode::Requester, counter)));
+    assert_eq!(rig.send.poll(&mut found), Ok(4), "these cache the queue pair");
+    (4..6).for_each(|counter| rig.complete_send(rig.entry(CqeOpcode::Requester, counter)));
+    rig.complete_send(rig.error(CqeOpcode::RequesterError, 6, CqeSyndrome::RemoteAccess));
+    (7..10).for_each(|counter| {
+        rig.complete_send(rig.error(CqeOpcode::RequesterError, counter, CqeSyndrome::WorkRequestFlushed))
+    });
+    assert_eq!(rig.send.poll(&mut found), Ok(6));
+    let statuses = found[..6].iter().map(|completion| (completion.wr_id, completion.status));
+    let failed = |id| if id == 6 { CqeSyndrome::RemoteAccess } else { CqeSyndrome::WorkRequestFlushed };
+    assert!(
+        statuses
+            .eq((4..10).map(|id| (id, if id < 6 { Status::Success } else { Status::Failed(failed(id)) })))
+    );
+}
+
 #[test]
 fn invalid_receive_completions_are_reported_on_every_path() {
     let mut rig = Rig::new(Shape::default());
