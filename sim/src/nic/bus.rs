@@ -3,18 +3,11 @@
 //! The router builds one per input. Through it a queue pair accesses time, host memory, keys, completions and events.
 //! Requests to the scheduler are returned as [`Effects`](super::queue_pair::Effects).
 
-use super::completion::CompletionQueues;
 use super::config::NicConfig;
-use super::contexts::Slab;
-use super::counters::{CongestionTally, Counters};
-use super::event::EventQueues;
 use super::features::Features;
 use super::memory::HostMemory;
-use super::mkey::MkeyTable;
 use super::observer::DeviceEvent;
-use super::optional_state::OptionalState;
-use super::port::Port;
-use super::shared_receive::SharedReceiveQueue;
+use super::shared_parts::SharedParts;
 use crate::wire::is_same_partition;
 use bareverbs_prm::cqe::{CompletionEntry, ErrorEntry};
 use bareverbs_prm::eqe::QueueEvent;
@@ -28,22 +21,14 @@ pub(crate) struct Bus<'a, M> {
     pub(crate) memory: &'a mut M,
     pub(crate) config: &'a NicConfig,
     pub(crate) features: &'a Features,
-    pub(crate) domains: &'a Slab<()>,
-    pub(crate) mkeys: &'a mut MkeyTable,
-    pub(crate) completions: &'a mut CompletionQueues,
-    pub(crate) events: &'a mut EventQueues,
-    pub(crate) shared_receives: &'a mut Slab<SharedReceiveQueue>,
-    pub(crate) port: &'a mut Port,
-    pub(crate) congestion: &'a mut CongestionTally,
-    pub(crate) counters: &'a mut Counters,
-    pub(crate) optional: &'a mut OptionalState,
+    pub(crate) shared: &'a mut SharedParts,
 }
 
 impl<M> Bus<'_, M> {
     /// Reports an event to the observer, if there is one.
     #[inline]
     pub(crate) fn observe(&mut self, event: impl FnOnce() -> DeviceEvent) {
-        if let Some(observer) = &mut self.optional.observer {
+        if let Some(observer) = &mut self.shared.optional.observer {
             observer.push(self.now, event());
         }
     }
@@ -54,20 +39,21 @@ impl<M: HostMemory> Bus<'_, M> {
     #[inline]
     pub(crate) fn complete(&mut self, cqn: Cqn, entry: &mut CompletionEntry, solicited: bool) {
         self.observe(|| completion_event(cqn, entry));
-        self.completions.post(self.memory, self.events, cqn, entry, solicited);
+        let SharedParts { completions, events, .. } = &mut *self.shared;
+        completions.post(self.memory, events, cqn, entry, solicited);
     }
 
     /// Posts an event about a queue pair.
     pub(crate) fn queue_pair_event(&mut self, qpn: Qpn, kind: EventType) {
         let mut data = QueueEvent::new();
         data.set_number(qpn);
-        self.events.post(self.memory, kind, 0, &data);
+        self.shared.events.post(self.memory, kind, 0, &data);
     }
 
     /// Posts the event that a shared receive queue owes software, if any.
     pub(crate) fn watch_shared(&mut self, number: Srqn) {
-        let Some(queue) = self.shared_receives.get_mut(number.value()) else {
-            self.counters.shared_receives_gone += 1;
+        let Some(queue) = self.shared.shared_receives.get_mut(number.value()) else {
+            self.shared.counters.shared_receives_gone += 1;
             return;
         };
         if let Some(kind) = queue.take_event(self.memory) {
@@ -79,7 +65,7 @@ impl<M: HostMemory> Bus<'_, M> {
     /// §9.6.1.1.3, §10.9.3). Counts a mismatch.
     pub(crate) fn check_partition(&mut self, theirs: u16, own: u16) -> bool {
         let matches = is_same_partition(own, theirs);
-        self.counters.frames_bad_pkey += u64::from(!matches);
+        self.shared.counters.frames_bad_pkey += u64::from(!matches);
         matches
     }
 }

@@ -51,6 +51,7 @@ mod registers;
 mod router;
 mod schedule;
 mod send_queue;
+mod shared_parts;
 mod shared_receive;
 mod strict;
 pub mod syndrome;

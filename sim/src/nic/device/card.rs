@@ -15,30 +15,30 @@ use bareverbs_prm::time::Time;
 impl Nic {
     /// VHCA ID of this function.
     pub fn vhca_id(&self) -> Option<VhcaId> {
-        self.optional.card.as_ref().map(|card| card.function.vhca_id)
+        self.shared.optional.card.as_ref().map(|card| card.function.vhca_id)
     }
 
     /// Whether [`Self::poll_card_notice`] or [`Self::poll_dma`] has output.
     #[inline]
     pub fn has_card_output(&self) -> bool {
-        self.optional.card.as_ref().is_some_and(|card| card.has_output())
+        self.shared.optional.card.as_ref().is_some_and(|card| card.has_output())
     }
 
     /// The next message for the other functions.
     pub fn poll_card_notice(&mut self) -> Option<CardNotice> {
-        self.optional.card.as_mut()?.poll_notice()
+        self.shared.optional.card.as_mut()?.poll_notice()
     }
 
     /// Handles the message that another function shares a key or stopped sharing it.
     pub fn handle_card_notice(&mut self, notice: &CardNotice) {
-        if let Some(card) = &mut self.optional.card {
+        if let Some(card) = &mut self.shared.optional.card {
             card.handle_notice(notice);
         }
     }
 
     /// The next copy to execute. It may take any time, and copies may end in any order.
     pub fn poll_dma(&mut self) -> Option<DmaRequest> {
-        self.optional.card.as_mut()?.poll_request()
+        self.shared.optional.card.as_mut()?.poll_request()
     }
 
     /// Reads the source of a copy in this function's memory.
@@ -51,7 +51,7 @@ impl Nic {
         end: &DmaEnd,
         bytes: &mut [u8],
     ) -> Result<(), DmaRefused> {
-        self.mkeys.read_end(memory, end, bytes)
+        self.shared.mkeys.read_end(memory, end, bytes)
     }
 
     /// Writes the destination of a copy in this function's memory.
@@ -64,7 +64,7 @@ impl Nic {
         end: &DmaEnd,
         bytes: &[u8],
     ) -> Result<(), DmaRefused> {
-        self.mkeys.write_end(memory, end, bytes)
+        self.shared.mkeys.write_end(memory, end, bytes)
     }
 
     /// Handles the end of a copy that this function requested.
@@ -78,7 +78,7 @@ impl Nic {
         let known =
             self.with_queue_pair(now, memory, request.qpn, |qp, bus| qp.on_dma_end(bus, request.tag, result));
         if known.is_none() {
-            self.counters.dma_forgotten += 1;
+            self.shared.counters.dma_forgotten += 1;
         }
         self.settle(now, memory);
     }

@@ -21,7 +21,9 @@ impl Nic {
     /// Counts the completions with error that were written since the last call. Ethernet queues do not count
     /// them in a set.
     pub(crate) fn count_failures(&mut self) {
-        while let Some(FailedCompletion { qpn, opcode, syndrome }) = self.completions.log.failures.pop() {
+        while let Some(FailedCompletion { qpn, opcode, syndrome }) =
+            self.shared.completions.log.failures.pop()
+        {
             if let Some(qp) = self.queue_pairs.get_mut(qpn.value()) {
                 qp.count_failure(opcode, syndrome);
             }

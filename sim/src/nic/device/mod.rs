@@ -12,7 +12,6 @@ mod subnet_agent;
 
 pub(in crate::nic) use parts::DeviceParts;
 
-use super::card::CardState;
 use super::config::NicConfig;
 use super::contexts::Slab;
 use super::counters::{CongestionTally, Counters};
@@ -20,19 +19,18 @@ use super::extension::RpcEngine;
 use super::firmware_state::{ClearedCounters, Firmware};
 use super::flow_control::FlowControl;
 use super::memory::HostMemory;
-use super::mkey::MkeyTable;
 use super::multicast::Groups;
-use super::optional_state::OptionalState;
 use super::page_list::PageBudget;
 use super::port::Port;
 use super::queue_counters::{self, CounterSets};
 use super::queue_pair::{FinishedFrame, QueuePair};
 use super::schedule::TurnSchedule;
-use super::shared_receive::{self, SharedReceiveQueue};
+use super::shared_parts::SharedParts;
+use super::shared_receive;
 use super::syndrome::Refusal;
 use super::trace::{CommandRecord, CommandTrace};
 use super::user_memory::{FIRST_UMEM, UserMemory};
-use super::{completion, ethernet, event, pci, registers};
+use super::{ethernet, pci, registers};
 use crate::wire::management::PortState;
 use crate::wire::management::performance::PerformanceAgent;
 use bareverbs_prm::doorbell::UAR_PAGE_SIZE;
@@ -43,8 +41,6 @@ use core::fmt;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// First protection domain number.
-const FIRST_PD: u32 = 1;
 /// First number of a user context: zero is the driver.
 const FIRST_UCTX: u32 = 1;
 
@@ -67,29 +63,22 @@ pub struct Nic {
     pub(super) registers: registers::Registers,
     pub(super) pci: pci::ConfigSpace,
     pub(super) firmware: Firmware,
-    pub(super) domains: Slab<()>,
+    /// What queues may use.
+    pub(super) shared: SharedParts,
     pub(super) uars: Slab<()>,
     pub(super) user_contexts: Slab<()>,
     pub(super) user_memory: Slab<Arc<UserMemory>>,
     /// Budget for the page lists of queues and user memory objects.
     pub(super) pages: PageBudget,
-    pub(super) mkeys: MkeyTable,
-    pub(super) events: event::EventQueues,
-    pub(super) completions: completion::CompletionQueues,
     pub(super) queue_pairs: Slab<QueuePair>,
-    pub(super) congestion: CongestionTally,
     pub(super) counter_sets: CounterSets,
     pub(super) xrc_domains: Slab<()>,
-    pub(super) shared_receives: Slab<SharedReceiveQueue>,
     pub(super) groups: Groups,
     /// The queue pair whose frame is currently being looped back.
     pub(super) looping: Option<bareverbs_prm::ids::Qpn>,
-    pub(super) port: Port,
     pub(super) flow: FlowControl,
     pub(super) ethernet: ethernet::EthernetObjects,
     pub(super) schedule: TurnSchedule,
-    pub(super) counters: Counters,
-    pub(super) optional: OptionalState,
     /// How often the link went down.
     pub(super) times_down: u64,
     /// Counters of the port at the time when they were last cleared.
@@ -113,31 +102,19 @@ impl Nic {
             registers: registers::Registers::new(&config, Time::ZERO),
             pci: pci::ConfigSpace::new(&config, bar_size),
             firmware: Firmware::new(&config),
-            domains: Slab::new(FIRST_PD, 24),
+            shared: SharedParts::new(&config),
             uars: Slab::new(registers::FIRST_UAR, 24),
             user_contexts: Slab::new(FIRST_UCTX, 16),
             user_memory: Slab::new(FIRST_UMEM, 24),
             pages: PageBudget::default(),
-            mkeys: MkeyTable::new(),
-            events: event::EventQueues::new(),
-            completions: completion::CompletionQueues::new(),
             queue_pairs: Slab::new(config.queue_pair_numbers.first(), 24),
-            congestion: CongestionTally::default(),
             counter_sets: queue_counters::counter_sets(),
             xrc_domains: Slab::new(shared_receive::FIRST_XRCD, 24),
-            shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
             groups: Groups::default(),
             looping: None,
-            port: Port::new(&config),
             flow: FlowControl::new(&config),
             ethernet: ethernet::EthernetObjects::new(),
             schedule: TurnSchedule::default(),
-            counters: Counters::default(),
-            optional: OptionalState {
-                card: config.card.map(|function| Box::new(CardState::new(function))),
-                observer: None,
-                engine: None,
-            },
             times_down: 0,
             cleared: ClearedCounters::default(),
             last_refusal: None,
@@ -157,14 +134,14 @@ impl Nic {
     /// Function-level or bus reset: drops all objects, pages and registers. Counters, the link and the RPC engine stay.
     pub fn reset(&mut self, now: Time) {
         let config = self.config;
-        let link_up = self.port.link.is_plugged();
+        let link_up = self.shared.port.link.is_plugged();
         self.forget_objects();
         self.registers = registers::Registers::new(&config, now);
         self.firmware = Firmware::new(&config);
         self.pci = pci::ConfigSpace::new(&config, self.bar_size());
-        self.port = Port::new(&config);
+        self.shared.port = Port::new(&config);
         self.flow.reset(&config);
-        self.port.link.set_plugged(link_up);
+        self.shared.port.link.set_plugged(link_up);
         self.last_refusal = None;
         self.link_changed = false;
     }
@@ -172,21 +149,21 @@ impl Nic {
     /// Drops everything that INIT_HCA and later commands created.
     pub(super) fn forget_objects(&mut self) {
         self.queue_pairs.clear();
-        self.shared_receives.clear();
+        self.shared.shared_receives.clear();
         self.groups = Groups::default();
         self.xrc_domains.clear();
         self.counter_sets.clear();
-        self.completions.clear();
-        self.events.queues.clear();
-        self.events.interrupts.clear();
-        self.mkeys.clear();
-        if let Some(card) = &mut self.optional.card {
+        self.shared.completions.clear();
+        self.shared.events.queues.clear();
+        self.shared.events.interrupts.clear();
+        self.shared.mkeys.clear();
+        if let Some(card) = &mut self.shared.optional.card {
             card.forget();
         }
         self.user_memory.clear();
         self.user_contexts.clear();
         self.uars.clear();
-        self.domains.clear();
+        self.shared.domains.clear();
         self.ethernet.clear();
         self.schedule = TurnSchedule::default();
         // A paused port stays paused after a reset.
@@ -195,42 +172,42 @@ impl Nic {
         }
         self.outbox.clear();
         self.flow.forget_frame();
-        self.mkeys.budget().begin_turn();
+        self.shared.mkeys.budget().begin_turn();
     }
 
     /// Starts without a cable. This does not count as a link that went down.
     pub const fn begin_without_cable(&mut self) {
-        self.port.link.set_plugged(false);
+        self.shared.port.link.set_plugged(false);
     }
 
     /// Plugs in or pulls the cable. Software is notified with the next input.
     pub fn set_link_up(&mut self, up: bool) {
-        self.link_changed |= up != self.port.link.is_plugged();
-        self.times_down += u64::from(self.port.is_up() && !up);
-        self.port.link.set_plugged(up);
-        self.port.initialize();
+        self.link_changed |= up != self.shared.port.link.is_plugged();
+        self.times_down += u64::from(self.shared.port.is_up() && !up);
+        self.shared.port.link.set_plugged(up);
+        self.shared.port.initialize();
     }
 
     /// Installs an engine for StRoM's opcodes. It is only used if [`NicConfig::strom`] is set.
     pub fn set_extension(&mut self, engine: Box<dyn RpcEngine>) {
-        self.optional.engine = Some(engine);
+        self.shared.optional.engine = Some(engine);
     }
 
     /// The next MSI-X vector to send.
     pub fn poll_interrupt(&mut self) -> Option<u16> {
-        self.events.interrupts.poll()
+        self.shared.events.interrupts.poll()
     }
 
     /// Counters so far.
     pub fn counters(&self) -> Counters {
         Counters {
-            completions: self.completions.log.written,
-            completions_compressed: self.completions.log.compressed,
-            completion_overruns: self.completions.log.overruns,
-            completions_without_queue: self.completions.log.without_queue,
-            events_lost: self.events.lost,
-            interrupts: self.events.interrupts.raised,
-            ..self.counters
+            completions: self.shared.completions.log.written,
+            completions_compressed: self.shared.completions.log.compressed,
+            completion_overruns: self.shared.completions.log.overruns,
+            completions_without_queue: self.shared.completions.log.without_queue,
+            events_lost: self.shared.events.lost,
+            interrupts: self.shared.events.interrupts.raised,
+            ..self.shared.counters
         }
     }
 
@@ -246,29 +223,29 @@ impl Nic {
 
     /// The congestion counters since the last clearing.
     pub(crate) fn congestion_counters(&mut self, clear: bool) -> CongestionTally {
-        if clear { core::mem::take(&mut self.congestion) } else { self.congestion }
+        if clear { core::mem::take(&mut self.shared.congestion) } else { self.shared.congestion }
     }
 
     /// Counts a frame that leaves the port.
     #[inline]
     pub(super) fn count_sent(&mut self, frame: &[u8]) {
-        self.ethernet.traffic.count_sent(&mut self.counters, frame);
+        self.ethernet.traffic.count_sent(&mut self.shared.counters, frame);
     }
 
     /// Counts a frame that was received by a queue of the port.
     #[inline]
     pub(super) fn count_received(&mut self, frame: &[u8]) {
-        self.ethernet.traffic.count_received(&mut self.counters, frame);
+        self.ethernet.traffic.count_received(&mut self.shared.counters, frame);
     }
 
     /// Numbers of live objects: protection domains, memory keys, completion queues, queue pairs, event queues, UARs.
     pub fn live_objects(&self) -> [usize; 6] {
         [
-            self.domains.len(),
-            self.mkeys.len(),
-            self.completions.queues.len(),
+            self.shared.domains.len(),
+            self.shared.mkeys.len(),
+            self.shared.completions.queues.len(),
             self.queue_pairs.len(),
-            self.events.queues.len(),
+            self.shared.events.queues.len(),
             self.uars.len(),
         ]
     }
@@ -294,7 +271,7 @@ impl Nic {
         self.firmware.pages.want(count.max(0).unsigned_abs());
         let mut data = PageRequestEvent::new();
         data.set_num_pages(count as u32);
-        self.events.post(memory, EventType::PageRequest, 0, &data);
+        self.shared.events.post(memory, EventType::PageRequest, 0, &data);
     }
 
     /// Number of host pages that the device holds.
@@ -311,7 +288,7 @@ impl Nic {
     /// changes are reported, and moderated events get their deadlines.
     #[inline]
     pub(super) fn settle<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        if self.link_changed || !self.completions.is_settled() {
+        if self.link_changed || !self.shared.completions.is_settled() {
             self.settle_changes(now, memory);
         }
     }
@@ -321,18 +298,18 @@ impl Nic {
         if core::mem::take(&mut self.link_changed) {
             self.tell_link(memory);
         }
-        self.completions.flush(memory, &mut self.events);
-        while let Some(cqn) = self.completions.log.newly_broken.pop() {
+        self.shared.completions.flush(memory, &mut self.shared.events);
+        while let Some(cqn) = self.shared.completions.log.newly_broken.pop() {
             self.break_users(now, memory, cqn);
             self.ethernet.stop_users(cqn);
-            self.completions.flush(memory, &mut self.events);
+            self.shared.completions.flush(memory, &mut self.shared.events);
         }
         self.count_failures();
-        self.completions.settle(now);
+        self.shared.completions.settle(now);
     }
 
     fn tell_link<M: HostMemory>(&mut self, memory: &mut M) {
-        let change = match self.port.state() {
+        let change = match self.shared.port.state() {
             PortState::Active => PortChange::Active,
             PortState::Down => PortChange::Down,
             PortState::Initialize | PortState::Armed => PortChange::Initialized,
@@ -343,7 +320,7 @@ impl Nic {
     pub(super) fn tell_port<M: HostMemory>(&mut self, memory: &mut M, change: PortChange) {
         let mut data = PortEvent::new();
         data.set_port(1);
-        self.events.post(memory, EventType::PortChange, change.raw(), &data);
+        self.shared.events.post(memory, EventType::PortChange, change.raw(), &data);
     }
 }
 
@@ -351,7 +328,7 @@ impl fmt::Debug for Nic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [domains, keys, completion_queues, queue_pairs, event_queues, uars] = self.live_objects();
         f.debug_struct("Nic")
-            .field("mac", &self.port.mac())
+            .field("mac", &self.shared.port.mac())
             .field("state", &self.firmware.state)
             .field("domains", &domains)
             .field("keys", &keys)

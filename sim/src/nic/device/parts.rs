@@ -38,15 +38,7 @@ impl Nic {
                 memory,
                 config: &self.config,
                 features: self.firmware.capabilities.features(),
-                domains: &self.domains,
-                mkeys: &mut self.mkeys,
-                completions: &mut self.completions,
-                events: &mut self.events,
-                shared_receives: &mut self.shared_receives,
-                port: &mut self.port,
-                congestion: &mut self.congestion,
-                counters: &mut self.counters,
-                optional: &mut self.optional,
+                shared: &mut self.shared,
             },
         }
     }
@@ -95,7 +87,7 @@ impl Nic {
 
     /// Takes replies of the RPC engine. A reply for a queue pair that cannot send is dropped.
     pub(in crate::nic) fn take_replies(&mut self, now: Time) {
-        let OptionalState { engine: Some(engine), observer, .. } = &mut self.optional else { return };
+        let OptionalState { engine: Some(engine), observer, .. } = &mut self.shared.optional else { return };
         while let Some(reply) = engine.poll_reply() {
             if let Some(observer) = observer {
                 let bytes = u32::try_from(reply.bytes.len()).unwrap_or(u32::MAX);
@@ -103,12 +95,12 @@ impl Nic {
             }
             let qp = self.queue_pairs.get_mut(reply.qpn.value());
             let Some(effects) = qp.map(|qp| (qp.push_reply(reply), qp)) else {
-                self.counters.rpc_replies_dropped += 1;
+                self.shared.counters.rpc_replies_dropped += 1;
                 continue;
             };
             match effects {
                 (Some(effects), qp) => self.schedule.apply(qp, effects),
-                (None, _) => self.counters.rpc_replies_dropped += 1,
+                (None, _) => self.shared.counters.rpc_replies_dropped += 1,
             }
         }
     }

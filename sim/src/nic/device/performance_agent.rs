@@ -16,7 +16,7 @@ impl Nic {
     }
 
     fn port_counts(&self) -> PortCounts {
-        let (counters, traffic) = (&self.counters, &self.ethernet.traffic);
+        let (counters, traffic) = (&self.shared.counters, &self.ethernet.traffic);
         let crossed = |packets: u64, multicast: u64, bytes: u64| Crossed {
             packets,
             multicast,

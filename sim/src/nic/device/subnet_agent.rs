@@ -129,7 +129,7 @@ impl Nic {
     }
 
     fn node_info(&self) -> NodeInfo {
-        let (vport, mut info) = (&self.port.hca_vport, NodeInfo::new());
+        let (vport, mut info) = (&self.shared.port.hca_vport, NodeInfo::new());
         info.set_base_version(1).set_class_version(CLASS_VERSION);
         info.set_node_type(node_type::CHANNEL_ADAPTER).set_num_ports(PORT).set_local_port_num(PORT);
         info.set_system_image_guid(vport.system_image_guid()).set_node_guid(vport.node_guid());
@@ -140,7 +140,7 @@ impl Nic {
 
     /// A block of GUIDInfo (IBTA v1.4 §14.2.5.5).
     fn show_guids(&self, block: usize, data: &mut [u8]) -> Result<(), u16> {
-        let entries = self.port.addresses().chunks(GUIDS).nth(block).ok_or(status::INVALID)?;
+        let entries = self.shared.port.addresses().chunks(GUIDS).nth(block).ok_or(status::INVALID)?;
         data.fill(0);
         for (to, entry) in data.chunks_exact_mut(8).zip(entries) {
             to.copy_from_slice(&entry.source_l3_address()[8..]);
@@ -151,7 +151,7 @@ impl Nic {
     /// Sets the additional GUIDs of the port; the first one is its own and stays (IBTA v1.4 §14.2.5.5).
     fn set_guids<M: HostMemory>(&mut self, memory: &mut M, block: usize, data: &[u8]) -> Result<(), u16> {
         let prefix = self.gid_prefix().to_be_bytes();
-        let entries = self.port.addresses_mut().chunks_mut(GUIDS).nth(block).ok_or(status::INVALID)?;
+        let entries = self.shared.port.addresses_mut().chunks_mut(GUIDS).nth(block).ok_or(status::INVALID)?;
         let mut changed = false;
         for (index, (entry, guid)) in entries.iter_mut().zip(data.chunks_exact(8)).enumerate() {
             if block == 0 && index == 0 {
@@ -172,23 +172,25 @@ impl Nic {
     }
 
     fn gid_prefix(&self) -> u64 {
-        self.port.addresses().first().map_or(0, prefix)
+        self.shared.port.addresses().first().map_or(0, prefix)
     }
 
     /// PortInfo (IBTA v1.4 §14.2.5.6).
     fn port_info(&self) -> PortInfo {
-        let (vport, state, mut info) = (&self.port.hca_vport, self.port.state(), PortInfo::new());
+        let (vport, state, mut info) =
+            (&self.shared.port.hca_vport, self.shared.port.state(), PortInfo::new());
         info.set_gid_prefix(self.gid_prefix()).set_lid(vport.lid()).set_lmc(vport.lmc());
         info.set_master_sm_lid(vport.sm_lid()).set_master_sm_sl(vport.sm_sl());
         info.set_capability_mask(vport.cap_mask1()).set_local_port_num(PORT);
         info.set_port_state(state as u8).set_link_down_default_state(POLLING);
-        info.set_port_physical_state(self.port.link.physical_state() as u8);
+        info.set_port_physical_state(self.shared.port.link.physical_state() as u8);
         info.set_neighbor_mtu(MTU_4096).set_mtu_cap(MTU_4096);
         info.set_vl_cap(ONE_LANE).set_operational_vls(ONE_LANE);
         info.set_vl_arbitration_high_cap(ARBITRATION_ENTRIES).set_vl_arbitration_low_cap(ARBITRATION_ENTRIES);
         info.set_p_key_violations(vport.pkey_violation_counter());
         info.set_q_key_violations(vport.qkey_violation_counter());
-        info.set_guid_cap(self.port.addresses().len() as u8).set_subnet_timeout(vport.subnet_timeout());
+        info.set_guid_cap(self.shared.port.addresses().len() as u8)
+            .set_subnet_timeout(vport.subnet_timeout());
         info.set_resp_time_value(RESPONSE_TIME);
         self.show_speed(&mut info);
         info
@@ -221,12 +223,12 @@ impl Nic {
         if lid == 0 || last >= infiniband::FIRST_MULTICAST_LID || lid & ((1 << lmc) - 1) != 0 {
             return Err(status::INVALID);
         }
-        let (before, vport) = (self.port.state(), &mut self.port.hca_vport);
+        let (before, vport) = (self.shared.port.state(), &mut self.shared.port.hca_vport);
         let manager = requested.master_sm_lid();
         let moved = (vport.lid(), vport.lmc(), vport.sm_lid()) != (lid, lmc, manager);
         vport.set_lid(lid).set_lmc(lmc).set_sm_lid(manager);
         vport.set_sm_sl(requested.master_sm_sl()).set_subnet_timeout(requested.subnet_timeout());
-        self.port.set_managed_state(state);
+        self.shared.port.set_managed_state(state);
         if moved {
             self.tell_port(memory, PortChange::Lid);
         }
@@ -245,7 +247,7 @@ impl Nic {
     /// The state that follows when an SM requests the state `requested` (IBTA v1.4 §7.2.7). 0 keeps the state, and a port
     /// must be armed before it becomes active.
     fn next_state(&self, requested: u8) -> Result<PortState, u16> {
-        let state = self.port.state();
+        let state = self.shared.port.state();
         if requested == 0 {
             return Ok(state);
         }
@@ -258,7 +260,7 @@ impl Nic {
     }
 
     fn show_keys(&self, block: usize, data: &mut [u8]) -> Result<(), u16> {
-        let keys = self.port.partition_keys().chunks(KEYS).nth(block).ok_or(status::INVALID)?;
+        let keys = self.shared.port.partition_keys().chunks(KEYS).nth(block).ok_or(status::INVALID)?;
         for (to, key) in data.chunks_exact_mut(2).zip(keys) {
             to.copy_from_slice(&key.to_be_bytes());
         }
@@ -267,7 +269,8 @@ impl Nic {
 
     /// P_KeyTable (IBTA v1.4 §14.2.5.7).
     fn set_keys<M: HostMemory>(&mut self, memory: &mut M, block: usize, data: &[u8]) -> Result<(), u16> {
-        let keys = self.port.partition_keys_mut().chunks_mut(KEYS).nth(block).ok_or(status::INVALID)?;
+        let keys =
+            self.shared.port.partition_keys_mut().chunks_mut(KEYS).nth(block).ok_or(status::INVALID)?;
         let mut changed = false;
         for (key, from) in keys.iter_mut().zip(data.chunks_exact(2)) {
             let requested = u16::from_be_bytes([from[0], from[1]]);

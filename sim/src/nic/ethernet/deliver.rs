@@ -37,7 +37,7 @@ impl EthernetObjects {
     ) {
         let IncomingPacket { frame, longest, looped_back } = *packet;
         let Some(headers) = Headers::parse(frame) else {
-            bus.counters.frames_malformed += 1;
+            bus.shared.counters.frames_malformed += 1;
             return;
         };
         if frame.len() + CHECK_SEQUENCE > longest {
@@ -48,7 +48,7 @@ impl EthernetObjects {
             self.traffic.looped_back.add(frame.len());
         } else {
             self.traffic.received.count(headers.destination, frame.len());
-            self.traffic.count_received(bus.counters, frame);
+            self.traffic.count_received(&mut bus.shared.counters, frame);
         }
         let targets = self.steering.steer(&headers.flow_headers(frame), frame.len());
         if targets.is_empty() {
@@ -69,7 +69,7 @@ impl EthernetObjects {
         target: Target,
     ) {
         let Some(tir) = self.receive_interfaces.get(target.tir) else {
-            bus.counters.packets_without_queue += 1;
+            bus.shared.counters.packets_without_queue += 1;
             return;
         };
         let block = if is_multicast(headers.destination) { BLOCK_MULTICAST } else { BLOCK_UNICAST };
@@ -86,7 +86,7 @@ impl EthernetObjects {
         };
         let queue = chosen.and_then(|number| self.receive_queues.get_mut(number.value()));
         let Some(queue) = queue else {
-            bus.counters.packets_without_queue += 1;
+            bus.shared.counters.packets_without_queue += 1;
             return;
         };
         let arrival = Arrival { frame: packet.frame, headers: *headers, hash, tag: target.tag };

@@ -68,19 +68,20 @@ impl PacketReceiveQueue {
         arrival: &Arrival<'_>,
     ) -> Delivery {
         if self.context.state() != queue_state::READY {
-            bus.counters.packets_at_stopped_queues += 1;
+            bus.shared.counters.packets_at_stopped_queues += 1;
             return Delivery::Done;
         }
         let tagged = arrival.headers.vlan.is_some() && !arrival.headers.service_tag;
         let strips = tagged && !self.context.vsd();
         let (head, rest) = arrival.parts(strips);
-        let access = ReceiveAccess { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
+        let access =
+            ReceiveAccess { mkeys: &bus.shared.mkeys, accessor: self.accessor, strict: bus.config.strict };
         match self.queue.take(bus.memory, access, &mut self.scatter) {
             FetchedReceive::Empty => return Delivery::OutOfBuffer,
             FetchedReceive::Broken(fault) => self.fail(bus, 0, fault),
             FetchedReceive::Receive { index, .. } => {
                 let pieces = [(0, head), (head.len() as u64, rest)];
-                match self.scatter.place(bus.memory, bus.mkeys, head.len() + rest.len(), pieces) {
+                match self.scatter.place(bus.memory, &bus.shared.mkeys, head.len() + rest.len(), pieces) {
                     Err(fault) => self.fail(bus, index, fault),
                     Ok(()) => {
                         let mut entry = arrival.entry(&self.context, index, strips, bus.now);

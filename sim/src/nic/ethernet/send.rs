@@ -99,9 +99,9 @@ impl PacketSendQueue {
         if self.context.state() != queue_state::READY || self.queue.pending() == 0 {
             return None;
         }
-        match self.fetch(bus.memory, bus.mkeys, bus.config.limits.max_send_wqe) {
+        match self.fetch(bus.memory, &bus.shared.mkeys, bus.config.limits.max_send_wqe) {
             Ok(fetched) => {
-                bus.counters.wqes += 1;
+                bus.shared.counters.wqes += 1;
                 self.observe_fetch(bus, &fetched);
                 if fetched.signalled {
                     let mut entry = self.owner().requester(fetched.name, 0, bus.now);
@@ -119,7 +119,7 @@ impl PacketSendQueue {
     /// Reports a WQE that was fetched and has ended to the observer, if there is one.
     #[inline]
     fn observe_fetch<M>(&self, bus: &mut Bus<'_, M>, fetched: &FetchedPackets) {
-        let Some(observer) = &mut bus.optional.observer else { return };
+        let Some(observer) = &mut bus.shared.optional.observer else { return };
         let (qpn, work) = (self.number, WorkName::from(fetched.name));
         let bytes = fetched.packets.bytes() as u32;
         observer.push(bus.now, DeviceEvent::WqeFetched { qpn, work, bytes });

@@ -20,10 +20,10 @@ impl EthernetObjects {
     ) {
         let known = self.send_queues.get_mut(number.value());
         let Some(queue) = known.filter(|queue| queue.context.wq().uar_page() == page) else {
-            bus.counters.doorbells_ignored += 1;
+            bus.shared.counters.doorbells_ignored += 1;
             return;
         };
-        bus.counters.send_doorbells += 1;
+        bus.shared.counters.send_doorbells += 1;
         if queue.on_doorbell(bus) {
             wake(&mut self.ready, queue);
         }
@@ -32,14 +32,14 @@ impl EthernetObjects {
     /// The next packet for the port. Also `None` when the turn is over, because many work requests may
     /// produce no packet.
     pub(in crate::nic) fn poll_packet<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<Vec<u8>> {
-        while !bus.mkeys.budget().is_spent() {
-            bus.mkeys.budget().add(PACKET);
+        while !bus.shared.mkeys.budget().is_spent() {
+            bus.shared.mkeys.budget().add(PACKET);
             if let Some(packet) = self.outgoing.next() {
                 return Some(packet);
             }
             let number = self.ready.pop_front()?;
             let Some(queue) = self.send_queues.get_mut(number) else {
-                bus.counters.turns_of_destroyed += 1;
+                bus.shared.counters.turns_of_destroyed += 1;
                 continue;
             };
             if let Some(packets) = queue.poll_packets(bus) {

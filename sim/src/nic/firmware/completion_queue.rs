@@ -47,15 +47,19 @@ pub(super) fn create<M: HostMemory>(
     check_features(&context)?;
     let record = record(nic, context.dbr_umem_valid().then(|| context.dbr_umem_id()), context.dbr_addr())?;
     nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
-    nic.events.queues.get(context.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
-    let number =
-        nic.completions.queues.next_number(1 << capabilities.log_max_cq()).ok_or(syndrome::CQ_LIMIT)?;
+    nic.shared.events.queues.get(context.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
+    let number = nic
+        .shared
+        .completions
+        .queues
+        .next_number(1 << capabilities.log_max_cq())
+        .ok_or(syndrome::CQ_LIMIT)?;
     let length = stride(&context) << context.log_cq_size();
     let named = UmemPlace { id: input.cq_umem_id(), offset: input.cq_umem_offset() };
     let place = place(&context, CreateCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
     let buffer = queue_buffer(nic, call, place, Need::Write, length)?;
     let cqn = Cqn::from_low_bits(number);
-    nic.completions.queues.insert(number, CompletionQueue::new(cqn, context, buffer, record));
+    nic.shared.completions.queues.insert(number, CompletionQueue::new(cqn, context, buffer, record));
     output.set_cqn(cqn);
     Ok(())
 }
@@ -91,11 +95,11 @@ pub(super) fn destroy<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let cqn = input.cqn().value();
-    let queue = nic.completions.queues.get(cqn).ok_or(syndrome::CQ_UNKNOWN)?;
+    let queue = nic.shared.completions.queues.get(cqn).ok_or(syndrome::CQ_UNKNOWN)?;
     if queue.users > 0 {
         return Err(syndrome::CQ_BUSY);
     }
-    nic.completions.remove(input.cqn());
+    nic.shared.completions.remove(input.cqn());
     Ok(())
 }
 
@@ -106,7 +110,7 @@ pub(super) fn query<M: HostMemory>(
     output: &mut QueryCqOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let queue = nic.completions.queues.get(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    let queue = nic.shared.completions.queues.get(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     output.cq_context_mut().clone_from(&queue.context());
     Ok(())
 }
@@ -125,7 +129,7 @@ pub(super) fn modify<M: HostMemory>(
 }
 
 fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
-    let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    let queue = nic.shared.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
     let requested = input.cq_context();
     if select & !(SELECT_PERIOD | SELECT_COUNT | SELECT_OVERRUN | SELECT_EQN | SELECT_PERIOD_MODE) != 0 {
@@ -136,7 +140,7 @@ fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
         check_period_mode(requested)?;
     }
     if selected(SELECT_EQN) {
-        nic.events.queues.get(requested.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
+        nic.shared.events.queues.get(requested.c_eqn_or_apu_element()).ok_or(syndrome::EQ_UNKNOWN)?;
     }
     queue.modify(|context| {
         if selected(SELECT_PERIOD) {
@@ -163,7 +167,7 @@ fn modify_fields(nic: &mut Nic, input: &ModifyCqIn) -> Result<(), Refusal> {
 fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCqIn) -> Result<(), Refusal> {
     let select = input.modify_field_select_resize_field_select_modify_field_select_modify_field_select();
     let requested = input.cq_context();
-    let queue = nic.completions.queues.get(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    let queue = nic.shared.completions.queues.get(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     if select & !(RESIZE_SIZE | RESIZE_PAGE_OFFSET | RESIZE_PAGE_SIZE | RESIZE_UMEM) != 0
         || select & RESIZE_SIZE == 0
     {
@@ -180,7 +184,7 @@ fn resize<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>, input: &ModifyCq
     let place = place(requested, ModifyCqIn::PAS_OFFSET, input.cq_umem_valid().then_some(named));
     let length = stride(requested) << requested.log_cq_size();
     let buffer = queue_buffer(nic, call, place, Need::Write, length)?;
-    let queue = nic.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    let queue = nic.shared.completions.queues.get_mut(input.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     queue.resize(call.memory, requested, buffer).map_err(|refusal| match refusal {
         ResizeRefusal::Outstanding => syndrome::CQ_OUTSTANDING,
         ResizeRefusal::Broken => syndrome::CQ_BROKEN,

@@ -46,8 +46,8 @@ pub(super) fn query_status<M: HostMemory>(
         return Err(syndrome::CONGESTION_PRIORITY);
     }
     output.set_enable(match input.cong_protocol() {
-        REACTION_POINT => nic.port.marks_as_capable(),
-        NOTIFICATION_POINT => !nic.port.is_infiniband(),
+        REACTION_POINT => nic.shared.port.marks_as_capable(),
+        NOTIFICATION_POINT => !nic.shared.port.is_infiniband(),
         _ => return Err(syndrome::CONGESTION_PROTOCOL),
     });
     Ok(())

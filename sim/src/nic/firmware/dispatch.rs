@@ -95,8 +95,8 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
         Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
         Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
-        _ if nic.optional.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
-        _ if !nic.port.is_infiniband() => ethernet::dispatch(nic, call),
+        _ if nic.shared.optional.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
+        _ if !nic.shared.port.is_infiniband() => ethernet::dispatch(nic, call),
         _ => refuse_unknown(nic, call),
     }
 }
@@ -125,9 +125,9 @@ fn dispatch_card<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result
 
 /// Runs a command and returns the bytes of its output.
 pub(super) fn execute<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Vec<u8> {
-    nic.counters.commands += 1;
+    nic.shared.counters.commands += 1;
     if let Err(refusal) = dispatch(nic, call) {
-        nic.counters.commands_refused += 1;
+        nic.shared.counters.commands_refused += 1;
         nic.last_refusal = Some((call.opcode(), refusal));
         call.refuse(refusal);
     }

@@ -15,8 +15,8 @@ pub(super) fn alloc_pd<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let limit = 1 << nic.firmware.capabilities.general.log_max_pd();
-    let number = nic.domains.next_number(limit).ok_or(syndrome::PD_LIMIT)?;
-    nic.domains.insert(number, ());
+    let number = nic.shared.domains.next_number(limit).ok_or(syndrome::PD_LIMIT)?;
+    nic.shared.domains.insert(number, ());
     output.set_pd(Pdn::from_low_bits(number));
     Ok(())
 }
@@ -29,15 +29,15 @@ pub(super) fn dealloc_pd<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let pd = input.pd();
-    nic.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
-    if nic.mkeys.iter().any(|(_, key)| key.pd == pd)
+    nic.shared.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
+    if nic.shared.mkeys.iter().any(|(_, key)| key.pd == pd)
         || nic.queue_pairs.iter().any(|(_, qp)| qp.accessor.pd == pd)
-        || nic.shared_receives.iter().any(|(_, queue)| queue.pd() == pd)
+        || nic.shared.shared_receives.iter().any(|(_, queue)| queue.pd() == pd)
         || nic.ethernet.uses_pd(pd)
     {
         return Err(syndrome::PD_BUSY);
     }
-    nic.domains.remove(pd.value());
+    nic.shared.domains.remove(pd.value());
     Ok(())
 }
 
@@ -64,8 +64,8 @@ pub(super) fn dealloc_uar<M: HostMemory>(
     call.expect_no_op_mod()?;
     let uar = input.uar();
     nic.uars.get(uar.value()).ok_or(syndrome::UAR_UNKNOWN)?;
-    let busy = nic.events.queues.iter().any(|(_, queue)| queue.uar() == uar)
-        || nic.completions.queues.iter().any(|(_, queue)| queue.uar() == uar)
+    let busy = nic.shared.events.queues.iter().any(|(_, queue)| queue.uar() == uar)
+        || nic.shared.completions.queues.iter().any(|(_, queue)| queue.uar() == uar)
         || nic.queue_pairs.iter().any(|(_, qp)| qp.context.uar_page() == uar)
         || nic.ethernet.uses_uar(uar);
     if busy {

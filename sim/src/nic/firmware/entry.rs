@@ -31,8 +31,8 @@ pub(in crate::nic) fn ring<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut
 
 /// Processes slots for one turn. If work is left, even within a long command, an alarm starts the next turn.
 pub(in crate::nic) fn work_off<M: HostMemory>(nic: &mut Nic, now: Time, memory: &mut M) {
-    nic.mkeys.budget().begin_turn();
-    while nic.firmware.has_commands() && !nic.mkeys.budget().is_spent() {
+    nic.shared.mkeys.budget().begin_turn();
+    while nic.firmware.has_commands() && !nic.shared.mkeys.budget().is_spent() {
         let Some(command) = nic.firmware.pending.take().or_else(|| take_slot(nic, memory)) else {
             continue;
         };
@@ -48,7 +48,7 @@ fn take_slot<M: HostMemory>(nic: &mut Nic, memory: &mut M) -> Option<Box<Pending
     let slot = nic.firmware.rung.trailing_zeros();
     nic.firmware.rung &= nic.firmware.rung.wrapping_sub(1);
     let Some(queue) = nic.firmware.queue else {
-        nic.counters.doorbells_ignored += 1;
+        nic.shared.counters.doorbells_ignored += 1;
         return None;
     };
     let address = queue.wrapping_add(u64::from(slot) * CommandQueueEntry::SIZE as u64);
@@ -58,12 +58,12 @@ fn take_slot<M: HostMemory>(nic: &mut Nic, memory: &mut M) -> Option<Box<Pending
         return None;
     }
     if !entry.ownership() {
-        nic.counters.doorbells_ignored += 1;
+        nic.shared.counters.doorbells_ignored += 1;
         return None;
     }
     // Decide this before the command runs: CREATE_EQ must not raise an event on the queue that it creates,
     // because Linux still polls then.
-    let notified = nic.events.subscriber(EventType::Cmd);
+    let notified = nic.shared.events.subscriber(EventType::Cmd);
     Some(Box::new(PendingCommand::new(slot, address, entry, notified)))
 }
 
@@ -93,7 +93,7 @@ fn collect<M: HostMemory>(
     if command.input.is_empty() {
         check_entry(nic, &command.entry)?;
     }
-    let (checksums, budget) = (nic.checksums(), nic.mkeys.budget());
+    let (checksums, budget) = (nic.checksums(), nic.shared.mkeys.budget());
     Ok(mailbox::read_input(memory, command, checksums, budget)?
         && mailbox::find_output(memory, command, checksums, budget)?)
 }
@@ -107,7 +107,7 @@ fn run<M: HostMemory>(
 ) -> Result<[u8; INLINE], DeliveryStatus> {
     let CommandInput { bytes, list, .. } = core::mem::take(&mut command.input);
     let length = command.entry.output_length() as usize;
-    nic.mkeys.budget().add((list.len() / WORDS_A_PIECE) as u32);
+    nic.shared.mkeys.budget().add((list.len() / WORDS_A_PIECE) as u32);
     let mut call = Call::new(now, memory, &bytes, list, length);
     let mut output = execute(nic, &mut call);
     output.truncate(length);
@@ -170,7 +170,7 @@ fn finish<M: HostMemory>(
 ) {
     let status = outcome.err().unwrap_or(DeliveryStatus::Ok);
     if status != DeliveryStatus::Ok {
-        nic.counters.deliveries_refused += 1;
+        nic.shared.counters.deliveries_refused += 1;
     }
     let mut entry = command.entry;
     if let Ok(inline) = outcome {
@@ -187,8 +187,10 @@ fn finish<M: HostMemory>(
 }
 
 fn notify<M: HostMemory>(nic: &mut Nic, memory: &mut M, before: Option<Eqn>, slot: u32) {
-    let Some(eqn) = before.filter(|&eqn| nic.events.subscriber(EventType::Cmd) == Some(eqn)) else { return };
+    let Some(eqn) = before.filter(|&eqn| nic.shared.events.subscriber(EventType::Cmd) == Some(eqn)) else {
+        return;
+    };
     let mut data = CommandEvent::new();
     data.set_vector(1 << slot);
-    nic.events.post_to(memory, eqn, crate::nic::event::entry(EventType::Cmd, 0, &data));
+    nic.shared.events.post_to(memory, eqn, crate::nic::event::entry(EventType::Cmd, 0, &data));
 }

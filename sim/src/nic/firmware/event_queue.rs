@@ -26,11 +26,12 @@ pub(super) fn create<M: HostMemory>(
         return Err(syndrome::EQ_VECTOR);
     }
     nic.uars.get(context.uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
-    let number = nic.events.queues.next_number(1 << capabilities.log_max_eq()).ok_or(syndrome::EQ_LIMIT)?;
+    let number =
+        nic.shared.events.queues.next_number(1 << capabilities.log_max_eq()).ok_or(syndrome::EQ_LIMIT)?;
     let length = (EQE_SIZE as u64) << context.log_eq_size();
     let (log_page, offset) = (context.log_page_size(), context.page_offset());
     let buffer = paged_buffer(nic, call, CreateEqIn::PAS_OFFSET, log_page, offset, length)?;
-    nic.events.queues.insert(number, EventQueue::new(context, input.event_bitmask(), buffer));
+    nic.shared.events.queues.insert(number, EventQueue::new(context, input.event_bitmask(), buffer));
     output.set_eq_number(Eqn::from_low_bits(number));
     Ok(())
 }
@@ -43,11 +44,11 @@ pub(super) fn destroy<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let eqn = input.eq_number();
-    nic.events.queues.get(eqn.value()).ok_or(syndrome::EQ_UNKNOWN)?;
-    if nic.completions.queues.iter().any(|(_, queue)| queue.eqn() == eqn) {
+    nic.shared.events.queues.get(eqn.value()).ok_or(syndrome::EQ_UNKNOWN)?;
+    if nic.shared.completions.queues.iter().any(|(_, queue)| queue.eqn() == eqn) {
         return Err(syndrome::EQ_BUSY);
     }
-    nic.events.queues.remove(eqn.value());
+    nic.shared.events.queues.remove(eqn.value());
     Ok(())
 }
 
@@ -58,7 +59,7 @@ pub(super) fn query<M: HostMemory>(
     output: &mut QueryEqOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    let queue = nic.events.queues.get(input.eq_number().value()).ok_or(syndrome::EQ_UNKNOWN)?;
+    let queue = nic.shared.events.queues.get(input.eq_number().value()).ok_or(syndrome::EQ_UNKNOWN)?;
     output.eq_context_entry_mut().clone_from(&queue.context());
     output.as_mut_bytes()[0x58..0x60].copy_from_slice(&queue.events[..8]);
     Ok(())

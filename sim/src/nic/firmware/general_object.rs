@@ -28,7 +28,7 @@ pub(super) const fn has(opcode: CommandOpcode) -> bool {
 }
 
 fn card(nic: &mut Nic) -> Result<&mut CardState, Refusal> {
-    nic.optional.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
+    nic.shared.optional.card.as_deref_mut().ok_or(syndrome::CARD_FUNCTION)
 }
 
 /// Permits other functions that know the access key to create aliases of a memory key.
@@ -45,7 +45,7 @@ pub(super) fn allow<M: HostMemory>(
     let index = input.object_id_to_be_accessed();
     check_shareable(nic, index)?;
     let owner = card(nic)?.function.vhca_id;
-    let object = nic.mkeys.shared_name(owner, index).ok_or(syndrome::MKEY_UNKNOWN)?;
+    let object = nic.shared.mkeys.shared_name(owner, index).ok_or(syndrome::MKEY_UNKNOWN)?;
     card(nic)?.share(object, AccessKey(input.access_key()));
     Ok(())
 }
@@ -53,7 +53,7 @@ pub(super) fn allow<M: HostMemory>(
 /// Refuses indirect keys on cards that cannot follow them for other functions. Also refuses keys without
 /// bounds, which would expose all host memory, and aliases, which only their owner may share.
 fn check_shareable(nic: &Nic, index: u32) -> Result<(), Refusal> {
-    let key = nic.mkeys.get(index).ok_or(syndrome::MKEY_UNKNOWN)?;
+    let key = nic.shared.mkeys.get(index).ok_or(syndrome::MKEY_UNKNOWN)?;
     let follows = nic.config.card.is_some_and(|function| function.shares_indirect_keys);
     let unbounded = key.context.length64() && access_mode(&key.context) == MkeyAccessMode::Pa;
     if key.alias().is_some() || unbounded || key.is_indirect() && !follows {
@@ -71,7 +71,7 @@ pub(super) fn create<M: HostMemory>(
 ) -> Result<(), Refusal> {
     check_type(input.header())?;
     let requested = input.alias();
-    let pd = Pdn::new(requested.metadata_1()).filter(|pd| nic.domains.get(pd.value()).is_some());
+    let pd = Pdn::new(requested.metadata_1()).filter(|pd| nic.shared.domains.get(pd.value()).is_some());
     let pd = pd.ok_or(syndrome::PD_UNKNOWN)?;
     let (owner, index) = (requested.vhca_id_to_be_accessed(), requested.object_id_to_be_accessed());
     let &(target, access) = card(nic)?.offer(owner, index).ok_or(syndrome::ALIAS_TARGET)?;
@@ -79,7 +79,7 @@ pub(super) fn create<M: HostMemory>(
         return Err(syndrome::ALIAS_ACCESS_KEY);
     }
     let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
-    let number = nic.mkeys.create_alias(pd, target, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    let number = nic.shared.mkeys.create_alias(pd, target, limit).ok_or(syndrome::MKEY_LIMIT)?;
     output.header_mut().set_obj_id(number);
     describe(nic, target, output.alias_mut())
 }
@@ -91,7 +91,7 @@ pub(super) fn query<M: HostMemory>(
     output: &mut AliasOut,
 ) -> Result<(), Refusal> {
     check_type(input)?;
-    let target = nic.mkeys.alias(input.obj_id()).ok_or(syndrome::ALIAS_UNKNOWN)?;
+    let target = nic.shared.mkeys.alias(input.obj_id()).ok_or(syndrome::ALIAS_UNKNOWN)?;
     output.header_mut().set_obj_id(input.obj_id());
     describe(nic, target, output.alias_mut())
 }
@@ -103,8 +103,8 @@ pub(super) fn destroy<M: HostMemory>(
     _: &mut GeneralObjectOut,
 ) -> Result<(), Refusal> {
     check_type(input)?;
-    nic.mkeys.alias(input.obj_id()).ok_or(syndrome::ALIAS_UNKNOWN)?;
-    nic.mkeys.destroy(input.obj_id()).map(drop).ok_or(syndrome::ALIAS_UNKNOWN)
+    nic.shared.mkeys.alias(input.obj_id()).ok_or(syndrome::ALIAS_UNKNOWN)?;
+    nic.shared.mkeys.destroy(input.obj_id()).map(drop).ok_or(syndrome::ALIAS_UNKNOWN)
 }
 
 /// The creator sets `alias_object`; drivers leave it out when they destroy the object.

@@ -45,9 +45,9 @@ pub(super) fn query_context<M: HostMemory>(
 
 /// The context that software set, with the current state of the port.
 fn shown_context(nic: &Nic) -> HcaVportContext {
-    let state = nic.port.state() as u8;
-    let mut context = nic.port.hca_vport;
-    context.set_port_physical_state(nic.port.link.physical_state() as u8);
+    let state = nic.shared.port.state() as u8;
+    let mut context = nic.shared.port.hca_vport;
+    context.set_port_physical_state(nic.shared.port.link.physical_state() as u8);
     context.set_port_state(state).set_vport_state(state);
     context.set_cap_mask1_field_select(SETTABLE_CAPABILITIES);
     context
@@ -61,7 +61,7 @@ pub(super) fn modify_context<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
-    let (requested, mut context) = (input.hca_vport_context(), nic.port.hca_vport);
+    let (requested, mut context) = (input.hca_vport_context(), nic.shared.port.hca_vport);
     let mask = requested.cap_mask1_field_select();
     let unknown = requested.field_select() & !(SELECT_PORT_GUID | SELECT_NODE_GUID) != 0;
     if unknown || mask & !SETTABLE_CAPABILITIES != 0 || requested.cap_mask2_field_select() != 0 {
@@ -74,8 +74,8 @@ pub(super) fn modify_context<M: HostMemory>(
         context.set_node_guid(requested.node_guid());
     }
     let capabilities = context.cap_mask1() & !mask | requested.cap_mask1() & mask;
-    nic.port.hca_vport = context;
-    nic.port.set_capability_mask(call.now, capabilities);
+    nic.shared.port.hca_vport = context;
+    nic.shared.port.set_capability_mask(call.now, capabilities);
     Ok(())
 }
 
@@ -100,7 +100,7 @@ pub(super) fn query_gid<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_port(nic, input.other_vport(), input.port_num(), input.vport_number())?;
-    call.tail = select(nic.port.addresses(), input.gid_index(), |entry| entry.source_l3_address())?;
+    call.tail = select(nic.shared.port.addresses(), input.gid_index(), |entry| entry.source_l3_address())?;
     output.set_gids_num((call.tail.len() / 16) as u16);
     Ok(())
 }
@@ -114,7 +114,7 @@ pub(super) fn query_pkey<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.port_num(), input.vport_number())?;
-    let table = nic.port.partition_keys();
+    let table = nic.shared.port.partition_keys();
     call.tail = select(table, input.pkey_index(), |key| u32::from(*key).to_be_bytes())?;
     Ok(())
 }
@@ -131,7 +131,7 @@ pub(super) fn query_counters<M: HostMemory>(
     if input.clear() {
         return Err(syndrome::VPORT_FIELD);
     }
-    let (counters, traffic) = (&nic.counters, &nic.ethernet.traffic);
+    let (counters, traffic) = (&nic.shared.counters, &nic.ethernet.traffic);
     let all = Count { packets: counters.frames_received, bytes: counters.bytes_received };
     let (groups, unicast) = (traffic.received_groups, all.without(traffic.received.total()));
     let unicast = unicast.without(groups);

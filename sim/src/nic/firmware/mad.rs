@@ -25,7 +25,7 @@ pub(super) fn ask<M: HostMemory>(
     if call.op_mod() & !FLAGS != 0 {
         return Err(syndrome::BAD_OP_MOD);
     }
-    if !nic.port.is_infiniband() {
+    if !nic.shared.port.is_infiniband() {
         return Err(syndrome::LINK_LAYER);
     }
     if input.port() != 1 || input.plane_index() != 0 {

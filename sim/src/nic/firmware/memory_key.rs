@@ -25,14 +25,14 @@ pub(super) fn create<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     let context = *input.memory_key_mkey_entry();
-    nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
+    nic.shared.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
     if input.data_direct() || context.bsf_en() {
         return Err(syndrome::MKEY_FEATURE);
     }
     if input.mkey_umem_valid() {
         return create_in_umem(nic, input, output);
     }
-    if !nic.mkeys.has_room_for(&context) {
+    if !nic.shared.mkeys.has_room_for(&context) {
         return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
     }
     let longest = 1 << nic.firmware.capabilities.general.log_max_klm_list_size();
@@ -52,7 +52,7 @@ pub(super) fn create<M: HostMemory>(
         _ => return Err(syndrome::MKEY_MODE),
     };
     let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
-    let index = nic.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    let index = nic.shared.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
     output.set_mkey_index(MkeyIndex::from_low_bits(index));
     Ok(())
 }
@@ -88,12 +88,12 @@ fn create_in_umem(nic: &mut Nic, input: &CreateMkeyIn, output: &mut CreateMkeyOu
     };
     let octwords = (entries.len() as u64).div_ceil(2).max(context.translations_octword_size().into());
     context.set_translations_octword_size(octwords.min(u32::MAX.into()) as u32).set_log_page_size(log_page);
-    if !nic.mkeys.has_room_for(&context) {
+    if !nic.shared.mkeys.has_room_for(&context) {
         return Err(syndrome::MKEY_TRANSLATIONS_LIMIT);
     }
     let limit = 1 << nic.firmware.capabilities.general.log_max_mkey();
-    let index = nic.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
-    nic.mkeys.hold(index, object);
+    let index = nic.shared.mkeys.create(context, entries, limit).ok_or(syndrome::MKEY_LIMIT)?;
+    nic.shared.mkeys.hold(index, object);
     output.set_mkey_index(MkeyIndex::from_low_bits(index));
     Ok(())
 }
@@ -177,15 +177,15 @@ pub(super) fn destroy<M: HostMemory>(
     call.expect_no_op_mod()?;
     let index = input.mkey_index().value();
     own(nic, index)?;
-    if let Some(card) = &mut nic.optional.card {
+    if let Some(card) = &mut nic.shared.optional.card {
         card.withdraw(index);
     }
-    nic.mkeys.destroy(index).map(drop).ok_or(syndrome::MKEY_UNKNOWN)
+    nic.shared.mkeys.destroy(index).map(drop).ok_or(syndrome::MKEY_UNKNOWN)
 }
 
 /// A key of this function that is not an alias: aliases are general objects with their own commands.
 fn own(nic: &Nic, index: u32) -> Result<&MemoryKey, Refusal> {
-    nic.mkeys.get(index).filter(|key| key.alias().is_none()).ok_or(syndrome::MKEY_UNKNOWN)
+    nic.shared.mkeys.get(index).filter(|key| key.alias().is_none()).ok_or(syndrome::MKEY_UNKNOWN)
 }
 
 /// Returns the context, without translation entries: the output only has room for two of them.

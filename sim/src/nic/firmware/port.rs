@@ -23,13 +23,13 @@ pub(super) fn set_roce_address<M: HostMemory>(
     _: &mut SetRoceAddressOut,
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
-    if nic.port.is_infiniband() {
+    if nic.shared.port.is_infiniband() {
         return Err(syndrome::LINK_LAYER);
     }
     check_port(input.vhca_port_num())?;
     let address = *input.roce_address();
     let index = usize::from(input.roce_address_index());
-    let slot = nic.port.addresses_mut().get_mut(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
+    let slot = nic.shared.port.addresses_mut().get_mut(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
     if Gid(address.source_l3_address()).is_zero() {
         *slot = RoceAddress::new();
         return Ok(());
@@ -75,7 +75,7 @@ pub(super) fn query_roce_address<M: HostMemory>(
     call.expect_no_op_mod()?;
     check_port(input.vhca_port_num())?;
     let index = usize::from(input.roce_address_index());
-    let address = nic.port.addresses().get(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
+    let address = nic.shared.port.addresses().get(index).ok_or(syndrome::ROCE_ADDRESS_INDEX)?;
     output.roce_address_mut().clone_from(address);
     Ok(())
 }
@@ -98,7 +98,7 @@ pub(super) fn query_vport_state<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
-    output.set_admin_state(nic.port.link.is_wanted().into()).set_state(nic.port.is_up().into());
+    output.set_admin_state(nic.shared.port.link.is_wanted().into()).set_state(nic.shared.port.is_up().into());
     Ok(())
 }
 
@@ -111,7 +111,7 @@ pub(super) fn query_vport_context<M: HostMemory>(
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
     let (size, list) = address_list::show(nic, input.allowed_list_type())?;
-    let mut context = nic.port.vport;
+    let mut context = nic.shared.port.vport;
     context.set_allowed_list_type(input.allowed_list_type()).set_allowed_list_size(size);
     call.tail = list;
     output.nic_vport_context_mut().clone_from(&context);
@@ -126,7 +126,7 @@ pub(super) fn modify_vport_context<M: HostMemory>(
 ) -> Result<(), Refusal> {
     call.expect_no_op_mod()?;
     check_vport(input.other_vport(), input.vport_number())?;
-    let mut context = nic.port.vport;
+    let mut context = nic.shared.port.vport;
     check_selection(input)?;
     let requested = input.nic_vport_context();
     if input.field_select_mtu() {
@@ -155,9 +155,9 @@ pub(super) fn modify_vport_context<M: HostMemory>(
     if input.field_select_addresses_list() {
         address_list::replace(nic, call, requested)?;
     }
-    nic.port.vport = context;
+    nic.shared.port.vport = context;
     if address {
-        nic.port.adopt_mac();
+        nic.shared.port.adopt_mac();
     }
     Ok(())
 }

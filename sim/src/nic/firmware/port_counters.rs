@@ -42,7 +42,7 @@ pub(super) fn access(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>,
 /// groups exist only on their own kind of port.
 fn counters(nic: &Nic, group: PortCounterGroup, priority: u8) -> Result<CounterValues, Refusal> {
     use PortCounterGroup as Group;
-    let (view, infiniband) = (View::new(nic), nic.port.is_infiniband());
+    let (view, infiniband) = (View::new(nic), nic.shared.port.is_infiniband());
     match group {
         Group::InfiniBandPort if infiniband => Ok(placed(&faults::of(nic))),
         Group::InfiniBandPort => Err(syndrome::LINK_LAYER),
@@ -82,7 +82,7 @@ mod faults {
     pub(super) const TRANSMIT_DISCARDS: usize = 2;
 
     pub(super) fn of(nic: &Nic) -> [(usize, u64); 3] {
-        let counters = &nic.counters;
+        let counters = &nic.shared.counters;
         [
             (LINK_DOWNED, nic.times_down),
             (RECEIVE_ERRORS, counters.frames_malformed + counters.frames_bad_icrc),
@@ -113,7 +113,7 @@ struct View {
 
 impl View {
     fn new(nic: &Nic) -> Self {
-        let counters = &nic.counters;
+        let counters = &nic.shared.counters;
         Self {
             traffic: nic.ethernet.traffic,
             received: (counters.frames_received, counters.bytes_received),

@@ -96,7 +96,7 @@ fn check_service(nic: &Nic, service: ServiceType) -> Result<(), Refusal> {
         ServiceType::Rc | ServiceType::Uc | ServiceType::Ud | ServiceType::Xrc => true,
         // QP1, and queue pairs for memory-key updates.
         ServiceType::Qp1 | ServiceType::RegUmr => true,
-        ServiceType::Qp0 => nic.port.is_infiniband(),
+        ServiceType::Qp0 => nic.shared.port.is_infiniband(),
         _ => false,
     };
     if known { Ok(()) } else { Err(syndrome::QP_SERVICE) }
@@ -136,7 +136,7 @@ fn check_shared(nic: &Nic, context: &QueuePairContext) -> Result<Option<Srqn>, R
     }
     let number = Srqn::from_low_bits(context.srqn_rmpn_xrqn());
     let xrc = context.st() == ServiceType::Xrc;
-    match nic.shared_receives.get(number.value()).map(|shared| &shared.context) {
+    match nic.shared.shared_receives.get(number.value()).map(|shared| &shared.context) {
         Some(SharedContext::Pool(_)) if !xrc => Ok(Some(number)),
         // The message names the queue of its domain; the one named here does not matter.
         Some(SharedContext::Xrc(_)) if xrc => Ok(None),
@@ -159,13 +159,13 @@ fn check_objects(nic: &Nic, context: &QueuePairContext) -> Result<(), Refusal> {
     }
     // Queue pairs for memory-key updates may change keys of all domains and belong to none.
     if context.st() != ServiceType::RegUmr {
-        nic.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
+        nic.shared.domains.get(context.pd().value()).ok_or(syndrome::PD_UNKNOWN)?;
     }
     if !context.no_sq() {
-        nic.completions.queues.get(context.cqn_snd().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+        nic.shared.completions.queues.get(context.cqn_snd().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     }
     if receives(context) {
-        nic.completions.queues.get(context.cqn_rcv().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+        nic.shared.completions.queues.get(context.cqn_rcv().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     }
     Ok(())
 }
@@ -174,7 +174,7 @@ fn count_users(nic: &mut Nic, context: &QueuePairContext, change: i32) {
     let send = (!context.no_sq()).then(|| context.cqn_snd());
     let receive = receives(context).then(|| context.cqn_rcv());
     for cqn in [send, receive].into_iter().flatten() {
-        if let Some(queue) = nic.completions.queues.get_mut(cqn.value()) {
+        if let Some(queue) = nic.shared.completions.queues.get_mut(cqn.value()) {
             queue.users = queue.users.saturating_add_signed(change);
         }
     }

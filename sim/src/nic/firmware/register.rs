@@ -53,7 +53,7 @@ pub(super) fn access<M: HostMemory>(
         RegisterId::NodeDesc => node_description(nic, call.now, data, write),
         RegisterId::Ppcnt => port_counters::access(nic, data, write),
         RegisterId::Pcam => port_registers(nic, data, write),
-        other if !nic.port.is_infiniband() => ethernet_register(nic, other, data, write),
+        other if !nic.shared.port.is_infiniband() => ethernet_register(nic, other, data, write),
         _ => Err(syndrome::REGISTER_UNKNOWN),
     }?;
     Ok(())
@@ -106,7 +106,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
         register.set_proto_mask(INFINIBAND);
         register.set_ib_link_width_capability(width).set_ib_proto_capability(speed);
         register.set_ib_link_width_admin(width).set_ib_proto_admin(speed);
-        if nic.port.is_up() {
+        if nic.shared.port.is_up() {
             register.set_ib_link_width_oper(running_width).set_ib_proto_oper(running_speed);
         }
         return bytes(&register);
@@ -115,7 +115,7 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
     register.set_proto_mask(ETHERNET);
     register.set_eth_proto_capability(speed).set_eth_proto_admin(speed);
     let running = nic.config.link_speed().ethernet_protocol();
-    register.set_eth_proto_oper(if nic.port.is_up() { running } else { 0 });
+    register.set_eth_proto_oper(if nic.shared.port.is_up() { running } else { 0 });
     bytes(&register)
 }
 
@@ -123,19 +123,19 @@ fn port_type_and_speed(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, R
 fn port_state(nic: &mut Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusal> {
     let requested: PaosRegister = read(data)?;
     check_port(requested.local_port())?;
-    let was_up = nic.port.is_up();
+    let was_up = nic.shared.port.is_up();
     if write && requested.ase() {
-        nic.port.link.set_wanted(match requested.admin_status() {
+        nic.shared.port.link.set_wanted(match requested.admin_status() {
             1 => true,
             2 => false,
             _ => return Err(syndrome::REGISTER_VALUE),
         });
-        nic.link_changed |= nic.port.is_up() != was_up;
-        nic.times_down += u64::from(was_up && !nic.port.is_up());
+        nic.link_changed |= nic.shared.port.is_up() != was_up;
+        nic.times_down += u64::from(was_up && !nic.shared.port.is_up());
     }
     let mut register = PaosRegister::new();
-    register.set_local_port(1).set_admin_status(if nic.port.link.is_wanted() { 1 } else { 2 });
-    register.set_oper_status(if nic.port.is_up() { 1 } else { 2 });
+    register.set_local_port(1).set_admin_status(if nic.shared.port.link.is_wanted() { 1 } else { 2 });
+    register.set_oper_status(if nic.shared.port.is_up() { 1 } else { 2 });
     bytes(&register)
 }
 
@@ -153,7 +153,7 @@ fn port_registers(nic: &Nic, data: &[u8], write: bool) -> Result<Vec<u8>, Refusa
     mask.set_registers_127_to_96(bit(RegisterId::Pcam, 96)).set_ppcnt(true);
     let common = [RegisterId::Pmtu, RegisterId::Ptys, RegisterId::Paos].map(|id| bit(id, 0) as u8);
     let common = common.iter().fold(0, |mask, bit| mask | bit);
-    if nic.port.is_infiniband() {
+    if nic.shared.port.is_infiniband() {
         mask.set_registers_7_to_0(common).set_registers_31_to_13(bit(RegisterId::Pvlc, 13));
     } else {
         let ethernet = bit(RegisterId::Pfcc, 0) | bit(RegisterId::Pmlp, 0);
@@ -187,7 +187,7 @@ fn node_description(nic: &mut Nic, now: Time, data: &[u8], write: bool) -> Resul
         let requested = read(data)?;
         if nic.firmware.node_description != requested {
             nic.firmware.node_description = requested;
-            nic.port.note_description(now);
+            nic.shared.port.note_description(now);
         }
     }
     Ok(nic.firmware.node_description.to_vec())

@@ -55,7 +55,7 @@ pub(super) fn dealloc_xrcd<M: HostMemory>(
     nic.xrc_domains.get(domain.value()).ok_or(syndrome::XRCD_UNKNOWN)?;
     let uses = |context: &SharedContext| matches!(context, SharedContext::Xrc(xrc) if xrc.xrcd() == domain);
     let member = |qp: &QueuePair| qp.context.st() == ServiceType::Xrc && qp.context.xrcd() == domain;
-    let used = nic.shared_receives.iter().any(|(_, queue)| uses(&queue.context))
+    let used = nic.shared.shared_receives.iter().any(|(_, queue)| uses(&queue.context))
         || nic.queue_pairs.iter().any(|(_, qp)| member(qp));
     if used {
         return Err(syndrome::XRCD_BUSY);
@@ -103,24 +103,24 @@ fn check_geometry(nic: &Nic, requested: ReceiveGeometry, pd: Pdn) -> Result<Rece
     {
         return Err(syndrome::SRQ_SIZE);
     }
-    nic.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
+    nic.shared.domains.get(pd.value()).ok_or(syndrome::PD_UNKNOWN)?;
     Ok(requested)
 }
 
 fn insert(nic: &mut Nic, queue: SharedReceiveQueue) -> Result<Srqn, Refusal> {
     let limit = 1 << nic.firmware.capabilities.general.log_max_srq();
-    let number = nic.shared_receives.next_number(limit).ok_or(syndrome::SRQ_LIMIT)?;
-    nic.shared_receives.insert(number, queue);
+    let number = nic.shared.shared_receives.next_number(limit).ok_or(syndrome::SRQ_LIMIT)?;
+    nic.shared.shared_receives.insert(number, queue);
     Ok(Srqn::from_low_bits(number))
 }
 
 fn pool(nic: &mut Nic, number: Srqn) -> Result<&mut SharedReceiveQueue, Refusal> {
-    let queue = nic.shared_receives.get_mut(number.value()).ok_or(syndrome::SRQ_UNKNOWN)?;
+    let queue = nic.shared.shared_receives.get_mut(number.value()).ok_or(syndrome::SRQ_UNKNOWN)?;
     if matches!(queue.context, SharedContext::Pool(_)) { Ok(queue) } else { Err(syndrome::SRQ_UNKNOWN) }
 }
 
 fn xrc(nic: &mut Nic, number: Srqn) -> Result<&mut SharedReceiveQueue, Refusal> {
-    let queue = nic.shared_receives.get_mut(number.value()).ok_or(syndrome::SRQ_UNKNOWN)?;
+    let queue = nic.shared.shared_receives.get_mut(number.value()).ok_or(syndrome::SRQ_UNKNOWN)?;
     if matches!(queue.context, SharedContext::Xrc(_)) { Ok(queue) } else { Err(syndrome::SRQ_UNKNOWN) }
 }
 
@@ -185,7 +185,7 @@ fn remove(nic: &mut Nic, number: Srqn) -> Result<(), Refusal> {
     {
         return Err(syndrome::SRQ_BUSY);
     }
-    nic.shared_receives.remove(number.value());
+    nic.shared.shared_receives.remove(number.value());
     Ok(())
 }
 
@@ -222,7 +222,7 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
         return Err(syndrome::SRQ_FEATURE);
     }
     nic.xrc_domains.get(context.xrcd().value()).ok_or(syndrome::XRCD_UNKNOWN)?;
-    nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    nic.shared.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let address = u64::from(context.db_record_addr_h()) << 32 | u64::from(context.db_record_addr_l()) << 2;
     let (log_size, log_stride) = (context.log_xrc_srq_size(), context.log_rq_stride() + 4);
     let geometry = check_geometry(nic, ReceiveGeometry { log_size, log_stride }, context.pd())?;
@@ -238,7 +238,7 @@ pub(super) fn create_xrc_srq<M: HostMemory>(
 
 /// Counts the queue as a user of its completion queue, which cannot be destroyed before it.
 fn count_user(nic: &mut Nic, context: &XrcSrqContext, change: i32) {
-    if let Some(queue) = nic.completions.queues.get_mut(context.cqn().value()) {
+    if let Some(queue) = nic.shared.completions.queues.get_mut(context.cqn().value()) {
         queue.users = queue.users.saturating_add_signed(change);
     }
 }

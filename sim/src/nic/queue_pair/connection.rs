@@ -47,15 +47,16 @@ impl QueuePair {
     /// Sets the path that the context describes. There is none while the GID table entry it names is empty.
     fn set_path<M>(&mut self, bus: &mut Bus<'_, M>) {
         let context = &self.context;
-        let route = bus.port.route(context, self.accessor.qpn.value(), bus.features.software_source_port);
+        let route =
+            bus.shared.port.route(context, self.accessor.qpn.value(), bus.features.software_source_port);
         self.path = route.map(|route| {
-            let partition_key = bus.port.partition_key(context.primary_address_path().pkey_index());
+            let partition_key = bus.shared.port.partition_key(context.primary_address_path().pkey_index());
             Path {
                 headers: HeaderTemplate::new(&route, context.remote_qpn(), partition_key)
                     .of_service(self.class),
                 from_peer: route.network.reversed(),
                 partition_key,
-                loops_back: bus.port.is_ours(&route, context.remote_qpn()),
+                loops_back: bus.shared.port.is_ours(&route, context.remote_qpn()),
             }
         });
     }

@@ -152,7 +152,12 @@ impl<'a> Datagram<'a> {
             (None, Some(offset)) => (offset, self.ip_header),
             (None, None) => (0, &[]),
         };
-        receive.place(bus.memory, bus.mkeys, self.length(), [(at, header), (GRH as u64, &self.payload)])
+        receive.place(
+            bus.memory,
+            &bus.shared.mkeys,
+            self.length(),
+            [(at, header), (GRH as u64, &self.payload)],
+        )
     }
 
     fn completion(&self) -> ReceiveCompletion {
@@ -218,11 +223,14 @@ impl QueuePair {
     /// back. Memory-key updates and NOPs ahead of it are executed. Its [`Effects`] follow from
     /// [`Self::end_turn`].
     pub(crate) fn poll_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<OutgoingDatagram> {
-        while self.state() == QpState::Rts && self.may_send_datagram(bus) && !bus.mkeys.budget().is_spent() {
+        while self.state() == QpState::Rts
+            && self.may_send_datagram(bus)
+            && !bus.shared.mkeys.budget().is_spent()
+        {
             match self.fetch_datagram(bus) {
                 Fetched::Datagram(fetched) => {
-                    bus.counters.wqes += 1;
-                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
+                    bus.shared.counters.wqes += 1;
+                    observe_fetch(&mut bus.shared.optional, bus.now, self.accessor.qpn, &self.send);
                     if let Some(outgoing) = self.send_datagram(bus, &fetched) {
                         self.pacer.on_sent(bus.now, outgoing.length());
                         return Some(outgoing);
@@ -234,8 +242,8 @@ impl QueuePair {
                     }
                 }
                 Fetched::Nop => {
-                    bus.counters.wqes += 1;
-                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
+                    bus.shared.counters.wqes += 1;
+                    observe_fetch(&mut bus.shared.optional, bus.now, self.accessor.qpn, &self.send);
                     self.end_wqe(bus, Ok(()));
                 }
                 Fetched::Nothing | Fetched::Request | Fetched::Dma(_) => break,
@@ -255,9 +263,9 @@ impl QueuePair {
 
     fn fetch_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Fetched {
         let context = FetchContext {
-            mkeys: bus.mkeys,
+            mkeys: &bus.shared.mkeys,
             accessor: self.accessor,
-            log_max_message: self.context.log_msg_max().min(bus.port.log_largest_datagram()),
+            log_max_message: self.context.log_msg_max().min(bus.shared.port.log_largest_datagram()),
             max_wqe: bus.config.limits.max_send_wqe,
             strom: false,
             strict: bus.config.strict,
@@ -276,9 +284,10 @@ impl QueuePair {
         bus: &mut Bus<'_, M>,
         fetched: &FetchedDatagram,
     ) -> Option<OutgoingDatagram> {
-        let work = if bus.optional.observer.is_some() { self.send.work_of(fetched.token) } else { None };
+        let work =
+            if bus.shared.optional.observer.is_some() { self.send.work_of(fetched.token) } else { None };
         let mut payload = vec![0; self.send.length_of(fetched.token)];
-        if self.send.gather(bus.memory, bus.mkeys, fetched.token, 0, &mut payload).is_err() {
+        if self.send.gather(bus.memory, &bus.shared.mkeys, fetched.token, 0, &mut payload).is_err() {
             self.end_wqe(bus, Err(wqe::DATA_ACCESS));
             self.fail_send_queue(bus);
             return None;
@@ -286,9 +295,9 @@ impl QueuePair {
         let vector = &fetched.address.vector;
         let software_port = bus.features.software_source_port;
         let route = if self.context.st() == ServiceType::Qp0 {
-            Some(bus.port.management_route(vector))
+            Some(bus.shared.port.management_route(vector))
         } else {
-            bus.port.datagram_route(vector, self.number(), software_port)
+            bus.shared.port.datagram_route(vector, self.number(), software_port)
         };
         let Some(route) = route else {
             self.end_wqe(bus, Err(wqe::ADDRESS));
@@ -299,7 +308,7 @@ impl QueuePair {
         let datagram = Datagram {
             source: self.shown_number(),
             qkey: if controlled { self.own_qkey() } else { vector.qkey() },
-            partition_key: bus.port.partition_key(self.pkey_index()),
+            partition_key: bus.shared.port.partition_key(self.pkey_index()),
             route,
             payload: Cow::Owned(payload),
             immediate: fetched.address.immediate,
@@ -321,24 +330,24 @@ impl QueuePair {
         destination: Qpn,
         datagram: Datagram<'static>,
     ) -> Option<OutgoingDatagram> {
-        if bus.port.is_infiniband() && group_of(&datagram.route.network).is_none() {
-            let is_ours = bus.port.is_ours(&datagram.route, destination);
-            if is_ours && !bus.port.shares(destination) {
+        if bus.shared.port.is_infiniband() && group_of(&datagram.route.network).is_none() {
+            let is_ours = bus.shared.port.is_ours(&datagram.route, destination);
+            if is_ours && !bus.shared.port.shares(destination) {
                 return Some(OutgoingDatagram::Local { destination, datagram });
             }
             let leaves = match self.context.st() {
-                ServiceType::Qp0 => bus.port.is_linked(),
-                _ => bus.port.reaches_others(),
+                ServiceType::Qp0 => bus.shared.port.is_linked(),
+                _ => bus.shared.port.reaches_others(),
             };
             if !is_ours && !leaves {
-                bus.counters.frames_without_path += 1;
+                bus.shared.counters.frames_without_path += 1;
                 return None;
             }
         }
         let psn = self.context.next_send_psn();
         self.context.set_next_send_psn(psn.add(1));
         let frame = datagram.to_frame(bus.now, self.number(), destination, psn);
-        bus.counters.frames_too_long += u64::from(frame.is_none());
+        bus.shared.counters.frames_too_long += u64::from(frame.is_none());
         frame.map(OutgoingDatagram::Frame)
     }
 
@@ -367,14 +376,14 @@ impl QueuePair {
         datagram: &Datagram<'_>,
     ) -> Effects {
         if matches!(self.state(), QpState::Reset | QpState::Init | QpState::Error) {
-            bus.counters.datagrams_dropped += 1;
+            bus.shared.counters.datagrams_dropped += 1;
             return Effects::NONE;
         }
         // QP0 packets have no Q_Key to check (IBTA v1.4 §9.8.3.2).
         if self.context.st() != ServiceType::Qp0 && datagram.qkey != self.own_qkey() {
-            bus.counters.datagrams_bad_qkey += 1;
+            bus.shared.counters.datagrams_bad_qkey += 1;
             if let Some(violation) = datagram.queue_key_violation(self.shown_number()) {
-                bus.port.note_violation(bus.now, &violation);
+                bus.shared.port.note_violation(bus.now, &violation);
             }
             return Effects::NONE;
         }
@@ -387,11 +396,13 @@ impl QueuePair {
     }
 
     fn receive_datagram<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, datagram: &Datagram<'_>) -> Effects {
-        let access = ReceiveAccess { mkeys: bus.mkeys, accessor: self.accessor, strict: bus.config.strict };
-        let taken = self.receives.take(bus.memory, bus.shared_receives, None, access, &mut self.scatter);
+        let access =
+            ReceiveAccess { mkeys: &bus.shared.mkeys, accessor: self.accessor, strict: bus.config.strict };
+        let taken =
+            self.receives.take(bus.memory, &mut bus.shared.shared_receives, None, access, &mut self.scatter);
         match taken.unwrap_or(FetchedReceive::Empty) {
             FetchedReceive::Empty => {
-                bus.counters.datagrams_dropped += 1;
+                bus.shared.counters.datagrams_dropped += 1;
                 self.count_out_of_buffer();
                 Effects::NONE
             }

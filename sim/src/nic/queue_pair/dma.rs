@@ -23,7 +23,7 @@ impl QueuePair {
         result: Result<(), DmaRefused>,
     ) -> Effects {
         if !self.send.end_dma(tag, result.map_err(|_| wqe::DMA_ACCESS)) {
-            bus.counters.dma_forgotten += 1;
+            bus.shared.counters.dma_forgotten += 1;
         }
         // The ended copy may free room for waiting requests, including those behind a fence.
         self.end_requests(bus);

@@ -80,13 +80,13 @@ impl QueuePair {
     fn flush_responder<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) {
         let buffer = self.responder.as_mut().and_then(|responder| responder.flush());
         let Some(buffer) = buffer else { return };
-        match shared_receive::destination(bus.shared_receives, &self.context, buffer.token) {
+        match shared_receive::destination(&bus.shared.shared_receives, &self.context, buffer.token) {
             Some((cqn, user_index)) => {
                 let owner = CompletionOwner { user_index, ..self.owner() };
                 let mut entry = owner.responder_error(buffer.token as u16, wqe::FLUSHED);
                 bus.complete(cqn, &mut entry, true);
             }
-            None => bus.counters.shared_receives_gone += 1,
+            None => bus.shared.counters.shared_receives_gone += 1,
         }
     }
 }

@@ -75,19 +75,19 @@ impl QueuePair {
 
     fn handle_response<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, packet: &Packet<'_>) {
         let Some(requester) = &mut self.requester else {
-            bus.counters.packets_without_side += 1;
+            bus.shared.counters.packets_without_side += 1;
             return;
         };
         self.pacer.on_ack(bus.now);
         let (token, placed) = match requester.handle_response(bus.now, packet) {
             Placement::None => return,
             Placement::Payload { token, offset } => {
-                (token, self.send.scatter(bus.memory, bus.mkeys, token, offset, packet.payload))
+                (token, self.send.scatter(bus.memory, &bus.shared.mkeys, token, offset, packet.payload))
             }
             Placement::Atomic { token, old } => {
                 let host_order = bus.features.host_order_atomics;
                 let bytes = if host_order { old.to_le_bytes() } else { old.to_be_bytes() };
-                (token, self.send.scatter(bus.memory, bus.mkeys, token, 0, &bytes))
+                (token, self.send.scatter(bus.memory, &bus.shared.mkeys, token, 0, &bytes))
             }
         };
         if placed.is_err() {
@@ -103,7 +103,7 @@ impl QueuePair {
         run: impl FnOnce(&mut ConnectionResponder<HostRange>, &mut QueuePairHost<'_, '_, M>),
     ) -> bool {
         let Some(responder) = &mut self.responder else {
-            bus.counters.packets_without_side += 1;
+            bus.shared.counters.packets_without_side += 1;
             return false;
         };
         let mut host = QueuePairHost {

@@ -30,11 +30,11 @@ impl QueuePair {
 
     /// Executes an update and returns whether it succeeded.
     pub(super) fn end_update<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, pending: PendingUpdate) -> bool {
-        bus.counters.wqes += 1;
+        bus.shared.counters.wqes += 1;
         let result = self.update_key(bus, &pending);
         self.send.end_update(pending, result);
         if result.is_ok() {
-            observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
+            observe_fetch(&mut bus.shared.optional, bus.now, self.accessor.qpn, &self.send);
         }
         result.is_ok()
     }
@@ -46,7 +46,8 @@ impl QueuePair {
     ) -> Result<(), WorkFault> {
         let update = &pending.update;
         let mut bytes = vec![0; usize::from(update.octowords) * SEGMENT];
-        let gathered = self.send.gather_pieces(bus.memory, bus.mkeys, pending.pieces(), 0, &mut bytes);
+        let gathered =
+            self.send.gather_pieces(bus.memory, &bus.shared.mkeys, pending.pieces(), 0, &mut bytes);
         gathered.map_err(|_| wqe::DATA_ACCESS)?;
         let entries: Vec<u64> = words(&bytes).collect();
         let rules = UpdateRules {
@@ -56,9 +57,9 @@ impl QueuePair {
             fixed_indirect: bus.features.fixed_indirect,
         };
         let moves = update.mask & mkey_mask::PD != 0;
-        if moves && bus.domains.get(update.context.pd().value()).is_none() {
+        if moves && bus.shared.domains.get(update.context.pd().value()).is_none() {
             return Err(wqe::KEY_UPDATE);
         }
-        bus.mkeys.update(update, &entries, &rules).map_err(|_| wqe::KEY_UPDATE)
+        bus.shared.mkeys.update(update, &entries, &rules).map_err(|_| wqe::KEY_UPDATE)
     }
 }

@@ -50,7 +50,7 @@ impl QueuePair {
 
     #[cold]
     fn notify_sender<M>(&mut self, bus: &mut Bus<'_, M>) {
-        bus.congestion.marked += 1;
+        bus.shared.congestion.marked += 1;
         if self.notification.last.is_none_or(|last| bus.now >= last + INTERVAL) {
             self.notification = NotificationPoint { due: true, last: Some(bus.now) };
         }
@@ -65,7 +65,8 @@ impl QueuePair {
     ) -> Option<Transmit> {
         self.notification.due = false;
         let qpn = self.number();
-        let mut route = bus.port.route(&self.context, qpn.value(), bus.features.software_source_port)?;
+        let mut route =
+            bus.shared.port.route(&self.context, qpn.value(), bus.features.software_source_port)?;
         route.traffic_class = TRAFFIC_CLASS;
         let template = HeaderTemplate::new(&route, self.context.remote_qpn(), DEFAULT_PARTITION_KEY)
             .of_service(ServiceClass::CongestionNotification)
@@ -81,7 +82,7 @@ impl QueuePair {
         let mut writer = FrameWriter::begin(frame, &template, &header, RESERVED).ok()?;
         writer.payload_mut().fill(0);
         let icrc = writer.finish();
-        bus.congestion.sent += 1;
+        bus.shared.congestion.sent += 1;
         self.observe_response(bus, header.psn);
         Some(Transmit { class: TransmitClass::Response, qpn, icrc })
     }

@@ -42,7 +42,7 @@ impl QueuePair {
         psn: Psn,
         again: Option<RetransmissionCause>,
     ) {
-        if let Some(observer) = &mut bus.optional.observer {
+        if let Some(observer) = &mut bus.shared.optional.observer {
             let (qpn, psn, built) = (self.number(), Some(psn), Some(bus.now));
             observer.set_frame(Some(FrameOrigin { qpn, work, psn, again, built }));
         }

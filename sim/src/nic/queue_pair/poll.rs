@@ -93,12 +93,12 @@ impl QueuePair {
         };
         let written = write_frame(frame, self.path.as_ref()?, &packet.header, length, |bytes| {
             packet.payload.as_ref().is_none_or(|payload| {
-                bus.mkeys.read(bus.memory, &payload.range, payload.offset.into(), bytes).is_ok()
+                bus.shared.mkeys.read(bus.memory, &payload.range, payload.offset.into(), bytes).is_ok()
             })
         });
         match written {
             Ok(icrc) => {
-                if bus.optional.observer.is_some() {
+                if bus.shared.optional.observer.is_some() {
                     self.observe_response(bus, packet.header.psn);
                 }
                 if class == TransmitClass::ReadResponse {
@@ -108,7 +108,7 @@ impl QueuePair {
             }
             Err(Unwritten::Payload) => self.fail_read_response(bus, &packet, frame),
             Err(Unwritten::Length) => {
-                bus.counters.frames_too_long += 1;
+                bus.shared.counters.frames_too_long += 1;
                 None
             }
         }
@@ -149,12 +149,12 @@ impl QueuePair {
                 if token & REPLY != 0 {
                     replies.as_ref().is_some_and(|replies| replies.gather(token, offset, bytes))
                 } else {
-                    send.gather(bus.memory, bus.mkeys, token, offset, bytes).is_ok()
+                    send.gather(bus.memory, &bus.shared.mkeys, token, offset, bytes).is_ok()
                 }
             });
             match written {
                 Ok(icrc) => {
-                    if bus.optional.observer.is_some() {
+                    if bus.shared.optional.observer.is_some() {
                         self.observe_request(bus, &packet);
                     }
                     let transmit = Transmit { class: TransmitClass::Request, qpn: self.number(), icrc };
@@ -183,11 +183,11 @@ impl QueuePair {
             return;
         }
         if let (Some(replies), Some(requester)) = (&mut self.replies, &mut self.requester) {
-            bus.counters.requests_refused += replies.submit(requester);
+            bus.shared.counters.requests_refused += replies.submit(requester);
         }
         while self.send.wants_fetch() {
             let Some(pending) = self.fetch_requests(bus) else { return };
-            if !self.update_in_order(bus, pending) || bus.mkeys.budget().is_spent() {
+            if !self.update_in_order(bus, pending) || bus.shared.mkeys.budget().is_spent() {
                 return;
             }
         }
@@ -196,7 +196,7 @@ impl QueuePair {
     /// Gives requests to the requester while it has room. Stops at a memory-key update and returns it.
     fn fetch_requests<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Option<PendingUpdate> {
         let context = FetchContext {
-            mkeys: bus.mkeys,
+            mkeys: &bus.shared.mkeys,
             accessor: self.accessor,
             log_max_message: self.context.log_msg_max(),
             max_wqe: bus.config.limits.max_send_wqe,
@@ -208,19 +208,19 @@ impl QueuePair {
         };
         let requester = self.requester.as_mut()?;
         while requester.has_room() && !context.mkeys.budget().is_spent() {
-            let requests_refused = &mut bus.counters.requests_refused;
+            let requests_refused = &mut bus.shared.counters.requests_refused;
             let submit = |request| *requests_refused += u64::from(requester.submit(request).is_err());
             match self.send.fetch(bus.memory, &context, submit) {
                 Fetched::Request | Fetched::Nop => {
-                    bus.counters.wqes += 1;
-                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
+                    bus.shared.counters.wqes += 1;
+                    observe_fetch(&mut bus.shared.optional, bus.now, self.accessor.qpn, &self.send);
                 }
                 Fetched::Dma(copy) => {
-                    bus.counters.wqes += 1;
-                    bus.counters.dma_requests += 1;
-                    observe_fetch(bus.optional, bus.now, self.accessor.qpn, &self.send);
+                    bus.shared.counters.wqes += 1;
+                    bus.shared.counters.dma_requests += 1;
+                    observe_fetch(&mut bus.shared.optional, bus.now, self.accessor.qpn, &self.send);
                     // Only a function of a card enables these operations.
-                    if let Some(card) = bus.optional.card.as_mut() {
+                    if let Some(card) = bus.shared.optional.card.as_mut() {
                         self.send.hand_to_card(card.request(self.accessor.qpn, *copy));
                     }
                 }

@@ -19,7 +19,7 @@ impl QueuePair {
 
     /// Handles a CNP about what this queue pair sent.
     pub(crate) fn on_notification<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> Effects {
-        bus.congestion.handled += 1;
+        bus.shared.congestion.handled += 1;
         match &mut self.pacer.0 {
             None => Effects::NONE,
             Some(controller) => {

@@ -6,6 +6,7 @@ use crate::nic::mkey::{Access, HostRange};
 use crate::nic::observer::{DeviceEvent, ObservedMemory};
 use crate::nic::optional_state::OptionalState;
 use crate::nic::receive_queue::{FetchedReceive, ReceiveAccess, ScatterList};
+use crate::nic::shared_parts::SharedParts;
 use crate::nic::shared_receive::{ReceiveSource, destination, token};
 use crate::nic::wqe::{self, WorkFault};
 use crate::transport::{
@@ -32,23 +33,23 @@ pub(super) struct QueuePairHost<'a, 'b, M> {
 
 impl<M: HostMemory> QueuePairHost<'_, '_, M> {
     fn complete_with_fault(&mut self, token: u64, fault: WorkFault) {
-        match destination(self.bus.shared_receives, self.context, token) {
+        match destination(&self.bus.shared.shared_receives, self.context, token) {
             Some((cqn, user_index)) => {
                 let owner = CompletionOwner { user_index, qpn: self.accessor.qpn };
                 self.bus.complete(cqn, &mut owner.responder_error(token as u16, fault), true);
             }
-            None => self.bus.counters.shared_receives_gone += 1,
+            None => self.bus.shared.counters.shared_receives_gone += 1,
         }
     }
 
     fn complete_with_success(&mut self, token: u64, completion: &ReceiveCompletion) {
-        match destination(self.bus.shared_receives, self.context, token) {
+        match destination(&self.bus.shared.shared_receives, self.context, token) {
             Some((cqn, user_index)) => {
                 let owner = CompletionOwner { user_index, qpn: self.accessor.qpn };
                 let mut entry = owner.responder(token as u16, completion, self.bus.now);
                 self.bus.complete(cqn, &mut entry, completion.solicited);
             }
-            None => self.bus.counters.shared_receives_gone += 1,
+            None => self.bus.shared.counters.shared_receives_gone += 1,
         }
     }
 
@@ -68,14 +69,15 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
 
     fn receive_from(&mut self, queue: Srqn) -> Result<(), UnknownQueue> {
         let ReceiveSource::Xrc(domain) = *self.receives else { return Err(UnknownQueue) };
-        let shared = self.bus.shared_receives.get(queue.value()).ok_or(UnknownQueue)?;
+        let shared = self.bus.shared.shared_receives.get(queue.value()).ok_or(UnknownQueue)?;
         self.accessor.pd = shared.context.of_domain(domain).ok_or(UnknownQueue)?.pd();
         self.named = Some(queue);
         Ok(())
     }
 
     fn take_receive(&mut self) -> Result<Option<ReceiveBuffer>, LocalFault> {
-        let Bus { memory, mkeys, shared_receives, config, .. } = &mut *self.bus;
+        let Bus { memory, shared, config, .. } = &mut *self.bus;
+        let SharedParts { mkeys, shared_receives, .. } = &mut **shared;
         let access = ReceiveAccess { mkeys, accessor: self.accessor, strict: config.strict };
         let taken = self.receives.take(*memory, shared_receives, self.named, access, self.scatter);
         match taken.ok_or(LocalFault)? {
@@ -93,8 +95,8 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
     fn scatter(&mut self, buffer: ReceiveBuffer, offset: u64, payload: &[u8]) -> Result<(), LocalFault> {
         // An XRC receive queue may have been destroyed while a message was being written to one of its
         // receives.
-        destination(self.bus.shared_receives, self.context, buffer.token).ok_or(LocalFault)?;
-        self.scatter.write(self.bus.memory, self.bus.mkeys, offset, payload).map_err(|_| LocalFault)
+        destination(&self.bus.shared.shared_receives, self.context, buffer.token).ok_or(LocalFault)?;
+        self.scatter.write(self.bus.memory, &self.bus.shared.mkeys, offset, payload).map_err(|_| LocalFault)
     }
 
     fn shares_receives(&self) -> bool {
@@ -130,6 +132,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
             return Ok(HostRange::default());
         }
         self.bus
+            .shared
             .mkeys
             .check(self.accessor, Mkey::new(rkey), access, address, length.into())
             .map_err(|_| RemoteFault)
@@ -137,12 +140,13 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
 
     #[inline]
     fn write_remote(&mut self, range: &HostRange, offset: u64, payload: &[u8]) -> Result<(), RemoteFault> {
-        self.bus.mkeys.write(self.bus.memory, range, offset, payload).map_err(|_| RemoteFault)
+        self.bus.shared.mkeys.write(self.bus.memory, range, offset, payload).map_err(|_| RemoteFault)
     }
 
     /// Values are in the byte order of the host, which is little-endian.
     fn atomic(&mut self, range: &HostRange, operation: AtomicOperation) -> Result<u64, RemoteFault> {
-        let Bus { memory, mkeys, .. } = &mut *self.bus;
+        let Bus { memory, shared, .. } = &mut *self.bus;
+        let mkeys = &shared.mkeys;
         let mut bytes = [0; 8];
         mkeys.read(*memory, range, 0, &mut bytes).map_err(|_| RemoteFault)?;
         let old = u64::from_le_bytes(bytes);
@@ -151,7 +155,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
     }
 
     fn invalidate(&mut self, rkey: u32) -> Result<(), RemoteFault> {
-        self.bus.mkeys.invalidate(self.accessor, Mkey::new(rkey)).map_err(|_| RemoteFault)
+        self.bus.shared.mkeys.invalidate(self.accessor, Mkey::new(rkey)).map_err(|_| RemoteFault)
     }
 
     fn permits(&self, access: RemoteAccess) -> bool {
@@ -163,7 +167,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
     }
 
     fn accepts_rpc(&self) -> bool {
-        self.bus.config.strom && self.bus.optional.engine.is_some()
+        self.bus.config.strom && self.bus.shared.optional.engine.is_some()
     }
 
     fn rpc(&mut self, packet: RpcPacket<'_>) {
@@ -171,7 +175,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
         if packet.parameters {
             self.bus.observe(|| DeviceEvent::KernelCalled { qpn, kernel: packet.rpc_opcode });
         }
-        let OptionalState { engine, observer, .. } = &mut *self.bus.optional;
+        let OptionalState { engine, observer, .. } = &mut self.bus.shared.optional;
         if let Some(engine) = engine {
             match observer {
                 Some(observer) => {

@@ -192,7 +192,7 @@ impl QueuePair {
     #[inline(never)]
     fn complete_wqe<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>, result: Result<(), WorkFault>) {
         let Some(wqe) = self.send.pop() else {
-            bus.counters.completions_unmatched += 1;
+            bus.shared.counters.completions_unmatched += 1;
             return;
         };
         let owner = self.owner();

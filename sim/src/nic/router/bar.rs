@@ -75,7 +75,7 @@ impl Nic {
         let ready = self.is_ready(now);
         let aligned = offset & 3 == 0 && matches!(bytes.len(), 4 | 8 | 64);
         if !ready || !aligned || offset.saturating_add(bytes.len() as u64) > self.bar_size() {
-            self.counters.writes_ignored += 1;
+            self.shared.counters.writes_ignored += 1;
         } else if offset < u64::from(FIRST_UAR) * UAR_PAGE_SIZE as u64 {
             self.write_init_segment(now, memory, offset, bytes);
         } else {
@@ -91,7 +91,7 @@ impl Nic {
                 init_segment::CMDQ_ADDRESS_HIGH => self.registers.queue_high = value,
                 init_segment::CMDQ_ADDRESS_LOW => self.write_queue_low(value),
                 init_segment::COMMAND_DOORBELL => firmware::ring(self, now, memory, value),
-                _ => self.counters.writes_ignored += 1,
+                _ => self.shared.counters.writes_ignored += 1,
             }
         }
     }
@@ -120,7 +120,7 @@ impl Nic {
         let page = (offset / UAR_PAGE_SIZE as u64) as u32;
         let within = offset as usize % UAR_PAGE_SIZE;
         if self.uars.get(page).is_none() {
-            self.counters.writes_ignored += 1;
+            self.shared.counters.writes_ignored += 1;
             return;
         }
         let page = UarIndex::from_low_bits(page);
@@ -154,7 +154,7 @@ impl Nic {
                 let raw = u64::from(high) << 32 | u64::from(value);
                 self.ring(now, memory, page, first as usize % UAR_PAGE_SIZE, raw);
             }
-            _ => self.counters.writes_ignored += 1,
+            _ => self.shared.counters.writes_ignored += 1,
         }
     }
 
@@ -167,27 +167,27 @@ impl Nic {
         } else if within >= uar::SEND && within.is_multiple_of(DOORBELL_STEP) {
             self.ring_send_queue(now, memory, page, send_doorbell_qpn(raw));
         } else {
-            self.counters.writes_ignored += 1;
+            self.shared.counters.writes_ignored += 1;
         }
     }
 
     fn ring_event_queue(&mut self, page: UarIndex, raw: u32, arm: bool) {
-        let known = self.events.doorbell(Eqn::from_low_bits(raw >> 24), page, raw & 0xff_ffff, arm);
-        self.counters.doorbells_ignored += u64::from(!known);
+        let known = self.shared.events.doorbell(Eqn::from_low_bits(raw >> 24), page, raw & 0xff_ffff, arm);
+        self.shared.counters.doorbells_ignored += u64::from(!known);
     }
 
     fn ring_completion_queue<M: HostMemory>(&mut self, now: Time, memory: &mut M, page: UarIndex, raw: u64) {
         let arm = CqArm::from_raw(raw);
         if self.config.strict && arm.to_raw() != raw {
-            self.counters.strict_violations += 1;
+            self.shared.counters.strict_violations += 1;
             return;
         }
-        let known = self.completions.arm(memory, &mut self.events, page, arm);
+        let known = self.shared.completions.arm(memory, &mut self.shared.events, page, arm);
         if known {
             let (cqn, consumer) = (arm.cqn, arm.consumer_index);
             self.tell_observer(now, || DeviceEvent::CompletionArmed { cqn, consumer });
         }
-        self.counters.doorbells_ignored += u64::from(!known);
+        self.shared.counters.doorbells_ignored += u64::from(!known);
     }
 }
 

@@ -52,36 +52,36 @@ impl Nic {
         }
         let mut parts = self.parts(now, memory);
         let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
-            parts.bus.counters.frames_without_path += 1;
+            parts.bus.shared.counters.frames_without_path += 1;
             return;
         };
-        parts.bus.counters.frames_looped_back += 1;
-        parts.bus.counters.bytes_looped_back += datagram.length() as u64;
+        parts.bus.shared.counters.frames_looped_back += 1;
+        parts.bus.shared.counters.bytes_looped_back += datagram.length() as u64;
         let effects = qp.on_datagram(&mut parts.bus, datagram);
         parts.schedule.apply(qp, effects);
-        self.mkeys.budget().add_frame();
+        self.shared.mkeys.budget().add_frame();
     }
 
     /// Sends a frame to the wire, back to this device, or both: a multicast group may have members here, and
     /// devices that share the port's addresses also share its well-known queue pairs.
     fn send_datagram_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
-        if self.port.is_infiniband() && virtual_lane(&frame.bytes) == Some(MANAGEMENT_LANE) {
+        if self.shared.port.is_infiniband() && virtual_lane(&frame.bytes) == Some(MANAGEMENT_LANE) {
             return self.send_management(now, memory, frame);
         }
         let destination = frame.bytes.packet().map(|packet| packet.bth.destination);
-        let shared = destination.is_some_and(|number| self.port.shares(number));
-        let is_own = shared || destination.is_none_or(|number| self.port.has_number(number));
+        let shared = destination.is_some_and(|number| self.shared.port.shares(number));
+        let is_own = shared || destination.is_none_or(|number| self.shared.port.has_number(number));
         let to_us = is_own && self.is_for_port(&frame.bytes);
         if to_us {
-            self.counters.frames_looped_back += 1;
-            self.counters.bytes_looped_back += frame.bytes.len() as u64;
+            self.shared.counters.frames_looped_back += 1;
+            self.shared.counters.bytes_looped_back += frame.bytes.len() as u64;
             if let Some(origin) = frame.origin {
                 self.tell_observer(now, || DeviceEvent::LoopedBack(origin));
             }
         }
         let is_taken = to_us || self.takes_group_frame(&frame.bytes);
         if is_taken {
-            self.mkeys.budget().add_frame();
+            self.shared.mkeys.budget().add_frame();
             self.looping = Some(frame.qpn);
             self.accept_buffer(now, memory, &frame.bytes);
             self.looping = None;
@@ -89,23 +89,23 @@ impl Nic {
         if to_us && !shared {
             return;
         }
-        if self.port.reaches_others() {
+        if self.shared.port.reaches_others() {
             let to_group = frame.bytes.packet().and_then(|packet| group_of(&packet.route.network));
             if to_group.is_some() {
                 self.ethernet.traffic.sent_groups.add(frame.bytes.len());
             }
             self.outbox.push_back(frame);
         } else if !is_taken {
-            self.counters.frames_without_path += 1;
+            self.shared.counters.frames_without_path += 1;
         }
     }
 
     /// Whether a frame that this device built is addressed to its own port.
     fn is_for_port(&mut self, frame: &FrameBuffer) -> bool {
-        if !self.port.is_infiniband() {
-            return frame.get(..6) == Some(&self.port.mac().0);
+        if !self.shared.port.is_infiniband() {
+            return frame.get(..6) == Some(&self.shared.port.mac().0);
         }
-        frame.packet().is_some_and(|packet| self.port.is_addressed(&packet.route.network, None))
+        frame.packet().is_some_and(|packet| self.shared.port.is_addressed(&packet.route.network, None))
     }
 
     /// Handles a datagram from the link or from this device: passes it to its queue pair or to every member
@@ -120,13 +120,13 @@ impl Nic {
     ) {
         // On InfiniBand a receive begins with the global route header, which is part of the route.
         let ip_header =
-            if self.port.is_infiniband() { &[] } else { network_header(frame).unwrap_or_default() };
+            if self.shared.port.is_infiniband() { &[] } else { network_header(frame).unwrap_or_default() };
         let datagram = Datagram::received(packet, deth, ip_header);
         let Some(group) = group_of(&packet.route.network) else {
             return self.deliver_unicast(now, memory, packet, &datagram, frame);
         };
         if packet.bth.destination != GROUP_QPN {
-            self.counters.frames_unknown_qp += 1;
+            self.shared.counters.frames_unknown_qp += 1;
             return;
         }
         let members = self.members_for(group);
@@ -145,8 +145,8 @@ impl Nic {
         datagram: &Datagram<'_>,
         frame: &[u8],
     ) {
-        if !self.port.is_addressed(&packet.route.network, packet.route.vlan) {
-            self.counters.frames_unknown_gid += 1;
+        if !self.shared.port.is_addressed(&packet.route.network, packet.route.vlan) {
+            self.shared.counters.frames_unknown_gid += 1;
         } else if self.deliver_datagram(now, memory, packet.bth.destination, datagram) {
             self.count_received(frame);
         }
@@ -162,16 +162,16 @@ impl Nic {
     ) -> bool {
         let mut parts = self.parts(now, memory);
         let Some(qp) = datagram_queue_pair(parts.queue_pairs, destination) else {
-            parts.bus.counters.frames_unknown_qp += 1;
+            parts.bus.shared.counters.frames_unknown_qp += 1;
             return false;
         };
-        let own = parts.bus.port.partition_key(qp.pkey_index());
+        let own = parts.bus.shared.port.partition_key(qp.pkey_index());
         let is_its = parts.bus.check_partition(datagram.partition_key, own);
         if is_its {
             let effects = qp.on_datagram(&mut parts.bus, datagram);
             parts.schedule.apply(qp, effects);
         } else if let Some(violation) = datagram.partition_violation(destination) {
-            parts.bus.port.note_violation(now, &violation);
+            parts.bus.shared.port.note_violation(now, &violation);
         }
         is_its
     }

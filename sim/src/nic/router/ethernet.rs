@@ -17,14 +17,14 @@ impl Nic {
     pub(super) fn accepts(&self, frame: &[u8]) -> bool {
         let Some(destination) = frame.first_chunk().map(|mac| MacAddress(*mac)) else { return false };
         self.ethernet.is_receiving()
-            && self.port.is_up()
+            && self.shared.port.is_up()
             && (self.is_for_flow_tables(frame)
-                || self.ethernet.lists.accept(&self.port.vport, self.port.mac(), destination))
+                || self.ethernet.lists.accept(&self.shared.port.vport, self.shared.port.mac(), destination))
     }
 
     /// Whether a frame goes to the flow tables: nearly everything but RoCE, if there are any flow tables.
     pub(super) fn is_for_flow_tables(&self, frame: &[u8]) -> bool {
-        self.ethernet.is_receiving() && !(self.port.vport.roce_en() && is_roce(frame))
+        self.ethernet.is_receiving() && !(self.shared.port.vport.roce_en() && is_roce(frame))
     }
 
     /// Passes a packet from the wire or from this same port to the flow tables.
@@ -66,12 +66,12 @@ impl Nic {
                 frame.replace(&packet);
                 frame.pad_to(MIN_FRAME);
                 self.count_sent(frame);
-                if let Some(observer) = &mut self.optional.observer {
+                if let Some(observer) = &mut self.shared.optional.observer {
                     observer.set_packet();
                 }
                 return Some(Transmit { class: TransmitClass::Request, qpn: Qpn::from_low_bits(0), icrc: 0 });
             }
-            self.mkeys.budget().add_frame();
+            self.shared.mkeys.budget().add_frame();
         }
         None
     }
@@ -79,15 +79,15 @@ impl Nic {
     /// Counts a packet and loops it back if it is for this same port. Returns whether it goes to the wire.
     fn send_packet<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &[u8]) -> bool {
         let Some(destination) = packet.first_chunk().map(|mac| MacAddress(*mac)) else {
-            self.counters.frames_malformed += 1;
+            self.shared.counters.frames_malformed += 1;
             return false;
         };
         self.ethernet.traffic.sent.count(destination, packet.len());
         let group = is_multicast(destination);
-        let own = destination == self.port.mac() || self.ethernet.lists.unicast.contains(&destination);
+        let own = destination == self.shared.port.mac() || self.ethernet.lists.unicast.contains(&destination);
         if own || group {
             self.receive_ethernet(now, memory, packet, true);
         }
-        !own && self.port.is_up()
+        !own && self.shared.port.is_up()
     }
 }

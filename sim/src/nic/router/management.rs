@@ -30,14 +30,14 @@ impl Nic {
     /// Handles a packet of the management lane.
     pub(super) fn handle_management<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
         let Ok(packet) = infiniband::parse(frame) else {
-            self.counters.frames_malformed += 1;
+            self.shared.counters.frames_malformed += 1;
             return;
         };
-        let ours = self.port.is_up() && self.is_management_address(&packet.route.network);
+        let ours = self.shared.port.is_up() && self.is_management_address(&packet.route.network);
         let (Some(management), Some(deth)) =
             (SubnetPacket::of(&packet).filter(|_| ours), packet.service_header.deth())
         else {
-            self.counters.frames_foreign += 1;
+            self.shared.counters.frames_foreign += 1;
             return;
         };
         if is_for_host(&management) {
@@ -46,12 +46,12 @@ impl Nic {
         }
         self.count_received(frame);
         if management.method() == Method::TrapRepress {
-            self.port.repress_trap(management.transaction());
+            self.shared.port.repress_trap(management.transaction());
             return;
         }
         let Network::InfiniBand(local) = packet.route.network else { return };
         if let Some(response) = self.answer_management(memory, management) {
-            let (bytes, icrc) = response.to_frame(self.port.hca_vport.lid(), local.source);
+            let (bytes, icrc) = response.to_frame(self.shared.port.hca_vport.lid(), local.source);
             self.send_response(now, memory, bytes, icrc);
         }
     }
@@ -61,7 +61,7 @@ impl Nic {
     fn is_management_address(&self, network: &Network) -> bool {
         match network {
             Network::InfiniBand(local) => {
-                local.destination == PERMISSIVE_LID || self.port.owns_lid(local.destination)
+                local.destination == PERMISSIVE_LID || self.shared.port.owns_lid(local.destination)
             }
             _ => false,
         }
@@ -78,7 +78,7 @@ impl Nic {
     ) {
         let mut parts = self.parts(now, memory);
         let Some(qp) = datagram_queue_pair(parts.queue_pairs, SUBNET_MANAGEMENT) else {
-            parts.bus.counters.frames_unknown_qp += 1;
+            parts.bus.shared.counters.frames_unknown_qp += 1;
             return;
         };
         let effects = qp.on_datagram(&mut parts.bus, &Datagram::received(packet, deth, &[]));
@@ -88,12 +88,12 @@ impl Nic {
 
     /// Sends a packet of queue pair 0: to the agent of this port, or over a link that need not be active.
     pub(super) fn send_management<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: FinishedFrame) {
-        if infiniband::destination_lid(&frame.bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
+        if infiniband::destination_lid(&frame.bytes).is_some_and(|lid| self.shared.port.owns_lid(lid)) {
             self.handle_management(now, memory, &frame.bytes);
-        } else if self.port.is_linked() {
+        } else if self.shared.port.is_linked() {
             self.outbox.push_back(frame);
         } else {
-            self.counters.frames_without_path += 1;
+            self.shared.counters.frames_without_path += 1;
         }
     }
 
@@ -108,7 +108,7 @@ impl Nic {
     ) -> bool {
         if destination == SUBNET_MANAGEMENT {
             let Some(packet) = SubnetPacket::from_payload(datagram.payload()) else { return false };
-            let lid = self.port.hca_vport.lid();
+            let lid = self.shared.port.hca_vport.lid();
             let (frame, _) = packet.to_frame(lid, lid);
             self.handle_management(now, memory, &frame);
             return true;
@@ -126,11 +126,11 @@ impl Nic {
         packet: &Packet<'_>,
         frame: &[u8],
     ) -> bool {
-        let Some(deth) = packet.service_header.deth().filter(|_| self.port.is_infiniband()) else {
+        let Some(deth) = packet.service_header.deth().filter(|_| self.shared.port.is_infiniband()) else {
             return false;
         };
         let ours = packet.bth.destination == GENERAL_SERVICES
-            && self.port.is_addressed(&packet.route.network, packet.route.vlan);
+            && self.shared.port.is_addressed(&packet.route.network, packet.route.vlan);
         let request = GeneralPacket::of(packet).filter(|_| ours);
         let taken =
             request.is_some_and(|request| self.answer_general_services(now, memory, deth.q_key, request));
@@ -143,8 +143,8 @@ impl Nic {
     /// Sends the traps that are due.
     #[cold]
     pub(super) fn send_traps<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        while let Some((trap, manager)) = self.port.poll_trap(now) {
-            let (bytes, icrc) = trap.to_frame(self.port.hca_vport.lid(), manager);
+        while let Some((trap, manager)) = self.shared.port.poll_trap(now) {
+            let (bytes, icrc) = trap.to_frame(self.shared.port.hca_vport.lid(), manager);
             self.send_response(now, memory, bytes, icrc);
         }
     }
@@ -160,14 +160,14 @@ impl Nic {
     ) -> bool {
         let header = request.header();
         let asked = header.class() == class::PERFORMANCE && Method::from_raw(header.method()).has_response();
-        if !asked || self.port.shares(GENERAL_SERVICES) {
+        if !asked || self.shared.port.shares(GENERAL_SERVICES) {
             return false;
         }
         let refused = if q_key != GENERAL_SERVICES_QKEY {
-            self.counters.datagrams_bad_qkey += 1;
+            self.shared.counters.datagrams_bad_qkey += 1;
             Some((PortTrap::QueueKey, q_key))
         } else if !self.is_partition(request.partition_key()) {
-            self.counters.frames_bad_pkey += 1;
+            self.shared.counters.frames_bad_pkey += 1;
             Some((PortTrap::PartitionKey, request.partition_key().into()))
         } else {
             None
@@ -175,7 +175,7 @@ impl Nic {
         if let Some((trap, key)) = refused {
             let ends = [request.source(), GENERAL_SERVICES];
             if let Some(violation) = KeyViolation::new(trap, key, request.network(), ends) {
-                self.port.note_violation(now, &violation);
+                self.shared.port.note_violation(now, &violation);
             }
             return true;
         }
@@ -189,14 +189,14 @@ impl Nic {
 
     /// Queue pair 1 accepts every partition of the port (IBTA v1.4 §10.9.2).
     fn is_partition(&self, theirs: u16) -> bool {
-        self.port.partition_keys().iter().any(|own| is_same_partition(*own, theirs))
+        self.shared.port.partition_keys().iter().any(|own| is_same_partition(*own, theirs))
     }
 
     /// Sends a response to the link or back to the host. A response without room is dropped, as on the
     /// management lane of real ports.
     fn send_response<M: HostMemory>(&mut self, now: Time, memory: &mut M, bytes: FrameBuffer, icrc: u32) {
-        if infiniband::destination_lid(&bytes).is_some_and(|lid| self.port.owns_lid(lid)) {
-            self.mkeys.budget().add_frame();
+        if infiniband::destination_lid(&bytes).is_some_and(|lid| self.shared.port.owns_lid(lid)) {
+            self.shared.mkeys.budget().add_frame();
             if infiniband::virtual_lane(&bytes) == Some(infiniband::MANAGEMENT_LANE) {
                 self.handle_management(now, memory, &bytes);
             } else {
@@ -205,7 +205,7 @@ impl Nic {
         } else if self.outbox.len() < WAITING {
             self.outbox.push_back(FinishedFrame { bytes, icrc, qpn: SUBNET_MANAGEMENT, origin: None });
         } else {
-            self.counters.management_dropped += 1;
+            self.shared.counters.management_dropped += 1;
         }
     }
 }

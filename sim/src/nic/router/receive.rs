@@ -30,7 +30,7 @@ impl Nic {
         frame: &[u8],
         known: Option<&Packet<'_>>,
     ) {
-        if self.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
+        if self.shared.port.is_infiniband() && virtual_lane(frame) == Some(MANAGEMENT_LANE) {
             self.handle_management(now, memory, frame);
         } else if !self.takes(now, frame) {
             // The frame is for another port, or the receive buffer dropped and counted it.
@@ -48,12 +48,13 @@ impl Nic {
     #[cold]
     #[inline(never)]
     fn refuse_foreign(&mut self, now: Time, frame: &[u8]) {
-        let is_control =
-            !self.port.is_infiniband() && self.port.is_up() && self.flow.handle_control(now, frame);
+        let is_control = !self.shared.port.is_infiniband()
+            && self.shared.port.is_up()
+            && self.flow.handle_control(now, frame);
         if let Some(until) = self.flow.poll_timeout().filter(|_| is_control) {
             self.schedule.wake_at(until);
         }
-        self.counters.frames_foreign += u64::from(!is_control);
+        self.shared.counters.frames_foreign += u64::from(!is_control);
     }
 
     /// Whether the port accepts a frame.
@@ -65,7 +66,7 @@ impl Nic {
     /// Whether a frame for this port bypasses the receive buffer. InfiniBand ports use credits instead.
     #[inline]
     const fn takes_at_once(&self) -> bool {
-        self.port.is_infiniband() || self.port.link.takes_at_once()
+        self.shared.port.is_infiniband() || self.shared.port.link.takes_at_once()
     }
 
     /// Whether the port accepts a frame that is not for its own address or that has to fit the receive buffer
@@ -75,7 +76,7 @@ impl Nic {
             self.refuse_foreign(now, frame);
             return false;
         }
-        if !self.flow.is_metered() || self.port.is_infiniband() {
+        if !self.flow.is_metered() || self.shared.port.is_infiniband() {
             return true;
         }
         let was_due = self.flow.has_due_frame();
@@ -90,26 +91,26 @@ impl Nic {
 
     /// Whether frames pass. What an InfiniBand port accepts depends on its state, which was already checked.
     const fn is_open(&self) -> bool {
-        self.port.is_infiniband() || self.port.is_up()
+        self.shared.port.is_infiniband() || self.shared.port.is_up()
     }
 
     /// Whether a frame is for an address of the port and, on InfiniBand, whether the link accepts it. A port
     /// receives as soon as it is armed (IBTA v1.4 §7.2.7).
     #[inline(always)]
     fn is_for_us(&self, frame: &[u8]) -> bool {
-        if self.port.is_infiniband() {
-            return self.port.state() >= PortState::Armed
-                && (destination_lid(frame).is_some_and(|lid| self.port.owns_lid(lid))
+        if self.shared.port.is_infiniband() {
+            return self.shared.port.state() >= PortState::Armed
+                && (destination_lid(frame).is_some_and(|lid| self.shared.port.owns_lid(lid))
                     || self.takes_group_frame(frame));
         }
-        let own = frame.get(..6) == Some(&self.port.mac().0);
+        let own = frame.get(..6) == Some(&self.shared.port.mac().0);
         own || self.takes_group_frame(frame)
     }
 
     /// Whether a frame is for a multicast group that has members here.
     #[inline]
     pub(super) fn takes_group_frame(&self, frame: &[u8]) -> bool {
-        if self.port.is_infiniband() {
+        if self.shared.port.is_infiniband() {
             return multicast_group(frame).is_some_and(|group| self.groups.has_group(Gid(group)));
         }
         frame.get(..6).is_some_and(|address| address[0] & 1 != 0 && self.groups.has_address(address))
@@ -125,11 +126,11 @@ impl Nic {
 
     /// Handles a frame for this device, given as bytes.
     fn accept_frame<M: HostMemory>(&mut self, now: Time, memory: &mut M, frame: &[u8]) {
-        let parsed = if self.port.is_infiniband() { infiniband::parse(frame) } else { parse(frame) };
+        let parsed = if self.shared.port.is_infiniband() { infiniband::parse(frame) } else { parse(frame) };
         match parsed {
             Ok(packet) => self.route_packet(now, memory, &packet, frame),
-            Err(ParseError::Icrc { .. }) => self.counters.frames_bad_icrc += 1,
-            Err(_) => self.counters.frames_malformed += 1,
+            Err(ParseError::Icrc { .. }) => self.shared.counters.frames_bad_icrc += 1,
+            Err(_) => self.shared.counters.frames_malformed += 1,
         }
     }
 
@@ -149,15 +150,15 @@ impl Nic {
     /// Passes a CNP to the queue pair whose packets were marked.
     fn route_notification<M: HostMemory>(&mut self, now: Time, memory: &mut M, packet: &Packet<'_>) {
         let mut parts = self.parts(now, memory);
-        let ours =
-            is_notification(packet) && parts.bus.port.is_addressed(&packet.route.network, packet.route.vlan);
+        let ours = is_notification(packet)
+            && parts.bus.shared.port.is_addressed(&packet.route.network, packet.route.vlan);
         let qp = parts.queue_pairs.get_mut(packet.bth.destination.value());
         match qp.filter(|qp| ours && qp.accepts_notification(packet)) {
             Some(qp) => {
                 let effects = qp.on_notification(&mut parts.bus);
                 parts.schedule.apply(qp, effects);
             }
-            None => parts.bus.congestion.ignored += 1,
+            None => parts.bus.shared.congestion.ignored += 1,
         }
     }
 
@@ -170,13 +171,13 @@ impl Nic {
         frame: &[u8],
     ) {
         let mut parts = self.parts(now, memory);
-        if !parts.bus.port.is_addressed(&packet.route.network, packet.route.vlan) {
-            parts.bus.counters.frames_unknown_gid += 1;
+        if !parts.bus.shared.port.is_addressed(&packet.route.network, packet.route.vlan) {
+            parts.bus.shared.counters.frames_unknown_gid += 1;
             return;
         }
         let qp = parts.queue_pairs.get_mut(packet.bth.destination.value());
         let Some(qp) = qp.filter(|qp| qp.accepts(packet)) else {
-            parts.bus.counters.frames_unknown_qp += 1;
+            parts.bus.shared.counters.frames_unknown_qp += 1;
             return;
         };
         if !parts.bus.check_partition(packet.bth.partition_key, qp.partition_key()) {
@@ -184,11 +185,11 @@ impl Nic {
             let key = packet.bth.partition_key.into();
             let violation = KeyViolation::new(PortTrap::PartitionKey, key, &packet.route.network, ends);
             if let Some(violation) = violation {
-                parts.bus.port.note_violation(now, &violation);
+                parts.bus.shared.port.note_violation(now, &violation);
             }
             return;
         }
-        if parts.bus.optional.observer.is_some() {
+        if parts.bus.shared.optional.observer.is_some() {
             observe_received(&mut parts.bus, packet);
         }
         let effects = qp.on_packet(&mut parts.bus, packet);

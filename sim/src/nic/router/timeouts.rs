@@ -12,11 +12,11 @@ impl Nic {
     /// When to call [`Self::handle_timeout`] next; it may find nothing due.
     #[inline(always)] // After every input.
     pub fn poll_timeout(&self) -> Option<Time> {
-        let engine = self.optional.engine.as_ref().and_then(|engine| engine.poll_timeout());
-        let queues = earlier(self.schedule.next_alarm(), self.completions.poll_timeout());
+        let engine = self.shared.optional.engine.as_ref().and_then(|engine| engine.poll_timeout());
+        let queues = earlier(self.schedule.next_alarm(), self.shared.completions.poll_timeout());
         let all = earlier(queues, engine);
         // Traps are rare, and this runs for each frame.
-        if self.port.next_trap().is_none() { all } else { earlier(all, self.port.next_trap()) }
+        if self.shared.port.next_trap().is_none() { all } else { earlier(all, self.shared.port.next_trap()) }
     }
 
     /// Runs what is due at `now`: retransmissions, ends of RNR waits, moderated events, deadlines of the RPC engine.
@@ -37,16 +37,16 @@ impl Nic {
         if self.firmware.has_commands() {
             firmware::work_off(self, now, memory);
         }
-        self.completions.handle_timeout(now, memory, &mut self.events);
+        self.shared.completions.handle_timeout(now, memory, &mut self.shared.events);
         self.run_engine(now, memory);
-        if self.port.next_trap().is_some_and(|due| due <= now) {
+        if self.shared.port.next_trap().is_some_and(|due| due <= now) {
             self.send_traps(now, memory);
         }
         self.settle(now, memory);
     }
 
     fn run_engine<M: HostMemory>(&mut self, now: Time, memory: &mut M) {
-        let OptionalState { engine: Some(engine), observer, .. } = &mut self.optional else { return };
+        let OptionalState { engine: Some(engine), observer, .. } = &mut self.shared.optional else { return };
         if engine.poll_timeout().is_some_and(|deadline| deadline <= now) {
             match observer {
                 Some(observer) => engine.handle_timeout(now, &mut ObservedMemory { memory, observer, now }),

@@ -23,10 +23,10 @@ impl Nic {
         let mut parts = self.parts(now, memory);
         let known = parts.queue_pairs.get_mut(qpn.value()).filter(|qp| qp.context.uar_page() == page);
         let Some(qp) = known else {
-            parts.bus.counters.doorbells_ignored += 1;
+            parts.bus.shared.counters.doorbells_ignored += 1;
             return;
         };
-        parts.bus.counters.send_doorbells += 1;
+        parts.bus.shared.counters.send_doorbells += 1;
         let effects = qp.on_doorbell(&mut parts.bus);
         parts.schedule.apply(qp, effects);
     }
@@ -41,12 +41,12 @@ impl Nic {
     /// memory keys resolved, for one turn. There may be more to do at once, after the caller has served everything
     /// else.
     pub const fn has_yielded(&self) -> bool {
-        self.mkeys.budget().is_spent()
+        self.shared.mkeys.budget().is_spent()
     }
 
     /// Work done so far, counted in steps through indirect keys. A real-time runner limits a turn by it.
     pub const fn work_done(&self) -> u64 {
-        self.mkeys.budget().total()
+        self.shared.mkeys.budget().total()
     }
 
     /// Writes the next frame to `frame`, whose capacity is used again. Queue pairs with work take turns, one frame each;
@@ -60,7 +60,7 @@ impl Nic {
         memory: &mut M,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        self.mkeys.budget().begin_turn();
+        self.shared.mkeys.budget().begin_turn();
         if !self.flow.is_quiet() {
             return self.transmit_control(frame);
         }
@@ -74,11 +74,11 @@ impl Nic {
     #[cold]
     #[inline(never)]
     fn transmit_control(&mut self, frame: &mut FrameBuffer) -> Option<Transmit> {
-        frame.replace(&self.flow.poll_frame(self.port.mac())?);
+        frame.replace(&self.flow.poll_frame(self.shared.port.mac())?);
         if self.outbox.front().is_some_and(|finished| finished.bytes.is_empty()) {
             self.outbox.pop_front();
         }
-        if let Some(observer) = &mut self.optional.observer {
+        if let Some(observer) = &mut self.shared.optional.observer {
             observer.set_frame(None);
         }
         self.count_sent(frame);
@@ -126,7 +126,7 @@ impl Nic {
     fn transmit_finished(&mut self, frame: &mut FrameBuffer) -> Option<Transmit> {
         let finished = self.outbox.pop_front()?;
         *frame = finished.bytes;
-        if let Some(observer) = &mut self.optional.observer {
+        if let Some(observer) = &mut self.shared.optional.observer {
             observer.set_frame(finished.origin);
         }
         self.count_sent(frame);
@@ -146,7 +146,7 @@ impl Nic {
     ) -> Option<Transmit> {
         let mut parts = self.parts(now, memory);
         let Some(qp) = parts.queue_pairs.get_mut(number) else {
-            parts.bus.counters.turns_of_destroyed += 1;
+            parts.bus.shared.counters.turns_of_destroyed += 1;
             return None;
         };
         qp.queued = false;
@@ -158,17 +158,17 @@ impl Nic {
         parts.schedule.apply(qp, effects);
         let polled = polled?;
         if polled.loops_back {
-            self.counters.frames_looped_back += 1;
-            self.counters.bytes_looped_back += frame.len() as u64;
-            self.mkeys.budget().add_frame();
-            if let Some(observer) = &mut self.optional.observer {
+            self.shared.counters.frames_looped_back += 1;
+            self.shared.counters.bytes_looped_back += frame.len() as u64;
+            self.shared.mkeys.budget().add_frame();
+            if let Some(observer) = &mut self.shared.optional.observer {
                 observer.frame_looped_back(now);
             }
             self.accept_buffer(now, memory, frame);
             return None;
         }
-        if !self.port.reaches_others() {
-            self.counters.frames_without_path += 1;
+        if !self.shared.port.reaches_others() {
+            self.shared.counters.frames_without_path += 1;
             return None;
         }
         self.count_sent(frame);

@@ -242,7 +242,7 @@ fn the_drivers_queue_pair_reads_lists_of_any_domain() {
     node.host.nic.poll_transmit(node.host.now, &mut node.host.memory, &mut crate::wire::FrameBuffer::new());
     let entry = node.expect();
     assert_eq!(entry.opcode(), CqeOpcode::Requester, "{entry:?}");
-    assert!(!node.host.nic.mkeys.get(key.index().value()).unwrap().context.free());
+    assert!(!node.host.nic.shared.mkeys.get(key.index().value()).unwrap().context.free());
 }
 
 #[test]

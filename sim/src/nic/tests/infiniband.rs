@@ -89,7 +89,7 @@ fn a_port_that_is_switched_off_is_disabled_and_does_not_poll() {
     assert_eq!(seen(&mut host), (3, false));
     host.nic.set_link_up(false);
     assert_eq!(seen(&mut host), (3, false));
-    host.nic.port.link.set_wanted(true);
+    host.nic.shared.port.link.set_wanted(true);
     assert_eq!(seen(&mut host), (2, false));
     host.nic.set_link_up(true);
     assert_eq!(seen(&mut host), (5, true));
@@ -152,7 +152,7 @@ fn send_to_itself(node: &mut Node, edit: impl Fn(&mut AddressVector)) {
 #[test]
 fn a_datagram_arrives_behind_a_route_header() {
     let mut node = datagram_node();
-    let gid = node.host.nic.port.addresses()[0].source_l3_address();
+    let gid = node.host.nic.shared.port.addresses()[0].source_l3_address();
     node.host.memory.put(node.mr.iova, b"datagram");
     node.post_receive(&[node.mr.sge(0x1000, 48)]);
     send_to_itself(&mut node, |v| {

@@ -448,6 +448,6 @@ proptest! {
         prop_assert!(!answered || Method::from_raw(bytes[3]).has_response());
         prop_assert!(transmit(&mut node).is_none(), "at most one response");
         let _ = ask(&mut node.host, &bytes);
-        prop_assert!(node.host.nic.port.hca_vport.lid() < 0xc000);
+        prop_assert!(node.host.nic.shared.port.hca_vport.lid() < 0xc000);
     }
 }

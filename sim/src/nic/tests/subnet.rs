@@ -102,7 +102,7 @@ impl Pair {
     fn connect(&mut self, global: bool) {
         let ends: Vec<_> = (0..2)
             .map(|index| {
-                let gid = Gid(self.nodes[index].host.nic.port.addresses()[0].source_l3_address());
+                let gid = Gid(self.nodes[index].host.nic.shared.port.addresses()[0].source_l3_address());
                 (self.nodes[index].qp.qpn, gid, self.port(index).lid())
             })
             .collect();
@@ -182,7 +182,7 @@ fn make_datagram_with(node: &mut Node, edit: impl Fn(&mut QueuePairContext)) {
 fn a_datagram_crosses_the_switch() {
     let mut pair = Pair::new(SubnetConfig::default());
     pair.nodes.iter_mut().for_each(make_datagram);
-    let gid = pair.nodes[1].host.nic.port.addresses()[0].source_l3_address();
+    let gid = pair.nodes[1].host.nic.shared.port.addresses()[0].source_l3_address();
     for global in [0, 1u32] {
         let [first, second] = &mut pair.nodes;
         first.host.memory.put(first.mr.iova, b"datagram");
@@ -299,7 +299,7 @@ impl Pair {
     }
 
     fn gid(&self, index: usize) -> [u8; 16] {
-        self.nodes[index].host.nic.port.addresses()[0].source_l3_address()
+        self.nodes[index].host.nic.shared.port.addresses()[0].source_l3_address()
     }
 }
 
@@ -456,11 +456,11 @@ fn a_reset_port_is_found_again() {
     let mut pair = Pair::new(SubnetConfig::default());
     let now = pair.nodes[1].host.now;
     pair.nodes[1].host.nic.reset(now);
-    assert_eq!(pair.nodes[1].host.nic.port.hca_vport.lid(), 0);
+    assert_eq!(pair.nodes[1].host.nic.shared.port.hca_vport.lid(), 0);
     let later = pair.switch.poll_timeout().expect("a sweep");
     pair.switch.handle_timeout(later);
     pair.run();
-    assert_eq!(pair.nodes[1].host.nic.port.hca_vport.lid(), 2);
+    assert_eq!(pair.nodes[1].host.nic.shared.port.hca_vport.lid(), 2);
 }
 
 proptest! {
@@ -481,6 +481,6 @@ proptest! {
         let mut response = crate::wire::FrameBuffer::new();
         let answered = nic.poll_transmit(*now, memory, &mut response).is_some();
         prop_assert_eq!(answered, number != attribute::SM_INFO);
-        prop_assert!(nic.port.hca_vport.lid() < 0xc000);
+        prop_assert!(nic.shared.port.hca_vport.lid() < 0xc000);
     }
 }

@@ -244,7 +244,7 @@ fn only_the_queue_pair_of_a_window_invalidates_it() {
     let mut pair = Pair::new();
     let (key, qpn) = (window(&mut pair.b), pair.b.qp.qpn);
     Update::bind(&pair.b, key, key, 0, 16).succeed(&mut pair);
-    let table = &pair.b.host.nic.mkeys;
+    let table = &pair.b.host.nic.shared.mkeys;
     let stranger = crate::nic::mkey::Accessor {
         pd: pair.b.pd,
         qpn: Qpn::from_low_bits(qpn.value() + 1),
@@ -433,7 +433,7 @@ fn changes_wait_for_what_is_before_them() {
         change.post(&mut pair.b);
         // No frame arrives: the WRITE is on the wire and unanswered.
         pair.run_with(|_, _| false);
-        let free = pair.b.host.nic.mkeys.get(key.index().value()).unwrap().context.free();
+        let free = pair.b.host.nic.shared.mkeys.get(key.index().value()).unwrap().context.free();
         assert_eq!(free, waits, "fence mode {fence}");
         pair.pass_time(bareverbs_prm::time::Duration::from_millis(200), 3);
         assert_eq!(pair.b.expect().send_opcode(), 0x08);

@@ -27,7 +27,7 @@ pub(in crate::nic::firmware) fn show(nic: &Nic, kind: u8) -> Result<(u16, Vec<u8
     };
     let (size, bytes) = match kind {
         UNICAST => {
-            let all = core::iter::once(nic.port.mac()).chain(lists.unicast.iter().copied());
+            let all = core::iter::once(nic.shared.port.mac()).chain(lists.unicast.iter().copied());
             (ADDRESS, bytes(&mut all.into_iter()))
         }
         MULTICAST => (ADDRESS, bytes(&mut lists.multicast.iter().copied())),
@@ -87,7 +87,7 @@ fn set_unicast(nic: &mut Nic, addresses: &[MacAddress]) -> Result<(), Refusal> {
         return Err(syndrome::ROCE_ADDRESS_MAC);
     }
     if let Some((&own, others)) = addresses.split_first() {
-        nic.port.set_mac(own);
+        nic.shared.port.set_mac(own);
         nic.ethernet.lists.unicast = others.to_vec();
     } else {
         nic.ethernet.lists.unicast.clear();

@@ -45,7 +45,7 @@ pub(in crate::nic::firmware) fn error_correction(
     }
     let mut register = PplmRegister::new();
     register.set_local_port(1);
-    if nic.port.is_up() {
+    if nic.shared.port.is_up() {
         register.set_fec_mode_active(mode(nic.config.link_speed()).into());
     }
     // The port runs at its own speed, or at that of a slower cable.

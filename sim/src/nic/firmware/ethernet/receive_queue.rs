@@ -33,7 +33,7 @@ pub(super) fn create<M: HostMemory>(
     call.expect_no_op_mod()?;
     let mut context = *input.ctx();
     check_features(&context)?;
-    nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    nic.shared.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     let wq = context.wq();
     check_counters(nic, context.counter_set_id())?;
     // The protection domain is checked when a key is used: queues that only drop packets have none.

@@ -63,7 +63,7 @@ fn check_features(context: &SendQueueContext) -> Result<(), Refusal> {
 
 /// The protection domain is checked when a key is used: queues that only execute NOPs have none.
 fn check_objects(nic: &Nic, context: &SendQueueContext) -> Result<(), Refusal> {
-    nic.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
+    nic.shared.completions.queues.get(context.cqn().value()).ok_or(syndrome::CQ_UNKNOWN)?;
     nic.uars.get(context.wq().uar_page().value()).ok_or(syndrome::UAR_UNKNOWN)?;
     match context.tis_lst_sz() {
         0 => Ok(()),

@@ -14,7 +14,7 @@ pub(super) fn is_plain(queue: &WorkQueueContext) -> bool {
 
 /// Counts the users of a completion queue, which cannot be destroyed before them.
 pub(super) fn count_user(nic: &mut Nic, cqn: Cqn, change: i32) {
-    if let Some(queue) = nic.completions.queues.get_mut(cqn.value()) {
+    if let Some(queue) = nic.shared.completions.queues.get_mut(cqn.value()) {
         queue.users = queue.users.saturating_add_signed(change);
     }
 }

@@ -109,7 +109,7 @@ fn check_extension(nic: &Nic, input: &InitToInitQpIn) -> Result<Option<bool>, Re
         return Ok(None);
     }
     let qp = nic.queue_pairs.get(input.qpn().value()).ok_or(syndrome::QP_UNKNOWN)?;
-    if nic.optional.card.is_none() || qp.context.st() != ServiceType::Rc {
+    if nic.shared.optional.card.is_none() || qp.context.st() != ServiceType::Rc {
         return Err(syndrome::QP_MMO);
     }
     Ok(Some(input.qpc_data_ext().mmo()))
@@ -149,7 +149,7 @@ const fn connects(service: ServiceType) -> bool {
 fn check_connection(nic: &Nic, requested: &QueuePairContext) -> Result<(), Refusal> {
     let limits = &nic.firmware.capabilities.general;
     let mtu = path_mtu(requested.mtu()).ok_or(syndrome::QP_PATH_MTU)?;
-    if mtu > u32::from(nic.port.mtu()) {
+    if mtu > u32::from(nic.shared.port.mtu()) {
         return Err(syndrome::QP_PATH_MTU);
     }
     if requested.log_msg_max() > limits.log_max_msg() {

@@ -157,11 +157,11 @@ pub(super) fn take_path(context: &mut QueuePairContext, requested: &AddressPath)
 }
 
 pub(super) fn check_path(nic: &Nic, path: &AddressPath) -> Result<(), Refusal> {
-    if nic.port.is_infiniband() {
-        let known = !path.grh() || nic.port.address(path.src_addr_index()).is_some();
+    if nic.shared.port.is_infiniband() {
+        let known = !path.grh() || nic.shared.port.address(path.src_addr_index()).is_some();
         return if known { Ok(()) } else { Err(syndrome::QP_SOURCE_ADDRESS) };
     }
-    let source = nic.port.address(path.src_addr_index()).ok_or(syndrome::QP_SOURCE_ADDRESS)?;
+    let source = nic.shared.port.address(path.src_addr_index()).ok_or(syndrome::QP_SOURCE_ADDRESS)?;
     let remote = Gid(path.rgid_rip());
     let mac = MacAddress::from_parts(path.rmac_47_32(), path.rmac_31_0());
     let same_family = source.roce_version() == RoceVersion::Version1
