@@ -7,7 +7,8 @@ use super::mkey::{KeyUpdate, MkeyTable};
 use super::observer::WorkName;
 use super::work_queue::{NextWqe, RefusedWqe, WorkQueue, WqeName};
 use super::wqe::{self, FetchContext, Piece, PieceList, WorkFault, WqeRequest, WqeRules};
-use crate::transport::Request;
+use crate::transport::{Operation, Request};
+use crate::wire::ServiceHeader;
 use bareverbs_prm::mutation::mutated;
 use bareverbs_prm::wqe::{ControlSegment, completion_mode, fence_mode};
 use std::collections::VecDeque;
@@ -220,8 +221,10 @@ impl SendQueue {
         if context.strict && self.behind_update && !is_fenced(&control) {
             return Err(next.refused(wqe::UNFENCED));
         }
+        let token = self.next_token();
         let mut wqe = OutstandingWqe::new(&control, self.queue.fetched());
-        let work = match self.parse(&next, context, &mut wqe.pieces) {
+        let mut request = blank_request(&control, token);
+        let work = match self.parse(&next, context, &mut wqe.pieces, &mut request) {
             Ok(work) => work,
             Err(fault) => return Err(next.refused(fault)),
         };
@@ -230,7 +233,6 @@ impl SendQueue {
             return Ok(Fetched::Nothing);
         }
         self.fenced = false;
-        let (token, length) = (self.next_token(), wqe.pieces.length() as u32);
         let fetched = match work {
             WqeRequest::KeyUpdate(update) => {
                 let blocks = next.blocks();
@@ -248,9 +250,8 @@ impl SendQueue {
             WqeRequest::Datagram(address) => {
                 Fetched::Datagram(FetchedDatagram { token, address, solicited: control.solicited() })
             }
-            WqeRequest::Request(operation, service_header) => {
-                let (solicited, fence) = (control.solicited(), waits_for_reads(&control));
-                submit(Request { operation, length, token, solicited, fence, service_header });
+            WqeRequest::Request => {
+                submit(request);
                 Fetched::Request
             }
         };
@@ -295,9 +296,10 @@ impl SendQueue {
         next: &NextWqe,
         context: &FetchContext<'_>,
         pieces: &mut PieceList,
+        request: &mut Request,
     ) -> Result<WqeRequest, WorkFault> {
         let rules = WqeRules { context, ring: self.queue.bytes(), at: self.queue.next_offset() };
-        wqe::parse(self.queue.segments(next), &next.control, &rules, pieces)
+        wqe::parse(self.queue.segments(next), &next.control, &rules, pieces, request)
     }
 
     /// The token of the next WQE.
@@ -427,6 +429,19 @@ impl SendQueue {
         let missing = DmaFault { iova: 0, length: bytes.len(), write: true };
         let outstanding = self.outstanding_wqe(token).ok_or(missing)?;
         write_pieces(memory, mkeys, &outstanding.pieces, offset.into(), bytes)
+    }
+}
+
+/// A message with what its control segment says. The other segments fill in the rest.
+#[inline]
+fn blank_request(control: &ControlSegment, token: u64) -> Request {
+    Request {
+        operation: Operation::Send { immediate: None, invalidate: None },
+        length: 0,
+        token,
+        solicited: control.solicited(),
+        fence: waits_for_reads(control),
+        service_header: ServiceHeader::None,
     }
 }
 

@@ -11,7 +11,7 @@ pub(crate) use segments::{FetchContext, Format, WqeRules, byte_count};
 use super::card::DmaCopy;
 use super::mkey::{Access, Accessor, HostRange, KeyUpdate, MkeyTable};
 use super::strict;
-use crate::transport::{AtomicOperation, MaskedCompareSwap, Operation};
+use crate::transport::{AtomicOperation, MaskedCompareSwap, Operation, Request};
 use crate::wire::ServiceHeader;
 use bareverbs_prm::context::MkeyContext;
 use bareverbs_prm::field::Layout;
@@ -112,8 +112,8 @@ impl PieceList {
 pub(crate) enum WqeRequest {
     /// Nothing; it completes once everything before it has.
     Nop,
-    /// A message for the requester, and the service class header of its packets.
-    Request(Operation, ServiceHeader),
+    /// A message for the requester, which was filled in.
+    Request,
     /// A datagram, which needs no requester.
     Datagram(DatagramAddress),
     /// A copy of memory; boxed because it is larger than most others.
@@ -151,26 +151,34 @@ pub(crate) fn check_control(
     Ok(bytes)
 }
 
-/// Parses the bytes of a WQE and adds its local buffer to `pieces`, which must be empty.
+/// Parses the bytes of a WQE and adds its local buffer to `pieces`, which must be empty. Of a message it fills in the
+/// operation, the service class header and the length: to return a message would cost more than to parse it.
 #[inline(always)]
 pub(crate) fn parse(
     bytes: &[u8],
     control: &ControlSegment,
     rules: &WqeRules<'_>,
     pieces: &mut PieceList,
+    request: &mut Request,
 ) -> Result<WqeRequest, WorkFault> {
     let mut cursor = SegmentReader { bytes, position: ControlSegment::SIZE };
     if rules.context.strict && !strict::is_clear(&ControlSegment::INFO, control.as_bytes(), 0..0) {
         return Err(RESERVED);
     }
-    let work = parse_work(control, &mut cursor, rules, pieces)?;
+    let work = parse_work(control, &mut cursor, rules, pieces, request)?;
     if matches!(work, WqeRequest::Nop | WqeRequest::Dma(_)) {
         // A copy was parsed completely. A NOP fills a gap of any length, so the bytes after its control
         // segment are ignored.
         return Ok(work);
     }
-    parse_data(&mut cursor, rules, &work, pieces)?;
-    check_length(&work, pieces.length(), rules)?;
+    let scatters = matches!(work, WqeRequest::Request) && request.operation.expects_data();
+    let longest = match work {
+        WqeRequest::KeyUpdate(_) => LONGEST_LIST,
+        _ => 1 << rules.context.log_max_message,
+    };
+    parse_data(&mut cursor, rules, LocalBuffer { pieces, longest, scatters })?;
+    check_length(&work, &request.operation, pieces.length(), rules)?;
+    request.length = pieces.length() as u32;
     Ok(work)
 }
 
@@ -193,8 +201,8 @@ fn parse_work(
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
     pieces: &mut PieceList,
+    request: &mut Request,
 ) -> Result<WqeRequest, WorkFault> {
-    let immediate = control.immediate();
     let opcode = control.opcode();
     match rules.context.format {
         Format::Connected => {}
@@ -204,33 +212,48 @@ fn parse_work(
     if opcode == WqeOpcode::Umr {
         return parse_key_work(control, cursor, rules, pieces);
     }
-    let service_header = parse_queue(control, cursor, rules)?;
-    if opcode == WqeOpcode::RdmaWrite && control.opmod() != 0 {
-        return parse_rpc(control, cursor, rules);
+    request.service_header = parse_queue(control, cursor, rules)?;
+    if opcode == WqeOpcode::RdmaWrite && control.opmod() == 0 {
+        request.operation = write(cursor.segment(rules)?, None);
+        return Ok(WqeRequest::Request);
     }
-    if matches!(opcode, WqeOpcode::AtomicMaskedCompareSwap | WqeOpcode::AtomicMaskedFetchAdd) {
-        let operation = masked_atomic(control, cursor, rules)?;
-        return Ok(WqeRequest::Request(operation, service_header));
-    }
-    if control.opmod() != 0 {
-        return parse_operation_of_memory(control, cursor, rules);
-    }
-    let operation = match opcode {
-        WqeOpcode::Nop => return Ok(WqeRequest::Nop),
-        WqeOpcode::Mmo => return parse_operation_of_memory(control, cursor, rules),
-        WqeOpcode::Send => Operation::Send { immediate: None, invalidate: None },
-        WqeOpcode::SendImm => Operation::Send { immediate: Some(immediate), invalidate: None },
-        WqeOpcode::SendInval => Operation::Send { immediate: None, invalidate: Some(immediate) },
-        WqeOpcode::RdmaWrite => write(cursor.segment(rules)?, None),
-        WqeOpcode::RdmaWriteImm => write(cursor.segment(rules)?, Some(immediate)),
-        WqeOpcode::RdmaRead => {
+    parse_other(control, cursor, rules, request)
+}
+
+/// Parses every message that is not a plain RDMA WRITE, and what needs no message.
+// Inlined, its many shapes of an operation would pass through the stack with every RDMA WRITE.
+#[inline(never)]
+fn parse_other(
+    control: &ControlSegment,
+    cursor: &mut SegmentReader<'_>,
+    rules: &WqeRules<'_>,
+    request: &mut Request,
+) -> Result<WqeRequest, WorkFault> {
+    let (opcode, immediate) = (control.opcode(), control.immediate());
+    request.operation = match (opcode, control.opmod()) {
+        (WqeOpcode::RdmaWrite, 1..) => {
+            // StRoM's calls carry no service class header.
+            request.service_header = ServiceHeader::None;
+            parse_rpc(control, cursor, rules)?
+        }
+        (WqeOpcode::AtomicMaskedCompareSwap | WqeOpcode::AtomicMaskedFetchAdd, _) => {
+            masked_atomic(control, cursor, rules)?
+        }
+        (WqeOpcode::Mmo, _) | (_, 1..) => return parse_operation_of_memory(control, cursor, rules),
+        (WqeOpcode::Nop, 0) => return Ok(WqeRequest::Nop),
+        (WqeOpcode::Send, 0) => Operation::Send { immediate: None, invalidate: None },
+        (WqeOpcode::SendImm, 0) => Operation::Send { immediate: Some(immediate), invalidate: None },
+        (WqeOpcode::SendInval, 0) => Operation::Send { immediate: None, invalidate: Some(immediate) },
+        (WqeOpcode::RdmaWrite, 0) => write(cursor.segment(rules)?, None),
+        (WqeOpcode::RdmaWriteImm, 0) => write(cursor.segment(rules)?, Some(immediate)),
+        (WqeOpcode::RdmaRead, 0) => {
             let remote: RemoteAddressSegment = cursor.segment(rules)?;
             Operation::Read { address: remote.address(), rkey: remote.rkey().value() }
         }
-        WqeOpcode::AtomicCompareSwap | WqeOpcode::AtomicFetchAdd => atomic(opcode, cursor, rules)?,
+        (WqeOpcode::AtomicCompareSwap | WqeOpcode::AtomicFetchAdd, 0) => atomic(opcode, cursor, rules)?,
         _ => return Err(OPCODE),
     };
-    Ok(WqeRequest::Request(operation, service_header))
+    Ok(WqeRequest::Request)
 }
 
 /// Parses the segment of extended reliable connections, which only sending requests have.
@@ -249,6 +272,7 @@ fn parse_queue(
 
 /// Parses a datagram, which can only be a SEND. Part of the address vector is not declared as fields, so its
 /// reserved bits are not checked.
+#[inline(never)] // As for `parse_other`.
 fn parse_datagram(control: &ControlSegment, cursor: &mut SegmentReader<'_>) -> Result<WqeRequest, WorkFault> {
     if control.opmod() != 0 {
         return Err(OPMOD);
@@ -380,16 +404,12 @@ fn parse_rpc(
     control: &ControlSegment,
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
-) -> Result<WqeRequest, WorkFault> {
+) -> Result<Operation, WorkFault> {
     let remote: RemoteAddressSegment = cursor.segment(rules)?;
     let (rpc_opcode, region) = (remote.address(), remote.rkey().value());
     match control.opmod() {
-        strom_opmod::RPC_PARAMS if rules.context.strom => {
-            Ok(WqeRequest::Request(Operation::RpcParams { rpc_opcode, region }, ServiceHeader::None))
-        }
-        strom_opmod::RPC_WRITE if rules.context.strom => {
-            Ok(WqeRequest::Request(Operation::RpcWrite { rpc_opcode, region }, ServiceHeader::None))
-        }
+        strom_opmod::RPC_PARAMS if rules.context.strom => Ok(Operation::RpcParams { rpc_opcode, region }),
+        strom_opmod::RPC_WRITE if rules.context.strom => Ok(Operation::RpcWrite { rpc_opcode, region }),
         _ => Err(OPMOD),
     }
 }
@@ -398,21 +418,26 @@ fn parse_rpc(
 /// the queue pair.
 const LONGEST_LIST: u64 = 1 << 20;
 
+/// The local buffer that the data segments of a WQE describe.
+struct LocalBuffer<'a> {
+    pieces: &'a mut PieceList,
+    /// Most bytes that it may have.
+    longest: u64,
+    /// Whether the device writes it.
+    scatters: bool,
+}
+
 #[inline(always)]
 fn parse_data(
     cursor: &mut SegmentReader<'_>,
     rules: &WqeRules<'_>,
-    work: &WqeRequest,
-    pieces: &mut PieceList,
+    buffer: LocalBuffer<'_>,
 ) -> Result<(), WorkFault> {
+    let LocalBuffer { pieces, longest, scatters } = buffer;
     rules.context.mkeys.budget().begin_access();
-    let scatters = matches!(work, WqeRequest::Request(operation, _) if operation.expects_data());
     // Sum up the lengths before checking the memory behind each segment: checking 2 GiB behind every segment
     // would take long.
-    let mut left = match work {
-        WqeRequest::KeyUpdate(_) => LONGEST_LIST,
-        _ => 1u64 << rules.context.log_max_message,
-    };
+    let mut left = longest;
     while !cursor.is_at_end() {
         let head = cursor.bytes.get(cursor.position..cursor.position + 4).ok_or(SEGMENTS)?;
         if head[0] & 0x80 == 0 {
@@ -461,12 +486,18 @@ fn parse_inline(cursor: &mut SegmentReader<'_>, rules: &WqeRules<'_>) -> Result<
     Ok(Piece::Inline { offset, length: length as u32 })
 }
 
-fn check_length(work: &WqeRequest, length: u64, rules: &WqeRules<'_>) -> Result<(), WorkFault> {
+#[inline]
+fn check_length(
+    work: &WqeRequest,
+    operation: &Operation,
+    length: u64,
+    rules: &WqeRules<'_>,
+) -> Result<(), WorkFault> {
     let fits = match work {
         WqeRequest::Nop | WqeRequest::Dma(_) => true,
         WqeRequest::KeyUpdate(update) => length >= u64::from(update.octowords) * SEGMENT as u64,
-        WqeRequest::Request(operation, _) if operation.is_atomic() => length == 8,
-        WqeRequest::Request(..) | WqeRequest::Datagram(_) => length <= 1 << rules.context.log_max_message,
+        WqeRequest::Request if operation.is_atomic() => length == 8,
+        WqeRequest::Request | WqeRequest::Datagram(_) => length <= 1 << rules.context.log_max_message,
     };
     if fits { Ok(()) } else { Err(MESSAGE) }
 }
