@@ -86,11 +86,11 @@ impl Bth {
         (header, flags & 0xf)
     }
 
-    /// Encodes what differs between the packets of a connection: opcode, solicited event, pad count, acknowledge request
-    /// and PSN. The other bytes stay.
+    /// Encodes what differs between the packets of a connection: operation, solicited event, pad count, acknowledge request
+    /// and PSN. The other bits stay.
     #[inline]
     pub(super) fn write_own(&self, bytes: &mut [u8; Self::SIZE]) {
-        bytes[0] = self.service.join(self.opcode);
+        bytes[0] = ServiceClass::with_operation(bytes[0], self.opcode);
         bytes[1] = self.flags();
         bytes[8..].copy_from_slice(&(u32::from(self.ack_request) << 31 | self.psn.value()).to_be_bytes());
     }

@@ -148,10 +148,23 @@ impl FrameBuffer {
         }
     }
 
-    /// The bytes from `at` to the end of the buffer, possibly beyond the end of the frame.
+    /// All bytes of the buffer, possibly beyond the end of the frame.
     #[inline]
-    pub(super) fn storage_from(&mut self, at: usize) -> &mut [u8] {
-        &mut self.storage[at..]
+    pub(super) fn storage_mut(&mut self) -> &mut [u8] {
+        &mut self.storage
+    }
+
+    /// The payload of the packet that was begun.
+    #[inline]
+    pub(super) fn payload_mut(&mut self) -> &mut [u8] {
+        let end = self.payload_end();
+        &mut self.storage[self.contents.payload_at..end]
+    }
+
+    /// Offset after the payload of the packet that was begun.
+    #[inline]
+    pub(super) const fn payload_end(&self) -> usize {
+        self.contents.payload_at + self.contents.payload_length
     }
 
     /// Starts a frame of `length` bytes. Returns the buffer, possibly longer than the frame, with unspecified contents,

@@ -42,6 +42,8 @@ pub struct HeaderTemplate {
     size: u8,
     ip_at: u8,
     ipv4_sum: u32,
+    /// The length fields of Ethernet frames.
+    lengths: [LengthField; 2],
     bth: Bth,
     link: Link,
     /// The route as the peer decodes it.
@@ -57,6 +59,15 @@ struct Geometry {
     ipv4_sum: u32,
     bth: Bth,
     link: Link,
+}
+
+/// A length in the headers: the bytes of the frame from an offset to the end of the ICRC.
+#[derive(Debug, Clone, Copy, Default)]
+struct LengthField {
+    /// Offset of the field.
+    at: u8,
+    /// Offset of the first byte that it counts.
+    from: u8,
 }
 
 /// The layers below the transport.
@@ -129,6 +140,10 @@ impl HeaderTemplate {
         let Geometry { size, ip_at, ipv4_sum, bth, link } = geometry;
         let mut unmask = masked;
         unmask.iter_mut().zip(wire).for_each(|(bits, wire)| *bits ^= wire);
+        let lengths = match link {
+            Link::Ethernet(carrier) => LengthField::of_carrier(carrier, ip_at),
+            Link::InfiniBand { .. } => Default::default(),
+        };
         let (size, ip_at) = (size as u8, ip_at as u8);
         Self {
             masked,
@@ -136,6 +151,7 @@ impl HeaderTemplate {
             size,
             ip_at,
             ipv4_sum,
+            lengths,
             bth,
             link,
             route: route.as_received(),
@@ -165,6 +181,7 @@ impl HeaderTemplate {
     #[must_use]
     pub const fn of_service(mut self, service: ServiceClass) -> Self {
         self.bth.service = service;
+        self.masked[self.size() - Bth::SIZE] = service.join(self.bth.opcode);
         self
     }
 
@@ -276,8 +293,6 @@ impl core::error::Error for PayloadTooLong {}
 pub struct FrameWriter<'a> {
     frame: &'a mut FrameBuffer,
     template: &'a HeaderTemplate,
-    payload_at: usize,
-    payload_length: usize,
 }
 
 impl<'a> FrameWriter<'a> {
@@ -301,44 +316,48 @@ impl<'a> FrameWriter<'a> {
         write_masked_header(bytes, template, &contents.bth, length);
         let payload_at = write_extensions(bytes, template.size(), header);
         (contents.payload_at, contents.payload_length) = (payload_at, payload_length);
-        Ok(Self { frame, template, payload_at, payload_length })
+        Ok(Self { frame, template })
     }
 
     /// The payload to fill.
     #[inline]
     pub fn payload_mut(&mut self) -> &mut [u8] {
-        &mut self.frame.storage_from(self.payload_at)[..self.payload_length]
+        self.frame.payload_mut()
     }
 
     /// Adds padding and checksums. Returns the ICRC.
-    pub fn finish(mut self) -> u32 {
-        let Self { payload_at, payload_length, .. } = self;
-        let end = self.frame.len() - self.template.trailer();
+    pub fn finish(self) -> u32 {
+        let Self { frame, template } = self;
+        let (length, payload_end) = (frame.len(), frame.payload_end());
+        let bytes = frame.storage_mut();
+        let end = length - template.trailer();
         // Up to three bytes of padding. The checksum, which follows, overwrites the rest.
-        self.frame.storage_from(payload_at + payload_length)[..icrc::SIZE].fill(0);
-        let mut crc = self.template.crc.clone();
-        crc.update(&self.frame[self.template.ip_at() - icrc::PREFIX..end]);
+        bytes[payload_end..][..icrc::SIZE].fill(0);
+        let mut crc = template.crc.clone();
+        crc.update(&bytes[template.ip_at() - icrc::PREFIX..end]);
         let crc = crc.finalize();
-        self.frame.storage_from(end)[..icrc::SIZE].copy_from_slice(&crc.to_le_bytes());
-        self.unmask_header();
-        if matches!(self.template.link, Link::InfiniBand { .. }) {
-            let behind = end + icrc::SIZE;
-            let variant = infiniband::variant_crc(&self.frame[..behind]);
-            self.frame.storage_from(behind)[..infiniband::VCRC].copy_from_slice(&variant);
+        bytes[end..][..icrc::SIZE].copy_from_slice(&crc.to_le_bytes());
+        if let Some(header) = bytes.first_chunk_mut() {
+            unmask_header(header, template, length);
         }
-        self.frame.finish(crc);
+        if matches!(template.link, Link::InfiniBand { .. }) {
+            let behind = end + icrc::SIZE;
+            let variant = infiniband::variant_crc(&bytes[..behind]);
+            bytes[behind..][..infiniband::VCRC].copy_from_slice(&variant);
+        }
+        frame.finish(crc);
         crc
     }
+}
 
-    /// Turns the masked headers into those on the wire.
-    fn unmask_header(&mut self) {
-        let HeaderTemplate { unmask, ipv4_sum, link, .. } = self.template;
-        let (ip_at, length) = (self.template.ip_at(), self.frame.len());
-        let header = &mut self.frame.storage_from(0)[..MAX_HEADER];
-        header.iter_mut().zip(unmask).for_each(|(byte, bits)| *byte ^= bits);
-        if matches!(link, Link::Ethernet(Carrier::Ipv4)) {
-            put_u16(header, ip_at + ipv4::CHECKSUM, ipv4::checksum(*ipv4_sum, (length - ip_at) as u16));
-        }
+/// Turns the masked headers into those on the wire. Every buffer has room for the longest ones.
+#[inline]
+fn unmask_header(header: &mut [u8; MAX_HEADER], template: &HeaderTemplate, length: usize) {
+    header.iter_mut().zip(&template.unmask).for_each(|(byte, bits)| *byte ^= bits);
+    if matches!(template.link, Link::Ethernet(Carrier::Ipv4)) {
+        let ip_at = template.ip_at();
+        let checksum = ipv4::checksum(template.ipv4_sum, (length - ip_at) as u16);
+        put_u16(header, ip_at + ipv4::CHECKSUM, checksum);
     }
 }
 
@@ -359,7 +378,7 @@ fn write_masked_header(bytes: &mut [u8], template: &HeaderTemplate, bth: &Bth, l
         bth.write_own(bytes);
     }
     match template.link {
-        Link::Ethernet(carrier) => write_ip_lengths(header, template.ip_at(), carrier, length),
+        Link::Ethernet(_) => template.lengths.iter().for_each(|field| field.write(header, length)),
         Link::InfiniBand { global } => infiniband::write_lengths(header, length, global),
     }
 }
@@ -376,18 +395,26 @@ fn write_extensions(bytes: &mut [u8], mut at: usize, header: &PacketHeader) -> u
     at + header.extension.kind().size()
 }
 
-/// Writes the length fields of a frame of `length` bytes. They cannot overflow, because the payload is at most 4096
-/// bytes.
-fn write_ip_lengths(header: &mut [u8], ip_at: usize, carrier: Carrier, length: usize) {
-    let datagram = length - ip_at;
-    let carried = (datagram - carrier.ip()) as u16;
-    let (field, ip_length) = match carrier {
-        Carrier::Ipv4 => (ipv4::LENGTH, datagram as u16),
-        Carrier::Ipv6 | Carrier::RouteHeader => (ipv6::LENGTH, carried),
-    };
-    put_u16(header, ip_at + field, ip_length);
-    if carrier.has_udp() {
-        put_u16(header, ip_at + carrier.ip() + udp::LENGTH, carried);
+impl LengthField {
+    /// The length fields of IP and UDP behind an IP header at `ip_at`. Without UDP both are the one of IP.
+    fn of_carrier(carrier: Carrier, ip_at: usize) -> [Self; 2] {
+        let behind_ip = ip_at + carrier.ip();
+        let ip = match carrier {
+            Carrier::Ipv4 => Self::new(ip_at + ipv4::LENGTH, ip_at),
+            Carrier::Ipv6 | Carrier::RouteHeader => Self::new(ip_at + ipv6::LENGTH, behind_ip),
+        };
+        let udp = Self::new(behind_ip + udp::LENGTH, behind_ip);
+        [ip, if carrier.has_udp() { udp } else { ip }]
+    }
+
+    const fn new(at: usize, from: usize) -> Self {
+        Self { at: at as u8, from: from as u8 }
+    }
+
+    /// Writes the field for a frame of `length` bytes. It cannot overflow, because the payload is at most 4096 bytes.
+    #[inline]
+    fn write(self, header: &mut [u8], length: usize) {
+        put_u16(header, self.at.into(), (length - usize::from(self.from)) as u16);
     }
 }
 

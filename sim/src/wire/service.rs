@@ -71,11 +71,25 @@ impl ServiceClass {
 
     /// The opcode byte of an operation in this class.
     pub const fn join(self, opcode: BthOpcode) -> u8 {
-        self.raw() << 5 | opcode.raw() & OPERATION_BITS
+        Self::with_operation(self.raw() << 5, opcode)
+    }
+
+    /// An opcode byte of the same class, with this operation.
+    #[inline]
+    pub(super) const fn with_operation(byte: u8, opcode: BthOpcode) -> u8 {
+        byte & !OPERATION_BITS | opcode.raw() & OPERATION_BITS
     }
 
     /// Whether the class has the operation. Reliable datagrams are not supported.
+    #[inline]
     pub fn has(self, opcode: BthOpcode) -> bool {
+        // Nearly every packet belongs to a reliable connection.
+        self == Self::ReliableConnection || self.has_some(opcode)
+    }
+
+    /// [`Self::has`] of a class that lacks some operations.
+    #[inline(never)]
+    fn has_some(self, opcode: BthOpcode) -> bool {
         use OperationKind::{RpcParams, RpcWrite, Send, Write};
         let invalidates = matches!(opcode, BthOpcode::SendLastInvalidate | BthOpcode::SendOnlyInvalidate);
         let kind = opcode.kind();
