@@ -47,4 +47,11 @@ impl<M, D: Device> Node<M, D> {
             *self.interrupts.entry(vector).or_default() += 1;
         }
     }
+
+    /// When to schedule the node's timer, if its device's deadline is earlier than any scheduled one.
+    #[inline(always)] // After every event of a node.
+    pub(crate) fn arm_timer(&mut self, now: Time) -> Option<Time> {
+        let due = self.device.poll_timeout()?.max(now).max(self.timer_floor);
+        self.timer.arm(due).then_some(due)
+    }
 }

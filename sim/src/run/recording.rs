@@ -5,8 +5,8 @@ use super::device::Device;
 use super::records::{RECORDS_SUFFIX, RecordText, Recording};
 use super::topology::NodeId;
 use super::world::World;
-use crate::net::FrameId;
 use crate::net::capture::{Capture, CaptureError, Clock, LinkType};
+use crate::net::frame::Frame;
 use crate::nic::{DeviceEvent, HostMemory, LinkLayer};
 use std::io::Write;
 
@@ -90,13 +90,12 @@ impl<M: HostMemory, D: Device> World<M, D> {
             recording.record(node, now, &RecordText::Device(DeviceEvent::Interrupt { vector }));
         });
     }
+}
 
-    /// Attaches the origin to a frame that `node` wrote.
-    #[cold]
-    pub(super) fn keep_origin(&mut self, node: NodeId, id: FrameId) {
-        let origin = self.nodes[node.index()].device.take_frame_origin();
-        self.frames.get_mut(id).comment = origin.map(|origin| origin.to_string().into());
-    }
+/// Attaches the origin to a frame that `device` wrote.
+#[cold]
+pub(super) fn keep_origin<D: Device>(device: &mut D, frame: &mut Frame) {
+    frame.comment = device.take_frame_origin().map(|origin| origin.to_string().into());
 }
 
 /// The first characters of a name, at most [`NAME`] bytes.

@@ -1,16 +1,20 @@
 //! The event queue. Ties are broken by insertion order.
 //!
 //! Most events are frames on a wire, which arrive in sending order. They wait in one lane per wire; the heap only holds
-//! the head of each lane, so it stays small however many frames are in flight.
+//! the head of each lane, so it stays small however many frames are in flight. The earliest entry is apart from the heap:
+//! while the frames of one wire arrive, nothing moves in it.
 
 use bareverbs_prm::time::Time;
 use core::cmp::Reverse;
-use std::collections::binary_heap::PeekMut;
+use core::mem;
 use std::collections::{BinaryHeap, VecDeque};
 
 /// A time-ordered queue of events of type `E`.
 #[derive(Debug)]
 pub struct Schedule<E> {
+    /// The earliest entry; `None` if there are no entries.
+    first: Option<Entry<What<E>>>,
+    /// The other entries.
     heap: BinaryHeap<Reverse<Entry<What<E>>>>,
     lanes: Vec<VecDeque<Entry<E>>>,
     inserted: u64,
@@ -62,7 +66,7 @@ impl<T> Ord for Entry<T> {
 
 impl<E> Default for Schedule<E> {
     fn default() -> Self {
-        Self { heap: BinaryHeap::new(), lanes: Vec::new(), inserted: 0, waiting: 0 }
+        Self { first: None, heap: BinaryHeap::new(), lanes: Vec::new(), inserted: 0, waiting: 0 }
     }
 }
 
@@ -71,7 +75,7 @@ impl<E: Copy> Schedule<E> {
     #[inline]
     pub fn push(&mut self, due: Time, event: E) {
         let entry = self.number(due, What::Event(event));
-        self.heap.push(Reverse(entry));
+        self.insert(entry);
     }
 
     /// Adds an event that is most likely due after all others in this lane. Lanes are numbered from zero.
@@ -89,7 +93,7 @@ impl<E: Copy> Schedule<E> {
             None => {
                 let entry = self.number(due, event);
                 self.lanes[lane].push_back(entry);
-                self.heap.push(Reverse(Entry { due, number: entry.number, what: What::Lane(lane) }));
+                self.insert(Entry { due, number: entry.number, what: What::Lane(lane) });
             }
         }
     }
@@ -97,17 +101,11 @@ impl<E: Copy> Schedule<E> {
     /// The next event, without removing it.
     #[inline]
     pub fn peek(&self) -> Option<(Time, E)> {
-        let Reverse(first) = self.heap.peek()?;
+        let first = self.first.as_ref()?;
         match first.what {
             What::Event(event) => Some((first.due, event)),
             What::Lane(lane) => self.lanes[lane].front().map(|entry| (entry.due, entry.what)),
         }
-    }
-
-    /// Whether an event is due by `deadline`.
-    #[inline]
-    pub fn is_due(&self, deadline: Time) -> bool {
-        self.heap.peek().is_some_and(|Reverse(first)| first.due <= deadline)
     }
 
     /// Removes the next event.
@@ -118,27 +116,50 @@ impl<E: Copy> Schedule<E> {
     /// Removes the next event if it is due by `deadline`.
     #[inline(always)] // Once for every event.
     pub fn pop_until(&mut self, deadline: Time) -> Option<(Time, E)> {
-        let mut first = self.heap.peek_mut()?;
-        if first.0.due > deadline {
-            return None;
-        }
+        let Entry { due, what, .. } = *self.first.as_ref().filter(|first| first.due <= deadline)?;
         self.waiting -= 1;
-        let Entry { due, what, .. } = first.0;
         match what {
             What::Event(event) => {
-                PeekMut::pop(first);
+                self.first = self.pop_heap();
                 Some((due, event))
             }
             What::Lane(lane) => {
                 let waiting = &mut self.lanes[lane];
                 let taken = waiting.pop_front();
-                match waiting.front() {
-                    Some(next) => (first.0.due, first.0.number) = next.key(),
-                    None => drop(PeekMut::pop(first)),
+                match waiting.front().map(Entry::key) {
+                    Some((due, number)) => self.replace_first(Entry { due, number, what }),
+                    None => self.first = self.pop_heap(),
                 }
                 taken.map(|entry| (due, entry.what))
             }
         }
+    }
+
+    fn insert(&mut self, entry: Entry<What<E>>) {
+        let later = match &mut self.first {
+            Some(first) if entry < *first => mem::replace(first, entry),
+            Some(_) => entry,
+            None => return self.first = Some(entry),
+        };
+        self.heap.push(Reverse(later));
+    }
+
+    /// Replaces the earliest entry, which was taken, by a later one of its lane.
+    #[inline]
+    fn replace_first(&mut self, entry: Entry<What<E>>) {
+        let is_first = self.heap.peek().is_none_or(|Reverse(earliest)| entry < *earliest);
+        self.first = if is_first { Some(entry) } else { self.exchange(entry) };
+    }
+
+    /// Puts an entry into the heap and takes the earliest one out.
+    #[inline(never)]
+    fn exchange(&mut self, entry: Entry<What<E>>) -> Option<Entry<What<E>>> {
+        let mut earliest = self.heap.peek_mut()?;
+        Some(mem::replace(&mut earliest.0, entry))
+    }
+
+    fn pop_heap(&mut self) -> Option<Entry<What<E>>> {
+        self.heap.pop().map(|Reverse(entry)| entry)
     }
 
     /// Number of waiting events.

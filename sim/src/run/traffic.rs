@@ -3,6 +3,7 @@
 use super::device::{Device, Transmit};
 use super::digest::{WireEvent, headers};
 use super::node::Node;
+use super::recording::keep_origin;
 use super::records::Recording;
 use super::topology::{End, Held, NodeId, Way};
 use super::world::{Event, World};
@@ -20,14 +21,25 @@ impl<M: HostMemory, D: Device> World<M, D> {
         if self.nodes[node.index()].device.has_transmit() {
             self.transmit(node);
         }
+        if self.recording.is_some() || self.nodes[node.index()].device.has_card_output() {
+            self.look_after_rest(node);
+        }
+        let entry = &mut self.nodes[node.index()];
+        entry.collect_interrupts(|_| {});
+        if let Some(due) = entry.arm_timer(self.now) {
+            self.schedule.push(due, Event::Timer { node });
+        }
+    }
+
+    /// Collects what few devices have: output for other functions of their card, and records.
+    #[cold]
+    fn look_after_rest(&mut self, node: NodeId) {
         if self.nodes[node.index()].device.has_card_output() {
             self.serve_card(node);
         }
         if self.recording.is_some() {
             self.record_device(node);
         }
-        self.nodes[node.index()].collect_interrupts(|_| {});
-        self.poll_timer(node);
     }
 
     pub(super) fn transmit(&mut self, node: NodeId) {
@@ -58,20 +70,22 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     fn transmit_one(&mut self, node: NodeId, way: usize) -> bool {
-        let id = self.frames.take();
-        let frame = self.frames.get_mut(id);
-        let Node { device, memory, latency, last_doorbell, .. } = &mut self.nodes[node.index()];
+        let Self { nodes, ways, frames, .. } = self;
+        let id = frames.take();
+        let frame = frames.get_mut(id);
+        let Node { device, memory, latency, last_doorbell, .. } = &mut nodes[node.index()];
         let Some(Transmit { class, icrc, .. }) = device.poll_transmit(self.now, memory, &mut frame.bytes)
         else {
-            self.frames.give_back(id);
+            frames.give_back(id);
             return false;
         };
         (frame.icrc, frame.fresh, frame.sender) = (icrc, true, Some(node.0));
-        let ready = latency.ready(class, self.now, *last_doorbell);
         if self.recording.is_some() {
-            self.keep_origin(node, id);
+            keep_origin(device, frame);
         }
-        self.send(way, id, ready);
+        let ready = latency.ready(class, self.now, *last_doorbell);
+        let (arrival, verdict) = enqueue(&mut ways[way], frame, ready);
+        self.travel(way, id, arrival, verdict);
         true
     }
 
@@ -91,12 +105,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
         }
     }
 
-    /// Queues a frame. It leaves at `ready`, or once the frames before it have left.
-    #[inline(always)] // Every frame passes here.
+    /// Queues a frame of a switch. It leaves at `ready`, or once the frames before it have left.
     pub(super) fn send(&mut self, way: usize, id: FrameId, ready: Time) {
-        let (entry, frame) = (&mut self.ways[way], self.frames.get_mut(id));
-        let gone_at = entry.queue.push(ready, frame.bytes.len());
-        let (arrival, verdict) = set_off(entry, frame, gone_at);
+        let (arrival, verdict) = enqueue(&mut self.ways[way], self.frames.get_mut(id), ready);
         self.travel(way, id, arrival, verdict);
     }
 
@@ -230,6 +241,13 @@ impl<M: HostMemory, D: Device> World<M, D> {
             comments.into_iter().flatten(),
         );
     }
+}
+
+/// Queues a frame. It leaves at `ready`, or once the frames before it have left. The result is that of [`set_off`].
+#[inline(always)] // Every frame passes here.
+fn enqueue(way: &mut Way, frame: &mut Frame, ready: Time) -> (Time, Option<Verdict>) {
+    let gone_at = way.queue.push(ready, frame.bytes.len());
+    set_off(way, frame, gone_at)
 }
 
 /// A frame sets off on its way: its last bit leaves at `gone_at`. Returns when it arrives, and what faults do to it.

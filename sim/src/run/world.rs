@@ -217,11 +217,9 @@ impl<M: HostMemory, D: Device> World<M, D> {
     #[inline]
     pub fn run_next(&mut self, deadline: Time) -> bool {
         let (mut limit, mut any) = (deadline, false);
-        while self.schedule.is_due(limit) {
-            if let Some(event) = self.take_due(limit) {
-                self.dispatch(event);
-                (limit, any) = (self.now, true);
-            }
+        while let Some(event) = self.take_due(limit) {
+            self.dispatch(event);
+            (limit, any) = (self.now, true);
         }
         any
     }
@@ -396,12 +394,8 @@ impl<M: HostMemory, D: Device> World<M, D> {
     }
 
     /// Schedules the timer of a node if its device's deadline is earlier than any scheduled one.
-    #[inline(always)] // After every event of a node.
     pub(super) fn poll_timer(&mut self, node: NodeId) {
-        let entry = &mut self.nodes[node.index()];
-        let Some(wanted) = entry.device.poll_timeout() else { return };
-        let due = wanted.max(self.now).max(entry.timer_floor);
-        if entry.timer.arm(due) {
+        if let Some(due) = self.nodes[node.index()].arm_timer(self.now) {
             self.schedule.push(due, Event::Timer { node });
         }
     }
