@@ -11,7 +11,10 @@ const NOBODY: u32 = u32::MAX;
 /// Queue pairs with work, in the order of their turns, and alarms in the order of time.
 #[derive(Debug, Default)]
 pub(crate) struct TurnSchedule {
-    ready: VecDeque<u32>,
+    /// The next queue pair; `None` if there is none.
+    next: Option<u32>,
+    /// The queue pairs behind it. Apart from it, because often one queue pair has all the turns.
+    behind: VecDeque<u32>,
     alarms: Alarms,
 }
 
@@ -73,16 +76,31 @@ impl TurnSchedule {
         }
         if effects.frames_wanted && !qp.queued {
             qp.queued = true;
-            self.ready.push_back(qp.number().value());
+            self.append(qp.number().value());
         }
     }
 
-    pub(crate) fn next(&mut self) -> Option<u32> {
-        self.ready.pop_front()
+    #[inline]
+    fn append(&mut self, number: u32) {
+        match self.next {
+            None => self.next = Some(number),
+            Some(_) => self.behind.push_back(number),
+        }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.ready.is_empty()
+    /// The queue pair whose turn it is.
+    #[inline]
+    pub(crate) fn next(&mut self) -> Option<u32> {
+        let number = self.next.take()?;
+        if !self.behind.is_empty() {
+            self.next = self.behind.pop_front();
+        }
+        Some(number)
+    }
+
+    #[inline]
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.next.is_none()
     }
 
     #[inline(never)]
