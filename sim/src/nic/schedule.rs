@@ -9,13 +9,31 @@ use std::collections::{BTreeSet, VecDeque};
 const NOBODY: u32 = u32::MAX;
 
 /// Queue pairs with work, in the order of their turns, and alarms in the order of time.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct TurnSchedule {
     /// The next queue pair; `None` if there is none.
     next: Option<u32>,
     /// The queue pairs behind it. Apart from it, because often one queue pair has all the turns.
     behind: VecDeque<u32>,
     alarms: Alarms,
+    /// The deadlines of the queue pairs, from `first` on.
+    deadlines: Vec<Deadline>,
+    /// The number of the first queue pair.
+    first: u32,
+}
+
+/// When a queue pair has something due. This is kept apart from the queue pair: most alarms are those of timers that
+/// have stopped, and to learn that should not cost a look at a queue pair that was idle for a long time.
+#[derive(Debug, Clone, Copy)]
+struct Deadline {
+    /// When its pending alarm fires; `Time::MAX` if there is none.
+    alarm: Time,
+    /// When something is due, as the queue pair last said; `Time::MAX` if nothing is.
+    due: Time,
+}
+
+impl Deadline {
+    const NONE: Self = Self { alarm: Time::MAX, due: Time::MAX };
 }
 
 /// When to look at which queue pair. Alarms are ordered by time, then by number.
@@ -25,8 +43,7 @@ pub(crate) struct Alarm {
     pub(crate) number: u32,
 }
 
-/// The pending alarms. An alarm is never cancelled: when it fires too early, its queue pair simply has
-/// nothing due.
+/// The pending alarms. An alarm is never cancelled: when it fires too early, nothing is due.
 ///
 /// Queue pairs with equal timeouts set their alarms in the order in which they fire, so most alarms are
 /// appended to `row` at a cost that does not depend on their number. Only an alarm earlier than the last of
@@ -65,18 +82,46 @@ impl Alarms {
 }
 
 impl TurnSchedule {
+    /// A schedule without work. The number of the first queue pair is `first`.
+    pub(crate) const fn new(first: u32) -> Self {
+        let alarms = Alarms { row: VecDeque::new(), early: BTreeSet::new() };
+        Self { next: None, behind: VecDeque::new(), alarms, deadlines: Vec::new(), first }
+    }
+
     /// Applies the effects of an input to a queue pair.
     #[inline]
     pub(crate) fn apply(&mut self, qp: &mut QueuePair, effects: Effects) {
-        // A later deadline costs nothing: the earlier alarm fires, finds nothing due and is set again.
-        if let Some(deadline) = effects.alarm
-            && deadline < qp.alarm
-        {
-            self.set_alarm(qp, deadline);
+        if let Some(due) = effects.due {
+            self.set_due(qp.number().value(), due);
         }
         if effects.frames_wanted && !qp.queued {
             qp.queued = true;
             self.append(qp.number().value());
+        }
+    }
+
+    /// A queue pair with this number was created. It has no deadline, whatever its predecessor had.
+    pub(crate) fn start(&mut self, number: u32) {
+        let index = number.wrapping_sub(self.first) as usize;
+        if index >= self.deadlines.len() {
+            self.deadlines.resize(index + 1, Deadline::NONE);
+        }
+        self.deadlines[index] = Deadline::NONE;
+    }
+
+    #[inline]
+    fn deadline(&mut self, number: u32) -> Option<&mut Deadline> {
+        self.deadlines.get_mut(number.wrapping_sub(self.first) as usize)
+    }
+
+    /// A later deadline than before costs nothing: the earlier alarm fires, finds nothing due and is set again.
+    #[inline]
+    fn set_due(&mut self, number: u32, due: Time) {
+        let Some(deadline) = self.deadline(number) else { return };
+        deadline.due = due;
+        if due < deadline.alarm {
+            deadline.alarm = due;
+            self.set_alarm(Alarm { time: due, number });
         }
     }
 
@@ -104,9 +149,8 @@ impl TurnSchedule {
     }
 
     #[inline(never)]
-    fn set_alarm(&mut self, qp: &mut QueuePair, deadline: Time) {
-        qp.alarm = deadline;
-        self.alarms.insert(Alarm { time: deadline, number: qp.number().value() });
+    fn set_alarm(&mut self, alarm: Alarm) {
+        self.alarms.insert(alarm);
     }
 
     /// Sets an alarm that belongs to no queue pair. It only makes the device handle everything that is due by
@@ -120,15 +164,37 @@ impl TurnSchedule {
         self.alarms.first().map(|alarm| alarm.time)
     }
 
-    pub(crate) fn pop_due(&mut self, now: Time) -> Option<Alarm> {
-        self.alarms.first().filter(|first| first.time <= now)?;
-        self.alarms.pop_first()
+    /// Takes the next queue pair that has something due at `now`, and all alarms before its own.
+    pub(crate) fn pop_due(&mut self, now: Time) -> Option<u32> {
+        while self.next_alarm()? <= now {
+            let alarm = self.alarms.pop_first()?;
+            if self.is_due(alarm, now) {
+                return Some(alarm.number);
+            }
+        }
+        None
+    }
+
+    /// Whether a queue pair has something due when an alarm fires. Sets another alarm if something is due later. An alarm
+    /// is obsolete if its queue pair is gone or has set another one.
+    #[inline]
+    fn is_due(&mut self, alarm: Alarm, now: Time) -> bool {
+        let Some(deadline) = self.deadline(alarm.number).filter(|own| own.alarm == alarm.time) else {
+            return false;
+        };
+        deadline.alarm = Time::MAX;
+        let due = deadline.due;
+        if due <= now {
+            return true;
+        }
+        self.set_due(alarm.number, due);
+        false
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Alarm, Alarms};
+    use super::{Alarm, Alarms, TurnSchedule};
     use bareverbs_prm::time::{Duration, Time};
     use proptest::prelude::*;
     use std::collections::BTreeSet;
@@ -149,5 +215,35 @@ mod tests {
                 prop_assert_eq!(alarms.first(), model.first().copied());
             }
         }
+    }
+
+    const FIRST: u32 = 0x40;
+
+    fn at(nanos: u64) -> Time {
+        Time::ZERO + Duration::from_nanos(nanos)
+    }
+
+    #[test]
+    fn a_deadline_that_moves_fires_once_and_where_it_ends() {
+        let mut schedule = TurnSchedule::new(FIRST);
+        schedule.start(FIRST + 1);
+        for due in [at(10), at(30), at(20)] {
+            schedule.set_due(FIRST + 1, due);
+        }
+        assert_eq!(schedule.pop_due(at(10)), None, "that deadline has moved");
+        assert_eq!(schedule.next_alarm(), Some(at(20)));
+        assert_eq!((schedule.pop_due(at(20)), schedule.pop_due(at(40))), (Some(FIRST + 1), None));
+    }
+
+    #[test]
+    fn a_stopped_timer_and_a_queue_pair_that_is_gone_are_not_due() {
+        let mut schedule = TurnSchedule::new(FIRST);
+        schedule.start(FIRST);
+        schedule.start(FIRST + 1);
+        schedule.set_due(FIRST, at(10));
+        schedule.set_due(FIRST, Time::MAX);
+        schedule.set_due(FIRST + 1, at(10));
+        schedule.start(FIRST + 1);
+        assert_eq!((schedule.pop_due(at(10)), schedule.next_alarm()), (None, None));
     }
 }

@@ -114,7 +114,7 @@ impl Nic {
             looping: None,
             flow: FlowControl::new(&config),
             ethernet: ethernet::EthernetObjects::new(),
-            schedule: TurnSchedule::default(),
+            schedule: TurnSchedule::new(config.queue_pair_numbers.first()),
             times_down: 0,
             cleared: ClearedCounters::default(),
             last_refusal: None,
@@ -165,7 +165,7 @@ impl Nic {
         self.uars.clear();
         self.shared.domains.clear();
         self.ethernet.clear();
-        self.schedule = TurnSchedule::default();
+        self.schedule = TurnSchedule::new(self.config.queue_pair_numbers.first());
         // A paused port stays paused after a reset.
         if let Some(until) = self.flow.poll_timeout() {
             self.schedule.wake_at(until);

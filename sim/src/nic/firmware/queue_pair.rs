@@ -49,6 +49,7 @@ pub(super) fn create<M: HostMemory>(
     let memory = WorkQueueMemory { buffer, record };
     let receives = receive_source(&context, &memory, geometry, shared);
     nic.queue_pairs.insert(number, QueuePair::new(qpn, context, memory, receives));
+    nic.schedule.start(number);
     count_users(nic, &context, 1);
     output.set_qpn(qpn);
     Ok(())

@@ -8,15 +8,16 @@ use bareverbs_prm::time::Time;
 pub(crate) struct Effects {
     /// The queue pair wants a turn at the port.
     pub(crate) frames_wanted: bool,
-    /// When to call [`on_timeout`](super::QueuePair::on_timeout), if at all.
-    pub(crate) alarm: Option<Time>,
+    /// When to call [`on_timeout`](super::QueuePair::on_timeout); `Time::MAX` for never, and `None` if that has not
+    /// changed.
+    pub(crate) due: Option<Time>,
     /// A packet was passed to the RPC engine, which may now have replies.
     pub(crate) rpc_delivered: bool,
 }
 
 impl Effects {
     /// Nothing to do.
-    pub(crate) const NONE: Self = Self { frames_wanted: false, alarm: None, rpc_delivered: false };
+    pub(crate) const NONE: Self = Self { frames_wanted: false, due: None, rpc_delivered: false };
 
     /// A turn at the port and nothing else.
     pub(crate) const TURN: Self = Self { frames_wanted: true, ..Self::NONE };

@@ -57,7 +57,6 @@ use crate::wire::{Packet, ServiceClass};
 use bareverbs_prm::context::QueuePairContext;
 use bareverbs_prm::ids::{Qpn, Xrcdn};
 use bareverbs_prm::numbering::{QpState, ServiceType};
-use bareverbs_prm::time::Time;
 use notification_point::NotificationPoint;
 use pacer::Pacer;
 use path::Path;
@@ -101,8 +100,6 @@ pub(crate) struct QueuePair {
     rescans: u32,
     /// Owned by the scheduler: whether this queue pair is in the list of those that want a turn.
     pub(crate) queued: bool,
-    /// Owned by the scheduler: the deadline of its pending alarm, `Time::MAX` if there is none.
-    pub(crate) alarm: Time,
 }
 
 /// Where the work queues of a queue pair are in memory.
@@ -142,7 +139,6 @@ impl QueuePair {
             mmo: false,
             rescans: 0,
             queued: false,
-            alarm: Time::MAX,
         }
     }
 

@@ -43,7 +43,7 @@ impl QueuePair {
         let held_until = self.pacer.waits_until(bus.now).filter(|_| self.has_sends());
         Effects {
             frames_wanted: self.has_responses() || held_until.is_none() && self.has_sends(),
-            alarm: earlier(alarm, held_until),
+            due: earlier(alarm, held_until).or(Some(Time::MAX)),
             rpc_delivered: false,
         }
     }
@@ -67,7 +67,7 @@ impl QueuePair {
         let held_until = self.pacer.waits_until(now);
         Effects {
             frames_wanted: held_until.is_none() || self.has_responses(),
-            alarm: earlier(self.next_timeout(), held_until),
+            due: earlier(self.next_timeout(), held_until).or(Some(Time::MAX)),
             rpc_delivered: false,
         }
     }

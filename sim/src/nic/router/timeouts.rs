@@ -4,7 +4,6 @@ use crate::nic::firmware;
 use crate::nic::observer::ObservedMemory;
 use crate::nic::optional_state::OptionalState;
 use crate::nic::queue_pair::earlier;
-use crate::nic::schedule::Alarm;
 use crate::nic::{HostMemory, Nic};
 use bareverbs_prm::time::Time;
 
@@ -25,10 +24,8 @@ impl Nic {
             self.flow.handle_timeout(now);
         }
         let mut parts = self.parts(now, memory);
-        while let Some(Alarm { time, number }) = parts.schedule.pop_due(now) {
-            // An alarm is obsolete if its queue pair is gone or has set another one.
-            if let Some(qp) = parts.queue_pairs.get_mut(number).filter(|qp| qp.alarm == time) {
-                qp.alarm = Time::MAX;
+        while let Some(number) = parts.schedule.pop_due(now) {
+            if let Some(qp) = parts.queue_pairs.get_mut(number) {
                 let effects = qp.on_timeout(&mut parts.bus);
                 parts.schedule.apply(qp, effects);
             }
