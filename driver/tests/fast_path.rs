@@ -9,7 +9,7 @@ use bareverbs_core::{
 };
 use bareverbs_prm::cqe::{CompletionEntry, MiniEntry};
 use bareverbs_prm::ids::Cqn;
-use bareverbs_prm::numbering::CqeOpcode;
+use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 use std::cell::Cell;
 use std::rc::Rc;
 use support::FakeHal;
@@ -125,6 +125,31 @@ fn a_batch_that_goes_over_to_a_sibling_costs_two_barriers_more() {
     let alone = poll(&[&first; 4]);
     let changing = poll(&[&first, &first, &second, &second]);
     assert_eq!((changing, poll(&[&second; 4])), (alone + 2, alone));
+}
+
+/// A batch of a shared queue goes on until the first error, and the receive behind it is a success again.
+#[test]
+fn an_error_behind_successes_of_a_shared_queue_is_reported() {
+    let mut rig = rig();
+    let (mut queue, pair) = rig.share(31);
+    let slice = [rig.region.slice(0, 64).unwrap()];
+    let mut found = [WorkCompletion::EMPTY; 16];
+    let mut statuses = vec![];
+    // The first batch caches the queue pair.
+    for batch in [0..4u16, 4..8] {
+        for id in batch.clone() {
+            queue.post_receive(&ReceiveRequest::new(id.into(), &slice)).unwrap();
+            let mut done = entry(&rig, &pair, CqeOpcode::ResponderSend, id);
+            if id == 6 {
+                done = rig.error(CqeOpcode::ResponderError, id, CqeSyndrome::LocalLength);
+                done.set_qpn(pair.qpn()).set_user_index(rig.user_index(&pair));
+            }
+            rig.complete_receive(done);
+        }
+        assert_eq!(rig.receive.poll(&mut found), Ok(batch.len()));
+        statuses.extend(found[..batch.len()].iter().map(|done| (done.wr_id, done.is_success())));
+    }
+    assert!(statuses.into_iter().eq((0..8).map(|id| (id, id != 6))));
 }
 
 /// Barriers of a poll that finds `count` completions, which `post` posts and completes, after others of the same kind.
@@ -273,6 +298,36 @@ fn a_run_of_a_cached_queue_pair_is_not_written_out() {
         assert_eq!(contents(&rig, rig.send.number()) == before, round > 0, "run {round}");
         next = range.end;
     }
+}
+
+/// Its counters may be those of the cached queue pair, which has as many requests outstanding.
+#[test]
+fn a_run_of_another_queue_pair_is_not_retired_from_the_cached_one() {
+    let mut rig = rig();
+    let mut other = rig.another(64);
+    let mut found = [WorkCompletion::EMPTY; 8];
+    for id in 0..8 {
+        rig.pair.post_send(&WorkRequest::nop(id)).unwrap();
+        other.post_send(&WorkRequest::nop(100 + id)).unwrap();
+    }
+    for counter in 0..4 {
+        rig.complete_send(rig.entry(CqeOpcode::Requester, counter));
+        rig.complete_send(entry(&rig, &other, CqeOpcode::Requester, counter));
+    }
+    assert_eq!(rig.send.poll(&mut found), Ok(8));
+    // One queue pair alone is cached.
+    (4..6).for_each(|counter| rig.complete_send(rig.entry(CqeOpcode::Requester, counter)));
+    assert_eq!(rig.send.poll(&mut found), Ok(2));
+    let minis: Vec<_> =
+        (4..8).map(|counter| *MiniEntry::new().set_wqe_counter(counter).set_byte_count(7)).collect();
+    let title = entry(&rig, &other, CqeOpcode::Requester, 4);
+    rig.hal.firmware().complete_run(&rig.hal.world.memory, rig.send.number().value(), title, &minis[..2]);
+    assert_eq!(rig.send.poll(&mut found), Ok(2));
+    assert_eq!([found[0].wr_id, found[1].wr_id], [104, 105]);
+    let title = rig.entry(CqeOpcode::Requester, 6);
+    rig.hal.firmware().complete_run(&rig.hal.world.memory, rig.send.number().value(), title, &minis[2..]);
+    assert_eq!(rig.send.poll(&mut found), Ok(2));
+    assert_eq!([found[0].wr_id, found[1].wr_id], [6, 7]);
 }
 
 #[test]
