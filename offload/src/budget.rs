@@ -155,22 +155,37 @@ impl Budget {
         self.charge_bytes(all, count, Next::ReadEach(ranges))
     }
 
-    // Inlined, so that who asks for a read does not take a detour by `Next`, which is large.
-    #[inline(always)]
     fn charge_bytes(&mut self, length: u32, elements: u16, allowed: Next) -> Next {
+        match self.take(length, elements) {
+            Ok(()) => allowed,
+            Err(status) => Next::End(status),
+        }
+    }
+
+    /// Charges a [`Step::Fetch`] of so many bytes, without the detour by [`Next`], which is large.
+    #[inline]
+    pub(crate) fn charge_fetch(&mut self, length: u32, now: Time) -> Result<(), Status> {
+        if now >= self.deadline {
+            return Err(Status::Deadline);
+        }
+        self.take(length, 1)
+    }
+
+    #[inline]
+    fn take(&mut self, length: u32, elements: u16) -> Result<(), Status> {
         if self.limits.hops.saturating_sub(self.hops) < elements {
-            return Next::End(Status::HopLimit);
+            return Err(Status::HopLimit);
         }
         if length > MAX_READ {
-            return Next::End(Status::ByteLimit);
+            return Err(Status::ByteLimit);
         }
         match self.bytes.checked_add(length) {
             Some(bytes) if bytes <= self.limits.bytes => {
                 self.bytes = bytes;
                 self.hops += elements;
-                allowed
+                Ok(())
             }
-            _ => Next::End(Status::ByteLimit),
+            _ => Err(Status::ByteLimit),
         }
     }
 }

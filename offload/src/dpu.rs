@@ -11,28 +11,22 @@
 //! that is no longer needed. A receive buffer is reposted as soon as its request was taken, and its credit travels with
 //! the next reply. Receiver-not-ready is a backstop, never the rule.
 
+mod places;
+mod reply;
 mod streams;
 
+pub use places::{RECEIVE_SIZE, STAGING_SIZE, memory_size};
 pub use streams::STREAM_STAGING;
 
-use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError, Remote, Work};
+use crate::endpoint::{Completion, Endpoint, Outcome, Part, PostError};
 use crate::host_dma::{DmaEnd, DmaFault, HostDma, HostDmaDone, HostRead};
 use crate::kernel::Deployment;
-use crate::runtime::{Admission, ConnectionId, DmaAction, DmaRequest, Reply, Runtime, STAGING, Tag};
-use crate::wire::{Immediate, TRAILER_SIZE, Trailer};
+use crate::runtime::{Admission, ConnectionId, DmaAction, DmaRequest, Reply, Runtime, Tag};
 use bareverbs_prm::time::Time;
 use heapless::Deque;
+use places::{receive_offset, staging_offset};
+use reply::{REPLY, post_reply};
 use streams::CoreStreams;
-
-/// Size of a receive buffer in bytes. The queue pair refuses longer requests.
-pub const RECEIVE_SIZE: usize = 512;
-/// Size of a staging buffer in bytes.
-pub const STAGING_SIZE: usize = STAGING as usize;
-
-/// Bytes of endpoint memory that a server with `receives` receive buffers and `slots` staging buffers needs.
-pub const fn memory_size(receives: usize, slots: usize) -> usize {
-    receives * RECEIVE_SIZE + slots * STAGING_SIZE
-}
 
 /// Bytes that a server needs for `streams` streams, in addition to [`memory_size`].
 pub const fn stream_memory_size(streams: usize) -> usize {
@@ -119,8 +113,6 @@ const STEPS_BETWEEN: usize = 4;
 
 /// Work request ids: the kind in the two highest bits.
 const RECEIVE: u64 = 1 << 62;
-const REPLY: u64 = 2 << 62;
-const REFUSAL: u64 = 3 << 62;
 const KIND: u64 = 3 << 62;
 
 impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES: usize, const STREAMS: usize>
@@ -343,27 +335,34 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         let request = copied(endpoint, at, self.message.get_mut(..length));
         // A connection's requests leave with it.
         let Some(id) = self.ids[connection] else { return true };
-        let admission = match request {
-            Some(bytes) if STREAMS > 0 => {
-                let Some(admission) = self.streams.handle_message(now, &mut self.runtime, id, bytes) else {
-                    // There was room for it a moment ago.
-                    let _ = self.arrived[connection].push_front(arrived);
-                    return false;
-                };
-                Some(admission)
-            }
-            Some(bytes) => Some(self.runtime.handle_message(now, id, bytes)),
-            None => None,
+        let Some(bytes) = request else {
+            self.counters.unreadable += 1;
+            self.return_receive(endpoint, connection, buffer);
+            return true;
         };
+        let admission = if STREAMS > 0 {
+            let Some(admission) = self.streams.handle_message(now, &mut self.runtime, id, bytes) else {
+                // There was room for it a moment ago.
+                let _ = self.arrived[connection].push_front(arrived);
+                return false;
+            };
+            admission
+        } else {
+            self.runtime.handle_message(now, id, bytes)
+        };
+        self.return_receive(endpoint, connection, buffer);
+        if let Admission::Refused(reply) = admission {
+            self.send_seldom(endpoint, &reply);
+        }
+        true
+    }
+
+    /// Posts a receive again whose message was taken, and credits the client with it.
+    #[inline]
+    fn return_receive(&mut self, endpoint: &mut impl Endpoint, connection: usize, buffer: usize) {
         if self.post_receive(endpoint, connection, buffer).is_ok() {
             self.credits[connection] = self.credits[connection].saturating_add(1);
         }
-        match admission {
-            Some(Admission::Refused(reply)) => self.send(endpoint, &reply),
-            Some(Admission::Accepted | Admission::Dropped(_)) => {}
-            None => self.counters.unreadable += 1,
-        }
-        true
     }
 
     /// Submits what is due, at most so many reads and writes of requests. A read that is done at once is a step of its
@@ -372,10 +371,13 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         let (now, mut left) = (outside.now, most);
         let mut streams = self.submit_streams(outside);
         let mut active = streams;
-        while left > 0 && outside.dma.has_room() {
+        while left > 0 {
             if outside.dma.reads_at_once() && self.read_now(outside) {
                 left -= 1;
                 continue;
+            }
+            if !outside.dma.has_room() {
+                break;
             }
             match self.runtime.poll_dma(now) {
                 Some(request) => {
@@ -529,11 +531,18 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
             let stage = |place, bytes: &[u8]| endpoint.copy_in(base + place, bytes);
             let Some(reply) = self.streams.poll_reply(now, runtime, takes, stage) else { break };
             active = true;
-            self.send(endpoint, &reply);
+            self.send_seldom(endpoint, &reply);
         }
         active
     }
 
+    /// Like `send`, but not inlined: for what is sent seldom.
+    #[inline(never)]
+    fn send_seldom(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) {
+        self.send(endpoint, reply);
+    }
+
+    #[inline]
     fn send(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) {
         if self.try_send(endpoint, reply).is_ok() {
             self.counters.replies += 1;
@@ -545,6 +554,8 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize, const RECEIVES
         }
     }
 
+    // Without the attribute, a reply goes through memory.
+    #[inline(always)]
     fn try_send(&mut self, endpoint: &mut impl Endpoint, reply: &Reply) -> Result<(), PostError> {
         let connection = connection_of(&self.ids, reply.connection).ok_or(PostError::Broken)?;
         if let (Some(bytes), Some(body)) = (self.runtime.computed(reply), reply.body) {
@@ -567,31 +578,4 @@ fn copied<'b>(endpoint: &impl Endpoint, at: usize, buffer: Option<&'b mut [u8]>)
 
 fn connection_of(ids: &[Option<ConnectionId>], id: ConnectionId) -> Option<usize> {
     ids.iter().position(|served| *served == Some(id))
-}
-
-const fn receive_offset<const RECEIVES: usize>(connection: usize, buffer: usize) -> usize {
-    (connection * RECEIVES + buffer) * RECEIVE_SIZE
-}
-
-const fn staging_offset<const CONNECTIONS: usize, const RECEIVES: usize>(buffer: usize) -> usize {
-    CONNECTIONS * RECEIVES * RECEIVE_SIZE + buffer * STAGING_SIZE
-}
-
-fn post_reply<const CONNECTIONS: usize, const RECEIVES: usize>(
-    endpoint: &mut impl Endpoint,
-    connection: usize,
-    reply: &Reply,
-    credits: u8,
-) -> Result<(), PostError> {
-    let to = Remote { address: reply.address, rkey: reply.rkey };
-    let immediate = Immediate { slot: reply.slot, status: reply.trailer.status, credits }.encode();
-    let trailer = Trailer { credits: credits.into(), ..reply.trailer }.encode();
-    let id = reply.ticket.map_or(REFUSAL, |tag| REPLY | tag.to_bits());
-    let Some(body) = reply.body else {
-        return endpoint.post(connection, id, Work::WriteBytesImmediate { bytes: &trailer, to, immediate });
-    };
-    let offset = staging_offset::<CONNECTIONS, RECEIVES>(body.buffer) + body.place as usize;
-    endpoint.copy_in(offset + body.length as usize, &trailer)?;
-    let from = Part { offset, length: body.length + TRAILER_SIZE as u32 };
-    endpoint.post(connection, id, Work::WriteImmediate { from, to, immediate })
 }

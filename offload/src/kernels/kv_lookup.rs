@@ -113,22 +113,19 @@ impl Kernel for KvLookup {
 
     fn start(parameters: &[u8], grant: &Grant) -> Result<(Self, Step), Status> {
         let parameters = Parameters::parse(parameters)?;
-        let Parameters { hash, lines, buckets, .. } = parameters;
-        let (head, chain) = head_of(hash, lines, buckets, grant)?;
-        let mut key = [0; MAX_KEY];
-        key[..parameters.key.len()].copy_from_slice(parameters.key);
-        let lookup = Self {
-            hash,
-            head,
-            chain,
-            buckets,
-            next: 0,
-            candidates: [ObjectRef::NONE; SLOTS],
-            waiting: Waiting::Line,
-            key_length: parameters.key.len() as u8,
-            key,
-        };
-        Ok((lookup, Step::Fetch(head)))
+        let mut lookup = Self::without_key(&parameters, grant)?;
+        let step = lookup.begin(parameters.key);
+        Ok((lookup, step))
+    }
+
+    #[inline]
+    fn start_in<'p>(
+        parameters: &[u8],
+        grant: &Grant,
+        put: impl FnOnce(Self) -> &'p mut Self,
+    ) -> Result<Step, Status> {
+        let parameters = Parameters::parse(parameters)?;
+        Ok(put(Self::without_key(&parameters, grant)?).begin(parameters.key))
     }
 
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
@@ -140,6 +137,32 @@ impl Kernel for KvLookup {
 }
 
 impl KvLookup {
+    /// A lookup whose key is still missing.
+    #[inline]
+    fn without_key(parameters: &Parameters<'_>, grant: &Grant) -> Result<Self, Status> {
+        let Parameters { hash, lines, buckets, .. } = *parameters;
+        let (head, chain) = head_of(hash, lines, buckets, grant)?;
+        Ok(Self {
+            hash,
+            head,
+            chain,
+            buckets,
+            next: 0,
+            candidates: [ObjectRef::NONE; SLOTS],
+            waiting: Waiting::Line,
+            key_length: 0,
+            key: [0; MAX_KEY],
+        })
+    }
+
+    /// Asks for the first line. The key has at most [`MAX_KEY`] bytes.
+    #[inline]
+    fn begin(&mut self, key: &[u8]) -> Step {
+        self.key_length = key.len() as u8;
+        self.key[..key.len()].copy_from_slice(key);
+        Step::Fetch(self.head)
+    }
+
     fn key(&self) -> &[u8] {
         &self.key[..usize::from(self.key_length)]
     }

@@ -241,8 +241,10 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
 
     /// Handles a message received by SEND.
     pub fn handle_message(&mut self, now: Time, connection: ConnectionId, bytes: &[u8]) -> Admission {
-        let parsed = Request::parse_message(bytes);
-        self.handle_parsed(now, connection, &parsed)
+        match Request::parse_message(bytes) {
+            Ok(request) => self.handle_request(now, connection, &request),
+            Err(malformed) => self.handle_malformed(now, connection, &malformed),
+        }
     }
 
     /// Handles a StRoM RPC Params packet; `opcode` and `region_key` come from its RETH.
@@ -254,38 +256,25 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
         region_key: u32,
         bytes: &[u8],
     ) -> Admission {
-        let parsed = Request::parse_strom(opcode, region_key, bytes);
-        self.handle_parsed(now, connection, &parsed)
+        match Request::parse_strom(opcode, region_key, bytes) {
+            Ok(request) => self.handle_request(now, connection, &request),
+            Err(malformed) => self.handle_malformed(now, connection, &malformed),
+        }
     }
 
-    fn handle_parsed(
-        &mut self,
-        now: Time,
-        connection: ConnectionId,
-        parsed: &Result<Request<'_>, Malformed>,
-    ) -> Admission {
+    #[inline]
+    fn handle_request(&mut self, now: Time, connection: ConnectionId, request: &Request<'_>) -> Admission {
         let in_time = self.connections.take_request(connection, now);
-        let (request_id, reply) = match parsed {
-            Ok(request) => (request.request_id, request.reply),
-            Err(Malformed::Answerable { request_id, reply }) => (*request_id, *reply),
-            Err(Malformed::Unanswerable) => return self.dropped(DropReason::Unintelligible),
-        };
-        let Some(window) = self.connections.window(connection) else {
-            return self.dropped(DropReason::NoConnection);
-        };
-        if !window.covers(&reply) {
-            return self.dropped(DropReason::ReplyWindow);
+        let Request { request_id, reply, .. } = *request;
+        if let Err(reason) = self.check_reply(connection, &reply) {
+            return self.dropped(reason);
         }
-        let started = match parsed {
-            // Handled even if its tenant is over its allowance, because it frees what the tenant uses.
-            Ok(request) if request.opcode == WITHDRAW => {
-                self.withdraw(connection, request_id);
-                return Self::refusal(connection, request_id, &reply, Status::Withdrawn);
-            }
-            _ if !in_time => Err(Status::Busy),
-            Ok(request) => self.start(now, connection, request),
-            Err(_) => Err(Status::BadParameters),
-        };
+        // Handled even if its tenant is over its allowance, because it frees what the tenant uses.
+        if request.opcode == WITHDRAW {
+            self.withdraw(connection, request_id);
+            return Self::refusal(connection, request_id, &reply, Status::Withdrawn);
+        }
+        let started = if in_time { self.start(now, connection, request) } else { Err(Status::Busy) };
         match started {
             Ok(()) => {
                 self.counters.accepted += 1;
@@ -293,6 +282,26 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> Runtime<D, SLO
             }
             Err(status) => self.refused(connection, request_id, &reply, status),
         }
+    }
+
+    #[cold]
+    fn handle_malformed(&mut self, now: Time, connection: ConnectionId, malformed: &Malformed) -> Admission {
+        let in_time = self.connections.take_request(connection, now);
+        let Malformed::Answerable { request_id, reply } = malformed else {
+            return self.dropped(DropReason::Unintelligible);
+        };
+        if let Err(reason) = self.check_reply(connection, reply) {
+            return self.dropped(reason);
+        }
+        let status = if in_time { Status::BadParameters } else { Status::Busy };
+        self.refused(connection, *request_id, reply, status)
+    }
+
+    /// Whether a reply may be written there.
+    #[inline]
+    fn check_reply(&self, connection: ConnectionId, reply: &ReplyTo) -> Result<(), DropReason> {
+        let window = self.connections.window(connection).ok_or(DropReason::NoConnection)?;
+        if window.covers(reply) { Ok(()) } else { Err(DropReason::ReplyWindow) }
     }
 
     fn dropped(&mut self, reason: DropReason) -> Admission {

@@ -81,6 +81,9 @@ impl<D: Deployment, const SLOTS: usize, const CONNECTIONS: usize> ReadNow<'_, D,
         runtime.cursor = after::<SLOTS>(index);
         let completion = DmaCompletion { now, core: &mut runtime.core, result };
         invocation.read_completed(&runtime.deployment, range.length(), completion);
-        runtime.file(index);
+        // If it asks for another one, it is filed already.
+        if invocation.lone_read().is_none() {
+            runtime.file(index);
+        }
     }
 }

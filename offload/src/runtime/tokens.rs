@@ -26,6 +26,11 @@ impl Allowance {
         per_byte: Duration::ZERO,
         burst: Duration::ZERO,
     };
+
+    /// Whether anything costs tokens.
+    fn limits(&self) -> bool {
+        [self.per_request, self.per_dma, self.per_byte] != [Duration::ZERO; 3]
+    }
 }
 
 /// A bucket, as the time when it will be full again.
@@ -49,6 +54,8 @@ impl Bucket {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Tokens {
     allowance: Allowance,
+    /// Without limits, all buckets stay full and need no look.
+    limited: bool,
     requests: Bucket,
     dmas: Bucket,
     bytes: Bucket,
@@ -57,7 +64,7 @@ pub(super) struct Tokens {
 impl Tokens {
     /// Full buckets.
     pub(super) fn new(allowance: Allowance) -> Self {
-        Self { allowance, ..Self::default() }
+        Self { allowance, limited: allowance.limits(), ..Self::default() }
     }
 
     /// When the next request may be taken.
@@ -65,19 +72,29 @@ impl Tokens {
         self.requests.ready_at(self.allowance.burst)
     }
 
+    #[inline]
     pub(super) fn take_request(&mut self, now: Time) {
-        self.requests.take(now, self.allowance.per_request);
+        if self.limited {
+            self.requests.take(now, self.allowance.per_request);
+        }
     }
 
     /// When the next DMA may begin.
+    #[inline]
     pub(super) fn dma_at(&self) -> Time {
+        if !self.limited {
+            return Time::ZERO;
+        }
         let burst = self.allowance.burst;
         self.dmas.ready_at(burst).max(self.bytes.ready_at(burst))
     }
 
+    #[inline]
     pub(super) fn take_dma(&mut self, now: Time, bytes: u32) {
-        self.dmas.take(now, self.allowance.per_dma);
-        self.bytes.take(now, self.allowance.per_byte.saturating_mul(bytes.into()));
+        if self.limited {
+            self.dmas.take(now, self.allowance.per_dma);
+            self.bytes.take(now, self.allowance.per_byte.saturating_mul(bytes.into()));
+        }
     }
 }
 
@@ -129,6 +146,24 @@ mod tests {
             tokens.take_request(at(5));
             tokens.take_dma(at(5), u32::MAX);
         }
-        assert_eq!((tokens.request_at(), tokens.dma_at()), (at(5), at(5)));
+        assert_eq!((tokens.request_at(), tokens.dma_at()), (at(0), at(0)));
+    }
+
+    /// Each of the three kinds counts even if it is the only limit.
+    #[test]
+    fn one_limit_is_enough() {
+        let cost = Duration::from_nanos(7);
+        let kinds = [
+            Allowance { per_request: cost, ..Allowance::UNLIMITED },
+            Allowance { per_dma: cost, ..Allowance::UNLIMITED },
+            Allowance { per_byte: cost, ..Allowance::UNLIMITED },
+        ];
+        let ready = kinds.map(|allowance| {
+            let mut tokens = Tokens::new(allowance);
+            tokens.take_request(at(5));
+            tokens.take_dma(at(5), 2);
+            (tokens.request_at(), tokens.dma_at())
+        });
+        assert_eq!(ready, [(at(12), at(5)), (at(5), at(12)), (at(5), at(19))]);
     }
 }
