@@ -267,6 +267,32 @@ fn a_stream_ends_with_its_answer_or_its_status() {
     assert_eq!(world.runtime.stream_reply(connection, 5, &nowhere, Ok(0)), None);
 }
 
+/// A message that had to wait is handed in again, and is still one message.
+#[test]
+fn a_stream_message_counts_once_however_often_it_waits() {
+    let (mut world, descriptor) = kv_world();
+    let hit = lookup(&descriptor, &[6; 8]);
+    let connection = world.connection;
+    let mut buffer = [0; 512];
+    let message = world.request(9, &hit).encode_message(&mut buffer).expect("fits").to_vec();
+    let first = world.runtime.handle_stream_message(world.now, connection, &message);
+    assert_eq!(first.map(|(request, _)| request.request_id), Ok(9));
+    let again = world.runtime.resume_stream_message(connection, &message);
+    assert_eq!(again.map(|(request, _)| request.request_id), Ok(9));
+    assert_eq!(world.runtime.counters().accepted, 1);
+}
+
+#[test]
+fn streams_take_the_share_of_their_tenant_and_no_more() {
+    let (mut world, _) = kv_world();
+    let connection = world.connection;
+    let taken = (0..64).take_while(|_| world.runtime.take_share(connection).is_ok()).count();
+    assert_eq!((taken, world.runtime.take_share(connection)), (4, Err(Status::Busy)));
+    world.runtime.release_share(connection);
+    assert_eq!(world.runtime.take_share(connection), Ok(()));
+    assert_eq!(world.runtime.take_share(connection), Err(Status::Busy));
+}
+
 /// Bytes that a stream wrote delay the reads of its tenant.
 #[test]
 fn a_stream_is_charged_to_its_tenant() {
@@ -275,7 +301,9 @@ fn a_stream_is_charged_to_its_tenant() {
     let connection = world.connection;
     let per_byte = Duration::from_nanos(1);
     world.runtime.limit(connection, Allowance { per_byte, ..Allowance::UNLIMITED }).expect("it is open");
+    assert_eq!(world.runtime.dma_at(connection), Time::ZERO);
     world.runtime.charge_stream(world.now, connection, 7_000);
+    assert_eq!(world.runtime.dma_at(connection), micros(7));
     assert_eq!(world.send(&world.request(1, &hit)), Admission::Accepted);
     assert_eq!(world.runtime.poll_timeout(), Some(micros(7)));
 }
