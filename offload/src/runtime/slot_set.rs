@@ -90,4 +90,10 @@ mod tests {
             prop_assert!((0..64).all(|other| contains(set, other) == expected(other)));
         }
     }
+
+    #[test]
+    fn the_slot_after_the_last_is_the_first() {
+        assert_eq!([0, 2, 3].map(after::<4>), [1, 3, 0]);
+        assert_eq!(after::<64>(63), 0);
+    }
 }
