@@ -62,7 +62,7 @@ fn count_all() -> ExitCode {
             println!("SKIPPED: valgrind with callgrind is not installed or failed");
             return ExitCode::FAILURE;
         };
-        println!("{name}: {:.1}", (many - few) as f64 / f64::from((MANY - FEW) * units));
+        println!("{name}: {:.2}", (many - few) as f64 / f64::from((MANY - FEW) * units));
     }
     ExitCode::SUCCESS
 }
