@@ -14,7 +14,7 @@ pub mod pair;
 #[path = "../../sim/src/nic/tests/verbs.rs"]
 pub mod verbs;
 
-#[path = "../../driver/tests/support/mod.rs"]
+#[path = "../../driver/tests/integration/support/mod.rs"]
 pub mod driver_place;
 #[path = "../../sim/uverbs/tests/integration/support/mod.rs"]
 pub mod program;

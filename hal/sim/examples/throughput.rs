@@ -12,7 +12,7 @@
 //! `… --example throughput -- --only small|large MESSAGES` sends and verifies that many messages and does nothing else. Run it
 //! twice under `valgrind --tool=callgrind`: the difference is what the messages cost in instructions.
 
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/integration/support/mod.rs"]
 #[allow(dead_code, reason = "shared with the tests")]
 mod support;
 

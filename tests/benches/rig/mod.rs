@@ -7,7 +7,7 @@
 //! time; all checks of the driver are enabled.
 #![allow(dead_code, reason = "each user takes its own part")]
 
-#[path = "../../../driver/tests/support/mod.rs"]
+#[path = "../../../driver/tests/integration/support/mod.rs"]
 pub mod support;
 
 use bareverbs_core::{

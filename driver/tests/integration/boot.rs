@@ -1,14 +1,12 @@
 //! Opening and closing against scripted firmware: statuses, delivery errors, time-outs, page requests, missing memory.
 
-mod support;
-
+use crate::support::{FakeHal, Misbehaviour};
 use bareverbs_core::command::CommandFailure;
 use bareverbs_core::device::{BootStep, CloseCause, OpenCause, PageError};
 use bareverbs_core::{AsyncEvent, Device, DeviceConfig, GidEntry};
 use bareverbs_prm::ids::{Gid, MacAddress};
 use bareverbs_prm::numbering::{CommandOpcode as Op, CommandStatus, DeliveryStatus, HealthSyndrome};
 use bareverbs_prm::time::{Duration, Time};
-use support::{FakeHal, Misbehaviour};
 
 fn config() -> DeviceConfig {
     DeviceConfig { command_timeout: Duration::from_millis(10), ..DeviceConfig::default() }

@@ -1,8 +1,8 @@
 //! Completion queues as the device sees them: the contexts of their commands, rings that change their size, entries of 128
 //! bytes. And as the application waits for them: armed, with a channel, until a deadline.
 
-mod support;
-
+use crate::support::objects::{Handle, device, peer};
+use crate::support::{FakeHal, Misbehaviour};
 use bareverbs_core::completion_queue::{
     Arming, CompletionQueueError, Moderation, Notify, PeriodStart, PollError, WaitError,
 };
@@ -21,8 +21,6 @@ use bareverbs_prm::numbering::{CommandOpcode as Op, CqeOpcode, EventType};
 use bareverbs_prm::time::{Duration, Time};
 use std::cell::Cell;
 use std::rc::Rc;
-use support::objects::{Handle, device, peer};
-use support::{FakeHal, Misbehaviour};
 use zerocopy::FromBytes;
 
 /// The page of registers that the firmware gives away.

@@ -1,8 +1,7 @@
 //! Windows, fast registration, lists and masked atomics as bytes: the keys that are asked for, the entries that are
 //! posted, and the fence that the driver puts behind a change of a key.
 
-mod support;
-
+use crate::support::objects::{Rig, Shape, rights};
 use bareverbs_core::fast_region::FastRegistration;
 use bareverbs_core::memory_window::WindowRange;
 use bareverbs_core::work_request::{MaskedCompareSwap, MaskedFetchAdd};
@@ -17,7 +16,6 @@ use bareverbs_prm::wqe::{
     AtomicSegment, ControlSegment, DataSegment, KeyListEntry, KeyUpdateSegment, MaskedAtomicSegment,
     RemoteAddressSegment, fence_mode, masked_opmod, mkey_mask as mask, umr_flags as flag,
 };
-use support::objects::{Rig, Shape, rights};
 use zerocopy::FromBytes;
 
 const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x1122_3344_5566_7788, 1 << 20, Mkey::new(0xaabb_ccdd));
@@ -30,7 +28,7 @@ fn rig() -> Rig {
     Rig::new(Shape { sends: 16, inline: 64, ..Shape::default() })
 }
 
-fn bindable(rig: &Rig) -> MemoryRegion<support::objects::Handle> {
+fn bindable(rig: &Rig) -> MemoryRegion<crate::support::objects::Handle> {
     let access = rights() | AccessFlags::MEMORY_WINDOW_BIND;
     MemoryRegion::allocate(&rig.domain, 8192, access).unwrap()
 }
@@ -40,7 +38,7 @@ fn context(rig: &Rig, key: Mkey) -> MkeyContext {
     rig.hal.firmware().keys[&key.index().value()]
 }
 
-fn bind(rig: &Rig) -> (MemoryWindow<support::objects::Handle>, KeyUpdate) {
+fn bind(rig: &Rig) -> (MemoryWindow<crate::support::objects::Handle>, KeyUpdate) {
     let mut window = MemoryWindow::allocate(&rig.domain, WindowType::Type2).unwrap();
     let range = WindowRange { offset: 100, length: 50, access: AccessFlags::REMOTE_READ, zero_based: false };
     let update = window.bind(&bindable(rig), &range, rig.pair.qpn()).unwrap();

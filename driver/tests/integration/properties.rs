@@ -1,8 +1,8 @@
 //! Arbitrary bytes from the device: completion entries, event entries, command answers. Nothing may panic, hang, read
 //! outside its memory, or lose what is true.
 
-mod support;
-
+use crate::support::objects::{Rig, Shape, peer, rights};
+use crate::support::{FakeHal, Misbehaviour};
 use bareverbs_core::{
     CompletionQueue, CompletionQueueConfig, Device, DeviceConfig, MemoryRegion, ProtectionDomain,
 };
@@ -13,8 +13,6 @@ use bareverbs_prm::numbering::CqeOpcode;
 use bareverbs_prm::time::Duration;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
-use support::objects::{Rig, Shape, peer, rights};
-use support::{FakeHal, Misbehaviour};
 use zerocopy::FromBytes;
 
 /// An entry of arbitrary bytes; half of them name the queue pair of the rig, so that deeper checks are reached.

@@ -1,14 +1,12 @@
 //! Queue pairs that take turns in one completion queue.
 
-mod support;
-
+use crate::support::objects::{Rig, Shape};
 use bareverbs_core::completion_queue::PollError;
 use bareverbs_core::{WorkCompletion, WorkRequest};
 use bareverbs_prm::ids::Qpn;
 use bareverbs_prm::numbering::CqeOpcode;
 use proptest::prelude::*;
 use std::collections::VecDeque;
-use support::objects::{Rig, Shape};
 
 /// Queue pairs that take turns are retired in the ledger behind the back of what is cached; so that must not be believed any more.
 #[test]

@@ -1,7 +1,6 @@
 //! First light: two drivers, two devices, a wire, one thread.
 
-mod support;
-
+use crate::support::{self, Pair, PairConfig, wait};
 use bareverbs_core::device::{Device, DeviceConfig, OpenCause};
 use bareverbs_core::hal::{Barrier, Hal};
 use bareverbs_core::memory_region::RemoteSlice;
@@ -13,7 +12,6 @@ use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::{Action, Chance, RandomFaults, ScriptedFault, Trigger};
 use bareverbs_sim::nic::{Nic, NicConfig};
 use bareverbs_sim::run::Preset;
-use support::{Pair, PairConfig, wait};
 
 fn pattern(length: usize, salt: u8) -> Vec<u8> {
     (0..length).map(|index| (index as u8).wrapping_mul(31).wrapping_add((index >> 8) as u8) ^ salt).collect()

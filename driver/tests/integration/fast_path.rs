@@ -1,8 +1,8 @@
 //! Which way completions take through polling: what they say is the same on each, so these tests count what the ways differ
 //! in. The fast ones wait once for each entry and give all entries back at once; runs are not written out.
 
-mod support;
-
+use crate::support::FakeHal;
+use crate::support::objects::{Handle, Rig, Shape};
 use bareverbs_core::completion_queue::PollError;
 use bareverbs_core::{
     QueuePair, QueuePairBuilder, ReceiveRequest, SharedReceiveQueue, WorkCompletion, WorkRequest,
@@ -12,8 +12,6 @@ use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::{CqeOpcode, CqeSyndrome};
 use std::cell::Cell;
 use std::rc::Rc;
-use support::FakeHal;
-use support::objects::{Handle, Rig, Shape};
 
 /// The barriers that `work` executes.
 fn barriers<T>(hal: &FakeHal, work: impl FnOnce() -> T) -> (T, u32) {
@@ -82,7 +80,7 @@ fn single_completions_of_queue_pairs_that_alternate_cost_no_more() {
 /// Another queue pair of a shared receive queue.
 fn sibling(rig: &Rig, queue: &SharedReceiveQueue<Handle>) -> QueuePair<Handle> {
     let builder = QueuePairBuilder::new(&rig.domain, &rig.send, &rig.receive).shared_receive_queue(queue);
-    builder.build().unwrap().connect(&support::objects::peer(), Default::default()).unwrap()
+    builder.build().unwrap().connect(&crate::support::objects::peer(), Default::default()).unwrap()
 }
 
 /// A queue pair of the same shared queue takes the place of the cached one.

@@ -1,7 +1,6 @@
 //! Runs of compressed completions: every mini entry is one that the test wrote.
 
-mod support;
-
+use crate::support::objects::{Rig, Shape};
 use bareverbs_core::completion_queue::PollError;
 use bareverbs_core::{
     ReceiveRequest, RemoteSlice, WorkCompletion, WorkCompletionOpcode as Opcode, WorkRequest,
@@ -9,7 +8,6 @@ use bareverbs_core::{
 use bareverbs_prm::cqe::{CompletionEntry, MiniEntry};
 use bareverbs_prm::ids::{Cqn, Mkey};
 use bareverbs_prm::numbering::CqeOpcode;
-use support::objects::{Rig, Shape};
 
 const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x1122_3344_5566_7788, 1 << 20, Mkey::new(0xaabb_ccdd));
 

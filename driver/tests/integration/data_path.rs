@@ -1,8 +1,7 @@
 //! Posting and polling against plain memory: every byte that goes to the device is decoded with the layouts of the PRM,
 //! every completion is one that the test wrote.
 
-mod support;
-
+use crate::support::objects::{Rig, Shape};
 use bareverbs_core::completion_queue::PollError;
 use bareverbs_core::completion_queue::{Arming, Notify};
 use bareverbs_core::queue_pair::PostError;
@@ -16,7 +15,6 @@ use bareverbs_prm::wqe::{
     AtomicSegment, ControlSegment, DataSegment, INVALID_LKEY, InlineHeader, RemoteAddressSegment,
     completion_mode, strom_opmod,
 };
-use support::objects::{Rig, Shape};
 use zerocopy::FromBytes;
 
 const REMOTE: RemoteSlice = RemoteSlice::from_raw(0x1122_3344_5566_7788, 1 << 20, Mkey::new(0xaabb_ccdd));
@@ -434,7 +432,7 @@ fn sends_and_receives_of_two_pairs_share_a_completion_queue() {
         QueuePairBuilder::new(domain, &rig.send, &rig.send)
             .build()
             .unwrap()
-            .connect(&support::objects::peer(), Default::default())
+            .connect(&crate::support::objects::peer(), Default::default())
             .unwrap()
     };
     let mut pairs = [build(&rig.domain), build(&rig.domain)];
@@ -551,7 +549,7 @@ fn one_queue_serves_many_pairs_and_forgets_those_that_are_gone() {
         QueuePairBuilder::new(&rig.domain, &rig.send, &rig.receive)
             .build()
             .unwrap()
-            .connect(&support::objects::peer(), Default::default())
+            .connect(&crate::support::objects::peer(), Default::default())
             .unwrap()
     };
     let mut pairs: Vec<_> = (0..10).map(|_| build()).collect();

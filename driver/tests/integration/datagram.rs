@@ -1,7 +1,6 @@
 //! Queue pairs of unreliable connections and datagrams against plain memory.
 
-mod support;
-
+use crate::support::objects::{Rig, Shape, peer};
 use bareverbs_core::address_handle::{
     AddressHandleError, GENERAL_SERVICES_Q_KEY, MULTICAST_QPN, OWN_Q_KEY, ROUTE_HEADER,
 };
@@ -15,7 +14,6 @@ use bareverbs_core::{
 use bareverbs_prm::ids::{Gid, MacAddress, Mkey, Qpn};
 use bareverbs_prm::numbering::{CqeOpcode, PathMtu, QpState, ServiceType, WqeOpcode};
 use bareverbs_prm::wqe::{AddressVector as Segment, ControlSegment, DataSegment, InlineHeader};
-use support::objects::{Rig, Shape, peer};
 use zerocopy::FromBytes;
 
 const PEER: MacAddress = MacAddress([2, 0, 0, 0, 0, 2]);

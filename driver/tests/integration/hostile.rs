@@ -1,8 +1,8 @@
 //! A device that means harm: it writes faster than the driver reads, does not answer, goes away, is reset by somebody else, and scribbles
 //! over all memory that it was lent. Every call comes back, by its deadline, with a typed error where there is one.
 
-mod support;
-
+use crate::support::objects::{Handle, Rig, Shape, device};
+use crate::support::{FakeHal, Misbehaviour};
 use bareverbs_core::command::{CommandFailure, DeviceLoss};
 use bareverbs_core::completion_channel::CompletionChannel;
 use bareverbs_core::hal::{Barrier, Hal};
@@ -19,8 +19,6 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
-use support::objects::{Handle, Rig, Shape, device};
-use support::{FakeHal, Misbehaviour};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// Command timeout of the devices of [`device`].

@@ -1,7 +1,7 @@
 //! Objects against scripted firmware: what the commands say, refusals, any order of dropping, reset.
 
-mod support;
-
+use crate::support::objects::{Rig, Shape, device, peer, rights};
+use crate::support::{FakeHal, Misbehaviour};
 use bareverbs_core::hal::Hal;
 use bareverbs_core::memory_region::RegisterError;
 use bareverbs_core::queue_pair::transitions::{Attributes, TransitionError};
@@ -16,8 +16,6 @@ use bareverbs_prm::numbering::{
 };
 use bareverbs_prm::psn::Psn;
 use bareverbs_prm::time::Duration;
-use support::objects::{Rig, Shape, device, peer, rights};
-use support::{FakeHal, Misbehaviour};
 
 #[test]
 fn the_context_of_a_queue_pair() {

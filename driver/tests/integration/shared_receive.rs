@@ -1,8 +1,7 @@
 //! Shared receive queues against plain memory: bytes that go to the device, completions that the test wrote, a device that
 //! lies.
 
-mod support;
-
+use crate::support::objects::{Handle, Rig, Shape, rights};
 use bareverbs_core::completion_queue::PollError;
 use bareverbs_core::queue_pair::PostError;
 use bareverbs_core::{
@@ -12,7 +11,6 @@ use bareverbs_prm::cqe::CompletionEntry;
 use bareverbs_prm::ids::Cqn;
 use bareverbs_prm::numbering::CqeOpcode;
 use bareverbs_prm::wqe::DataSegment;
-use support::objects::{Handle, Rig, Shape, rights};
 use zerocopy::FromBytes;
 
 /// A queue of three receives and its queue pair.
@@ -131,7 +129,7 @@ fn attached(rig: &Rig, queue: &SharedReceiveQueue<Handle>) -> QueuePair<Handle> 
         .shared_receive_queue(queue)
         .build()
         .unwrap()
-        .connect(&support::objects::peer(), Default::default())
+        .connect(&crate::support::objects::peer(), Default::default())
         .unwrap()
 }
 
