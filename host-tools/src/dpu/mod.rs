@@ -5,7 +5,7 @@
 //!   rights, `offer` the messages of both ends.
 //! * The service: `serve` starts, reloads and ends it; `listener` accepts callers over TCP in separate
 //!   threads; `service` is the one thread that owns the device; `lookup_table` has the table and the access
-//!   to its memory; `figures` its OpenMetrics.
+//!   to its memory; `program_engine` runs programs; `figures` has its OpenMetrics.
 //! * The host of a DPU: `host` creates the table (`served_table`) and shares it with the service on the Arm
 //!   cores.
 //! * A client: `client` connects as a tenant, `get` looks keys up and compares the ways.
@@ -20,6 +20,7 @@ mod listener;
 mod lookup_table;
 pub(crate) mod offer;
 pub(crate) mod opcode;
+mod program_engine;
 mod serve;
 mod served_table;
 mod service;

@@ -8,6 +8,7 @@ use super::config::{ServiceConfig, TableSource};
 use super::listener::{CallerRequest, JoinRequest, Joined};
 use super::lookup_table::LookupTable;
 use super::offer::{ConnectionKind, ConnectionRequest, HostTable, Offer, PURPOSE};
+use super::program_engine::ProgramEngine;
 use super::served_table::ServedRows;
 use super::tenant::{CONNECTIONS, SHARE, Tenant, Tenants};
 use crate::seat::Seat;
@@ -30,7 +31,6 @@ use bareverbs::{CompletionQueue, CompletionQueueConfig, Device};
 use bareverbs_core::AccessKey;
 use bareverbs_core::hal::Hal;
 use bareverbs_exchange::{Introduction, SessionSecret};
-use bareverbs_offload_native::MachineCode;
 use std::sync::mpsc::{Sender, channel};
 
 /// Requests of all connections that run at a time.
@@ -44,7 +44,7 @@ const FLUSH: Duration = Duration::from_secs(2);
 
 /// Each connection may have a stream.
 type TenantServer =
-    DpuServer<WithPrograms<BuiltInKernels, PLACES, MachineCode>, SLOTS, CONNECTIONS, SHARE, CONNECTIONS>;
+    DpuServer<WithPrograms<BuiltInKernels, PLACES, ProgramEngine>, SLOTS, CONNECTIONS, SHARE, CONNECTIONS>;
 type Owned<'d, H> = &'d Device<H>;
 
 /// A connection of a tenant.
@@ -127,7 +127,7 @@ impl<'d, H: Hal> Service<'d, H> {
             Some(TableSource::Host(host)) => Some(host.clone()),
             _ => None,
         };
-        let programs = WithPrograms::with_engine(config.fuel, config.engine);
+        let programs = WithPrograms::with_engine(config.fuel, ProgramEngine::new(config.engine));
         let runtime = Runtime::with(programs, config.limits, KernelCost::FREE);
         Ok(Self {
             gid_index,

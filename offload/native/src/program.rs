@@ -4,6 +4,7 @@ use crate::aarch64::Arm;
 use crate::frame::{Frame, Stop};
 use crate::translate::{Translation, translate};
 use crate::x86_64::X86;
+use bareverbs_offload::kernel::Opcode;
 use bareverbs_offload::program::{Engine, Executable, Program, RunningStep};
 use core::fmt;
 use std::io;
@@ -85,6 +86,8 @@ pub enum TranslateError {
         bytes: usize,
         /// What the system said.
         error: io::ErrorKind,
+        /// The system's number for it, if it gave one.
+        errno: Option<i32>,
     },
 }
 
@@ -116,8 +119,7 @@ impl NativeProgram {
         let code = Processor::this().ok_or(TranslateError::NotHere).and_then(|this| {
             let translation = this.translate(&program)?;
             let bytes = translation.bytes().len();
-            CodeMemory::new(translation)
-                .map_err(|error| TranslateError::Memory { bytes, error: error.kind() })
+            CodeMemory::new(translation).map_err(|error| TranslateError::memory(bytes, &error))
         });
         Self { program, code }
     }
@@ -188,14 +190,20 @@ impl MachineCode {
 impl Engine for MachineCode {
     type Executable = NativeProgram;
 
-    fn prepare(&mut self, program: Program) -> NativeProgram {
+    fn prepare(&mut self, _opcode: Opcode, program: Program) -> NativeProgram {
         if self.on { NativeProgram::new(program) } else { NativeProgram::interpreted(program) }
+    }
+}
+
+impl TranslateError {
+    fn memory(bytes: usize, error: &io::Error) -> Self {
+        Self::Memory { bytes, error: error.kind(), errno: error.raw_os_error() }
     }
 }
 
 impl fmt::Display for TranslateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
+        match *self {
             Self::Off => f.write_str("machine code is switched off: programs are interpreted"),
             Self::NotHere => write!(
                 f,
@@ -207,7 +215,8 @@ impl fmt::Display for TranslateError {
                 f,
                 "the machine code of {instructions} instructions is too long for a jump of {processor}"
             ),
-            Self::Memory { bytes, error } => {
+            Self::Memory { bytes, error, errno } => {
+                let error = errno.map_or(io::Error::from(error), io::Error::from_raw_os_error);
                 write!(f, "the system gave no executable memory for {bytes} bytes of machine code: {error}")
             }
         }

@@ -13,6 +13,7 @@ use super::interpret;
 use super::machine::{Exit, Position, Registers, beginning};
 use super::memory::{Memory, Segments};
 use super::plain;
+use crate::kernel::Opcode;
 
 /// A verified program in the form in which an engine runs it.
 pub trait Executable {
@@ -30,8 +31,8 @@ pub trait Engine {
     /// What it makes of a program.
     type Executable: Executable;
 
-    /// Prepares a program. An engine that cannot, or may not, leaves it to the interpreter.
-    fn prepare(&mut self, program: Program) -> Self::Executable;
+    /// Prepares a program that is deployed under this op-code. An engine that cannot, or may not, leaves it to the interpreter.
+    fn prepare(&mut self, opcode: Opcode, program: Program) -> Self::Executable;
 }
 
 /// The engine that interprets.
@@ -41,7 +42,7 @@ pub struct Interpreter;
 impl Engine for Interpreter {
     type Executable = Program;
 
-    fn prepare(&mut self, program: Program) -> Program {
+    fn prepare(&mut self, _opcode: Opcode, program: Program) -> Program {
         program
     }
 }

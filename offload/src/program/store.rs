@@ -102,7 +102,7 @@ impl<const PLACES: usize, E: Engine> ProgramStore<PLACES, E> {
         self.retire(opcode);
         self.last += 1;
         let digest = program.digest();
-        let program = self.engine.prepare(program);
+        let program = self.engine.prepare(opcode, program);
         let version = Version { opcode, program, digest, number: self.last, running: 0, current: true };
         self.places[place] = Some(version);
         Ok(self.last)
