@@ -7,6 +7,7 @@ mod deploy;
 mod devinfo;
 mod dpu;
 mod dpu_host;
+mod dpu_streams;
 mod inject;
 mod link_type;
 mod manual;
