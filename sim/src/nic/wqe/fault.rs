@@ -1,10 +1,15 @@
 //! Why work requests fail: completion syndromes and our own vendor syndromes.
 
 use bareverbs_prm::numbering::CqeSyndrome;
+use core::ops::Deref;
 
-/// Why the device refuses a WQE or a receive: the error completion's syndrome and our vendor syndrome.
+/// Why the device refuses a WQE or a receive. It is one word, because nearly every step of parsing a WQE may return it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct WorkFault {
+pub struct WorkFault(&'static FaultDescription);
+
+/// The error completion's syndrome and our vendor syndrome.
+#[derive(Debug, PartialEq, Eq)]
+pub struct FaultDescription {
     /// Syndrome of the completion.
     pub syndrome: CqeSyndrome,
     /// Vendor syndrome of the completion.
@@ -13,12 +18,23 @@ pub struct WorkFault {
     pub reason: &'static str,
 }
 
+impl Deref for WorkFault {
+    type Target = FaultDescription;
+
+    fn deref(&self) -> &FaultDescription {
+        self.0
+    }
+}
+
 macro_rules! faults {
     ($($name:ident = $syndrome:ident, $vendor:literal, $reason:literal;)*) => {
         $(
             #[doc = concat!("Vendor syndrome ", stringify!($vendor), ": ", $reason, ".")]
-            pub const $name: WorkFault =
-                WorkFault { syndrome: CqeSyndrome::$syndrome, vendor: $vendor, reason: $reason };
+            pub const $name: WorkFault = WorkFault(&FaultDescription {
+                syndrome: CqeSyndrome::$syndrome,
+                vendor: $vendor,
+                reason: $reason,
+            });
         )*
         /// Every fault.
         pub const FAULTS: &[WorkFault] = &[$($name),*];
