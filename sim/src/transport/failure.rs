@@ -1,20 +1,29 @@
 //! The message that failed, in the requesters of reliable and unreliable connections.
 
 use super::request::RequesterError;
+use core::cmp::Ordering;
 
 /// The earliest failed message. Neither it nor any later message is sent; it ends with its error, and later ones end
 /// as flushed.
 ///
 /// A message is named by a number that grows from message to message.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct EarliestFailure(Option<(u64, RequesterError)>);
+#[derive(Debug, Clone, Copy)]
+pub(super) struct EarliestFailure {
+    /// The message; `u64::MAX`, which no message reaches, if none has failed.
+    message: u64,
+    /// Its error, if it has failed.
+    error: RequesterError,
+}
 
 impl EarliestFailure {
+    /// No message has failed.
+    pub(super) const NONE: Self = Self { message: u64::MAX, error: RequesterError::Flushed };
+
     /// Records a failure. Returns false if this message or an earlier one had already failed.
     pub(super) fn record(&mut self, message: u64, error: RequesterError) -> bool {
-        let is_earliest = self.0.is_none_or(|(failed, _)| message < failed);
+        let is_earliest = message < self.message;
         if is_earliest {
-            self.0 = Some((message, error));
+            *self = Self { message, error };
         }
         is_earliest
     }
@@ -22,7 +31,7 @@ impl EarliestFailure {
     /// Whether the message must not be sent.
     #[inline]
     pub(super) fn stops(&self, message: u64) -> bool {
-        self.0.is_some_and(|(failed, _)| message >= failed)
+        message >= self.message
     }
 
     /// How a message ends. `None` if it has not failed and is not complete.
@@ -32,10 +41,10 @@ impl EarliestFailure {
         message: u64,
         is_complete: impl FnOnce() -> bool,
     ) -> Option<Result<(), RequesterError>> {
-        match self.0 {
-            Some((failed, _)) if message > failed => Some(Err(RequesterError::Flushed)),
-            Some((failed, error)) if message == failed => Some(Err(error)),
-            _ => is_complete().then_some(Ok(())),
+        match message.cmp(&self.message) {
+            Ordering::Less => is_complete().then_some(Ok(())),
+            Ordering::Equal => Some(Err(self.error)),
+            Ordering::Greater => Some(Err(RequesterError::Flushed)),
         }
     }
 }

@@ -20,6 +20,8 @@ const ACK_INTERVAL: u32 = 16;
 /// PSNs that may be outstanding: less than half of the PSN space, so that old and new ones can be told apart.
 /// IBTA v1.4 §9.7.2.
 const WINDOW: u64 = (1 << 23) - 1;
+/// A number that no message reaches.
+const NO_HOLD: u64 = u64::MAX;
 /// Messages for which the ring has room from the start. It grows with use. A large ring would cost every idle
 /// connection memory and every busy one cache lines, because the requester walks it end to end.
 const RESERVE: usize = 1;
@@ -80,8 +82,8 @@ pub struct Requester {
     unrequested: u32,
     timers: RetryTimers,
     failure: EarliestFailure,
-    /// Number of the first message that may not begin while the send queue drains or is drained.
-    hold: Option<u64>,
+    /// Number of the first message that may not begin because the send queue drains or is drained; [`NO_HOLD`] if all may.
+    hold: u64,
     counters: RequesterCounters,
 }
 
@@ -111,8 +113,8 @@ impl Requester {
             sent: 0,
             unrequested: 0,
             timers: RetryTimers::new(parameters),
-            failure: EarliestFailure::default(),
-            hold: None,
+            failure: EarliestFailure::NONE,
+            hold: NO_HOLD,
             counters: RequesterCounters::default(),
         }
     }
@@ -189,13 +191,13 @@ impl Requester {
     #[inline]
     fn sendable(&self) -> Option<&Message> {
         let SendPosition { number, sequence } = self.cursor;
-        if self.failure.stops(number) || self.hold.is_some_and(|hold| number >= hold) {
+        if self.failure.stops(number) || number >= self.hold {
             return None;
         }
         let message = self.outstanding.get(number)?;
         let end = if message.expects_data() { message.end } else { sequence + 1 };
         let (unacknowledged, _) = self.outstanding.unacknowledged();
-        let in_window = end.saturating_sub(unacknowledged) <= WINDOW;
+        let in_window = end <= unacknowledged + WINDOW;
         (in_window && self.may_begin(message)).then_some(message)
     }
 

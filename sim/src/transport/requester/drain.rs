@@ -1,13 +1,13 @@
 //! Draining: messages that have begun end, and no others begin. IBTA v1.4 §10.3.1.5.
 
-use super::Requester;
+use super::{NO_HOLD, Requester};
 use crate::transport::parameters::ConnectionParameters;
 use crate::transport::request::RetransmissionCause;
 
 impl Requester {
     /// Starts no further message.
     pub fn drain(&mut self) {
-        self.hold = Some(self.outstanding.number_from(self.sent));
+        self.hold = self.outstanding.number_from(self.sent);
         if self.unrequested > 0 && self.is_in_flight() && self.sendable().is_none() {
             // The packet that would have requested an acknowledgement will not be sent for now.
             self.rewind(RetransmissionCause::Drain);
@@ -16,12 +16,12 @@ impl Requester {
 
     /// Whether it drains, and every message that had begun has ended and was returned.
     pub fn is_drained(&self) -> bool {
-        self.hold.is_some_and(|hold| self.outstanding.first() >= hold)
+        self.outstanding.first() >= self.hold
     }
 
     /// Starts messages again.
     pub fn resume(&mut self) {
-        self.hold = None;
+        self.hold = NO_HOLD;
     }
 
     /// Takes over the timeout, the retry counts and the limit of READs and atomics; everything else keeps its

@@ -58,7 +58,7 @@ impl UnreliableRequester {
             messages: VecDeque::new(),
             next_sequence: 0,
             sent: 0,
-            failure: EarliestFailure::default(),
+            failure: EarliestFailure::NONE,
             hold: None,
             packets: 0,
         }
