@@ -60,13 +60,14 @@ pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> Reque
     let left = request.length.saturating_sub(offset);
     let data = message.expects_data();
     let position = Position::new(data || index == 0, data || sequence + 1 >= message.end);
+    let (opcode, extension) = opcode_and_extension(&request.operation, position, offset, left);
     let header = PacketHeader {
-        opcode: opcode(&request.operation, position),
+        opcode,
         psn,
         solicited: request.solicited && position.ends(),
         ack_request: false,
         service_header: request.service_header,
-        extension: extension(&request.operation, position, offset, left),
+        extension,
     };
     let payload_length = if data { 0 } else { left.min(mtu.bytes()) };
     RequestPacket {
@@ -79,19 +80,45 @@ pub fn packet(message: &Message, sequence: u64, psn: Psn, mtu: PathMtu) -> Reque
     }
 }
 
-fn opcode(operation: &Operation, position: Position) -> BthOpcode {
+#[inline(always)] // As for `packet`.
+fn opcode_and_extension(
+    operation: &Operation,
+    position: Position,
+    offset: u32,
+    left: u32,
+) -> (BthOpcode, Extension) {
     match *operation {
-        Operation::Send { immediate, invalidate } => send_opcode(position, immediate, invalidate),
-        Operation::Write { immediate, .. } => write_opcode(position, immediate),
-        Operation::Read { .. } => BthOpcode::ReadRequest,
-        Operation::Atomic { operation, .. } => operation.opcode(),
-        Operation::RpcParams { .. } => BthOpcode::RpcParams,
-        Operation::RpcWrite { .. } => match position {
-            Position::First => BthOpcode::RpcWriteFirst,
-            Position::Middle => BthOpcode::RpcWriteMiddle,
-            Position::Last => BthOpcode::RpcWriteLast,
-            Position::Only => BthOpcode::RpcWriteOnly,
-        },
+        Operation::Send { immediate, invalidate } => {
+            (send_opcode(position, immediate, invalidate), send_extension(position, immediate, invalidate))
+        }
+        Operation::Write { address, rkey, immediate } => {
+            let reth = Reth { address, rkey, length: left };
+            (write_opcode(position, immediate), write_extension(position, reth, immediate))
+        }
+        Operation::Read { address, rkey } => {
+            let reth = Reth { address: address.wrapping_add(u64::from(offset)), rkey, length: left };
+            (BthOpcode::ReadRequest, Extension::Reth(reth))
+        }
+        Operation::Atomic { address, rkey, operation } => {
+            (operation.opcode(), operation.extension(address, rkey))
+        }
+        Operation::RpcParams { rpc_opcode, region } => {
+            let reth = Reth { address: rpc_opcode, rkey: region, length: left };
+            (BthOpcode::RpcParams, write_extension(position, reth, None))
+        }
+        Operation::RpcWrite { rpc_opcode, region } => {
+            let reth = Reth { address: rpc_opcode, rkey: region, length: left };
+            (rpc_write_opcode(position), write_extension(position, reth, None))
+        }
+    }
+}
+
+fn rpc_write_opcode(position: Position) -> BthOpcode {
+    match position {
+        Position::First => BthOpcode::RpcWriteFirst,
+        Position::Middle => BthOpcode::RpcWriteMiddle,
+        Position::Last => BthOpcode::RpcWriteLast,
+        Position::Only => BthOpcode::RpcWriteOnly,
     }
 }
 
@@ -116,22 +143,6 @@ fn write_opcode(position: Position, immediate: Option<u32>) -> BthOpcode {
         (Position::Last, None) => BthOpcode::WriteLast,
         (Position::Only, Some(_)) => BthOpcode::WriteOnlyImmediate,
         (Position::Only, None) => BthOpcode::WriteOnly,
-    }
-}
-
-fn extension(operation: &Operation, position: Position, offset: u32, left: u32) -> Extension {
-    match *operation {
-        Operation::Send { immediate, invalidate } => send_extension(position, immediate, invalidate),
-        Operation::Write { address, rkey, immediate } => {
-            write_extension(position, Reth { address, rkey, length: left }, immediate)
-        }
-        Operation::Read { address, rkey } => {
-            Extension::Reth(Reth { address: address.wrapping_add(u64::from(offset)), rkey, length: left })
-        }
-        Operation::Atomic { address, rkey, operation } => operation.extension(address, rkey),
-        Operation::RpcParams { rpc_opcode, region } | Operation::RpcWrite { rpc_opcode, region } => {
-            write_extension(position, Reth { address: rpc_opcode, rkey: region, length: left }, None)
-        }
     }
 }
 

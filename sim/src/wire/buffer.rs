@@ -67,6 +67,7 @@ impl Contents {
 
     /// Whether parsing the bytes returns exactly this packet. Headers that a caller made up may not survive: an opcode
     /// that the service class does not have, extension headers of another opcode, a value too wide for its field.
+    #[inline(always)] // For every frame.
     pub(super) fn is_regular(&self) -> bool {
         let Self { bth, service_header, extension, .. } = self;
         let numbers_fit = extension.aeth().is_none_or(|aeth| Aeth::from_raw(aeth.to_raw()) == aeth);
@@ -100,6 +101,13 @@ impl FrameBuffer {
             "the packet is not what the bytes say"
         );
         Some(packet)
+    }
+
+    /// Bytes of the frame.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "a slice has that")]
+    pub const fn len(&self) -> usize {
+        self.length
     }
 
     /// Bytes that a frame may have without reallocation.

@@ -148,7 +148,7 @@ impl Extension {
     }
 
     /// Encodes the headers into the start of `bytes`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn write(&self, bytes: &mut [u8; MAX_EXTENSION_SIZE]) {
         match *self {
             Self::None => {}

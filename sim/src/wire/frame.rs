@@ -5,7 +5,7 @@
 //! pass; then the differing bits are flipped.
 
 use super::bth::Bth;
-use super::buffer::FrameBuffer;
+use super::buffer::{Contents, FrameBuffer};
 use super::extension::MAX_EXTENSION_SIZE;
 use super::icrc::Carrier;
 use super::packet::PacketHeader;
@@ -297,6 +297,8 @@ pub struct FrameWriter<'a> {
 
 impl<'a> FrameWriter<'a> {
     /// Starts a frame in `frame`, whose old contents are lost. The payload is unspecified until it is filled.
+    // A call would write the header to memory first, which costs as much as encoding it.
+    #[inline(always)]
     pub fn begin(
         frame: &'a mut FrameBuffer,
         template: &'a HeaderTemplate,
@@ -314,7 +316,7 @@ impl<'a> FrameWriter<'a> {
         contents.service_header = header.service_header;
         contents.extension = header.extension;
         write_masked_header(bytes, template, &contents.bth, length);
-        let payload_at = write_extensions(bytes, template.size(), header);
+        let payload_at = write_extensions(bytes, template.size(), contents);
         (contents.payload_at, contents.payload_length) = (payload_at, payload_length);
         Ok(Self { frame, template })
     }
@@ -326,6 +328,7 @@ impl<'a> FrameWriter<'a> {
     }
 
     /// Adds padding and checksums. Returns the ICRC.
+    #[inline(always)]
     pub fn finish(self) -> u32 {
         let Self { frame, template } = self;
         let (length, payload_end) = (frame.len(), frame.payload_end());
@@ -370,6 +373,7 @@ fn set_own_fields(bth: &mut Bth, header: &PacketHeader, pad_count: usize) {
 
 /// Writes the headers of a frame of `length` bytes up to and including the BTH as the ICRC sees them. May overwrite
 /// bytes after them.
+#[inline(always)]
 fn write_masked_header(bytes: &mut [u8], template: &HeaderTemplate, bth: &Bth, length: usize) {
     let bth_at = template.size() - Bth::SIZE;
     let header = &mut bytes[..MAX_HEADER];
@@ -384,15 +388,17 @@ fn write_masked_header(bytes: &mut [u8], template: &HeaderTemplate, bth: &Bth, l
 }
 
 /// Writes the headers between BTH and payload; every buffer has room for them. Returns the offset of the payload.
-fn write_extensions(bytes: &mut [u8], mut at: usize, header: &PacketHeader) -> usize {
-    if header.service_header != ServiceHeader::None {
-        bytes[at..at + MAX_SERVICE_HEADER].copy_from_slice(&header.service_header.to_bytes());
-        at += header.service_header.size();
+#[inline(always)]
+fn write_extensions(bytes: &mut [u8], mut at: usize, contents: &Contents) -> usize {
+    let Contents { service_header, extension, .. } = contents;
+    if *service_header != ServiceHeader::None {
+        bytes[at..at + MAX_SERVICE_HEADER].copy_from_slice(&service_header.to_bytes());
+        at += service_header.size();
     }
     if let Some(place) = bytes[at..].first_chunk_mut::<MAX_EXTENSION_SIZE>() {
-        header.extension.write(place);
+        extension.write(place);
     }
-    at + header.extension.kind().size()
+    at + extension.kind().size()
 }
 
 impl LengthField {

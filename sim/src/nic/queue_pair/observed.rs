@@ -20,7 +20,7 @@ impl QueuePair {
     /// A frame of a request was written.
     #[cold]
     #[inline(never)]
-    pub(super) fn observe_request<M>(&self, bus: &mut Bus<'_, M>, packet: &RequestPacket) {
+    pub(super) fn observe_request<M>(&self, bus: &mut Bus<'_, M>, packet: RequestPacket) {
         let work = match self.send.work_of(packet.token) {
             Some(work) if packet.token & REPLY == 0 => FrameWork::Wqe(work),
             _ => FrameWork::KernelReply,

@@ -139,33 +139,44 @@ impl QueuePair {
         frame: &mut FrameBuffer,
     ) -> Option<Written> {
         let Self { requester, path, replies, send, .. } = self;
-        let (requester, path) = (requester.as_mut()?, path.as_ref()?);
-        let mut has_failed = false;
-        // A message whose payload cannot be read fails; the next packet may belong to another message.
-        while let Some(packet) = requester.poll_transmit(bus.now) {
-            let (token, offset) = (packet.token, packet.payload_offset);
-            let length = packet.payload_length as usize;
-            let written = write_frame(frame, path, &packet.header, length, |bytes| {
-                if token & REPLY != 0 {
-                    replies.as_ref().is_some_and(|replies| replies.gather(token, offset, bytes))
-                } else {
-                    send.gather(bus.memory, &bus.shared.mkeys, token, offset, bytes).is_ok()
-                }
-            });
-            match written {
-                Ok(icrc) => {
-                    if bus.shared.optional.observer.is_some() {
-                        self.observe_request(bus, &packet);
-                    }
-                    let transmit = Transmit { class: TransmitClass::Request, qpn: self.number(), icrc };
-                    return Some(Written { transmit, is_followed: packet.is_followed && !has_failed });
-                }
-                Err(Unwritten::Length) => requester.fail(token, RequesterError::BadResponse),
-                Err(Unwritten::Payload) => requester.fail(token, RequesterError::LocalProtection),
+        let path = path.as_ref()?;
+        let packet = requester.as_mut()?.poll_transmit(bus.now)?;
+        let (token, offset) = (packet.token, packet.payload_offset);
+        let length = packet.payload_length as usize;
+        let written = write_frame(frame, path, &packet.header, length, |bytes| {
+            if token & REPLY != 0 {
+                replies.as_ref().is_some_and(|replies| replies.gather(token, offset, bytes))
+            } else {
+                send.gather(bus.memory, &bus.shared.mkeys, token, offset, bytes).is_ok()
             }
-            has_failed = true;
+        });
+        match written {
+            Ok(icrc) => {
+                if bus.shared.optional.observer.is_some() {
+                    self.observe_request(bus, packet);
+                }
+                let transmit = Transmit { class: TransmitClass::Request, qpn: self.number(), icrc };
+                Some(Written { transmit, is_followed: packet.is_followed })
+            }
+            Err(unwritten) => {
+                self.fail_request(token, &unwritten);
+                None
+            }
         }
-        None
+    }
+
+    /// Fails a message whose packet could not be written. The queue pair gets another turn if another message is to be
+    /// sent.
+    #[cold]
+    #[inline(never)]
+    fn fail_request(&mut self, token: u64, unwritten: &Unwritten) {
+        let error = match unwritten {
+            Unwritten::Length => RequesterError::BadResponse,
+            Unwritten::Payload => RequesterError::LocalProtection,
+        };
+        if let Some(requester) = &mut self.requester {
+            requester.fail(token, error);
+        }
     }
 
     /// Fetches WQEs from the ring and gives them to the requester while both have room and the turn is not
