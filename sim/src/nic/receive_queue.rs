@@ -202,7 +202,7 @@ impl ScatterList {
                 return Err(wqe::RESERVED);
             }
             let length = u64::from(wqe::byte_count(&segment));
-            match (wqe::check_data(&segment, mkeys, accessor, Access::LocalWrite), &mut self.refused) {
+            match (wqe::check_data(&segment, mkeys, &accessor, Access::LocalWrite), &mut self.refused) {
                 (_, Some((total, _))) => *total = total.saturating_add(length),
                 (Ok(range), None) => self.pieces.push(Piece::Memory(range)),
                 (Err(fault), none) => *none = Some((length, fault)),

@@ -225,7 +225,7 @@ impl<M: HostMemory> Builder<'_, M> {
             if into.len() + length > 1 << LOG_LARGEST {
                 return Err(wqe::MESSAGE);
             }
-            let range = wqe::check_data(&data, self.mkeys, self.accessor, Access::LocalRead)?;
+            let range = wqe::check_data(&data, self.mkeys, &self.accessor, Access::LocalRead)?;
             let from = into.len();
             into.resize(from + length, 0);
             let read = self.mkeys.read(self.memory, &range, 0, &mut into[from..]);

@@ -239,7 +239,7 @@ impl MkeyTable {
     #[inline]
     pub(crate) fn check(
         &self,
-        who: Accessor,
+        who: &Accessor,
         key: Mkey,
         access: Access,
         address: u64,
@@ -255,7 +255,7 @@ impl MkeyTable {
     #[inline(never)]
     pub(crate) fn check_segment(
         &self,
-        who: Accessor,
+        who: &Accessor,
         key: Mkey,
         access: Access,
         address: u64,
@@ -357,7 +357,7 @@ impl MemoryKey {
         self.length = translation::length_of(context);
     }
 
-    fn check_use(&self, who: Accessor, access: Access) -> Result<(), KeyFault> {
+    fn check_use(&self, who: &Accessor, access: Access) -> Result<(), KeyFault> {
         if self.free {
             return Err(KeyFault::Free);
         }

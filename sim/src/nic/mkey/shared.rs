@@ -109,10 +109,10 @@ impl MkeyTable {
         let object = self.find(key)?;
         let place = match object.alias() {
             Some(target) => {
-                object.check_use(who, access)?;
+                object.check_use(&who, access)?;
                 DmaPlace::Foreign { key: target, address }
             }
-            None => DmaPlace::Own(self.check(who, key, access, address, length)?),
+            None => DmaPlace::Own(self.check(&who, key, access, address, length)?),
         };
         Ok(DmaEnd { place, length })
     }
@@ -151,7 +151,7 @@ impl MkeyTable {
         let (pd, qpn) = (object.pd, Qpn::from_low_bits(ANY_QP));
         let who = Accessor { pd, qpn, privileged: false, reserved_lkey: false };
         let name = Mkey::from_parts(MkeyIndex::from_low_bits(key.index), object.variant);
-        self.check(who, name, access, address, end.length).map_err(|_| DmaRefused::Key)
+        self.check(&who, name, access, address, end.length).map_err(|_| DmaRefused::Key)
     }
 }
 

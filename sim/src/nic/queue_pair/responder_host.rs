@@ -134,7 +134,7 @@ impl<M: HostMemory> ResponderHost for QueuePairHost<'_, '_, M> {
         self.bus
             .shared
             .mkeys
-            .check(self.accessor, Mkey::new(rkey), access, address, length.into())
+            .check(&self.accessor, Mkey::new(rkey), access, address, length.into())
             .map_err(|_| RemoteFault)
     }
 

@@ -151,7 +151,7 @@ proptest! {
             let (key, start, flat) = &model.keys[key % model.keys.len()];
             let offset = offset % flat.len() as u64;
             let length = length.min(flat.len() as u64 - offset);
-            let checked = model.table.check(WHO, *key, Access::RemoteRead, start + offset, length);
+            let checked = model.table.check(&WHO, *key, Access::RemoteRead, start + offset, length);
             let Ok(range) = checked else {
                 prop_assert_eq!(checked, Err(KeyFault::Depth));
                 prop_assert!(lists.len() > usize::from(super::super::MAX_INDIRECTION));
@@ -168,7 +168,7 @@ proptest! {
             prop_assert_eq!(memory.written, wanted);
         }
         let (key, start, flat) = model.keys.last().unwrap();
-        let beyond = model.table.check(WHO, *key, Access::RemoteRead, *start, flat.len() as u64 + 1);
+        let beyond = model.table.check(&WHO, *key, Access::RemoteRead, *start, flat.len() as u64 + 1);
         prop_assert_eq!(beyond, Err(KeyFault::Range));
     }
 
@@ -189,7 +189,7 @@ proptest! {
         let key = model.keys[1].0;
         for (offset, length) in at {
             let (address, length) = (start.wrapping_add(offset), u64::from(length));
-            let Ok(range) = model.table.check(WHO, key, Access::RemoteWrite, address, length) else { continue };
+            let Ok(range) = model.table.check(&WHO, key, Access::RemoteWrite, address, length) else { continue };
             let mut memory = Addresses::default();
             model.table.write(&mut memory, &range, 0, &vec![1; length as usize]).unwrap();
             let inside = |(address, _): &(u64, u8)| (0x5000_0000..0x5000_3000).contains(address);
@@ -207,7 +207,7 @@ fn keys_of_one_size_are_found_as_pages_are() {
     let flat: Vec<u64> = (0x6000_0ff0..0x6000_1000).chain(0x5000_0000..0x5000_0100).collect();
     model.add(context(MkeyAccessMode::Ksm, 0xff0, 0x110), pages, flat.clone());
     let (key, start, _) = model.keys[1];
-    let range = model.table.check(WHO, key, Access::RemoteWrite, start, 0x110).unwrap();
+    let range = model.table.check(&WHO, key, Access::RemoteWrite, start, 0x110).unwrap();
     let mut memory = Addresses::default();
     model.table.write(&mut memory, &range, 0, &[1; 0x110]).unwrap();
     assert_eq!(memory.written.iter().map(|(address, _)| *address).collect::<Vec<_>>(), flat);
@@ -219,7 +219,7 @@ fn a_key_list_that_names_its_own_key_ends_at_the_depth_limit() {
     let first = super::super::FIRST_MKEY << 8 | u32::from(VARIANT);
     model.add(context(MkeyAccessMode::Klms, 0, 0x1000), vec![0x1000 << 32 | u64::from(first), 0], Vec::new());
     let key = model.keys[0].0;
-    assert_eq!(model.table.check(WHO, key, Access::RemoteRead, 0, 1), Err(KeyFault::Depth));
+    assert_eq!(model.table.check(&WHO, key, Access::RemoteRead, 0, 1), Err(KeyFault::Depth));
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn keys_behind_a_list_need_domain_and_local_rights() {
         model.add(inner, vec![0x5000_0003], Vec::new());
         let entries = vec![0x1000 << 32 | u64::from(model.keys[0].0.value()), 0];
         model.add(context(MkeyAccessMode::Klms, 0, 0x1000), entries, Vec::new());
-        model.table.check(WHO, model.keys[1].0, access, 0, 8).map(|range| range.length())
+        model.table.check(&WHO, model.keys[1].0, access, 0, 8).map(|range| range.length())
     };
     let outcome = |edit| reach(Access::RemoteWrite, edit);
     assert_eq!(outcome(|_| ()), Ok(8), "the window's remote rights apply");
@@ -262,11 +262,11 @@ fn an_access_has_as_many_pieces_as_a_message_has_pages() {
     let entries = vec![1 << 32 | 0x400, rounds << 32 | 1, 1 << 32 | u64::from(page.value()), 0];
     model.add(context(MkeyAccessMode::Klms, 0, rounds), entries, Vec::new());
     let (key, ..) = model.keys[1];
-    let check = |length| model.table.check(WHO, key, Access::RemoteRead, 0, length).map(|_| ());
+    let check = |length| model.table.check(&WHO, key, Access::RemoteRead, 0, length).map(|_| ());
     assert_eq!(check((1 << 18) + 1), Ok(()));
     assert_eq!(check((1 << 18) + 2), Err(KeyFault::Pieces));
     assert_eq!(check(rounds), Err(KeyFault::Pieces));
-    let segment = |length| model.table.check_segment(WHO, key, Access::RemoteRead, 0, length).map(|_| ());
+    let segment = |length| model.table.check_segment(&WHO, key, Access::RemoteRead, 0, length).map(|_| ());
     model.table.budget().begin_access();
     assert_eq!([segment(1 << 18), segment(1), segment(1)], [Ok(()), Ok(()), Err(KeyFault::Pieces)]);
 }
@@ -293,7 +293,7 @@ fn a_change_of_a_long_list_of_pages_costs_what_it_brings() {
         model.table.update(&update, entries, &rules).unwrap();
         assert!(model.table.budget().total() - before <= 64, "{mask:#x}");
         let byte = |page: u64| {
-            let range = model.table.check(WHO, name, Access::LocalWrite, page << 12, 1).ok()?;
+            let range = model.table.check(&WHO, name, Access::LocalWrite, page << 12, 1).ok()?;
             let mut memory = Addresses::default();
             model.table.write(&mut memory, &range, 0, &[1]).unwrap();
             Some(memory.written[0].0)

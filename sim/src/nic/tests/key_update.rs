@@ -77,7 +77,7 @@ impl Keys {
 
     /// Where in host memory a byte of the key is.
     fn host_of(&self, address: u64) -> Option<u64> {
-        let range = self.table.check(WHO, self.name, Access::LocalRead, address, 1).ok()?;
+        let range = self.table.check(&WHO, self.name, Access::LocalRead, address, 1).ok()?;
         let mut memory = Touched::default();
         self.table.read(&mut memory, &range, 0, &mut [0]).ok()?;
         Some(memory.0[0])
@@ -523,7 +523,7 @@ fn an_update_costs_what_it_brings_and_reads() {
 #[test]
 fn a_range_dies_with_an_update_of_its_key() {
     let mut keys = Keys::new(context(MkeyAccessMode::Mtt), &[0x8000, 0x3000]);
-    let range = keys.table.check(WHO, keys.name, Access::LocalRead, START, 1).unwrap();
+    let range = keys.table.check(&WHO, keys.name, Access::LocalRead, START, 1).unwrap();
     assert_eq!(keys.update(&requested(mask::PD)), Err(KeyFault::Domain));
     let mut memory = Touched::default();
     assert_eq!(keys.table.read(&mut memory, &range, 0, &mut [0]), Ok(()), "a refused update changes nothing");

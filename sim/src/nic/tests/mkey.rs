@@ -47,7 +47,7 @@ fn table(context: MkeyContext, pages: &[u64]) -> (MkeyTable, Mkey) {
 #[test]
 fn scattered_pages_are_translated() {
     let (table, key) = table(context(0x10_0ff0, 0x1020), &[0x8000, 0x3000, 0x5000]);
-    let range = table.check(WHO, key, Access::RemoteWrite, 0x10_0ff0, 0x1020).unwrap();
+    let range = table.check(&WHO, key, Access::RemoteWrite, 0x10_0ff0, 0x1020).unwrap();
     let mut memory = Pages::default();
     let bytes: Vec<u8> = (0..0x1020u32).map(|i| i as u8).collect();
     table.write(&mut memory, &range, 0, &bytes).unwrap();
@@ -63,8 +63,9 @@ fn scattered_pages_are_translated() {
 #[test]
 fn every_rule_refuses() {
     let (mut table, key) = table(context(0x1000, 0x100), &[0x8000]);
-    let check =
-        |table: &MkeyTable, who, key, access, address, length| table.check(who, key, access, address, length);
+    let check = |table: &MkeyTable, who, key, access, address, length| {
+        table.check(&who, key, access, address, length)
+    };
     let stale = Mkey::new(key.value() ^ 1);
     let other_pd = Accessor { pd: Pdn::from_low_bits(8), ..WHO };
     assert_eq!(check(&table, WHO, stale, Access::LocalRead, 0x1000, 1), Err(KeyFault::Unknown));
@@ -85,9 +86,9 @@ fn a_key_of_one_queue_pair_serves_no_other() {
     let mut only = context(0, 0x100);
     only.set_qpn(Qpn::from_low_bits(0x41));
     let (table, key) = table(only, &[0x8000]);
-    assert_eq!(table.check(WHO, key, Access::LocalRead, 0, 1), Err(KeyFault::QueuePair));
+    assert_eq!(table.check(&WHO, key, Access::LocalRead, 0, 1), Err(KeyFault::QueuePair));
     let owner = Accessor { qpn: Qpn::from_low_bits(0x41), ..WHO };
-    assert!(table.check(owner, key, Access::LocalRead, 0, 1).is_ok());
+    assert!(table.check(&owner, key, Access::LocalRead, 0, 1).is_ok());
 }
 
 #[test]
@@ -99,7 +100,7 @@ fn the_reserved_key_is_of_queues_that_are_made_for_it() {
     );
     let (table, _) = table(context(0x1000, 0x100), &[0x8000]);
     let reserved = Accessor { reserved_lkey: true, ..WHO };
-    let check = |who, access, address| table.check(who, RESERVED_LKEY, access, address, 0x10);
+    let check = |who, access, address| table.check(&who, RESERVED_LKEY, access, address, 0x10);
     assert_eq!(check(WHO, Access::LocalRead, 0x7000), Err(KeyFault::Unknown));
     assert_eq!(check(reserved, Access::RemoteRead, 0x7000), Err(KeyFault::Unknown));
     assert_eq!(check(reserved, Access::LocalRead, u64::MAX), Err(KeyFault::Unknown));
@@ -115,13 +116,13 @@ fn a_range_dies_with_its_key() {
     let mut invalidable = context(0, 0x100);
     invalidable.set_en_rinval(true);
     let (mut table, key) = table(invalidable, &[0x8000]);
-    let range = table.check(WHO, key, Access::LocalWrite, 0, 0x10).unwrap();
+    let range = table.check(&WHO, key, Access::LocalWrite, 0, 0x10).unwrap();
     let mut memory = Pages::default();
     assert!(table.write(&mut memory, &range, 0, &[1; 16]).is_ok());
     assert!(table.write(&mut memory, &range, 1, &[1; 16]).is_err(), "beyond the range");
     assert!(table.write(&mut memory, &range, u64::MAX, &[1; 16]).is_err());
     table.invalidate(WHO, key).unwrap();
-    assert_eq!(table.check(WHO, key, Access::LocalWrite, 0, 1), Err(KeyFault::Free));
+    assert_eq!(table.check(&WHO, key, Access::LocalWrite, 0, 1), Err(KeyFault::Free));
     assert!(table.write(&mut memory, &range, 0, &[2; 16]).is_err());
     assert_eq!(memory.0.get(&0x8000), Some(&1));
 }
@@ -138,7 +139,7 @@ fn a_range_is_of_one_key_and_not_of_its_number() {
         budget: WorkBudget::default(),
     };
     let index = table.create(context(0, 0x100), vec![0x8000], 100).unwrap();
-    let range = table.check(WHO, Mkey::new(index << 8 | 0x55), Access::LocalWrite, 0, 0x10).unwrap();
+    let range = table.check(&WHO, Mkey::new(index << 8 | 0x55), Access::LocalWrite, 0, 0x10).unwrap();
     table.destroy(index);
     let mut successor = context(0, 0x100);
     successor.set_pd(Pdn::from_low_bits(8));
@@ -167,7 +168,7 @@ fn a_key_of_one_queue_pair_serves_no_key_of_others() {
         outer.set_qpn(outer_qp).set_access_mode_1_0(MkeyAccessMode::Klms.raw());
         let entry = [0x100 << 32 | u64::from(inner.value()), 0x1000];
         let index = table.create(outer, entry.to_vec(), 100).unwrap();
-        let result = table.check(WHO, Mkey::new(index << 8 | 0x55), Access::LocalRead, 0, 0x10).map(|_| ());
+        let result = table.check(&WHO, Mkey::new(index << 8 | 0x55), Access::LocalRead, 0, 0x10).map(|_| ());
         assert_eq!(result, expected, "inner {inner_qp}, outer {outer_qp}");
     }
 }

@@ -77,7 +77,7 @@ fn an_alias_has_a_domain_and_no_memory() {
     assert_eq!(ask(WHO, Access::RemoteRead), Err(KeyFault::Right));
     let stranger = Accessor { pd: Pdn::from_low_bits(8), ..WHO };
     assert_eq!(ask(stranger, Access::LocalRead), Err(KeyFault::Domain));
-    assert_eq!(user.check(WHO, alias, Access::LocalRead, 0, 1), Err(KeyFault::Range));
+    assert_eq!(user.check(&WHO, alias, Access::LocalRead, 0, 1), Err(KeyFault::Range));
     assert_eq!(
         user.check_dma(WHO, Mkey::new(alias.value() + 1), Access::LocalRead, 0, 1),
         Err(KeyFault::Unknown)

@@ -251,7 +251,7 @@ fn only_the_queue_pair_of_a_window_invalidates_it() {
         privileged: false,
         reserved_lkey: false,
     };
-    let checked = table.check(stranger, key, crate::nic::mkey::Access::RemoteRead, pair.b.mr.va, 8);
+    let checked = table.check(&stranger, key, crate::nic::mkey::Access::RemoteRead, pair.b.mr.va, 8);
     assert_eq!(checked, Err(crate::nic::mkey::KeyFault::QueuePair));
     // An unbound window belongs to no queue pair.
     let other = window(&mut pair.b);

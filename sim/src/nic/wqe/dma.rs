@@ -44,7 +44,7 @@ fn check_metadata(metadata: &MmoMetadataSegment, rules: &WqeRules<'_>) -> Result
     }
     let (key, address) = (metadata.local_key(), metadata.local_address());
     let opaque = rules.context.mkeys.check(
-        rules.context.accessor,
+        &rules.context.accessor,
         key,
         Access::LocalWrite,
         address,

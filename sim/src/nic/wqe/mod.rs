@@ -447,7 +447,7 @@ fn parse_data(
             pieces.push(Piece::Memory(check_data(
                 &segment,
                 rules.context.mkeys,
-                rules.context.accessor,
+                &rules.context.accessor,
                 access,
             )?));
         } else if scatters {
@@ -464,7 +464,7 @@ fn parse_data(
 pub(crate) fn check_data(
     segment: &DataSegment,
     mkeys: &MkeyTable,
-    accessor: Accessor,
+    accessor: &Accessor,
     access: Access,
 ) -> Result<HostRange, WorkFault> {
     let length = byte_count(segment);

@@ -27,12 +27,20 @@ impl<R: Clone> Responder<R> {
     ) -> Result<u32, Rejection> {
         self.check_operation_sequence(packet.bth.opcode)?;
         self.check_packet_length(packet)?;
-        check_permission(packet.bth.opcode, host)?;
         match packet.bth.opcode.kind() {
             OperationKind::Send => self.do_send(packet, host),
-            OperationKind::Write => self.do_write(packet, host),
-            OperationKind::ReadRequest => self.do_read(packet, host),
-            OperationKind::CompareSwap | OperationKind::FetchAdd => self.do_atomic(packet, host),
+            OperationKind::Write => {
+                check_permission(RemoteAccess::Write, host)?;
+                self.do_write(packet, host)
+            }
+            OperationKind::ReadRequest => {
+                check_permission(RemoteAccess::Read, host)?;
+                self.do_read(packet, host)
+            }
+            OperationKind::CompareSwap | OperationKind::FetchAdd => {
+                check_permission(RemoteAccess::Atomic, host)?;
+                self.do_atomic(packet, host)
+            }
             OperationKind::RpcParams | OperationKind::RpcWrite => self.do_rpc(packet, host),
             _ => Err(INVALID),
         }
@@ -237,13 +245,7 @@ fn check_message_length(length: u32) -> Result<(), Rejection> {
 
 /// Checks whether the queue pair permits its peer this operation. IBTA v1.4 §11.6.2, "remote invalid request
 /// error".
-fn check_permission<H: ResponderHost>(opcode: BthOpcode, host: &H) -> Result<(), Rejection> {
-    let access = match opcode.kind() {
-        OperationKind::Write => RemoteAccess::Write,
-        OperationKind::ReadRequest => RemoteAccess::Read,
-        OperationKind::CompareSwap | OperationKind::FetchAdd => RemoteAccess::Atomic,
-        _ => return Ok(()),
-    };
+fn check_permission<H: ResponderHost>(access: RemoteAccess, host: &H) -> Result<(), Rejection> {
     if host.permits(access) { Ok(()) } else { Err(INVALID) }
 }
 
