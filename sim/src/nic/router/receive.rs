@@ -1,6 +1,7 @@
 //! Reception: from frames to the queue pairs that take them.
 
 use crate::nic::bus::Bus;
+use crate::nic::device::DeviceParts;
 use crate::nic::observer::DeviceEvent;
 use crate::nic::port_traps::{KeyViolation, PortTrap};
 use crate::nic::queue_pair::{FinishedFrame, is_notification};
@@ -170,34 +171,34 @@ impl Nic {
         packet: &Packet<'_>,
         frame: &[u8],
     ) {
-        let mut parts = self.parts(now, memory);
-        if !parts.bus.shared.port.is_addressed(&packet.route.network, packet.route.vlan) {
-            parts.bus.shared.counters.frames_unknown_gid += 1;
+        let DeviceParts { queue_pairs, schedule, mut bus, .. } = self.parts(now, memory);
+        if !bus.shared.port.is_addressed(&packet.route.network, packet.route.vlan) {
+            bus.shared.counters.frames_unknown_gid += 1;
             return;
         }
-        let qp = parts.queue_pairs.get_mut(packet.bth.destination.value());
+        let qp = queue_pairs.get_mut(packet.bth.destination.value());
         let Some(qp) = qp.filter(|qp| qp.accepts(packet)) else {
-            parts.bus.shared.counters.frames_unknown_qp += 1;
+            bus.shared.counters.frames_unknown_qp += 1;
             return;
         };
-        if !parts.bus.check_partition(packet.bth.partition_key, qp.partition_key()) {
+        if !bus.check_partition(packet.bth.partition_key, qp.partition_key()) {
             let ends = [qp.context.remote_qpn(), packet.bth.destination];
             let key = packet.bth.partition_key.into();
             let violation = KeyViolation::new(PortTrap::PartitionKey, key, &packet.route.network, ends);
             if let Some(violation) = violation {
-                parts.bus.shared.port.note_violation(now, &violation);
+                bus.shared.port.note_violation(now, &violation);
             }
             return;
         }
-        if parts.bus.shared.optional.observer.is_some() {
-            observe_received(&mut parts.bus, packet);
+        if bus.shared.optional.observer.is_some() {
+            observe_received(&mut bus, packet);
         }
-        let effects = qp.on_packet(&mut parts.bus, packet);
+        let effects = qp.on_packet(&mut bus, packet);
         if effects.rpc_delivered {
             self.take_replies(now);
             self.with_queue_pair(now, memory, packet.bth.destination, |_, _| effects);
         } else {
-            parts.schedule.apply(qp, effects);
+            schedule.apply(qp, effects);
         }
         self.count_received(frame);
     }

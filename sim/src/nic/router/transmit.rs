@@ -1,5 +1,6 @@
 //! Transmission: queue pairs with work take turns at the port.
 
+use crate::nic::device::DeviceParts;
 use crate::nic::ethernet::EthernetObjects;
 use crate::nic::queue_pair::{Transmit, TransmitClass};
 use crate::nic::wqe::Format;
@@ -144,9 +145,9 @@ impl Nic {
         number: u32,
         frame: &mut FrameBuffer,
     ) -> Option<Transmit> {
-        let mut parts = self.parts(now, memory);
-        let Some(qp) = parts.queue_pairs.get_mut(number) else {
-            parts.bus.shared.counters.turns_of_destroyed += 1;
+        let DeviceParts { queue_pairs, schedule, mut bus, .. } = self.parts(now, memory);
+        let Some(qp) = queue_pairs.get_mut(number) else {
+            bus.shared.counters.turns_of_destroyed += 1;
             return None;
         };
         qp.queued = false;
@@ -154,8 +155,8 @@ impl Nic {
             self.send_datagrams(now, memory, number);
             return None;
         }
-        let (polled, effects) = qp.poll_frame(&mut parts.bus, frame);
-        parts.schedule.apply(qp, effects);
+        let (polled, effects) = qp.poll_frame(&mut bus, frame);
+        schedule.apply(qp, effects);
         let polled = polled?;
         if polled.loops_back {
             self.shared.counters.frames_looped_back += 1;
