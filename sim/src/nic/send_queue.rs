@@ -179,8 +179,8 @@ impl SendQueue {
 
     /// Whether [`Self::fetch`] may return something.
     pub(crate) fn wants_fetch(&self) -> bool {
-        let waits = self.fenced && !self.outstanding.is_empty();
-        self.queue.pending() != 0 && self.stopped.is_none() && self.outstanding.len() < WINDOW && !waits
+        let may_fetch = self.stopped.is_none() && self.outstanding.len() < WINDOW;
+        self.queue.pending() != 0 && may_fetch && (!self.fenced || self.outstanding.is_empty())
     }
 
     /// Stops the queue at the next WQE.

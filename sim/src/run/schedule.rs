@@ -81,21 +81,24 @@ impl<E: Copy> Schedule<E> {
     /// Adds an event that is most likely due after all others in this lane. Lanes are numbered from zero.
     #[inline(always)] // Once for every frame on a wire.
     pub fn push_in_lane(&mut self, lane: usize, due: Time, event: E) {
+        let Some(last) = self.lanes.get(lane).and_then(VecDeque::back) else {
+            return self.begin_lane(lane, due, event);
+        };
+        if last.due > due {
+            return self.push(due, event);
+        }
+        let entry = self.number(due, event);
+        self.lanes[lane].push_back(entry);
+    }
+
+    /// Adds the first event of an empty lane.
+    fn begin_lane(&mut self, lane: usize, due: Time, event: E) {
         if lane >= self.lanes.len() {
             self.lanes.resize_with(lane + 1, VecDeque::new);
         }
-        match self.lanes[lane].back() {
-            Some(last) if last.due > due => self.push(due, event),
-            Some(_) => {
-                let entry = self.number(due, event);
-                self.lanes[lane].push_back(entry);
-            }
-            None => {
-                let entry = self.number(due, event);
-                self.lanes[lane].push_back(entry);
-                self.insert(Entry { due, number: entry.number, what: What::Lane(lane) });
-            }
-        }
+        let entry = self.number(due, event);
+        self.lanes[lane].push_back(entry);
+        self.insert(Entry { due, number: entry.number, what: What::Lane(lane) });
     }
 
     /// The next event, without removing it.

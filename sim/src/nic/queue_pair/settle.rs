@@ -260,6 +260,8 @@ pub(super) fn is_clear(requester: &ConnectionRequester, fence: u8) -> bool {
     }
 }
 
+#[cold]
+#[inline(never)]
 fn fault_of(error: RequesterError) -> WorkFault {
     match error {
         RequesterError::RetryExceeded => wqe::RETRY,
