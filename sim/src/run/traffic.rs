@@ -44,15 +44,7 @@ impl<M: HostMemory, D: Device> World<M, D> {
 
     pub(super) fn transmit(&mut self, node: NodeId) {
         let Some(way) = self.nodes[node.index()].egress else { return self.lose(node) };
-        while self.nodes[node.index()].device.has_transmit() {
-            if !self.ways[way].queue.has_room(self.now, 0) {
-                return self.await_room(way);
-            }
-            // In virtual time nobody waits for a turn.
-            if !self.transmit_one(node, way) && !self.nodes[node.index()].device.has_yielded() {
-                return;
-            }
-        }
+        while self.transmit_one(node, way) {}
     }
 
     /// Drops the output of a port without a cable. The timers of its connections keep running.
@@ -69,22 +61,32 @@ impl<M: HostMemory, D: Device> World<M, D> {
         self.frames.give_back(id);
     }
 
+    /// Sends one frame of a device, if it has one and the wire has room. Returns whether it may have another.
     fn transmit_one(&mut self, node: NodeId, way: usize) -> bool {
         let Self { nodes, ways, frames, .. } = self;
+        let Node { device, memory, latency, last_doorbell, .. } = &mut nodes[node.index()];
+        if !device.has_transmit() {
+            return false;
+        }
+        let egress = &mut ways[way];
+        if !egress.queue.has_room(self.now, 0) {
+            self.await_room(way);
+            return false;
+        }
         let id = frames.take();
         let frame = frames.get_mut(id);
-        let Node { device, memory, latency, last_doorbell, .. } = &mut nodes[node.index()];
         let Some(Transmit { class, icrc, .. }) = device.poll_transmit(self.now, memory, &mut frame.bytes)
         else {
             frames.give_back(id);
-            return false;
+            // In virtual time nobody waits for a turn.
+            return device.has_yielded();
         };
         (frame.icrc, frame.fresh, frame.sender) = (icrc, true, Some(node.0));
         if self.recording.is_some() {
             keep_origin(device, frame);
         }
         let ready = latency.ready(class, self.now, *last_doorbell);
-        let (arrival, verdict) = enqueue(&mut ways[way], frame, ready);
+        let (arrival, verdict) = enqueue(egress, frame, ready);
         self.travel(way, id, arrival, verdict);
         true
     }

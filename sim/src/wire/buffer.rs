@@ -103,11 +103,16 @@ impl FrameBuffer {
         Some(packet)
     }
 
-    /// Bytes of the frame.
+    /// Bytes of the frame. That of the slice would first check that the frame is inside its storage.
     #[inline]
-    #[allow(clippy::len_without_is_empty, reason = "a slice has that")]
     pub const fn len(&self) -> usize {
         self.length
+    }
+
+    /// Whether the frame has no bytes.
+    #[inline]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
     }
 
     /// Bytes that a frame may have without reallocation.
@@ -148,12 +153,19 @@ impl FrameBuffer {
     }
 
     /// Starts a frame of `length` bytes with unspecified contents.
+    #[inline]
     pub(super) fn restart(&mut self, length: usize) {
         self.is_known = false;
         self.length = length;
         if self.storage.len() < length.max(SMALLEST) {
-            self.storage.resize(length.max(SMALLEST), 0);
+            self.grow(length.max(SMALLEST));
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, size: usize) {
+        self.storage.resize(size, 0);
     }
 
     /// All bytes of the buffer, possibly beyond the end of the frame.

@@ -40,8 +40,8 @@ pub(super) struct IpHeader {
 }
 
 /// IP addresses of both ends.
-// The tag has a byte of its own: hidden in the last variant, it takes three times as long to compare, twice for every
-// packet.
+// The tag has a byte of its own. Hidden in a field of the last variant, it would take seven more instructions to compare,
+// and every packet is compared twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Network {

@@ -27,6 +27,13 @@ struct Written {
     is_followed: bool,
 }
 
+/// A request that was written.
+struct WrittenRequest {
+    icrc: u32,
+    /// Another one can follow at once.
+    is_followed: bool,
+}
+
 /// Writes a packet of a connection and returns its invariant CRC. `fill` reads `length` bytes of payload or
 /// fails.
 fn write_frame(
@@ -75,9 +82,10 @@ impl QueuePair {
             return None;
         }
         self.fetch(bus);
-        let written = self.transmit_request(bus, frame)?;
+        let WrittenRequest { icrc, is_followed } = self.transmit_request(bus, frame)?;
         self.pacer.on_sent(bus.now, frame.len());
-        Some(written)
+        let transmit = Transmit { class: TransmitClass::Request, qpn: self.number(), icrc };
+        Some(Written { transmit, is_followed })
     }
 
     fn transmit_response<M: HostMemory>(
@@ -133,11 +141,13 @@ impl QueuePair {
         Some(Transmit { class: TransmitClass::Response, qpn: self.number(), icrc })
     }
 
+    // Inlined into the turn of a queue pair, it would leave too few registers for the packet.
+    #[inline(never)]
     fn transmit_request<M: HostMemory>(
         &mut self,
         bus: &mut Bus<'_, M>,
         frame: &mut FrameBuffer,
-    ) -> Option<Written> {
+    ) -> Option<WrittenRequest> {
         let Self { requester, path, replies, send, .. } = self;
         let path = path.as_ref()?;
         let packet = requester.as_mut()?.poll_transmit(bus.now)?;
@@ -155,8 +165,7 @@ impl QueuePair {
                 if bus.shared.optional.observer.is_some() {
                     self.observe_request(bus, packet);
                 }
-                let transmit = Transmit { class: TransmitClass::Request, qpn: self.number(), icrc };
-                Some(Written { transmit, is_followed: packet.is_followed })
+                Some(WrittenRequest { icrc, is_followed: packet.is_followed })
             }
             Err(unwritten) => {
                 self.fail_request(token, &unwritten);
