@@ -64,8 +64,8 @@ pub(crate) struct WorkQueue {
     /// Offset of the ring in the buffer.
     base: u64,
     record: DoorbellRecord,
-    /// `None` without a send queue.
-    log_blocks: Option<u8>,
+    /// Bytes of the ring, a power of two; 0 without a send queue.
+    ring: u32,
     posted: u16,
     fetched: u16,
     /// Blocks read ahead: `ahead_from` is the counter of the first.
@@ -74,13 +74,18 @@ pub(crate) struct WorkQueue {
 }
 
 impl WorkQueue {
+    /// A queue of `1 << log_blocks` basic blocks, or none at all.
     pub(crate) const fn new(
         buffer: PagedBuffer,
         base: u64,
         record: DoorbellRecord,
         log_blocks: Option<u8>,
     ) -> Self {
-        Self { buffer, base, record, log_blocks, posted: 0, fetched: 0, ahead: Vec::new(), ahead_from: 0 }
+        let ring = match log_blocks {
+            Some(log) => (BASIC_BLOCK as u32) << log,
+            None => 0,
+        };
+        Self { buffer, base, record, ring, posted: 0, fetched: 0, ahead: Vec::new(), ahead_from: 0 }
     }
 
     pub(crate) const fn posted(&self) -> u16 {
@@ -103,8 +108,8 @@ impl WorkQueue {
     }
 
     /// Bytes of the ring, a power of two; 0 without a send queue.
-    pub(crate) fn bytes(&self) -> u32 {
-        self.log_blocks.map_or(0, |log| (BASIC_BLOCK as u32) << log)
+    pub(crate) const fn bytes(&self) -> u32 {
+        self.ring
     }
 
     fn holds_pending(&self) -> bool {
@@ -127,7 +132,7 @@ impl WorkQueue {
         memory: &mut M,
         strict: bool,
     ) -> Result<(), WorkFault> {
-        if self.log_blocks.is_none() {
+        if self.ring == 0 {
             return Ok(());
         }
         let posted = self.record.read_sends(memory).map_err(|_| wqe::FETCH)?;

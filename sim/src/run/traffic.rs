@@ -21,25 +21,27 @@ impl<M: HostMemory, D: Device> World<M, D> {
         if self.nodes[node.index()].device.has_transmit() {
             self.transmit(node);
         }
-        if self.recording.is_some() || self.nodes[node.index()].device.has_card_output() {
-            self.look_after_rest(node);
-        }
         let entry = &mut self.nodes[node.index()];
+        if self.recording.is_some() || entry.device.has_card_output() {
+            return self.look_after_all(node);
+        }
         entry.collect_interrupts(|_| {});
         if let Some(due) = entry.arm_timer(self.now) {
             self.schedule.push(due, Event::Timer { node });
         }
     }
 
-    /// Collects what few devices have: output for other functions of their card, and records.
+    /// Collects also what few devices have: output for other functions of their card, and records.
     #[cold]
-    fn look_after_rest(&mut self, node: NodeId) {
+    fn look_after_all(&mut self, node: NodeId) {
         if self.nodes[node.index()].device.has_card_output() {
             self.serve_card(node);
         }
         if self.recording.is_some() {
             self.record_device(node);
         }
+        self.nodes[node.index()].collect_interrupts(|_| {});
+        self.poll_timer(node);
     }
 
     pub(super) fn transmit(&mut self, node: NodeId) {
