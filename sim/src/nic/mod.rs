@@ -48,6 +48,7 @@ mod queue_counters;
 mod queue_pair;
 mod receive_queue;
 mod registers;
+mod route_templates;
 mod router;
 mod schedule;
 mod send_queue;

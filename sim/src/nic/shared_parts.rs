@@ -9,6 +9,7 @@ use super::event::EventQueues;
 use super::mkey::MkeyTable;
 use super::optional_state::OptionalState;
 use super::port::Port;
+use super::route_templates::RouteTemplates;
 use super::shared_receive::{self, SharedReceiveQueue};
 
 /// First protection domain number.
@@ -23,6 +24,7 @@ pub(crate) struct SharedParts {
     pub(crate) events: EventQueues,
     pub(crate) shared_receives: Slab<SharedReceiveQueue>,
     pub(crate) port: Port,
+    pub(crate) routes: RouteTemplates,
     pub(crate) congestion: CongestionTally,
     pub(crate) counters: Counters,
     pub(crate) optional: OptionalState,
@@ -38,6 +40,7 @@ impl SharedParts {
             events: EventQueues::new(),
             shared_receives: Slab::new(shared_receive::FIRST_SRQ, 24),
             port: Port::new(config),
+            routes: RouteTemplates::default(),
             congestion: CongestionTally::default(),
             counters: Counters::default(),
             optional: OptionalState {

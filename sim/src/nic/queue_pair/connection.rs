@@ -3,6 +3,7 @@
 use super::path::{Path, path_mtu};
 use super::{Bus, Effects, QueuePair};
 use crate::nic::config::NicConfig;
+use crate::nic::shared_parts::SharedParts;
 use crate::nic::wqe::Format;
 use crate::transport::{ConnectionParameters, ConnectionRequester, ConnectionResponder};
 use crate::wire::{HeaderTemplate, ServiceClass};
@@ -46,18 +47,15 @@ impl QueuePair {
 
     /// Sets the path that the context describes. There is none while the GID table entry it names is empty.
     fn set_path<M>(&mut self, bus: &mut Bus<'_, M>) {
-        let context = &self.context;
-        let route =
-            bus.shared.port.route(context, self.accessor.qpn.value(), bus.features.software_source_port);
+        let (context, number) = (&self.context, self.accessor.qpn.value());
+        let SharedParts { port, routes, .. } = &mut *bus.shared;
+        let route = port.route(context, number, bus.features.software_source_port);
         self.path = route.map(|route| {
-            let partition_key = bus.shared.port.partition_key(context.primary_address_path().pkey_index());
-            Path {
-                headers: HeaderTemplate::new(&route, context.remote_qpn(), partition_key)
-                    .of_service(self.class),
-                from_peer: route.network.reversed(),
-                partition_key,
-                loops_back: bus.shared.port.is_ours(&route, context.remote_qpn()),
-            }
+            let destination = context.remote_qpn();
+            let key = port.partition_key(context.primary_address_path().pkey_index());
+            let headers =
+                HeaderTemplate::on_route(routes.find(&route), route.udp_source_port, destination, key);
+            Path { headers: headers.of_service(self.class), loops_back: port.is_ours(&route, destination) }
         });
     }
 

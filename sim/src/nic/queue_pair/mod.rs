@@ -180,7 +180,7 @@ impl QueuePair {
 
     /// The P_Key of its packets; 0 without a path.
     pub(crate) fn partition_key(&self) -> u16 {
-        self.path.as_ref().map_or(0, |path| path.partition_key)
+        self.path.as_ref().map_or(0, |path| path.headers.partition_key())
     }
 
     /// Replaces the context with the one that a command made from it.
