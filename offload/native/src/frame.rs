@@ -63,7 +63,8 @@ pub const fn entry(segment: Segment) -> i32 {
     SEGMENTS + ((index(segment) as i32) << ENTRY_SHIFT)
 }
 
-/// Bytes of a segment that always has the same number of them.
+/// Bytes of a segment that always has the same number of them. The stack has none in code of a program that does not name
+/// it; there, no access is guessed to go to it (`Walk::guess`).
 pub const fn fixed_length(segment: Segment) -> Option<usize> {
     match segment {
         Segment::Context => Some(CONTEXT),
@@ -80,6 +81,8 @@ impl<'s> Frame<'s> {
     #[inline]
     pub fn new(registers: &'s mut [u64; 16], segments: Segments<'s>) -> Self {
         let Segments { context, parameters, window, state, stack } = segments;
+        // Where there is no stack, no code uses its end.
+        let stack: &mut [u8] = stack.map_or(&mut [], |stack| stack);
         let stack_end = stack.as_mut_ptr_range().end;
         // By the numbers of the segments. Code writes to none that is lent for reading.
         let segments = [

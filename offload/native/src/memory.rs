@@ -40,7 +40,7 @@ impl CodeMemory {
         // are of the parameters or the window: they are made of what is lent to it (`Frame::new`). The code accesses nothing
         // else: the bytes of each access are compared with these lengths by `compare`, in the same block and with the same
         // value of the base, or by `access_anywhere`, or they are relative to the frame pointer and were compared with the
-        // stack by `Program::verify` (`check_stack`). Blocks are entered only where they begin, here and by jumps
+        // stack by `Program::verify` (`check_stack`), which is there for a program that names it (`names_stack`). Blocks are entered only where they begin, here and by jumps
         // (`Walk::operation`). Code writes neither to parameters nor to the window (`Walk::guess`, `access_anywhere`).
         Some(Stop::returned(enter(frame, block.as_ptr(), from.fuel)))
     }

@@ -261,10 +261,11 @@ impl<T: Target> Walk<'_, T> {
         self.target.access_in(segment, access, again);
     }
 
-    /// The segment that an access is guessed to go to, if it may.
+    /// The segment that an access is guessed to go to, if it may and the code has it.
     fn guess(&self, at: usize, access: Access) -> Option<Segment> {
         let writable = |segment| !matches!(segment, Segment::Parameters | Segment::Window);
-        self.program.guess(at).filter(|segment| writable(*segment) || !access.stores())
+        let has = |segment: &Segment| *segment != Segment::Stack || self.program.names_stack();
+        self.program.guess(at).filter(|segment| has(segment) && (writable(*segment) || !access.stores()))
     }
 
     /// The bytes of an access and of those that follow it in its block with the same base. Which bytes other segments have

@@ -1,7 +1,7 @@
 //! A verified program: only these are run.
 
 use super::decoded::{DecodedProgram, decode, guess};
-use super::instruction::Instruction;
+use super::instruction::{FRAME_POINTER, Instruction};
 use super::limits::MAX_INSTRUCTIONS;
 use super::memory::Segment;
 use super::verify::{DeployError, verify};
@@ -25,6 +25,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Program {
     code: [Instruction; MAX_INSTRUCTIONS],
     length: usize,
+    names_stack: bool,
     operations: DecodedProgram,
 }
 
@@ -37,7 +38,8 @@ impl Program {
         let mut code = [Instruction::default(); MAX_INSTRUCTIONS];
         let too_long = DeployError::TooLong { instructions: found.len() };
         code.get_mut(..found.len()).ok_or(too_long)?.copy_from_slice(found);
-        Ok(Self { code, length: found.len(), operations: decode(found) })
+        let names_stack = found.iter().any(names_stack);
+        Ok(Self { code, length: found.len(), names_stack, operations: decode(found) })
     }
 
     /// The instructions.
@@ -51,6 +53,11 @@ impl Program {
         self.operations.get(slot).and_then(guess)
     }
 
+    /// Whether it names the frame pointer. A program that does not hardly ever uses its stack.
+    pub const fn names_stack(&self) -> bool {
+        self.names_stack
+    }
+
     /// The instructions, decoded.
     pub(super) const fn operations(&self) -> &DecodedProgram {
         &self.operations
@@ -60,6 +67,10 @@ impl Program {
     pub fn digest(&self) -> [u8; 32] {
         Sha256::digest(self.instructions().as_bytes()).into()
     }
+}
+
+fn names_stack(instruction: &Instruction) -> bool {
+    [instruction.destination(), instruction.source()].contains(&FRAME_POINTER)
 }
 
 impl fmt::Debug for Program {

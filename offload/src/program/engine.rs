@@ -90,23 +90,24 @@ impl<'m> RunningStep<'_, 'm> {
     }
 }
 
-/// Runs one step until its `exit`.
+/// Runs one step until its `exit`. Part of each place that runs one, where the step's cause is known.
+#[inline(always)]
 pub(super) fn run<E: Executable>(executable: &E, memory: &mut Memory<'_>, fuel: u32) -> Result<Exit, Fault> {
     let (registers, _) = beginning(fuel);
     let mut step = RunningStep { registers, slot: 0, fuel, memory };
     let program = executable.program();
     if !executable.advance(&mut step) {
-        return interpret::run(program, step.memory, fuel);
+        return step.memory.with_stack(|memory| interpret::run(program, memory, fuel));
     }
-    let code = program.instructions();
     loop {
         let RunningStep { registers, slot, fuel, memory } = &mut step;
-        let next = code.get(*slot);
+        // Of the array, whose length is known, rather than of the instructions, whose length is not.
+        let next = program.operations().get(*slot);
         match next.map_or(n::JMP, |next| next.opcode) {
             // Either takes fuel, of which there is less in every round.
             EXIT if *fuel > 0 => return Ok(Exit { value: registers.0[0], fuel: *fuel - 1 }),
             CALL if *fuel > 0 => {
-                let number = next.map_or(0, |next| next.immediate.get());
+                let number = next.map_or(0, |next| next.value);
                 *fuel -= 1;
                 *fuel -= call(*slot, number, &mut registers.0, memory, *fuel)?;
                 *slot += 1;
@@ -115,7 +116,8 @@ pub(super) fn run<E: Executable>(executable: &E, memory: &mut Memory<'_>, fuel: 
             _ => {
                 let next = step.slot as u64;
                 let position = Position { next, dry: next.wrapping_add(step.fuel.into()) };
-                return plain::run(code, step.memory, step.registers, position);
+                let code = program.instructions();
+                return step.memory.with_stack(|memory| plain::run(code, memory, step.registers, position));
             }
         }
     }

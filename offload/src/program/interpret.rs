@@ -145,6 +145,7 @@ enum Run {
 ///
 /// Fuel is checked where a straight line begins: at the start, and after a jump or a call. A line is never longer than
 /// what is left of the program. If the fuel may not last for that, the plain interpreter goes on.
+#[inline(never)]
 pub(super) fn run(program: &Program, memory: &mut Memory<'_>, fuel: u32) -> Result<Exit, Fault> {
     let (mut registers, mut position) = beginning(fuel);
     if position.dry >= program.instructions().len() as u64

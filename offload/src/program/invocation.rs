@@ -2,7 +2,7 @@
 
 use super::engine::{Executable, run};
 use super::fault::Fault;
-use super::limits::{Fuel, STATE};
+use super::limits::{Fuel, STACK, STATE};
 use super::memory::{Context, Entry, Memory};
 use crate::grant::{Grant, GrantFault};
 use crate::kernel::{Emission, Event, Status, Step};
@@ -156,7 +156,7 @@ impl ProgramInvocation {
     /// Continues with the payload.
     pub fn payload<E: Executable>(&mut self, program: &E, chunk: &[u8], grant: &Grant) -> Step {
         self.asked = 0;
-        self.step(program, StepCause::Payload(chunk), grant)
+        self.rare_step(program, StepCause::Payload(chunk), grant)
     }
 
     /// Continues after [`Step::Write`] or [`Step::CompareAndSwap`]. A program has no verb for several ranges
@@ -167,7 +167,7 @@ impl ProgramInvocation {
             Event::Compared { found } => StepCause::Compared { found },
             Event::Part { .. } => return Step::Done(Status::BadParameters),
         };
-        self.step(program, cause, grant)
+        self.rare_step(program, cause, grant)
     }
 
     /// The state, which [`Step::Reply`] and [`Step::Write`] refer to.
@@ -185,7 +185,14 @@ impl ProgramInvocation {
         self.limits.invocation - self.fuel
     }
 
+    /// Runs a step that follows no read. Those that do have [`Self::step`] in them, with what they know of the cause.
+    #[inline(never)]
+    fn rare_step<E: Executable>(&mut self, program: &E, cause: StepCause<'_>, grant: &Grant) -> Step {
+        self.step(program, cause, grant)
+    }
+
     /// Runs a step; a fault ends the invocation.
+    #[inline(always)]
     fn step<E: Executable>(&mut self, program: &E, cause: StepCause<'_>, grant: &Grant) -> Step {
         let entry = Entry {
             event: cause.number(),
@@ -196,7 +203,14 @@ impl ProgramInvocation {
             found: cause.found(),
         };
         self.steps = self.steps.wrapping_add(1);
-        let mut memory = Memory::new(&entry, &mut self.state);
+        let mut zeros;
+        let stack = if program.program().names_stack() {
+            zeros = [0; STACK];
+            Some(&mut zeros)
+        } else {
+            None
+        };
+        let mut memory = Memory::new(&entry, &mut self.state, stack);
         let allowed = self.limits.step.min(self.fuel);
         let exit = match run(program, &mut memory, allowed) {
             Ok(exit) => exit,

@@ -8,6 +8,9 @@
 //! | 3 | the window: what was read last, or the payload | as requested | no |
 //! | 4 | the state, kept from step to step | 160 | yes |
 //! | 5 | the stack, zero at the start of each step | 256 | yes |
+//!
+//! A program that does not name the frame pointer could make an address of the stack, but none does. So an engine gets no stack
+//! for it, and stops before an access to one; then the interpreter [makes it](Memory::with_stack).
 
 use super::fault::Fault;
 use super::limits::{STACK, STATE};
@@ -107,8 +110,8 @@ pub struct Segments<'s> {
     pub window: &'s [u8],
     /// [`Segment::State`].
     pub state: &'s mut [u8; STATE],
-    /// [`Segment::Stack`].
-    pub stack: &'s mut [u8; STACK],
+    /// [`Segment::Stack`], if the program [names it](super::Program::names_stack).
+    pub stack: Option<&'s mut [u8; STACK]>,
 }
 
 pub(super) struct Memory<'a> {
@@ -116,7 +119,7 @@ pub(super) struct Memory<'a> {
     parameters: &'a [u8],
     window: &'a [u8],
     state: &'a mut [u8; STATE],
-    stack: [u8; STACK],
+    stack: Option<&'a mut [u8; STACK]>,
 }
 
 impl<'a> Memory<'a> {
@@ -124,7 +127,11 @@ impl<'a> Memory<'a> {
     pub(super) const STACK_END: u64 = Segment::Stack.address() + STACK as u64;
 
     #[inline]
-    pub(super) fn new(entry: &Entry<'a>, state: &'a mut [u8; STATE]) -> Self {
+    pub(super) fn new(
+        entry: &Entry<'a>,
+        state: &'a mut [u8; STATE],
+        stack: Option<&'a mut [u8; STACK]>,
+    ) -> Self {
         let context = Context {
             parameters: Segment::Parameters.address().into(),
             state: Segment::State.address().into(),
@@ -144,17 +151,34 @@ impl<'a> Memory<'a> {
             from: U32::ZERO,
             reserved: U32::ZERO,
         };
-        Self { context, parameters: entry.parameters, window: entry.window, state, stack: [0; STACK] }
+        Self { context, parameters: entry.parameters, window: entry.window, state, stack }
     }
 
     pub(super) const fn context(&self) -> &Context {
         &self.context
     }
 
+    /// Runs with a stack. An engine that had none has not written to it, so it is zero.
+    #[inline]
+    pub(super) fn with_stack<R>(&mut self, run: impl FnOnce(&mut Memory<'_>) -> R) -> R {
+        if self.stack.is_some() { run(self) } else { self.with_new_stack(run) }
+    }
+
+    #[inline(never)]
+    fn with_new_stack<R>(&mut self, run: impl FnOnce(&mut Memory<'_>) -> R) -> R {
+        let Self { context, parameters, window, state, .. } = self;
+        let mut stack = [0; STACK];
+        let mut whole = Memory { context: *context, parameters, window, state, stack: Some(&mut stack) };
+        let result = run(&mut whole);
+        *context = whole.context;
+        result
+    }
+
     /// The segments, for an engine.
     #[inline]
     pub(super) fn segments(&mut self) -> Segments<'_> {
         let Self { context, parameters, window, state, stack } = self;
+        let stack = stack.as_deref_mut();
         Segments { context: zerocopy::transmute_mut!(context), parameters, window, state, stack }
     }
 
@@ -165,7 +189,8 @@ impl<'a> Memory<'a> {
             Segment::Parameters => self.parameters,
             Segment::Window => self.window,
             Segment::State => self.state.as_slice(),
-            Segment::Stack => &self.stack,
+            // One that was not made yet is zero.
+            Segment::Stack => self.stack.as_deref().unwrap_or(&[0; STACK]),
         }
     }
 
@@ -175,7 +200,7 @@ impl<'a> Memory<'a> {
         match segment {
             Segment::Context => self.context.as_mut_bytes(),
             Segment::State => self.state,
-            Segment::Stack => &mut self.stack,
+            Segment::Stack => self.stack.as_deref_mut().map_or(&mut [], |stack| stack),
             Segment::Parameters | Segment::Window => &mut [],
         }
     }

@@ -1,7 +1,7 @@
 //! Every segment at both its ends, with every size, with and without a guess of the segment; and where fuel ends.
 
 use crate::assemble::{
-    DOUBLE_WORD, SIZES, call, copy, ending, exit, jump, load, mov, put, store, verified, wide,
+    DOUBLE_WORD, LENGTH, SIZES, STATE, call, copy, ending, exit, jump, load, mov, put, store, verified, wide,
 };
 use crate::{Inputs, Watched};
 use bareverbs_offload::program::{Fault, Fuel, Instruction, MAX_INSTRUCTIONS};
@@ -186,5 +186,28 @@ fn any_program_can_be_translated() {
             assert!(translation.bytes().len() < 100_000, "{processor}: {translation:?}");
         }
         Inputs::default().compare(&program, 1);
+    }
+}
+
+/// Such a program does not name the stack, so its code gets none before it needs one.
+#[test]
+fn a_made_address_of_the_stack_is_one() {
+    let address = wide(3, (5 << 32) + 8);
+    let key_equal = [copy(1, 3), copy(2, 3), mov(3, 8), call(3), store(DOUBLE_WORD, 7, 0, 0)];
+    // Counts on the stack and in the state, and replies with what a helper says of the stack.
+    let count = [load(DOUBLE_WORD, 4, 3, 0), Instruction::new(0x07, 4, 0, 0, 1), store(DOUBLE_WORD, 3, 0, 4)];
+    let code = |middle: &[Instruction]| {
+        let before = [copy(9, 1), load(DOUBLE_WORD, 7, 1, STATE)];
+        let fetch = [store(DOUBLE_WORD, 7, 8, 4), put(0x00, 9, LENGTH, 40), mov(0, 1), exit()];
+        verified(&[&before[..], &address, middle, &fetch].concat())
+    };
+    for (middle, first, second) in [(&count[..], 0, 1), (&key_equal[..], 1, 0)] {
+        let program = code(middle);
+        assert!(!program.names_stack());
+        let seen = Inputs::default().compare(&program, 3);
+        assert_eq!(seen.len(), 3, "each step fetches: {seen:?}");
+        for seen in seen {
+            assert_eq!((seen.fault, seen.state[0], seen.state[8]), (None, first, second));
+        }
     }
 }

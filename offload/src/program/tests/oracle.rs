@@ -138,15 +138,16 @@ proptest! {
     #[test]
     fn random_programs_do_what_rbpf_does(code in program()) {
         let program = verified(&code);
-        let mut state = [0; STATE];
+        let (mut state, mut stack, mut plain_stack) = ([0; STATE], [0; STACK], [0; STACK]);
         let entry = Entry { event: 1, step: 2, parameters: b"parameters", window: b"window", window_offset: 9, found: 0 };
-        let mut memory = Memory::new(&entry, &mut state);
+        let mut memory = Memory::new(&entry, &mut state, Some(&mut stack));
         let mut theirs: Vec<u8> = (0..CONTEXT as u64)
             .map(|at| memory.load::<1>(0, Memory::CONTEXT_ADDRESS + at).expect("inside")[0])
             .collect();
         let exit = run(&program, &mut memory, 1000).expect("forward jumps only");
         let mut plain_state = [0; STATE];
-        let plain_end = run_plainly(&program, &mut Memory::new(&entry, &mut plain_state), 1000);
+        let mut plain_memory = Memory::new(&entry, &mut plain_state, Some(&mut plain_stack));
+        let plain_end = run_plainly(&program, &mut plain_memory, 1000);
         prop_assert_eq!(plain_end, Ok(exit));
         let text = bytes(&code);
         let engine = rbpf::EbpfVmRaw::new(Some(&text)).expect("rbpf takes it, too");
@@ -235,7 +236,9 @@ proptest! {
         let (mut here, mut there) = ([7; STATE], [7; STATE]);
         let window = [3; 40];
         let entry = Entry { event: 1, step: 2, parameters: &[5; 20], window: &window, window_offset: 9, found: 4 };
-        let (mut ours, mut theirs) = (Memory::new(&entry, &mut here), Memory::new(&entry, &mut there));
+        let (mut stack, mut other_stack) = ([0; STACK], [0; STACK]);
+        let mut ours = Memory::new(&entry, &mut here, Some(&mut stack));
+        let mut theirs = Memory::new(&entry, &mut there, Some(&mut other_stack));
         let end = run(&program, &mut ours, fuel);
         prop_assert_eq!(end, run_plainly(&program, &mut theirs, fuel));
         for (segment, length) in [(1, CONTEXT as u32), (4, STATE as u32), (5, STACK as u32)] {
@@ -243,7 +246,8 @@ proptest! {
             prop_assert_eq!(bytes, theirs.range(0, segment << 32, length), "segment {}", segment);
         }
         let mut elsewhere = [7; STATE];
-        let mut memory = Memory::new(&entry, &mut elsewhere);
+        // The interpreter makes a stack for an engine that has none.
+        let mut memory = Memory::new(&entry, &mut elsewhere, None);
         prop_assert_eq!(engine::run(&Lazy(&program), &mut memory, fuel), end);
         prop_assert_eq!(elsewhere, here);
     }
