@@ -131,8 +131,9 @@ impl Port {
 
     /// Whether packets may leave: the port is active and has a peer.
     pub(crate) const fn reaches_others(&self) -> bool {
-        let alone = self.is_infiniband() && matches!(self.subnet, SubnetMembership::Alone);
-        !alone && matches!(self.state(), PortState::Active)
+        let admitted = matches!(self.subnet, SubnetMembership::Managed)
+            && matches!(self.managed_state, PortState::Active);
+        self.is_up() && (admitted || !self.is_infiniband())
     }
 
     /// Whether subnet management packets may leave: the link is up and has a peer (IBTA v1.4 §7.2.7).

@@ -362,7 +362,16 @@ impl SendQueue {
         self.outstanding.front()
     }
 
+    /// Removes the oldest outstanding WQE if it asked for no completion of a success.
+    #[inline]
+    pub(crate) fn pop_unsignalled(&mut self) -> Option<WqeName> {
+        let name = self.outstanding.front().filter(|front| !front.signalled)?.name;
+        self.pop();
+        Some(name)
+    }
+
     /// Removes the oldest outstanding WQE.
+    #[inline]
     pub(crate) fn pop(&mut self) -> Option<OutstandingWqe> {
         let outstanding = self.outstanding.pop_front()?;
         self.first_token += 1;

@@ -95,7 +95,7 @@ impl<'a> FrameWriter<'a> {
         }
         let length = template.frame_size(header, payload_length);
         let (bytes, contents) = frame.begin(length);
-        contents.route = template.decoded_route();
+        template.decode_route(&mut contents.route);
         contents.bth = template.bth();
         set_own_fields(&mut contents.bth, header, pad(payload_length));
         contents.service_header = header.service_header;

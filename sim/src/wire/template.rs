@@ -272,10 +272,11 @@ impl<R: Borrow<RouteTemplate>> HeaderTemplate<R> {
         self.bth
     }
 
-    /// The route as the peer decodes it.
+    /// Sets `route` to what the peer decodes. A result would be stored twice.
     #[inline]
-    pub(super) fn decoded_route(&self) -> Route {
-        Route { udp_source_port: self.udp_source_port, ..self.route().route }
+    pub(super) fn decode_route(&self, route: &mut Route) {
+        *route = self.route().route;
+        route.udp_source_port = self.udp_source_port;
     }
 
     /// Frame length in bytes for a packet with `payload_length` bytes of payload.

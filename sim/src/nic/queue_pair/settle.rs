@@ -181,9 +181,8 @@ impl QueuePair {
     /// Removes the oldest WQE if it asked for no completion of a success. Returns whether that was so.
     #[inline]
     fn end_unsignalled<M: HostMemory>(&mut self, bus: &mut Bus<'_, M>) -> bool {
-        let Some(front) = self.send.front().filter(|front| !front.signalled) else { return false };
-        let (qpn, wqe) = (self.number(), front.name.index);
-        self.send.pop();
+        let Some(name) = self.send.pop_unsignalled() else { return false };
+        let (qpn, wqe) = (self.number(), name.index);
         bus.observe(|| DeviceEvent::WqeEnded { qpn, wqe });
         true
     }
