@@ -71,7 +71,10 @@ mod tests {
     fn alone(test: &str) -> Output {
         let mut command = Command::new(std::env::current_exe().expect("a path"));
         command.args(["--exact", &format!("dpu::program_engine::tests::{test}"), "--nocapture"]);
-        command.env(ALONE, "1").env("RUST_LOG", "info").output().expect("this program")
+        let output = command.env(ALONE, "1").env("RUST_LOG", "info").output().expect("this program");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("running 1 test"), "no test of this name: {said}");
+        output
     }
 
     /// Deploys a program in a process that gets no further memory from the system.
