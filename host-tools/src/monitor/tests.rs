@@ -294,54 +294,6 @@ fn scrapes_are_whole_while_samples_change() {
     scrapes.iter().for_each(|scrape| assert!(scrape.is_ok(), "{scrape:?}"));
 }
 
-/// Processor time of this thread in nanoseconds (`/proc/[pid]/schedstat`); it excludes other work of the
-/// machine.
-fn processor_time() -> Option<u64> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok()
-}
-
-/// The rates, the text, the answer of a scrape and its client take less than a millisecond of processor time
-/// even in a build without optimisation. The fastest of several runs counts: what else runs on the machine costs
-/// processor time, too, because it shares the caches.
-#[test]
-fn a_scrape_takes_less_than_a_millisecond_of_processor_time() {
-    const RUNS: u64 = 10;
-    const SCRAPES: u64 = 50;
-    if processor_time().is_none() {
-        println!("SKIPPED: /proc/thread-self/schedstat tells no processor time");
-        return;
-    }
-    let readings: Readings = traffic_sample().rows.into_iter().map(|row| (row.name, row.value)).collect();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let mut sampler = Sampler::default();
-    let runs = (0..RUNS).map(|run| {
-        let begin = processor_time().expect("told before");
-        (0..SCRAPES).for_each(|count| scrape(&listener, &mut sampler, run * SCRAPES + count, &readings));
-        (processor_time().expect("told before") - begin) / SCRAPES
-    });
-    let times = Vec::from_iter(runs);
-    println!("{times:?} ns of processor time for a scrape of {} counters", readings.len());
-    // A run for which none was counted says nothing: the clock may have stood still.
-    let fastest = times.iter().filter(|&&time| time > 0).min();
-    assert!(fastest.is_some_and(|&time| time < 1_000_000), "{times:?} ns");
-}
-
-/// A sample at `millis`, and its scrape by a client.
-fn scrape(listener: &std::net::TcpListener, sampler: &mut Sampler, millis: u64, readings: &Readings) {
-    let sample = sampler.sample(Duration::from_millis(millis), readings.clone());
-    let latest = std::sync::Mutex::new(openmetrics::exposition("sim", &sample).into());
-    let mut client =
-        TcpStream::connect(listener.local_addr().expect("an address")).expect("somebody listens");
-    client.write_all(OPEN_METRICS_REQUEST.as_bytes()).expect("sent");
-    let (mut server, _) = listener.accept().expect("a client");
-    exporter::answer(&mut server, &latest).expect("answered");
-    drop(server);
-    let mut answer = String::new();
-    client.read_to_string(&mut answer).expect("an answer");
-    assert!(answer.contains("bareverbs_tx_packets_phy_total{") && answer.ends_with("# EOF\n"), "{answer}");
-}
-
 #[test]
 fn the_view_explains_counters_that_rise() {
     let sample = second(
