@@ -6,7 +6,7 @@
 //! `devx.sh`.
 
 use super::command;
-use super::kernel::Kernel;
+use super::kernel::{self, Kernel};
 use super::machine::{Configuration, Machine};
 use super::mlx5::cases::{self, Mlx5Case};
 use super::mlx5::nic::ServedNics;
@@ -55,7 +55,8 @@ pub fn run(options: &DevxOptions) -> Result<Report> {
     // Dropped in this order: the guest before what serves it.
     let mut nics = ServedNics::start_card_with_user_contexts(LinkLayer::Ethernet, &NICS, &options.output)?;
     let vfio_user = NICS.map(|index| nics.socket(index)).to_vec();
-    let configuration = Configuration { vfio_user, files, ..Configuration::default() };
+    let kernel_words = kernel::short_form_words(false);
+    let configuration = Configuration { vfio_user, files, kernel_words, ..Configuration::default() };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("devx-console.log"))?;
     let mut report = Report::new(&["case"]);
     let wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));

@@ -21,6 +21,7 @@ mod two_guests;
 pub use options::Mlx5Options;
 
 use super::command;
+use super::kernel;
 use super::machine::{Configuration, Machine};
 use super::root::Root;
 use super::rxe::bout;
@@ -86,7 +87,7 @@ impl<'a> Mlx5Judge<'a> {
         };
         let mut nics = ServedNics::start(options.link, here, &options.output)?;
         nics.serve_by_command(by_command, faults, &options.output)?;
-        let configuration = configuration(&nics, options.link);
+        let configuration = configuration(&nics, options);
         let machine = Machine::boot(root, &configuration, &options.output.join("mlx5-console.log"))?;
         Ok(Self { machine, nics, root, options, report: Report::new(&["case"]) })
     }
@@ -215,14 +216,16 @@ impl<'a> Mlx5Judge<'a> {
 }
 
 /// The guest has three NICs. On Ethernet, the third one's switch has another network card too.
-fn configuration(nics: &ServedNics, link: LinkLayer) -> Configuration {
-    let ethernet = link == LinkLayer::Ethernet;
+fn configuration(nics: &ServedNics, options: &Mlx5Options) -> Configuration {
+    let ethernet = options.link == LinkLayer::Ethernet;
     Configuration {
         vfio_user: [FIRST, OTHER, THIRD].map(|index| nics.socket(index)).to_vec(),
         wires: if ethernet { vec![ethernet::SOFT_ROCE_MAC] } else { Vec::new() },
         files: vec![(suite::RUNNER.0.to_owned(), suite::RUNNER.1.into()), bout::payload()],
         tcp_ports: vec![bout::PORT],
         reboots: !ethernet,
+        // On InfiniBand, the short form has the cache of memory keys until it reloads the drivers.
+        kernel_words: kernel::short_form_words(options.long || !ethernet),
         ..Configuration::default()
     }
 }

@@ -3,6 +3,7 @@
 //! On InfiniBand the second guest has a NIC. On Ethernet it has one too, served by `bareverbs serve --wire`, and a network
 //! card with Soft-RoCE on it.
 
+use super::super::kernel;
 use super::super::machine::{Configuration, HOST_FROM_GUEST, Machine};
 use super::super::root::Root;
 use super::super::rxe::bout;
@@ -184,6 +185,7 @@ impl Guests<'_> {
             vfio_user: vec![self.nic.clone()],
             tcp_ports: vec![PORT],
             wires,
+            kernel_words: kernel::short_form_words(self.options.long),
             ..Configuration::default()
         };
         Machine::boot(self.root, &configuration, &self.options.output.join("mlx5-second-console.log"))

@@ -10,7 +10,7 @@ mod functions;
 mod hosted;
 pub mod snabb;
 
-use super::kernel::Kernel;
+use super::kernel::{self, Kernel};
 use super::machine::{Configuration, Machine};
 use super::mlx5::cases::{self, Mlx5Case};
 use super::mlx5::nic::ServedNics;
@@ -61,6 +61,7 @@ pub fn run(options: &ProgramsOptions) -> Result<Report> {
         memory: MEMORY,
         vfio_user: [NEAR, FAR, LOSSY].map(|index| nics.socket(index)).to_vec(),
         files: files.map(|(name, text)| (name.to_owned(), text.into())).to_vec(),
+        kernel_words: kernel::short_form_words(options.long),
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("programs-console.log"))?;

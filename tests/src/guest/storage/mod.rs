@@ -6,7 +6,7 @@
 //! warning in the kernel's log is a failure, even if storage recovered from its cause. Start reading at
 //! `all`, then `storage.sh`.
 
-use super::kernel::Kernel;
+use super::kernel::{self, Kernel};
 use super::machine::{Configuration, Machine};
 use super::mlx5::cases::Mlx5Case;
 use super::mlx5::nic::ServedNics;
@@ -64,6 +64,7 @@ pub fn run(options: &StorageOptions) -> Result<Report> {
     let configuration = Configuration {
         vfio_user: [NEAR, FAR, LOSSY].map(|index| nics.socket(index)).to_vec(),
         files: [PORTS, FUNCTIONS].map(|(name, text)| (name.to_owned(), text.into())).to_vec(),
+        kernel_words: kernel::short_form_words(options.long),
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("storage-console.log"))?;

@@ -17,7 +17,7 @@ mod quick;
 mod row;
 mod rows;
 
-use super::kernel::Kernel;
+use super::kernel::{self, Kernel};
 use super::machine::{Configuration, Machine};
 use super::mlx5::nic::ServedNics;
 use super::root::Root;
@@ -74,6 +74,7 @@ pub fn run(options: &SubnetOptions) -> Result<Report> {
     let configuration = Configuration {
         vfio_user: [NEAR, FAR].into_iter().chain(LONE).map(|index| nics.socket(index)).collect(),
         files: files(),
+        kernel_words: kernel::short_form_words(!options.quick),
         ..Configuration::default()
     };
     let mut machine = Machine::boot(&root, &configuration, &options.output.join("subnet-console.log"))?;
