@@ -52,15 +52,15 @@ fn every_test_moves_its_data_and_says_whose_time_it_measured() {
         "send bw -b -e -n 50",
         "send bw -e -l 5 -n 50",
         "read bw -b -n 50 -m 1024",
-        "write lat -a -n 20",
-        "send bw -a -n 20",
+        "write lat -a -n 5",
+        "send bw -a -n 5",
         "write bw -c XRC -n 50 -q 2",
         "read bw -c XRC -b -n 50 -q 3 -s 5000",
         "send bw -c XRC -n 700 -q 2 -s 100",
         "send bw -c XRC -b -e -l 5 -n 50",
         "atomic lat -c XRC -n 50",
         "write lat -c XRC -n 50",
-        "send lat -c XRC -a -n 20",
+        "send lat -c XRC -a -n 5",
         "send bw --use-srq -q 3 -r 5 -n 50 -s 100",
         "send bw --use-srq -b -q 2 -n 700 -l 5",
         "send bw --use_srq -a -n 5",
@@ -379,14 +379,14 @@ fn the_drawing_is_an_svg_with_a_line_for_each_size() {
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("out.svg");
     let path = path.to_str().expect("a name");
-    json(&format!("read lat -a -n 20 --plot {path}"));
+    json(&format!("read lat -a -n 5 --plot {path}"));
     let svg = std::fs::read_to_string(path).expect("a drawing");
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg:.200}");
     assert!(svg.matches("<polyline").count() >= 23 && svg.contains("8388608 bytes") && svg.contains("90 %"));
     let points = svg.split("points=\"").skip(1).map(|rest| rest.split('"').next().unwrap_or_default());
     let lines: Vec<usize> = points.map(|points| points.split_whitespace().count()).collect();
     assert!(lines.iter().all(|points| *points >= 2), "a line of one point is not seen: {lines:?}");
-    json(&format!("write bw -a -n 20 --plot {path}"));
+    json(&format!("write bw -a -n 5 --plot {path}"));
     assert!(std::fs::read_to_string(path).expect("a drawing").contains("MiB/s"));
     let words = ["write", "bw", "-n", "5", "--plot", "/no/such/directory/x.svg"];
     let said = execute(&parse(&words).expect("good")).expect_err("nowhere to write");

@@ -189,8 +189,8 @@ fn a_stranger_at_the_port_of_a_server_is_refused_and_its_client_is_served() {
     assert!(said.contains(&wanted), "{said}");
 }
 
-/// Client and server of an endless test. The client is interrupted after two rows, and with `both` so is the
-/// server.
+/// Client and server of an endless test. The client is interrupted after two rows, one of which has moved data, and with `both` so is
+/// the server.
 fn interrupted(arguments: &[&str], both: bool) -> [String; 2] {
     let (hosts, port) = (Hosts::new(), free_port());
     let server =
@@ -201,7 +201,7 @@ fn interrupted(arguments: &[&str], both: bool) -> [String; 2] {
     let mut client = hosts.on("b", &client).spawn().expect("the program");
     let mut said = String::new();
     let mut lines = BufReader::new(client.stdout.take().expect("its output")).lines();
-    while said.matches("\n 65536 ").count() < 2 {
+    while rates(&said).len() < 2 || !has_moved(&said) {
         let line = lines.next().unwrap_or_else(|| panic!("it has ended: {said}")).expect("text");
         said.push_str(&line);
         said.push('\n');
@@ -228,21 +228,24 @@ fn rates(said: &str) -> Vec<f64> {
     rows.filter_map(|row| row.split_whitespace().nth(2)?.parse().ok()).collect()
 }
 
+/// Whether any row has a rate. In a whole period a busy machine may complete no message.
+fn has_moved(said: &str) -> bool {
+    rates(said).iter().any(|rate| *rate > 0.0)
+}
+
 #[test]
 fn an_endless_test_prints_a_row_for_each_period_until_interrupted() {
     let [client, server] = interrupted(&["write", "bw"], false);
     assert!(client.matches("#bytes").count() == 1 && client.contains(" Data "), "{client}");
     let (own, told) = (rates(&client), rates(&server));
-    assert!(own.len() >= 2 && own.iter().all(|rate| *rate > 0.0), "{client}");
+    assert!(own.len() >= 2 && has_moved(&client), "{client}");
     assert_eq!(told, own[own.len() - 1..], "the server receives the last row: {server}");
 }
 
 #[test]
 fn the_receiver_of_an_endless_test_prints_rows_of_its_own() {
     let [client, server] = interrupted(&["send", "bw", "--use-srq"], true);
-    assert!(rates(&client).iter().all(|rate| *rate > 0.0), "{client}");
-    let own = rates(&server);
-    assert!(own.first().is_some_and(|rate| *rate > 0.0), "{server}");
+    assert!(has_moved(&client) && has_moved(&server), "{client}{server}");
     assert_eq!(server.matches("#bytes").count(), 1, "{server}");
 }
 

@@ -20,15 +20,19 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// Addresses of this machine and of the device, in a link-local subnet with room for just the two.
-const HERE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 1);
-const DEVICE: Ipv4Addr = Ipv4Addr::new(169, 254, 79, 2);
 /// UDP port of RoCEv2.
 const ROCE: u16 = 4791;
 /// Base transport header: opcode "SEND only" of UC, and a queue pair that does not exist.
 const UC_SEND_ONLY: u8 = 0x24;
 const QPN: u32 = 0x1234;
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// Addresses of this machine and of the device, in a link-local subnet with room for just the two. Each process has its own, so that
+/// several runs do not meet.
+fn addresses() -> [Ipv4Addr; 2] {
+    let number = std::process::id() % (128 * 64);
+    [1, 2].map(|host| Ipv4Addr::from(u32::from(Ipv4Addr::new(169, 254, 64, host)) + 4 * number))
+}
 
 /// Starts a server whose wire is a new interface; `Err` says why this machine does not allow one.
 fn serve(directory: &Path, interface: &str) -> Result<KillOnDrop, String> {
@@ -56,7 +60,8 @@ fn serve(directory: &Path, interface: &str) -> Result<KillOnDrop, String> {
 
 /// Gives the interface this machine's address, and returns its Ethernet address.
 fn set_up(interface: &str) -> Result<MacAddress, String> {
-    let address = format!("{HERE}/30");
+    let [here, _] = addresses();
+    let address = format!("{here}/30");
     let ip = Command::new("ip").args(["addr", "add", &address, "dev", interface]).status();
     assert!(ip.map_err(|error| format!("ip: {error}"))?.success(), "ip addr add");
     let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address")).expect("an interface");
@@ -66,10 +71,11 @@ fn set_up(interface: &str) -> Result<MacAddress, String> {
 
 /// Sends one message over an unreliable connection to a nonexistent queue pair of this machine.
 fn send(socket: &Path, mac: MacAddress, message: &[u8]) -> Result<(), Box<dyn Error>> {
+    let [here, there] = addresses();
     let hal = VfioUserHal::connect(socket, VfioUserConfig::default())?;
     let device = Rc::new(Device::open(hal, DeviceConfig::default())?);
     let port_mac = device.port()?.mac;
-    device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4(DEVICE.octets()), port_mac))?;
+    device.set_gid(0, GidEntry::roce_v2(Gid::from_ipv4(there.octets()), port_mac))?;
     let domain = ProtectionDomain::allocate(device.clone())?;
     let config = CompletionQueueConfig { entries: 16 };
     let mut completions = CompletionQueue::create(device.clone(), config)?;
@@ -79,7 +85,7 @@ fn send(socket: &Path, mac: MacAddress, message: &[u8]) -> Result<(), Box<dyn Er
     let peer = RemoteEndpoint {
         qpn: Qpn::from_low_bits(QPN),
         psn: Psn::new(0),
-        gid: Gid::from_ipv4(HERE.octets()),
+        gid: Gid::from_ipv4(here.octets()),
         mac,
         version: None,
         lid: 0,
@@ -131,12 +137,13 @@ fn packets_of_the_device_reach_a_socket_of_this_machine() {
             return;
         }
     };
-    let socket = UdpSocket::bind((HERE, ROCE)).expect("this machine's address");
+    let [here, there] = addresses();
+    let socket = UdpSocket::bind((here, ROCE)).expect("this machine's address");
     socket.set_read_timeout(Some(LIMIT)).expect("a socket");
     send(&directory.path().join("nic"), mac, MESSAGE).expect("a message sent");
     let mut packet = [0; 256];
     let (length, from) = socket.recv_from(&mut packet).expect("a packet");
-    assert_eq!(from.ip(), DEVICE);
+    assert_eq!(from.ip(), there);
     assert_eq!((packet[0], &packet[5..8]), (UC_SEND_ONLY, &QPN.to_be_bytes()[1..]));
     // Base transport header, the message, ICRC.
     assert_eq!((length, &packet[12..28]), (12 + MESSAGE.len() + 4, &MESSAGE[..]));
