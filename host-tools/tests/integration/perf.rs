@@ -171,6 +171,7 @@ fn a_stranger_at_the_port_of_a_server_is_refused_and_its_client_is_served() {
     let server = ["perf", "write", "bw", "-n", "50", "-p", &port, "--timeout", "30"];
     let client = [&server[..], &["a"]].concat();
     let server = hosts.on("a", &server).spawn().expect("the program");
+    wait_for(&hosts.home().join("bareverbs/networks/default/hosts/a"), "the server is in no network");
     let address = format!("127.0.0.1:{port}");
     let mut stranger = loop {
         match std::net::TcpStream::connect(&address) {

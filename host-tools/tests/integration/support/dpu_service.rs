@@ -58,8 +58,11 @@ impl DpuService {
     pub fn start_with(devices: &[&str], config: &str, arguments: &[&str]) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let here = directory.path();
-        let devices = Served::start(here, &[&["--socket", "other"], devices].concat());
+        let served = Served::start(here, &[&["--socket", "other"], devices].concat());
         wait_for(&here.join("other"), "the second device is not served");
+        for option in devices.windows(2).filter(|option| option[0] == "--dpu") {
+            wait_for(&here.join(format!("{}.arm", option[1])), "the card's function is not served");
+        }
         for (name, digits) in [("owner.key", "0f"), ("guest.key", "a5"), ("wrong.key", "a6")] {
             write_key(here, name, digits);
         }
@@ -67,7 +70,7 @@ impl DpuService {
         let mut command = bareverbs_on_card(here, &["dpu", "serve", "--config", "dpu.toml"]);
         let mut child = KillOnDrop(command.args(arguments).spawn().expect("the program"));
         let log = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut service = Self { directory, _devices: devices, child, log, address: String::new() };
+        let mut service = Self { directory, _devices: served, child, log, address: String::new() };
         let line = service.logged("serving tenants at ");
         service.address = line
             .rsplit("serving tenants at ")

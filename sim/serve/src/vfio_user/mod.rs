@@ -215,10 +215,7 @@ impl Server {
     pub fn bind(path: &Path, config: ServerConfig) -> Result<Self, ServeError> {
         clear_path(path)?;
         let (bar_size, vectors) = (Nic::new(config.nic).bar_size(), config.nic.vectors);
-        let listener =
-            UnixListener::bind(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
-        rustix::net::listen(&listener, WAITING)
-            .map_err(|cause| ServeError::Socket(path.to_owned(), cause.into()))?;
+        let listener = listen(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
         let cable = CableEnd::default();
         let (link, device) = start(config, cable.clone())?;
         let cable = Cable::new(cable, link.waker.waker().map_err(ServeError::Wire)?);
@@ -345,6 +342,27 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
         return Err(ServeError::InUse(path.to_owned()));
     }
     Ok(())
+}
+
+/// Listens at `path`. The socket gets this name only when it takes clients: until then it would refuse them as a dead server's socket does,
+/// and who waits for the name may connect at once.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let mut unready = path.as_os_str().to_owned();
+    unready.push(format!(".{}", std::process::id()));
+    let listener = match UnixListener::bind(&unready) {
+        Ok(listener) => listener,
+        // The longer name is too long for a socket.
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            let listener = UnixListener::bind(path)?;
+            return Ok(rustix::net::listen(&listener, WAITING).map(|()| listener)?);
+        }
+        Err(error) => return Err(error),
+    };
+    let named = rustix::net::listen(&listener, WAITING)
+        .map_err(io::Error::from)
+        .and_then(|()| std::fs::hard_link(&unready, path));
+    std::fs::remove_file(&unready)?;
+    named.map(|()| listener)
 }
 
 /// Starts the device's thread.

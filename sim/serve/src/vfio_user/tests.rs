@@ -10,6 +10,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::sync::Barrier;
 use std::sync::mpsc::Receiver as Farewells;
 use std::time::Instant;
 use tempfile::TempDir;
@@ -304,6 +305,41 @@ fn a_path_in_use_is_refused_and_a_dead_socket_is_replaced() {
     let dead = rig.directory.path().join("dead");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     Server::bind(&dead, config).unwrap();
+}
+
+#[test]
+fn a_socket_takes_clients_as_soon_as_it_has_its_name() {
+    let rig = Rig::new();
+    for round in 0..500 {
+        let path = rig.directory.path().join(format!("card{round}"));
+        let (awaited, ready) = (path.clone(), Arc::new(Barrier::new(2)));
+        let begun = ready.clone();
+        let client = std::thread::spawn(move || {
+            begun.wait();
+            loop {
+                match std::os::unix::net::UnixStream::connect(&awaited) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    other => return other.map(drop),
+                }
+            }
+        });
+        ready.wait();
+        let server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
+        client.join().unwrap().unwrap();
+        drop(server);
+    }
+    let names = std::fs::read_dir(rig.directory.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left = names.filter(|name| name.to_string_lossy().starts_with("card"));
+    assert_eq!(left.count(), 0, "no socket is left behind");
+}
+
+#[test]
+fn a_name_that_is_almost_too_long_for_a_socket_is_served() {
+    let rig = Rig::new();
+    let length = 107 - rig.directory.path().as_os_str().len() - 1;
+    let path = rig.directory.path().join("n".repeat(length));
+    let _server = Server::bind(&path, ServerConfig::new(NicConfig::default())).unwrap();
+    std::os::unix::net::UnixStream::connect(path).unwrap();
 }
 
 /// Random numbers with a bias to small ones, so that they often are valid commands, regions and lengths.

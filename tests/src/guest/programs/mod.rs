@@ -112,7 +112,9 @@ fn ucx(long: bool) -> Vec<Mlx5Case> {
     let mut cases = vec![case("ucx_info", "Transport: rc_mlx5", "ucx_info -d")];
     for transport in transports {
         for test in tests {
-            let command = format!("ucx_between {transport} -t {test} -n 500 -s 1024");
+            // UCX knows atomics of 4 and of 8 bytes.
+            let size = if ["ucp_add", "ucp_cswap"].contains(test) { 8 } else { 1024 };
+            let command = format!("ucx_between {transport} -t {test} -n 500 -s {size}");
             cases.push(case(format!("ucx_perftest {test} over {transport}"), "Final:", &command));
         }
     }
