@@ -55,7 +55,7 @@ fn the_text_is_that_of_ibping_with_more() {
 fn loss_duplicates_and_reordering_are_counted_as_the_wire_made_them() {
     let hosts = Hosts::new();
     // Scripted: the third, the fifth and the seventh outgoing datagram.
-    let faults = "out:3=drop,out:5=duplicate,out:7=delay=40ms";
+    let faults = "out:3=drop,out:5=duplicate,out:7=delay=400ms";
     let [asked, answered] = ask(&hosts, &format!("-n 10 -i 10 -W 2000 --json --faults {faults}"), "");
     let found = object_of("ping", &asked);
     assert_eq!((asked.status.code(), answered.status.code()), (Some(1), Some(0)), "{found}");
