@@ -17,27 +17,32 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
-/// A test between hosts a and b, whose queue pairs give up after some milliseconds.
-fn transfer(hosts: &Hosts) -> [Output; 2] {
+/// Local ACK timeouts: with the one, queue pairs give up after some milliseconds; with the other, they wait seconds for a peer on a busy machine.
+const SHORT: &str = "8";
+const LONG: &str = "17";
+
+/// A test between hosts a and b, with this local ACK timeout.
+fn transfer(hosts: &Hosts, timeout: &str) -> [Output; 2] {
     let port = free_port();
-    let server = ["perf", "write", "bw", "-n", "100", "-u", "8", "--timeout", "10", "-p", &port, "--json"];
+    let server =
+        ["perf", "write", "bw", "-n", "100", "-u", timeout, "--timeout", "20", "-p", &port, "--json"];
     hosts.both(&server, &[&server[..], &["a"]].concat())
 }
 
 #[test]
 fn a_partition_lasts_until_its_command_is_interrupted() {
     let hosts = Hosts::new();
-    for end in transfer(&hosts) {
+    for end in transfer(&hosts, LONG) {
         assert_eq!(object_of("perf", &end)["data"]["wrong_bytes"], 0, "before");
     }
     let apart = inject(&hosts, &["partition:a:b@0s+600s"]).spawn().expect("the program");
     support::wait_for(&hosts.home().join("bareverbs/networks/default/apart/a:b"), "nothing keeps them apart");
-    let [client, _] = transfer(&hosts);
+    let [client, _] = transfer(&hosts, SHORT);
     assert!(!client.status.success() && said(&client).contains("RETRY"), "{}", said(&client));
     kill_process(Pid::from_child(&apart), Signal::INT).expect("it runs");
     let ended = apart.wait_with_output().expect("it ends");
     assert!(ended.status.success() && said(&ended).contains("interrupted"), "{}", said(&ended));
-    for end in transfer(&hosts) {
+    for end in transfer(&hosts, LONG) {
         assert_eq!(object_of("perf", &end)["data"]["wrong_bytes"], 0, "{}", said(&end));
     }
 }
