@@ -52,8 +52,8 @@ impl Kernel {
     }
 }
 
-/// A parameter of mlx5_core: the profile without a cache of memory keys. With the default profile, mlx5_ib makes 6,000 keys for each
-/// function when it probes and destroys them when it goes, which takes an emulated processor about ten seconds each way.
+/// A parameter of mlx5_core: the profile without a cache of memory keys. With the default profile, mlx5_ib makes some thousand keys for
+/// each function when it probes and destroys them when it goes, which takes an emulated processor about ten seconds each way.
 pub(super) const WITHOUT_KEY_CACHE: &str = "prof_sel=0";
 
 /// Kernel words with which mlx5_core has no cache of memory keys, for the judges that say nothing about it; none for a long run.
