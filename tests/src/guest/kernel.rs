@@ -56,7 +56,7 @@ impl Kernel {
 /// each function when it probes and destroys them when it goes, which takes an emulated processor about ten seconds each way.
 pub(super) const WITHOUT_KEY_CACHE: &str = "prof_sel=0";
 
-/// Kernel words with which mlx5_core has no cache of memory keys, for the judges that say nothing about it; none for a long run.
+/// Kernel words with which mlx5_core has no cache of memory keys, for the short forms of judges; none for a long run.
 pub(super) fn short_form_words(long: bool) -> Vec<String> {
     if long { Vec::new() } else { vec![format!("mlx5_core.{WITHOUT_KEY_CACHE}")] }
 }

@@ -1,4 +1,4 @@
-//! Bytes that perftest's programs move between two hosts, with every size. Neither program checks what it
+//! Bytes that perftest's programs move between two hosts. Neither program checks what it
 //! receives, so both keep their buffers in files, which are compared here.
 
 use crate::guest::table::Verdict;
@@ -37,13 +37,13 @@ pub struct PayloadCase {
     /// The program and its options, for both ends.
     command: &'static str,
     arrival: Arrival,
-    /// Longest message. It determines the halves and overwrites all others.
-    longest: usize,
+    /// Bytes of a message, which determine the halves.
+    size: usize,
     has_faults: bool,
 }
 
-const fn case(command: &'static str, arrival: Arrival, longest: usize, has_faults: bool) -> PayloadCase {
-    PayloadCase { command, arrival, longest, has_faults }
+const fn case(command: &'static str, arrival: Arrival, size: usize, has_faults: bool) -> PayloadCase {
+    PayloadCase { command, arrival, size, has_faults }
 }
 
 const MIB: usize = 1 << 20;
@@ -101,12 +101,12 @@ impl PayloadCase {
             ensure!(ended.status.success(), "{}, and said:\n{}", ended.status, ended.said);
         }
         self.compare(&server, &client)?;
-        Ok(Verdict::Pass(format!("{} bytes", self.longest)))
+        Ok(Verdict::Pass(format!("{} bytes", self.size)))
     }
 
     /// Where the second half of a buffer begins.
     fn half(&self) -> u64 {
-        let half = self.longest.max(SHORTEST_HALF);
+        let half = self.size.max(SHORTEST_HALF);
         match self.arrival {
             Arrival::InReceives => half.next_multiple_of(CACHE_LINE) as u64,
             Arrival::AtServer | Arrival::AtClient => half as u64,
@@ -118,14 +118,14 @@ impl PayloadCase {
         let half = self.half();
         let (arrived, given) = match self.arrival {
             Arrival::AtServer | Arrival::InReceives => {
-                (read(server, half, self.longest)?, read(client, 0, self.longest)?)
+                (read(server, half, self.size)?, read(client, 0, self.size)?)
             }
-            Arrival::AtClient => (read(client, 0, self.longest)?, read(server, half, self.longest)?),
+            Arrival::AtClient => (read(client, 0, self.size)?, read(server, half, self.size)?),
         };
         let distinct = given.iter().collect::<std::collections::BTreeSet<_>>().len();
         ensure!(distinct > 100, "what was to be sent has {distinct} different bytes and proves nothing");
         let wrong = arrived.iter().zip(&given).position(|(arrived, given)| arrived != given);
-        ensure!(wrong.is_none(), "the first of {} bytes that differs is byte {wrong:?}", self.longest);
+        ensure!(wrong.is_none(), "the first of {} bytes that differs is byte {wrong:?}", self.size);
         Ok(())
     }
 }
