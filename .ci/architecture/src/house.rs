@@ -186,7 +186,7 @@ pub const HOUSE: &[CrateRules] = &[
         package: "bareverbs-serve",
         directory: "sim/serve",
         knows: &["bareverbs_prm", "bareverbs_sim"],
-        layers: &[&["real_time", "network"], &["fabric"], &["vfio_user"]],
+        layers: &[&["listening"], &["real_time", "network"], &["fabric"], &["vfio_user"]],
         pure: &[],
         bans: &[],
     },

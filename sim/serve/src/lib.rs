@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fabric;
+mod listening;
 pub mod network;
 pub mod real_time;
 pub mod vfio_user;

@@ -2,6 +2,7 @@
 
 use super::error::NetworkError;
 use super::socket::{connect, socket};
+use crate::listening;
 use rustix::fs::FlockOperation;
 use rustix::net::{SocketAddrUnix, SocketFlags};
 use rustix::process::{Flock, FlockType, fcntl_getlk};
@@ -34,7 +35,7 @@ impl Membership {
     /// Listens at a path, replacing a dead process's socket; `None` if a live process listens there.
     pub(super) fn bind(path: &Path, number: u8) -> Result<Option<Self>, NetworkError> {
         let trouble = |error: io::Error| NetworkError::Directory(path.to_owned(), error);
-        let address = SocketAddrUnix::new(path).map_err(|_| NetworkError::TooLong(path.to_owned()))?;
+        SocketAddrUnix::new(path).map_err(|_| NetworkError::TooLong(path.to_owned()))?;
         let listener = socket().map_err(trouble)?;
         if path.exists() {
             if is_alive(path) {
@@ -42,8 +43,7 @@ impl Membership {
             }
             fs::remove_file(path).map_err(trouble)?;
         }
-        rustix::net::bind(&listener, &address).map_err(|error| trouble(error.into()))?;
-        rustix::net::listen(&listener, BACKLOG).map_err(|error| trouble(error.into()))?;
+        listening::listen(&listener, path, BACKLOG).map_err(trouble)?;
         Ok(Some(Self { number, listener, path: Some(path.to_owned()) }))
     }
 

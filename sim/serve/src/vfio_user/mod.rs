@@ -25,6 +25,7 @@ pub use cable::Cable;
 pub use memory::ClientMemory;
 
 use crate::fabric::{Fabric, HostPlace, Waker};
+use crate::listening;
 use crate::real_time::{Card, CardPort, FaultScript, Outside, RealTime, Recorder, Tally};
 use bareverbs_prm::ids::VhcaId;
 use bareverbs_sim::net::Direction;
@@ -37,6 +38,7 @@ use connection::Connection;
 use core::fmt;
 use engine::{Engine, Link, QUEUE};
 use message::{Command, Message};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -211,14 +213,15 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `path` and powers the device on. Removes a dead server's socket.
+    /// Powers the device on and listens at `path`. Removes a dead server's socket.
     pub fn bind(path: &Path, config: ServerConfig) -> Result<Self, ServeError> {
         clear_path(path)?;
         let (bar_size, vectors) = (Nic::new(config.nic).bar_size(), config.nic.vectors);
-        let listener = listen(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
         let cable = CableEnd::default();
         let (link, device) = start(config, cable.clone())?;
         let cable = Cable::new(cable, link.waker.waker().map_err(ServeError::Wire)?);
+        // Last, so that a server without its wire leaves no socket, and one with a socket has its wire.
+        let listener = listen(path).map_err(|cause| ServeError::Socket(path.to_owned(), cause))?;
         let (path, limit) = (path.to_owned(), LIMIT);
         let (refusals, ends) = (Tally::default(), Tally::default());
         Ok(Self { listener, path, link, cable, bar_size, vectors, device, limit, refusals, ends })
@@ -344,25 +347,11 @@ fn clear_path(path: &Path) -> Result<(), ServeError> {
     Ok(())
 }
 
-/// Listens at `path`. The socket gets this name only when it takes clients: until then it would refuse them as a dead server's socket does,
-/// and who waits for the name may connect at once.
 fn listen(path: &Path) -> io::Result<UnixListener> {
-    let mut unready = path.as_os_str().to_owned();
-    unready.push(format!(".{}", std::process::id()));
-    let listener = match UnixListener::bind(&unready) {
-        Ok(listener) => listener,
-        // The longer name is too long for a socket.
-        Err(error) if error.kind() == ErrorKind::InvalidInput => {
-            let listener = UnixListener::bind(path)?;
-            return Ok(rustix::net::listen(&listener, WAITING).map(|()| listener)?);
-        }
-        Err(error) => return Err(error),
-    };
-    let named = rustix::net::listen(&listener, WAITING)
-        .map_err(io::Error::from)
-        .and_then(|()| std::fs::hard_link(&unready, path));
-    std::fs::remove_file(&unready)?;
-    named.map(|()| listener)
+    let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+    let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+    listening::listen(&socket, path, WAITING)?;
+    Ok(socket.into())
 }
 
 /// Starts the device's thread.

@@ -334,6 +334,18 @@ fn a_socket_takes_clients_as_soon_as_it_has_its_name() {
 }
 
 #[test]
+fn a_server_that_does_not_get_its_wire_leaves_no_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let taken = std::net::UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let own = taken.local_addr().unwrap();
+    let attachment = Attachment::Wire(Outside::Udp { own, peer: own });
+    let config = ServerConfig { attachment, ..ServerConfig::new(NicConfig::default()) };
+    let refused = Server::bind(&directory.path().join("nic"), config).err().unwrap();
+    assert!(matches!(refused, ServeError::Wire(_)), "{refused}");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+#[test]
 fn a_name_that_is_almost_too_long_for_a_socket_is_served() {
     let rig = Rig::new();
     let length = 107 - rig.directory.path().as_os_str().len() - 1;
