@@ -1,19 +1,19 @@
 //! Carries out acts on a network of `bareverbs run`.
 
 use super::plan::Act;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use bareverbs_serve::network::NetworkDirectory;
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// How long a process may take to report its process ID.
+/// How long a process may take to stop.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The hosts of a network, and what was done to them.
 pub(super) struct Stage {
     network: NetworkDirectory,
-    /// Stopped processes, which cannot report their process IDs any more.
+    /// The processes that this stage stopped, and may let go on.
     stopped: BTreeMap<String, Vec<Pid>>,
     /// Acts that undo what has begun, the latest first.
     undo: Vec<Act>,
@@ -62,6 +62,7 @@ impl Stage {
             }
             if signal == Signal::STOP {
                 self.stopped.entry(host.to_owned()).or_default().push(pid);
+                await_stop(pid).with_context(|| format!("host {host} does not stand still"))?;
             }
         }
         Ok(())
@@ -79,12 +80,10 @@ impl Stage {
         Ok(())
     }
 
-    /// The processes of a host: the stopped ones are remembered; the others report who they are.
+    /// The processes of a host, whether or not they are stopped. One that has ended meanwhile is none.
     fn processes(&self, host: &str) -> Vec<Pid> {
-        let said = |number| self.network.ask(host, number, TIMEOUT).ok();
-        let answers = self.network.processes(host).into_iter().filter_map(said);
-        let known = self.stopped.get(host).cloned().unwrap_or_default();
-        known.into_iter().chain(answers.filter_map(|answer| pid_of(&answer))).collect()
+        let id = |number| self.network.process_id(host, number).ok().and_then(pid_of);
+        self.network.processes(host).into_iter().filter_map(id).collect()
     }
 }
 
@@ -95,8 +94,7 @@ pub(super) fn wake_all(network: &NetworkDirectory) -> Result<Vec<String>> {
         for number in network.processes(&host) {
             // It may have ended meanwhile.
             let Ok(process) = network.process_id(&host, number) else { continue };
-            let pid = i32::try_from(process).ok().and_then(Pid::from_raw).filter(|_| stands_still(process));
-            let Some(pid) = pid else { continue };
+            let Some(pid) = pid_of(process).filter(|_| state_of(process) == Some('T')) else { continue };
             match kill_process(pid, Signal::CONT) {
                 Err(rustix::io::Errno::SRCH) => continue,
                 done => done.with_context(|| format!("process {process} of host {host} does not go on"))?,
@@ -107,11 +105,22 @@ pub(super) fn wake_all(network: &NetworkDirectory) -> Result<Vec<String>> {
     Ok(woken)
 }
 
-/// Whether a process is stopped: its state follows its name, which is in parentheses and may contain some
+/// Waits until a process that was sent SIGSTOP is stopped, which takes a moment, or has ended.
+fn await_stop(pid: Pid) -> Result<()> {
+    let process = pid.as_raw_nonzero().get().unsigned_abs();
+    let begin = Instant::now();
+    while !matches!(state_of(process), Some('T' | 'Z') | None) {
+        ensure!(begin.elapsed() < TIMEOUT, "process {process} still runs {TIMEOUT:?} after SIGSTOP");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// The state of a process, `T` if it is stopped: it follows its name, which is in parentheses and may contain some
 /// (proc_pid_stat(5)).
-fn stands_still(process: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-    status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('T'))
+fn state_of(process: u32) -> Option<char> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    status.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// The act that undoes another; `None` if an act undoes one itself, or cannot be undone.
@@ -134,8 +143,8 @@ fn script(per_mille: u16) -> String {
     format!("loss={chance},reorder={chance},reorder-by=30us")
 }
 
-fn pid_of(answer: &str) -> Option<Pid> {
-    Pid::from_raw(answer.lines().find_map(|line| line.strip_prefix("pid "))?.parse().ok()?)
+fn pid_of(process: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(process).ok()?)
 }
 
 #[cfg(test)]
@@ -166,11 +175,5 @@ mod tests {
         stage.end().unwrap();
         assert_eq!(stage.network.end_trouble().unwrap(), Vec::<String>::new());
         assert!(stage.undo.is_empty());
-    }
-
-    #[test]
-    fn the_number_of_a_process_is_what_it_says() {
-        assert_eq!(pid_of("program x\npid 17\n").map(Pid::as_raw_nonzero).map(i32::from), Some(17));
-        assert_eq!([pid_of("pid 0\n"), pid_of("pid -\n"), pid_of("")], [None, None, None]);
     }
 }
