@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const LONGEST_REQUEST: usize = 8192;
 /// Most headers of a request.
 const HEADERS: usize = 64;
-/// Time limit for one client. Clients are served one after the other, so a slow one delays the next by no
+/// Time limit for one client, as a rule. Clients are served one after the other, so a slow one delays the next by no
 /// more than this.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -28,13 +28,18 @@ impl Exporter {
     /// # Errors
     /// The address cannot be bound.
     pub(crate) fn bind(address: SocketAddr) -> anyhow::Result<Self> {
+        Self::bind_with(address, TIMEOUT)
+    }
+
+    /// [`Self::bind`] with another time limit for a client.
+    pub(super) fn bind_with(address: SocketAddr, limit: Duration) -> anyhow::Result<Self> {
         let listener = TcpListener::bind(address).with_context(|| format!("cannot listen at {address}"))?;
         let address = listener.local_addr().context("asking for the port")?;
         let latest = Arc::new(Mutex::new(Arc::new(Exposition::new().finish())));
         let shared = latest.clone();
         std::thread::Builder::new()
             .name("openmetrics".to_owned())
-            .spawn(move || serve(&listener, &shared))
+            .spawn(move || serve(&listener, &shared, limit))
             .context("starting the exporter")?;
         Ok(Self { latest, address })
     }
@@ -49,11 +54,11 @@ impl Exporter {
     }
 }
 
-fn serve(listener: &TcpListener, latest: &Mutex<Arc<ScrapeTexts>>) {
+fn serve(listener: &TcpListener, latest: &Mutex<Arc<ScrapeTexts>>, limit: Duration) {
     for client in listener.incoming() {
         match client {
             // A client that disconnects or sends nonsense does no harm.
-            Ok(mut client) => drop(answer(&mut client, latest)),
+            Ok(mut client) => drop(answer(&mut client, latest, limit)),
             Err(error) => {
                 tracing::warn!("a scrape could not be accepted: {error}");
                 std::thread::sleep(Duration::from_millis(100));
@@ -63,9 +68,9 @@ fn serve(listener: &TcpListener, latest: &Mutex<Arc<ScrapeTexts>>) {
 }
 
 /// Answers one client.
-pub(super) fn answer(client: &mut TcpStream, latest: &Mutex<Arc<ScrapeTexts>>) -> std::io::Result<()> {
-    client.set_write_timeout(Some(TIMEOUT))?;
-    let answer = match request(client)? {
+fn answer(client: &mut TcpStream, latest: &Mutex<Arc<ScrapeTexts>>, limit: Duration) -> std::io::Result<()> {
+    client.set_write_timeout(Some(limit))?;
+    let answer = match request(client, limit)? {
         Ok(Wanted::Metrics(form)) => {
             let texts = latest.lock().unwrap_or_else(PoisonError::into_inner).clone();
             response("200 OK", form.content_type(), texts.of(form))
@@ -83,8 +88,8 @@ enum Wanted {
 }
 
 /// Parses a request; the outer error is that of the socket.
-fn request(client: &mut TcpStream) -> std::io::Result<Result<Wanted, &'static str>> {
-    let deadline = Instant::now() + TIMEOUT;
+fn request(client: &mut TcpStream, limit: Duration) -> std::io::Result<Result<Wanted, &'static str>> {
+    let deadline = Instant::now() + limit;
     let (mut bytes, mut length) = ([0; LONGEST_REQUEST], 0);
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

@@ -231,9 +231,15 @@ fn ask(address: SocketAddr, request: &str) -> String {
     answer
 }
 
+/// One that waits for its clients however busy the machine is.
+fn exporter() -> Exporter {
+    let address = "127.0.0.1:0".parse().expect("an address");
+    Exporter::bind_with(address, Duration::from_secs(60)).expect("a port")
+}
+
 #[test]
 fn the_exporter_answers_and_survives_nonsense() {
-    let exporter = Exporter::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let exporter = exporter();
     let [openmetrics, classic] = ["a 1\n# EOF\n", "a 1\n"].map(str::to_owned);
     exporter.publish(ScrapeTexts { openmetrics, classic });
     for request in
@@ -271,7 +277,7 @@ const OPEN_METRICS_REQUEST: &str =
 /// Scrapes during traffic: each is complete, and none waits for the device.
 #[test]
 fn scrapes_are_whole_while_samples_change() {
-    let exporter = Exporter::bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+    let exporter = exporter();
     let address = exporter.address();
     let mut traffic = crate::traffic::Traffic::start(Default::default()).expect("two hosts");
     let mut sampler = Sampler::default();
