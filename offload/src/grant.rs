@@ -131,6 +131,7 @@ impl Grant {
     }
 
     /// The range of `length` bytes at `offset`, if it lies wholly in the region.
+    #[inline]
     pub const fn check(&self, offset: u64, length: u32) -> Result<Checked, GrantFault> {
         if length == 0 {
             return Err(GrantFault::Empty { offset });

@@ -375,7 +375,7 @@ macro_rules! kernel_set {
             }
             #[inline]
             fn dma_done(&mut self, bytes: &[u8], grant: &$crate::grant::Grant) -> $crate::kernel::Step {
-                match self { $(Self::$name(kernel) => $crate::kernel::Kernel::dma_done(kernel, bytes, grant)),+ }
+                match self { $(Self::$name(kernel) => $crate::kernel::dma_done(kernel, bytes, grant)),+ }
             }
             fn payload(&mut self, chunk: &[u8], last: bool, grant: &$crate::grant::Grant) -> $crate::kernel::Step {
                 match self { $(Self::$name(kernel) => $crate::kernel::Kernel::payload(kernel, chunk, last, grant)),+ }
@@ -392,6 +392,14 @@ macro_rules! kernel_set {
             }
         }
     };
+}
+
+/// See [`Kernel::dma_done`]. A kernel of a set has a function of its own for it: a part of one that is inlined into its
+/// caller would cost the other kernels registers.
+#[doc(hidden)]
+#[inline(never)]
+pub fn dma_done<K: Kernel>(kernel: &mut K, bytes: &[u8], grant: &Grant) -> Step {
+    kernel.dma_done(bytes, grant)
 }
 
 /// Fails to compile if two kernels of a set have the same op-code.

@@ -184,15 +184,10 @@ impl Outcomes {
 
     /// Whether the predicate holds for an element's key and the wanted key.
     #[inline(always)]
-    pub(super) const fn have(self, element: u64, key: u64) -> bool {
-        let outcome = if element == key {
-            Self::EQUAL
-        } else if element < key {
-            Self::LESS
-        } else {
-            Self::GREATER
-        };
-        self.0 & outcome != 0
+    pub(super) fn have(self, element: u64, key: u64) -> bool {
+        // The number of the bit: less, equal, greater.
+        let outcome = u8::from(element >= key) + u8::from(element > key);
+        self.0 >> outcome & 1 != 0
     }
 }
 

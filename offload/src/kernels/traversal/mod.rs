@@ -39,13 +39,15 @@
 //! let parameters = table.encode(); // 160 bytes for `Request::parameters`
 //! ```
 
+mod shortcut;
 mod table;
 
 pub use table::{Action, KEYS, Length, MAX_ELEMENT, PARAMETERS, ROWS, Row, TraversalTable, Value};
 
-use super::field::{ByteOrder, Field, Load, Outcomes};
-use crate::grant::Grant;
+use super::field::{ByteOrder, Field, Load, Outcomes, Predicate};
+use crate::grant::{Checked, Grant};
 use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
+use shortcut::Shortcut;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expecting {
@@ -82,6 +84,7 @@ struct Rule {
     pointer: Load,
     wanted: Outcomes,
     action: Action,
+    shortcut: Shortcut,
 }
 
 impl Kernel for Traversal {
@@ -94,28 +97,11 @@ impl Kernel for Traversal {
         Ok((Self::of(&table), Step::Fetch(first)))
     }
 
+    #[inline]
     fn dma_done(&mut self, bytes: &[u8], grant: &Grant) -> Step {
-        let wanted = match self.expecting {
-            Expecting::Element => self.take_element(bytes),
-            Expecting::Last => self.value_of(bytes, 0),
-            Expecting::Value => {
-                return Step::Emit(Emission { offset: 0, length: bytes.len() as u32, version: 0 });
-            }
-        };
-        let (offset, length) = match wanted {
-            Ok(Wanted::Element { offset }) => (offset, self.element),
-            Ok(Wanted::Value { offset, length }) => {
-                self.expecting = Expecting::Value;
-                (offset, length)
-            }
-            Ok(Wanted::Answer { offset, length }) => {
-                return Step::Emit(Emission { offset, length, version: 0 });
-            }
-            Err(status) => return Step::Done(status),
-        };
-        match grant.check(offset, length) {
-            Ok(range) => Step::Fetch(range),
-            Err(fault) => Step::Done(fault.into()),
+        match self.next_element(bytes, grant) {
+            Some(element) => Step::Fetch(element),
+            None => self.advance(bytes, grant),
         }
     }
 }
@@ -133,8 +119,16 @@ enum Wanted {
 impl Traversal {
     fn of(table: &TraversalTable) -> Self {
         let TraversalTable { pointer_base, element, order, value, length, keys, key_count, .. } = *table;
+        let mut rules = [Rule::END; ROWS];
+        for (rule, row) in rules.iter_mut().zip(&table.rows) {
+            *rule = Rule::of(row, order);
+            // No later row is ever applied.
+            if row.predicate == Predicate::Always {
+                break;
+            }
+        }
         Self {
-            rules: table.rows.map(|row| Rule::of(row, order)),
+            rules,
             key: keys[0],
             pointer_base,
             element: element.into(),
@@ -146,6 +140,52 @@ impl Traversal {
             length,
             keys,
         }
+    }
+
+    /// The next element, if shortcuts lead to it. If they lead nowhere, for whatever reason, nothing has changed, and
+    /// [`Self::advance`] finds out.
+    #[inline(always)]
+    fn next_element(&self, element: &[u8], grant: &Grant) -> Option<Checked> {
+        for Rule { wanted, shortcut, .. } in &self.rules {
+            if shortcut.applies(*wanted, element, self.key)? {
+                let offset = shortcut.pointer(element)?.checked_sub(self.pointer_base)?;
+                return grant.check(offset, self.element).ok();
+            }
+        }
+        None
+    }
+
+    /// Does what any rule says with any bytes that were read.
+    #[inline(never)]
+    fn advance(&mut self, bytes: &[u8], grant: &Grant) -> Step {
+        let wanted = match self.expecting {
+            Expecting::Element => self.take_element(bytes),
+            Expecting::Last => self.value_of(bytes, 0),
+            Expecting::Value => {
+                return Step::Emit(Emission { offset: 0, length: bytes.len() as u32, version: 0 });
+            }
+        };
+        let (offset, length) = match wanted {
+            Ok(Wanted::Element { offset }) => (offset, self.element),
+            Ok(Wanted::Value { offset, length }) => {
+                self.expect(Expecting::Value);
+                (offset, length)
+            }
+            Ok(Wanted::Answer { offset, length }) => {
+                return Step::Emit(Emission { offset, length, version: 0 });
+            }
+            Err(status) => return Step::Done(status),
+        };
+        match grant.check(offset, length) {
+            Ok(range) => Step::Fetch(range),
+            Err(fault) => Step::Done(fault.into()),
+        }
+    }
+
+    /// Expects something else than an element, which no shortcut applies to.
+    fn expect(&mut self, expecting: Expecting) {
+        self.expecting = expecting;
+        self.rules[0].shortcut = Shortcut::NONE;
     }
 
     fn take_element(&mut self, element: &[u8]) -> Result<Wanted, Status> {
@@ -169,7 +209,7 @@ impl Traversal {
         self.found += 1;
         match self.keys.get(usize::from(self.found)) {
             Some(next) if self.found < self.key_count => self.key = *next,
-            _ => self.expecting = Expecting::Last,
+            _ => self.expect(Expecting::Last),
         }
     }
 
@@ -207,10 +247,13 @@ impl Traversal {
 }
 
 impl Rule {
-    fn of(row: Row, order: ByteOrder) -> Self {
-        let Row { positions, action, .. } = row;
+    const END: Self = Self::of(&Row::END, ByteOrder::LittleEndian);
+
+    const fn of(row: &Row, order: ByteOrder) -> Self {
+        let Row { positions, action, .. } = *row;
         let (key, pointer) = (Load::new(row.key(), order), Load::new(row.pointer, order));
-        Self { positions, key, pointer, wanted: Outcomes::of(row.predicate), action }
+        let shortcut = Shortcut::of(row, order);
+        Self { positions, key, pointer, wanted: Outcomes::of(row.predicate), action, shortcut }
     }
 
     /// The byte of the first key that satisfies the predicate; `None` if the row does not apply.

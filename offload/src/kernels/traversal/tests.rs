@@ -22,7 +22,9 @@ fn run(memory: &[u8], parameters: &[u8]) -> Response {
         match budget.charge(step, Time::ZERO) {
             Next::Read(range) => {
                 bytes = &memory[range.offset() as usize..][..range.length() as usize];
+                let mut other = without_shortcuts(&kernel);
                 step = kernel.dma_done(bytes, &grant);
+                assert_eq!(step, other.dma_done(bytes, &grant), "with shortcuts, then without");
             }
             Next::Emit(Emission { offset, length, .. }) => {
                 let response = bytes.get(offset as usize..).and_then(|rest| rest.get(..length as usize));
@@ -35,6 +37,13 @@ fn run(memory: &[u8], parameters: &[u8]) -> Response {
         }
     }
     panic!("the traversal went on beyond its budget");
+}
+
+/// The same kernel, whose every rule is applied as the general ones are.
+fn without_shortcuts(kernel: &Traversal) -> Traversal {
+    let mut kernel = kernel.clone();
+    kernel.rules.iter_mut().for_each(|rule| rule.shortcut = Shortcut::NONE);
+    kernel
 }
 
 /// Memory with structures as a program of the host lays them out: little-endian words, absolute addresses.
@@ -101,6 +110,28 @@ fn a_list_is_walked_to_the_key_or_to_its_end() {
     assert_eq!(find(9), Ok((90_u64.to_le_bytes().to_vec(), 4)), "three elements and the value");
     assert_eq!(number(find(5)), Ok(50));
     assert_eq!(find(4), Err(Status::NotFound));
+}
+
+#[test]
+fn shortcuts_lead_through_a_list_and_leave_its_end_open() {
+    let mut heap = Heap::new();
+    let start = list(&mut heap, &[5, 3]);
+    let grant = Grant::new(0x10_0000, heap.0.len() as u64).unwrap();
+    let (mut kernel, _) = Traversal::start(&table(start, 24, &LIST, &[3]).encode(), &grant).unwrap();
+    let element = |key: u64, next: u64| [key, next, 0].map(u64::to_le_bytes).concat();
+    let next = kernel.next_element(&element(5, MAPPED + 64), &grant).unwrap();
+    assert_eq!((next.offset(), next.length()), (64, 24));
+    for (open, why) in [
+        (element(3, MAPPED + 64), "the key"),
+        (element(5, 0), "no next"),
+        (element(5, MAPPED - 1), "before the region"),
+        (element(5, MAPPED + heap.0.len() as u64 - 23), "beyond the region"),
+        (element(5, MAPPED + 64)[..15].to_vec(), "no element"),
+    ] {
+        assert_eq!(kernel.next_element(&open, &grant), None, "{why}");
+    }
+    kernel.expect(Expecting::Value);
+    assert_eq!(kernel.next_element(&element(5, MAPPED + 64), &grant), None, "a value is no element");
 }
 
 #[test]
@@ -194,6 +225,7 @@ proptest! {
         bytes in proptest::collection::vec(any::<u8>(), PARAMETERS),
         memory in proptest::collection::vec(prop_oneof![3 => 0_u8..4, 1 => any::<u8>()], 1..600),
         plausible: bool,
+        whole_words: bool,
         element in 1_u16..70,
     ) {
         let mut bytes = bytes;
@@ -215,6 +247,11 @@ proptest! {
                 bytes[row + 9] %= 4;
                 bytes[row + 10] %= 16;
                 bytes[row + 11] = bytes[row + 11] % 16 + 1;
+                if whole_words {
+                    bytes[row + 7] = 1 << (bytes[row + 7] % 8);
+                    (bytes[row + 10], bytes[row + 11]) = (0, 64);
+                    (bytes[row + 13], bytes[row + 14], bytes[row + 15]) = (0, 0, 64);
+                }
             }
         }
         let _ended = run(&memory, &bytes);
