@@ -41,7 +41,7 @@ impl Access {
 }
 
 /// Most bytes that one comparison is for: a constant of twelve bits, which every processor has.
-const MAX_SPAN: i32 = 4095;
+pub const MAX_SPAN: i32 = 4095;
 
 /// Bytes of a segment, counted from the address in a register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What the code works on: pointers to the registers and the segments of one step.
+//! What the code works on: the registers, and pointers to the segments, of one step.
 
 use bareverbs_offload::program::{CONTEXT, STACK, STATE, Segment, Segments};
 use core::marker::PhantomData;
@@ -9,8 +9,8 @@ use core::mem::offset_of;
 #[repr(C)]
 pub struct Entry {
     /// Where address zero of a program would be if all addresses were in this segment.
-    origin: *mut u8,
-    length: u64,
+    pub origin: *mut u8,
+    pub length: u64,
 }
 
 /// Segments have the numbers 1 to 5.
@@ -19,10 +19,10 @@ pub const ENTRIES: usize = 5;
 /// Its pointers are valid as long as what it was made of is lent to it.
 #[repr(C)]
 pub struct Frame<'s> {
-    registers: *mut u64,
+    pub registers: &'s mut [u64; 16],
     /// The end of the stack.
     stack_end: *mut u8,
-    segments: [Entry; ENTRIES],
+    pub segments: [Entry; ENTRIES],
     lent: PhantomData<&'s mut u8>,
 }
 
@@ -92,7 +92,7 @@ impl<'s> Frame<'s> {
             entry_of(Segment::State, state.as_mut_ptr(), state.len()),
             entry_of(Segment::Stack, stack.as_mut_ptr(), stack.len()),
         ];
-        Self { registers: registers.as_mut_ptr(), stack_end, segments, lent: PhantomData }
+        Self { registers, stack_end, segments, lent: PhantomData }
     }
 }
 

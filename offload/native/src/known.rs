@@ -10,10 +10,17 @@ pub struct Known {
     spans: [Option<Span>; FRAME_POINTER as usize],
     /// The segment whose place is in the processor's register for it.
     place: Option<Segment>,
+    /// How many bytes the parameters and the window were found to have at least.
+    lengths: [i32; 2],
+}
+
+/// Of a segment whose length was compared.
+const fn length_of(segment: Segment) -> usize {
+    (segment as usize).saturating_sub(Segment::Parameters as usize)
 }
 
 impl Known {
-    pub const NOTHING: Self = Self { spans: [None; FRAME_POINTER as usize], place: None };
+    pub const NOTHING: Self = Self { spans: [None; FRAME_POINTER as usize], place: None, lengths: [0; 2] };
 
     pub fn covers(&self, span: &Span) -> bool {
         self.spans[usize::from(span.base)].is_some_and(|known| known.covers(span))
@@ -21,6 +28,18 @@ impl Known {
 
     pub fn learn(&mut self, span: Span) {
         self.spans[usize::from(span.base)] = Some(span);
+    }
+
+    /// Whether the parameters or the window were found to have so many bytes.
+    pub fn reaches(&self, segment: Segment, end: i32) -> bool {
+        self.lengths.get(length_of(segment)).is_some_and(|length| end <= *length)
+    }
+
+    /// They have.
+    pub fn learn_length(&mut self, segment: Segment, end: i32) {
+        if let Some(length) = self.lengths.get_mut(length_of(segment)) {
+            *length = end;
+        }
     }
 
     /// Notes the segment that is accessed now; whether it is that of the last access.

@@ -6,8 +6,8 @@
 //!
 //! **What it may not do.** Decide what a program means. Code stops before an instruction that would fail, or for which the
 //! fuel may not last; the interpreter of `bareverbs-offload` goes on there and finds the fault. Each access to memory
-//! is checked by the code, alone or together with others that have the same base; only the stack relative to the frame
-//! pointer was checked by the verifier.
+//! is checked by the code: alone, together with others that have the same base, or by a comparison of the base with the
+//! address of its segment. Only the stack relative to the frame pointer was checked by the verifier.
 //!
 //! **Where to read first.** `translate` walks over a program, `x86_64` and `aarch64` write what an instruction is on a
 //! processor, `frame` is what code works on, and `memory` is the only file with `unsafe`.
@@ -34,7 +34,9 @@ mod memory;
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
 mod no_memory;
+mod operations;
 mod operators;
+mod pointers;
 mod program;
 mod translate;
 mod x86_64;

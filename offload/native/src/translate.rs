@@ -9,14 +9,19 @@
 //! Lines that follow each other and are not entered in between are a block. An access is compared with the segment that it
 //! is guessed to go to, together with those that follow it in the block and have the same register as their base. If the
 //! comparison fails, the rest of the block runs in a second form, in which each access finds its segment by itself.
+//!
+//! Accesses relative to a pointer of the context need neither: see `pointers`.
 
-use crate::access::{Access, FRAME_POINTER, Span};
+use crate::access::{Access, FRAME_POINTER, MAX_SPAN, Span};
 use crate::buffer::Label;
 use crate::frame::fixed_length;
 use crate::known::{Known, Used, written};
+use crate::operations::Operations;
 use crate::operators as o;
-use bareverbs_offload::program::{Condition, Instruction, Operand, Operation, Program, Segment};
+use crate::pointers::{Pointer, Pointers};
+use bareverbs_offload::program::{Condition, Helper, Instruction, Operand, Operation, Program, Segment};
 use core::fmt;
+use core::ops::Range;
 
 /// A computation.
 #[derive(Debug, Clone, Copy)]
@@ -46,6 +51,10 @@ pub trait Target: Sized {
     fn access_stack(&mut self, access: Access);
     /// Jumps to `miss` if not all bytes of a span are in its segment. Keeps the place of the last segment.
     fn compare(&mut self, span: Span, miss: Label);
+    /// Jumps if a register does not point to the beginning of a segment.
+    fn expect_pointer(&mut self, register: u8, segment: Segment, otherwise: Label);
+    /// Jumps if a segment has less than so many bytes.
+    fn expect_length(&mut self, segment: Segment, bytes: i32, otherwise: Label);
     /// An access to bytes that were compared; `again` if the place of the segment is still that of the last access.
     fn access_in(&mut self, segment: Segment, access: Access, again: bool);
     /// An access in the segment that the address names; jumps to `stop` if there is none, if the address is not in
@@ -63,6 +72,7 @@ pub trait Target: Sized {
 pub struct Translation {
     bytes: Vec<u8>,
     entries: Vec<Option<u32>>,
+    calls: Vec<Option<Helper>>,
 }
 
 impl Translation {
@@ -74,6 +84,11 @@ impl Translation {
     /// Where the code of the block is that begins at a slot: where it is entered after the start, a call or a jump.
     pub fn entry(&self, slot: usize) -> Option<u32> {
         self.entries.get(slot).copied().flatten()
+    }
+
+    /// The helper that the program calls at a slot, before which its code stops.
+    pub fn call(&self, slot: usize) -> Option<Helper> {
+        self.calls.get(slot).copied().flatten()
     }
 }
 
@@ -96,6 +111,7 @@ struct Walk<'p, T> {
     program: &'p Program,
     target: T,
     lines: Lines,
+    pointers: Pointers,
     known: Known,
     /// Of each slot.
     labels: Vec<Label>,
@@ -109,42 +125,32 @@ struct Walk<'p, T> {
 pub fn translate<T: Target>(program: &Program) -> Option<Translation> {
     let code = program.instructions();
     let operations = Operations { code, slot: 0 };
-    let mut target = T::begin(&Used::by(operations.clone().map(|(_, operation)| operation)));
+    let used = Used::by(operations.clone().map(|(_, operation)| operation));
+    let mut target = T::begin(&used);
     let labels = code.iter().map(|_| target.label()).collect();
-    let (lines, known) = (Lines::of(code), Known::NOTHING);
+    let (lines, pointers, known) = (Lines::of(code), Pointers::of(code), Known::NOTHING);
     let (misses, stops) = (vec![None; code.len()], vec![None; code.len()]);
-    let mut walk = Walk { program, target, lines, known, labels, misses, stops };
-    let mut entries = vec![None; code.len()];
+    let mut walk = Walk { program, target, lines, pointers, known, labels, misses, stops };
+    let (mut entries, mut calls) = (vec![None; code.len()], vec![None; code.len()]);
     for (slot, operation) in operations {
+        if let Operation::Call(helper) = operation {
+            calls[slot] = Some(helper);
+        }
         if walk.lines.enters[slot] {
             entries[slot] = u32::try_from(walk.target.here()).ok();
             walk.known = Known::NOTHING;
         }
         walk.target.bind(walk.labels[slot]);
         walk.pay(slot);
+        if slot == 0 && used.loaded[1] {
+            let stop = walk.stops_before(slot);
+            walk.target.expect_pointer(1, Segment::Context, stop);
+        }
         walk.operation(slot, operation, Form::Guessed)?;
     }
     walk.write_second_forms()?;
     walk.write_stops();
-    Some(Translation { bytes: walk.target.finish()?, entries })
-}
-
-/// The instructions of a verified program from a slot on.
-#[derive(Clone)]
-struct Operations<'p> {
-    code: &'p [Instruction],
-    slot: usize,
-}
-
-impl Iterator for Operations<'_> {
-    type Item = (usize, Operation);
-
-    fn next(&mut self) -> Option<(usize, Operation)> {
-        let slot = self.slot;
-        let operation = Operation::decode(self.code, slot).ok()?;
-        self.slot += operation.slots();
-        Some((slot, operation))
-    }
+    Some(Translation { bytes: walk.target.finish()?, entries, calls })
 }
 
 /// Where lines and blocks begin, by slot.
@@ -194,6 +200,11 @@ impl Lines {
     }
 }
 
+/// Whether an access may be to a segment: nothing is stored to what is lent for reading.
+const fn may_access(segment: Segment, access: Access) -> bool {
+    !access.stores() || !matches!(segment, Segment::Parameters | Segment::Window)
+}
+
 impl<T: Target> Walk<'_, T> {
     /// Pays for the line, if one begins at a slot.
     fn pay(&mut self, slot: usize) {
@@ -224,6 +235,7 @@ impl<T: Target> Walk<'_, T> {
             Operation::Constant { destination, value } => self.target.constant(destination, value),
             Operation::Load { .. } | Operation::Store { .. } => {
                 self.access(at, Access::of(&operation)?, form);
+                self.check_pointer(at, &operation);
             }
             Operation::Jump { offset, condition } => {
                 let to = *self.labels.get((at + 1).wrapping_add_signed(offset.into()))?;
@@ -245,6 +257,10 @@ impl<T: Target> Walk<'_, T> {
         if access.base == FRAME_POINTER {
             return self.target.access_stack(access);
         }
+        if let Some(segment) = self.pointed_to(at, access) {
+            let again = self.known.is_at(segment);
+            return self.target.access_in(segment, access, again);
+        }
         let Some(segment) = self.guess(at, access).filter(|_| form == Form::Guessed) else {
             let stop = self.stops_before(at);
             self.known.forget_place();
@@ -261,11 +277,52 @@ impl<T: Target> Walk<'_, T> {
         self.target.access_in(segment, access, again);
     }
 
+    /// Compares what was loaded from where the context has a pointer with that pointer.
+    fn check_pointer(&mut self, at: usize, operation: &Operation) {
+        if let (Some(register), Some(segment)) = (written(operation), self.pointers.loaded(at, operation)) {
+            let stop = self.stops_before(at);
+            self.target.expect_pointer(register, segment, stop);
+        }
+    }
+
+    /// The segment that an access goes to, if it is known to be inside: its base points to a known place. How long the
+    /// parameters and the window are is compared first.
+    fn pointed_to(&mut self, at: usize, access: Access) -> Option<Segment> {
+        let (segment, bytes) = self.place_of(at, access)?;
+        if let Some(length) = fixed_length(segment) {
+            return (bytes.end <= length as i32).then_some(segment);
+        }
+        if !self.known.reaches(segment, bytes.end) {
+            let (end, stop) = (self.farthest(at, segment), self.stops_before(at));
+            self.target.expect_length(segment, end, stop);
+            self.known.learn_length(segment, end);
+        }
+        Some(segment)
+    }
+
+    /// The segment to which the base of an access points, and which of its bytes the access is to, if both are known and
+    /// it may do that. The stack has no pointer in the context.
+    fn place_of(&self, at: usize, access: Access) -> Option<(Segment, Range<i32>)> {
+        let Pointer { segment, offset } = self.pointers.before(at, access.base)?;
+        let first = offset + i32::from(access.offset);
+        let end = first + i32::from(access.bytes);
+        let is_near = 0 <= first && end <= MAX_SPAN;
+        (is_near && may_access(segment, access)).then_some((segment, first..end))
+    }
+
+    /// The end of the farthest access to a segment from here on in this line. A program may still be about to ask how long it
+    /// is before the next one.
+    fn farthest(&self, at: usize, segment: Segment) -> i32 {
+        let rest = Operations { code: self.program.instructions(), slot: at };
+        let line = rest.take_while(|(slot, _)| *slot == at || !self.lines.begins[*slot]);
+        let places = line.filter_map(|(slot, operation)| self.place_of(slot, Access::of(&operation)?));
+        places.filter(|(other, _)| *other == segment).map(|(_, bytes)| bytes.end).max().unwrap_or(0)
+    }
+
     /// The segment that an access is guessed to go to, if it may and the code has it.
     fn guess(&self, at: usize, access: Access) -> Option<Segment> {
-        let writable = |segment| !matches!(segment, Segment::Parameters | Segment::Window);
         let has = |segment: &Segment| *segment != Segment::Stack || self.program.names_stack();
-        self.program.guess(at).filter(|segment| has(segment) && (writable(*segment) || !access.stores()))
+        self.program.guess(at).filter(|segment| has(segment) && may_access(*segment, access))
     }
 
     /// The bytes of an access and of those that follow it in its block with the same base. Which bytes other segments have
@@ -304,7 +361,7 @@ impl<T: Target> Walk<'_, T> {
             }
             if let Some(miss) = self.misses[slot] {
                 self.target.bind(miss);
-                running = true;
+                (running, self.known) = (true, Known::NOTHING);
             }
             if running {
                 self.operation(slot, operation, Form::Anywhere)?;

@@ -6,7 +6,7 @@
 
 use super::instruction::{FRAME_POINTER, Instruction, numbers as n};
 use super::limits::{MAX_INSTRUCTIONS, STACK};
-use super::memory::{PARAMETERS_POINTER, STATE_POINTER, Segment, WINDOW_POINTER};
+use super::memory::Segment;
 
 /// Op-codes that only decoded operations have. A decoded access has its segment in place of its mode, see
 /// [`Guess::mode`].
@@ -249,12 +249,9 @@ impl Guesses {
         let (base, offset) = (raw.source(), raw.offset.get());
         match self.of(base) {
             _ if raw.opcode != n::LDX | n::MEM | n::DW => Guess::NOTHING,
-            Guess(Some(Segment::Context)) => match usize::try_from(offset) {
-                Ok(PARAMETERS_POINTER) => Guess(Some(Segment::Parameters)),
-                Ok(STATE_POINTER) => Guess(Some(Segment::State)),
-                Ok(WINDOW_POINTER) => Guess(Some(Segment::Window)),
-                _ => Guess::NOTHING,
-            },
+            Guess(Some(Segment::Context)) => {
+                Guess(usize::try_from(offset).ok().and_then(Segment::pointed_to_at))
+            }
             _ if base == FRAME_POINTER => {
                 word(offset).and_then(|word| self.stack.get(word)).copied().unwrap_or(Guess::NOTHING)
             }

@@ -21,8 +21,9 @@ pub trait Executable {
     fn program(&self) -> &Program;
 
     /// Advances a step by any number of whole instructions, each of which takes one unit of fuel, and
-    /// [stops](RunningStep::stop_before) before one that it does not execute: an `exit`, a call, one that fails, or
-    /// any other. `false` if there is nothing that could advance it, so that the whole step is interpreted.
+    /// [stops](RunningStep::stop_before) before one that it does not execute: an `exit`, one that fails, or any other. It
+    /// may make [calls](super::Helper::call), or stop before them. `false` if there is nothing that could advance it, so
+    /// that the whole step is interpreted.
     fn advance(&self, step: &mut RunningStep<'_, '_>) -> bool;
 }
 

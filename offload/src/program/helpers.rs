@@ -49,14 +49,47 @@ impl Helper {
         }
     }
 
-    /// The result for one range, or two of the same length.
-    pub(super) fn apply(self, one: &[u8], other: &[u8]) -> u64 {
-        match self {
+    /// Works on what registers r1 to r3 of a call name, and returns the result and the fuel that it used.
+    ///
+    /// `range` finds the bytes at an address, if they are all in one segment.
+    #[inline]
+    pub fn call<'m>(
+        self,
+        [first, second, third]: [u64; 3],
+        fuel: u32,
+        range: impl Fn(u64, u32) -> Option<&'m [u8]>,
+    ) -> Result<(u64, u32), Unable> {
+        let compares = self == Self::KeyEqual;
+        let length = if compares { third } else { second };
+        let outside = |address, bytes| Unable::Outside { address, bytes };
+        let bytes = u32::try_from(length).map_err(|_| outside(first, u32::MAX))?;
+        let one = range(first, bytes).ok_or(outside(first, bytes))?;
+        let other = if compares { range(second, bytes).ok_or(outside(second, bytes))? } else { &[] };
+        let used = bytes.div_ceil(BYTES_PER_FUEL);
+        if used > fuel {
+            return Err(Unable::OutOfFuel);
+        }
+        let result = match self {
             Self::Crc32c => crc32c(one).into(),
             Self::Crc64 => crc64(one),
             Self::KeyEqual => (one == other).into(),
-        }
+        };
+        Ok((result, used))
     }
+}
+
+/// Why a helper cannot work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unable {
+    /// The bytes are not all in one segment.
+    Outside {
+        /// The address of the first one.
+        address: u64,
+        /// How many they are, at most [`u32::MAX`].
+        bytes: u32,
+    },
+    /// The fuel does not last.
+    OutOfFuel,
 }
 
 /// Calls a helper at instruction `at` and returns the fuel that it used. Afterwards r1 to r5 are zero, so that no
@@ -71,16 +104,14 @@ pub(super) fn call(
 ) -> Result<u32, Fault> {
     let helper = Helper::from_number(number).ok_or(Fault::Unverified { instruction: at })?;
     let [_, first, second, third, ..] = *registers;
-    let length = if helper == Helper::KeyEqual { third } else { second };
-    let outside = Fault::Outside { instruction: at, address: first, bytes: u32::MAX, write: false };
-    let bytes = u32::try_from(length).map_err(|_| outside)?;
-    let one = memory.range(at, first, bytes)?;
-    let other = if helper == Helper::KeyEqual { memory.range(at, second, bytes)? } else { &[] };
-    let used = bytes.div_ceil(BYTES_PER_FUEL);
-    if used > fuel {
-        return Err(Fault::OutOfFuel { instruction: at });
-    }
-    registers[0] = helper.apply(one, other);
+    let called = helper.call([first, second, third], fuel, |address, bytes| memory.range(address, bytes));
+    let (result, used) = called.map_err(|unable| match unable {
+        Unable::Outside { address, bytes } => {
+            Fault::Outside { instruction: at, address, bytes, write: false }
+        }
+        Unable::OutOfFuel => Fault::OutOfFuel { instruction: at },
+    })?;
+    registers[0] = result;
     registers[1..6].fill(0);
     Ok(used)
 }

@@ -6,6 +6,7 @@ use super::limits::{Fuel, STACK, STATE};
 use super::memory::{Context, Entry, Memory};
 use crate::grant::{Grant, GrantFault};
 use crate::kernel::{Emission, Event, Status, Step};
+use heapless::Vec;
 
 /// Most bytes of the parameters of a program.
 pub const MAX_PARAMETERS: usize = 448;
@@ -96,8 +97,7 @@ impl<'a> StepCause<'a> {
 /// ```
 #[derive(Debug, Clone)]
 pub struct ProgramInvocation {
-    parameters: [u8; MAX_PARAMETERS],
-    parameters_length: usize,
+    parameters: Vec<u8, MAX_PARAMETERS>,
     state: [u8; STATE],
     /// Offset in the region of the bytes that were requested.
     asked: u64,
@@ -112,8 +112,7 @@ impl ProgramInvocation {
     #[inline(always)]
     pub const fn idle(fuel: Fuel) -> Self {
         Self {
-            parameters: [0; MAX_PARAMETERS],
-            parameters_length: 0,
+            parameters: Vec::new(),
             state: [0; STATE],
             asked: 0,
             steps: 0,
@@ -124,16 +123,16 @@ impl ProgramInvocation {
     }
 
     /// Begins one that is idle. Parameters that are too long are refused.
+    #[inline]
     pub fn begin<E: Executable>(
         &mut self,
         program: &E,
         parameters: &[u8],
         grant: &Grant,
     ) -> Result<Step, Status> {
-        let place = self.parameters.get_mut(..parameters.len()).ok_or(Status::BadParameters)?;
-        place.copy_from_slice(parameters);
-        self.parameters_length = parameters.len();
-        Ok(self.step(program, StepCause::Start, grant))
+        self.parameters.clear();
+        self.parameters.extend_from_slice(parameters).map_err(|_| Status::BadParameters)?;
+        Ok(self.first_step(program, grant))
     }
 
     /// Makes one and begins. Parameters that are too long are refused.
@@ -185,7 +184,13 @@ impl ProgramInvocation {
         self.limits.invocation - self.fuel
     }
 
-    /// Runs a step that follows no read. Those that do have [`Self::step`] in them, with what they know of the cause.
+    /// Runs the first step. It is no part of [`Self::begin`], so that its answer is written where it stays.
+    #[inline(never)]
+    fn first_step<E: Executable>(&mut self, program: &E, grant: &Grant) -> Step {
+        self.step(program, StepCause::Start, grant)
+    }
+
+    /// Runs a later step that follows no read. Those that do have [`Self::step`] in them, with what they know of the cause.
     #[inline(never)]
     fn rare_step<E: Executable>(&mut self, program: &E, cause: StepCause<'_>, grant: &Grant) -> Step {
         self.step(program, cause, grant)
@@ -197,7 +202,7 @@ impl ProgramInvocation {
         let entry = Entry {
             event: cause.number(),
             step: self.steps,
-            parameters: self.parameters.get(..self.parameters_length).unwrap_or(&[]),
+            parameters: &self.parameters,
             window: cause.window(),
             window_offset: self.asked,
             found: cause.found(),

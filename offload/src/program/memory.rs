@@ -45,6 +45,23 @@ impl Segment {
         (self as u64) << 32
     }
 
+    /// The segment to the beginning of which the context has a pointer at an offset, unless the program has changed it.
+    ///
+    /// ```
+    /// use bareverbs_offload::program::Segment;
+    ///
+    /// assert_eq!(Segment::pointed_to_at(8), Some(Segment::State));
+    /// assert_eq!(Segment::pointed_to_at(9), None);
+    /// ```
+    pub const fn pointed_to_at(offset: usize) -> Option<Self> {
+        match offset {
+            PARAMETERS_POINTER => Some(Self::Parameters),
+            STATE_POINTER => Some(Self::State),
+            WINDOW_POINTER => Some(Self::Window),
+            _ => None,
+        }
+    }
+
     const fn of(address: u64) -> Option<Self> {
         match address >> 32 {
             1 => Some(Self::Context),
@@ -83,9 +100,9 @@ pub(super) struct Context {
 /// Bytes of the context.
 pub const CONTEXT: usize = size_of::<Context>();
 /// Where the context has its pointers.
-pub(super) const PARAMETERS_POINTER: usize = core::mem::offset_of!(Context, parameters);
-pub(super) const STATE_POINTER: usize = core::mem::offset_of!(Context, state);
-pub(super) const WINDOW_POINTER: usize = core::mem::offset_of!(Context, window);
+const PARAMETERS_POINTER: usize = core::mem::offset_of!(Context, parameters);
+const STATE_POINTER: usize = core::mem::offset_of!(Context, state);
+const WINDOW_POINTER: usize = core::mem::offset_of!(Context, window);
 
 /// The inputs of a step.
 pub(super) struct Entry<'a> {
@@ -259,12 +276,11 @@ impl<'a> Memory<'a> {
         if self.store_anywhere(address, value) { Ok(()) } else { Err(outside(BYTES, at, address, true)) }
     }
 
-    /// A range for a helper.
-    pub(super) fn range(&self, at: usize, address: u64, bytes: u32) -> Result<&[u8], Fault> {
-        let from = address as u32 as usize;
-        let segment = Segment::of(address).map(|segment| self.segment(segment));
-        let found = segment.and_then(|segment| segment.get(from..)?.get(..bytes as usize));
-        found.ok_or(Fault::Outside { instruction: at, address, bytes, write: false })
+    /// A range for a helper; `None` if it is not all in the segment that the address names.
+    #[inline]
+    pub(super) fn range(&self, address: u64, bytes: u32) -> Option<&[u8]> {
+        let segment = self.segment(Segment::of(address)?);
+        segment.get(address as u32 as usize..)?.get(..bytes as usize)
     }
 }
 

@@ -36,7 +36,7 @@ pub use code::Program;
 pub use deployment::{HostedInvocation, WithPrograms};
 pub use engine::{Engine, Executable, Interpreter, RunningStep};
 pub use fault::Fault;
-pub use helpers::{BYTES_PER_FUEL, Helper};
+pub use helpers::{BYTES_PER_FUEL, Helper, Unable};
 pub use instruction::{Condition, Feature, Illegal, Instruction, Operand, Operation};
 pub use invocation::{MAX_PARAMETERS, ProgramInvocation, Verb};
 pub use limits::{Fuel, MAX_INSTRUCTIONS, STACK, STATE};

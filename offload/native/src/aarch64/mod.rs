@@ -177,6 +177,18 @@ impl Target for Arm {
         jump_if(code, ConditionCode::Above, miss);
     }
 
+    fn expect_pointer(&mut self, register: u8, segment: Segment, otherwise: Label) {
+        constant(&mut self.code, VALUE, segment.address());
+        alu(&mut self.code, DataProcessing::Subs, true, ZERO, Register(register), VALUE);
+        jump_if(&mut self.code, ConditionCode::NotEqual, otherwise);
+    }
+
+    fn expect_length(&mut self, segment: Segment, bytes: i32, otherwise: Label) {
+        load(&mut self.code, OTHER, FRAME, entry(segment) + LENGTH);
+        alu_constant(&mut self.code, DataProcessingConstant::Subs, true, ZERO, OTHER, bytes as u16);
+        jump_if(&mut self.code, ConditionCode::Below, otherwise);
+    }
+
     fn access_in(&mut self, segment: Segment, access: Access, again: bool) {
         if !again {
             load(&mut self.code, PLACE, FRAME, entry(segment) + ORIGIN);

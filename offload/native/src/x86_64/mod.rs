@@ -175,6 +175,18 @@ impl Target for X86 {
         jump_if(code, If::Above, miss);
     }
 
+    fn expect_pointer(&mut self, register: u8, segment: Segment, otherwise: Label) {
+        wide_constant(&mut self.code, RAX, segment.address());
+        alu(&mut self.code, Alu::Cmp, true, RAX, home(register));
+        jump_if(&mut self.code, If::NotEqual, otherwise);
+    }
+
+    fn expect_length(&mut self, segment: Segment, bytes: i32, otherwise: Label) {
+        constant(&mut self.code, false, RAX, bytes);
+        compare_with_memory(&mut self.code, RAX, at(FRAME, entry(segment) + LENGTH));
+        jump_if(&mut self.code, If::Above, otherwise);
+    }
+
     fn access_in(&mut self, segment: Segment, access: Access, again: bool) {
         if !again {
             load(&mut self.code, 8, ORIGIN_REGISTER, at(FRAME, entry(segment) + ORIGIN));

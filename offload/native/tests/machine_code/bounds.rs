@@ -113,6 +113,43 @@ fn addresses_of_no_segment() {
     }
 }
 
+#[test]
+fn helpers_read_each_segment_to_its_end() {
+    for (number, length) in [(0, 0), (1, 104), (2, 15), (3, 0), (4, 160), (5, 256), (6, 0)] {
+        let bytes_and_offsets = [0, 1, 8, 64].into_iter().flat_map(|bytes| {
+            let last = length - bytes;
+            [-1, 0, 1, last, last + 1, length, i64::from(u32::MAX)].map(|offset| (bytes, offset))
+        });
+        for (bytes, offset) in bytes_and_offsets {
+            let address = ((number << 32) + offset) as u64;
+            for helper in 1..=3 {
+                let second = if helper == 3 { wide(2, address) } else { [mov(2, bytes as i32), mov(4, 0)] };
+                let code = [
+                    &[copy(9, 1)][..],
+                    &wide(1, address),
+                    &second,
+                    &[mov(3, bytes as i32), call(helper)],
+                    &ending(),
+                ]
+                .concat();
+                let seen = Inputs::default().compare(&verified(&code), 1);
+                let fits = (1..=5).contains(&number) && offset >= 0 && offset + bytes <= length;
+                assert_eq!(seen[0].fault.is_none(), fits, "{helper}: {bytes} at {offset} of {number}");
+                // Code of a program without a stack has none.
+                let code = [&wide(1, address)[..], &second, &[mov(3, bytes as i32), call(helper)]].concat();
+                Inputs::default().compare(&verified(&[&code[..], &[exit()]].concat()), 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_helper_takes_no_more_bytes_than_32_bits_count() {
+    let code = [&wide(2, 1 << 32)[..], &[call(1), exit()]].concat();
+    let seen = Inputs::default().compare(&verified(&code), 1);
+    assert!(matches!(seen[0].fault, Some(Fault::Outside { bytes: u32::MAX, .. })), "{seen:?}");
+}
+
 /// A loop, a call, an access that fails, and the end, with every amount of fuel.
 #[test]
 fn fuel_ends_at_the_same_instruction() {

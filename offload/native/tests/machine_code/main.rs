@@ -5,6 +5,7 @@
 mod assemble;
 mod bounds;
 mod operators;
+mod pointers;
 mod random;
 mod together;
 mod whole;
