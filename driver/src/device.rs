@@ -46,6 +46,7 @@ use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 use core::ops::Deref;
 use core::sync::atomic::{AtomicU8, Ordering};
+use scopeguard::ScopeGuard;
 
 /// A handle to a device, cloned into every object: `&Device<H>`, `Rc<Device<H>>`, `Arc<Device<H>>`.
 pub trait DeviceRef: Clone {
@@ -89,7 +90,8 @@ pub type DmaOf<D> = <<D as DeviceRef>::Hal as Hal>::Dma;
 /// ```
 #[doc(alias = "ibv_context")]
 pub struct Device<H: Hal> {
-    up: Option<Up<H>>,
+    /// Taken down when it is dropped. The data path looks into it, so that must not ask whether it is still there.
+    up: ScopeGuard<Up<H>, fn(Up<H>)>,
 }
 
 /// The state of an open device.
@@ -111,7 +113,8 @@ impl<H: Hal> Device<H> {
     pub fn open(hal: H, config: DeviceConfig) -> Result<Self, OpenError> {
         let booted = boot::open(&hal, &config)?;
         let blue_flame = BlueFlameRegisters::new(config.blue_flame);
-        Ok(Self { up: Some(Up { hal, config, booted, blue_flame, key_variant: AtomicU8::new(0) }) })
+        let up = Up { hal, config, booted, blue_flame, key_variant: AtomicU8::new(0) };
+        Ok(Self { up: scopeguard::guard(up, Up::end) })
     }
 
     /// Takes the device down and returns the HAL.
@@ -119,26 +122,23 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// The first step that could not be undone. The others have been undone, and the error contains the HAL.
     #[doc(alias = "ibv_close_device")]
-    pub fn close(mut self) -> Result<H, CloseError<H>> {
-        match self.up.take() {
-            Some(up) => match up.release() {
-                (hal, Ok(())) => Ok(hal),
-                (hal, Err(cause)) => Err(CloseError { cause, hal }),
-            },
-            None => unreachable!("only close and drop take the device down, and both end its life"),
+    pub fn close(self) -> Result<H, CloseError<H>> {
+        match ScopeGuard::into_inner(self.up).release() {
+            (hal, Ok(())) => Ok(hal),
+            (hal, Err(cause)) => Err(CloseError { cause, hal }),
         }
     }
 
     /// The HAL.
     #[inline(always)]
     pub fn hal(&self) -> &H {
-        &self.up().hal
+        &self.up.hal
     }
 
     /// Limits and features of the device.
     #[inline]
     pub fn capabilities(&self) -> &Capabilities {
-        &self.up().booted.capabilities
+        &self.up.booted.capabilities
     }
 
     /// Polls for an asynchronous event. Also serves page requests of the device.
@@ -170,7 +170,7 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// The device left the bus, or another party reset it. Drop everything that belongs to it.
     pub fn check_presence(&self) -> Result<(), DeviceLoss> {
-        let Up { hal, booted, .. } = self.up();
+        let Up { hal, booted, .. } = &*self.up;
         booted.control.try_lock().map_or(Ok(()), |mut control| control.check_presence(hal))
     }
 
@@ -187,29 +187,29 @@ impl<H: Hal> Device<H> {
 
     #[inline(always)]
     pub(crate) fn ledgers(&self) -> &Ledgers<H::Dma> {
-        &self.up().booted.ledgers
+        &self.up.booted.ledgers
     }
 
     pub(crate) fn uar(&self) -> UarIndex {
-        self.up().booted.uar
+        self.up.booted.uar
     }
 
     pub(crate) fn eqn(&self) -> Eqn {
-        self.up().booted.eqn
+        self.up.booted.eqn
     }
 
     pub(crate) fn config(&self) -> &DeviceConfig {
-        &self.up().config
+        &self.up.config
     }
 
     pub(crate) fn blue_flame(&self) -> &BlueFlameRegisters {
-        &self.up().blue_flame
+        &self.up.blue_flame
     }
 
     /// The variant byte of the next memory key. It changes with every key, so that a stale key does not soon match a new
     /// key of the same index.
     pub(crate) fn next_key_variant(&self) -> u8 {
-        self.up().key_variant.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
+        self.up.key_variant.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Executes a command whose output has a fixed size.
@@ -257,7 +257,7 @@ impl<H: Hal> Device<H> {
     /// # Errors
     /// Another thread held the lock until the command timeout.
     pub(crate) fn control<T>(&self, work: impl FnOnce(&mut Control<H>, &H) -> T) -> Result<T, InterfaceBusy> {
-        let Up { hal, booted, config, .. } = self.up();
+        let Up { hal, booted, config, .. } = &*self.up;
         let start = hal.now();
         let deadline = start + config.command_timeout;
         loop {
@@ -271,14 +271,6 @@ impl<H: Hal> Device<H> {
             hal.relax(deadline.min(now + config.poll_interval));
         }
     }
-
-    #[inline(always)]
-    fn up(&self) -> &Up<H> {
-        match &self.up {
-            Some(up) => up,
-            None => unreachable!("only close and drop take the device down, and both end its life"),
-        }
-    }
 }
 
 impl<H: Hal> Up<H> {
@@ -289,14 +281,10 @@ impl<H: Hal> Up<H> {
         drop(ledgers);
         (hal, result)
     }
-}
 
-impl<H: Hal> Drop for Device<H> {
-    /// Takes the device down if it was not closed. Only the observer learns of failures.
-    fn drop(&mut self) {
-        if let Some(up) = self.up.take() {
-            up.release().1.ok();
-        }
+    /// Takes a device down that was not closed. Only the observer learns of failures.
+    fn end(self) {
+        self.release().1.ok();
     }
 }
 

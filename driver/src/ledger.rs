@@ -377,6 +377,12 @@ impl Poster {
         true
     }
 
+    /// Whether `slots` slots are known to be free.
+    #[inline(always)]
+    pub const fn knows_room(&self, slots: u32) -> bool {
+        self.full.wrapping_sub(self.head) >= slots
+    }
+
     /// Whether a slot is free.
     #[inline(always)]
     pub fn has_room_for_one(&mut self, words: &impl Words) -> bool {

@@ -49,6 +49,7 @@ use crate::completion_queue::CompletionQueue;
 use crate::device::DeviceRef;
 use crate::memory_region::AccessFlags;
 use crate::work_request::{ReceiveRequest, WorkRequest};
+use crate::wqe::receive::ReceivePath;
 use ::core::fmt;
 use ::core::marker::PhantomData;
 use bareverbs_prm::ids::Qpn;
@@ -82,7 +83,10 @@ impl<D: DeviceRef> Core<D> {
         let (place, parts) = (Place::of(self.device.device()), &mut self.parts);
         let slots = place.ledgers.receive_slots(parts.receive.poster.slots());
         let (poster, path) = (parts.receive.poster.clone(), parts.receive.path);
-        let at = (parts.rings.segments(), slots);
+        let segments = parts.rings.segments();
+        // Entries of one slice are segments, as many as there are slots. Other entries do not use these copies.
+        debug_assert!(path != ReceivePath::OneSlice || slots.last() == segments.last());
+        let at = (segments.up_to(slots), slots.up_to(segments));
         ReceiveBatch { place, rings: &parts.rings, queue: &mut parts.receive, at, poster, path }
     }
 }

@@ -110,16 +110,15 @@ impl<D: DeviceRef> ReceiveBatch<'_, D> {
     /// Adds a receive. A refused request has no effect; earlier ones stay.
     #[inline(always)]
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        let ledgers = self.place.ledgers;
-        if request.list.path == self.path {
-            receive::check_room_for_one(&mut self.poster, ledgers)?;
+        // Looking for more room is left to the queue: a call in this loop would cost registers.
+        if request.list.path == self.path && self.poster.knows_room(1) {
             // Copy them, so that the batch itself stays in registers.
             let (segments, slots) = self.at;
             receive::write_one_slice(&mut self.poster, (segments, &slots), request);
             return Ok(());
         }
         self.queue.poster.follow(&self.poster);
-        let result = self.queue.write_any(self.rings, ledgers, request);
+        let result = self.queue.write_rarely(self.rings, self.place.ledgers, request);
         self.poster.follow(&self.queue.poster);
         result
     }

@@ -39,6 +39,18 @@ impl ReceiveQueue {
         Ok(())
     }
 
+    /// [`Self::write`] where it is rarely needed.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write_rarely<M>(
+        &mut self,
+        rings: &Rings<M>,
+        words: &impl Words,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
+        self.write(rings, words, request)
+    }
+
     /// [`Self::write`] for entries with several segments or none.
     #[cold]
     #[inline(never)]
