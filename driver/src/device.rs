@@ -90,7 +90,7 @@ pub type DmaOf<D> = <<D as DeviceRef>::Hal as Hal>::Dma;
 /// ```
 #[doc(alias = "ibv_context")]
 pub struct Device<H: Hal> {
-    /// Taken down when it is dropped. The data path looks into it, so that must not ask whether it is still there.
+    /// The guard takes the device down when it is dropped. Unlike an `Option`, it costs the data path no check.
     up: ScopeGuard<Up<H>, fn(Up<H>)>,
 }
 

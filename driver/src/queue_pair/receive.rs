@@ -39,7 +39,7 @@ impl ReceiveQueue {
         Ok(())
     }
 
-    /// [`Self::write`] where it is rarely needed.
+    /// [`Self::write`] out of line, for where it is rarely needed.
     #[cold]
     #[inline(never)]
     pub(super) fn write_rarely<M>(

@@ -14,9 +14,13 @@ pub struct Known {
     lengths: [i32; 2],
 }
 
-/// Of a segment whose length was compared.
-const fn length_of(segment: Segment) -> usize {
-    (segment as usize).saturating_sub(Segment::Parameters as usize)
+/// Where the known length of a segment is kept, if it varies.
+const fn length_index(segment: Segment) -> Option<usize> {
+    match segment {
+        Segment::Parameters => Some(0),
+        Segment::Window => Some(1),
+        Segment::Context | Segment::State | Segment::Stack => None,
+    }
 }
 
 impl Known {
@@ -30,15 +34,15 @@ impl Known {
         self.spans[usize::from(span.base)] = Some(span);
     }
 
-    /// Whether the parameters or the window were found to have so many bytes.
+    /// Whether the parameters or the window were found to have at least `end` bytes.
     pub fn reaches(&self, segment: Segment, end: i32) -> bool {
-        self.lengths.get(length_of(segment)).is_some_and(|length| end <= *length)
+        length_index(segment).is_some_and(|index| end <= self.lengths[index])
     }
 
-    /// They have.
-    pub fn learn_length(&mut self, segment: Segment, end: i32) {
-        if let Some(length) = self.lengths.get_mut(length_of(segment)) {
-            *length = end;
+    /// Notes that the parameters or the window have at least `end` bytes.
+    pub const fn learn_length(&mut self, segment: Segment, end: i32) {
+        if let Some(index) = length_index(segment) {
+            self.lengths[index] = end;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Memory that is executed, the call into it, and what the helpers that it calls read: the only unsafe code of this crate.
+//! Executable memory, the call into it, and reads for helpers: the only unsafe code of this crate.
 
 use crate::frame::{ENTRIES, Entry, Frame, Stop};
 use crate::translate::Translation;

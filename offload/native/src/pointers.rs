@@ -4,7 +4,7 @@
 //! Two places are known, and code compares both: r1 points to the context when a step begins, and what a step loads
 //! from where the context has a pointer is that pointer. Copies and constant distances follow from these.
 
-use crate::access::FRAME_POINTER;
+use crate::access::{FRAME_POINTER, MAX_SPAN};
 use crate::known::written;
 use crate::operations::Operations;
 use crate::operators as o;
@@ -17,17 +17,15 @@ pub struct Pointer {
     pub offset: i32,
 }
 
-/// Larger distances are not followed.
-const FARTHEST: u32 = 4095;
-
 impl Pointer {
     const fn to(segment: Segment) -> Self {
         Self { segment, offset: 0 }
     }
 
+    /// The pointer moved by a constant. Larger distances than a comparison spans are not followed.
     fn moved(self, by: i32) -> Option<Self> {
         let offset = self.offset.checked_add(by)?;
-        (offset.unsigned_abs() <= FARTHEST).then_some(Self { offset, ..self })
+        (offset.unsigned_abs() <= MAX_SPAN.unsigned_abs()).then_some(Self { offset, ..self })
     }
 }
 

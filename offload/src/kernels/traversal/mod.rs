@@ -39,7 +39,7 @@
 //! let parameters = table.encode(); // 160 bytes for `Request::parameters`
 //! ```
 
-mod shortcut;
+mod fast_path;
 mod table;
 
 pub use table::{Action, KEYS, Length, MAX_ELEMENT, PARAMETERS, ROWS, Row, TraversalTable, Value};
@@ -47,7 +47,7 @@ pub use table::{Action, KEYS, Length, MAX_ELEMENT, PARAMETERS, ROWS, Row, Traver
 use super::field::{ByteOrder, Field, Load, Outcomes, Predicate};
 use crate::grant::{Checked, Grant};
 use crate::kernel::{Emission, Kernel, Opcode, Status, Step};
-use shortcut::Shortcut;
+use fast_path::FastPath;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Expecting {
@@ -84,7 +84,7 @@ struct Rule {
     pointer: Load,
     wanted: Outcomes,
     action: Action,
-    shortcut: Shortcut,
+    fast_path: FastPath,
 }
 
 impl Kernel for Traversal {
@@ -142,13 +142,13 @@ impl Traversal {
         }
     }
 
-    /// The next element, if shortcuts lead to it. If they lead nowhere, for whatever reason, nothing has changed, and
-    /// [`Self::advance`] finds out.
+    /// The next element, if the fast path of each rule up to the one that applies decides it. Otherwise, for whatever reason,
+    /// nothing has changed, and [`Self::advance`] decides.
     #[inline(always)]
     fn next_element(&self, element: &[u8], grant: &Grant) -> Option<Checked> {
-        for Rule { wanted, shortcut, .. } in &self.rules {
-            if shortcut.applies(*wanted, element, self.key)? {
-                let offset = shortcut.pointer(element)?.checked_sub(self.pointer_base)?;
+        for Rule { wanted, fast_path, .. } in &self.rules {
+            if fast_path.applies(*wanted, element, self.key)? {
+                let offset = fast_path.pointer(element)?.checked_sub(self.pointer_base)?;
                 return grant.check(offset, self.element).ok();
             }
         }
@@ -168,7 +168,7 @@ impl Traversal {
         let (offset, length) = match wanted {
             Ok(Wanted::Element { offset }) => (offset, self.element),
             Ok(Wanted::Value { offset, length }) => {
-                self.expect(Expecting::Value);
+                self.set_expecting(Expecting::Value);
                 (offset, length)
             }
             Ok(Wanted::Answer { offset, length }) => {
@@ -182,10 +182,10 @@ impl Traversal {
         }
     }
 
-    /// Expects something else than an element, which no shortcut applies to.
-    fn expect(&mut self, expecting: Expecting) {
+    /// Waits for something else than an element, which has no fast path.
+    fn set_expecting(&mut self, expecting: Expecting) {
         self.expecting = expecting;
-        self.rules[0].shortcut = Shortcut::NONE;
+        self.rules[0].fast_path = FastPath::NONE;
     }
 
     fn take_element(&mut self, element: &[u8]) -> Result<Wanted, Status> {
@@ -209,7 +209,7 @@ impl Traversal {
         self.found += 1;
         match self.keys.get(usize::from(self.found)) {
             Some(next) if self.found < self.key_count => self.key = *next,
-            _ => self.expect(Expecting::Last),
+            _ => self.set_expecting(Expecting::Last),
         }
     }
 
@@ -252,8 +252,8 @@ impl Rule {
     const fn of(row: &Row, order: ByteOrder) -> Self {
         let Row { positions, action, .. } = *row;
         let (key, pointer) = (Load::new(row.key(), order), Load::new(row.pointer, order));
-        let shortcut = Shortcut::of(row, order);
-        Self { positions, key, pointer, wanted: Outcomes::of(row.predicate), action, shortcut }
+        let fast_path = FastPath::of(row, order);
+        Self { positions, key, pointer, wanted: Outcomes::of(row.predicate), action, fast_path }
     }
 
     /// The byte of the first key that satisfies the predicate; `None` if the row does not apply.

@@ -22,9 +22,9 @@ fn run(memory: &[u8], parameters: &[u8]) -> Response {
         match budget.charge(step, Time::ZERO) {
             Next::Read(range) => {
                 bytes = &memory[range.offset() as usize..][..range.length() as usize];
-                let mut other = without_shortcuts(&kernel);
+                let mut other = without_fast_path(&kernel);
                 step = kernel.dma_done(bytes, &grant);
-                assert_eq!(step, other.dma_done(bytes, &grant), "with shortcuts, then without");
+                assert_eq!(step, other.dma_done(bytes, &grant), "with the fast path, then without");
             }
             Next::Emit(Emission { offset, length, .. }) => {
                 let response = bytes.get(offset as usize..).and_then(|rest| rest.get(..length as usize));
@@ -39,10 +39,10 @@ fn run(memory: &[u8], parameters: &[u8]) -> Response {
     panic!("the traversal went on beyond its budget");
 }
 
-/// The same kernel, whose every rule is applied as the general ones are.
-fn without_shortcuts(kernel: &Traversal) -> Traversal {
+/// The same kernel without its fast path.
+fn without_fast_path(kernel: &Traversal) -> Traversal {
     let mut kernel = kernel.clone();
-    kernel.rules.iter_mut().for_each(|rule| rule.shortcut = Shortcut::NONE);
+    kernel.rules.iter_mut().for_each(|rule| rule.fast_path = FastPath::NONE);
     kernel
 }
 
@@ -113,7 +113,7 @@ fn a_list_is_walked_to_the_key_or_to_its_end() {
 }
 
 #[test]
-fn shortcuts_lead_through_a_list_and_leave_its_end_open() {
+fn the_fast_path_leads_through_a_list_and_leaves_its_end_open() {
     let mut heap = Heap::new();
     let start = list(&mut heap, &[5, 3]);
     let grant = Grant::new(0x10_0000, heap.0.len() as u64).unwrap();
@@ -130,7 +130,7 @@ fn shortcuts_lead_through_a_list_and_leave_its_end_open() {
     ] {
         assert_eq!(kernel.next_element(&open, &grant), None, "{why}");
     }
-    kernel.expect(Expecting::Value);
+    kernel.set_expecting(Expecting::Value);
     assert_eq!(kernel.next_element(&element(5, MAPPED + 64), &grant), None, "a value is no element");
 }
 

@@ -1,12 +1,12 @@
-//! Rules that most walks consist of: keys and pointers are whole words in a known place. They say where to go
-//! on with a few instructions; the rest of the kernel decides whatever they leave open.
+//! The fast path for rules whose keys and pointers are whole words at a known place, as most are. Whatever it does not decide is
+//! left to the rest of the kernel.
 
 use super::{Action, Row};
 use crate::kernels::field::{ByteOrder, Field, Outcomes, Predicate};
 
-/// A rule, as far as a shortcut can obey it.
+/// A rule, as far as the fast path applies it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shortcut {
+pub(super) struct FastPath {
     /// The byte at which the key begins.
     key: u16,
     /// The byte at which the pointer begins.
@@ -14,18 +14,18 @@ pub(super) struct Shortcut {
     obeys: Obeys,
 }
 
-/// What a shortcut can do with a rule.
+/// What the fast path does with a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Obeys {
     Nothing,
-    /// It finds out that the rule does not apply.
+    /// It compares the key, and goes on to the next rule if this one does not apply.
     Predicate,
-    /// It also follows the pointer.
+    /// It also follows the pointer if the rule applies.
     Pointer,
 }
 
-impl Shortcut {
-    /// Leaves everything open.
+impl FastPath {
+    /// Decides nothing.
     pub(super) const NONE: Self = Self { key: 0, pointer: 0, obeys: Obeys::Nothing };
 
     pub(super) const fn of(row: &Row, order: ByteOrder) -> Self {
@@ -42,7 +42,7 @@ impl Shortcut {
         Self { key, pointer: pointer.position as u16 * 4, obeys }
     }
 
-    /// Whether the rule applies, and the shortcut can go on either way; `None` if it cannot.
+    /// Whether the rule applies; `None` if the fast path cannot tell, or cannot do what the rule says.
     #[inline(always)]
     pub(super) fn applies(&self, wanted: Outcomes, element: &[u8], key: u64) -> Option<bool> {
         if self.obeys == Obeys::Nothing {
