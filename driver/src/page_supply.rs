@@ -99,8 +99,12 @@ impl<M: DmaMemory> Chunk<M> {
     }
 
     fn take_free(&mut self) -> Option<u64> {
-        let page = (0..self.pages).find(|&page| self.given[page as usize / 64] >> (page % 64) & 1 == 0)?;
-        self.given[page as usize / 64] |= 1 << (page % 64);
+        let word = self.given.iter().position(|&word| word != u64::MAX)?;
+        let page = word as u32 * 64 + self.given[word].trailing_ones();
+        if page >= self.pages {
+            return None;
+        }
+        self.given[word] |= 1 << (page % 64);
         Some(self.address(page))
     }
 
