@@ -283,10 +283,8 @@ impl Manager {
         if !self.config.partitions.is_enforced() {
             return BTreeMap::new();
         }
-        let ports = SwitchPort { switch: guid, port: 0 }..=SwitchPort { switch: guid, port: u8::MAX };
         let keys = |neighbour: &Neighbour| neighbour.enforced_keys().map(<[u16]>::to_vec);
-        let neighbours = self.neighbours.range(ports);
-        neighbours.filter_map(|(at, neighbour)| Some((at.port, keys(neighbour)?))).collect()
+        self.neighbours_of(guid).filter_map(|(at, neighbour)| Some((at.port, keys(neighbour)?))).collect()
     }
 
     pub(super) const fn plan(&self) -> &ForwardingPlan {
@@ -343,11 +341,12 @@ impl Manager {
 
     /// Ports of the own switch that should be active.
     pub(super) fn raised_ports(&self) -> impl Iterator<Item = u8> + '_ {
-        let own = self.neighbours.iter().filter(|(at, _)| at.switch == self.config.guid);
         let ready = |neighbour: &Neighbour| {
             neighbour.is_up() || matches!(neighbour.bring_up, BringUp::Activate | BringUp::Switch)
         };
-        own.filter(move |(_, neighbour)| ready(neighbour)).map(|(at, _)| at.port)
+        self.neighbours_of(self.config.guid)
+            .filter(move |(_, neighbour)| ready(neighbour))
+            .map(|(at, _)| at.port)
     }
 
     pub(super) const fn partitions(&self) -> &Partitions {
@@ -356,14 +355,19 @@ impl Manager {
 
     /// P_Keys that ports of the own switch must enforce; `None` means no enforcement.
     pub(super) fn own_partitions(&self) -> impl Iterator<Item = (u8, Option<&[u16]>)> {
-        let own = self.neighbours.iter().filter(|(at, _)| at.switch == self.config.guid);
-        let is_enforced = self.config.partitions.is_enforced();
-        own.filter(move |_| is_enforced).map(|(at, neighbour)| (at.port, neighbour.enforced_keys()))
+        let own = self.config.partitions.is_enforced().then(|| self.neighbours_of(self.config.guid));
+        own.into_iter().flatten().map(|(at, neighbour)| (at.port, neighbour.enforced_keys()))
     }
 
     /// Number of requests sent so far.
     pub(super) const fn transactions(&self) -> u64 {
         self.transactions
+    }
+
+    /// Neighbours at the ports of a switch.
+    fn neighbours_of(&self, guid: u64) -> impl Iterator<Item = (&SwitchPort, &Neighbour)> {
+        self.neighbours
+            .range(SwitchPort { switch: guid, port: 0 }..=SwitchPort { switch: guid, port: u8::MAX })
     }
 
     fn knows_switch(&self, guid: u64) -> bool {
@@ -487,9 +491,9 @@ impl Manager {
 
     /// Ports of a switch with the switches attached to them.
     fn switches_at(&self, guid: u64) -> Vec<(u8, u64)> {
-        let ports = SwitchPort { switch: guid, port: 0 }..=SwitchPort { switch: guid, port: u8::MAX };
-        let neighbours = self.neighbours.range(ports);
-        neighbours.filter_map(|(at, neighbour)| Some((at.port, neighbour.as_switch()?.switch))).collect()
+        self.neighbours_of(guid)
+            .filter_map(|(at, neighbour)| Some((at.port, neighbour.as_switch()?.switch)))
+            .collect()
     }
 
     /// Directed route to a target: the egress port of each hop.
