@@ -13,6 +13,7 @@ use super::route::{GlobalRoute, LocalRoute, Network, Route};
 use super::transport_headers::{Transport, split_transport};
 use bareverbs_prm::ids::MacAddress;
 use core::net::Ipv6Addr;
+use crc::{Algorithm, Crc, Table};
 
 /// Bytes of the local route header.
 pub const LRH: usize = 8;
@@ -157,31 +158,21 @@ pub(super) fn mask(head: &mut [u8], global: bool) {
 /// The variant CRC (VCRC): polynomial 0x100b over everything before it, initially ones, inverted at the end, least
 /// significant bit first like the ICRC (IBTA v1.4 §7.8.2).
 pub fn variant_crc(bytes: &[u8]) -> [u8; VCRC] {
-    let mut crc = 0xffff_u16;
-    for byte in bytes {
-        crc = crc >> 8 ^ VARIANT[usize::from(crc as u8 ^ byte)];
-    }
-    (!crc).to_le_bytes()
+    VARIANT.checksum(bytes).to_le_bytes()
 }
 
-static VARIANT: [u16; 256] = variant_table();
+const VARIANT_ALGORITHM: Algorithm<u16> = Algorithm {
+    width: 16,
+    poly: 0x100b,
+    init: 0xffff,
+    refin: true,
+    refout: true,
+    xorout: 0xffff,
+    check: 0x0a3d,
+    residue: 0x556f,
+};
 
-const fn variant_table() -> [u16; 256] {
-    const REVERSED: u16 = 0x100b_u16.reverse_bits();
-    let mut table = [0; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let mut crc = byte as u16;
-        let mut bit = 0;
-        while bit < 8 {
-            crc = if crc & 1 != 0 { crc >> 1 ^ REVERSED } else { crc >> 1 };
-            bit += 1;
-        }
-        table[byte] = crc;
-        byte += 1;
-    }
-    table
-}
+static VARIANT: Crc<u16, Table<16>> = Crc::<u16, Table<16>>::new(&VARIANT_ALGORITHM);
 
 /// Parses and verifies an InfiniBand packet.
 pub fn parse(frame: &[u8]) -> Result<Packet<'_>, ParseError> {

@@ -48,6 +48,7 @@ fn divided(bytes: &[u8]) -> [u8; VCRC] {
 #[test]
 fn the_variant_crc_is_that_of_its_polynomial_over_all_before_it() {
     assert_eq!(variant_crc(b"123456789"), divided(b"123456789"));
+    assert_eq!(variant_crc(b"123456789"), VARIANT_ALGORITHM.check.to_le_bytes());
     for (global, payload) in [(false, &b""[..]), (false, b"hello"), (true, b"hello"), (true, &[0; 256])] {
         let frame = frame(global, payload);
         let (covered, crc) = frame.split_at(frame.len() - VCRC);
