@@ -5,10 +5,12 @@
 
 use super::bench::Bench;
 use super::payload::Payload;
-use super::plan::{Amount, Operation, TestPlan};
+use super::plan::{Amount, Operation, TestPlan, step_of};
 use anyhow::Result;
 use bareverbs_core::hal::Hal;
 use bareverbs_perftest::payload::mix;
+use core::cmp::Reverse;
+use core::ops::Range;
 
 /// The content of memory before the peer writes there.
 const UNTOUCHED: u8 = 0xee;
@@ -40,13 +42,29 @@ impl<'a> Pattern<'a> {
     }
 
     fn bytes(self, offset: usize, length: usize) -> Vec<u8> {
-        (offset..offset + length).map(|at| self.byte(at)).collect()
+        let all = offset..offset + length;
+        match self.payload {
+            Some(payload) => all.map(|at| payload.byte(at)).collect(),
+            None => self.words(all),
+        }
+    }
+
+    /// The bytes of a range, of which a word makes four.
+    fn words(self, range: Range<usize>) -> Vec<u8> {
+        let words = range.start / 4..range.end.div_ceil(4);
+        let bytes: Vec<u8> = words.flat_map(|word| self.word(word)).collect();
+        let before = range.start % 4;
+        bytes[before..before + range.len()].to_vec()
+    }
+
+    fn word(self, index: usize) -> [u8; 4] {
+        mix(index as u32 ^ self.number.rotate_left(8)).to_le_bytes()
     }
 
     fn byte(self, at: usize) -> u8 {
         match self.payload {
             Some(payload) => payload.byte(at),
-            None => mix((at / 4) as u32 ^ self.number.rotate_left(8)).to_le_bytes()[at % 4],
+            None => self.word(at / 4)[at % 4],
         }
     }
 }
@@ -118,40 +136,67 @@ fn senders(plan: &TestPlan, is_client: bool, lane: usize) -> Vec<Pattern<'_>> {
 /// Bytes covered by a message hold the pattern, and all others are untouched. In a test by time it is not
 /// known which are covered.
 fn compare(plan: &TestPlan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], found: &mut DataCheck) {
-    let numbers = plan.numbers_messages();
-    for (at, byte) in (begin..).zip(bytes) {
-        // The last byte of a message holds its number.
-        if numbers && plan.sizes.iter().any(|size| at + 1 == *size as usize) {
+    let coverage = Coverage::of(plan);
+    let patterns: Vec<Vec<u8>> = senders.iter().map(|sender| sender.bytes(begin, bytes.len())).collect();
+    for (index, &byte) in bytes.iter().enumerate() {
+        let at = begin + index;
+        if coverage.is_number(at) {
             continue;
         }
-        let holds = senders.iter().any(|pattern| *byte == pattern.byte(at));
-        let good = match (is_covered(plan, at), plan.amount) {
+        let holds = patterns.iter().any(|pattern| byte == pattern[index]);
+        let good = match (coverage.contains(at), plan.amount) {
             (true, Amount::Iterations(_)) => holds,
-            (true, Amount::Time { .. }) => holds || *byte == UNTOUCHED,
-            (false, _) => *byte == UNTOUCHED,
+            (true, Amount::Time { .. }) => holds || byte == UNTOUCHED,
+            (false, _) => byte == UNTOUCHED,
         };
         found.compared += 1;
         found.wrong += u64::from(!good);
     }
 }
 
-/// Whether a message of any size covers this byte of its slot.
-fn is_covered(plan: &TestPlan, at: usize) -> bool {
-    let count_of = |plan: &TestPlan| match plan.amount {
-        Amount::Iterations(count) => count,
-        Amount::Time { .. } => u64::MAX,
-    };
-    let count = count_of(plan).max(plan.of_warm_up().as_ref().map_or(0, count_of));
-    plan.sizes.iter().any(|&size| {
-        let used = u64::from(plan.slots(size)).min(count);
-        let step = (size.max(1) as usize).next_multiple_of(super::plan::CACHE_LINE as usize);
-        let (slot, within) = (at / step, at % step);
-        if plan.slots(size) == 1 {
-            at < size as usize
-        } else {
-            (slot as u64) < used && within < size as usize
-        }
-    })
+/// Messages of one size side by side: where the next one begins, and where the last one does not reach.
+#[derive(Debug, Clone, Copy)]
+struct MessageRow {
+    size: usize,
+    step: usize,
+    end: usize,
+}
+
+/// The bytes of a slot that messages of any size cover.
+#[derive(Debug)]
+struct Coverage {
+    /// The longest messages first, which cover most.
+    rows: Vec<MessageRow>,
+    /// Offsets of bytes that hold the number of a message.
+    numbers: Vec<usize>,
+}
+
+impl Coverage {
+    fn of(plan: &TestPlan) -> Self {
+        let count_of = |plan: &TestPlan| match plan.amount {
+            Amount::Iterations(count) => count,
+            Amount::Time { .. } => u64::MAX,
+        };
+        let count = count_of(plan).max(plan.of_warm_up().as_ref().map_or(0, count_of));
+        let row = |&size: &u32| {
+            let step = step_of(size) as usize;
+            let used = u64::from(plan.slots(size)).min(count) as usize;
+            MessageRow { size: size as usize, step, end: used * step }
+        };
+        let mut rows: Vec<MessageRow> = plan.sizes.iter().map(row).collect();
+        rows.sort_by_key(|row| Reverse(row.size));
+        let last = |size: &u32| (*size as usize).checked_sub(1);
+        let numbers = plan.sizes.iter().filter(|_| plan.numbers_messages()).filter_map(last).collect();
+        Self { rows, numbers }
+    }
+
+    fn contains(&self, at: usize) -> bool {
+        self.rows.iter().any(|row| at < row.end && at % row.step < row.size)
+    }
+
+    fn is_number(&self, at: usize) -> bool {
+        self.numbers.contains(&at)
+    }
 }
 
 /// How many of `count` messages use one of the slots, which take turns.

@@ -237,6 +237,7 @@ impl TestPlan {
     }
 }
 
-fn step_of(size: u32) -> u32 {
+/// Bytes from the beginning of a message to that of the next.
+pub(super) fn step_of(size: u32) -> u32 {
     size.max(1).next_multiple_of(CACHE_LINE)
 }
