@@ -113,12 +113,14 @@ impl Slot {
 
     /// What the pieces hold.
     pub fn read(&self, memory: &impl Bytes) -> Vec<u8> {
-        let piece = |&(at, length): &(usize, usize)| {
-            let mut bytes = vec![0; length];
-            memory.get(at, &mut bytes);
-            bytes
-        };
-        self.places.iter().flat_map(piece).collect()
+        let mut bytes = vec![0; self.places.iter().map(|&(_, length)| length).sum()];
+        let mut rest = bytes.as_mut_slice();
+        for &(at, length) in &self.places {
+            let (piece, behind) = rest.split_at_mut(length);
+            memory.get(at, piece);
+            rest = behind;
+        }
+        bytes
     }
 
     /// Checks the whole slot, guards and gaps included: `data` must be at the front of the pieces.
@@ -131,7 +133,9 @@ impl Slot {
             wanted.extend(self.read(memory).split_off(data.len()));
         }
         let wanted = self.image(&wanted);
-        if let Some(at) = (0..SPAN).find(|&at| found[at] != wanted[at]) {
+        if found != wanted {
+            let differs = (0..SPAN).find(|&at| found[at] != wanted[at]);
+            let at = differs.expect("both are a slot long");
             panic!("{what}: byte {at} of the slot is {:#04x} and should be {:#04x}", found[at], wanted[at]);
         }
     }
