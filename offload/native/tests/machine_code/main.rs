@@ -110,6 +110,15 @@ impl Inputs {
     }
 }
 
+/// Whether programs run as machine code here. Where they do not, what a test would check of the code is skipped.
+fn has_machine_code() -> bool {
+    let here = Processor::this().is_some();
+    if !here {
+        println!("SKIPPED: no machine code for this system and processor");
+    }
+    here
+}
+
 /// A program in machine code; it must be, where there is any.
 #[track_caller]
 fn native(program: &Program) -> NativeProgram {

@@ -4,16 +4,16 @@ use crate::assemble::{
     DOUBLE_WORD, LENGTH, PARAMETERS, SIZES, STATE, WINDOW, copy, ending, exit, jump, load, mov, put, store,
     verified, wide,
 };
-use crate::{Inputs, Watched, native};
+use crate::{Inputs, Watched, has_machine_code, native};
 use bareverbs_offload::program::{Executable, Fault, Instruction, Program, RunningStep};
-use bareverbs_offload_native::{NativeProgram, Processor};
+use bareverbs_offload_native::NativeProgram;
 
 const FUEL: u32 = 1000;
 
 #[test]
 fn code_goes_through_accesses_by_pointers_of_the_context() {
     let code = [copy(6, 1), load(DOUBLE_WORD, 7, 6, STATE), put(DOUBLE_WORD, 7, 152, 1), exit()];
-    if Processor::this().is_some() {
+    if has_machine_code() {
         assert_eq!(Watched::first_stop(&code, FUEL).0, 3, "before its end");
     }
 }
@@ -34,7 +34,7 @@ fn a_pointer_that_the_program_has_replaced_is_no_pointer() {
                     Inputs::default().compare(&verified(&[&begin[..], &ending()].concat()), 2);
                 }
             }
-            if Processor::this().is_some() && address != segment << 32 {
+            if has_machine_code() && address != segment << 32 {
                 let code = [&replace[..], &[load(DOUBLE_WORD, 3, 1, pointer), mov(0, 0), exit()]].concat();
                 assert_eq!(
                     Watched::first_stop(&code, FUEL),
@@ -155,7 +155,7 @@ impl Executable for Elsewhere {
 
 #[test]
 fn a_step_that_begins_with_another_pointer_reaches_no_memory() {
-    if Processor::this().is_none() {
+    if !has_machine_code() {
         return;
     }
     for access in [load(DOUBLE_WORD, 2, 1, 48), put(DOUBLE_WORD, 1, 96, 3)] {

@@ -4,7 +4,7 @@
 use crate::assemble::{
     DOUBLE_WORD, PARAMETERS, STATE, WINDOW, copy, ending, exit, load, mov, store, verified, wide,
 };
-use crate::{Inputs, Watched};
+use crate::{Inputs, Watched, has_machine_code};
 use bareverbs_offload::program::{Fault, Fuel, Instruction};
 use bareverbs_offload_native::Processor;
 
@@ -140,7 +140,7 @@ fn fuel_ends_alike_in_the_second_form_of_a_block() {
 
 #[test]
 fn code_goes_on_behind_a_wrong_guess_and_is_entered_only_where_blocks_begin() {
-    if Processor::this().is_none() {
+    if !has_machine_code() {
         return;
     }
     let accesses = [load(DOUBLE_WORD, 4, 3, 0), BRANCH, load(DOUBLE_WORD, 5, 3, 8), mov(0, 0), exit()];
