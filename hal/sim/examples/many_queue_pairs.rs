@@ -4,8 +4,8 @@
 //! pairs (by default 1, 1,000 and 100,000). An operation is one signalled 64-byte RDMA WRITE with its own doorbell,
 //! from posting to the polled completion. Operations visit the queue pairs in turn: either all of them, or sixteen that
 //! are spread widely while the others stay idle. One operation is in flight at a time, so the frames are the same for
-//! any number of queue pairs. Rounds for the different counts alternate. The output has the medians, and the resident
-//! memory per queue pair.
+//! any number of queue pairs. Rounds for the different counts alternate. The output has the medians, the resident
+//! memory per queue pair, and what a load costs that has to wait for memory.
 //!
 //! `… --example many_queue_pairs -- --only COUNT OPERATIONS` creates COUNT queue pairs, does OPERATIONS operations and
 //! nothing else. Run it twice under `valgrind --tool=cachegrind --cache-sim=no`: the difference is the instruction
@@ -64,6 +64,7 @@ fn compare(counts: &[usize]) {
         }
         print(&benches, busy, times);
     }
+    println!("a load from memory in no cache, after the load that gave its address: {:.0} ns", latency());
     for bench in &mut benches {
         let count = bench.count();
         println!(
@@ -91,6 +92,26 @@ fn print(benches: &[Bench], busy: usize, times: Vec<Vec<f64>>) {
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
+}
+
+/// Cache lines that a measurement of latency visits: 256 MiB of them.
+const LINES: usize = 1 << 22;
+
+/// Nanoseconds of a load that cannot begin before the load that gives its address has ended, from lines that are in no
+/// cache. An operation on a queue pair that was idle for long has to wait for several of these, one after the other.
+fn latency() -> f64 {
+    // Each line holds the number of the next one. Sattolo's shuffle makes one cycle of all.
+    let mut lines: Vec<[usize; 8]> = (0..LINES).map(|line| [line; 8]).collect();
+    let mut random = 1_u64;
+    for last in (1..LINES).rev() {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        lines.swap(last, (random >> 33) as usize % last);
+    }
+    let clock = Clock(Instant::now());
+    let start = clock.elapsed();
+    let last = (0..LINES).fold(0, |line, _| lines[line][0]);
+    assert_eq!(last, 0, "the cycle ends where it began");
+    (clock.elapsed() - start).as_nanos() as f64 / LINES as f64
 }
 
 /// Processor time of this process: it stands still while other processes run.
