@@ -5,7 +5,7 @@ use bareverbs_offload::kernels::kv_lookup::MAX_PARAMETERS;
 use bareverbs_offload::program::Program;
 use bareverbs_offload::table::{TableConfig, TablePolicy, TableWriter};
 use bareverbs_prm::time::Time;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const LOOKUP: &[u8] = include_bytes!("../../../offload/programs/kv_lookup.o");
@@ -185,8 +185,7 @@ fn rustc_builds_what_is_deployed() {
         println!("SKIPPED: a nightly rustc is not there");
         return;
     };
-    let directory = tempfile::tempdir().expect("a directory");
-    let object = match object_of_rust(directory.path()) {
+    let object = match object_of_rust() {
         Ok(object) => object,
         Err(complaint) => {
             let is_required = std::env::var_os("BAREVERBS_REQUIRE_JUDGES").is_some();
@@ -207,7 +206,8 @@ fn rustc_builds_what_is_deployed() {
 }
 
 /// The object that the build line makes of `kv_lookup.rs`, or what the compiler or the assembler says.
-fn object_of_rust(directory: &Path) -> Result<Vec<u8>, String> {
+fn object_of_rust() -> Result<Vec<u8>, String> {
+    let directory = programs_directory();
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offload/programs");
     let (assembly, object) = (directory.join("out.s"), directory.join("out.o"));
     let mut compiler = Command::new("cargo");
@@ -217,7 +217,7 @@ fn object_of_rust(directory: &Path) -> Result<Vec<u8>, String> {
         .arg(programs.join("Cargo.toml"))
         .args(["--", "-C", "target-cpu=v3", "--emit"])
         .arg(format!("asm={}", assembly.display()))
-        .env("CARGO_TARGET_DIR", directory);
+        .env("CARGO_TARGET_DIR", &directory);
     // What is set for the build of this test is not for the program.
     for name in std::env::vars_os().map(|(name, _)| name) {
         let text = name.to_string_lossy();
@@ -234,6 +234,13 @@ fn object_of_rust(directory: &Path) -> Result<Vec<u8>, String> {
         }
     }
     std::fs::read(&object).map_err(|error| format!("{}: {error}", object.display()))
+}
+
+/// Where programs in Rust are built: beside what cargo builds for this test, so that core is built once.
+fn programs_directory() -> PathBuf {
+    let this = std::env::current_exe().expect("a path");
+    let profile = this.parent().and_then(Path::parent).expect("this test is in deps of its profile");
+    profile.join("programs-of-rust")
 }
 
 /// The version text of clang, if it is installed.

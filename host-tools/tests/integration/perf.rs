@@ -4,6 +4,7 @@ use crate::support;
 
 use serde_json::Value;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::process::{Child, ChildStderr};
 use support::{Hosts, Served, bareverbs, free_port, object_of, output_of, wait_for};
 
 /// The output of client and server of a test.
@@ -68,6 +69,18 @@ fn both_ends_agree_and_every_byte_is_compared() {
     }
 }
 
+/// Waits until a server listens at an RDMA CM port, and returns the rest of what it says. A client that came earlier
+/// would wait a second before it asks again who has the server's address.
+fn await_listener(server: &mut Child) -> BufReader<ChildStderr> {
+    let mut said = BufReader::new(server.stderr.take().expect("a pipe"));
+    let mut line = String::new();
+    while !line.starts_with("waiting for the client at RDMA CM port") {
+        line.clear();
+        assert!(said.read_line(&mut line).expect("text") > 0, "the server has ended");
+    }
+    said
+}
+
 /// RDMA CM over InfiniBand where nothing else maps addresses to ports: both ports answer ARP and neighbour
 /// discovery of IPoIB, and the subnet administration knows the paths.
 #[test]
@@ -82,10 +95,12 @@ fn ports_of_a_subnet_find_each_other_by_addresses_of_ipoib() {
     ] {
         let test = [&["perf"], test, &["-R", "--json", "--timeout", "30"]].concat();
         let server = [&test[..], &["--device", "vfio-user:nic", "--address", ips[0]]].concat();
-        let server = bareverbs(here, &server).spawn().expect("the program");
+        let mut server = bareverbs(here, &server).spawn().expect("the program");
+        let mut said = await_listener(&mut server);
         let client = [&test[..], &["--device", "vfio-user:other", "--address", ips[1], ips[0]]].concat();
         let client = output_of(here, &client);
-        let server = server.wait_with_output().expect("the program");
+        let mut server = server.wait_with_output().expect("the program");
+        said.read_to_end(&mut server.stderr).expect("a pipe");
         let [client, server] = [client, server].map(|output| {
             assert!(output.status.success(), "{ips:?}: {}", String::from_utf8_lossy(&output.stderr));
             object_of("perf", &output)

@@ -103,7 +103,7 @@ fn every_tool_prints_what_its_schema_says() {
         "demo --data rows.csv --loss 0.01 --preset bf3-arm",
         "perf write bw -n 20",
         "perf write bw -a -b -n 20",
-        "perf write bw -D 1 -f 0 -s 1000000",
+        "perf write bw -D 1 -f 0 -s 1000000 --rate_limit 100",
         "perf read lat -a -n 20",
         "perf send lat -c UD",
         "perf atomic bw -n 20 -A CMP_AND_SWAP",

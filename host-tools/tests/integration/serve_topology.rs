@@ -63,16 +63,22 @@ fn cards_have_the_places_of_hosts_and_reach_each_other() {
     assert!(server.status.success(), "{}", String::from_utf8_lossy(&server.stderr));
     let found = object_of("ping", &client);
     assert_eq!((&found["sent"], &found["received"]), (&20.into(), &20.into()));
-    for (device, node, lid) in [("nic", "00002c90000000a0", 7), ("other", "00002c90000000b0", 9)] {
+    let places = [("nic", "00002c90000000a0", 7), ("other", "00002c90000000b0", 9)];
+    // The manager assigns the LID after the device has started, so the test uses a tool that waits for it.
+    let waiting = places.map(|(device, ..)| {
+        let device = format!("vfio-user:{device}");
+        let waiting = ["ping", "-c", "MAD", "--server", "--peer-timeout", "1", "--device", &device];
+        bareverbs(here, &waiting).spawn().expect("the program")
+    });
+    for (waiting, (device, _, lid)) in waiting.into_iter().zip(places) {
+        let output = waiting.wait_with_output().expect("the program");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains(&format!("answering ibping at LID {lid}\n")), "{device}: {said}");
+    }
+    for (device, node, _) in places {
         let output = output_of(here, &["devinfo", "--json", "--device", &format!("vfio-user:{device}")]);
         let text = String::from_utf8_lossy(&output.stdout).replace(':', "");
         assert!(text.contains(&node[4..]), "{device}: {text}");
-        // The manager assigns the LID after the device has started, so the test uses a tool that waits for
-        // it.
-        let device = format!("vfio-user:{device}");
-        let waiting = ["ping", "-c", "MAD", "--server", "--peer-timeout", "1", "--device", &device];
-        let said = String::from_utf8_lossy(&output_of(here, &waiting).stderr).into_owned();
-        assert!(said.contains(&format!("answering ibping at LID {lid}\n")), "{device}: {said}");
     }
 }
 

@@ -175,10 +175,10 @@ mod tests {
 
     #[test]
     fn looking_for_a_free_block_does_not_begin_at_the_start_each_time() {
-        let (row, blocks) = row(1 << 20);
-        let all = (0..1 << 19).filter(|_| blocks.take(&row, 2).is_some()).count();
-        assert_eq!((all, blocks.take(&row, 2)), (1 << 19, None));
-        assert_eq!(blocks.first[0].load(Ordering::Relaxed), 1 << 13);
+        let (row, blocks) = row(1 << 12);
+        let all = (0..1 << 11).filter(|_| blocks.take(&row, 2).is_some()).count();
+        assert_eq!((all, blocks.take(&row, 2)), (1 << 11, None));
+        assert_eq!(blocks.first[0].load(Ordering::Relaxed), 1 << 5);
     }
 
     proptest! {
