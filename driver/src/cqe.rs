@@ -78,12 +78,12 @@ impl CompletionFields for CqeView<'_> {
 }
 
 impl CqeView<'_> {
-    /// The `user_index` of the queue pair.
+    /// The field `user_index`, which names the queue pair.
     pub(crate) fn user_index(self) -> u32 {
         self.0.load_field::<{ CompletionEntry::FIELDS.user_index.key() }>() as u32
     }
 
-    /// The dword with the `user_index` in memory order, for comparison with another entry.
+    /// The dword with the `user_index` in memory order, for comparison with another entry, and to find the queue pair.
     #[inline(always)]
     pub(crate) fn user_index_dword(self) -> u32 {
         self.0.load_raw32::<USER_INDEX>()

@@ -44,6 +44,8 @@ pub struct Dma<M> {
     /// The same in segments of 16 bytes and in words.
     segments: usize,
     words: usize,
+    /// The number of the last word, or zero.
+    last_word: usize,
 }
 
 // SAFETY: `base` points into `memory`, which the same value owns and which may be sent to another thread.
@@ -59,7 +61,15 @@ impl<M: DmaMemory> Dma<M> {
         let (base, length) = (memory.as_ptr(), memory.len());
         let blocks = if base.as_ptr().addr().is_multiple_of(BLOCK) { length / BLOCK } else { 0 };
         let (segments, words) = (blocks * (BLOCK / 16), blocks * (BLOCK / 8));
-        Self { memory: Some(memory), base, length, blocks, segments, words }
+        Self {
+            memory: Some(memory),
+            base,
+            length,
+            blocks,
+            segments,
+            words,
+            last_word: words.saturating_sub(1),
+        }
     }
 
     /// Allocates `length` zeroed bytes from `hal`.
@@ -95,8 +105,15 @@ impl<M> Dma<M> {
     /// Takes the memory out and leaves an empty region.
     #[must_use = "memory that the device may reach is freed when this is dropped"]
     pub fn take(&mut self) -> Self {
-        let empty =
-            Self { memory: None, base: NonNull::dangling(), length: 0, blocks: 0, segments: 0, words: 0 };
+        let empty = Self {
+            memory: None,
+            base: NonNull::dangling(),
+            length: 0,
+            blocks: 0,
+            segments: 0,
+            words: 0,
+            last_word: 0,
+        };
         core::mem::replace(self, empty)
     }
 
@@ -177,6 +194,17 @@ impl<M> Dma<M> {
         }
         // SAFETY: `index` is within a whole block of the memory, which is aligned to a block (`Dma::new`).
         Some(unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(index * 8).cast()) })
+    }
+
+    /// Words number `index` and `index + 1`; `None` if the second one is beyond the end.
+    #[inline(always)]
+    pub(crate) fn two_words(&self, index: usize) -> Option<[Window<'_, 8>; 2]> {
+        if index >= self.last_word {
+            return None;
+        }
+        // SAFETY: both words are within whole blocks of the memory, which is aligned to a block (`Dma::new`).
+        let (first, second) = unsafe { (self.base.add(index * 8), self.base.add(index * 8 + 8)) };
+        Some([first, second].map(|base| Window { base, memory: PhantomData }))
     }
 
     /// Loads the aligned 64-bit word number `index` with `order`; `None` beyond the end.
@@ -360,7 +388,13 @@ impl<M, const N: usize> Table<M, N> {
     /// Row `number`, modulo the number of rows.
     #[inline(always)]
     pub(crate) fn row(&self, number: u32) -> Extent<'_, N> {
-        let offset = number.wrapping_mul(N as u32) & self.last;
+        self.row_at(number.wrapping_mul(N as u32))
+    }
+
+    /// The row that has the byte at `offset`, modulo the bytes of all rows.
+    #[inline(always)]
+    pub(crate) fn row_at(&self, offset: u32) -> Extent<'_, N> {
+        let offset = offset & self.last;
         // SAFETY: the number of rows and `N` are powers of two, so the masked offset is that of a row, all of which are
         // within the blocks of the memory (`new`); it is aligned to a block.
         let base = unsafe { self.dma.base.add(offset as usize) };

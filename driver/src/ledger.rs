@@ -8,17 +8,19 @@
 //! writes a slot again.
 //!
 //! The contents of a completion entry are only claims: its identity must be that of a record, and its counter
-//! must lie between tail and head at the start of a work request. The low bits of `user_index` select the
-//! record; its high bits are a generation, so an entry of a destroyed queue pair matches nothing.
+//! must lie between tail and head at the start of a work request. The `user_index` selects the record; it also
+//! holds a generation, so an entry of a destroyed queue pair matches nothing.
 
 mod poller;
 mod receive;
 mod send;
 pub mod shared;
+mod user_index;
 
 pub use poller::{Found, Half, Poller, Receives, Sends};
 pub use receive::{ReceivePoller, retire_receive};
 pub use send::{Retired, SendPoller, retire_send};
+pub use user_index::UserIndex;
 
 use bareverbs_prm::ids::{Cqn, Qpn};
 use bareverbs_prm::mutation::mutated;
@@ -40,15 +42,15 @@ pub trait Words {
     fn singles(&self, base: u32, mask: u32) -> impl Singles + '_ {
         Plain { words: self, base, mask }
     }
-    /// A loader of slot `index` (masked) among `slots` of a send queue, if it is within the words.
+    /// A loader of the words number `word` and the next, if they are within the words.
     #[inline(always)]
-    fn pair(&self, slots: Slots, index: u32) -> Option<impl Fn() -> [u64; 2]> {
-        Some(move || self.pairs(slots.base as u32, slots.mask).load(index))
+    fn pair(&self, word: usize) -> Option<impl Fn() -> [u64; 2]> {
+        Some(move || [word, word + 1].map(|word| self.load(word, Ordering::Relaxed)))
     }
-    /// A loader of slot `index` (masked) among `slots` of a receive queue, if it is within the words.
+    /// A loader of word number `word`, if it is within the words.
     #[inline(always)]
-    fn single(&self, slots: Slots, index: u32) -> Option<impl Fn() -> u64> {
-        Some(move || self.singles(slots.base as u32, slots.mask).load(index))
+    fn single(&self, word: usize) -> Option<impl Fn() -> u64> {
+        Some(move || self.load(word, Ordering::Relaxed))
     }
     /// Record number `number`, if there are records.
     #[inline(always)]
@@ -57,8 +59,8 @@ pub trait Words {
     }
     /// The record of `user_index` among `records` (a power of two), if there are records.
     #[inline(always)]
-    fn record_of(&self, user_index: u32, records: usize) -> Option<impl Record + '_> {
-        self.record(user_index & (records as u32).wrapping_sub(1))
+    fn record_of(&self, user_index: UserIndex, records: usize) -> Option<impl Record + '_> {
+        self.record(user_index.record(records) as u32)
     }
 }
 
@@ -132,7 +134,8 @@ impl<W: Words + ?Sized> Singles for Plain<'_, W> {
     }
 }
 
-/// Words of a record: four cache lines, one of them written by the poster, two by pollers.
+/// Words of a record: four cache lines, one of them written by the poster, two by pollers, with all else that a poller
+/// needs beside what it writes.
 pub const RECORD_WORDS: usize = 32;
 /// Words of a slot: the identifier of the application, and what was posted.
 pub const SLOT_WORDS: usize = 2;
@@ -153,63 +156,76 @@ pub enum Side {
 }
 
 impl Side {
-    const fn identity(self) -> usize {
-        self as usize
-    }
-    /// The word with the first slot.
-    const fn base(self) -> usize {
-        2 + self as usize
-    }
-    /// The word with the number of slots minus one.
-    const fn mask(self) -> usize {
-        4 + 6 * self as usize
-    }
     const fn head(self) -> usize {
         8 + self as usize
     }
     const fn tail(self) -> usize {
         16 + 8 * self as usize
     }
+    /// The word with the [name](Home::name) of the queue.
+    const fn name(self) -> usize {
+        self.tail() + 1
+    }
+    /// The word with the number of the queue pair.
+    const fn qpn(self) -> usize {
+        self.tail() + 2
+    }
+    /// Words of a slot.
+    const fn words(self) -> usize {
+        match self {
+            Self::Send => SLOT_WORDS,
+            Self::Receive => 1,
+        }
+    }
+    /// The word with the number of the first slot's first word.
+    const fn base(self) -> usize {
+        self.tail() + 3
+    }
+    /// The word with the number of slots minus one.
+    const fn mask(self) -> usize {
+        self.tail() + 4
+    }
 }
+
+/// The name of closed records, which no entry has.
+const CLOSED: u64 = u64::MAX;
 
 /// The identity that a completion entry must have: queue pair, `user_index`, and the completion queue that it
 /// came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Identity(u64);
+pub struct Identity {
+    home: Home,
+    user_index: UserIndex,
+    qpn: Qpn,
+}
 
 impl Identity {
     /// The identity of no queue pair, which no record has.
-    const NOBODY: Self = Self(u64::MAX - 1);
-    /// The identity of closed records, which no entry has.
-    const CLOSED: Self = Self(u64::MAX);
+    const NOBODY: Self =
+        Self { home: Home::NOBODY, user_index: UserIndex::new(0), qpn: Qpn::from_low_bits(0) };
 
     /// The identity in an entry of completion queue `cqn`.
     #[inline(always)]
-    pub const fn new(cqn: Cqn, user_index: u32, qpn: Qpn) -> Self {
-        Self(Self::queue(cqn) | ((user_index & 0xff_ffff) as u64) << 24 | qpn.value() as u64)
+    pub const fn new(cqn: Cqn, user_index: UserIndex, qpn: Qpn) -> Self {
+        Self { home: Home::of(cqn), user_index, qpn }
     }
 
-    /// The part that a completion queue contributes.
+    /// The name of the queue.
     #[inline(always)]
-    const fn queue(cqn: Cqn) -> u64 {
-        (cqn.value() as u64 & 0xffff) << 48
+    const fn name(self) -> u64 {
+        self.home.name(self.user_index)
     }
 
-    /// The identity without the queue pair number.
+    /// All in one word, of the completion queue's number the low 16 bits.
     #[inline(always)]
-    const fn without_queue_pair(self) -> Self {
-        Self(self.0 & !0xff_ffff)
+    const fn packed(self) -> u64 {
+        self.packed_without_queue_pair() | self.qpn.value() as u64
     }
 
+    /// The same without the number of the queue pair.
     #[inline(always)]
-    const fn user_index(self) -> usize {
-        (self.0 >> 24) as usize & 0xff_ffff
-    }
-
-    /// The queue pair.
-    #[inline(always)]
-    const fn qpn(self) -> Qpn {
-        Qpn::from_low_bits(self.0 as u32)
+    const fn packed_without_queue_pair(self) -> u64 {
+        self.home.0 << 16 | (self.user_index.shifted() as u64) << 16
     }
 }
 
@@ -219,22 +235,26 @@ impl Identity {
 pub struct Home(u64);
 
 impl Home {
-    /// The home of no queue pair: with any `user_index` it is the one that no queue pair has, in another
-    /// completion queue than that of closed records.
-    pub const NOBODY: Self = Self(0xfffe_ffff_ff00_0000);
+    /// The home of no queue pair: no completion queue has such a number.
+    pub const NOBODY: Self = Self(1 << 63);
 
-    /// The home of the queue pairs that complete in this queue. For the queue with the last number it is
-    /// `NOBODY`, because closed records look as if they completed there.
+    /// The home of the queue pairs that complete in this queue.
+    #[inline(always)]
     pub const fn of(cqn: Cqn) -> Self {
-        let queue = Identity::queue(cqn);
-        if queue == Identity::CLOSED.0 >> 48 << 48 { Self::NOBODY } else { Self(queue) }
+        Self((cqn.value() as u64) << 32)
     }
 
-    /// The queue pair of a record with this identity, if it has this `user_index` (24 bits) and completes here.
+    /// The name of a queue: its `user_index`, and that it completes here.
     #[inline(always)]
-    const fn queue_pair(self, identity: Identity, user_index: u32) -> Option<Qpn> {
-        let rest = identity.0 ^ (self.0 | ((user_index << 8) as u64) << 16);
-        if rest < 1 << 24 { Some(Qpn::from_low_bits(rest as u32)) } else { None }
+    const fn name(self, user_index: UserIndex) -> u64 {
+        self.0 | user_index.shifted() as u64
+    }
+
+    /// Whether a queue of this name has this `user_index` and completes here. This takes one instruction less than making
+    /// the name and comparing it.
+    #[inline(always)]
+    const fn is_name(self, name: u64, user_index: UserIndex) -> bool {
+        name ^ user_index.shifted() as u64 == self.0
     }
 }
 
@@ -256,14 +276,6 @@ pub struct Slots {
     pub base: usize,
     /// Number of slots minus one.
     pub mask: u32,
-}
-
-impl Slots {
-    /// The slot of `index`, counted from the first word.
-    #[inline(always)]
-    pub(crate) const fn at(self, index: u32) -> usize {
-        self.base.wrapping_add((index & self.mask) as usize)
-    }
 }
 
 /// What was posted: the second word of a slot. Bits 31:0 hold the counter of the next work request, 47:32 the
@@ -310,7 +322,7 @@ impl Posted {
 /// Closes both queues of record number `record`, so that completions match nothing there.
 pub fn close(words: &impl Words, record: usize) {
     for side in [Side::Send, Side::Receive] {
-        words.store(record * RECORD_WORDS + side.identity(), Identity::CLOSED.0, Ordering::Release);
+        words.store(record * RECORD_WORDS + side.name(), CLOSED, Ordering::Release);
     }
 }
 
@@ -335,7 +347,7 @@ impl Poster {
         words.store(record + side.head(), 0, Ordering::Relaxed);
         words.store(record + side.tail(), 0, Ordering::Relaxed);
         let mask = range.slots.wrapping_sub(1);
-        words.store(record + side.base(), range.base.into(), Ordering::Relaxed);
+        words.store(record + side.base(), u64::from(range.base) * side.words() as u64, Ordering::Relaxed);
         words.store(record + side.mask(), mask.into(), Ordering::Relaxed);
         let head_word = record + side.head();
         Self { side, record, head_word, base: range.base, mask, head: 0, full: range.slots }
@@ -343,12 +355,13 @@ impl Poster {
 
     /// Stores the queue pair and the completion queue, so that completions find the record.
     pub fn identify(&self, words: &impl Words, identity: Identity) {
-        words.store(self.record + self.side.identity(), identity.0, Ordering::Release);
+        words.store(self.record + self.side.qpn(), identity.qpn.value().into(), Ordering::Relaxed);
+        words.store(self.record + self.side.name(), identity.name(), Ordering::Release);
     }
 
-    /// Removes the identity, so that completions no longer find the record.
+    /// Removes the name, so that completions no longer find the record.
     pub fn close(&self, words: &impl Words) {
-        words.store(self.record + self.side.identity(), Identity::CLOSED.0, Ordering::Release);
+        words.store(self.record + self.side.name(), CLOSED, Ordering::Release);
     }
 
     /// Number of slots.

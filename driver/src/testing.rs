@@ -10,8 +10,8 @@ pub use crate::ring::{Consumer, OwnedEntry, take_ownership};
 /// Ownership of work request identifiers.
 pub mod ledger {
     pub use crate::ledger::{
-        Found, Home, Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words,
-        retire_receive, retire_send,
+        Found, Home, Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side,
+        UserIndex, Words, retire_receive, retire_send,
     };
 
     /// The ledger of a shared receive queue.

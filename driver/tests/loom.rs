@@ -16,7 +16,7 @@
 #![cfg(loom)]
 
 use bareverbs_core::testing::ledger::{
-    Home, Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, Words,
+    Home, Identity, Poster, RECORD_WORDS, Range, ReceivePoller, Refusal, SendPoller, Side, UserIndex, Words,
     retire_receive, retire_send,
 };
 use bareverbs_core::testing::{Consumer, OwnedEntry, Publication, publish, publish_record, take_ownership};
@@ -192,7 +192,7 @@ impl Words for Shared {
 }
 
 fn identity() -> Identity {
-    Identity::new(Cqn::from_low_bits(3), 0, Qpn::from_low_bits(0x41))
+    Identity::new(Cqn::from_low_bits(3), UserIndex::new(0), Qpn::from_low_bits(0x41))
 }
 
 fn open(words: &Shared, side: Side) -> Poster {
@@ -338,12 +338,13 @@ fn retire_directly(side: Side) {
         let home = Home::of(Cqn::from_low_bits(3));
         let retire = |counter| match side {
             Side::Send => {
-                let found = SendPoller::find(&*words, 1, home, 0).ok_or(Refusal::Stranger)?;
+                let found = SendPoller::find(&*words, 1, home, UserIndex::new(0)).ok_or(Refusal::Stranger)?;
                 let retired = found.retire_oldest(&*words, counter).ok_or(Refusal::NotOutstanding)?;
                 Ok(retired.id)
             }
             Side::Receive => {
-                let found = ReceivePoller::find(&*words, 1, home, 0).ok_or(Refusal::Stranger)?;
+                let found =
+                    ReceivePoller::find(&*words, 1, home, UserIndex::new(0)).ok_or(Refusal::Stranger)?;
                 found.retire_oldest(&*words, counter).ok_or(Refusal::NotOutstanding)
             }
         };

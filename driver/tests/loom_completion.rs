@@ -12,7 +12,9 @@
 //! ```
 #![cfg(loom)]
 
-use bareverbs_core::testing::ledger::{Identity, Poster, RECORD_WORDS, Range, SendPoller, Side, Words};
+use bareverbs_core::testing::ledger::{
+    Identity, Poster, RECORD_WORDS, Range, SendPoller, Side, UserIndex, Words,
+};
 use bareverbs_core::testing::{Consumer, OwnedEntry, take_ownership};
 use bareverbs_prm::ids::{Cqn, Qpn};
 use loom::sync::Arc;
@@ -28,8 +30,8 @@ const LOG_ENTRIES: u8 = 2;
 /// Times that the poller looks while the others post.
 const POLLS: usize = 3;
 const FIRST_SLOT: usize = QUEUE_PAIRS * RECORD_WORDS;
-/// The words that the ledger uses of a record, for sends: identity, slots (two), head, tail.
-const USED: [usize; 5] = [0, 2, 4, 8, 16];
+/// The words that the ledger uses of a record, for sends: head, tail, name, queue pair, slots (two).
+const USED: [usize; 6] = [8, 16, 17, 18, 19, 20];
 
 /// Words of a ledger. Only those that are used exist, since loom follows each of them.
 struct Ledger(Vec<Option<AtomicU64>>);
@@ -93,7 +95,11 @@ impl Shared {
 }
 
 fn identity(queue_pair: usize) -> Identity {
-    Identity::new(Cqn::from_low_bits(3), queue_pair as u32, Qpn::from_low_bits(0x41 + queue_pair as u32))
+    Identity::new(
+        Cqn::from_low_bits(3),
+        UserIndex::new(queue_pair as u32),
+        Qpn::from_low_bits(0x41 + queue_pair as u32),
+    )
 }
 
 fn open(shared: &Shared, queue_pair: usize) -> Poster {

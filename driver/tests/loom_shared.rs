@@ -16,7 +16,7 @@
 use bareverbs_core::testing::ledger::shared::{
     Chain, Claimed, SharedName, SharedPoller, SharedPoster, SharedWords, attach, clear, retire_shared,
 };
-use bareverbs_core::testing::ledger::{Identity, RECORD_WORDS, Range, Refusal, Words};
+use bareverbs_core::testing::ledger::{Identity, RECORD_WORDS, Range, Refusal, UserIndex, Words};
 use bareverbs_prm::ids::{Cqn, Qpn};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -68,12 +68,12 @@ impl SharedWords for Shared {
 
 /// The queue pair with record `number`, which completes into the completion queue of that number.
 fn identity(number: u32) -> Identity {
-    Identity::new(Cqn::from_low_bits(number), number, Qpn::from_low_bits(0x40 + number))
+    Identity::new(Cqn::from_low_bits(number), UserIndex::new(number), Qpn::from_low_bits(0x40 + number))
 }
 
 fn open(slots: u32) -> (Arc<Shared>, SharedPoster) {
     let words = Shared::new(slots as usize);
-    let name = SharedName::new(0);
+    let name = SharedName::new(UserIndex::new(0));
     let poster = SharedPoster::open(&*words, 0, Range { base: FIRST_SLOT as u32 / 2, slots }, name);
     for number in [1, 2] {
         attach(&*words, number as usize, identity(number), name);

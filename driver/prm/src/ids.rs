@@ -41,6 +41,15 @@ macro_rules! object_number {
             pub const fn from_low_bits(value: u32) -> Self {
                 Self(value & (u32::MAX >> (32 - $bits)))
             }
+            /// A number that [`Self::value`] returned before.
+            ///
+            /// # Panics
+            /// Debug builds panic if it does not fit the field of the device.
+            #[inline(always)]
+            pub const fn from_value(value: u32) -> Self {
+                debug_assert!(value >> ($bits - 1) <= 1, "no value of such a number");
+                Self(value)
+            }
             /// The number.
             pub const fn value(self) -> u32 {
                 self.0

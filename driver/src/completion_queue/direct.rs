@@ -4,7 +4,7 @@
 
 use super::CompletionQueue;
 use super::cache::{CachedQueuePair, QueuePairCache};
-use super::entries::hand_back;
+use super::entries::{hand_back, identity_of};
 use super::fast::PathEnd;
 use crate::cqe::completion::{received, sent};
 use crate::cqe::ownership::{OwnedCqe, OwnerByte};
@@ -12,7 +12,7 @@ use crate::cqe::{CompletionFields, CqeView};
 use crate::device::DeviceRef;
 use crate::device::ledgers::Ledgers;
 use crate::ledger::{
-    Found, Half, Home, Identity, Poller, ReceivePoller, Receives, Record, SendPoller, Sends,
+    Found, Half, Home, Poller, ReceivePoller, Receives, Record, SendPoller, Sends, UserIndex,
 };
 use crate::ring::synchronize;
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode};
@@ -73,7 +73,7 @@ impl DirectQueue for Sends {
             return None;
         }
         let retired = found.retire_oldest(ledgers, cqe.counter())?;
-        *place = sent(cqe, retired.id, WorkCompletionOpcode::from_kind(retired.posted.kind()), found.qpn);
+        *place = sent(cqe, retired.id, WorkCompletionOpcode::from_kind(retired.posted.kind()), found.qpn());
         Some(())
     }
 }
@@ -93,7 +93,7 @@ impl DirectQueue for Receives {
     ) -> Option<()> {
         let opcode = owner.responder_success()?;
         let id = found.retire_oldest(ledgers, cqe.counter())?;
-        received(place, cqe, opcode, id, found.qpn);
+        received(place, cqe, opcode, id, found.qpn());
         Some(())
     }
 }
@@ -200,8 +200,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
         if count > 1 {
             cache.in_turns = taken(count - 2).user_index_dword() != last.user_index_dword();
             if !cache.in_turns {
-                let identity = Identity::new(*cqn, last.user_index(), last.qpn());
-                let poller = Poller::<Q>::resolve(ledgers, ledgers.records(), identity);
+                let poller = Poller::<Q>::resolve(ledgers, ledgers.records(), identity_of(*cqn, last));
                 *Q::cached(cache) = CachedQueuePair::of(last, poller.unwrap_or(Poller::NOBODY));
             }
         }
@@ -217,7 +216,8 @@ impl<M> Finder<'_, M> {
     #[inline(always)]
     fn retire<Q: DirectQueue>(&self, entry: WrittenEntry<'_>, place: &mut WorkCompletion) -> Option<()> {
         let &Self { ledgers, home } = self;
-        let found = Poller::<Q>::find(ledgers, ledgers.records(), home, entry.cqe.user_index())?;
+        let user_index = UserIndex::from_dword(entry.cqe.user_index_dword());
+        let found = Poller::<Q>::find(ledgers, ledgers.records(), home, user_index)?;
         Q::retire(ledgers, &found, entry, place)
     }
 }

@@ -11,8 +11,10 @@ use crate::cqe::ownership::{OwnedCqe, is_compressed};
 use crate::device::DeviceRef;
 use crate::dma::Rings;
 use crate::hal::{Barrier, Hal};
+use crate::ledger::{Identity, UserIndex};
 use crate::ring::{Consumer, take_ownership};
 use bareverbs_prm::cqe::MINI_CQES;
+use bareverbs_prm::ids::Cqn;
 
 /// The length of a run, which is impossible.
 pub(super) struct BadRun(pub(super) u32);
@@ -22,6 +24,11 @@ pub(super) struct BadRun(pub(super) u32);
 pub(super) fn hand_back<H: Hal>(hal: &H, rings: &Rings<H::Dma>, counter: u32) {
     hal.barrier(Barrier::FromDevice);
     rings.record().store_be32::<0>(counter);
+}
+
+/// The identity that an entry of completion queue `cqn` claims.
+pub(super) fn identity_of(cqn: Cqn, cqe: CqeView<'_>) -> Identity {
+    Identity::new(cqn, UserIndex::from_field(cqe.user_index()), cqe.qpn())
 }
 
 impl<D: DeviceRef> CompletionQueue<D> {

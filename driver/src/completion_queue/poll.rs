@@ -4,7 +4,7 @@
 
 use super::cache::{CachedQueuePair, Completed, QueuePairCache};
 use super::direct::Single;
-use super::entries::{BadRun, hand_back};
+use super::entries::{BadRun, hand_back, identity_of};
 use super::fast::PathEnd;
 use super::{CompletionQueue, PollError};
 use crate::cqe::completion::{fail, received, sent};
@@ -12,7 +12,7 @@ use crate::cqe::ownership::is_responder;
 use crate::cqe::{CompletionFields, CqeView};
 use crate::device::DeviceRef;
 use crate::ledger::shared::{Claimed, retire_shared};
-use crate::ledger::{Identity, Refusal, SendPoller, retire_receive};
+use crate::ledger::{Identity, Refusal, SendPoller, UserIndex, retire_receive};
 use crate::trace::TraceEvent;
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::Qpn;
@@ -176,7 +176,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
     }
 
     /// Marks all entries of a queue pair that is being reset, so that polling discards them.
-    pub(crate) fn disown(&mut self, user_index: u32) {
+    pub(crate) fn disown(&mut self, user_index: UserIndex) {
         self.cache = QueuePairCache::EMPTY;
         let mut at = self.consumer;
         for _ in 0..at.size() {
@@ -184,7 +184,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
                 break;
             }
             let cqe = self.entry(at.index());
-            if cqe.user_index() == user_index && !mutated("kept_completions") {
+            if cqe.user_index() == user_index.field() && !mutated("kept_completions") {
                 self.give_back(cqe);
                 cqe.disown();
             }
@@ -203,7 +203,7 @@ impl<D: DeviceRef> CompletionQueue<D> {
 
     /// The identity that an entry claims.
     fn identity(&self, cqe: CqeView<'_>) -> Identity {
-        Identity::new(self.cqn, cqe.user_index(), cqe.qpn())
+        identity_of(self.cqn, cqe)
     }
 
     #[cold]

@@ -5,13 +5,14 @@
 //! these differences from the loop over entries.
 
 use super::cache::{CachedQueuePair, QueuePairCache};
+use super::entries::identity_of;
 use crate::cqe::completion::{received, sent};
 use crate::cqe::ownership::OwnerByte;
 use crate::cqe::{CompletionFields, CqeView};
 use crate::device::ledgers::Ledgers;
 use crate::ledger::shared::{Chain, Entries, SharedPoller, SharedRecord};
 use crate::ledger::{
-    Half, Identity, Pairs, Poller, ReceivePoller, Receives, Record, Retired, SendPoller, Sends, Singles,
+    Half, Pairs, Poller, ReceivePoller, Receives, Record, Retired, SendPoller, Sends, Singles,
 };
 use crate::work_completion::{WorkCompletion, WorkCompletionOpcode};
 use bareverbs_prm::ids::{Cqn, Qpn};
@@ -294,8 +295,7 @@ impl CachedQueuePair<SharedPoller> {
     /// come from its queue pairs in any order. Takes `self` by value, so that the session stays in registers.
     #[inline(never)]
     pub(super) fn sibling<M>(self, ledgers: &Ledgers<M>, cqn: Cqn, cqe: CqeView<'_>) -> Option<Self> {
-        let identity = Identity::new(cqn, cqe.user_index(), cqe.qpn());
-        let poller = SharedPoller::resolve(ledgers, ledgers.records(), identity)?;
+        let poller = SharedPoller::resolve(ledgers, ledgers.records(), identity_of(cqn, cqe))?;
         poller.shares_with(&self.poller).then(|| Self::of(cqe, poller))
     }
 }

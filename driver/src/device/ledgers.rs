@@ -9,7 +9,9 @@ mod blocks;
 use crate::dma::{Dma, Extent, Run, Table};
 use crate::hal::{DmaMemory, Hal, HalError};
 use crate::ledger::shared::{self, Entries, SharedRecord, SharedWords};
-use crate::ledger::{Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, Words, close};
+use crate::ledger::{
+    Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, UserIndex, Words, close,
+};
 use blocks::Blocks;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -21,7 +23,7 @@ const TAKEN: usize = 11;
 const NEXT: usize = 14;
 /// No record.
 const NONE: u32 = u32::MAX;
-/// A value that is never a `user_index`: the driver writes it into the entries of reset queue pairs.
+/// The number that no `user_index` has, whose field the driver writes into the entries of reset queue pairs.
 const NOBODY: u32 = 0xff_ffff;
 /// The largest number of records: the record's number and seven bits of generation make the 24 bits of a `user_index`.
 const MAX_RECORDS: usize = 1 << 17;
@@ -57,13 +59,13 @@ impl<M> Words for Ledgers<M> {
         Each { dma: self.dma(), base, mask }
     }
     #[inline(always)]
-    fn pair(&self, slots: Slots, index: u32) -> Option<impl Fn() -> [u64; 2]> {
-        let window = self.dma().segment(slots.at(index))?;
-        Some(move || [window.load_word::<0>(), window.load_word::<8>()])
+    fn pair(&self, word: usize) -> Option<impl Fn() -> [u64; 2]> {
+        let [id, posted] = self.dma().two_words(word)?;
+        Some(move || [id.load_word::<0>(), posted.load_word::<0>()])
     }
     #[inline(always)]
-    fn single(&self, slots: Slots, index: u32) -> Option<impl Fn() -> u64> {
-        let word = self.dma().atomic(slots.at(index))?;
+    fn single(&self, word: usize) -> Option<impl Fn() -> u64> {
+        let word = self.dma().atomic(word)?;
         Some(move || word.load(Ordering::Relaxed))
     }
     #[inline(always)]
@@ -71,8 +73,9 @@ impl<M> Words for Ledgers<M> {
         Some(self.table.row(number))
     }
     #[inline(always)]
-    fn record_of(&self, user_index: u32, _: usize) -> Option<impl Record + '_> {
-        Some(self.table.row(user_index))
+    fn record_of(&self, user_index: UserIndex, _: usize) -> Option<impl Record + '_> {
+        const { assert!(RECORD_WORDS * 8 == 1 << 8, "a record has as many bytes as the number is shifted by") };
+        Some(self.table.row_at(user_index.shifted()))
     }
 }
 
@@ -203,7 +206,7 @@ impl Singles for Run<'_, 8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Share {
     pub(crate) record: usize,
-    pub(crate) user_index: u32,
+    pub(crate) user_index: UserIndex,
     pub(crate) send: Range,
     pub(crate) receive: Range,
 }
@@ -360,7 +363,7 @@ impl<M> Ledgers<M> {
 
     /// A new `user_index` for each allocation of the record, so that completion entries of its earlier owner
     /// match no queue pair.
-    fn next_user_index(&self, record: usize) -> u32 {
+    fn next_user_index(&self, record: usize) -> UserIndex {
         let word = record * RECORD_WORDS + TAKEN;
         let named =
             |taken: u64| ((taken as u32).wrapping_mul(self.records() as u32) | record as u32) & NOBODY;
@@ -369,7 +372,7 @@ impl<M> Ledgers<M> {
             taken = taken.wrapping_add(1);
         }
         self.store(word, taken, Ordering::Relaxed);
-        named(taken)
+        UserIndex::new(named(taken))
     }
 
     /// Frees an allocation. The next allocation may reuse it.

@@ -1,6 +1,6 @@
 //! The poller's half of a queue: what [`send`](super::send) and [`receive`](super::receive) have in common.
 
-use super::{Home, Identity, Record, Side, Slots, Words, publish_order};
+use super::{Home, Identity, Record, Side, Slots, UserIndex, Words, publish_order};
 use bareverbs_prm::ids::Qpn;
 use core::fmt::Debug;
 use core::marker::PhantomData;
@@ -10,12 +10,16 @@ use core::sync::atomic::Ordering;
 pub trait Half: Debug + Copy {
     /// The queue that this half belongs to.
     const SIDE: Side;
-    /// The identity that its completions must have.
-    fn identity(record: &impl Record) -> u64;
+    /// The completion queue and the `user_index` that its completions must have.
+    fn name(record: &impl Record) -> u64;
+    /// The queue pair.
+    fn qpn(record: &impl Record) -> Qpn;
     /// Its slots.
     fn slots(record: &impl Record) -> Slots;
-    /// The index up to which the poller has retired.
-    fn tail(record: &impl Record) -> u32;
+    /// The first word of the slot at `tail`, whose upper half does not count.
+    fn slot(record: &impl Record, tail: u64) -> usize;
+    /// The index up to which the poller has retired. Only the lower half counts.
+    fn tail(record: &impl Record) -> u64;
     /// The index up to which the poster has posted. What the poster wrote before is visible after this load.
     fn head(record: &impl Record) -> u32;
     /// Publishes the index of the poller, after everything that it has read. Only the lower half counts.
@@ -36,17 +40,27 @@ macro_rules! half {
         impl Half for $half {
             const SIDE: Side = $side;
             #[inline(always)]
-            fn identity(record: &impl Record) -> u64 {
-                record.load::<{ $side.identity() }>(Ordering::Relaxed)
+            fn name(record: &impl Record) -> u64 {
+                record.load::<{ $side.name() }>(Ordering::Relaxed)
+            }
+            #[inline(always)]
+            fn qpn(record: &impl Record) -> Qpn {
+                Qpn::from_value(record.load::<{ $side.qpn() }>(Ordering::Relaxed) as u32)
             }
             #[inline(always)]
             fn slots(record: &impl Record) -> Slots {
-                let base = record.load::<{ $side.base() }>(Ordering::Relaxed) as usize;
+                let base = record.load::<{ $side.base() }>(Ordering::Relaxed) as usize / $side.words();
                 Slots { base, mask: record.load::<{ $side.mask() }>(Ordering::Relaxed) as u32 }
             }
             #[inline(always)]
-            fn tail(record: &impl Record) -> u32 {
-                record.load::<{ $side.tail() }>(Ordering::Relaxed) as u32
+            fn slot(record: &impl Record, tail: u64) -> usize {
+                let base = record.load::<{ $side.base() }>(Ordering::Relaxed) as usize;
+                let mask = record.load::<{ $side.mask() }>(Ordering::Relaxed);
+                base.wrapping_add($side.words().wrapping_mul((tail & mask) as usize))
+            }
+            #[inline(always)]
+            fn tail(record: &impl Record) -> u64 {
+                record.load::<{ $side.tail() }>(Ordering::Relaxed)
             }
             #[inline(always)]
             fn head(record: &impl Record) -> u32 {
@@ -66,15 +80,22 @@ half!(Receives, Side::Receive);
 /// The record of a queue pair, to retire one request at once: nothing of it is kept.
 pub struct Found<Q, R> {
     pub(super) record: R,
-    /// The queue pair.
-    pub qpn: Qpn,
     queue: PhantomData<Q>,
+}
+
+impl<Q: Half, R: Record> Found<Q, R> {
+    /// The queue pair. What the poster wrote is visible once a request has been retired.
+    #[inline(always)]
+    pub fn qpn(&self) -> Qpn {
+        Q::qpn(&self.record)
+    }
 }
 
 /// The poller's half of one queue. It may be kept between completions while [`is_current`](Self::is_current).
 #[derive(Debug, Clone, Copy)]
 pub struct Poller<Q> {
-    identity: Identity,
+    /// The name of the queue when it was found.
+    name: u64,
     /// The number of the record.
     pub(super) record: u32,
     slots: Slots,
@@ -86,7 +107,7 @@ pub struct Poller<Q> {
 impl<Q: Half> Poller<Q> {
     /// The poller of no queue pair: no record has this identity.
     pub const NOBODY: Self = Self {
-        identity: Identity::NOBODY,
+        name: Identity::NOBODY.name(),
         record: 0,
         slots: Slots { base: 0, mask: 0 },
         head: 0,
@@ -97,9 +118,10 @@ impl<Q: Half> Poller<Q> {
     /// Finds the record of `identity` among `records` (a power of two).
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        let number = (identity.user_index() & (records - 1)) as u32;
+        let number = identity.user_index.record(records) as u32;
         let record = words.record(number)?;
-        (Q::identity(&record) == identity.0).then(|| Self::of(identity, number, &record))
+        let is_it = Q::name(&record) == identity.name() && Q::qpn(&record) == identity.qpn;
+        is_it.then(|| Self::of(identity.name(), number, &record))
     }
 
     /// Finds the record from the `user_index` of an entry, without the number of the queue pair.
@@ -108,23 +130,16 @@ impl<Q: Half> Poller<Q> {
         words: &W,
         records: usize,
         home: Home,
-        user_index: u32,
+        user_index: UserIndex,
     ) -> Option<Found<Q, impl Record + use<'_, W, Q>>> {
         let record = words.record_of(user_index, records)?;
-        let qpn = home.queue_pair(Identity(Q::identity(&record)), user_index)?;
-        Some(Found { record, qpn, queue: PhantomData })
+        home.is_name(Q::name(&record), user_index).then_some(Found { record, queue: PhantomData })
     }
 
     #[inline(always)]
-    fn of(identity: Identity, number: u32, record: &impl Record) -> Self {
-        let (slots, head, tail) = (Q::slots(record), Q::head(record), Q::tail(record));
-        Self { identity, record: number, slots, head, tail, queue: PhantomData }
-    }
-
-    /// The queue pair.
-    #[inline(always)]
-    pub const fn qpn(&self) -> Qpn {
-        self.identity.qpn()
+    fn of(name: u64, number: u32, record: &impl Record) -> Self {
+        let (slots, head, tail) = (Q::slots(record), Q::head(record), Q::tail(record) as u32);
+        Self { name, record: number, slots, head, tail, queue: PhantomData }
     }
 
     /// The record.
@@ -136,7 +151,7 @@ impl<Q: Half> Poller<Q> {
     /// Whether the queue pair is still the one that was found.
     #[inline(always)]
     pub fn is_current(&self, record: &impl Record) -> bool {
-        Q::identity(record) == self.identity.0
+        Q::name(record) == self.name
     }
 
     /// Its slots.
@@ -156,7 +171,7 @@ impl<Q: Half> Poller<Q> {
     /// while this one was kept. `record` is the queue pair's own.
     #[inline(always)]
     pub fn refresh(&mut self, record: &impl Record) {
-        (self.head, self.tail) = (Q::head(record), Q::tail(record));
+        (self.head, self.tail) = (Q::head(record), Q::tail(record) as u32);
     }
 
     /// Returns the retired slots to the poster.

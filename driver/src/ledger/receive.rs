@@ -37,13 +37,13 @@ impl<R: Record> Found<Receives, R> {
         if counter != tail as u16 {
             return None;
         }
-        let slot = words.single(Receives::slots(&self.record), tail)?;
+        let slot = words.single(Receives::slot(&self.record, tail))?;
         // What the poster wrote is visible only after this load.
-        if Receives::head(&self.record) == tail {
+        if Receives::head(&self.record) == tail as u32 {
             return None;
         }
         let id = slot();
-        Receives::set_tail(&self.record, tail.wrapping_add(1).into());
+        Receives::set_tail(&self.record, tail.wrapping_add(1));
         Some(id)
     }
 }

@@ -65,9 +65,9 @@ impl<R: Record> Found<Sends, R> {
         if counter != tail as u16 {
             return None;
         }
-        let slot = words.pair(Sends::slots(&self.record), tail)?;
+        let slot = words.pair(Sends::slot(&self.record, tail))?;
         // What the poster wrote is visible only after this load.
-        if Sends::head(&self.record) == tail {
+        if Sends::head(&self.record) == tail as u32 {
             return None;
         }
         let [id, posted] = slot();

@@ -14,7 +14,7 @@
 //!
 //! As in the other ledgers, the contents of a completion entry are only claims: see [`super`].
 
-use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Slots, Words};
+use super::{Identity, Plain, PlainRecord, RECORD_WORDS, Range, Record, Refusal, Slots, UserIndex, Words};
 use bareverbs_prm::mutation::mutated;
 use core::sync::atomic::Ordering;
 
@@ -103,6 +103,8 @@ const LATE: usize = 7;
 const SLOTS: usize = 3;
 /// The front of the list of returned entries. It has a cache line of its own.
 const RETURNED: usize = 16;
+/// The identity of no queue pair, which no record has.
+const NOBODY: u64 = u64::MAX - 1;
 /// Set in the name of a queue that exists.
 const EXISTS: u64 = 1 << 63;
 
@@ -118,20 +120,20 @@ fn post_order() -> Ordering {
     if mutated("relaxed_shared_post") { Ordering::Relaxed } else { Ordering::Release }
 }
 
-/// The name of a shared receive queue: its `user_index`, whose high bits are a generation.
+/// The name of a shared receive queue: its `user_index`, which has a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SharedName(u64);
 
 impl SharedName {
     /// The name of the queue with this `user_index`.
-    pub const fn new(user_index: u32) -> Self {
-        Self(EXISTS | (user_index & 0xff_ffff) as u64)
+    pub const fn new(user_index: UserIndex) -> Self {
+        Self(EXISTS | user_index.shifted() as u64)
     }
 
     /// The number of its record among `records` (a power of two), if the record still has this name.
     #[inline(always)]
     fn record(self, words: &impl Words, records: usize) -> Option<usize> {
-        let number = self.0 as usize & (records - 1);
+        let number = UserIndex::from_shifted(self.0 as u32).record(records);
         let name = words.load(number * RECORD_WORDS + NAME, Ordering::Relaxed);
         (self.0 & EXISTS != 0 && name == self.0).then_some(number)
     }
@@ -149,7 +151,7 @@ pub fn clear(words: &impl Words, record: usize) {
 pub fn attach(words: &impl Words, record: usize, identity: Identity, queue: SharedName) {
     let record = record * RECORD_WORDS;
     words.store(record + NAME, queue.0, Ordering::Relaxed);
-    words.store(record + IDENTITY, identity.0, Ordering::Release);
+    words.store(record + IDENTITY, identity.packed(), Ordering::Release);
 }
 
 /// Undoes [`attach`]. Completions that have not been polled yet still return their entries, as long as the
@@ -203,7 +205,7 @@ impl SharedPoster {
     /// Sets the identity of an XRC shared receive queue: its completions carry the `user_index` of the queue
     /// and the number of any target queue pair.
     pub fn identify(&self, words: &impl Words, identity: Identity) {
-        words.store(self.record + IDENTITY, identity.without_queue_pair().0, Ordering::Release);
+        words.store(self.record + IDENTITY, identity.packed_without_queue_pair(), Ordering::Release);
     }
 
     /// Makes later completions match nobody.
@@ -304,11 +306,11 @@ pub fn retire_shared(
     identity: Identity,
     entry: u16,
 ) -> Result<(Claimed, SharedPoller), Refusal> {
-    let number = identity.user_index() & (records - 1);
+    let number = identity.user_index.record(records);
     let record = number * RECORD_WORDS;
     let known = words.load(record + IDENTITY, Ordering::Acquire);
-    let late = known != identity.0 && known != identity.without_queue_pair().0;
-    if late && words.load(record + LATE, Ordering::Acquire) != identity.0 {
+    let late = known != identity.packed() && known != identity.packed_without_queue_pair();
+    if late && words.load(record + LATE, Ordering::Acquire) != identity.packed() {
         return Err(Refusal::Stranger);
     }
     let poller = SharedPoller::of(words, records, number, known).ok_or(Refusal::Stranger)?;
@@ -348,14 +350,14 @@ pub struct Chain {
 impl SharedPoller {
     /// The poller of no queue pair: no record has this identity.
     pub const NOBODY: Self =
-        Self { known: Identity::NOBODY.0, record: 0, name: SharedName(0), queue: 0, base: 0, mask: 0 };
+        Self { known: NOBODY, record: 0, name: SharedName(0), queue: 0, base: 0, mask: 0 };
 
     /// Finds the record of `identity` among `records` (a power of two), and its shared queue.
     #[inline]
     pub fn resolve(words: &impl Words, records: usize, identity: Identity) -> Option<Self> {
-        let number = identity.user_index() & (records - 1);
+        let number = identity.user_index.record(records);
         let known = words.load(number * RECORD_WORDS + IDENTITY, Ordering::Acquire);
-        let is_it = known == identity.0 || known == identity.without_queue_pair().0;
+        let is_it = known == identity.packed() || known == identity.packed_without_queue_pair();
         if is_it { Self::of(words, records, number, known) } else { None }
     }
 

@@ -28,7 +28,7 @@ impl Words for Plain {
 const RECORDS: usize = 2;
 
 fn identity(qpn: u32) -> Identity {
-    Identity::new(Cqn::from_low_bits(7), 0x13, Qpn::from_low_bits(qpn))
+    Identity::new(Cqn::from_low_bits(7), UserIndex::new(0x13), Qpn::from_low_bits(qpn))
 }
 
 fn sender(words: &Plain, slots: u32) -> Poster {
@@ -168,13 +168,16 @@ fn direct_retirement_takes_only_the_oldest() {
     let mut receives = Poster::open(&words, Side::Receive, 1, Range { base: 64, slots: 4 });
     receives.identify(&words, identity(0x40));
     let send = |counter| {
-        let found = SendPoller::find(&words, RECORDS, home, 0x13).unwrap();
-        assert_eq!(found.qpn.value(), 0x40);
+        let found = SendPoller::find(&words, RECORDS, home, UserIndex::new(0x13)).unwrap();
+        assert_eq!(found.qpn().value(), 0x40);
         let retired = found.retire_oldest(&words, counter)?;
         Some((retired.id, retired.posted.kind()))
     };
-    let receive =
-        |counter| ReceivePoller::find(&words, RECORDS, home, 0x13).unwrap().retire_oldest(&words, counter);
+    let receive = |counter| {
+        ReceivePoller::find(&words, RECORDS, home, UserIndex::new(0x13))
+            .unwrap()
+            .retire_oldest(&words, counter)
+    };
     assert_eq!((send(0), receive(0)), (None, None), "nothing was posted");
     for round in 0..70_000u64 {
         let (at, counter) = (sends.head() as u16, receives.head() as u16);
@@ -248,9 +251,10 @@ fn a_cached_poller_learns_the_progress_of_both_sides() {
 fn entries_find_the_queue_pair_that_completes_in_their_queue() {
     let (words, cqn) = (Plain::new(), Cqn::from_low_bits(3));
     let poster = sender(&words, 8);
-    let of = |cqn, qpn| Identity::new(cqn, 9, Qpn::from_low_bits(qpn));
-    let find =
-        |home, user_index| SendPoller::find(&words, RECORDS, home, user_index).map(|found| found.qpn.value());
+    let of = |cqn, qpn| Identity::new(cqn, UserIndex::new(9), Qpn::from_low_bits(qpn));
+    let find = |home, number| {
+        SendPoller::find(&words, RECORDS, home, UserIndex::new(number)).map(|found| found.qpn().value())
+    };
     for (queue, user_index, found) in
         [(3, 9, Some(0x1234)), (4, 9, None), (3, 9 + RECORDS as u32, None), (3, 8, None)]
     {
@@ -264,15 +268,18 @@ fn entries_find_the_queue_pair_that_completes_in_their_queue() {
     }
 }
 
-/// The identity of a closed record has all bits set, as if it belonged to the queue with the last number and
-/// to `NOBODY`'s `user_index`.
+/// The name of a closed record has all bits set, also those of the last completion queue and of `NOBODY`'s
+/// `user_index`.
 #[test]
 fn a_closed_record_is_not_found() {
     let words = Plain::new();
     (0..RECORDS).for_each(|record| close(&words, record));
-    for (cqn, user_index) in [(0xffff, 0xff_ffff), (0xffff, 0), (3, 0xff_ffff)] {
+    for (cqn, user_index) in [(0xff_ffff, 0xff_ffff), (0xff_ffff, 0), (3, 0xff_ffff)] {
         let home = Home::of(Cqn::from_low_bits(cqn));
-        assert!(SendPoller::find(&words, RECORDS, home, user_index).is_none(), "{cqn:#x} {user_index:#x}");
+        assert!(
+            SendPoller::find(&words, RECORDS, home, UserIndex::new(user_index)).is_none(),
+            "{cqn:#x} {user_index:#x}"
+        );
     }
 }
 
@@ -297,21 +304,39 @@ fn stored(calls: impl FnOnce(&Plain)) -> Vec<(usize, u64)> {
 #[test]
 fn the_words_of_a_record_are_where_its_layout_has_them() {
     let range = Range { base: 96, slots: 8 };
-    for (side, [identifies, base, mask, head, tail]) in
-        [(Side::Send, [0, 2, 4, 8, 16]), (Side::Receive, [1, 3, 10, 9, 24])]
+    for (side, head, [tail, name, qpn, base, mask]) in
+        [(Side::Send, 8, [16, 17, 18, 19, 20]), (Side::Receive, 9, [24, 25, 26, 27, 28])]
     {
         let opened = stored(|words| {
             Poster::open(words, side, 1, range);
         });
         let at = |word: usize| RECORD_WORDS + word;
-        let mut written = [(at(base), 96), (at(mask), 7), (at(head), 0), (at(tail), 0)];
+        let words = 96 * side.words() as u64;
+        let mut written = [(at(base), words), (at(mask), 7), (at(head), 0), (at(tail), 0)];
         written.sort_unstable();
         assert_eq!(opened, written);
         let named = stored(|words| Poster::open(words, side, 1, range).identify(words, identity(0x40)));
-        assert_eq!(named[0], (at(identifies), 7 << 48 | 0x13 << 24 | 0x40));
+        let identity = [(at(name), 7 << 32 | 0x13 << 8), (at(qpn), 0x40)];
+        assert!(identity.iter().all(|word| named.contains(word)), "{named:?}");
         let closed = stored(|words| Poster::open(words, side, 1, range).close(words));
-        assert_eq!(closed[0], (at(identifies), u64::MAX));
+        assert!(closed.contains(&(at(name), u64::MAX)), "{closed:?}");
     }
+}
+
+/// What a record says may be anything where a device can write to it.
+#[test]
+fn the_slot_of_a_record_is_found_by_the_low_half_of_its_tail() {
+    let words = Plain::new();
+    Poster::open(&words, Side::Send, 1, Range { base: 32, slots: 8 });
+    Poster::open(&words, Side::Receive, 1, Range { base: 96, slots: 8 });
+    let slots = |tail| {
+        let record = words.record(1).unwrap();
+        (Sends::slot(&record, tail), Receives::slot(&record, tail))
+    };
+    assert_eq!(slots(13), (64 + 2 * 5, 96 + 5));
+    assert_eq!(slots(0xffff_0007_0000_000d), slots(13), "the upper half of a tail says what was posted");
+    (0..32).for_each(|word| words.store(RECORD_WORDS + word, u64::MAX, Ordering::Relaxed));
+    assert_eq!(slots(u64::MAX), (usize::MAX.wrapping_sub(2), usize::MAX.wrapping_sub(1)), "modulo 2^64");
 }
 
 #[test]
@@ -337,14 +362,15 @@ impl Poster {
 /// A completion claims 24 bits of each number; its other bits must not leak into another field.
 #[test]
 fn an_identity_is_the_same_of_a_queue_and_of_its_parts() {
-    let cqn = Cqn::from_low_bits(0x12_3456);
-    assert_eq!(Identity::queue(cqn), 0x3456 << 48);
-    let whole = Identity::new(cqn, 0xff65_4321, Qpn::from_low_bits(0x0a_bcde));
-    assert_eq!(whole.0, 0x3456_6543_210a_bcde);
-    assert_eq!(Home::of(cqn).queue_pair(whole, 0x65_4321), Some(Qpn::from_low_bits(0x0a_bcde)));
-    assert_eq!(Home::of(cqn).queue_pair(whole, 0x65_4320), None);
-    assert_eq!(whole.qpn(), Qpn::from_low_bits(0x0a_bcde));
-    assert_eq!((whole.user_index(), whole.without_queue_pair().0), (0x65_4321, 0x3456_6543_2100_0000));
+    let (cqn, index) = (Cqn::from_low_bits(0x12_3456), UserIndex::new(0xff65_4321));
+    assert_eq!(Home::of(cqn), Home(0x12_3456_0000_0000));
+    let whole = Identity::new(cqn, index, Qpn::from_low_bits(0x0a_bcde));
+    assert_eq!(whole.name(), 0x12_3456_6543_2100);
+    assert_eq!(
+        (whole.packed(), whole.packed_without_queue_pair()),
+        (0x3456_6543_210a_bcde, 0x3456_6543_2100_0000)
+    );
+    assert_eq!(whole.user_index.record(0x10000), 0x4321);
 }
 
 /// A closed record belongs to nobody, not even to a poller that has not found a queue pair yet.

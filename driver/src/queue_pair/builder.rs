@@ -424,7 +424,7 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
             .set_log_sq_size(geometry.blocks.trailing_zeros() as u8)
             .set_xrcd(self.xrc_domain.unwrap_or_default())
             .set_uar_page(device.uar())
-            .set_user_index(share.user_index)
+            .set_user_index(share.user_index.field())
             .set_log_page_size(run.log_page_size())
             .set_cqn_snd(self.send.number())
             .set_cqn_rcv(self.receive.number())

@@ -10,8 +10,8 @@ use crate::device::ledgers::{Full, Share};
 use crate::device::{DeviceRef, DmaOf};
 use crate::dma::{BLOCK, Dma, Rings};
 use crate::hal::HalError;
-use crate::ledger::Identity;
 use crate::ledger::shared::{SharedName, SharedPoster};
+use crate::ledger::{Identity, UserIndex};
 use crate::protection_domain::ProtectionDomain;
 use crate::translation::PageRun;
 use crate::wqe::receive::ReceivePath;
@@ -173,7 +173,7 @@ fn create_xrc<D: DeviceRef>(
     memory: &Dma<DmaOf<D>>,
     geometry: SharedQueueGeometry,
     xrc: Xrc,
-    user_index: u32,
+    user_index: UserIndex,
 ) -> Result<Srqn, CommandError> {
     let device = domain.device().device();
     let run = PageRun::of_buffer(memory.iova(), geometry.bytes(), device.config().log_max_page);
@@ -187,7 +187,7 @@ fn create_xrc<D: DeviceRef>(
         .set_xrcd(xrc.domain)
         .set_cqn(xrc.completions)
         .set_log_page_size(run.log_page_size())
-        .set_user_index(user_index)
+        .set_user_index(user_index.field())
         .set_pd(domain.number())
         .set_db_record_addr_h((record >> 32) as u32)
         .set_db_record_addr_l(record as u32 >> 2);

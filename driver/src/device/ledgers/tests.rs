@@ -16,9 +16,12 @@ fn shares_do_not_overlap_and_are_used_again() {
     let first = 4 * RECORD_WORDS as u32;
     let ledgers = ledgers(4, 64);
     let a = ledgers.take(8, 8).unwrap();
-    assert_eq!((a.record, a.user_index, a.send.base, a.receive.base), (0, 4, first / 2, first + 16));
+    assert_eq!(
+        (a.record, a.user_index, a.send.base, a.receive.base),
+        (0, UserIndex::new(4), first / 2, first + 16)
+    );
     let b = ledgers.take(16, 0).unwrap();
-    assert_eq!((b.record, b.user_index, b.send.base), (1, 5, (first + 32) / 2));
+    assert_eq!((b.record, b.user_index, b.send.base), (1, UserIndex::new(5), (first + 32) / 2));
     assert_eq!(ledgers.take(16, 0), Err(Full::Words { needed: 32 }));
     assert_eq!(ledgers.take(4, 16), Err(Full::Words { needed: 24 }), "the sends alone would have fit");
     ledgers.give_back(a);
@@ -30,8 +33,8 @@ fn shares_do_not_overlap_and_are_used_again() {
     );
     ledgers.give_back(b);
     ledgers.take(1, 0).unwrap();
-    assert_eq!(ledgers.take(0, 0).unwrap().user_index, 8, "record 0 has a new user_index");
-    assert_eq!(ledgers.take(0, 0).unwrap().user_index, 9);
+    assert_eq!(ledgers.take(0, 0).unwrap().user_index, UserIndex::new(8), "record 0 has a new user_index");
+    assert_eq!(ledgers.take(0, 0).unwrap().user_index, UserIndex::new(9));
     assert_eq!(ledgers.take(1, 0), Err(Full::Records));
 }
 
@@ -61,7 +64,7 @@ fn a_record_has_another_name_each_time() {
         .map(|_| {
             let share = ledgers.take(1, 0).unwrap();
             ledgers.give_back(share);
-            share.user_index
+            share.user_index.field()
         })
         .collect();
     assert!(names.len() == 1 << 14 && !names.contains(&NOBODY));
@@ -106,7 +109,7 @@ fn the_most_records_leave_seven_bits_of_a_name() {
 fn the_reserved_name_is_never_given_to_a_record() {
     let ledgers = ledgers(1, 8);
     ledgers.store(TAKEN, u64::from(NOBODY) - 1, Ordering::Relaxed);
-    assert_eq!(ledgers.take(0, 0).unwrap().user_index, 0);
+    assert_eq!(ledgers.take(0, 0).unwrap().user_index, UserIndex::new(0));
 }
 
 #[test]
@@ -206,14 +209,16 @@ fn slots_are_views_of_their_words() {
 fn a_slot_of_a_record_is_inside_or_it_is_none() {
     let ledgers = numbered();
     let first = FIRST as u64;
-    let pair = |base, mask, index| Words::pair(&ledgers, Slots { base, mask }, index).map(|load| load());
-    let single = |base, mask, index| Words::single(&ledgers, Slots { base, mask }, index).map(|load| load());
-    assert_eq!(pair(FIRST / 2 + 4, 3, 6), Some([first + 12, first + 13]));
-    assert_eq!(single(FIRST + 8, 7, 9), Some(first + 9));
-    for base in [1 << 20, usize::MAX, usize::MAX / 16] {
-        assert_eq!((pair(base, 0, 0), single(base, 0, 0)), (None, None), "{base:#x}");
+    let pair = |word| Words::pair(&ledgers, word).map(|load| load());
+    let single = |word| Words::single(&ledgers, word).map(|load| load());
+    assert_eq!(pair(FIRST + 12), Some([first + 12, first + 13]));
+    assert_eq!(single(FIRST + 9), Some(first + 9));
+    let words = ledgers.dma().len() / 8;
+    assert!(pair(words - 2).is_some() && pair(words - 1).is_none(), "both words must be inside");
+    assert!(single(words - 1).is_some());
+    for word in [words, 1 << 20, usize::MAX, usize::MAX / 8] {
+        assert_eq!((pair(word), single(word)), (None, None), "{word:#x}");
     }
-    assert_eq!((pair(FIRST / 2, u32::MAX, 1 << 20), single(FIRST, u32::MAX, 1 << 20)), (None, None));
 }
 
 /// Every number leads to a record, modulo their number.
@@ -224,7 +229,7 @@ fn records_are_found_by_any_number() {
         let loaded = |record: Option<_>| load_5(&record.unwrap());
         assert_eq!(loaded(Words::record(&ledgers, number)), word as u64, "{number:#x}");
     }
-    assert_eq!(load_5(&ledgers.record_of(0xff_ff01, 4).unwrap()), RECORD_WORDS as u64 + 5);
+    assert_eq!(load_5(&ledgers.record_of(UserIndex::new(0xff_ff01), 4).unwrap()), RECORD_WORDS as u64 + 5);
     assert_eq!(load_5(&ledgers.shared_record(6).unwrap()), 2 * RECORD_WORDS as u64 + 5);
 }
 

@@ -40,12 +40,12 @@ impl SharedWords for Plain {
 
 /// The identity of the queue pair with record 1 at a completion queue.
 fn identity(cqn: u32) -> Identity {
-    Identity::new(Cqn::from_low_bits(cqn), 0x11, Qpn::from_low_bits(0x40))
+    Identity::new(Cqn::from_low_bits(cqn), UserIndex::new(0x11), Qpn::from_low_bits(0x40))
 }
 
 /// A shared queue in record 2 and a queue pair in record 1 that receives from it.
 fn open(words: &Plain) -> SharedPoster {
-    let name = SharedName::new(0x22);
+    let name = SharedName::new(UserIndex::new(0x22));
     let poster = SharedPoster::open(words, 2, SLOTS, name);
     attach(words, 1, identity(7), name);
     poster
@@ -145,15 +145,16 @@ fn a_closed_shared_queue_is_not_found() {
     poster.post(&poster.entries(&words).unwrap(), 5);
     poster.close(&words);
     assert_eq!(retire(&words, 0), Err(Refusal::Stranger));
-    let _younger = SharedPoster::open(&words, 2, SLOTS, SharedName::new(0x26));
+    let _younger = SharedPoster::open(&words, 2, SLOTS, SharedName::new(UserIndex::new(0x26)));
     assert_eq!(retire(&words, 0), Err(Refusal::Stranger), "a newer queue in the same record");
 }
 
 #[test]
 fn xrc_completions_name_the_queue_and_any_queue_pair() {
     let words = Plain::new();
-    let mut poster = SharedPoster::open(&words, 2, SLOTS, SharedName::new(0x22));
-    let from = |cqn, qpn| Identity::new(Cqn::from_low_bits(cqn), 0x22, Qpn::from_low_bits(qpn));
+    let mut poster = SharedPoster::open(&words, 2, SLOTS, SharedName::new(UserIndex::new(0x22)));
+    let from =
+        |cqn, qpn| Identity::new(Cqn::from_low_bits(cqn), UserIndex::new(0x22), Qpn::from_low_bits(qpn));
     poster.identify(&words, from(7, 0));
     for id in 0..3 {
         assert!(poster.has_room(&words));
@@ -216,10 +217,10 @@ fn a_cached_poller_notices_a_departed_queue_pair() {
     attach(
         &words,
         3,
-        Identity::new(Cqn::from_low_bits(7), 0x13, Qpn::from_low_bits(0x50)),
-        SharedName::new(0x22),
+        Identity::new(Cqn::from_low_bits(7), UserIndex::new(0x13), Qpn::from_low_bits(0x50)),
+        SharedName::new(UserIndex::new(0x22)),
     );
-    let other = Identity::new(Cqn::from_low_bits(7), 0x13, Qpn::from_low_bits(0x50));
+    let other = Identity::new(Cqn::from_low_bits(7), UserIndex::new(0x13), Qpn::from_low_bits(0x50));
     let other = SharedPoller::resolve(&words, RECORDS, other).unwrap();
     let is_current = |poller: &SharedPoller| {
         poller.is_current(&poller.record(&words).unwrap(), &poller.queue(&words).unwrap().0)
@@ -275,15 +276,15 @@ fn closing_forgets_identity_and_name() {
 fn pollers_share_if_their_queues_are_the_same() {
     let words = Plain::new();
     let _poster = open(&words);
-    SharedPoster::open(&words, 3, Range { base: 80, slots: 4 }, SharedName::new(0x33));
+    SharedPoster::open(&words, 3, Range { base: 80, slots: 4 }, SharedName::new(UserIndex::new(0x33)));
     attach(
         &words,
         0,
-        Identity::new(Cqn::from_low_bits(7), 0x10, Qpn::from_low_bits(0x41)),
-        SharedName::new(0x33),
+        Identity::new(Cqn::from_low_bits(7), UserIndex::new(0x10), Qpn::from_low_bits(0x41)),
+        SharedName::new(UserIndex::new(0x33)),
     );
     let one = SharedPoller::resolve(&words, RECORDS, identity(7)).unwrap();
-    let other = Identity::new(Cqn::from_low_bits(7), 0x10, Qpn::from_low_bits(0x41));
+    let other = Identity::new(Cqn::from_low_bits(7), UserIndex::new(0x10), Qpn::from_low_bits(0x41));
     let other = SharedPoller::resolve(&words, RECORDS, other).unwrap();
     assert!(one.shares_with(&one) && !one.shares_with(&other));
 }
