@@ -45,7 +45,7 @@ pub trait Words {
     /// A loader of the words number `word` and the next, if they are within the words.
     #[inline(always)]
     fn pair(&self, word: usize) -> Option<impl Fn() -> [u64; 2]> {
-        Some(move || [word, word + 1].map(|word| self.load(word, Ordering::Relaxed)))
+        Some(move || [word, word.wrapping_add(1)].map(|word| self.load(word, Ordering::Relaxed)))
     }
     /// A loader of word number `word`, if it is within the words.
     #[inline(always)]
@@ -134,8 +134,8 @@ impl<W: Words + ?Sized> Singles for Plain<'_, W> {
     }
 }
 
-/// Words of a record: four cache lines, one of them written by the poster, two by pollers, with all else that a poller
-/// needs beside what it writes.
+/// Words of a record: four cache lines, one of them written by the poster, two by pollers, which also hold what
+/// pollers read of a record, but for the head.
 pub const RECORD_WORDS: usize = 32;
 /// Words of a slot: the identifier of the application, and what was posted.
 pub const SLOT_WORDS: usize = 2;

@@ -81,7 +81,7 @@ impl Views {
         let end = (page + PAGE).min(block.len());
         self.look(block, page, end);
         let known = &self.known[page..end];
-        // Comparing slices is many times as fast as comparing bytes, and most pages have no stores.
+        // Most pages have no stores, so the bytes need not be compared one by one.
         if self.scratch == known {
             return None;
         }

@@ -208,8 +208,10 @@ fn rustc_builds_what_is_deployed() {
 /// The object that the build line makes of `kv_lookup.rs`, or what the compiler or the assembler says.
 fn object_of_rust() -> Result<Vec<u8>, String> {
     let directory = programs_directory();
+    // Cargo locks the directory, but the assembler does not: each run has its own object.
+    let objects = tempfile::tempdir().map_err(|error| format!("a directory: {error}"))?;
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../offload/programs");
-    let (assembly, object) = (directory.join("out.s"), directory.join("out.o"));
+    let (assembly, object) = (directory.join("out.s"), objects.path().join("out.o"));
     let mut compiler = Command::new("cargo");
     compiler
         .args(["+nightly", "rustc", "--release", "--quiet", "--locked", "-Z", "build-std=core"])

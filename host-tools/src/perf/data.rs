@@ -137,13 +137,11 @@ fn senders(plan: &TestPlan, is_client: bool, lane: usize) -> Vec<Pattern<'_>> {
 /// known which are covered.
 fn compare(plan: &TestPlan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8], found: &mut DataCheck) {
     let coverage = Coverage::of(plan);
-    let patterns: Vec<Vec<u8>> = senders.iter().map(|sender| sender.bytes(begin, bytes.len())).collect();
-    for (index, &byte) in bytes.iter().enumerate() {
-        let at = begin + index;
+    let held = bytes_held(senders, begin, bytes);
+    for ((at, &byte), holds) in (begin..).zip(bytes).zip(held) {
         if coverage.is_number(at) {
             continue;
         }
-        let holds = patterns.iter().any(|pattern| byte == pattern[index]);
         let good = match (coverage.contains(at), plan.amount) {
             (true, Amount::Iterations(_)) => holds,
             (true, Amount::Time { .. }) => holds || byte == UNTOUCHED,
@@ -152,6 +150,19 @@ fn compare(plan: &TestPlan, senders: &[Pattern<'_>], begin: usize, bytes: &[u8],
         found.compared += 1;
         found.wrong += u64::from(!good);
     }
+}
+
+/// Which bytes are those of any sender. One pattern at a time is in memory, since a shared receive queue may have
+/// thousands of senders.
+fn bytes_held(senders: &[Pattern<'_>], begin: usize, bytes: &[u8]) -> Vec<bool> {
+    let mut held = vec![false; bytes.len()];
+    for sender in senders {
+        let pattern = sender.bytes(begin, bytes.len());
+        for ((held, byte), expected) in held.iter_mut().zip(bytes).zip(pattern) {
+            *held |= *byte == expected;
+        }
+    }
+    held
 }
 
 /// Messages of one size side by side: where the next one begins, and where the last one does not reach.

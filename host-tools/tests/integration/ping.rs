@@ -63,7 +63,7 @@ fn loss_duplicates_and_reordering_are_counted_as_the_wire_made_them() {
     assert_eq!(counts.map(|name| count(&found, name)), [10, 9, 1, 0, 1, 1, 0], "{found}");
     let findings = ["PING_LOST", "PING_DUPLICATE", "PING_OUT_OF_ORDER"];
     assert_eq!(found["findings"], Value::from(findings.to_vec()));
-    let [asked, _] = ask(&hosts, "-n 4 -i 10 -W 500 --json --faults out:2=delay=4000ms", "");
+    let [asked, _] = ask(&hosts, "-n 4 -i 10 -W 1500 --json --faults out:2=delay=4000ms", "");
     let found = object_of("ping", &asked);
     assert_eq!((asked.status.code(), count(&found, "lost")), (Some(1), 1), "{found}");
 }

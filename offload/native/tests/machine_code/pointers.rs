@@ -23,6 +23,7 @@ fn code_goes_through_accesses_by_pointers_of_the_context() {
 fn a_pointer_that_the_program_has_replaced_is_no_pointer() {
     let addresses =
         [0, 1, 1 << 32, (1 << 32) + 8, 2 << 32, 3 << 32, 4 << 32, (4 << 32) + 8, 5 << 32, u64::MAX];
+    let has_machine_code = has_machine_code();
     for (pointer, segment) in [(PARAMETERS, 2_u64), (STATE, 4), (WINDOW, 3)] {
         for address in addresses {
             let replace =
@@ -34,7 +35,7 @@ fn a_pointer_that_the_program_has_replaced_is_no_pointer() {
                     Inputs::default().compare(&verified(&[&begin[..], &ending()].concat()), 2);
                 }
             }
-            if has_machine_code() && address != segment << 32 {
+            if has_machine_code && address != segment << 32 {
                 let code = [&replace[..], &[load(DOUBLE_WORD, 3, 1, pointer), mov(0, 0), exit()]].concat();
                 assert_eq!(
                     Watched::first_stop(&code, FUEL),
