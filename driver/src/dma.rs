@@ -1,8 +1,12 @@
 //! The only module that accesses DMA memory: bounds-checked copies, single loads and stores, fixed-size windows.
 //!
-//! A device may change these bytes at any time, so no Rust slice or reference to them ever exists. Every access is a
-//! relaxed atomic of the processor's native width (one plain instruction on known machines), which neither tears nor is
-//! a data race. [`Barrier`](crate::hal::Barrier)s provide ordering where it is needed.
+//! A device may change these bytes at any time, so no Rust slice or reference to them ever exists. Every access but one
+//! is a relaxed atomic of the processor's native width (one plain instruction on known machines), which neither tears nor
+//! is a data race. [`Barrier`](crate::hal::Barrier)s provide ordering where it is needed.
+//!
+//! **The exception** are the bytes of inline data ([`Window::store_bytes`]): plain stores, which may be wider than a word.
+//! Nobody loads them but the device, and it does so after the doorbell, before which there is a barrier. A device that
+//! loads them earlier may find them half written, as it may find any other part of an entry.
 //!
 //! **One access size per word.** Atomic accesses of different sizes to the same bytes are a data race too, if one of
 //! them is an unordered store. Memory that several threads access through `&self` (regions, ledgers) is accessed in

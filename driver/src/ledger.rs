@@ -390,6 +390,16 @@ impl Poster {
         true
     }
 
+    /// Whether all slots before `next` are free. That is less than 2^31 slots from the head.
+    #[inline(always)]
+    pub fn has_room_up_to(&mut self, words: &impl Words, next: u32) -> bool {
+        if (self.full.wrapping_sub(next) as i32) < 0 {
+            self.full = self.refresh(words);
+            return self.full.wrapping_sub(next) as i32 >= 0;
+        }
+        true
+    }
+
     /// Whether `slots` slots are known to be free.
     #[inline(always)]
     pub const fn knows_room(&self, slots: u32) -> bool {
@@ -399,9 +409,15 @@ impl Poster {
     /// Whether a slot is free.
     #[inline(always)]
     pub fn has_room_for_one(&mut self, words: &impl Words) -> bool {
-        if self.full == self.head {
+        self.has_room_at(words, self.head)
+    }
+
+    /// Whether slot `head` is free; all slots before it are in use.
+    #[inline(always)]
+    pub fn has_room_at(&mut self, words: &impl Words, head: u32) -> bool {
+        if self.full == head {
             self.full = self.refresh(words);
-            return self.full != self.head;
+            return self.full != head;
         }
         true
     }
@@ -456,20 +472,17 @@ impl Poster {
         self.head = head.wrapping_add(slots);
     }
 
-    /// [`Self::post`] for one slot; `posted` has no position yet.
+    /// [`Self::post`] for a work request from `head` to `next`; `posted` has no position yet. The poster does not learn
+    /// of it before it [advances](Self::advance).
     #[inline(always)]
-    pub fn post_one(&mut self, pairs: &impl Pairs, id: u64, posted: Posted) {
-        let next = self.head.wrapping_add(1);
-        pairs.store(self.head, [id, posted.before(next).0]);
-        self.head = next;
+    pub fn record(pairs: &impl Pairs, (head, next): (u32, u32), id: u64, posted: Posted) {
+        pairs.store(head, [id, posted.before(next).0]);
     }
 
-    /// [`Self::post`] for `slots` slots; `posted` has no position yet.
+    /// Advances the head to `head`, behind work requests that [`Self::record`] recorded.
     #[inline(always)]
-    pub fn post_some(&mut self, pairs: &impl Pairs, id: u64, posted: Posted, slots: u32) {
-        let next = self.head.wrapping_add(slots);
-        pairs.store(self.head, [id, posted.before(next).0]);
-        self.head = next;
+    pub const fn advance(&mut self, head: u32) {
+        self.head = head;
     }
 
     /// Records a receive under `id`: it takes one slot and needs no description. See [`Self::post`].

@@ -126,12 +126,12 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
     #[doc(alias = "ibv_wr_start")]
     pub fn send_batch(&mut self) -> SendBatch<'_, D, S> {
         let (place, parts) = (Place::of(self.core.device.device()), &mut self.core.parts);
-        let slots = place.ledgers.send_slots(parts.send.progress.poster.slots());
-        let progress = parts.send.progress.clone();
+        let slots = place.ledgers.send_slots(parts.send.poster.slots());
+        let (head, last_control) = (parts.send.poster.head(), parts.send.last_control);
         let (rings, queue) = (&parts.rings, &mut parts.send);
         debug_assert!(slots.last() == rings.blocks().last(), "the ledger has a slot for each block");
         let (ring, slots) = (rings.blocks().up_to(slots), slots.up_to(rings.blocks()));
-        SendBatch { place, rings, queue, ring, slots, progress, posted: 0, service: PhantomData }
+        SendBatch { place, rings, queue, ring, slots, head, last_control, posted: 0, service: PhantomData }
     }
 
     /// Posts a receive.
@@ -150,7 +150,7 @@ impl<D: DeviceRef, S: Service> QueuePair<D, S> {
     /// Basic blocks of the send queue that have not been retired.
     pub fn sends_outstanding(&self) -> u32 {
         let parts = &self.core.parts;
-        parts.send.progress.poster.outstanding(self.core.device.device().ledgers())
+        parts.send.poster.outstanding(self.core.device.device().ledgers())
     }
 
     /// Receives that have not been retired.

@@ -256,6 +256,15 @@ impl<'a> WorkRequest<'a> {
         Self::write(id, data, RemoteSlice::from_raw(rpc_opcode, 0, region)).with_opmod(strom_opmod::RPC_WRITE)
     }
 
+    /// The same request without what only its fast path needs. A copy of it keeps that part out of the way of a
+    /// request that is made and posted at once.
+    #[inline(always)]
+    pub(crate) const fn on_general_path(mut self) -> Self {
+        self.entry.use_general_path();
+        (self.posted, self.blocks) = (Posted::some(0, 0), 0);
+        self
+    }
+
     const fn with_opmod(mut self, opmod: u8) -> Self {
         self.entry.head.set_opmod(opmod);
         self

@@ -57,8 +57,14 @@ impl<const N: usize> Window<'_, N> {
     /// Stores a big-endian 32-bit number at `O`.
     #[inline(always)]
     pub fn store_be32<const O: usize>(&self, value: u32) {
+        self.store_raw32::<O>(value.to_be());
+    }
+
+    /// Stores 32 bits at `O` in memory order.
+    #[inline(always)]
+    pub fn store_raw32<const O: usize>(&self, value: u32) {
         const { assert!(O + 4 <= N && O.is_multiple_of(4)) };
-        self.dword(O).store(value.to_be(), Ordering::Relaxed);
+        self.dword(O).store(value, Ordering::Relaxed);
     }
 
     /// Stores a big-endian 64-bit number at `O`.
@@ -132,6 +138,19 @@ impl Window<'_, 64> {
     #[inline(always)]
     pub fn store_word_at(&self, index: usize, word: u64) {
         self.long(index % 8 * 8).store(word, Ordering::Relaxed);
+    }
+
+    /// Stores `bytes` at `offset`, in plain stores of any size: see [the module](super). If they do not fit there, which
+    /// callers know, it does nothing.
+    #[inline(always)]
+    pub(crate) fn store_bytes<const L: usize>(&self, offset: usize, bytes: &[u8; L]) {
+        const { assert!(L <= BLOCK) };
+        debug_assert!(offset <= BLOCK - L, "{L} bytes at {offset}");
+        if offset <= BLOCK - L {
+            // SAFETY: the bytes fit into the window, and a byte array needs no alignment. The queue that writes has the
+            // block to itself until it rings the doorbell (`Rings`).
+            unsafe { self.base.as_ptr().add(offset).cast::<[u8; L]>().write(*bytes) };
+        }
     }
 
     /// Loads a whole block, eight words in memory order.

@@ -394,21 +394,38 @@ fn the_tail_is_not_looked_at_while_there_is_room() {
     assert!(!poster.has_room(&words, 5));
 }
 
-/// A copy posts on the fast path, and the original then continues after it.
+/// A batch keeps its own head. It asks for room there, and the poster does not learn of its requests before it advances.
 #[test]
-fn the_original_poster_continues_after_its_copy() {
+fn a_batch_is_ahead_of_its_poster() {
     let words = Plain::new();
-    let mut kept = sender(&words, 8);
-    let mut copy = kept.clone();
-    copy.post_one(&copy.pairs(&words), 20, Posted::some(1, 2));
-    copy.post_some(&copy.pairs(&words), 21, Posted::some(3, 4), 3);
-    kept.follow(&copy);
-    assert_eq!(kept.head(), 4);
-    kept.post(&words, 22, 1, 0);
-    kept.publish(&words);
+    let mut poster = sender(&words, 8);
+    let pairs = poster.pairs(&words);
+    assert!(poster.has_room_at(&words, 0));
+    Poster::record(&pairs, (0, 1), 20, Posted::some(1, 2));
+    assert!(poster.has_room_up_to(&words, 4));
+    Poster::record(&pairs, (1, 4), 21, Posted::some(3, 4));
+    assert!(poster.has_room_up_to(&words, 8) && !poster.has_room_up_to(&words, 9));
+    assert!(poster.has_room_at(&words, 7) && !poster.has_room_at(&words, 8));
+    assert_eq!(poster.head(), 0);
+    poster.advance(4);
+    poster.post(&words, 22, 1, 0);
+    poster.publish(&words);
     let retire = |counter| {
         let retired = retire_send(&words, RECORDS, identity(0x40), counter).unwrap();
         (retired.id, retired.posted.kind(), retired.posted.slots())
     };
     assert_eq!([retire(0), retire(1), retire(4)], [(20, 2, 1), (21, 4, 3), (22, 0, 1)]);
+    assert!(poster.has_room_up_to(&words, 13) && !poster.has_room_up_to(&words, 14), "the tail is 5 now");
+}
+
+/// The counters wrap at 2^32.
+#[test]
+fn room_is_found_where_the_counter_wraps() {
+    let words = Plain::new();
+    let mut poster = sender(&words, 8);
+    let tail = u32::MAX - 1;
+    words.store(RECORD_WORDS + Side::Send.tail(), tail.into(), Ordering::Relaxed);
+    (poster.head, poster.full) = (tail, tail);
+    assert!(poster.has_room_up_to(&words, 6) && !poster.has_room_up_to(&words, 7));
+    assert!(poster.has_room_at(&words, 5) && !poster.has_room_at(&words, 6));
 }

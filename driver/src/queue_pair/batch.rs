@@ -2,7 +2,7 @@
 
 use super::PostError;
 use super::receive::{self, ReceiveQueue};
-use super::send::{Progress, SendMemory, SendQueue};
+use super::send::{FastPaths, SendMemory, SendQueue, Written};
 use super::service::{Connected, Rc, Service};
 use crate::device::ledgers::Ledgers;
 use crate::device::{Device, DeviceRef, DmaOf};
@@ -35,8 +35,10 @@ pub struct SendBatch<'a, D: DeviceRef, S: Service = Rc> {
     /// The ring and its slots in the ledger, which are equally many.
     pub(super) ring: Run<'a, BLOCK>,
     pub(super) slots: Run<'a, 16>,
-    /// The batch's progress; the queue takes it over when the doorbell is rung.
-    pub(super) progress: Progress,
+    /// How far the batch has come; the queue takes it over when the doorbell is rung.
+    pub(super) head: u32,
+    /// First 8 bytes of the last entry.
+    pub(super) last_control: u64,
     pub(super) posted: u32,
     pub(super) service: PhantomData<S>,
 }
@@ -51,8 +53,12 @@ impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
         // Copy them, so that the batch itself stays in registers.
         let (ring, slots, words) = (self.ring, self.slots, self.place.ledgers);
         let memory = SendMemory { ring, slots, words };
-        let keep = |progress: &mut Progress, control, _: Option<&_>| progress.last_control = control;
-        if !self.progress.write_fast::<false>(&self.queue.encoder, &memory, request, keep) {
+        let SendQueue { encoder, poster, .. } = &mut *self.queue;
+        let paths = FastPaths { encoder, poster, head: self.head };
+        let keep = |_: &mut _, Written { next, control, .. }: Written<'_>| {
+            (self.head, self.last_control) = (next, control);
+        };
+        if !paths.write::<false>(&memory, request, keep) {
             self.write(request, &[])?;
         }
         self.posted += 1;
@@ -63,10 +69,17 @@ impl<D: DeviceRef, S: Connected> SendBatch<'_, D, S> {
 impl<D: DeviceRef, S: Service> SendBatch<'_, D, S> {
     /// Writes any request segment by segment; see [`SendQueue::write`].
     pub(super) fn write(&mut self, request: &WorkRequest<'_>, address: &[u64]) -> Result<(), PostError> {
-        self.queue.progress.follow(&self.progress);
+        self.hand_over();
         let written = self.queue.write(self.ring, self.place.ledgers, request, address);
-        self.progress.follow(&self.queue.progress);
+        (self.head, self.last_control) = (self.queue.poster.head(), self.queue.last_control);
         written
+    }
+
+    /// Makes the queue take over how far the batch has come.
+    #[inline(always)]
+    fn hand_over(&mut self) {
+        self.queue.poster.advance(self.head);
+        self.queue.last_control = self.last_control;
     }
 
     /// Number of requests added so far.
@@ -87,7 +100,7 @@ impl<D: DeviceRef, S: Service> Drop for SendBatch<'_, D, S> {
     fn drop(&mut self) {
         if self.posted > 0 {
             let Place { hal, ledgers } = self.place;
-            self.queue.progress.follow(&self.progress);
+            self.hand_over();
             self.queue.ring((hal, self.rings), ledgers);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::core::{Core, QueuePairParts};
 use super::receive::ReceiveQueue;
-use super::send::{Progress, SendQueue};
+use super::send::SendQueue;
 use super::service::{Connected, Rc, Service, Ud, XrcInitiator, XrcTarget};
 use super::transitions::Column;
 use super::{BuildError, PreparedQueuePair, QueuePairAttributes};
@@ -461,7 +461,8 @@ impl<'a, D: DeviceRef, S: Service> QueuePairBuilder<'a, D, S> {
         }
         let (doorbell, blue_flame) = self.doorbell(capabilities);
         let send = SendQueue {
-            progress: Progress { poster: send, last_control: 0 },
+            poster: send,
+            last_control: 0,
             doorbell,
             mask: geometry.blocks - 1,
             record,

@@ -200,7 +200,7 @@ impl<D: DeviceRef> Core<D> {
     pub(crate) fn restart(&mut self) {
         let (device, parts) = (&self.device, &mut self.parts);
         let ledgers = device.device().ledgers();
-        parts.send.progress.poster.restart(ledgers);
+        parts.send.poster.restart(ledgers);
         parts.send.open_fast_paths();
         parts.receive.poster.restart(ledgers);
         parts.rings.record().store_be64::<0>(0);
@@ -222,7 +222,7 @@ impl<D: DeviceRef> Drop for Core<D> {
             self.run(CommandOpcode::ToResetQp).ok();
         }
         let (device, parts) = (self.device.device(), &mut self.parts);
-        parts.send.progress.poster.close(device.ledgers());
+        parts.send.poster.close(device.ledgers());
         parts.receive.poster.close(device.ledgers());
         if parts.shared {
             detach(device.ledgers(), parts.share.record);

@@ -26,7 +26,7 @@ impl<D: DeviceRef> Core<D> {
         let mut input = QueryQpIn::new();
         input.set_opcode(CommandOpcode::QueryQp).set_qpn(self.parts.qpn);
         let output: QueryQpOut = device.call(&Request::new(&input))?;
-        let sends_outstanding = self.parts.send.progress.poster.outstanding(device.ledgers());
+        let sends_outstanding = self.parts.send.poster.outstanding(device.ledgers());
         let (context, port) = (output.qpc(), device.port()?);
         let path = vector_of(context);
         Ok(Diagnosis {

@@ -13,7 +13,9 @@ use crate::wqe::{BLOCK_SEGMENTS, MAX_SLICE, segment};
 
 /// The send half of a queue pair.
 pub(crate) struct SendQueue {
-    pub(crate) progress: Progress,
+    pub(crate) poster: Poster,
+    /// First 8 bytes of the last entry, for the doorbell.
+    pub(crate) last_control: u64,
     pub(crate) doorbell: SendDoorbell,
     pub(crate) mask: u32,
     /// Block of the doorbell record.
@@ -29,14 +31,6 @@ pub(crate) struct SendQueue {
     pub(crate) names_shared_queue: bool,
 }
 
-/// The progress of a send queue.
-#[derive(Clone)]
-pub(crate) struct Progress {
-    pub(crate) poster: Poster,
-    /// First 8 bytes of the last entry, for the doorbell.
-    pub(crate) last_control: u64,
-}
-
 /// What posting writes to: the ring and the ledger.
 pub(crate) struct SendMemory<'a, P, W> {
     pub(crate) ring: Run<'a, BLOCK>,
@@ -45,56 +39,72 @@ pub(crate) struct SendMemory<'a, P, W> {
     pub(crate) words: &'a W,
 }
 
-impl Progress {
-    /// Takes over the progress of `other`, a copy of this one.
-    #[inline(always)]
-    pub(crate) fn follow(&mut self, other: &Self) {
-        self.poster.follow(&other.poster);
-        self.last_control = other.last_control;
-    }
+/// The fast paths of a queue, for the request at `head`.
+pub(crate) struct FastPaths<'a> {
+    pub(crate) encoder: &'a SendEncoder,
+    /// The ledger, which a batch tells its progress only when it ends.
+    pub(crate) poster: &'a mut Poster,
+    pub(crate) head: u32,
+}
 
-    /// Writes and records a request that has a fast path, and calls `then` with the first 8 bytes of its entry, and
-    /// with its block if that may be written to the doorbell register, because it is the `ONLY` request before the
-    /// doorbell. Does nothing and returns false if there is no room or if the request needs closer checks.
+/// A request in the ring.
+pub(crate) struct Written<'a> {
+    /// The counter of the next request.
+    pub(crate) next: u32,
+    /// First 8 bytes of the entry.
+    pub(crate) control: u64,
+    /// The entry, if it may be written to the doorbell register.
+    pub(crate) block: Option<&'a [u64; BLOCK / 8]>,
+}
+
+impl FastPaths<'_> {
+    /// Writes and records a request that has a fast path, and passes it to `then`. If it is the `ONLY` one before the
+    /// doorbell, it may be written to the doorbell register. Does nothing and returns false if there is no room or if
+    /// the request needs closer checks.
     #[inline(always)]
-    pub(crate) fn write_fast<const ONLY: bool>(
-        &mut self,
-        encoder: &SendEncoder,
+    pub(crate) fn write<const ONLY: bool>(
+        self,
         memory: &SendMemory<'_, impl Pairs, impl Words>,
         request: &WorkRequest<'_>,
-        then: impl FnOnce(&mut Self, u64, Option<&[u64; BLOCK / 8]>),
+        then: impl FnOnce(&mut Poster, Written<'_>),
     ) -> bool {
+        let Self { encoder, poster, head } = self;
         let entry = &request.entry;
         if !encoder.admits(entry) {
             return false;
         }
-        let (slots, counter) = (&memory.slots, self.poster.head());
-        let place = SendPlace { ring: memory.ring, counter };
+        let slots = &memory.slots;
+        let place = SendPlace { ring: memory.ring, counter: head };
         match entry.path() {
             EncodePath::ShortInline => {
-                if !self.poster.has_room_for_one(memory.words) {
+                if !poster.has_room_at(memory.words, head) {
                     return false;
                 }
-                self.poster.post_one(slots, request.id, request.posted);
+                let next = head.wrapping_add(1);
+                Poster::record(slots, (head, next), request.id, request.posted);
                 encoder.write_short_inline::<ONLY>(place, entry, |control, block| {
-                    then(self, control, Some(block));
+                    then(poster, Written { next, control, block: Some(block) });
                 });
             }
             EncodePath::LongInline => {
-                if !self.poster.has_room(memory.words, request.blocks) {
+                let next = head.wrapping_add(request.blocks);
+                if !poster.has_room_up_to(memory.words, next) {
                     return false;
                 }
-                self.poster.post_some(slots, request.id, request.posted, request.blocks);
+                Poster::record(slots, (head, next), request.id, request.posted);
                 let control = encoder.write_long_inline(place, entry);
-                then(self, control, None);
+                then(poster, Written { next, control, block: None });
             }
             // The encoder never admits entries of the general path.
             EncodePath::Block | EncodePath::General => {
-                if !self.poster.has_room_for_one(memory.words) {
+                if !poster.has_room_at(memory.words, head) {
                     return false;
                 }
-                self.poster.post_one(slots, request.id, request.posted);
-                encoder.write_block::<ONLY>(place, entry, |control, block| then(self, control, Some(block)));
+                let next = head.wrapping_add(1);
+                Poster::record(slots, (head, next), request.id, request.posted);
+                encoder.write_block::<ONLY>(place, entry, |control, block| {
+                    then(poster, Written { next, control, block: Some(block) });
+                });
             }
         }
         true
@@ -112,15 +122,17 @@ impl SendQueue {
     ) -> Result<(), PostError> {
         // The ring has as many blocks as the ledger has slots, so that one masked number is that of both.
         let ring = rings.blocks();
-        let slots = self.progress.poster.pairs_up_to(words, ring.last());
+        let slots = self.poster.pairs_up_to(words, ring.last());
         let memory = SendMemory { ring, slots, words };
-        let Self { progress, encoder, doorbell, .. } = self;
-        let ring = |progress: &mut Progress, control: u64, block: Option<&[u64; BLOCK / 8]>| {
-            Bell { hal, rings, poster: &progress.poster, control, doorbell }.ring(words, block)
+        let Self { poster, encoder, doorbell, .. } = self;
+        let head = poster.head();
+        let ring = |poster: &mut Poster, Written { next, control, block }: Written<'_>| {
+            poster.advance(next);
+            Bell { hal, rings, poster, control, doorbell }.ring(words, block)
         };
-        if !progress.write_fast::<true>(encoder, &memory, request, ring) {
+        if !(FastPaths { encoder, poster, head }.write::<true>(&memory, request, ring)) {
             // Copy it, so that a request that is built and posted at once never has to be stored in memory.
-            let request = *request;
+            let request = request.on_general_path();
             self.write(rings.blocks(), words, &request, &[])?;
             self.ring((hal, rings), words);
         }
@@ -143,19 +155,19 @@ impl SendQueue {
         let named = request.shared_queue.map(segment::shared_queue);
         let address = named.as_ref().map_or(address, |segment| segment);
         let blocks = (request.entry.segments() + address.len() as u32 / 2).div_ceil(BLOCK_SEGMENTS);
-        if !self.progress.poster.has_room(words, blocks) {
+        if !self.poster.has_room(words, blocks) {
             return Err(PostError::QueueFull { needed: blocks, size: self.mask + 1 });
         }
         let mut entry = request.entry;
         if self.open_fast_paths() {
             entry.head = entry.head.behind_key_update();
         }
-        let place = SendPlace { ring, counter: self.progress.poster.head() };
-        self.progress.last_control = self.encoder.write_segments(place, &entry, address);
+        let place = SendPlace { ring, counter: self.poster.head() };
+        self.last_control = self.encoder.write_segments(place, &entry, address);
         if !entry.data.segments().is_empty() {
             self.close_fast_paths();
         }
-        self.progress.poster.post(words, request.id, blocks, request.kind as u8);
+        self.poster.post(words, request.id, blocks, request.kind as u8);
         Ok(())
     }
 
@@ -199,8 +211,7 @@ impl SendQueue {
     /// Makes everything written visible to the device.
     #[inline(always)]
     pub(crate) fn ring<H: Hal>(&mut self, (hal, rings): (&H, &Rings<H::Dma>), words: &impl Words) {
-        let Self { progress, doorbell, .. } = self;
-        let Progress { poster, last_control } = progress;
+        let Self { poster, last_control, doorbell, .. } = self;
         Bell { hal, rings, poster, control: *last_control, doorbell }.ring(words, None);
     }
 }

@@ -1,19 +1,21 @@
 //! Inline data: a header of four bytes directly followed by the bytes, padded to whole segments.
 
-use super::BLOCK_WORDS;
 use crate::dma::{BLOCK, Run, Window};
 use bareverbs_prm::field::BitRange;
 use bareverbs_prm::wqe::{InlineHeader, SEGMENT};
 
 const IS_INLINE: BitRange = InlineHeader::FIELDS.inline.in_word(0);
 const BYTE_COUNT: BitRange = InlineHeader::FIELDS.byte_count.in_word(0);
+/// Bytes that are copied at a time.
+const PIECE: usize = 16;
 /// Bytes that share the first word with the header.
 const BESIDE_HEADER: usize = 8 - InlineHeader::SIZE;
 
-/// Segments for `length` inline bytes, including the header; `length` is small.
+/// Segments for `length` inline bytes, including the header. A length near 2^32, which no entry has, may give any number.
 #[inline(always)]
 pub(crate) const fn inline_segments(length: u32) -> u32 {
-    (length + InlineHeader::SIZE as u32).div_ceil(SEGMENT as u32)
+    // Rounded up by hand: `div_ceil` takes more instructions where it is not known that the sum is small.
+    length.wrapping_add((InlineHeader::SIZE + SEGMENT - 1) as u32) / SEGMENT as u32
 }
 
 /// Bytes to copy into an entry, with their header.
@@ -89,101 +91,86 @@ fn up_to_seven(bytes: &[u8]) -> u64 {
     }
 }
 
-/// Writes the header and at least eight `bytes` from word `AT` of block `head` on; that block takes `FIRST`
+/// Writes the header and at least [`PIECE`] `bytes` behind the first `HEAD` bytes of block `head`, which takes `FIRST`
 /// of the bytes. The ring may end between two blocks. The rest of the last segment stays unchanged.
 #[inline(always)]
-pub(super) fn write<const AT: usize, const FIRST: usize>(
+pub(super) fn write<const HEAD: usize, const FIRST: usize>(
     ring: Run<'_, BLOCK>,
     head: u32,
-    data: &InlineData<'_>,
+    &InlineData { bytes, header }: &InlineData<'_>,
 ) {
-    let &InlineData { bytes, header } = data;
-    const { assert!((AT == 2 || AT == 4) && AT * 8 + BESIDE_HEADER + FIRST == BLOCK) };
+    const { assert!(HEAD + InlineHeader::SIZE + FIRST == BLOCK && FIRST >= PIECE) };
     let block = ring.slot(head);
+    block.store_raw32::<HEAD>((header as u32).to_le());
+    let next = head.wrapping_add(1);
     // One comparison for most: a block, and less than another one.
     if bytes.len().wrapping_sub(FIRST) < BLOCK
-        && let Some((start, rest)) = bytes.split_first_chunk::<FIRST>()
+        && let Some(start) = bytes.first_chunk::<FIRST>()
     {
-        write_start::<AT, FIRST>(block, start, header);
-        return write_rest::<0>(ring.slot(head.wrapping_add(1)), rest, bytes);
+        write_rest(block, BLOCK - FIRST, start, 0);
+        return write_rest(ring.slot(next), 0, bytes, FIRST);
     }
-    let Some((start, mut rest)) = bytes.split_first_chunk::<FIRST>() else {
-        let Some((beside, behind)) = bytes.split_first_chunk::<BESIDE_HEADER>() else { return };
-        block.store_word_at(AT, first_word(header, beside));
-        return if AT == 2 {
-            write_rest::<3>(block, behind, bytes)
-        } else {
-            write_rest::<5>(block, behind, bytes)
-        };
+    match bytes.first_chunk::<FIRST>() {
+        None => write_rest(block, BLOCK - FIRST, bytes, 0),
+        Some(start) => {
+            write_rest(block, BLOCK - FIRST, start, 0);
+            write_blocks::<FIRST>(ring, next, bytes);
+        }
+    }
+}
+
+/// Writes what follows the first `FIRST` of `bytes`, at least a block, from block `number` on.
+#[cold]
+#[inline(never)]
+fn write_blocks<const FIRST: usize>(ring: Run<'_, BLOCK>, mut number: u32, bytes: &[u8]) {
+    let mut skip = FIRST;
+    while let Some(whole) = piece::<BLOCK>(bytes, skip) {
+        ring.slot(number).store_bytes::<BLOCK>(0, whole);
+        (number, skip) = (number.wrapping_add(1), skip + BLOCK);
+    }
+    write_rest(ring.slot(number), 0, bytes, skip);
+}
+
+/// Writes what follows the first `skip` of `bytes`, less than a block, from byte `at` of `block` on. The last piece
+/// overlaps the one before it, so that only the number of pieces depends on the length.
+#[inline(always)]
+fn write_rest(block: Window<'_, BLOCK>, at: usize, bytes: &[u8], skip: usize) {
+    let length = bytes.len() - skip;
+    if length < PIECE {
+        return write_end(block, bytes.get(skip..).unwrap_or(&[]), bytes);
+    }
+    let copy = |start: usize| {
+        if let Some(piece) = piece::<PIECE>(bytes, skip + start) {
+            block.store_bytes::<PIECE>(at + start, piece);
+        }
     };
-    write_start::<AT, FIRST>(block, start, header);
-    let mut number = head.wrapping_add(1);
-    while let Some((whole, behind)) = rest.split_first_chunk::<BLOCK>() {
-        let block = ring.slot(number);
-        words(whole).enumerate().for_each(|(index, word)| block.store_word_at(index, word));
-        (number, rest) = (number.wrapping_add(1), behind);
+    copy(0);
+    if length > 2 * PIECE {
+        copy(PIECE);
+        if length > 3 * PIECE {
+            copy(2 * PIECE);
+        }
     }
-    write_rest::<0>(ring.slot(number), rest, bytes);
+    copy(length - PIECE);
 }
 
-/// Writes the header and the bytes that the first block takes.
+/// `L` of the `bytes` from `start` on, if there are so many.
 #[inline(always)]
-fn write_start<const AT: usize, const FIRST: usize>(
-    block: Window<'_, BLOCK>,
-    start: &[u8; FIRST],
-    header: u64,
-) {
-    if let Some((beside, behind)) = start.split_first_chunk::<BESIDE_HEADER>() {
-        block.store_word_at(AT, first_word(header, beside));
-        words(behind).enumerate().for_each(|(index, word)| block.store_word_at(AT + 1 + index, word));
-    }
+fn piece<const L: usize>(bytes: &[u8], start: usize) -> Option<&[u8; L]> {
+    bytes.get(start..)?.first_chunk()
 }
 
-/// The header, and the first bytes beside it.
+/// Writes `rest`, the end of `bytes` and less than a piece, from the start of `block` on.
 #[inline(always)]
-fn first_word(header: u64, beside: &[u8; BESIDE_HEADER]) -> u64 {
-    (header | (u32::from_le_bytes(*beside) as u64) << 32).to_le()
-}
-
-/// Writes `rest`, the end of `bytes` and less than a block, from word `AT` of `block` on.
-#[inline(always)]
-fn write_rest<const AT: usize>(block: Window<'_, BLOCK>, rest: &[u8], bytes: &[u8]) {
-    const { assert!(AT < BLOCK_WORDS) };
-    // Step by step, so that the position of each word is known at compile time.
-    let Some(behind) = write_two(block, AT, rest) else { return write_end(block, AT, rest, bytes) };
-    let rest = behind;
-    let Some(behind) = write_two(block, AT + 2, rest) else { return write_end(block, AT + 2, rest, bytes) };
-    let rest = behind;
-    let Some(behind) = write_two(block, AT + 4, rest) else { return write_end(block, AT + 4, rest, bytes) };
-    write_end(block, AT + 6, behind, bytes);
-}
-
-/// Writes two words, if there are that many, and returns the bytes after them.
-#[inline(always)]
-fn write_two<'a>(block: Window<'_, BLOCK>, at: usize, rest: &'a [u8]) -> Option<&'a [u8]> {
-    let (two, behind) = rest.split_first_chunk::<16>()?;
-    words(two).enumerate().for_each(|(index, word)| block.store_word_at(at + index, word));
-    Some(behind)
-}
-
-/// Writes `rest`, the end of `bytes` and less than two words.
-#[inline(always)]
-fn write_end(block: Window<'_, BLOCK>, mut at: usize, mut rest: &[u8], bytes: &[u8]) {
-    if let Some((one, behind)) = rest.split_first_chunk::<8>() {
-        block.store_word_at(at, u64::from_ne_bytes(*one));
-        (at, rest) = (at + 1, behind);
-    }
-    if let (1.., Some(last)) = (rest.len(), bytes.last_chunk::<8>()) {
-        // The last 8 bytes overlap what is already written; only the bytes beyond that count.
+fn write_end(block: Window<'_, BLOCK>, rest: &[u8], bytes: &[u8]) {
+    if let (Some(first), Some(last)) = (rest.first_chunk::<8>(), rest.last_chunk::<8>()) {
+        block.store_bytes::<8>(0, first);
+        block.store_bytes::<8>(rest.len() - 8, last);
+    } else if let (1.., Some(last)) = (rest.len(), bytes.last_chunk::<8>()) {
+        // The last eight bytes begin before the rest; only the bytes in it count.
         let beyond = 8 * rest.len() as u32;
-        block.store_word_at(at, (u64::from_le_bytes(*last) >> (beyond.wrapping_neg() & 63)).to_le());
+        block.store_word_at(0, (u64::from_le_bytes(*last) >> (beyond.wrapping_neg() & 63)).to_le());
     }
-}
-
-/// The whole words of `bytes`, in memory order.
-#[inline(always)]
-fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
-    bytes.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes))
 }
 
 #[cfg(test)]

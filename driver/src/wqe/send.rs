@@ -82,8 +82,8 @@ pub(crate) struct SendEntry<'a> {
     pub(crate) head: Head,
     pub(crate) data: SendData<'a>,
     path: EncodePath,
-    /// Bytes of data, as far as the path needs them.
-    length: u32,
+    /// Bytes of data minus one, if the entry has a fast path; the largest number if there are none.
+    last_byte: usize,
     /// Segments before the data.
     head_segments: u32,
 }
@@ -92,18 +92,19 @@ impl<'a> SendEntry<'a> {
     #[inline(always)]
     pub(crate) const fn new(head: Head, data: SendData<'a>) -> Self {
         let head_segments = head.segments();
-        let length = data.inline.bytes().len();
-        // The general path does not use the length, but so the length of inline data is the same on each path.
-        let mut entry = Self { head, data, path: EncodePath::General, length: length as u32, head_segments };
+        let last_byte = data.inline.bytes().len().wrapping_sub(1);
+        let mut entry = Self { head, data, path: EncodePath::General, last_byte, head_segments };
         if let [slice] = data.slices
             && head_segments < BLOCK_SEGMENTS
         {
             entry.head = head.with(segment::data(slice));
-            entry.choose(EncodePath::Block, 1, slice.length);
-        } else if length.wrapping_sub(1) < MAX_INLINE && head_segments <= LARGEST_INLINE_HEAD {
-            let is_short = length <= MAX_SHORT;
+            entry.last_byte = slice.length.wrapping_sub(1) as usize;
+            entry.choose(EncodePath::Block, 1);
+        } else if data.slices.is_empty() && data.segments.is_empty() && head_segments <= LARGEST_INLINE_HEAD {
+            // Whether there are too many bytes, or none, need not be asked here: the encoder admits neither.
+            let is_short = last_byte < MAX_SHORT;
             let path = if is_short { EncodePath::ShortInline } else { EncodePath::LongInline };
-            entry.choose(path, inline::inline_segments(length as u32), length as u32);
+            entry.choose(path, inline::inline_segments((last_byte as u32).wrapping_add(1)));
         }
         entry
     }
@@ -111,21 +112,21 @@ impl<'a> SendEntry<'a> {
     /// An entry that consists of the block of its head; the device transfers `length` bytes.
     #[inline(always)]
     pub(crate) const fn of_block(head: Head, length: u32) -> Self {
-        let head_segments = head.segments();
-        let mut entry =
-            Self { head, data: SendData::NONE, path: EncodePath::General, length: 0, head_segments };
-        entry.choose(EncodePath::Block, 0, length);
+        let (path, head_segments) = (EncodePath::General, head.segments());
+        let last_byte = length.wrapping_sub(1) as usize;
+        let mut entry = Self { head, data: SendData::NONE, path, last_byte, head_segments };
+        entry.choose(EncodePath::Block, 0);
         entry
     }
 
-    const fn choose(&mut self, path: EncodePath, data_segments: u32, length: u32) {
-        (self.path, self.length) = (path, length);
+    const fn choose(&mut self, path: EncodePath, data_segments: u32) {
+        self.path = path;
         self.head.set_entry_segments(self.head_segments + data_segments);
     }
 
     /// Leaves the fast path: the entry is checked and written segment by segment.
     pub(crate) const fn use_general_path(&mut self) {
-        self.path = EncodePath::General;
+        (self.path, self.last_byte) = (EncodePath::General, usize::MAX);
         self.head.set_entry_segments(0);
     }
 
@@ -158,7 +159,7 @@ impl<'a> SendEntry<'a> {
 pub(crate) struct SendEncoder {
     pub(crate) owner: QueuePairBits,
     /// Maximum bytes of data for each path; zero if the path is closed.
-    longest: [u32; PATHS],
+    longest: [usize; PATHS],
 }
 
 /// The position of an entry.
@@ -173,9 +174,10 @@ impl SendEncoder {
     /// An encoder whose fast paths take a single slice of `longest_slice` bytes, and `longest_inline` inline bytes.
     pub(crate) const fn new(owner: QueuePairBits, longest_slice: u32, longest_inline: u32) -> Self {
         let mut longest = [0; PATHS];
-        longest[EncodePath::Block as usize] = longest_slice;
-        longest[EncodePath::ShortInline as usize] = longest_inline;
-        longest[EncodePath::LongInline as usize] = longest_inline;
+        let inline = if longest_inline as usize > MAX_INLINE { MAX_INLINE } else { longest_inline as usize };
+        longest[EncodePath::Block as usize] = longest_slice as usize;
+        longest[EncodePath::ShortInline as usize] = inline;
+        longest[EncodePath::LongInline as usize] = inline;
         Self { owner, longest }
     }
 
@@ -187,7 +189,7 @@ impl SendEncoder {
     /// Whether the entry may be written on its fast path.
     #[inline(always)]
     pub(crate) const fn admits(&self, entry: &SendEntry<'_>) -> bool {
-        entry.length.wrapping_sub(1) < self.longest[entry.path as usize]
+        entry.last_byte < self.longest[entry.path as usize]
     }
 
     /// Writes an entry whose block already contains its slice, and passes the first word as a number and the block
@@ -264,10 +266,10 @@ impl SendEncoder {
         let block = place.ring.slot(place.counter);
         if entry.head_segments == LARGEST_INLINE_HEAD {
             block.store_first::<4>(&[control.to_be(), a, b, c, 0, 0, 0, 0]);
-            inline::write::<4, 28>(place.ring, place.counter, data);
+            inline::write::<32, 28>(place.ring, place.counter, data);
         } else {
             block.store_first::<2>(&[control.to_be(), a, 0, 0, 0, 0, 0, 0]);
-            inline::write::<2, 44>(place.ring, place.counter, data);
+            inline::write::<16, 44>(place.ring, place.counter, data);
         }
         control
     }

@@ -83,7 +83,8 @@ fn requests_with_a_fast_path_know_their_segments() {
     assert_eq!(segments(&WorkRequest::send_inline(1, &[0; 12])), 2);
     assert_eq!(segments(&WorkRequest::write_inline(1, &[0; 13], RemoteSlice::default())), 4);
     assert_eq!(segments(&WorkRequest::fetch_add(1, &slice, RemoteSlice::default(), 1)), 0, "two bytes");
-    assert_eq!(segments(&WorkRequest::send(1, &[])), 0);
+    let two = [slice[0]; 2];
+    assert_eq!(segments(&WorkRequest::send(1, &two)), 0);
     let word = [MemorySlice::from_raw(1, 8, Mkey::new(3))];
     assert_eq!(segments(&WorkRequest::fetch_add(1, &word, RemoteSlice::default(), 1)), 4);
     assert_eq!(segments(&WorkRequest::compare_swap(1, &word, RemoteSlice::default(), 1, 2)), 4);
@@ -98,17 +99,44 @@ fn requests_with_a_fast_path_know_their_blocks() {
         let send = WorkRequest::send_inline(1, bytes);
         let write = WorkRequest::write_inline(1, bytes, RemoteSlice::default());
         for (request, before) in [(send, 16), (write, 32)] {
-            assert_ne!(request.entry.path(), EncodePath::General);
+            assert!(encoder().admits(&request.entry));
             let segments = (before + 4 + length).div_ceil(16);
             assert_eq!(request.entry.head.entry_segments() as usize, segments, "{length}");
             assert_eq!(request.posted.slots() as usize, segments.div_ceil(4), "{length}");
             assert_eq!(request.blocks, request.posted.slots());
         }
     }
-    let longer = WorkRequest::send_inline(1, &data[..=LONGEST]);
-    assert_eq!((longer.entry.path(), longer.entry.head.entry_segments()), (EncodePath::General, 0));
+    for refused in [WorkRequest::send_inline(1, &data[..=LONGEST]), WorkRequest::send_inline(1, &[])] {
+        assert!(!encoder().admits(&refused.entry));
+    }
+    assert!(
+        !encoder().admits(&WorkRequest::send(1, &[]).entry) && !encoder().admits(&WorkRequest::nop(1).entry)
+    );
     let named = WorkRequest::send_inline(1, &data[..100]).for_shared_queue(Srqn::default());
     assert_eq!((named.entry.path(), named.entry.head.entry_segments()), (EncodePath::General, 0));
+}
+
+/// Each length ends in another way: in the block of the head, in the one behind it, or after whole blocks.
+#[test]
+fn inline_bytes_of_each_length_are_written_and_nothing_beyond_their_blocks() {
+    let data: Vec<u8> = (0..400).map(|i| i as u8 ^ 0x5a).collect();
+    for (length, counter) in (17..=data.len()).flat_map(|length| [(length, 0), (length, BLOCKS - 1)]) {
+        let bytes = &data[..length];
+        let send = WorkRequest::send_inline(1, bytes);
+        let write = WorkRequest::write_inline(1, bytes, RemoteSlice::default());
+        for (request, head) in [(send, 16), (write, 32)] {
+            let memory = Dma::new(Boxed::new(BLOCKS as usize * BLOCK));
+            memory.fill(0, memory.len(), 0xee).unwrap();
+            let place = SendPlace { ring: memory.run(0, BLOCKS - 1).unwrap(), counter };
+            encoder().write_long_inline(place, &request.entry);
+            let ring = ring_bytes(&memory, counter, memory.len());
+            let (header, rest) = InlineHeader::read_from_prefix(&ring[head..]).unwrap();
+            assert_eq!((header.inline(), header.byte_count() as usize), (true, length));
+            assert_eq!(&rest[..length], bytes, "{length} bytes from {counter}");
+            let behind = request.blocks as usize * BLOCK;
+            assert!(ring[behind..].iter().all(|&byte| byte == 0xee), "{length} bytes from {counter}");
+        }
+    }
 }
 
 #[test]
