@@ -27,7 +27,7 @@ mod tests;
 pub use crate::memory_slice::RangeError;
 pub(crate) use private_box::PrivateBox;
 pub(crate) use rings::{BlockRing, Rings};
-pub use run::Run;
+pub use run::{Run, Twin, Twins};
 pub use user::UserMemory;
 pub use window::{BLOCK, Extent, Window};
 

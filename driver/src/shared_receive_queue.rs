@@ -14,23 +14,22 @@ mod ring;
 
 pub use error::{ModifySharedReceiveQueueError, SharedReceiveQueueError};
 
-use self::ring::{SharedPublication, SharedQueue, SharedRing, write_one_slice};
+use self::ring::{SharedPublication, SharedQueue, SharedRing, Slot, Slots};
 use crate::command::{CommandError, Request};
-use crate::device::ledgers::{Ledgers, Share};
+use crate::device::ledgers::Share;
 use crate::device::{DestroyCommand, DeviceRef, DmaOf};
-use crate::dma::{Rings, Run};
+use crate::dma::{Rings, Twins};
 use crate::doorbell::publish_record;
-use crate::ledger::shared::SharedName;
+use crate::ledger::shared::{Front, SharedName};
 use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
-use crate::wqe::receive::ReceivePath;
+use crate::wqe::receive::{ReceivePath, store_shared_slice};
 use bareverbs_prm::command::entry::CommandHeaderOut;
 use bareverbs_prm::command::srq::{
     ArmXrcSrqIn, ModifyRmpIn, QueryRmpIn, QueryRmpOut, QueryXrcSrqIn, QueryXrcSrqOut,
 };
 use bareverbs_prm::ids::{Pdn, Srqn};
 use bareverbs_prm::numbering::CommandOpcode;
-use bareverbs_prm::wqe::SEGMENT;
 use core::fmt;
 
 /// `state` of a working receive memory pool.
@@ -170,14 +169,10 @@ impl<D: DeviceRef> SharedReceiveQueue<D> {
     /// Starts a batch of receives with one doorbell.
     #[inline]
     pub fn receive_batch(&mut self) -> SharedReceiveBatch<'_, D> {
-        let device = self.device.device();
-        let (hal, ledgers) = (device.hal(), device.ledgers());
-        let SharedRing { rings, queue } = &mut self.ring;
-        let (slots, pairs) = (ledgers.send_slots(queue.poster.slots()), rings.segment_pairs());
-        // Entries of one slice are pairs, as many as there are slots. Other entries do not use these copies.
-        debug_assert!(queue.path != ReceivePath::OneSlice || slots.last() == pairs.last());
-        let (slots, pairs) = (slots.up_to(pairs), pairs.up_to(slots));
-        SharedReceiveBatch { hal, ledgers, slots, pairs, path: queue.path, rings, queue }
+        let Self { device, ring: SharedRing { rings, queue }, .. } = self;
+        let slots = device.device().ledgers().send_slots(queue.poster.slots());
+        let slots = Twins::new(slots, rings.segment_pairs());
+        SharedReceiveBatch { device, slots, rings, front: queue.front(&slots), queue }
     }
 
     /// Arms one [`SharedReceiveQueueLimit`](crate::events::AsyncEvent::SharedReceiveQueueLimit) event for when fewer
@@ -255,27 +250,33 @@ fn modify_limit(number: Srqn, limit: u16) -> ModifyRmpIn {
 /// (`core::mem::forget`) are posted with the next doorbell.
 #[must_use = "the doorbell is rung when the batch ends"]
 pub struct SharedReceiveBatch<'a, D: DeviceRef> {
-    hal: &'a D::Hal,
-    ledgers: &'a Ledgers<DmaOf<D>>,
-    slots: Run<'a, 16>,
-    /// The ring, for entries of one slice.
-    pairs: Run<'a, { 2 * SEGMENT }>,
-    path: ReceivePath,
+    device: &'a D,
+    /// The slots of the ledger, and the entries of the ring that have one slice.
+    slots: Slots<'a>,
     rings: &'a Rings<DmaOf<D>>,
     queue: &'a mut SharedQueue,
+    /// What the queue takes next; always in step with it.
+    front: Front<Slot<'a>>,
 }
 
 impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
     /// Adds a receive. A refused request has no effect; earlier ones stay.
     #[inline(always)]
     pub fn post(&mut self, request: &ReceiveRequest<'_>) -> Result<(), PostError> {
-        if request.list.path != self.path {
-            return self.queue.write_any(self.rings, self.ledgers, request);
+        // Copy them, so that the batch itself stays in registers.
+        let slots = self.slots;
+        if request.list.path == ReceivePath::OneSlice
+            && let Some((slot, next)) =
+                self.queue.poster.post_at(&mut self.front, |entry| slots.slot(entry), request.id)
+        {
+            store_shared_slice(slot.second(), next, request.list.first);
+            return Ok(());
         }
-        // Copy the slots, so that the batch itself stays in registers. The poster's progress is not copied:
-        // entries that a leaked batch has taken off the list never return.
-        let (slots, pairs) = (self.slots, self.pairs);
-        write_one_slice(&mut self.queue.poster, pairs, &slots, self.ledgers, request)
+        // It needs further checks, or the queue has to take back returned entries. A call that borrowed the batch would
+        // keep it in memory.
+        let written = self.queue.write_rarely(self.rings, self.device.device().ledgers(), request);
+        self.front = self.queue.front(&slots);
+        written
     }
 
     /// Rings the doorbell.
@@ -288,7 +289,8 @@ impl<D: DeviceRef> SharedReceiveBatch<'_, D> {
 impl<D: DeviceRef> Drop for SharedReceiveBatch<'_, D> {
     #[inline(always)]
     fn drop(&mut self) {
-        publish_record(&SharedPublication { hal: self.hal, rings: self.rings, poster: &self.queue.poster });
+        let hal = self.device.device().hal();
+        publish_record(&SharedPublication { hal, rings: self.rings, poster: &self.queue.poster });
     }
 }
 

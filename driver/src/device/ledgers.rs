@@ -6,9 +6,9 @@
 
 mod blocks;
 
-use crate::dma::{Dma, Extent, Run, Table};
+use crate::dma::{Dma, Extent, Run, Table, Twin};
 use crate::hal::{DmaMemory, Hal, HalError};
-use crate::ledger::shared::{self, Entries, SharedRecord, SharedWords};
+use crate::ledger::shared::{self, Entries, EntrySlot, SharedRecord, SharedWords};
 use crate::ledger::{
     Pairs, RECORD_WORDS, Range, Record, SLOT_WORDS, Singles, Slots, UserIndex, Words, close,
 };
@@ -188,6 +188,19 @@ impl Entries for Run<'_, 16> {
     fn exchange_link(&self, entry: u32, current: u64, new: u64) -> bool {
         let window = self.slot(entry);
         window.word::<8>().compare_exchange(current, new, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+}
+
+impl<const N: usize> EntrySlot for Twin<'_, 16, N> {
+    #[inline(always)]
+    fn link(&self) -> u64 {
+        self.first().load_word::<8>()
+    }
+    #[inline(always)]
+    fn store(&self, id: u64, link: u64, order: Ordering) {
+        let window = self.first();
+        window.store_word::<0>(id);
+        window.word::<8>().store(link, order);
     }
 }
 

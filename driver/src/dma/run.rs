@@ -74,3 +74,55 @@ impl<'a, const N: usize> Run<'a, N> {
         (base.addr().get() - start.addr().get()) / N
     }
 }
+
+/// Two runs of equal length. A number finds the slots of both at once, and is masked only once for them.
+#[derive(Clone, Copy)]
+pub struct Twins<'a, const A: usize, const B: usize> {
+    first: Run<'a, A>,
+    second: Run<'a, B>,
+}
+
+/// The slots of [`Twins`] with one number.
+#[derive(Clone, Copy)]
+pub struct Twin<'a, const A: usize, const B: usize> {
+    runs: Twins<'a, A, B>,
+    /// Bytes before the slot of the first run.
+    offset: usize,
+}
+
+impl<'a, const A: usize, const B: usize> Twins<'a, A, B> {
+    /// Both runs, as far as the shorter one reaches.
+    pub(crate) fn new(first: Run<'a, A>, second: Run<'a, B>) -> Self {
+        const { assert!(B.is_multiple_of(A)) };
+        Self { first: first.up_to(second), second: second.up_to(first) }
+    }
+
+    /// Number of slots of each, minus one.
+    pub(crate) fn last(&self) -> u32 {
+        self.first.mask
+    }
+
+    /// The slots number `index`, masked.
+    #[inline(always)]
+    pub(crate) fn slot(&self, index: u32) -> Twin<'a, A, B> {
+        Twin { runs: *self, offset: (index & self.first.mask) as usize * A }
+    }
+}
+
+impl<'a, const A: usize, const B: usize> Twin<'a, A, B> {
+    /// The slot of the first run.
+    #[inline(always)]
+    pub(crate) fn first(&self) -> Window<'a, A> {
+        // SAFETY: `offset` is that of a masked number (`Twins::slot`), of which the run has a slot, as in `Run::slot`.
+        let base = unsafe { self.runs.first.base.add(self.offset) };
+        Window { base, memory: PhantomData }
+    }
+
+    /// The slot of the second run.
+    #[inline(always)]
+    pub(crate) fn second(&self) -> Window<'a, B> {
+        // SAFETY: the same number, whose mask is that of both runs (`Twins::new`).
+        let base = unsafe { self.runs.second.base.add(self.offset * (B / A)) };
+        Window { base, memory: PhantomData }
+    }
+}

@@ -127,6 +127,22 @@ fn a_run_that_another_one_limits_has_no_more_slots_than_either() {
 }
 
 #[test]
+fn a_number_finds_the_slots_of_twins_as_far_as_both_reach() {
+    let dma = Dma::new(Boxed::new(256));
+    let (short, long) = (dma.run::<16>(0, 1).unwrap(), dma.run::<16>(2, 7).unwrap());
+    let wide = Run::<32> { base: dma.base, mask: 7, memory: PhantomData };
+    assert_eq!((Twins::new(short, wide).last(), Twins::new(long, wide).last()), (1, 7));
+    let twin = Twins::new(short, wide).slot(7);
+    twin.first().store_word::<8>(1);
+    twin.second().store_word::<24>(2);
+    assert_eq!([1, 3].map(|at| dma.pair(at).unwrap()[1]), [1, 2], "slot 1 of either");
+    let twin = Twins::new(long, wide).slot(5);
+    twin.first().store_word::<0>(3);
+    twin.second().store_word::<8>(4);
+    assert_eq!((dma.pair(7).unwrap()[0], dma.pair(10).unwrap()[1]), (3, 4));
+}
+
+#[test]
 fn rings_follow_each_other_until_their_memory_is_taken() {
     assert!(Rings::new(Dma::new(Boxed::new(256)), 4, 3).is_none());
     assert!(Rings::new(Dma::new(Boxed::new(256)), u32::MAX, u32::MAX).is_none());

@@ -87,6 +87,32 @@ impl<W: SharedWords> Entries for Plain<'_, W> {
     }
 }
 
+/// The slot of one entry, which was found already.
+pub trait EntrySlot {
+    /// Loads the link, relaxed.
+    fn link(&self) -> u64;
+    /// Stores the identifier, relaxed, and then the link.
+    fn store(&self, id: u64, link: u64, order: Ordering);
+}
+
+/// The slot of an entry among all of them.
+struct SlotOf<'a, E> {
+    entries: &'a E,
+    entry: u32,
+}
+
+impl<E: Entries> EntrySlot for SlotOf<'_, E> {
+    #[inline(always)]
+    fn link(&self) -> u64 {
+        self.entries.link(self.entry)
+    }
+    #[inline(always)]
+    fn store(&self, id: u64, link: u64, order: Ordering) {
+        self.entries.set_id(self.entry, id);
+        self.entries.set_link(self.entry, link, order);
+    }
+}
+
 /// The link of an entry that is posted.
 const POSTED: u64 = u64::MAX;
 /// The link of the last entry of a list. No entry has this number, and an instruction can hold it.
@@ -170,6 +196,22 @@ pub struct LinkedEntry {
     pub entry: u32,
     /// The entry that the device takes after it.
     pub next: u32,
+}
+
+/// The entries that a [`SharedPoster`] takes next, for a loop that keeps them in registers.
+#[derive(Debug, Clone, Copy)]
+pub struct Front<S> {
+    /// The slot of the entry that is posted next.
+    slot: S,
+    /// The first entry at hand.
+    at_hand: u64,
+}
+
+impl<S> Front<S> {
+    /// A front without entries at hand.
+    pub const fn exhausted(slot: S) -> Self {
+        Self { slot, at_hand: LAST }
+    }
 }
 
 /// The poster's half.
@@ -268,12 +310,45 @@ impl SharedPoster {
     #[inline(always)]
     pub fn post(&mut self, entries: &impl Entries, id: u64) -> LinkedEntry {
         let place = LinkedEntry { entry: self.next, next: self.at_hand as u32 };
-        self.at_hand = entries.link(place.next);
-        entries.set_id(place.entry, id);
-        entries.set_link(place.entry, POSTED, post_order());
+        let find = |entry| SlotOf { entries, entry };
+        self.record(find(place.entry), find(place.next), id);
         self.next = place.next;
-        self.posted = self.posted.wrapping_add(1);
         place
+    }
+
+    /// What it takes next. `find` finds the slot of an entry.
+    #[inline(always)]
+    pub fn front<S>(&self, find: impl Fn(u32) -> S) -> Front<S> {
+        Front { slot: find(self.next), at_hand: self.at_hand }
+    }
+
+    /// [`Self::post`] at `front`, which the caller keeps in step with this poster. Returns the slot, and the entry that the
+    /// device takes next; `None` if no entry is at hand, but [`Self::has_room`] may find returned ones. The poster follows
+    /// at once, because entries that left its list without its knowledge would never return.
+    #[inline(always)]
+    pub fn post_at<S: EntrySlot + Copy>(
+        &mut self,
+        front: &mut Front<S>,
+        find: impl Fn(u32) -> S,
+        id: u64,
+    ) -> Option<(S, u32)> {
+        if front.at_hand == LAST {
+            return None;
+        }
+        let (slot, next) = (front.slot, front.at_hand as u32);
+        let behind = find(next);
+        *front = Front { slot: behind, at_hand: self.record(slot, behind, id) };
+        self.next = next;
+        Some((slot, next))
+    }
+
+    /// Records a receive in `slot`. `behind` is that of the first entry at hand; returns the one after it.
+    #[inline(always)]
+    fn record(&mut self, slot: impl EntrySlot, behind: impl EntrySlot, id: u64) -> u64 {
+        self.at_hand = behind.link();
+        slot.store(id, POSTED, post_order());
+        self.posted = self.posted.wrapping_add(1);
+        self.at_hand
     }
 
     #[inline(always)]

@@ -1,9 +1,9 @@
 //! The ring of a shared receive queue. Each entry begins with the number of the next one.
 
-use crate::dma::{Rings, Run};
+use crate::dma::{Rings, Run, Twin, Twins};
 use crate::doorbell::Publication;
 use crate::hal::{Barrier, Hal};
-use crate::ledger::shared::{Entries, LinkedEntry, SharedPoster, SharedWords};
+use crate::ledger::shared::{Entries, Front, LinkedEntry, SharedPoster, SharedWords};
 use crate::post_error::PostError;
 use crate::work_request::ReceiveRequest;
 use crate::wqe::receive::{ReceivePath, store_next_entry, store_shared_slice};
@@ -25,7 +25,22 @@ pub(super) struct SharedQueue {
     pub(super) path: ReceivePath,
 }
 
+/// The slots of the ledger, and the entries of the ring that have one slice, of which there are as many.
+pub(super) type Slots<'a> = Twins<'a, 16, { 2 * SEGMENT }>;
+/// The slot and the entry of one number.
+pub(super) type Slot<'a> = Twin<'a, 16, { 2 * SEGMENT }>;
+
 impl SharedQueue {
+    /// What a batch takes next. A queue whose entries have room for another number of slices than one has nothing for it.
+    #[inline(always)]
+    pub(super) fn front<'a>(&self, slots: &Slots<'a>) -> Front<Slot<'a>> {
+        if self.path != ReceivePath::OneSlice {
+            return Front::exhausted(slots.slot(0));
+        }
+        debug_assert!(slots.last() == self.poster.slots().mask, "as many entries as slots");
+        self.poster.front(|entry| slots.slot(entry))
+    }
+
     /// Checks and writes one request. Nothing is written if it is refused.
     #[inline(always)]
     pub(super) fn write<M>(
@@ -43,6 +58,18 @@ impl SharedQueue {
             Some(entries) => write_one_slice(&mut self.poster, pairs, &entries, words, request),
             None => Err(full(&self.poster)),
         }
+    }
+
+    /// [`Self::write`], out of line.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write_rarely<M>(
+        &mut self,
+        rings: &Rings<M>,
+        words: &impl SharedWords,
+        request: &ReceiveRequest<'_>,
+    ) -> Result<(), PostError> {
+        self.write(rings, words, request)
     }
 
     /// [`Self::write`] for entries with several slices or none.

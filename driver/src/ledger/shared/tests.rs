@@ -288,3 +288,36 @@ fn pollers_share_if_their_queues_are_the_same() {
     let other = SharedPoller::resolve(&words, RECORDS, other).unwrap();
     assert!(one.shares_with(&one) && !one.shares_with(&other));
 }
+
+/// A batch posts with its copy of the front; the poster is in step with it after each entry.
+#[test]
+fn a_front_that_a_batch_keeps_is_in_step_with_its_poster() {
+    #[derive(Clone, Copy)]
+    struct Slot<'a>(&'a Plain, u32);
+    impl EntrySlot for Slot<'_> {
+        fn link(&self) -> u64 {
+            self.0.load(link_of(SLOTS.base, self.1), Ordering::Relaxed)
+        }
+        fn store(&self, id: u64, link: u64, order: Ordering) {
+            self.0.store(link_of(SLOTS.base, self.1) - 1, id, order);
+            self.0.store(link_of(SLOTS.base, self.1), link, order);
+        }
+    }
+    let words = Plain::new();
+    let mut poster = open(&words);
+    let find = |entry| Slot(&words, entry);
+    let mut front = poster.front(find);
+    let mut post =
+        |front: &mut Front<_>, id| poster.post_at(front, find, id).map(|(slot, next)| (slot.1, next));
+    assert_eq!([20, 21].map(|id| post(&mut front, id)), [Some((0, 1)), Some((1, 2))]);
+    assert_eq!(poster.post(&poster.entries(&words).unwrap(), 22), LinkedEntry { entry: 2, next: 3 });
+    front = poster.front(find);
+    assert!(poster.post_at(&mut front, find, 23).is_none(), "one entry always stays");
+    assert_eq!([2, 0, 1].map(|entry| retire(&words, entry)), [22, 20, 21].map(|id| Ok(Claimed::Receive(id))));
+    assert!(poster.post_at(&mut front, find, 23).is_none(), "the poster has not looked for returned ones");
+    assert!(poster.has_room(&words));
+    front = poster.front(find);
+    assert!(poster.post_at(&mut front, find, 23).is_some_and(|(slot, next)| (slot.1, next) == (3, 1)));
+    assert_eq!((poster.outstanding(&words), poster.posted()), (1, 4));
+    assert!(poster.post_at(&mut Front::exhausted(find(0)), find, 24).is_none());
+}
