@@ -26,6 +26,7 @@ use arrows::Arrows;
 use house::HOUSE;
 use modules::Modules;
 use sources::Sources;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: .ci/arrows [--graph [mermaid] | --words | --update]";
@@ -75,7 +76,10 @@ fn run(arguments: &[&str]) -> Result<ExitCode, String> {
     Ok(if faults.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Writes a text. A reader that has seen enough, such as `head`, is no fault.
 fn done(text: &str) -> Result<ExitCode, String> {
-    print!("{text}");
-    Ok(ExitCode::SUCCESS)
+    match io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.to_string()),
+        _ => Ok(ExitCode::SUCCESS),
+    }
 }
