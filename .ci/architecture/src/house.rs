@@ -36,7 +36,8 @@ pub struct Ban {
 /// Every room of a crate.
 const ALL: &[&str] = &["*"];
 
-/// What pure rooms may not name: clocks, threads, randomness, hash order, output, the operating system.
+/// What pure rooms may not name: clocks, threads, randomness, hash order, output, the operating system. They may
+/// read and write by `std::io::Read` and `Write`: whoever calls them says where to.
 pub const IMPURE: &[&str] = &[
     "std::time",
     "std::thread",
@@ -45,9 +46,17 @@ pub const IMPURE: &[&str] = &[
     "std::env",
     "std::process",
     "std::os",
+    "std::io::stdin",
+    "std::io::stdout",
+    "std::io::stderr",
     "std::collections::HashMap",
     "std::collections::HashSet",
+    "std::collections::hash_map",
+    "std::collections::hash_set",
+    "std::hash::RandomState",
+    "getrandom",
     "rand",
+    "tokio",
     "libc",
     "rustix",
     "print!",

@@ -173,6 +173,10 @@ fn a_pure_room_has_no_clock_and_no_output() {
         ("use std::{collections::{BTreeMap, HashMap}};", "HashMap"),
         ("fn f() { println!() }", "println!"),
         ("fn f() { if x { std::thread::sleep(y) } }", "std::thread::sleep"),
+        ("use std::io; fn f() { io::stderr().lock(); }", "std::io::stderr"),
+        ("use std::hash::RandomState;", "std::hash::RandomState"),
+        ("fn f(_: std::collections::hash_map::HashMap<u8, u8>) {}", "std::collections::hash_map"),
+        ("fn f(bytes: &mut [u8]) { getrandom::fill(bytes) }", "getrandom::fill"),
     ] {
         caught(&[("leaf/src/low.rs", code)], what);
         passes(&[("leaf/src/middle.rs", code)]);
