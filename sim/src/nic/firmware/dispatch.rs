@@ -56,17 +56,8 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::CreateQp => run(nic, call, Initialized, queue_pair::create),
         Op::DestroyQp => run(nic, call, Initialized, queue_pair::destroy),
         Op::QueryQp => run(nic, call, Initialized, queue_pair::query),
-        Op::ResetToInitQp => run(nic, call, Initialized, transition::reset_to_init),
-        Op::InitToInitQp => run_sized(nic, call, Initialized, InitToInitQpIn::SHORT, transition::init_to_init),
-        Op::InitToRtrQp => run(nic, call, Initialized, transition::init_to_rtr),
-        Op::RtrToRtsQp => run(nic, call, Initialized, transition::rtr_to_rts),
-        Op::RtsToRtsQp => run(nic, call, Initialized, transition::rts_to_rts),
-        Op::SqErrorToRtsQp => run(nic, call, Initialized, transition::sq_error_to_rts),
-        Op::RtsToSqdQp => run(nic, call, Initialized, transition::rts_to_sqd),
-        Op::SqdToSqdQp => run(nic, call, Initialized, transition::sqd_to_sqd),
-        Op::SqdToRtsQp => run(nic, call, Initialized, transition::sqd_to_rts),
-        Op::ToErrorQp => run(nic, call, Initialized, transition::to_error),
-        Op::ToResetQp => run(nic, call, Initialized, transition::to_reset),
+        Op::ResetToInitQp | Op::InitToInitQp | Op::InitToRtrQp | Op::RtrToRtsQp | Op::RtsToRtsQp | Op::SqErrorToRtsQp
+        | Op::RtsToSqdQp | Op::SqdToSqdQp | Op::SqdToRtsQp | Op::ToErrorQp | Op::ToResetQp => dispatch_transition(nic, call),
         Op::AttachToMcg => run(nic, call, Initialized, multicast::attach),
         Op::DetachFromMcg => run(nic, call, Initialized, multicast::detach),
         Op::SetRoceAddress => run(nic, call, Initialized, port::set_roce_address),
@@ -84,6 +75,37 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::QueryQCounter => run(nic, call, Initialized, queue_counter::query),
         Op::QueryCongStatistics => run(nic, call, Initialized, congestion::query_statistics),
         Op::QueryCongStatus => run(nic, call, Initialized, congestion::query_status),
+        Op::AllocXrcd | Op::DeallocXrcd | Op::CreateRmp | Op::ModifyRmp | Op::DestroyRmp | Op::QueryRmp | Op::CreateXrcSrq
+        | Op::DestroyXrcSrq | Op::QueryXrcSrq | Op::ArmXrcSrq => dispatch_shared_receive(nic, call),
+        Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
+        _ if nic.shared.optional.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
+        _ if !nic.shared.port.is_infiniband() => ethernet::dispatch(nic, call),
+        _ => refuse_unknown(nic, call),
+    }
+}
+
+/// Commands that move a queue pair to another state.
+#[rustfmt::skip]
+fn dispatch_transition<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+    match call.opcode() {
+        Op::ResetToInitQp => run(nic, call, Initialized, transition::reset_to_init),
+        Op::InitToInitQp => run_sized(nic, call, Initialized, InitToInitQpIn::SHORT, transition::init_to_init),
+        Op::InitToRtrQp => run(nic, call, Initialized, transition::init_to_rtr),
+        Op::RtrToRtsQp => run(nic, call, Initialized, transition::rtr_to_rts),
+        Op::RtsToRtsQp => run(nic, call, Initialized, transition::rts_to_rts),
+        Op::SqErrorToRtsQp => run(nic, call, Initialized, transition::sq_error_to_rts),
+        Op::RtsToSqdQp => run(nic, call, Initialized, transition::rts_to_sqd),
+        Op::SqdToSqdQp => run(nic, call, Initialized, transition::sqd_to_sqd),
+        Op::SqdToRtsQp => run(nic, call, Initialized, transition::sqd_to_rts),
+        Op::ToErrorQp => run(nic, call, Initialized, transition::to_error),
+        Op::ToResetQp => run(nic, call, Initialized, transition::to_reset),
+        _ => refuse_unknown(nic, call),
+    }
+}
+
+/// Commands about shared receive queues: XRC domains, receive memory pools, and shared receive queues of XRC.
+fn dispatch_shared_receive<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), Refusal> {
+    match call.opcode() {
         Op::AllocXrcd => run(nic, call, Initialized, shared_receive::alloc_xrcd),
         Op::DeallocXrcd => run(nic, call, Initialized, shared_receive::dealloc_xrcd),
         Op::CreateRmp => run(nic, call, Initialized, shared_receive::create_rmp),
@@ -94,9 +116,6 @@ fn dispatch<M: HostMemory>(nic: &mut Nic, call: &mut Call<'_, M>) -> Result<(), 
         Op::DestroyXrcSrq => run(nic, call, Initialized, shared_receive::destroy_xrc_srq),
         Op::QueryXrcSrq => run(nic, call, Initialized, shared_receive::query_xrc_srq),
         Op::ArmXrcSrq => run(nic, call, Initialized, shared_receive::arm_xrc_srq),
-        Op::ModifyNicVportContext => run(nic, call, Initialized, port::modify_vport_context),
-        _ if nic.shared.optional.card.is_some() && general_object::has(call.opcode()) => dispatch_card(nic, call),
-        _ if !nic.shared.port.is_infiniband() => ethernet::dispatch(nic, call),
         _ => refuse_unknown(nic, call),
     }
 }
