@@ -16,6 +16,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Configuration of a cluster.
+///
+/// ```
+/// use bareverbs_cluster::{ClusterConfig, SimCluster};
+///
+/// // Two networks, each of two switches with a cable between them.
+/// let config = ClusterConfig { ports: 2, switches: 2, ..ClusterConfig::default() };
+/// let cluster = SimCluster::with_config(7, 4, config);
+/// assert_eq!(cluster.hosts(), 4);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct ClusterConfig {
     /// Ports per host. Ports with the same index form one network; the networks are not connected to each other.

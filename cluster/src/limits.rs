@@ -4,6 +4,14 @@ use crate::fault::FaultKind;
 use bareverbs_prm::time::Duration;
 
 /// The ranges that a test's trials are drawn from.
+///
+/// ```
+/// use bareverbs_cluster::{Exploration, FaultKind};
+///
+/// // Always three hosts; crashes only.
+/// let limits = Exploration { hosts: (3, 3), kinds: &[FaultKind::Crash], ..Exploration::default() };
+/// assert_eq!(limits.seeds, 100);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Exploration {
     /// Number of seeds, from 0. The environment variable `BAREVERBS_SEEDS` overrides it.

@@ -31,6 +31,14 @@ use bareverbs_prm::numbering::CommandOpcode;
 use core::fmt;
 
 /// Configuration of a completion queue.
+///
+/// ```
+/// use bareverbs_core::CompletionQueueConfig;
+///
+/// // 64 sends and 128 receives of one queue pair may be outstanding.
+/// let config = CompletionQueueConfig { entries: 64 + 128 };
+/// assert!(config.entries < CompletionQueueConfig::default().entries);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CompletionQueueConfig {
     /// Number of completions to hold, rounded up to a power of two. It must cover everything that can be outstanding:

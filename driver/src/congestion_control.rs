@@ -12,6 +12,14 @@ use bareverbs_prm::numbering::CommandOpcode;
 const PRIORITIES: u8 = 8;
 
 /// How a port reacts to congestion. Bit `n` of a mask is priority `n`.
+///
+/// ```
+/// use bareverbs_core::congestion_control::CongestionControl;
+///
+/// // Marked packets of priority 3 are answered, but only senders of priority 5 would slow down.
+/// assert!(CongestionControl { reacts: 1 << 5, notifies: 1 << 3 }.is_off());
+/// assert!(!CongestionControl { reacts: 1 << 3, notifies: 1 << 3 }.is_off());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct CongestionControl {
     /// Priorities whose packets are marked ECN-capable and slow down after a notification (reaction point,

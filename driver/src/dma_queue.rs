@@ -16,6 +16,14 @@ use bareverbs_prm::wqe::mmo;
 use core::fmt;
 
 /// Configuration of a copy queue.
+///
+/// ```
+/// use bareverbs_core::DmaQueueConfig;
+///
+/// // A DPU that reads 256 pieces of its host's memory at a time.
+/// let config = DmaQueueConfig { copies: 256, ..DmaQueueConfig::default() };
+/// assert_eq!(config.gid_index, 0);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DmaQueueConfig {
     /// Minimum number of outstanding copies.

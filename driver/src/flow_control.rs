@@ -7,6 +7,14 @@ use bareverbs_prm::command::ethernet_port::PfccRegister;
 use bareverbs_prm::numbering::RegisterId;
 
 /// Flow control of an Ethernet port. Bit `n` of a mask is priority `n` (IEEE 802.1Qbb).
+///
+/// ```
+/// use bareverbs_core::flow_control::FlowControl;
+///
+/// // RoCE on priority 3 without loss: the port honours its pause frames, and sends them.
+/// let lossless = FlowControl { priorities_received: 1 << 3, priorities_sent: 1 << 3, ..FlowControl::default() };
+/// assert!(!lossless.is_off() && FlowControl::default().is_off());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FlowControl {
     /// Whether the port honours global pause frames (IEEE 802.3x).

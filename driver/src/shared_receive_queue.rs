@@ -40,6 +40,15 @@ const XRC_GOOD: u8 = 0;
 const ARM_LIMIT: u16 = 1;
 
 /// Configuration of a shared receive queue.
+///
+/// ```
+/// use bareverbs_core::SharedReceiveQueueConfig;
+///
+/// // Header and payload of a message go to different memory.
+/// let config = SharedReceiveQueueConfig { receives: 1023, slices: 2 };
+/// assert_eq!(SharedReceiveQueueConfig::default().slices, 1);
+/// # let _ = config;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(alias = "ibv_srq_init_attr")]
 pub struct SharedReceiveQueueConfig {
@@ -68,6 +77,16 @@ pub enum SharedReceiveQueueKind {
 }
 
 /// Attributes to change.
+///
+/// ```
+/// use bareverbs_core::shared_receive_queue::{ModifySharedReceiveQueueError, SharedReceiveQueueAttributes};
+/// use bareverbs_core::{DeviceRef, SharedReceiveQueue};
+///
+/// /// Asks for an event when fewer than 16 receives are left.
+/// fn warn<D: DeviceRef>(queue: &mut SharedReceiveQueue<D>) -> Result<(), ModifySharedReceiveQueueError> {
+///     queue.modify(&SharedReceiveQueueAttributes { limit: Some(16), ..SharedReceiveQueueAttributes::default() })
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[doc(alias = "ibv_srq_attr")]
 pub struct SharedReceiveQueueAttributes {

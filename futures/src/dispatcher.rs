@@ -16,6 +16,15 @@ use std::sync::{Arc, Mutex};
 const BATCH: usize = 32;
 
 /// Configuration of a dispatcher.
+///
+/// ```
+/// use bareverbs_futures::DispatcherConfig;
+///
+/// // For a program that polls: no interrupt.
+/// let config = DispatcherConfig { entries: 1024, vector: None };
+/// assert_eq!(DispatcherConfig::default().vector, Some(0));
+/// # let _ = config;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DispatcherConfig {
     /// Entries of the completion queue. This bounds the work requests in flight on all queue pairs of the dispatcher;

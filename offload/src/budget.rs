@@ -11,6 +11,16 @@ use bareverbs_prm::time::{Duration, Time};
 pub const MAX_READ: u32 = MAX_OBJECT;
 
 /// Limits of one invocation.
+///
+/// ```
+/// use bareverbs_offload::budget::Limits;
+/// use bareverbs_prm::time::Duration;
+///
+/// let limits = Limits { hops: 16, ..Limits::default() };
+/// // A request may ask for less than the server allows, not for more.
+/// assert_eq!(limits.tightened(8, Duration::ZERO).hops, 8);
+/// assert_eq!(limits.tightened(100, Duration::ZERO).hops, 16);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Elements that may be read or written.

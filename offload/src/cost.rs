@@ -7,6 +7,15 @@
 use bareverbs_prm::time::Duration;
 
 /// Costs that a runtime charges.
+///
+/// ```
+/// use bareverbs_offload::cost::KernelCost;
+/// use bareverbs_prm::time::Duration;
+///
+/// // One core that needs 2 µs for each element that it reads.
+/// let cost = KernelCost { per_dma: Duration::from_micros(2), one_core: true, ..KernelCost::FREE };
+/// assert_eq!(cost.dispatch, Duration::ZERO);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct KernelCost {
     /// From the arrival of a request to its first DMA.

@@ -1,19 +1,26 @@
 //! Checks that every type that an application creates has a compiled example, at the type or at a function
-//! that returns it.
+//! that returns it. An application creates what a public function returns, and a configuration: a structure that
+//! a public function takes, that has a default, and whose fields are all public.
 
 use crate::mentions;
 use crate::modules::{ModuleId, Modules};
 use crate::sources::Sources;
 use std::collections::{BTreeMap, BTreeSet};
-use syn::{Attribute, FnArg, ImplItem, Item, ReturnType, Type, UseTree, Visibility};
+use syn::visit::Visit;
+use syn::{
+    Attribute, Fields, FnArg, ImplItem, ImplItemFn, Item, ItemFn, ItemImpl, ReturnType, Signature, Type,
+    UseTree, Visibility,
+};
 
 /// What is known about a type of one crate.
 #[derive(Debug, Default)]
 struct Made {
     /// The file that declares it.
     file: String,
-    /// Whether a public function creates one from something else.
+    /// Whether an application creates one: a public function returns it, or it is a configuration.
     is_made: bool,
+    /// Whether it is a structure whose fields are all public, and that a public function takes.
+    is_open: bool,
     /// Whether it has an example.
     has_example: bool,
 }
@@ -24,9 +31,11 @@ type Parsed = BTreeMap<ModuleId, syn::File>;
 /// The types of a library that other crates can create and that have no example.
 pub fn missing(modules: &Modules, sources: &Sources, package: usize) -> Vec<String> {
     let parsed = parse(modules, sources, package);
+    let mut taken = Taken::default();
+    parsed.values().for_each(|file| taken.visit_file(file));
     let mut types = BTreeMap::new();
     for (id, file) in &parsed {
-        declare(&mut types, &modules.get(*id).file, &file.items);
+        declare(&mut types, &taken, &modules.get(*id).file, &file.items);
     }
     for file in parsed.values() {
         file.items.iter().for_each(|item| implement(&mut types, item));
@@ -46,25 +55,78 @@ fn parse(modules: &Modules, sources: &Sources, package: usize) -> Parsed {
     own.filter_map(|(id, module)| Some((id, syn::parse_file(sources.get(&module.file)?).ok()?))).collect()
 }
 
-fn declare(types: &mut BTreeMap<String, Made>, file: &str, items: &[Item]) {
-    for item in items {
-        let (name, attributes, visibility) = match item {
-            Item::Struct(item) => (&item.ident, &item.attrs, &item.vis),
-            Item::Enum(item) => (&item.ident, &item.attrs, &item.vis),
-            _ => continue,
-        };
-        if is_public(visibility) && !mentions::is_test(attributes) {
-            let has_example = has_example(attributes);
-            types.insert(name.to_string(), Made { file: file.to_owned(), is_made: false, has_example });
+/// The names in the arguments of public functions.
+#[derive(Default)]
+struct Taken(BTreeSet<String>);
+
+impl Visit<'_> for Taken {
+    fn visit_item_fn(&mut self, function: &ItemFn) {
+        self.take(&function.vis, &function.sig);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &ImplItemFn) {
+        self.take(&function.vis, &function.sig);
+    }
+}
+
+impl Taken {
+    fn take(&mut self, visibility: &Visibility, signature: &Signature) {
+        struct Names<'a>(&'a mut BTreeSet<String>);
+        impl Visit<'_> for Names<'_> {
+            fn visit_ident(&mut self, ident: &proc_macro2::Ident) {
+                self.0.insert(ident.to_string());
+            }
+        }
+        if is_public(visibility) {
+            signature.inputs.iter().for_each(|input| Names(&mut self.0).visit_fn_arg(input));
         }
     }
 }
 
-/// Records the inherent functions of a type.
+fn declare(types: &mut BTreeMap<String, Made>, taken: &Taken, file: &str, items: &[Item]) {
+    for item in items {
+        let (name, attributes, visibility, is_open) = match item {
+            Item::Struct(item) => (&item.ident, &item.attrs, &item.vis, is_open(&item.fields)),
+            Item::Enum(item) => (&item.ident, &item.attrs, &item.vis, false),
+            _ => continue,
+        };
+        if is_public(visibility) && !mentions::is_test(attributes) {
+            let is_open = is_open && taken.0.contains(&name.to_string());
+            let (is_made, has_example) = (is_open && derives_default(attributes), has_example(attributes));
+            types.insert(name.to_string(), Made { file: file.to_owned(), is_made, is_open, has_example });
+        }
+    }
+}
+
+/// Whether a structure has named fields, all of them public.
+fn is_open(fields: &Fields) -> bool {
+    matches!(fields, Fields::Named(_)) && fields.iter().all(|field| is_public(&field.vis))
+}
+
+fn derives_default(attributes: &[Attribute]) -> bool {
+    attributes.iter().filter(|attribute| attribute.path().is_ident("derive")).any(|attribute| {
+        let mut is_default = false;
+        let seen = attribute.parse_nested_meta(|meta| {
+            is_default |= meta.path.is_ident("Default");
+            Ok(())
+        });
+        seen.is_ok() && is_default
+    })
+}
+
+/// Records the functions of a type, and its default.
 fn implement(types: &mut BTreeMap<String, Made>, item: &Item) {
     let Item::Impl(item) = item else { return };
-    let (None, Some(name)) = (&item.trait_, name_of(&item.self_ty)) else { return };
-    let Some(made) = types.get_mut(&name) else { return };
+    let Some(made) = name_of(&item.self_ty).and_then(|name| types.get_mut(&name)) else { return };
+    match &item.trait_ {
+        None => implement_own(made, item),
+        Some((_, name, _)) => made.is_made |= made.is_open && name.is_ident("Default"),
+    }
+}
+
+/// Records the inherent functions of a type.
+fn implement_own(made: &mut Made, item: &ItemImpl) {
+    let Some(name) = name_of(&item.self_ty) else { return };
     for function in &item.items {
         let ImplItem::Fn(function) = function else { continue };
         if !is_public(&function.vis) || mentions::is_test(&function.attrs) {
@@ -79,14 +141,14 @@ fn implement(types: &mut BTreeMap<String, Made>, item: &Item) {
 /// Whether a function returns the type, directly or inside another: `Self`, `Result<Self, E>`, `Arc<Name>`.
 fn gives(output: &ReturnType, name: &str) -> bool {
     struct Finder<'a>(&'a str, bool);
-    impl syn::visit::Visit<'_> for Finder<'_> {
+    impl Visit<'_> for Finder<'_> {
         fn visit_ident(&mut self, ident: &proc_macro2::Ident) {
             self.1 |= ident == "Self" || ident == self.0;
         }
     }
     let ReturnType::Type(_, output) = output else { return false };
     let mut finder = Finder(name, false);
-    syn::visit::Visit::visit_type(&mut finder, output);
+    finder.visit_type(output);
     finder.1
 }
 

@@ -299,6 +299,18 @@ fn a_type_that_an_application_makes_wants_an_example() {
     assert_eq!(missing("pub struct T; impl T { pub(crate) fn new() -> Self {} }"), 0);
     assert_eq!(missing("pub struct T; impl T { pub fn next(&self) -> Self {} }"), 0);
     assert_eq!(missing("mod inner { pub struct T; impl T { pub fn new() -> Self {} } }"), 0);
+    // A configuration: an application fills it in. Results and values without a default do not count.
+    let derived = "#[derive(Clone, Default)] pub struct T { pub a: u8 }";
+    let taken = "pub fn open(name: &str, config: Option<&T>) {}";
+    assert_eq!(missing(&format!("{derived} {taken}")), 1);
+    assert_eq!(
+        missing(&format!("pub struct T {{ pub a: u8 }} impl Default for T {{}} impl U {{ {taken} }}")),
+        1
+    );
+    assert_eq!(missing(&format!("/// ```\n/// T::default();\n/// ```\n{derived} {taken}")), 0);
+    assert_eq!(missing(derived), 0);
+    assert_eq!(missing(&format!("pub struct T {{ pub a: u8 }} {taken}")), 0);
+    assert_eq!(missing(&format!("#[derive(Default)] pub struct T {{ pub a: u8, b: u8 }} {taken}")), 0);
 }
 
 #[test]

@@ -6,6 +6,24 @@ use bareverbs_prm::time::Duration;
 use core::fmt;
 
 /// Configuration for opening a device. The default suits a few dozen queue pairs.
+///
+/// ```
+/// use bareverbs_core::hal::Hal;
+/// use bareverbs_core::{Device, DeviceConfig};
+/// use bareverbs_prm::time::Duration;
+/// use std::error::Error;
+///
+/// /// A server of a thousand connections that would rather fail than wait long for its firmware.
+/// fn open<H: Hal>(hal: H) -> Result<Device<H>, Box<dyn Error>> {
+///     let config = DeviceConfig {
+///         queue_pairs: 1000,
+///         ledger_words: 1 << 19,
+///         command_timeout: Duration::from_secs(2),
+///         ..DeviceConfig::default()
+///     };
+///     Ok(Device::open(hal, config)?)
+/// }
+/// ```
 #[derive(Clone, Copy)]
 pub struct DeviceConfig {
     /// Longest wait for the firmware to become ready.

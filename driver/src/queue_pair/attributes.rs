@@ -10,6 +10,18 @@ use bareverbs_prm::psn::Psn;
 
 /// Attributes to set. The states determine which are required and allowed; see
 /// [`TRANSITIONS`](super::transitions::TRANSITIONS).
+///
+/// ```
+/// use bareverbs_core::queue_pair::{ModifyError, QueuePairAttributes};
+/// use bareverbs_core::{DeviceRef, QueuePair, Rc};
+/// use bareverbs_prm::numbering::QpState;
+///
+/// /// Has the peer wait 0.64 ms after an RNR NAK, while the connection works.
+/// fn ease<D: DeviceRef>(queue: &mut QueuePair<D, Rc>) -> Result<(), ModifyError> {
+///     let attributes = QueuePairAttributes { min_rnr_timer: Some(12), ..QueuePairAttributes::default() };
+///     queue.modify(QpState::Rts, &attributes)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[doc(alias = "ibv_qp_attr")]
 pub struct QueuePairAttributes {

@@ -33,6 +33,26 @@ pub struct RemoteEndpoint {
 
 /// Parameters of a connection. The defaults suit two peers with one switch between them. Unreliable connections have
 /// neither acknowledgements nor READs, and ignore the options about them.
+///
+/// ```
+/// use bareverbs_core::queue_pair::ConnectError;
+/// use bareverbs_core::{ConnectOptions, DeviceRef, PreparedQueuePair, QueuePair, Rc, RemoteEndpoint};
+/// use bareverbs_prm::numbering::PathMtu;
+///
+/// /// A peer in the same rack: large packets, and 3 retries after 4.096 µs · 2^8, about 1 ms each.
+/// fn connect<D: DeviceRef>(
+///     own: PreparedQueuePair<D, Rc>,
+///     peer: &RemoteEndpoint,
+/// ) -> Result<QueuePair<D, Rc>, ConnectError> {
+///     let options = ConnectOptions {
+///         path_mtu: PathMtu::Mtu4096,
+///         ack_timeout: 8,
+///         retry_count: 3,
+///         ..ConnectOptions::default()
+///     };
+///     own.connect(peer, options)
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ConnectOptions {
     /// Index of our own address in the RoCE address table, or in the GID table of an InfiniBand port.

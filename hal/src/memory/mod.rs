@@ -27,6 +27,14 @@ use core::ptr::NonNull;
 use std::fs::File;
 
 /// Configuration of an arena.
+///
+/// ```
+/// use bareverbs_hal::memory::ArenaConfig;
+///
+/// // At most 1 GiB, near the processors of NUMA node 1.
+/// let config = ArenaConfig { limit: 1 << 30, numa_node: Some(1), ..ArenaConfig::default() };
+/// assert!(config.huge_pages);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ArenaConfig {
     /// Smallest segment in bytes.

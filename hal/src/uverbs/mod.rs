@@ -50,6 +50,15 @@ const PORT: u8 = 1;
 const NAP: Duration = Duration::from_micros(50);
 
 /// Configuration for opening a kernel's device.
+///
+/// ```
+/// use bareverbs_hal::memory::ArenaConfig;
+/// use bareverbs_hal::uverbs::UverbsConfig;
+///
+/// // For a user who may lock more memory: pieces of 32 MiB.
+/// let config = UverbsConfig { memory: ArenaConfig::default() };
+/// assert!(config.memory.segment > UverbsConfig::default().memory.segment);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct UverbsConfig {
     /// DMA memory.

@@ -40,6 +40,16 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 /// Configuration for opening a device.
+///
+/// ```
+/// use bareverbs_hal::memory::ArenaConfig;
+/// use bareverbs_hal::vfio::VfioConfig;
+///
+/// // An interrupt for events, and one for each of four threads.
+/// let memory = ArenaConfig { limit: 1 << 30, ..ArenaConfig::default() };
+/// let config = VfioConfig { memory, vectors: 5, ..VfioConfig::default() };
+/// assert!(config.iommu.is_none());
+/// ```
 #[derive(Debug, Clone)]
 pub struct VfioConfig {
     /// IOMMU mode. `None` selects iommufd if the kernel has it, else type 1. No-IOMMU mode must be requested

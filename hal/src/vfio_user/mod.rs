@@ -34,6 +34,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Configuration for connecting to a server.
+///
+/// ```
+/// use bareverbs_hal::vfio_user::VfioUserConfig;
+/// use std::time::Duration;
+///
+/// let config = VfioUserConfig { answer_limit: Duration::from_secs(1), ..VfioUserConfig::default() };
+/// assert_eq!(config.vectors, 1);
+/// ```
 #[derive(Debug, Clone, Copy)]
 pub struct VfioUserConfig {
     /// DMA memory. It is always shared.

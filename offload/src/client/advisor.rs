@@ -58,6 +58,15 @@ impl LookupSize {
 }
 
 /// The assumed cost of a way before any measurement. The preset of `bareverbs advise` prints some.
+///
+/// ```
+/// use bareverbs_offload::client::advisor::{LookupSize, Prior};
+/// use bareverbs_prm::time::Duration;
+///
+/// let micros = Duration::from_micros;
+/// let kernel = Prior { fixed: micros(7), per_element: micros(2), ..Prior::default() };
+/// assert_eq!(kernel.time(LookupSize { elements: 4, bytes: 64 }), micros(15));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Prior {
     /// Per lookup.

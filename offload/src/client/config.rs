@@ -36,6 +36,22 @@ pub enum Way {
 }
 
 /// Configuration of a client.
+///
+/// ```
+/// use bareverbs_offload::budget::Limits;
+/// use bareverbs_offload::client::slots::SlotLayout;
+/// use bareverbs_offload::client::{ClientConfig, Way};
+/// use bareverbs_offload::table::TableDescriptor;
+/// use bareverbs_offload::wire::RegionHandle;
+/// use bareverbs_prm::time::Duration;
+///
+/// /// Lookups of values of up to 1 KiB by a DPU. The answers come to `address`, which the DPU reaches by `rkey`.
+/// fn config(region: RegionHandle, table: TableDescriptor, address: u64, rkey: u32) -> ClientConfig {
+///     let layout = SlotLayout { address, rkey, stride: ClientConfig::stride(1024), max_response: 1024 };
+///     let (timeout, limits) = (Duration::from_millis(2), Limits::default());
+///     ClientConfig { way: Way::KernelDpu(region), table, layout, credits: 16, timeout, limits }
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ClientConfig {
     /// How to look keys up.

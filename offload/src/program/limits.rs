@@ -9,6 +9,16 @@ pub const STACK: usize = 256;
 
 /// The fuel of a program. An instruction takes one unit, a helper one more for each
 /// [`BYTES_PER_FUEL`](super::BYTES_PER_FUEL) bytes.
+///
+/// ```
+/// use bareverbs_offload::kernels::BuiltInKernels;
+/// use bareverbs_offload::program::{Fuel, WithPrograms};
+///
+/// // Programs that compute more than they read.
+/// let fuel = Fuel { step: 4096, ..Fuel::default() };
+/// let deployment: WithPrograms<BuiltInKernels, 4> = WithPrograms::new(fuel);
+/// # let _ = deployment;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fuel {
     /// For one step.

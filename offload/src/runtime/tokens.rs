@@ -6,6 +6,19 @@
 use bareverbs_prm::time::{Duration, Time};
 
 /// What a connection may use. The default is unlimited.
+///
+/// ```
+/// use bareverbs_offload::runtime::Allowance;
+/// use bareverbs_prm::time::Duration;
+///
+/// // 100,000 requests per second, and up to 1 ms of them at once.
+/// let allowance = Allowance {
+///     per_request: Duration::from_micros(10),
+///     burst: Duration::from_millis(1),
+///     ..Allowance::UNLIMITED
+/// };
+/// assert_eq!(allowance.per_byte, Duration::ZERO);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Allowance {
     /// Time between two requests at the allowed rate, whatever their outcome.

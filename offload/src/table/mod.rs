@@ -50,6 +50,16 @@ pub struct TableConfig {
 }
 
 /// What a writer may do with a table. The policy is not stored in the table: the next writer may have another one.
+///
+/// ```
+/// use bareverbs_offload::table::TablePolicy;
+/// use bareverbs_prm::time::Duration;
+///
+/// // The table may grow to 4096 buckets. Clients use RDMA READs, and take less than 1 ms for a lookup.
+/// let policy = TablePolicy { max_buckets: 4096, lease: Duration::from_millis(1) };
+/// assert_eq!(TablePolicy::default().lease, Duration::ZERO);
+/// # let _ = policy;
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TablePolicy {
     /// The most buckets that the table may grow to. With less than twice its current number it keeps its size.

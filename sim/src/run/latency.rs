@@ -11,6 +11,16 @@ use crate::run::device::TransmitClass;
 use bareverbs_prm::time::{Duration, Time};
 
 /// Latencies of a node.
+///
+/// ```
+/// use bareverbs_prm::time::Duration;
+/// use bareverbs_sim::run::{Latency, Preset};
+///
+/// // A NIC whose host answers reads slowly.
+/// let fast = Preset::STROM_100G.node;
+/// let slow = Latency { read_dma: fast.read_dma + Duration::from_micros(1), ..fast };
+/// assert!(slow.longest() > fast.longest());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Latency {
     /// From a doorbell to the first bit of a request: fetching the work request and its payload. Not charged for

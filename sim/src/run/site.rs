@@ -10,6 +10,16 @@ use crate::nic::HostMemory;
 use core::fmt;
 
 /// Parameters for building a topology.
+///
+/// ```
+/// use bareverbs_sim::net::SubnetConfig;
+/// use bareverbs_sim::run::{Preset, TopologyBuild};
+///
+/// // Hosts like those of StRoM, at switches as they are by default; every port has two LIDs.
+/// let subnet = SubnetConfig { lmc: 1, ..SubnetConfig::default() };
+/// let build = TopologyBuild { latency: Preset::STROM_100G.node, subnet, ..TopologyBuild::default() };
+/// assert_eq!(build.switch.mark_from, None);
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct TopologyBuild {
     /// Configuration of the switches.

@@ -12,6 +12,15 @@ use bareverbs_sim::run::Seed;
 use std::str::FromStr;
 
 /// Faults of a wire, without the seed of the random ones.
+///
+/// ```
+/// use bareverbs_serve::real_time::FaultScript;
+///
+/// // One frame in a hundred is lost, and the eighth one that is sent.
+/// let script: FaultScript = "loss=0.01,out:7=drop".parse()?;
+/// assert_eq!((script.inbound.len(), script.outbound.len()), (0, 1));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FaultScript {
     /// Random faults.

@@ -36,6 +36,14 @@ pub struct Crossed {
 }
 
 /// Totals of a port. Errors without a field here never occur at simulated ports.
+///
+/// ```
+/// use bareverbs_sim::wire::management::performance::{Crossed, PortCounts};
+///
+/// let sent = Crossed { packets: 10, ..Crossed::default() };
+/// let counts = PortCounts { sent, discards: 1, ..PortCounts::default() };
+/// assert_eq!(counts.received, Crossed::default());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PortCounts {
     /// Packets sent.
