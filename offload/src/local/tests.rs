@@ -27,7 +27,7 @@ fn compiled_in() -> CompiledIn<BuiltInKernels> {
 }
 
 fn program() -> Program {
-    let object = include_bytes!("../../programs/kv_lookup.o");
+    let object = include_bytes!("../../objects/kv_lookup.o");
     let file = object::File::parse(&object[..]).expect("an ELF file");
     let text = file.section_by_name(".text").expect("code");
     Program::verify(text.data().expect("bytes")).expect("the verifier lets it pass")

@@ -10,7 +10,7 @@ use crate::kernels::kv_lookup::{KvLookup, MAX_PARAMETERS, Parameters};
 use proptest::prelude::*;
 
 const LOOKUPS: [&[u8]; 2] =
-    [include_bytes!("../../../programs/kv_lookup.o"), include_bytes!("../../../programs/kv_lookup_rs.o")];
+    [include_bytes!("../../../objects/kv_lookup.o"), include_bytes!("../../../objects/kv_lookup_rs.o")];
 /// Enough for the checksum of the largest object.
 const FUEL: Fuel = Fuel { step: 8192, invocation: u32::MAX };
 

@@ -173,7 +173,7 @@ fn parameters_and_payload_arrive_in_their_segments() {
 
 #[test]
 fn a_program_of_clang_answers_with_a_sum() {
-    let program = compiled(include_bytes!("../../../programs/sum_list.o"));
+    let program = compiled(include_bytes!("../../../objects/sum_list.o"));
     let mut memory = vec![0_u8; 4096];
     let mut element = |at: usize, value: u64, next: u64| {
         memory[at..at + 8].copy_from_slice(&value.to_le_bytes());
@@ -236,7 +236,7 @@ impl Region {
 
 #[test]
 fn a_sequencer_hands_out_numbers_though_another_counts_too() {
-    let program = compiled(include_bytes!("../../../programs/sequencer.o"));
+    let program = compiled(include_bytes!("../../../objects/sequencer.o"));
     let mut region = Region(vec![0; 4096]);
     region.0[64..72].copy_from_slice(&1000_u64.to_be_bytes());
     let parameters = [64_u64.to_le_bytes(), 5_u64.to_le_bytes()].concat();
@@ -256,7 +256,7 @@ fn a_sequencer_hands_out_numbers_though_another_counts_too() {
 
 #[test]
 fn a_record_is_written_behind_its_version() {
-    let program = compiled(include_bytes!("../../../programs/put.o"));
+    let program = compiled(include_bytes!("../../../objects/put.o"));
     let mut region = Region(vec![0xee; 4096]);
     region.0[128..136].copy_from_slice(&7_u64.to_le_bytes());
     for length in [1, 8, 13, 152] {
@@ -350,7 +350,7 @@ fn a_pointer_to_the_window_or_the_parameters_is_guessed_to_be_one_to_the_window(
     let [window, _, parameters, rest @ ..] = ways;
     let straight = [window, mov(3, 0), parameters, rest[0], rest[1], rest[2]];
     assert_eq!(verified(&straight).guess(3), Some(Segment::Parameters));
-    let list = compiled(include_bytes!("../../../programs/sum_list.o"));
+    let list = compiled(include_bytes!("../../../objects/sum_list.o"));
     assert_eq!(
         list.guess(20),
         Some(Segment::Window),

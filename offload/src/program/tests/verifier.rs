@@ -97,9 +97,9 @@ fn instructions_outside_the_subset_are_refused_with_the_reason() {
 /// The text is of `llvm-objdump -d`, without labels.
 #[test]
 fn the_disassembly_matches_llvm() {
-    let program = compiled(include_bytes!("../../../programs/kv_lookup.o"));
+    let program = compiled(include_bytes!("../../../objects/kv_lookup.o"));
     let code = program.instructions();
-    let (mut at, mut lines) = (0, include_str!("../../../programs/kv_lookup.txt").lines());
+    let (mut at, mut lines) = (0, include_str!("../../../objects/kv_lookup.txt").lines());
     while at < code.len() {
         let operation = Operation::decode(code, at).expect("verified");
         let text = match operation {
