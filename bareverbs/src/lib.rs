@@ -20,16 +20,20 @@ pub use bareverbs_cluster as cluster;
 pub use bareverbs_exchange as exchange;
 #[cfg(feature = "futures")]
 pub use bareverbs_futures as futures;
+#[cfg(all(target_os = "linux", feature = "uverbs"))]
+pub use bareverbs_hal::uverbs;
 #[cfg(all(target_os = "linux", feature = "vfio"))]
 pub use bareverbs_hal::vfio;
 #[cfg(all(target_os = "linux", feature = "vfio-user"))]
 pub use bareverbs_hal::vfio_user;
-#[cfg(all(target_os = "linux", any(feature = "vfio", feature = "vfio-user")))]
+#[cfg(all(target_os = "linux", any(feature = "uverbs", feature = "vfio", feature = "vfio-user")))]
 pub use bareverbs_hal::{memory, pci};
 #[cfg(feature = "cluster")]
 pub use bareverbs_macros::test;
 #[cfg(feature = "offload")]
 pub use bareverbs_offload as offload;
+#[cfg(feature = "offload-native")]
+pub use bareverbs_offload_native as offload_native;
 
 /// Simulated hosts inside the program's own process, in virtual time.
 #[cfg(feature = "sim")]

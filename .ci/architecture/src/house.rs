@@ -444,6 +444,7 @@ pub const HOUSE: &[CrateRules] = &[
             "bareverbs_cluster",
             "bareverbs_macros",
             "bareverbs_offload",
+            "bareverbs_offload_native",
         ],
         layers: &[&["sim", "real_time", "prelude"]],
         pure: ALL,

@@ -33,3 +33,14 @@ fn the_prelude_has_the_words_of_a_first_program() {
     let access = AccessFlags::LOCAL_WRITE | AccessFlags::REMOTE_WRITE;
     assert!(start > Time::ZERO && entry.gid == gid && access != AccessFlags::LOCAL_WRITE);
 }
+
+/// The facade names each place that a driver can run in, by one feature each.
+#[test]
+fn the_facade_names_every_place() {
+    fn is_place<H: Hal>() -> bool {
+        true
+    }
+    assert!(is_place::<bareverbs::sim::SimHal>() && is_place::<bareverbs::real_time::RealTimeHal>());
+    assert!(is_place::<bareverbs::vfio::VfioHal>() && is_place::<bareverbs::vfio_user::VfioUserHal>());
+    assert!(is_place::<bareverbs::uverbs::UverbsHal>());
+}
