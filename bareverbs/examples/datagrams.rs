@@ -4,6 +4,7 @@
 
 use bareverbs::address_handle::ROUTE_HEADER;
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use bareverbs::queue_pair::{AddressVector, Ud};
 use bareverbs::sim::{MemoryConfig, Nic, NicConfig, Preset, SimHal, SimWorld, net::SwitchConfig};
 use std::error::Error;

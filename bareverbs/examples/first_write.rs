@@ -5,6 +5,7 @@
 //! Apart from `host` and `World`, this is the code that runs on hardware: only the `Hal` differs.
 
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use bareverbs::sim::{MemoryConfig, Nic, NicConfig, NodeId, Preset, SimHal, SimWorld};
 use std::error::Error;
 use std::rc::Rc;

@@ -2,6 +2,7 @@
 
 use bareverbs::cluster::{SimCluster, Station, TaskResult};
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 
 const TIMEOUT: Duration = Duration::from_millis(1);
 

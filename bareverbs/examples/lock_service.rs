@@ -8,6 +8,7 @@ use bareverbs::cluster::{
 };
 use bareverbs::futures::{Buffer, QueuePair};
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::rc::Rc;

@@ -13,6 +13,7 @@ use bareverbs::offload::kernel::{CompiledIn, Emission, Kernel, Opcode, Status, S
 use bareverbs::offload::runtime::{Admission, ConnectionId, Reply, ResponseWindow, Runtime};
 use bareverbs::offload::wire::{RegionHandle, ReplyTo, Request};
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use std::error::Error;
 
 /// Size of an element in bytes: the offset of the next element (zero at the end), then a number; both little-endian, 8

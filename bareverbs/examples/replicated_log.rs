@@ -4,6 +4,7 @@
 
 use bareverbs::cluster::{Exploration, Host, SimCluster, Station, TaskResult, TestResult, Trial, explore};
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -6,6 +6,7 @@ use bareverbs::cluster::{
     Exploration, FaultKind, Host, SimCluster, Station, TaskResult, TestResult, Trial, explore,
 };
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 
 /// Whether a host waits until its neighbour has consumed one number before it overwrites it with the next.
 #[derive(Clone, Copy, PartialEq)]

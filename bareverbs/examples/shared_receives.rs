@@ -4,6 +4,7 @@
 //! `cargo run -p bareverbs --features sim --example shared_receives`
 
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use bareverbs::sim::{MemoryConfig, Nic, NicConfig, NodeId, Preset, SimHal, SimWorld};
 use bareverbs::{AsyncEvent, Connected};
 use std::error::Error;

@@ -3,6 +3,7 @@
 //! `cargo run -p bareverbs --features real-time --example threads`
 
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use bareverbs::real_time::{Fabric, FabricPort, RealTimeHal};
 use bareverbs::sim::net::SubnetConfig;
 use bareverbs::sim::{LinkLayer, MemoryConfig, Nic, NicConfig};

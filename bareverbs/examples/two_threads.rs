@@ -2,6 +2,7 @@
 //! `cargo run -p bareverbs --features vfio-user --example two_threads -- SOCKET`, with `bareverbs serve --link eth` at the socket.
 
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use bareverbs::vfio_user::{VfioUserConfig, VfioUserHal};
 use std::{error::Error, path::Path, sync::Arc, thread};
 

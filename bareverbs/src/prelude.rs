@@ -1,8 +1,8 @@
 //! The names that most programs start with.
 //!
-//! No name here collides with the standard prelude or with common imports; that is why the service type `Rc` is
-//! missing. [`Duration`] and [`Time`] are those of the device's clock. A program that wants `std::time::Duration`
-//! imports it by name, which takes precedence over a glob import.
+//! No name here collides with the standard prelude or with common imports. That is why two names are missing: the
+//! service type [`Rc`](bareverbs_core::Rc) and [`Duration`](bareverbs_prm::time::Duration), the span of time of the
+//! device's clock. [`Time`] is a point on that clock.
 
 pub use bareverbs_core::hal::Hal;
 pub use bareverbs_core::{
@@ -12,4 +12,4 @@ pub use bareverbs_core::{
     WorkCompletionStatus, WorkRequest,
 };
 pub use bareverbs_prm::ids::{Gid, MacAddress};
-pub use bareverbs_prm::time::{Duration, Time};
+pub use bareverbs_prm::time::Time;

@@ -2,12 +2,13 @@
 
 use anyhow::{Context as _, anyhow};
 use bareverbs::prelude::{
-    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, Duration, Gid,
-    GidEntry, Hal as _, MacAddress, MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair,
-    QueuePairBuilder, ReceiveRequest, RemoteSlice, WorkCompletionStatus, WorkRequest,
+    AccessFlags, CompletionQueue, CompletionQueueConfig, ConnectOptions, Device, DeviceConfig, Gid, GidEntry,
+    Hal as _, MacAddress, MemoryRegion, PreparedQueuePair, ProtectionDomain, QueuePair, QueuePairBuilder,
+    ReceiveRequest, RemoteSlice, WorkCompletionStatus, WorkRequest,
 };
 use bareverbs_core::CounterSet;
 use bareverbs_hal_sim::{MemoryConfig, SimHal, SimWorld};
+use bareverbs_prm::time::Duration;
 use bareverbs_sim::net::{LinkConfig, RandomFaults, SwitchConfig};
 use bareverbs_sim::nic::{Nic, NicConfig, PortBuffer, PortSpeed};
 use bareverbs_sim::run::{Latency, NodeId, TopologyError};

@@ -6,6 +6,7 @@ use bareverbs::cluster::{
     find_failure,
 };
 use bareverbs::prelude::*;
+use bareverbs::prm::time::Duration;
 use bareverbs::sim::LinkConfig;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
