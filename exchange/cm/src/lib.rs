@@ -37,3 +37,8 @@ pub use ip_ends::{IP_ENDS, IpEnds, PORT_SPACE_TCP, PORT_SPACE_UDP, port_of_servi
 pub use manager::{Event, Manager, News, WrongState, reason};
 pub use message::{Field, Kind, Message, Private, reject, reply, request, service_reply, service_request};
 pub use parameters::{Acceptance, Extension, Offer, Refusal, ServiceOffer, ServiceReply};
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct ReadmeExamples;
